@@ -1,0 +1,88 @@
+"""flamepy: a tape autograd engine in Python; its kernels are compiled by Numba.
+
+    import flamepy as fp
+    w = fp.Parameter.randn((3, 2))
+    loss = (fp.ones(4, 3) @ w).square().mean()
+    grads = loss.backward()          # a GradientMap; nothing hidden in .grad
+    print(grads[w])
+
+Every op of flamepy/ops that is public is a name here too (one op is written in one place). Numba is imported when the first
+kernel runs. Read next: README.md for the order in which to read the code.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import ops as ops  # noqa: I001  ops come before the classes that use them
+from .autograd import AutogradEngine as AutogradEngine
+from .autograd import enable_grad as enable_grad
+from .autograd import is_grad_enabled as is_grad_enabled
+from .autograd import no_grad as no_grad
+from .autograd import strict_mode as strict_mode
+from .autograd import tape as tape
+from .backend.base import bfloat16 as bfloat16
+from .backend.base import bool_ as bool_
+from .backend.base import device as device
+from .backend.base import float16 as float16
+from .backend.base import float32 as float32
+from .backend.base import float64 as float64
+from .backend.base import int32 as int32
+from .backend.base import int64 as int64
+from .creation import arange as arange
+from .creation import eye as eye
+from .creation import ones as ones
+from .creation import ones_like as ones_like
+from .creation import rand as rand
+from .creation import rand_like as rand_like
+from .creation import randn as randn
+from .creation import randn_like as randn_like
+from .creation import uniform as uniform
+from .creation import uniform_like as uniform_like
+from .creation import zeros as zeros
+from .creation import zeros_like as zeros_like
+from .errors import AccumulationError as AccumulationError
+from .errors import AccumulatorFull as AccumulatorFull
+from .errors import DeviceError as DeviceError
+from .errors import DTypeError as DTypeError
+from .errors import FlameError as FlameError
+from .errors import FlameWarning as FlameWarning
+from .errors import GradientError as GradientError
+from .errors import IndexOutOfRange as IndexOutOfRange
+from .errors import NoGradients as NoGradients
+from .errors import NonFiniteError as NonFiniteError
+from .errors import ShapeError as ShapeError
+from .errors import ShapeMismatch as ShapeMismatch
+from .errors import StateError as StateError
+from .errors import VersionError as VersionError
+from .gradient import GradientMap as GradientMap
+from .gradient_clip import clip_grad_norm as clip_grad_norm
+from .gradient_clip import clip_grad_norm_ as clip_grad_norm_
+from .gradient_clip import clip_grad_value as clip_grad_value
+from .gradient_clip import clip_grad_value_ as clip_grad_value_
+from .gradient_clip import grad_norm as grad_norm
+from .op import HOMES as _HOMES
+from .op import PUBLIC as _PUBLIC
+from .optimizers import SGD as SGD
+from .optimizers import Adam as Adam
+from .optimizers import AdamConfig as AdamConfig
+from .optimizers import AdamW as AdamW
+from .optimizers import SGDConfig as SGDConfig
+from .parameter import Parameter as Parameter
+from .parameter import ParameterDict as ParameterDict
+from .rng import get_rng_state as get_rng_state
+from .rng import manual_seed as manual_seed
+from .rng import set_rng_state as set_rng_state
+from . import schedules as schedules
+from .tensors import Tensor as Tensor
+from .tensors import full as full
+from .tensors import full_like as full_like
+from .tensors import tensor as tensor
+
+__version__ = "0.1.0"
+
+globals().update({name: function for name, function in _PUBLIC.items() if _HOMES[name] != "functional"})
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...

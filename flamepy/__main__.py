@@ -1,0 +1,6 @@
+"""`python -m flamepy` is the `flamepy` command. May import: cli. Read next: cli.py."""
+
+from .cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""The seam between numbers and mathematics: Buffer, Kernel, Stream, Device.
+
+Everything above this folder speaks only of these four. A Buffer is contiguous memory on one device. A Kernel is a compiled
+loop. A Stream runs launches (kernel, outs, ins, constants); running them now is one way, recording them is another, and
+nobody above can tell. A Device hands out buffers and kernels. A backend is a folder that implements them; see cpu/.
+
+May import: errors. FLAME counterpart: `flame_core::device`. Read next: template.py, then cpu/device.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import ml_dtypes
+import numpy as np
+
+from ..errors import DeviceError
+
+float32 = np.dtype("float32")
+float64 = np.dtype("float64")
+float16 = np.dtype("float16")
+bfloat16 = np.dtype(ml_dtypes.bfloat16)
+int32 = np.dtype("int32")
+int64 = np.dtype("int64")
+bool_ = np.dtype("bool")
+
+FULL = frozenset((float32, float64))  # computed as they are
+HALF = frozenset((float16, bfloat16))  # stored in 16 bits, computed in float32
+FLOATS = FULL | HALF
+INTEGERS = frozenset((int32, int64))
+DTYPES = FLOATS | INTEGERS | {bool_}
+
+
+class Buffer:
+    """Contiguous memory: `data` is what kernels take, `size` counts elements.
+
+    `version` counts writes into existing memory, so that backward can tell a saved value from an overwritten one. A buffer
+    that is one slot of a packed span adds the span's count: one write to the span moves all its slots. `written` says who
+    wrote last. `start` is where a slot begins in its span.
+    """
+
+    __slots__ = ("data", "size", "dtype", "device", "span", "start", "writes", "written", "__weakref__")
+
+    def __init__(self, data: Any, dtype: np.dtype, device: Device, span: Buffer | None = None, start: int = 0):
+        self.data = data
+        self.size: int = data.size
+        self.dtype = dtype
+        self.device = device
+        self.span = span
+        self.start = start
+        self.writes = 0
+        self.written = ""
+
+    @property
+    def version(self) -> int:
+        return self.writes if self.span is None else self.writes + self.span.writes
+
+    @property
+    def last_write(self) -> str:
+        return self.written or (self.span.written if self.span is not None else "")
+
+    def wrote(self, by: str) -> None:
+        """Count one write into this memory, made by the operation named."""
+        self.writes += 1
+        self.written = by
+
+
+class Kernel(Protocol):
+    """A compiled loop. `work` is the number of elements touched; a backend may use it to choose how to run."""
+
+    def __call__(self, work: int, *args: Any) -> None: ...
+
+
+class Stream:
+    """An ordered queue of launches. This one runs each launch at once."""
+
+    def run(self, kernel: Kernel, work: int, outs: Sequence[Buffer], ins: Sequence[Any], consts: Sequence[Any]) -> None:
+        """Run `kernel` with outs first, then ins (buffers or scalars), then constants."""
+        kernel(work, *[b.data for b in outs], *[b.data if isinstance(b, Buffer) else b for b in ins], *consts)
+
+
+class Device:
+    """Where buffers live and kernels run. Subclasses fill in the five verbs."""
+
+    name: str
+    stream: Stream
+
+    def empty(self, size: int, dtype: np.dtype) -> Buffer:
+        raise NotImplementedError
+
+    def kernel(self, loop: str, formula: Callable | None, dtype: np.dtype) -> Kernel:
+        raise NotImplementedError
+
+    def upload(self, array: np.ndarray) -> Buffer:
+        raise NotImplementedError
+
+    def download(self, buffer: Buffer) -> np.ndarray:
+        raise NotImplementedError
+
+    def slot(self, span: Buffer, start: int, size: int) -> Buffer:
+        """A part of `span` as a buffer of its own; it shares the memory and keeps it alive."""
+        raise NotImplementedError
+
+    def convert(self, out: Buffer, x: Buffer) -> None:
+        """Copy with a change of type, where one of the types has 16 bits."""
+        raise NotImplementedError
+
+    def constant(self, array: np.ndarray) -> Any:
+        """A small array that kernels can read, as they take it."""
+        raise NotImplementedError
+
+    def table(self, values: tuple[int, ...]) -> Any:
+        """A constant array of int64 (strides, offsets); equal tables are made once."""
+        raise NotImplementedError
+
+    def memory(self) -> dict[str, int]:
+        """Bytes: current, peak, cached."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"device({self.name})"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or (isinstance(other, str) and other == self.name)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+_devices: dict[str, Device] = {}
+
+
+def device(name: str | Device | None = None) -> Device:
+    """The device of that name: `"cpu"` (also the default). Raises DeviceError for one that is not there."""
+    if isinstance(name, Device):
+        return name
+    key = str(name) if name is not None else "cpu"
+    if key in _devices:
+        return _devices[key]
+    if key.split(":")[0] == "cpu":
+        from .cpu.device import CpuDevice
+
+        return _devices.setdefault("cpu", CpuDevice())
+    raise DeviceError(f"device: no backend for this device: '{key}'. Use device='cpu'; this build has no CUDA backend.")

@@ -1,0 +1,111 @@
+"""The CPU dialect of template.bind(): which Numba flags, which words, which threads. Importing this imports Numba.
+
+`error_model="numpy"` lets loops with a division vectorise. Fast-math is limited to contraction and signed zeros; loops may
+also reorder sums (formulas and words may not: it would undo their error compensation). Nothing assumes that NaN or infinity
+cannot occur, and no reciprocals are estimated: 1 / sqrt(x) would give NaN at 0. Kernels are cached on disk.
+
+May import: errors, template, this folder. FLAME counterpart: none. Read next: words.py, loops.py.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+from numba.core import event
+
+from ...errors import FlameWarning
+from ..row_words import all_max, all_sum, barrier, lane, lanes
+from ..template import Dialect, announce
+from . import blas, words
+
+FORMULA_MATH = {"contract", "nsz"}
+LOOP_MATH = FORMULA_MATH | {"reassoc"}
+
+# Measured: an empty parallel launch costs 2 us with omp, 64 us with workqueue.
+if "NUMBA_THREADING_LAYER_PRIORITY" not in os.environ:
+    numba.config.THREADING_LAYER_PRIORITY = ["omp", "tbb", "workqueue"]
+
+
+def jit_function(function: Callable, reorder: bool) -> Any:
+    # forceinline: a formula of several words exceeds LLVM's inlining limit, and a call keeps the loop scalar.
+    return numba.njit(error_model="numpy", fastmath=LOOP_MATH if reorder else FORMULA_MATH, forceinline=True)(function)
+
+
+def jit_loop(function: Callable, parallel: bool) -> Any:
+    if parallel:
+        check_threading()
+    return numba.njit(parallel=parallel, cache=True, error_model="numpy", fastmath=LOOP_MATH)(function)
+
+
+def words_of(dtype: np.dtype) -> dict[str, Any]:
+    """Every word of the vocabulary for `dtype`; integers have only those that make sense for them."""
+    found = {name: table[dtype] for name, table in words.WORDS.items() if dtype in table}
+    if dtype.kind == "f":
+        found.update({name: table[dtype] for name, table in words.CONSTANTS.items()})
+        found["gemm"] = blas.GEMM[dtype]
+    found.update(ROW_WORDS)
+    return found
+
+
+# The five words of a row body. The CPU gives a row to one lane: they cost nothing.
+ROW_WORDS = {word.__name__: numba.njit(word) for word in (lane, lanes, all_sum, all_max, barrier)}
+
+_here = Path(__file__).parent
+SHARED = (_here / "words.py", _here / "blas.py", _here / "compiler.py", _here.parent / "template.py", _here.parent / "plans.py", _here.parent / "row_words.py")
+SOURCES = tuple(map(str, SHARED))
+DIALECT = Dialect("cpu", jit_function, jit_loop, words_of, SOURCES)
+
+
+_checked = False
+
+
+def check_threading() -> None:
+    """Load Numba's thread pool once; warn when only the slow one is there."""
+    global _checked
+    if _checked:
+        return
+    _checked = True
+    numba.get_num_threads()
+    numba.np.ufunc.parallel._launch_threads()
+    if numba.threading_layer() == "workqueue":
+        warnings.warn(
+            "threads: only Numba's slow 'workqueue' layer could be loaded: each parallel kernel costs 60 us more. "
+            "Install OpenMP (Debian/Ubuntu: apt-get install libgomp1) or run pip install tbb.",
+            FlameWarning,
+            stacklevel=2,
+        )
+
+
+class _CompileListener(event.Listener):
+    """Tells template.on_compile's listeners about each kernel Numba really compiles."""
+
+    def __init__(self) -> None:
+        self.started: dict[str, float] = {}
+
+    def on_start(self, event: Any) -> None:
+        self.started[event.data["dispatcher"].py_func.__name__] = time.perf_counter()
+
+    def on_end(self, event: Any) -> None:
+        name = event.data["dispatcher"].py_func.__name__
+        if "_serial_" in name or "_parallel_" in name:
+            announce(name, self.started.pop(name, time.perf_counter()))
+
+
+event.register("numba:compile", _CompileListener())
+
+
+def cache_folder() -> Path:
+    """Where this machine's compiled kernels are kept."""
+
+    def probe() -> None: ...
+
+    probe.__qualname__ = "probe"
+    probe.__module__ = __name__
+    return Path(numba.njit(cache=True)(probe).stats.cache_path)

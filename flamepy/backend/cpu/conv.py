@@ -1,0 +1,271 @@
+"""Convolution and pooling of images in (batch, channel, row, column) order.
+
+A convolution is a matrix product with the image's windows laid out as columns (im2col), made for one tile of output
+positions at a time so that they stay in cache. A fixed number of workers, each with its own part of `col`, shares out the
+tiles; the gradient of the weight is summed over fixed chunks of images and then over the chunks. All of it follows from
+sizes alone: the same bits for any number of threads. `conv_plan` gives the counts, `sizes` (a table) the geometry.
+
+May import: words, this folder, Numba. FLAME counterpart: `flame_core::ops::conv2d`. Read next: random.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import prange
+
+from ..words import INF, real
+from .blas import gemm
+
+RUN = 1024  # numbers of the weight's gradient added up by one task
+
+
+def conv2d(y, col, x, w, b, sizes, tile, workers, has_bias):
+    """y = w * x + b. Without has_bias, b isn't read. Items: image, group, tile of positions."""
+    groups = sizes[5]
+    each, outs = sizes[1] // groups, sizes[4] // groups
+    depth = each * sizes[6] * sizes[7]
+    pixels, area = sizes[2] * sizes[3], sizes[14] * sizes[15]
+    tiles = (area + tile - 1) // tile
+    items = sizes[0] * groups * tiles
+    for worker in prange(workers):
+        own = worker * depth * tile
+        for item in range(worker * items // workers, (worker + 1) * items // workers):
+            plane = item // tiles
+            first = item % tiles * tile
+            width = min(tile, area - first)
+            y_at = plane * outs * area + first
+            w_at = plane % groups * outs * depth
+            beta = 0.0
+            if has_bias:
+                beta = 1.0
+                for r in range(outs):
+                    fill_run(y[y_at + r * area : y_at + r * area + width], b[plane % groups * outs + r])
+            x_at = plane * each * pixels
+            if is_pointwise(sizes):
+                gemm(False, False, outs, width, depth, 1.0, w, w_at, depth, x, x_at + first, pixels, beta, y, y_at, area)
+            else:
+                im2col(col[own : own + depth * width], x[x_at : x_at + each * pixels], sizes, each, first, width)
+                gemm(False, False, outs, width, depth, 1.0, w, w_at, depth, col, own, width, beta, y, y_at, area)
+
+
+def conv2d_dx(dx, col, g, w, sizes, tile, channels, workers):
+    """Gradient of x. Items: image, group, block of input channels."""
+    groups = sizes[5]
+    each, outs, taps = sizes[1] // groups, sizes[4] // groups, sizes[6] * sizes[7]
+    pixels, area = sizes[2] * sizes[3], sizes[14] * sizes[15]
+    blocks = (each + channels - 1) // channels
+    items = sizes[0] * groups * blocks
+    for worker in prange(workers):
+        own = worker * channels * taps * tile
+        for item in range(worker * items // workers, (worker + 1) * items // workers):
+            plane = item // blocks
+            low = item % blocks * channels
+            count = min(channels, each - low)
+            w_at = (plane % groups * outs * each + low) * taps
+            dx_at = (plane * each + low) * pixels
+            image = dx[dx_at : dx_at + count * pixels]
+            fill_run(image, 0.0)
+            for first in range(0, area, tile):
+                rows, width = count * taps, min(tile, area - first)
+                g_at = plane * outs * area + first
+                if is_pointwise(sizes):
+                    gemm(True, False, rows, width, outs, 1.0, w, w_at, each, g, g_at, area, 0.0, dx, dx_at + first, pixels)
+                else:
+                    gemm(True, False, rows, width, outs, 1.0, w, w_at, each * taps, g, g_at, area, 0.0, col, own, width)
+                    col2im(image, col[own : own + rows * width], sizes, count, first, width)
+
+
+def conv2d_dw(dw, db, partial, col, g, x, sizes, tile, channels, chunks, workers, has_bias):
+    """Gradients of w and, with has_bias, of b. Items: chunk of images, group, block of input channels."""
+    groups = sizes[5]
+    blocks = (sizes[1] // groups + channels - 1) // channels
+    items = chunks * groups * blocks
+    own = channels * sizes[6] * sizes[7] * tile
+    for worker in prange(workers):
+        for item in range(worker * items // workers, (worker + 1) * items // workers):
+            columns = col[worker * own : (worker + 1) * own]
+            dw_chunk(partial, columns, g, x, sizes, tile, channels, chunks, item // blocks, item % blocks)
+    for block in prange((dw.size + RUN - 1) // RUN):
+        add_chunks(dw, partial, 0, chunks, block * RUN)
+    if has_bias:
+        for block in prange((db.size + RUN - 1) // RUN):
+            add_chunks(db, partial, chunks * dw.size, chunks, block * RUN)
+
+
+def dw_chunk(partial, col, g, x, sizes, tile, channels, chunks, piece, block):
+    """One (chunk, group) = `piece` and channel block of the weight gradient, into its place in `partial`."""
+    groups = sizes[5]
+    each, outs, taps = sizes[1] // groups, sizes[4] // groups, sizes[6] * sizes[7]
+    pixels, area = sizes[2] * sizes[3], sizes[14] * sizes[15]
+    chunk, group = piece // groups, piece % groups
+    low = block * channels
+    count = min(channels, each - low)
+    out = ((chunk * sizes[4] + group * outs) * each + low) * taps
+    sums = chunks * sizes[4] * each * taps + chunk * sizes[4] + group * outs
+    beta = 0.0
+    if block == 0:
+        fill_run(partial[sums : sums + outs], 0.0)
+    for image in range(chunk * sizes[0] // chunks, (chunk + 1) * sizes[0] // chunks):
+        plane = image * groups + group
+        x_at = (plane * each + low) * pixels
+        for first in range(0, area, tile):
+            rows, width = count * taps, min(tile, area - first)
+            g_at = plane * outs * area + first
+            if is_pointwise(sizes):
+                gemm(False, True, outs, rows, width, 1.0, g, g_at, area, x, x_at + first, pixels, beta, partial, out, each)
+            else:
+                im2col(col[: rows * width], x[x_at : x_at + count * pixels], sizes, count, first, width)
+                gemm(False, True, outs, rows, width, 1.0, g, g_at, area, col, 0, width, beta, partial, out, each * taps)
+            beta = 1.0
+        if block == 0:
+            for r in range(outs):
+                partial[sums + r] += sum_run(g[(plane * outs + r) * area : (plane * outs + r + 1) * area])
+
+
+def add_chunks(out, partial, start, chunks, low):
+    """out[low : low + RUN] = the sum of its parts in the chunks that begin at `start`, in order."""
+    run = out[low : min(out.size, low + RUN)]
+    fill_run(run, 0.0)
+    for chunk in range(chunks):
+        at = start + chunk * out.size + low
+        part = partial[at : at + run.size]
+        for t in range(run.size):
+            run[t] += part[t]
+
+
+def is_pointwise(sizes):
+    """A 1 x 1 window, one step at a time, no padding: the image is its own columns."""
+    return sizes[6] * sizes[7] * sizes[8] * sizes[9] == 1 and sizes[10] + sizes[11] == 0
+
+
+def max_pool2d(y, where, x, sizes):
+    """The largest number of each window, and its index in the plane (int64). NaN wins, the last one, as in PyTorch."""
+    h, w, kh, kw = sizes[1], sizes[2], sizes[3], sizes[4]
+    for plane in prange(sizes[0]):
+        image = x[plane * h * w : (plane + 1) * h * w]
+        for r in range(sizes[9]):
+            top = r * sizes[5] - sizes[7]
+            for c in range(sizes[10]):
+                left = c * sizes[6] - sizes[8]
+                best = -INF
+                at = max(0, top) * w + max(0, left)
+                for i in range(max(0, top), min(h, top + kh)):
+                    for j in range(max(0, left), min(w, left + kw)):
+                        value = image[i * w + j]
+                        if value > best or value != value:
+                            best = value
+                            at = i * w + j
+                out = (plane * sizes[9] + r) * sizes[10] + c
+                y[out] = best
+                where[out] = at
+
+
+def max_pool2d_dx(dx, g, where, sizes):
+    """Each cotangent goes to the pixel that won."""
+    pixels, area = sizes[1] * sizes[2], sizes[9] * sizes[10]
+    for plane in prange(sizes[0]):
+        image = dx[plane * pixels : (plane + 1) * pixels]
+        fill_run(image, 0.0)
+        for i in range(plane * area, (plane + 1) * area):
+            image[where[i]] += g[i]
+
+
+def avg_pool2d(y, x, sizes):
+    """The mean of each window; padding counts as zeros."""
+    h, w, kh, kw = sizes[1], sizes[2], sizes[3], sizes[4]
+    share = 1.0 / real(kh * kw)
+    for plane in prange(sizes[0]):
+        for r in range(sizes[9]):
+            top = r * sizes[5] - sizes[7]
+            for c in range(sizes[10]):
+                left = c * sizes[6] - sizes[8]
+                total = 0.0
+                for i in range(max(0, top), min(h, top + kh)):
+                    for j in range(max(0, left), min(w, left + kw)):
+                        total += x[(plane * h + i) * w + j]
+                y[(plane * sizes[9] + r) * sizes[10] + c] = total * share
+
+
+def avg_pool2d_dx(dx, g, sizes):
+    """Each cotangent is shared out evenly over its window."""
+    h, w, kh, kw = sizes[1], sizes[2], sizes[3], sizes[4]
+    share = 1.0 / real(kh * kw)
+    for plane in prange(sizes[0]):
+        image = dx[plane * h * w : (plane + 1) * h * w]
+        fill_run(image, 0.0)
+        for r in range(sizes[9]):
+            top = r * sizes[5] - sizes[7]
+            for c in range(sizes[10]):
+                left = c * sizes[6] - sizes[8]
+                part = g[(plane * sizes[9] + r) * sizes[10] + c] * share
+                for i in range(max(0, top), min(h, top + kh)):
+                    for j in range(max(0, left), min(w, left + kw)):
+                        image[i * w + j] += part
+
+
+# Helpers take slices or index with unsigned numbers: only then does no index need a check for a negative value, and the
+# loop vectorises. What an inner loop needs of `sizes` is read before it: the compiler can't know that writing a pixel leaves
+# `sizes` as it is.
+
+
+def im2col(col, x, sizes, channels, first, width):
+    """col (channels * kh * kw, width): what each tap of the window sees at positions first .. first + width."""
+    h, w, kh, kw, step, columns = sizes[2], sizes[3], sizes[6], sizes[7], sizes[9], sizes[15]
+    top = first // columns * sizes[8] - sizes[10]
+    for r in range(channels * kh * kw):
+        y = top + r // kw % kh * sizes[12]
+        left = r % kw * sizes[13] - sizes[11]
+        start = first % columns
+        done = 0
+        while done < width:  # one line of positions after the other
+            out = np.uintp(r * width + done)
+            run = min(columns - start, width - done)
+            if 0 <= y < h:
+                line = np.uintp((r // (kh * kw) * h + y) * w)
+                for t in range(run):
+                    at = left + (start + t) * step
+                    if 0 <= at < w:
+                        col[out + np.uintp(t)] = x[line + np.uintp(at)]
+                    else:
+                        col[out + np.uintp(t)] = 0.0
+            else:
+                for t in range(run):
+                    col[out + np.uintp(t)] = 0.0
+            done += run
+            start = 0
+            y += sizes[8]
+
+
+def col2im(x, col, sizes, channels, first, width):
+    """The reverse: add each number of col to the pixel it came from."""
+    h, w, kh, kw, step, columns = sizes[2], sizes[3], sizes[6], sizes[7], sizes[9], sizes[15]
+    top = first // columns * sizes[8] - sizes[10]
+    for r in range(channels * kh * kw):
+        y = top + r // kw % kh * sizes[12]
+        left = r % kw * sizes[13] - sizes[11]
+        start = first % columns
+        done = 0
+        while done < width:
+            source = np.uintp(r * width + done)
+            run = min(columns - start, width - done)
+            if 0 <= y < h:
+                line = np.uintp((r // (kh * kw) * h + y) * w)
+                for t in range(run):
+                    at = left + (start + t) * step
+                    if 0 <= at < w:
+                        x[line + np.uintp(at)] += col[source + np.uintp(t)]
+            done += run
+            start = 0
+            y += sizes[8]
+
+
+def fill_run(run, value):
+    for t in range(run.size):
+        run[t] = value
+
+
+def sum_run(run):
+    total = 0.0
+    for t in range(run.size):
+        total += run[t]
+    return total

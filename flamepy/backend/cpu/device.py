@@ -1,0 +1,188 @@
+"""The CPU: buffers are aligned NumPy arrays, kernels are Numba dispatchers, freed blocks are kept for the next launch.
+
+A kernel is bound twice from one source, serial and parallel (`prange` is `range` when parallel is off), and picks by the
+number of elements: a parallel region costs about 2 microseconds, a serial call 0.4. Loops split work by sizes only, never
+by the number of threads, so both give the same bits. Numba is imported at the first kernel, not at `import flamepy`.
+
+May import: errors, base, template, this folder. FLAME counterpart: `flame_core::device::CudaDevice`. Read next: loops.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from importlib import import_module
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from ...errors import DTypeError
+from ..base import FULL, INTEGERS, Buffer, Device, Kernel, Stream
+
+GRAIN = 16384  # elements of work below which one thread is faster than waking the others
+ALIGN = 64  # one cache line, one AVX-512 register
+KEEP = 1 << 31  # bytes of freed blocks to keep at most
+
+# Which file holds which loop: the only list of loops, and the reason why unused ones cost nothing.
+LOOP_FILES = ("loops", "broadcast", "reduce", "index", "spans", "matmul", "attention", "conv", "random")
+
+
+class Allocator:
+    """Keeps freed blocks by (dtype, size) and counts bytes."""
+
+    def __init__(self) -> None:
+        self.free: dict[tuple[np.dtype, int], list[np.ndarray]] = {}
+        self.current = self.peak = self.cached = 0
+        self.alone: tuple[int, int] | None = None  # reference counts of a block that nobody else looks at
+
+    def calibrate(self) -> None:
+        """Learn those counts from a block that surely is alone: they differ between Python versions."""
+        device = CpuDevice()
+        CpuBuffer(aligned(1, np.dtype("uint8")), np.dtype("uint8"), device)
+        self.release()
+        self.current = 0
+
+    def take(self, size: int, dtype: np.dtype) -> np.ndarray:
+        nbytes = size * dtype.itemsize
+        self.current += nbytes
+        if self.current > self.peak:
+            self.peak = self.current
+        try:
+            block = self.free[dtype, size].pop()
+            self.cached -= nbytes
+            return block
+        except (KeyError, IndexError):
+            return aligned(size, dtype)
+
+    def give(self, block: np.ndarray) -> None:
+        """Take a block back, unless somebody outside still looks at it (a view from `.numpy()`)."""
+        nbytes = block.nbytes
+        self.current -= nbytes
+        counts = (sys.getrefcount(block), sys.getrefcount(block.base))
+        if counts != self.alone:
+            if self.alone is not None:
+                return
+            self.alone = counts
+        if self.cached + nbytes > KEEP:
+            self.release()
+        self.free.setdefault((block.dtype, block.size), []).append(block)
+        self.cached += nbytes
+
+    def release(self) -> None:
+        """Forget every kept block."""
+        self.free.clear()
+        self.cached = 0
+
+
+def aligned(size: int, dtype: np.dtype) -> np.ndarray:
+    """An uninitialised array whose first element lies on a cache line."""
+    raw = np.empty(size * dtype.itemsize + ALIGN, np.uint8)
+    start = -raw.ctypes.data % ALIGN
+    return raw[start : start + size * dtype.itemsize].view(dtype)
+
+
+class CpuBuffer(Buffer):
+    """Memory that returns to the allocator when the last tensor or entry lets go of it."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        if self.span is None:
+            allocator.give(self.data)
+
+
+allocator = Allocator()
+
+
+class CpuKernel:
+    """One loop bound to one formula and dtype: the serial or the parallel dispatcher, each bound at first use."""
+
+    __slots__ = ("bind", "serial", "parallel")
+
+    def __init__(self, bind: Callable[[bool], Any]):
+        self.bind = bind
+        self.serial: Any = None
+        self.parallel: Any = None
+
+    def __call__(self, work: int, *args: Any) -> None:
+        if work < GRAIN:
+            if self.serial is None:
+                self.serial = self.bind(False)
+            self.serial(*args)
+        else:
+            if self.parallel is None:
+                self.parallel = self.bind(True)
+            self.parallel(*args)
+
+
+class CpuDevice(Device):
+    """`device("cpu")`."""
+
+    def __init__(self) -> None:
+        self.name = "cpu"
+        self.stream = Stream()
+        self.kernels: dict[tuple[str, Callable | None, np.dtype], Kernel] = {}
+
+    def empty(self, size: int, dtype: np.dtype) -> Buffer:
+        return CpuBuffer(allocator.take(size, dtype), dtype, self)
+
+    def kernel(self, loop: str, formula: Callable | None, dtype: np.dtype) -> Kernel:
+        key = (loop, formula, dtype)
+        try:
+            return self.kernels[key]
+        except KeyError:
+            kernel = self.kernels[key] = CpuKernel(binder(loop, formula, dtype))
+            return kernel
+
+    def upload(self, array: np.ndarray) -> Buffer:
+        buffer = self.empty(array.size, array.dtype)
+        np.copyto(buffer.data.reshape(array.shape), array)
+        return buffer
+
+    def download(self, buffer: Buffer) -> np.ndarray:
+        view = buffer.data.view()
+        view.flags.writeable = False
+        return view
+
+    def slot(self, span: Buffer, start: int, size: int) -> Buffer:
+        return CpuBuffer(span.data[start : start + size], span.dtype, self, span, start)
+
+    def convert(self, out: Buffer, x: Buffer) -> None:
+        with np.errstate(invalid="ignore", over="ignore"):
+            np.copyto(out.data, x.data.astype(np.float32) if out.dtype.kind in "iub" else x.data, casting="unsafe")
+
+    def constant(self, array: np.ndarray) -> np.ndarray:
+        return array
+
+    table = staticmethod(lru_cache(4096)(lambda values: np.array(values, np.int64)))  # type: ignore[assignment]
+
+    def memory(self) -> dict[str, int]:
+        return {"current": allocator.current, "peak": allocator.peak, "cached": allocator.cached}
+
+
+allocator.calibrate()
+
+
+def binder(loop: str, formula: Callable | None, dtype: np.dtype) -> Callable[[bool], Any]:
+    """What binds `loop` for `dtype` when asked; raises DTypeError at once for a type no kernel is made for."""
+    if dtype not in FULL and dtype not in INTEGERS and dtype.kind != "b":
+        raise DTypeError(f"{loop}: no kernel for this type: {dtype}. Cast to float32 or float64.")
+
+    def bound(parallel: bool) -> Any:
+        from ..template import bind
+        from .compiler import DIALECT
+
+        return bind(find_loop(loop), formula, dtype, DIALECT, parallel)  # type: ignore[arg-type]
+
+    return bound
+
+
+def find_loop(name: str) -> FunctionType:
+    """The loop function of that name, wherever in this folder it is written."""
+    for file in LOOP_FILES:
+        found = getattr(import_module("." + file, __package__), name, None)
+        if isinstance(found, FunctionType) and found.__module__.endswith("." + file):
+            return found
+    raise KeyError(name)

@@ -1,0 +1,81 @@
+"""Map and row loops: a formula applied to every element, a body applied to every row.
+
+Outs first, flat contiguous arrays, then constants. `F` is the formula, put there by template.bind(). An input that is a
+scalar stands for the same number everywhere: `at(x, i)` reads either, decided when the kernel is compiled.
+
+May import: this folder, Numba. FLAME counterpart: `flame_core::cuda_kernels` elementwise. Read next: broadcast.py, reduce.py.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from numba import int64, prange, types
+from numba.extending import intrinsic
+
+
+@intrinsic
+def at(typing: Any, x: Any, i: Any) -> Any:
+    """x[i] for an array, x for a scalar."""
+    if not isinstance(x, types.Array):
+        return x(x, i), lambda context, builder, signature, args: args[0]
+    # An unsigned index: no check for negative ones, which would keep the loop from vectorising.
+    item = typing.resolve_function_type(operator.getitem, (x, types.uintp), {})
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return context.get_function(operator.getitem, item)(builder, args)
+
+    return item.return_type(x, types.intp), code
+
+
+def F(*args: Any) -> Any:
+    """Stands where bind() puts the formula."""
+    raise NotImplementedError
+
+
+def map1(out, x, *c):
+    for i in prange(out.size):
+        out[i] = F(at(x, i), *c)
+
+
+def map2(out, x, y, *c):
+    for i in prange(out.size):
+        out[i] = F(at(x, i), at(y, i), *c)
+
+
+def map3(out, x, y, z, *c):
+    for i in prange(out.size):
+        out[i] = F(at(x, i), at(y, i), at(z, i), *c)
+
+
+def map4(out, x, y, z, w, *c):
+    for i in prange(out.size):
+        out[i] = F(at(x, i), at(y, i), at(z, i), at(w, i), *c)
+
+
+def fill(out, value):
+    for i in prange(out.size):
+        out[i] = value
+
+
+def tri(out, x, rows, cols, k, upper):
+    """Keep the triangle on or above (upper) or on or below diagonal k of each matrix; zeros elsewhere."""
+    for r in prange(out.size // cols):
+        r = int64(r)
+        row = r % rows
+        for j in range(cols):
+            if (j - row >= k) if upper else (j - row <= k):
+                out[r * cols + j] = x[r * cols + j]
+            else:
+                out[r * cols + j] = 0
+
+
+def row(*args):
+    """F(r, *args) for each row r: the body of a softmax or a norm. The last two arguments are rows and cols."""
+    for r in prange(args[-2]):
+        r = int64(r)
+        F(r, *args)
+
+
+row.reorders = True  # type: ignore[attr-defined]  # a body sums over its row: let it use vector lanes

@@ -1,0 +1,97 @@
+"""Folds: a run of numbers becomes one, along any axis, in a fixed order.
+
+Every fold sees its input as (outer, n, inner) and folds the middle. It works on chunks of n whose length follows from the
+sizes alone, so the order of additions (and every bit) is the same for any number of threads; when there is more than one
+chunk the caller folds the chunk results again. Sums keep several accumulators (the compiler's vector lanes), so the rounding
+error of a chunk grows with its length / 16.
+
+May import: this folder, Numba. FLAME counterpart: `flame_core::cuda_kernels` reductions. Read next: index.py.
+"""
+
+from __future__ import annotations
+
+from numba import int64, prange
+
+from ..plans import COLUMNS
+from ..words import maximum
+from .loops import F
+
+
+def fold_sum(out, x, outer, n, inner, chunk, chunks, scale):
+    """out[o, c, j] = scale * sum of F(x[o, i, j]) over chunk c."""
+    if inner == 1:
+        for t in prange(outer * chunks):
+            t = int64(t)
+            o = t // chunks
+            first = (t % chunks) * chunk
+            out[t] = scale * run_sum(x[o * n + first : o * n + min(n, first + chunk)], scale - scale)
+    else:
+        parts = (inner + COLUMNS - 1) // COLUMNS
+        for t in prange(outer * chunks * parts):
+            t = int64(t)
+            oc = t // parts
+            first = (oc % chunks) * chunk
+            lo = (t % parts) * COLUMNS
+            hi = min(inner, lo + COLUMNS)
+            total = out[oc * inner + lo : oc * inner + hi]
+            for j in range(total.size):
+                total[j] = 0
+            for i in range(first, min(n, first + chunk)):
+                start = (oc // chunks * n + i) * inner
+                add_run(total, x[start + lo : start + hi])
+            for j in range(total.size):
+                total[j] *= scale
+
+
+# Helpers take slices: an index counted from 0 needs no check for negative values, and the loop vectorises.
+
+
+def run_sum(run, zero):
+    total = zero
+    for i in range(run.size):
+        total += F(run[i])
+    return total
+
+
+def add_run(total, run):
+    for j in range(run.size):
+        total[j] += F(run[j])
+
+
+def fold_max(out, x, outer, n, inner, chunk, chunks, scale):
+    """out[o, c, j] = scale * maximum of scale * x[o, i, j] over chunk c (scale 1: max, -1: min). NaN wins."""
+    for t in prange(outer * chunks * inner):
+        t = int64(t)
+        oc = t // inner
+        first = (oc % chunks) * chunk
+        start = max(0, (oc // chunks * n + first) * inner + t % inner)
+        length = min(n, first + chunk) - first
+        best = x[start] * scale
+        if inner == 1:
+            best = run_max(x[start : start + length], scale)
+        else:
+            for i in range(1, length):
+                best = maximum(best, x[start + i * inner] * scale)
+        out[t] = best * scale
+
+
+def argmax(out, x, outer, n, inner, scale):
+    """out[o, j] = first index of the largest scale * x[o, :, j]; the first NaN wins."""
+    for t in prange(outer * inner):
+        t = int64(t)
+        start = t // inner * n * inner + t % inner
+        best = x[start] * scale
+        where = 0
+        for i in range(1, n):
+            value = x[start + i * inner] * scale
+            if value > best or (value != value and best == best):
+                best = value
+                where = i
+        out[t] = where
+
+
+def run_max(run, scale):
+    best = run[0] * scale
+    for i in range(1, run.size):
+        best = maximum(best, run[i] * scale)
+    return best

@@ -1,0 +1,130 @@
+"""How work is cut into tasks: from sizes alone, never from the number of threads, so that results keep their bits.
+
+May import: NumPy. FLAME counterpart: none. Read next: cpu/reduce.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+SPAN_TASK = 16384  # elements of a span handled by one task
+CHUNK = 8192  # elements folded by one task when a row is split
+COLUMNS = 512  # neighbouring columns folded by one task
+QUERY_ROWS = 64  # query rows attention multiplies at once
+CONV_WORKERS = 48  # at most so many tasks of a convolution, each with its own columns
+CONV_COLUMNS = 1 << 16  # numbers in one worker's columns: 256 KB of float32, within a core's own cache
+CONV_PARTIALS = 1 << 22  # numbers in a convolution weight gradient's partial sums, at most (but two chunks always may)
+
+Pair = tuple[int, int]
+
+
+def fold_plan(outer: int, n: int, inner: int) -> tuple[int, int]:
+    """(chunk length, number of chunks) along n for a fold of (outer, n, inner): enough tasks for many cores."""
+    if inner == 1:
+        chunk = n if outer >= 64 or n <= 2 * CHUNK else CHUNK
+    else:
+        tasks = outer * -(-inner // COLUMNS)
+        chunk = n if tasks >= 16 or n * inner <= 2 * CHUNK else max(64, -(-n // 16))
+    return chunk, max(1, -(-n // max(1, chunk)))
+
+
+def tiles(m: int, n: int, batch: int = 1) -> tuple[int, int]:
+    """(rows, columns) of one task's tile of a matrix product: at least 4 tasks, up to 48, where that leaves tiles worth one."""
+    rows = cols = 1
+    for least in (128, 64):
+        rows = max(rows, pieces(m, least, 48 // max(1, batch)))
+        have = max(1, batch) * rows
+        if have < 8:
+            cols = max(cols, pieces(n, least, 8 // have))
+        if have * cols >= 4:
+            break
+    return even(m, rows), even(n, cols)
+
+
+def pieces(size: int, least: int, most: int) -> int:
+    """How many pieces of at least `least` to cut `size` into."""
+    return max(1, min(most, size // least))
+
+
+def even(size: int, count: int) -> int:
+    """Length of `count` nearly equal pieces, a multiple of 16 when there are several."""
+    return max(1, size) if count == 1 else -(-size // (16 * count)) * 16
+
+
+@lru_cache(256)
+def span_table(segments: tuple[tuple[int, int], ...]) -> np.ndarray:
+    """The task table of spans.py for (start, size) segments: first element, end, segment number of each task."""
+    rows = [
+        (at, min(at + SPAN_TASK, start + size), number)
+        for number, (start, size) in enumerate(segments)
+        for at in range(start, start + size, SPAN_TASK)
+    ]
+    return np.array(rows, np.int64).reshape(-1)
+
+
+# ---- attention: four numbers say where an operand sits -----
+def heads_layout(heads: int, rows: int, width: int) -> tuple[int, ...]:
+    """Layout of a contiguous (B, heads, rows, width) tensor."""
+    return (0, heads * rows * width, rows * width, width)
+
+
+def fused_layout(heads: int, rows: int, width: int, parts: int = 3, part: int = 0) -> tuple[int, ...]:
+    """Layout of part number `part` of a (B, rows, parts, heads, width) buffer; parts=1 is (B, rows, heads * width)."""
+    return (part * heads * width, rows * parts * heads * width, width, parts * heads * width)
+
+
+def attention_scratch(batch: int, heads: int, rows: int, keys: int, keep: bool) -> int:
+    """Size of attention_dx's `ds`; with `keep` it is the (B, H, L, S) gradient of the mask."""
+    return batch * heads * (rows if keep else min(rows, QUERY_ROWS)) * keys
+
+
+# ---- convolution and pools -----
+class ConvPlan(NamedTuple):
+    """tile: output positions at once; channels: input channels at once; chunks of images; workers; scratch sizes."""
+
+    tile: int
+    channels: int
+    chunks: int
+    workers: int
+    col: int
+    partial: int
+
+
+def conv2d_sizes(
+    x: Sequence[int], w: Sequence[int], stride: Pair, padding: Pair, dilation: Pair, groups: int
+) -> tuple[int, ...]:
+    """(n, c, h, w, o, groups, kh, kw, sh, sw, ph, pw, dh, dw, rows, columns) of shapes x (n, c, h, w), w (o, c/groups, kh, kw)."""
+    out = [(x[2 + i] + 2 * padding[i] - dilation[i] * (w[2 + i] - 1) - 1) // stride[i] + 1 for i in (0, 1)]
+    return (*x, w[0], groups, w[2], w[3], *stride, *padding, *dilation, *out)
+
+
+def conv_plan(sizes: Sequence[int], what: str) -> ConvPlan:
+    """The decomposition of one pass: what is "y", "dx" or "dw"."""
+    images, groups, taps, area = sizes[0], sizes[5], sizes[6] * sizes[7], sizes[14] * sizes[15]
+    each = sizes[1] // groups
+    tile = max(64, CONV_COLUMNS // max(1, each * taps) // 16 * 16)
+    tiles = -(-area // tile)
+    chunks = min(images, 16, max(2, CONV_PARTIALS // max(1, sizes[4] * each * taps))) if what == "dw" else images
+    if what == "y":
+        channels, items = max(1, each), images * groups * tiles
+    else:  # too few images for the cores: cut the channels as well, 64 rows of the columns at least
+        blocks = max(1, min(-(-8 // max(1, chunks * groups)), each * taps // 64, each))
+        channels = max(1, -(-each // blocks))
+        items = chunks * groups * -(-each // channels)
+    tile = min(tile, max(1, area))
+    workers = min(items, CONV_WORKERS)
+    partial = chunks * sizes[4] * (each * taps + 1) if what == "dw" else 0
+    return ConvPlan(tile, channels, chunks, workers, workers * channels * taps * tile, partial)
+
+
+def pool2d_sizes(x: Sequence[int], window: Pair, stride: Pair, padding: Pair) -> tuple[int, ...]:
+    """(planes, h, w, kh, kw, sh, sw, ph, pw, rows, columns) of a pool over the last two axes of shape x."""
+    planes = 1
+    for size in x[:-2]:
+        planes *= size
+    out = [(x[i - 2] + 2 * padding[i] - window[i]) // stride[i] + 1 for i in (0, 1)]
+    return (planes, *x[-2:], *window, *stride, *padding, *out)

@@ -1,0 +1,113 @@
+"""bind(): a loop and a formula become one cached kernel.
+
+A loop and a formula are plain Python functions. Binding copies them and gives the copies other globals: float constants and
+float literals become numbers of the wanted dtype, words of the vocabulary (exp, select, ...) become that dtype's jitted
+functions, plain helper functions are bound the same way, and the loop sees the formula as `F`. The copy's name carries a
+digest of every source file involved, so Numba's disk cache hits in the next process and misses when a formula changes
+(Numba itself only watches the loop's file, and never caches a closure over a jitted function).
+
+May import: errors, base. FLAME counterpart: none (FLAME writes each CUDA kernel by hand). Read next: cpu/device.py.
+"""
+
+from __future__ import annotations
+
+import dis
+import hashlib
+import marshal
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Dialect(NamedTuple):
+    """How one backend compiles: its jit for functions and for loops, its words for each dtype, the files behind them."""
+
+    name: str
+    jit_function: Callable[[Callable, bool], Any]
+    jit_loop: Callable[[Callable, bool], Any]
+    words: Callable[[np.dtype], dict[str, Any]]
+    sources: tuple[str, ...]
+
+
+_listeners: list[Callable[[str, float], None]] = []
+
+
+def on_compile(listener: Callable[[str, float], None]) -> Callable[[], None]:
+    """Call `listener(kernel name, seconds)` after each compilation; returns a function that removes the listener."""
+    _listeners.append(listener)
+    return lambda: _listeners.remove(listener)
+
+
+def announce(name: str, started: float) -> None:
+    """Tell the listeners that kernel `name` was compiled; `started` is a time.perf_counter() value."""
+    for listener in _listeners:
+        listener(name, time.perf_counter() - started)
+
+
+def typed(
+    function: FunctionType, dtype: np.dtype, dialect: Dialect, reorder: bool, formula: FunctionType | None = None
+) -> FunctionType:
+    """A copy of `function` whose float constants, words and helpers are those of `dtype` (integers are left alone).
+
+    `reorder` tells whether helpers may reorder sums: those of a loop may, those of a formula may not. `formula` is the F of a
+    loop and of its helpers.
+    """
+    words = dialect.words(dtype)
+    number = dtype.type if dtype.kind == "f" else (lambda value: value)
+    code = function.__code__
+    # Literals sit in co_consts: typing them here is what lets a formula say `0.5 * x` and stay in float32.
+    code = code.replace(co_consts=tuple(number(c) if type(c) is float else c for c in code.co_consts))
+    scope = dict(function.__globals__)
+    # Not co_names: it holds attribute names too, and `np.sqrt(x)` must not find a word.
+    for name in {i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}:
+        value = scope.get(name)
+        if name == "F" and formula is not None:
+            scope[name] = jitted(formula, dtype, dialect, getattr(function, "reorders", False))
+        elif name in words:
+            scope[name] = words[name]
+        elif type(value) is float:
+            scope[name] = number(value)
+        elif isinstance(value, FunctionType):
+            scope[name] = jitted(value, dtype, dialect, reorder, formula)
+    return FunctionType(code, scope, function.__name__, function.__defaults__)
+
+
+@cache
+def jitted(
+    function: FunctionType, dtype: np.dtype, dialect: Dialect, reorder: bool = False, formula: FunctionType | None = None
+) -> Any:
+    """A formula or helper, jitted for `dtype`."""
+    return dialect.jit_function(typed(function, dtype, dialect, reorder, formula), reorder)
+
+
+def bind(loop: FunctionType, formula: FunctionType | None, dtype: np.dtype, dialect: Dialect, parallel: bool) -> Any:
+    """The dispatcher for `loop` with `formula` as its F. Compiles at the first call, or loads from the disk cache."""
+    copy = typed(loop, dtype, dialect, True, formula)
+    name = loop.__name__
+    files = [loop.__code__.co_filename, *dialect.sources]
+    if formula is not None:
+        name += "_" + formula.__name__
+        files.append(formula.__code__.co_filename)
+    mark = digest(tuple(files), None if formula is None else formula.__code__)
+    copy.__name__ = copy.__qualname__ = f"{name}_{dtype.name}_{'parallel' if parallel else 'serial'}_{mark}"
+    copy.__module__ = loop.__module__
+    return dialect.jit_loop(copy, parallel)
+
+
+def digest(files: tuple[str, ...], code: Any) -> str:
+    """Ten hex digits over the contents of the files; a formula typed into a session has no file and is hashed itself."""
+    state = hashlib.sha1()
+    for file in files:
+        state.update(_file_digest(file) or marshal.dumps(code))
+    return state.hexdigest()[:10]
+
+
+@cache
+def _file_digest(file: str) -> bytes:
+    path = Path(file)
+    return hashlib.sha1(path.read_bytes()).digest() if path.is_file() else b""

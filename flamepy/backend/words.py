@@ -1,0 +1,145 @@
+"""The vocabulary of formulas: exp, tanh, select, ... as plain functions on Python numbers.
+
+A formula (`tanh_y(x): return tanh(x)`) imports its words from here, so it runs anywhere, a notebook without
+Numba included. When a backend compiles the formula, template.bind() puts that backend's version of each
+word in the place of these. They follow IEEE arithmetic where Python would raise: exp(1000.0) is inf,
+log(0.0) is -inf, sqrt(-1.0) is nan.
+
+May import: errors, base. FLAME counterpart: none (CUDA's math functions, called by name in each kernel).
+Read next: cpu/words.py (the same words as vectorisable code).
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from builtins import abs as _abs
+from builtins import round as _round
+from collections.abc import Callable
+from typing import Any
+
+__all__ = [
+    "EPS", "INF", "abs", "ceil", "cos", "erf", "exp", "expm1", "floor", "fmax", "isnan", "log", "log1p",
+    "maximum", "minimum", "pow", "real", "rint", "select", "sign", "sin", "sqrt", "tanh",
+]  # fmt: skip
+
+INF = math.inf
+NAN = math.nan
+EPS = sys.float_info.epsilon  # the distance from 1.0 to the next number; a kernel sees that of its own dtype
+
+
+def real(x: float) -> float:
+    """x as a number of the kernel's dtype: what turns a size into something to divide by."""
+    return float(x)
+
+
+def select(cond: bool, a: Any, b: Any) -> Any:
+    """a where cond holds, else b; both are computed."""
+    return a if cond else b
+
+
+def isnan(x: float) -> bool:
+    return x != x
+
+
+def maximum(a: float, b: float) -> float:
+    """The larger one; NaN if either is NaN."""
+    return a if a > b or a != a else b
+
+
+def minimum(a: float, b: float) -> float:
+    """The smaller one; NaN if either is NaN."""
+    return a if a < b or a != a else b
+
+
+def fmax(a: float, b: float) -> float:
+    """The larger one, for the maximum of a row; with a NaN the result is arbitrary: test for it beside."""
+    return max(b, a)
+
+
+def abs(x: float) -> float:
+    return _abs(x)
+
+
+def sign(x: float) -> float:
+    """1, -1 or 0 with the type of x; NaN for NaN."""
+    return type(x)((x > 0) - (x < 0)) if x == x else x
+
+
+def exp(x: float) -> float:
+    return _overflowing(math.exp, x)
+
+
+def expm1(x: float) -> float:
+    """exp(x) - 1, accurate near 0."""
+    return _overflowing(math.expm1, x)
+
+
+def log(x: float) -> float:
+    return math.log(x) if x > 0.0 else _log_outside(x, x)
+
+
+def log1p(x: float) -> float:
+    """log(1 + x), accurate near 0."""
+    return math.log1p(x) if x > -1.0 else _log_outside(x, x + 1.0)
+
+
+def sqrt(x: float) -> float:
+    return math.sqrt(x) if x >= 0.0 else NAN
+
+
+def tanh(x: float) -> float:
+    return math.tanh(x)
+
+
+def erf(x: float) -> float:
+    return math.erf(x)
+
+
+def sin(x: float) -> float:
+    return math.sin(x) if math.isfinite(x) else NAN
+
+
+def cos(x: float) -> float:
+    return math.cos(x) if math.isfinite(x) else NAN
+
+
+def pow(x: float, y: float) -> float:
+    """x to the power y as in C: pow(0, 0) is 1, pow(-2, 3) is -8, pow(-2, 0.5) is NaN, pow(0, -1) inf."""
+    negative = math.copysign(1.0, x) < 0.0 and math.isfinite(y) and math.fmod(y, 2.0) in (1.0, -1.0)
+    try:
+        return math.pow(x, y)
+    except OverflowError:
+        return -INF if negative else INF
+    except ValueError:
+        return NAN if x != 0.0 else -INF if negative else INF
+
+
+def floor(x: float) -> float:
+    return _whole(math.floor, x)
+
+
+def ceil(x: float) -> float:
+    return _whole(math.ceil, x)
+
+
+def rint(x: float) -> float:
+    """The nearest whole number; halves go to the even one."""
+    return _whole(_round, x)
+
+
+def _overflowing(function: Callable[[float], float], x: float) -> float:
+    try:
+        return function(x)
+    except OverflowError:
+        return INF
+
+
+def _log_outside(x: float, argument: float) -> float:
+    """What a logarithm gives where its argument is not positive: -inf at 0, NaN below and for NaN."""
+    return -INF if argument == 0.0 else NAN
+
+
+def _whole(function: Callable[[float], int], x: float) -> float:
+    # Python's integers have no -0.0, infinity or NaN.
+    return math.copysign(float(function(x)), x) if math.isfinite(x) else x

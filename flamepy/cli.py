@@ -1,0 +1,254 @@
+"""The `flamepy` command: train, sample, doctor, warmup, cache, version.
+
+This file reads the command line and turns every outcome into one line and an exit code; the work is in train/. The options of
+`flamepy train` are made from the settings in train/config.py.
+
+    exit codes   0 done   1 training failed, or doctor found a problem   2 unusable input   130, 143 Ctrl-C, SIGTERM
+
+May import: everything of flamepy (inside the commands, so that --help is quick). FLAME counterpart: none.
+Read next: train/runs.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import click
+
+from .errors import FlameError
+from .train.config import DigitsConfig, GptConfig, TrainConfig, resolve, settings
+from .train.presets import PRESETS
+from .train.problems import InputError, Interrupted
+from .train.signals import StopRequest
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class Sections(click.Command):
+    """A command whose options are listed under headings: Data, Model, Training, Run."""
+
+    usage = ""
+    headings: dict[str, str] = {}
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write(f"Usage: {self.usage}\n")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        grouped: dict[str, list] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record:
+                grouped.setdefault(self.headings.get(str(parameter.name), "Run"), []).append(record)
+        for heading, records in grouped.items():
+            with formatter.section(heading):
+                formatter.write_dl(records, col_max=24)
+
+
+class Jobs(click.Group):
+    """`flamepy train` alone means `flamepy train gpt`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or args[0].startswith("-"):
+            args = ["gpt", *args]
+        elif args[0] not in self.commands:
+            raise click.UsageError(f"no such job: {args[0]!r}; jobs are {', '.join(self.commands)}, a text is given with --data.")
+        return super().parse_args(ctx, args)
+
+
+@click.group(context_settings=CONTEXT)
+def cli() -> None:
+    """Train, sample and check: a tape autograd engine you can read in an evening.
+
+    \b
+    flamepy train              train a small GPT on this machine, no download needed
+    flamepy sample runs/gpt-1  let it write
+    flamepy doctor             is this machine set up well?
+    """
+
+
+@cli.group(cls=Jobs, add_help_option=False)
+def train() -> None:
+    """Train a model from scratch: a GPT on text, or (train digits) a digit reader."""
+
+
+GPT_HELP = """Train a small GPT from scratch, on this machine, one byte of text after another.
+
+Without options it learns from the text of Python's standard library (nothing is downloaded), takes a minute or two,
+shows its progress and leaves a folder runs/gpt-1 with settings, metrics, a picture of the curves, checkpoints and
+a sample of what it writes. Ctrl-C saves and stops; --resume goes on as if nothing had happened.
+
+\b
+Examples:
+  flamepy train                                 the whole thing
+  flamepy train --preset tiny                   a first try, some seconds
+  flamepy train --data book.txt --steps 5000    your own text, longer
+  flamepy train --resume runs/gpt-1             go on with a stopped run
+  flamepy train digits --help                   the other job: read handwritten digits
+"""
+
+DIGITS_HELP = """Train two small networks to read handwritten digits: an MLP and a CNN.
+
+Without options they learn from the 1,797 digits that come with scikit-learn (pip install "flamepy[data]"), four fifths for
+training, one fifth held out for the test. A folder runs/digits-1 keeps everything, as with flamepy train.
+
+\b
+Examples:
+  flamepy train digits
+  flamepy train digits --model cnn
+  flamepy train digits --data mnist/ --preset mnist     MNIST's four idx files, .gz or not
+"""
+
+
+def run_options(kind: type[TrainConfig]) -> list[click.Option]:
+    """The options that are not settings of the model or its training."""
+    presets = click.Choice(list(PRESETS[kind.__name__]))
+    return [
+        click.Option(["--out"], metavar="DIR", help="Folder for everything the run writes; new or empty. Default: the next free one in runs/."),
+        click.Option(["--resume"], metavar="DIR", help="Go on with the run in this folder, from its last checkpoint."),
+        click.Option(["--stop-after"], type=int, metavar="K", help="Stop after step K as Ctrl-C would; --resume goes on."),
+        click.Option(["--config"], metavar="FILE", help="Settings from a TOML file, such as a run's config.toml."),
+        click.Option(["--preset"], type=presets, help="Ready-made settings. Command line beats --config beats --preset."),
+    ]
+
+
+def job_command(name: str, kind: type[TrainConfig], text: str, usage: str, run: Callable[..., int]) -> click.Command:
+    """The command for one job, with an option for each setting that is marked as one."""
+    hints = get_type_hints(kind)
+    options, headings = [], {}
+    for setting, field in settings(kind).items():
+        if field.metadata.get("option"):
+            wanted: Any = click.Choice(field.metadata["choices"]) if "choices" in field.metadata else hints[setting]
+            metavar = {int: "N", float: "X", str: "NAME"}.get(wanted)
+            shown = "" if setting == "data" else f"  [{field.default}]"
+            options.append(click.Option([f"--{setting}"], type=wanted, metavar=metavar, help=field.metadata["help"] + shown))
+            headings[setting] = field.metadata["section"]
+    command = Sections(name, params=[*options, *run_options(kind)], help=text, callback=run, short_help=text.split(".")[0])
+    command.usage, command.headings = usage, headings
+    return command
+
+
+def train_job(name: str, kind: type[TrainConfig]) -> Callable[..., int]:
+    """What runs when the command is called."""
+
+    def run(out: str | None, resume: str | None, stop_after: int | None, config: str | None, preset: str | None, **options: Any) -> int:
+        from .train import jobs
+
+        given = {key: value for key, value in options.items() if value is not None}
+        stop: StopRequest = click.get_current_context().obj
+        if stop_after is not None and stop_after < 1:
+            raise InputError(f"--stop-after must be at least 1: {stop_after}. Give a step number.")
+        if resume is None:
+            wanted = resolve(kind, given, None if config is None else Path(config), preset)
+            jobs.start(name, wanted, out, stop_after, stop)
+        else:
+            for option, value in (("--out", out), ("--config", config), ("--preset", preset)):
+                if value is not None:
+                    raise InputError(f"{option} does not go with --resume: {value}. A resumed run keeps its folder and settings.")
+            jobs.resume(name, Path(resume), given, stop_after, stop)
+        return 0 if stop.number is None else 128 + stop.number
+
+    return run
+
+
+train.add_command(job_command("gpt", GptConfig, GPT_HELP, "flamepy train [OPTIONS]", train_job("gpt", GptConfig)))
+train.add_command(job_command("digits", DigitsConfig, DIGITS_HELP, "flamepy train digits [OPTIONS]", train_job("digits", DigitsConfig)))
+
+
+@cli.command()
+@click.argument("run", metavar="RUN")
+@click.option("--prompt", default="\n", help="Text to go on from.")
+@click.option("--tokens", type=int, default=400, metavar="N", help="How many bytes to write.  [400]")
+@click.option("--temperature", type=float, default=0.8, metavar="X", help="0 always takes the likeliest byte; higher is wilder.  [0.8]")
+@click.option("--top-k", type=int, default=0, metavar="K", help="Choose among the K likeliest bytes only; 0: all.  [0]")
+@click.option("--seed", type=int, default=1337, metavar="N", help="Another seed, another text.  [1337]")
+@click.option("--no-cache", is_flag=True, hidden=True, help="Compute every byte from the whole context again.")
+def sample(run: str, prompt: str, tokens: int, temperature: float, top_k: int, seed: int, no_cache: bool) -> int:
+    """Let the model of the run folder RUN write text."""
+    from .train import sample as sampling
+
+    sampling.command(Path(run), prompt, tokens, temperature, top_k, seed, cached=not no_cache)
+    return 0
+
+
+@cli.command()
+def doctor() -> int:
+    """Check this machine: versions, threads, compiled kernels, cache, GPU; says how to mend what is wrong."""
+    from .train import doctor as checks
+
+    return checks.command()
+
+
+@cli.command()
+def warmup() -> int:
+    """Compile the kernels of the default training runs now, so that the first run starts at once."""
+    from .train import warmup as compiling
+
+    return compiling.command()
+
+
+@cli.group()
+def cache() -> None:
+    """The compiled kernels kept on disk."""
+
+
+@cache.command("ls")
+def cache_ls() -> int:
+    """List them: what, how large, where."""
+    from .train import kernel_cache
+
+    return kernel_cache.list_kernels()
+
+
+@cache.command("clear")
+def cache_clear() -> int:
+    """Remove them; the next run compiles again."""
+    from .train import kernel_cache
+
+    return kernel_cache.clear()
+
+
+@cli.command()
+def version() -> int:
+    """Print flamepy's version."""
+    from . import __version__
+
+    print(f"flamepy {__version__}")
+    return 0
+
+
+def run(args: list[str]) -> int:
+    """Run one command; every foreseeable failure is one line on standard error and an exit code."""
+    name = f"flamepy {args[0]}" if args and args[0] in cli.commands else "flamepy"
+    try:
+        with StopRequest() as stop:
+            return cli.main(args, prog_name="flamepy", standalone_mode=False, obj=stop) or 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.ctx.get_help() if error.ctx else error.format_message())
+        return 2
+    except click.UsageError as error:
+        text = error.format_message().rstrip(".")
+        text = text[:1].lower() + text[1:] + "." * (text[-1:] not in "?!")
+        print(f"{name}: {text} See {name} --help.", file=sys.stderr)
+        return 2
+    except InputError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 2
+    except MemoryError:
+        print(f"{name}: not enough memory. Choose a smaller --batch, --context or --width, or close other programs.", file=sys.stderr)
+        return 2
+    except FlameError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 1
+    except Interrupted as error:
+        print(f"{name}: interrupted before training began; nothing to save.", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        return 141
+
+
+def main() -> None:
+    """Entry point of the `flamepy` script."""
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,87 @@
+"""Making tensors: zeros, ones, full, arange, eye, randn, rand, uniform and their `_like` forms.
+
+May import: errors, backend, rng, ops, tensors. FLAME counterpart: `flame_core::Tensor` constructors. Read next: parameter.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .backend.base import FLOATS, float32
+from .errors import DTypeError
+from .ops.random import random_fill
+from .ops.shape import as_shape
+from .tensors import Tensor, as_dtype, find_device, full, full_like, tensor
+
+
+def zeros(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Zeros; zeros((2, 3)) or zeros(2, 3)."""
+    return full(shape_of("zeros", shape), 0, dtype, device, requires_grad)
+
+
+def ones(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Ones; ones((2, 3)) or ones(2, 3)."""
+    return full(shape_of("ones", shape), 1, dtype, device, requires_grad)
+
+
+def zeros_like(x: Tensor, dtype: Any = None) -> Tensor:
+    return full_like(x, 0, dtype)
+
+
+def ones_like(x: Tensor, dtype: Any = None) -> Tensor:
+    return full_like(x, 1, dtype)
+
+
+def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any = None, device: Any = None) -> Tensor:
+    """Numbers from start (0 if only one bound is given) up to, not including, stop. Ints give int64, floats float32."""
+    first, last = (0, start) if stop is None else (start, stop)
+    if step == 0:
+        raise ValueError(f"arange: step is zero: {start}, {stop}, {step}. Use a step that is not 0.")
+    floats = any(isinstance(v, float) for v in (first, last, step))
+    return tensor(np.arange(first, last, step), float32 if floats and dtype is None else dtype, device)
+
+
+def eye(n: int, m: int | None = None, dtype: Any = None, device: Any = None) -> Tensor:
+    """Ones on the diagonal of an n by m matrix (m defaults to n)."""
+    return tensor(np.eye(n, m), float32 if dtype is None else dtype, device)
+
+
+def randn(*shape: Any, mean: float = 0.0, std: float = 1.0, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Normally distributed numbers."""
+    return random_tensor("randn", "philox_normal", shape_of("randn", shape), mean, std, dtype, device, requires_grad)
+
+
+def rand(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Uniform numbers in [0, 1)."""
+    return random_tensor("rand", "philox_uniform", shape_of("rand", shape), 0.0, 1.0, dtype, device, requires_grad)
+
+
+def uniform(shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Uniform numbers in [low, high)."""
+    return random_tensor("uniform", "philox_uniform", shape_of("uniform", (shape,)), low, high, dtype, device, requires_grad)
+
+
+def randn_like(x: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+    return randn(x.shape, mean=mean, std=std, dtype=x.dtype, device=x.device)
+
+
+def rand_like(x: Tensor) -> Tensor:
+    return rand(x.shape, dtype=x.dtype, device=x.device)
+
+
+def uniform_like(x: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
+    return uniform(x.shape, low, high, dtype=x.dtype, device=x.device)
+
+
+def shape_of(name: str, given: tuple) -> tuple[int, ...]:
+    return as_shape(name, given[0], given[1:]) if given else ()
+
+
+def random_tensor(name: str, loop: str, shape: Any, a: float, b: float, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
+    kind = float32 if dtype is None else as_dtype(dtype)
+    if kind not in FLOATS:
+        raise DTypeError(f"{name}: makes floats: asked for {kind}. Cast the result.")
+    t: Tensor = random_fill(loop, shape, a, b, kind, find_device(device))
+    return t.requires_grad_() if requires_grad else t

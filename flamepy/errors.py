@@ -1,0 +1,96 @@
+"""Every error flamepy raises, as one tree.
+
+    FlameError
+    |- ShapeError(ValueError)            sizes that do not fit together
+    |- DTypeError(TypeError)             a type an op does not take, or two float types mixed
+    |- IndexOutOfRange(IndexError)       an index or class id outside its axis
+    |- DeviceError(RuntimeError)         a device or library that is not there
+    |- GradientError(RuntimeError)       a derivative that cannot be computed
+    |  `- VersionError                   a saved value was overwritten before backward
+    |- NonFiniteError(ArithmeticError)   NaN or inf where training cannot go on
+    |- StateError(ValueError)            saved state or names that do not match
+    `- AccumulationError(ValueError)
+       |- ShapeMismatch   |- NoGradients   `- AccumulatorFull
+
+Text is always `<op>: <what is wrong>: <values>. <what to do>`. Imports nothing; FLAME's counterpart is `flame_core::Error`.
+Read next: backend/base.py.
+"""
+
+from __future__ import annotations
+
+Shape = tuple[int, ...]
+
+
+class FlameError(Exception):
+    """Base of every error raised by flamepy."""
+
+
+class FlameWarning(UserWarning):
+    """Something is probably not what you meant, but the result is well defined."""
+
+
+class ShapeError(FlameError, ValueError):
+    """Sizes do not fit together."""
+
+
+class DTypeError(FlameError, TypeError):
+    """An element type the op does not take."""
+
+
+class IndexOutOfRange(FlameError, IndexError):
+    """An index lies outside its axis."""
+
+
+class DeviceError(FlameError, RuntimeError):
+    """A device or a native library is not available."""
+
+
+class GradientError(FlameError, RuntimeError):
+    """A derivative cannot be computed."""
+
+
+class VersionError(GradientError):
+    """A value saved for backward was overwritten before backward ran."""
+
+
+class NonFiniteError(FlameError, ArithmeticError):
+    """NaN or infinity where a finite number is needed."""
+
+
+class StateError(FlameError, ValueError):
+    """Saved state, or a name, does not match what is there."""
+
+
+class AccumulationError(FlameError, ValueError):
+    """Gradient accumulation was used wrongly."""
+
+
+class ShapeMismatch(AccumulationError):
+    """A gradient of the wrong shape reached the accumulator."""
+
+    def __init__(self, name: str, expected: Shape, got: Shape):
+        self.name, self.expected, self.got = name, tuple(expected), tuple(got)
+        super().__init__(
+            f"accumulate: gradient shape mismatch for '{name}': expected {self.expected}, got {self.got}. "
+            "Pass a gradient of the parameter's shape."
+        )
+
+
+class NoGradients(AccumulationError):
+    """No gradients were accumulated, or the name was never registered."""
+
+    def __init__(self, name: str = ""):
+        self.name = name
+        what = f"'{name}' is not registered" if name else "no gradients accumulated"
+        super().__init__(f"accumulate: {what}. Register the parameter and accumulate at least one micro-batch.")
+
+
+class AccumulatorFull(AccumulationError):
+    """The window already holds its configured number of micro-batches."""
+
+    def __init__(self, count: int):
+        self.count = count
+        super().__init__(
+            f"accumulate: accumulator already full: {count} micro-batches. "
+            "Take the gradients and call reset() before adding more."
+        )

@@ -1,0 +1,176 @@
+"""GradientMap: what backward() returns. Tensor id -> gradient; clipping and optimizers consume it.
+
+A key may be an id, a Tensor or a Parameter. What `get` returns is the stored gradient: editing it edits the map. Gradients of
+packed parameters are slots of one span, so that norm, scaling and the optimizer step are one launch each (spans.py).
+
+May import: errors, backend. FLAME counterpart: `flame_core::gradient::GradientMap`. Read next: autograd.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from .errors import ShapeError
+
+
+def key_id(key: Any) -> int:
+    """The id behind a key: an int, a Tensor or a Parameter."""
+    return key if isinstance(key, int) else key.id
+
+
+def scale_y(x, s):
+    return x * s
+
+
+def add_y(x, y):
+    return x + y
+
+
+def scale_buffer(buffer: Any, factor: float, by: str) -> None:
+    """Multiply a buffer in place."""
+    kernel = buffer.device.kernel("map1", scale_y, buffer.dtype)
+    buffer.device.stream.run(kernel, buffer.size, (buffer,), (buffer,), (buffer.dtype.type(factor),))
+    buffer.wrote(by)
+
+
+def add_to_buffer(buffer: Any, other: Any, by: str) -> None:
+    """Add `other` to a buffer of the same size and dtype in place."""
+    kernel = buffer.device.kernel("map2", add_y, buffer.dtype)
+    buffer.device.stream.run(kernel, buffer.size, (buffer,), (buffer, other), ())
+    buffer.wrote(by)
+
+
+class GradientMap:
+    """Gradients by tensor id, in the order they were inserted.
+
+    `names` maps ids to names for error texts. `spans` lists (span of parameters, span of their gradients) for packed
+    parameters whose gradients are all here and still in that span; any change of the set of gradients empties it.
+    """
+
+    def __init__(self) -> None:
+        self._gradients: dict[int, Any] = {}
+        self.names: dict[int, str] = {}
+        self.spans: list[tuple[Any, Any]] = []
+
+    def whole(self, home: Any) -> Any | None:
+        """The span with the gradients of every parameter in the span `home`, if there is one."""
+        for parameters, gradients in self.spans:
+            if parameters is home:
+                return gradients
+        return None
+
+    def get(self, key: Any) -> Any | None:
+        """The stored gradient, or None."""
+        return self._gradients.get(key_id(key))
+
+    def __getitem__(self, key: Any) -> Any:
+        found = self.get(key)
+        if found is None:
+            raise KeyError(f"GradientMap: no gradient for {self.label(key)}. Does it require grad and reach the loss?")
+        return found
+
+    def insert(self, key: Any, gradient: Any) -> None:
+        """Store this gradient (no copy), replacing any other. Raises ShapeError if it does not fit the tensor given as key."""
+        if not isinstance(key, int):
+            if tuple(key.shape) != tuple(gradient.shape):
+                raise ShapeError(
+                    f"insert: gradient shape differs for {self.label(key)}: expected {key.shape}, got {gradient.shape}. "
+                    "Pass a gradient of the tensor's shape."
+                )
+            if key.name:
+                self.names[key.id] = key.name
+        self._gradients[key_id(key)] = gradient
+        self.spans = []
+
+    set_grad = insert
+
+    def __setitem__(self, key: Any, gradient: Any) -> None:
+        self.insert(key, gradient)
+
+    def accumulate(self, key: Any, gradient: Any) -> None:
+        """Add a gradient to the stored one; a key that is not there yet gets a copy of it."""
+        stored = self.get(key)
+        if stored is None:
+            self.insert(key, gradient.clone())
+            return
+        if tuple(stored.shape) != tuple(gradient.shape):
+            raise ShapeError(
+                f"accumulate: gradient shape differs for {self.label(key)}: stored {stored.shape}, got {gradient.shape}. "
+                "Pass a gradient of the same shape."
+            )
+        add_to_buffer(stored.buffer, gradient.detach().to(stored.dtype).buffer, "GradientMap.accumulate")
+
+    def get_or_create(self, key: Any) -> Any:
+        """The stored gradient; zeros of the tensor's shape are inserted when there is none."""
+        stored = self.get(key)
+        if stored is None:
+            if isinstance(key, int):
+                raise KeyError(f"get_or_create: no gradient for {self.label(key)}: an id has no shape. Pass the tensor.")
+            stored = key.zero_gradient()
+            self.insert(key, stored)
+        return stored
+
+    def take(self, key: Any) -> Any | None:
+        """Remove and return a gradient, or None."""
+        self.spans = []
+        return self._gradients.pop(key_id(key), None)
+
+    def contains(self, key: Any) -> bool:
+        return key_id(key) in self._gradients
+
+    __contains__ = contains
+
+    def __len__(self) -> int:
+        return len(self._gradients)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._gradients)
+
+    def items(self) -> Iterable[tuple[int, Any]]:
+        return self._gradients.items()
+
+    def clear(self) -> None:
+        self._gradients.clear()
+        self.spans = []
+
+    def scale_grad(self, key: Any, factor: float) -> bool:
+        """Multiply one gradient in place; False when there is none."""
+        stored = self.get(key)
+        if stored is None:
+            return False
+        scale_buffer(stored.buffer, factor, "GradientMap.scale_grad")
+        return True
+
+    def scale_(self, factor: float) -> GradientMap:
+        """Multiply every gradient in place."""
+        for gradient in self._gradients.values():
+            scale_buffer(gradient.buffer, factor, "GradientMap.scale_")
+        return self
+
+    def merge(self, other: GradientMap) -> GradientMap:
+        """Add every gradient of `other` to this map."""
+        for key, gradient in other.items():
+            stored = self._gradients.get(key)
+            if stored is not None and tuple(stored.shape) != tuple(gradient.shape):
+                raise ShapeError(
+                    f"merge: gradient shape differs for {other.label(key)}: {stored.shape} and {gradient.shape}. "
+                    "Merge maps of the same model."
+                )
+        for key, gradient in other.items():
+            self.accumulate(key, gradient)
+        self.names.update(other.names)
+        return self
+
+    def to_dict(self, params: Any) -> dict[str, Any]:
+        """name -> gradient for the parameters (a ParameterDict) that have one."""
+        return {name: self[p] for name, p in params.named_parameters() if p in self}
+
+    def label(self, key: Any) -> str:
+        """How an error text names a key: its name if known, else its id."""
+        name = self.names.get(key_id(key)) or ("" if isinstance(key, int) else key.name)
+        return f"'{name}'" if name else f"tensor {key_id(key)}"
+
+    def __repr__(self) -> str:
+        rows = ", ".join(f"{self.label(k)}: {tuple(g.shape)}" for k, g in self._gradients.items())
+        return f"GradientMap({rows})"

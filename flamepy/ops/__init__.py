@@ -1,0 +1,36 @@
+"""The ops. Each is written in one block of one file here: formula or forward function, derivative, name.
+
+Importing this package registers them all; `ops.NAME` then finds any public one.
+
+    pointwise.py activations.py   one number at a time        shape.py indexing.py   moving numbers about
+    reduce.py                     many numbers to one         matmul.py conv.py attention.py   products
+    rows.py losses.py             one row at a time           random.py              random numbers
+
+May import: errors, backend, rng, gradient, autograd, op. FLAME counterpart: `flame_core::ops`. Read next: pointwise.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .. import op as _op
+from . import activations, attention, indexing, losses, matmul, pointwise, random, reduce, rows, shape  # noqa: F401
+
+
+def swapped(function: Any) -> Any:
+    """The method for a reflected operator: `2 - x` calls x.__rsub__(2)."""
+    return lambda self, other: function(other, self)
+
+
+def origin(x: Any) -> str:
+    """Why x does not require grad, for error texts."""
+    return f"{x.dtype} tensor of shape {x.shape}"
+
+
+filled, copy_into = shape.filled, shape.copy_into
+getitem = indexing.getitem
+globals().update(_op.PUBLIC)
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...

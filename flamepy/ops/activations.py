@@ -1,0 +1,141 @@
+"""Activations: pointwise ops of the networks, and the public functions that choose between formulas.
+
+May import: errors, backend, op. FLAME counterpart: `flame_core::ops::activations`. Read next: reduce.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import op, ops
+from ..backend.words import erf, exp, expm1, log1p, select, tanh
+from ..errors import DTypeError
+from ..op import composed
+from ..op_pointwise import pointwise
+
+
+def relu_y(x):
+    """max(x, 0); NaN passes; the derivative at 0 is 0 (Nair & Hinton 2010)."""
+    return select(x <= 0.0, 0.0, x)
+
+
+def relu_dx(g, y):
+    return select(y <= 0.0, 0.0, g)
+
+
+def leaky_relu_y(x, negative_slope=0.01):
+    """x above zero, negative_slope * x below (Maas et al. 2013)."""
+    return select(x > 0.0, x, negative_slope * x)
+
+
+def leaky_relu_dx(g, x, negative_slope):
+    return select(x > 0.0, g, negative_slope * g)
+
+
+def elu_y(x, alpha=1.0):
+    """x above zero, alpha * (exp(x) - 1) below (Clevert et al. 2015, arXiv:1511.07289)."""
+    return select(x > 0.0, x, alpha * expm1(x))
+
+
+def elu_dx(g, x, alpha):
+    return select(x > 0.0, g, g * alpha * exp(x))
+
+
+def sigmoid_y(x):
+    """1 / (1 + exp(-x))."""
+    return 1.0 / (1.0 + exp(-x))
+
+
+def sigmoid_dx(g, y):
+    return g * y * (1.0 - y)
+
+
+def silu_y(x):
+    """x * sigmoid(x) (Elfwing et al. 2017, arXiv:1702.03118)."""
+    return x / (1.0 + exp(-x))
+
+
+def silu_dx(g, x):
+    s = 1.0 / (1.0 + exp(-x))
+    return g * s * (1.0 + x * (1.0 - s))
+
+
+def softplus_y(x, beta=1.0, threshold=20.0):
+    """log(1 + exp(beta x)) / beta, and x itself where beta x > threshold."""
+    return select(x * beta > threshold, x, log1p(exp(x * beta)) / beta)
+
+
+def softplus_dx(g, x, beta, threshold):
+    return select(x * beta > threshold, g, g / (1.0 + exp(-x * beta)))
+
+
+pointwise("relu", relu_y, relu_dx, home="both")
+pointwise("leaky_relu", leaky_relu_y, leaky_relu_dx, home="both")
+pointwise("elu", elu_y, elu_dx, home="both")
+pointwise("sigmoid", sigmoid_y, sigmoid_dx, home="both")
+pointwise("silu", silu_y, silu_dx, home="both")
+pointwise("softplus", softplus_y, softplus_dx, home="both")
+
+
+def gelu_erf_y(x):
+    """x * Phi(x), Phi the normal distribution function (Hendrycks & Gimpel 2016, arXiv:1606.08415)."""
+    return 0.5 * x * (1.0 + erf(0.7071067811865476 * x))
+
+
+def gelu_erf_dx(g, x):
+    density = 0.3989422804014327 * exp(-0.5 * x * x)
+    return g * (0.5 * (1.0 + erf(0.7071067811865476 * x)) + x * density)
+
+
+def gelu_tanh_y(x):
+    """The tanh approximation of x * Phi(x) (same paper, section 2)."""
+    return 0.5 * x * (1.0 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
+
+
+def gelu_tanh_dx(g, x):
+    t = tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))
+    slope = 0.7978845608028654 * (1.0 + 0.134145 * x * x)
+    return g * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope)
+
+
+pointwise("gelu_erf", gelu_erf_y, gelu_erf_dx, home="")
+pointwise("gelu_tanh", gelu_tanh_y, gelu_tanh_dx, home="")
+
+
+@composed(home="both")
+def gelu(x: Any, approximate: str = "none") -> Any:
+    """Gaussian error linear unit, exact ("none") or by tanh ("tanh")."""
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f"gelu: unknown approximation: {approximate!r}. Use 'none' or 'tanh'.")
+    return op.REGISTRY["gelu_erf" if approximate == "none" else "gelu_tanh"](x)
+
+
+@composed
+def pow(a: Any, b: Any) -> Any:
+    """a to the power b, broadcasting. Integers are computed in float32."""
+    if isinstance(b, op.SCALARS):
+        if b == 2:
+            return ops.square(a)
+        if b == -1:
+            return ops.reciprocal(a)
+    return op.REGISTRY["power"](a, b)
+
+
+@composed
+def clamp(x: Any, min: Any = None, max: Any = None) -> Any:
+    """x limited to [min, max] (numbers; None is no limit). The gradient passes at the bounds; NaN stays NaN."""
+    for bound in (min, max):
+        if bound is not None and not isinstance(bound, op.SCALARS):
+            raise DTypeError(f"clamp: bounds must be numbers: {type(bound).__name__}. Use maximum() and minimum() for tensors.")
+    if isinstance(x, op.Tensor) and x.dtype.kind in "iub":
+        x = x if min is None else ops.maximum(x, min)
+        return x if max is None else ops.minimum(x, max)
+    return op.REGISTRY["clip"](x, low=float("-inf") if min is None else min, high=float("inf") if max is None else max)
+
+
+@composed
+def masked_fill(x: Any, mask: Any, value: Any) -> Any:
+    """x with `value` (a number) where the bool mask holds; mask broadcasts."""
+    if not isinstance(value, op.SCALARS):
+        raise DTypeError(f"masked_fill: value must be a number: {type(value).__name__}. Use where() for a tensor.")
+    return ops.where(mask, value, x)

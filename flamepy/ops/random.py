@@ -1,0 +1,54 @@
+"""Random ops: dropout, and the fillers behind randn, rand and uniform.
+
+May import: errors, backend, rng, op. FLAME counterpart: `flame_core::ops::dropout`. Read next: attention.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import ops
+from ..backend.base import HALF, Device, bool_, float32
+from ..op import composed, launch, like, new
+from ..op_custom import custom
+from ..rng import generator
+from .shape import checked_shape
+
+
+@custom(inputs=1, home="")
+def dropped(x, p=0.5):
+    y, mask = like(x), like(x, dtype=bool_)
+    if x.size:
+        scale = 0.0 if p == 1 else 1.0 / (1.0 - p)
+        number = x.dtype.type
+        launch("philox_dropout", None, (y, mask), (x,), (*generator.take(), number(p), number(scale)))
+    return y, {"mask": mask}
+
+
+@dropped.backward
+def dropped_dx(g, mask, p):
+    return ops.where(mask, ops.mul(g, 0.0 if p == 1 else 1.0 / (1.0 - p)), 0.0)
+
+
+dropped.differentiable()
+
+
+@composed(home="both")
+def dropout(x: Any, p: float = 0.5, training: bool = True) -> Any:
+    """Zero each element with probability p and scale the others by 1 / (1 - p); x itself when not training or p is 0.
+
+    (Srivastava et al. 2014.) The mask depends on the seed and the position, not on threads; see rng.py.
+    """
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"dropout: p outside [0, 1]: {p}. Use a probability.")
+    return dropped(x, p) if training and p > 0 else x
+
+
+def random_fill(loop: str, shape: Any, a: float, b: float, dtype: Any, where: Device) -> Any:
+    """A new tensor of random numbers: "philox_normal" (mean a, std b) or "philox_uniform" (in [a, b))."""
+    if dtype in HALF:
+        return ops.cast(random_fill(loop, shape, a, b, float32, where), dtype)
+    y = new(checked_shape(loop, shape), dtype, where)
+    if y.size:
+        launch(loop, None, (y,), (), (*generator.take(), dtype.type(a), dtype.type(b)))
+    return y

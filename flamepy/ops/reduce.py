@@ -1,0 +1,286 @@
+"""Reductions: sum, mean, max, min, argmax, argmin, var, std, logsumexp, prod.
+
+Each sees its input as (outer, n, inner) with the reduced axes in the middle; axes that are not neighbours are brought together
+by a permutation first. Sums run in chunks of a length that follows from the sizes, so the bits do not depend on threads.
+`axis` is None (all), an int or a tuple; `()` reduces nothing.
+
+May import: errors, backend, op. FLAME counterpart: `flame_core::ops::reduce`. Read next: shape.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import op, ops
+from ..backend.base import FLOATS, INTEGERS, bool_, int64
+from ..backend.plans import fold_plan
+from ..errors import DTypeError, IndexOutOfRange, ShapeError
+from ..op import composed, launch, like, share, size_of
+from ..op_custom import custom
+
+Axis = int | tuple[int, ...] | None
+
+
+def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
+    """The axes as sorted non-negative ints. Raises IndexOutOfRange or ShapeError."""
+    if axis is None:
+        return tuple(range(ndim))
+    given = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
+    found = sorted({one_axis(name, a, ndim) for a in given})
+    if len(found) != len(given):
+        raise ShapeError(f"{name}: an axis is given twice: {given}. Name each axis once.")
+    return tuple(found)
+
+
+def one_axis(name: str, axis: Any, ndim: int) -> int:
+    """A single axis as a non-negative int; a scalar counts as having one axis."""
+    if not hasattr(axis, "__index__"):
+        raise TypeError(f"{name}: axis must be an int: {axis!r}. Pass an int, a tuple of ints or None.")
+    a, bound = int(axis), ndim or 1
+    if not -bound <= a < bound:
+        raise IndexOutOfRange(f"{name}: axis out of range: {a} for {ndim} axes. Use {-bound} to {bound - 1}.")
+    return a % bound
+
+
+def kept_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape with keepdims: 1 at reduced axes."""
+    return tuple([1 if d in axes else n for d, n in enumerate(shape)])
+
+
+def squeezed_shape(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
+    return kept_shape(shape, axes) if keepdims else tuple([n for d, n in enumerate(shape) if d not in axes])
+
+
+def gathered(x: Any, axes: tuple[int, ...]) -> tuple[Any, int, int, int]:
+    """x (permuted if need be), and outer, n, inner such that the axes are the middle."""
+    if axes and axes[-1] - axes[0] + 1 != len(axes):
+        x = ops.permute(x, (*[d for d in range(x.ndim) if d not in axes], *axes))
+        axes = tuple(range(x.ndim - len(axes), x.ndim))
+    first, last = (axes[0], axes[-1] + 1) if axes else (x.ndim, x.ndim)
+    return x, size_of(x.shape[:first]), size_of(x.shape[first:last]), size_of(x.shape[last:])
+
+
+def same(x):
+    return x
+
+
+def fold(loop: str, formula: Any, x: Any, outer: int, n: int, inner: int, scale: Any) -> Any:
+    """(outer, inner) results; a second pass folds the chunks of the first."""
+    number = x.dtype.type
+    chunk, chunks = fold_plan(outer, n, inner)
+    first = like(x, (outer, chunks, inner))
+    launch(loop, formula, (first,), (x,), (outer, n, inner, chunk, chunks, number(scale if chunks == 1 or scale < 0 else 1)), work=x.size)
+    if chunks == 1:
+        return first
+    y = like(x, (outer, 1, inner))
+    launch(loop, same if formula is not None else None, (y,), (first,), (outer, chunks, inner, chunks, 1, number(scale)), work=first.size)
+    return y
+
+
+def countable(name: str, x: Any) -> Any:
+    """Bools and 32-bit ints are summed in int64."""
+    return ops.cast(x, int64) if x.dtype == bool_ or x.dtype in INTEGERS and x.dtype != int64 else x
+
+
+@custom(kind="any")
+def sum(x, axis=None, keepdims=False):
+    """Sum over the axes."""
+    return sum_of(x, axes_of("sum", axis, x.ndim), keepdims)
+
+
+def sum_of(x: Any, axes: tuple[int, ...], keepdims: bool, scale: float = 1) -> Any:
+    shape = squeezed_shape(x.shape, axes, keepdims)
+    x = countable("sum", x)
+    if x.size == 0:
+        return ops.filled(shape, 0, x.dtype, x.device)
+    x, outer, n, inner = gathered(x, axes)
+    return share(fold("fold_sum", same, x, outer, n, inner, scale), shape)
+
+
+@sum.backward
+def sum_dx(g, shapes, axis, keepdims):
+    return spread(g, shapes[0], axis, keepdims)
+
+
+def spread(g: Any, shape: tuple[int, ...], axis: Any, keepdims: bool) -> Any:
+    """A reduced cotangent repeated to the shape before the reduction."""
+    if not keepdims:
+        g = ops.reshape(g, kept_shape(shape, axes_of("sum", axis, len(shape))))
+    return ops.broadcast_to(g, shape)
+
+
+sum.differentiable()
+
+
+@custom
+def mean(x, axis=None, keepdims=False):
+    """Mean over the axes (integers give float32); NaN for no elements."""
+    axes = axes_of("mean", axis, x.ndim)
+    count = size_of([x.shape[a] for a in axes if x.ndim])
+    if count == 0:
+        return ops.filled(squeezed_shape(x.shape, axes, keepdims), float("nan"), x.dtype, x.device)
+    return sum_of(x, axes, keepdims, 1 / count)
+
+
+@mean.backward
+def mean_dx(g, shapes, axis, keepdims):
+    shape = shapes[0]
+    count = size_of([shape[a] for a in axes_of("mean", axis, len(shape)) if shape])
+    return spread(ops.mul(g, 1 / (count or 1)), shape, axis, keepdims)
+
+
+mean.differentiable()
+
+
+@custom(inputs=1, kind="any", home="")
+def sum_to(x, shape=()):
+    """Undo broadcasting: sum x down to `shape`."""
+    extra = x.ndim - len(shape)
+    axes = tuple([d for d in range(x.ndim) if d < extra or shape[d - extra] == 1 and x.shape[d] != 1])
+    return share(sum_of(x, axes, True), shape)
+
+
+@sum_to.backward
+def sum_to_dx(g, shapes):
+    return ops.broadcast_to(g, shapes[0])
+
+
+sum_to.differentiable()
+
+
+def extreme(name: str, x: Any, axis: Any, keepdims: bool, scale: int) -> Any:
+    axes = axes_of(name, axis, x.ndim)
+    shape = squeezed_shape(x.shape, axes, keepdims)
+    if size_of([x.shape[a] for a in axes if x.ndim]) == 0 and size_of(shape):
+        raise ShapeError(f"{name}: no elements to choose from: shape {x.shape}, axis {axis}. Give the axis at least one element.")
+    if x.size == 0:
+        return like(x, shape)
+    if x.dtype == bool_:
+        return ops.cast(extreme(name, ops.cast(x, int64), axis, keepdims, scale), bool_)
+    x, outer, n, inner = gathered(x, axes)
+    return share(fold("fold_max", None, x, outer, n, inner, scale), shape)
+
+
+def extreme_dx(g: Any, x: Any, y: Any, axis: Any, keepdims: bool) -> Any:
+    """The cotangent shared equally by all elements that reach the extreme (NaN reaches it too)."""
+    axes = axes_of("max", axis, x.ndim)
+    kept = kept_shape(x.shape, axes)
+    y, g = ops.reshape(y.detach(), kept), ops.reshape(g, kept)
+    x = x.detach()
+    hit = ops.cast(ops.logical_or(ops.eq(x, y), ops.logical_and(ops.ne(x, x), ops.ne(y, y))), x.dtype)
+    return ops.mul(hit, ops.div(g, ops.sum(hit, axis=axes, keepdims=True)))
+
+
+@custom(kind="any")
+def max(x, axis=None, keepdims=False):
+    """Largest element over the axes; NaN wins. Ties share the gradient equally."""
+    return extreme("max", x, axis, keepdims, 1)
+
+
+@max.backward
+def max_dx(g, x, y, axis, keepdims):
+    return extreme_dx(g, x, y, axis, keepdims)
+
+
+max.differentiable()
+
+
+@custom(kind="any")
+def min(x, axis=None, keepdims=False):
+    """Smallest element over the axes; NaN wins. Ties share the gradient equally."""
+    return extreme("min", x, axis, keepdims, -1)
+
+
+@min.backward
+def min_dx(g, x, y, axis, keepdims):
+    return extreme_dx(g, x, y, axis, keepdims)
+
+
+min.differentiable()
+
+
+def arg_extreme(name: str, x: Any, axis: int | None, keepdims: bool, scale: int) -> Any:
+    axes = tuple(range(x.ndim)) if axis is None else (one_axis(name, axis, x.ndim),) if x.ndim else ()
+    shape = squeezed_shape(x.shape, axes, keepdims)
+    if size_of([x.shape[a] for a in axes]) == 0 and size_of(shape):
+        raise ShapeError(f"{name}: no elements to choose from: shape {x.shape}, axis {axis}. Give the axis at least one element.")
+    y = like(x, shape, int64)
+    if y.size:
+        if x.dtype == bool_:
+            x = ops.cast(x, int64)
+        x, outer, n, inner = gathered(x, axes)
+        launch("argmax", None, (y,), (x,), (outer, n, inner, x.dtype.type(scale)), work=x.size, dtype=x.dtype)
+    return y
+
+
+@custom(kind="any")
+def argmax(x, axis=None, keepdims=False):
+    """Index of the first largest element (int64) along an axis, or in the flattened tensor. Records nothing."""
+    return arg_extreme("argmax", x, axis, keepdims, 1)
+
+
+@custom(kind="any")
+def argmin(x, axis=None, keepdims=False):
+    """Index of the first smallest element (int64) along an axis, or in the flattened tensor. Records nothing."""
+    return arg_extreme("argmin", x, axis, keepdims, -1)
+
+
+# ---- composed ---------------------------------------------------------------------------------------------------------------
+def floats_only(name: str, x: Any) -> Any:
+    x = op.Tensor.of(name, x)
+    if x.dtype not in FLOATS:
+        raise DTypeError(f"{name}: needs floats: {x.dtype}. Cast with .to(flamepy.float32).")
+    return x
+
+
+@composed
+def var(x: Any, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Any:
+    """Variance over the axes: sum of squared deviations / (n - correction). In two passes."""
+    x = floats_only("var", x)
+    axes = axes_of("var", axis, x.ndim)
+    count = size_of([x.shape[a] for a in axes if x.ndim])
+    squares = ops.sum(ops.square(ops.sub(x, ops.mean(x, axis=axes, keepdims=True))), axis=axes, keepdims=keepdims)
+    divisor = count - correction if count > correction else 0
+    return ops.mul(squares, 1 / divisor) if divisor else ops.div(squares, 0.0)
+
+
+@composed
+def std(x: Any, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Any:
+    """Square root of var(); its gradient where the variance is zero is zero."""
+    v = var(x, axis, correction, keepdims)
+    flat = ops.eq(v, 0.0)
+    return ops.where(flat, 0.0, ops.sqrt(ops.where(flat, 1.0, v)))
+
+
+@composed
+def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
+    """log(sum(exp(x))) over the axes, without overflow."""
+    x = floats_only("logsumexp", x)
+    axes = axes_of("logsumexp", axis, x.ndim)
+    if size_of([x.shape[a] for a in axes if x.ndim]) == 0:
+        return ops.log(ops.sum(x, axis=axes, keepdims=keepdims))
+    top = ops.max(x.detach(), axis=axes, keepdims=True)
+    top = ops.where(ops.eq(ops.abs(top), float("inf")), 0.0, top)
+    total = ops.log(ops.sum(ops.exp(ops.sub(x, top)), axis=axes, keepdims=keepdims))
+    return ops.add(total, ops.reshape(top, total.shape))
+
+
+@composed
+def prod(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
+    """Product over the axes: halves are multiplied until one is left, so zeros and higher derivatives are right."""
+    x = op.Tensor.of("prod", x)
+    axes = axes_of("prod", axis, x.ndim)
+    shape = squeezed_shape(x.shape, axes, keepdims)
+    rest = [d for d in range(x.ndim) if d not in axes]
+    x = ops.permute(countable("prod", x), (*rest, *axes))
+    n = size_of([x.shape[d] for d in range(len(rest), x.ndim)])
+    rows = size_of(x.shape[: len(rest)])
+    x = ops.reshape(x, (rows, n))
+    if n == 0:
+        return ops.filled(shape, 1, x.dtype, x.device)
+    while n > 1:
+        half = n // 2
+        product = ops.mul(ops.narrow(x, 1, 0, half), ops.narrow(x, 1, half, half))
+        x = ops.cat([product, ops.narrow(x, 1, n - 1, 1)], axis=1) if n % 2 else product
+        n = half + n % 2
+    return ops.reshape(x, shape)

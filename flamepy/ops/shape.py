@@ -1,0 +1,367 @@
+"""Shape ops: the same numbers in another arrangement. Tensors are contiguous, so only reshape is free; the others copy.
+
+A transpose, a slice, a broadcast is a strided read; its backward is a strided write into zeros, or a sum for a broadcast.
+
+May import: errors, backend, op, ops.reduce. FLAME counterpart: `flame_core::tensor` shape methods. Read next: indexing.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from .. import op, ops
+from ..backend.base import HALF, bool_, float32
+from ..errors import IndexOutOfRange, ShapeError
+from ..op import composed, launch, like, new, share, size_of
+from ..op_custom import custom
+from .reduce import axes_of, one_axis, same
+
+Shape = tuple[int, ...]
+
+
+def checked_shape(name: str, shape: Any) -> Shape:
+    """A shape as a tuple of ints >= -1."""
+    given = (shape,) if hasattr(shape, "__index__") else tuple(shape)
+    if not all(hasattr(n, "__index__") and int(n) >= -1 for n in given):
+        raise ShapeError(f"{name}: not a shape: {given}. Pass sizes as non-negative ints.")
+    return tuple([int(n) for n in given])
+
+
+def as_shape(name: str, first: Any, rest: tuple) -> Shape:
+    """reshape((2, 3)) and reshape(2, 3) alike."""
+    return checked_shape(name, (first, *rest) if rest else first)
+
+
+# ---- moving by strides --------------------------------------------------------------------------------------------------------
+@lru_cache(4096)
+def strided_plan(shape: Shape, strides: Shape) -> tuple[tuple[int, ...], int, int, int]:
+    """(table, k, inner, step) for a strided walk over `shape`; neighbouring dimensions are merged where strides allow."""
+    dims: list[tuple[int, int]] = []
+    for n, s in zip(shape, strides, strict=True):
+        if n == 1:
+            continue
+        if dims and dims[-1][1] == n * s:
+            dims[-1] = (dims[-1][0] * n, s)
+        else:
+            dims.append((n, s))
+    *outer, (inner, step) = dims or [(1, 1)]
+    return tuple([n for n, _ in outer] + [s for _, s in outer]), len(outer), inner, step
+
+
+def contiguous_strides(shape: Sequence[int]) -> Shape:
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= n
+    return tuple(strides[::-1])
+
+
+def read_strided(x: Any, shape: Shape, strides: Shape, base: int) -> Any:
+    """A new Tensor of `shape` whose elements are x[base + index . strides]."""
+    y = like(x, shape)
+    if y.size:
+        table, *rest = strided_plan(shape, strides)
+        launch("strided_get", None, (y,), (x,), (x.device.table(table), *rest, base))
+    return y
+
+
+def write_strided(y: Any, x: Any, strides: Shape, base: int) -> None:
+    """y[base + index . strides] = x, in place, for a y that nobody has seen yet."""
+    if x.size:
+        table, *rest = strided_plan(x.shape, strides)
+        launch("strided_put", None, (y,), (x,), (y.device.table(table), *rest, base), work=x.size)
+
+
+def filled(shape: Any, value: Any, dtype: np.dtype, where: Any) -> Any:
+    """A new Tensor full of one value."""
+    y = new(checked_shape("full", shape), dtype, where)
+    if min(y.shape, default=0) < 0:
+        raise ShapeError(f"full: negative size: {y.shape}. Pass sizes as non-negative ints.")
+    if dtype in HALF:
+        return ops.cast(filled(shape, value, float32, where), dtype)
+    if y.size:
+        launch("fill", None, (y,), (), (dtype.type(value),))
+    return y
+
+
+def copy_into(y: Any, x: Any) -> None:
+    """Overwrite y's buffer with x's numbers (same size and dtype), without counting a write."""
+    if x.size:
+        if x.dtype in HALF:
+            x.device.convert(y.buffer, x.buffer)
+        else:
+            launch("map1", same, (y,), (x,))
+
+
+@custom(kind="as is")
+def clone(x):
+    """A copy."""
+    y = like(x)
+    copy_into(y, x)
+    return y
+
+
+@clone.backward
+def clone_dx(g):
+    return g
+
+
+clone.differentiable()
+
+
+def nonzero_y(x):
+    return x != 0
+
+
+@custom(inputs=1, kind="as is")
+def cast(x, dtype=float32):
+    """The same numbers as another dtype; x itself if it has that dtype. Towards integers the fraction is cut off."""
+    dtype = np.dtype(dtype)
+    y = like(x, dtype=dtype)
+    if x.size == 0:
+        return y
+    if x.dtype in HALF or dtype in HALF:
+        x.device.convert(y.buffer, x.buffer)
+    else:
+        launch("map1", nonzero_y if dtype == bool_ else same, (y,), (x,), dtype=x.dtype)
+    return y
+
+
+@cast.backward
+def cast_dx(g, shapes, source):
+    # Cotangents of 16-bit tensors stay in float32: rounding them would lose small gradients.
+    return g if source in HALF else ops.cast(g, source)
+
+
+cast.differentiable()
+
+
+# ---- one-to-one -----------------------------------------------------------------------------------------------------------------
+@custom(inputs=1, kind="as is", home="")
+def view(x, shape=()):
+    return share(x, shape)
+
+
+@view.backward
+def view_dx(g, shapes):
+    return ops.reshape(g, shapes[0])
+
+
+view.differentiable()
+
+
+@composed
+def reshape(x: Any, shape: Any, *rest: int) -> Any:
+    """Another shape on the same memory; one size may be -1. reshape(x, (2, 3)) or reshape(x, 2, 3)."""
+    x = op.Tensor.of("reshape", x)
+    wanted = as_shape("reshape", shape, rest)
+    if wanted.count(-1) == 1:
+        known = size_of([n for n in wanted if n != -1])
+        guess = x.size // known if known else 0
+        wanted = tuple([guess if n == -1 else n for n in wanted])
+    if size_of(wanted) != x.size or -1 in wanted:
+        raise ShapeError(f"reshape: sizes differ: {x.shape} has {x.size} elements, asked for {as_shape('reshape', shape, rest)}. Use sizes of the same product.")
+    return op.REGISTRY["view"](x, wanted)
+
+
+@composed
+def flatten(x: Any, start_axis: int = 0, end_axis: int = -1) -> Any:
+    """Merge the axes from start_axis to end_axis into one."""
+    x = op.Tensor.of("flatten", x)
+    first, last = one_axis("flatten", start_axis, x.ndim), one_axis("flatten", end_axis, x.ndim)
+    if first > last:
+        raise ShapeError(f"flatten: start after end: {start_axis}, {end_axis}. Give axes in order.")
+    return reshape(x, (*x.shape[:first], size_of(x.shape[first : last + 1]), *x.shape[last + 1 :]))
+
+
+@composed
+def squeeze(x: Any, axis: Any = None) -> Any:
+    """Without axes of size 1: all of them, or the ones named (which must have size 1)."""
+    x = op.Tensor.of("squeeze", x)
+    if axis is None:
+        axes = tuple([d for d, n in enumerate(x.shape) if n == 1])
+    else:
+        axes = axes_of("squeeze", axis, x.ndim)
+        if any([x.ndim and x.shape[a] != 1 for a in axes]):
+            raise ShapeError(f"squeeze: axis {axis} does not have size 1: shape {x.shape}. Name axes of size 1.")
+    return reshape(x, tuple([n for d, n in enumerate(x.shape) if d not in axes]))
+
+
+@composed
+def unsqueeze(x: Any, axis: int) -> Any:
+    """A new axis of size 1 at `axis` of the result."""
+    x = op.Tensor.of("unsqueeze", x)
+    a = one_axis("unsqueeze", axis, x.ndim + 1)
+    return reshape(x, (*x.shape[:a], 1, *x.shape[a:]))
+
+
+@custom(inputs=1, kind="as is", home="")
+def permuted(x, axes=()):
+    strides = contiguous_strides(x.shape)
+    return read_strided(x, tuple([x.shape[a] for a in axes]), tuple([strides[a] for a in axes]), 0)
+
+
+@permuted.backward
+def permuted_dx(g, axes):
+    return ops.permute(g, tuple(np.argsort(axes).tolist()))
+
+
+permuted.differentiable()
+
+
+@composed
+def permute(x: Any, axes: Any, *rest: int) -> Any:
+    """The axes in another order; permute(x, (1, 0)) or permute(x, 1, 0)."""
+    x = op.Tensor.of("permute", x)
+    given = (axes, *rest) if rest or hasattr(axes, "__index__") else tuple(axes)
+    order = tuple([one_axis("permute", a, x.ndim) for a in given])
+    if len(order) != x.ndim or len(set(order)) != x.ndim:
+        raise ShapeError(f"permute: not an order of {x.ndim} axes: {given}. Name each axis once.")
+    return x if order == tuple(range(x.ndim)) else op.REGISTRY["permuted"](x, order)
+
+
+@composed
+def transpose(x: Any, axis0: int = -2, axis1: int = -1) -> Any:
+    """Two axes swapped."""
+    x = op.Tensor.of("transpose", x)
+    a, b = one_axis("transpose", axis0, x.ndim), one_axis("transpose", axis1, x.ndim)
+    order = list(range(x.ndim))
+    if order:
+        order[a], order[b] = b, a
+    return permute(x, order)
+
+
+# ---- one-to-many, many-to-one ------------------------------------------------------------------------------------------------
+@custom(inputs=1, kind="as is", home="")
+def expanded(x, shape=()):
+    strides = (0,) * (len(shape) - x.ndim) + tuple(
+        [0 if n == 1 else s for n, s in zip(x.shape, contiguous_strides(x.shape), strict=True)]
+    )
+    return read_strided(x, shape, strides, 0)
+
+
+@expanded.backward
+def expanded_dx(g, shapes):
+    return op.REGISTRY["sum_to"](g, shapes[0])
+
+
+expanded.differentiable()
+
+
+@composed
+def broadcast_to(x: Any, shape: Any, *rest: int) -> Any:
+    """x repeated to `shape` by the broadcasting rule; -1 keeps a size. Also called expand."""
+    x = op.Tensor.of("broadcast_to", x)
+    wanted = as_shape("broadcast_to", shape, rest)
+    own = (1,) * (len(wanted) - x.ndim) + x.shape
+    full = tuple([n if w == -1 else w for n, w in zip(own, wanted, strict=False)])
+    if len(own) != len(wanted) or any([n not in (1, w) for n, w in zip(own, full, strict=True)]):
+        raise ShapeError(f"broadcast_to: {x.shape} does not broadcast to {wanted}. Sizes must be equal or 1, counted from the right.")
+    return x if full == x.shape else op.REGISTRY["expanded"](x, full)
+
+
+@composed
+def expand(x: Any, shape: Any, *rest: int) -> Any:
+    """broadcast_to()."""
+    return broadcast_to(x, shape, *rest)
+
+
+@custom(inputs=1, kind="as is", home="")
+def sliced(x, starts=(), steps=(), sizes=()):
+    """Every axis from start, by step (may be negative), as many as size."""
+    strides = contiguous_strides(x.shape)
+    base = sum([s * t for s, t in zip(strides, starts, strict=True)])
+    return read_strided(x, sizes, tuple([s * t for s, t in zip(strides, steps, strict=True)]), base)
+
+
+@sliced.backward
+def sliced_dx(g, shapes, starts, steps):
+    return op.REGISTRY["unsliced"](g, shapes[0], starts, steps)
+
+
+sliced.differentiable()
+
+
+@custom(inputs=1, kind="as is", home="")
+def unsliced(x, shape=(), starts=(), steps=(), value=0):
+    """x written into a tensor full of `value`: the reverse of sliced."""
+    y = filled(shape, value, x.dtype, x.device)
+    strides = contiguous_strides(shape)
+    base = sum([s * t for s, t in zip(strides, starts, strict=True)])
+    write_strided(y, x, tuple([s * t for s, t in zip(strides, steps, strict=True)]), base)
+    return y
+
+
+@unsliced.backward
+def unsliced_dx(g, shapes, starts, steps):
+    return op.REGISTRY["sliced"](g, starts, steps, shapes[0])
+
+
+unsliced.differentiable()
+
+
+@composed
+def narrow(x: Any, axis: int, start: int, length: int) -> Any:
+    """`length` elements of one axis, from `start`."""
+    x = op.Tensor.of("narrow", x)
+    a = one_axis("narrow", axis, x.ndim)
+    n = x.shape[a] if x.ndim else 0
+    first = start + n if start < 0 else start
+    if length < 0 or first < 0 or first + length > n:
+        raise IndexOutOfRange(f"narrow: out of range: start {start}, length {length}, axis {axis} has {n}. Stay inside the axis.")
+    if length == n:
+        return x
+    starts = tuple([first if d == a else 0 for d in range(x.ndim)])
+    return op.REGISTRY["sliced"](x, starts, (1,) * x.ndim, tuple([length if d == a else m for d, m in enumerate(x.shape)]))
+
+
+@composed
+def pad(x: Any, widths: Any, value: float = 0) -> Any:
+    """x with `value` around it; widths is ((before, after), ...), one pair for each axis."""
+    x = op.Tensor.of("pad", x)
+    pairs = [tuple(w) for w in widths]
+    if len(pairs) != x.ndim or any([len(p) != 2 or min(p) < 0 for p in pairs]):
+        raise ShapeError(f"pad: needs one (before, after) pair >= 0 for each of {x.ndim} axes: {widths}. Use (0, 0) for an axis left alone.")
+    shape = tuple([b + n + a for (b, a), n in zip(pairs, x.shape, strict=True)])
+    return op.REGISTRY["unsliced"](x, shape, tuple([b for b, _ in pairs]), (1,) * x.ndim, value)
+
+
+def triangle(name: str, x: Any, diagonal: int, upper: bool) -> Any:
+    if x.ndim < 2:
+        raise ShapeError(f"{name}: needs a matrix: shape {x.shape}. Give it two axes or more.")
+    y = like(x)
+    if x.size:
+        launch("tri", None, (y,), (x,), (x.shape[-2], x.shape[-1], int(diagonal), upper))
+    return y
+
+
+@custom(inputs=1, kind="as is")
+def tril(x, diagonal=0):
+    """The matrix on and below the diagonal, zeros above."""
+    return triangle("tril", x, diagonal, False)
+
+
+@tril.backward
+def tril_dx(g, diagonal):
+    return ops.tril(g, diagonal)
+
+
+tril.differentiable()
+
+
+@custom(inputs=1, kind="as is")
+def triu(x, diagonal=0):
+    """The matrix on and above the diagonal, zeros below."""
+    return triangle("triu", x, diagonal, True)
+
+
+@triu.backward
+def triu_dx(g, diagonal):
+    return ops.triu(g, diagonal)
+
+
+triu.differentiable()

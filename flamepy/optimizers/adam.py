@@ -1,0 +1,79 @@
+"""Adam and AdamW: one update formula, two places for the weight decay.
+
+Kingma & Ba 2014 (arXiv:1412.6980); decoupled decay: Loshchilov & Hutter 2017 (arXiv:1711.05101). Arithmetic of PyTorch: epsilon is
+added outside the square root, after the bias correction.
+
+May import: optimizers/base.py. FLAME counterpart: `flame_core::adam`. Read next: sgd.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..backend.words import sqrt
+from .base import Optimizer, options_of
+
+
+@dataclass
+class AdamConfig:
+    """Options of Adam; AdamW has weight_decay 0.01 by default."""
+
+    lr: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+
+
+def adam_update(p, m, v, g, before, l2, after, rise1, rise2, step_size, root, eps):
+    """p times `before` (decay first), gradient plus l2 * p, moments, the step, p times `after` (decay last)."""
+    p = p * before
+    g = g + l2 * p
+    m = m + (g - m) * rise1
+    v = v + (g * g - v) * rise2
+    p = p - step_size * (m / (sqrt(v) / root + eps))
+    return p * after, m, v
+
+
+class Adam(Optimizer):
+    """Adam; its weight decay is L2: added to the gradient.
+
+    Adam(params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, groups=None), Adam(params, AdamConfig(...)) or
+    Adam(AdamConfig(...)) for FLAME's step([(id, parameter, gradient), ...]). Moments are float32 or wider.
+    """
+
+    name = "Adam"
+    slots = ("m", "v")
+    formula = staticmethod(adam_update)
+    decoupled = False
+    default_decay = 0.0
+
+    def __init__(
+        self, params: Any = None, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float | None = None, groups: dict[str, dict[str, Any]] | None = None, order: str = "torch",
+    ):  # fmt: skip
+        if order not in ("torch", "flame"):
+            raise ValueError(f"{self.name}: unknown order: {order!r}. Use 'torch' (decay first) or 'flame' (decay after the step).")
+        self.order = order
+        decay = self.default_decay if weight_decay is None else weight_decay
+        options = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": decay}
+        super().__init__(params, options_of(lr, params, options), groups)
+
+    def numbers(self, group: dict[str, Any], step: int) -> tuple[float, ...]:
+        lr, (beta1, beta2), decay = group["lr"], group["betas"], group["weight_decay"]
+        keep = 1.0 - lr * decay if self.decoupled else 1.0
+        before, after = (keep, 1.0) if self.order == "torch" else (1.0, keep)
+        step_size = lr / (1.0 - beta1**step)
+        root = (1.0 - beta2**step) ** 0.5
+        return before, 0.0 if self.decoupled else decay, after, 1.0 - beta1, 1.0 - beta2, step_size, root, group["eps"]
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay: p *= 1 - lr * weight_decay before the step (after it with order="flame").
+
+    Same arguments as Adam; weight_decay is 0.01 by default.
+    """
+
+    name = "AdamW"
+    decoupled = True
+    default_decay = 0.01

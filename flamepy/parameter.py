@@ -1,0 +1,223 @@
+"""Parameter: a named, long-lived leaf that is updated in place. ParameterDict: a model's parameters, in order, by name.
+
+`ParameterDict.pack()` moves parameters of one dtype into one span of memory. Afterwards their gradients arrive in one span too,
+and clipping and the optimizer step are one launch each instead of one for each parameter.
+
+May import: errors, backend, ops, tensors, creation. FLAME counterpart: `flame_core::parameter`. Read next: gradient_clip.py.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from . import creation, ops
+from .autograd import file_line, no_grad, user_frame
+from .backend.base import FLOATS, HALF, float32
+from .errors import DTypeError, ShapeError, StateError
+from .gradient import GradientMap
+from .tensors import Tensor, tensor
+
+
+class Parameter(Tensor):
+    """A trainable tensor. Its `id` never changes; `set_data`, `update`, `apply_update` and optimizers write into its memory.
+
+    Made from a Tensor, an array or nested lists (copied). Raises DTypeError for integers.
+    """
+
+    __slots__ = ("_grad",)
+
+    def __init__(self, data: Any, requires_grad: bool = True):
+        t = data.detach().clone() if isinstance(data, Tensor) else tensor(data)
+        if t.dtype not in FLOATS:
+            raise DTypeError(f"Parameter: needs floats: {t.dtype}. Cast the data to float32.")
+        super().__init__(t.buffer, t.shape, t.dtype, t.device)
+        self.requires_grad = requires_grad
+        self._grad: Tensor | None = None
+
+    @staticmethod
+    def randn(shape: Any, mean: float = 0.0, std: float = 0.02, dtype: Any = None, device: Any = None) -> Parameter:
+        """Normally distributed numbers."""
+        return Parameter(creation.randn(shape, mean=mean, std=std, dtype=dtype, device=device))
+
+    @staticmethod
+    def zeros(shape: Any, dtype: Any = None, device: Any = None) -> Parameter:
+        return Parameter(creation.zeros(shape, dtype=dtype, device=device))
+
+    @staticmethod
+    def ones(shape: Any, dtype: Any = None, device: Any = None) -> Parameter:
+        return Parameter(creation.ones(shape, dtype=dtype, device=device))
+
+    @staticmethod
+    def uniform(shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any = None, device: Any = None) -> Parameter:
+        """Uniform numbers in [low, high)."""
+        return Parameter(creation.uniform(shape, low, high, dtype=dtype, device=device))
+
+    def tensor(self) -> Tensor:
+        """The tracked value: the parameter itself, usable in any op."""
+        return self
+
+    @property
+    def label(self) -> str:
+        """How an error text names it."""
+        return self.name or f"tensor {self.id}"
+
+    # ---- gradient: set by hand, never by backward() ---------------------------------------------------------------------
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient set with set_grad(), or None. backward() does not touch it."""
+        return self._grad
+
+    def set_grad(self, gradient: Any) -> None:
+        """Keep a gradient (None clears it). Cast to float32 or wider. Raises ShapeError unless the shape is the parameter's."""
+        if gradient is None:
+            self._grad = None
+            return
+        g = gradient if isinstance(gradient, Tensor) else tensor(gradient)
+        if g.shape != self.shape:
+            raise ShapeError(f"set_grad: shape differs for {self.label}: expected {self.shape}, got {g.shape}. Pass a gradient of the same shape.")
+        self._grad = g.detach().to(float32 if self.dtype in HALF else self.dtype) if g.dtype != self.dtype else g
+
+    def zero_grad(self) -> None:
+        """Forget the gradient."""
+        self._grad = None
+
+    # ---- writing into the memory ------------------------------------------------------------------------------------------
+    def set_data(self, data: Any) -> None:
+        """Overwrite the numbers. Raises ShapeError unless the shape is the parameter's."""
+        t = (data.detach() if isinstance(data, Tensor) else tensor(data)).to(self.dtype)
+        if t.shape != self.shape:
+            raise ShapeError(f"set_data: shape differs for {self.label}: expected {self.shape}, got {t.shape}. Pass data of the same shape.")
+        self._write(t, "set_data")
+
+    def update(self, lr: float) -> None:
+        """p -= lr * grad; nothing without a gradient."""
+        if self._grad is not None:
+            with no_grad():
+                self._write(self.detach() - self._grad.detach().to(self.dtype) * lr, "update")
+
+    def apply_update(self, change: Any) -> None:
+        """p -= change."""
+        c = (change.detach() if isinstance(change, Tensor) else tensor(change)).to(self.dtype)
+        if c.shape != self.shape:
+            raise ShapeError(f"apply_update: shape differs for {self.label}: expected {self.shape}, got {c.shape}. Pass a change of the same shape.")
+        with no_grad():
+            self._write(self.detach() - c, "apply_update")
+
+    def _write(self, t: Tensor, by: str) -> None:
+        ops.copy_into(self, t)
+        self.buffer.wrote(f"{by} of {self.label} at {file_line(user_frame())}")
+
+    def __repr__(self) -> str:
+        return f"Parameter({self.label}, {self.dtype}{list(self.shape)}{'' if self.requires_grad else ', frozen'})"
+
+
+class ParameterDict:
+    """Parameters by name, in the order of insertion."""
+
+    def __init__(self, parameters: dict[str, Parameter] | None = None):
+        self._parameters: dict[str, Parameter] = {}
+        for name, p in (parameters or {}).items():
+            self.insert(name, p)
+
+    def insert(self, name: str, p: Parameter) -> None:
+        """Add a parameter and give it its name. Raises StateError for a name or a parameter that is already there."""
+        if name in self._parameters:
+            raise StateError(f"ParameterDict: name used twice: '{name}'. Give each parameter its own name.")
+        if not isinstance(p, Parameter):
+            raise DTypeError(f"ParameterDict: not a Parameter: '{name}' is a {type(p).__name__}. Wrap it: Parameter(tensor).")
+        p.name = name
+        self._parameters[name] = p
+
+    def get(self, name: str) -> Parameter | None:
+        return self._parameters.get(name)
+
+    def __getitem__(self, name: str) -> Parameter:
+        try:
+            return self._parameters[name]
+        except KeyError:
+            raise KeyError(f"ParameterDict: no parameter '{name}'. There are: {', '.join(self._parameters)}") from None
+
+    __setitem__ = insert
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._parameters
+
+    def __len__(self) -> int:
+        return len(self._parameters)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parameters)
+
+    def parameters(self) -> list[Parameter]:
+        return list(self._parameters.values())
+
+    def named_parameters(self) -> list[tuple[str, Parameter]]:
+        return list(self._parameters.items())
+
+    def zero_grad(self) -> None:
+        for p in self._parameters.values():
+            p.zero_grad()
+
+    def set_grads(self, grads: GradientMap) -> None:
+        """Give each parameter its gradient from the map; one without an entry has grad None."""
+        for p in self._parameters.values():
+            p.set_grad(grads.get(p))
+
+    def freeze(self, pattern: str = "*") -> list[str]:
+        """Stop the parameters whose name matches the glob from requiring grad; returns their names. None matching is an error."""
+        names = fnmatch.filter(self._parameters, pattern)
+        if not names:
+            raise StateError(f"freeze: no parameter matches: '{pattern}'. There are: {', '.join(self._parameters)}")
+        for name in names:
+            self._parameters[name].requires_grad = False
+        return names
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Copies of the numbers by name."""
+        return {name: p.numpy().copy() for name, p in self._parameters.items()}
+
+    def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
+        """Overwrite parameters from arrays by name. Everything is checked first: a failure changes nothing.
+
+        Raises StateError for missing or unknown names (unless strict is False), ShapeError for other shapes.
+        """
+        missing = [n for n in self._parameters if n not in state]
+        unknown = [n for n in state if n not in self._parameters]
+        if strict and (missing or unknown):
+            raise StateError(f"load_state_dict: names differ: missing {missing}, unknown {unknown}. Load into the same model, or pass strict=False.")
+        found = {n: tensor(state[n]) for n in self._parameters if n in state}
+        for name, t in found.items():
+            if t.shape != self._parameters[name].shape:
+                raise ShapeError(f"load_state_dict: shape differs for '{name}': model {self._parameters[name].shape}, state {t.shape}. Load into the same model.")
+            if t.dtype not in FLOATS:
+                raise DTypeError(f"load_state_dict: not floats: '{name}' is {t.dtype}. Save the state with state_dict().")
+        for name, t in found.items():
+            self._parameters[name].set_data(t)
+
+    def pack(self) -> ParameterDict:
+        """Move parameters into one span of memory for each dtype and device; ids, names and numbers stay. Returns self.
+
+        Raises StateError when some parameters are already packed in another dictionary.
+        """
+        groups: dict[Any, list[Parameter]] = {}
+        for p in dict.fromkeys(self._parameters.values()):
+            groups.setdefault((p.dtype, p.device), []).append(p)
+        for (dtype, where), ps in groups.items():
+            if all(p.buffer.span is not None for p in ps) and len({id(p.buffer.span) for p in ps}) == 1:
+                if ps[0].buffer.span.size == sum(p.size for p in ps):
+                    continue
+            if any(p.buffer.span is not None for p in ps):
+                raise StateError("pack: some parameters are packed in another ParameterDict: pack() was called before. Pack the whole model once.")
+            span, at = where.empty(sum(p.size for p in ps), dtype), 0
+            for p in ps:
+                slot = where.slot(span, at, p.size)
+                ops.copy_into(Tensor(slot, p.shape, dtype, where), p)
+                p.buffer, at = slot, at + p.size
+        return self
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{name:40} {str(p.dtype):9} {p.shape}" for name, p in self._parameters.items())

@@ -1,0 +1,49 @@
+"""Where random numbers come from: Philox, a function of (seed, stream, step, element).
+
+Nothing is drawn from a hidden sequence: each random op takes the next stream number of its thread's generator, and element i of
+its result depends on the seed, that number and i alone. So the numbers are the same for any number of threads, and a
+checkpointed block that rewinds the stream number sees the same dropout again. `step` is free for a replayed training step.
+
+May import: errors, backend. FLAME counterpart: `flame_core::rng`. Read next: ops/random.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+DEFAULT_SEED = 0x5EED
+_lane = itertools.count()
+
+
+class Generator(threading.local):
+    """One thread's seed and position. Each thread starts from a seed of its own."""
+
+    def __init__(self) -> None:
+        self.seed = DEFAULT_SEED + next(_lane)
+        self.stream = 0
+        self.step = 0
+
+    def take(self) -> tuple[int, int, int]:
+        """(seed, stream, step) for one random op; moves to the next stream."""
+        key = (self.seed, self.stream, self.step)
+        self.stream += 1
+        return key
+
+
+generator = Generator()
+
+
+def manual_seed(seed: int) -> None:
+    """Start this thread's random numbers from `seed` (an int, taken modulo 2^63)."""
+    generator.seed, generator.stream, generator.step = int(seed) % (1 << 63), 0, 0
+
+
+def get_rng_state() -> dict[str, int]:
+    """This thread's position, to be saved with a checkpoint."""
+    return {"seed": generator.seed, "stream": generator.stream, "step": generator.step}
+
+
+def set_rng_state(state: dict[str, int]) -> None:
+    """Go back to a position from get_rng_state()."""
+    generator.seed, generator.stream, generator.step = int(state["seed"]), int(state["stream"]), int(state["step"])

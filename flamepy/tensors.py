@@ -1,0 +1,349 @@
+"""Tensor: a buffer with a shape, an id and a place on the tape. Every method is one line to an op; no arithmetic here.
+
+May import: errors, backend, rng, gradient, autograd, op, ops. FLAME counterpart: `flame_core::Tensor`. Read next: parameter.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from . import autograd, ops
+from .autograd import TapeEntry
+from .backend.base import DTYPES, FLOATS, HALF, Buffer, Device, device, float32, int64
+from .errors import DTypeError, FlameError, GradientError, ShapeError
+from .gradient import GradientMap
+from .op import METHODS, PUBLIC, use_tensor_class
+
+next_id = itertools.count(1).__next__
+
+
+class Tensor:
+    """Numbers on a device. Make one with `flamepy.tensor(data)`; see flamepy.creation for zeros, randn and the like.
+
+    A tensor is always contiguous. `id` is its key in a GradientMap. A leaf has no entry; the result of an op on tracked
+    tensors has one.
+    """
+
+    __slots__ = ("buffer", "shape", "dtype", "device", "id", "requires_grad", "entry", "slot", "name", "hooks", "__weakref__")
+    __array_ufunc__ = None  # NumPy arrays leave operators with a Tensor to the Tensor
+    placeholder: Tensor
+
+    buffer: Buffer
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    device: Device
+    id: int
+    requires_grad: bool
+    entry: TapeEntry | None
+    slot: int
+    name: str
+    hooks: list[Callable] | None
+
+    def __init__(self, buffer: Buffer, shape: tuple[int, ...], dtype: np.dtype, where: Device):
+        self.buffer = buffer
+        self.shape = shape
+        self.dtype = dtype
+        self.device = where
+        self.id = next_id()
+        self.requires_grad = False
+        self.entry = None
+        self.slot = 0
+        self.name = ""
+        self.hooks = None
+
+    # ---- looking at it ------------------------------------------------------------------------------------------------
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return self.buffer.size
+
+    @property
+    def is_leaf(self) -> bool:
+        return self.entry is None
+
+    @property
+    def T(self) -> Tensor:
+        """The two axes of a matrix swapped; a vector is itself."""
+        if self.ndim > 2:
+            raise ShapeError(f"T: more than two axes: shape {self.shape}. Use .mT for stacks of matrices or .permute(axes).")
+        return self if self.ndim < 2 else ops.transpose(self)
+
+    @property
+    def mT(self) -> Tensor:
+        """The last two axes swapped."""
+        return ops.transpose(self, -2, -1)
+
+    def numpy(self) -> np.ndarray:
+        """A read-only view of the numbers, tracked or not."""
+        return self.device.download(self.buffer).reshape(self.shape)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.numpy(), dtype=dtype, copy=copy) if copy or dtype is not None else self.numpy()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.buffer.data.reshape(self.shape).__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.buffer.data.__dlpack_device__()
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        raise AttributeError(f"__cuda_array_interface__: the tensor is on {self.device}. Use .numpy() or DLPack.")
+
+    def item(self) -> Any:
+        """The one element as a Python number."""
+        if self.size != 1:
+            raise ShapeError(f"item: needs one element: shape {self.shape}. Use .tolist() or .numpy().")
+        return self.numpy().item()
+
+    to_scalar = item
+
+    def tolist(self) -> Any:
+        return self.numpy().tolist()
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        if self.dtype.kind != "i":
+            raise DTypeError(f"index: not an integer tensor: {self.dtype}. Cast it with .to(flamepy.int64).")
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len: a tensor without axes has no length: shape (). Use .size.")
+        return self.shape[0]
+
+    def __iter__(self) -> Any:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        body = np.array2string(self.numpy().astype(np.float32) if self.dtype in HALF else self.numpy(), separator=", ", prefix="tensor(")
+        kind = "" if self.dtype == float32 else f", dtype={self.dtype}"
+        source = f", op={self.entry.op.name}" if self.entry is not None else ", requires_grad=True" if self.requires_grad else ""
+        return f"tensor({body}{kind}{source})"
+
+    __hash__ = object.__hash__
+
+    # ---- the tape -----------------------------------------------------------------------------------------------------
+    def backward(self, gradient: Any = None, retain_graph: bool = False, create_graph: bool = False) -> GradientMap:
+        """Gradients of this tensor with respect to every leaf that reaches it; see flamepy.autograd.backward."""
+        return autograd.backward(self, gradient, retain_graph, create_graph)
+
+    def requires_grad_(self, flag: bool = True) -> Tensor:
+        """Make this leaf require grad (or not), in place."""
+        if flag and self.dtype not in FLOATS:
+            raise GradientError(f"requires_grad_: only float tensors have gradients: {self.dtype}. Cast it with .to(flamepy.float32).")
+        if self.entry is not None:
+            if flag:
+                return self
+            raise GradientError(f"requires_grad_: not a leaf: made by '{self.entry.op.name}'. Use detach().")
+        self.requires_grad = flag
+        return self
+
+    def retain_grad(self) -> Tensor:
+        """Have backward() put this tensor's gradient into the map though it is no leaf."""
+        if not self.requires_grad:
+            raise GradientError(f"retain_grad: the tensor does not require grad: shape {self.shape}. Record it first.")
+        if self.entry is not None:
+            self.entry.retained = {**(self.entry.retained or {}), self.slot: self}
+        return self
+
+    def register_hook(self, hook: Callable) -> Callable[[], None]:
+        """Call `hook(gradient)` when this tensor's gradient is complete; what it returns (if not None) replaces the gradient.
+        Returns a function that removes the hook."""
+        if not self.requires_grad:
+            raise GradientError(f"register_hook: the tensor does not require grad: shape {self.shape}. Record it first.")
+        if self.entry is None:
+            self.hooks = hooks = self.hooks if self.hooks is not None else []
+        else:
+            self.entry.hooks = self.entry.hooks if self.entry.hooks is not None else {}
+            hooks = self.entry.hooks.setdefault(self.slot, [])
+        hooks.append(hook)
+        return lambda: hooks.remove(hook)
+
+    def detach(self) -> Tensor:
+        """The same numbers, off the tape."""
+        t = Tensor(self.buffer, self.shape, self.dtype, self.device)
+        t.name = f"detached {self.name}" if self.name else ""
+        return t
+
+    def clone(self) -> Tensor:
+        """A copy; gradients flow through it."""
+        return ops.clone(self)
+
+    def origin(self) -> str:
+        """Why this tensor does not require grad, for error texts."""
+        return ops.origin(self)
+
+    def ones_cotangent(self) -> Tensor:
+        return full_like(self, 1.0, float32 if self.dtype in HALF else self.dtype)
+
+    def as_cotangent(self, gradient: Any) -> Tensor:
+        g = gradient if isinstance(gradient, Tensor) else tensor(gradient)
+        return g.to(float32 if self.dtype in HALF else self.dtype)
+
+    def copied_into(self, slot: Buffer) -> Tensor:
+        """The same numbers in another buffer of the same size."""
+        t = Tensor(slot, self.shape, self.dtype, self.device)
+        ops.copy_into(t, self)
+        return t
+
+    def zero_gradient(self) -> Tensor:
+        return full_like(self, 0.0, float32 if self.dtype in HALF else self.dtype)
+
+    # ---- operators: an op is a descriptor, so that assigning it makes a method -------------------------------------------
+    __add__ = ops.add
+    __sub__ = ops.sub
+    __mul__ = ops.mul
+    __truediv__ = ops.div
+    __pow__ = ops.pow
+    __matmul__ = ops.matmul
+    __radd__ = ops.swapped(ops.add)
+    __rsub__ = ops.swapped(ops.sub)
+    __rmul__ = ops.swapped(ops.mul)
+    __rtruediv__ = ops.swapped(ops.div)
+    __rpow__ = ops.swapped(ops.pow)
+    __rmatmul__ = ops.swapped(ops.matmul)
+    __neg__ = ops.neg
+    __abs__ = ops.abs
+    __and__ = ops.logical_and
+    __or__ = ops.logical_or
+    __invert__ = ops.logical_not
+    __eq__ = ops.eq
+    __ne__ = ops.ne
+    __lt__ = ops.lt
+    __le__ = ops.le
+    __gt__ = ops.gt
+    __ge__ = ops.ge
+    __getitem__ = ops.getitem
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise FlameError(
+            "setitem: a tensor cannot be written in place: x[i] = v. Build a new one with where(), cat() or pad(), or change a "
+            "parameter with set_data()."
+        )
+
+    # ---- conversions ------------------------------------------------------------------------------------------------------
+    def to(self, target: Any = None, *, dtype: Any = None, device: Any = None) -> Tensor:
+        """The same numbers as another dtype or on another device; self when nothing changes."""
+        if isinstance(target, Device) or (isinstance(target, str) and target.split(":")[0] in ("cpu", "cuda")):
+            device = target
+        elif target is not None:
+            dtype = target
+        if device is not None:
+            find_device(device)
+        return self if dtype is None else ops.cast(self, as_dtype(dtype))
+
+    def mul_scalar(self, value: float) -> Tensor:
+        return ops.mul(self, value)
+
+    def add_scalar(self, value: float) -> Tensor:
+        return ops.add(self, value)
+
+    def div_scalar(self, value: float) -> Tensor:
+        return ops.div(self, value)
+
+    @staticmethod
+    def of(name: str, data: Any) -> Tensor:
+        """Data as a Tensor, for the op named; what is no number is refused with the op's name."""
+        if isinstance(data, Tensor):
+            return data
+        try:
+            return tensor(data)
+        except (TypeError, ValueError) as problem:
+            raise DTypeError(f"{name}: not a tensor, array or number: {type(data).__name__}. Pass flamepy.tensor(...).") from problem
+
+
+use_tensor_class(Tensor)
+for _name, _function in PUBLIC.items():  # every public op is a method too: an op is written in one place
+    if METHODS[_name] and _name not in Tensor.__dict__:
+        setattr(Tensor, _name, _function)
+
+
+def find_device(where: Device | str | None) -> Device:
+    """The Device of that name; None is the CPU."""
+    return device(where)
+
+
+def as_dtype(dtype: Any) -> np.dtype:
+    """A supported dtype from whatever NumPy takes for one. Raises DTypeError."""
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        found = None
+    if found not in DTYPES:
+        raise DTypeError(f"dtype: not supported: {dtype}. Use one of {', '.join(sorted(map(str, DTYPES)))}.")
+    return found
+
+
+def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A tensor with a copy of `data`: numbers, nested lists, a NumPy array, a Tensor.
+
+    Python floats become float32, ints int64; an array keeps its dtype (other widths of int become int64). Raises DTypeError for
+    data or a dtype that is not supported, ShapeError for lists of uneven length.
+    """
+    array = data.numpy() if isinstance(data, Tensor) else host_array(data)
+    wanted = as_dtype(dtype) if dtype is not None else None
+    if wanted is None and array.dtype not in DTYPES:
+        if array.dtype.kind not in "iu":
+            raise DTypeError(f"tensor: not supported: {array.dtype}. Use one of {', '.join(sorted(map(str, DTYPES)))}.")
+        if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
+            raise DTypeError(f"tensor: a number does not fit int64: {array.max()}. Use floats.")
+        wanted = int64
+    if wanted is not None and wanted != array.dtype:
+        array = array.astype(wanted)
+    where = find_device(device)
+    t = Tensor(where.upload(array), array.shape, array.dtype, where)
+    return t.requires_grad_() if requires_grad else t
+
+
+def host_array(data: Any) -> np.ndarray:
+    """Data as a NumPy array with flamepy's default types for Python numbers."""
+    if isinstance(data, np.ndarray | np.generic):
+        return np.asarray(data)
+    if hasattr(data, "__dlpack__") and not hasattr(data, "__array__"):
+        return np.from_dlpack(data)
+    try:
+        array = np.array(data)
+    except ValueError as problem:
+        raise ShapeError(f"tensor: lists of uneven length: {problem}. Make every row the same length.") from None
+    if array.dtype == np.float64 and not hasattr(data, "__array__") and not holds_arrays(data):
+        return array.astype(np.float32)
+    if array.dtype.kind not in "fiubV":
+        raise DTypeError(f"tensor: not numbers: {type(data).__name__} of {array.dtype}. Pass numbers, lists of numbers or an array.")
+    return array
+
+
+def holds_arrays(data: Any) -> bool:
+    """Whether nested lists end in NumPy values, whose type is kept."""
+    while isinstance(data, list | tuple) and data:
+        data = data[0]
+    return isinstance(data, np.ndarray | np.generic)
+
+
+def full(shape: Any, value: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A tensor of `shape` filled with `value` (float32 unless said otherwise)."""
+    t = ops.filled(shape, value, float32 if dtype is None else as_dtype(dtype), find_device(device))
+    return t.requires_grad_() if requires_grad else t
+
+
+def full_like(x: Tensor, value: Any, dtype: Any = None) -> Tensor:
+    """A tensor of x's shape, dtype and device filled with `value`."""
+    return ops.filled(x.shape, value, x.dtype if dtype is None else as_dtype(dtype), x.device)
+
+
+Tensor.placeholder = Tensor(device().empty(1, float32), (), float32, device())  # stands for an input that is no Tensor

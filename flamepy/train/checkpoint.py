@@ -1,0 +1,140 @@
+"""Checkpoints: everything a run needs to go on, on disk, so that no crash can spoil it.
+
+    checkpoints/
+      step-00000500/  tensors.safetensors   parameters and optimizer moments
+                      state.json            step, configuration, schedule, data position, random state, versions, SHA-256
+      last            the name of the newest good one
+
+A checkpoint is written into a temporary folder, made durable, renamed, made durable again; only then does `last` point to
+it, and only then are old ones removed. Whenever the process dies, `last` names a whole checkpoint.
+(`flamepy.checkpoint`, which saves memory in backward, is something else.)
+
+May import: errors, problems, files. FLAME counterpart: none. Read next: run_folder.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from .config import one_line
+from .files import TEMPORARY, replace_file, sync_folder, write_file, writing
+from .problems import InputError
+
+FORMAT = "flamepy-checkpoint-1"
+TENSORS, STATE, LAST = "tensors.safetensors", "state.json", "last"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One loaded checkpoint: arrays by name, and the facts of state.json."""
+
+    path: Path
+    tensors: dict[str, np.ndarray]
+    facts: dict[str, Any]
+
+    @property
+    def step(self) -> int:
+        return self.facts["step"]
+
+
+def folder_name(step: int) -> str:
+    return f"step-{step:08d}"
+
+
+def save(folder: Path, tensors: dict[str, np.ndarray], facts: dict[str, Any], keep: int) -> Path:
+    """Write one checkpoint into `folder`, point `last` to it, and remove all but the newest `keep`."""
+    name = folder_name(facts["step"])
+    final, temporary = folder / name, folder / (TEMPORARY + name)
+    content = safetensors.numpy.save(tensors, {"format": FORMAT})
+    facts = {"format": FORMAT, **facts, "tensors": {"file": TENSORS, "sha256": hashlib.sha256(content).hexdigest()}}
+    with writing(final):
+        try:
+            folder.mkdir(exist_ok=True)
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir()
+            write_file(temporary / TENSORS, content)
+            write_file(temporary / STATE, (json.dumps(facts, indent=1) + "\n").encode())
+            sync_folder(temporary)
+            set_aside(final)
+            os.rename(temporary, final)
+            sync_folder(folder)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+    replace_file(folder / LAST, (name + "\n").encode())
+    prune(folder, name, keep)
+    return final
+
+
+def set_aside(final: Path) -> None:
+    """Make room for a checkpoint of the same step, left by a process that died before it could point `last` to it."""
+    if final.exists():
+        old = final.with_name(TEMPORARY + "old-" + final.name)
+        shutil.rmtree(old, ignore_errors=True)
+        os.rename(final, old)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def prune(folder: Path, newest: str, keep: int) -> None:
+    """Remove old checkpoints. One from beyond `newest` belongs to a future that is being computed anew: it goes first."""
+    names = sorted(p.name for p in folder.glob("step-*"))
+    kept = [name for name in names if name <= newest][-keep:]
+    for name in names:
+        if name not in kept:
+            with contextlib.suppress(OSError):
+                # Rename first: a half-removed folder must not look like a checkpoint.
+                os.rename(folder / name, folder / (TEMPORARY + "old-" + name))
+            shutil.rmtree(folder / (TEMPORARY + "old-" + name), ignore_errors=True)
+
+
+def load(folder: Path) -> Checkpoint | None:
+    """The checkpoint that `last` points to; None when there is none yet; InputError when it is damaged or foreign."""
+    try:
+        name = (folder / LAST).read_text("ascii").strip()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {folder / LAST}: {one_line(error)}. {advice(folder, '')}") from error
+    path = folder / name
+    if not name.startswith("step-") or not path.is_dir():
+        raise InputError(f"the last checkpoint is missing: {path}. {advice(folder, name)}")
+    try:
+        facts = json.loads((path / STATE).read_text("utf-8"))
+        content = (path / TENSORS).read_bytes()
+    except (OSError, ValueError) as error:
+        raise InputError(f"the checkpoint is damaged: {path}: {one_line(error)}. {advice(folder, name)}") from error
+    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
+        raise InputError(f"not a flamepy checkpoint: {path / STATE} lacks format {FORMAT!r}. {advice(folder, name)}")
+    return Checkpoint(path, tensors_of(content, facts, path, advice(folder, name)), facts)
+
+
+def tensors_of(content: bytes, facts: dict[str, Any], path: Path, what_to_do: str) -> dict[str, np.ndarray]:
+    """The arrays in `content`, after its SHA-256 was checked."""
+    expected, found = facts.get("tensors", {}).get("sha256"), hashlib.sha256(content).hexdigest()
+    if expected != found:
+        raise InputError(
+            f"the checkpoint is damaged: {path / TENSORS}: SHA-256 is {found[:12]}..., "
+            f"{STATE} says {str(expected)[:12]}.... {what_to_do}"
+        )
+    try:
+        return safetensors.numpy.load(content)
+    except Exception as error:  # safetensors has its own exception type, without a base worth naming
+        raise InputError(f"the checkpoint is damaged: {path / TENSORS}: {one_line(error)}. {what_to_do}") from error
+
+
+def advice(folder: Path, bad: str) -> str:
+    """How to go back to an earlier checkpoint, or start again."""
+    others = sorted(p.name for p in folder.glob("step-*") if p.name != bad)
+    if others:
+        return f"Go back to the one before: echo {others[-1]} > {folder / LAST}"
+    return "There is no other checkpoint: start a new run."

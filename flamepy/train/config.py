@@ -1,0 +1,193 @@
+"""What a run is made of: every setting with its default, its limits and one line of help.
+
+This is the only list of settings. The command line builds its options from it, `--config FILE.toml` is checked against it,
+and a run folder's `config.toml` is written from it. Who wins: command line > --config > --preset > the defaults here.
+
+May import: errors, problems. FLAME counterpart: none. Read next: presets.py, data.py, loop.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from .presets import PRESETS
+from .problems import InputError
+
+
+def setting(default: Any, text: str, low: float | None = None, high: float | None = None, **more: Any) -> Any:
+    """One setting. `low`, `high`: inclusive limits. `option=True`: also on the command line. `section`: where in --help.
+    `free=True`: may change when a run is resumed, because it changes no number that was already computed."""
+    return dataclasses.field(default=default, metadata={"help": text, "low": low, "high": high, **more})
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """The settings every job has."""
+
+    steps: int = setting(2000, "Training steps; also the length of the learning rate schedule.", 1, 10**9, option=True,
+                         section="Training", free=True)  # fmt: skip
+    batch: int = setting(12, "Examples per step.", 1, 10**6, option=True, section="Training")
+    lr: float = setting(1e-3, "Highest learning rate; it warms up to this and then falls to a tenth of it.", 0, 1e6,
+                        option=True, section="Training")  # fmt: skip
+    seed: int = setting(1337, "Start of all random numbers; the same seed gives the same run, bit for bit.", 0, 2**63 - 1,
+                        option=True, section="Training")  # fmt: skip
+    device: str = setting("cpu", "Where to train.", option=True, section="Training", free=True)
+    warmup: int = setting(100, "steps of linear warm-up (when not given: 100, at most a tenth of the steps)", 0, 10**9)
+    final_lr: float = setting(0.1, "learning rate at the end, as a fraction of lr", 0, 1)
+    beta1: float = setting(0.9, "AdamW: memory of the gradient", 0, 0.999999)
+    beta2: float = setting(0.99, "AdamW: memory of the squared gradient", 0, 0.999999)
+    weight_decay: float = setting(0.1, "AdamW: pull towards zero", 0, 1e6)
+    clip: float = setting(1.0, "largest gradient norm; 0 turns clipping off", 0, 1e9)
+    validate_every: int = setting(500, "steps between validations", 1, 10**9)
+    save_every: int = setting(250, "steps between checkpoints", 1, 10**9, free=True)
+    keep: int = setting(2, "checkpoints to keep", 1, 10**6, free=True)
+
+
+@dataclass(frozen=True)
+class GptConfig(TrainConfig):
+    """`flamepy train`: a byte-level GPT."""
+
+    data: str = setting("stdlib", "Text to learn from: a file, a folder of text files, or - for standard input. "
+                        "Default: the Python standard library.", option=True, section="Data", free=True)  # fmt: skip
+    context: int = setting(64, "Bytes the model sees at once.", 1, 10**6, option=True, section="Model")
+    layers: int = setting(4, "Transformer blocks.", 1, 10**4, option=True, section="Model")
+    heads: int = setting(4, "Attention heads per block; must divide the width.", 1, 10**5, option=True, section="Model")
+    width: int = setting(128, "Size of the vector that stands for one byte.", 1, 10**6, option=True, section="Model")
+    dropout: float = setting(0.0, "part of the activations dropped while training", 0, 0.999)
+    validation_batches: int = setting(100, "batches in one validation", 1, 10**6)
+    sample_tokens: int = setting(400, "bytes of text to generate at the end", 0, 10**6)
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise InputError(
+                f"width must be divisible by heads: width {self.width}, heads {self.heads}. "
+                f"Choose for example --width {-(-self.width // self.heads) * self.heads}."
+            )
+
+
+@dataclass(frozen=True)
+class DigitsConfig(TrainConfig):
+    """`flamepy train digits`: handwritten digits."""
+
+    data: str = setting("digits", "Images to learn from: a folder of MNIST idx files (.gz too) or an .npz with x_train, "
+                        "y_train, x_test, y_test. Default: scikit-learn's 1,797 digits.", option=True, section="Data",
+                        free=True)  # fmt: skip
+    model: str = setting("both", "mlp, cnn or both, one after the other.", option=True, section="Model",
+                         choices=("mlp", "cnn", "both"))  # fmt: skip
+    width: int = setting(128, "Hidden units of the MLP; the CNN has a quarter and half as many channels.", 4, 10**5,
+                         option=True, section="Model")  # fmt: skip
+    steps: int = setting(1000, "Training steps; also the length of the learning rate schedule.", 1, 10**9, option=True,
+                         section="Training", free=True)  # fmt: skip
+    batch: int = setting(64, "Images per step.", 1, 10**6, option=True, section="Training")
+    lr: float = setting(3e-3, "Highest learning rate; it warms up to this and then falls to a tenth of it.", 0, 1e6,
+                        option=True, section="Training")  # fmt: skip
+    shift: int = setting(1, "pixels by which a training image may be moved at random", 0, 100)
+
+
+Config = TypeVar("Config", bound=TrainConfig)
+
+
+def settings(kind: type[TrainConfig]) -> dict[str, dataclasses.Field]:
+    """Name -> field, in the order a reader expects: data, model, training, then what only a config file can set."""
+    order = ("Data", "Model", "Training", None)
+    fields = sorted(dataclasses.fields(kind), key=lambda f: order.index(f.metadata.get("section")))
+    return {field.name: field for field in fields}
+
+
+def resolve(kind: type[Config], given: dict[str, Any], file: Path | None = None, preset: str | None = None) -> Config:
+    """The configuration from all four places; `given` holds what the command line says."""
+    values: dict[str, Any] = {}
+    if preset is not None:
+        values.update(find_preset(kind, preset))
+    if file is not None:
+        values.update(read_toml(kind, file))
+    values.update(given)
+    steps = values.get("steps", settings(kind)["steps"].default)
+    if "warmup" not in values and isinstance(steps, int):
+        values["warmup"] = min(settings(kind)["warmup"].default, steps // 10)
+    return build(kind, values)
+
+
+def build(kind: type[Config], values: dict[str, Any]) -> Config:
+    """Check every value and make the configuration."""
+    hints = get_type_hints(kind)
+    checked = {name: check(settings(kind)[name], hints[name], value) for name, value in values.items()}
+    config = kind(**checked)
+    if config.warmup > config.steps:
+        raise InputError(f"warmup is longer than the run: warmup {config.warmup}, steps {config.steps}. Lower warmup.")
+    return config
+
+
+def check(field: dataclasses.Field, wanted: type, value: Any) -> Any:
+    """`value` as the setting's type, inside its limits; InputError otherwise."""
+    name, limits = field.name, field.metadata
+    if wanted is float and type(value) is int:
+        value = float(value)
+    if type(value) is not wanted:
+        what = {int: "a whole number", float: "a number", str: "text"}[wanted]
+        raise InputError(f"{name} must be {what}: {value!r}. Change {name}.")
+    if limits.get("choices") and value not in limits["choices"]:
+        raise InputError(f"{name} must be one of {', '.join(limits['choices'])}: {value!r}. Change {name}.")
+    if wanted is float and not math.isfinite(value):
+        raise InputError(f"{name} must be a finite number: {value}. Change {name}.")
+    for key, fits, word in (("low", float.__ge__, "at least"), ("high", float.__le__, "at most")):
+        if limits[key] is not None and not fits(float(value), float(limits[key])):
+            raise InputError(f"{name} must be {word} {limits[key]:,}: {value}. Change {name}.")
+    return value
+
+
+def find_preset(kind: type[TrainConfig], name: str) -> dict[str, Any]:
+    choices = PRESETS[kind.__name__]
+    if name not in choices:
+        raise InputError(f"no such preset: {name!r}. Choose from {', '.join(choices)}.")
+    return choices[name]
+
+
+def read_toml(kind: type[TrainConfig], file: Path) -> dict[str, Any]:
+    """The settings in a TOML file; unknown keys are refused."""
+    try:
+        table = tomllib.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read the config file: {file}: {error.strerror}. Check the path.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"not a TOML file: {file}: {one_line(error)}. Write lines like `width = 128`.") from error
+    job = table.pop("job", job_name(kind))
+    if job != job_name(kind):
+        raise InputError(f"the config file is for another job: {file}: job is {job!r}. Use flamepy train {job}.")
+    known = settings(kind)
+    for key in table:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, 1)
+            advice = f"Did you mean {near[0]}?" if near else f"Known settings: {', '.join(known)}."
+            raise InputError(f"unknown setting in {file}: {key}. {advice}")
+    return table
+
+
+def job_name(kind: type[TrainConfig]) -> str:
+    return kind.__name__.removesuffix("Config").lower()
+
+
+def to_toml(config: TrainConfig) -> str:
+    """The configuration as TOML with one comment a line; `--config` takes it back."""
+    lines = [f'job = "{job_name(type(config))}"']
+    for name, field in settings(type(config)).items():
+        lines.append(f"{name} = {toml_value(getattr(config, name))}".ljust(32) + f"  # {field.metadata['help']}")
+    return "\n".join(lines) + "\n"
+
+
+def toml_value(value: Any) -> str:
+    if isinstance(value, str):
+        escaped = "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08X}" for c in value)
+        return f'"{escaped}"'
+    return repr(value)
+
+
+def one_line(error: BaseException) -> str:
+    """An error's text on one line, without its full stop."""
+    return " ".join(str(error).split()).rstrip(".")

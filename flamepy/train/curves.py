@@ -1,0 +1,46 @@
+"""The picture of a run: loss above, gradient norm below, over the steps.
+
+Drawn with matplotlib's Figure (no window, no global state) into memory first, so the file on disk is always whole. The
+import happens here and nowhere else: it costs a second.
+
+May import: errors, files. FLAME counterpart: none. Read next: loop.py.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+from .files import replace_file
+
+Rows = list[dict[str, Any]]
+
+
+def draw(rows: Rows, path: Path, title: str, unit: str = "loss") -> None:
+    """Write the picture of `rows` (the lines of metrics.jsonl) to `path`."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 7), dpi=110, layout="constrained")
+    loss, norm = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    steps = [row["step"] for row in rows]
+    loss.plot(steps, [row["loss"] for row in rows], color="#9db8d9", linewidth=0.7, label="training loss")
+    loss.plot(steps, [row["smoothed"] for row in rows], color="#1f4e9c", linewidth=1.6, label="smoothed")
+    held_out = [(row["step"], row["val_loss"]) for row in rows if "val_loss" in row]
+    if held_out:
+        loss.plot(*zip(*held_out, strict=True), "o-", color="#c1440e", markersize=5, linewidth=1.0, label="validation loss")
+        loss.annotate(f"{held_out[-1][1]:.3f}", held_out[-1], xytext=(0, 8), textcoords="offset points", ha="center")
+    loss.set_ylabel(unit)
+    loss.set_title(title)
+    loss.legend(frameon=False)
+    norm.plot(steps, [row["grad_norm"] for row in rows], color="#5b7f3a", linewidth=0.7)
+    norm.set_ylabel("gradient norm, before clipping")
+    norm.set_xlabel("step")
+    if any(row["grad_norm"] > 0 for row in rows):
+        norm.set_yscale("log")
+    for axes in (loss, norm):
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    memory = io.BytesIO()
+    figure.savefig(memory, format="png")
+    replace_file(path, memory.getvalue())

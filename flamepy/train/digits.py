@@ -1,0 +1,112 @@
+"""`flamepy train digits`: an MLP and a small CNN learn to read handwritten digits.
+
+A training image is moved by up to `shift` pixels; by how much, and which images a step sees, is a pure function of (seed,
+step), as in data.py.
+
+May import: everything of flamepy but cli. FLAME counterpart: none. Read next: images.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .. import autograd, nn, rng, tensors
+from ..nn import functional as F
+from .config import DigitsConfig
+from .images import BUNDLED, Images, load_images
+from .run_folder import RunFolder
+
+EVALUATE = 500  # test images at once
+
+
+def mlp(shape: tuple[int, ...], classes: int, width: int) -> Any:
+    """Two hidden layers."""
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(int(np.prod(shape)), width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, classes)
+    )
+
+
+def cnn(shape: tuple[int, ...], classes: int, width: int) -> Any:
+    """Two convolutions, a pool after each that the image is large enough for, one hidden layer."""
+    channels, height, wide = shape
+    first, second = max(1, width // 4), max(1, width // 2)
+    layers: list[Any] = [nn.Conv2d(channels, first, 3, padding=1), nn.ReLU()]
+    if min(height, wide) >= 16:
+        layers.append(nn.MaxPool2d(2))
+        height, wide = height // 2, wide // 2
+    layers += [nn.Conv2d(first, second, 3, padding=1), nn.ReLU()]
+    if min(height, wide) >= 2:
+        layers.append(nn.MaxPool2d(2))
+        height, wide = height // 2, wide // 2
+    layers += [nn.Flatten(), nn.Linear(second * height * wide, width), nn.ReLU(), nn.Linear(width, classes)]
+    return nn.Sequential(*layers)
+
+
+class DigitsJob:
+    """Model, batches and results of one of the two networks."""
+
+    name = "digits"
+    command = "digits "
+    unit = "images"
+    loss_unit = "loss"
+    copy = None
+
+    def __init__(self, config: DigitsConfig, source: str):
+        tensors.find_device(config.device)
+        self.images: Images = load_images(source)
+        self.config = replace(config, data=self.images.source)
+        rng.manual_seed(config.seed)
+        build = {"mlp": mlp, "cnn": cnn}[config.model]
+        self.model = build(self.images.x_train.shape[1:], self.images.classes, config.width)
+        self.model.params.pack()
+        self.per_step = config.batch
+        self.title = f"digits, {config.model.upper()} of width {config.width}"
+
+    @property
+    def data_line(self) -> str:
+        name = "scikit-learn's digits" if self.config.data == BUNDLED else self.config.data
+        size = "x".join(map(str, self.images.x_train.shape[1:]))
+        return f"{name}: {len(self.images.x_train):,} images of {size} to train on, {len(self.images.x_test):,} held out"
+
+    def data_facts(self) -> dict[str, Any]:
+        return {"source": self.config.data, "sha256": self.images.sha256}
+
+    def loss(self, step: int) -> Any:
+        x, y = training_batch(self.images, self.config.seed, step, self.config.batch, self.config.shift)
+        return F.cross_entropy(self.model(tensors.tensor(x)), tensors.tensor(y))
+
+    def validate(self) -> dict[str, float]:
+        """Mean loss and the share of right answers on the test images."""
+        total, right, x, y = 0.0, 0, self.images.x_test, self.images.y_test
+        self.model.eval()
+        with autograd.no_grad():
+            for first in range(0, len(x), EVALUATE):
+                logits = self.model(tensors.tensor(x[first : first + EVALUATE]))
+                labels = y[first : first + EVALUATE]
+                total += F.cross_entropy(logits, tensors.tensor(labels), reduction="sum").item()
+                right += int((logits.numpy().argmax(1) == labels).sum())
+        self.model.train()
+        return {"val_loss": total / len(x), "accuracy": right / len(x)}
+
+    def results(self, last: dict[str, Any], folder: RunFolder) -> list[str]:
+        count = len(self.images.x_test)
+        share = last.get("accuracy", 0.0)
+        return [f"test accuracy {100 * share:.2f} % ({round(share * count)} of {count} images it has never seen), loss {last.get('val_loss', 0):.4f}"]
+
+
+def training_batch(images: Images, seed: int, step: int, batch: int, shift: int) -> tuple[np.ndarray, np.ndarray]:
+    """The batch of `step`: random images, each moved by up to `shift` pixels; what comes in from outside is 0."""
+    words = np.random.Philox(key=[seed, 0], counter=[0, 0, 0, step]).random_raw(3 * batch).reshape(3, batch)
+    chosen = (words[0] % np.uint64(len(images.x_train))).astype(np.int64)
+    x = images.x_train[chosen]
+    if shift:
+        height, width = x.shape[2:]
+        padded = np.pad(x, ((0, 0), (0, 0), (shift, shift), (shift, shift)))
+        down, right = (words[1:] % np.uint64(2 * shift + 1)).astype(np.int64)
+        rows = down[:, None] + np.arange(height)
+        cols = right[:, None] + np.arange(width)
+        x = padded[np.arange(batch)[:, None, None], :, rows[:, :, None], cols[:, None, :]].transpose(0, 3, 1, 2)
+    return np.ascontiguousarray(x), images.y_train[chosen]

@@ -1,0 +1,232 @@
+"""What a person sees while a model trains: a live line in a terminal, plain lines in a file or pipe.
+
+PlainDisplay prints lines. LiveDisplay prints the same lines and keeps one more below them: step, loss, smoothed loss,
+learning rate, gradient norm, tokens per second, time left. Compilation is told kernel by kernel, on lines of its own, and
+never counted in the speed.
+
+May import: errors, problems. FLAME counterpart: none. Read next: loop.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sys
+import time
+from typing import Any, NamedTuple, TextIO
+
+from .problems import InputError
+
+
+class Row(NamedTuple):
+    """What one training step has to say. `step` counts finished steps."""
+
+    step: int
+    loss: float
+    smoothed: float
+    lr: float
+    grad_norm: float
+
+    def text(self, steps: int) -> str:
+        width = len(str(steps))
+        return (
+            f"step {self.step:>{width}}/{steps}  loss {self.loss:.4f}  smoothed {self.smoothed:.4f}  "
+            f"lr {self.lr:.2e}  grad norm {self.grad_norm:.3f}"
+        )
+
+
+class Clock:
+    """Speed and time left from the steps so far, without the time spent compiling."""
+
+    def __init__(self, per_step: int):
+        self.per_step = per_step
+        self.seconds: float | None = None  # moving average of one step
+        self.last = time.perf_counter()
+        self.compiling = 0.0
+
+    def compiled(self, seconds: float) -> None:
+        self.compiling += seconds
+
+    def pause(self) -> None:
+        """What happened since the last step (a validation, a checkpoint) was not training."""
+        self.last, self.compiling = time.perf_counter(), 0.0
+
+    def step(self) -> float:
+        """One step is done; how long it took."""
+        now = time.perf_counter()
+        took = max(now - self.last - self.compiling, 1e-9)
+        first = self.seconds is None or self.compiling > 0
+        self.seconds = took if first or self.seconds is None else 0.95 * self.seconds + 0.05 * took
+        self.last, self.compiling = now, 0.0
+        return took
+
+    @property
+    def speed(self) -> float:
+        return self.per_step / self.seconds if self.seconds else math.nan
+
+    def left(self, steps: int) -> str:
+        return duration(steps * self.seconds) if self.seconds else "?"
+
+
+def silence(stream: TextIO) -> None:
+    """Lead a stream nobody reads to nowhere, so that Python's own flush at exit does not fail again."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def kernel_title(name: str) -> str:
+    """map_gelu_y_float32_parallel_0a1b2c3d4e -> map gelu_y float32 parallel."""
+    parts = name.split("_")
+    if len(parts) > 3 and parts[-2] in ("serial", "parallel"):
+        return f"{parts[0]} {'_'.join(parts[1:-3])} {parts[-3]} {parts[-2]}".replace("  ", " ")
+    return name
+
+
+class PlainDisplay:
+    """Lines on a stream."""
+
+    EVERY_SECONDS = 15.0
+
+    def __init__(self, stream: TextIO, steps: int, unit: str, per_step: int):
+        self.stream, self.steps, self.unit = stream, steps, unit
+        self.clock = Clock(per_step)
+        self.kernels, self.kernel_seconds = 0, 0.0
+        self.told = 0.0
+        self.broken = False  # whoever read our lines has gone, as in `flamepy train | head`
+
+    def __enter__(self) -> PlainDisplay:
+        self.clock.pause()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.compile_summary()
+
+    def line(self, text: str = "") -> None:
+        if self.broken:
+            return
+        try:
+            self.write(text)
+        except BrokenPipeError:
+            self.broken = True
+            silence(self.stream)
+        except OSError as error:
+            silence(self.stream)
+            raise InputError(f"cannot write to the output: {error.strerror}. Send it somewhere with room.") from error
+
+    def write(self, text: str) -> None:
+        print(text, file=self.stream, flush=True)
+
+    def compiled(self, kernel: str, seconds: float) -> None:
+        """Listener for template.on_compile."""
+        self.clock.compiled(seconds)
+        self.kernels += 1
+        self.kernel_seconds += seconds
+        self.line(f"compiled  {kernel_title(kernel):<44} {seconds:6.2f} s")
+
+    def compile_summary(self) -> None:
+        """One line for all that was compiled since the last summary."""
+        if self.kernels:
+            many = f"{self.kernels} kernel{'s' * (self.kernels > 1)}"
+            self.line(f"compiled  {many} in {self.kernel_seconds:.1f} s; they are kept on disk for the next run")
+            self.kernels, self.kernel_seconds = 0, 0.0
+
+    def step(self, row: Row) -> float:
+        """Show one finished step; its seconds."""
+        took = self.clock.step()
+        self.show(row)
+        return took
+
+    def show(self, row: Row) -> None:
+        every = max(1, self.steps // 20)
+        now = time.perf_counter()
+        if row.step % every == 0 or row.step in (1, self.steps) or now - self.told > self.EVERY_SECONDS:
+            self.compile_summary()
+            self.told = now
+            self.line(f"{row.text(self.steps)}  {self.speed()}  left {self.clock.left(self.steps - row.step)}")
+
+    def speed(self) -> str:
+        return f"{self.clock.speed:,.0f} {self.unit}/s"
+
+    def busy(self, what: str) -> None:
+        """Something other than a step begins."""
+
+    def pause(self) -> None:
+        """Something other than a step ended."""
+        self.clock.pause()
+
+
+class LiveDisplay(PlainDisplay):
+    """The same lines, and a progress line that stays at the bottom of the terminal."""
+
+    def __init__(self, stream: TextIO, steps: int, unit: str, per_step: int):
+        super().__init__(stream, steps, unit, per_step)
+        from rich.console import Console
+        from rich.live import Live
+
+        self.console = Console(file=stream, highlight=False)
+        self.row: Row | None = None
+        self.activity = "starting"
+        self.latest_kernel = ""
+        self.live = Live(console=self.console, get_renderable=self.render, refresh_per_second=8, transient=True)
+
+    def __enter__(self) -> LiveDisplay:
+        self.live.start()
+        self.clock.pause()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.live.stop()
+        if self.row is not None:
+            self.line(f"{self.row.text(self.steps)}  {self.speed()}")
+        super().__exit__(*exc)
+
+    def write(self, text: str) -> None:
+        self.console.print(text, markup=False, soft_wrap=True)
+
+    def show(self, row: Row) -> None:
+        if self.kernels and row.step > 1:
+            self.compile_summary()
+        self.row, self.activity = row, "training"
+
+    def busy(self, what: str) -> None:
+        self.activity = what
+
+    def render(self) -> Any:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        row = self.row
+        if row is None:
+            return Text(f"{self.activity} ...", style="dim")
+        table = Table.grid(padding=(0, 2))
+        for name in ("step", "loss", "smoothed", "learning rate", "grad norm", f"{self.unit}/s", "left"):
+            table.add_column(name)
+        style = ("bold", "bold green", "green", "", "", "", "cyan")
+        values = (
+            f"{row.step:,}/{self.steps:,}", f"{row.loss:.4f}", f"{row.smoothed:.4f}", f"{row.lr:.2e}",
+            f"{row.grad_norm:.3f}", f"{self.clock.speed:,.0f}", self.clock.left(self.steps - row.step),
+        )  # fmt: skip
+        table.add_row(*[Text(str(c.header), style="dim") for c in table.columns])
+        table.add_row(*[Text(v, style=s) for v, s in zip(values, style, strict=True)])
+        bar = Table.grid(padding=(0, 2))
+        share = f"{100 * row.step // self.steps} %"
+        bar.add_row(ProgressBar(self.steps, row.step, width=40), Text(share), Text(self.activity, style="dim"))
+        return Group(table, bar)
+
+
+def make_display(steps: int, unit: str, per_step: int, stream: TextIO | None = None) -> PlainDisplay:
+    """Live in a terminal that can do it; NO_COLOR and TERM=dumb are respected."""
+    stream = sys.stdout if stream is None else stream
+    capable = stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "") and not os.environ.get("NO_COLOR")
+    return (LiveDisplay if capable else PlainDisplay)(stream, steps, unit, per_step)

@@ -1,0 +1,77 @@
+"""Writing files so that a crash, a kill -9 or a full disk never leaves half of one.
+
+The recipe is always: write under a temporary name, fsync the file, rename over the real name, fsync the folder. Rename is
+atomic, so a reader sees the old file or the new one; the fsyncs make that true after a power cut as well.
+
+May import: errors, problems. FLAME counterpart: none. Read next: checkpoint.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from .problems import InputError
+
+TEMPORARY = ".tmp-"  # what every unfinished file or folder begins with
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a failed write (full disk, quota, no permission, ...) into one line that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(
+            f"cannot write: {path}: {reason}. What was saved before is untouched: make room or choose another folder, "
+            "then go on with --resume."
+        ) from error
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Create `path` with `content`, on disk when this returns. Plain os.write: no buffer that could fail later."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o644)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(handle, view) :]
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_folder(path: Path) -> None:
+    """Make renames inside `path` survive a power cut (a no-op where folders cannot be opened)."""
+    with contextlib.suppress(PermissionError):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Give `path` new content, all or nothing."""
+    temporary = path.with_name(TEMPORARY + path.name)
+    with writing(path):
+        try:
+            write_file(temporary, content)
+            os.replace(temporary, path)
+            sync_folder(path.parent)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+
+
+def sweep(folder: Path) -> None:
+    """Remove what an earlier process was writing when it died."""
+    for left in folder.glob(TEMPORARY + "*"):
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)

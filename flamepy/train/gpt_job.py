@@ -1,0 +1,105 @@
+"""The default job: a byte-level GPT learns a text.
+
+May import: everything of flamepy but cli. FLAME counterpart: none. Read next: gpt.py, data.py.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from .. import autograd, rng, tensors
+from ..nn import functional as F
+from . import data, sample, tokens
+from .config import GptConfig
+from .files import replace_file
+from .gpt import GPT
+from .problems import InputError
+from .run_folder import RunFolder
+
+SAMPLE_PROMPT = "\n"
+
+
+class GptJob:
+    """Model, batches and results of `flamepy train`."""
+
+    name = "gpt"
+    command = ""  # what follows `flamepy train` to get here
+    unit = "tokens"
+    loss_unit = "loss, nats per byte"
+
+    def __init__(self, config: GptConfig, source: str):
+        check_memory(config)
+        tensors.find_device(config.device)
+        self.text = data.load_text(source, config.context)
+        self.config = replace(config, data=self.text.source) if source == config.data else config
+        self.copy = self.text.content.tobytes() if self.text.once else None
+        rng.manual_seed(config.seed)
+        self.model = GPT(config)
+        self.per_step = config.batch * config.context
+        self.title = f"byte-level GPT: {config.layers} layers, {config.heads} heads, width {config.width}, context {config.context}"
+
+    @property
+    def data_line(self) -> str:
+        text = self.text
+        files = f"{text.files} files" if text.files > 1 else "1 file"
+        skipped = f", {text.skipped} others left out" if text.skipped else ""
+        name = "Python standard library" if self.config.data == data.STANDARD_LIBRARY else self.config.data
+        parts = f"{len(text.training):,} bytes to train on, {len(text.held_out):,} held out"
+        return f"{name} ({files}{skipped}): {parts}"
+
+    def data_facts(self) -> dict[str, Any]:
+        return {"source": self.config.data, "bytes": len(self.text.content), "sha256": self.text.sha256}
+
+    def loss(self, step: int) -> Any:
+        c = self.config
+        return self.loss_of(data.training_batch(self.text, c.seed, step, c.batch, c.context))
+
+    def loss_of(self, batch: data.Batch) -> Any:
+        x, y = batch
+        logits = self.model(tensors.tensor(x))
+        return F.cross_entropy(logits.reshape((-1, tokens.VOCABULARY)), tensors.tensor(y.reshape(-1)))
+
+    def validate(self) -> dict[str, float]:
+        """Mean loss over the held-out windows."""
+        total, count = 0.0, 0
+        self.model.eval()
+        with autograd.no_grad():
+            for batch in self.validation_batches():
+                total += self.loss_of(batch).item() * len(batch[0])
+                count += len(batch[0])
+        self.model.train()
+        return {"val_loss": total / count}
+
+    def validation_batches(self) -> Iterator[data.Batch]:
+        return data.validation_batches(self.text, self.config.validation_batches, self.config.batch, self.config.context)
+
+    def results(self, last: dict[str, Any], folder: RunFolder) -> list[str]:
+        """Validation loss and a sample, which is written to sample.txt."""
+        c = self.config
+        self.model.eval()
+        prompt = tokens.encode(SAMPLE_PROMPT)
+        text = tokens.decode(list(sample.generate(self.model, prompt, c.sample_tokens, 0.8, 0, c.seed)))
+        self.model.train()
+        replace_file(folder.sample, text.encode())
+        loss = last.get("val_loss", math.nan)
+        lines = [f"validation loss {loss:.4f} nats per byte ({loss / math.log(2):.3f} bits; a guess without learning has 8)"]
+        return [*lines, "sample", *[f"  | {line}" for line in text.splitlines()]]
+
+
+def check_memory(config: GptConfig) -> None:
+    """Refuse a model that this machine cannot hold before asking the system for the memory."""
+    width, batch = config.width, config.batch * config.context
+    parameters = (tokens.VOCABULARY + config.context) * width + config.layers * (12 * width * width + 13 * width) + 2 * width
+    per_token = config.layers * (34 * width + 2 * config.heads * config.context) + 3 * tokens.VOCABULARY
+    need = 4 * (4 * parameters + batch * per_token)
+    have = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else need
+    if need > have:
+        raise InputError(
+            f"the model does not fit into memory: about {need / 1e9:,.1f} GB needed, {have / 1e9:,.1f} GB here. "
+            "Choose a smaller --width, --layers, --context or --batch."
+        )
+

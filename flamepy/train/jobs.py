@@ -1,0 +1,66 @@
+"""The jobs by name, for the command line; `digits` with both models is two runs, in two folders inside one.
+
+May import: everything of flamepy but cli. FLAME counterpart: none. Read next: runs.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from . import runs
+from .config import DigitsConfig, GptConfig, TrainConfig, build, read_toml
+from .digits import DigitsJob
+from .gpt_job import GptJob
+from .images import load_images
+from .run_folder import RunFolder, check_run
+from .runs import Kind
+from .signals import StopRequest
+
+KINDS = {"gpt": Kind(GptConfig, GptJob), "digits": Kind(DigitsConfig, DigitsJob)}
+BOTH = ("mlp", "cnn")
+
+
+def start(name: str, config: TrainConfig, out: str | None, stop_after: int | None, stop: StopRequest) -> None:
+    """Begin a run of the job `name`."""
+    if not (isinstance(config, DigitsConfig) and config.model == "both"):
+        runs.start(KINDS[name], config, out, stop_after, stop)
+        return
+    config = replace(config, data=load_images(config.data).source)
+    folder = RunFolder.create(out, name, config)
+    try:
+        both(folder, config, {}, stop_after, stop)
+    finally:
+        folder.close()
+
+
+def resume(name: str, path: Path, given: dict[str, Any], stop_after: int | None, stop: StopRequest) -> None:
+    """Go on with the run in `path`."""
+    kind = KINDS[name]
+    config = build(kind.config, read_toml(kind.config, check_run(path) / "config.toml"))
+    if not (isinstance(config, DigitsConfig) and config.model == "both"):
+        runs.resume(kind, path, given, stop_after, stop)
+        return
+    folder = RunFolder.reopen(path)
+    try:
+        kept = runs.kept_config(kind, folder, given)
+        if kept != config:
+            folder.write_config(kept)
+        both(folder, kept, given, stop_after, stop)
+    finally:
+        folder.close()
+
+
+def both(folder: RunFolder, config: Any, given: dict[str, Any], stop_after: int | None, stop: StopRequest) -> None:
+    """One network after the other; each goes on if it was begun."""
+    for model in BOTH:
+        path = folder.path / model
+        if (path / "config.toml").exists():
+            done = runs.resume(KINDS["digits"], path, {k: v for k, v in given.items() if k != "model"}, stop_after, stop)
+        else:
+            done = runs.start(KINDS["digits"], replace(config, model=model), str(path), stop_after, stop)
+        if stop or not done:
+            return
+        print()
+

@@ -1,0 +1,204 @@
+"""The training loop: one step after another, with everything around a step that makes a run trustworthy.
+
+A Job says what to learn (model, loss of a step, validation); the Trainer does the rest: schedule, clipping, optimizer,
+metrics, checkpoints, stopping. A step depends on nothing but the parameters, the optimizer and the step number, so a run
+that was stopped and resumed is the same, bit for bit, as one that was not.
+
+May import: everything of flamepy but cli. FLAME counterpart: none. Read next: runs.py, gpt_job.py.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+from dataclasses import asdict
+from typing import Any, Protocol
+
+import numpy as np
+
+from .. import optimizers, rng, schedules
+from ..errors import NonFiniteError
+from ..gradient_clip import clip_grad_norm
+from . import checkpoint
+from .checkpoint import Checkpoint
+from .config import TrainConfig
+from .display import PlainDisplay, Row
+from .nonfinite import explain, some
+from .problems import InputError
+from .run_folder import RunFolder
+from .signals import StopRequest
+
+SMOOTHING = 0.95
+MODEL, OPTIMIZER = "model.", "optimizer."
+
+
+class Job(Protocol):
+    """What a kind of training has to provide."""
+
+    config: TrainConfig
+    model: Any
+    unit: str  # what a step processes, for the speed: "tokens", "images"
+    per_step: int  # how many of them
+
+    def loss(self, step: int) -> Any:
+        """The tracked loss of one step; a pure function of the parameters, the step and the random state."""
+
+    def validate(self) -> dict[str, float]:
+        """Numbers on held-out data, among them "val_loss"; no random numbers."""
+
+    def data_facts(self) -> dict[str, Any]:
+        """Where the data came from, and its "sha256"."""
+
+
+class Trainer:
+    """One run in progress."""
+
+    def __init__(self, job: Job, folder: RunFolder, display: PlainDisplay, stop: StopRequest):
+        self.job, self.folder, self.display, self.stop = job, folder, display, stop
+        config = self.config = job.config
+        self.parameters = job.model.named_parameters()
+        self.optimizer = optimizers.AdamW(
+            job.model.params, lr=config.lr, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay
+        )
+        self.schedule = schedules.warmup_cosine(config.lr, config.warmup, config.steps, config.lr * config.final_lr)
+        self.step = 0
+        self.smoothed: float | None = None
+        self.saved: int | None = None
+
+    def run(self, until: int) -> bool:
+        """Train to step `until`, saving on the way and at the end; False when a signal ended it early."""
+        if self.saved is None:
+            self.save()  # so that there is a good checkpoint to return to, whatever happens
+        while self.step < until and not self.asked_to_stop():
+            row = self.one_step()
+            seconds = self.display.step(row)
+            record = {**row._asdict(), **self.due_validation()}
+            self.folder.metrics.append(record)
+            speed = round(self.job.per_step / seconds, 1)
+            self.folder.timing.append({"step": row.step, "seconds": round(seconds, 6), f"{self.job.unit}_per_second": speed})
+            if self.step % self.config.save_every == 0:
+                self.save()
+        if self.saved != self.step:
+            self.save()
+        return self.step >= until
+
+    def asked_to_stop(self) -> bool:
+        return bool(self.stop) or self.display.broken
+
+    def one_step(self) -> Row:
+        """Loss, gradients, clipping, update. Nothing is updated unless loss and gradients are finite."""
+        before = rng.get_rng_state()
+        lr = self.schedule(self.step)
+        loss = self.job.loss(self.step)
+        grads = loss.backward()
+        value = loss.item()
+        norm = clip_grad_norm(grads, self.config.clip, nonfinite="skip")
+        if not (math.isfinite(value) and math.isfinite(norm)):
+            self.give_up(value, norm, before)
+        self.optimizer.lr = lr
+        self.optimizer.step(grads)
+        self.smoothed = value if self.smoothed is None else SMOOTHING * self.smoothed + (1 - SMOOTHING) * value
+        self.step += 1
+        return Row(self.step, value, self.smoothed, lr, norm)
+
+    def give_up(self, loss: float, norm: float, before: dict[str, int]) -> None:
+        """Find out what made the number that is not finite, and stop."""
+        rng.set_rng_state(before)
+        what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient norm is {norm}"
+        reason = explain(lambda: self.job.loss(self.step), self.parameters)
+        raise NonFiniteError(
+            f"{what} at step {self.step + 1}: {reason}. The checkpoint of step {self.saved} is kept in "
+            f"{self.folder.checkpoints}: start again with a lower --lr or another --seed."
+        )
+
+    def due_validation(self) -> dict[str, float]:
+        """The validation, when this step has one."""
+        if self.step % self.config.validate_every and self.step != self.config.steps:
+            return {}
+        self.display.busy("validating")
+        found = self.job.validate()
+        self.display.pause()
+        self.display.line(f"step {self.step}/{self.config.steps}  " + "  ".join(f"{k.replace('_', ' ')} {v:.4f}" for k, v in found.items()))
+        return found
+
+    # ---- checkpoints ------------------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Write a checkpoint of this moment."""
+        self.display.busy("saving")
+        tensors, scalars = self.tensors()
+        broken = [name for name, array in tensors.items() if not np.isfinite(array).all()]
+        if broken:
+            raise NonFiniteError(
+                f"the update of step {self.step} made values that are not finite: {some(broken)}. The checkpoint of step "
+                f"{self.saved} is kept in {self.folder.checkpoints}: start again with a lower --lr."
+            )
+        facts = {
+            "job": type(self.config).__name__,
+            "step": self.step,
+            "smoothed_loss": self.smoothed,
+            "config": asdict(self.config),
+            "schedule": {"name": "warmup_cosine", "position": self.step, "next_lr": self.schedule(self.step)},
+            "data": {**self.job.data_facts(), "position": self.step},
+            "random_state": rng.get_rng_state(),
+            "optimizer": scalars,
+            "versions": versions(),
+        }
+        self.folder.sync()  # metrics up to this step must not be younger than the checkpoint
+        checkpoint.save(self.folder.checkpoints, tensors, facts, self.config.keep)
+        self.saved = self.step
+        self.display.pause()
+
+    def tensors(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Every array by name, and what of the optimizer's state is not an array."""
+        arrays = {MODEL + name: np.asarray(array) for name, array in self.job.model.state_dict().items()}
+        state = self.optimizer.state_dict()
+        scalars: dict[str, Any] = {"groups": state["groups"], "state": {}}
+        for name, values in state["state"].items():
+            scalars["state"][name] = {key: v for key, v in values.items() if not isinstance(v, np.ndarray)}
+            arrays.update({f"{OPTIMIZER}{name}.{key}": v for key, v in values.items() if isinstance(v, np.ndarray)})
+        return arrays, scalars
+
+    def restore(self, saved: Checkpoint) -> None:
+        """Take over everything a checkpoint holds."""
+        check_fit(saved, {MODEL + name: p.shape for name, p in self.parameters})
+        facts = saved.facts
+        if facts["data"]["sha256"] != self.job.data_facts()["sha256"]:
+            raise InputError(
+                f"the data has changed since the checkpoint was made: {facts['data']['source']}. "
+                "Give the same text with --data, or start a new run."
+            )
+        self.job.model.load_state_dict(pick(saved.tensors, MODEL))
+        state = {name: dict(values) for name, values in facts["optimizer"]["state"].items()}
+        for key, array in pick(saved.tensors, OPTIMIZER).items():
+            name, _, moment = key.rpartition(".")
+            state.setdefault(name, {})[moment] = array
+        self.optimizer.load_state_dict({"groups": facts["optimizer"]["groups"], "state": state})
+        rng.set_rng_state(facts["random_state"])
+        self.step = self.saved = saved.step
+        self.smoothed = facts["smoothed_loss"]
+        self.folder.metrics.drop_after(self.step)
+        self.folder.timing.drop_after(self.step)
+
+
+def pick(tensors: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): array for name, array in tensors.items() if name.startswith(prefix)}
+
+
+def check_fit(saved: Checkpoint, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Refuse the checkpoint of another model, naming the first difference."""
+    there = {name: array.shape for name, array in saved.tensors.items() if name.startswith(MODEL)}
+    for name in sorted(shapes.keys() | there.keys()):
+        if shapes.get(name) != there.get(name):
+            raise InputError(
+                f"the checkpoint is of another model: {name.removeprefix(MODEL)} is {there.get(name, 'missing')} in {saved.path}, "
+                f"{shapes.get(name, 'missing')} in the model. Give the run folder its own config.toml back, or start a new run."
+            )
+
+
+def versions() -> dict[str, str]:
+    from importlib.metadata import version
+
+    from .. import __version__
+
+    return {"flamepy": __version__, "python": platform.python_version(), **{n: version(n) for n in ("numpy", "numba")}}

@@ -1,0 +1,28 @@
+"""The two ways a command ends early, other than by a bug.
+
+    InputError     something the user gave (an option, a file, a checkpoint, a full disk) cannot be used: exit code 2
+    Interrupted    a signal asked the command to end: exit code 128 + signal number
+
+Text as everywhere in flamepy: `<what is wrong>: <values>. <what to do>`; the command line puts `flamepy train: ` before it.
+May import: errors. FLAME counterpart: none. Read next: config.py.
+"""
+
+from __future__ import annotations
+
+from ..errors import FlameError
+
+
+class InputError(FlameError, ValueError):
+    """An option, file or folder that cannot be used as given."""
+
+
+class Interrupted(BaseException):
+    """A signal arrived; like KeyboardInterrupt, no `except Exception` should swallow it."""
+
+    def __init__(self, number: int):
+        self.number = number
+        super().__init__(f"signal {number}")
+
+    @property
+    def exit_code(self) -> int:
+        return 128 + self.number

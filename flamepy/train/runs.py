@@ -1,0 +1,182 @@
+"""A run from beginning to end: check everything, make or reopen the folder, train, validate, leave picture and sample.
+
+    start()   a new run; nothing is written before every input has been found good
+    resume()  a run that goes on from its last checkpoint
+
+Both return whether the run is complete.
+
+May import: everything of flamepy but cli. FLAME counterpart: none. Read next: loop.py, gpt_job.py, digits.py.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..backend import template
+from ..errors import DeviceError, NonFiniteError
+from . import checkpoint, curves
+from .config import TrainConfig, build, job_name, read_toml, settings
+from .display import PlainDisplay, duration, make_display
+from .loop import Trainer
+from .problems import InputError
+from .run_folder import RunFolder
+from .signals import StopRequest
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of job: its configuration and how to make it. `make(config, source)` reads the data and builds the model."""
+
+    config: type[TrainConfig]
+    make: Callable[[Any, str], Any]
+
+    @property
+    def name(self) -> str:
+        return job_name(self.config)
+
+
+def start(kind: Kind, config: TrainConfig, out: str | None, stop_after: int | None, stop: StopRequest) -> bool:
+    """A new run; True when it ran to its end (False: --stop-after)."""
+    check_stop_after(stop_after, 0)
+    job = make(kind, config, config.data)
+    folder = RunFolder.create(out, job.name, job.config)
+    try:
+        if job.copy is not None:
+            folder.copy_data(job.copy)
+        return train(job, folder, None, stop_after, stop)
+    finally:
+        folder.close()
+
+
+def resume(kind: Kind, path: Path, given: dict[str, Any], stop_after: int | None, stop: StopRequest) -> bool:
+    """Go on with the run in `path`; `given` holds the options named on the command line."""
+    folder = RunFolder.reopen(path)
+    try:
+        config = kept_config(kind, folder, given)
+        saved = checkpoint.load(folder.checkpoints)
+        if saved is not None:
+            same_run(config, saved)
+            check_stop_after(stop_after, saved.step)
+            if config.steps < saved.step:
+                raise InputError(f"the run is already beyond that: steps {config.steps}, checkpoint at {saved.step}. Raise --steps.")
+        job = make(kind, config, str(folder.data) if folder.data.exists() else config.data)
+        return train(job, folder, saved, stop_after, stop)
+    finally:
+        folder.close()
+
+
+def check_stop_after(stop_after: int | None, step: int) -> None:
+    if stop_after is not None and stop_after <= step:
+        raise InputError(f"nothing to do: --stop-after {stop_after}, the run is at step {step}. Give a later step.")
+
+
+def make(kind: Kind, config: TrainConfig, source: str) -> Any:
+    """The job; what its device or this machine's memory cannot do becomes an InputError."""
+    try:
+        return kind.make(config, source)
+    except DeviceError as error:
+        raise InputError(f"cannot use --device {config.device}: {error}") from error
+    except MemoryError as error:
+        raise InputError("the model does not fit into memory: choose a smaller --width, --layers, --context or --batch.") from error
+
+
+def kept_config(kind: Kind, folder: RunFolder, given: dict[str, Any]) -> TrainConfig:
+    """The run's own configuration; an option may repeat it, or change what no finished step depends on."""
+    config = build(kind.config, read_toml(kind.config, folder.config))
+    for name, value in given.items():
+        if value != getattr(config, name) and not settings(kind.config)[name].metadata.get("free"):
+            raise InputError(
+                f"a resumed run keeps its settings: --{name} {value} was given, the run has {getattr(config, name)}. "
+                f"Leave --{name} out, or start a new run."
+            )
+    return build(kind.config, {**{n: getattr(config, n) for n in settings(kind.config)}, **given})
+
+
+def same_run(config: TrainConfig, saved: checkpoint.Checkpoint) -> None:
+    """Refuse a checkpoint that was made with other settings than config.toml says."""
+    there = saved.facts.get("config", {})
+    if saved.facts.get("job") != type(config).__name__:
+        raise InputError(f"the checkpoint is of another job: {saved.path}: {saved.facts.get('job')}. Start a new run.")
+    for name, field in settings(type(config)).items():
+        if not field.metadata.get("free") and there.get(name) != getattr(config, name):
+            raise InputError(
+                f"the checkpoint is of another run: {name} is {there.get(name)} in {saved.path}, {getattr(config, name)} in "
+                "config.toml. Give the run folder its own config.toml back, or start a new run."
+            )
+
+
+def train(job: Any, folder: RunFolder, saved: checkpoint.Checkpoint | None, stop_after: int | None, stop: StopRequest) -> bool:
+    """Train, and leave everything behind that a run leaves."""
+    steps = job.config.steps
+    display = make_display(steps, job.unit, job.per_step)
+    trainer = Trainer(job, folder, display, stop)
+    if saved is not None:
+        trainer.restore(saved)
+        if job.config != build(type(job.config), saved.facts["config"]):
+            folder.write_config(job.config)
+    for line in introduction(job, folder, trainer.step):
+        display.line(line)
+    forget = template.on_compile(display.compiled)
+    try:
+        with stop.gently():
+            with display:
+                trainer.run(min(steps, stop_after or steps))
+            finish(job, folder, trainer, display)
+    except NonFiniteError:
+        draw(job, folder)
+        raise
+    finally:
+        forget()
+    return trainer.step >= steps
+
+
+def introduction(job: Any, folder: RunFolder, step: int) -> list[str]:
+    from .. import __version__
+
+    config = job.config
+    size = sum(p.size for _, p in job.model.named_parameters())
+    begin = f"goes on from step {step}" if step else f"{config.steps:,} steps"
+    return [
+        f"flamepy {__version__}  {job.title}, {size / 1e6:.2f} million parameters",
+        f"data      {job.data_line}",
+        f"run       {folder.path} ({begin}, batch {config.batch}, seed {config.seed}, device {config.device})",
+    ]
+
+
+def finish(job: Any, folder: RunFolder, trainer: Trainer, display: PlainDisplay) -> None:
+    """The end of a run, complete or not: picture, results, where things are, how to go on."""
+    draw(job, folder)
+    written = [folder.config, folder.metrics.path, folder.timing.path, folder.checkpoints, folder.curves]
+    if trainer.step >= job.config.steps and not stop_number(trainer):
+        rows = folder.metrics.rows()
+        seconds = sum(row["seconds"] for row in folder.timing.rows())
+        display.line(f"finished  {trainer.step:,} steps in {duration(seconds)}")
+        for line in job.results(rows[-1] if rows else {}, folder):
+            display.line(line)
+        if folder.sample.exists():
+            written.append(folder.sample)
+        display.line("written")
+        for path in written:
+            display.line(f"  {path}")
+        return
+    number = stop_number(trainer)
+    why = f"{signal.Signals(number).name}: " if number else ""
+    display.line(f"stopped   {why}after step {trainer.step:,} of {job.config.steps:,}; the checkpoint is saved")
+    display.line(f"go on     flamepy train {job.command}--resume {folder.path}")
+
+
+def stop_number(trainer: Trainer) -> int | None:
+    """The signal that asks to stop, if any; a reader that went away counts as SIGPIPE."""
+    if trainer.stop.number is None and trainer.display.broken:
+        trainer.stop.number = getattr(signal, "SIGPIPE", signal.SIGTERM)
+    return trainer.stop.number
+
+
+def draw(job: Any, folder: RunFolder) -> None:
+    rows = folder.metrics.rows()
+    if rows:
+        curves.draw(rows, folder.curves, job.title, job.loss_unit)

@@ -1,0 +1,97 @@
+"""Text from a trained model: `flamepy sample RUN`, and the sample at the end of a run.
+
+The model sees at most `context` bytes. When the text outgrows that, the window moves on by half a context, so that the
+key/value cache serves half a context of bytes before it is filled anew. The window depends on the length alone, so the text
+is the same with the cache and without.
+
+May import: everything of flamepy but cli. FLAME counterpart: none. Read next: gpt.py.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from .. import autograd, tensors
+from . import checkpoint, tokens
+from .config import GptConfig, build, read_toml
+from .gpt import GPT, Cache
+from .loop import MODEL, check_fit, pick
+from .problems import InputError
+from .run_folder import RunFolder, check_run
+
+
+def generate(
+    model: GPT, prompt: np.ndarray, count: int, temperature: float, top_k: int, seed: int, cached: bool = True
+) -> Iterator[int]:
+    """`count` bytes after `prompt` (at least one byte), one at a time."""
+    random = np.random.Philox(key=[seed, 1])
+    text = [int(b) for b in prompt]
+    cache: Cache | None = None
+    start = -1
+    for _ in range(count):
+        begin = window_start(len(text), model.context)
+        if begin != start or not cached:
+            start, cache = begin, model.empty_cache()
+            new = text[start:]
+        else:
+            new = text[-1:]
+        with autograd.no_grad():
+            logits = model.extend(tensors.tensor(np.array([new])), cache).numpy()
+        # 53 random bits, the same in every NumPy version.
+        chosen = choose(logits.reshape(-1).astype(np.float64), temperature, top_k, (int(random.random_raw()) >> 11) * 2.0**-53)
+        text.append(chosen)
+        yield chosen
+
+
+def window_start(length: int, context: int) -> int:
+    """Where the window begins when `length` bytes are there."""
+    hop = max(1, context // 2)
+    return max(0, -(-(length - context) // hop) * hop)
+
+
+def choose(logits: np.ndarray, temperature: float, top_k: int, u: float) -> int:
+    """The class whose share of the probability, in order, holds u in [0, 1)."""
+    order = np.argsort(-logits, kind="stable")
+    if temperature == 0:
+        return int(order[0])
+    if top_k:
+        order = order[:top_k]
+    weights = np.exp((logits[order] - logits[order[0]]) / temperature)
+    place = np.searchsorted(np.cumsum(weights), u * weights.sum(), side="right")
+    return int(order[min(place, len(order) - 1)])
+
+
+def load_model(run: Path) -> GPT:
+    """The model of a run folder, with the parameters of its last checkpoint."""
+    folder = RunFolder(check_run(run))
+    config = build(GptConfig, read_toml(GptConfig, folder.config))
+    saved = checkpoint.load(folder.checkpoints)
+    if saved is None:
+        raise InputError(f"the run has no checkpoint yet: {folder.path}. Train it first: flamepy train --resume {folder.path}.")
+    model = GPT(config)
+    check_fit(saved, {MODEL + name: p.shape for name, p in model.named_parameters()})
+    model.load_state_dict(pick(saved.tensors, MODEL))
+    model.eval()
+    return model
+
+
+def command(run: Path, prompt: str, count: int, temperature: float, top_k: int, seed: int, cached: bool) -> None:
+    """Write the prompt and what the model makes of it to standard output, sign by sign."""
+    for name, value, low in (("tokens", count, 0), ("temperature", temperature, 0), ("top-k", top_k, 0), ("seed", seed, 0)):
+        if not (math.isfinite(value) and low <= value < 2**63):
+            raise InputError(f"--{name} must be at least {low}: {value}. Change --{name}.")
+    model = load_model(run)
+    decode = tokens.StreamDecoder()
+    given = tokens.encode(prompt or "\n")
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal that lacks a sign shows ?
+    sys.stdout.write(tokens.decode(given))
+    for byte in generate(model, given, count, temperature, top_k, seed, cached):
+        sys.stdout.write(decode(byte))
+        sys.stdout.flush()
+    sys.stdout.write(decode.end() + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,53 @@
+"""`flamepy warmup`: compile what the default runs need, so that the first real run starts at once.
+
+Kernels are chosen by shapes and sizes, so nothing is guessed: two steps of each default run are taken, and thrown away.
+
+May import: everything of flamepy but cli. FLAME counterpart: none. Read next: loop.py.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from ..backend import template
+from . import sample, tokens
+from .config import DigitsConfig, GptConfig, resolve
+from .digits import DigitsJob
+from .display import PlainDisplay
+from .gpt_job import GptJob
+from .kernel_cache import cache_folder
+from .loop import Trainer
+from .problems import InputError
+from .run_folder import RunFolder
+from .signals import StopRequest
+
+
+def command() -> int:
+    """Rehearse every default job; tell each kernel as it is compiled."""
+    display = PlainDisplay(sys.stdout, 2, "steps", 1)
+    forget = template.on_compile(display.compiled)
+    started = time.perf_counter()
+    try:
+        gpt = GptJob(resolve(GptConfig, {"steps": 2, "validation_batches": 1}), "stdlib")
+        rehearse(gpt, display)
+        list(sample.generate(gpt.model, tokens.encode("\n"), 3, 1.0, 0, 0))
+        for model in ("mlp", "cnn"):
+            rehearse(DigitsJob(resolve(DigitsConfig, {"steps": 2, "model": model}), "digits"), display)
+    except InputError as error:  # scikit-learn is an extra
+        display.line(f"left out: {error}")
+    finally:
+        forget()
+    count = display.kernels
+    display.line(f"{count} kernels compiled in {time.perf_counter() - started:.1f} s" if count else "every kernel was compiled already")
+    display.line(f"kept in {cache_folder()}")
+    return 0
+
+
+def rehearse(job: Any, display: PlainDisplay) -> None:
+    """Two steps and a validation, without a run folder."""
+    trainer = Trainer(job, RunFolder.nowhere(), display, StopRequest())
+    for _ in range(2):
+        trainer.one_step()
+    job.validate()

@@ -1,0 +1,97 @@
+"""The command line as a user meets it: help, one-line errors, exit codes. No training here; see test_train_runs.py."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from flamepy import cli
+
+
+def call(*args, **options):
+    return subprocess.run([sys.executable, "-m", "flamepy", *args], capture_output=True, text=True, timeout=120, **options)
+
+
+def run(capsys, *args):
+    code = cli.run(list(args))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_help_names_every_option_and_every_job(capsys):
+    code, out, _ = run(capsys, "train", "--help")
+    assert code == 0
+    for word in ("--data", "--steps", "--stop-after", "--batch", "--context", "--layers", "--heads", "--width", "--lr", "--seed",
+                 "--device", "--out", "--resume", "--config", "--preset", "train digits", "Data:", "Model:", "Training:", "Run:"):  # fmt: skip
+        assert word in out, word
+    assert run(capsys, "train", "gpt", "-h")[1] == out
+    code, out, _ = run(capsys, "train", "digits", "--help")
+    assert code == 0 and "--model [mlp|cnn|both]" in out and "MNIST" in out
+    code, out, _ = run(capsys, "sample", "--help")
+    assert code == 0 and all(f"--{o}" in out for o in ("prompt", "temperature", "top-k", "seed", "tokens"))
+    code, out, _ = run(capsys, "--help")
+    assert code == 0 and all(c in out for c in ("train", "sample", "doctor", "warmup", "cache", "version"))
+
+
+def test_without_a_command_the_help_is_shown(capsys):
+    code, out, err = run(capsys)
+    assert code == 2 and "Usage: flamepy" in out + err
+
+
+@pytest.mark.parametrize(
+    "args, start",
+    [
+        (["train", "--widht", "3"], "flamepy train: no such option"),
+        (["train", "--width", "wide"], "flamepy train: invalid value for '--width': 'wide' is not a valid integer."),
+        (["train", "--width", "0"], "flamepy train: width must be at least 1: 0."),
+        (["train", "--width", "100", "--heads", "3"], "flamepy train: width must be divisible by heads: width 100, heads 3."),
+        (["train", "--context", "0"], "flamepy train: context must be at least 1: 0."),
+        (["train", "--batch", "-1"], "flamepy train: batch must be at least 1: -1."),
+        (["train", "--lr", "nan"], "flamepy train: lr must be a finite number: nan."),
+        (["train", "--steps", "0"], "flamepy train: steps must be at least 1: 0."),
+        (["train", "--seed", "-1"], "flamepy train: seed must be at least 0: -1."),
+        (["train", "--stop-after", "0"], "flamepy train: --stop-after must be at least 1: 0."),
+        (["train", "--width", "1000000", "--layers", "1000"], "flamepy train: the model does not fit into memory: about "),
+        (["train", "--device", "cuda"], "flamepy train: cannot use --device cuda: "),
+        (["train", "--device", "toaster"], "flamepy train: cannot use --device toaster: "),
+        (["train", "--data", "nope.txt"], "flamepy train: no such file or folder: "),
+        (["train", "--data", "."], "flamepy train: no text file in the folder: "),
+        (["train", "--config", "nope.toml"], "flamepy train: cannot read the config file: nope.toml: No such file"),
+        (["train", "--preset", "huge"], "flamepy train: invalid value for '--preset': 'huge'"),
+        (["train", "--resume", "nope"], "flamepy train: no such run folder: "),
+        (["train", "--resume", "."], "flamepy train: not a run folder: "),
+        (["train", "--resume", ".", "--out", "x"], "flamepy train: --out does not go with --resume: x."),
+        (["train", "book.txt"], "flamepy train: no such job: 'book.txt'; jobs are gpt, digits, a text is given with --data."),
+        (["train", "--steps", "3", "digits"], "flamepy train: got unexpected extra argument (digits)."),
+        (["train", "digits", "--model", "rnn"], "flamepy train: invalid value for '--model'"),
+        (["train", "digits", "--data", "nope"], "flamepy train: no such file or folder: "),
+        (["sample"], "flamepy sample: missing argument 'RUN'."),
+        (["sample", "nope"], "flamepy sample: no such run folder: "),
+        (["sample", "nope", "--temperature", "-1"], "flamepy sample: --temperature must be at least 0: -1.0."),
+        (["sample", "nope", "--temperature", "nan"], "flamepy sample: --temperature must be at least 0: nan."),
+        (["sample", "nope", "--top-k", "-1"], "flamepy sample: --top-k must be at least 0: -1."),
+        (["nonsense"], "flamepy: no such command 'nonsense'."),
+    ],
+)
+def test_unusable_input_is_one_line_and_exit_code_2(capsys, tmp_path, monkeypatch, args, start):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, *args)
+    assert (code, out) == (2, "")
+    assert err.startswith(start), err
+    assert err.count("\n") == 1 and err.rstrip()[-1] in ".?"
+    assert os.listdir(tmp_path) == []  # nothing half-written
+
+
+def test_version_and_module(capsys):
+    code, out, _ = run(capsys, "version")
+    assert code == 0 and re.fullmatch(r"flamepy \d+\.\d+\S*\n", out)
+    done = call("version")
+    assert (done.returncode, done.stdout) == (0, out)
+
+
+def test_help_is_quick_and_imports_no_numba():
+    code = "import sys, flamepy.cli; flamepy.cli.run(['train', '--help']); print('numba' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.endswith("False\n"), done.stderr

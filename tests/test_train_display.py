@@ -1,0 +1,106 @@
+"""What a person sees: plain lines in a pipe, a live line in a terminal, and speeds that leave compilation out."""
+
+import io
+import os
+import re
+
+import pytest
+
+from flamepy.train import curves
+from flamepy.train.display import Clock, LiveDisplay, PlainDisplay, Row, duration, kernel_title, make_display
+from flamepy.train.problems import InputError
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def rows(count):
+    return [Row(s, 5.0 / s, 5.0 / s + 0.1, 1e-3, 0.5) for s in range(1, count + 1)]
+
+
+def test_plain_lines_outside_a_terminal(monkeypatch):
+    stream = io.StringIO()
+    display = make_display(100, "tokens", 768, stream)
+    assert type(display) is PlainDisplay
+    with display:
+        display.compiled("map2_add_y_float32_parallel_0123456789", 0.26)
+        for row in rows(100):
+            display.step(row)
+    lines = stream.getvalue().splitlines()
+    assert re.match(r"compiled  map2 add_y float32 parallel +0\.26 s$", lines[0])
+    assert re.match(r"compiled  1 kernel in 0\.3 s", lines[1])
+    steps = [line for line in lines if line.startswith("step")]
+    assert len(steps) == 21 and "\x1b" not in stream.getvalue()
+    assert re.match(r"step 100/100  loss 0\.0500  smoothed 0\.1500  lr 1\.00e-03  grad norm 0\.500  [\d,]+ tokens/s  left 0:00$", steps[-1])
+
+
+@pytest.mark.parametrize("variable, value, live", [("TERM", "dumb", False), ("NO_COLOR", "1", False), ("TERM", "xterm", True)])
+def test_a_terminal_gets_the_live_display_unless_it_says_no(monkeypatch, variable, value, live):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv(variable, value)
+    assert isinstance(make_display(10, "tokens", 1, Terminal()), LiveDisplay) is live
+
+
+def test_live_display_shows_everything(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    stream = Terminal()
+    with LiveDisplay(stream, 50, "tokens", 768) as display:
+        display.compiled("gemm_nt_float32_parallel_0123456789", 1.5)
+        for row in rows(20):
+            display.step(row)
+        display.live.refresh()
+        shown = stream.getvalue()
+    for word in ("step", "20/50", "0.2500", "smoothed", "learning rate", "1.00e-03", "grad norm", "tokens/s", "left", "40 %"):
+        assert word in shown, word
+    assert "compiled  gemm nt float32 parallel" in shown
+    assert "\x1b[?25h" in stream.getvalue()  # the cursor is back
+
+
+def test_compilation_is_not_counted_in_the_speed(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    clock = Clock(100)
+    now[0] = 5.1
+    clock.compiled(5.0)
+    assert clock.step() == pytest.approx(0.1) and clock.speed == pytest.approx(1000)
+    now[0] = 9.0
+    clock.pause()  # a validation
+    now[0] = 9.1
+    assert clock.step() == pytest.approx(0.1) and clock.left(20) == "0:02"
+
+
+def test_small_texts():
+    assert (duration(59.6), duration(3725)) == ("1:00", "1:02:05")
+    assert kernel_title("softmax_float32_serial_0123456789") == "softmax float32 serial"
+    assert kernel_title("other") == "other"
+
+
+def test_a_reader_that_goes_away_is_noticed_not_fatal():
+    read, write = os.pipe()
+    with os.fdopen(write, "w") as stream:
+        display = PlainDisplay(stream, 10, "tokens", 1)
+        display.line("hello")
+        os.close(read)
+        display.line("world")
+        assert display.broken
+        display.line("and on")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_an_output_without_room_is_one_clear_line():
+    with open("/dev/full", "w") as stream, pytest.raises(InputError, match="cannot write to the output: No space left"):
+        PlainDisplay(stream, 10, "tokens", 1).line("hello")
+
+
+def test_curves(tmp_path):
+    lines = [{"step": s, "loss": 5 / s, "smoothed": 5 / s, "grad_norm": float(s != 3)} for s in range(1, 6)]
+    lines[-1]["val_loss"] = 1.25
+    for name in ("a.png", "b.png"):
+        curves.draw(lines, tmp_path / name, "title", "nats")
+    content = (tmp_path / "a.png").read_bytes()
+    assert content.startswith(b"\x89PNG") and len(content) > 10_000
+    assert content == (tmp_path / "b.png").read_bytes()

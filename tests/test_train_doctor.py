@@ -1,0 +1,92 @@
+"""`flamepy doctor` and `flamepy cache`: what they find, and the remedy for each problem."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from flamepy.train import doctor, kernel_cache
+
+
+def call(*args, **environment):
+    command = [sys.executable, "-W", "error", "-m", "flamepy", *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment})
+
+
+def test_a_report_of_everything():
+    done = call("doctor")
+    assert done.stderr == ""
+    for word in ("versions", "python", "numpy", "numba", "llvmlite", "flamepy", "threads", "processors", "quota", "numba layer", "BLAS",
+                 "kernels", "exp", "tanh", "cache", "free disk", "GPU"):  # fmt: skip
+        assert word in done.stdout, word
+    assert (done.returncode == 0) == ("no problems found" in done.stdout)
+
+
+def test_problems_have_remedies_and_exit_code_1():
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    done = call("doctor", NUMBA_NUM_THREADS=str(count + 3), NUMBA_OPT="0", NUMBA_LOOP_VECTORIZE="0")
+    assert done.returncode == 1, done.stderr
+    for line in (f"more than the {count} processors", f"remedy: export NUMBA_NUM_THREADS={count}", "remedy: unset NUMBA_OPT"):
+        assert line in done.stdout
+    assert "problem: exp: scalar" in done.stdout
+
+
+def test_exp_and_tanh_are_vectorised_here():
+    for formula in (doctor.exp_y, doctor.tanh_y):
+        assert doctor.vector_lanes(doctor.assembly(formula)) >= 4
+
+
+@pytest.mark.parametrize(
+    "line, lanes",
+    [
+        ("\tvfmadd213ps\t%zmm1, %zmm2, %zmm3", 16),
+        ("\tvmulps\t%ymm1, %ymm2, %ymm3", 8),
+        ("\tmulps\t%xmm1, %xmm2", 4),
+        ("\tfmla\tv0.4s, v1.4s, v2.4s", 4),
+        ("\tvmulss\t%xmm1, %xmm2, %xmm3", 1),
+        ("\tvmulps\t%ymm1, %ymm2, %ymm3\n\tmovabsq\t$expf, %rax", 1),
+    ],
+)
+def test_vector_lanes(line, lanes):
+    assert doctor.vector_lanes(line) == lanes
+
+
+def write(root, path, text):
+    file = root / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def test_cgroup_quota(tmp_path):
+    assert doctor.cgroup_quota(tmp_path) is None
+    write(tmp_path, "proc/self/cgroup", "0::/a/b\n")
+    assert doctor.cgroup_quota(tmp_path) is None
+    write(tmp_path, "sys/fs/cgroup/a/b/cpu.max", "max 100000\n")
+    assert doctor.cgroup_quota(tmp_path) is None
+    write(tmp_path, "sys/fs/cgroup/a/cpu.max", "150000 100000\n")
+    write(tmp_path, "sys/fs/cgroup/cpu.max", "400000 100000\n")
+    assert doctor.cgroup_quota(tmp_path) == 1.5
+
+
+def test_cgroup_quota_version_1(tmp_path):
+    write(tmp_path, "proc/self/cgroup", "4:memory:/x\n3:cpu,cpuacct:/x\n")
+    write(tmp_path, "sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "-1\n")
+    write(tmp_path, "sys/fs/cgroup/cpu/x/cpu.cfs_period_us", "100000\n")
+    assert doctor.cgroup_quota(tmp_path) is None
+    write(tmp_path, "sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "50000\n")
+    assert doctor.cgroup_quota(tmp_path) == 0.5
+
+
+def test_cache_ls_and_clear_touch_only_kernels(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(kernel_cache, "cache_folder", lambda: tmp_path)
+    name = "loops.map1_tanh_y_float32_parallel_0123456789-40.py311"
+    for file in (f"{name}.nbi", f"{name}.1.nbc"):
+        (tmp_path / file).write_bytes(bytes(1000))
+    (tmp_path / "loops.cpython-311.pyc").write_text("keep me")
+    (tmp_path / "other.f-1.py311.nbi").write_text("somebody else's")
+    assert kernel_cache.list_kernels() == 0
+    out = capsys.readouterr().out
+    assert "2.0 kB  map1 tanh_y float32 parallel" in out and "1 kernels, 0.0 MB" in out
+    assert kernel_cache.clear() == 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["loops.cpython-311.pyc", "other.f-1.py311.nbi"]

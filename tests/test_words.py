@@ -1,0 +1,354 @@
+"""The vocabulary: accuracy, edges, agreement of plain and compiled words, packed code; and the random loops.
+
+Reference: extended precision (np.longdouble) where NumPy has the function, math.erf for erf.
+May import: flamepy.backend, NumPy, Numba, hypothesis. Read next: flamepy/backend/cpu/words.py.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import re
+from functools import cache
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from flamepy.backend import words as plain
+from flamepy.backend.cpu import random as loops
+from flamepy.backend.cpu.compiler import DIALECT
+from flamepy.backend.cpu.words import CONSTANTS, WORDS
+from flamepy.backend.template import bind
+
+FLOATS = [np.dtype("float32"), np.dtype("float64")]
+SMOOTH = ["exp", "log", "log1p", "expm1", "tanh", "erf"]
+PACKED = [*SMOOTH, "sqrt", "floor", "ceil", "rint", "abs", "sign"]
+LOOP = {"contract", "nsz", "reassoc"}
+
+
+@cache
+def mapped(name: str, dtype: np.dtype, arity: int) -> Any:
+    """A compiled loop over one word, with the fast-math flags that loops have."""
+    word = WORDS[name][dtype]
+
+    def one(out, x):
+        for i in range(out.size):
+            out[i] = word(x[i])
+
+    def two(out, x, y):
+        for i in range(out.size):
+            out[i] = word(x[i], y[i])
+
+    return numba.njit(error_model="numpy", fastmath=LOOP)(one if arity == 1 else two)
+
+
+def run(name: str, *inputs: np.ndarray) -> np.ndarray:
+    out = np.empty_like(inputs[0])
+    mapped(name, out.dtype, len(inputs))(out, *inputs)
+    return out
+
+
+def reference(name: str, x: np.ndarray) -> np.ndarray:
+    if name == "erf":
+        return np.array([math.erf(v) for v in x.tolist()], np.longdouble)
+    with np.errstate(all="ignore"):
+        return getattr(np, name)(x.astype(np.longdouble))
+
+
+def samples(name: str, dtype: np.dtype, n: int = 40_000) -> np.ndarray:
+    """Every magnitude of both signs, and a closer look at the middle of the word's range."""
+    info, rng = np.finfo(dtype), np.random.default_rng(3)
+    tiny, top = np.log2(info.tiny), np.log2(info.max)
+    every = 2.0 ** rng.uniform(tiny, top, n) * rng.choice([-1, 1], n)
+    around = np.log(2.0) * top if name in ("exp", "expm1") else 8.0
+    parts = [every, rng.uniform(-around, around, n), rng.uniform(-2, 2, n), 1 + every[abs(every) < 0.3]]
+    x = np.concatenate(parts).astype(dtype)
+    return x[x > 0] if name == "log" else x[x > -1] if name == "log1p" else x
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", SMOOTH)
+def test_accuracy(name, dtype):
+    x = samples(name, dtype)
+    expected, got, info = reference(name, x), run(name, x).astype(np.longdouble), np.finfo(dtype)
+    assert np.array_equal(np.isinf(got), abs(expected) > info.max)
+    normal = (abs(expected) >= info.tiny) & (abs(expected) <= info.max)
+    x, expected, got = x[normal], expected[normal], got[normal]
+    error = abs(got - expected) / abs(expected)
+    worst = int(np.argmax(error))
+    limit = 1.5e-7 if dtype.itemsize == 4 else 5e-16
+    assert error[worst] <= limit, f"{name}({x[worst]!r}) is off by {float(error[worst]):.2g}"
+
+
+EDGES = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    1.5,
+    2.5,
+    -1.5,
+    1e-4,
+    88.7,
+    89.0,
+    -87.5,
+    -100.0,
+    -103.9,
+    -104.5,
+    709.7,
+    710.0,
+]
+EDGES += [-745.1, -745.2, -1.0 - 1e-6, math.inf, -math.inf, math.nan]
+
+
+def edges(dtype: np.dtype) -> np.ndarray:
+    info = np.finfo(dtype)
+    extreme = [
+        info.smallest_subnormal,
+        -info.smallest_subnormal,
+        info.tiny,
+        info.tiny / 2,
+        info.max,
+        info.min,
+    ]
+    # Repeated: the packed body and the scalar remainder of a loop both see each of them.
+    return np.concatenate([np.array(EDGES, dtype), np.array(extreme, dtype)] * 3)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", PACKED)
+def test_edges(name, dtype):
+    x = edges(dtype)
+    with np.errstate(all="ignore"):
+        expected = reference(name, x).astype(dtype)
+        wrong = ~(abs(run(name, x) - expected) <= 2 * np.spacing(abs(expected)))
+    got = run(name, x)
+    wrong &= (got != expected) & ~(np.isnan(got) & np.isnan(expected))
+    assert not wrong.any(), (name, x[wrong], got[wrong], expected[wrong])
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_exact_edges(dtype):
+    inf = dtype.type(math.inf)
+    assert run("exp", np.array([-inf, inf, 0], dtype)).tolist() == [0.0, math.inf, 1.0]
+    assert run("log", np.array([0, inf, 1], dtype)).tolist() == [-math.inf, math.inf, 0.0]
+    assert run("tanh", np.array([-inf, inf, 0, 30], dtype)).tolist() == [-1.0, 1.0, 0.0, 1.0]
+    assert run("erf", np.array([-inf, inf, 0, 30], dtype)).tolist() == [-1.0, 1.0, 0.0, 1.0]
+    assert np.isnan(run("log", np.array([-1, -inf, math.nan], dtype))).all()
+    one, nan = np.ones(20, dtype), np.full(20, math.nan, dtype)
+    for name in ("maximum", "minimum"):
+        assert np.isnan(run(name, nan, one)).all() and np.isnan(run(name, one, nan)).all()
+
+
+def same(a: float, b: float, dtype: np.dtype) -> bool:
+    """Equal up to three roundings; what is beyond the dtype's range counts as infinity."""
+    with np.errstate(all="ignore"):
+        a, b = dtype.type(a), dtype.type(b)
+        return bool(
+            np.isnan(a) and np.isnan(b) or a == b or abs(a - b) <= 3 * np.spacing(max(abs(a), abs(b)))
+        )
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", [*PACKED, "sin", "cos"])
+def test_plain_words_agree(name, dtype):
+    @settings(max_examples=60, deadline=None)
+    @given(st.floats(width=8 * dtype.itemsize))
+    def check(x):
+        got = run(name, np.array([x], dtype))[0]
+        assert same(got, getattr(plain, name)(x), dtype), (name, x, got)
+
+    check()
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", ["maximum", "minimum", "pow"])
+def test_plain_words_of_two_agree(name, dtype):
+    some = st.floats(width=8 * dtype.itemsize) | st.integers(-4, 4).map(float)
+
+    @settings(max_examples=150, deadline=None)
+    @given(some, some)
+    @example(0.0, 0.0)
+    @example(-2.0, 3.0)
+    @example(-2.0, 0.5)
+    @example(-0.0, -1.0)
+    def check(x, y):
+        got = run(name, np.array([x], dtype), np.array([y], dtype))[0]
+        assert same(got, getattr(plain, name)(x, y), dtype), (name, x, y, got)
+
+    check()
+
+
+@pytest.mark.parametrize("dtype", [np.dtype("int32"), np.dtype("int64")], ids=str)
+def test_integer_words(dtype):
+    x, y = np.array([-5, 0, 7], dtype), np.array([3, -1, 7], dtype)
+    assert run("abs", x).tolist() == [5, 0, 7] and run("sign", x).tolist() == [-1, 0, 1]
+    assert run("maximum", x, y).tolist() == run("fmax", x, y).tolist() == [3, 0, 7]
+    assert run("minimum", x, y).tolist() == [-5, -1, 7]
+
+
+def test_small_words():
+    assert plain.select(True, 1.0, 2.0) == 1.0
+    assert plain.isnan(math.nan) and not plain.isnan(1.0)
+    assert plain.real(3) == 3.0 and plain.fmax(1.0, 2.0) == 2.0
+    for dtype in FLOATS:
+        assert CONSTANTS["INF"][dtype] == math.inf and CONSTANTS["EPS"][dtype] == np.finfo(dtype).eps
+        assert WORDS["real"][dtype](3) == 3.0 and WORDS["isnan"][dtype](math.nan)
+    assert set(plain.__all__) == (set(WORDS) | set(CONSTANTS))
+
+
+# ----- Vectorisation -----
+x86 = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="looks for x86 instructions")
+
+
+def assembly(kernel: Any) -> str:
+    return kernel.inspect_asm(kernel.signatures[0])
+
+
+@x86
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", PACKED)
+def test_loops_are_packed(name, dtype):
+    run(name, np.ones(64, dtype))
+    kernel = mapped(name, dtype, 1)
+    text = assembly(kernel)
+    arithmetic = r"v(mul|f[n]?m\w+)p[sd]" if name in SMOOTH else r"v\w+"
+    assert re.search(arithmetic + r"\s.*%[yz]mm", text), f"{name} {dtype} has no packed instructions"
+    assert not re.search(rf"(call\w*|movabsq)\s+[$*]?_*{name}f?\b", text), f"{name} calls libm"
+    if dtype.itemsize == 4:
+        llvm = kernel.inspect_llvm(kernel.signatures[0])
+        assert "double" not in llvm, f"{name} float32 computes in float64"
+
+
+@x86
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", ["fmax", "maximum", "minimum"])
+def test_reductions_are_packed(name, dtype):
+    word = WORDS[name][dtype]
+
+    @numba.njit(error_model="numpy", fastmath=LOOP)
+    def reduce(x):
+        best = x[0]
+        for i in range(1, x.size):
+            best = word(best, x[i])
+        return best
+
+    x = np.random.default_rng(0).standard_normal(1001).astype(dtype)
+    assert reduce(x) == (x.min() if name == "minimum" else x.max())
+    assert re.search(r"v(max|min)p[sd]\s.*%[yz]mm", assembly(reduce))
+    x[500] = math.nan
+    assert name == "fmax" or math.isnan(reduce(x))
+
+
+# ----- Random numbers -----
+def philox(counter: list[int], key: list[int]) -> list[int]:
+    """Philox 4x32-10 as its paper writes it, on Python integers."""
+    (a, b, c, d), (k, m) = counter, key
+    for _ in range(10):
+        p, q = a * 0xD2511F53, c * 0xCD9E8D57
+        a, b, c, d = (q >> 32) ^ b ^ k, q % 2**32, (p >> 32) ^ d ^ m, p % 2**32
+        k, m = (k + 0x9E3779B9) % 2**32, (m + 0xBB67AE85) % 2**32
+    return [a, b, c, d]
+
+
+ONES = 0xFFFFFFFF
+PI = [0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344, 0xA4093822, 0x299F31D0]
+KNOWN = [  # Random123's published vectors: counter, key, result
+    ([0] * 4, [0] * 2, "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+    ([ONES] * 4, [ONES] * 2, "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+    (PI[:4], PI[4:], "d16cfe09 94fdcceb 5001e420 24126ea1"),
+]
+
+
+@pytest.mark.parametrize("counter, key, words", KNOWN)
+def test_philox_known_answers(counter, key, words):
+    expected = [int(w, 16) for w in words.split()]
+    assert philox(counter, key) == expected
+    assert list(loops.philox4x32(*counter, *key)) == expected
+
+
+@cache
+def kernel(name: str, dtype: np.dtype, parallel: bool) -> Any:
+    return bind(getattr(loops, name), None, dtype, DIALECT, parallel)
+
+
+def uniform(n, dtype, parallel=False, low=0.0, high=1.0, seed=7, stream=1, step=2):
+    out = np.empty(n, dtype)
+    kernel("philox_uniform", dtype, parallel)(out, seed, stream, step, low, high)
+    return out
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_uniform_elements_are_philox(dtype):
+    """Element e comes from block e // lanes, whatever the size; the key has 64 bits."""
+    seed, stream, step = 0x123456789ABCDEF, 5, 9
+    got = uniform(4103, dtype, seed=seed, stream=stream, step=step).tolist()
+    for e in (0, 1, 2, 3, 4, 1023, 4095, 4096, 4100, 4101, 4102):
+        block, lane = divmod(e, 16 // dtype.itemsize)
+        w = philox([block, 0, stream, step], [seed & ONES, seed >> 32])
+        single, double = w[lane] >> 8, (w[lane * 2 % 4] >> 5) * 2**26 + (w[lane * 2 % 4 + 1] >> 6)
+        assert got[e] == (single / 2**24 if dtype.itemsize == 4 else double / 2**53)
+    assert got[:101] == uniform(101, dtype, seed=seed, stream=stream, step=step).tolist()
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_uniform_range_and_moments(dtype):
+    n = 200_001
+    u = uniform(n, dtype, low=-1.0, high=3.0)
+    assert u.min() >= -1.0 and u.max() < 3.0
+    assert abs(u.mean() - 1.0) < 5 * math.sqrt(16 / 12 / n)
+    assert abs(u.var() - 16 / 12) < 0.02
+    narrow = uniform(n, dtype, low=1.0, high=1.0 + 3 * float(np.finfo(dtype).eps))
+    assert narrow.min() >= 1.0 and narrow.max() < 1.0 + 3 * np.finfo(dtype).eps
+    assert not np.array_equal(u[:100], uniform(100, dtype, low=-1.0, high=3.0, step=3))
+    assert abs(np.corrcoef(u[:-1], u[1:])[0, 1]) < 5 / math.sqrt(n)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_normal_moments(dtype):
+    n = 200_001
+    z = np.empty(n, dtype)
+    kernel("philox_normal", dtype, False)(z, 7, 1, 2, 5.0, 2.0)
+    z = (z - 5) / 2
+    assert abs(z.mean()) < 5 / math.sqrt(n) and abs(z.std() - 1) < 0.01
+    assert abs((z.astype(float) ** 4).mean() - 3) < 0.1 and abs((z.astype(float) ** 3).mean()) < 0.05
+    assert abs(np.corrcoef(z[0::2][:-1], z[1::2])[0, 1]) < 5 / math.sqrt(n / 2)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_dropout(dtype):
+    n = 100_003
+    x = np.linspace(1, 2, n).astype(dtype)
+    x[7] = math.inf
+    out, mask = np.empty_like(x), np.empty(n, np.bool_)
+    kernel("philox_dropout", dtype, False)(out, mask, x, 7, 1, 2, 0.1, 1 / 0.9)
+    assert abs(mask.mean() - 0.9) < 5 * math.sqrt(0.09 / n)
+    np.testing.assert_array_equal(out, np.where(mask, x * dtype.type(1 / 0.9), dtype.type(0)))
+    for e in (0, 1, 2, 3, n - 3, n - 2, n - 1):
+        word = philox([e // 4, 0, 1, 2], [7, 0])[e % 4]
+        assert mask[e] == ((word >> 8) / 2**24 >= 0.1)
+    kernel("philox_dropout", dtype, False)(out, mask, x, 7, 1, 2, 0.0, 1.0)
+    assert mask.all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_same_bits_for_any_number_of_threads(dtype):
+    n = 50_003
+    x, before = np.ones(n, dtype), numba.get_num_threads()
+    results = set()
+    try:
+        for threads, parallel in ((1, False), (1, True), (numba.config.NUMBA_NUM_THREADS, True)):
+            numba.set_num_threads(threads)
+            z, out, mask = np.empty_like(x), np.empty_like(x), np.empty(n, np.bool_)
+            kernel("philox_normal", dtype, parallel)(z, 7, 1, 2, 0.0, 1.0)
+            kernel("philox_dropout", dtype, parallel)(out, mask, x, 7, 1, 2, 0.5, 2.0)
+            results.add(b"".join(a.tobytes() for a in (uniform(n, dtype, parallel), z, out, mask)))
+    finally:
+        numba.set_num_threads(before)
+    assert len(results) == 1

@@ -1,0 +1,241 @@
+"""PyTorch's operator database in flamepy's words: for each of its entries, the flamepy call that means the same.
+
+`ADAPTERS[torch name]` is a Row: the flamepy op it exercises, a function that takes PyTorch's arguments (tensors already
+flamepy's) and calls flamepy, and `refuses`: the options and shapes that flamepy is allowed to refuse with an error. What
+a row does not list must be computed, and equal. An adapter hands options it does not know on, so that flamepy refuses
+them itself; it never drops one.
+
+May import: flamepy. FLAME counterpart: none. Read next: test_torch_ops.py.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import flamepy as fp
+import flamepy.nn.functional as F
+
+
+class Row(NamedTuple):
+    """How one entry of the database is called in flamepy."""
+
+    op: str
+    call: Callable[..., Any]
+    refuses: Callable[..., Any] = lambda x, *args, **options: False
+    random: Callable[..., Any] = lambda x, *args, **options: False  # samples whose answer is drawn: not comparable
+    fixed: tuple[int, ...] = ()  # arguments flamepy sends no gradient to (CONTRACTS: targets of these losses)
+
+
+def given(*names: str) -> Callable[..., bool]:
+    """True when one of the options is given and is not None."""
+    return lambda x, *args, **options: any(options.get(name) is not None for name in names)
+
+
+def always(x: Any, *args: Any, **options: Any) -> bool:
+    return True
+
+
+def fpairs(flat: Any, ndim: int) -> tuple[tuple[int, int], ...]:
+    """PyTorch's flat padding (last axis first) as one (before, after) for each axis."""
+    pairs = [(flat[i], flat[i + 1]) for i in range(0, len(flat), 2)]
+    return tuple([(0, 0)] * (ndim - len(pairs)) + pairs[::-1])
+
+
+def pad(x: Any, flat: Any, mode: str = "constant", value: Any = 0.0, **options: Any) -> Any:
+    options |= {} if mode == "constant" else {"mode": mode}
+    return fp.pad(x, fpairs(flat, x.ndim), value=value or 0.0, **options)
+
+
+def reduce(f: Callable) -> Callable:
+    """dim=() means every axis to PyTorch and none to NumPy: translated."""
+
+    def call(x: Any, dim: Any = None, keepdim: bool = False, **options: Any) -> Any:
+        return f(x, axis=dim if dim != () and dim != [] else None, keepdims=keepdim, **options)
+
+    return call
+
+
+def spread(f: Callable) -> Callable:
+    """var and std: PyTorch's default correction is 1."""
+
+    def call(x: Any, dim: Any = None, unbiased: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
+        if isinstance(dim, bool):
+            dim, unbiased = None, dim
+        correction = correction if correction is not None else 1 if unbiased is None else int(unbiased)
+        return f(x, axis=tuple(dim) if isinstance(dim, (list, tuple)) else dim, correction=correction, keepdims=keepdim)
+
+    return call
+
+
+def extreme(f: Callable, where: Callable) -> Callable:
+    """max and min: all of it, along an axis (values and positions), or of two tensors."""
+
+    def call(x: Any, *args: Any, **options: Any) -> Any:
+        if args and isinstance(args[0], int):
+            axis, keepdims = args[0], args[1] if len(args) > 1 else False
+            return f(x, axis=axis, keepdims=keepdims, **options), where(x, axis=axis, keepdims=keepdims)
+        return f(x, *args, **options)
+
+    return call
+
+
+def select(x: Any, dim: int, index: int) -> Any:
+    return x[(slice(None),) * (dim % x.ndim) + (index,)]
+
+
+def masked_select(x: Any, mask: Any) -> Any:
+    shape = np.broadcast_shapes(x.shape, mask.shape)
+    return fp.broadcast_to(x, shape)[np.broadcast_to(mask.numpy(), shape)]
+
+
+def expand(x: Any, *sizes: Any) -> Any:
+    sizes = tuple(sizes[0]) if isinstance(sizes[0], (tuple, list)) else sizes
+    own = (1,) * (len(sizes) - x.ndim) + x.shape
+    return fp.broadcast_to(x, tuple(n if s == -1 else s for s, n in zip(sizes, own)))
+
+
+def clamp(x: Any, low: Any = None, high: Any = None) -> Any:
+    return fp.clamp(x, min=low, max=high)
+
+
+def cast(dtype: Any) -> Callable:
+    return lambda x, **options: fp.cast(x, dtype, **options)
+
+
+def rms_norm(x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
+    """PyTorch's default eps is that of the dtype."""
+    return F.rms_norm(x, weight, eps=float(np.finfo(x.dtype).eps) if eps is None else eps, normalized_shape=shape)
+
+
+SDPA = F.scaled_dot_product_attention
+BINARY: dict[str, Row] = {
+    "add": Row("add", lambda x, y, **k: fp.add(x, y, **k), given("alpha")),
+    "sub": Row("sub", lambda x, y, **k: fp.sub(x, y, **k), given("alpha")),
+    "rsub": Row("sub", lambda x, y, **k: fp.sub(y, x, **k), given("alpha")),
+    "mul": Row("mul", lambda x, y: x * y),
+    "div": Row("div", lambda x, y, **k: fp.div(x, y, **k), given("rounding_mode")),
+    "true_divide": Row("div", lambda x, y: x / y),
+    "__radd__": Row("add", lambda x, y: operator.add(y, x)),
+    "__rsub__": Row("sub", lambda x, y: operator.sub(y, x)),
+    "__rmul__": Row("mul", lambda x, y: operator.mul(y, x)),
+    "__rdiv__": Row("div", lambda x, y: operator.truediv(y, x)),
+    "__rpow__": Row("pow", lambda x, y: operator.pow(y, x)),
+    "pow": Row("pow", lambda x, y: fp.pow(x, y)),
+    "maximum": Row("maximum", lambda x, y: fp.maximum(x, y)),
+    "minimum": Row("minimum", lambda x, y: fp.minimum(x, y)),
+    "where": Row("where", lambda x, mask, y: fp.where(mask, x, y)),
+    "masked_fill": Row("masked_fill", lambda x, mask, v: fp.masked_fill(x, mask, v), lambda x, mask, v: hasattr(v, "shape")),
+    "eq": Row("eq", lambda x, y: x == y),
+    "ne": Row("ne", lambda x, y: x != y),
+    "lt": Row("lt", lambda x, y: x < y),
+    "le": Row("le", lambda x, y: x <= y),
+    "gt": Row("gt", lambda x, y: x > y),
+    "ge": Row("ge", lambda x, y: x >= y),
+}
+UNARY: dict[str, Row] = {
+    name: Row(name, getattr(fp, name))
+    for name in "neg abs sign exp log sqrt rsqrt reciprocal square sin cos tanh sigmoid erf floor ceil".split()
+}
+ACTIVATIONS: dict[str, Row] = {
+    "round": Row("round", lambda x, **k: fp.round(x, **k), given("decimals")),
+    "nn.functional.relu": Row("relu", F.relu),
+    "nn.functional.leaky_relu": Row("leaky_relu", F.leaky_relu),
+    "nn.functional.elu": Row("elu", F.elu),
+    "nn.functional.gelu": Row("gelu", F.gelu),
+    "nn.functional.silu": Row("silu", F.silu),
+    "nn.functional.softplus": Row("softplus", lambda x, **k: F.softplus(x, **k), given("beta", "threshold")),
+    "clamp": Row("clamp", clamp, always),
+    "nn.functional.relu6": Row("clamp", lambda x: fp.clamp(x, min=0.0, max=6.0)),
+    "nn.functional.hardtanh": Row("clamp", lambda x, min_val=-1.0, max_val=1.0: fp.clamp(x, min=min_val, max=max_val)),
+}
+REDUCE: dict[str, Row] = {
+    "sum": Row("sum", reduce(fp.sum)),
+    "mean": Row("mean", reduce(fp.mean)),
+    "amax": Row("max", reduce(fp.max)),
+    "amin": Row("min", reduce(fp.min)),
+    "max": Row("max", lambda x, *a, **k: fp.maximum(x, *a) if a and hasattr(a[0], "shape") else extreme(fp.max, fp.argmax)(x, *a, **k)),
+    "min": Row("min", lambda x, *a, **k: fp.minimum(x, *a) if a and hasattr(a[0], "shape") else extreme(fp.min, fp.argmin)(x, *a, **k)),
+    "argmax": Row("argmax", reduce(fp.argmax)),
+    "argmin": Row("argmin", reduce(fp.argmin)),
+    "var": Row("var", spread(fp.var)),
+    "std": Row("std", spread(fp.std)),
+    "var_mean": Row("var", lambda x, dim=None, *a, **k: (
+        spread(fp.var)(x, dim, *a, **k), reduce(fp.mean)(x, None if isinstance(dim, bool) else dim, k.get("keepdim", False)))),
+    "logsumexp": Row("logsumexp", reduce(fp.logsumexp)),
+    "prod": Row("prod", reduce(fp.prod), given("dtype")),
+}
+MATRIX: dict[str, Row] = {
+    "matmul": Row("matmul", lambda x, y: x @ y),
+    "__rmatmul__": Row("matmul", lambda x, y: y @ x),
+    "mm": Row("matmul", fp.matmul),
+    "bmm": Row("matmul", fp.matmul),
+    "mv": Row("matmul", fp.matmul),
+    "nn.functional.linear": Row("linear", F.linear),
+}
+SHAPE: dict[str, Row] = {
+    "reshape": Row("reshape", fp.reshape),
+    "view": Row("reshape", lambda x, shape: x.reshape(shape)),
+    "reshape_as": Row("reshape", lambda x, y: x.reshape(y.shape)),
+    "transpose": Row("transpose", fp.transpose, lambda x, a, b: x.ndim == 0),
+    "t": Row("transpose", lambda x: x.T if x.ndim == 2 else x),
+    "T": Row("transpose", lambda x: x.T),
+    "mT": Row("transpose", lambda x: x.mT),
+    "permute": Row("permute", fp.permute),
+    "squeeze": Row("squeeze", lambda x, *axis: fp.squeeze(x, *axis), lambda x, *axis: bool(axis)),
+    "unsqueeze": Row("unsqueeze", fp.unsqueeze),
+    "flatten": Row("flatten", lambda x, start_dim=0, end_dim=-1: fp.flatten(x, start_dim, end_dim)),
+    "ravel": Row("flatten", fp.flatten),
+    "expand": Row("broadcast_to", expand),
+    "broadcast_to": Row("broadcast_to", fp.broadcast_to),
+    "expand_as": Row("broadcast_to", lambda x, y: fp.broadcast_to(x, y.shape)),
+    "narrow": Row("narrow", lambda x, axis, start, length: fp.narrow(
+        x, axis, start.item() if hasattr(start, "item") else start, length)),
+    "select": Row("getitem", select),
+    "__getitem__": Row("getitem", operator.getitem),
+    "masked_select": Row("getitem", masked_select),
+    "index_select": Row("index_select", fp.index_select),
+    "gather": Row("gather", fp.gather, lambda x, axis, index: index.ndim != x.ndim),
+    "cat": Row("cat", lambda xs, dim=0: fp.cat(xs, dim), lambda xs, dim=0: len({x.ndim for x in xs}) > 1 or xs[0].ndim < 2),
+    "stack": Row("stack", lambda xs, dim=0: fp.stack(xs, dim)),
+    "split": Row("split", lambda x, sizes, dim=0: fp.split(x, sizes, dim)),
+    "split_with_sizes": Row("split", lambda x, sizes, dim=0: fp.split(x, sizes, dim)),
+    "chunk": Row("chunk", lambda x, pieces, dim=0: fp.chunk(x, pieces, dim)),
+    "nn.functional.pad": Row("pad", pad, lambda x, flat, mode="constant", value=0: mode != "constant" or min(flat) < 0),
+    "tril": Row("tril", fp.tril),
+    "triu": Row("triu", fp.triu),
+    "float": Row("cast", cast(fp.float32), given("memory_format")),
+    "double": Row("cast", cast(fp.float64), given("memory_format")),
+    "clone": Row("clone", lambda x: x.clone()),
+}
+LOSSES: dict[str, Row] = {
+    "nn.functional.cross_entropy": Row("cross_entropy", F.cross_entropy, lambda x, t, **k: (
+        k.get("weight") is not None or t.is_floating_point())),
+    "nn.functional.nll_loss": Row("nll_loss", F.nll_loss, given("weight")),
+    "nn.functional.mse_loss": Row("mse_loss", F.mse_loss),
+    "nn.functional.l1_loss": Row("l1_loss", F.l1_loss),
+    "nn.functional.smooth_l1_loss": Row("smooth_l1_loss", F.smooth_l1_loss),
+    "nn.functional.huber_loss": Row("huber_loss", F.huber_loss),
+    "nn.functional.binary_cross_entropy": Row("binary_cross_entropy", F.binary_cross_entropy, given("weight"), fixed=(1,)),
+    "nn.functional.binary_cross_entropy_with_logits": Row(
+        "binary_cross_entropy_with_logits", F.binary_cross_entropy_with_logits, given("weight"), fixed=(1,)),
+}
+NETWORK: dict[str, Row] = {
+    "softmax": Row("softmax", lambda x, dim, **k: fp.softmax(x, axis=dim, **k), given("dtype")),
+    "log_softmax": Row("log_softmax", lambda x, dim, **k: fp.log_softmax(x, axis=dim, **k), given("dtype")),
+    "nn.functional.layer_norm": Row(
+        "layer_norm", lambda x, shape, *w, **k: F.layer_norm(x, *w, normalized_shape=shape, **k)),
+    "nn.functional.rms_norm": Row("rms_norm", rms_norm),
+    "nn.functional.embedding": Row("embedding", lambda w, ids, **k: F.embedding(ids, w, **k)),
+    "nn.functional.dropout": Row("dropout", F.dropout, random=lambda x, p=0.5, training=True, **k: training and 0 < p < 1),
+    "nn.functional.scaled_dot_product_attention": Row(
+        "scaled_dot_product_attention", SDPA, given("enable_gqa"), lambda *a, dropout_p=0.0, **k: dropout_p > 0),
+    "nn.functional.conv2d": Row("conv2d", F.conv2d, lambda x, w, *b, **k: x.ndim == 3 or isinstance(k.get("padding"), str)),
+    "nn.functional.max_pool2d": Row("max_pool2d", F.max_pool2d, lambda x, **k: (
+        x.ndim == 3 or k["ceil_mode"] or k["dilation"] not in (1, (1, 1)) or k["return_indices"])),
+    "nn.functional.avg_pool2d": Row("avg_pool2d", F.avg_pool2d, lambda x, *a: len(a) > 2),
+}
+ADAPTERS = {**BINARY, **UNARY, **ACTIVATIONS, **REDUCE, **MATRIX, **SHAPE, **LOSSES, **NETWORK}
