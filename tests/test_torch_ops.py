@@ -43,18 +43,21 @@ def draw(info: Any, dtype: Any) -> list[Any]:
     """The sample inputs of one entry, the same ones in every run."""
     torch.manual_seed(0)
     tracked = info.supports_autograd
-    samples = list(info.sample_inputs("cpu", dtype, requires_grad=tracked))
-    if ALL:
-        try:
-            samples += list(info.reference_inputs("cpu", dtype, requires_grad=tracked))
-        except ValueError:  # PyTorch's own generator makes integer tensors and then asks for their gradient
-            samples += [leaf_of(s) for s in info.reference_inputs("cpu", dtype)]
+    samples = [sample.transform(leaf) for sample in info.sample_inputs("cpu", dtype, requires_grad=tracked)]
+    if ALL:  # drawn untracked: the generators reuse tensors, and some ask for gradients of integers
+        more = info.reference_inputs("cpu", dtype)
+        samples += [s.transform(lambda v: tracked_leaf(v) if tracked else leaf(v)) for s in more]
     return samples
 
 
-def leaf_of(sample: Any) -> Any:
-    """The sample with every float tensor tracked."""
-    return sample.transform(lambda t: t.requires_grad_() if isinstance(t, torch.Tensor) and t.is_floating_point() else t)
+def leaf(value: Any) -> Any:
+    """A tensor of its own with the same numbers."""
+    return value.detach().clone().requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value
+
+
+def tracked_leaf(value: Any) -> Any:
+    value = leaf(value)
+    return value.requires_grad_() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
 def choose(samples: list[Any], row: Row) -> list[Any]:

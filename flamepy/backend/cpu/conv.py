@@ -1,9 +1,10 @@
 """Convolution and pooling of images in (batch, channel, row, column) order.
 
-A convolution is a matrix product with the image's windows laid out as columns (im2col), made for one tile of output
-positions at a time so that they stay in cache. A fixed number of workers, each with its own part of `col`, shares out the
-tiles; the gradient of the weight is summed over fixed chunks of images and then over the chunks. All of it follows from
-sizes alone: the same bits for any number of threads. `conv_plan` gives the counts, `sizes` (a table) the geometry.
+A convolution is a matrix product with the image's windows laid out as columns (im2col), made for one tile of
+output positions at a time so that they stay in cache. A fixed number of workers, each with its own part of
+`col`, shares out the tiles; the gradient of the weight is summed over fixed chunks of images and then over
+the chunks. All of it follows from sizes alone: the same bits for any number of threads. `conv_plan` gives
+the counts, `sizes` (a table) the geometry.
 
 May import: words, this folder, Numba. FLAME counterpart: `flame_core::ops::conv2d`. Read next: random.py.
 """
@@ -14,7 +15,7 @@ import numpy as np
 from numba import prange
 
 from ..words import INF, real
-from .blas import gemm
+from .blas import N, T, gemm
 
 RUN = 1024  # numbers of the weight's gradient added up by one task
 
@@ -42,10 +43,12 @@ def conv2d(y, col, x, w, b, sizes, tile, workers, has_bias):
                     fill_run(y[y_at + r * area : y_at + r * area + width], b[plane % groups * outs + r])
             x_at = plane * each * pixels
             if is_pointwise(sizes):
-                gemm(False, False, outs, width, depth, 1.0, w, w_at, depth, x, x_at + first, pixels, beta, y, y_at, area)
+                x_at += first
+                gemm(N, N, outs, width, depth, 1.0, w, w_at, depth, x, x_at, pixels, beta, y, y_at, area)
             else:
-                im2col(col[own : own + depth * width], x[x_at : x_at + each * pixels], sizes, each, first, width)
-                gemm(False, False, outs, width, depth, 1.0, w, w_at, depth, col, own, width, beta, y, y_at, area)
+                columns = col[own : own + depth * width]
+                im2col(columns, x[x_at : x_at + each * pixels], sizes, each, first, width)
+                gemm(N, N, outs, width, depth, 1.0, w, w_at, depth, col, own, width, beta, y, y_at, area)
 
 
 def conv2d_dx(dx, col, g, w, sizes, tile, channels, workers):
@@ -69,9 +72,11 @@ def conv2d_dx(dx, col, g, w, sizes, tile, channels, workers):
                 rows, width = count * taps, min(tile, area - first)
                 g_at = plane * outs * area + first
                 if is_pointwise(sizes):
-                    gemm(True, False, rows, width, outs, 1.0, w, w_at, each, g, g_at, area, 0.0, dx, dx_at + first, pixels)
+                    at = dx_at + first
+                    gemm(T, N, rows, width, outs, 1.0, w, w_at, each, g, g_at, area, 0.0, dx, at, pixels)
                 else:
-                    gemm(True, False, rows, width, outs, 1.0, w, w_at, each * taps, g, g_at, area, 0.0, col, own, width)
+                    depth = each * taps
+                    gemm(T, N, rows, width, outs, 1.0, w, w_at, depth, g, g_at, area, 0.0, col, own, width)
                     col2im(image, col[own : own + rows * width], sizes, count, first, width)
 
 
@@ -100,6 +105,7 @@ def dw_chunk(partial, col, g, x, sizes, tile, channels, chunks, piece, block):
     chunk, group = piece // groups, piece % groups
     low = block * channels
     count = min(channels, each - low)
+    depth = each * taps
     out = ((chunk * sizes[4] + group * outs) * each + low) * taps
     sums = chunks * sizes[4] * each * taps + chunk * sizes[4] + group * outs
     beta = 0.0
@@ -112,10 +118,11 @@ def dw_chunk(partial, col, g, x, sizes, tile, channels, chunks, piece, block):
             rows, width = count * taps, min(tile, area - first)
             g_at = plane * outs * area + first
             if is_pointwise(sizes):
-                gemm(False, True, outs, rows, width, 1.0, g, g_at, area, x, x_at + first, pixels, beta, partial, out, each)
+                at = x_at + first
+                gemm(N, T, outs, rows, width, 1.0, g, g_at, area, x, at, pixels, beta, partial, out, depth)
             else:
                 im2col(col[: rows * width], x[x_at : x_at + count * pixels], sizes, count, first, width)
-                gemm(False, True, outs, rows, width, 1.0, g, g_at, area, col, 0, width, beta, partial, out, each * taps)
+                gemm(N, T, outs, rows, width, 1.0, g, g_at, area, col, 0, width, beta, partial, out, depth)
             beta = 1.0
         if block == 0:
             for r in range(outs):
@@ -139,7 +146,7 @@ def is_pointwise(sizes):
 
 
 def max_pool2d(y, where, x, sizes):
-    """The largest number of each window, and its index in the plane (int64). NaN wins, the last one, as in PyTorch."""
+    """The largest of each window, and its index in the plane (int64). As in PyTorch, the last NaN wins."""
     h, w, kh, kw = sizes[1], sizes[2], sizes[3], sizes[4]
     for plane in prange(sizes[0]):
         image = x[plane * h * w : (plane + 1) * h * w]
@@ -203,13 +210,13 @@ def avg_pool2d_dx(dx, g, sizes):
                         image[i * w + j] += part
 
 
-# Helpers take slices or index with unsigned numbers: only then does no index need a check for a negative value, and the
-# loop vectorises. What an inner loop needs of `sizes` is read before it: the compiler can't know that writing a pixel leaves
-# `sizes` as it is.
+# Helpers take slices or index with unsigned numbers: only then does no index need a check for a negative
+# value, and the loop vectorises. What an inner loop needs of `sizes` is read before it: the compiler can't
+# know that writing a pixel leaves `sizes` as it is.
 
 
 def im2col(col, x, sizes, channels, first, width):
-    """col (channels * kh * kw, width): what each tap of the window sees at positions first .. first + width."""
+    """col (channels * kh * kw, width): what each tap of the window sees at `width` positions from `first`."""
     h, w, kh, kw, step, columns = sizes[2], sizes[3], sizes[6], sizes[7], sizes[9], sizes[15]
     top = first // columns * sizes[8] - sizes[10]
     for r in range(channels * kh * kw):

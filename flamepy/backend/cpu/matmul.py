@@ -1,9 +1,10 @@
 """Matrix products: tiles of the result are tasks, each one single-threaded `gemm`.
 
-Two loops do everything. `matmul` is a batched product whose items sit anywhere (an offset for each, so broadcasting and
-views cost nothing), with an optional bias; it is a linear layer's forward (tb: the weight is (out, in)) and its input
-gradient too. `linear_dw` is the gradient of weight and bias. Tiles follow from sizes alone: the same bits for any number of
-threads. A tile of 128 rows runs as fast as a threaded BLAS, one of 64 loses some 5 percent.
+Two loops do everything. `matmul` is a batched product whose items sit anywhere (an offset for each, so
+broadcasting and views cost nothing), with an optional bias; it is a linear layer's forward (tb: the weight is
+(out, in)) and its input gradient too. `linear_dw` is the gradient of weight and bias. Tiles follow from sizes
+alone: the same bits for any number of threads. A tile of 128 rows runs as fast as a threaded BLAS, one of 64
+loses some 5 percent.
 
 May import: words, this folder, Numba. FLAME counterpart: `flame_core::ops::gemm`. Read next: attention.py.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from numba import prange
 
-from .blas import gemm
+from .blas import N, T, gemm
 
 SPAN = 64  # rows and columns of a bias gradient's block
 
@@ -20,7 +21,8 @@ SPAN = 64  # rows and columns of a bias gradient's block
 def matmul(c, a, b, bias, a_off, b_off, batch, terms, m, n, k, ta, tb, has_bias, tile_m, tile_n):
     """c[i] (m, n) = bias (n) + sum over t < terms of op(a)[i, t] (m, k) @ op(b)[i, t] (k, n), for i < batch.
 
-    a_off and b_off: where each (i, t) starts. ta, tb: it is stored as (k, m), (n, k). Without has_bias, bias isn't read.
+    a_off and b_off: where each (i, t) starts. ta, tb: it is stored as (k, m), (n, k). Without has_bias, bias
+    isn't read.
     """
     down = (m + tile_m - 1) // tile_m
     across = (n + tile_n - 1) // tile_n
@@ -46,9 +48,10 @@ def matmul(c, a, b, bias, a_off, b_off, batch, terms, m, n, k, ta, tb, has_bias,
 
 
 def linear_dw(dw, db, g, x, rows, n_out, n_in, has_bias, tile_m, tile_n):
-    """dw (n_out, n_in) = g^T x and, with has_bias, db (n_out) = column sums of g; g is (rows, n_out), x (rows, n_in).
+    """dw (n_out, n_in) = g^T x and, with has_bias, db (n_out) = column sums of g.
 
-    Tiles are of dw. The column sums run over the rows in order, a block of columns for each further task.
+    g is (rows, n_out), x (rows, n_in). Tiles are of dw. The column sums run over the rows in order, a block
+    of columns for each further task.
     """
     down = (n_out + tile_m - 1) // tile_m
     across = (n_in + tile_n - 1) // tile_n
@@ -58,8 +61,8 @@ def linear_dw(dw, db, g, x, rows, n_out, n_in, has_bias, tile_m, tile_n):
         if task < products:
             i = task // across * tile_m
             j = task % across * tile_n
-            height = min(tile_m, n_out - i)
-            gemm(True, False, height, min(tile_n, n_in - j), rows, 1.0, g, i, n_out, x, j, n_in, 0.0, dw, i * n_in + j, n_in)
+            height, width = min(tile_m, n_out - i), min(tile_n, n_in - j)
+            gemm(T, N, height, width, rows, 1.0, g, i, n_out, x, j, n_in, 0.0, dw, i * n_in + j, n_in)
         else:
             i = (task - products) * SPAN
             column_sums(db, g, rows, n_out, i, min(n_out, i + SPAN))
