@@ -56,6 +56,8 @@ from .errors import ShapeMismatch as ShapeMismatch
 from .errors import StateError as StateError
 from .errors import VersionError as VersionError
 from .gradient import GradientMap as GradientMap
+from .gradient_check import gradcheck as gradcheck
+from .gradient_checkpointing import checkpoint as checkpoint
 from .gradient_clip import clip_grad_norm as clip_grad_norm
 from .gradient_clip import clip_grad_norm_ as clip_grad_norm_
 from .gradient_clip import clip_grad_value as clip_grad_value

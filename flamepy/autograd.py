@@ -31,6 +31,7 @@ class _State(threading.local):
     strict = True
     creating_graph = False
     engine: AutogradEngine | None = None
+    segment: Any = None  # the checkpointed segment being run, see gradient_checkpointing.py
 
 
 state = _State()
@@ -63,7 +64,7 @@ class TapeEntry:
 
     __slots__ = (
         "serial", "op", "inputs", "slots", "input_ids", "input_shapes", "input_dtypes", "output_ids", "output_shapes",
-        "output_dtypes", "attributes", "saved", "versions", "code", "hooks", "retained", "freed", "device",
+        "output_dtypes", "attributes", "saved", "versions", "code", "hooks", "retained", "freed", "device", "segment",
     )  # fmt: skip
 
     def __init__(self, op: Any, inputs: tuple, outputs: tuple, attributes: dict[str, Any], saved: dict[str, Any]):
@@ -85,6 +86,7 @@ class TapeEntry:
         self.hooks: dict[int, list[Callable]] | None = None
         self.retained: dict[int, Any] | None = None
         self.freed: str | None = None
+        self.segment: Any = None  # who recomputes the saved values, if they were dropped
 
     @property
     def where(self) -> str:
@@ -254,6 +256,8 @@ def backward(
             gs = _outputs(entry, cotangents, kept)
             if gs is None:
                 continue
+            if entry.segment is not None:
+                entry.segment.recompute()
             for node, slot, dx in zip(entry.inputs, entry.slots, entry.op.vjp(entry, gs), strict=True):
                 if node is not None and dx is not None:
                     cotangents.add(node, slot, dx)

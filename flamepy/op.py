@@ -12,13 +12,14 @@ May import: errors, backend, rng, gradient, autograd. FLAME counterpart: `flame_
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 
-from .autograd import TapeEntry, state
+from .autograd import TapeEntry, state, user_frame
 from .backend.base import FLOATS, FULL, HALF, INTEGERS, Buffer, Device, bool_, float32, int64
 from .errors import DTypeError, GradientError
 
@@ -138,6 +139,14 @@ def composed(function: Any = None, *, home: str = "flamepy") -> Any:
     """Decorator: a public function made of ops, with nothing of its own on the tape."""
     if function is None:
         return lambda f: composed(f, home=home)
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    if "axis" in names:  # `dim` and `keepdim` are accepted too
+        plain = function
+
+        @functools.wraps(plain)
+        def function(*args: Any, **options: Any) -> Any:
+            return plain(*args, **({ALIASES.get(k, k): v for k, v in options.items()} if options else options))
+
     publish(function.__name__, function, home)
     return function
 
@@ -153,8 +162,31 @@ def finish(op: Op, inputs: Sequence[Any], y: Any, attributes: dict[str, Any], sa
         output.requires_grad = True
         output.entry = entry
         output.slot = slot
+    if state.segment is not None:
+        state.segment.add(entry)
     if state.engine is not None:
         state.engine.tape.append(entry)
+    return y
+
+
+def untracked(op: Op, xs: Sequence[Any], y: Any) -> Any:
+    """Remember in y where the chain from a tracked tensor broke, for the error text of a backward() that comes too late."""
+    for x in xs:
+        if isinstance(x, Tensor):
+            if x.requires_grad:
+                why = "under no_grad()" if not state.recording else "its result has no gradient"
+                y = mark(y, (op.name, why, user_frame()))
+                break
+            if x.broken is not None:
+                y = mark(y, x.broken)
+                break
+    return y
+
+
+def mark(y: Any, broken: tuple) -> Any:
+    for t in y if type(y) is tuple else (y,):
+        if t.entry is None and not t.requires_grad:
+            t.broken = broken
     return y
 
 
@@ -216,7 +248,10 @@ def coerce(name: str, args: Sequence[Any], kind: str) -> tuple[list[Any], np.dty
             uniform = False
     if uniform and dtype in FULL:
         number = dtype.type  # type: ignore[union-attr]
-        return [x if isinstance(x, Tensor) else number(x) for x in args], dtype, where  # type: ignore[return-value]
+        try:
+            return [x if isinstance(x, Tensor) else number(x) for x in args], dtype, where  # type: ignore[return-value]
+        except OverflowError:
+            raise too_large(name, args, dtype) from None
     return mixed(name, args, kind)
 
 
@@ -232,7 +267,12 @@ def mixed(name: str, args: Sequence[Any], kind: str) -> tuple[list[Any], np.dtyp
     try:
         return [number(x) if not isinstance(x, Tensor) else x if x.dtype == dtype else cast(x, dtype) for x in xs], dtype, where
     except OverflowError:
-        raise DTypeError(f"{name}: a number does not fit the type {dtype}: {args}. Cast the tensor first.") from None
+        raise too_large(name, args, dtype) from None
+
+
+def too_large(name: str, args: Sequence[Any], dtype: Any) -> DTypeError:
+    numbers = [x for x in args if isinstance(x, SCALARS)]
+    return DTypeError(f"{name}: a number does not fit {dtype}: one of {len(numbers)} given. Use smaller numbers or a wider dtype.")
 
 
 def common_dtype(name: str, xs: Sequence[Any], kind: str) -> np.dtype:

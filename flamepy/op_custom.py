@@ -25,7 +25,7 @@ from . import op
 from .autograd import TapeEntry, state
 from .backend.base import HALF
 from .errors import GradientError
-from .op import ALIASES, Op, coerce, finish, in_float32, saved_tensor, watch, watchers
+from .op import ALIASES, Op, coerce, finish, in_float32, saved_tensor, untracked, watch, watchers
 
 VARIADIC = inspect.Parameter.VAR_POSITIONAL
 
@@ -87,7 +87,7 @@ class Custom(Op):
             y = y[0] if type(y) is tuple and type(y[-1]) is dict else y
             if watchers:
                 watch(self.name, y)
-            return y
+            return untracked(self, xs, y)
         return self.record(xs, attributes)
 
     def bind(self, args: tuple, options: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -128,11 +128,11 @@ class Custom(Op):
             watch(self.name, y)
         first = y[0] if type(y) is tuple else y
         if first.dtype.kind not in "fV":  # "V": bfloat16
-            return y
+            return untracked(self, xs, y)
         if self.rule is None:
             if state.strict:
                 raise self.no_rule()
-            return y
+            return untracked(self, xs, y)
         saved: dict[str, Any] = {}
         for name in self.names:
             if name in self.inputs:

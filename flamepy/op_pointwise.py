@@ -23,7 +23,7 @@ from .autograd import TapeEntry, state
 from .backend.base import HALF, Buffer, Device
 from .backend.words import select
 from .errors import DTypeError, ShapeError
-from .op import REGISTRY, Op, arguments, coerce, finish, in_float32, saved_tensor, size_of, watch, watchers
+from .op import REGISTRY, Op, arguments, coerce, finish, in_float32, saved_tensor, size_of, untracked, watch, watchers
 
 
 def pass_g(g):
@@ -52,6 +52,8 @@ class Pointwise(Op):
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         if len(args) > len(self.inputs):
+            if len(args) > len(self.inputs) + len(self.attributes):
+                raise TypeError(f"{self.name}: too many arguments: {len(args)}. Takes {', '.join((*self.inputs, *self.attributes))}.")
             options = {**dict(zip(self.attributes, args[len(self.inputs) :], strict=False)), **options}
             args = args[: len(self.inputs)]
         if len(args) != len(self.inputs):
@@ -71,13 +73,13 @@ class Pointwise(Op):
             tracked = [i for i, x in enumerate(xs) if isinstance(x, op.Tensor) and x.requires_grad]
             if tracked:
                 return self.record(xs, y, attributes, tracked)
-        return y
+        return untracked(self, xs, y)
 
     def record(self, xs: list[Any], y: Any, attributes: dict[str, Any], tracked: list[int]) -> Any:
         if not self.differentiable or any(self.rule[i] is None for i in tracked):
             if state.strict:
                 raise self.no_rule()
-            return y
+            return untracked(self, xs, y)
         saved = {}
         for i in tracked:
             for name in self.names[i]:
@@ -106,7 +108,7 @@ class Pointwise(Op):
         rule, attributes = self.rule[i], entry.attributes
         if state.creating_graph:
             values = [g if n == "g" else attributes[n] if n in attributes else saved_tensor(entry, n) for n in self.names[i]]
-            return on_tensors(rule)(*values)
+            return on_tensors(rule, g.dtype)(*values)
         xs = [g if n == "g" else saved_tensor(entry, n) for n in self.names[i] if n not in attributes]
         consts = [g.dtype.type(attributes[n]) for n in self.names[i] if n in attributes]
         return run_map(rule, xs, consts, g.shape, g.dtype, g.dtype, g.device)
@@ -137,21 +139,32 @@ def pointwise(
 
 
 @lru_cache(1024)
-def on_tensors(formula: FunctionType) -> Callable:
-    """The formula with the vocabulary bound to ops: applied to Tensors it records itself."""
+def on_tensors(formula: FunctionType, dtype: np.dtype) -> Callable:
+    """The formula with the vocabulary bound to ops: applied to Tensors it records itself. Numbers it chooses between are `dtype`."""
     scope = dict(formula.__globals__)
     for name in formula.__code__.co_names:
         value = scope.get(name)
-        if name in WORDS:
+        if name == "select":
+            scope[name] = lambda condition, a, b: select_tensors(condition, a, b, dtype)
+        elif name in WORDS:
             scope[name] = REGISTRY[WORDS[name]]
         elif isinstance(value, FunctionType):
-            scope[name] = on_tensors(value)
+            scope[name] = on_tensors(value, dtype)
     return FunctionType(formula.__code__, scope, formula.__name__, formula.__defaults__)
+
+
+def select_tensors(condition: Any, a: Any, b: Any, dtype: np.dtype) -> Any:
+    """The word `select` on Tensors."""
+    if not isinstance(condition, op.Tensor):
+        return a if condition else b
+    if not isinstance(a, op.Tensor) and not isinstance(b, op.Tensor):
+        a = op.Tensor.of("select", np.array(a, dtype))
+    return REGISTRY["where"](condition, a, b)
 
 
 # The vocabulary of backend/words.py as ops; a word spelled differently from its op stands here.
 WORDS = {w: w for w in "exp log tanh sqrt erf sin cos floor ceil abs sign maximum minimum log1p expm1".split()}
-WORDS |= {"select": "where", "rint": "round", "pow": "power"}
+WORDS |= {"rint": "round", "pow": "power"}
 
 
 def broadcast_shape(name: str, xs: Sequence[Any]) -> tuple[int, ...]:

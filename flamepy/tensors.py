@@ -28,7 +28,7 @@ class Tensor:
     tensors has one.
     """
 
-    __slots__ = ("buffer", "shape", "dtype", "device", "id", "requires_grad", "entry", "slot", "name", "hooks", "__weakref__")
+    __slots__ = ("buffer", "shape", "dtype", "device", "id", "requires_grad", "entry", "slot", "name", "hooks", "broken", "__weakref__")
     __array_ufunc__ = None  # NumPy arrays leave operators with a Tensor to the Tensor
     placeholder: Tensor
 
@@ -42,6 +42,7 @@ class Tensor:
     slot: int
     name: str
     hooks: list[Callable] | None
+    broken: tuple | None  # (op, why, where): the place where the chain to tracked tensors broke
 
     def __init__(self, buffer: Buffer, shape: tuple[int, ...], dtype: np.dtype, where: Device):
         self.buffer = buffer
@@ -54,6 +55,7 @@ class Tensor:
         self.slot = 0
         self.name = ""
         self.hooks = None
+        self.broken = None
 
     # ---- looking at it ------------------------------------------------------------------------------------------------
     @property
@@ -178,7 +180,8 @@ class Tensor:
     def detach(self) -> Tensor:
         """The same numbers, off the tape."""
         t = Tensor(self.buffer, self.shape, self.dtype, self.device)
-        t.name = f"detached {self.name}" if self.name else ""
+        if self.requires_grad:
+            t.broken = ("detach", "which cuts it", autograd.user_frame())
         return t
 
     def clone(self) -> Tensor:
@@ -187,7 +190,10 @@ class Tensor:
 
     def origin(self) -> str:
         """Why this tensor does not require grad, for error texts."""
-        return ops.origin(self)
+        if self.broken is None:
+            return f"a {self.dtype} tensor of shape {self.shape}, none of whose inputs requires grad"
+        name, why, where = self.broken
+        return f"the chain broke at '{name}' ({autograd.file_line(where)}), {why}"
 
     def ones_cotangent(self) -> Tensor:
         return full_like(self, 1.0, float32 if self.dtype in HALF else self.dtype)
@@ -223,8 +229,13 @@ class Tensor:
     __and__ = ops.logical_and
     __or__ = ops.logical_or
     __invert__ = ops.logical_not
-    __eq__ = ops.eq
-    __ne__ = ops.ne
+
+    def __eq__(self, other: Any) -> Any:
+        return NotImplemented if other is None else ops.eq(self, other)
+
+    def __ne__(self, other: Any) -> Any:
+        return NotImplemented if other is None else ops.ne(self, other)
+
     __lt__ = ops.lt
     __le__ = ops.le
     __gt__ = ops.gt

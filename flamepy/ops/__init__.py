@@ -14,17 +14,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .. import op as _op
-from . import activations, attention, indexing, losses, matmul, pointwise, random, reduce, rows, shape  # noqa: F401
+from . import activations, attention, indexing, losses, matmul, norms, pointwise, random, reduce, rows, shape  # noqa: F401
 
 
 def swapped(function: Any) -> Any:
     """The method for a reflected operator: `2 - x` calls x.__rsub__(2)."""
     return lambda self, other: function(other, self)
-
-
-def origin(x: Any) -> str:
-    """Why x does not require grad, for error texts."""
-    return f"{x.dtype} tensor of shape {x.shape}"
 
 
 filled, copy_into = shape.filled, shape.copy_into

@@ -62,7 +62,12 @@ def positions(array: np.ndarray, x: Any) -> Any:
 
 
 def is_basic(key: tuple) -> bool:
-    return all(k is None or k is Ellipsis or isinstance(k, slice) or (hasattr(k, "__index__") and not isinstance(k, bool | np.bool_ | op.Tensor) and np.ndim(k) == 0) for k in key)
+    """Whether an index holds only ints, slices, None and '...'."""
+    for k in key:
+        integer = hasattr(k, "__index__") and not isinstance(k, bool | np.bool_ | np.ndarray | op.Tensor)
+        if not (k is None or k is Ellipsis or isinstance(k, slice) or integer):
+            return False
+    return True
 
 
 @composed(home="")
@@ -73,7 +78,7 @@ def getitem(x: Any, key: Any) -> Any:
         return basic(x, keys)
     numpy_keys = tuple([index_array(k) for k in keys])
     first = numpy_keys[0]
-    if len(keys) == 1 and isinstance(first, np.ndarray) and first.dtype.kind == "i" and x.ndim:
+    if len(keys) == 1 and isinstance(first, np.ndarray) and first.dtype.kind in "iu" and x.ndim:
         return select_rows("index", x, 0, first)
     try:
         flat = np.arange(x.size).reshape(x.shape)[numpy_keys]

@@ -14,7 +14,7 @@ import numpy as np
 from .. import op, ops
 from ..backend.base import INTEGERS, int64
 from ..backend.row_words import all_max, all_sum, lane, lanes
-from ..backend.words import INF, abs, exp, fmax, log, log1p, maximum, real, select
+from ..backend.words import INF, abs, exp, fmax, log, log1p, maximum, real, select, sign
 from ..errors import DTypeError, IndexOutOfRange, ShapeError
 from ..op import composed, launch, like, size_of
 from ..op_custom import custom
@@ -173,7 +173,7 @@ def huber_y(d, delta=1.0):
 
 
 def huber_dd(g, d, delta):
-    return g * select(abs(d) <= delta, d, select(d > 0.0, delta, -delta))
+    return g * select(abs(d) <= delta, d, delta * sign(d))
 
 
 pointwise("huber", huber_y, huber_dd, home="")
@@ -241,7 +241,7 @@ def binary_cross_entropy_with_logits(x: Any, target: Any, pos_weight: Any = None
     """Binary cross-entropy of sigmoid(x); pos_weight (number or tensor that broadcasts) weighs the positives."""
     name = "binary_cross_entropy_with_logits"
     x, target = pair(name, x, target)
-    weight = 1.0 if pos_weight is None else pos_weight
+    weight = 1.0 if pos_weight is None else pos_weight if isinstance(pos_weight, op.SCALARS) else op.Tensor.of(name, pos_weight)
     if isinstance(weight, op.Tensor) and np.broadcast_shapes(weight.shape, x.shape) != x.shape:
         raise ShapeError(f"{name}: pos_weight {weight.shape} does not broadcast to {x.shape}. Give one weight a class.")
     return reduced(name, op.REGISTRY["bce_logits"](x, target, weight), reduction)

@@ -269,6 +269,9 @@ def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
 def prod(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     """Product over the axes: halves are multiplied until one is left, so zeros and higher derivatives are right."""
     x = op.Tensor.of("prod", x)
+    if not x.ndim:
+        axes_of("prod", axis, 0)
+        return ops.reshape(countable("prod", x), ())
     axes = axes_of("prod", axis, x.ndim)
     shape = squeezed_shape(x.shape, axes, keepdims)
     rest = [d for d in range(x.ndim) if d not in axes]
@@ -277,7 +280,7 @@ def prod(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     rows = size_of(x.shape[: len(rest)])
     x = ops.reshape(x, (rows, n))
     if n == 0:
-        return ops.filled(shape, 1, x.dtype, x.device)
+        return ops.reshape(ops.add(ops.sum(x, axis=1), 1), shape)
     while n > 1:
         half = n // 2
         product = ops.mul(ops.narrow(x, 1, 0, half), ops.narrow(x, 1, half, half))

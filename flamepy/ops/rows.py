@@ -202,7 +202,7 @@ def norm_dw(g: Any, x: Any, mean: Any, rstd: Any, cols: int) -> Any:
     return ops.sum(ops.mul(xn, share(g, (rows, cols))), axis=0)
 
 
-@custom(inputs=3, home="functional")
+@custom(inputs=3, home="")
 def layer_norm(x, weight=None, bias=None, eps=1e-5, normalized_shape=None):
     """(x - mean) / sqrt(var + eps) * weight + bias over the last axes (Ba et al. 2016, arXiv:1607.06450).
 
@@ -258,7 +258,7 @@ def rms_norm_row(r, y, mean, rstd, x, w, has_w, eps, rows, cols):
             y[j] = x[j] * s
 
 
-@custom(inputs=2, home="functional")
+@custom(inputs=2, home="")
 def rms_norm(x, weight=None, eps=1e-5, normalized_shape=None):
     """x / sqrt(mean(x^2) + eps) * weight over the last axes (Zhang & Sennrich 2019, arXiv:1910.07467)."""
     shape = norm_shape(x, weight, None, normalized_shape)

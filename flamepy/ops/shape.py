@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from .. import op, ops
-from ..backend.base import HALF, bool_, float32
-from ..errors import IndexOutOfRange, ShapeError
+from ..backend.base import DTYPES, HALF, bool_, float32
+from ..errors import DTypeError, IndexOutOfRange, ShapeError
 from ..op import composed, launch, like, new, share, size_of
 from ..op_custom import custom
 from .reduce import axes_of, one_axis, same
@@ -121,6 +121,8 @@ def nonzero_y(x):
 def cast(x, dtype=float32):
     """The same numbers as another dtype; x itself if it has that dtype. Towards integers the fraction is cut off."""
     dtype = np.dtype(dtype)
+    if dtype not in DTYPES:
+        raise DTypeError(f"cast: not supported: {dtype}. Use one of {', '.join(sorted(map(str, DTYPES)))}.")
     y = like(x, dtype=dtype)
     if x.size == 0:
         return y
@@ -323,7 +325,7 @@ def narrow(x: Any, axis: int, start: int, length: int) -> Any:
 def pad(x: Any, widths: Any, value: float = 0) -> Any:
     """x with `value` around it; widths is ((before, after), ...), one pair for each axis."""
     x = op.Tensor.of("pad", x)
-    pairs = [tuple(w) for w in widths]
+    pairs = [tuple(w) if isinstance(w, tuple | list) else () for w in widths]
     if len(pairs) != x.ndim or any([len(p) != 2 or min(p) < 0 for p in pairs]):
         raise ShapeError(f"pad: needs one (before, after) pair >= 0 for each of {x.ndim} axes: {widths}. Use (0, 0) for an axis left alone.")
     shape = tuple([b + n + a for (b, a), n in zip(pairs, x.shape, strict=True)])

@@ -1,0 +1,112 @@
+"""checkpoint(): keep no activations of a block, compute them again in backward (Chen et al. 2016, arXiv:1604.06174).
+
+The block runs and is recorded as always, but its entries drop their saved values at once. When backward first reaches one of
+them, the block runs again, with the same random numbers, and its new entries hand their saved values to the old ones. So a
+block may use parameters and tensors it was not given as arguments, and hooks, retain_graph and create_graph work as elsewhere.
+
+May import: errors, autograd, rng, tensors. FLAME counterpart: `flame_core::gradient_checkpointing`. Read next: nn/module.py.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from .autograd import TapeEntry, enable_grad, is_grad_enabled, state
+from .errors import GradientError
+from .rng import get_rng_state, set_rng_state
+from .tensors import Tensor
+
+
+class Segment:
+    """One checkpointed block: what to run again, and the entries waiting for saved values."""
+
+    def __init__(self, run: Callable[[], Any], inputs: list[Tensor]):
+        self.run = run
+        self.random = get_rng_state()
+        self.versions = [(t, t.buffer.version) for t in inputs]
+        self.entries: list[TapeEntry] = []
+        self.keep = False
+
+    def add(self, entry: TapeEntry) -> None:
+        """Take note of an entry; the first time round, drop what it saved, except which versions the leaves had."""
+        self.entries.append(entry)
+        if not self.keep:
+            leaves = {id(node.buffer) for node in entry.inputs if isinstance(node, Tensor)}
+            entry.versions = [v for v in entry.versions if id(v[1]) in leaves]
+            entry.saved = {}
+            entry.segment = self
+
+    def recompute(self) -> None:
+        """Run the block again and give every entry its saved values."""
+        for t, version in self.versions:
+            if t.buffer.version != version:
+                raise GradientError(
+                    f"checkpoint: an input was overwritten before backward: {t.name or t.id}, by {t.buffer.last_write}. "
+                    "Run backward before writing."
+                )
+        again = Segment(self.run, [])
+        again.keep = True
+        now = get_rng_state()
+        before, state.segment = state.segment, again
+        engine, state.engine = state.engine, None
+        set_rng_state(self.random)
+        try:
+            with enable_grad():
+                self.run()
+        finally:
+            state.segment, state.engine = before, engine
+            set_rng_state(now)
+        self.hand_over(again.entries)
+
+    def hand_over(self, fresh: list[TapeEntry]) -> None:
+        same = len(fresh) == len(self.entries) and all(
+            [a.op is b.op and a.output_shapes == b.output_shapes for a, b in zip(self.entries, fresh, strict=False)]
+        )
+        if not same:
+            raise GradientError(
+                f"checkpoint: the block did something else the second time: {len(self.entries)} entries, then {len(fresh)}. "
+                "It must depend on its inputs and flamepy's random numbers alone."
+            )
+        for old, new in zip(self.entries, fresh, strict=True):
+            if old.freed is None:
+                old.saved, old.versions = new.saved, new.versions
+            old.segment = None
+        self.entries, self.versions = [], []
+        self.run = _done
+
+
+def _done() -> None:
+    """Stands where a block was that need not run again: lets go of its inputs."""
+
+
+def checkpoint(fn: Callable, *args: Any, **kwargs: Any) -> Any:
+    """fn(*args, **kwargs), recorded without keeping activations; they are computed again in backward.
+
+    Any number of inputs, tensors or not, and any outputs. A function without parameters is called without arguments (FLAME's
+    `checkpoint(closure, input)`). Inside another checkpoint, or when nothing is recorded, it simply runs. Backward raises
+    GradientError if the block does something else the second time.
+    """
+    if args and takes_nothing(fn):
+        run: Callable[[], Any] = fn
+    else:
+
+        def run() -> Any:
+            return fn(*args, **kwargs)
+
+    if state.segment is not None or not is_grad_enabled():
+        return run()
+    tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
+    state.segment = Segment(run, tensors)
+    try:
+        return run()
+    finally:
+        state.segment = None
+
+
+def takes_nothing(fn: Callable) -> bool:
+    try:
+        return not inspect.signature(fn).parameters
+    except (TypeError, ValueError):
+        return False

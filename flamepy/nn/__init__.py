@@ -1,0 +1,34 @@
+"""Layers: modules that hold parameters and call ops. `flamepy.nn.functional` has the same without parameters.
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.hidden, self.out = nn.Linear(784, 64), nn.Linear(64, 10)
+        def forward(self, x):
+            return self.out(F.relu(self.hidden(x)))
+
+Names, arguments and first numbers are PyTorch's. A layer is sugar: whatever it does, its forward() is a few calls of ops.
+
+May import: errors, backend.base, op, ops, tensors, parameter, creation. FLAME counterpart: `flame_core::nn`. Read next: module.py.
+"""
+
+from . import functional as functional
+from . import init as init
+from .activation import GELU as GELU
+from .activation import ReLU as ReLU
+from .activation import Sigmoid as Sigmoid
+from .activation import SiLU as SiLU
+from .activation import Tanh as Tanh
+from .attention import MultiHeadAttention as MultiHeadAttention
+from .attention import TransformerBlock as TransformerBlock
+from .conv import Conv2d as Conv2d
+from .conv import MaxPool2d as MaxPool2d
+from .linear import Dropout as Dropout
+from .linear import Embedding as Embedding
+from .linear import Flatten as Flatten
+from .linear import Linear as Linear
+from .module import Module as Module
+from .module import ModuleList as ModuleList
+from .module import Sequential as Sequential
+from .norm import LayerNorm as LayerNorm
+from .norm import RMSNorm as RMSNorm

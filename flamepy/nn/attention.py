@@ -1,0 +1,83 @@
+"""MultiHeadAttention and the transformer block built on it.
+
+May import: errors, op, ops, nn.module and the other layers. FLAME counterpart: `flame_core::attention`. Read next: conv.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import ops
+from ..errors import ShapeError
+from ..op import REGISTRY, size_of
+from . import functional as F
+from . import init
+from .activation import GELU
+from .linear import Dropout, Linear, size
+from .module import Module, Sequential
+from .norm import LayerNorm
+
+
+class MultiHeadAttention(Module):
+    """Attention of `heads` heads, each width / heads wide (Vaswani et al. 2017, arXiv:1706.03762).
+
+    Call it with x (..., T, width) for self-attention, or with q (..., L, width), k and v (..., S, width). One linear layer
+    `qkv` makes queries, keys and values, `proj` joins the heads. Starts as PyTorch's MultiheadAttention does.
+    """
+
+    def __init__(self, width: int, heads: int, bias: bool = True, device: Any = None, dtype: Any = None):
+        self.width, self.heads = size("MultiHeadAttention", "width", width, 1), size("MultiHeadAttention", "heads", heads, 1)
+        if width % heads:
+            raise ShapeError(f"MultiHeadAttention: width is not a multiple of heads: width {width}, heads {heads}. Choose a divisor.")
+        self.qkv = Linear(width, 3 * width, bias, device, dtype)
+        self.proj = Linear(width, width, bias, device, dtype)
+        init.xavier_uniform(self.qkv.weight)
+        for layer in (self.qkv, self.proj):
+            if layer.bias is not None:
+                init.zeros(layer.bias)
+
+    def forward(self, q: Any, k: Any = None, v: Any = None, *, attn_mask: Any = None, is_causal: bool = False) -> Any:
+        for name, x in (("q", q), ("k", k), ("v", v)):
+            if x is not None and (getattr(x, "ndim", 0) < 2 or x.shape[-1] != self.width):
+                raise ShapeError(f"MultiHeadAttention: {name} does not end in (rows, width): {getattr(x, 'shape', x)}, width {self.width}. Reshape it.")
+        if (k is None) != (v is None):
+            raise ShapeError("MultiHeadAttention: only one of k and v given: None. Pass x alone, or q, k and v.")
+        if k is None and attn_mask is None:
+            qkv = self.qkv(q)
+            flat = ops.reshape(qkv, (size_of(qkv.shape[:-2]), *qkv.shape[-2:]))
+            return self.proj(ops.reshape(REGISTRY["fused_attention"](flat, self.heads, is_causal), q.shape))
+        y = F.scaled_dot_product_attention(*self.projected(q, k, v), attn_mask=attn_mask, is_causal=is_causal)
+        y = ops.transpose(y, -3, -2)
+        return self.proj(ops.reshape(y, (*y.shape[:-2], self.width)))
+
+    def projected(self, q: Any, k: Any, v: Any) -> list[Any]:
+        """Queries, keys and values, each (..., heads, rows, width / heads)."""
+        if k is None:
+            parts = ops.split(self.qkv(q), self.width, axis=-1)
+        else:
+            weights = ops.split(self.qkv.weight, self.width, axis=0)
+            biases = [None] * 3 if self.qkv.bias is None else ops.split(self.qkv.bias, self.width, axis=0)
+            parts = [F.linear(x, w, b) for x, w, b in zip((q, k, v), weights, biases, strict=True)]
+        each = self.width // self.heads
+        return [ops.transpose(ops.reshape(x, (*x.shape[:-1], self.heads, each)), -3, -2) for x in parts]
+
+    def extra(self) -> str:
+        return f"width={self.width}, heads={self.heads}"
+
+
+class TransformerBlock(Module):
+    """x + attention(norm(x)), then x + mlp(norm(x)): layer norm first, an MLP four times as wide with gelu between.
+
+    `dropout` acts on what each half adds. x is (..., T, width).
+    """
+
+    def __init__(self, width: int, heads: int, dropout: float = 0.0, bias: bool = True, device: Any = None, dtype: Any = None):
+        self.norm1 = LayerNorm(width, bias=bias, device=device, dtype=dtype)
+        self.attn = MultiHeadAttention(width, heads, bias, device, dtype)
+        self.norm2 = LayerNorm(width, bias=bias, device=device, dtype=dtype)
+        self.mlp = Sequential(Linear(width, 4 * width, bias, device, dtype), GELU(), Linear(4 * width, width, bias, device, dtype))
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Any, *, attn_mask: Any = None, is_causal: bool = False) -> Any:
+        x = x + self.dropout(self.attn(self.norm1(x), attn_mask=attn_mask, is_causal=is_causal))
+        return x + self.dropout(self.mlp(self.norm2(x)))

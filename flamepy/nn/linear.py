@@ -1,0 +1,84 @@
+"""Linear, Embedding, Dropout, Flatten.
+
+May import: errors, ops, creation, parameter, nn.module, nn.functional. FLAME counterpart: `flame_core::linear`.
+Read next: norm.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import ShapeError
+from ..parameter import Parameter
+from . import functional as F
+from .module import Module
+
+
+def size(layer: str, name: str, value: Any, least: int = 0) -> int:
+    """A size as an int. Raises ShapeError for anything else."""
+    if not hasattr(value, "__index__") or int(value) < least:
+        raise ShapeError(f"{layer}: {name} is not a size: {value!r}. Use an int, {least} or more.")
+    return int(value)
+
+
+class Linear(Module):
+    """x @ weight.T + bias: (..., in_features) -> (..., out_features); weight is (out_features, in_features).
+
+    Both start uniform in +-1 / sqrt(in_features).
+    """
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None):
+        self.in_features = size("Linear", "in_features", in_features)
+        self.out_features = size("Linear", "out_features", out_features)
+        bound = max(1, in_features) ** -0.5
+        self.weight = Parameter.uniform((out_features, in_features), -bound, bound, dtype=dtype, device=device)
+        self.bias = Parameter.uniform((out_features,), -bound, bound, dtype=dtype, device=device) if bias else None
+
+    def forward(self, x: Any) -> Any:
+        return F.linear(x, self.weight, self.bias)
+
+    def extra(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class Embedding(Module):
+    """Rows of weight (num_embeddings, embedding_dim) at integer ids; starts normal with mean 0, deviation 1."""
+
+    def __init__(self, num_embeddings: int, embedding_dim: int, device: Any = None, dtype: Any = None):
+        self.num_embeddings = size("Embedding", "num_embeddings", num_embeddings)
+        self.embedding_dim = size("Embedding", "embedding_dim", embedding_dim)
+        self.weight = Parameter.randn((num_embeddings, embedding_dim), std=1.0, dtype=dtype, device=device)
+
+    def forward(self, ids: Any) -> Any:
+        return F.embedding(ids, self.weight)
+
+    def extra(self) -> str:
+        return f"{self.num_embeddings}, {self.embedding_dim}"
+
+
+class Dropout(Module):
+    """While training, zero each element with probability p and scale the others by 1 / (1 - p)."""
+
+    def __init__(self, p: float = 0.5):
+        if not 0.0 <= p <= 1.0:
+            raise ValueError(f"Dropout: p outside [0, 1]: {p}. Use a probability.")
+        self.p = p
+
+    def forward(self, x: Any) -> Any:
+        return F.dropout(x, self.p, self.training)
+
+    def extra(self) -> str:
+        return f"p={self.p}"
+
+
+class Flatten(Module):
+    """Merge the axes from start_dim to end_dim into one; the first axis, of the batch, is left alone."""
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1):
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, x: Any) -> Any:
+        return x.flatten(self.start_dim, self.end_dim)
+
+    def extra(self) -> str:
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"

@@ -1,0 +1,155 @@
+"""Module: an object whose attributes are parameters and other modules. ModuleList and Sequential hold modules in a row.
+
+There is no registry: a module's parameters are those of its attributes that are Parameters, then those of the attributes that are
+Modules, in the order in which they were assigned. Names are the attribute names joined by dots. A parameter that two
+attributes share is listed once, under the first name.
+
+May import: errors, parameter, tensors. FLAME counterpart: `flame_core::nn::Module`. Read next: linear.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..errors import StateError
+from ..parameter import Parameter, ParameterDict
+
+
+class Module:
+    """Base of all layers: assign Parameters and Modules as attributes, write forward(), call the object."""
+
+    training: bool = True
+    _params: ParameterDict | None = None
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__}: no forward(): the class does not define it. Write forward(self, x).")
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self.forward(*args, **options)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        held = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple | set) else ()
+        if any(isinstance(v, Module | Parameter) for v in held):
+            raise StateError(
+                f"{type(self).__name__}: parameters in a {type(value).__name__} would not be found: attribute '{name}'. "
+                "Use ModuleList or Sequential, or an attribute for each."
+            )
+        object.__setattr__(self, name, value)
+
+    # ---- what is inside -----------------------------------------------------------------------------------------------
+    def children(self) -> list[tuple[str, Module]]:
+        """(attribute name, module) for the modules directly inside."""
+        return [(name, m) for name, m in vars(self).items() if isinstance(m, Module)]
+
+    def named_modules(self, prefix: str = "") -> list[tuple[str, Module]]:
+        """This module (under the name `prefix`) and everything inside it, each once."""
+        found: dict[int, tuple[str, Module]] = {}
+        stack: list[tuple[str, Module]] = [(prefix, self)]
+        while stack:
+            name, module = stack.pop()
+            if id(module) not in found:
+                found[id(module)] = (name, module)
+                stack += [(f"{name}.{child}" if name else child, m) for child, m in reversed(module.children())]
+        return list(found.values())
+
+    def modules(self) -> list[Module]:
+        """This module and everything inside it, each once."""
+        return [m for _, m in self.named_modules()]
+
+    def named_parameters(self) -> list[tuple[str, Parameter]]:
+        """(name, parameter), a shared one once. Gives each parameter that name, unless it has it with a longer path in front."""
+        found: dict[int, tuple[str, Parameter]] = {}
+        for path, module in self.named_modules():
+            for attribute, p in vars(module).items():
+                if isinstance(p, Parameter) and p.id not in found:
+                    name = f"{path}.{attribute}" if path else attribute
+                    found[p.id] = (name, p)
+                    if not p.name.endswith("." + name):
+                        p.name = name
+        return list(found.values())
+
+    def parameters(self) -> list[Parameter]:
+        return [p for _, p in self.named_parameters()]
+
+    @property
+    def params(self) -> ParameterDict:
+        """The parameters by name: what optimizers take. The same object until a parameter is added, removed or replaced."""
+        named = self.named_parameters()
+        if self._params is None or [id(p) for p in self._params.parameters()] != [id(p) for _, p in named]:
+            names = [p.name for _, p in named]
+            object.__setattr__(self, "_params", ParameterDict(dict(named)))
+            for (_, p), name in zip(named, names, strict=True):  # insert() knows only the path from here
+                p.name = name
+        return self._params  # type: ignore[return-value]
+
+    # ---- modes, gradients, state -----------------------------------------------------------------------------------------
+    def train(self, mode: bool = True) -> Module:
+        """Training mode here and in all modules inside: dropout is on."""
+        for m in self.modules():
+            m.training = mode
+        return self
+
+    def eval(self) -> Module:
+        """Evaluation mode: dropout is off."""
+        return self.train(False)
+
+    def zero_grad(self) -> None:
+        """Forget every parameter's gradient."""
+        for p in self.parameters():
+            p.zero_grad()
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Copies of the parameters by name."""
+        return self.params.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
+        """Overwrite the parameters; see ParameterDict.load_state_dict."""
+        self.params.load_state_dict(state, strict)
+
+    # ---- printing --------------------------------------------------------------------------------------------------------
+    def extra(self) -> str:
+        """What repr() shows between the brackets of a layer."""
+        return ""
+
+    def __repr__(self) -> str:
+        lines = [f"({name}): {m!r}".replace("\n", "\n  ") for name, m in self.children()]
+        body = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
+        return f"{type(self).__name__}({self.extra()}{body})"
+
+
+class ModuleList(Module):
+    """Modules in a list: append, index, iterate. It has no forward()."""
+
+    def __init__(self, modules: Iterable[Module] = ()):
+        for m in modules:
+            self.append(m)
+
+    def append(self, module: Module) -> ModuleList:
+        if not isinstance(module, Module):
+            raise TypeError(f"{type(self).__name__}: not a Module: {type(module).__name__}. Pass layers, e.g. nn.ReLU() for relu.")
+        setattr(self, str(len(self)), module)
+        return self
+
+    def __len__(self) -> int:
+        return len(self.children())
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([m for _, m in self.children()])
+
+    def __getitem__(self, i: int) -> Any:
+        return list(self)[i]
+
+
+class Sequential(ModuleList):
+    """Modules applied one after the other: Sequential(Linear(2, 8), ReLU(), Linear(8, 1))."""
+
+    def __init__(self, *modules: Module):
+        super().__init__(modules)
+
+    def forward(self, x: Any) -> Any:
+        for m in self:
+            x = m(x)
+        return x

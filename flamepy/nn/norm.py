@@ -1,0 +1,55 @@
+"""LayerNorm and RMSNorm.
+
+May import: parameter, nn.module, nn.functional. FLAME counterpart: `flame_core::norm`. Read next: attention.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..parameter import Parameter
+from . import functional as F
+from .linear import size
+from .module import Module
+
+
+def sizes(layer: str, shape: Any) -> tuple[int, ...]:
+    """The normalised axes as a tuple; an int means one axis."""
+    given = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    return tuple([size(layer, "normalized_shape", n) for n in given])
+
+
+class LayerNorm(Module):
+    """(x - mean) / sqrt(var + eps) * weight + bias over the last axes; weight starts at 1, bias at 0."""
+
+    def __init__(
+        self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True,
+        device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        self.normalized_shape, self.eps = sizes("LayerNorm", normalized_shape), eps
+        affine = elementwise_affine
+        self.weight = Parameter.ones(self.normalized_shape, dtype=dtype, device=device) if affine else None
+        self.bias = Parameter.zeros(self.normalized_shape, dtype=dtype, device=device) if affine and bias else None
+
+    def forward(self, x: Any) -> Any:
+        return F.layer_norm(x, self.weight, self.bias, eps=self.eps, normalized_shape=self.normalized_shape)
+
+    def extra(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}"
+
+
+class RMSNorm(Module):
+    """x / sqrt(mean(x^2) + eps) * weight over the last axes; weight starts at 1.
+
+    eps is 1e-5 unless given (PyTorch's default depends on the dtype).
+    """
+
+    def __init__(self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, device: Any = None, dtype: Any = None):
+        self.normalized_shape, self.eps = sizes("RMSNorm", normalized_shape), eps
+        self.weight = Parameter.ones(self.normalized_shape, dtype=dtype, device=device) if elementwise_affine else None
+
+    def forward(self, x: Any) -> Any:
+        return F.rms_norm(x, self.weight, eps=self.eps, normalized_shape=self.normalized_shape)
+
+    def extra(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}"

@@ -1,0 +1,196 @@
+"""The loops of convolution and pooling, compared as in test_kernels_custom.py.
+
+May import: flamepy.backend, NumPy, PyTorch if it is there. FLAME counterpart: none. Read next: test_ops.py.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from test_kernels_custom import F64, PLAIN, WAYS, Array, blank, close, draw, run, same_bits, table
+
+from flamepy.backend import plans
+from flamepy.backend.cpu import conv
+
+
+def windows(
+    x: Array, kernel: Any, stride: Any, padding: Any, dilation: Any = (1, 1), fill: float = 0.0
+) -> Array:
+    """(n, c, rows, columns, kh, kw): every window."""
+    x = np.pad(x, ((0, 0), (0, 0), *((p, p) for p in padding)), constant_values=fill)
+    view = np.lib.stride_tricks.sliding_window_view(
+        x, [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)], (2, 3)
+    )
+    return view[:, :, :: stride[0], :: stride[1], :: dilation[0], :: dilation[1]]
+
+
+def conv_numpy(x: Array, w: Array, b: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Array:
+    xs = np.split(windows(x, w.shape[2:], stride, padding, dilation), groups, 1)
+    y = np.concatenate(
+        [np.einsum("nchwij,ocij->nohw", *pair) for pair in zip(xs, np.split(w, groups), strict=True)], 1
+    )
+    return y if b is None else y + b[:, None, None]
+
+
+def call_conv(way: Any, x: Array, w: Array, b: Any, g: Array, *geometry: Any) -> list[Array]:
+    """y, dx, dw, db."""
+    dtype, has_bias = way[0], b is not None
+    x, w, g = (t.astype(dtype) for t in (x, w, g))
+    b = np.zeros(0, dtype) if b is None else b.astype(dtype)
+    size = plans.conv2d_sizes(x.shape, w.shape, *geometry)
+    sizes = table(*size)
+    y, dx, dw, db = (blank(*t.shape, dtype=dtype) for t in (g, x, w, b))
+    plan = plans.conv_plan(size, "y")
+    run(conv.conv2d, way, y, blank(plan.col, dtype=dtype), x, w, b, sizes, plan.tile, plan.workers, has_bias)
+    plan = plans.conv_plan(size, "dx")
+    run(
+        conv.conv2d_dx,
+        way,
+        dx,
+        blank(plan.col, dtype=dtype),
+        g,
+        w,
+        sizes,
+        plan.tile,
+        plan.channels,
+        plan.workers,
+    )
+    plan = plans.conv_plan(size, "dw")
+    partial, col = blank(plan.partial, dtype=dtype), blank(plan.col, dtype=dtype)
+    counts = plan.tile, plan.channels, plan.chunks, plan.workers
+    run(conv.conv2d_dw, way, dw, db, partial, col, g, x, sizes, *counts, has_bias)
+    return [y, dx, dw, db]
+
+
+CONVS: list[Any] = [  # x, w, stride, padding, dilation, groups
+    ((2, 3, 7, 6), (4, 3, 3, 2), (1, 1), (0, 0), (1, 1), 1),
+    ((3, 4, 8, 9), (6, 2, 3, 3), (2, 1), (1, 2), (1, 2), 2),
+    ((1, 6, 5, 5), (6, 1, 3, 3), (1, 1), (1, 1), (1, 1), 6),
+    ((2, 5, 6, 7), (3, 5, 1, 1), (1, 1), (0, 0), (1, 1), 1),
+    ((2, 5, 6, 7), (3, 5, 1, 1), (2, 3), (1, 0), (1, 1), 1),
+    ((2, 2, 3, 3), (2, 2, 2, 2), (3, 2), (4, 5), (1, 1), 1),
+    ((17, 70, 5, 40), (3, 70, 3, 3), (1, 1), (1, 1), (1, 1), 1),
+    ((0, 3, 5, 5), (4, 3, 3, 3), (1, 1), (1, 1), (1, 1), 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("shapes", CONVS)
+def test_conv2d(way: Any, biased: bool, shapes: Any) -> None:
+    x, w, geometry = draw(*shapes[0]), draw(*shapes[1]) / 10, shapes[2:]
+    b = draw(shapes[1][0]) if biased else None
+    want = conv_numpy(x, w, b, *geometry)
+    g = draw(*want.shape, seed=5)
+    y, dx, dw, db = call_conv(way, x, w, b, g, *geometry)
+    close(y, want, way[0])
+    if biased:
+        close(db / 10, g.sum((0, 2, 3)) / 10, way[0])
+    # Linear in x and in w: <g, conv(t, w)> = <dx, t> and <g, conv(x, t)> = <dw, t> for every t.
+    for seed in range(3):
+        tx, tw = draw(*x.shape, seed=seed + 7), draw(*w.shape, seed=seed + 7)
+        scale = max(1.0, math.sqrt(g.size * shapes[1][1]))
+        close(np.sum(dx * tx) / scale, np.sum(g * conv_numpy(tx, w, None, *geometry)) / scale, way[0])
+        close(np.sum(dw * tw) / scale, np.sum(g * conv_numpy(x, tw, None, *geometry)) / scale, way[0])
+
+
+def test_conv2d_bits() -> None:
+    x, w, b, g = draw(5, 6, 20, 21), draw(4, 6, 3, 3), draw(4), draw(5, 4, 20, 21)
+    same_bits(lambda way: call_conv(way, x, w, b, g, (1, 1), (1, 1), (1, 1), 1))
+
+
+@pytest.mark.parametrize("shapes", CONVS[:-1])
+def test_conv2d_matches_torch(shapes: Any) -> None:
+    torch = pytest.importorskip("torch")
+    x, w, b = (torch.tensor(draw(*s), requires_grad=True) for s in (shapes[0], shapes[1], shapes[1][:1]))
+    y = torch.nn.functional.conv2d(x, w, b, *shapes[2:])
+    g = torch.tensor(draw(*y.shape, seed=5))
+    want = [y, *torch.autograd.grad(y, (x, w, b), g)]
+    got = call_conv(WAYS[1], *(t.detach().numpy() for t in (x, w, b, g)), *shapes[2:])
+    for one, wanted in zip(got, want, strict=True):
+        close(one, wanted.detach().numpy(), F64)
+
+
+def test_conv2d_plan_keeps_scratch_small() -> None:
+    for x, w in [
+        ((64, 64, 56, 56), (64, 64, 3, 3)),
+        ((1, 512, 512, 512), (512, 512, 3, 3)),
+        ((256, 1, 28, 28), (8, 1, 5, 5)),
+    ]:
+        for what in ("y", "dx", "dw"):
+            plan = plans.conv_plan(plans.conv2d_sizes(x, w, (1, 1), (1, 1), (1, 1), 1), what)
+            assert plan.col <= 48 * max(plans.CONV_COLUMNS, 64 * 512 * 9) and plan.workers >= 8
+            assert plan.partial <= plans.CONV_PARTIALS + 2 * (512 * 512 * 9 + 512)
+
+
+def call_pools(way: Any, x: Array, kernel: Any, stride: Any, padding: Any) -> list[Array]:
+    """Maximum, its indices and gradient, average and its gradient."""
+    size = plans.pool2d_sizes(x.shape, kernel, stride, padding)
+    sizes, shape, dtype = table(*size), (*x.shape[:-2], *size[-2:]), way[0]
+    x, g = x.astype(dtype), draw(*shape, dtype=dtype, seed=9)
+    top, mean = blank(*shape, dtype=dtype), blank(*shape, dtype=dtype)
+    where, dtop, dmean = (
+        np.full(shape, -1, np.int64),
+        blank(*x.shape, dtype=dtype),
+        blank(*x.shape, dtype=dtype),
+    )
+    run(conv.max_pool2d, way, top, where, x, sizes)
+    run(conv.max_pool2d_dx, way, dtop, g, where, sizes)
+    run(conv.avg_pool2d, way, mean, x, sizes)
+    run(conv.avg_pool2d_dx, way, dmean, g, sizes)
+    return [top, where, dtop, mean, dmean]
+
+
+POOLS = [
+    ((2, 2), (2, 2), (0, 0)),
+    ((3, 3), (1, 1), (1, 1)),
+    ((2, 3), (1, 2), (1, 0)),
+    ((1, 1), (2, 2), (0, 0)),
+    ((5, 4), (3, 3), (2, 2)),
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("pool", POOLS)
+def test_pools(way: Any, pool: Any) -> None:
+    x = draw(2, 3, 6, 7)
+    top, where, _, mean, dmean = call_pools(way, x, *pool)
+    close(top, windows(x, *pool, fill=-np.inf).max((4, 5)), way[0])
+    close(np.take_along_axis(x.reshape(2, 3, -1), where.reshape(2, 3, -1), 2), top, way[0])
+    close(mean, windows(x, *pool).mean((4, 5)), way[0])
+    g, t = draw(*mean.shape, dtype=way[0], seed=9), draw(2, 3, 6, 7, seed=4)
+    close(np.sum(dmean * t), np.sum(g * windows(t, *pool).mean((4, 5))), way[0])
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_pools_match_torch(pool: Any) -> None:
+    torch = pytest.importorskip("torch")
+    x = np.round(draw(2, 2, 6, 7) * 2)  # ties
+    x[0, 0, 1, 1:3], x[1, 1, :, 2], x[0, 1] = np.nan, np.inf, -np.inf
+    t = torch.tensor(x, requires_grad=True)
+    top, where = torch.nn.functional.max_pool2d(t, *pool, return_indices=True)
+    mean = torch.nn.functional.avg_pool2d(t, *pool)
+    g = torch.tensor(draw(*top.shape, seed=9))
+    want = [top, where, torch.autograd.grad(top, t, g)[0], mean, torch.autograd.grad(mean, t, g)[0]]
+    for got, wanted in zip(call_pools(WAYS[1], x, *pool), want, strict=True):
+        close(got, wanted.detach().numpy(), F64)
+
+
+def test_pools_bits_and_no_images() -> None:
+    same_bits(lambda way: call_pools(way, draw(3, 4, 9, 8), *POOLS[1]))
+    assert all(t.size == 0 for t in call_pools(WAYS[0], draw(0, 4, 9, 8), *POOLS[1]))
+
+
+def test_loops_run_uncompiled() -> None:
+    x, w, b = draw(2, 4, 5, 4), draw(4, 2, 3, 2), draw(4)
+    geometry = (2, 1), (1, 0), (1, 2), 2
+    g = draw(*conv_numpy(x, w, b, *geometry).shape)
+    for one, two in zip(
+        call_conv(PLAIN, x, w, b, g, *geometry), call_conv(WAYS[1], x, w, b, g, *geometry), strict=True
+    ):
+        close(one, two, F64)
+    for one, two in zip(call_pools(PLAIN, x, *POOLS[2]), call_pools(WAYS[1], x, *POOLS[2]), strict=True):
+        close(one, two, F64)
