@@ -12,7 +12,7 @@ import numpy as np
 from .backend.base import FLOATS, float32
 from .errors import DTypeError
 from .ops.random import random_fill
-from .ops.shape import as_shape
+from .ops.copy import as_shape
 from .tensors import Tensor, as_dtype, find_device, full, full_like, tensor
 
 

@@ -13,7 +13,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from .autograd import TapeEntry, enable_grad, is_grad_enabled, state
+from .autograd import enable_grad, is_grad_enabled
+from .entries import TapeEntry, state
 from .errors import GradientError
 from .rng import get_rng_state, set_rng_state
 from .tensors import Tensor

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from .autograd import TapeEntry, state, user_frame
+from .entries import TapeEntry, state, user_frame
 from .backend.base import FLOATS, FULL, HALF, INTEGERS, Buffer, Device, bool_, float32, int64
 from .errors import DTypeError, GradientError
 

@@ -22,7 +22,7 @@ from types import FunctionType
 from typing import Any
 
 from . import op
-from .autograd import TapeEntry, state
+from .entries import TapeEntry, state
 from .backend.base import HALF
 from .errors import GradientError
 from .op import ALIASES, Op, coerce, finish, in_float32, saved_tensor, untracked, watch, watchers

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from . import op
-from .autograd import TapeEntry, state
+from .entries import TapeEntry, state
 from .backend.base import HALF, Buffer, Device
 from .backend.words import select
 from .errors import DTypeError, ShapeError

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from . import creation, ops
-from .autograd import file_line, no_grad, user_frame
+from .autograd import no_grad
+from .entries import file_line, user_frame
 from .backend.base import FLOATS, HALF, float32
 from .errors import DTypeError, ShapeError, StateError
 from .gradient import GradientMap

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import autograd, ops
-from .autograd import TapeEntry
+from .entries import TapeEntry, file_line, user_frame
 from .backend.base import DTYPES, FLOATS, HALF, Buffer, Device, device, float32, int64
 from .errors import DTypeError, FlameError, GradientError, ShapeError
 from .gradient import GradientMap
@@ -181,7 +181,7 @@ class Tensor:
         """The same numbers, off the tape."""
         t = Tensor(self.buffer, self.shape, self.dtype, self.device)
         if self.requires_grad:
-            t.broken = ("detach", "which cuts it", autograd.user_frame())
+            t.broken = ("detach", "which cuts it", user_frame())
         return t
 
     def clone(self) -> Tensor:
@@ -193,7 +193,7 @@ class Tensor:
         if self.broken is None:
             return f"a {self.dtype} tensor of shape {self.shape}, none of whose inputs requires grad"
         name, why, where = self.broken
-        return f"the chain broke at '{name}' ({autograd.file_line(where)}), {why}"
+        return f"the chain broke at '{name}' ({file_line(where)}), {why}"
 
     def ones_cotangent(self) -> Tensor:
         return full_like(self, 1.0, float32 if self.dtype in HALF else self.dtype)

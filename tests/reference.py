@@ -203,12 +203,13 @@ def softmax(x: np.ndarray, axis: int = -1) -> np.ndarray:
 
 
 def layer_norm(x: np.ndarray, w: Any = 1.0, b: Any = 0.0, eps: float = 1e-5) -> np.ndarray:
-    axis = tuple(range(-np.ndim(w), 0)) or (-1,)
+    axis = tuple(range(-max(np.ndim(w), 1), 0))
     return (x - x.mean(axis, keepdims=True)) / np.sqrt(x.var(axis, keepdims=True) + eps) * w + b
 
 
 def rms_norm(x: np.ndarray, w: Any = 1.0, eps: float = 1e-5) -> np.ndarray:
-    return x / np.sqrt((x**2).mean(-1, keepdims=True) + eps) * w
+    axis = tuple(range(-max(np.ndim(w), 1), 0))
+    return x / np.sqrt((x**2).mean(axis, keepdims=True) + eps) * w
 
 
 def reduced(x: np.ndarray, reduction: str) -> np.ndarray:
@@ -255,9 +256,9 @@ ROWS = {
     "softmax": case(softmax, shapes=SOLID, attrs=EACH, also=LINES),
     "log_softmax": case(lambda x, axis=-1: np.log(softmax(x, axis)), shapes=SOLID, attrs=EACH, also=LINES),
     "layer_norm": case(layer_norm, R, R, R, attrs=[{}, {"eps": 0.1}], shapes=[
-        ((2, 3, 4), (4,), (4,)), ((3, 5), (5,), (5,)), ((0, 3), (3,), (3,))]),
+        ((2, 3, 4), (4,), (4,)), ((2, 3, 4), (3, 4), (3, 4)), ((3, 5), (5,)), ((3, 5),), ((0, 3), (3,), (3,))]),
     "rms_norm": case(rms_norm, R, R, attrs=[{}, {"eps": 0.1}], shapes=[
-        ((2, 3, 4), (4,)), ((3, 5), (5,)), ((0, 3), (3,))]),
+        ((2, 3, 4), (4,)), ((2, 3, 4), (3, 4)), ((3, 5),), ((0, 3), (3,))]),
     "embedding": case(lambda i, w: w[i], IDS4, R, second=False, shapes=[
         ((3,), (4, 5)), ((2, 6), (4, 3)), ((), (4, 3)), ((0,), (4, 3))]),
     "dropout": case(lambda x, p=0.5, training=True: x, attrs=[
@@ -329,5 +330,6 @@ INTERNAL = {
     "view": "reshape", "permuted": "permute", "expanded": "broadcast_to", "sliced": "getitem", "unsliced": "pad",
     "rows_at": "getitem", "rows_added": "getitem", "joined": "cat", "row_cross_entropy": "cross_entropy",
     "huber": "huber_loss", "bce": "binary_cross_entropy", "bce_logits": "binary_cross_entropy_with_logits",
-    "dropped": "dropout",
+    "dropped": "dropout", "attention": "scaled_dot_product_attention",
+    "fused_attention": "scaled_dot_product_attention",
 }  # fmt: skip

@@ -114,7 +114,7 @@ def operands(B: int, H: int, L: int, S: int, D: int, E: int) -> tuple:
 @pytest.mark.parametrize("masked", ["", "full", "row", "keys"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_attention(way: Any, is_causal: bool, masked: str, shape: Any) -> None:
-    B, H, L, S, D, E = shape
+    B, H, L, S, _, _ = shape
     q, k, v, g = operands(*shape)
     mask = {"": None, "full": draw(B, H, L, S), "row": draw(1, 1, L, S), "keys": draw(B, 1, 1, S)}[masked]
     if masked == "row":

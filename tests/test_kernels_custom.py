@@ -229,7 +229,7 @@ def test_kernels_with_gemm_come_from_the_disk_cache() -> None:
     paths = {**os.environ, "PYTHONPATH": os.pathsep.join((str(here), str(here.parent)))}
     for _ in range(2):
         done = subprocess.run(
-            [sys.executable, "-c", SECOND], env=paths, capture_output=True, text=True, timeout=300
+            [sys.executable, "-c", SECOND], env=paths, capture_output=True, text=True, timeout=300, check=False
         )
         assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["1", "0"] * 5

@@ -27,7 +27,8 @@ class Row(NamedTuple):
     call: Callable[..., Any]
     refuses: Callable[..., Any] = lambda x, *args, **options: False
     random: Callable[..., Any] = lambda x, *args, **options: False  # samples whose answer is drawn: not comparable
-    fixed: tuple[int, ...] = ()  # arguments flamepy sends no gradient to (CONTRACTS: targets of these losses)
+    fixed: tuple[int, ...] = ()  # arguments flamepy sends no gradient to (targets of some losses, by promise)
+    edge: Callable[..., Any] | None = None  # where flamepy promises another value than PyTorch gives: not compared
 
 
 def given(*names: str) -> Callable[..., bool]:
@@ -108,7 +109,11 @@ def cast(dtype: Any) -> Callable:
 
 def rms_norm(x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
     """PyTorch's default eps is that of the dtype."""
-    return F.rms_norm(x, weight, eps=float(np.finfo(x.dtype).eps) if eps is None else eps, normalized_shape=shape)
+    return F.rms_norm(x, shape, weight, float(np.finfo(x.dtype).eps) if eps is None else eps)
+
+
+def pair(n: Any) -> tuple[int, ...]:
+    return (n, n) if isinstance(n, int) else tuple(n)
 
 
 SDPA = F.scaled_dot_product_attention
@@ -138,9 +143,10 @@ BINARY: dict[str, Row] = {
 }
 UNARY: dict[str, Row] = {
     name: Row(name, getattr(fp, name))
-    for name in "neg abs sign exp log sqrt rsqrt reciprocal square sin cos tanh sigmoid erf floor ceil".split()
+    for name in "neg abs exp log sqrt rsqrt reciprocal square sin cos tanh sigmoid erf floor ceil".split()
 }
 ACTIVATIONS: dict[str, Row] = {
+    "sign": Row("sign", fp.sign, edge=lambda x: x != x),  # sign(NaN) is NaN here, 0 in PyTorch
     "round": Row("round", lambda x, **k: fp.round(x, **k), given("decimals")),
     "nn.functional.relu": Row("relu", F.relu),
     "nn.functional.leaky_relu": Row("leaky_relu", F.leaky_relu),
@@ -149,8 +155,10 @@ ACTIVATIONS: dict[str, Row] = {
     "nn.functional.silu": Row("silu", F.silu),
     "nn.functional.softplus": Row("softplus", lambda x, **k: F.softplus(x, **k), given("beta", "threshold")),
     "clamp": Row("clamp", clamp, always),
-    "nn.functional.relu6": Row("clamp", lambda x: fp.clamp(x, min=0.0, max=6.0)),
-    "nn.functional.hardtanh": Row("clamp", lambda x, min_val=-1.0, max_val=1.0: fp.clamp(x, min=min_val, max=max_val)),
+    # clamp's gradient passes at the bounds, as in torch.clamp; that of relu6 and hardtanh does not.
+    "nn.functional.relu6": Row("clamp", lambda x: fp.clamp(x, min=0.0, max=6.0), edge=lambda x: (x == 0) | (x == 6)),
+    "nn.functional.hardtanh": Row(
+        "clamp", lambda x, min_val=-1.0, max_val=1.0: fp.clamp(x, min_val, max_val), edge=lambda x: x.abs() == 1),
 }
 REDUCE: dict[str, Row] = {
     "sum": Row("sum", reduce(fp.sum)),
@@ -209,7 +217,7 @@ SHAPE: dict[str, Row] = {
     "triu": Row("triu", fp.triu),
     "float": Row("cast", cast(fp.float32), given("memory_format")),
     "double": Row("cast", cast(fp.float64), given("memory_format")),
-    "clone": Row("clone", lambda x: x.clone()),
+    "clone": Row("clone", lambda x, **options: x.clone(**options), given("memory_format")),
 }
 LOSSES: dict[str, Row] = {
     "nn.functional.cross_entropy": Row("cross_entropy", F.cross_entropy, lambda x, t, **k: (
@@ -226,16 +234,16 @@ LOSSES: dict[str, Row] = {
 NETWORK: dict[str, Row] = {
     "softmax": Row("softmax", lambda x, dim, **k: fp.softmax(x, axis=dim, **k), given("dtype")),
     "log_softmax": Row("log_softmax", lambda x, dim, **k: fp.log_softmax(x, axis=dim, **k), given("dtype")),
-    "nn.functional.layer_norm": Row(
-        "layer_norm", lambda x, shape, *w, **k: F.layer_norm(x, *w, normalized_shape=shape, **k)),
+    "nn.functional.layer_norm": Row("layer_norm", F.layer_norm),
     "nn.functional.rms_norm": Row("rms_norm", rms_norm),
     "nn.functional.embedding": Row("embedding", lambda w, ids, **k: F.embedding(ids, w, **k)),
     "nn.functional.dropout": Row("dropout", F.dropout, random=lambda x, p=0.5, training=True, **k: training and 0 < p < 1),
     "nn.functional.scaled_dot_product_attention": Row(
         "scaled_dot_product_attention", SDPA, given("enable_gqa"), lambda *a, dropout_p=0.0, **k: dropout_p > 0),
-    "nn.functional.conv2d": Row("conv2d", F.conv2d, lambda x, w, *b, **k: x.ndim == 3 or isinstance(k.get("padding"), str)),
+    "nn.functional.conv2d": Row("conv2d", F.conv2d, lambda x, w, *b, **k: (
+        k.get("padding") == "same" and any(d * (n - 1) % 2 for d, n in zip(pair(k.get("dilation", 1)), w.shape[2:])))),
     "nn.functional.max_pool2d": Row("max_pool2d", F.max_pool2d, lambda x, **k: (
-        x.ndim == 3 or k["ceil_mode"] or k["dilation"] not in (1, (1, 1)) or k["return_indices"])),
+        k["ceil_mode"] or k["dilation"] not in (1, (1, 1)) or k["return_indices"])),
     "nn.functional.avg_pool2d": Row("avg_pool2d", F.avg_pool2d, lambda x, *a: len(a) > 2),
 }
 ADAPTERS = {**BINARY, **UNARY, **ACTIVATIONS, **REDUCE, **MATRIX, **SHAPE, **LOSSES, **NETWORK}

@@ -1,12 +1,13 @@
 """Activations as modules, for Sequential.
 
-May import: nn.module, nn.functional. FLAME counterpart: `flame_core::activations`. Read next: init.py.
+May import: ops, nn.module, nn.functional. FLAME counterpart: `flame_core::activations`. Read next: init.py.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from .. import ops
 from . import functional as F
 from .module import Module
 
@@ -44,7 +45,7 @@ class Tanh(Module):
     """tanh(x)."""
 
     def forward(self, x: Any) -> Any:
-        return F.tanh(x)
+        return ops.tanh(x)
 
 
 class Sigmoid(Module):

@@ -26,7 +26,8 @@ class MultiHeadAttention(Module):
     """
 
     def __init__(self, width: int, heads: int, bias: bool = True, device: Any = None, dtype: Any = None):
-        self.width, self.heads = size("MultiHeadAttention", "width", width, 1), size("MultiHeadAttention", "heads", heads, 1)
+        self.width = size("MultiHeadAttention", "width", width, 1)
+        self.heads = size("MultiHeadAttention", "heads", heads, 1)
         if width % heads:
             raise ShapeError(f"MultiHeadAttention: width is not a multiple of heads: width {width}, heads {heads}. Choose a divisor.")
         self.qkv = Linear(width, 3 * width, bias, device, dtype)
@@ -39,7 +40,9 @@ class MultiHeadAttention(Module):
     def forward(self, q: Any, k: Any = None, v: Any = None, *, attn_mask: Any = None, is_causal: bool = False) -> Any:
         for name, x in (("q", q), ("k", k), ("v", v)):
             if x is not None and (getattr(x, "ndim", 0) < 2 or x.shape[-1] != self.width):
-                raise ShapeError(f"MultiHeadAttention: {name} does not end in (rows, width): {getattr(x, 'shape', x)}, width {self.width}. Reshape it.")
+                raise ShapeError(
+                    f"MultiHeadAttention: {name} does not end in (rows, width): {getattr(x, 'shape', x)}, width {self.width}. Reshape it."
+                )
         if (k is None) != (v is None):
             raise ShapeError("MultiHeadAttention: only one of k and v given: None. Pass x alone, or q, k and v.")
         if k is None and attn_mask is None:
@@ -71,11 +74,23 @@ class TransformerBlock(Module):
     `dropout` acts on what each half adds. x is (..., T, width).
     """
 
-    def __init__(self, width: int, heads: int, dropout: float = 0.0, bias: bool = True, device: Any = None, dtype: Any = None):
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ):
         self.norm1 = LayerNorm(width, bias=bias, device=device, dtype=dtype)
         self.attn = MultiHeadAttention(width, heads, bias, device, dtype)
         self.norm2 = LayerNorm(width, bias=bias, device=device, dtype=dtype)
-        self.mlp = Sequential(Linear(width, 4 * width, bias, device, dtype), GELU(), Linear(4 * width, width, bias, device, dtype))
+        self.mlp = Sequential(
+            Linear(width, 4 * width, bias, device, dtype),
+            GELU(),
+            Linear(4 * width, width, bias, device, dtype),
+        )
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Any, *, attn_mask: Any = None, is_causal: bool = False) -> Any:

@@ -32,9 +32,12 @@ class Conv2d(Module):
         self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
         groups: int = 1, bias: bool = True, device: Any = None, dtype: Any = None,
     ):  # fmt: skip
-        size("Conv2d", "in_channels", in_channels), size("Conv2d", "out_channels", out_channels), size("Conv2d", "groups", groups, 1)
+        for name, value, least in (("in_channels", in_channels, 0), ("out_channels", out_channels, 0), ("groups", groups, 1)):
+            size("Conv2d", name, value, least)
         if in_channels % groups or out_channels % groups:
-            raise ShapeError(f"Conv2d: channels are not multiples of groups: {in_channels} to {out_channels}, groups {groups}. Choose a divisor of both.")
+            raise ShapeError(
+                f"Conv2d: channels are not multiples of groups: {in_channels} to {out_channels}, groups {groups}. Choose a divisor of both."
+            )
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
         rows, cols = two("Conv2d", "kernel_size", kernel_size)
         bound = max(1, in_channels // groups * rows * cols) ** -0.5
@@ -54,7 +57,8 @@ class MaxPool2d(Module):
     """The largest number of each window; the stride is the window's size unless given."""
 
     def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0):
-        self.kernel_size, self.stride, self.padding = two("MaxPool2d", "kernel_size", kernel_size), stride, padding
+        self.kernel_size = two("MaxPool2d", "kernel_size", kernel_size)
+        self.stride, self.padding = stride, padding
 
     def forward(self, x: Any) -> Any:
         return F.max_pool2d(x, self.kernel_size, self.stride, self.padding)

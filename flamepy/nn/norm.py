@@ -32,7 +32,7 @@ class LayerNorm(Module):
         self.bias = Parameter.zeros(self.normalized_shape, dtype=dtype, device=device) if affine and bias else None
 
     def forward(self, x: Any) -> Any:
-        return F.layer_norm(x, self.weight, self.bias, eps=self.eps, normalized_shape=self.normalized_shape)
+        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}"
@@ -44,12 +44,14 @@ class RMSNorm(Module):
     eps is 1e-5 unless given (PyTorch's default depends on the dtype).
     """
 
-    def __init__(self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, device: Any = None, dtype: Any = None):
+    def __init__(
+        self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, device: Any = None, dtype: Any = None
+    ):  # fmt: skip
         self.normalized_shape, self.eps = sizes("RMSNorm", normalized_shape), eps
         self.weight = Parameter.ones(self.normalized_shape, dtype=dtype, device=device) if elementwise_affine else None
 
     def forward(self, x: Any) -> Any:
-        return F.rms_norm(x, self.weight, eps=self.eps, normalized_shape=self.normalized_shape)
+        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
     def extra(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}"

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .. import op as _op
-from . import activations, attention, indexing, losses, matmul, norms, pointwise, random, reduce, rows, shape  # noqa: F401
+from . import activations, attention, conv, copy, indexing, losses, matmul, norms, pointwise, random, reduce, rows, shape  # noqa: F401
 
 
 def swapped(function: Any) -> Any:
@@ -22,7 +22,7 @@ def swapped(function: Any) -> Any:
     return lambda self, other: function(other, self)
 
 
-filled, copy_into = shape.filled, shape.copy_into
+filled, copy_into = copy.filled, copy.copy_into
 getitem = indexing.getitem
 globals().update(_op.PUBLIC)
 

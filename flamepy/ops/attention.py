@@ -30,56 +30,70 @@ def mask_layout(mask: Any) -> Shape:
     return (0, *[0 if n == 1 else s for n, s in zip(mask.shape, strides, strict=True)])
 
 
+def forward_into(y: Any, p: Any, q: Any, k: Any, v: Any, mask: Any, layout: Shape, sizes: Shape, scale: float, is_causal: bool) -> None:
+    """y = p v and p = softmax(scale q k^T + mask); sizes: batch, heads, rows, keys, widths of q and v."""
+    consts = (y.device.table(layout), *sizes, y.dtype.type(scale), bool(is_causal), mask is not None)
+    launch("attention", None, (y, p), (q, k, v, q if mask is None else mask), consts, work=p.size * max(1, sizes[4] + sizes[5]))
+
+
+def backward_into(outs: tuple, ins: tuple, layout: Shape, sizes: Shape, scale: float, is_causal: bool, keep: bool) -> Any:
+    """outs: dq, dk, dv; ins: g, p, q, k, v. Returns the gradient of the scores, of use with `keep` only."""
+    p = ins[1]
+    ds = like(p, p.shape if keep else (attention_scratch(*sizes[:4], False),))
+    consts = (p.device.table(layout), *sizes, p.dtype.type(scale), bool(is_causal), keep)
+    launch("attention_dx", None, (*outs, ds), ins, consts, work=p.size * max(1, sizes[4] + sizes[5]))
+    return ds
+
+
 @custom(inputs=4, home="")
 def attention(q, k, v, mask=None, is_causal=False, scale=1.0):
     """softmax(scale q k^T + mask) v for q (B, H, L, D), k (B, H, S, D), v (B, H, S, Dv)."""
     (batch, heads, rows, d), (keys, dv) = q.shape, v.shape[2:]
     y, p = like(q, (batch, heads, rows, dv)), like(q, (batch, heads, rows, keys))
-    sizes = (heads, rows, d), (heads, keys, d), (heads, keys, dv), (heads, rows, dv)
-    layout = sum([heads_layout(*s) for s in sizes], ()) + ((0,) * 5 if mask is None else mask_layout(mask))
-    consts = (batch, heads, rows, keys, d, dv, q.dtype.type(scale), bool(is_causal), mask is not None)
-    launch("attention", None, (y, p), (q, k, v, q if mask is None else mask), (q.device.table(layout), *consts), work=p.size * max(1, d + dv))
+    layout = layouts(q, k, v, y) + ((0,) * 5 if mask is None else mask_layout(mask))
+    forward_into(y, p, q, k, v, mask, layout, (batch, heads, rows, keys, d, dv), scale, is_causal)
     return y, {"p": p}
+
+
+def layouts(*xs: Any) -> Shape:
+    """Layouts of contiguous (B, H, rows, width) tensors."""
+    return tuple([n for x in xs for n in heads_layout(*x.shape[1:])])
 
 
 @attention.backward
 def attention_dx(g, p, q, k, v, wanted, is_causal, scale):
-    (batch, heads, rows, d), (keys, dv) = q.shape, v.shape[2:]
-    dq, dk, dv_ = like(q), like(k), like(v)
-    ds = like(p) if wanted[3] else like(p, (attention_scratch(batch, heads, rows, keys, False),))
-    sizes = (heads, rows, d), (heads, keys, d), (heads, keys, dv), (heads, rows, dv)
-    layout = sum([heads_layout(*s) for s in (*sizes, *sizes[:3])], ())
-    consts = (batch, heads, rows, keys, d, dv, q.dtype.type(scale), bool(is_causal), wanted[3])
-    launch("attention_dx", None, (dq, dk, dv_, ds), (g, p, q, k, v), (q.device.table(layout), *consts), work=p.size * max(1, d + dv))
-    return dq, dk, dv_, ds if wanted[3] else None
+    outs = dq, dk, dv = like(q), like(k), like(v)
+    sizes = (*p.shape, q.shape[3], v.shape[3])
+    ds = backward_into(outs, (g, p, q, k, v), layouts(q, k, v, g, *outs), sizes, scale, is_causal, wanted[3])
+    return dq, dk, dv, ds if wanted[3] else None
 
 
 @custom(inputs=1, home="")
 def fused_attention(qkv, heads=1, is_causal=False):
-    """Attention of every position to every other: qkv (B, T, 3 * heads * D), the output of one linear layer -> (B, T, heads * D)."""
+    """Self-attention of qkv (B, T, 3 * heads * D), the output of one linear layer: (B, T, heads * D)."""
     batch, rows, width = qkv.shape
     d = width // (3 * heads)
     y, p = like(qkv, (batch, rows, heads * d)), like(qkv, (batch, heads, rows, rows))
-    layout = (*parts_layout(heads, rows, d), *fused_layout(heads, rows, d, 1), 0, 0, 0, 0, 0)
-    consts = (batch, heads, rows, rows, d, d, qkv.dtype.type(1 / math.sqrt(max(1, d))), bool(is_causal), False)
-    launch("attention", None, (y, p), (qkv, qkv, qkv, qkv), (qkv.device.table(layout), *consts), work=p.size * max(1, 2 * d))
+    layout = (*fused_layouts(heads, rows, d), *fused_layout(heads, rows, d, 1), 0, 0, 0, 0, 0)
+    forward_into(y, p, qkv, qkv, qkv, None, layout, (*p.shape, d, d), scale_of(d), is_causal)
     return y, {"p": p}
 
 
-def parts_layout(heads: int, rows: int, d: int) -> Shape:
+def fused_layouts(heads: int, rows: int, d: int) -> Shape:
     """Layouts of q, k and v in the fused buffer."""
     return tuple([n for part in range(3) for n in fused_layout(heads, rows, d, 3, part)])
 
 
+def scale_of(d: int) -> float:
+    return 1 / math.sqrt(max(1, d))
+
+
 @fused_attention.backward
 def fused_attention_dx(g, p, qkv, heads, is_causal):
-    batch, rows, width = qkv.shape
-    d = width // (3 * heads)
-    dx, ds = like(qkv), like(qkv, (attention_scratch(batch, heads, rows, rows, False),))
-    parts = parts_layout(heads, rows, d)
+    rows, d = qkv.shape[1], qkv.shape[2] // (3 * heads)
+    dx, parts = like(qkv), fused_layouts(heads, rows, d)
     layout = (*parts, *fused_layout(heads, rows, d, 1), *parts)
-    consts = (batch, heads, rows, rows, d, d, qkv.dtype.type(1 / math.sqrt(max(1, d))), bool(is_causal), False)
-    launch("attention_dx", None, (dx, dx, dx, ds), (g, p, qkv, qkv, qkv), (qkv.device.table(layout), *consts), work=p.size * max(1, 2 * d))
+    backward_into((dx, dx, dx), (g, p, qkv, qkv, qkv), layout, (*p.shape, d, d), scale_of(d), is_causal, False)
     return dx
 
 
@@ -99,18 +113,29 @@ def scaled_dot_product_attention(q: Any, k: Any, v: Any, attn_mask: Any = None, 
     heads = lead[-1] if lead else 1
     flat = (size_of(lead[:-1]), heads)
     q4, k4, v4 = (ops.reshape(ops.broadcast_to(x, (*lead, *x.shape[-2:])), (*flat, *x.shape[-2:])) for x in (q, k, v))
-    y = attention(q4, k4, v4, mask, bool(is_causal), 1 / math.sqrt(max(1, q.shape[-1])) if scale is None else float(scale))
+    y = attention(
+        q4,
+        k4,
+        v4,
+        mask,
+        bool(is_causal),
+        scale_of(q.shape[-1]) if scale is None else float(scale),
+    )
     return ops.reshape(y, (*lead, q.shape[-2], v.shape[-1]))
 
 
 def leading(name: str, q: Any, k: Any, v: Any) -> Shape:
     """The common leading axes. Raises ShapeError when sizes do not fit together."""
     if min(q.ndim, k.ndim, v.ndim) < 2 or q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
-        raise ShapeError(f"{name}: sizes differ: q is {q.shape}, k is {k.shape}, v is {v.shape}. Use q (..., L, D), k (..., S, D), v (..., S, Dv).")
+        raise ShapeError(
+            f"{name}: sizes differ: q is {q.shape}, k is {k.shape}, v is {v.shape}. Use q (..., L, D), k (..., S, D), v (..., S, Dv)."
+        )
     try:
         return np.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
     except ValueError:
-        raise ShapeError(f"{name}: leading axes do not broadcast: q is {q.shape}, k is {k.shape}, v is {v.shape}. Make them equal or 1.") from None
+        raise ShapeError(
+            f"{name}: leading axes do not broadcast: q is {q.shape}, k is {k.shape}, v is {v.shape}. Make them equal or 1."
+        ) from None
 
 
 def additive(name: str, mask: Any, q: Any, lead: Shape, last: Shape) -> Any:
@@ -120,12 +145,14 @@ def additive(name: str, mask: Any, q: Any, lead: Shape, last: Shape) -> Any:
         raise DTypeError(f"{name}: the mask is neither bool nor float: {mask.dtype}. Use bool (True: may be seen) or floats to add.")
     full = (*lead, *last)
     own = (1,) * (len(full) - mask.ndim) + mask.shape
-    if len(own) != len(full) or any([n not in (1, w) for n, w in zip(own, full, strict=True)]):
-        raise ShapeError(f"{name}: the mask does not broadcast: {mask.shape}, scores are {full}. Make its sizes equal or 1, counted from the right.")
+    if len(own) != len(full) or any(n not in (1, w) for n, w in zip(own, full, strict=True)):
+        raise ShapeError(
+            f"{name}: the mask does not broadcast: {mask.shape}, scores are {full}. Make its sizes equal or 1, counted from the right."
+        )
     if mask.dtype == bool_:
         zeros = new(mask.shape, q.dtype, q.device) if mask.size == 0 else ops.filled(mask.shape, 0.0, q.dtype, q.device)
         mask = ops.masked_fill(zeros, ops.logical_not(mask), -math.inf)
     outer, heads = own[:-3], own[-3:-2] or (1,)
-    if any([n != 1 for n in outer]):  # one flat batch axis: the mask has it whole or not at all
+    if any(n != 1 for n in outer):  # one flat batch axis: the mask has it whole or not at all
         mask, outer = ops.broadcast_to(ops.reshape(mask, own), (*lead[:-1], *own[-3:])), lead[:-1]
     return ops.reshape(mask, (size_of(outer), *heads, *own[-2:]))

@@ -18,8 +18,9 @@ from ..backend.base import INTEGERS, int64
 from ..errors import DTypeError, IndexOutOfRange, ShapeError
 from ..op import composed, launch, like, size_of
 from ..op_custom import custom
+from .copy import filled
 from .reduce import one_axis
-from .shape import contiguous_strides, filled, write_strided
+from .shape import contiguous_strides, write_strided
 
 
 @custom(inputs=1, kind="as is", home="")

@@ -12,7 +12,7 @@ from ..backend.base import HALF, Device, bool_, float32
 from ..op import composed, launch, like, new
 from ..op_custom import custom
 from ..rng import generator
-from .shape import checked_shape
+from .copy import checked_shape
 
 
 @custom(inputs=1, home="")

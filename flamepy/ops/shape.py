@@ -14,26 +14,11 @@ from typing import Any
 import numpy as np
 
 from .. import op, ops
-from ..backend.base import DTYPES, HALF, bool_, float32
-from ..errors import DTypeError, IndexOutOfRange, ShapeError
-from ..op import composed, launch, like, new, share, size_of
+from ..errors import IndexOutOfRange, ShapeError
+from ..op import composed, launch, like, share, size_of
 from ..op_custom import custom
-from .reduce import axes_of, one_axis, same
-
-Shape = tuple[int, ...]
-
-
-def checked_shape(name: str, shape: Any) -> Shape:
-    """A shape as a tuple of ints >= -1."""
-    given = (shape,) if hasattr(shape, "__index__") else tuple(shape)
-    if not all(hasattr(n, "__index__") and int(n) >= -1 for n in given):
-        raise ShapeError(f"{name}: not a shape: {given}. Pass sizes as non-negative ints.")
-    return tuple([int(n) for n in given])
-
-
-def as_shape(name: str, first: Any, rest: tuple) -> Shape:
-    """reshape((2, 3)) and reshape(2, 3) alike."""
-    return checked_shape(name, (first, *rest) if rest else first)
+from .copy import Shape, as_shape, filled
+from .reduce import axes_of, one_axis
 
 
 # ---- moving by strides --------------------------------------------------------------------------------------------------------
@@ -74,72 +59,6 @@ def write_strided(y: Any, x: Any, strides: Shape, base: int) -> None:
     if x.size:
         table, *rest = strided_plan(x.shape, strides)
         launch("strided_put", None, (y,), (x,), (y.device.table(table), *rest, base), work=x.size)
-
-
-def filled(shape: Any, value: Any, dtype: np.dtype, where: Any) -> Any:
-    """A new Tensor full of one value."""
-    y = new(checked_shape("full", shape), dtype, where)
-    if min(y.shape, default=0) < 0:
-        raise ShapeError(f"full: negative size: {y.shape}. Pass sizes as non-negative ints.")
-    if dtype in HALF:
-        return ops.cast(filled(shape, value, float32, where), dtype)
-    if y.size:
-        launch("fill", None, (y,), (), (dtype.type(value),))
-    return y
-
-
-def copy_into(y: Any, x: Any) -> None:
-    """Overwrite y's buffer with x's numbers (same size and dtype), without counting a write."""
-    if x.size:
-        if x.dtype in HALF:
-            x.device.convert(y.buffer, x.buffer)
-        else:
-            launch("map1", same, (y,), (x,))
-
-
-@custom(kind="as is")
-def clone(x):
-    """A copy."""
-    y = like(x)
-    copy_into(y, x)
-    return y
-
-
-@clone.backward
-def clone_dx(g):
-    return g
-
-
-clone.differentiable()
-
-
-def nonzero_y(x):
-    return x != 0
-
-
-@custom(inputs=1, kind="as is")
-def cast(x, dtype=float32):
-    """The same numbers as another dtype; x itself if it has that dtype. Towards integers the fraction is cut off."""
-    dtype = np.dtype(dtype)
-    if dtype not in DTYPES:
-        raise DTypeError(f"cast: not supported: {dtype}. Use one of {', '.join(sorted(map(str, DTYPES)))}.")
-    y = like(x, dtype=dtype)
-    if x.size == 0:
-        return y
-    if x.dtype in HALF or dtype in HALF:
-        x.device.convert(y.buffer, x.buffer)
-    else:
-        launch("map1", nonzero_y if dtype == bool_ else same, (y,), (x,), dtype=x.dtype)
-    return y
-
-
-@cast.backward
-def cast_dx(g, shapes, source):
-    # Cotangents of 16-bit tensors stay in float32: rounding them would lose small gradients.
-    return g if source in HALF else ops.cast(g, source)
-
-
-cast.differentiable()
 
 
 # ---- one-to-one -----------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd import file_line, user_frame
+from ..entries import file_line, user_frame
 from ..backend.base import HALF, Buffer, float32
 from ..backend.plans import span_table
 from ..errors import FlameWarning, ShapeError, StateError

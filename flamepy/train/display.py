@@ -14,6 +14,7 @@ import math
 import os
 import sys
 import time
+from collections import deque
 from typing import Any, NamedTuple, TextIO
 
 from .problems import InputError
@@ -31,17 +32,25 @@ class Row(NamedTuple):
     def text(self, steps: int) -> str:
         width = len(str(steps))
         return (
-            f"step {self.step:>{width}}/{steps}  loss {self.loss:.4f}  smoothed {self.smoothed:.4f}  "
-            f"lr {self.lr:.2e}  grad norm {self.grad_norm:.3f}"
+            f"step {self.step:>{width}}/{steps}  loss {short(self.loss)}  smoothed {short(self.smoothed)}  "
+            f"lr {self.lr:.2e}  grad norm {short(self.grad_norm)}"
         )
 
 
+def short(x: float) -> str:
+    """Four decimals, unless the number is huge."""
+    return f"{x:.4f}" if abs(x) < 1e6 else f"{x:.3e}"
+
+
 class Clock:
-    """Speed and time left from the steps so far, without the time spent compiling."""
+    """Speed and time left from the last hundred steps, without the time spent compiling."""
+
+    COLD = 2  # the first steps load kernels from disk and fill the allocator
 
     def __init__(self, per_step: int):
         self.per_step = per_step
-        self.seconds: float | None = None  # moving average of one step
+        self.recent: deque[float] = deque(maxlen=100)
+        self.steps = 0
         self.last = time.perf_counter()
         self.compiling = 0.0
 
@@ -56,17 +65,20 @@ class Clock:
         """One step is done; how long it took."""
         now = time.perf_counter()
         took = max(now - self.last - self.compiling, 1e-9)
-        first = self.seconds is None or self.compiling > 0
-        self.seconds = took if first or self.seconds is None else 0.95 * self.seconds + 0.05 * took
+        self.steps += 1
+        if self.steps <= self.COLD + 1:
+            self.recent.clear()
+        self.recent.append(took)
         self.last, self.compiling = now, 0.0
         return took
 
     @property
-    def speed(self) -> float:
-        return self.per_step / self.seconds if self.seconds else math.nan
+    def seconds(self) -> float:
+        """Of one step."""
+        return sum(self.recent) / len(self.recent) if self.recent else math.nan
 
     def left(self, steps: int) -> str:
-        return duration(steps * self.seconds) if self.seconds else "?"
+        return duration(steps * self.seconds) if self.recent else "?"
 
 
 def silence(stream: TextIO) -> None:
@@ -154,7 +166,7 @@ class PlainDisplay:
             self.line(f"{row.text(self.steps)}  {self.speed()}  left {self.clock.left(self.steps - row.step)}")
 
     def speed(self) -> str:
-        return f"{self.clock.speed:,.0f} {self.unit}/s"
+        return f"{self.clock.per_step / self.clock.seconds:,.0f} {self.unit}/s"
 
     def busy(self, what: str) -> None:
         """Something other than a step begins."""
@@ -214,8 +226,8 @@ class LiveDisplay(PlainDisplay):
             table.add_column(name)
         style = ("bold", "bold green", "green", "", "", "", "cyan")
         values = (
-            f"{row.step:,}/{self.steps:,}", f"{row.loss:.4f}", f"{row.smoothed:.4f}", f"{row.lr:.2e}",
-            f"{row.grad_norm:.3f}", f"{self.clock.speed:,.0f}", self.clock.left(self.steps - row.step),
+            f"{row.step:,}/{self.steps:,}", short(row.loss), short(row.smoothed), f"{row.lr:.2e}",
+            short(row.grad_norm), f"{self.clock.per_step / self.clock.seconds:,.0f}", self.clock.left(self.steps - row.step),
         )  # fmt: skip
         table.add_row(*[Text(str(c.header), style="dim") for c in table.columns])
         table.add_row(*[Text(v, style=s) for v, s in zip(values, style, strict=True)])

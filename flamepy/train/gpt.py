@@ -8,7 +8,7 @@ stream of vectors at 0.02 / sqrt(2 layers), so that the stream does not grow wit
 Two ways through it: forward() for training, and extend(), which remembers the keys and values of what it has seen, for
 sampling.
 
-May import: everything of flamepy but cli. FLAME counterpart: none. Read next: nn/.
+May import: everything of flamepy but cli. FLAME counterpart: none. Read next: nn/attention.py.
 """
 
 from __future__ import annotations
@@ -18,46 +18,84 @@ from typing import Any
 
 import numpy as np
 
-from .. import creation, nn, ops, tensors
+from .. import nn, ops, tensors
 from ..nn import functional as F
+from ..nn import init
 from .config import GptConfig
 from .tokens import VOCABULARY
 
 STD = 0.02
 
 
-class Attention(nn.Module):
-    """Every position looks at itself and those before it."""
-
-    def __init__(self, width: int, heads: int):
-        super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(width, 3 * width)
-        self.proj = nn.Linear(width, width)
-
-    def forward(self, x: Any, past: Past | None = None) -> Any:
-        batch, time, width = x.shape
-        q, k, v = self.qkv(x).reshape((batch, time, 3, self.heads, width // self.heads)).permute((2, 0, 3, 1, 4))
-        if past is not None:
-            k, v = past.add(k, v)
-        # One new position may see everything; of several, each sees only what is before it.
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=time > 1)
-        return self.proj(y.permute((0, 2, 1, 3)).reshape((batch, time, width)))
-
-
 class Past:
-    """Keys and values of one block so far."""
+    """Keys and values of one block, (1, heads, time, width / heads) each."""
 
     def __init__(self) -> None:
-        self.keys: Any = None
-        self.values: Any = None
+        self.seen: tuple[Any, Any] | None = None
 
     def add(self, k: Any, v: Any) -> tuple[Any, Any]:
-        if self.keys is None:
-            self.keys, self.values = k, v
-        else:
-            self.keys, self.values = ops.cat([self.keys, k], axis=2), ops.cat([self.values, v], axis=2)
-        return self.keys, self.values
+        """Append; returns all there are."""
+        if self.seen is not None:
+            k, v = ops.cat([self.seen[0], k], axis=2), ops.cat([self.seen[1], v], axis=2)
+        self.seen = (k, v)
+        return self.seen
+
+    def __len__(self) -> int:
+        return 0 if self.seen is None else self.seen[0].shape[2]
 
 
 Cache = list[Past]
+
+
+class GPT(nn.Module):
+    """ids (batch, time) -> scores (batch, time, 256)."""
+
+    def __init__(self, config: GptConfig):
+        self.context = config.context
+        self.token = nn.Embedding(VOCABULARY, config.width)
+        self.position = nn.Embedding(config.context, config.width)
+        self.blocks = nn.ModuleList(nn.TransformerBlock(config.width, config.heads, config.dropout) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.width)
+        self.start(config.layers)
+        self.params.pack()
+
+    def start(self, layers: int) -> None:
+        """The first numbers of all parameters."""
+        for name, p in self.named_parameters():
+            if p.ndim == 2:
+                adds = name.endswith(("attn.proj.weight", "mlp.2.weight"))
+                init.normal(p, 0.0, STD / math.sqrt(2 * layers) if adds else STD)
+            elif name.endswith("bias"):
+                init.zeros(p)
+
+    def forward(self, ids: Any) -> Any:
+        x = self.embed(ids, 0)
+        for block in self.blocks:
+            x = block(x, is_causal=True)
+        return self.scores(x)
+
+    def embed(self, ids: Any, first: int) -> Any:
+        """Vectors for ids whose first one stands at position `first`."""
+        positions = tensors.tensor(np.arange(first, first + ids.shape[1]))
+        return self.token(ids) + self.position(positions)
+
+    def scores(self, x: Any) -> Any:
+        return F.linear(self.norm(x), self.token.weight)
+
+    # ---- sampling -----------------------------------------------------------------------------------------------------
+
+    def empty_cache(self) -> Cache:
+        return [Past() for _ in self.blocks]
+
+    def extend(self, ids: Any, cache: Cache) -> Any:
+        """The scores after the last of `ids` (1, time), which follow what the cache has seen: all of them at first, then one
+        by one."""
+        x = self.embed(ids, len(cache[0]))
+        for block, past in zip(self.blocks, cache, strict=True):
+            q, k, v = block.attn.projected(block.norm1(x), None, None)
+            k, v = past.add(k, v)
+            # One new position may see everything; of several, each sees only what is before it.
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=ids.shape[1] > 1)
+            x = x + block.attn.proj(ops.transpose(y, 1, 2).reshape(x.shape))
+            x = x + block.mlp(block.norm2(x))
+        return self.scores(x[:, -1])

@@ -15,6 +15,7 @@ from .. import autograd, rng, tensors
 from ..nn import functional as F
 from . import data, sample, tokens
 from .config import GptConfig
+from .display import short
 from .files import replace_file
 from .gpt import GPT
 from .problems import InputError
@@ -86,8 +87,8 @@ class GptJob:
         self.model.train()
         replace_file(folder.sample, text.encode())
         loss = last.get("val_loss", math.nan)
-        lines = [f"validation loss {loss:.4f} nats per byte ({loss / math.log(2):.3f} bits; a guess without learning has 8)"]
-        return [*lines, "sample", *[f"  | {line}" for line in text.splitlines()]]
+        lines = [f"validation loss {short(loss)} nats per byte ({short(loss / math.log(2))} bits; a guess without learning has 8)"]
+        return [*lines, "sample", *[f"  | {line}" for line in tokens.printable(text).split("\n")]]
 
 
 def check_memory(config: GptConfig) -> None:

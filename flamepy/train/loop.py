@@ -22,7 +22,7 @@ from ..gradient_clip import clip_grad_norm
 from . import checkpoint
 from .checkpoint import Checkpoint
 from .config import TrainConfig
-from .display import PlainDisplay, Row
+from .display import PlainDisplay, Row, short
 from .nonfinite import explain, some
 from .problems import InputError
 from .run_folder import RunFolder
@@ -118,7 +118,7 @@ class Trainer:
         self.display.busy("validating")
         found = self.job.validate()
         self.display.pause()
-        self.display.line(f"step {self.step}/{self.config.steps}  " + "  ".join(f"{k.replace('_', ' ')} {v:.4f}" for k, v in found.items()))
+        self.display.line(f"step {self.step}/{self.config.steps}  " + "  ".join(f"{k.replace('_', ' ')} {short(v)}" for k, v in found.items()))
         return found
 
     # ---- checkpoints ------------------------------------------------------------------------------------------------
@@ -177,8 +177,7 @@ class Trainer:
         rng.set_rng_state(facts["random_state"])
         self.step = self.saved = saved.step
         self.smoothed = facts["smoothed_loss"]
-        self.folder.metrics.drop_after(self.step)
-        self.folder.timing.drop_after(self.step)
+        self.folder.forget_after(self.step)
 
 
 def pick(tensors: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

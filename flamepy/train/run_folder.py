@@ -140,6 +140,11 @@ class RunFolder:
             write_file(self.data, content)
             sync_folder(self.path)
 
+    def forget_after(self, step: int) -> None:
+        """Drop what was noted of steps that will be computed again."""
+        self.metrics.drop_after(step)
+        self.timing.drop_after(step)
+
     def sync(self) -> None:
         self.metrics.sync()
         self.timing.sync()

@@ -58,7 +58,9 @@ def resume(kind: Kind, path: Path, given: dict[str, Any], stop_after: int | None
     try:
         config = kept_config(kind, folder, given)
         saved = checkpoint.load(folder.checkpoints)
-        if saved is not None:
+        if saved is None:  # it died before the first checkpoint: begin again
+            folder.forget_after(0)
+        else:
             same_run(config, saved)
             check_stop_after(stop_after, saved.step)
             if config.steps < saved.step:

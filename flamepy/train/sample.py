@@ -88,10 +88,15 @@ def command(run: Path, prompt: str, count: int, temperature: float, top_k: int, 
     model = load_model(run)
     decode = tokens.StreamDecoder()
     given = tokens.encode(prompt or "\n")
-    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal that lacks a sign shows ?
-    sys.stdout.write(tokens.decode(given))
+    write(tokens.decode(given))
     for byte in generate(model, given, count, temperature, top_k, seed, cached):
-        sys.stdout.write(decode(byte))
-        sys.stdout.flush()
-    sys.stdout.write(decode.end() + "\n")
-    sys.stdout.flush()
+        write(decode(byte))
+    write(decode.end() + "\n")
+
+
+def write(text: str) -> None:
+    """To standard output, at once; what it cannot show becomes a question mark or, in a terminal, a dot."""
+    out = sys.stdout
+    text = tokens.printable(text) if out.isatty() else text
+    out.write(text.encode(out.encoding or "utf-8", "replace").decode(out.encoding or "utf-8"))
+    out.flush()

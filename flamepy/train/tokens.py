@@ -22,6 +22,11 @@ def decode(ids: np.ndarray | list[int]) -> str:
     return bytes(np.asarray(ids, np.uint8)).decode("utf-8", "replace")
 
 
+def printable(text: str) -> str:
+    """Safe for a terminal: control characters, which could move its cursor or worse, become a dot."""
+    return "".join(c if c in "\n\t" or c.isprintable() else "\N{MIDDLE DOT}" for c in text)
+
+
 class StreamDecoder:
     """decode() for bytes that arrive one at a time: a sign appears when its last byte is there."""
 

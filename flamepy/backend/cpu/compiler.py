@@ -58,8 +58,8 @@ def words_of(dtype: np.dtype) -> dict[str, Any]:
 ROW_WORDS = {word.__name__: numba.njit(word) for word in (lane, lanes, all_sum, all_max, barrier)}
 
 _here = Path(__file__).parent
-SHARED = (_here / "words.py", _here / "blas.py", _here / "compiler.py", _here.parent / "template.py", _here.parent / "plans.py", _here.parent / "row_words.py")
-SOURCES = tuple(map(str, SHARED))
+SHARED = ("cpu/words.py", "cpu/blas.py", "cpu/broadcast.py", "cpu/compiler.py", "template.py", "plans.py", "row_words.py")
+SOURCES = tuple(str(_here.parent / file) for file in SHARED)
 DIALECT = Dialect("cpu", jit_function, jit_loop, words_of, SOURCES)
 
 

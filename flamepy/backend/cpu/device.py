@@ -2,7 +2,8 @@
 
 A kernel is bound twice from one source, serial and parallel (`prange` is `range` when parallel is off), and picks by the
 number of elements: a parallel region costs about 2 microseconds, a serial call 0.4. Loops split work by sizes only, never
-by the number of threads, so both give the same bits. Numba is imported at the first kernel, not at `import flamepy`.
+by the number of threads, and which of the two runs follows from the sizes too: same sizes, same bits. Numba is imported at
+the first kernel, not at `import flamepy`.
 
 May import: errors, base, template, this folder. FLAME counterpart: `flame_core::device::CudaDevice`. Read next: loops.py.
 """

@@ -1,0 +1,165 @@
+"""Tape entries: what one recorded op keeps, how it prints, and this thread's recording state.
+
+The output tensor owns its entry; the entry owns the entries (or leaves) of its inputs and those values its backward rules
+name. There is no global list: drop the loss and everything behind it is freed.
+
+May import: errors. FLAME counterpart: `flame_core::autograd::TapeEntry`. Read next: autograd.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .errors import GradientError, VersionError
+
+next_serial = itertools.count(1).__next__
+
+
+class _State(threading.local):
+    """What each thread decides for itself."""
+
+    recording = True
+    strict = True
+    creating_graph = False
+    engine: Any = None  # the AutogradEngine whose record() block runs
+    segment: Any = None  # the checkpointed segment being run, see gradient_checkpointing.py
+
+
+state = _State()
+
+_package = Path(__file__).parent
+ENGINE_FILES = frozenset(str(p) for p in _package.rglob("*.py") if "train" not in p.parts)
+
+
+def user_frame() -> tuple[Any, int]:
+    """(code, instruction) of the nearest caller outside the engine; cheap, the line number is looked up when it is needed."""
+    frame = sys._getframe(2)
+    while frame.f_code.co_filename in ENGINE_FILES and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code, frame.f_lasti
+
+
+def file_line(where: tuple[Any, int]) -> str:
+    """`file:line` of a place from user_frame()."""
+    code, instruction = where
+    line = next(itertools.islice(code.co_positions(), instruction // 2, None))[0]
+    return f"{code.co_filename}:{line}"
+
+
+class TapeEntry:
+    """One recorded op.
+
+    `inputs` holds, for each input, the entry that made it, the leaf itself, or None where no gradient flows; `slots` says which
+    output of that entry. `saved` maps names used by the backward rules to buffers (or scalars, or untracked tensors).
+    """
+
+    __slots__ = (
+        "serial", "op", "inputs", "slots", "input_ids", "input_shapes", "input_dtypes", "output_ids", "output_shapes",
+        "output_dtypes", "attributes", "saved", "versions", "code", "hooks", "retained", "freed", "device", "segment",
+    )  # fmt: skip
+
+    def __init__(self, op: Any, inputs: tuple, outputs: tuple, attributes: dict[str, Any], saved: dict[str, Any]):
+        self.serial = next_serial()
+        self.op = op
+        self.inputs = tuple([None if not t.requires_grad else t if t.entry is None else t.entry for t in inputs])
+        self.slots = tuple([t.slot for t in inputs])
+        self.input_ids = tuple([t.id for t in inputs])
+        self.input_shapes = tuple([t.shape for t in inputs])
+        self.input_dtypes = tuple([t.dtype for t in inputs])
+        self.output_ids = tuple([t.id for t in outputs])
+        self.output_shapes = tuple([t.shape for t in outputs])
+        self.output_dtypes = tuple([t.dtype for t in outputs])
+        self.device = outputs[0].device
+        self.attributes = attributes
+        self.saved = saved
+        self.versions = [(name, b, b.version) for name, b in saved.items() if hasattr(b, "writes")]
+        self.code = user_frame()
+        self.hooks: dict[int, list[Callable]] | None = None
+        self.retained: dict[int, Any] | None = None
+        self.freed: str | None = None
+        self.segment: Any = None  # who recomputes the saved values, if they were dropped
+
+    @property
+    def where(self) -> str:
+        """`file:line` of the user's code that called the op."""
+        return file_line(self.code)
+
+    def check(self) -> None:
+        """Raise unless every saved value is as it was when it was saved."""
+        if self.freed is not None:
+            raise GradientError(
+                f"backward: the saved values of '{self.op.name}' ({self.where}) are already freed: first backward at "
+                f"{self.freed}. Pass retain_graph=True to the first backward to run a second one."
+            )
+        for name, buffer, version in self.versions:
+            if buffer.version != version:
+                raise VersionError(
+                    f"backward: a saved value was overwritten: '{name}' ({self.describe(name)}) saved by '{self.op.name}' "
+                    f"at {self.where}, written by {buffer.last_write}. Run backward before writing, or clone() the value first."
+                )
+
+    def describe(self, name: str) -> str:
+        """Which tensor the saved value `name` is, for error texts."""
+        names = self.op.inputs
+        if name in names and names.index(name) < len(self.inputs):
+            i = names.index(name)
+            leaf = self.inputs[i]
+            label = getattr(leaf, "name", "") or f"tensor {self.input_ids[i]}"
+            return f"{label}, shape {self.input_shapes[i]}"
+        return f"output of {self.op.name}"
+
+    def release(self, where: str) -> None:
+        """Let go of saved values and of the entries behind."""
+        self.saved, self.versions, self.inputs, self.freed = {}, [], (), where
+
+    def record(self) -> dict[str, Any]:
+        """A plain, serialisable description: what a viewer, a profiler or a NaN hunt reads."""
+        return {
+            "serial": self.serial,
+            "op": self.op.name,
+            "inputs": list(self.input_ids),
+            "input_shapes": [list(s) for s in self.input_shapes],
+            "input_dtypes": [str(d) for d in self.input_dtypes],
+            "outputs": list(self.output_ids),
+            "output_shapes": [list(s) for s in self.output_shapes],
+            "output_dtypes": [str(d) for d in self.output_dtypes],
+            "attributes": {k: repr(v) for k, v in self.attributes.items()},
+            "saved": list(self.saved),
+            "where": self.where,
+        }
+
+    def __repr__(self) -> str:
+        ins = ", ".join(f"%{i}:{'x'.join(map(str, s)) or 'scalar'}" for i, s in zip(self.input_ids, self.input_shapes, strict=True))
+        outs = ", ".join(f"%{i}:{'x'.join(map(str, s)) or 'scalar'}" for i, s in zip(self.output_ids, self.output_shapes, strict=True))
+        extra = "".join(f" {k}={v!r}" for k, v in self.attributes.items() if isinstance(v, int | float | tuple | str | bool))
+        saved = f"  saves {', '.join(self.saved)}" if self.saved else ""
+        return f"{self.serial:>6}  {outs} = {self.op.name}({ins}){extra}{saved}"
+
+
+class Tape(list):
+    """Entries in the order they were recorded; prints one line an entry."""
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self)) or "(empty tape)"
+
+
+def tape(loss: Any) -> Tape:
+    """The entries that lead to `loss`, oldest first."""
+    return Tape(reversed(reachable(loss.entry)))
+
+
+def reachable(root: TapeEntry | None) -> list[TapeEntry]:
+    """Every entry reachable from `root`, newest first. No recursion: a chain may be 100,000 entries long."""
+    found = {root.serial: root} if root is not None else {}
+    stack = list(found.values())
+    while stack:
+        for node in stack.pop().inputs:
+            if type(node) is TapeEntry and node.serial not in found:
+                found[node.serial] = node
+                stack.append(node)
+    return [found[serial] for serial in sorted(found, reverse=True)]

@@ -1,0 +1,152 @@
+"""What the compiler makes of loops and formulas: cached on disk, vectorised, no float64 in float32 code, the same bits always.
+
+Read next: flamepy/backend/template.py.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import flamepy as fp
+from flamepy.backend.cpu import compiler
+from flamepy.backend.cpu.device import find_loop
+from flamepy.backend.template import bind, digest, on_compile, typed
+from flamepy.op import REGISTRY
+from flamepy.op_pointwise import Pointwise
+from flamepy.ops import pointwise, rows
+
+F4 = np.dtype("float32")
+SCALAR_LIBM = {"sin", "cos", "pow", "power"}  # correct for any argument; not vectorised
+
+
+def body(llvm: str) -> str:
+    """The kernel's own function: what Numba puts around it unboxes Python floats as doubles."""
+    parts = re.findall(r"define i32 @\"?_ZN.*?^}", llvm, re.S | re.M)
+    return "\n".join(p for p in parts if "cpython" not in p.split("\n")[0])
+
+
+def compiled(loop: str, formula, *args):
+    # A fresh compilation: code loaded from the disk cache keeps no assembly.
+    function = typed(find_loop(loop), F4, compiler.DIALECT, True, formula)
+    import numba
+
+    kernel = numba.njit(error_model="numpy", fastmath=compiler.LOOP_MATH)(function)
+    kernel(*args)
+    signature = kernel.signatures[0]
+    return kernel.inspect_llvm(signature), kernel.inspect_asm(signature)
+
+
+def inputs(n: int) -> list[np.ndarray]:
+    return [np.linspace(0.1, 0.9, 1024, dtype=F4) for _ in range(n)]
+
+
+FORMULAS = [
+    (op.name, f, len(names))
+    for op in REGISTRY.values()
+    if isinstance(op, Pointwise) and not op.masks and not op.attributes and op.out is None
+    for f, names in [(op.formula, op.inputs), *[(r, n) for r, n in zip(op.rule, op.names, strict=True) if r and len(n) > 1]]
+]
+
+
+@pytest.mark.parametrize(("name", "formula", "n"), FORMULAS, ids=[f"{n}-{f.__name__}" for n, f, _ in FORMULAS])
+def test_float32_formulas_hold_no_float64_and_vectorise(name, formula, n):
+    llvm, assembly = compiled(f"map{n}", formula, np.empty(1024, F4), *inputs(n))
+    assert " double " not in body(llvm)
+    if not SCALAR_LIBM & {name, *formula.__code__.co_names}:
+        assert re.search(r"v\w+ps\s.*%[yz]mm|v(movup|xor|and|or)\w*\s.*%[yz]mm", assembly), "no packed float32 instruction"
+
+
+@pytest.mark.parametrize("row", [rows.softmax_row, rows.softmax_dx_row])
+def test_row_bodies_vectorise(row):
+    n = 2 if row is rows.softmax_row else 3
+    llvm, assembly = compiled("row", row, *[np.zeros(4096, F4) for _ in range(n)], 16, 256)
+    assert " double " not in body(llvm)
+    assert len(re.findall(r"v(mul|fma\w+|max|add)ps\s.*%[yz]mm", assembly)) > 4
+
+
+def run(code: str, **env: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **env}, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_second_process_compiles_nothing():
+    code = """
+import flamepy as fp, flamepy.backend.template as t
+made = []
+t.on_compile(lambda name, seconds: made.append(name))
+x = fp.randn(64, 512, requires_grad=True)
+((x.gelu() @ fp.ones(512, 64)).softmax().sum(axis=0) * 2).mean().backward()
+print(len(made))
+"""
+    run(code)
+    assert run(code).strip() == "0"
+
+
+def test_import_is_light():
+    code = "import numpy, time, sys; t = time.perf_counter(); import flamepy; print(time.perf_counter() - t, 'numba' in sys.modules)"
+    seconds, numba = min(run(code).split() for _ in range(3))
+    assert numba == "False" and float(seconds) < 0.2
+
+
+def test_compiling_is_announced():
+    def double_y(x):
+        return x + x
+
+    seen = []
+    remove = on_compile(lambda name, seconds: seen.append((name, seconds > 0)))
+    try:
+        kernel = bind(find_loop("map1"), double_y, F4, compiler.DIALECT, False)
+        out = np.empty(4, F4)
+        kernel(out, np.ones(4, F4))
+    finally:
+        remove()
+    assert out.tolist() == [2.0] * 4
+    assert any("map1_double_y_float32_serial" in name and positive for name, positive in seen)
+
+
+def test_an_edited_formula_gets_another_name(tmp_path):
+    file = tmp_path / "f.py"
+    file.write_text("def f(x):\n    return x\n")
+    first = digest((str(file),), None)
+    other = tmp_path / "g.py"
+    other.write_text("def f(x):\n    return -x\n")
+    assert first != digest((str(other),), None)
+
+
+def test_formulas_run_without_numba():
+    assert pointwise.tanh_dx(1.0, 0.5) == 0.75
+    assert pointwise.clip_y(3.0, 0.0, 1.0) == 1.0
+
+
+STEP = """
+import flamepy as fp, numba, hashlib
+import flamepy.nn.functional as F
+numba.set_num_threads(THREADS)
+fp.manual_seed(1)
+x, w, v = (fp.randn(*s, requires_grad=True) for s in ((600, 300), (300, 300), (300, 70)))
+h = F.dropout(F.gelu(F.layer_norm(x @ w)), 0.1)
+loss = F.cross_entropy(h @ v, fp.arange(600) if False else [i % 70 for i in range(600)]) + x.sum(axis=0).square().mean() + w.var() + v.std(axis=1).max()
+grads = loss.backward()
+fp.clip_grad_norm(grads, 0.1)
+print(hashlib.sha256(b''.join(grads[t].numpy().tobytes() for t in (x, w, v)) + loss.numpy().tobytes()).hexdigest())
+"""
+
+
+def test_same_bits_run_to_run_and_for_one_and_two_threads():
+    results = [run(STEP.replace("THREADS", n), NUMBA_NUM_THREADS="2") for n in ("1", "2", "2")]
+    assert len(set(results)) == 1
+
+
+def test_a_view_keeps_its_memory():
+    v = (fp.ones(1000) * 3).numpy()
+    fp.zeros(1000)
+    assert v.tolist() == [3.0] * 1000
+    with pytest.raises(ValueError, match="read-only"):
+        v[0] = 1

@@ -1,0 +1,369 @@
+"""Whole runs of a tiny GPT, as a user starts them: what is left behind, resuming bit for bit, stopping, dying, failing."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from flamepy import cli
+
+TEXT = "".join(f"def f{i}(x):\n    return x + {i * i}\n\n" for i in range(120))
+TINY = ["--layers", "1", "--heads", "2", "--width", "16", "--context", "8", "--batch", "4"]
+posix = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text(TEXT)
+    (tmp_path / "often.toml").write_text("save_every = 1\nvalidate_every = 4\nvalidation_batches = 2\nsample_tokens = 20\n")
+
+
+def flamepy(capsys, *args):
+    code = cli.run([str(a) for a in args])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def train(capsys, *args):
+    return flamepy(capsys, "train", "--data", "text.txt", "--config", "often.toml", *TINY, *args)
+
+
+def begin(*args, **options):
+    """The same in a process of its own."""
+    command = [sys.executable, "-m", "flamepy", "train", *[str(a) for a in args]]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+def end(process):
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def fresh(*args):
+    return ["--data", "text.txt", "--config", "often.toml", *TINY, *args]
+
+
+def contents(run):
+    """Every file of a run but its timing."""
+    files = sorted(p for p in Path(run).rglob("*") if p.is_file() and p.name != "timing.jsonl")
+    return {str(p.relative_to(run)): p.read_bytes() for p in files}
+
+
+def rows(run):
+    return [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]
+
+
+def wait_for_step(run, step, process):
+    deadline = time.monotonic() + 100
+    while time.monotonic() < deadline and process.poll() is None:
+        path = Path(run) / "metrics.jsonl"
+        if path.exists() and path.read_bytes().count(b"\n") >= step:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"step {step} was not reached: {process.poll()}")
+
+
+# ---- a run and what it leaves -----------------------------------------------------------------------------------------
+
+
+def test_a_run_leaves_everything_it_promises(capsys):
+    code, out, err = train(capsys, "--steps", "8", "--out", "run")
+    assert (code, err) == (0, "")
+    for words in ("byte-level GPT: 1 layers", "text.txt (1 file)", "step 1/8", "step 8/8", "tokens/s", "left 0:00", "grad norm", "smoothed",
+                  "validation loss", "nats per byte", "sample", "written", "finished  8 steps"):  # fmt: skip
+        assert words in out, words
+    for name in ("config.toml", "metrics.jsonl", "timing.jsonl", "curves.png", "sample.txt", "checkpoints"):
+        assert Path("run", name).exists() and str(Path("run", name).resolve()) in out, name
+    assert sorted(p.name for p in Path("run/checkpoints").iterdir()) == ["last", "step-00000007", "step-00000008"]
+    metrics = rows("run")
+    assert [row["step"] for row in metrics] == list(range(1, 9))
+    assert set(metrics[0]) == {"step", "loss", "smoothed", "lr", "grad_norm"}
+    assert [row["step"] for row in metrics if "val_loss" in row] == [4, 8]
+    assert abs(metrics[0]["loss"] - 5.545) < 0.1  # ln 256: it knows nothing yet
+    facts = json.loads(Path("run/checkpoints/step-00000008/state.json").read_text())
+    assert facts["data"]["position"] == facts["schedule"]["position"] == facts["step"] == 8
+    assert {"random_state", "versions", "optimizer", "config"} <= set(facts)
+    assert len(Path("run/sample.txt").read_bytes()) >= 20
+
+
+def test_default_folders_count_up(capsys):
+    for number in (1, 2):
+        assert train(capsys, "--steps", "1")[0] == 0
+        assert Path(f"runs/gpt-{number}/curves.png").exists()
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not(capsys):
+    for name, seed in (("a", 5), ("b", 5), ("c", 6)):
+        assert train(capsys, "--steps", "5", "--seed", seed, "--out", name)[0] == 0
+    assert contents("a") == contents("b")
+    assert rows("a")[0]["loss"] != rows("c")[0]["loss"]
+
+
+def test_it_learns(capsys):
+    assert train(capsys, "--steps", "200", "--lr", "0.01", "--out", "run")[0] == 0
+    losses = [row["loss"] for row in rows("run")]
+    assert losses[-1] < 3.0 < 5.0 < losses[0] and rows("run")[-1]["val_loss"] < 3.0
+
+
+# ---- resuming -----------------------------------------------------------------------------------------------------------
+
+
+def test_stopped_and_resumed_in_new_processes_equals_one_go(capsys):
+    """Gate P14, with dropout, so that the random state counts too."""
+    Path("often.toml").write_text("save_every = 7\nvalidate_every = 5\nvalidation_batches = 2\nsample_tokens = 20\ndropout = 0.1\n")
+    assert train(capsys, "--steps", "20", "--out", "whole")[0] == 0
+    code, out, err = end(begin(*fresh("--steps", "20", "--stop-after", "10", "--out", "parts")))
+    assert (code, err) == (0, "") and "stopped   after step 10 of 20" in out
+    assert f"go on     flamepy train --resume {Path('parts').resolve()}" in out
+    assert not Path("parts/sample.txt").exists() and Path("parts/curves.png").exists()
+    code, out, err = end(begin("--resume", "parts", "--stop-after", "13"))
+    assert (code, err) == (0, "") and "goes on from step 10" in out
+    code, out, err = end(begin("--resume", "parts"))
+    assert (code, err) == (0, "") and "finished  20 steps" in out
+    assert contents("whole") == contents("parts")
+
+
+def test_resuming_a_finished_run_changes_nothing(capsys):
+    assert train(capsys, "--steps", "3", "--out", "run")[0] == 0
+    before = contents("run")
+    code, out, _ = flamepy(capsys, "train", "--resume", "run")
+    assert code == 0 and "finished  3 steps" in out and contents("run") == before
+
+
+def test_a_run_folder_can_be_moved_and_lengthened(capsys):
+    assert train(capsys, "--steps", "3", "--out", "run")[0] == 0
+    os.rename("run", "moved")
+    code, out, _ = flamepy(capsys, "train", "--resume", "moved", "--steps", "5")
+    assert code == 0 and [row["step"] for row in rows("moved")] == [1, 2, 3, 4, 5]
+    assert "steps = 5 " in Path("moved/config.toml").read_text()
+
+
+def test_a_run_that_died_before_its_first_checkpoint_begins_again(capsys):
+    assert train(capsys, "--steps", "3", "--out", "run")[0] == 0
+    before = contents("run")
+    shutil.rmtree("run/checkpoints")
+    assert flamepy(capsys, "train", "--resume", "run")[0] == 0
+    assert contents("run") == before
+
+
+def test_a_piped_text_is_kept_for_resuming(capsys):
+    process = begin("--data", "-", "--config", "often.toml", *TINY, "--steps", "4", "--stop-after", "2", "--out", "run", stdin=subprocess.PIPE)
+    out, err = process.communicate(TEXT, timeout=120)
+    assert process.returncode == 0, err
+    assert Path("run/data.txt").read_text() == TEXT
+    assert flamepy(capsys, "train", "--resume", "run")[0] == 0
+    assert train(capsys, "--steps", "4", "--out", "file")[0] == 0
+    assert rows("run") == rows("file")
+
+
+def test_resume_refuses_what_does_not_fit(capsys):
+    assert train(capsys, "--steps", "4", "--stop-after", "2", "--out", "run")[0] == 0
+    before = contents("run")
+
+    def refused(*args):
+        code, out, err = flamepy(capsys, "train", "--resume", "run", *args)
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+        return err
+
+    assert "--width 32 was given, the run has 16" in refused("--width", "32")
+    assert "--seed 1 was given, the run has 1337" in refused("--seed", "1")
+    assert "steps must be at least" not in refused("--steps", "1") and "the run is at step 2" in refused("--stop-after", "2")
+    assert "the config file is for another job" in flamepy(capsys, "train", "digits", "--resume", "run")[2]
+    Path("text.txt").write_text(TEXT + "more")
+    assert "the data has changed" in refused()
+    Path("text.txt").unlink()
+    assert "no such file or folder" in refused()
+    Path("elsewhere.txt").write_text(TEXT)
+    assert contents("run") == before
+    assert flamepy(capsys, "train", "--resume", "run", "--width", "16", "--data", "elsewhere.txt")[0] == 0
+
+
+def test_damaged_and_foreign_checkpoints_are_refused(capsys):
+    assert train(capsys, "--steps", "4", "--stop-after", "2", "--out", "run")[0] == 0
+    assert train(capsys, "--steps", "4", "--stop-after", "2", "--width", "32", "--out", "other")[0] == 0
+    config = Path("run/config.toml").read_text()
+
+    def refused(words):
+        before = contents("run")
+        for command in (["train", "--resume", "run"], ["sample", "run"]):
+            code, out, err = flamepy(capsys, *command)
+            assert (code, out, err.count("\n")) == (2, "", 1) and words in err, err
+        assert contents("run") == before
+
+    Path("run/config.toml").write_text(config.replace("width = 16 ", "width = 32 "))
+    refused("another")
+    Path("run/config.toml").write_text("width = ")
+    refused("not a TOML file")
+    Path("run/config.toml").write_text(config)
+    shutil.copytree("other/checkpoints", "run/checkpoints", dirs_exist_ok=True)
+    refused("another")
+    Path("run/checkpoints/step-00000002/tensors.safetensors").write_bytes(b"junk")
+    refused("damaged")
+    Path("run/checkpoints/last").write_text("step-00000001\n")
+    Path("run/checkpoints/step-00000001/state.json").write_text("{}")
+    refused("not a flamepy checkpoint")
+
+
+# ---- signals, kill, full disks -------------------------------------------------------------------------------------------
+
+
+@posix
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_saves_and_stops_and_nothing_is_lost(number, code):
+    Path("often.toml").write_text("save_every = 100000\nvalidate_every = 100000\nvalidation_batches = 2\nsample_tokens = 20\n")
+    process = begin(*fresh("--steps", "100000", "--out", "run"))
+    wait_for_step("run", 5, process)
+    process.send_signal(number)
+    done, out, err = end(process)
+    assert (done, err) == (code, "")
+    step = int(re.search(rf"stopped   {number.name}: after step ([\d,]+) of 100,000", out)[1].replace(",", ""))
+    assert rows("run")[-1]["step"] == step
+    assert Path("run/checkpoints/last").read_text() == f"step-{step:08d}\n"
+    assert end(begin("--resume", "run", "--stop-after", step + 3))[0] == 0
+    assert end(begin(*fresh("--steps", "100000", "--stop-after", step + 3, "--out", "whole")))[0] == 0
+    assert contents("run")["metrics.jsonl"] == contents("whole")["metrics.jsonl"]
+    last = f"checkpoints/step-{step + 3:08d}/tensors.safetensors"
+    assert contents("run")[last] == contents("whole")[last]
+
+
+@posix
+def test_a_signal_while_preparing_ends_at_once_and_leaves_nothing():
+    process = begin("--data", "-", "--out", "run", stdin=subprocess.PIPE)  # waits for text
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    code, out, err = end(process)
+    assert code == 130 and "interrupted before training began" in err and not Path("run").exists()
+
+
+@posix
+def test_the_second_signal_ends_at_once():
+    slow = "import flamepy.train.gpt_job as j, time; j.GptJob.loss = lambda self, step: time.sleep(60)\n"
+    slow += f"import sys, flamepy.cli; sys.exit(flamepy.cli.run({['train', *fresh('--out', 'run')]!r}))"
+    process = subprocess.Popen([sys.executable, "-c", slow], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not Path("run/checkpoints/last").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert process.poll() is None  # it would finish the step first
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert end(process)[0] == 130 and time.monotonic() - started < 5
+
+
+@posix
+def test_kill_9_at_any_moment_and_resume_equals_one_go(capsys):
+    assert train(capsys, "--steps", "60", "--out", "whole")[0] == 0
+    process = begin(*fresh("--steps", "60", "--out", "run"))
+    for moment in (3, 17, 31, 46):
+        wait_for_step("run", moment, process)
+        process.kill()
+        process.communicate()
+        process = begin("--resume", "run")
+    assert end(process)[0] == 0
+    assert contents("whole") == contents("run")
+
+
+@posix
+def test_a_reader_that_goes_away_stops_the_run_and_saves():
+    process = begin(*fresh("--steps", "100000", "--out", "run"))
+    process.stdout.readline()
+    process.stdout.close()
+    process.wait(timeout=100)
+    assert (process.returncode, process.stderr.read()) == (141, "")
+    process.stderr.close()
+    assert Path("run/checkpoints/last").exists()
+
+
+@posix
+def test_a_full_disk_ends_with_one_line_and_the_previous_checkpoint():
+    assert end(begin(*fresh("--steps", "8", "--stop-after", "4", "--out", "run")))[0] == 0
+    size = Path("run/checkpoints/step-00000004/tensors.safetensors").stat().st_size
+    # No file may grow beyond half a checkpoint: the kernel refuses the write as a full disk would.
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({size // 2}, {size // 2}))\n"
+    code = limit + "import sys, flamepy.cli; sys.exit(flamepy.cli.run(['train', '--resume', 'run']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 2, done.stderr
+    assert re.fullmatch(r"flamepy train: cannot write: .*: File too large\. .*go on with --resume\.\n", done.stderr)
+    assert Path("run/checkpoints/last").read_text() == "step-00000004\n" and not list(Path("run").rglob(".tmp-*"))
+    assert end(begin(*fresh("--steps", "8", "--out", "whole")))[0] == 0
+    assert end(begin("--resume", "run"))[0] == 0
+    assert contents("run") == contents("whole")
+
+
+def test_two_processes_never_write_into_one_run(capsys):
+    process = begin(*fresh("--steps", "100000", "--out", "run"))
+    wait_for_step("run", 1, process)
+    code, out, err = flamepy(capsys, "train", "--resume", "run")
+    assert code == 2 and "another process is training in this folder" in err
+    process.terminate()
+    end(process)
+
+
+# ---- NaN -------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_learning_rate_that_explodes_is_told_in_one_line(capsys):
+    code, out, err = train(capsys, "--steps", "50", "--lr", "1e6", "--out", "run")
+    assert code == 1 and err.count("\n") == 1, err
+    assert "not finite" in err and "parameter" in err or "made values that are not finite" in err
+    step = int(re.search(r"The checkpoint of step (\d+) is kept", err)[1])
+    assert Path("run/checkpoints/last").read_text() == f"step-{step:08d}\n"
+
+
+@pytest.mark.parametrize("where", ["forward", "backward", "parameter"])
+def test_the_first_op_and_the_parameter_are_named(capsys, monkeypatch, where):
+    from flamepy import ops
+    from flamepy.train.gpt import GPT
+
+    real = GPT.scores
+
+    def broken(self, x):
+        self.calls = getattr(self, "calls", 0) + 1
+        if self.calls >= 4 and where == "forward":
+            return ops.log(real(self, x) * 0.0 - 1.0)
+        if self.calls >= 4 and where == "backward":
+            return real(self, x) + ops.sqrt(self.norm.bias * 0.0).sum()
+        if self.calls == 4:
+            values = self.norm.weight.numpy().copy()
+            values[3] = float("nan")
+            self.norm.weight.set_data(values)
+        return real(self, x)
+
+    monkeypatch.setattr(GPT, "scores", broken)
+    Path("often.toml").write_text("save_every = 2\nvalidate_every = 1000\n")
+    code, out, err = train(capsys, "--steps", "10", "--out", "run")
+    assert code == 1 and err.count("\n") == 1, err
+    expected = {
+        "forward": r"the loss is nan at step 4: op 'log' \(.*test_train_runs\.py:\d+\) was the first .* forward pass; it comes from parameter 'token\.weight'",
+        "backward": r"the gradient norm is (nan|inf) at step 4: op 'sqrt' \(.*test_train_runs\.py:\d+\) was the first .* backward pass; gradient of parameter 'norm\.bias'",
+        "parameter": r"the loss is nan at step 4: parameter 'norm\.weight' was not finite before the step",
+    }
+    assert re.search(expected[where], err), err
+    assert "The checkpoint of step 2 is kept in" in err
+    assert Path("run/checkpoints/last").read_text() == "step-00000002\n" and Path("run/curves.png").exists()
+
+
+def test_an_update_that_breaks_the_parameters_is_not_saved(capsys, monkeypatch):
+    from flamepy.optimizers import AdamW
+
+    real = AdamW.step
+
+    def broken(self, grads):
+        real(self, grads)
+        if self.state_dict()["state"]["norm.weight"]["step"] == 3:
+            self.params[-1].set_data(self.params[-1].numpy() * float("inf"))
+
+    monkeypatch.setattr(AdamW, "step", broken)
+    code, _, err = train(capsys, "--steps", "10", "--out", "run")
+    assert code == 1 and "the update of step 3 made values that are not finite: 'model." in err
+    assert Path("run/checkpoints/last").read_text() == "step-00000002\n"
