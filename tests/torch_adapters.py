@@ -116,6 +116,12 @@ def pair(n: Any) -> tuple[int, ...]:
     return (n, n) if isinstance(n, int) else tuple(n)
 
 
+def without(options: dict[str, Any], **defaults: Any) -> dict[str, Any]:
+    """The options less those that say what happens anyway."""
+    return {k: v for k, v in options.items() if k not in defaults or v not in (defaults[k], (defaults[k],) * 2)}
+
+
+PLAIN = {"ceil_mode": False, "dilation": 1, "return_indices": False}
 SDPA = F.scaled_dot_product_attention
 BINARY: dict[str, Row] = {
     "add": Row("add", lambda x, y, **k: fp.add(x, y, **k), given("alpha")),
@@ -239,11 +245,12 @@ NETWORK: dict[str, Row] = {
     "nn.functional.embedding": Row("embedding", lambda w, ids, **k: F.embedding(ids, w, **k)),
     "nn.functional.dropout": Row("dropout", F.dropout, random=lambda x, p=0.5, training=True, **k: training and 0 < p < 1),
     "nn.functional.scaled_dot_product_attention": Row(
-        "scaled_dot_product_attention", SDPA, given("enable_gqa"), lambda *a, dropout_p=0.0, **k: dropout_p > 0),
+        "scaled_dot_product_attention", lambda q, k, v, **o: SDPA(q, k, v, **without(o, dropout_p=0.0, enable_gqa=False)),
+        lambda *a, **o: bool(without(o, dropout_p=0.0, enable_gqa=False).keys() & {"dropout_p", "enable_gqa"})),
     "nn.functional.conv2d": Row("conv2d", F.conv2d, lambda x, w, *b, **k: (
         k.get("padding") == "same" and any(d * (n - 1) % 2 for d, n in zip(pair(k.get("dilation", 1)), w.shape[2:])))),
-    "nn.functional.max_pool2d": Row("max_pool2d", F.max_pool2d, lambda x, **k: (
-        k["ceil_mode"] or k["dilation"] not in (1, (1, 1)) or k["return_indices"])),
+    "nn.functional.max_pool2d": Row("max_pool2d", lambda x, **o: F.max_pool2d(x, **without(o, **PLAIN)),
+                                    lambda x, **o: bool(without(o, **PLAIN).keys() & PLAIN.keys())),
     "nn.functional.avg_pool2d": Row("avg_pool2d", F.avg_pool2d, lambda x, *a: len(a) > 2),
 }
 ADAPTERS = {**BINARY, **UNARY, **ACTIVATIONS, **REDUCE, **MATRIX, **SHAPE, **LOSSES, **NETWORK}

@@ -39,7 +39,7 @@ def forward_into(y: Any, p: Any, q: Any, k: Any, v: Any, mask: Any, layout: Shap
 def backward_into(outs: tuple, ins: tuple, layout: Shape, sizes: Shape, scale: float, is_causal: bool, keep: bool) -> Any:
     """outs: dq, dk, dv; ins: g, p, q, k, v. Returns the gradient of the scores, of use with `keep` only."""
     p = ins[1]
-    ds = like(p, p.shape if keep else (attention_scratch(*sizes[:4], False),))
+    ds = like(p, p.shape if keep else (attention_scratch(*p.shape, keep),))
     consts = (p.device.table(layout), *sizes, p.dtype.type(scale), bool(is_causal), keep)
     launch("attention_dx", None, (*outs, ds), ins, consts, work=p.size * max(1, sizes[4] + sizes[5]))
     return ds
@@ -98,7 +98,7 @@ def fused_attention_dx(g, p, qkv, heads, is_causal):
 
 
 @composed(home="both")
-def scaled_dot_product_attention(q: Any, k: Any, v: Any, attn_mask: Any = None, is_causal: bool = False, scale: float | None = None) -> Any:
+def scaled_dot_product_attention(q: Any, k: Any, v: Any, attn_mask: Any = None, *, is_causal: bool = False, scale: float | None = None) -> Any:
     """softmax(scale q k^T + mask) v: q (..., L, D), k (..., S, D), v (..., S, Dv) -> (..., L, Dv) (Vaswani et al. 2017, arXiv:1706.03762).
 
     Leading axes broadcast. `attn_mask` broadcasts to (..., L, S): bool (True: this key may be seen) or float (added; it may

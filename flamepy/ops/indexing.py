@@ -276,7 +276,9 @@ def embedding(ids: Any, weight: Any) -> Any:
     if weight.ndim != 2:
         raise ShapeError(f"embedding: weight is not a matrix: {weight.shape}. Pass (n, width).")
     array = ids.numpy()
-    if array.size and (array.min() < 0 or array.max() >= weight.shape[0]):
-        checked_index("embedding", np.where(array < 0, weight.shape[0], array), weight.shape[0])
+    rows = weight.shape[0]
+    if array.size and (array.min() < 0 or array.max() >= rows):
+        at = tuple(np.argwhere((array < 0) | (array >= rows))[0].tolist())
+        raise IndexOutOfRange(f"embedding: id out of range: {array[at]} at position {at}, the table has {rows} rows. Use 0 to {rows - 1}.")
     index = ids if ids.dtype == int64 else ops.cast(ids, int64)
     return op.REGISTRY["rows_at"](weight, index, weight.shape[1], (*ids.shape, weight.shape[1]))

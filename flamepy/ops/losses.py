@@ -115,7 +115,7 @@ def class_loss(name: str, losses: Any, array: np.ndarray, shape: tuple[int, ...]
 
 
 @composed(home="both")
-def cross_entropy(x: Any, ids: Any, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean") -> Any:
+def cross_entropy(x: Any, ids: Any, *, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean") -> Any:
     """-log softmax(x)[id], averaged over the ids that are not ignored.
 
     x: logits (rows, classes), (classes,) or (N, classes, d1, ...); ids: integers of that shape without classes.
@@ -133,7 +133,7 @@ def cross_entropy(x: Any, ids: Any, ignore_index: int = -100, label_smoothing: f
 
 
 @composed(home="both")
-def nll_loss(x: Any, ids: Any, ignore_index: int = -100, reduction: str = "mean") -> Any:
+def nll_loss(x: Any, ids: Any, *, ignore_index: int = -100, reduction: str = "mean") -> Any:
     """-x[id] for log-probabilities x; shapes as in cross_entropy."""
     x = op.Tensor.of("nll_loss", x)
     rows = classes_last("nll_loss", x)
@@ -154,14 +154,14 @@ def pair(name: str, x: Any, target: Any) -> tuple[Any, Any]:
 
 
 @composed(home="both")
-def mse_loss(x: Any, target: Any, reduction: str = "mean") -> Any:
+def mse_loss(x: Any, target: Any, *, reduction: str = "mean") -> Any:
     """(x - target)^2."""
     x, target = pair("mse_loss", x, target)
     return reduced("mse_loss", ops.square(ops.sub(x, target)), reduction)
 
 
 @composed(home="both")
-def l1_loss(x: Any, target: Any, reduction: str = "mean") -> Any:
+def l1_loss(x: Any, target: Any, *, reduction: str = "mean") -> Any:
     """|x - target|."""
     x, target = pair("l1_loss", x, target)
     return reduced("l1_loss", ops.abs(ops.sub(x, target)), reduction)
@@ -180,7 +180,7 @@ pointwise("huber", huber_y, huber_dd, home="")
 
 
 @composed(home="both")
-def huber_loss(x: Any, target: Any, delta: float = 1.0, reduction: str = "mean") -> Any:
+def huber_loss(x: Any, target: Any, *, delta: float = 1.0, reduction: str = "mean") -> Any:
     """Quadratic up to |x - target| = delta, linear beyond, slope delta."""
     x, target = pair("huber_loss", x, target)
     if not delta > 0:
@@ -189,13 +189,13 @@ def huber_loss(x: Any, target: Any, delta: float = 1.0, reduction: str = "mean")
 
 
 @composed(home="both")
-def smooth_l1_loss(x: Any, target: Any, beta: float = 1.0, reduction: str = "mean") -> Any:
+def smooth_l1_loss(x: Any, target: Any, *, beta: float = 1.0, reduction: str = "mean") -> Any:
     """huber_loss(delta=beta) / beta; beta 0 is l1_loss."""
     x, target = pair("smooth_l1_loss", x, target)
     if beta < 0:
         raise ValueError(f"smooth_l1_loss: beta must not be negative: {beta}. Use 0 or more.")
     if beta == 0:
-        return l1_loss(x, target, reduction)
+        return l1_loss(x, target, reduction=reduction)
     return reduced("smooth_l1_loss", ops.div(op.REGISTRY["huber"](ops.sub(x, target), delta=beta), float(beta)), reduction)
 
 
@@ -225,7 +225,7 @@ pointwise("bce_logits", bce_logits_y, bce_logits_dx, None, None, home="")
 
 
 @composed(home="both")
-def binary_cross_entropy(x: Any, target: Any, reduction: str = "mean") -> Any:
+def binary_cross_entropy(x: Any, target: Any, *, reduction: str = "mean") -> Any:
     """-(t log x + (1 - t) log(1 - x)) for probabilities x in [0, 1]."""
     x, target = pair("binary_cross_entropy", x, target)
     values = x.numpy()
@@ -237,7 +237,7 @@ def binary_cross_entropy(x: Any, target: Any, reduction: str = "mean") -> Any:
 
 
 @composed(home="both")
-def binary_cross_entropy_with_logits(x: Any, target: Any, pos_weight: Any = None, reduction: str = "mean") -> Any:
+def binary_cross_entropy_with_logits(x: Any, target: Any, *, pos_weight: Any = None, reduction: str = "mean") -> Any:
     """Binary cross-entropy of sigmoid(x); pos_weight (number or tensor that broadcasts) weighs the positives."""
     name = "binary_cross_entropy_with_logits"
     x, target = pair(name, x, target)

@@ -19,6 +19,8 @@ def layer_norm(x: Any, normalized_shape: Any = None, weight: Any = None, bias: A
     """
     shape = normalized_shape
     if isinstance(shape, op.Tensor):
+        if weight is not None and bias is not None:
+            raise TypeError("layer_norm: two weights: one in the place of normalized_shape. Call layer_norm(x, shape, weight, bias).")
         shape, weight, bias = None, shape, weight if bias is None else bias
     return REGISTRY["layer_norm"](x, weight, bias, eps=eps, normalized_shape=shape)
 
@@ -31,5 +33,7 @@ def rms_norm(x: Any, normalized_shape: Any = None, weight: Any = None, eps: floa
     """
     shape = normalized_shape
     if isinstance(shape, op.Tensor):
+        if weight is not None:
+            raise TypeError("rms_norm: two weights: one in the place of normalized_shape. Call rms_norm(x, shape, weight).")
         shape, weight = None, shape
     return REGISTRY["rms_norm"](x, weight, eps=eps, normalized_shape=shape)

@@ -183,7 +183,7 @@ pointwise("exp", exp_y, exp_dx)
 pointwise("log", log_y, log_dx)
 pointwise("sin", sin_y, sin_dx)
 pointwise("cos", cos_y, cos_dx)
-pointwise("tanh", tanh_y, tanh_dx)
+pointwise("tanh", tanh_y, tanh_dx, home="both")
 pointwise("erf", erf_y, erf_dx)
 
 

@@ -79,7 +79,7 @@ def fold(loop: str, formula: Any, x: Any, outer: int, n: int, inner: int, scale:
 
 def countable(name: str, x: Any) -> Any:
     """Bools and 32-bit ints are summed in int64."""
-    return ops.cast(x, int64) if x.dtype == bool_ or x.dtype in INTEGERS and x.dtype != int64 else x
+    return ops.cast(x, int64) if x.dtype == bool_ or (x.dtype in INTEGERS and x.dtype != int64) else x
 
 
 @custom(kind="any")
@@ -136,7 +136,7 @@ mean.differentiable()
 def sum_to(x, shape=()):
     """Undo broadcasting: sum x down to `shape`."""
     extra = x.ndim - len(shape)
-    axes = tuple([d for d in range(x.ndim) if d < extra or shape[d - extra] == 1 and x.shape[d] != 1])
+    axes = tuple([d for d in range(x.ndim) if d < extra or (shape[d - extra] == 1 and x.shape[d] != 1)])
     return share(sum_of(x, axes, True), shape)
 
 

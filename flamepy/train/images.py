@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import os
 import zipfile
 import zlib
@@ -108,7 +109,8 @@ def read_idx(path: Path) -> np.ndarray:
 
 def from_npz(path: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # From memory: np.load leaves a file it cannot read open.
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             missing = [name for name in ARRAYS if name not in file]
             if missing:
                 raise InputError(f"an array is missing: {path} has no {', '.join(missing)}. Save {', '.join(ARRAYS)} in it.")

@@ -36,7 +36,7 @@ def explain(run: Callable[[], Any], parameters: Parameters) -> str:
     if results:
         op, result = results[0]
         entry = next((e for e in tape(loss) if result.id in e.output_ids), None)
-        return f"op '{op}'{place(entry)} was the first to give one in the forward pass{reads(entry, names)}"
+        return f"first made by op '{op}'{place(entry)} in the forward pass{reads(entry, names)}"
     return explain_backward(loss, names)
 
 
@@ -53,7 +53,7 @@ def explain_backward(loss: Any, names: dict[int, str]) -> str:
     bad.update(-id for id in names if id in grads and not finite(grads[id]))
     culprit = next((e for e, inputs in ways if e.serial not in bad and bad.intersection(inputs)), None)
     op = f"op '{culprit.op.name}'{place(culprit)}" if culprit is not None else "the sum of the gradients"
-    return f"{op} was the first to give one in the backward pass; gradient of parameter {some(broken) or '(none)'}"
+    return f"first made by {op} in the backward pass, in the gradient of parameter {some(broken) or '(none)'}"
 
 
 def reads(entry: Any, names: dict[int, str]) -> str:
@@ -63,7 +63,7 @@ def reads(entry: Any, names: dict[int, str]) -> str:
         nodes = [node for e in level for node in e.inputs if node is not None]
         found = [names[n.id] for n in nodes if type(n) is not TapeEntry and n.id in names]
         if found:
-            return f"; it comes from parameter {some(list(dict.fromkeys(found)))}"
+            return f", from parameter {some(list(dict.fromkeys(found)))}"
         level = list({n.serial: n for n in nodes if type(n) is TapeEntry}.values())
     return ""
 

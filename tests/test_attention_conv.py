@@ -1,0 +1,276 @@
+"""Attention, convolution and pools as ops: gradcheck, PyTorch, odd and zero sizes, what is refused and in which words.
+
+The loops themselves are tested in test_kernels_attention.py and test_kernels_conv.py; here it is broadcasting, masks, layouts, geometry
+and the tape.
+
+May import: flamepy, NumPy, PyTorch if it is there. FLAME counterpart: none. Read next: test_nn.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flamepy as fp
+import flamepy.nn.functional as F
+from flamepy.op import REGISTRY
+
+Shape = tuple[int, ...]
+SDPA = F.scaled_dot_product_attention
+FUSED = REGISTRY["fused_attention"]
+
+
+def draw(*shape: int, seed: int = 0, dtype: Any = np.float64) -> np.ndarray:
+    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(dtype)
+
+
+def leaf(*shape: int, seed: int = 0) -> Any:
+    return fp.tensor(draw(*shape, seed=seed), requires_grad=True)
+
+
+def compare(ours: Callable, theirs: Callable, shapes: list[Shape], dtype: Any = np.float64) -> None:
+    """Forward and gradients of float inputs under a random cotangent."""
+    torch = pytest.importorskip("torch")
+    tolerance = 1e-9 if dtype == np.float64 else 5e-4
+    arrays = [draw(*s, seed=i, dtype=dtype) for i, s in enumerate(shapes)]
+    a = [fp.tensor(x, requires_grad=True) for x in arrays]
+    b = [torch.tensor(x, requires_grad=True) for x in arrays]
+    y, z = ours(*a), theirs(*b)
+    assert y.shape == tuple(z.shape) and y.dtype == dtype
+    np.testing.assert_allclose(y.numpy(), z.detach().numpy(), tolerance, tolerance)
+    g = draw(*y.shape, seed=99, dtype=dtype)
+    grads = y.backward(fp.tensor(g))
+    z.backward(torch.tensor(g))
+    for p, q in zip(a, b, strict=True):
+        np.testing.assert_allclose(grads[p].numpy(), q.grad.numpy(), tolerance, tolerance)
+
+
+# ---- attention -------------------------------------------------------------------------------------------------------------------
+QKV: list[list[Shape]] = [
+    [(5, 4), (7, 4), (7, 6)],
+    [(3, 5, 4), (3, 7, 4), (3, 7, 4)],
+    [(2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 6)],
+    [(2, 1, 5, 4), (1, 3, 7, 4), (7, 3)],
+    [(2, 2, 3, 5, 2), (2, 2, 3, 5, 2), (2, 2, 3, 5, 2)],
+    [(1, 2, 70, 8), (1, 2, 131, 8), (1, 2, 131, 8)],
+    [(1, 1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 1)],
+]
+MASKS: list[Shape] = [(5, 7), (3, 5, 7), (1, 3, 1, 7), (2, 1, 5, 1), (2, 3, 5, 7), (7,), ()]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("shapes", QKV)
+def test_attention_equals_torch(shapes: list[Shape], is_causal: bool, dtype: Any) -> None:
+    torch = pytest.importorskip("torch")
+    theirs = torch.nn.functional.scaled_dot_product_attention
+    compare(lambda *x: SDPA(*x, is_causal=is_causal), lambda *x: theirs(*x, is_causal=is_causal), shapes, dtype)
+    compare(lambda *x: SDPA(*x, scale=0.3), lambda *x: theirs(*x, scale=0.3), shapes, dtype)
+
+
+@pytest.mark.parametrize("shape", [s for s in MASKS if len(s) > 1])
+def test_float_mask_and_its_gradient_equal_torch(shape: Shape) -> None:
+    torch = pytest.importorskip("torch")
+    theirs = torch.nn.functional.scaled_dot_product_attention
+    compare(lambda *x: SDPA(*x[:3], attn_mask=x[3]), lambda *x: theirs(*x[:3], attn_mask=x[3]), [*QKV[2], shape])
+
+
+@pytest.mark.parametrize("shape", [s for s in MASKS if len(s) > 1])
+def test_bool_mask_equals_torch(shape: Shape) -> None:
+    torch = pytest.importorskip("torch")
+    theirs = torch.nn.functional.scaled_dot_product_attention
+    mask = draw(*shape) > -0.5
+    compare(lambda *x: SDPA(*x, attn_mask=mask), lambda *x: theirs(*x, attn_mask=torch.tensor(mask)), QKV[2])
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("lead", [(2, 3), (2, 2, 3)])
+def test_masks_broadcast_by_numpys_rule(mask: Shape, lead: Shape) -> None:
+    q, k, v, m = leaf(*lead, 5, 4), leaf(*lead, 7, 4, seed=1), leaf(*lead, 7, 3, seed=2), leaf(*mask, seed=3)
+    y, z = SDPA(q, k, v, attn_mask=m), SDPA(q, k, v, attn_mask=fp.broadcast_to(m, (*lead, 5, 7)))
+    np.testing.assert_allclose(y.numpy(), z.numpy(), 1e-12, 1e-12)
+    g = fp.tensor(draw(*y.shape, seed=4))
+    ours, theirs = y.backward(g), z.backward(g)
+    for x in (q, k, v, m):
+        np.testing.assert_allclose(ours[x].numpy(), theirs[x].numpy(), 1e-9, 1e-9)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_attention_gradcheck(is_causal: bool) -> None:
+    assert fp.gradcheck(lambda q, k, v: SDPA(q, k, v, is_causal=is_causal), (leaf(2, 5, 3), leaf(2, 4, 3, seed=1), leaf(2, 4, 2, seed=2)))
+    assert fp.gradcheck(lambda x: FUSED(x, heads=2, is_causal=is_causal), (leaf(2, 4, 12),))
+
+
+def test_mask_gradcheck() -> None:
+    inputs = leaf(2, 3, 2), leaf(2, 4, 2, seed=1), leaf(2, 4, 2, seed=2), leaf(1, 3, 4, seed=3)
+    assert fp.gradcheck(lambda q, k, v, m: SDPA(q, k, v, attn_mask=m), inputs)
+    x = leaf(2, 4, 3)
+    assert fp.gradcheck(lambda x: SDPA(x, x, x), (x,))
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("batch, rows, heads, d", [(2, 5, 2, 4), (1, 70, 3, 5), (3, 1, 1, 2), (0, 3, 2, 2), (2, 0, 2, 2), (1, 200, 2, 16)])
+def test_fused_layout_equals_separate_operands(batch: int, rows: int, heads: int, d: int, is_causal: bool) -> None:
+    x = leaf(batch, rows, 3 * heads * d)
+    q, k, v = (t.reshape(batch, rows, heads, d).permute(0, 2, 1, 3) for t in x.split(heads * d, -1))
+    y, z = (
+        FUSED(x, heads=heads, is_causal=is_causal),
+        SDPA(q, k, v, is_causal=is_causal).permute(0, 2, 1, 3).reshape(batch, rows, heads * d),
+    )
+    np.testing.assert_allclose(y.numpy(), z.numpy(), 1e-12, 1e-12)
+    g = fp.tensor(draw(*y.shape, seed=1))
+    np.testing.assert_allclose(y.backward(g)[x].numpy(), z.backward(g)[x].numpy(), 1e-9, 1e-9)
+
+
+@pytest.mark.parametrize(
+    "lead, rows, keys, d", [((0, 2), 3, 5, 4), ((1, 2), 0, 5, 4), ((1, 2), 3, 0, 4), ((2,), 3, 3, 0), ((2, 0), 3, 3, 2)]
+)
+def test_attention_of_zero_size(lead: Shape, rows: int, keys: int, d: int) -> None:
+    q, k, v = leaf(*lead, rows, d), leaf(*lead, keys, d), leaf(*lead, keys, 3)
+    y = SDPA(q, k, v)
+    assert y.shape == (*lead, rows, 3) and (keys or not y.numpy().any())
+    grads = y.sum().backward()
+    for x in (q, k, v):
+        assert grads[x].shape == x.shape and np.isfinite(grads[x].numpy()).all()
+
+
+def test_a_row_that_sees_no_key_is_zero() -> None:
+    mask = np.ones((4, 5), bool)
+    mask[2] = False
+    q, k, v = leaf(4, 3), leaf(5, 3, seed=1), leaf(5, 2, seed=2)
+    y = SDPA(q, k, v, attn_mask=mask)
+    assert (y.numpy()[2] == 0).all() and y.numpy()[[0, 1, 3]].all()
+    grads = y.sum().backward()
+    assert (grads[q].numpy()[2] == 0).all() and np.isfinite(grads[k].numpy()).all()
+
+
+def test_causal_rows_do_not_see_later_keys() -> None:
+    x = draw(1, 6, 12)
+    changed = x.copy()
+    changed[:, 4:] = 50.0
+    a, b = (FUSED(fp.tensor(t), heads=2, is_causal=True).numpy() for t in (x, changed))
+    assert np.array_equal(a[:, :4], b[:, :4]) and (a[:, 4:] != b[:, 4:]).all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_attention_in_16_bits(dtype: str) -> None:
+    q, k, v = (fp.tensor(draw(2, 5, 4, seed=i)).to(getattr(fp, dtype)).requires_grad_() for i in range(3))
+    y = SDPA(q, k, v, attn_mask=np.tri(5) > 0)
+    want = SDPA(*(x.detach().to(fp.float32) for x in (q, k, v)), is_causal=True)
+    assert y.dtype == getattr(fp, dtype)
+    np.testing.assert_allclose(y.to(fp.float32).numpy(), want.numpy(), 2e-2, 2e-2)
+    assert y.to(fp.float32).sum().backward()[q].dtype == fp.float32
+
+
+# ---- convolution -----------------------------------------------------------------------------------------------------------------
+CONVS: list[tuple[list[Shape], dict[str, Any]]] = [
+    ([(2, 4, 9, 7), (6, 4, 3, 3), (6,)], {}),
+    ([(2, 4, 9, 7), (6, 4, 3, 3)], {"stride": 2, "padding": 1}),
+    ([(2, 4, 9, 7), (6, 2, 3, 2), (6,)], {"groups": 2, "stride": (2, 1), "padding": (1, 2), "dilation": (1, 2)}),
+    ([(3, 4, 5, 5), (4, 1, 3, 3), (4,)], {"groups": 4, "padding": "same"}),
+    ([(4, 9, 7), (6, 4, 3, 3), (6,)], {"padding": "valid"}),
+    ([(0, 4, 9, 7), (6, 4, 3, 3), (6,)], {}),
+    ([(3, 5, 6, 7), (2, 5, 1, 1), (2,)], {}),
+    ([(1, 1, 1, 1), (1, 1, 1, 1)], {}),
+    ([(2, 3, 33, 40), (8, 3, 5, 5), (8,)], {"dilation": 2, "padding": "same"}),
+    ([(1, 2, 3, 4), (3, 2, 3, 4), (3,)], {}),
+]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("shapes, options", CONVS)
+def test_conv_equals_torch(shapes: list[Shape], options: dict[str, Any], dtype: Any) -> None:
+    torch = pytest.importorskip("torch")
+    theirs = torch.nn.functional.conv2d
+    compare(lambda *x: F.conv2d(*x, **options), lambda *x: theirs(*x, **options), shapes, dtype)
+
+
+@pytest.mark.parametrize("shapes, options", CONVS[:5])
+def test_conv_gradcheck(shapes: list[Shape], options: dict[str, Any]) -> None:
+    assert fp.gradcheck(lambda *x: F.conv2d(*x, **options), tuple(leaf(*s, seed=i) for i, s in enumerate(shapes)))
+
+
+@pytest.mark.parametrize("wanted", [(True, False, False), (False, True, False), (False, False, True), (True, False, True)])
+def test_conv_computes_only_what_is_wanted(wanted: tuple[bool, ...]) -> None:
+    xs = [leaf(2, 3, 5, 5), leaf(4, 3, 3, 3, seed=1), leaf(4, seed=2)]
+    all_of_them = F.conv2d(*xs).square().sum().backward()
+    some = [x if w else x.detach() for x, w in zip(xs, wanted, strict=True)]
+    grads = F.conv2d(*some).square().sum().backward()
+    assert len(grads) == sum(wanted)
+    for x, w in zip(xs, wanted, strict=True):
+        if w:
+            np.testing.assert_allclose(grads[x].numpy(), all_of_them[x].numpy(), 1e-12)
+
+
+# ---- pools -----------------------------------------------------------------------------------------------------------------------
+POOLS = [((2, 3, 8, 7), (2,)), ((2, 3, 8, 7), (3, 2, 1)), ((3, 8, 7), ((2, 3), (1, 2), (1, 0))), ((0, 3, 8, 7), (2,)), ((1, 1, 1, 1), (1,))]
+
+
+@pytest.mark.parametrize("name", ["max_pool2d", "avg_pool2d"])
+@pytest.mark.parametrize("shape, args", POOLS)
+def test_pools_equal_torch(name: str, shape: Shape, args: tuple) -> None:
+    torch = pytest.importorskip("torch")
+    ours, theirs = getattr(F, name), getattr(torch.nn.functional, name)
+    compare(lambda x: ours(x, *args), lambda x: theirs(x, *args), [shape])
+    if 0 not in shape:
+        assert fp.gradcheck(lambda x: ours(x, *args), (leaf(*shape),))
+
+
+def test_pools_take_nan_and_padding_as_torch_does() -> None:
+    x = np.full((1, 1, 4, 4), -5.0)
+    x[0, 0, 2, 3] = np.nan
+    y = F.max_pool2d(fp.tensor(x), 2, padding=1).numpy()[0, 0]
+    assert np.isnan(y[1, 2]) and (y[~np.isnan(y)] == -5.0).all()  # padding never wins
+    assert F.avg_pool2d(fp.tensor(x), 2, padding=1).numpy()[0, 0, 0, 0] == -1.25  # and counts as zeros
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------------------------------
+X, W = fp.ones(2, 3, 5, 5), fp.ones(4, 3, 3, 3)
+Q, K = fp.ones(2, 5, 4), fp.ones(2, 7, 4)
+ERRORS: list[tuple[type[Exception], str, Callable]] = [
+    (fp.ShapeError, r"sizes differ: q is \(2, 5, 4\), k is \(2, 7, 4\), v is \(2, 5, 4\)", lambda: SDPA(Q, K, Q)),
+    (fp.ShapeError, "leading axes do not broadcast", lambda: SDPA(Q, fp.ones(3, 7, 4), K)),
+    (fp.ShapeError, r"the mask does not broadcast: \(5, 5\), scores are \(2, 5, 7\)", lambda: SDPA(Q, K, K, fp.ones(5, 5))),
+    (fp.DTypeError, "neither bool nor float: int64", lambda: SDPA(Q, K, K, np.ones((5, 7), np.int64))),
+    (fp.DTypeError, "two different float types", lambda: SDPA(Q, K, K, np.ones((5, 7)))),
+    (ValueError, "both attn_mask and is_causal=True", lambda: SDPA(Q, K, K, fp.ones(5, 7), is_causal=True)),
+    (TypeError, "dropout_p", lambda: SDPA(Q, K, K, dropout_p=0.1)),
+    (TypeError, "enable_gqa", lambda: SDPA(Q, K, K, enable_gqa=True)),
+    (fp.ShapeError, r"conv2d: channels differ: x is \(2, 3, 5, 5\), weight is \(4, 2, 3, 3\)", lambda: F.conv2d(X, fp.ones(4, 2, 3, 3))),
+    (fp.ShapeError, "conv2d: sizes differ: .*bias is", lambda: F.conv2d(X, W, fp.ones(3))),
+    (fp.ShapeError, "conv2d: stride is not an int or a pair of ints >= 1: 0", lambda: F.conv2d(X, W, stride=0)),
+    (fp.ShapeError, "conv2d: padding is not .*'full'", lambda: F.conv2d(X, W, padding="full")),
+    (fp.ShapeError, "padding='same' needs stride 1", lambda: F.conv2d(X, W, padding="same", stride=2)),
+    (fp.ShapeError, "conv2d: the window does not fit", lambda: F.conv2d(X, fp.ones(4, 3, 7, 7))),
+    (fp.ShapeError, r"conv2d: x is not \(N, C, H, W\)", lambda: F.conv2d(fp.ones(5, 5), W)),
+    (fp.DTypeError, "conv2d: two different float types", lambda: F.conv2d(X, W.to(fp.float64))),
+    (TypeError, "conv2d: unknown option: padding_mode", lambda: F.conv2d(X, W, padding_mode="zeros")),
+    (fp.ShapeError, "max_pool2d: kernel_size", lambda: F.max_pool2d(X)),
+    (fp.ShapeError, "max_pool2d: the window does not fit", lambda: F.max_pool2d(X, 9)),
+    (fp.ShapeError, "avg_pool2d: padding is more than half", lambda: F.avg_pool2d(X, 2, padding=2)),
+    (TypeError, "max_pool2d: unknown option: ceil_mode", lambda: F.max_pool2d(X, 2, ceil_mode=True)),
+]
+
+
+@pytest.mark.parametrize("kind, text, call", ERRORS, ids=[text[:40] for _, text, _ in ERRORS])
+def test_errors(kind: type[Exception], text: str, call: Callable) -> None:
+    with pytest.raises(kind, match=text):
+        call()
+
+
+SECOND: list[tuple[str, Callable]] = [
+    ("attention", lambda: SDPA(leaf(3, 2), leaf(3, 2), leaf(3, 2))),
+    ("fused_attention", lambda: FUSED(leaf(1, 3, 6))),
+    ("conv2d", lambda: F.conv2d(leaf(1, 1, 3, 3), leaf(1, 1, 2, 2))),
+    ("max_pool2d", lambda: F.max_pool2d(leaf(1, 2, 2), 2)),
+    ("avg_pool2d", lambda: F.avg_pool2d(leaf(1, 2, 2), 2)),
+]
+
+
+@pytest.mark.parametrize("name, call", SECOND, ids=[n for n, _ in SECOND])
+def test_second_derivatives_are_refused_by_name(name: str, call: Callable) -> None:
+    with pytest.raises(fp.GradientError, match=f"^{name}: no second derivative"):
+        call().sum().backward(create_graph=True)
