@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .backend.base import FLOATS, float32
-from .errors import DTypeError
+from .errors import DTypeError, ShapeError
 from .ops.random import random_fill
 from .ops.copy import as_shape
 from .tensors import Tensor, as_dtype, find_device, full, full_like, tensor
@@ -76,7 +76,10 @@ def uniform_like(x: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
 
 
 def shape_of(name: str, given: tuple) -> tuple[int, ...]:
-    return as_shape(name, given[0], given[1:]) if given else ()
+    shape = as_shape(name, given[0], given[1:]) if given else ()
+    if min(shape, default=0) < 0:
+        raise ShapeError(f"{name}: negative size: {shape}. Pass sizes as non-negative ints.")
+    return shape
 
 
 def random_tensor(name: str, loop: str, shape: Any, a: float, b: float, dtype: Any, device: Any, requires_grad: bool) -> Tensor:

@@ -114,8 +114,8 @@ class TapeEntry:
         return f"output of {self.op.name}"
 
     def release(self, where: str) -> None:
-        """Let go of saved values and of the entries behind."""
-        self.saved, self.versions, self.inputs, self.freed = {}, [], (), where
+        """Let go of saved values. What led here stays readable: tape(loss) prints the same after backward."""
+        self.saved, self.versions, self.freed = {}, [], where
 
     def record(self) -> dict[str, Any]:
         """A plain, serialisable description: what a viewer, a profiler or a NaN hunt reads."""

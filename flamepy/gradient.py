@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from .errors import ShapeError
+from .backend.base import HALF, float32
+from .errors import DTypeError, ShapeError
 
 
 def key_id(key: Any) -> int:
@@ -67,11 +68,16 @@ class GradientMap:
     def __getitem__(self, key: Any) -> Any:
         found = self.get(key)
         if found is None:
-            raise KeyError(f"GradientMap: no gradient for {self.label(key)}. Does it require grad and reach the loss?")
+            raise KeyError(f"GradientMap: no gradient: {self.label(key)}. Check that it requires grad and reaches the loss.")
         return found
 
     def insert(self, key: Any, gradient: Any) -> None:
-        """Store this gradient (no copy), replacing any other. Raises ShapeError if it does not fit the tensor given as key."""
+        """Store this gradient (no copy; 16-bit ones become float32), replacing any other.
+
+        Raises ShapeError if it does not fit the tensor given as key, DTypeError if it is no Tensor.
+        """
+        if not hasattr(gradient, "buffer"):
+            raise DTypeError(f"insert: not a Tensor: {type(gradient).__name__}. Pass flamepy.tensor(...).")
         if not isinstance(key, int):
             if tuple(key.shape) != tuple(gradient.shape):
                 raise ShapeError(
@@ -80,7 +86,7 @@ class GradientMap:
                 )
             if key.name:
                 self.names[key.id] = key.name
-        self._gradients[key_id(key)] = gradient
+        self._gradients[key_id(key)] = gradient.to(float32) if gradient.dtype in HALF else gradient
         self.spans = []
 
     set_grad = insert
@@ -106,7 +112,7 @@ class GradientMap:
         stored = self.get(key)
         if stored is None:
             if isinstance(key, int):
-                raise KeyError(f"get_or_create: no gradient for {self.label(key)}: an id has no shape. Pass the tensor.")
+                raise KeyError(f"get_or_create: an id has no shape: {self.label(key)}. Pass the tensor.")
             stored = key.zero_gradient()
             self.insert(key, stored)
         return stored
@@ -144,8 +150,8 @@ class GradientMap:
 
     def scale_(self, factor: float) -> GradientMap:
         """Multiply every gradient in place."""
-        for gradient in self._gradients.values():
-            scale_buffer(gradient.buffer, factor, "GradientMap.scale_")
+        for buffer in {id(g.buffer): g.buffer for g in self._gradients.values()}.values():  # a gradient inserted twice: once
+            scale_buffer(buffer, factor, "GradientMap.scale_")
         return self
 
     def merge(self, other: GradientMap) -> GradientMap:

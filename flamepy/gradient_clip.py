@@ -22,6 +22,7 @@ from .backend.words import abs, maximum, minimum, pow
 from .errors import FlameWarning, NonFiniteError
 from .gradient import GradientMap, scale_y
 from .op import launch, new
+from .parameter import Parameter
 
 
 def square_size(x):
@@ -41,15 +42,16 @@ def limit_y(x, v):
 
 
 def named_gradients(name: str, grads: Any) -> list[tuple[str, Any]]:
-    """(label, gradient) of every gradient there is; each memory once."""
+    """(label, gradient) of every gradient there is; a parameter listed twice counts once."""
     if isinstance(grads, GradientMap):
-        found = [(grads.label(key), g) for key, g in grads.items()]
-    else:
-        ps = grads.parameters() if hasattr(grads, "parameters") else list(grads) if hasattr(grads, "__iter__") else [grads]
-        if isinstance(grads, Iterator) and not ps:
-            warnings.warn(f"{name}: the iterator is exhausted: no parameters. Pass a list.", FlameWarning, stacklevel=3)
-        found = [(f"'{p.name or p.id}'", p.grad) for p in ps if p.grad is not None]
-    return list({id(g.buffer): (label, g) for label, g in found}.values())
+        return [(grads.label(key), g) for key, g in grads.items()]
+    ps = [grads] if isinstance(grads, Parameter) else grads.parameters() if hasattr(grads, "parameters") else list(grads)
+    if isinstance(grads, Iterator) and not ps:
+        warnings.warn(f"{name}: the iterator is exhausted: no parameters. Pass a list.", FlameWarning, stacklevel=3)
+    for p in ps:
+        if not isinstance(p, Parameter):
+            raise TypeError(f"{name}: not a Parameter: {type(p).__name__}. Pass a GradientMap, a ParameterDict or a list of Parameters.")
+    return [(f"'{p.name}'" if p.name else p.label, p.grad) for p in dict.fromkeys(ps) if p.grad is not None]
 
 
 def regions(grads: Any, found: list[tuple[str, Any]]) -> list[Buffer]:
@@ -72,8 +74,8 @@ def fold_regions(loop: str, formula: Callable, buffers: list[Buffer], *consts: f
 
 
 def map_regions(formula: Callable, buffers: list[Buffer], value: float, by: str) -> None:
-    """Apply a formula with one constant to the buffers, in place."""
-    for buffer in buffers:
+    """Apply a formula with one constant to the buffers, in place; to memory that is listed twice, once."""
+    for buffer in {id(b): b for b in buffers}.values():
         where = buffer.device
         table = where.constant(span_table(((0, buffer.size),)))
         kernel = where.kernel("span_map", formula, buffer.dtype)

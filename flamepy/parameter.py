@@ -77,10 +77,7 @@ class Parameter(Tensor):
         if gradient is None:
             self._grad = None
             return
-        g = gradient if isinstance(gradient, Tensor) else tensor(gradient)
-        if g.shape != self.shape:
-            raise ShapeError(f"set_grad: shape differs for {self.label}: expected {self.shape}, got {g.shape}. Pass a gradient of the same shape.")
-        self._grad = g.detach().to(float32 if self.dtype in HALF else self.dtype) if g.dtype != self.dtype else g
+        self._grad = self._fitting("set_grad", gradient, self._wide)
 
     def zero_grad(self) -> None:
         """Forget the gradient."""
@@ -89,27 +86,34 @@ class Parameter(Tensor):
     # ---- writing into the memory ------------------------------------------------------------------------------------------
     def set_data(self, data: Any) -> None:
         """Overwrite the numbers. Raises ShapeError unless the shape is the parameter's."""
-        t = (data.detach() if isinstance(data, Tensor) else tensor(data)).to(self.dtype)
-        if t.shape != self.shape:
-            raise ShapeError(f"set_data: shape differs for {self.label}: expected {self.shape}, got {t.shape}. Pass data of the same shape.")
-        self._write(t, "set_data")
+        self._write(self._fitting("set_data", data, self.dtype), "set_data")
 
     def update(self, lr: float) -> None:
         """p -= lr * grad; nothing without a gradient."""
         if self._grad is not None:
             with no_grad():
-                self._write(self.detach() - self._grad.detach().to(self.dtype) * lr, "update")
+                self._write(self.detach().to(self._wide) - self._grad * lr, "update")
 
     def apply_update(self, change: Any) -> None:
         """p -= change."""
-        c = (change.detach() if isinstance(change, Tensor) else tensor(change)).to(self.dtype)
-        if c.shape != self.shape:
-            raise ShapeError(f"apply_update: shape differs for {self.label}: expected {self.shape}, got {c.shape}. Pass a change of the same shape.")
         with no_grad():
-            self._write(self.detach() - c, "apply_update")
+            self._write(self.detach().to(self._wide) - self._fitting("apply_update", change, self._wide), "apply_update")
+
+    @property
+    def _wide(self) -> np.dtype:
+        """What changes are computed in: 16 bits would round them away."""
+        return float32 if self.dtype in HALF else self.dtype
+
+    def _fitting(self, name: str, data: Any, dtype: np.dtype) -> Tensor:
+        """Data of this parameter's shape as a Tensor of `dtype`; itself if it is one."""
+        t = data if isinstance(data, Tensor) else tensor(data, dtype)
+        if t.shape != self.shape:
+            raise ShapeError(f"{name}: shape differs for {self.label}: expected {self.shape}, got {t.shape}. Pass one of the same shape.")
+        return t if t.dtype == dtype else t.detach().to(dtype)
 
     def _write(self, t: Tensor, by: str) -> None:
-        ops.copy_into(self, t)
+        with no_grad():
+            ops.copy_into(self, t.to(self.dtype))
         self.buffer.wrote(f"{by} of {self.label} at {file_line(user_frame())}")
 
     def __repr__(self) -> str:
@@ -125,7 +129,7 @@ class ParameterDict:
             self.insert(name, p)
 
     def insert(self, name: str, p: Parameter) -> None:
-        """Add a parameter and give it its name. Raises StateError for a name or a parameter that is already there."""
+        """Add a parameter and give it its name. One parameter may have several names (it keeps the last); a name used twice: StateError."""
         if name in self._parameters:
             raise StateError(f"ParameterDict: name used twice: '{name}'. Give each parameter its own name.")
         if not isinstance(p, Parameter):
@@ -140,7 +144,7 @@ class ParameterDict:
         try:
             return self._parameters[name]
         except KeyError:
-            raise KeyError(f"ParameterDict: no parameter '{name}'. There are: {', '.join(self._parameters)}") from None
+            raise KeyError(f"ParameterDict: no such parameter: '{name}'. Use one of: {', '.join(self._parameters)}.") from None
 
     __setitem__ = insert
 
@@ -172,7 +176,7 @@ class ParameterDict:
         """Stop the parameters whose name matches the glob from requiring grad; returns their names. None matching is an error."""
         names = fnmatch.filter(self._parameters, pattern)
         if not names:
-            raise StateError(f"freeze: no parameter matches: '{pattern}'. There are: {', '.join(self._parameters)}")
+            raise StateError(f"freeze: no parameter matches: '{pattern}'. Use a glob of: {', '.join(self._parameters)}.")
         for name in names:
             self._parameters[name].requires_grad = False
         return names
@@ -207,12 +211,11 @@ class ParameterDict:
         groups: dict[Any, list[Parameter]] = {}
         for p in dict.fromkeys(self._parameters.values()):
             groups.setdefault((p.dtype, p.device), []).append(p)
-        for (dtype, where), ps in groups.items():
-            if all(p.buffer.span is not None for p in ps) and len({id(p.buffer.span) for p in ps}) == 1:
-                if ps[0].buffer.span.size == sum(p.size for p in ps):
-                    continue
-            if any(p.buffer.span is not None for p in ps):
-                raise StateError("pack: some parameters are packed in another ParameterDict: pack() was called before. Pack the whole model once.")
+        todo = {key: ps for key, ps in groups.items() if not packed_together(ps)}
+        for p in [p for ps in todo.values() for p in ps]:
+            if p.buffer.span is not None:
+                raise StateError(f"pack: already packed in another ParameterDict: '{p.name}'. Pack the whole model once.")
+        for (dtype, where), ps in todo.items():
             span, at = where.empty(sum(p.size for p in ps), dtype), 0
             for p in ps:
                 slot = where.slot(span, at, p.size)
@@ -222,3 +225,9 @@ class ParameterDict:
 
     def __repr__(self) -> str:
         return "\n".join(f"{name:40} {str(p.dtype):9} {p.shape}" for name, p in self._parameters.items())
+
+
+def packed_together(ps: list[Parameter]) -> bool:
+    """Whether these parameters are all that is in one span."""
+    span = ps[0].buffer.span
+    return span is not None and all(p.buffer.span is span for p in ps) and span.size == sum(p.size for p in ps)

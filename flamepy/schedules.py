@@ -92,8 +92,19 @@ def warmdown(lr: float, warmup: int, warmdown: int, total: int, final: float = 0
 
 
 def one_cycle(lr: float, n: int, rise: float = 0.3, start: float = 25.0, end: float = 1e4) -> Schedule:
-    """Cosine from lr / start up to lr during the share `rise` of n steps, then down to lr / start / end (arXiv:1708.07120)."""
+    """Cosine from lr / start up to lr during the share `rise` of n steps, then down to lr / start / end at the last of them.
+
+    The arithmetic of PyTorch's OneCycleLR (arXiv:1708.07120): the top is at step rise * n - 1, the end at step n - 1.
+    """
     positive("one_cycle", "n", n)
-    top = max(1, round(rise * n))
-    up, down = cosine(lr / start, top, lr), cosine(lr, max(1, n - top), lr / start / end)
-    return lambda step: up(step) if step < top else down(step - top)
+    top, last = rise * n - 1, n - 1
+
+    def between(a: float, b: float, share: float) -> float:
+        return b + 0.5 * (a - b) * (1.0 + math.cos(math.pi * share))
+
+    def lr_at(step: int) -> float:
+        if step <= top:
+            return between(lr / start, lr, step / top) if top else lr
+        return between(lr, lr / start / end, (step - top) / (last - top)) if step < last else lr / start / end
+
+    return lr_at

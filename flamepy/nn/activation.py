@@ -1,13 +1,12 @@
 """Activations as modules, for Sequential.
 
-May import: ops, nn.module, nn.functional. FLAME counterpart: `flame_core::activations`. Read next: init.py.
+May import: nn.module, nn.functional. FLAME counterpart: `flame_core::activations`. Read next: init.py.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from .. import ops
 from . import functional as F
 from .module import Module
 
@@ -45,7 +44,7 @@ class Tanh(Module):
     """tanh(x)."""
 
     def forward(self, x: Any) -> Any:
-        return ops.tanh(x)
+        return F.tanh(x)
 
 
 class Sigmoid(Module):

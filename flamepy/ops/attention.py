@@ -39,7 +39,8 @@ def forward_into(y: Any, p: Any, q: Any, k: Any, v: Any, mask: Any, layout: Shap
 def backward_into(outs: tuple, ins: tuple, layout: Shape, sizes: Shape, scale: float, is_causal: bool, keep: bool) -> Any:
     """outs: dq, dk, dv; ins: g, p, q, k, v. Returns the gradient of the scores, of use with `keep` only."""
     p = ins[1]
-    ds = like(p, p.shape if keep else (attention_scratch(*p.shape, keep),))
+    batch, heads, rows, keys = p.shape
+    ds = like(p, p.shape if keep else (attention_scratch(batch, heads, rows, keys, False),))
     consts = (p.device.table(layout), *sizes, p.dtype.type(scale), bool(is_causal), keep)
     launch("attention_dx", None, (*outs, ds), ins, consts, work=p.size * max(1, sizes[4] + sizes[5]))
     return ds
@@ -98,10 +99,12 @@ def fused_attention_dx(g, p, qkv, heads, is_causal):
 
 
 @composed(home="both")
-def scaled_dot_product_attention(q: Any, k: Any, v: Any, attn_mask: Any = None, *, is_causal: bool = False, scale: float | None = None) -> Any:
-    """softmax(scale q k^T + mask) v: q (..., L, D), k (..., S, D), v (..., S, Dv) -> (..., L, Dv) (Vaswani et al. 2017, arXiv:1706.03762).
+def scaled_dot_product_attention(
+    q: Any, k: Any, v: Any, attn_mask: Any = None, *, is_causal: bool = False, scale: float | None = None
+) -> Any:
+    """softmax(scale q k^T + mask) v for q (..., L, D), k (..., S, D), v (..., S, Dv): (..., L, Dv).
 
-    Leading axes broadcast. `attn_mask` broadcasts to (..., L, S): bool (True: this key may be seen) or float (added; it may
+    Attention of Vaswani et al. 2017, arXiv:1706.03762. Leading axes broadcast. `attn_mask` broadcasts to (..., L, S): bool (True: this key may be seen) or float (added; it may
     require grad). `is_causal`: row i sees keys j <= i. `scale` defaults to 1 / sqrt(D). A row that sees no key is zero.
     """
     name = "scaled_dot_product_attention"
@@ -113,14 +116,7 @@ def scaled_dot_product_attention(q: Any, k: Any, v: Any, attn_mask: Any = None, 
     heads = lead[-1] if lead else 1
     flat = (size_of(lead[:-1]), heads)
     q4, k4, v4 = (ops.reshape(ops.broadcast_to(x, (*lead, *x.shape[-2:])), (*flat, *x.shape[-2:])) for x in (q, k, v))
-    y = attention(
-        q4,
-        k4,
-        v4,
-        mask,
-        bool(is_causal),
-        scale_of(q.shape[-1]) if scale is None else float(scale),
-    )
+    y = attention(q4, k4, v4, mask, bool(is_causal), scale_of(q.shape[-1]) if scale is None else float(scale))
     return ops.reshape(y, (*lead, q.shape[-2], v.shape[-1]))
 
 
