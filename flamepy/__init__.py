@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import ops as ops  # noqa: I001  ops come before the classes that use them
+from . import ops as ops
+from . import schedules as schedules
 from .autograd import AutogradEngine as AutogradEngine
 from .autograd import enable_grad as enable_grad
 from .autograd import is_grad_enabled as is_grad_enabled
@@ -75,7 +76,6 @@ from .parameter import ParameterDict as ParameterDict
 from .rng import get_rng_state as get_rng_state
 from .rng import manual_seed as manual_seed
 from .rng import set_rng_state as set_rng_state
-from . import schedules as schedules
 from .tensors import Tensor as Tensor
 from .tensors import full as full
 from .tensors import full_like as full_like

@@ -17,6 +17,7 @@ from .entries import tape as tape
 from .errors import GradientError, ShapeError
 from .gradient import GradientMap, add_to_buffer
 
+
 class _Mode(ContextDecorator):
     """Sets one switch of this thread's state in a block or a decorated function."""
 
@@ -106,9 +107,9 @@ def backward(
                 continue
             if entry.segment is not None:
                 entry.segment.recompute()
-            for node, slot, dx in zip(entry.inputs, entry.slots, entry.op.vjp(entry, gs), strict=True):
+            for node, meta, dx in zip(entry.inputs, entry.input_meta, entry.op.vjp(entry, gs), strict=True):
                 if node is not None and dx is not None:
-                    cotangents.add(node, slot, dx)
+                    cotangents.add(node, meta[3], dx)
             if not (retain_graph or create_graph):
                 entry.release(where)
         for leaf in cotangents.leaves.values():
@@ -137,7 +138,7 @@ def _seed(loss: Any, gradient: Any | None) -> Any:
 def _outputs(entry: TapeEntry, cotangents: Cotangents, kept: list) -> tuple | None:
     """The cotangents of an entry's outputs, after hooks; None when nothing flowed into it."""
     gs = []
-    for slot in range(len(entry.output_ids)):
+    for slot in range(len(entry.output_meta)):
         g = cotangents.values.pop((entry.serial, slot), None)
         if g is not None:
             if entry.hooks is not None:

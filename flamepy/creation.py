@@ -11,8 +11,8 @@ import numpy as np
 
 from .backend.base import FLOATS, float32
 from .errors import DTypeError, ShapeError
-from .ops.random import random_fill
 from .ops.copy import as_shape
+from .ops.random import random_fill
 from .tensors import Tensor, as_dtype, find_device, full, full_like, tensor
 
 
@@ -88,3 +88,11 @@ def random_tensor(name: str, loop: str, shape: Any, a: float, b: float, dtype: A
         raise DTypeError(f"{name}: makes floats: asked for {kind}. Cast the result.")
     t: Tensor = random_fill(loop, shape, a, b, kind, find_device(device))
     return t.requires_grad_() if requires_grad else t
+
+
+def tensor_randn(shape: Any, mean: float = 0.0, std: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
+    """FLAME's Tensor.randn(shape, mean, std, device=)."""
+    return randn(shape, mean=mean, std=std, dtype=dtype, device=device)
+
+
+Tensor.randn = staticmethod(tensor_randn)  # type: ignore[attr-defined]

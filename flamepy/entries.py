@@ -3,7 +3,7 @@
 The output tensor owns its entry; the entry owns the entries (or leaves) of its inputs and those values its backward rules
 name. There is no global list: drop the loss and everything behind it is freed.
 
-May import: errors. FLAME counterpart: `flame_core::autograd::TapeEntry`. Read next: autograd.py.
+May import: errors, backend. FLAME counterpart: `flame_core::autograd::TapeEntry`. Read next: autograd.py.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from .backend.base import Buffer
 from .errors import GradientError, VersionError
 
 next_serial = itertools.count(1).__next__
@@ -54,35 +55,43 @@ def file_line(where: tuple[Any, int]) -> str:
 class TapeEntry:
     """One recorded op.
 
-    `inputs` holds, for each input, the entry that made it, the leaf itself, or None where no gradient flows; `slots` says which
-    output of that entry. `saved` maps names used by the backward rules to buffers (or scalars, or untracked tensors).
+    `inputs` holds, for each input, the entry that made it, the leaf itself, or None where no gradient flows. `input_meta` and
+    `output_meta` hold (id, shape, dtype, slot) of each tensor; slot says which output of its entry a tensor is. `saved` maps names
+    used by the backward rules to buffers (or scalars, or untracked tensors).
     """
 
-    __slots__ = (
-        "serial", "op", "inputs", "slots", "input_ids", "input_shapes", "input_dtypes", "output_ids", "output_shapes",
-        "output_dtypes", "attributes", "saved", "versions", "code", "hooks", "retained", "freed", "device", "segment",
-    )  # fmt: skip
+    hooks: dict[int, list[Callable]] | None = None
+    retained: dict[int, Any] | None = None
+    freed: str | None = None  # where the first backward ran
+    segment: Any = None  # who recomputes the saved values, if they were dropped
 
-    def __init__(self, op: Any, inputs: tuple, outputs: tuple, attributes: dict[str, Any], saved: dict[str, Any]):
+    def __init__(self, op: Any, inputs: Sequence, outputs: tuple, attributes: dict[str, Any], saved: dict[str, Any]):
         self.serial = next_serial()
         self.op = op
-        self.inputs = tuple([None if not t.requires_grad else t if t.entry is None else t.entry for t in inputs])
-        self.slots = tuple([t.slot for t in inputs])
-        self.input_ids = tuple([t.id for t in inputs])
-        self.input_shapes = tuple([t.shape for t in inputs])
-        self.input_dtypes = tuple([t.dtype for t in inputs])
-        self.output_ids = tuple([t.id for t in outputs])
-        self.output_shapes = tuple([t.shape for t in outputs])
-        self.output_dtypes = tuple([t.dtype for t in outputs])
+        nodes, metas = [], []
+        for t in inputs:
+            nodes.append(None if not t.requires_grad else t if t.entry is None else t.entry)
+            metas.append((t.id, t.shape, t.dtype, t.slot))
+        self.inputs = nodes
+        self.input_meta = metas
+        self.output_meta = [(t.id, t.shape, t.dtype, slot) for slot, t in enumerate(outputs)]
         self.device = outputs[0].device
         self.attributes = attributes
         self.saved = saved
-        self.versions = [(name, b, b.version) for name, b in saved.items() if hasattr(b, "writes")]
+        self.versions = [(name, b, b.version) for name, b in saved.items() if isinstance(b, Buffer)] if saved else ()
         self.code = user_frame()
-        self.hooks: dict[int, list[Callable]] | None = None
-        self.retained: dict[int, Any] | None = None
-        self.freed: str | None = None
-        self.segment: Any = None  # who recomputes the saved values, if they were dropped
+
+    @property
+    def input_shapes(self) -> list[tuple[int, ...]]:
+        return [meta[1] for meta in self.input_meta]
+
+    @property
+    def output_shapes(self) -> list[tuple[int, ...]]:
+        return [meta[1] for meta in self.output_meta]
+
+    @property
+    def output_ids(self) -> list[int]:
+        return [meta[0] for meta in self.output_meta]
 
     @property
     def where(self) -> str:
@@ -109,8 +118,9 @@ class TapeEntry:
         if name in names and names.index(name) < len(self.inputs):
             i = names.index(name)
             leaf = self.inputs[i]
-            label = getattr(leaf, "name", "") or f"tensor {self.input_ids[i]}"
-            return f"{label}, shape {self.input_shapes[i]}"
+            number, shape, *_ = self.input_meta[i]
+            label = getattr(leaf, "name", "") or f"tensor {number}"
+            return f"{label}, shape {shape}"
         return f"output of {self.op.name}"
 
     def release(self, where: str) -> None:
@@ -119,23 +129,20 @@ class TapeEntry:
 
     def record(self) -> dict[str, Any]:
         """A plain, serialisable description: what a viewer, a profiler or a NaN hunt reads."""
+        sides = {"input": self.input_meta, "output": self.output_meta}
         return {
             "serial": self.serial,
             "op": self.op.name,
-            "inputs": list(self.input_ids),
-            "input_shapes": [list(s) for s in self.input_shapes],
-            "input_dtypes": [str(d) for d in self.input_dtypes],
-            "outputs": list(self.output_ids),
-            "output_shapes": [list(s) for s in self.output_shapes],
-            "output_dtypes": [str(d) for d in self.output_dtypes],
+            **{side + "s": [meta[0] for meta in metas] for side, metas in sides.items()},
+            **{side + "_shapes": [list(meta[1]) for meta in metas] for side, metas in sides.items()},
+            **{side + "_dtypes": [str(meta[2]) for meta in metas] for side, metas in sides.items()},
             "attributes": {k: repr(v) for k, v in self.attributes.items()},
             "saved": list(self.saved),
             "where": self.where,
         }
 
     def __repr__(self) -> str:
-        ins = ", ".join(f"%{i}:{'x'.join(map(str, s)) or 'scalar'}" for i, s in zip(self.input_ids, self.input_shapes, strict=True))
-        outs = ", ".join(f"%{i}:{'x'.join(map(str, s)) or 'scalar'}" for i, s in zip(self.output_ids, self.output_shapes, strict=True))
+        ins, outs = (", ".join([f"%{i}:{'x'.join(map(str, s)) or 'scalar'}" for i, s, *_ in side]) for side in (self.input_meta, self.output_meta))
         extra = "".join(f" {k}={v!r}" for k, v in self.attributes.items() if isinstance(v, int | float | tuple | str | bool))
         saved = f"  saves {', '.join(self.saved)}" if self.saved else ""
         return f"{self.serial:>6}  {outs} = {self.op.name}({ins}){extra}{saved}"

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from .entries import TapeEntry, state, user_frame
 from .backend.base import FLOATS, FULL, HALF, INTEGERS, Buffer, Device, bool_, float32, int64
+from .entries import TapeEntry, state, user_frame
 from .errors import DTypeError, GradientError
 
 REGISTRY: dict[str, Op] = {}
@@ -105,8 +105,8 @@ class Op:
         wanted = tuple([node is not None for node in entry.inputs])
         found = self.rules(entry, gs, wanted)
         done = []
-        for dx, shape, want in zip(found, entry.input_shapes, wanted, strict=True):
-            done.append(None if dx is None or not want else dx if dx.shape == shape else REGISTRY["sum_to"](dx, shape))
+        for dx, meta, want in zip(found, entry.input_meta, wanted, strict=True):
+            done.append(None if dx is None or not want else dx if dx.shape == meta[1] else REGISTRY["sum_to"](dx, meta[1]))
         return done
 
     def rules(self, entry: TapeEntry, gs: tuple, wanted: tuple[bool, ...]) -> Sequence[Any]:
@@ -161,7 +161,8 @@ def finish(op: Op, inputs: Sequence[Any], y: Any, attributes: dict[str, Any], sa
     for slot, output in enumerate(outputs):
         output.requires_grad = True
         output.entry = entry
-        output.slot = slot
+        if slot:
+            output.slot = slot
     if state.segment is not None:
         state.segment.add(entry)
     if state.engine is not None:
@@ -197,10 +198,10 @@ def saved_tensor(entry: TapeEntry, name: str) -> Any:
         return value
     names = entry.op.inputs
     if name == "y":
-        shape, node, slot = entry.output_shapes[0], entry, 0
+        shape, node, slot = entry.output_meta[0][1], entry, 0
     else:
         i = names.index(name)
-        shape, node, slot = entry.input_shapes[i], entry.inputs[i], entry.slots[i]
+        node, (_, shape, _, slot) = entry.inputs[i], entry.input_meta[i]
     t = Tensor(value, shape, value.dtype, entry.device)
     if state.creating_graph and node is not None:
         if type(node) is not TapeEntry:

@@ -22,8 +22,8 @@ from types import FunctionType
 from typing import Any
 
 from . import op
-from .entries import TapeEntry, state
 from .backend.base import HALF
+from .entries import TapeEntry, state
 from .errors import GradientError
 from .op import ALIASES, Op, coerce, finish, in_float32, saved_tensor, untracked, watch, watchers
 
@@ -70,7 +70,7 @@ class Custom(Op):
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         xs, attributes = self.bind(args, options)
-        if self.kind != "as is":
+        if self.kind not in ("as is", "move"):
             present, dtype, _ = coerce(self.name, [x for x in xs if x is not None], self.kind)
             if len(present) == len(xs):
                 xs = present
@@ -79,8 +79,10 @@ class Custom(Op):
                 xs = [None if x is None else next(fill) for x in xs]
             if dtype in HALF:
                 return in_float32(self, xs, attributes)
-        elif not all([isinstance(x, op.Tensor) for x in xs]):
+        else:
             xs = [x if isinstance(x, op.Tensor) else op.Tensor.of(self.name, x) for x in xs]
+            if self.kind == "move" and xs[0].dtype in HALF:
+                return in_float32(self, xs, attributes)
         tracked = state.recording and any([x is not None and x.requires_grad for x in xs])
         if not tracked:
             y = self.forward(*xs, **attributes)
@@ -161,7 +163,7 @@ class Custom(Op):
             elif name == "shapes":
                 values.append(entry.input_shapes)
             elif name == "source":
-                values.append(entry.input_dtypes[0])
+                values.append(entry.input_meta[0][2])
             elif name in entry.saved:
                 values.append(saved_tensor(entry, name))
             else:
@@ -173,7 +175,8 @@ class Custom(Op):
 def custom(forward: Any = None, *, inputs: int | None = None, kind: str = "float", home: str = "flamepy") -> Any:
     """Decorator: make an op of `forward`. See the top of this file.
 
-    kind: "float", "number" or "any" bring inputs to one dtype (op.coerce); "as is" leaves each as it came. home: op.publish().
+    kind: "float", "number" or "any" bring inputs to one dtype (op.coerce); "move" and "as is" leave each as it came ("move" has
+    no kernels for 16-bit floats and goes through float32). home: see op.publish().
     """
     if forward is None:
         return lambda function: Custom(function, inputs, kind, home)

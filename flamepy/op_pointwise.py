@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from . import op
-from .entries import TapeEntry, state
-from .backend.base import HALF, Buffer, Device
+from .backend.base import FULL, HALF, Buffer, Device, Kernel
 from .backend.words import select
+from .entries import TapeEntry, state
 from .errors import DTypeError, ShapeError
 from .op import REGISTRY, Op, arguments, coerce, finish, in_float32, saved_tensor, size_of, untracked, watch, watchers
 
@@ -44,13 +44,22 @@ class Pointwise(Op):
         super().__init__(name, inputs, attributes, formula.__doc__, home)
         self.formula, self.rule, self.kind, self.out, self.masks = formula, rules, kind, out, masks
         self.differentiable = bool(rules)
+        self.partial = None in rules
+        self.simple = not attributes and not masks and out is None and bool(rules)
+        self.kernels: dict[tuple[str, np.dtype], Kernel] = {}
         self.names = [arguments(r)[0] if r is not None else () for r in rules]
+        # What rule i saves: (name, which input; -1 for y). Attributes and g are not saved.
+        self.saves = [[(n, inputs.index(n) if n in inputs else -1) for n in ns if n == "y" or n in inputs] for ns in self.names]
         known = {"g", "y", *inputs, *attributes}
         for rule, names in zip(rules, self.names, strict=True):
             for unknown in set(names) - known:
                 raise ValueError(f"{name}: the rule {rule.__name__} names something unknown: '{unknown}'. Known: {sorted(known)}.")
 
     def __call__(self, *args: Any, **options: Any) -> Any:
+        if self.simple and not options and len(args) == len(self.inputs):
+            y = self.alike(args)
+            if y is not None:
+                return y
         if len(args) > len(self.inputs):
             if len(args) > len(self.inputs) + len(self.attributes):
                 raise TypeError(f"{self.name}: too many arguments: {len(args)}. Takes {', '.join((*self.inputs, *self.attributes))}.")
@@ -75,21 +84,48 @@ class Pointwise(Op):
                 return self.record(xs, y, attributes, tracked)
         return untracked(self, xs, y)
 
-    def record(self, xs: list[Any], y: Any, attributes: dict[str, Any], tracked: list[int]) -> Any:
-        if not self.differentiable or any(self.rule[i] is None for i in tracked):
+    def alike(self, args: tuple) -> Any:
+        """The short way for Tensors of one shape and float type, and numbers beside them. None for anything else."""
+        dtype = None
+        xs, tracked = list(args), []
+        for i, x in enumerate(args):
+            if isinstance(x, op.Tensor):
+                if dtype is None:
+                    first, dtype, shape = x, x.dtype, x.shape
+                elif x.dtype is not dtype or x.shape != shape:
+                    return None
+                if x.requires_grad:
+                    tracked.append(i)
+            elif type(x) is not float:
+                return None
+        if dtype not in FULL:
+            return None
+        if len(args) > 1:
+            for i, x in enumerate(args):
+                if type(x) is float:
+                    xs[i] = dtype.type(x)
+        where, size = first.device, first.buffer.size
+        kernel = self.kernels.get((where.name, dtype))
+        if kernel is None:
+            kernel = self.kernels[where.name, dtype] = where.kernel("map" + str(len(xs)), self.formula, dtype)
+        y = op.Tensor(where.empty(size, dtype), shape, dtype, where)
+        if size:
+            where.stream.run(kernel, size, (y.buffer,), [x.buffer if isinstance(x, op.Tensor) else x for x in xs], ())
+        if watchers:
+            watch(self.name, y)
+        return self.record(xs, y, self.attributes, tracked) if tracked and state.recording else untracked(self, xs, y)
+
+    def record(self, xs: Sequence[Any], y: Any, attributes: dict[str, Any], tracked: list[int]) -> Any:
+        if not self.differentiable or (self.partial and any([self.rule[i] is None for i in tracked])):
             if state.strict:
                 raise self.no_rule()
             return untracked(self, xs, y)
-        saved = {}
+        saved: dict[str, Any] = {}
         for i in tracked:
-            for name in self.names[i]:
-                if name == "y":
-                    saved["y"] = y.buffer
-                elif name in self.inputs:
-                    x = xs[self.inputs.index(name)]
-                    saved[name] = x.buffer if isinstance(x, op.Tensor) else x
-        inputs = [x if isinstance(x, op.Tensor) else op.Tensor.placeholder for x in xs]
-        return finish(self, inputs, y, attributes, saved)
+            for name, position in self.saves[i]:
+                x = y if position < 0 else xs[position]
+                saved[name] = x.buffer if isinstance(x, op.Tensor) else x
+        return finish(self, [x if isinstance(x, op.Tensor) else op.Tensor.placeholder for x in xs], y, attributes, saved)
 
     def rules(self, entry: TapeEntry, gs: tuple, wanted: tuple[bool, ...]) -> Sequence[Any]:
         g = gs[0]
@@ -163,7 +199,7 @@ def select_tensors(condition: Any, a: Any, b: Any, dtype: np.dtype) -> Any:
 
 
 # The vocabulary of backend/words.py as ops; a word spelled differently from its op stands here.
-WORDS = {w: w for w in "exp log tanh sqrt erf sin cos floor ceil abs sign maximum minimum log1p expm1".split()}
+WORDS = {w: w for w in ["exp", "log", "tanh", "sqrt", "erf", "sin", "cos", "floor", "ceil", "abs", "sign", "maximum", "minimum", "log1p", "expm1"]}
 WORDS |= {"rint": "round", "pow": "power"}
 
 
@@ -204,7 +240,7 @@ def run_map(
 
 def as_column(buffer: Buffer) -> Buffer:
     """The same memory with shape (size, 1): how broadcast loops know an input that repeats along the inner run."""
-    return Buffer(buffer.data.reshape(-1, 1), buffer.dtype, buffer.device, span=buffer)
+    return Buffer(buffer.data.reshape(-1, 1), buffer.size, buffer.dtype, buffer.device, buffer)
 
 
 @lru_cache(4096)

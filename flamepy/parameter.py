@@ -16,8 +16,8 @@ import numpy as np
 
 from . import creation, ops
 from .autograd import no_grad
-from .entries import file_line, user_frame
 from .backend.base import FLOATS, HALF, float32
+from .entries import file_line, user_frame
 from .errors import DTypeError, ShapeError, StateError
 from .gradient import GradientMap
 from .tensors import Tensor, tensor
@@ -28,8 +28,6 @@ class Parameter(Tensor):
 
     Made from a Tensor, an array or nested lists (copied). Raises DTypeError for integers.
     """
-
-    __slots__ = ("_grad",)
 
     def __init__(self, data: Any, requires_grad: bool = True):
         t = data.detach().clone() if isinstance(data, Tensor) else tensor(data)
@@ -65,6 +63,12 @@ class Parameter(Tensor):
     def label(self) -> str:
         """How an error text names it."""
         return self.name or f"tensor {self.id}"
+
+    def __deepcopy__(self, memo: dict) -> Parameter:
+        """A parameter of its own: another id, the same numbers and name."""
+        p = memo[id(self)] = Parameter(self, self.requires_grad)
+        p.name = self.name
+        return p
 
     # ---- gradient: set by hand, never by backward() ---------------------------------------------------------------------
     @property
@@ -193,11 +197,13 @@ class ParameterDict:
         missing = [n for n in self._parameters if n not in state]
         unknown = [n for n in state if n not in self._parameters]
         if strict and (missing or unknown):
-            raise StateError(f"load_state_dict: names differ: missing {missing}, unknown {unknown}. Load into the same model, or pass strict=False.")
+            names = f"missing {missing}, unknown {unknown}"
+            raise StateError(f"load_state_dict: names differ: {names}. Load into the same model, or pass strict=False.")
         found = {n: tensor(state[n]) for n in self._parameters if n in state}
         for name, t in found.items():
             if t.shape != self._parameters[name].shape:
-                raise ShapeError(f"load_state_dict: shape differs for '{name}': model {self._parameters[name].shape}, state {t.shape}. Load into the same model.")
+                shapes = f"model {self._parameters[name].shape}, state {t.shape}"
+                raise ShapeError(f"load_state_dict: shape differs for '{name}': {shapes}. Load into the same model.")
             if t.dtype not in FLOATS:
                 raise DTypeError(f"load_state_dict: not floats: '{name}' is {t.dtype}. Save the state with state_dict().")
         for name, t in found.items():
@@ -224,7 +230,7 @@ class ParameterDict:
         return self
 
     def __repr__(self) -> str:
-        return "\n".join(f"{name:40} {str(p.dtype):9} {p.shape}" for name, p in self._parameters.items())
+        return "\n".join(f"{name:40} {p.dtype!s:9} {p.shape}" for name, p in self._parameters.items())
 
 
 def packed_together(ps: list[Parameter]) -> bool:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from . import autograd, ops
-from .entries import TapeEntry, file_line, user_frame
 from .backend.base import DTYPES, FLOATS, HALF, Buffer, Device, device, float32, int64
+from .entries import TapeEntry, file_line, user_frame
 from .errors import DTypeError, FlameError, GradientError, ShapeError
 from .gradient import GradientMap
 from .op import METHODS, PUBLIC, use_tensor_class
@@ -28,21 +28,16 @@ class Tensor:
     tensors has one.
     """
 
-    __slots__ = ("buffer", "shape", "dtype", "device", "id", "requires_grad", "entry", "slot", "name", "hooks", "broken", "__weakref__")
     __array_ufunc__ = None  # NumPy arrays leave operators with a Tensor to the Tensor
     placeholder: Tensor
 
-    buffer: Buffer
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    device: Device
-    id: int
-    requires_grad: bool
-    entry: TapeEntry | None
-    slot: int
-    name: str
-    hooks: list[Callable] | None
-    broken: tuple | None  # (op, why, where): the place where the chain to tracked tensors broke
+    # Class values are what almost every tensor has: setting only the others keeps making one cheap.
+    requires_grad: bool = False
+    entry: TapeEntry | None = None
+    slot: int = 0  # which output of its entry it is
+    name: str = ""
+    hooks: list[Callable] | None = None
+    broken: tuple | None = None  # (op, why, where): the place where the chain to tracked tensors broke
 
     def __init__(self, buffer: Buffer, shape: tuple[int, ...], dtype: np.dtype, where: Device):
         self.buffer = buffer
@@ -50,12 +45,6 @@ class Tensor:
         self.dtype = dtype
         self.device = where
         self.id = next_id()
-        self.requires_grad = False
-        self.entry = None
-        self.slot = 0
-        self.name = ""
-        self.hooks = None
-        self.broken = None
 
     # ---- looking at it ------------------------------------------------------------------------------------------------
     @property
@@ -89,7 +78,17 @@ class Tensor:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.numpy(), dtype=dtype, copy=copy) if copy or dtype is not None else self.numpy()
 
+    def __deepcopy__(self, memo: dict) -> Tensor:
+        """A leaf of its own: another id, the same numbers."""
+        if self.entry is not None:
+            raise GradientError(f"deepcopy: only leaves are copied: made by '{self.entry.op.name}'. Use detach().clone().")
+        t = Tensor(self.detach().clone().buffer, self.shape, self.dtype, self.device).requires_grad_(self.requires_grad)
+        memo[id(self)] = t
+        return t
+
     def __dlpack__(self, **options: Any) -> Any:
+        if self.dtype.kind == "V":
+            raise DTypeError(f"dlpack: NumPy cannot export {self.dtype}. Cast with .to(flamepy.float32).")
         return self.buffer.data.reshape(self.shape).__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -211,23 +210,23 @@ class Tensor:
     def zero_gradient(self) -> Tensor:
         return full_like(self, 0.0, float32 if self.dtype in HALF else self.dtype)
 
-    # ---- operators: an op is a descriptor, so that assigning it makes a method -------------------------------------------
-    __add__ = ops.add
-    __sub__ = ops.sub
-    __mul__ = ops.mul
-    __truediv__ = ops.div
-    __pow__ = ops.pow
-    __matmul__ = ops.matmul
-    __radd__ = ops.swapped(ops.add)
-    __rsub__ = ops.swapped(ops.sub)
-    __rmul__ = ops.swapped(ops.mul)
-    __rtruediv__ = ops.swapped(ops.div)
-    __rpow__ = ops.swapped(ops.pow)
-    __rmatmul__ = ops.swapped(ops.matmul)
+    # ---- operators --------------------------------------------------------------------------------------------------------
+    __add__ = ops.operator(ops.add)
+    __sub__ = ops.operator(ops.sub)
+    __mul__ = ops.operator(ops.mul)
+    __truediv__ = ops.operator(ops.div)
+    __pow__ = ops.operator(ops.pow)
+    __matmul__ = ops.operator(ops.matmul)
+    __radd__ = ops.operator(ops.add, swap=True)
+    __rsub__ = ops.operator(ops.sub, swap=True)
+    __rmul__ = ops.operator(ops.mul, swap=True)
+    __rtruediv__ = ops.operator(ops.div, swap=True)
+    __rpow__ = ops.operator(ops.pow, swap=True)
+    __rmatmul__ = ops.operator(ops.matmul, swap=True)
     __neg__ = ops.neg
     __abs__ = ops.abs
-    __and__ = ops.logical_and
-    __or__ = ops.logical_or
+    __and__ = ops.operator(ops.logical_and)
+    __or__ = ops.operator(ops.logical_or)
     __invert__ = ops.logical_not
 
     def __eq__(self, other: Any) -> Any:
@@ -236,10 +235,10 @@ class Tensor:
     def __ne__(self, other: Any) -> Any:
         return NotImplemented if other is None else ops.ne(self, other)
 
-    __lt__ = ops.lt
-    __le__ = ops.le
-    __gt__ = ops.gt
-    __ge__ = ops.ge
+    __lt__ = ops.operator(ops.lt)
+    __le__ = ops.operator(ops.le)
+    __gt__ = ops.operator(ops.gt)
+    __ge__ = ops.operator(ops.ge)
     __getitem__ = ops.getitem
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -307,8 +306,8 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     Python floats become float32, ints int64; an array keeps its dtype (other widths of int become int64). Raises DTypeError for
     data or a dtype that is not supported, ShapeError for lists of uneven length.
     """
-    array = data.numpy() if isinstance(data, Tensor) else host_array(data)
     wanted = as_dtype(dtype) if dtype is not None else None
+    array = data.numpy() if isinstance(data, Tensor) else host_array(data, wanted)
     if wanted is None and array.dtype not in DTYPES:
         if array.dtype.kind not in "iu":
             raise DTypeError(f"tensor: not supported: {array.dtype}. Use one of {', '.join(sorted(map(str, DTYPES)))}.")
@@ -316,24 +315,26 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
             raise DTypeError(f"tensor: a number does not fit int64: {array.max()}. Use floats.")
         wanted = int64
     if wanted is not None and wanted != array.dtype:
-        array = array.astype(wanted)
+        with np.errstate(over="ignore", invalid="ignore"):
+            array = array.astype(wanted)
     where = find_device(device)
     t = Tensor(where.upload(array), array.shape, array.dtype, where)
     return t.requires_grad_() if requires_grad else t
 
 
-def host_array(data: Any) -> np.ndarray:
-    """Data as a NumPy array with flamepy's default types for Python numbers."""
+def host_array(data: Any, wanted: np.dtype | None = None) -> np.ndarray:
+    """Data as a NumPy array; Python floats become float32 unless another dtype is wanted."""
     if isinstance(data, np.ndarray | np.generic):
         return np.asarray(data)
-    if hasattr(data, "__dlpack__") and not hasattr(data, "__array__"):
+    if hasattr(data, "__dlpack__"):
         return np.from_dlpack(data)
     try:
         array = np.array(data)
     except ValueError as problem:
         raise ShapeError(f"tensor: lists of uneven length: {problem}. Make every row the same length.") from None
-    if array.dtype == np.float64 and not hasattr(data, "__array__") and not holds_arrays(data):
-        return array.astype(np.float32)
+    if array.dtype == np.float64 and wanted is None and not hasattr(data, "__array__") and not holds_arrays(data):
+        with np.errstate(over="ignore"):
+            return array.astype(np.float32)
     if array.dtype.kind not in "fiubV":
         raise DTypeError(f"tensor: not numbers: {type(data).__name__} of {array.dtype}. Pass numbers, lists of numbers or an array.")
     return array

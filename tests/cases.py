@@ -57,12 +57,12 @@ class Case:
     def draw(self, sample: Sample, dtype: Any, seed: int = 0) -> list[np.ndarray]:
         rng = np.random.default_rng(seed)
         specs = self.inputs * (len(sample.shapes) if self.listed else 1)
-        return [spec.draw(rng, shape, np.dtype(dtype)) for spec, shape in zip(specs, sample.shapes)]
+        return [spec.draw(rng, shape, np.dtype(dtype)) for spec, shape in zip(specs, sample.shapes, strict=False)]
 
     def tracked(self, arrays: Sequence[np.ndarray]) -> list[bool]:
         """Which inputs get a gradient."""
         specs = self.inputs * (len(arrays) if self.listed else 1)
-        return [spec.kind == "real" and spec.tracked for spec, _ in zip(specs, arrays)]
+        return [spec.kind == "real" and spec.tracked for spec, _ in zip(specs, arrays, strict=False)]
 
     def expected(self, sample: Sample, arrays: Sequence[np.ndarray]) -> Any:
         wide = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in arrays]
@@ -71,8 +71,7 @@ class Case:
 
 
 UNARY = [((3, 4),), ((),), ((0, 3),), ((2, 1, 5),)]
-BINARY = [((3, 4), (3, 4)), ((3, 4), (4,)), ((2, 1, 3), (4, 1)), ((), (3,)), ((3, 2), ()),
-          ((0, 3), (3,)), ((), ())]
+BINARY = [((3, 4), (3, 4)), ((3, 4), (4,)), ((2, 1, 3), (4, 1)), ((), (3,)), ((3, 2), ()), ((0, 3), (3,)), ((), ())]
 R = Input("real")
 POSITIVE = Input("real", 0.3, 2.0)
 UNIT = Input("real", 0.05, 0.95)
@@ -86,8 +85,16 @@ def fixed(spec: Input) -> Input:
     return replace(spec, tracked=False)
 
 
-def case(fn: Callable, *inputs: Input, shapes: Any = None, args: Any = ((),), attrs: Any = ({},),
-         also: Any = (), domain: tuple[float, float] | None = None, **flags: bool) -> Case:
+def case(
+    fn: Callable,
+    *inputs: Input,
+    shapes: Any = None,
+    args: Any = ((),),
+    attrs: Any = ({},),
+    also: Any = (),
+    domain: tuple[float, float] | None = None,
+    **flags: bool,
+) -> Case:
     """A Case for each combination of shapes, positional `args`, keywords `attrs`; `also` adds samples."""
     kinds = inputs or (Input("real", *domain) if domain else R,)
     shapes = shapes or {1: UNARY, 2: BINARY}[len(kinds)]

@@ -4,7 +4,7 @@ Nothing here names an op twice: reference.py says how to call each one, these te
 registry or in the promised lists without an oracle line fails. Gradients are checked on plain inputs, on inputs that were
 sliced and transposed out of larger tensors, on one tensor used for two inputs, and on zero-size and 0-d ones.
 
-May import: flamepy, cases.py, reference.py, hypothesis. FLAME counterpart: tests/autograd_*. Read next: test_torch_ops.py.
+May import: flamepy, cases.py, reference.py. FLAME counterpart: tests/autograd_*. Read next: test_op_properties.py.
 """
 
 from __future__ import annotations
@@ -16,9 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import Case, Sample
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import array_shapes, basic_indices, mutually_broadcastable_shapes
 from reference import FAMILIES, INTERNAL, REFERENCE
 
 import flamepy as fp
@@ -88,14 +85,14 @@ def on_floats(name: str, case: Case, sample: Sample, arrays: list[np.ndarray], v
 
     def fn(*floats: Any) -> Any:
         rest = iter(floats)
-        tensors = [view(next(rest), a.shape) if t else fp.tensor(a) for t, a in zip(case.tracked(arrays), arrays)]
+        tensors = [view(next(rest), a.shape) if t else fp.tensor(a) for t, a in zip(case.tracked(arrays), arrays, strict=True)]
         return joined(run(name, case, sample, tensors))
 
     return fn
 
 
 def floats_of(case: Case, arrays: list[np.ndarray]) -> list[np.ndarray]:
-    return [a for tracked, a in zip(case.tracked(arrays), arrays) if tracked]
+    return [a for tracked, a in zip(case.tracked(arrays), arrays, strict=True) if tracked]
 
 
 def leaves(arrays: list[np.ndarray]) -> tuple[Any, ...]:
@@ -134,7 +131,7 @@ def test_forward(name: str, dtype: str) -> None:
         expected = pieces(case.expected(sample, arrays))
         found = pieces(run(name, case, sample, [fp.tensor(a) for a in arrays]))
         assert len(found) == len(expected), (name, sample)
-        for y, e in zip(found, expected):
+        for y, e in zip(found, expected, strict=True):
             assert y.shape == np.shape(e), (name, sample, y.shape, np.shape(e))
             kind = np.asarray(e).dtype.kind
             assert y.dtype == {"b": "bool", "i": "int64"}.get(kind, "float64" if name == "cast" else dtype), (name, sample, y.dtype)
@@ -252,97 +249,3 @@ def test_dropout_keeps_the_mean_and_uses_one_mask() -> None:
     np.testing.assert_allclose(y.numpy()[kept], 1 / 0.75, rtol=1e-6)
     np.testing.assert_allclose(y.sum().backward()[x].numpy(), kept / 0.75, rtol=1e-6)
     assert (F.dropout(x, p=0.25, training=True).numpy() != y.numpy()).any()
-
-
-# ---- properties
-
-TWO = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "maximum": np.maximum}
-quick = settings(max_examples=40, deadline=None, derandomize=True)
-
-
-def numbers(shape: tuple[int, ...], seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).uniform(-2, 2, shape)
-
-
-@quick
-@given(mutually_broadcastable_shapes(num_shapes=2, max_dims=4, max_side=4, min_side=0), st.sampled_from(sorted(TWO)))
-def test_broadcasting_is_that_of_numpy(shapes: Any, name: str) -> None:
-    a, b = (numbers(s, i) for i, s in enumerate(shapes.input_shapes))
-    x, w = leaves([a, b])
-    y = function(name)(x, w)
-    np.testing.assert_array_equal(y.numpy(), TWO[name](a, b))
-    grads = y.backward(gradient=fp.ones_like(y)) if y.size else {}
-    for t in (x, w):
-        assert not y.size or grads[t].shape == t.shape
-
-
-@quick
-@given(mutually_broadcastable_shapes(num_shapes=2, max_dims=4, max_side=4), st.integers(0, 9))
-def test_gradient_of_a_broadcast_input_is_the_sum(shapes: Any, seed: int) -> None:
-    """Broadcasting inside the op and broadcasting first give the same gradient, which is the cotangent summed."""
-    a, b = (numbers(s, seed + i) for i, s in enumerate(shapes.input_shapes))
-    g = numbers(shapes.result_shape, seed + 2)
-    x, w = leaves([a, b])
-    found = (x * w).backward(gradient=fp.tensor(g))[x].numpy()
-    first = (fp.broadcast_to(x, g.shape) * w).backward(gradient=fp.tensor(g))[x].numpy()
-    full = g * np.broadcast_to(b, g.shape)
-    lead = full.sum(tuple(range(g.ndim - a.ndim)))
-    expected = lead.sum(tuple(i for i, n in enumerate(a.shape) if n == 1), keepdims=True).reshape(a.shape)
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(first, expected, rtol=1e-12, atol=1e-12)
-
-
-@quick
-@given(st.sampled_from([n for n in SMOOTH if n != "dropout"]), st.integers(0, 3), st.floats(-2, 2))
-def test_vjp_is_linear(name: str, seed: int, c: float) -> None:
-    """vjp(g1 + c g2) = vjp(g1) + c vjp(g2), for every op."""
-    case = REFERENCE[name]
-    sample = case.samples[seed % len(case.samples)]
-    arrays = case.draw(sample, np.float64, seed)
-    fn, xs = on_floats(name, case, sample, arrays), leaves(floats_of(case, arrays))
-    y = fn(*xs)
-    g1, g2 = numbers(y.shape, 1), numbers(y.shape, 2)
-    three = [y.backward(gradient=fp.tensor(g), retain_graph=True) for g in (g1, g2, g1 + c * g2)]
-    for x in xs:
-        if x in three[0]:
-            one, two, both = (grads[x].numpy() for grads in three)
-            np.testing.assert_allclose(both, one + c * two, rtol=1e-9, atol=1e-9, err_msg=f"{name} {sample}")
-
-
-@quick
-@given(array_shapes(max_dims=4, max_side=4), st.data())
-def test_basic_indexing_is_that_of_numpy(shape: tuple[int, ...], data: st.DataObject) -> None:
-    key = data.draw(basic_indices(shape, allow_newaxis=True, allow_ellipsis=True))
-    a = numbers(shape, 0)
-    (x,) = leaves([a])
-    y = x[key]
-    np.testing.assert_array_equal(y.numpy(), a[key])
-    expected = np.zeros(shape)
-    g = numbers(a[key].shape, 1)
-    np.add.at(expected, key, g)
-    if y.size:
-        np.testing.assert_allclose(y.backward(gradient=fp.tensor(g))[x].numpy(), expected)
-
-
-@quick
-@given(array_shapes(max_dims=4, max_side=4), st.data(), st.sampled_from(["sum", "mean", "max", "prod", "logsumexp", "var"]))
-def test_reduction_over_any_axes(shape: tuple[int, ...], data: st.DataObject, name: str) -> None:
-    axes = data.draw(st.lists(st.integers(0, len(shape) - 1), unique=True))
-    axis = tuple(a - len(shape) if data.draw(st.booleans()) else a for a in axes)
-    keepdims = data.draw(st.booleans())
-    a = numbers(shape, 0)
-    expected = REFERENCE[name].fn(a, axis=axis, keepdims=keepdims)
-    y = function(name)(fp.tensor(a), axis=axis, keepdims=keepdims).numpy()
-    np.testing.assert_allclose(y, expected, rtol=1e-12, atol=1e-12)
-
-
-@quick
-@given(array_shapes(max_dims=4, max_side=4), st.data())
-def test_permute_and_reshape_lose_nothing(shape: tuple[int, ...], data: st.DataObject) -> None:
-    order = tuple(data.draw(st.permutations(range(len(shape)))))
-    a = numbers(shape, 0)
-    x = fp.tensor(a)
-    y = fp.permute(x, order)
-    np.testing.assert_array_equal(y.numpy(), a.transpose(order))
-    np.testing.assert_array_equal(fp.permute(y, tuple(np.argsort(order))).numpy(), a)
-    np.testing.assert_array_equal(y.reshape((-1,)).numpy(), a.transpose(order).reshape(-1))

@@ -84,6 +84,12 @@ def extreme(f: Callable, where: Callable) -> Callable:
     return call
 
 
+def squeezes_more(x: Any, *axis: Any) -> bool:
+    """PyTorch leaves a named axis alone when its size is not 1; NumPy and flamepy refuse."""
+    axes = axis[0] if axis and isinstance(axis[0], tuple) else axis
+    return any(x.ndim and x.shape[a] != 1 for a in axes)
+
+
 def select(x: Any, dim: int, index: int) -> Any:
     return x[(slice(None),) * (dim % x.ndim) + (index,)]
 
@@ -96,7 +102,7 @@ def masked_select(x: Any, mask: Any) -> Any:
 def expand(x: Any, *sizes: Any) -> Any:
     sizes = tuple(sizes[0]) if isinstance(sizes[0], (tuple, list)) else sizes
     own = (1,) * (len(sizes) - x.ndim) + x.shape
-    return fp.broadcast_to(x, tuple(n if s == -1 else s for s, n in zip(sizes, own)))
+    return fp.broadcast_to(x, tuple(n if s == -1 else s for s, n in zip(sizes, own, strict=False)))
 
 
 def clamp(x: Any, low: Any = None, high: Any = None) -> Any:
@@ -124,22 +130,22 @@ def without(options: dict[str, Any], **defaults: Any) -> dict[str, Any]:
 PLAIN = {"ceil_mode": False, "dilation": 1, "return_indices": False}
 SDPA = F.scaled_dot_product_attention
 BINARY: dict[str, Row] = {
-    "add": Row("add", lambda x, y, **k: fp.add(x, y, **k), given("alpha")),
-    "sub": Row("sub", lambda x, y, **k: fp.sub(x, y, **k), given("alpha")),
+    "add": Row("add", fp.add, given("alpha")),
+    "sub": Row("sub", fp.sub, given("alpha")),
     "rsub": Row("sub", lambda x, y, **k: fp.sub(y, x, **k), given("alpha")),
     "mul": Row("mul", lambda x, y: x * y),
-    "div": Row("div", lambda x, y, **k: fp.div(x, y, **k), given("rounding_mode")),
+    "div": Row("div", fp.div, given("rounding_mode")),
     "true_divide": Row("div", lambda x, y: x / y),
     "__radd__": Row("add", lambda x, y: operator.add(y, x)),
     "__rsub__": Row("sub", lambda x, y: operator.sub(y, x)),
     "__rmul__": Row("mul", lambda x, y: operator.mul(y, x)),
     "__rdiv__": Row("div", lambda x, y: operator.truediv(y, x)),
     "__rpow__": Row("pow", lambda x, y: operator.pow(y, x)),
-    "pow": Row("pow", lambda x, y: fp.pow(x, y)),
-    "maximum": Row("maximum", lambda x, y: fp.maximum(x, y)),
-    "minimum": Row("minimum", lambda x, y: fp.minimum(x, y)),
+    "pow": Row("pow", fp.pow),
+    "maximum": Row("maximum", fp.maximum),
+    "minimum": Row("minimum", fp.minimum),
     "where": Row("where", lambda x, mask, y: fp.where(mask, x, y)),
-    "masked_fill": Row("masked_fill", lambda x, mask, v: fp.masked_fill(x, mask, v), lambda x, mask, v: hasattr(v, "shape")),
+    "masked_fill": Row("masked_fill", fp.masked_fill, lambda x, mask, v: hasattr(v, "shape")),
     "eq": Row("eq", lambda x, y: x == y),
     "ne": Row("ne", lambda x, y: x != y),
     "lt": Row("lt", lambda x, y: x < y),
@@ -147,24 +153,21 @@ BINARY: dict[str, Row] = {
     "gt": Row("gt", lambda x, y: x > y),
     "ge": Row("ge", lambda x, y: x >= y),
 }
-UNARY: dict[str, Row] = {
-    name: Row(name, getattr(fp, name))
-    for name in "neg abs exp log sqrt rsqrt reciprocal square sin cos tanh sigmoid erf floor ceil".split()
-}
+SAME_NAME = "neg abs exp log sqrt rsqrt reciprocal square sin cos tanh sigmoid erf floor ceil"
+UNARY: dict[str, Row] = {name: Row(name, getattr(fp, name)) for name in SAME_NAME.split()}
 ACTIVATIONS: dict[str, Row] = {
     "sign": Row("sign", fp.sign, edge=lambda x: x != x),  # sign(NaN) is NaN here, 0 in PyTorch
-    "round": Row("round", lambda x, **k: fp.round(x, **k), given("decimals")),
+    "round": Row("round", fp.round, given("decimals")),
     "nn.functional.relu": Row("relu", F.relu),
     "nn.functional.leaky_relu": Row("leaky_relu", F.leaky_relu),
     "nn.functional.elu": Row("elu", F.elu),
     "nn.functional.gelu": Row("gelu", F.gelu),
     "nn.functional.silu": Row("silu", F.silu),
-    "nn.functional.softplus": Row("softplus", lambda x, **k: F.softplus(x, **k), given("beta", "threshold")),
+    "nn.functional.softplus": Row("softplus", F.softplus),
     "clamp": Row("clamp", clamp, always),
     # clamp's gradient passes at the bounds, as in torch.clamp; that of relu6 and hardtanh does not.
     "nn.functional.relu6": Row("clamp", lambda x: fp.clamp(x, min=0.0, max=6.0), edge=lambda x: (x == 0) | (x == 6)),
-    "nn.functional.hardtanh": Row(
-        "clamp", lambda x, min_val=-1.0, max_val=1.0: fp.clamp(x, min_val, max_val), edge=lambda x: x.abs() == 1),
+    "nn.functional.hardtanh": Row("clamp", lambda x, min_val=-1.0, max_val=1.0: fp.clamp(x, min_val, max_val), edge=lambda x: x.abs() == 1),
 }
 REDUCE: dict[str, Row] = {
     "sum": Row("sum", reduce(fp.sum)),
@@ -177,8 +180,13 @@ REDUCE: dict[str, Row] = {
     "argmin": Row("argmin", reduce(fp.argmin)),
     "var": Row("var", spread(fp.var)),
     "std": Row("std", spread(fp.std)),
-    "var_mean": Row("var", lambda x, dim=None, *a, **k: (
-        spread(fp.var)(x, dim, *a, **k), reduce(fp.mean)(x, None if isinstance(dim, bool) else dim, k.get("keepdim", False)))),
+    "var_mean": Row(
+        "var",
+        lambda x, dim=None, *a, **k: (
+            spread(fp.var)(x, dim, *a, **k),
+            reduce(fp.mean)(x, None if isinstance(dim, bool) else dim, k.get("keepdim", False)),
+        ),
+    ),
     "logsumexp": Row("logsumexp", reduce(fp.logsumexp)),
     "prod": Row("prod", reduce(fp.prod), given("dtype")),
 }
@@ -194,20 +202,19 @@ SHAPE: dict[str, Row] = {
     "reshape": Row("reshape", fp.reshape),
     "view": Row("reshape", lambda x, shape: x.reshape(shape)),
     "reshape_as": Row("reshape", lambda x, y: x.reshape(y.shape)),
-    "transpose": Row("transpose", fp.transpose, lambda x, a, b: x.ndim == 0),
+    "transpose": Row("transpose", fp.transpose),
     "t": Row("transpose", lambda x: x.T if x.ndim == 2 else x),
     "T": Row("transpose", lambda x: x.T),
     "mT": Row("transpose", lambda x: x.mT),
     "permute": Row("permute", fp.permute),
-    "squeeze": Row("squeeze", lambda x, *axis: fp.squeeze(x, *axis), lambda x, *axis: bool(axis)),
+    "squeeze": Row("squeeze", fp.squeeze, squeezes_more),
     "unsqueeze": Row("unsqueeze", fp.unsqueeze),
     "flatten": Row("flatten", lambda x, start_dim=0, end_dim=-1: fp.flatten(x, start_dim, end_dim)),
     "ravel": Row("flatten", fp.flatten),
     "expand": Row("broadcast_to", expand),
     "broadcast_to": Row("broadcast_to", fp.broadcast_to),
     "expand_as": Row("broadcast_to", lambda x, y: fp.broadcast_to(x, y.shape)),
-    "narrow": Row("narrow", lambda x, axis, start, length: fp.narrow(
-        x, axis, start.item() if hasattr(start, "item") else start, length)),
+    "narrow": Row("narrow", lambda x, axis, start, length: fp.narrow(x, axis, start.item() if hasattr(start, "item") else start, length)),
     "select": Row("getitem", select),
     "__getitem__": Row("getitem", operator.getitem),
     "masked_select": Row("getitem", masked_select),
@@ -226,8 +233,9 @@ SHAPE: dict[str, Row] = {
     "clone": Row("clone", lambda x, **options: x.clone(**options), given("memory_format")),
 }
 LOSSES: dict[str, Row] = {
-    "nn.functional.cross_entropy": Row("cross_entropy", F.cross_entropy, lambda x, t, **k: (
-        k.get("weight") is not None or t.is_floating_point())),
+    "nn.functional.cross_entropy": Row(
+        "cross_entropy", F.cross_entropy, lambda x, t, **k: k.get("weight") is not None or t.is_floating_point()
+    ),
     "nn.functional.nll_loss": Row("nll_loss", F.nll_loss, given("weight")),
     "nn.functional.mse_loss": Row("mse_loss", F.mse_loss),
     "nn.functional.l1_loss": Row("l1_loss", F.l1_loss),
@@ -235,7 +243,8 @@ LOSSES: dict[str, Row] = {
     "nn.functional.huber_loss": Row("huber_loss", F.huber_loss),
     "nn.functional.binary_cross_entropy": Row("binary_cross_entropy", F.binary_cross_entropy, given("weight"), fixed=(1,)),
     "nn.functional.binary_cross_entropy_with_logits": Row(
-        "binary_cross_entropy_with_logits", F.binary_cross_entropy_with_logits, given("weight"), fixed=(1,)),
+        "binary_cross_entropy_with_logits", F.binary_cross_entropy_with_logits, given("weight"), fixed=(1,)
+    ),
 }
 NETWORK: dict[str, Row] = {
     "softmax": Row("softmax", lambda x, dim, **k: fp.softmax(x, axis=dim, **k), given("dtype")),
@@ -245,12 +254,20 @@ NETWORK: dict[str, Row] = {
     "nn.functional.embedding": Row("embedding", lambda w, ids, **k: F.embedding(ids, w, **k)),
     "nn.functional.dropout": Row("dropout", F.dropout, random=lambda x, p=0.5, training=True, **k: training and 0 < p < 1),
     "nn.functional.scaled_dot_product_attention": Row(
-        "scaled_dot_product_attention", lambda q, k, v, **o: SDPA(q, k, v, **without(o, dropout_p=0.0, enable_gqa=False)),
-        lambda *a, **o: bool(without(o, dropout_p=0.0, enable_gqa=False).keys() & {"dropout_p", "enable_gqa"})),
-    "nn.functional.conv2d": Row("conv2d", F.conv2d, lambda x, w, *b, **k: (
-        k.get("padding") == "same" and any(d * (n - 1) % 2 for d, n in zip(pair(k.get("dilation", 1)), w.shape[2:])))),
-    "nn.functional.max_pool2d": Row("max_pool2d", lambda x, **o: F.max_pool2d(x, **without(o, **PLAIN)),
-                                    lambda x, **o: bool(without(o, **PLAIN).keys() & PLAIN.keys())),
+        "scaled_dot_product_attention",
+        lambda q, k, v, **o: SDPA(q, k, v, **without(o, dropout_p=0.0, enable_gqa=False)),
+        lambda *a, **o: bool(without(o, dropout_p=0.0, enable_gqa=False).keys() & {"dropout_p", "enable_gqa"}),
+    ),
+    "nn.functional.conv2d": Row(
+        "conv2d",
+        F.conv2d,
+        lambda x, w, *b, **k: (
+            k.get("padding") == "same" and any(d * (n - 1) % 2 for d, n in zip(pair(k.get("dilation", 1)), w.shape[2:], strict=False))
+        ),
+    ),
+    "nn.functional.max_pool2d": Row(
+        "max_pool2d", lambda x, **o: F.max_pool2d(x, **without(o, **PLAIN)), lambda x, **o: bool(without(o, **PLAIN).keys() & PLAIN.keys())
+    ),
     "nn.functional.avg_pool2d": Row("avg_pool2d", F.avg_pool2d, lambda x, *a: len(a) > 2),
 }
 ADAPTERS = {**BINARY, **UNARY, **ACTIVATIONS, **REDUCE, **MATRIX, **SHAPE, **LOSSES, **NETWORK}

@@ -40,17 +40,16 @@ class Buffer:
     wrote last. `start` is where a slot begins in its span.
     """
 
-    __slots__ = ("data", "size", "dtype", "device", "span", "start", "writes", "written", "__weakref__")
+    written = ""
+    writes = 0
 
-    def __init__(self, data: Any, dtype: np.dtype, device: Device, span: Buffer | None = None, start: int = 0):
+    def __init__(self, data: Any, size: int, dtype: np.dtype, device: Device, span: Buffer | None = None, start: int = 0):
         self.data = data
-        self.size: int = data.size
+        self.size = size
         self.dtype = dtype
         self.device = device
         self.span = span
         self.start = start
-        self.writes = 0
-        self.written = ""
 
     @property
     def version(self) -> int:
@@ -67,9 +66,9 @@ class Buffer:
 
 
 class Kernel(Protocol):
-    """A compiled loop. `work` is the number of elements touched; a backend may use it to choose how to run."""
+    """A compiled loop. `pick` gives what to call; `work`, the number of elements touched, may decide how it runs."""
 
-    def __call__(self, work: int, *args: Any) -> None: ...
+    def pick(self, work: int) -> Callable[..., None]: ...
 
 
 class Stream:
@@ -77,7 +76,12 @@ class Stream:
 
     def run(self, kernel: Kernel, work: int, outs: Sequence[Buffer], ins: Sequence[Any], consts: Sequence[Any]) -> None:
         """Run `kernel` with outs first, then ins (buffers or scalars), then constants."""
-        kernel(work, *[b.data for b in outs], *[b.data if isinstance(b, Buffer) else b for b in ins], *consts)
+        arguments = []
+        for b in outs:
+            arguments.append(b.data)
+        for b in ins:
+            arguments.append(b.data if isinstance(b, Buffer) else b)
+        kernel.pick(work)(*arguments, *consts)
 
 
 class Device:

@@ -17,9 +17,11 @@ from .. import op as _op
 from . import activations, attention, conv, copy, indexing, losses, matmul, norms, pointwise, random, reduce, rows, shape  # noqa: F401
 
 
-def swapped(function: Any) -> Any:
-    """The method for a reflected operator: `2 - x` calls x.__rsub__(2)."""
-    return lambda self, other: function(other, self)
+def operator(function: Any, swap: bool = False) -> Any:
+    """The method for a binary operator: `x - 2` calls x.__sub__(2), `2 - x` calls x.__rsub__(2), where the sides are swapped."""
+    if swap:
+        return lambda self, other: function(other, self)
+    return lambda self, other: function(self, other)
 
 
 filled, copy_into = copy.filled, copy.copy_into

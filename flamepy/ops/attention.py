@@ -104,8 +104,9 @@ def scaled_dot_product_attention(
 ) -> Any:
     """softmax(scale q k^T + mask) v for q (..., L, D), k (..., S, D), v (..., S, Dv): (..., L, Dv).
 
-    Attention of Vaswani et al. 2017, arXiv:1706.03762. Leading axes broadcast. `attn_mask` broadcasts to (..., L, S): bool (True: this key may be seen) or float (added; it may
-    require grad). `is_causal`: row i sees keys j <= i. `scale` defaults to 1 / sqrt(D). A row that sees no key is zero.
+    Vaswani et al. 2017, arXiv:1706.03762. Leading axes broadcast. `attn_mask` broadcasts to (..., L, S): bool (True: this key may
+    be seen) or float (added; it may require grad). `is_causal`: row i sees keys j <= i. `scale` defaults to 1 / sqrt(D). A row
+    that sees no key is zero.
     """
     name = "scaled_dot_product_attention"
     q, k, v = (op.Tensor.of(name, x) for x in (q, k, v))
@@ -113,11 +114,17 @@ def scaled_dot_product_attention(
     if is_causal and attn_mask is not None:
         raise ValueError(f"{name}: both attn_mask and is_causal=True given: mask {op.Tensor.of(name, attn_mask).shape}. Pass one of them.")
     mask = None if attn_mask is None else additive(name, attn_mask, q, lead, (q.shape[-2], k.shape[-2]))
-    heads = lead[-1] if lead else 1
-    flat = (size_of(lead[:-1]), heads)
-    q4, k4, v4 = (ops.reshape(ops.broadcast_to(x, (*lead, *x.shape[-2:])), (*flat, *x.shape[-2:])) for x in (q, k, v))
+    q4, k4, v4 = (four_axes(x, lead) for x in (q, k, v))
     y = attention(q4, k4, v4, mask, bool(is_causal), scale_of(q.shape[-1]) if scale is None else float(scale))
-    return ops.reshape(y, (*lead, q.shape[-2], v.shape[-1]))
+    return y if len(lead) == 2 else ops.reshape(y, (*lead, q.shape[-2], v.shape[-1]))
+
+
+def four_axes(x: Any, lead: Shape) -> Any:
+    """x broadcast to the leading axes, as (batch, heads, rows, width)."""
+    full = (*lead, *x.shape[-2:])
+    if x.shape != full:
+        x = ops.broadcast_to(x, full)
+    return x if len(lead) == 2 else ops.reshape(x, (size_of(lead[:-1]), lead[-1] if lead else 1, *full[-2:]))
 
 
 def leading(name: str, q: Any, k: Any, v: Any) -> Shape:

@@ -94,8 +94,8 @@ def cast(x, dtype=float32):
 
 @cast.backward
 def cast_dx(g, shapes, source):
-    # Cotangents of 16-bit tensors stay in float32: rounding them would lose small gradients.
-    return g if source in HALF else ops.cast(g, source)
+    # Cotangents of 16-bit tensors are float32: rounding them would lose small gradients.
+    return ops.cast(g, float32 if source in HALF else source) if g.dtype != source else g
 
 
 cast.differentiable()

@@ -23,7 +23,7 @@ from .reduce import one_axis
 from .shape import contiguous_strides, write_strided
 
 
-@custom(inputs=1, kind="as is", home="")
+@custom(inputs=1, kind="move", home="")
 def rows_at(x, index=None, inner=1, shape=()):
     """Rows of `inner` elements at the row numbers `index` (int64 Tensor), as a tensor of `shape`."""
     y = like(x, shape)
@@ -40,7 +40,7 @@ def rows_at_dx(g, shapes, index, inner):
 rows_at.differentiable()
 
 
-@custom(inputs=1, kind="as is", home="")
+@custom(inputs=1, kind="move", home="")
 def rows_added(x, index=None, inner=1, shape=()):
     """Rows of x added into zeros of `shape` at the row numbers `index`."""
     y = filled(shape, 0, x.dtype, x.device)

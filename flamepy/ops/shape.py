@@ -120,7 +120,7 @@ def unsqueeze(x: Any, axis: int) -> Any:
     return reshape(x, (*x.shape[:a], 1, *x.shape[a:]))
 
 
-@custom(inputs=1, kind="as is", home="")
+@custom(inputs=1, kind="move", home="")
 def permuted(x, axes=()):
     strides = contiguous_strides(x.shape)
     return read_strided(x, tuple([x.shape[a] for a in axes]), tuple([strides[a] for a in axes]), 0)
@@ -157,7 +157,7 @@ def transpose(x: Any, axis0: int = -2, axis1: int = -1) -> Any:
 
 
 # ---- one-to-many, many-to-one ------------------------------------------------------------------------------------------------
-@custom(inputs=1, kind="as is", home="")
+@custom(inputs=1, kind="move", home="")
 def expanded(x, shape=()):
     strides = (0,) * (len(shape) - x.ndim) + tuple(
         [0 if n == 1 else s for n, s in zip(x.shape, contiguous_strides(x.shape), strict=True)]
@@ -191,7 +191,7 @@ def expand(x: Any, shape: Any, *rest: int) -> Any:
     return broadcast_to(x, shape, *rest)
 
 
-@custom(inputs=1, kind="as is", home="")
+@custom(inputs=1, kind="move", home="")
 def sliced(x, starts=(), steps=(), sizes=()):
     """Every axis from start, by step (may be negative), as many as size."""
     strides = contiguous_strides(x.shape)
@@ -207,7 +207,7 @@ def sliced_dx(g, shapes, starts, steps):
 sliced.differentiable()
 
 
-@custom(inputs=1, kind="as is", home="")
+@custom(inputs=1, kind="move", home="")
 def unsliced(x, shape=(), starts=(), steps=(), value=0):
     """x written into a tensor full of `value`: the reverse of sliced."""
     y = filled(shape, value, x.dtype, x.device)
@@ -260,7 +260,7 @@ def triangle(name: str, x: Any, diagonal: int, upper: bool) -> Any:
     return y
 
 
-@custom(inputs=1, kind="as is")
+@custom(inputs=1, kind="move")
 def tril(x, diagonal=0):
     """The matrix on and below the diagonal, zeros above."""
     return triangle("tril", x, diagonal, False)
@@ -274,7 +274,7 @@ def tril_dx(g, diagonal):
 tril.differentiable()
 
 
-@custom(inputs=1, kind="as is")
+@custom(inputs=1, kind="move")
 def triu(x, diagonal=0):
     """The matrix on and above the diagonal, zeros below."""
     return triangle("triu", x, diagonal, True)

@@ -57,7 +57,7 @@ class Adam(Optimizer):
         self.order = order
         decay = self.default_decay if weight_decay is None else weight_decay
         options = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": decay}
-        super().__init__(params, options_of(lr, params, options), groups)
+        super().__init__(params, options_of(self.name, lr, params, options), groups)
 
     def numbers(self, group: dict[str, Any], step: int) -> tuple[float, ...]:
         lr, (beta1, beta2), decay = group["lr"], group["betas"], group["weight_decay"]

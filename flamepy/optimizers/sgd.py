@@ -48,19 +48,20 @@ class SGD(Optimizer):
         nesterov: bool = False, groups: dict[str, dict[str, Any]] | None = None,
     ):  # fmt: skip
         options = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov}
-        super().__init__(params, options_of(lr, params, options), groups)
+        super().__init__(params, options_of(self.name, lr, params, options), groups)
 
     def check(self, options: dict[str, Any]) -> None:
         super().check(options)
         if options["nesterov"] and (options["momentum"] <= 0 or options["dampening"] != 0):
-            raise ValueError(f"SGD: nesterov needs momentum and no dampening: {options['momentum']}, {options['dampening']}. Set momentum > 0.")
+            given = f"{options['momentum']}, {options['dampening']}"
+            raise ValueError(f"SGD: nesterov needs momentum and no dampening: {given}. Set momentum > 0 and dampening 0.")
 
-    def used_slots(self) -> tuple[str, ...]:
-        return self.slots if any(g["momentum"] for g in self.groups) else ()
+    def used_slots(self, groups: list[dict[str, Any]]) -> tuple[str, ...]:
+        return self.slots if any(g["momentum"] for g in groups) else ()
 
     @property
     def formula(self) -> Any:  # type: ignore[override]
-        return momentum_update if self.used_slots() else sgd_update
+        return momentum_update if self.used_slots(self.groups) else sgd_update
 
     def numbers(self, group: dict[str, Any], step: int) -> tuple[float, ...]:
         momentum = group["momentum"]

@@ -10,10 +10,10 @@ May import: errors, base, template, this folder. FLAME counterpart: `flame_core:
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
+from sys import getrefcount
 from types import FunctionType
 from typing import Any
 
@@ -41,35 +41,38 @@ class Allocator:
     def calibrate(self) -> None:
         """Learn those counts from a block that surely is alone: they differ between Python versions."""
         device = CpuDevice()
-        CpuBuffer(aligned(1, np.dtype("uint8")), np.dtype("uint8"), device)
+        CpuBuffer(aligned(1, np.dtype("uint8")), 1, np.dtype("uint8"), device)
         self.release()
         self.current = 0
 
     def take(self, size: int, dtype: np.dtype) -> np.ndarray:
         nbytes = size * dtype.itemsize
-        self.current += nbytes
-        if self.current > self.peak:
-            self.peak = self.current
-        try:
-            block = self.free[dtype, size].pop()
+        current = self.current = self.current + nbytes
+        if current > self.peak:
+            self.peak = current
+        kept = self.free.get((dtype, size))
+        if kept:
             self.cached -= nbytes
-            return block
-        except (KeyError, IndexError):
-            return aligned(size, dtype)
+            return kept.pop()
+        return aligned(size, dtype)
 
-    def give(self, block: np.ndarray) -> None:
+    def give(self, block: np.ndarray, size: int, dtype: np.dtype) -> None:
         """Take a block back, unless somebody outside still looks at it (a view from `.numpy()`)."""
-        nbytes = block.nbytes
+        nbytes = size * dtype.itemsize
         self.current -= nbytes
-        counts = (sys.getrefcount(block), sys.getrefcount(block.base))
-        if counts != self.alone:
+        alone = (getrefcount(block), getrefcount(block.base))
+        if alone != self.alone:
             if self.alone is not None:
                 return
-            self.alone = counts
-        if self.cached + nbytes > KEEP:
-            self.release()
-        self.free.setdefault((block.dtype, block.size), []).append(block)
+            self.alone = alone
         self.cached += nbytes
+        if self.cached > KEEP:
+            self.release()
+        kept = self.free.get((dtype, size))
+        if kept is None:
+            self.free[dtype, size] = [block]
+        else:
+            kept.append(block)
 
     def release(self) -> None:
         """Forget every kept block."""
@@ -87,11 +90,9 @@ def aligned(size: int, dtype: np.dtype) -> np.ndarray:
 class CpuBuffer(Buffer):
     """Memory that returns to the allocator when the last tensor or entry lets go of it."""
 
-    __slots__ = ()
-
     def __del__(self) -> None:
         if self.span is None:
-            allocator.give(self.data)
+            allocator.give(self.data, self.size, self.dtype)
 
 
 allocator = Allocator()
@@ -100,22 +101,21 @@ allocator = Allocator()
 class CpuKernel:
     """One loop bound to one formula and dtype: the serial or the parallel dispatcher, each bound at first use."""
 
-    __slots__ = ("bind", "serial", "parallel")
+    __slots__ = ("bind", "parallel", "serial")
 
     def __init__(self, bind: Callable[[bool], Any]):
         self.bind = bind
         self.serial: Any = None
         self.parallel: Any = None
 
-    def __call__(self, work: int, *args: Any) -> None:
+    def pick(self, work: int) -> Callable[..., None]:
         if work < GRAIN:
             if self.serial is None:
                 self.serial = self.bind(False)
-            self.serial(*args)
-        else:
-            if self.parallel is None:
-                self.parallel = self.bind(True)
-            self.parallel(*args)
+            return self.serial
+        if self.parallel is None:
+            self.parallel = self.bind(True)
+        return self.parallel
 
 
 class CpuDevice(Device):
@@ -127,7 +127,7 @@ class CpuDevice(Device):
         self.kernels: dict[tuple[str, Callable | None, np.dtype], Kernel] = {}
 
     def empty(self, size: int, dtype: np.dtype) -> Buffer:
-        return CpuBuffer(allocator.take(size, dtype), dtype, self)
+        return CpuBuffer(allocator.take(size, dtype), size, dtype, self)
 
     def kernel(self, loop: str, formula: Callable | None, dtype: np.dtype) -> Kernel:
         key = (loop, formula, dtype)
@@ -148,7 +148,7 @@ class CpuDevice(Device):
         return view
 
     def slot(self, span: Buffer, start: int, size: int) -> Buffer:
-        return CpuBuffer(span.data[start : start + size], span.dtype, self, span, start)
+        return CpuBuffer(span.data[start : start + size], size, span.dtype, self, span, start)
 
     def convert(self, out: Buffer, x: Buffer) -> None:
         with np.errstate(invalid="ignore", over="ignore"):

@@ -1,0 +1,95 @@
+"""Block: the memory of one packed span, or of one parameter that is not packed, and its optimizer state in the same layout.
+
+16-bit parameters have a float32 master copy here: the step works on it and rounds the result into the parameter, so that changes
+smaller than the last bit add up. What others write into such a parameter in between is taken over into the master copy.
+
+May import: backend, gradient, ops, parameter, tensors. FLAME counterpart: the moment vectors of `flame_core::adam`.
+Read next: base.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..backend.base import HALF, Buffer, float32
+from ..gradient import GradientMap
+from ..parameter import Parameter
+from ..tensors import Tensor
+
+
+class Block:
+    """Parameters in one piece of memory, and their state: `steps` counts each one's updates, `state` holds the moments."""
+
+    def __init__(self, params: list[Parameter], slots: tuple[str, ...]):
+        first = params[0]
+        self.params = params
+        self.buffer = first.buffer.span if first.buffer.span is not None else first.buffer
+        self.homes = [p.buffer for p in params]
+        self.segments = tuple([(p.buffer.start, p.size) for p in params])
+        self.whole = sum(p.size for p in params) == self.buffer.size
+        self.dtype = float32 if first.dtype in HALF else first.dtype
+        self.steps = np.zeros(len(params), np.int64)
+        device = self.buffer.device
+        self.state = {slot: zeroed(device, self.buffer.size, self.dtype) for slot in slots}
+        self.master = self.buffer
+        if first.dtype in HALF:
+            self.master = device.empty(self.buffer.size, float32)
+            device.convert(self.master, self.buffer)
+        self.seen = self.version()
+
+    def gradients(self, found: dict[int, Any], grads: Any) -> tuple[Buffer | None, np.ndarray]:
+        """One buffer laid out like the parameters, holding the gradients there are, and which those are."""
+        span = grads.whole(self.buffer) if isinstance(grads, GradientMap) and self.whole else None
+        if span is not None and span.dtype == self.dtype:
+            return span, np.ones(len(self.params), bool)
+        present = np.array([p.id in found for p in self.params])
+        if not present.any():
+            return None, present
+        if len(self.params) == 1 and self.buffer.span is None and self.whole:
+            return found[self.params[0].id].detach().to(self.dtype).buffer, present
+        device = self.buffer.device
+        span = device.empty(self.buffer.size, self.dtype)
+        for p, (start, size) in zip(self.params, self.segments, strict=True):
+            if p.id in found:
+                found[p.id].detach().to(self.dtype).copied_into(device.slot(span, start, size))
+        return span, present
+
+    def part(self, buffer: Buffer, i: int) -> Tensor:
+        """What `buffer` (laid out like the parameters) holds for parameter i."""
+        p = self.params[i]
+        return Tensor(buffer.device.slot(buffer, *self.segments[i]), p.shape, buffer.dtype, buffer.device)
+
+    def fits(self, slots: tuple[str, ...]) -> bool:
+        """Whether the parameters are still where they were, and these are the moments kept."""
+        return tuple(self.state) == slots and all(p.buffer is home for p, home in zip(self.params, self.homes, strict=True))
+
+    def version(self) -> int:
+        return sum([p.buffer.version for p in self.params])
+
+    def refresh(self) -> None:
+        """Take over into the master copies what others wrote into 16-bit parameters (set_data, load_state_dict ...)."""
+        if self.master is self.buffer or self.version() == self.seen:
+            return
+        for i, p in enumerate(self.params):
+            master, now = self.part(self.master, i), p.detach().to(float32)
+            kept = ops.where(master.to(p.dtype).to(float32) == now, master, now)  # rounds to what is there: nobody wrote
+            kept.copied_into(master.buffer)
+        self.seen = self.version()
+
+    def publish(self, present: np.ndarray, by: str) -> None:
+        """Round the master copies of the parameters just updated into their own memory, and count the write."""
+        if self.master is not self.buffer:
+            for i, p in enumerate(self.params):
+                if present[i]:
+                    p.buffer.device.convert(p.buffer, self.part(self.master, i).buffer)
+        self.buffer.wrote(by)
+        self.seen = self.version()
+
+
+def zeroed(device: Any, size: int, dtype: np.dtype) -> Buffer:
+    buffer = device.empty(size, dtype)
+    device.stream.run(device.kernel("fill", None, dtype), size, (buffer,), (), (dtype.type(0),))
+    return buffer
