@@ -58,8 +58,8 @@ def torch_gpt(shape: tuple, weights: dict[str, np.ndarray]) -> Any:
             a = T.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(*ids.shape, width)
             x = x + T.linear(a, p[b + "attn.proj.weight"], p[b + "attn.proj.bias"])
             h = T.layer_norm(x, (width,), p[b + "norm2.weight"], p[b + "norm2.bias"])
-            h = T.gelu(T.linear(h, p[b + "fc1.weight"], p[b + "fc1.bias"]))
-            x = x + T.linear(h, p[b + "fc2.weight"], p[b + "fc2.bias"])
+            h = T.gelu(T.linear(h, p[b + "mlp.0.weight"], p[b + "mlp.0.bias"]))
+            x = x + T.linear(h, p[b + "mlp.2.weight"], p[b + "mlp.2.bias"])
         return T.linear(T.layer_norm(x, (width,), p["norm.weight"], p["norm.bias"]), p["token.weight"])
 
     return forward, list(p.values())

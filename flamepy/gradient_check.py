@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .autograd import enable_grad, no_grad
+from .autograd import enable_grad, is_grad_enabled, no_grad
 from .backend.base import FLOATS, float64
 from .errors import DTypeError, GradientError
 from .rng import get_rng_state, set_rng_state
@@ -95,7 +95,7 @@ def backward_of(fn: Callable, inputs: tuple, values: dict, cotangents: list, sta
             part = (y * tensor(w).to(y.dtype)).sum()
             total = part if total is None else total + part
     grads = total.backward() if total is not None else {}
-    return {i: grads.get(leaf).numpy().astype(np.float64) if leaf.id in grads else np.zeros(leaf.shape) for i, leaf in leaves.items()}
+    return {i: grads[leaf.id].numpy().astype(np.float64) if leaf.id in grads else np.zeros(leaf.shape) for i, leaf in leaves.items()}
 
 
 def difference(evaluate: Callable, values: dict, i: int, direction: np.ndarray, eps: float, cotangents: list) -> float:
@@ -128,10 +128,12 @@ def first_derivative(fn: Callable, inputs: tuple, checked: list[int], random: An
 
     def gradients(*xs: Any) -> tuple:
         xs = tuple([x if i not in checked or x.requires_grad else x.detach().requires_grad_() for i, x in enumerate(xs)])
+        # Where the numeric side evaluates (under no_grad), the plain rules run: they measure the differentiable ones.
+        create_graph = is_grad_enabled()
         with enable_grad():
-            return derivatives(fn, xs)
+            return derivatives(xs, create_graph)
 
-    def derivatives(fn: Callable, xs: tuple) -> tuple:
+    def derivatives(xs: tuple, create_graph: bool) -> tuple:
         found = outputs_of(fn(*xs))
         if not weights:
             weights.extend(random.standard_normal(y.shape) for y in found)
@@ -139,7 +141,7 @@ def first_derivative(fn: Callable, inputs: tuple, checked: list[int], random: An
         for y, w in zip(found, weights, strict=True):
             part = (y * y * tensor(w)).sum()
             total = part if total is None else total + part
-        grads = total.backward(create_graph=True)
+        grads = total.backward(create_graph=create_graph)
         return tuple([grads.get(xs[i]) for i in checked if xs[i].id in grads])
 
     return gradients

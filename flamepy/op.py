@@ -205,7 +205,7 @@ def saved_tensor(entry: TapeEntry, name: str) -> Any:
     t = Tensor(value, shape, value.dtype, entry.device)
     if state.creating_graph and node is not None:
         if type(node) is not TapeEntry:
-            if node.buffer is not value:
+            if node.buffer is not value:  # type: ignore[attr-defined]
                 raise GradientError(f"{entry.op.name}: a leaf got new memory since it was recorded: {entry.describe(name)}. Pack before the forward pass.")
             return node
         t.requires_grad, t.entry, t.slot = True, node, slot
@@ -310,7 +310,7 @@ def watch(name: str, y: Any) -> None:
             callback(name, t)
 
 
-def arguments(function: FunctionType) -> tuple[tuple[str, ...], dict[str, Any]]:
+def arguments(function: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
     """(names without default, {name: default})."""
     code, defaults = function.__code__, function.__defaults__ or ()
     names = code.co_varnames[: code.co_argcount]

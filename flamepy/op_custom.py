@@ -33,7 +33,7 @@ VARIADIC = inspect.Parameter.VAR_POSITIONAL
 class Custom(Op):
     """See custom()."""
 
-    def __init__(self, forward: FunctionType, inputs: int | None, kind: str, home: str):
+    def __init__(self, forward: Any, inputs: int | None, kind: str, home: str):
         parameters = list(inspect.signature(forward).parameters.values())
         self.variadic = parameters[0].kind is VARIADIC
         if inputs is None:
@@ -48,13 +48,13 @@ class Custom(Op):
         self.names: tuple[str, ...] = ()
         self.graph_names: tuple[str, ...] = ()
 
-    def backward(self, rule: FunctionType) -> FunctionType:
+    def backward(self, rule: Any) -> Any:
         """Decorator: the backward rule."""
         self.rule = rule
         self.names = rule.__code__.co_varnames[: rule.__code__.co_argcount]
         return rule
 
-    def graph(self, rule: FunctionType) -> FunctionType:
+    def graph(self, rule: Any) -> Any:
         """Decorator: the rule in differentiable ops, used while a graph of the backward is recorded."""
         self.graph_rule = rule
         self.graph_names = rule.__code__.co_varnames[: rule.__code__.co_argcount]

@@ -39,7 +39,7 @@ def zero(g):
 class Pointwise(Op):
     """An op from scalar formulas. See pointwise()."""
 
-    def __init__(self, name: str, formula: FunctionType, rules: tuple, kind: str, out: np.dtype | None, home: str, masks: int):
+    def __init__(self, name: str, formula: Any, rules: tuple, kind: str, out: np.dtype | None, home: str, masks: int):
         inputs, attributes = arguments(formula)
         super().__init__(name, inputs, attributes, formula.__doc__, home)
         self.formula, self.rule, self.kind, self.out, self.masks = formula, rules, kind, out, masks
@@ -86,7 +86,7 @@ class Pointwise(Op):
 
     def alike(self, args: tuple) -> Any:
         """The short way for Tensors of one shape and float type, and numbers beside them. None for anything else."""
-        dtype = None
+        dtype: Any = None
         xs, tracked = list(args), []
         for i, x in enumerate(args):
             if isinstance(x, op.Tensor):
@@ -159,7 +159,7 @@ def as_mask(name: str, mask: Any, where: Device) -> Any:
 
 
 def pointwise(
-    name: str, formula: FunctionType, *rules: FunctionType | None, kind: str = "float", out: np.dtype | None = None,
+    name: str, formula: Any, *rules: Any, kind: str = "float", out: np.dtype | None = None,
     home: str = "flamepy", masks: int = 0,
 ) -> Pointwise:
     """An op that applies `formula` to every element, broadcasting its inputs.
@@ -175,7 +175,7 @@ def pointwise(
 
 
 @lru_cache(1024)
-def on_tensors(formula: FunctionType, dtype: np.dtype) -> Callable:
+def on_tensors(formula: Any, dtype: np.dtype) -> Callable:
     """The formula with the vocabulary bound to ops: applied to Tensors it records itself. Numbers it chooses between are `dtype`."""
     scope = dict(formula.__globals__)
     for name in formula.__code__.co_names:
@@ -220,7 +220,7 @@ def combine(name: str, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...
 
 
 def run_map(
-    formula: FunctionType, xs: Sequence[Any], consts: Sequence[Any], shape: tuple[int, ...], dtype: np.dtype, out: np.dtype, where: Device
+    formula: Any, xs: Sequence[Any], consts: Sequence[Any], shape: tuple[int, ...], dtype: np.dtype, out: np.dtype, where: Device
 ) -> Any:
     """One launch of a formula over Tensors (and scalars) that broadcast to `shape`."""
     y = op.Tensor(where.empty(size_of(shape), out), shape, out, where)

@@ -60,7 +60,7 @@ def function(name: str) -> Callable[..., Any]:
 
 def run(name: str, case: Case, sample: Sample, tensors: list[Any]) -> Any:
     inputs = [list(tensors)] if case.listed else tensors
-    dtype = next((t.dtype for t in tensors if t.dtype.kind == "f"), None)
+    dtype = next((t.dtype for t in tensors if t.dtype.kind in "fV"), None)  # "V": bfloat16
     options = {k: attribute(v, dtype) for k, v in sample.kwargs.items()}
     return function(name)(*inputs, *[attribute(v, dtype) for v in sample.args], **options)
 
@@ -192,6 +192,22 @@ def test_second_gradient(name: str) -> None:
         assert fp.gradcheck(fn, leaves(floats_of(case, arrays)), order=2), (name, sample)
 
 
+@pytest.mark.parametrize("name", SECOND)
+def test_a_recorded_backward_gives_the_same_gradient(name: str) -> None:
+    """The fused backward rule and the differentiable one beside it are the same function."""
+    case = REFERENCE[name]
+    for seed, sample in enumerate(case.samples):
+        arrays = case.draw(sample, np.float64, seed)
+        fn, xs = on_floats(name, case, sample, arrays), leaves(floats_of(case, arrays))
+        y = fn(*xs)
+        g = fp.tensor(np.random.default_rng(seed).normal(size=y.shape))
+        plain, recorded = y.backward(g, retain_graph=True), y.backward(g, create_graph=True)
+        for x in xs:
+            assert (x in plain) == (x in recorded), (name, sample)
+            if x in plain:
+                np.testing.assert_allclose(recorded[x].numpy(), plain[x].numpy(), 1e-9, 1e-11, err_msg=f"{name} {sample}")
+
+
 @pytest.mark.parametrize("name", sorted(set(SMOOTH) - set(SECOND)))
 def test_second_gradient_is_refused_or_right(name: str) -> None:
     """What promises no second derivative says so, naming the op; it never gives a wrong one."""
@@ -249,3 +265,23 @@ def test_dropout_keeps_the_mean_and_uses_one_mask() -> None:
     np.testing.assert_allclose(y.numpy()[kept], 1 / 0.75, rtol=1e-6)
     np.testing.assert_allclose(y.sum().backward()[x].numpy(), kept / 0.75, rtol=1e-6)
     assert (F.dropout(x, p=0.25, training=True).numpy() != y.numpy()).any()
+
+
+def test_gradient_of_dropout_with_its_mask_fixed() -> None:
+    assert fp.gradcheck(lambda x: F.dropout(x * x, p=0.4, training=True), leaves([np.linspace(0.3, 0.9, 60)]), order=2)
+
+
+def test_fused_attention_is_attention_of_its_three_parts() -> None:
+    """The op behind MultiHeadAttention: values, and gradients of the one fused input."""
+    batch, rows, heads, width = 2, 5, 3, 4
+
+    def apart(qkv: Any) -> Any:
+        parts = fp.permute(qkv.reshape((batch, rows, 3, heads, width)), (2, 0, 3, 1, 4))
+        y = F.scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal=True)
+        return fp.permute(y, (0, 2, 1, 3)).reshape((batch, rows, heads * width))
+
+    (x,) = leaves([np.random.default_rng(0).normal(size=(batch, rows, 3 * heads * width))])
+    g = fp.tensor(np.random.default_rng(1).normal(size=(batch, rows, heads * width)))
+    fused, plain = REGISTRY["fused_attention"](x, heads=heads, is_causal=True), apart(x)
+    np.testing.assert_allclose(fused.numpy(), plain.numpy(), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(fused.backward(g)[x].numpy(), plain.backward(g)[x].numpy(), rtol=1e-10, atol=1e-12)

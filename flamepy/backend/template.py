@@ -50,15 +50,16 @@ def announce(name: str, started: float) -> None:
 
 
 def typed(
-    function: FunctionType, dtype: np.dtype, dialect: Dialect, reorder: bool, formula: FunctionType | None = None
-) -> FunctionType:
-    """A copy of `function` whose float constants, words and helpers are those of `dtype` (integers are left alone).
+    function: Any, dtype: np.dtype, dialect: Dialect, reorder: bool, formula: Any = None
+) -> Any:
+    """A copy of `function` whose float constants, words and helpers are those of `dtype` (int literals are left alone).
 
     `reorder` tells whether helpers may reorder sums: those of a loop may, those of a formula may not. `formula` is the F of a
     loop and of its helpers.
     """
     words = dialect.words(dtype)
-    number = dtype.type if dtype.kind == "f" else (lambda value: value)
+    whole = dtype.kind == "i"
+    number = dtype.type if dtype.kind == "f" else (lambda value: dtype.type(value) if whole and value.is_integer() else value)
     code = function.__code__
     # Literals sit in co_consts: typing them here is what lets a formula say `0.5 * x` and stay in float32.
     code = code.replace(co_consts=tuple(number(c) if type(c) is float else c for c in code.co_consts))
@@ -79,13 +80,13 @@ def typed(
 
 @cache
 def jitted(
-    function: FunctionType, dtype: np.dtype, dialect: Dialect, reorder: bool = False, formula: FunctionType | None = None
+    function: Any, dtype: np.dtype, dialect: Dialect, reorder: bool = False, formula: Any = None
 ) -> Any:
     """A formula or helper, jitted for `dtype`."""
     return dialect.jit_function(typed(function, dtype, dialect, reorder, formula), reorder)
 
 
-def bind(loop: FunctionType, formula: FunctionType | None, dtype: np.dtype, dialect: Dialect, parallel: bool) -> Any:
+def bind(loop: Any, formula: Any, dtype: np.dtype, dialect: Dialect, parallel: bool) -> Any:
     """The dispatcher for `loop` with `formula` as its F. Compiles at the first call, or loads from the disk cache."""
     copy = typed(loop, dtype, dialect, True, formula)
     name = loop.__name__

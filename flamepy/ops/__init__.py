@@ -13,6 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:  # before the imports below, whose files say `ops.exp`
+
+    def __getattr__(name: str) -> Any: ...
+
 from .. import op as _op
 from . import activations, attention, conv, copy, indexing, losses, matmul, norms, pointwise, random, reduce, rows, shape  # noqa: F401
 
@@ -27,7 +31,3 @@ def operator(function: Any, swap: bool = False) -> Any:
 filled, copy_into = copy.filled, copy.copy_into
 getitem = indexing.getitem
 globals().update(_op.PUBLIC)
-
-if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any: ...

@@ -69,7 +69,7 @@ def softplus_dx(g, x, beta, threshold):
     return select(x * beta > threshold, g, g / (1.0 + exp(-x * beta)))
 
 
-pointwise("relu", relu_y, relu_dx, home="both")
+pointwise("relu", relu_y, relu_dx, kind="number", home="both")
 pointwise("leaky_relu", leaky_relu_y, leaky_relu_dx, home="both")
 pointwise("elu", elu_y, elu_dx, home="both")
 pointwise("sigmoid", sigmoid_y, sigmoid_dx, home="both")

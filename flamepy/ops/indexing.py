@@ -107,34 +107,36 @@ def basic(x: Any, keys: tuple) -> Any:
         raise IndexOutOfRange(f"index: too many indices: {used} for shape {x.shape}. Use one index an axis and one '...'.")
     if Ellipsis not in keys:
         keys = (*keys, Ellipsis)
-    starts, steps, sizes, shape = [], [], [], []
-    axis = 0
+    walk: list[tuple[int, int, int]] = []  # (start, step, size) of each axis of x
+    shape: list[int] = []
     for k in keys:
         if k is None:
             shape.append(1)
-            continue
-        if k is Ellipsis:
-            rest = x.shape[axis : axis + x.ndim - used]
-            starts, steps, sizes, shape = starts + [0] * len(rest), steps + [1] * len(rest), [*sizes, *rest], [*shape, *rest]
-            axis += len(rest)
-            continue
-        n = x.shape[axis]
-        if isinstance(k, slice):
-            start, stop, step = k.indices(n)
+        elif k is Ellipsis:
+            rest = x.shape[len(walk) : len(walk) + x.ndim - used]
+            walk += [(0, 1, n) for n in rest]
+            shape += rest
+        elif isinstance(k, slice):
+            start, stop, step = k.indices(x.shape[len(walk)])
             size = len(range(start, stop, step))
+            walk.append((start if size else 0, step, size))
             shape.append(size)
         else:
-            start, step, size = operator.index(k), 1, 1
-            if not -n <= start < n:
-                raise IndexOutOfRange(f"index: out of range: {start} for axis {axis} of {n} elements, shape {x.shape}. Use {-n} to {n - 1}.")
-            start %= n
-        starts, steps, sizes = [*starts, start if size else 0], [*steps, step], [*sizes, size]
-        axis += 1
-    if tuple(sizes) != x.shape or any([t < 0 for t in steps]):
-        x = op.REGISTRY["sliced"](x, tuple(starts), tuple(steps), tuple(sizes))
+            walk.append((in_axis(operator.index(k), len(walk), x.shape), 1, 1))
+    starts, steps, sizes = zip(*walk, strict=True) if walk else ((), (), ())
+    if sizes != x.shape or any([step < 0 for step in steps]):
+        x = op.REGISTRY["sliced"](x, starts, steps, sizes)
     elif tuple(shape) == x.shape:
         return op.REGISTRY["view"](x, x.shape)
     return ops.reshape(x, tuple(shape))
+
+
+def in_axis(i: int, axis: int, shape: tuple[int, ...]) -> int:
+    """An index of an axis counted from its start. Raises IndexOutOfRange."""
+    n = shape[axis]
+    if not -n <= i < n:
+        raise IndexOutOfRange(f"index: out of range: {i} for axis {axis} of {n} elements, shape {shape}. Use {-n} to {n - 1}.")
+    return i % n
 
 
 def checked_index(name: str, index: Any, n: int) -> np.ndarray:

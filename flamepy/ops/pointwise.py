@@ -118,7 +118,7 @@ def rsqrt_dx(g, y):
 
 
 pointwise("power", power_y, power_da, power_db, home="")
-pointwise("square", square_y, square_dx)
+pointwise("square", square_y, square_dx, kind="number")
 pointwise("reciprocal", reciprocal_y, reciprocal_dx)
 pointwise("sqrt", sqrt_y, sqrt_dx)
 pointwise("rsqrt", rsqrt_y, rsqrt_dx)
@@ -259,9 +259,9 @@ def where_db(g, condition):
 
 pointwise("abs", abs_y, abs_dx, kind="number")
 pointwise("sign", sign_y, zero, kind="number")
-pointwise("floor", floor_y, zero)
-pointwise("ceil", ceil_y, zero)
-pointwise("round", round_y, zero)
+pointwise("floor", floor_y, zero, kind="number")
+pointwise("ceil", ceil_y, zero, kind="number")
+pointwise("round", round_y, zero, kind="number")
 pointwise("maximum", maximum_y, maximum_da, maximum_db, kind="number")
 pointwise("minimum", minimum_y, maximum_db, maximum_da, kind="number")
 pointwise("clip", clip_y, clip_dx, home="")

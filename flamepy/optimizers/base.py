@@ -77,7 +77,7 @@ class Optimizer:
             return
         name = p.name or f"parameter{len(self.params)}"
         if name in self.names.values():
-            raise StateError(f"{self.name}: two parameters are named '{name}'. Put them into one ParameterDict, which gives them names.")
+            raise StateError(f"{self.name}: two parameters have one name: '{name}'. Put them into one ParameterDict, which gives them names.")
         number = next((i + 1 for i, glob in enumerate(self.patterns) if fnmatch.fnmatch(name, glob)), 0)
         self.params.append(p)
         self.names[p.id] = name

@@ -30,7 +30,7 @@ LOOP_MATH = FORMULA_MATH | {"reassoc"}
 
 # Measured: an empty parallel launch costs 2 us with omp, 64 us with workqueue.
 if "NUMBA_THREADING_LAYER_PRIORITY" not in os.environ:
-    numba.config.THREADING_LAYER_PRIORITY = ["omp", "tbb", "workqueue"]
+    numba.config.THREADING_LAYER_PRIORITY = ["omp", "tbb", "workqueue"]  # type: ignore[attr-defined]
 
 
 def jit_function(function: Callable, reorder: bool) -> Any:
@@ -50,10 +50,13 @@ def words_of(dtype: np.dtype) -> dict[str, Any]:
     if dtype.kind == "f":
         found.update({name: table[dtype] for name, table in words.CONSTANTS.items()})
         found["gemm"] = blas.GEMM[dtype]
+    else:
+        found.update({name: WHOLE for name in ("floor", "ceil", "rint")})
     found.update(ROW_WORDS)
     return found
 
 
+WHOLE = numba.njit(lambda x: x)  # rounding an integer
 # The five words of a row body. The CPU gives a row to one lane: they cost nothing.
 ROW_WORDS = {word.__name__: numba.njit(word) for word in (lane, lanes, all_sum, all_max, barrier)}
 
@@ -108,4 +111,4 @@ def cache_folder() -> Path:
 
     probe.__qualname__ = "probe"
     probe.__module__ = __name__
-    return Path(numba.njit(cache=True)(probe).stats.cache_path)
+    return Path(str(numba.njit(cache=True)(probe).stats.cache_path))
