@@ -28,7 +28,7 @@ def many(call: Callable[[], Any]) -> Callable[[], None]:
 
 
 def cases(a: Any, b: Any) -> dict[str, Callable[[], Any]]:
-    return {"add": lambda: a + b, "mul": lambda: a * b, "tanh": lambda: a.tanh(), "chain10": lambda: chain(a, b)}
+    return {"add": lambda: a + b, "mul": lambda: a * b, "tanh": a.tanh, "chain10": lambda: chain(a, b)}
 
 
 def chain(a: Any, b: Any) -> Any:

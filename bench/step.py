@@ -45,7 +45,7 @@ def torch_gpt(shape: tuple, weights: dict[str, np.ndarray]) -> Any:
     import torch
     from torch.nn import functional as T
 
-    _, context, layers, heads, width, _ = shape
+    _, _, layers, heads, width, _ = shape
     p = {name: torch.nn.Parameter(torch.tensor(value)) for name, value in weights.items()}
 
     def forward(ids: Any) -> Any:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import ops as ops
 from . import nn as nn
+from . import ops as ops
 from . import schedules as schedules
 from .autograd import AutogradEngine as AutogradEngine
 from .autograd import enable_grad as enable_grad

@@ -115,7 +115,7 @@ def backward(
         for leaf in cotangents.leaves.values():
             g = _hooked(leaf.hooks, cotangents.values[-leaf.id, 0])
             kept.append((leaf, g))
-        return _finish(kept, seed if gradient is not None else None, create_graph)
+        return _finish(kept, seed, create_graph)
 
 
 def _seed(loss: Any, gradient: Any | None) -> Any:
@@ -128,11 +128,12 @@ def _seed(loss: Any, gradient: Any | None) -> Any:
                 "Reduce it with .sum() or .mean(), or pass gradient= of its shape."
             )
         return loss.ones_cotangent()
-    if tuple(gradient.shape) != tuple(loss.shape):
+    seed = loss.as_cotangent(gradient)
+    if seed.shape != loss.shape:
         raise ShapeError(
-            f"backward: gradient= has another shape than the tensor: {tuple(gradient.shape)}, expected {loss.shape}. Pass one of the same shape."
+            f"backward: gradient= has another shape than the tensor: {seed.shape}, expected {loss.shape}. Pass one of the same shape."
         )
-    return loss.as_cotangent(gradient)
+    return seed
 
 
 def _outputs(entry: TapeEntry, cotangents: Cotangents, kept: list) -> tuple | None:
@@ -155,7 +156,7 @@ def _hooked(hooks: list[Callable] | None, g: Any) -> Any:
         changed = hook(g)
         if changed is not None:
             if tuple(changed.shape) != tuple(g.shape):
-                raise ShapeError(f"hook: returned another shape: {changed.shape}, expected {g.shape}. Return None or a gradient of the same shape.")
+                raise ShapeError(f"hook: returned another shape: {changed.shape}, expected {g.shape}. Return None or the same shape.")
             g = changed
     return g
 
@@ -163,7 +164,7 @@ def _hooked(hooks: list[Callable] | None, g: Any) -> Any:
 def _finish(kept: list[tuple[Any, Any]], given: Any, tracked: bool) -> GradientMap:
     """Put gradients into a map in which no two share memory (editing one must not edit another)."""
     grads = GradientMap()
-    seen = {id(given.buffer)} if given is not None else set()
+    seen = {id(given.buffer)}
     spans: dict[int, list[Any]] = {}  # by parameter span: it, the gradient span, elements filled
     for tensor, g in kept:
         home = tensor.buffer.span if tensor.entry is None else None

@@ -12,8 +12,9 @@ Read next: train/runs.py.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, get_type_hints
 
 import click
@@ -31,7 +32,7 @@ class Sections(click.Command):
     """A command whose options are listed under headings: Data, Model, Training, Run."""
 
     usage = ""
-    headings: dict[str, str] = {}
+    headings: Mapping[str, str] = MappingProxyType({})
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write(f"Usage: {self.usage}\n")
@@ -106,7 +107,9 @@ def run_options(kind: type[TrainConfig]) -> list[click.Option]:
     """The options that are not settings of the model or its training."""
     presets = click.Choice(list(PRESETS[kind.__name__]))
     return [
-        click.Option(["--out"], metavar="DIR", help="Folder for everything the run writes; new or empty. Default: the next free one in runs/."),
+        click.Option(
+            ["--out"], metavar="DIR", help="Folder for everything the run writes; new or empty. Default: the next free one in runs/."
+        ),
         click.Option(["--resume"], metavar="DIR", help="Go on with the run in this folder, from its last checkpoint."),
         click.Option(["--stop-after"], type=int, metavar="K", help="Stop after step K as Ctrl-C would; --resume goes on."),
         click.Option(["--config"], metavar="FILE", help="Settings from a TOML file, such as a run's config.toml."),

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from .backend.base import FLOATS, float32
+from .backend.base import device as device_of
+from .backend.host import as_dtype
 from .errors import DTypeError, ShapeError
 from .ops.copy import as_shape
 from .ops.random import random_fill
-from .tensors import Tensor, as_dtype, find_device, full, full_like, tensor
+from .tensors import Tensor, full, full_like, tensor
 
 
 def zeros(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -86,7 +88,7 @@ def random_tensor(name: str, loop: str, shape: Any, a: float, b: float, dtype: A
     kind = float32 if dtype is None else as_dtype(dtype)
     if kind not in FLOATS:
         raise DTypeError(f"{name}: makes floats: asked for {kind}. Cast the result.")
-    t: Tensor = random_fill(loop, shape, a, b, kind, find_device(device))
+    t: Tensor = random_fill(loop, shape, a, b, kind, device_of(device))
     return t.requires_grad_() if requires_grad else t
 
 

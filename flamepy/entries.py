@@ -142,7 +142,8 @@ class TapeEntry:
         }
 
     def __repr__(self) -> str:
-        ins, outs = (", ".join([f"%{i}:{'x'.join(map(str, s)) or 'scalar'}" for i, s, *_ in side]) for side in (self.input_meta, self.output_meta))
+        sides = (self.input_meta, self.output_meta)
+        ins, outs = (", ".join([f"%{i}:{'x'.join(map(str, shape)) or 'scalar'}" for i, shape, *_ in side]) for side in sides)
         extra = "".join(f" {k}={v!r}" for k, v in self.attributes.items() if isinstance(v, int | float | tuple | str | bool))
         saved = f"  saves {', '.join(self.saved)}" if self.saved else ""
         return f"{self.serial:>6}  {outs} = {self.op.name}({ins}){extra}{saved}"

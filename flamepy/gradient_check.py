@@ -45,7 +45,8 @@ def gradcheck(
     try:
         check_once(fn, inputs, checked, random, eps, atol, rtol, projections)
         if order > 1:
-            check_once(first_derivative(fn, inputs, checked, random), inputs, checked, random, eps, max(atol, 1e-6), max(rtol, 1e-4), projections)
+            first = first_derivative(fn, inputs, checked, random)
+            check_once(first, inputs, checked, random, eps, max(atol, 1e-6), max(rtol, 1e-4), projections)
     except GradientMismatch:
         if raise_exception:
             raise
@@ -57,7 +58,9 @@ class GradientMismatch(GradientError):
     """gradcheck found a wrong gradient."""
 
 
-def check_once(fn: Callable, inputs: tuple, checked: list[int], random: Any, eps: float, atol: float, rtol: float, projections: int) -> None:
+def check_once(
+    fn: Callable, inputs: tuple, checked: list[int], random: Any, eps: float, atol: float, rtol: float, projections: int
+) -> None:
     start = get_rng_state()
 
     def evaluate(values: dict[int, np.ndarray]) -> list[np.ndarray]:

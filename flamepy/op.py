@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from types import FunctionType, MethodType
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -206,7 +206,9 @@ def saved_tensor(entry: TapeEntry, name: str) -> Any:
     if state.creating_graph and node is not None:
         if type(node) is not TapeEntry:
             if node.buffer is not value:  # type: ignore[attr-defined]
-                raise GradientError(f"{entry.op.name}: a leaf got new memory since it was recorded: {entry.describe(name)}. Pack before the forward pass.")
+                raise GradientError(
+                    f"{entry.op.name}: a leaf got new memory since it was recorded: {entry.describe(name)}. Pack before the forward pass."
+                )
             return node
         t.requires_grad, t.entry, t.slot = True, node, slot
     return t

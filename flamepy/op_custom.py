@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from types import FunctionType
 from typing import Any
 
 from . import op

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from . import autograd, ops
-from .backend.base import DTYPES, FLOATS, HALF, Buffer, Device, device, float32, int64
+from .backend.base import DTYPES, FLOATS, HALF, Buffer, Device, float32, int64
+from .backend.base import device as device_of
+from .backend.host import as_dtype, host_array
 from .entries import TapeEntry, file_line, user_frame
 from .errors import DTypeError, FlameError, GradientError, ShapeError
 from .gradient import GradientMap
@@ -255,8 +257,8 @@ class Tensor:
         elif target is not None:
             dtype = target
         if device is not None:
-            find_device(device)
-        return self if dtype is None else ops.cast(self, as_dtype(dtype))
+            device_of(device)
+        return self if dtype is None or as_dtype(dtype) == self.dtype else ops.cast(self, as_dtype(dtype))
 
     def mul_scalar(self, value: float) -> Tensor:
         return ops.mul(self, value)
@@ -284,22 +286,6 @@ for _name, _function in PUBLIC.items():  # every public op is a method too: an o
         setattr(Tensor, _name, _function)
 
 
-def find_device(where: Device | str | None) -> Device:
-    """The Device of that name; None is the CPU."""
-    return device(where)
-
-
-def as_dtype(dtype: Any) -> np.dtype:
-    """A supported dtype from whatever NumPy takes for one. Raises DTypeError."""
-    try:
-        found = np.dtype(dtype)
-    except TypeError:
-        found = None
-    if found not in DTYPES:
-        raise DTypeError(f"dtype: not supported: {dtype}. Use one of {', '.join(sorted(map(str, DTYPES)))}.")
-    return found
-
-
 def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A tensor with a copy of `data`: numbers, nested lists, a NumPy array, a Tensor.
 
@@ -317,39 +303,14 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     if wanted is not None and wanted != array.dtype:
         with np.errstate(over="ignore", invalid="ignore"):
             array = array.astype(wanted)
-    where = find_device(device)
+    where = device_of(device)
     t = Tensor(where.upload(array), array.shape, array.dtype, where)
     return t.requires_grad_() if requires_grad else t
 
 
-def host_array(data: Any, wanted: np.dtype | None = None) -> np.ndarray:
-    """Data as a NumPy array; Python floats become float32 unless another dtype is wanted."""
-    if isinstance(data, np.ndarray | np.generic):
-        return np.asarray(data)
-    if hasattr(data, "__dlpack__"):
-        return np.from_dlpack(data)
-    try:
-        array = np.array(data)
-    except ValueError as problem:
-        raise ShapeError(f"tensor: lists of uneven length: {problem}. Make every row the same length.") from None
-    if array.dtype == np.float64 and wanted is None and not hasattr(data, "__array__") and not holds_arrays(data):
-        with np.errstate(over="ignore"):
-            return array.astype(np.float32)
-    if array.dtype.kind not in "fiubV":
-        raise DTypeError(f"tensor: not numbers: {type(data).__name__} of {array.dtype}. Pass numbers, lists of numbers or an array.")
-    return array
-
-
-def holds_arrays(data: Any) -> bool:
-    """Whether nested lists end in NumPy values, whose type is kept."""
-    while isinstance(data, list | tuple) and data:
-        data = data[0]
-    return isinstance(data, np.ndarray | np.generic)
-
-
 def full(shape: Any, value: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A tensor of `shape` filled with `value` (float32 unless said otherwise)."""
-    t = ops.filled(shape, value, float32 if dtype is None else as_dtype(dtype), find_device(device))
+    t = ops.filled(shape, value, float32 if dtype is None else as_dtype(dtype), device_of(device))
     return t.requires_grad_() if requires_grad else t
 
 
@@ -358,4 +319,4 @@ def full_like(x: Tensor, value: Any, dtype: Any = None) -> Tensor:
     return ops.filled(x.shape, value, x.dtype if dtype is None else as_dtype(dtype), x.device)
 
 
-Tensor.placeholder = Tensor(device().empty(1, float32), (), float32, device())  # stands for an input that is no Tensor
+Tensor.placeholder = Tensor(device_of().empty(1, float32), (), float32, device_of())  # stands for an input that is no Tensor

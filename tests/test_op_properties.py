@@ -152,3 +152,34 @@ def test_16_bit_floats(name: str, dtype: str) -> None:
         if tracked:
             grads = loss.backward()
             assert all(grads[t].dtype == fp.float32 for t in tracked if t in grads), (name, sample)
+
+
+EXACT = """add sub mul neg abs sign square floor ceil round maximum minimum where relu sum max min prod eq lt transpose permute
+    broadcast_to getitem cat stack split gather index_select pad tril clone"""
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32"])
+@pytest.mark.parametrize("name", EXACT.split())
+def test_integers_stay_exact(name: str, dtype: str) -> None:
+    """No detour through float32, which cannot hold 16777217."""
+    case = REFERENCE[name]
+    for seed, sample in enumerate(case.samples[:6]):
+        arrays = [a if a.dtype.kind != "f" else np.round(a * 3) for a in case.draw(sample, np.float64, seed)]
+        if name in ("maximum", "minimum", "sum", "max", "min", "neg", "abs", "floor", "ceil", "round", "relu", "cat", "transpose"):
+            arrays = [a * 16777217 for a in arrays]
+        arrays = [a.astype(dtype) if a.dtype.kind == "f" else a for a in arrays]
+        expected = case.fn(*([arrays] if case.listed else arrays), *sample.args, **sample.kwargs)
+        found = run(name, case, sample, [fp.tensor(a) for a in arrays])
+        for y, e in zip(pieces(found), pieces(expected), strict=True):
+            assert y.dtype.kind == np.asarray(e).dtype.kind, (name, sample, y.dtype)
+            np.testing.assert_array_equal(y.numpy(), e, err_msg=f"{name} {sample}")
+
+
+def test_a_numpy_view_outlives_its_tensor() -> None:
+    """The memory behind .numpy() is not given to the next op while someone looks at it."""
+    x = fp.tensor(np.arange(1.0, 5.0), requires_grad=True)
+    views = [(x * 3).numpy(), np.asarray(x * 3), (x * 3).numpy()[:4], (x * x).backward(fp.full((4,), 1.5, "float64"))[x].numpy()]
+    for _ in range(8):
+        (x * 100).sum().backward()
+    for view in views:
+        np.testing.assert_array_equal(view, x.numpy() * 3)

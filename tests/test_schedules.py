@@ -7,7 +7,6 @@ no schedule state, and a step may be asked for twice or out of order. Read next:
 from __future__ import annotations
 
 import math
-import pickle
 
 import numpy as np
 import pytest
@@ -54,7 +53,7 @@ AS_TORCH = {
     "warmup": (schedules.warmup(0.3, 8), lambda s, o: s.LinearLR(o, 1 / 8, 1.0, 7), 0.3, 20),
     "poly": (schedules.poly(0.3, 15, 0.0, 2.5), lambda s, o: s.PolynomialLR(o, 15, 2.5), 0.3, 25),
     "poly default": (schedules.poly(0.3, 15), lambda s, o: s.PolynomialLR(o, 15), 0.3, 25),
-    "one_cycle": (schedules.one_cycle(0.3, 50), lambda s, o: s.OneCycleLR(o, 0.3, total_steps=51), 0.3, 0),
+    "one_cycle": (schedules.one_cycle(0.3, 50), lambda s, o: s.OneCycleLR(o, 0.3, total_steps=50), 0.3, 49),
     "one_cycle 10": (schedules.one_cycle(0.3, 10), lambda s, o: s.OneCycleLR(o, 0.3, total_steps=10), 0.3, 9),
     "one_cycle 33": (schedules.one_cycle(0.3, 33), lambda s, o: s.OneCycleLR(o, 0.3, total_steps=33), 0.3, 32),
     "warmup_cosine": (schedules.warmup_cosine(0.3, 4, 20, 0.02), chained_warmup_cosine, 0.3, 20),
@@ -144,8 +143,6 @@ def test_impossible_lengths(name):
 def test_a_warm_up_and_warm_down_longer_than_the_run():
     with raises(ValueError, "warmdown", "6 + 5 > 10"):
         schedules.warmdown(1.0, 6, 5, 10)
-    with raises(ValueError, "warmup_cosine", "20", "10"):
-        schedules.warmup_cosine(1.0, 20, 10)
 
 
 def test_the_arguments_of_the_contract():
@@ -164,4 +161,4 @@ def test_milestones_are_copied():
     schedule = schedules.multistep(1.0, milestones, 0.5)
     milestones.append(0)
     assert schedule(1) == 1.0
-    assert pickle.loads(pickle.dumps([schedule(s) for s in range(5)])) == [1.0, 1.0, 1.0, 0.5, 0.5]
+    assert path_of(schedule, 5) == [1.0, 1.0, 1.0, 0.5, 0.5]

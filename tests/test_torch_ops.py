@@ -47,9 +47,14 @@ def draw(info: Any, dtype: Any) -> list[Any]:
     samples = [sample.transform(leaf) for sample in info.sample_inputs("cpu", dtype, requires_grad=tracked)]
     if info.reference_inputs_func is not None:  # drawn untracked: some ask for gradients of integers
         more = list(info.reference_inputs("cpu", dtype))
-        more = more if ALL else thin(more, REFERENCE_LIMIT)
+        more = more if ALL else thin([s for s in more if small(s)], REFERENCE_LIMIT)
         samples += [s.transform(lambda v: tracked_leaf(v) if tracked else leaf(v)) for s in more]
     return samples
+
+
+def small(sample: Any) -> bool:
+    """Large inputs make each op compile its parallel kernels as well: minutes in a first run, left to FLAMEPY_ALL_SAMPLES."""
+    return not isinstance(sample.input, torch.Tensor) or sample.input.numel() <= 1000
 
 
 def leaf(value: Any) -> Any:

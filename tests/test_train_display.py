@@ -33,7 +33,9 @@ def test_plain_lines_outside_a_terminal(monkeypatch):
     assert re.match(r"compiled  1 kernel in 0\.3 s", lines[1])
     steps = [line for line in lines if line.startswith("step")]
     assert len(steps) == 21 and "\x1b" not in stream.getvalue()
-    assert re.match(r"step 100/100  loss 0\.0500  smoothed 0\.1500  lr 1\.00e-03  grad norm 0\.5000  [\d,]+ tokens/s  left 0:00$", steps[-1])
+    assert re.match(
+        r"step 100/100  loss 0\.0500  smoothed 0\.1500  lr 1\.00e-03  grad norm 0\.5000  [\d,]+ tokens/s  left 0:00$", steps[-1]
+    )
 
 
 @pytest.mark.parametrize("variable, value, live", [("TERM", "dumb", False), ("NO_COLOR", "1", False), ("TERM", "xterm", True)])

@@ -146,7 +146,8 @@ def checked_index(name: str, index: Any, n: int) -> np.ndarray:
         raise DTypeError(f"{name}: the index is not integer: {array.dtype}. Cast it to int64.")
     if array.size and (array.min() < -n or array.max() >= n):
         bad = np.argwhere((array < -n) | (array >= n))[0]
-        raise IndexOutOfRange(f"{name}: index out of range: {array[tuple(bad)]} at position {tuple(bad.tolist())}, axis has {n}. Use 0 to {n - 1}.")
+        at = tuple(bad.tolist())
+        raise IndexOutOfRange(f"{name}: index out of range: {array[at]} at position {at}, axis has {n}. Use 0 to {n - 1}.")
     return np.where(array < 0, array + n, array).astype(np.int64)
 
 

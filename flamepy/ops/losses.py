@@ -94,7 +94,8 @@ def class_ids(name: str, ids: Any, shape: tuple[int, ...], classes: int, ignore:
         bad = ((array < 0) | (array >= classes)) & (array != ignore)
         if bad.any():
             at = tuple(np.argwhere(bad)[0].tolist())
-            raise IndexOutOfRange(f"{name}: class id out of range: {array[at]} at position {at}. Use 0 to {classes - 1}, or ignore_index={ignore}.")
+            advice = f"Use 0 to {classes - 1}, or ignore_index={ignore}."
+            raise IndexOutOfRange(f"{name}: class id out of range: {array[at]} at position {at}. {advice}")
     return ids if ids.dtype == int64 else ops.cast(ids, int64), array
 
 

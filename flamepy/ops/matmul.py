@@ -88,7 +88,8 @@ def linear(x, weight, bias=None):
     """x @ weight.T + bias: x (..., n_in), weight (n_out, n_in), bias (n_out) or None."""
     if weight.ndim != 2 or not x.ndim or x.shape[-1] != weight.shape[1] or (bias is not None and bias.shape != weight.shape[:1]):
         given = "" if bias is None else f", bias is {bias.shape}"
-        raise ShapeError(f"linear: sizes differ: x is {x.shape}, weight is {weight.shape}{given}. Use x (..., n_in), weight (n_out, n_in), bias (n_out,).")
+        advice = "Use x (..., n_in), weight (n_out, n_in), bias (n_out,)."
+        raise ShapeError(f"linear: sizes differ: x is {x.shape}, weight is {weight.shape}{given}. {advice}")
     n_out, n_in = weight.shape
     y = like(x, (*x.shape[:-1], n_out))
     if y.size:

@@ -1,8 +1,8 @@
 """Row ops: softmax, log_softmax, layer_norm, rms_norm. A body is written once, over one row, for every backend.
 
 A body gets the row number, outs, ins and constants, then the number of rows and their length; arrays are flat, and it reads and
-writes its row through slices. `lane() lanes() all_sum() all_max() barrier()` share a row between workers (backend/row_words.py). Beside each fused
-backward stands the same rule in differentiable ops, for create_graph.
+writes its row through slices. `lane() lanes() all_sum() all_max() barrier()` share a row between workers
+(backend/row_words.py). Beside each fused backward stands the same rule in differentiable ops, for create_graph.
 
 May import: errors, backend, op. FLAME counterpart: `flame_core::norm`, `flame_core::ops::softmax`. Read next: losses.py.
 """

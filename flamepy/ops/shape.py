@@ -85,7 +85,8 @@ def reshape(x: Any, shape: Any, *rest: int) -> Any:
         guess = x.size // known if known else 0
         wanted = tuple([guess if n == -1 else n for n in wanted])
     if size_of(wanted) != x.size or -1 in wanted:
-        raise ShapeError(f"reshape: sizes differ: {x.shape} has {x.size} elements, asked for {as_shape('reshape', shape, rest)}. Use sizes of the same product.")
+        asked = as_shape("reshape", shape, rest)
+        raise ShapeError(f"reshape: sizes differ: {x.shape} has {x.size} elements, asked for {asked}. Use sizes of the same product.")
     return op.REGISTRY["view"](x, wanted)
 
 
@@ -246,7 +247,8 @@ def pad(x: Any, widths: Any, value: float = 0) -> Any:
     x = op.Tensor.of("pad", x)
     pairs = [tuple(w) if isinstance(w, tuple | list) else () for w in widths]
     if len(pairs) != x.ndim or any([len(p) != 2 or min(p) < 0 for p in pairs]):
-        raise ShapeError(f"pad: needs one (before, after) pair >= 0 for each of {x.ndim} axes: {widths}. Use (0, 0) for an axis left alone.")
+        advice = "Use (0, 0) for an axis left alone."
+        raise ShapeError(f"pad: needs one (before, after) pair >= 0 for each of {x.ndim} axes: {widths}. {advice}")
     shape = tuple([b + n + a for (b, a), n in zip(pairs, x.shape, strict=True)])
     return op.REGISTRY["unsliced"](x, shape, tuple([b for b, _ in pairs]), (1,) * x.ndim, value)
 

@@ -64,7 +64,7 @@ class Block:
 
     def fits(self, slots: tuple[str, ...]) -> bool:
         """Whether the parameters are still where they were, and these are the moments kept."""
-        return tuple(self.state) == slots and all(p.buffer is home for p, home in zip(self.params, self.homes, strict=True))
+        return tuple(self.state) == slots and all([p.buffer is home for p, home in zip(self.params, self.homes, strict=True)])
 
     def version(self) -> int:
         return sum([p.buffer.version for p in self.params])

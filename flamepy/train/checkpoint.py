@@ -123,8 +123,7 @@ def tensors_of(content: bytes, facts: dict[str, Any], path: Path, what_to_do: st
     expected, found = facts.get("tensors", {}).get("sha256"), hashlib.sha256(content).hexdigest()
     if expected != found:
         raise InputError(
-            f"the checkpoint is damaged: {path / TENSORS}: SHA-256 is {found[:12]}..., "
-            f"{STATE} says {str(expected)[:12]}.... {what_to_do}"
+            f"the checkpoint is damaged: {path / TENSORS}: SHA-256 is {found[:12]}..., {STATE} says {str(expected)[:12]}.... {what_to_do}"
         )
     try:
         return safetensors.numpy.load(content)

@@ -26,10 +26,14 @@ def setting(default: Any, text: str, low: float | None = None, high: float | Non
     return dataclasses.field(default=default, metadata={"help": text, "low": low, "high": high, **more})
 
 
+WARMUP = 100
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """The settings every job has."""
 
+    data: str = setting("", "What to learn from.", option=True, section="Data", free=True)
     steps: int = setting(2000, "Training steps; also the length of the learning rate schedule.", 1, 10**9, option=True,
                          section="Training", free=True)  # fmt: skip
     batch: int = setting(12, "Examples per step.", 1, 10**6, option=True, section="Training")
@@ -38,7 +42,7 @@ class TrainConfig:
     seed: int = setting(1337, "Start of all random numbers; the same seed gives the same run, bit for bit.", 0, 2**63 - 1,
                         option=True, section="Training")  # fmt: skip
     device: str = setting("cpu", "Where to train.", option=True, section="Training", free=True)
-    warmup: int = setting(100, "steps of linear warm-up (when not given: 100, at most a tenth of the steps)", 0, 10**9)
+    warmup: int = setting(WARMUP, "steps of linear warm-up (when not given: 100, at most a tenth of the steps)", 0, 10**9)
     final_lr: float = setting(0.1, "learning rate at the end, as a fraction of lr", 0, 1)
     beta1: float = setting(0.9, "AdamW: memory of the gradient", 0, 0.999999)
     beta2: float = setting(0.99, "AdamW: memory of the squared gradient", 0, 0.999999)
@@ -87,7 +91,7 @@ class DigitsConfig(TrainConfig):
     batch: int = setting(64, "Images per step.", 1, 10**6, option=True, section="Training")
     lr: float = setting(3e-3, "Highest learning rate; it warms up to this and then falls to a tenth of it.", 0, 1e6,
                         option=True, section="Training")  # fmt: skip
-    shift: int = setting(1, "pixels by which a training image may be moved at random", 0, 100)
+    shift: int = setting(1, "pixels by which the CNN's training images are moved at random, at most; the MLP sees them as they are", 0, 100)
 
 
 Config = TypeVar("Config", bound=TrainConfig)
@@ -110,7 +114,7 @@ def resolve(kind: type[Config], given: dict[str, Any], file: Path | None = None,
     values.update(given)
     steps = values.get("steps", settings(kind)["steps"].default)
     if "warmup" not in values and isinstance(steps, int):
-        values["warmup"] = min(settings(kind)["warmup"].default, steps // 10)
+        values["warmup"] = min(WARMUP, steps // 10)
     return build(kind, values)
 
 
@@ -124,7 +128,7 @@ def build(kind: type[Config], values: dict[str, Any]) -> Config:
     return config
 
 
-def check(field: dataclasses.Field, wanted: type, value: Any) -> Any:
+def check(field: dataclasses.Field, wanted: Any, value: Any) -> Any:
     """`value` as the setting's type, inside its limits; InputError otherwise."""
     name, limits = field.name, field.metadata
     if wanted is float and type(value) is int:

@@ -16,6 +16,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -39,9 +40,9 @@ class Text:
     skipped: int = 0
     once: bool = False
 
-    @property
+    @cached_property
     def sha256(self) -> str:
-        return hashlib.sha256(self.content).hexdigest()
+        return hashlib.sha256(self.content.data).hexdigest()
 
     @property
     def split(self) -> int:

@@ -1,7 +1,7 @@
 """`flamepy train digits`: an MLP and a small CNN learn to read handwritten digits.
 
-A training image is moved by up to `shift` pixels; by how much, and which images a step sees, is a pure function of (seed,
-step), as in data.py.
+The CNN's training images are moved by up to `shift` pixels (the MLP, to which a moved image is another image, does better
+without). By how much, and which images a step sees, is a pure function of (seed, step), as in data.py.
 
 May import: everything of flamepy but cli. FLAME counterpart: none. Read next: images.py.
 """
@@ -14,34 +14,41 @@ from typing import Any
 import numpy as np
 
 from .. import autograd, nn, rng, tensors
+from ..backend.base import Device, device
 from ..nn import functional as F
 from .config import DigitsConfig
+from .display import short
 from .images import BUNDLED, Images, load_images
 from .run_folder import RunFolder
 
 EVALUATE = 500  # test images at once
 
 
-def mlp(shape: tuple[int, ...], classes: int, width: int) -> Any:
+def mlp(shape: tuple[int, ...], classes: int, width: int, where: Device) -> Any:
     """Two hidden layers."""
     return nn.Sequential(
-        nn.Flatten(), nn.Linear(int(np.prod(shape)), width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, classes)
+        nn.Flatten(),
+        nn.Linear(int(np.prod(shape)), width, device=where),
+        nn.ReLU(),
+        nn.Linear(width, width, device=where),
+        nn.ReLU(),
+        nn.Linear(width, classes, device=where),
     )
 
 
-def cnn(shape: tuple[int, ...], classes: int, width: int) -> Any:
+def cnn(shape: tuple[int, ...], classes: int, width: int, where: Device) -> Any:
     """Two convolutions, a pool after each that the image is large enough for, one hidden layer."""
     channels, height, wide = shape
     first, second = max(1, width // 4), max(1, width // 2)
-    layers: list[Any] = [nn.Conv2d(channels, first, 3, padding=1), nn.ReLU()]
+    layers: list[Any] = [nn.Conv2d(channels, first, 3, padding=1, device=where), nn.ReLU()]
     if min(height, wide) >= 16:
         layers.append(nn.MaxPool2d(2))
         height, wide = height // 2, wide // 2
-    layers += [nn.Conv2d(first, second, 3, padding=1), nn.ReLU()]
+    layers += [nn.Conv2d(first, second, 3, padding=1, device=where), nn.ReLU()]
     if min(height, wide) >= 2:
         layers.append(nn.MaxPool2d(2))
         height, wide = height // 2, wide // 2
-    layers += [nn.Flatten(), nn.Linear(second * height * wide, width), nn.ReLU(), nn.Linear(width, classes)]
+    layers += [nn.Flatten(), nn.Linear(second * height * wide, width, device=where), nn.ReLU(), nn.Linear(width, classes, device=where)]
     return nn.Sequential(*layers)
 
 
@@ -55,14 +62,15 @@ class DigitsJob:
     copy = None
 
     def __init__(self, config: DigitsConfig, source: str):
-        tensors.find_device(config.device)
+        self.device = device(config.device)
         self.images: Images = load_images(source)
         self.config = replace(config, data=self.images.source)
         rng.manual_seed(config.seed)
         build = {"mlp": mlp, "cnn": cnn}[config.model]
-        self.model = build(self.images.x_train.shape[1:], self.images.classes, config.width)
+        self.model = build(self.images.x_train.shape[1:], self.images.classes, config.width, self.device)
         self.model.params.pack()
         self.per_step = config.batch
+        self.shift = config.shift if config.model == "cnn" else 0
         self.title = f"digits, {config.model.upper()} of width {config.width}"
 
     @property
@@ -74,9 +82,12 @@ class DigitsJob:
     def data_facts(self) -> dict[str, Any]:
         return {"source": self.config.data, "sha256": self.images.sha256}
 
+    def tensor(self, array: np.ndarray) -> Any:
+        return tensors.tensor(array, device=self.device)
+
     def loss(self, step: int) -> Any:
-        x, y = training_batch(self.images, self.config.seed, step, self.config.batch, self.config.shift)
-        return F.cross_entropy(self.model(tensors.tensor(x)), tensors.tensor(y))
+        x, y = training_batch(self.images, self.config.seed, step, self.config.batch, self.shift)
+        return F.cross_entropy(self.model(self.tensor(x)), self.tensor(y))
 
     def validate(self) -> dict[str, float]:
         """Mean loss and the share of right answers on the test images."""
@@ -84,17 +95,17 @@ class DigitsJob:
         self.model.eval()
         with autograd.no_grad():
             for first in range(0, len(x), EVALUATE):
-                logits = self.model(tensors.tensor(x[first : first + EVALUATE]))
+                logits = self.model(self.tensor(x[first : first + EVALUATE]))
                 labels = y[first : first + EVALUATE]
-                total += F.cross_entropy(logits, tensors.tensor(labels), reduction="sum").item()
+                total += F.cross_entropy(logits, self.tensor(labels), reduction="sum").item()
                 right += int((logits.numpy().argmax(1) == labels).sum())
         self.model.train()
         return {"val_loss": total / len(x), "accuracy": right / len(x)}
 
     def results(self, last: dict[str, Any], folder: RunFolder) -> list[str]:
-        count = len(self.images.x_test)
-        share = last.get("accuracy", 0.0)
-        return [f"test accuracy {100 * share:.2f} % ({round(share * count)} of {count} images it has never seen), loss {last.get('val_loss', 0):.4f}"]
+        count, share = len(self.images.x_test), last.get("accuracy", 0.0)
+        right = f"{round(share * count)} of {count} images it has never seen"
+        return [f"test accuracy {100 * share:.2f} % ({right}), loss {short(last.get('val_loss', 0.0))}"]
 
 
 def training_batch(images: Images, seed: int, step: int, batch: int, shift: int) -> tuple[np.ndarray, np.ndarray]:

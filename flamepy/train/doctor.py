@@ -64,7 +64,7 @@ def threads() -> Iterator[Finding]:
     for name in THREADS:
         if name in os.environ:
             yield Finding(name, os.environ[name])
-    count = numba.config.NUMBA_NUM_THREADS
+    count = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     if count > usable:
         yield Finding("threads", f"{count}, more than the {usable} processors", f"export NUMBA_NUM_THREADS={usable}")
     elif count < usable:
@@ -111,7 +111,8 @@ def blas() -> Iterator[Finding]:
 
 def cgroup_quota(root: Path = Path("/")) -> float | None:
     """How many processors the control group may use (the smallest limit on the way up), or None."""
-    limits = []
+    limits: list[float] = []
+    names: tuple[str, ...]
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -211,13 +212,15 @@ def gpu() -> Iterator[Finding]:
     """What NVIDIA says, and whether flamepy can use it."""
     command = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=20)
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
         yield Finding("GPU", "none found; flamepy trains on the CPU")
         return
     if answer.returncode:
         reason = (answer.stdout or answer.stderr).strip().splitlines()
-        yield Finding("GPU", f"nvidia-smi fails: {reason[0] if reason else 'no reason given'}", "reinstall the NVIDIA driver, then run nvidia-smi")
+        yield Finding(
+            "GPU", f"nvidia-smi fails: {reason[0] if reason else 'no reason given'}", "reinstall the NVIDIA driver, then run nvidia-smi"
+        )
         return
     for line in answer.stdout.strip().splitlines():
         yield Finding("GPU", line)

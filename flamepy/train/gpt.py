@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from .. import nn, ops, tensors
+from ..backend.base import device
 from ..nn import functional as F
 from ..nn import init
 from .config import GptConfig
@@ -51,11 +52,12 @@ class GPT(nn.Module):
     """ids (batch, time) -> scores (batch, time, 256)."""
 
     def __init__(self, config: GptConfig):
-        self.context = config.context
-        self.token = nn.Embedding(VOCABULARY, config.width)
-        self.position = nn.Embedding(config.context, config.width)
-        self.blocks = nn.ModuleList(nn.TransformerBlock(config.width, config.heads, config.dropout) for _ in range(config.layers))
-        self.norm = nn.LayerNorm(config.width)
+        where, width = device(config.device), config.width
+        self.context, self.device = config.context, where
+        self.token = nn.Embedding(VOCABULARY, width, device=where)
+        self.position = nn.Embedding(config.context, width, device=where)
+        self.blocks = nn.ModuleList(nn.TransformerBlock(width, config.heads, config.dropout, device=where) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(width, device=where)
         self.start(config.layers)
         self.params.pack()
 
@@ -76,7 +78,7 @@ class GPT(nn.Module):
 
     def embed(self, ids: Any, first: int) -> Any:
         """Vectors for ids whose first one stands at position `first`."""
-        positions = tensors.tensor(np.arange(first, first + ids.shape[1]))
+        positions = tensors.tensor(np.arange(first, first + ids.shape[1]), device=self.device)
         return self.token(ids) + self.position(positions)
 
     def scores(self, x: Any) -> Any:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from .. import autograd, rng, tensors
+from ..backend.base import device
 from ..nn import functional as F
 from . import data, sample, tokens
 from .config import GptConfig
@@ -34,7 +35,7 @@ class GptJob:
 
     def __init__(self, config: GptConfig, source: str):
         check_memory(config)
-        tensors.find_device(config.device)
+        self.device = device(config.device)
         self.text = data.load_text(source, config.context)
         self.config = replace(config, data=self.text.source) if source == config.data else config
         self.copy = self.text.content.tobytes() if self.text.once else None
@@ -61,8 +62,8 @@ class GptJob:
 
     def loss_of(self, batch: data.Batch) -> Any:
         x, y = batch
-        logits = self.model(tensors.tensor(x))
-        return F.cross_entropy(logits.reshape((-1, tokens.VOCABULARY)), tensors.tensor(y.reshape(-1)))
+        logits = self.model(tensors.tensor(x, device=self.device))
+        return F.cross_entropy(logits.reshape((-1, tokens.VOCABULARY)), tensors.tensor(y.reshape(-1), device=self.device))
 
     def validate(self) -> dict[str, float]:
         """Mean loss over the held-out windows."""
@@ -103,4 +104,3 @@ def check_memory(config: GptConfig) -> None:
             f"the model does not fit into memory: about {need / 1e9:,.1f} GB needed, {have / 1e9:,.1f} GB here. "
             "Choose a smaller --width, --layers, --context or --batch."
         )
-

@@ -41,7 +41,7 @@ class Images:
     def sha256(self) -> str:
         state = hashlib.sha256()
         for name in ARRAYS:
-            state.update(np.ascontiguousarray(getattr(self, name)))
+            state.update(np.ascontiguousarray(getattr(self, name)).data)
         return state.hexdigest()
 
     @property

@@ -63,4 +63,3 @@ def both(folder: RunFolder, config: Any, given: dict[str, Any], stop_after: int 
         if stop or not done:
             return
         print()
-

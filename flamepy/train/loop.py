@@ -118,7 +118,9 @@ class Trainer:
         self.display.busy("validating")
         found = self.job.validate()
         self.display.pause()
-        self.display.line(f"step {self.step}/{self.config.steps}  " + "  ".join(f"{k.replace('_', ' ')} {short(v)}" for k, v in found.items()))
+        self.display.line(
+            f"step {self.step}/{self.config.steps}  " + "  ".join(f"{k.replace('_', ' ')} {short(v)}" for k, v in found.items())
+        )
         return found
 
     # ---- checkpoints ------------------------------------------------------------------------------------------------

@@ -25,13 +25,11 @@ from .problems import InputError
 from .run_folder import RunFolder, check_run
 
 
-def generate(
-    model: GPT, prompt: np.ndarray, count: int, temperature: float, top_k: int, seed: int, cached: bool = True
-) -> Iterator[int]:
+def generate(model: GPT, prompt: np.ndarray, count: int, temperature: float, top_k: int, seed: int, cached: bool = True) -> Iterator[int]:
     """`count` bytes after `prompt` (at least one byte), one at a time."""
     random = np.random.Philox(key=[seed, 1])
     text = [int(b) for b in prompt]
-    cache: Cache | None = None
+    cache: Cache = []
     start = -1
     for _ in range(count):
         begin = window_start(len(text), model.context)
@@ -41,7 +39,7 @@ def generate(
         else:
             new = text[-1:]
         with autograd.no_grad():
-            logits = model.extend(tensors.tensor(np.array([new])), cache).numpy()
+            logits = model.extend(tensors.tensor(np.array([new]), device=model.device), cache).numpy()
         # 53 random bits, the same in every NumPy version.
         chosen = choose(logits.reshape(-1).astype(np.float64), temperature, top_k, (int(random.random_raw()) >> 11) * 2.0**-53)
         text.append(chosen)

@@ -51,7 +51,7 @@ def words_of(dtype: np.dtype) -> dict[str, Any]:
         found.update({name: table[dtype] for name, table in words.CONSTANTS.items()})
         found["gemm"] = blas.GEMM[dtype]
     else:
-        found.update({name: WHOLE for name in ("floor", "ceil", "rint")})
+        found.update(dict.fromkeys(("floor", "ceil", "rint"), WHOLE))
     found.update(ROW_WORDS)
     return found
 

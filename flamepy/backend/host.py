@@ -1,0 +1,49 @@
+"""What Python and NumPy data mean: dtypes by name, lists and arrays as contiguous host arrays.
+
+May import: errors, base. FLAME counterpart: `flame_core::Tensor::from_vec`. Read next: ../tensors.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import DTypeError, ShapeError
+from .base import DTYPES
+
+
+def as_dtype(dtype: Any) -> np.dtype:
+    """A supported dtype from whatever NumPy takes for one. Raises DTypeError."""
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        found = None
+    if found not in DTYPES:
+        raise DTypeError(f"dtype: not supported: {dtype}. Use one of {', '.join(sorted(map(str, DTYPES)))}.")
+    return found
+
+
+def host_array(data: Any, wanted: np.dtype | None = None) -> np.ndarray:
+    """Data as a NumPy array; Python floats become float32 unless another dtype is wanted."""
+    if isinstance(data, np.ndarray | np.generic):
+        return np.asarray(data)
+    if hasattr(data, "__dlpack__"):
+        return np.from_dlpack(data)
+    try:
+        array = np.array(data)
+    except ValueError as problem:
+        raise ShapeError(f"tensor: lists of uneven length: {problem}. Make every row the same length.") from None
+    if array.dtype == np.float64 and wanted is None and not hasattr(data, "__array__") and not holds_arrays(data):
+        with np.errstate(over="ignore"):
+            return array.astype(np.float32)
+    if array.dtype.kind not in "fiubV":
+        raise DTypeError(f"tensor: not numbers: {type(data).__name__} of {array.dtype}. Pass numbers, lists of numbers or an array.")
+    return array
+
+
+def holds_arrays(data: Any) -> bool:
+    """Whether nested lists end in NumPy values, whose type is kept."""
+    while isinstance(data, list | tuple) and data:
+        data = data[0]
+    return isinstance(data, np.ndarray | np.generic)

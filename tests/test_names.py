@@ -1,0 +1,75 @@
+"""The public names, FLAME's module names, and the tree of errors.
+
+A name is part of the interface: what the contract lists is importable from flamepy itself, importing a module never replaces a
+function, and every error is also the builtin a caller would think of. Oracle: the lists below. Read next: test_tensor.py.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+import pytest
+
+import flamepy as fp
+from flamepy import errors
+
+NAMES = """
+tensor zeros ones full arange eye randn rand uniform zeros_like ones_like full_like randn_like rand_like uniform_like manual_seed
+float32 float64 float16 bfloat16 int32 int64 bool_ Tensor Parameter ParameterDict GradientMap AutogradEngine tape no_grad enable_grad
+is_grad_enabled clip_grad_norm clip_grad_norm_ clip_grad_value clip_grad_value_ grad_norm SGD Adam AdamW AdamConfig SGDConfig checkpoint
+gradcheck schedules nn FlameWarning
+""".split()
+ATTRIBUTES = {
+    "Tensor": """shape ndim size dtype device id name requires_grad numpy item tolist to clone detach requires_grad_ backward mul_scalar
+        add_scalar div_scalar square to_scalar randn __array__ __dlpack__ __dlpack_device__""",
+    "Parameter": "id randn zeros ones uniform tensor grad set_grad zero_grad update apply_update set_data requires_grad",
+    "ParameterDict": """insert get __getitem__ __contains__ __len__ __iter__ parameters named_parameters zero_grad set_grads freeze
+        state_dict load_state_dict pack""",
+    "GradientMap": """get __getitem__ insert accumulate get_or_create take contains __contains__ __len__ items __iter__ clear set_grad
+        scale_grad scale_ merge to_dict""",
+    "AutogradEngine": "record backward reset tape_len",
+    "SGD": "step lr state_dict load_state_dict get_state restore_state",
+    "AdamW": "step lr state_dict load_state_dict get_state restore_state",
+}
+FLAME_MODULES = ["gradient", "parameter", "gradient_clip", "gradient_checkpointing", "autograd", "optimizers", "schedules", "nn", "nn.functional"]
+TREE = {
+    "ShapeError": ValueError, "DTypeError": TypeError, "IndexOutOfRange": IndexError, "DeviceError": RuntimeError,
+    "GradientError": RuntimeError, "VersionError": errors.GradientError, "NonFiniteError": ArithmeticError, "StateError": ValueError,
+    "AccumulationError": ValueError, "ShapeMismatch": errors.AccumulationError, "NoGradients": errors.AccumulationError,
+    "AccumulatorFull": errors.AccumulationError,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_public_names(name):
+    assert getattr(fp, name) is not None
+
+
+@pytest.mark.parametrize("cls", ATTRIBUTES)
+def test_attributes(cls):
+    assert not [name for name in ATTRIBUTES[cls].split() if name not in dir(getattr(fp, cls))]
+
+
+def test_importing_a_module_replaces_no_function():
+    before = {name: getattr(fp, name) for name in dir(fp)}
+    for module in pkgutil.walk_packages(fp.__path__, "flamepy."):
+        if "__main__" not in module.name:
+            importlib.import_module(module.name)
+    assert not [name for name, value in before.items() if getattr(fp, name) is not value]
+    for name in FLAME_MODULES:
+        importlib.import_module("flamepy." + name)
+
+
+@pytest.mark.parametrize("name", TREE)
+def test_each_error_is_also_the_builtin(name):
+    error = getattr(errors, name)
+    assert getattr(fp, name) is error and issubclass(error, errors.FlameError) and issubclass(error, TREE[name])
+    assert issubclass(errors.FlameError, Exception) and issubclass(fp.FlameWarning, UserWarning)
+
+
+def test_errors_of_accumulation_carry_their_values():
+    for error, words in (
+        (fp.ShapeMismatch("w", (2,), (3,)), ("'w'", "(2,)", "(3,)")), (fp.NoGradients("w"), ("'w'",)), (fp.AccumulatorFull(4), ("4",)),
+    ):  # fmt: skip
+        assert str(error).startswith("accumulate: ") and all(word in str(error) for word in words)
