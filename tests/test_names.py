@@ -15,11 +15,11 @@ import flamepy as fp
 from flamepy import errors
 
 NAMES = """
-tensor zeros ones full arange eye randn rand uniform zeros_like ones_like full_like randn_like rand_like uniform_like manual_seed
-float32 float64 float16 bfloat16 int32 int64 bool_ Tensor Parameter ParameterDict GradientMap AutogradEngine tape no_grad enable_grad
-is_grad_enabled clip_grad_norm clip_grad_norm_ clip_grad_value clip_grad_value_ grad_norm SGD Adam AdamW AdamConfig SGDConfig checkpoint
-gradcheck schedules nn FlameWarning
-""".split()
+    tensor zeros ones full arange eye randn rand uniform zeros_like ones_like full_like randn_like rand_like uniform_like manual_seed
+    float32 float64 float16 bfloat16 int32 int64 bool_ Tensor Parameter ParameterDict GradientMap AutogradEngine tape no_grad
+    enable_grad is_grad_enabled clip_grad_norm clip_grad_norm_ clip_grad_value clip_grad_value_ grad_norm SGD Adam AdamW AdamConfig
+    SGDConfig checkpoint gradcheck schedules nn FlameWarning
+"""
 ATTRIBUTES = {
     "Tensor": """shape ndim size dtype device id name requires_grad numpy item tolist to clone detach requires_grad_ backward mul_scalar
         add_scalar div_scalar square to_scalar randn __array__ __dlpack__ __dlpack_device__""",
@@ -28,11 +28,15 @@ ATTRIBUTES = {
         state_dict load_state_dict pack""",
     "GradientMap": """get __getitem__ insert accumulate get_or_create take contains __contains__ __len__ items __iter__ clear set_grad
         scale_grad scale_ merge to_dict""",
-    "AutogradEngine": "record backward reset tape_len",
+    "AutogradEngine": "record backward reset tape tape_len",
     "SGD": "step lr state_dict load_state_dict get_state restore_state",
     "AdamW": "step lr state_dict load_state_dict get_state restore_state",
 }
-FLAME_MODULES = ["gradient", "parameter", "gradient_clip", "gradient_checkpointing", "autograd", "optimizers", "schedules", "nn", "nn.functional"]
+FLAME_MODULES = ["gradient", "parameter", "gradient_clip", "gradient_checkpointing", "autograd", "optimizers", "nn.functional"]
+OBJECTS = {
+    "Tensor": fp.ones(1), "Parameter": fp.Parameter.ones(1), "ParameterDict": fp.ParameterDict(), "GradientMap": fp.GradientMap(),
+    "AutogradEngine": fp.AutogradEngine(device=None), "SGD": fp.SGD([fp.Parameter.ones(1)]), "AdamW": fp.AdamW([fp.Parameter.ones(1)]),
+}  # fmt: skip
 TREE = {
     "ShapeError": ValueError, "DTypeError": TypeError, "IndexOutOfRange": IndexError, "DeviceError": RuntimeError,
     "GradientError": RuntimeError, "VersionError": errors.GradientError, "NonFiniteError": ArithmeticError, "StateError": ValueError,
@@ -41,14 +45,14 @@ TREE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES.split())
 def test_public_names(name):
     assert getattr(fp, name) is not None
 
 
 @pytest.mark.parametrize("cls", ATTRIBUTES)
 def test_attributes(cls):
-    assert not [name for name in ATTRIBUTES[cls].split() if name not in dir(getattr(fp, cls))]
+    assert not [name for name in ATTRIBUTES[cls].split() if not hasattr(OBJECTS[cls], name)]
 
 
 def test_importing_a_module_replaces_no_function():

@@ -29,7 +29,7 @@ def test_plain_lines_outside_a_terminal(monkeypatch):
         for row in rows(100):
             display.step(row)
     lines = stream.getvalue().splitlines()
-    assert re.match(r"compiled  map2 add_y float32 parallel +0\.26 s$", lines[0])
+    assert re.match(r"compiled  map2_add_y float32 parallel +0\.26 s$", lines[0])
     assert re.match(r"compiled  1 kernel in 0\.3 s", lines[1])
     steps = [line for line in lines if line.startswith("step")]
     assert len(steps) == 21 and "\x1b" not in stream.getvalue()
@@ -58,7 +58,7 @@ def test_live_display_shows_everything(monkeypatch):
         shown = stream.getvalue()
     for word in ("step", "20/50", "0.2500", "smoothed", "learning rate", "1.00e-03", "grad norm", "tokens/s", "left", "40 %"):
         assert word in shown, word
-    assert "compiled  gemm nt float32 parallel" in shown
+    assert "compiled  gemm_nt float32 parallel" in shown
     assert "\x1b[?25h" in stream.getvalue()  # the cursor is back
 
 

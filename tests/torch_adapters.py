@@ -3,7 +3,7 @@
 `ADAPTERS[torch name]` is a Row: the flamepy op it exercises, a function that takes PyTorch's arguments (tensors already
 flamepy's) and calls flamepy, and `refuses`: the options and shapes that flamepy is allowed to refuse with an error. What
 a row does not list must be computed, and equal. An adapter hands options it does not know on, so that flamepy refuses
-them itself; it never drops one.
+them itself; it drops one only where its value is PyTorch's default (without()).
 
 May import: flamepy. FLAME counterpart: none. Read next: test_torch_ops.py.
 """
@@ -220,7 +220,7 @@ SHAPE: dict[str, Row] = {
     "masked_select": Row("getitem", masked_select),
     "index_select": Row("index_select", fp.index_select),
     "gather": Row("gather", fp.gather, lambda x, axis, index: index.ndim != x.ndim),
-    "cat": Row("cat", lambda xs, dim=0: fp.cat(xs, dim), lambda xs, dim=0: len({x.ndim for x in xs}) > 1 or xs[0].ndim < 2),
+    "cat": Row("cat", lambda xs, dim=0: fp.cat(xs, dim), lambda xs, dim=0: len({x.ndim for x in xs}) > 1),
     "stack": Row("stack", lambda xs, dim=0: fp.stack(xs, dim)),
     "split": Row("split", lambda x, sizes, dim=0: fp.split(x, sizes, dim)),
     "split_with_sizes": Row("split", lambda x, sizes, dim=0: fp.split(x, sizes, dim)),

@@ -17,12 +17,12 @@ from .base import Optimizer, options_of
 
 @dataclass
 class AdamConfig:
-    """Options of Adam; AdamW has weight_decay 0.01 by default."""
+    """Options of Adam and AdamW; weight_decay None is the optimizer's own default (0 and 0.01)."""
 
     lr: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
-    weight_decay: float = 0.0
+    weight_decay: float | None = None
 
 
 def adam_update(p, m, v, g, before, l2, after, rise1, rise2, step_size, root, eps):
@@ -57,7 +57,8 @@ class Adam(Optimizer):
         self.order = order
         decay = self.default_decay if weight_decay is None else weight_decay
         options = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": decay}
-        super().__init__(params, options_of(self.name, lr, params, options), groups)
+        defaults = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": self.default_decay}
+        super().__init__(params, options_of(self.name, lr, params, options, defaults), groups)
 
     def numbers(self, group: dict[str, Any], step: int) -> tuple[float, ...]:
         lr, (beta1, beta2), decay = group["lr"], group["betas"], group["weight_decay"]

@@ -77,7 +77,7 @@ class Optimizer:
             return
         name = p.name or f"parameter{len(self.params)}"
         if name in self.names.values():
-            raise StateError(f"{self.name}: two parameters have one name: '{name}'. Put them into one ParameterDict, which gives them names.")
+            raise StateError(f"{self.name}: two parameters have one name: '{name}'. Put them into one ParameterDict, which names them.")
         number = next((i + 1 for i, glob in enumerate(self.patterns) if fnmatch.fnmatch(name, glob)), 0)
         self.params.append(p)
         self.names[p.id] = name
@@ -271,12 +271,18 @@ def list_of(name: str, params: Any) -> list[Parameter]:
     return found
 
 
-def options_of(name: str, config: Any, params: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """Options from a config object given as the second or the only argument, else the keywords."""
+def options_of(name: str, config: Any, params: Any, options: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    """Options from a config object given as the second or the only argument, else the keywords; never both.
+
+    None in a config stands for the optimizer's own default.
+    """
     chosen = config if is_dataclass(config) else params if is_dataclass(params) else None
     if chosen is None:
         return options
     given: dict[str, Any] = asdict(chosen)  # type: ignore[call-overload, arg-type]
     if set(given) != set(options):
         raise TypeError(f"{name}: not its config: {type(chosen).__name__}. Pass one with {', '.join(options)}.")
-    return given
+    twice = [key for key, value in options.items() if key != "lr" and value != defaults[key]]
+    if twice:
+        raise TypeError(f"{name}: options beside a config: {', '.join(twice)}. Put them into the config.")
+    return {key: defaults[key] if value is None else value for key, value in given.items()}

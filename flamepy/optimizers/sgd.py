@@ -5,7 +5,7 @@ May import: optimizers/base.py. FLAME counterpart: `flame_core::sgd`. Read next:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from .base import Optimizer, options_of
@@ -48,7 +48,7 @@ class SGD(Optimizer):
         nesterov: bool = False, groups: dict[str, dict[str, Any]] | None = None,
     ):  # fmt: skip
         options = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov}
-        super().__init__(params, options_of(self.name, lr, params, options), groups)
+        super().__init__(params, options_of(self.name, lr, params, options, asdict(SGDConfig())), groups)
 
     def check(self, options: dict[str, Any]) -> None:
         super().check(options)

@@ -96,10 +96,10 @@ def duration(seconds: float) -> str:
 
 
 def kernel_title(name: str) -> str:
-    """map_gelu_y_float32_parallel_0a1b2c3d4e -> map gelu_y float32 parallel."""
+    """map1_gelu_y_float32_parallel_0a1b2c3d4e -> map1_gelu_y float32 parallel."""
     parts = name.split("_")
     if len(parts) > 3 and parts[-2] in ("serial", "parallel"):
-        return f"{parts[0]} {'_'.join(parts[1:-3])} {parts[-3]} {parts[-2]}".replace("  ", " ")
+        return f"{'_'.join(parts[:-3])} {parts[-3]} {parts[-2]}"
     return name
 
 
@@ -187,7 +187,6 @@ class LiveDisplay(PlainDisplay):
         self.console = Console(file=stream, highlight=False)
         self.row: Row | None = None
         self.activity = "starting"
-        self.latest_kernel = ""
         self.live = Live(console=self.console, get_renderable=self.render, refresh_per_second=8, transient=True)
 
     def __enter__(self) -> LiveDisplay:
@@ -211,6 +210,10 @@ class LiveDisplay(PlainDisplay):
 
     def busy(self, what: str) -> None:
         self.activity = what
+
+    def pause(self) -> None:
+        super().pause()
+        self.activity = "training" if self.row is not None else "first step; its kernels are compiled if this machine has not seen them"
 
     def render(self) -> Any:
         from rich.console import Group

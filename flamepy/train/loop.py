@@ -28,7 +28,7 @@ from .problems import InputError
 from .run_folder import RunFolder
 from .signals import StopRequest
 
-SMOOTHING = 0.95
+SMOOTHING = 0.05
 MODEL, OPTIMIZER = "model.", "optimizer."
 
 
@@ -62,7 +62,7 @@ class Trainer:
         )
         self.schedule = schedules.warmup_cosine(config.lr, config.warmup, config.steps, config.lr * config.final_lr)
         self.step = 0
-        self.smoothed: float | None = None
+        self.smoothed = 0.0
         self.saved: int | None = None
 
     def run(self, until: int) -> bool:
@@ -97,8 +97,9 @@ class Trainer:
             self.give_up(value, norm, before)
         self.optimizer.lr = lr
         self.optimizer.step(grads)
-        self.smoothed = value if self.smoothed is None else SMOOTHING * self.smoothed + (1 - SMOOTHING) * value
         self.step += 1
+        # The mean of the first twenty, then a moving average: no lag behind the high loss of the first step.
+        self.smoothed += (value - self.smoothed) * max(1 / self.step, SMOOTHING)
         return Row(self.step, value, self.smoothed, lr, norm)
 
     def give_up(self, loss: float, norm: float, before: dict[str, int]) -> None:

@@ -157,7 +157,9 @@ def finish(job: Any, folder: RunFolder, trainer: Trainer, display: PlainDisplay)
         rows = folder.metrics.rows()
         seconds = sum(row["seconds"] for row in folder.timing.rows())
         display.line(f"finished  {trainer.step:,} steps in {duration(seconds)}")
-        for line in job.results(rows[-1] if rows else {}, folder):
+        results = job.results(rows[-1] if rows else {}, folder)
+        display.compile_summary()
+        for line in results:
             display.line(line)
         if folder.sample.exists():
             written.append(folder.sample)
