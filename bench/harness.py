@@ -7,6 +7,7 @@ May import: flamepy, NumPy. Read next: step.py.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,44 @@ def agree(name: str, ours: Any, theirs: Any, rtol: float = 2e-3, atol: float = 1
     np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=atol, err_msg=f"{name}: results differ, nothing is timed")
 
 
+class Elsewhere:
+    """A contender in a process of its own: two thread pools in one process would fight for the cores.
+
+    `make(*arguments)` is called there once and returns the function to time. Calling this object runs it once and returns its
+    result; `ms` is how long it took.
+    """
+
+    def __init__(self, make: Callable[..., Callable[[], Any]], *arguments: Any):
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=serve, args=(theirs, make, arguments), daemon=True)
+        self.process.start()
+        self.ms = 0.0
+
+    def __call__(self) -> Any:
+        self.pipe.send("run")
+        result, self.ms = self.pipe.recv()
+        return result
+
+    def close(self) -> None:
+        self.pipe.send("stop")
+        self.process.join()
+
+
+def serve(pipe: Any, make: Callable[..., Callable[[], Any]], arguments: tuple) -> None:
+    """The other process: make the function, then run it whenever asked."""
+    run = make(*arguments)
+    while pipe.recv() == "run":
+        pipe.send(timed(run))
+
+
+def timed(run: Callable[[], Any]) -> tuple[Any, float]:
+    """A result, and the milliseconds it took."""
+    start = time.perf_counter()
+    result = run()
+    return result, (time.perf_counter() - start) * 1e3
+
+
 def interleaved(contenders: dict[str, Callable[[], Any]], rounds: int, warm: int = 3) -> dict[str, dict[str, float]]:
     """Milliseconds a call: min, median, 90th percentile for each contender, taken in turns."""
     for run in contenders.values():
@@ -27,9 +66,8 @@ def interleaved(contenders: dict[str, Callable[[], Any]], rounds: int, warm: int
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, run in contenders.items():
-            start = time.perf_counter()
-            run()
-            times[name].append((time.perf_counter() - start) * 1e3)
+            ms = timed(run)[1]
+            times[name].append(run.ms if isinstance(run, Elsewhere) else ms)
     return {n: {"min": min(t), "median": float(np.median(t)), "p90": float(np.percentile(t, 90))} for n, t in times.items()}
 
 

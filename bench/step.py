@@ -8,6 +8,7 @@ May import: flamepy, NumPy, PyTorch when installed. Read next: dispatch.py.
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from typing import Any
 
@@ -17,7 +18,7 @@ import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
 
-from .harness import agree, interleaved, report
+from .harness import Elsewhere, agree, interleaved, report
 
 SHAPES = {"gpt-a": (65, 64, 4, 4, 128, 12), "gpt-c": (65, 32, 2, 2, 32, 8)}  # vocabulary, context, layers, heads, width, batch
 
@@ -84,16 +85,16 @@ def run(work: str, rounds: int = 30) -> None:
         return loss.item(), norm
 
     contenders: dict[str, Any] = {"flamepy": ours}
-    try:
-        theirs = torch_step(shape, model.state_dict(), ids, targets)
-    except ImportError:
+    if importlib.util.find_spec("torch") is None:
         print("bench: PyTorch is not installed: only flamepy is timed. pip install torch==2.13.0")
     else:
+        theirs = contenders["torch"] = Elsewhere(torch_step, shape, model.state_dict(), ids, targets)
         first, second = ours(), theirs()
         agree(f"{work}: loss", first[0], second[0])
         agree(f"{work}: gradient norm", first[1], second[1])
-        contenders["torch"] = theirs
     report("step", work, interleaved(contenders, rounds if math.prod(shape[1:]) > 1e6 else rounds * 10))
+    if "torch" in contenders:
+        theirs.close()
 
 
 def torch_step(shape: tuple, weights: dict[str, np.ndarray], ids: np.ndarray, targets: np.ndarray) -> Any:

@@ -246,7 +246,8 @@ def run(args: list[str]) -> int:
         print(f"{name}: {error}", file=sys.stderr)
         return 1
     except Interrupted as error:
-        print(f"{name}: interrupted before training began; nothing to save.", file=sys.stderr)
+        what = "before training began; nothing to save" if name == "flamepy train" else "as you asked"
+        print(f"{name}: interrupted {what}.", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         return 141

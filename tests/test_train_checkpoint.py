@@ -123,7 +123,7 @@ def test_full_disk_leaves_the_previous_checkpoint(tmp_path, monkeypatch, after):
 
     monkeypatch.setattr(os, "write", full)
     if after < 3:
-        with pytest.raises(InputError, match=r"cannot write: .*No space left on device\. .*--resume\."):
+        with pytest.raises(InputError, match=r"cannot write: .*No space left on device\. Make room, .* is untouched\."):
             save(tmp_path, 10)
     else:
         save(tmp_path, 10)

@@ -38,6 +38,9 @@ def test_file_folder_and_standard_input_give_the_same_bytes(tmp_path, monkeypatc
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0")
     (tmp_path / "empty").write_bytes(b"")
     (tmp_path / ".hidden").write_bytes(b"secret")
+    (tmp_path / "runs" / "gpt-1").mkdir(parents=True)
+    for name in ("config.toml", "metrics.jsonl"):
+        (tmp_path / "runs" / "gpt-1" / name).write_text("what training writes is not its own data")
     folder = data.load_text(str(tmp_path), 8)
     assert folder.content.tobytes() == TEXT and (folder.files, folder.skipped) == (2, 2)
     whole = tmp_path / "whole.txt"

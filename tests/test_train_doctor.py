@@ -87,6 +87,6 @@ def test_cache_ls_and_clear_touch_only_kernels(tmp_path, monkeypatch, capsys):
     (tmp_path / "other.f-1.py311.nbi").write_text("somebody else's")
     assert kernel_cache.list_kernels() == 0
     out = capsys.readouterr().out
-    assert "2.0 kB  map1_tanh_y float32 parallel" in out and "1 kernels, 0.0 MB" in out
+    assert "2.0 kB  map1_tanh_y float32 parallel" in out and "1 kernel, 0.0 MB" in out
     assert kernel_cache.clear() == 0
     assert sorted(p.name for p in tmp_path.iterdir()) == ["loops.cpython-311.pyc", "other.f-1.py311.nbi"]

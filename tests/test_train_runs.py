@@ -177,7 +177,8 @@ def test_resume_refuses_what_does_not_fit(capsys):
 
     assert "--width 32 was given, the run has 16" in refused("--width", "32")
     assert "--seed 1 was given, the run has 1337" in refused("--seed", "1")
-    assert "steps must be at least" not in refused("--steps", "1") and "the run is at step 2" in refused("--stop-after", "2")
+    assert "the run is already beyond that: steps 1, checkpoint at 2" in refused("--steps", "1")
+    assert "the run is at step 2" in refused("--stop-after", "2")
     assert "the config file is for another job" in flamepy(capsys, "train", "digits", "--resume", "run")[2]
     Path("text.txt").write_text(TEXT + "more")
     assert "the data has changed" in refused()
@@ -295,7 +296,9 @@ def test_a_full_disk_ends_with_one_line_and_the_previous_checkpoint():
     code = limit + "import sys, flamepy.cli; sys.exit(flamepy.cli.run(['train', '--resume', 'run']))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 2, done.stderr
-    assert re.fullmatch(r"flamepy train: cannot write: .*: File too large\. .*go on with --resume\.\n", done.stderr)
+    assert re.fullmatch(
+        r"flamepy train: cannot write: .*: File too large\. .*untouched\. Go on with: flamepy train --resume .*run\n", done.stderr
+    )
     assert Path("run/checkpoints/last").read_text() == "step-00000004\n" and not list(Path("run").rglob(".tmp-*"))
     assert end(begin(*fresh("--steps", "8", "--out", "whole")))[0] == 0
     assert end(begin("--resume", "run"))[0] == 0

@@ -38,6 +38,8 @@ def draw(rows: Rows, path: Path, title: str, unit: str = "loss") -> None:
     norm.set_xlabel("step")
     if any(row["grad_norm"] > 0 for row in rows):
         norm.set_yscale("log")
+        norm.yaxis.set_major_formatter("{x:g}")
+        norm.yaxis.set_minor_formatter("{x:g}")
     for axes in (loss, norm):
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)

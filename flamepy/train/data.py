@@ -132,6 +132,8 @@ def files_below(folder: Path) -> list[Path]:
         raise unreadable(Path(error.filename), error)
 
     for place, folders, files in os.walk(folder, onerror=refuse):
+        if "config.toml" in files and "metrics.jsonl" in files:  # a run folder: what training writes is not its own data
+            folders[:], files = [], []
         folders[:] = [f for f in folders if not f.startswith(".") and f != "__pycache__"]
         found += [path for f in files if not f.startswith(".") and (path := Path(place, f)).is_file()]
     return sorted(found)

@@ -10,6 +10,7 @@ May import: errors, problems. FLAME counterpart: none. Read next: loop.py.
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
 import sys
@@ -127,11 +128,11 @@ class PlainDisplay:
             return
         try:
             self.write(text)
-        except BrokenPipeError:
-            self.broken = True
-            silence(self.stream)
         except OSError as error:
             silence(self.stream)
+            if error.errno in (errno.EPIPE, errno.EIO):  # a pipe nobody reads, a terminal that was closed
+                self.broken = True
+                return
             raise InputError(f"cannot write to the output: {error.strerror}. Send it somewhere with room.") from error
 
     def write(self, text: str) -> None:
@@ -195,7 +196,8 @@ class LiveDisplay(PlainDisplay):
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        self.live.stop()
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            self.live.stop()
         if self.row is not None:
             self.line(f"{self.row.text(self.steps)}  {self.speed()}")
         super().__exit__(*exc)
@@ -242,6 +244,6 @@ class LiveDisplay(PlainDisplay):
 
 def make_display(steps: int, unit: str, per_step: int, stream: TextIO | None = None) -> PlainDisplay:
     """Live in a terminal that can do it; NO_COLOR and TERM=dumb are respected."""
-    stream = sys.stdout if stream is None else stream
+    stream = stream or sys.stdout or open(os.devnull, "w")  # noqa: SIM115  (a closed standard output is None)
     capable = stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "") and not os.environ.get("NO_COLOR")
     return (LiveDisplay if capable else PlainDisplay)(stream, steps, unit, per_step)

@@ -191,7 +191,7 @@ def vector_lanes(text: str) -> int:
 
 def cache() -> Iterator[Finding]:
     """Where compiled kernels are kept, and whether they can be."""
-    from .kernel_cache import cache_folder, entries, megabytes, size_of
+    from .kernel_cache import cache_folder, entries, megabytes, total
 
     try:
         folder = cache_folder()
@@ -200,7 +200,7 @@ def cache() -> Iterator[Finding]:
         return
     found = entries()
     yield Finding("cache", str(folder))
-    yield Finding("kernels", f"{len(found)}, {megabytes(sum(map(size_of, found.values())))}")
+    yield Finding("holds", total(found))
     place = next(p for p in (folder, *folder.parents) if p.exists())
     if not os.access(place, os.W_OK):
         yield Finding("writable", "no: every process compiles again", "export NUMBA_CACHE_DIR=$HOME/.cache/flamepy")

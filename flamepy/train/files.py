@@ -27,8 +27,7 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise InputError(
-            f"cannot write: {path}: {reason}. What was saved before is untouched: make room or choose another folder, "
-            "then go on with --resume."
+            f"cannot write: {path}: {reason}. Make room, or choose another folder; what was saved before is untouched."
         ) from error
 
 

@@ -49,7 +49,9 @@ class GptJob:
         text = self.text
         files = f"{text.files} files" if text.files > 1 else "1 file"
         skipped = f", {text.skipped} others left out" if text.skipped else ""
-        name = "Python standard library" if self.config.data == data.STANDARD_LIBRARY else self.config.data
+        name = {data.STANDARD_LIBRARY: "Python standard library", data.STANDARD_INPUT: "standard input"}.get(
+            self.config.data, self.config.data
+        )
         parts = f"{len(text.training):,} bytes to train on, {len(text.held_out):,} held out"
         return f"{name} ({files}{skipped}): {parts}"
 

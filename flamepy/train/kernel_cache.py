@@ -47,22 +47,27 @@ def megabytes(size: int) -> str:
     return f"{size / 1e6:.1f} MB"
 
 
+def total(found: dict[str, list[Path]]) -> str:
+    """How many kernels, how large."""
+    return f"{len(found)} kernel{'s' * (len(found) != 1)}, {megabytes(sum(map(size_of, found.values())))}"
+
+
 def list_kernels() -> int:
     found = entries()
     for name, files in found.items():
         print(f"{size_of(files) / 1e3:8.1f} kB  {kernel_title(name)}")
-    print(f"{len(found)} kernels, {megabytes(sum(map(size_of, found.values())))} in {cache_folder()}")
+    print(f"{total(found)} in {cache_folder()}")
     return 0
 
 
 def clear() -> int:
     found = entries()
-    total = sum(map(size_of, found.values()))
+    removed = total(found)
     for files in found.values():
         for file in files:
             try:
                 file.unlink(missing_ok=True)
             except OSError as error:
                 raise InputError(f"cannot remove: {file}: {error.strerror}. Check its permissions.") from error
-    print(f"removed {len(found)} kernels, {megabytes(total)}, from {cache_folder()}; the next run compiles again")
+    print(f"removed {removed} from {cache_folder()}; the next run compiles again")
     return 0

@@ -10,6 +10,7 @@ May import: everything of flamepy but cli. FLAME counterpart: none. Read next: l
 
 from __future__ import annotations
 
+import shlex
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -56,15 +57,15 @@ def resume(kind: Kind, path: Path, given: dict[str, Any], stop_after: int | None
     """Go on with the run in `path`; `given` holds the options named on the command line."""
     folder = RunFolder.reopen(path)
     try:
-        config = kept_config(kind, folder, given)
         saved = checkpoint.load(folder.checkpoints)
+        if saved is not None and given.get("steps", saved.step) < saved.step:
+            raise InputError(f"the run is already beyond that: steps {given['steps']}, checkpoint at {saved.step}. Raise --steps.")
+        config = kept_config(kind, folder, given)
         if saved is None:  # it died before the first checkpoint: begin again
             folder.forget_after(0)
         else:
             same_run(config, saved)
             check_stop_after(stop_after, saved.step)
-            if config.steps < saved.step:
-                raise InputError(f"the run is already beyond that: steps {config.steps}, checkpoint at {saved.step}. Raise --steps.")
         job = make(kind, config, str(folder.data) if folder.data.exists() else config.data)
         return train(job, folder, saved, stop_after, stop)
     finally:
@@ -131,6 +132,8 @@ def train(job: Any, folder: RunFolder, saved: checkpoint.Checkpoint | None, stop
     except NonFiniteError:
         draw(job, folder)
         raise
+    except InputError as error:  # a full disk: say how to go on
+        raise InputError(f"{error} Go on with: {going_on(job, folder)}") from error
     finally:
         forget()
     return trainer.step >= steps
@@ -170,7 +173,12 @@ def finish(job: Any, folder: RunFolder, trainer: Trainer, display: PlainDisplay)
     number = stop_number(trainer)
     why = f"{signal.Signals(number).name}: " if number else ""
     display.line(f"stopped   {why}after step {trainer.step:,} of {job.config.steps:,}; the checkpoint is saved")
-    display.line(f"go on     flamepy train {job.command}--resume {folder.path}")
+    display.line(f"go on     {going_on(job, folder)}")
+
+
+def going_on(job: Any, folder: RunFolder) -> str:
+    """The command that resumes the run."""
+    return f"flamepy train {job.command}--resume {shlex.quote(str(folder.path))}"
 
 
 def stop_number(trainer: Trainer) -> int | None:

@@ -28,6 +28,11 @@ from . import blas, words
 FORMULA_MATH = {"contract", "nsz"}
 LOOP_MATH = FORMULA_MATH | {"reassoc"}
 
+# Idle OpenMP threads of GCC's library spin for a millisecond by default, which makes a step 5 to 20 times slower as soon as
+# another program wants the cores (measured: 41 ms -> 240 to 845 ms). 20,000 rounds span the gap between two launches.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+
 # Measured: an empty parallel launch costs 2 us with omp, 64 us with workqueue.
 if "NUMBA_THREADING_LAYER_PRIORITY" not in os.environ:
     numba.config.THREADING_LAYER_PRIORITY = ["omp", "tbb", "workqueue"]  # type: ignore[attr-defined]

@@ -1,0 +1,73 @@
+"""`flamepy train digits`: the accuracies promised, both networks in one run folder, resuming, other data."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flamepy import cli
+
+sklearn = pytest.importorskip("sklearn")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    x = random.integers(0, 255, (40, 17, 18), dtype=np.uint8)
+    y = np.arange(40) % 4
+    np.savez("small.npz", x_train=x[:30], y_train=y[:30], x_test=x[30:], y_test=y[30:])
+
+
+def digits(capsys, *args):
+    code = cli.run(["train", "digits", *[str(a) for a in args]])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def accuracy(run):
+    return json.loads(Path(run, "metrics.jsonl").read_text().splitlines()[-1])["accuracy"]
+
+
+def contents(run):
+    """Every file but the timing, and but the checkpoints before the last, which depend on where a run was stopped."""
+    files = [p for p in Path(run).rglob("*") if p.is_file() and p.name != "timing.jsonl"]
+    files = [p for p in files if "step-" not in p.parent.name or p.parent.name == "step-00000006"]
+    return {str(p.relative_to(run)): p.read_bytes() for p in files}
+
+
+@pytest.mark.parametrize("model, steps, least", [("mlp", 1000, 0.97), ("cnn", 300, 0.98)])
+def test_promised_accuracy(capsys, model, steps, least):
+    code, out, err = digits(capsys, "--model", model, "--steps", steps, "--out", "run")
+    assert (code, err) == (0, "") and "of 364 images it has never seen" in out and "images/s" in out
+    assert accuracy("run") >= least
+    assert Path("run/curves.png").exists()
+
+
+def test_both_networks_stop_and_resume_bit_for_bit(capsys):
+    options = ["--data", "small.npz", "--steps", "6", "--batch", "8", "--width", "8"]
+    assert digits(capsys, *options, "--out", "whole")[0] == 0
+    assert digits(capsys, *options, "--stop-after", "3", "--out", "parts")[0] == 0
+    assert Path("parts/mlp/checkpoints/last").exists() and not Path("parts/cnn").exists()
+    code, out, err = digits(capsys, "--resume", "parts", "--stop-after", "5")
+    assert code == 0 and "goes on from step 3" in out
+    assert digits(capsys, "--resume", "parts")[0] == 0
+    assert contents("whole") == contents("parts")
+    code, out, err = digits(capsys, "--resume", "parts", "--batch", "9")
+    assert code == 2 and "--batch 9 was given, the run has 8" in err
+    assert digits(capsys, "--resume", "whole/cnn")[0] == 0
+
+
+def test_a_run_of_the_other_job_is_refused(capsys):
+    assert digits(capsys, "--data", "small.npz", "--model", "mlp", "--steps", "1", "--out", "run")[0] == 0
+    assert cli.run(["train", "--resume", "run"]) == 2
+    assert "the config file is for another job" in capsys.readouterr().err
+    assert cli.run(["sample", "run"]) == 2
+    assert "the config file is for another job" in capsys.readouterr().err
+
+
+def test_nothing_is_left_when_the_data_is_unusable(capsys):
+    Path("junk").mkdir()
+    code, out, err = digits(capsys, "--data", "junk")
+    assert (code, out, err.count("\n")) == (2, "", 1) and not Path("runs").exists()
