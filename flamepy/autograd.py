@@ -83,9 +83,7 @@ class Cotangents:
                 self.owned.add(key)
 
 
-def backward(
-    loss: Any, gradient: Any | None = None, retain_graph: bool = False, create_graph: bool = False
-) -> GradientMap:
+def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False, create_graph: bool = False) -> GradientMap:
     """Gradients of `loss` with respect to every leaf that requires grad and reaches it.
 
     `gradient` is the cotangent of `loss` (its shape; 1 for a loss of one element). `retain_graph` keeps saved values for another
@@ -214,5 +212,3 @@ class _Recording:
 
     def __exit__(self, *exc: object) -> None:
         state.engine = self.before
-
-

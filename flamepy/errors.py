@@ -91,6 +91,5 @@ class AccumulatorFull(AccumulationError):
     def __init__(self, count: int):
         self.count = count
         super().__init__(
-            f"accumulate: accumulator already full: {count} micro-batches. "
-            "Take the gradients and call reset() before adding more."
+            f"accumulate: accumulator already full: {count} micro-batches. Take the gradients and call reset() before adding more."
         )

@@ -87,7 +87,7 @@ class Pointwise(Op):
     def alike(self, args: tuple) -> Any:
         """The short way for Tensors of one shape and float type, and numbers beside them. None for anything else."""
         dtype: Any = None
-        xs, tracked = list(args), []
+        xs, data, tracked, numbers = list(args), [], [], []
         for i, x in enumerate(args):
             if isinstance(x, op.Tensor):
                 if dtype is None:
@@ -96,21 +96,23 @@ class Pointwise(Op):
                     return None
                 if x.requires_grad:
                     tracked.append(i)
-            elif type(x) is not float:
+                data.append(x.buffer)
+            elif type(x) is float:
+                numbers.append(i)
+                data.append(x)
+            else:
                 return None
         if dtype not in FULL:
             return None
-        if len(args) > 1:
-            for i, x in enumerate(args):
-                if type(x) is float:
-                    xs[i] = dtype.type(x)
+        for i in numbers:
+            data[i] = xs[i] = dtype.type(args[i])
         where, size = first.device, first.buffer.size
         kernel = self.kernels.get((where.name, dtype))
         if kernel is None:
             kernel = self.kernels[where.name, dtype] = where.kernel("map" + str(len(xs)), self.formula, dtype)
         y = op.Tensor(where.empty(size, dtype), shape, dtype, where)
         if size:
-            where.stream.run(kernel, size, (y.buffer,), [x.buffer if isinstance(x, op.Tensor) else x for x in xs], ())
+            where.stream.run(kernel, size, (y.buffer,), data, ())
         if watchers:
             watch(self.name, y)
         return self.record(xs, y, self.attributes, tracked) if tracked and state.recording else untracked(self, xs, y)
@@ -159,8 +161,13 @@ def as_mask(name: str, mask: Any, where: Device) -> Any:
 
 
 def pointwise(
-    name: str, formula: Any, *rules: Any, kind: str = "float", out: np.dtype | None = None,
-    home: str = "flamepy", masks: int = 0,
+    name: str,
+    formula: Any,
+    *rules: Any,
+    kind: str = "float",
+    out: np.dtype | None = None,
+    home: str = "flamepy",
+    masks: int = 0,
 ) -> Pointwise:
     """An op that applies `formula` to every element, broadcasting its inputs.
 

@@ -17,9 +17,7 @@ from flamepy.backend import plans
 from flamepy.backend.cpu import attention
 
 
-def attention_numpy(
-    q: Array, k: Array, v: Array, mask: Any, is_causal: bool, scale: float, g: Array
-) -> tuple:
+def attention_numpy(q: Array, k: Array, v: Array, mask: Any, is_causal: bool, scale: float, g: Array) -> tuple:
     """(y, p, dq, dk, dv, ds) in float64; a row without keys is zero."""
     s = scale * q @ k.swapaxes(-1, -2)
     s = s if mask is None else s + mask
@@ -32,9 +30,7 @@ def attention_numpy(
     return p @ v, p, scale * ds @ k, scale * ds.swapaxes(-1, -2) @ q, p.swapaxes(-1, -2) @ g, ds
 
 
-def call_attention(
-    way: Any, q: Array, k: Array, v: Array, mask: Any, is_causal: bool, scale: float, g: Array
-) -> list:
+def call_attention(way: Any, q: Array, k: Array, v: Array, mask: Any, is_causal: bool, scale: float, g: Array) -> list:
     """Contiguous (B, H, T, D) operands; returns what attention_numpy does."""
     (B, H, L, D), S, E, dtype = q.shape, k.shape[2], v.shape[3], way[0]
     q, k, v, g = (x.astype(dtype) for x in (q, k, v, g))
@@ -125,9 +121,7 @@ def test_attention(way: Any, is_causal: bool, masked: str, shape: Any) -> None:
         close(got, wanted, way[0])
 
 
-@pytest.mark.parametrize(
-    "shape", [(0, 2, 3, 3, 2, 2), (2, 2, 0, 3, 2, 2), (2, 2, 3, 0, 2, 2), (1, 1, 2, 2, 0, 2)]
-)
+@pytest.mark.parametrize("shape", [(0, 2, 3, 3, 2, 2), (2, 2, 0, 3, 2, 2), (2, 2, 3, 0, 2, 2), (1, 1, 2, 2, 0, 2)])
 def test_attention_zero_sizes(shape: Any) -> None:
     q, k, v, g = operands(*shape)
     want = attention_numpy(q, k, v, None, False, 0.5, g)
@@ -186,9 +180,7 @@ def test_attention_matches_torch_where_rows_are_masked_or_not_finite() -> None:
     for column in (slice(None), [1]):  # rows fully masked; only the NaN masked
         mask = np.zeros((1, 1, 4, 5))
         mask[0, 0, :2, column] = -np.inf
-        want = torch.nn.functional.scaled_dot_product_attention(
-            *map(torch.tensor, (q, k, v)), torch.tensor(mask)
-        )
+        want = torch.nn.functional.scaled_dot_product_attention(*map(torch.tensor, (q, k, v)), torch.tensor(mask))
         close(call_attention(WAYS[1], q, k, v, mask, False, 1 / math.sqrt(3), g)[0], want.numpy(), F64)
 
 
@@ -203,8 +195,4 @@ def test_loops_run_uncompiled() -> None:
 
 
 def test_attention_bits() -> None:
-    same_bits(
-        lambda way: call_attention(
-            way, *operands(2, 3, 150, 130, 8, 5)[:3], None, True, 0.3, draw(2, 3, 150, 5)
-        )
-    )
+    same_bits(lambda way: call_attention(way, *operands(2, 3, 150, 130, 8, 5)[:3], None, True, 0.3, draw(2, 3, 150, 5)))

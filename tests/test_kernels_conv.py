@@ -16,22 +16,16 @@ from flamepy.backend import plans
 from flamepy.backend.cpu import conv
 
 
-def windows(
-    x: Array, kernel: Any, stride: Any, padding: Any, dilation: Any = (1, 1), fill: float = 0.0
-) -> Array:
+def windows(x: Array, kernel: Any, stride: Any, padding: Any, dilation: Any = (1, 1), fill: float = 0.0) -> Array:
     """(n, c, rows, columns, kh, kw): every window."""
     x = np.pad(x, ((0, 0), (0, 0), *((p, p) for p in padding)), constant_values=fill)
-    view = np.lib.stride_tricks.sliding_window_view(
-        x, [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)], (2, 3)
-    )
+    view = np.lib.stride_tricks.sliding_window_view(x, [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)], (2, 3))
     return view[:, :, :: stride[0], :: stride[1], :: dilation[0], :: dilation[1]]
 
 
 def conv_numpy(x: Array, w: Array, b: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Array:
     xs = np.split(windows(x, w.shape[2:], stride, padding, dilation), groups, 1)
-    y = np.concatenate(
-        [np.einsum("nchwij,ocij->nohw", *pair) for pair in zip(xs, np.split(w, groups), strict=True)], 1
-    )
+    y = np.concatenate([np.einsum("nchwij,ocij->nohw", *pair) for pair in zip(xs, np.split(w, groups), strict=True)], 1)
     return y if b is None else y + b[:, None, None]
 
 
@@ -188,9 +182,7 @@ def test_loops_run_uncompiled() -> None:
     x, w, b = draw(2, 4, 5, 4), draw(4, 2, 3, 2), draw(4)
     geometry = (2, 1), (1, 0), (1, 2), 2
     g = draw(*conv_numpy(x, w, b, *geometry).shape)
-    for one, two in zip(
-        call_conv(PLAIN, x, w, b, g, *geometry), call_conv(WAYS[1], x, w, b, g, *geometry), strict=True
-    ):
+    for one, two in zip(call_conv(PLAIN, x, w, b, g, *geometry), call_conv(WAYS[1], x, w, b, g, *geometry), strict=True):
         close(one, two, F64)
     for one, two in zip(call_pools(PLAIN, x, *POOLS[2]), call_pools(WAYS[1], x, *POOLS[2]), strict=True):
         close(one, two, F64)

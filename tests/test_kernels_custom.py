@@ -39,9 +39,7 @@ def kernel(loop: Any, dtype: np.dtype, parallel: bool) -> Any:
 
 def run(loop: Any, way: Any, *args: Any) -> None:
     """Call a loop bound for way = (dtype, parallel): arrays flat, floats in its dtype."""
-    flat = [
-        a.reshape(-1) if isinstance(a, Array) else way[0].type(a) if isinstance(a, float) else a for a in args
-    ]
+    flat = [a.reshape(-1) if isinstance(a, Array) else way[0].type(a) if isinstance(a, float) else a for a in args]
     (loop if way[1] is None else kernel(loop, *way))(*flat)
 
 
@@ -86,12 +84,7 @@ def same_bits(call: Any) -> None:
 
 def test_blas_is_private_and_single_threaded() -> None:
     info = blas.blas_info()
-    assert (
-        info["threads"] == 1
-        and Path(info["path"]).is_file()
-        and "OpenBLAS" in info["version"]
-        and info["core"]
-    )
+    assert info["threads"] == 1 and Path(info["path"]).is_file() and "OpenBLAS" in info["version"] and info["core"]
     assert set(blas.GEMM) == {F32, F64}
 
 
@@ -115,9 +108,7 @@ def test_missing_library_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Mon
         blas.load(tmp_path / "none.so")
 
 
-def call_matmul(
-    way: Any, a: Array, b: Array, ta: bool, tb: bool, bias: Any = None, tile: Any = None
-) -> Array:
+def call_matmul(way: Any, a: Array, b: Array, ta: bool, tb: bool, bias: Any = None, tile: Any = None) -> Array:
     """a (..., m, k), b (..., k, n) as stored when ta, tb; batch axes broadcast through the offsets."""
     a, b = a.astype(way[0]), b.astype(way[0])
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -151,9 +142,7 @@ def test_matmul(way: Any, ta: bool, tb: bool, batches: Any) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
-    "m, n, k", [(0, 3, 2), (3, 0, 2), (3, 2, 0), (1, 1, 1), (1, 300, 40), (300, 1, 40), (193, 131, 65)]
-)
+@pytest.mark.parametrize("m, n, k", [(0, 3, 2), (3, 0, 2), (3, 2, 0), (1, 1, 1), (1, 300, 40), (300, 1, 40), (193, 131, 65)])
 def test_matmul_sizes(way: Any, m: int, n: int, k: int) -> None:
     close(call_matmul(way, draw(m, k), draw(k, n), False, False), draw(m, k) @ draw(k, n), way[0])
 
@@ -163,9 +152,7 @@ def test_matmul_sums_terms(way: Any) -> None:
     a, b = draw(2, 3, 4, 5, dtype=way[0]), draw(3, 5, 6, dtype=way[0])
     c = blank(2, 4, 6, dtype=way[0])
     starts = np.arange(6, dtype=np.int64)
-    run(
-        matmul.matmul, way, c, a, b, c, starts * 20, starts % 3 * 30, 2, 3, 4, 6, 5, False, False, False, 4, 6
-    )
+    run(matmul.matmul, way, c, a, b, c, starts * 20, starts % 3 * 30, 2, 3, 4, 6, 5, False, False, False, 4, 6)
     close(c, np.einsum("stij,tjk->sik", a, b), way[0])
 
 
@@ -228,8 +215,6 @@ def test_kernels_with_gemm_come_from_the_disk_cache() -> None:
     here = Path(__file__).parent
     paths = {**os.environ, "PYTHONPATH": os.pathsep.join((str(here), str(here.parent)))}
     for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-c", SECOND], env=paths, capture_output=True, text=True, timeout=300, check=False
-        )
+        done = subprocess.run([sys.executable, "-c", SECOND], env=paths, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["1", "0"] * 5

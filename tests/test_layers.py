@@ -15,7 +15,8 @@ FILES = sorted(p for p in ROOT.rglob("*.py"))
 
 # Left to right: a file may import what stands before it, its own folder, and nothing after it.
 LAYERS = [
-    "errors", "backend", "rng", "gradient", "entries", "autograd", "op", "op_pointwise", "op_custom", "ops", "tensors", "creation", "parameter",
+    "errors", "backend", "rng", "gradient", "entries", "autograd", "op", "op_pointwise", "op_custom", "ops",
+    "tensors", "creation", "parameter",
     "schedules", "gradient_clip", "gradient_checkpointing", "gradient_check", "optimizers", "nn", "train", "cli",
 ]  # fmt: skip
 SIDE_BY_SIDE = [{"gradient_clip", "gradient_checkpointing", "gradient_check", "optimizers", "schedules", "nn"}]
@@ -61,11 +62,11 @@ def test_imports_go_left(path):
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_files_and_functions_are_short(path):
     text = path.read_text()
-    assert len(text.splitlines()) <= 360
+    assert len(text.splitlines()) <= 350
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef):
             body = node.end_lineno - node.body[0].lineno + 1
-            assert body <= 45, f"{node.name}: {body} lines"
+            assert body <= 40, f"{node.name}: {body} lines"
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if p.read_text().strip()], ids=lambda p: str(p.relative_to(ROOT)))

@@ -15,7 +15,11 @@ import pytest
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", TEXT, re.S)
-PYTHON = [(code, BLOCKS[i + 1][1] if i + 1 < len(BLOCKS) and BLOCKS[i + 1][0] == "text" else None) for i, (kind, code) in enumerate(BLOCKS) if kind == "python"]
+PYTHON = [
+    (code, BLOCKS[i + 1][1] if i + 1 < len(BLOCKS) and BLOCKS[i + 1][0] == "text" else None)
+    for i, (kind, code) in enumerate(BLOCKS)
+    if kind == "python"
+]
 
 
 @pytest.mark.parametrize(("code", "printed"), PYTHON, ids=[f"block{i}" for i in range(len(PYTHON))])

@@ -220,7 +220,7 @@ def test_damaged_and_foreign_checkpoints_are_refused(capsys):
 
 @posix
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_saves_and_stops_and_nothing_is_lost(number, code):
+def test_a_signal_saves_and_stops_and_nothing_is_lost(capsys, number, code):
     Path("often.toml").write_text("save_every = 100000\nvalidate_every = 100000\nvalidation_batches = 2\nsample_tokens = 20\n")
     process = begin(*fresh("--steps", "100000", "--out", "run"))
     wait_for_step("run", 5, process)
@@ -230,8 +230,8 @@ def test_a_signal_saves_and_stops_and_nothing_is_lost(number, code):
     step = int(re.search(rf"stopped   {number.name}: after step ([\d,]+) of 100,000", out)[1].replace(",", ""))
     assert rows("run")[-1]["step"] == step
     assert Path("run/checkpoints/last").read_text() == f"step-{step:08d}\n"
-    assert end(begin("--resume", "run", "--stop-after", step + 3))[0] == 0
-    assert end(begin(*fresh("--steps", "100000", "--stop-after", step + 3, "--out", "whole")))[0] == 0
+    assert flamepy(capsys, "train", "--resume", "run", "--stop-after", step + 3)[0] == 0
+    assert train(capsys, "--steps", "100000", "--stop-after", step + 3, "--out", "whole")[0] == 0
     assert contents("run")["metrics.jsonl"] == contents("whole")["metrics.jsonl"]
     last = f"checkpoints/step-{step + 3:08d}/tensors.safetensors"
     assert contents("run")[last] == contents("whole")[last]
@@ -288,8 +288,8 @@ def test_a_reader_that_goes_away_stops_the_run_and_saves():
 
 
 @posix
-def test_a_full_disk_ends_with_one_line_and_the_previous_checkpoint():
-    assert end(begin(*fresh("--steps", "8", "--stop-after", "4", "--out", "run")))[0] == 0
+def test_a_full_disk_ends_with_one_line_and_the_previous_checkpoint(capsys):
+    assert train(capsys, "--steps", "8", "--stop-after", "4", "--out", "run")[0] == 0
     size = Path("run/checkpoints/step-00000004/tensors.safetensors").stat().st_size
     # No file may grow beyond half a checkpoint: the kernel refuses the write as a full disk would.
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({size // 2}, {size // 2}))\n"
@@ -300,8 +300,8 @@ def test_a_full_disk_ends_with_one_line_and_the_previous_checkpoint():
         r"flamepy train: cannot write: .*: File too large\. .*untouched\. Go on with: flamepy train --resume .*run\n", done.stderr
     )
     assert Path("run/checkpoints/last").read_text() == "step-00000004\n" and not list(Path("run").rglob(".tmp-*"))
-    assert end(begin(*fresh("--steps", "8", "--out", "whole")))[0] == 0
-    assert end(begin("--resume", "run"))[0] == 0
+    assert train(capsys, "--steps", "8", "--out", "whole")[0] == 0
+    assert flamepy(capsys, "train", "--resume", "run")[0] == 0
     assert contents("run") == contents("whole")
 
 

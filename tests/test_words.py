@@ -150,9 +150,7 @@ def same(a: float, b: float, dtype: np.dtype) -> bool:
     """Equal up to three roundings; what is beyond the dtype's range counts as infinity."""
     with np.errstate(all="ignore"):
         a, b = dtype.type(a), dtype.type(b)
-        return bool(
-            np.isnan(a) and np.isnan(b) or a == b or abs(a - b) <= 3 * np.spacing(max(abs(a), abs(b)))
-        )
+        return bool((np.isnan(a) and np.isnan(b)) or a == b or abs(a - b) <= 3 * np.spacing(max(abs(a), abs(b))))
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

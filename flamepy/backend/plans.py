@@ -94,9 +94,7 @@ class ConvPlan(NamedTuple):
     partial: int
 
 
-def conv2d_sizes(
-    x: Sequence[int], w: Sequence[int], stride: Pair, padding: Pair, dilation: Pair, groups: int
-) -> tuple[int, ...]:
+def conv2d_sizes(x: Sequence[int], w: Sequence[int], stride: Pair, padding: Pair, dilation: Pair, groups: int) -> tuple[int, ...]:
     """(n, c, h, w, o, groups, kh, kw, sh, sw, ph, pw, dh, dw, rows, columns) of shapes x (n, c, h, w), w (o, c/groups, kh, kw)."""
     out = [(x[2 + i] + 2 * padding[i] - dilation[i] * (w[2 + i] - 1) - 1) // stride[i] + 1 for i in (0, 1)]
     return (*x, w[0], groups, w[2], w[3], *stride, *padding, *dilation, *out)

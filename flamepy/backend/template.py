@@ -49,9 +49,7 @@ def announce(name: str, started: float) -> None:
         listener(name, time.perf_counter() - started)
 
 
-def typed(
-    function: Any, dtype: np.dtype, dialect: Dialect, reorder: bool, formula: Any = None
-) -> Any:
+def typed(function: Any, dtype: np.dtype, dialect: Dialect, reorder: bool, formula: Any = None) -> Any:
     """A copy of `function` whose float constants, words and helpers are those of `dtype` (int literals are left alone).
 
     `reorder` tells whether helpers may reorder sums: those of a loop may, those of a formula may not. `formula` is the F of a
@@ -79,9 +77,7 @@ def typed(
 
 
 @cache
-def jitted(
-    function: Any, dtype: np.dtype, dialect: Dialect, reorder: bool = False, formula: Any = None
-) -> Any:
+def jitted(function: Any, dtype: np.dtype, dialect: Dialect, reorder: bool = False, formula: Any = None) -> Any:
     """A formula or helper, jitted for `dtype`."""
     return dialect.jit_function(typed(function, dtype, dialect, reorder, formula), reorder)
 

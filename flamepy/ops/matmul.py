@@ -5,6 +5,7 @@ May import: errors, backend, op. FLAME counterpart: `flame_core::ops::gemm`. Rea
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ def flops(results: int, inner: int) -> int:
     return results * (inner + 15) // 16
 
 
+@lru_cache(4096)
 def offsets_of(shape: tuple[int, ...], batch: tuple[int, ...]) -> tuple[int, ...]:
     """Where each matrix of the broadcast stack begins."""
     own = np.arange(size_of(shape[:-2])).reshape(shape[:-2]) * size_of(shape[-2:])

@@ -160,9 +160,7 @@ def transpose(x: Any, axis0: int = -2, axis1: int = -1) -> Any:
 # ---- one-to-many, many-to-one ------------------------------------------------------------------------------------------------
 @custom(inputs=1, kind="move", home="")
 def expanded(x, shape=()):
-    strides = (0,) * (len(shape) - x.ndim) + tuple(
-        [0 if n == 1 else s for n, s in zip(x.shape, contiguous_strides(x.shape), strict=True)]
-    )
+    strides = (0,) * (len(shape) - x.ndim) + tuple([0 if n == 1 else s for n, s in zip(x.shape, contiguous_strides(x.shape), strict=True)])
     return read_strided(x, shape, strides, 0)
 
 

@@ -21,7 +21,7 @@ from ..errors import NonFiniteError
 from ..gradient_clip import clip_grad_norm
 from . import checkpoint
 from .checkpoint import Checkpoint
-from .config import TrainConfig
+from .config import TrainConfig, job_name
 from .display import PlainDisplay, Row, short
 from .nonfinite import explain, some
 from .problems import InputError
@@ -137,7 +137,7 @@ class Trainer:
                 f"{self.saved} is kept in {self.folder.checkpoints}: start again with a lower --lr."
             )
         facts = {
-            "job": type(self.config).__name__,
+            "job": job_name(type(self.config)),
             "step": self.step,
             "smoothed_loss": self.smoothed,
             "config": asdict(self.config),

@@ -102,7 +102,7 @@ def kept_config(kind: Kind, folder: RunFolder, given: dict[str, Any]) -> TrainCo
 def same_run(config: TrainConfig, saved: checkpoint.Checkpoint) -> None:
     """Refuse a checkpoint that was made with other settings than config.toml says."""
     there = saved.facts.get("config", {})
-    if saved.facts.get("job") != type(config).__name__:
+    if saved.facts.get("job") != job_name(type(config)):
         raise InputError(f"the checkpoint is of another job: {saved.path}: {saved.facts.get('job')}. Start a new run.")
     for name, field in settings(type(config)).items():
         if not field.metadata.get("free") and there.get(name) != getattr(config, name):

@@ -53,9 +53,7 @@ def philox4x32(c0, c1, c2, c3, k0, k1):
 
 def words_at(block, seed, stream, step):
     """The four words of block number `block`."""
-    return philox4x32(
-        block & LOW, (block >> 32) & LOW, stream & LOW, step & LOW, seed & LOW, (seed >> 32) & LOW
-    )
+    return philox4x32(block & LOW, (block >> 32) & LOW, stream & LOW, step & LOW, seed & LOW, (seed >> 32) & LOW)
 
 
 def unit24(a):
@@ -86,21 +84,15 @@ def circle(v):
     quarter = rint(4.0 * v)
     a = TURN * (v - 0.25 * quarter)
     z = a * a
-    s = (
-        (-7.647163731819816e-13 * z + 1.6059043836821613e-10) * z - 2.505210838544172e-08
-    ) * z + 2.7557319223985893e-06
+    s = ((-7.647163731819816e-13 * z + 1.6059043836821613e-10) * z - 2.505210838544172e-08) * z + 2.7557319223985893e-06
     s = ((s * z - 1.984126984126984e-4) * z + 8.333333333333333e-3) * z - 1.6666666666666666e-1
     s = a + a * z * s
-    c = (
-        (4.779477332387385e-14 * z - 1.1470745597729725e-11) * z + 2.08767569878681e-09
-    ) * z - 2.755731922398589e-07
+    c = ((4.779477332387385e-14 * z - 1.1470745597729725e-11) * z + 2.08767569878681e-09) * z - 2.755731922398589e-07
     c = (((c * z + 2.48015873015873e-05) * z - 1.388888888888889e-3) * z + 4.1666666666666664e-2) * z - 0.5
     c = 1.0 + z * c
     odd = (quarter == 1.0) | (quarter == 3.0)
     x, y = select(odd, s, c), select(odd, c, s)
-    return select((quarter == 1.0) | (quarter == 2.0), -x, x), select(
-        (quarter == 2.0) | (quarter == 3.0), -y, y
-    )
+    return select((quarter == 1.0) | (quarter == 2.0), -x, x), select((quarter == 2.0) | (quarter == 3.0), -y, y)
 
 
 def uniforms(block, seed, stream, step):

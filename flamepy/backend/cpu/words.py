@@ -334,9 +334,7 @@ INTEGER: dict[str, Any] = {
     "fmax": maximum_int,
 }  # fmt: skip
 
-WORDS: dict[str, dict[np.dtype, Any]] = {
-    word: dict.fromkeys((F32, F64), found) for word, found in INSTRUCTIONS.items()
-}
+WORDS: dict[str, dict[np.dtype, Any]] = {word: dict.fromkeys((F32, F64), found) for word, found in INSTRUCTIONS.items()}
 for word, found in COMPILED.items():
     WORDS[word] = {dtype: jitted(found, dtype, BUILDER) for dtype in (F32, F64)}
 for dtype in (I32, I64):
