@@ -78,7 +78,9 @@ class TapeEntry:
         self.device = outputs[0].device
         self.attributes = attributes
         self.saved = saved
-        self.versions = [(name, b, b.version) for name, b in saved.items() if isinstance(b, Buffer)] if saved else ()
+        self.versions = (
+            [(name, b, b.writes if b.span is None else b.version) for name, b in saved.items() if isinstance(b, Buffer)] if saved else ()
+        )
         self.code = user_frame()
 
     @property

@@ -26,6 +26,9 @@ from .errors import DTypeError, ShapeError
 from .op import REGISTRY, Op, arguments, coerce, finish, in_float32, saved_tensor, size_of, untracked, watch, watchers
 
 
+EXACT = 1 << 53  # integers below this are floats without rounding
+
+
 def pass_g(g):
     """The rule of an op that adds: hand the cotangent on. Costs nothing."""
     return g
@@ -97,7 +100,7 @@ class Pointwise(Op):
                 if x.requires_grad:
                     tracked.append(i)
                 data.append(x.buffer)
-            elif type(x) is float:
+            elif type(x) is float or (type(x) is int and -EXACT < x < EXACT):
                 numbers.append(i)
                 data.append(x)
             else:

@@ -84,6 +84,8 @@ def test_damaged_and_foreign_checkpoints(tmp_path):
     assert "damaged" in damaged(tmp_path)
     (newest / "state.json").write_text('{"step": 10}')
     assert "not a flamepy checkpoint" in damaged(tmp_path)
+    (newest / "state.json").write_text('{"format": "flamepy-checkpoint-1", "step": "10"}')
+    assert "not a flamepy checkpoint" in damaged(tmp_path)
     (newest / "state.json").write_text("[]")
     assert "not a flamepy checkpoint" in damaged(tmp_path)
     (newest / "state.json").unlink()

@@ -215,6 +215,19 @@ def test_damaged_and_foreign_checkpoints_are_refused(capsys):
     refused("not a flamepy checkpoint")
 
 
+@pytest.mark.parametrize("missing", ["random_state", "optimizer", "data", "config", "smoothed_loss", "job"])
+def test_a_checkpoint_that_lacks_a_part_is_refused(capsys, missing):
+    assert train(capsys, "--steps", "4", "--stop-after", "2", "--out", "run")[0] == 0
+    state = Path("run/checkpoints/step-00000002/state.json")
+    facts = json.loads(state.read_text())
+    del facts[missing]
+    state.write_text(json.dumps(facts))
+    before = contents("run")
+    code, out, err = flamepy(capsys, "train", "--resume", "run")
+    assert (code, out, err.count("\n")) == (2, "", 1), err
+    assert contents("run") == before
+
+
 # ---- signals, kill, full disks -------------------------------------------------------------------------------------------
 
 

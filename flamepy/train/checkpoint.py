@@ -113,7 +113,7 @@ def load(folder: Path) -> Checkpoint | None:
         content = (path / TENSORS).read_bytes()
     except (OSError, ValueError) as error:
         raise InputError(f"the checkpoint is damaged: {path}: {one_line(error)}. {advice(folder, name)}") from error
-    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
+    if not isinstance(facts, dict) or facts.get("format") != FORMAT or type(facts.get("step")) is not int:
         raise InputError(f"not a flamepy checkpoint: {path / STATE} lacks format {FORMAT!r}. {advice(folder, name)}")
     return Checkpoint(path, tensors_of(content, facts, path, advice(folder, name)), facts)
 

@@ -41,7 +41,7 @@ class TrainConfig:
                         option=True, section="Training")  # fmt: skip
     seed: int = setting(1337, "Start of all random numbers; the same seed gives the same run, bit for bit.", 0, 2**63 - 1,
                         option=True, section="Training")  # fmt: skip
-    device: str = setting("cpu", "Where to train.", option=True, section="Training", free=True)
+    device: str = setting("cpu", "Where to train: cpu.", option=True, section="Training", free=True)
     warmup: int = setting(WARMUP, "steps of linear warm-up (when not given: 100, at most a tenth of the steps)", 0, 10**9)
     final_lr: float = setting(0.1, "learning rate at the end, as a fraction of lr", 0, 1)
     beta1: float = setting(0.9, "AdamW: memory of the gradient", 0, 0.999999)

@@ -20,6 +20,7 @@ Rows = list[dict[str, Any]]
 def draw(rows: Rows, path: Path, title: str, unit: str = "loss") -> None:
     """Write the picture of `rows` (the lines of metrics.jsonl) to `path`."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator
 
     figure = Figure(figsize=(9, 7), dpi=110, layout="constrained")
     loss, norm = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
@@ -39,6 +40,7 @@ def draw(rows: Rows, path: Path, title: str, unit: str = "loss") -> None:
     if any(row["grad_norm"] > 0 for row in rows):
         norm.set_yscale("log")
         norm.yaxis.set_major_formatter("{x:g}")
+        norm.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
         norm.yaxis.set_minor_formatter("{x:g}")
     for axes in (loss, norm):
         axes.grid(alpha=0.25)

@@ -195,6 +195,9 @@ def cache() -> Iterator[Finding]:
 
     try:
         folder = cache_folder()
+    except AttributeError:  # NUMBA_DISABLE_JIT
+        yield Finding("cache", "none: nothing is compiled")
+        return
     except RuntimeError as error:
         yield Finding("cache", f"no place for it: {error}", "export NUMBA_CACHE_DIR=$HOME/.cache/flamepy")
         return

@@ -17,11 +17,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from .. import optimizers, rng, schedules
-from ..errors import NonFiniteError
+from ..errors import NonFiniteError, StateError
 from ..gradient_clip import clip_grad_norm
 from . import checkpoint
 from .checkpoint import Checkpoint
-from .config import TrainConfig, job_name
+from .config import TrainConfig, job_name, one_line
 from .display import PlainDisplay, Row, short
 from .nonfinite import explain, some
 from .problems import InputError
@@ -37,8 +37,14 @@ class Job(Protocol):
 
     config: TrainConfig
     model: Any
+    name: str  # begins the name of the run folder
+    command: str  # what stands between `flamepy train` and the options: "" or "digits "
+    title: str
+    data_line: str  # the data, for people
     unit: str  # what a step processes, for the speed: "tokens", "images"
     per_step: int  # how many of them
+    loss_unit: str  # what the axis of the loss says
+    copy: bytes | None  # data that came from a pipe and must be kept for resuming
 
     def loss(self, step: int) -> Any:
         """The tracked loss of one step; a pure function of the parameters, the step and the random state."""
@@ -48,6 +54,9 @@ class Job(Protocol):
 
     def data_facts(self) -> dict[str, Any]:
         """Where the data came from, and its "sha256"."""
+
+    def results(self, last: dict[str, Any], folder: RunFolder) -> list[str]:
+        """Lines to show when all steps are done; `last` is the last line of metrics.jsonl. May write files."""
 
 
 class Trainer:
@@ -165,7 +174,15 @@ class Trainer:
     def restore(self, saved: Checkpoint) -> None:
         """Take over everything a checkpoint holds."""
         check_fit(saved, {MODEL + name: p.shape for name, p in self.parameters})
-        facts = saved.facts
+        try:
+            self.take_over(saved, saved.facts)
+        except (LookupError, TypeError, AttributeError, StateError) as error:
+            reason = f"{type(error).__name__}: {one_line(error)}"
+            raise InputError(
+                f"the checkpoint is incomplete: {saved.path}: {reason}. Go back to an earlier one, or start a new run."
+            ) from error
+
+    def take_over(self, saved: Checkpoint, facts: dict[str, Any]) -> None:
         if facts["data"]["sha256"] != self.job.data_facts()["sha256"]:
             raise InputError(
                 f"the data has changed since the checkpoint was made: {facts['data']['source']}. "

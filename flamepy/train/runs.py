@@ -22,7 +22,7 @@ from ..errors import DeviceError, NonFiniteError
 from . import checkpoint, curves
 from .config import TrainConfig, build, job_name, read_toml, settings
 from .display import PlainDisplay, duration, make_display
-from .loop import Trainer
+from .loop import Job, Trainer
 from .problems import InputError
 from .run_folder import RunFolder
 from .signals import StopRequest
@@ -33,7 +33,7 @@ class Kind:
     """One kind of job: its configuration and how to make it. `make(config, source)` reads the data and builds the model."""
 
     config: type[TrainConfig]
-    make: Callable[[Any, str], Any]
+    make: Callable[[Any, str], Job]
 
     @property
     def name(self) -> str:
@@ -77,7 +77,7 @@ def check_stop_after(stop_after: int | None, step: int) -> None:
         raise InputError(f"nothing to do: --stop-after {stop_after}, the run is at step {step}. Give a later step.")
 
 
-def make(kind: Kind, config: TrainConfig, source: str) -> Any:
+def make(kind: Kind, config: TrainConfig, source: str) -> Job:
     """The job; what its device or this machine's memory cannot do becomes an InputError."""
     try:
         return kind.make(config, source)
@@ -112,7 +112,7 @@ def same_run(config: TrainConfig, saved: checkpoint.Checkpoint) -> None:
             )
 
 
-def train(job: Any, folder: RunFolder, saved: checkpoint.Checkpoint | None, stop_after: int | None, stop: StopRequest) -> bool:
+def train(job: Job, folder: RunFolder, saved: checkpoint.Checkpoint | None, stop_after: int | None, stop: StopRequest) -> bool:
     """Train, and leave everything behind that a run leaves."""
     steps = job.config.steps
     display = make_display(steps, job.unit, job.per_step)
@@ -139,7 +139,7 @@ def train(job: Any, folder: RunFolder, saved: checkpoint.Checkpoint | None, stop
     return trainer.step >= steps
 
 
-def introduction(job: Any, folder: RunFolder, step: int) -> list[str]:
+def introduction(job: Job, folder: RunFolder, step: int) -> list[str]:
     from .. import __version__
 
     config = job.config
@@ -152,7 +152,7 @@ def introduction(job: Any, folder: RunFolder, step: int) -> list[str]:
     ]
 
 
-def finish(job: Any, folder: RunFolder, trainer: Trainer, display: PlainDisplay) -> None:
+def finish(job: Job, folder: RunFolder, trainer: Trainer, display: PlainDisplay) -> None:
     """The end of a run, complete or not: picture, results, where things are, how to go on."""
     draw(job, folder)
     written = [folder.config, folder.metrics.path, folder.timing.path, folder.checkpoints, folder.curves]
@@ -176,7 +176,7 @@ def finish(job: Any, folder: RunFolder, trainer: Trainer, display: PlainDisplay)
     display.line(f"go on     {going_on(job, folder)}")
 
 
-def going_on(job: Any, folder: RunFolder) -> str:
+def going_on(job: Job, folder: RunFolder) -> str:
     """The command that resumes the run."""
     return f"flamepy train {job.command}--resume {shlex.quote(str(folder.path))}"
 
@@ -188,7 +188,7 @@ def stop_number(trainer: Trainer) -> int | None:
     return trainer.stop.number
 
 
-def draw(job: Any, folder: RunFolder) -> None:
+def draw(job: Job, folder: RunFolder) -> None:
     rows = folder.metrics.rows()
     if rows:
         curves.draw(rows, folder.curves, job.title, job.loss_unit)

@@ -79,7 +79,7 @@ def load_model(run: Path) -> GPT:
 
 
 def command(run: Path, prompt: str, count: int, temperature: float, top_k: int, seed: int, cached: bool) -> None:
-    """Write the prompt and what the model makes of it to standard output, sign by sign."""
+    """Write the prompt and what the model makes of it to standard output, character by character."""
     for name, value, low in (("tokens", count, 0), ("temperature", temperature, 0), ("top-k", top_k, 0), ("seed", seed, 0)):
         if not (math.isfinite(value) and low <= value < 2**63):
             raise InputError(f"--{name} must be at least {low}: {value}. Change --{name}.")

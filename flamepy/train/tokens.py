@@ -18,7 +18,7 @@ def encode(text: str) -> np.ndarray:
 
 
 def decode(ids: np.ndarray | list[int]) -> str:
-    """Text; bytes that are not UTF-8 become the replacement sign."""
+    """Text; bytes that are not UTF-8 become the replacement character."""
     return bytes(np.asarray(ids, np.uint8)).decode("utf-8", "replace")
 
 
@@ -28,7 +28,7 @@ def printable(text: str) -> str:
 
 
 class StreamDecoder:
-    """decode() for bytes that arrive one at a time: a sign appears when its last byte is there."""
+    """decode() for bytes that arrive one at a time: a character appears when its last byte is there."""
 
     def __init__(self) -> None:
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
