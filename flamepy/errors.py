@@ -12,6 +12,8 @@
     `- AccumulationError(ValueError)
        |- ShapeMismatch   |- NoGradients   `- AccumulatorFull
 
+FlameWarning(UserWarning) stands beside them, and the commands add InputError(ValueError), see train/problems.py.
+
 Text is always `<op>: <what is wrong>: <values>. <what to do>`. Imports nothing; FLAME's counterpart is `flame_core::Error`.
 Read next: backend/base.py.
 """

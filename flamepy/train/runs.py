@@ -33,7 +33,7 @@ class Kind:
     """One kind of job: its configuration and how to make it. `make(config, source)` reads the data and builds the model."""
 
     config: type[TrainConfig]
-    make: Callable[[Any, str], Job]
+    make: Callable[[Any, str], Any]
 
     @property
     def name(self) -> str:
