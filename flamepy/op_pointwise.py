@@ -25,7 +25,6 @@ from .entries import TapeEntry, state
 from .errors import DTypeError, ShapeError
 from .op import REGISTRY, Op, arguments, coerce, finish, in_float32, saved_tensor, size_of, untracked, watch, watchers
 
-
 EXACT = 1 << 53  # integers below this are floats without rounding
 
 
