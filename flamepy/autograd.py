@@ -153,9 +153,10 @@ def _hooked(hooks: list[Callable] | None, g: Any) -> Any:
     for hook in hooks or ():
         changed = hook(g)
         if changed is not None:
-            if tuple(changed.shape) != tuple(g.shape):
+            changed = g.as_cotangent(changed)
+            if changed.shape != g.shape:
                 raise ShapeError(f"hook: returned another shape: {changed.shape}, expected {g.shape}. Return None or the same shape.")
-            g = changed
+            g = changed.clone()  # the hook may have returned a tensor of its own, which clipping must not edit
     return g
 
 

@@ -294,3 +294,10 @@ def test_create_graph_refuses_where_there_is_no_second_derivative():
     loss = fp.cross_entropy(x, [0])
     with pytest.raises(fp.GradientError, match="row_cross_entropy: no second derivative"):
         loss.backward(create_graph=True)
+
+
+def test_what_a_hook_returns_is_not_edited():
+    x, mine = leaf(1.0, 2.0), fp.tensor(np.array([5.0, 5.0]))
+    x.register_hook(lambda g: mine)
+    (x * 3).sum().backward().scale_(2.0)
+    assert mine.tolist() == [5.0, 5.0]

@@ -50,11 +50,12 @@ class Allocator:
         current = self.current = self.current + nbytes
         if current > self.peak:
             self.peak = current
-        kept = self.free.get((dtype, size))
-        if kept:
-            self.cached -= nbytes
-            return kept.pop()
-        return aligned(size, dtype)
+        try:
+            block = self.free[dtype, size].pop()
+        except (KeyError, IndexError):  # nothing kept, or another thread was faster
+            return aligned(size, dtype)
+        self.cached -= nbytes
+        return block
 
     def give(self, block: np.ndarray, size: int, dtype: np.dtype) -> None:
         """Take a block back, unless somebody outside still looks at it (a view from `.numpy()`)."""
