@@ -32,8 +32,9 @@ class StopRequest:
     def __enter__(self) -> StopRequest:
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             number = getattr(signal, name, None)  # Windows has no SIGHUP
-            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # nohup stays nohup
-                self.before[number] = signal.signal(number, self.handle)
+            if number is None or (name == "SIGHUP" and signal.getsignal(number) is signal.SIG_IGN):  # nohup stays nohup
+                continue
+            self.before[number] = signal.signal(number, self.handle)
         return self
 
     def __exit__(self, *exc: Any) -> None:
