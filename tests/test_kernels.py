@@ -37,7 +37,7 @@ def compiled(loop: str, formula, *args):
     import numba
 
     kernel = numba.njit(error_model="numpy", fastmath=compiler.LOOP_MATH)(function)
-    kernel(*args)
+    kernel((0, 1), *args)
     signature = kernel.signatures[0]
     return kernel.inspect_llvm(signature), kernel.inspect_asm(signature)
 
@@ -102,13 +102,13 @@ def test_compiling_is_announced():
     seen = []
     remove = on_compile(lambda name, seconds: seen.append((name, seconds > 0)))
     try:
-        kernel = bind(find_loop("map1"), double_y, F4, compiler.DIALECT, False)
+        kernel = bind(find_loop("map1"), double_y, F4, compiler.DIALECT)
         out = np.empty(4, F4)
-        kernel(out, np.ones(4, F4))
+        kernel(1, out, np.ones(4, F4))
     finally:
         remove()
     assert out.tolist() == [2.0] * 4
-    assert any("map1_double_y_float32_serial" in name and positive for name, positive in seen)
+    assert any("map1_double_y_float32_" in name and positive for name, positive in seen)
 
 
 def test_an_edited_formula_gets_another_name(tmp_path):
@@ -128,7 +128,9 @@ def test_formulas_run_without_numba():
 STEP = """
 import flamepy as fp, numba, hashlib
 import flamepy.nn.functional as F
+import flamepy.backend.cpu.device as cpu
 numba.set_num_threads(THREADS)
+cpu.GRAIN = GRAIN
 fp.manual_seed(1)
 x, w, v = (fp.randn(*s, requires_grad=True) for s in ((600, 300), (300, 300), (300, 70)))
 h = F.dropout(F.gelu(F.layer_norm(x @ w)), 0.1)
@@ -140,8 +142,10 @@ print(hashlib.sha256(b''.join(grads[t].numpy().tobytes() for t in (x, w, v)) + l
 """
 
 
-def test_same_bits_run_to_run_and_for_one_and_two_threads():
-    results = [run(STEP.replace("THREADS", n), NUMBA_NUM_THREADS="2") for n in ("1", "2", "2")]
+def test_same_bits_run_to_run_for_one_and_two_threads_serial_and_parallel():
+    """GRAIN 1: every launch is parallel; 10^12: none is."""
+    ways = [("1", "16384"), ("2", "16384"), ("2", "16384"), ("2", "1"), ("2", "10**12")]
+    results = [run(STEP.replace("THREADS", n).replace("= GRAIN", "= " + grain), NUMBA_NUM_THREADS="2") for n, grain in ways]
     assert len(set(results)) == 1
 
 

@@ -55,7 +55,8 @@ def call_conv(way: Any, x: Array, w: Array, b: Any, g: Array, *geometry: Any) ->
     plan = plans.conv_plan(size, "dw")
     partial, col = blank(plan.partial, dtype=dtype), blank(plan.col, dtype=dtype)
     counts = plan.tile, plan.channels, plan.chunks, plan.workers
-    run(conv.conv2d_dw, way, dw, db, partial, col, g, x, sizes, *counts, has_bias)
+    run(conv.conv2d_dw, way, partial, col, g, x, sizes, *counts)
+    run(conv.conv2d_dw_sum, way, dw, db, partial, plan.chunks, has_bias)
     return [y, dx, dw, db]
 
 

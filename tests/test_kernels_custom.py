@@ -1,6 +1,6 @@
 """The loops that are not maps, rows or folds, against oracles. Here: gemm, matmul, linear, the disk cache.
 
-Each loop is compiled for float32 (parallel) and float64 (serial) and compared with NumPy in float64, with
+Each loop is run for float32 (two workers) and float64 (one) and compared with NumPy in float64, with
 PyTorch where its choices matter (ties, NaN, fully masked rows). Parallel kernels must give the same bits for
 any number of threads. The helpers also serve test_kernels_attention.py and test_kernels_conv.py.
 
@@ -33,14 +33,17 @@ Array = np.ndarray
 
 
 @cache
-def kernel(loop: Any, dtype: np.dtype, parallel: bool) -> Any:
-    return bind(loop, None, dtype, DIALECT, parallel)
+def kernel(loop: Any, dtype: np.dtype) -> Any:
+    return bind(loop, None, dtype, DIALECT)
 
 
 def run(loop: Any, way: Any, *args: Any) -> None:
     """Call a loop bound for way = (dtype, parallel): arrays flat, floats in its dtype."""
     flat = [a.reshape(-1) if isinstance(a, Array) else way[0].type(a) if isinstance(a, float) else a for a in args]
-    (loop if way[1] is None else kernel(loop, *way))(*flat)
+    if way[1] is None:
+        loop((0, 1), *flat)
+    else:
+        kernel(loop, way[0])(2 if way[1] else 1, *flat)
 
 
 def draw(*shape: int, dtype: np.dtype = F64, seed: int = 0) -> Array:
@@ -204,9 +207,9 @@ a.test_attention_on_a_fused_buffer(way)
 t.call_matmul(way, t.draw(7, 5), t.draw(5, 9), False, False)
 image, weight, g = t.draw(1, 2, 5, 5), t.draw(3, 2, 3, 3), t.draw(1, 3, 3, 3)
 c.call_conv(way, image, weight, t.draw(3), g, (1, 1), (0, 0), (1, 1), 1)
-loops = (a.attention.attention, a.attention.attention_dx, t.matmul.matmul, c.conv.conv2d, c.conv.conv2d_dw)
+loops = (a.attention.attention, a.attention.attention_dx, t.matmul.matmul, c.conv.conv2d, c.conv.conv2d_dw, c.conv.conv2d_dw_sum)
 for loop in loops:
-    stats = t.kernel(loop, *way).stats
+    stats = t.kernel(loop, way[0]).stats
     print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
 """
 
@@ -217,4 +220,4 @@ def test_kernels_with_gemm_come_from_the_disk_cache() -> None:
     for _ in range(2):
         done = subprocess.run([sys.executable, "-c", SECOND], env=paths, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["1", "0"] * 5
+    assert done.stdout.split() == ["1", "0"] * 6

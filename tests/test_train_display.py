@@ -25,11 +25,11 @@ def test_plain_lines_outside_a_terminal(monkeypatch):
     display = make_display(100, "tokens", 768, stream)
     assert type(display) is PlainDisplay
     with display:
-        display.compiled("map2_add_y_float32_parallel_0123456789", 0.26)
+        display.compiled("map2_add_y_float32_0123456789", 0.26)
         for row in rows(100):
             display.step(row)
     lines = stream.getvalue().splitlines()
-    assert re.match(r"compiled  map2_add_y float32 parallel +0\.26 s$", lines[0])
+    assert re.match(r"compiled  map2_add_y float32 +0\.26 s$", lines[0])
     assert re.match(r"compiled  1 kernel in 0\.3 s", lines[1])
     steps = [line for line in lines if line.startswith("step")]
     assert len(steps) == 21 and "\x1b" not in stream.getvalue()
@@ -51,14 +51,14 @@ def test_live_display_shows_everything(monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     stream = Terminal()
     with LiveDisplay(stream, 50, "tokens", 768) as display:
-        display.compiled("gemm_nt_float32_parallel_0123456789", 1.5)
+        display.compiled("gemm_nt_float32_0123456789", 1.5)
         for row in rows(20):
             display.step(row)
         display.live.refresh()
         shown = stream.getvalue()
     for word in ("step", "20/50", "0.2500", "smoothed", "learning rate", "1.00e-03", "grad norm", "tokens/s", "left", "40 %"):
         assert word in shown, word
-    assert "compiled  gemm_nt float32 parallel" in shown
+    assert "compiled  gemm_nt float32" in shown
     assert "\x1b[?25h" in stream.getvalue()  # the cursor is back
 
 
@@ -77,7 +77,7 @@ def test_compilation_is_not_counted_in_the_speed(monkeypatch):
 
 def test_small_texts():
     assert (duration(59.6), duration(3725)) == ("1:00", "1:02:05")
-    assert kernel_title("softmax_float32_serial_0123456789") == "softmax float32 serial"
+    assert kernel_title("softmax_float32_0123456789") == "softmax float32"
     assert kernel_title("other") == "other"
 
 

@@ -271,14 +271,17 @@ def test_philox_known_answers(counter, key, words):
     assert list(loops.philox4x32(*counter, *key)) == expected
 
 
+KEY = np.array([7, 1, 2])  # seed, stream, step
+
+
 @cache
-def kernel(name: str, dtype: np.dtype, parallel: bool) -> Any:
-    return bind(getattr(loops, name), None, dtype, DIALECT, parallel)
+def kernel(name: str, dtype: np.dtype) -> Any:
+    return bind(getattr(loops, name), None, dtype, DIALECT)
 
 
-def uniform(n, dtype, parallel=False, low=0.0, high=1.0, seed=7, stream=1, step=2):
+def uniform(n, dtype, workers=1, low=0.0, high=1.0, seed=7, stream=1, step=2):
     out = np.empty(n, dtype)
-    kernel("philox_uniform", dtype, parallel)(out, seed, stream, step, low, high)
+    kernel("philox_uniform", dtype)(workers, out, np.array([seed, stream, step]), low, high)
     return out
 
 
@@ -312,7 +315,7 @@ def test_uniform_range_and_moments(dtype):
 def test_normal_moments(dtype):
     n = 200_001
     z = np.empty(n, dtype)
-    kernel("philox_normal", dtype, False)(z, 7, 1, 2, 5.0, 2.0)
+    kernel("philox_normal", dtype)(1, z, KEY, 5.0, 2.0)
     z = (z - 5) / 2
     assert abs(z.mean()) < 5 / math.sqrt(n) and abs(z.std() - 1) < 0.01
     assert abs((z.astype(float) ** 4).mean() - 3) < 0.1 and abs((z.astype(float) ** 3).mean()) < 0.05
@@ -325,28 +328,23 @@ def test_dropout(dtype):
     x = np.linspace(1, 2, n).astype(dtype)
     x[7] = math.inf
     out, mask = np.empty_like(x), np.empty(n, np.bool_)
-    kernel("philox_dropout", dtype, False)(out, mask, x, 7, 1, 2, 0.1, 1 / 0.9)
+    kernel("philox_dropout", dtype)(1, out, mask, x, KEY, 0.1, 1 / 0.9)
     assert abs(mask.mean() - 0.9) < 5 * math.sqrt(0.09 / n)
     np.testing.assert_array_equal(out, np.where(mask, x * dtype.type(1 / 0.9), dtype.type(0)))
     for e in (0, 1, 2, 3, n - 3, n - 2, n - 1):
         word = philox([e // 4, 0, 1, 2], [7, 0])[e % 4]
         assert mask[e] == ((word >> 8) / 2**24 >= 0.1)
-    kernel("philox_dropout", dtype, False)(out, mask, x, 7, 1, 2, 0.0, 1.0)
+    kernel("philox_dropout", dtype)(1, out, mask, x, KEY, 0.0, 1.0)
     assert mask.all()
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_same_bits_for_any_number_of_threads(dtype):
+def test_same_bits_for_any_number_of_workers(dtype):
     n = 50_003
-    x, before = np.ones(n, dtype), numba.get_num_threads()
-    results = set()
-    try:
-        for threads, parallel in ((1, False), (1, True), (numba.config.NUMBA_NUM_THREADS, True)):
-            numba.set_num_threads(threads)
-            z, out, mask = np.empty_like(x), np.empty_like(x), np.empty(n, np.bool_)
-            kernel("philox_normal", dtype, parallel)(z, 7, 1, 2, 0.0, 1.0)
-            kernel("philox_dropout", dtype, parallel)(out, mask, x, 7, 1, 2, 0.5, 2.0)
-            results.add(b"".join(a.tobytes() for a in (uniform(n, dtype, parallel), z, out, mask)))
-    finally:
-        numba.set_num_threads(before)
+    x, results = np.ones(n, dtype), set()
+    for workers in (1, 2, 5):
+        z, out, mask = np.empty_like(x), np.empty_like(x), np.empty(n, np.bool_)
+        kernel("philox_normal", dtype)(workers, z, KEY, 0.0, 1.0)
+        kernel("philox_dropout", dtype)(workers, out, mask, x, KEY, 0.5, 2.0)
+        results.add(b"".join(a.tobytes() for a in (uniform(n, dtype, workers), z, out, mask)))
     assert len(results) == 1

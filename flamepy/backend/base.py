@@ -66,22 +66,27 @@ class Buffer:
 
 
 class Kernel(Protocol):
-    """A compiled loop. `pick` gives what to call; `work`, the number of elements touched, may decide how it runs."""
+    """A compiled loop: `call(workers, *outs, *ins, *constants)`."""
 
-    def pick(self, work: int) -> Callable[..., None]: ...
+    call: Callable[..., None]
 
 
 class Stream:
-    """An ordered queue of launches. This one runs each launch at once."""
+    """An ordered queue of launches, and of what the host has to do between them."""
 
     def run(self, kernel: Kernel, work: int, outs: Sequence[Buffer], ins: Sequence[Any], consts: Sequence[Any]) -> None:
-        """Run `kernel` with outs first, then ins (buffers or scalars), then constants."""
-        arguments = []
-        for b in outs:
-            arguments.append(b.data)
-        for b in ins:
-            arguments.append(b.data if isinstance(b, Buffer) else b)
-        kernel.pick(work)(*arguments, *consts)
+        """Launch `kernel` with outs first, then ins (buffers or scalars), then constants. `work`, the number of elements touched,
+        may decide how it runs."""
+        raise NotImplementedError
+
+    def host(self, action: Callable[[], None], *buffers: Buffer) -> None:
+        """Have the host do something at this point of every step: fill in numbers that change from step to step, or check a
+        result and raise. `buffers` are those it reads or writes."""
+        action()
+
+    def number(self, buffer: Buffer, i: int = 0) -> Any:
+        """Element i of a buffer as a Python number."""
+        return buffer.device.download(buffer)[i].item()
 
 
 class Device:
@@ -100,6 +105,10 @@ class Device:
         raise NotImplementedError
 
     def download(self, buffer: Buffer) -> np.ndarray:
+        raise NotImplementedError
+
+    def write(self, buffer: Buffer, values: Sequence[Any]) -> None:
+        """Overwrite a small buffer with numbers."""
         raise NotImplementedError
 
     def slot(self, span: Buffer, start: int, size: int) -> Buffer:

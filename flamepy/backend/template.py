@@ -25,13 +25,15 @@ import numpy as np
 
 
 class Dialect(NamedTuple):
-    """How one backend compiles: its jit for functions and for loops, its words for each dtype, the files behind them."""
+    """How one backend compiles: its jit for functions, loops and kernels, its words for each dtype, the files behind them."""
 
     name: str
     jit_function: Callable[[Callable, bool], Any]
-    jit_loop: Callable[[Callable, bool], Any]
     words: Callable[[np.dtype], dict[str, Any]]
     sources: tuple[str, ...]
+    jit_loop: Any = None
+    jit_kernel: Any = None
+    kernel: Any = None  # the function around a loop that runs it on the workers
 
 
 _listeners: list[Callable[[str, float], None]] = []
@@ -82,18 +84,23 @@ def jitted(function: Any, dtype: np.dtype, dialect: Dialect, reorder: bool = Fal
     return dialect.jit_function(typed(function, dtype, dialect, reorder, formula), reorder)
 
 
-def bind(loop: Any, formula: Any, dtype: np.dtype, dialect: Dialect, parallel: bool) -> Any:
-    """The dispatcher for `loop` with `formula` as its F. Compiles at the first call, or loads from the disk cache."""
-    copy = typed(loop, dtype, dialect, True, formula)
+def bind(loop: Any, formula: Any, dtype: np.dtype, dialect: Dialect) -> Any:
+    """The kernel for `loop` with `formula` as its F: called with (workers, *arguments of the loop without `part`).
+
+    Compiles at the first call, or loads from the disk cache.
+    """
+    jitted_loop = dialect.jit_loop(typed(loop, dtype, dialect, True, formula))
     name = loop.__name__
     files = [loop.__code__.co_filename, *dialect.sources]
     if formula is not None:
         name += "_" + formula.__name__
         files.append(formula.__code__.co_filename)
     mark = digest(tuple(files), None if formula is None else formula.__code__)
-    copy.__name__ = copy.__qualname__ = f"{name}_{dtype.name}_{'parallel' if parallel else 'serial'}_{mark}"
-    copy.__module__ = loop.__module__
-    return dialect.jit_loop(copy, parallel)
+    outer = dialect.kernel
+    kernel = FunctionType(outer.__code__, {**outer.__globals__, "LOOP": jitted_loop}, outer.__name__)
+    kernel.__name__ = kernel.__qualname__ = f"{name}_{dtype.name}_{mark}"
+    kernel.__module__ = outer.__module__
+    return dialect.jit_kernel(kernel)
 
 
 def digest(files: tuple[str, ...], code: Any) -> str:

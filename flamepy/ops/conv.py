@@ -114,9 +114,9 @@ def conv2d_dx(g, x, weight, bias, wanted, stride, padding, dilation, groups):
         db = like(weight, weight.shape[:1]) if wanted[2] else None
         plan, col = scratch(x, sizes, "dw")
         partial = like(x, (plan.partial,))
-        outs = (dw, dw if db is None else db, partial, col)
-        consts = (x.device.table(sizes), plan.tile, plan.channels, plan.chunks, plan.workers, wanted[2])
-        launch("conv2d_dw", None, outs, (g, x), consts, work=multiplications(sizes))
+        consts = (x.device.table(sizes), plan.tile, plan.channels, plan.chunks, plan.workers)
+        launch("conv2d_dw", None, (partial, col), (g, x), consts, work=multiplications(sizes))
+        launch("conv2d_dw_sum", None, (dw, dw if db is None else db), (partial,), (plan.chunks, wanted[2]), work=plan.partial)
     return dx, dw, db
 
 

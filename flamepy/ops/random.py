@@ -8,11 +8,18 @@ from __future__ import annotations
 from typing import Any
 
 from .. import ops
-from ..backend.base import HALF, Device, bool_, float32
+from ..backend.base import HALF, Buffer, Device, bool_, float32, int64
 from ..op import composed, launch, like, new
 from ..op_custom import custom
 from ..rng import generator
 from .copy import checked_shape
+
+
+def next_key(where: Device) -> Buffer:
+    """The place in the random numbers of the op that asks: (seed, stream, step), taken anew in every step."""
+    key = where.empty(3, int64)
+    where.stream.host(lambda: where.write(key, generator.take()), key)
+    return key
 
 
 @custom(inputs=1, home="")
@@ -21,7 +28,7 @@ def dropped(x, p=0.5):
     if x.size:
         scale = 0.0 if p == 1 else 1.0 / (1.0 - p)
         number = x.dtype.type
-        launch("philox_dropout", None, (y, mask), (x,), (*generator.take(), number(p), number(scale)))
+        launch("philox_dropout", None, (y, mask), (x, next_key(x.device)), (number(p), number(scale)))
     return y, {"mask": mask}
 
 
@@ -50,5 +57,5 @@ def random_fill(loop: str, shape: Any, a: float, b: float, dtype: Any, where: De
         return ops.cast(random_fill(loop, shape, a, b, float32, where), dtype)
     y = new(checked_shape(loop, shape), dtype, where)
     if y.size:
-        launch(loop, None, (y,), (), (*generator.take(), dtype.type(a), dtype.type(b)))
+        launch(loop, None, (y,), (next_key(where),), (dtype.type(a), dtype.type(b)))
     return y

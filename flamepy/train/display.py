@@ -97,11 +97,9 @@ def duration(seconds: float) -> str:
 
 
 def kernel_title(name: str) -> str:
-    """map1_gelu_y_float32_parallel_0a1b2c3d4e -> map1_gelu_y float32 parallel."""
+    """map1_gelu_y_float32_0a1b2c3d4e -> map1_gelu_y float32."""
     parts = name.split("_")
-    if len(parts) > 3 and parts[-2] in ("serial", "parallel"):
-        return f"{'_'.join(parts[:-3])} {parts[-3]} {parts[-2]}"
-    return name
+    return f"{'_'.join(parts[:-2])} {parts[-2]}" if len(parts) > 2 else name
 
 
 class PlainDisplay:

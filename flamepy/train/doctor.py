@@ -171,10 +171,9 @@ def assembly(formula: Any) -> str:
 
     from ..backend.cpu import compiler, loops
 
-    bound = template.bind(loops.map1, formula, float32, compiler.DIALECT, False)
-    options = {name: bound.targetoptions[name] for name in ("error_model", "fastmath")}
-    kernel = numba.njit(**options)(bound.py_func)
-    kernel(np.empty(1, float32), np.zeros(1, float32))
+    function = template.typed(loops.map1, float32, compiler.DIALECT, True, formula)
+    kernel = numba.njit(error_model="numpy", fastmath=compiler.LOOP_MATH)(function)
+    kernel((0, 1), np.empty(1, float32), np.zeros(1, float32))
     return "\n".join(kernel.inspect_asm().values())
 
 

@@ -12,7 +12,6 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from ..backend.cpu.device import LOOP_FILES
 from .display import kernel_title
 from .problems import InputError
 
@@ -34,7 +33,7 @@ def entries() -> dict[str, list[Path]]:
     if folder.is_dir():
         for path in sorted(folder.iterdir()):
             match = ENTRY.match(path.name)
-            if match and match["file"] in (*LOOP_FILES, "compiler", "words", "blas"):
+            if match and match["file"] in ("parallel", "compiler"):
                 found[match["kernel"]].append(path)
     return dict(found)
 

@@ -6,26 +6,25 @@ fused (B, T, 3 H D) buffer run through the same loop without copies. Under a cau
 <= i) a block of rows multiplies only the keys it can see. A row whose keys are all masked gives zeros, and a
 zero gradient, as PyTorch 2.13 does on the CPU.
 
-May import: words, this folder, Numba. FLAME counterpart: `flame_core::attention::sdpa`. Read next: conv.py.
+May import: words, this folder. FLAME counterpart: `flame_core::attention::sdpa`. Read next: conv.py.
 """
 
 from __future__ import annotations
 
-from numba import prange
-
 from ..plans import QUERY_ROWS
 from ..words import INF, exp, fmax
 from .blas import N, T, gemm
+from .parallel import tasks
 
 
-def attention(y, p, q, k, v, mask, layout, batch, heads, rows, keys, d, dv, scale, is_causal, has_mask):
+def attention(part, y, p, q, k, v, mask, layout, batch, heads, rows, keys, d, dv, scale, is_causal, has_mask):
     """y = p v, where p = softmax(scale q k^T + mask) is kept whole: (B, H, rows, keys), contiguous.
 
     q, k: d wide; v, y: dv wide. layout: q, k, v, y (four numbers each), then the mask's offset, batch, head,
     row and column strides, 0 where it is broadcast. The mask is added; without has_mask it isn't read.
     """
     parts = (rows + QUERY_ROWS - 1) // QUERY_ROWS
-    for task in prange(batch * heads * parts):
+    for task in tasks(part, batch * heads * parts):
         pair = task // parts
         b = pair // heads
         h = pair % heads
@@ -50,7 +49,7 @@ def attention(y, p, q, k, v, mask, layout, batch, heads, rows, keys, d, dv, scal
 
 
 def attention_dx(
-    dq, dk, dv, ds, g, p, q, k, v, layout, batch, heads, rows, keys, d, e, scale, is_causal, keep
+    part, dq, dk, dv, ds, g, p, q, k, v, layout, batch, heads, rows, keys, d, e, scale, is_causal, keep
 ):  # fmt: skip
     """Gradients from g, that of y. layout: q, k, v, g, dq, dk, dv, four numbers each. q: d wide, v: e.
 
@@ -58,7 +57,7 @@ def attention_dx(
     keys); the caller sums it over broadcast axes. Sums over query rows run block after block: the same bits
     for any number of threads.
     """
-    for pair in prange(batch * heads):
+    for pair in tasks(part, batch * heads):
         b = pair // heads
         h = pair % heads
         q_at = layout[0] + b * layout[1] + h * layout[2]

@@ -12,10 +12,11 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from numba import int64, prange, types
+from numba import types
 from numba.extending import intrinsic
 
 from .loops import F
+from .parallel import tasks
 
 
 @intrinsic
@@ -48,55 +49,51 @@ def offset(table, k, which, r):
     return total
 
 
-def broadcast1(out, x, table, k, inner, block, *c):
+def broadcast1(part, out, x, table, k, inner, block, *c):
     blocks = (inner + block - 1) // block
-    for t in prange(out.size // inner * blocks):
-        t = int64(t)
+    for t in tasks(part, out.size // inner * blocks):
         r = t // blocks
         ox = offset(table, k, 0, r)
         lo = (t % blocks) * block
-        part = out[r * inner + lo : r * inner + min(inner, lo + block)]
-        for j in range(part.size):
-            part[j] = F(pick(x, ox, lo + j), *c)
+        line = out[r * inner + lo : r * inner + min(inner, lo + block)]
+        for j in range(line.size):
+            line[j] = F(pick(x, ox, lo + j), *c)
 
 
-def broadcast2(out, x, y, table, k, inner, block, *c):
+def broadcast2(part, out, x, y, table, k, inner, block, *c):
     blocks = (inner + block - 1) // block
-    for t in prange(out.size // inner * blocks):
-        t = int64(t)
+    for t in tasks(part, out.size // inner * blocks):
         r = t // blocks
         ox = offset(table, k, 0, r)
         oy = offset(table, k, 1, r)
         lo = (t % blocks) * block
-        part = out[r * inner + lo : r * inner + min(inner, lo + block)]
-        for j in range(part.size):
-            part[j] = F(pick(x, ox, lo + j), pick(y, oy, lo + j), *c)
+        line = out[r * inner + lo : r * inner + min(inner, lo + block)]
+        for j in range(line.size):
+            line[j] = F(pick(x, ox, lo + j), pick(y, oy, lo + j), *c)
 
 
-def broadcast3(out, x, y, z, table, k, inner, block, *c):
+def broadcast3(part, out, x, y, z, table, k, inner, block, *c):
     blocks = (inner + block - 1) // block
-    for t in prange(out.size // inner * blocks):
-        t = int64(t)
+    for t in tasks(part, out.size // inner * blocks):
         r = t // blocks
         ox = offset(table, k, 0, r)
         oy = offset(table, k, 1, r)
         oz = offset(table, k, 2, r)
         lo = (t % blocks) * block
-        part = out[r * inner + lo : r * inner + min(inner, lo + block)]
-        for j in range(part.size):
-            part[j] = F(pick(x, ox, lo + j), pick(y, oy, lo + j), pick(z, oz, lo + j), *c)
+        line = out[r * inner + lo : r * inner + min(inner, lo + block)]
+        for j in range(line.size):
+            line[j] = F(pick(x, ox, lo + j), pick(y, oy, lo + j), pick(z, oz, lo + j), *c)
 
 
-def broadcast4(out, x, y, z, w, table, k, inner, block, *c):
+def broadcast4(part, out, x, y, z, w, table, k, inner, block, *c):
     blocks = (inner + block - 1) // block
-    for t in prange(out.size // inner * blocks):
-        t = int64(t)
+    for t in tasks(part, out.size // inner * blocks):
         r = t // blocks
         ox = offset(table, k, 0, r)
         oy = offset(table, k, 1, r)
         oz = offset(table, k, 2, r)
         ow = offset(table, k, 3, r)
         lo = (t % blocks) * block
-        part = out[r * inner + lo : r * inner + min(inner, lo + block)]
-        for j in range(part.size):
-            part[j] = F(pick(x, ox, lo + j), pick(y, oy, lo + j), pick(z, oz, lo + j), pick(w, ow, lo + j), *c)
+        line = out[r * inner + lo : r * inner + min(inner, lo + block)]
+        for j in range(line.size):
+            line[j] = F(pick(x, ox, lo + j), pick(y, oy, lo + j), pick(z, oz, lo + j), pick(w, ow, lo + j), *c)

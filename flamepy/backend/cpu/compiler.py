@@ -23,7 +23,7 @@ from numba.core import event
 from ...errors import FlameWarning
 from ..row_words import all_max, all_sum, barrier, lane, lanes
 from ..template import Dialect, announce
-from . import blas, words
+from . import blas, parallel, words
 
 FORMULA_MATH = {"contract", "nsz"}
 LOOP_MATH = FORMULA_MATH | {"reassoc"}
@@ -43,10 +43,13 @@ def jit_function(function: Callable, reorder: bool) -> Any:
     return numba.njit(error_model="numpy", fastmath=LOOP_MATH if reorder else FORMULA_MATH, forceinline=True)(function)
 
 
-def jit_loop(function: Callable, parallel: bool) -> Any:
-    if parallel:
-        check_threading()
-    return numba.njit(parallel=parallel, cache=True, error_model="numpy", fastmath=LOOP_MATH)(function)
+def jit_loop(function: Callable) -> Any:
+    return numba.njit(error_model="numpy", fastmath=LOOP_MATH)(function)
+
+
+def jit_kernel(function: Callable) -> Any:
+    check_threading()
+    return numba.njit(cache=True, error_model="numpy")(function)
 
 
 def words_of(dtype: np.dtype) -> dict[str, Any]:
@@ -66,9 +69,18 @@ WHOLE = numba.njit(lambda x: x)  # rounding an integer
 ROW_WORDS = {word.__name__: numba.njit(word) for word in (lane, lanes, all_sum, all_max, barrier)}
 
 _here = Path(__file__).parent
-SHARED = ("cpu/words.py", "cpu/blas.py", "cpu/broadcast.py", "cpu/compiler.py", "template.py", "plans.py", "row_words.py")
+SHARED = (
+    "cpu/words.py",
+    "cpu/blas.py",
+    "cpu/broadcast.py",
+    "cpu/compiler.py",
+    "cpu/parallel.py",
+    "template.py",
+    "plans.py",
+    "row_words.py",
+)
 SOURCES = tuple(str(_here.parent / file) for file in SHARED)
-DIALECT = Dialect("cpu", jit_function, jit_loop, words_of, SOURCES)
+DIALECT = Dialect("cpu", jit_function, words_of, SOURCES, jit_loop, jit_kernel, parallel.run)
 
 
 _checked = False
@@ -102,8 +114,9 @@ class _CompileListener(event.Listener):
 
     def on_end(self, event: Any) -> None:
         name = event.data["dispatcher"].py_func.__name__
-        if "_serial_" in name or "_parallel_" in name:
-            announce(name, self.started.pop(name, time.perf_counter()))
+        started = self.started.pop(name, time.perf_counter())
+        if event.data["dispatcher"].py_func.__code__ is parallel.run.__code__:
+            announce(name, started)
 
 
 event.register("numba:compile", _CompileListener())

@@ -6,21 +6,21 @@ output positions at a time so that they stay in cache. A fixed number of workers
 the chunks. All of it follows from sizes alone: the same bits for any number of threads. `conv_plan` gives
 the counts, `sizes` (a table) the geometry.
 
-May import: words, this folder, Numba. FLAME counterpart: `flame_core::ops::conv2d`. Read next: random.py.
+May import: words, this folder. FLAME counterpart: `flame_core::ops::conv2d`. Read next: random.py.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
 from ..words import INF, real
 from .blas import N, T, gemm
+from .parallel import tasks
 
 RUN = 1024  # numbers of the weight's gradient added up by one task
 
 
-def conv2d(y, col, x, w, b, sizes, tile, workers, has_bias):
+def conv2d(part, y, col, x, w, b, sizes, tile, workers, has_bias):
     """y = w * x + b. Without has_bias, b isn't read. Items: image, group, tile of positions."""
     groups = sizes[5]
     each, outs = sizes[1] // groups, sizes[4] // groups
@@ -28,7 +28,7 @@ def conv2d(y, col, x, w, b, sizes, tile, workers, has_bias):
     pixels, area = sizes[2] * sizes[3], sizes[14] * sizes[15]
     tiles = (area + tile - 1) // tile
     items = sizes[0] * groups * tiles
-    for worker in prange(workers):
+    for worker in tasks(part, workers):
         own = worker * depth * tile
         for item in range(worker * items // workers, (worker + 1) * items // workers):
             plane = item // tiles
@@ -51,14 +51,14 @@ def conv2d(y, col, x, w, b, sizes, tile, workers, has_bias):
                 gemm(N, N, outs, width, depth, 1.0, w, w_at, depth, col, own, width, beta, y, y_at, area)
 
 
-def conv2d_dx(dx, col, g, w, sizes, tile, channels, workers):
+def conv2d_dx(part, dx, col, g, w, sizes, tile, channels, workers):
     """Gradient of x. Items: image, group, block of input channels."""
     groups = sizes[5]
     each, outs, taps = sizes[1] // groups, sizes[4] // groups, sizes[6] * sizes[7]
     pixels, area = sizes[2] * sizes[3], sizes[14] * sizes[15]
     blocks = (each + channels - 1) // channels
     items = sizes[0] * groups * blocks
-    for worker in prange(workers):
+    for worker in tasks(part, workers):
         own = worker * channels * taps * tile
         for item in range(worker * items // workers, (worker + 1) * items // workers):
             plane = item // blocks
@@ -80,21 +80,26 @@ def conv2d_dx(dx, col, g, w, sizes, tile, channels, workers):
                     col2im(image, col[own : own + rows * width], sizes, count, first, width)
 
 
-def conv2d_dw(dw, db, partial, col, g, x, sizes, tile, channels, chunks, workers, has_bias):
-    """Gradients of w and, with has_bias, of b. Items: chunk of images, group, block of input channels."""
+def conv2d_dw(part, partial, col, g, x, sizes, tile, channels, chunks, workers):
+    """Each chunk of images' share of the gradients of w and b. Items: chunk of images, group, block of input channels."""
     groups = sizes[5]
     blocks = (sizes[1] // groups + channels - 1) // channels
     items = chunks * groups * blocks
     own = channels * sizes[6] * sizes[7] * tile
-    for worker in prange(workers):
+    for worker in tasks(part, workers):
         for item in range(worker * items // workers, (worker + 1) * items // workers):
             columns = col[worker * own : (worker + 1) * own]
             dw_chunk(partial, columns, g, x, sizes, tile, channels, chunks, item // blocks, item % blocks)
-    for block in prange((dw.size + RUN - 1) // RUN):
-        add_chunks(dw, partial, 0, chunks, block * RUN)
-    if has_bias:
-        for block in prange((db.size + RUN - 1) // RUN):
-            add_chunks(db, partial, chunks * dw.size, chunks, block * RUN)
+
+
+def conv2d_dw_sum(part, dw, db, partial, chunks, has_bias):
+    """dw and, with has_bias, db: the chunks' shares added in order."""
+    runs = (dw.size + RUN - 1) // RUN
+    for block in tasks(part, runs + (db.size + RUN - 1) // RUN if has_bias else runs):
+        if block < runs:
+            add_chunks(dw, partial, 0, chunks, block * RUN)
+        else:
+            add_chunks(db, partial, chunks * dw.size, chunks, (block - runs) * RUN)
 
 
 def dw_chunk(partial, col, g, x, sizes, tile, channels, chunks, piece, block):
@@ -145,10 +150,10 @@ def is_pointwise(sizes):
     return sizes[6] * sizes[7] * sizes[8] * sizes[9] == 1 and sizes[10] + sizes[11] == 0
 
 
-def max_pool2d(y, where, x, sizes):
+def max_pool2d(part, y, where, x, sizes):
     """The largest of each window, and its index in the plane (int64). As in PyTorch, the last NaN wins."""
     h, w, kh, kw = sizes[1], sizes[2], sizes[3], sizes[4]
-    for plane in prange(sizes[0]):
+    for plane in tasks(part, sizes[0]):
         image = x[plane * h * w : (plane + 1) * h * w]
         for r in range(sizes[9]):
             top = r * sizes[5] - sizes[7]
@@ -167,21 +172,21 @@ def max_pool2d(y, where, x, sizes):
                 where[out] = at
 
 
-def max_pool2d_dx(dx, g, where, sizes):
+def max_pool2d_dx(part, dx, g, where, sizes):
     """Each cotangent goes to the pixel that won."""
     pixels, area = sizes[1] * sizes[2], sizes[9] * sizes[10]
-    for plane in prange(sizes[0]):
+    for plane in tasks(part, sizes[0]):
         image = dx[plane * pixels : (plane + 1) * pixels]
         fill_run(image, 0.0)
         for i in range(plane * area, (plane + 1) * area):
             image[where[i]] += g[i]
 
 
-def avg_pool2d(y, x, sizes):
+def avg_pool2d(part, y, x, sizes):
     """The mean of each window; padding counts as zeros."""
     h, w, kh, kw = sizes[1], sizes[2], sizes[3], sizes[4]
     share = 1.0 / real(kh * kw)
-    for plane in prange(sizes[0]):
+    for plane in tasks(part, sizes[0]):
         for r in range(sizes[9]):
             top = r * sizes[5] - sizes[7]
             for c in range(sizes[10]):
@@ -193,11 +198,11 @@ def avg_pool2d(y, x, sizes):
                 y[(plane * sizes[9] + r) * sizes[10] + c] = total * share
 
 
-def avg_pool2d_dx(dx, g, sizes):
+def avg_pool2d_dx(part, dx, g, sizes):
     """Each cotangent is shared out evenly over its window."""
     h, w, kh, kw = sizes[1], sizes[2], sizes[3], sizes[4]
     share = 1.0 / real(kh * kw)
-    for plane in prange(sizes[0]):
+    for plane in tasks(part, sizes[0]):
         image = dx[plane * h * w : (plane + 1) * h * w]
         fill_run(image, 0.0)
         for r in range(sizes[9]):

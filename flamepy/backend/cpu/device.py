@@ -1,16 +1,15 @@
 """The CPU: buffers are aligned NumPy arrays, kernels are Numba dispatchers, freed blocks are kept for the next launch.
 
-A kernel is bound twice from one source, serial and parallel (`prange` is `range` when parallel is off), and picks by the
-number of elements: a parallel region costs about 2 microseconds, a serial call 0.4. Loops split work by sizes only, never
-by the number of threads, and which of the two runs follows from the sizes too: same sizes, same bits. Numba is imported at
-the first kernel, not at `import flamepy`.
+A kernel runs on one thread or on all of them (parallel.py), as the number of elements says: a parallel launch costs about 1.6
+microseconds, a serial one 0.4. Loops split work by sizes only, never by the number of threads: same sizes, same bits. Numba is
+imported at the first kernel, not at `import flamepy`.
 
 May import: errors, base, template, this folder. FLAME counterpart: `flame_core::device::CudaDevice`. Read next: loops.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib import import_module
 from sys import getrefcount
@@ -100,23 +99,36 @@ allocator = Allocator()
 
 
 class CpuKernel:
-    """One loop bound to one formula and dtype: the serial or the parallel dispatcher, each bound at first use."""
+    """One loop bound to one formula and dtype; bound at its first launch."""
 
-    __slots__ = ("bind", "parallel", "serial")
+    __slots__ = ("bind", "call")
 
-    def __init__(self, bind: Callable[[bool], Any]):
+    def __init__(self, bind: Callable[[], Any]):
         self.bind = bind
-        self.serial: Any = None
-        self.parallel: Any = None
+        self.call: Callable[..., None] = self.first
 
-    def pick(self, work: int) -> Callable[..., None]:
-        if work < GRAIN:
-            if self.serial is None:
-                self.serial = self.bind(False)
-            return self.serial
-        if self.parallel is None:
-            self.parallel = self.bind(True)
-        return self.parallel
+    def first(self, *arguments: Any) -> None:
+        self.call = self.bind()
+        self.call(*arguments)
+
+
+class CpuStream(Stream):
+    """Runs each launch at once, on one thread or on all of them."""
+
+    def run(self, kernel: Any, work: int, outs: Sequence[Buffer], ins: Sequence[Any], consts: Sequence[Any]) -> None:
+        arguments = [1 if work < GRAIN else threads()]
+        for b in outs:
+            arguments.append(b.data)
+        for b in ins:
+            arguments.append(b.data if isinstance(b, Buffer) else b)
+        kernel.call(*arguments, *consts)
+
+
+def threads() -> int:
+    """How many threads a parallel launch uses: Numba's setting."""
+    import numba
+
+    return numba.get_num_threads()
 
 
 class CpuDevice(Device):
@@ -124,7 +136,7 @@ class CpuDevice(Device):
 
     def __init__(self) -> None:
         self.name = "cpu"
-        self.stream = Stream()
+        self.stream: Stream = CpuStream()
         self.kernels: dict[tuple[str, Callable | None, np.dtype], Kernel] = {}
 
     def empty(self, size: int, dtype: np.dtype) -> Buffer:
@@ -148,6 +160,9 @@ class CpuDevice(Device):
         view.flags.writeable = False
         return view
 
+    def write(self, buffer: Buffer, values: Sequence[Any]) -> None:
+        buffer.data[:] = values
+
     def slot(self, span: Buffer, start: int, size: int) -> Buffer:
         return CpuBuffer(span.data[start : start + size], size, span.dtype, self, span, start)
 
@@ -167,16 +182,16 @@ class CpuDevice(Device):
 allocator.calibrate()
 
 
-def binder(loop: str, formula: Callable | None, dtype: np.dtype) -> Callable[[bool], Any]:
+def binder(loop: str, formula: Callable | None, dtype: np.dtype) -> Callable[[], Any]:
     """What binds `loop` for `dtype` when asked; raises DTypeError at once for a type no kernel is made for."""
     if dtype not in FULL and dtype not in INTEGERS and dtype.kind != "b":
         raise DTypeError(f"{loop}: no kernel for this type: {dtype}. Cast to float32 or float64.")
 
-    def bound(parallel: bool) -> Any:
+    def bound() -> Any:
         from ..template import bind
         from .compiler import DIALECT
 
-        return bind(find_loop(loop), formula, dtype, DIALECT, parallel)  # type: ignore[arg-type]
+        return bind(find_loop(loop), formula, dtype, DIALECT)  # type: ignore[arg-type]
 
     return bound
 

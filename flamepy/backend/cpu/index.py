@@ -3,22 +3,20 @@
 Tensors are always contiguous, so a transpose, a slice or a broadcast is a strided read into new memory, and its backward a
 strided write. `table` holds k sizes then k strides of the strided side, for all dimensions but the last (inner, step).
 
-May import: this folder, Numba. FLAME counterpart: `flame_core::tensor` narrow/permute/index_select. Read next: spans.py.
+May import: this folder. FLAME counterpart: `flame_core::tensor` narrow/permute/index_select. Read next: spans.py.
 """
 
 from __future__ import annotations
 
-from numba import int64, prange
-
 from .broadcast import offset
+from .parallel import tasks
 
 BLOCK = 32  # columns added by one task
 
 
-def strided_get(out, x, table, k, inner, step, base):
+def strided_get(part, out, x, table, k, inner, step, base):
     """out[r, j] = x[base + offset(r) + j * step]."""
-    for r in prange(out.size // inner):
-        r = int64(r)
+    for r in tasks(part, out.size // inner):
         start = base + offset(table, k, 0, r)
         line = out[r * inner : r * inner + inner]
         if step == 1:
@@ -28,10 +26,9 @@ def strided_get(out, x, table, k, inner, step, base):
                 line[j] = x[start + j * step]
 
 
-def strided_put(out, x, table, k, inner, step, base):
+def strided_put(part, out, x, table, k, inner, step, base):
     """out[base + offset(r) + j * step] = x[r, j]; the places written must be distinct."""
-    for r in prange(x.size // inner):
-        r = int64(r)
+    for r in tasks(part, x.size // inner):
         start = base + offset(table, k, 0, r)
         line = x[r * inner : r * inner + inner]
         if step == 1:
@@ -41,18 +38,16 @@ def strided_put(out, x, table, k, inner, step, base):
                 out[start + j * step] = line[j]
 
 
-def take_rows(out, x, index, inner):
+def take_rows(part, out, x, index, inner):
     """out[r, :] = x[index[r], :]."""
-    for r in prange(index.size):
-        r = int64(r)
+    for r in tasks(part, index.size):
         start = index[r] * inner
         copy_run(out[r * inner : r * inner + inner], x[start : start + inner])
 
 
-def add_rows(out, x, index, inner):
+def add_rows(part, out, x, index, inner):
     """out[index[r], :] += x[r, :], rows in order within each block of columns: repeated indices add up, same bits always."""
-    for t in prange((inner + BLOCK - 1) // BLOCK):
-        t = int64(t)
+    for t in tasks(part, (inner + BLOCK - 1) // BLOCK):
         lo = t * BLOCK
         hi = min(inner, lo + BLOCK)
         for r in range(index.size):

@@ -11,8 +11,10 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from numba import int64, prange, types
+from numba import types
 from numba.extending import intrinsic
+
+from .parallel import elements, tasks
 
 
 @intrinsic
@@ -34,35 +36,34 @@ def F(*args: Any) -> Any:
     raise NotImplementedError
 
 
-def map1(out, x, *c):
-    for i in prange(out.size):
+def map1(part, out, x, *c):
+    for i in elements(part, out.size):
         out[i] = F(at(x, i), *c)
 
 
-def map2(out, x, y, *c):
-    for i in prange(out.size):
+def map2(part, out, x, y, *c):
+    for i in elements(part, out.size):
         out[i] = F(at(x, i), at(y, i), *c)
 
 
-def map3(out, x, y, z, *c):
-    for i in prange(out.size):
+def map3(part, out, x, y, z, *c):
+    for i in elements(part, out.size):
         out[i] = F(at(x, i), at(y, i), at(z, i), *c)
 
 
-def map4(out, x, y, z, w, *c):
-    for i in prange(out.size):
+def map4(part, out, x, y, z, w, *c):
+    for i in elements(part, out.size):
         out[i] = F(at(x, i), at(y, i), at(z, i), at(w, i), *c)
 
 
-def fill(out, value):
-    for i in prange(out.size):
+def fill(part, out, value):
+    for i in elements(part, out.size):
         out[i] = value
 
 
-def tri(out, x, rows, cols, k, upper):
+def tri(part, out, x, rows, cols, k, upper):
     """Keep the triangle on or above (upper) or on or below diagonal k of each matrix; zeros elsewhere."""
-    for r in prange(out.size // cols):
-        r = int64(r)
+    for r in tasks(part, out.size // cols):
         row = r % rows
         for j in range(cols):
             if (j - row >= k) if upper else (j - row <= k):
@@ -71,10 +72,9 @@ def tri(out, x, rows, cols, k, upper):
                 out[r * cols + j] = 0
 
 
-def row(*args):
+def row(part, *args):
     """F(r, *args) for each row r: the body of a softmax or a norm. The last two arguments are rows and cols."""
-    for r in prange(args[-2]):
-        r = int64(r)
+    for r in tasks(part, args[-2]):
         F(r, *args)
 
 

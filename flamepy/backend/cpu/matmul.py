@@ -6,19 +6,18 @@ broadcasting and views cost nothing), with an optional bias; it is a linear laye
 alone: the same bits for any number of threads. A tile of 128 rows runs as fast as a threaded BLAS, one of 64
 loses some 5 percent.
 
-May import: words, this folder, Numba. FLAME counterpart: `flame_core::ops::gemm`. Read next: attention.py.
+May import: words, this folder. FLAME counterpart: `flame_core::ops::gemm`. Read next: attention.py.
 """
 
 from __future__ import annotations
 
-from numba import prange
-
 from .blas import N, T, gemm
+from .parallel import tasks
 
 SPAN = 64  # rows and columns of a bias gradient's block
 
 
-def matmul(c, a, b, bias, a_off, b_off, batch, terms, m, n, k, ta, tb, has_bias, tile_m, tile_n):
+def matmul(part, c, a, b, bias, a_off, b_off, batch, terms, m, n, k, ta, tb, has_bias, tile_m, tile_n):
     """c[i] (m, n) = bias (n) + sum over t < terms of op(a)[i, t] (m, k) @ op(b)[i, t] (k, n), for i < batch.
 
     a_off and b_off: where each (i, t) starts. ta, tb: it is stored as (k, m), (n, k). Without has_bias, bias
@@ -28,7 +27,7 @@ def matmul(c, a, b, bias, a_off, b_off, batch, terms, m, n, k, ta, tb, has_bias,
     across = (n + tile_n - 1) // tile_n
     lda = m if ta else k
     ldb = k if tb else n
-    for task in prange(batch * down * across):
+    for task in tasks(part, batch * down * across):
         item = task // (down * across)
         i = task // across % down * tile_m
         j = task % across * tile_n
@@ -47,7 +46,7 @@ def matmul(c, a, b, bias, a_off, b_off, batch, terms, m, n, k, ta, tb, has_bias,
             beta = 1.0
 
 
-def linear_dw(dw, db, g, x, rows, n_out, n_in, has_bias, tile_m, tile_n):
+def linear_dw(part, dw, db, g, x, rows, n_out, n_in, has_bias, tile_m, tile_n):
     """dw (n_out, n_in) = g^T x and, with has_bias, db (n_out) = column sums of g.
 
     g is (rows, n_out), x (rows, n_in). Tiles are of dw. The column sums run over the rows in order, a block
@@ -57,7 +56,7 @@ def linear_dw(dw, db, g, x, rows, n_out, n_in, has_bias, tile_m, tile_n):
     across = (n_in + tile_n - 1) // tile_n
     products = down * across
     sums = (n_out + SPAN - 1) // SPAN if has_bias else 0
-    for task in prange(products + sums):
+    for task in tasks(part, products + sums):
         if task < products:
             i = task // across * tile_m
             j = task % across * tile_n

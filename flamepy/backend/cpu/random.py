@@ -12,9 +12,8 @@ May import: backend/words, Numba. FLAME counterpart: `flame_core::rng`. Read nex
 
 from __future__ import annotations
 
-from numba import prange
-
 from ..words import EPS, log, real, rint, select, sqrt
+from .parallel import tasks
 
 BLOCKS = 1024  # Philox blocks computed by one task
 # `max(0, ...)` around a task's first block, and a count from 0, show the compiler that no index is negative.
@@ -135,12 +134,13 @@ def store_some(out, start, a, b, c):
         out[start + 2] = c
 
 
-def philox_uniform(out, seed, stream, step, low, high):
+def philox_uniform(part, out, key, low, high):
     """out = numbers in [low, high): 24 random bits each in float32, 53 in float64."""
+    seed, stream, step = key[0], key[1], key[2]
     bottom, top = real(low), real(high)
     lanes = 4 if EPS > SINGLE else 2
     full = out.size // lanes
-    for t in prange((full + BLOCKS - 1) // BLOCKS):
+    for t in tasks(part, (full + BLOCKS - 1) // BLOCKS):
         first = max(0, t * BLOCKS)  # see BLOCKS
         for j in range(min(BLOCKS, full - first)):
             block = first + j
@@ -153,30 +153,34 @@ def philox_uniform(out, seed, stream, step, low, high):
                 between(c, bottom, top),
                 between(d, bottom, top),
             )
-    a, b, c, d = uniforms(full, seed, stream, step)
-    store_some(out, full * lanes, between(a, bottom, top), between(b, bottom, top), between(c, bottom, top))
+    if part[0] == 0:
+        a, b, c, d = uniforms(full, seed, stream, step)
+        store_some(out, full * lanes, between(a, bottom, top), between(b, bottom, top), between(c, bottom, top))
 
 
-def philox_normal(out, seed, stream, step, mean, std):
+def philox_normal(part, out, key, mean, std):
     """out = normal numbers of that mean and standard deviation."""
+    seed, stream, step = key[0], key[1], key[2]
     centre, width = real(mean), real(std)
     lanes = 4 if EPS > SINGLE else 2
     full = out.size // lanes
-    for t in prange((full + BLOCKS - 1) // BLOCKS):
+    for t in tasks(part, (full + BLOCKS - 1) // BLOCKS):
         first = max(0, t * BLOCKS)  # see BLOCKS
         for j in range(min(BLOCKS, full - first)):
             block = first + j
             a, b, c, d = normals(block, seed, stream, step)
             store(out, block, centre + width * a, centre + width * b, centre + width * c, centre + width * d)
-    a, b, c, d = normals(full, seed, stream, step)
-    store_some(out, full * lanes, centre + width * a, centre + width * b, centre + width * c)
+    if part[0] == 0:
+        a, b, c, d = normals(full, seed, stream, step)
+        store_some(out, full * lanes, centre + width * a, centre + width * b, centre + width * c)
 
 
-def philox_dropout(out, mask, x, seed, stream, step, p, scale):
+def philox_dropout(part, out, mask, x, key, p, scale):
     """mask = whether an element is kept (with probability 1 - p); out = x * scale where kept, else 0."""
+    seed, stream, step = key[0], key[1], key[2]
     limit, factor = real(p), real(scale)
     full = out.size // 4
-    for t in prange((full + BLOCKS - 1) // BLOCKS):
+    for t in tasks(part, (full + BLOCKS - 1) // BLOCKS):
         first = max(0, t * BLOCKS)  # see BLOCKS
         for j in range(min(BLOCKS, full - first)):
             block = first + j
@@ -186,7 +190,7 @@ def philox_dropout(out, mask, x, seed, stream, step, p, scale):
             keep(out, mask, x, 4 * block + 2, c, limit, factor)
             keep(out, mask, x, 4 * block + 3, d, limit, factor)
     a, b, c, d = words_at(full, seed, stream, step)
-    rest = out.size - 4 * full
+    rest = out.size - 4 * full if part[0] == 0 else 0
     if rest > 0:
         keep(out, mask, x, 4 * full, a, limit, factor)
     if rest > 1:

@@ -5,30 +5,27 @@ sizes alone, so the order of additions (and every bit) is the same for any numbe
 chunk the caller folds the chunk results again. Sums keep several accumulators (the compiler's vector lanes), so the rounding
 error of a chunk grows with its length / 16.
 
-May import: this folder, Numba. FLAME counterpart: `flame_core::cuda_kernels` reductions. Read next: index.py.
+May import: this folder. FLAME counterpart: `flame_core::cuda_kernels` reductions. Read next: index.py.
 """
 
 from __future__ import annotations
 
-from numba import int64, prange
-
 from ..plans import COLUMNS
 from ..words import maximum
 from .loops import F
+from .parallel import tasks
 
 
-def fold_sum(out, x, outer, n, inner, chunk, chunks, scale):
+def fold_sum(part, out, x, outer, n, inner, chunk, chunks, scale):
     """out[o, c, j] = scale * sum of F(x[o, i, j]) over chunk c."""
     if inner == 1:
-        for t in prange(outer * chunks):
-            t = int64(t)
+        for t in tasks(part, outer * chunks):
             o = t // chunks
             first = (t % chunks) * chunk
             out[t] = scale * run_sum(x[o * n + first : o * n + min(n, first + chunk)], scale - scale)
     else:
         parts = (inner + COLUMNS - 1) // COLUMNS
-        for t in prange(outer * chunks * parts):
-            t = int64(t)
+        for t in tasks(part, outer * chunks * parts):
             oc = t // parts
             first = (oc % chunks) * chunk
             lo = (t % parts) * COLUMNS
@@ -58,10 +55,9 @@ def add_run(total, run):
         total[j] += F(run[j])
 
 
-def fold_max(out, x, outer, n, inner, chunk, chunks, scale):
+def fold_max(part, out, x, outer, n, inner, chunk, chunks, scale):
     """out[o, c, j] = scale * maximum of scale * x[o, i, j] over chunk c (scale 1: max, -1: min). NaN wins."""
-    for t in prange(outer * chunks * inner):
-        t = int64(t)
+    for t in tasks(part, outer * chunks * inner):
         oc = t // inner
         first = (oc % chunks) * chunk
         start = max(0, (oc // chunks * n + first) * inner + t % inner)
@@ -75,10 +71,9 @@ def fold_max(out, x, outer, n, inner, chunk, chunks, scale):
         out[t] = best * scale
 
 
-def argmax(out, x, outer, n, inner, scale):
+def argmax(part, out, x, outer, n, inner, scale):
     """out[o, j] = first index of the largest scale * x[o, :, j]; the first NaN wins."""
-    for t in prange(outer * inner):
-        t = int64(t)
+    for t in tasks(part, outer * inner):
         start = t // inner * n * inner + t % inner
         best = x[start] * scale
         where = 0

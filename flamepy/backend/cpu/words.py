@@ -300,7 +300,7 @@ def jit(function: Callable, reorder: bool = False) -> Any:
     return numba.njit(error_model="numpy", fastmath={"contract", "nsz"}, forceinline=True)(function)
 
 
-BUILDER = Dialect("words", jit, jit, SWAPS.__getitem__, ())
+BUILDER = Dialect("words", jit, SWAPS.__getitem__, ())
 
 SWAPS[F32].update({
     "MANTISSA": 23, "BIAS": 127, "MAGIC_BITS": 0x4B400000, "ROOT_HALF_BITS": 0x3F3504F3, "whole": np.int32,

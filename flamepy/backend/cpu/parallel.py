@@ -1,0 +1,104 @@
+"""How one loop becomes a kernel that runs on one thread or on many, with the same machine code and so the same bits.
+
+A loop's first argument, `part`, is (worker, workers): it does its share of the work, `tasks(part, n)` or `elements(part, n)`.
+The kernel around it, run(workers, *args), calls the loop once for each worker, through the thread pool Numba has loaded. Numba's
+own `prange` would compile the body a second time (4 times slower to compile, 4 microseconds a launch against 1.6, and sums
+contracted differently); here both ways call one function, which is never inlined.
+
+May import: Numba. FLAME counterpart: `flame_core::cuda` launch configuration. Read next: compiler.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+PART = types.UniTuple(types.int64, 2)
+RUN = 64  # neighbouring elements stay with one worker: whole vectors, the same for any number of workers
+
+
+def tasks(part, n):
+    """The task numbers of this worker, out of n: neighbours stay together."""
+    return range(n * part[0] // part[1], n * (part[0] + 1) // part[1])
+
+
+def elements(part, n):
+    """The element numbers of this worker, out of n, as unsigned numbers: no check for negative ones keeps the loop vectorised."""
+    runs = (n + RUN - 1) // RUN
+    return range(types.uint64(runs * part[0] // part[1] * RUN), types.uint64(min(n, runs * (part[0] + 1) // part[1] * RUN)))
+
+
+def LOOP(*args: Any) -> Any:
+    """Stands where bind() puts the jitted loop."""
+    raise NotImplementedError
+
+
+def run(workers, *args):
+    """The kernel: LOOP((worker, workers), *args) for each worker."""
+    spread(LOOP, workers, args)
+
+
+@intrinsic
+def spread(typing: Any, loop: Any, workers: Any, args: Any) -> Any:
+    """Call loop((worker, workers), *args) once for each worker: here if there is one, else on the thread pool."""
+    given = (PART, *args.types)
+    loop.get_call_type(typing, given, {})
+    _, folded = loop.dispatcher._compiler.fold_argument_types(given, {})
+
+    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        compiled = loop.dispatcher.overloads[tuple(folded)]
+        context.active_code_library.add_linking_library(compiled.library)
+        packed = [values[1], *cgutils.unpack_tuple(builder, values[2])]
+        struct = ir.LiteralStructType([v.type for v in packed])
+        data = cgutils.alloca_once(builder, struct)
+        for n, value in enumerate(packed):
+            builder.store(value, cgutils.gep_inbounds(builder, data, 0, n))
+        task = task_function(context, builder, compiled, folded, struct)
+        launch(builder, task, values[1], data)
+        return context.get_dummy_value()
+
+    return types.void(loop, types.int64, args), code
+
+
+BYTES = ir.IntType(8).as_pointer()
+SIZE = ir.IntType(64)
+TASK = ir.FunctionType(ir.VoidType(), [BYTES.as_pointer(), SIZE.as_pointer(), SIZE.as_pointer(), BYTES])
+
+
+def task_function(context: Any, builder: Any, compiled: Any, folded: Any, struct: Any) -> Any:
+    """A function as the pool calls it: args[0] is the worker's number, data points to (workers, arguments of the loop ...)."""
+    function = ir.Function(builder.module, TASK, name=builder.function.name + ".task")
+    function.linkage = "internal"
+    b = ir.IRBuilder(function.append_basic_block())
+    data = b.bitcast(function.args[3], struct.as_pointer())
+    workers, *args = [b.load(cgutils.gep_inbounds(b, data, 0, n)) for n in range(len(struct.elements))]
+    values = [cgutils.pack_array(b, [b.ptrtoint(b.load(function.args[0]), SIZE), workers]), *args]
+    if isinstance(folded[-1], types.BaseTuple):  # the loop takes *c: its last argument is a tuple
+        fixed = len(folded) - 1
+        values = [*values[:fixed], context.make_tuple(b, folded[-1], values[fixed:])]
+    callee = context.declare_function(b.module, compiled.fndesc)
+    callee.attributes.add("noinline")  # inlined twice, it could be compiled in two ways
+    context.call_conv.call_function(b, callee, types.none, folded, values)
+    b.ret_void()
+    return function
+
+
+def launch(builder: Any, task: Any, workers: Any, data: Any) -> None:
+    """Call `task` here when there is one worker, else hand it to the pool: numba_parallel_for, which adds the worker's number to
+    the pointer args[0]."""
+    first = cgutils.alloca_once_value(builder, ir.Constant(BYTES, None))
+    count, step = cgutils.alloca_once_value(builder, workers), cgutils.alloca_once_value(builder, ir.Constant(SIZE, 1))
+    data = builder.bitcast(data, BYTES)
+    kinds = [BYTES, BYTES.as_pointer(), SIZE.as_pointer(), SIZE.as_pointer(), BYTES, SIZE, SIZE, ir.IntType(32)]
+    pool = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), kinds), "numba_parallel_for")
+    with builder.if_else(builder.icmp_signed(">", workers, ir.Constant(SIZE, 1))) as (many, alone):
+        with many:
+            threads = builder.trunc(workers, ir.IntType(32))
+            none, one = ir.Constant(SIZE, 0), ir.Constant(SIZE, 1)
+            builder.call(pool, [builder.bitcast(task, BYTES), first, count, step, data, none, one, threads])
+        with alone:
+            builder.call(task, [first, count, step, data])
