@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import ContextDecorator
 from typing import Any
 
+from .backend.base import HALF, Buffer, float32
 from .entries import Tape, TapeEntry, file_line, reachable, state, user_frame
 from .entries import tape as tape
 from .errors import GradientError, ShapeError
@@ -58,12 +59,14 @@ def is_grad_enabled() -> bool:
 
 class Cotangents:
     """Sums of incoming cotangents by (entry serial, output) or by leaf id. The first is adopted, the second makes a new
-    tensor, later ones add into it."""
+    tensor, later ones add into it. The gradient of a packed parameter has its place in a span: rules that can, write there."""
 
     def __init__(self, tracked: bool):
         self.values: dict[tuple[int, int], Any] = {}
         self.leaves: dict[int, Any] = {}
         self.owned: set[tuple[int, int]] = set()
+        self.spans: dict[int, tuple[Any, Any]] = {}  # by span of parameters: it, the span of their gradients
+        self.slots: dict[int, Any] = {}  # by leaf id: its part of that span
         self.tracked = tracked
 
     def add(self, node: Any, slot: int, g: Any) -> None:
@@ -73,14 +76,44 @@ class Cotangents:
             key = (-node.id, 0)
             self.leaves[node.id] = node
         before = self.values.get(key)
+        placed = key[0] < 0 and g.buffer is self.slots.get(node.id)
         if before is None:
             self.values[key] = g
+            if placed:
+                self.owned.add(key)
+        elif placed:
+            pass  # the rule has added to what was there
         elif key in self.owned:
             add_to_buffer(before.buffer, g.buffer, "backward")
         else:
             self.values[key] = before + g
             if not self.tracked:
                 self.owned.add(key)
+
+    def into(self, entry: TapeEntry) -> tuple:
+        """For each input of the entry: (tensor where its gradient belongs, whether to add to what is there), or None."""
+        found: list[Any] = []
+        for i, node in enumerate(entry.inputs):
+            leaf = node is not None and type(node) is not TapeEntry and not any([node is other for other in entry.inputs[:i]])
+            found.append(self.place(node) if leaf else None)
+        return tuple(found)
+
+    def place(self, leaf: Any) -> tuple[Any, bool] | None:
+        if leaf.buffer.span is None or leaf.hooks or self.tracked:
+            return None
+        before = self.values.get((-leaf.id, 0))
+        if before is None:
+            return leaf.over(self.slot_of(leaf)), False
+        return (before, True) if before.buffer is self.slots.get(leaf.id) else None
+
+    def slot_of(self, leaf: Any) -> Any:
+        """The part of a span of gradients that belongs to this packed parameter."""
+        if leaf.id not in self.slots:
+            home = leaf.buffer.span
+            if id(home) not in self.spans:
+                self.spans[id(home)] = (home, leaf.device.empty(home.size, float32 if home.dtype in HALF else home.dtype))
+            self.slots[leaf.id] = leaf.device.slot(self.spans[id(home)][1], leaf.buffer.start, leaf.buffer.size)
+        return self.slots[leaf.id]
 
 
 def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False, create_graph: bool = False) -> GradientMap:
@@ -105,7 +138,7 @@ def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False,
                 continue
             if entry.segment is not None:
                 entry.segment.recompute()
-            for node, meta, dx in zip(entry.inputs, entry.input_meta, entry.op.vjp(entry, gs), strict=True):
+            for node, meta, dx in zip(entry.inputs, entry.input_meta, entry.op.vjp(entry, gs, cotangents), strict=True):
                 if node is not None and dx is not None:
                     cotangents.add(node, meta[3], dx)
             if not (retain_graph or create_graph):
@@ -113,7 +146,8 @@ def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False,
         for leaf in cotangents.leaves.values():
             g = _hooked(leaf.hooks, cotangents.values[-leaf.id, 0])
             kept.append((leaf, g))
-        return _finish(kept, seed, create_graph)
+        saved = [b for entry in entries for b in entry.saved.values() if isinstance(b, Buffer)] if retain_graph else []
+        return _finish(kept, [seed.buffer, *saved], cotangents)
 
 
 def _seed(loss: Any, gradient: Any | None) -> Any:
@@ -160,22 +194,22 @@ def _hooked(hooks: list[Callable] | None, g: Any) -> Any:
     return g
 
 
-def _finish(kept: list[tuple[Any, Any]], given: Any, tracked: bool) -> GradientMap:
-    """Put gradients into a map in which no two share memory (editing one must not edit another)."""
+def _finish(kept: list[tuple[Any, Any]], taken: list[Buffer], cotangents: Cotangents) -> GradientMap:
+    """Put gradients into a map in which none shares memory with another or with `taken`: editing one must edit nothing else."""
     grads = GradientMap()
-    seen = {id(given.buffer)}
-    spans: dict[int, list[Any]] = {}  # by parameter span: it, the gradient span, elements filled
+    seen = {id(buffer) for buffer in taken}
+    filled: dict[int, int] = {}
     for tensor, g in kept:
         home = tensor.buffer.span if tensor.entry is None else None
-        if home is not None and not tracked:
-            filling = spans.setdefault(id(home), [home, g.device.empty(home.size, g.dtype), 0])
-            g = g.copied_into(g.device.slot(filling[1], tensor.buffer.start, tensor.buffer.size))
-            filling[2] += g.size
+        if home is not None and not cotangents.tracked:
+            slot = cotangents.slot_of(tensor)
+            g = g if g.buffer is slot else g.copied_into(slot)
+            filled[id(home)] = filled.get(id(home), 0) + g.size
         elif id(g.buffer) in seen or g.buffer.span is not None:
             g = g.clone()
         seen.add(id(g.buffer))
         grads.insert(tensor, g)
-    grads.spans = [(home, span) for home, span, filled in spans.values() if filled == home.size]
+    grads.spans = [(home, span) for key, (home, span) in cotangents.spans.items() if filled.get(key) == home.size]
     return grads
 
 

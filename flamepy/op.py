@@ -100,16 +100,16 @@ class Op:
         """An op assigned in a class is a method."""
         return self if instance is None else MethodType(self, instance)
 
-    def vjp(self, entry: TapeEntry, gs: tuple) -> Sequence[Any]:
+    def vjp(self, entry: TapeEntry, gs: tuple, cotangents: Any) -> Sequence[Any]:
         """Cotangents of the inputs from those of the outputs, each brought to its input's shape."""
         wanted = tuple([node is not None for node in entry.inputs])
-        found = self.rules(entry, gs, wanted)
+        found = self.rules(entry, gs, wanted, cotangents)
         done = []
         for dx, meta, want in zip(found, entry.input_meta, wanted, strict=True):
             done.append(None if dx is None or not want else dx if dx.shape == meta[1] else REGISTRY["sum_to"](dx, meta[1]))
         return done
 
-    def rules(self, entry: TapeEntry, gs: tuple, wanted: tuple[bool, ...]) -> Sequence[Any]:
+    def rules(self, entry: TapeEntry, gs: tuple, wanted: tuple[bool, ...], cotangents: Any) -> Sequence[Any]:
         raise NotImplementedError
 
     def options(self, options: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,8 @@
 
 Arguments without default are inputs, the others attributes; `custom(inputs=n)` makes the first n inputs (None allowed).
 `*xs` takes any number of inputs. A rule may also name `wanted` (which inputs need a gradient), `shapes` (of the inputs), `source`
-(dtype of the first input) and `gs` (cotangents of all outputs).
+(dtype of the first input), `gs` (cotangents of all outputs) and `into`: for each input None, or (tensor where its gradient belongs,
+whether to add to what is there); a rule that writes there returns that tensor.
 
 May import: errors, backend, autograd, op. FLAME counterpart: `flame_core::autograd::Op`. Read next: ops/reduce.py.
 """
@@ -145,7 +146,7 @@ class Custom(Op):
                 saved[name] = extras[name]
         return finish(self, [op.Tensor.placeholder if x is None else x for x in xs], y, attributes, saved)
 
-    def rules(self, entry: TapeEntry, gs: tuple, wanted: tuple[bool, ...]) -> Sequence[Any]:
+    def rules(self, entry: TapeEntry, gs: tuple, wanted: tuple[bool, ...], cotangents: Any) -> Sequence[Any]:
         rule, names = (self.graph_rule, self.graph_names) if state.creating_graph else (self.rule, self.names)
         if rule is None:
             raise GradientError(
@@ -159,6 +160,8 @@ class Custom(Op):
                 values.append(gs)
             elif name == "wanted":
                 values.append(wanted)
+            elif name == "into":
+                values.append(cotangents.into(entry))
             elif name == "shapes":
                 values.append(entry.input_shapes)
             elif name == "source":

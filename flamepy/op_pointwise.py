@@ -131,7 +131,7 @@ class Pointwise(Op):
                 saved[name] = x.buffer if isinstance(x, op.Tensor) else x
         return finish(self, [x if isinstance(x, op.Tensor) else op.Tensor.placeholder for x in xs], y, attributes, saved)
 
-    def rules(self, entry: TapeEntry, gs: tuple, wanted: tuple[bool, ...]) -> Sequence[Any]:
+    def rules(self, entry: TapeEntry, gs: tuple, wanted: tuple[bool, ...], cotangents: Any) -> Sequence[Any]:
         g = gs[0]
         found: list[Any] = []
         for i, want in enumerate(wanted):

@@ -39,6 +39,7 @@ class Tensor:
     slot: int = 0  # which output of its entry it is
     name: str = ""
     hooks: list[Callable] | None = None
+    unit: bool = False  # whether it is known to be the number 1: the cotangent that backward() begins with
     broken: tuple | None = None  # (op, why, where): the place where the chain to tracked tensors broke
 
     def __init__(self, buffer: Buffer, shape: tuple[int, ...], dtype: np.dtype, where: Device):
@@ -197,15 +198,21 @@ class Tensor:
         return f"the chain broke at '{name}' ({file_line(where)}), {why}"
 
     def ones_cotangent(self) -> Tensor:
-        return full_like(self, 1.0, float32 if self.dtype in HALF else self.dtype)
+        seed = full_like(self, 1.0, float32 if self.dtype in HALF else self.dtype)
+        seed.unit = True
+        return seed
 
     def as_cotangent(self, gradient: Any) -> Tensor:
         g = gradient if isinstance(gradient, Tensor) else tensor(gradient)
         return g.to(float32 if self.dtype in HALF else self.dtype)
 
-    def copied_into(self, slot: Buffer) -> Tensor:
+    def over(self, buffer: Buffer) -> Tensor:
+        """An unrecorded tensor of this shape on another buffer of the same size."""
+        return Tensor(buffer, self.shape, buffer.dtype, self.device)
+
+    def copied_into(self, buffer: Buffer) -> Tensor:
         """The same numbers in another buffer of the same size."""
-        t = Tensor(slot, self.shape, self.dtype, self.device)
+        t = self.over(buffer)
         ops.copy_into(t, self)
         return t
 
