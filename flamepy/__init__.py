@@ -45,6 +45,7 @@ from .creation import zeros as zeros
 from .creation import zeros_like as zeros_like
 from .errors import AccumulationError as AccumulationError
 from .errors import AccumulatorFull as AccumulatorFull
+from .errors import CaptureError as CaptureError
 from .errors import DeviceError as DeviceError
 from .errors import DTypeError as DTypeError
 from .errors import FlameError as FlameError
@@ -74,6 +75,7 @@ from .optimizers import AdamW as AdamW
 from .optimizers import SGDConfig as SGDConfig
 from .parameter import Parameter as Parameter
 from .parameter import ParameterDict as ParameterDict
+from .replay import capture as capture
 from .rng import get_rng_state as get_rng_state
 from .rng import manual_seed as manual_seed
 from .rng import set_rng_state as set_rng_state

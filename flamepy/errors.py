@@ -9,6 +9,7 @@
     |  `- VersionError                   a saved value was overwritten before backward
     |- NonFiniteError(ArithmeticError)   NaN or inf where training cannot go on
     |- StateError(ValueError)            saved state or names that do not match
+    |- CaptureError(RuntimeError)        a step that cannot be recorded, or replayed as it was recorded
     `- AccumulationError(ValueError)
        |- ShapeMismatch   |- NoGradients   `- AccumulatorFull
 
@@ -61,6 +62,10 @@ class NonFiniteError(FlameError, ArithmeticError):
 
 class StateError(FlameError, ValueError):
     """Saved state, or a name, does not match what is there."""
+
+
+class CaptureError(FlameError, RuntimeError):
+    """A step cannot be recorded, or not be replayed as it was recorded."""
 
 
 class AccumulationError(FlameError, ValueError):

@@ -1,7 +1,8 @@
 """GradientMap: what backward() returns. Tensor id -> gradient; clipping and optimizers consume it.
 
 A key may be an id, a Tensor or a Parameter. What `get` returns is the stored gradient: editing it edits the map. Gradients of
-packed parameters are slots of one span, so that norm, scaling and the optimizer step are one launch each (spans.py).
+packed parameters are slots of one span, so that norm, scaling and the optimizer step are one launch each (spans.py). While nobody
+has looked at them, clipping only leaves its factor here, and the optimizer multiplies as it reads.
 
 May import: errors, backend. FLAME counterpart: `flame_core::gradient::GradientMap`. Read next: autograd.py.
 """
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .backend.base import HALF, float32
+from .backend.plans import span_table
 from .errors import DTypeError, ShapeError
 
 
@@ -42,17 +44,46 @@ def add_to_buffer(buffer: Any, other: Any, by: str) -> None:
     buffer.wrote(by)
 
 
+def scale_span(buffer: Any, factor: Any, by: str = "clip_grad_norm") -> None:
+    """Multiply a buffer in place by the factor norm_factor() found."""
+    where = buffer.device
+    table = where.constant(span_table(((0, buffer.size),)))
+    where.stream.run(where.kernel("span_scale", None, buffer.dtype), buffer.size, (buffer,), (factor,), (table,))
+    where.stream.host(lambda buffer, factor: buffer.wrote(by) if where.download(factor)[1] != 1.0 else None, buffer, factor)
+
+
 class GradientMap:
     """Gradients by tensor id, in the order they were inserted.
 
     `names` maps ids to names for error texts. `spans` lists (span of parameters, span of their gradients) for packed
-    parameters whose gradients are all here and still in that span; any change of the set of gradients empties it.
+    parameters whose gradients are all here and still in that span; any change of the set of gradients empties it. `private`
+    says that no gradient was handed out yet; `factor` is a clip factor that is still to be applied (norm_factor in spans.py).
     """
 
     def __init__(self) -> None:
         self._gradients: dict[int, Any] = {}
         self.names: dict[int, str] = {}
         self.spans: list[tuple[Any, Any]] = []
+        self.private = True
+        self.factor: Any = None
+
+    def stored(self) -> dict[int, Any]:
+        """Gradients by id, to be handed out: what clipping left to do is done first."""
+        if self.private:
+            self.private = False
+            self.settle()
+        return self._gradients
+
+    def settle(self) -> None:
+        """Apply the clip factor that is waiting."""
+        factor, self.factor = self.factor, None
+        if factor is not None:
+            for _, span in self.spans:
+                scale_span(span, factor)
+
+    def packed(self) -> bool:
+        """Whether the spans hold every gradient."""
+        return bool(self.spans) and sum([span.size for _, span in self.spans]) == sum([g.size for g in self._gradients.values()])
 
     def whole(self, home: Any) -> Any | None:
         """The span with the gradients of every parameter in the span `home`, if there is one."""
@@ -63,7 +94,7 @@ class GradientMap:
 
     def get(self, key: Any) -> Any | None:
         """The stored gradient, or None."""
-        return self._gradients.get(key_id(key))
+        return self.stored().get(key_id(key))
 
     def __getitem__(self, key: Any) -> Any:
         found = self.get(key)
@@ -86,6 +117,7 @@ class GradientMap:
                 )
             if key.name:
                 self.names[key.id] = key.name
+        self.settle()
         self._gradients[key_id(key)] = gradient.to(float32) if gradient.dtype in HALF else gradient
         self.spans = []
 
@@ -119,8 +151,9 @@ class GradientMap:
 
     def take(self, key: Any) -> Any | None:
         """Remove and return a gradient, or None."""
+        found = self.stored().pop(key_id(key), None)
         self.spans = []
-        return self._gradients.pop(key_id(key), None)
+        return found
 
     def contains(self, key: Any) -> bool:
         return key_id(key) in self._gradients
@@ -134,11 +167,11 @@ class GradientMap:
         return iter(self._gradients)
 
     def items(self) -> Iterable[tuple[int, Any]]:
-        return self._gradients.items()
+        return self.stored().items()
 
     def clear(self) -> None:
         self._gradients.clear()
-        self.spans = []
+        self.spans, self.factor = [], None
 
     def scale_grad(self, key: Any, factor: float) -> bool:
         """Multiply one gradient in place; False when there is none."""
@@ -150,21 +183,29 @@ class GradientMap:
 
     def scale_(self, factor: float) -> GradientMap:
         """Multiply every gradient in place."""
-        for buffer in {id(g.buffer): g.buffer for g in self._gradients.values()}.values():  # a gradient inserted twice: once
+        self.settle()
+        found = [span for _, span in self.spans] if self.packed() else [g.buffer for g in self._gradients.values()]
+        for buffer in {id(b): b for b in found}.values():  # a gradient inserted twice: once
             scale_buffer(buffer, factor, "GradientMap.scale_")
         return self
 
     def merge(self, other: GradientMap) -> GradientMap:
         """Add every gradient of `other` to this map."""
-        for key, gradient in other.items():
+        for key, gradient in other._gradients.items():
             stored = self._gradients.get(key)
             if stored is not None and tuple(stored.shape) != tuple(gradient.shape):
                 raise ShapeError(
                     f"merge: gradient shape differs for {other.label(key)}: {stored.shape} and {gradient.shape}. "
                     "Merge maps of the same model."
                 )
-        for key, gradient in other.items():
-            self.accumulate(key, gradient)
+        if self.packed() and other.packed() and [home for home, _ in self.spans] == [home for home, _ in other.spans]:
+            self.settle()
+            other.settle()
+            for (_, span), (_, more) in zip(self.spans, other.spans, strict=True):
+                add_to_buffer(span, more, "GradientMap.merge")
+        else:
+            for key, gradient in other.items():
+                self.accumulate(key, gradient)
         self.names.update(other.names)
         return self
 

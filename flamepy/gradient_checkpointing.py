@@ -14,10 +14,28 @@ from collections.abc import Callable
 from typing import Any
 
 from .autograd import enable_grad, is_grad_enabled
+from .backend.base import device
 from .entries import TapeEntry, state
 from .errors import GradientError
 from .rng import get_rng_state, set_rng_state
 from .tensors import Tensor
+
+
+class Rewind:
+    """The place in the random numbers where a block began, to go back to when it runs again; so in every replay of a step."""
+
+    def __init__(self) -> None:
+        device().stream.host(self.begin)
+
+    def begin(self) -> None:
+        self.began = get_rng_state()
+
+    def back(self) -> None:
+        self.now = get_rng_state()
+        set_rng_state(self.began)
+
+    def forth(self) -> None:
+        set_rng_state(self.now)
 
 
 class Segment:
@@ -25,7 +43,7 @@ class Segment:
 
     def __init__(self, run: Callable[[], Any], inputs: list[Tensor]):
         self.run = run
-        self.random = get_rng_state()
+        self.random = Rewind()
         self.versions = [(t, t.buffer.version) for t in inputs]
         self.entries: list[TapeEntry] = []
         self.keep = False
@@ -49,16 +67,15 @@ class Segment:
                 )
         again = Segment(self.run, [])
         again.keep = True
-        now = get_rng_state()
         before, state.segment = state.segment, again
         engine, state.engine = state.engine, None
-        set_rng_state(self.random)
+        device().stream.host(self.random.back)
         try:
             with enable_grad():
                 self.run()
         finally:
             state.segment, state.engine = before, engine
-            set_rng_state(now)
+            device().stream.host(self.random.forth)
         self.hand_over(again.entries)
 
     def hand_over(self, fresh: list[TapeEntry]) -> None:

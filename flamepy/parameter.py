@@ -16,7 +16,7 @@ import numpy as np
 
 from . import creation, ops
 from .autograd import no_grad
-from .backend.base import FLOATS, HALF, float32
+from .backend.base import FLOATS, HALF, float32, moved
 from .entries import file_line, user_frame
 from .errors import DTypeError, ShapeError, StateError
 from .gradient import GradientMap
@@ -227,6 +227,7 @@ class ParameterDict:
                 slot = where.slot(span, at, p.size)
                 ops.copy_into(Tensor(slot, p.shape, dtype, where), p)
                 p.buffer, at = slot, at + p.size
+            moved()
         return self
 
     def __repr__(self) -> str:

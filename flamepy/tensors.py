@@ -19,6 +19,7 @@ from .entries import TapeEntry, file_line, user_frame
 from .errors import DTypeError, FlameError, GradientError, ShapeError
 from .gradient import GradientMap
 from .op import METHODS, PUBLIC, use_tensor_class
+from .replay import use_tensor_function
 
 next_id = itertools.count(1).__next__
 
@@ -326,4 +327,5 @@ def full_like(x: Tensor, value: Any, dtype: Any = None) -> Tensor:
     return ops.filled(x.shape, value, x.dtype if dtype is None else as_dtype(dtype), x.device)
 
 
+use_tensor_function(tensor)
 Tensor.placeholder = Tensor(device_of().empty(1, float32), (), float32, device_of())  # stands for an input that is no Tensor

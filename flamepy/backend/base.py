@@ -42,6 +42,7 @@ class Buffer:
 
     written = ""
     writes = 0
+    made: Any = None  # by a recording: (recorder, number)
 
     def __init__(self, data: Any, size: int, dtype: np.dtype, device: Device, span: Buffer | None = None, start: int = 0):
         self.data = data
@@ -72,21 +73,33 @@ class Kernel(Protocol):
 
 
 class Stream:
-    """An ordered queue of launches, and of what the host has to do between them."""
+    """An ordered queue of launches, and of what the host has to do between them. This one does each at once."""
 
     def run(self, kernel: Kernel, work: int, outs: Sequence[Buffer], ins: Sequence[Any], consts: Sequence[Any]) -> None:
         """Launch `kernel` with outs first, then ins (buffers or scalars), then constants. `work`, the number of elements touched,
         may decide how it runs."""
+        call, arguments = self.resolve(kernel, work, [b.data if isinstance(b, Buffer) else b for b in (*outs, *ins, *consts)])
+        call(*arguments)
+
+    def resolve(self, kernel: Kernel, work: int, arguments: Sequence[Any]) -> tuple[Callable[..., None], Sequence[Any]]:
+        """What a launch calls in the end, and with what."""
         raise NotImplementedError
 
-    def host(self, action: Callable[[], None], *buffers: Buffer) -> None:
-        """Have the host do something at this point of every step: fill in numbers that change from step to step, or check a
-        result and raise. `buffers` are those it reads or writes."""
-        action()
+    def width(self) -> int:
+        """How many workers a large launch has now."""
+        raise NotImplementedError
+
+    def host(self, action: Callable[..., None], *buffers: Buffer) -> None:
+        """Have the host call action(*buffers) at this point of every step: to fill in numbers that change from step to step, or
+        to check a result and raise."""
+        action(*buffers)
 
     def number(self, buffer: Buffer, i: int = 0) -> Any:
         """Element i of a buffer as a Python number."""
         return buffer.device.download(buffer)[i].item()
+
+    def note(self, what: str, value: float) -> None:
+        """A setting made while a step runs; a recording must know of it, others need not."""
 
 
 class Device:
@@ -105,6 +118,14 @@ class Device:
         raise NotImplementedError
 
     def download(self, buffer: Buffer) -> np.ndarray:
+        raise NotImplementedError
+
+    def copy(self, out: Buffer, x: Buffer) -> None:
+        """Overwrite `out` with the numbers of `x`, of the same size and type."""
+        raise NotImplementedError
+
+    def trim(self) -> None:
+        """Give kept blocks back to the system."""
         raise NotImplementedError
 
     def write(self, buffer: Buffer, values: Sequence[Any]) -> None:
@@ -145,6 +166,15 @@ class Device:
 
 
 _devices: dict[str, Device] = {}
+moves = 0  # how often long-lived memory got another place: a recorded step that knew the old one must not be replayed
+
+
+def moved() -> None:
+    """Say that a parameter or an optimizer's state is in new memory from now on."""
+    global moves
+    moves += 1
+
+
 
 
 def device(name: str | Device | None = None) -> Device:

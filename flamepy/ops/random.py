@@ -18,7 +18,7 @@ from .copy import checked_shape
 def next_key(where: Device) -> Buffer:
     """The place in the random numbers of the op that asks: (seed, stream, step), taken anew in every step."""
     key = where.empty(3, int64)
-    where.stream.host(lambda: where.write(key, generator.take()), key)
+    where.stream.host(lambda key: where.write(key, generator.take()), key)
     return key
 
 

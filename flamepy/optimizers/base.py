@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.base import Buffer
+from ..backend.base import Buffer, device, moved
 from ..backend.plans import span_table
 from ..entries import file_line, user_frame
 from ..errors import FlameWarning, ShapeError, StateError
@@ -91,6 +91,7 @@ class Optimizer:
 
     @lr.setter
     def lr(self, value: float) -> None:
+        device().stream.note(f"{self.name}.lr", value)
         for group in self.groups:
             self.check({**group, "lr": value})
             group["lr"] = value
@@ -110,14 +111,16 @@ class Optimizer:
         self.arrange()
         by = f"{self.name}.step at {file_line(user_frame())}"
         for block in self.blocks:
-            buffer, present = block.gradients(found, grads)
+            buffer, present, factor = block.gradients(found, grads)
             if buffer is not None:
-                self.update(block, buffer, present, by)
+                self.update(block, buffer, present, factor, by)
 
     def collect(self, grads: Any) -> dict[int, Any]:
         """Gradients by parameter id, shapes checked."""
         if isinstance(grads, GradientMap):
-            found = {p.id: g for p in self.params if (g := grads.get(p)) is not None}
+            whole = grads.packed() and all([grads.whole(p.buffer.span) is not None for p in self.params])
+            known = grads._gradients if whole else grads.stored()  # whole spans are read with the clip factor still waiting
+            found = {p.id: g for p in self.params if (g := known.get(p.id)) is not None}
         elif grads is not None:
             rows = list(grads)
             for _, p, _ in rows:
@@ -135,22 +138,26 @@ class Optimizer:
                 )
         return found
 
-    def update(self, block: Block, gradients: Buffer, present: np.ndarray, by: str) -> None:
+    def update(self, block: Block, gradients: Buffer, present: np.ndarray, factor: Buffer, by: str) -> None:
+        """One launch. What changes from step to step is filled in by the host just before it."""
         block.refresh()
-        block.steps[present] += 1
-        keys = [(self.group_of[p.id], step) for p, step, here in zip(block.params, block.steps.tolist(), present, strict=True) if here]
-        if len(set(keys)) == 1 and present.all() and block.whole:
-            segments: tuple = ((0, block.buffer.size),)
-            numbers = [self.numbers(self.groups[keys[0][0]], keys[0][1])]
-        else:
-            segments = tuple([s for s, here in zip(block.segments, present, strict=True) if here])
-            numbers = [self.numbers(self.groups[group], step) for group, step in keys]
+        groups = [self.group_of[p.id] for p, here in zip(block.params, present, strict=True) if here]
+        steps = block.steps[present]
+        alike = len(set(groups)) == 1 and present.all() and block.whole and (steps == steps[0]).all()
+        segments = ((0, block.buffer.size),) if alike else tuple([s for s, here in zip(block.segments, present, strict=True) if here])
         device = block.buffer.device
-        hyper = np.zeros((len(numbers), 8), block.dtype)
-        hyper[:, : len(numbers[0])] = numbers
+        hyper = block.hyper(len(segments))
+
+        def fill(hyper: Buffer) -> None:
+            block.steps[present] += 1
+            steps = block.steps[present].tolist()
+            rows = [self.numbers(self.groups[g], t) for g, t in zip(groups[:1] if alike else groups, steps, strict=False)]
+            device.write(hyper, [number for row in rows for number in (*row, *(0.0,) * (8 - len(row)))])
+
+        device.stream.host(fill, hyper)
         kernel = device.kernel(f"span_update{len(block.state)}", self.formula, block.dtype)
-        consts = (device.constant(span_table(segments)), device.constant(hyper.reshape(-1)))
-        device.stream.run(kernel, block.buffer.size, (block.master, *block.state.values()), (gradients,), consts)
+        outs = (block.master, *block.state.values())
+        device.stream.run(kernel, block.buffer.size, outs, (gradients, factor, hyper), (device.constant(span_table(segments)),))
         block.publish(present, by)
 
     def numbers(self, group: dict[str, Any], step: int) -> tuple[float, ...]:
@@ -167,6 +174,7 @@ class Optimizer:
         for p in self.params:
             homes.setdefault(id(p.buffer.span) if p.buffer.span is not None else id(p.buffer), []).append(p)
         self.blocks = [Block(ps, slots) for ps in homes.values()]
+        moved()
         self.put_state(before)
 
     def used_slots(self, groups: list[dict[str, Any]]) -> tuple[str, ...]:

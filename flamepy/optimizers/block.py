@@ -9,6 +9,7 @@ Read next: base.py.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -38,24 +39,32 @@ class Block:
         if first.dtype in HALF:
             self.master = device.empty(self.buffer.size, float32)
             device.convert(self.master, self.buffer)
-        self.seen = self.version()
+        self.numbers: Buffer | None = None
 
-    def gradients(self, found: dict[int, Any], grads: Any) -> tuple[Buffer | None, np.ndarray]:
-        """One buffer laid out like the parameters, holding the gradients there are, and which those are."""
+    def gradients(self, found: dict[int, Any], grads: Any) -> tuple[Buffer | None, np.ndarray, Buffer]:
+        """One buffer laid out like the parameters, holding the gradients there are; which those are; the clip factor still to
+        be applied."""
+        one = no_factor(self.buffer.device)
         span = grads.whole(self.buffer) if isinstance(grads, GradientMap) and self.whole else None
         if span is not None and span.dtype == self.dtype:
-            return span, np.ones(len(self.params), bool)
+            return span, np.ones(len(self.params), bool), grads.factor or one
         present = np.array([p.id in found for p in self.params])
         if not present.any():
-            return None, present
+            return None, present, one
         if len(self.params) == 1 and self.buffer.span is None and self.whole:
-            return found[self.params[0].id].detach().to(self.dtype).buffer, present
+            return found[self.params[0].id].detach().to(self.dtype).buffer, present, one
         device = self.buffer.device
         span = device.empty(self.buffer.size, self.dtype)
         for p, (start, size) in zip(self.params, self.segments, strict=True):
             if p.id in found:
                 found[p.id].detach().to(self.dtype).copied_into(device.slot(span, start, size))
-        return span, present
+        return span, present, one
+
+    def hyper(self, segments: int) -> Buffer:
+        """Where the eight numbers of each segment are kept: the same buffer as long as the segments are as many."""
+        if self.numbers is None or self.numbers.size != 8 * segments:
+            self.numbers = self.buffer.device.empty(8 * segments, self.dtype)
+        return self.numbers
 
     def part(self, buffer: Buffer, i: int) -> Tensor:
         """What `buffer` (laid out like the parameters) holds for parameter i."""
@@ -66,18 +75,13 @@ class Block:
         """Whether the parameters are still where they were, and these are the moments kept."""
         return tuple(self.state) == slots and all([p.buffer is home for p, home in zip(self.params, self.homes, strict=True)])
 
-    def version(self) -> int:
-        return sum([p.buffer.version for p in self.params])
-
     def refresh(self) -> None:
         """Take over into the master copies what others wrote into 16-bit parameters (set_data, load_state_dict ...)."""
-        if self.master is self.buffer or self.version() == self.seen:
-            return
-        for i, p in enumerate(self.params):
-            master, now = self.part(self.master, i), p.detach().to(float32)
-            kept = ops.where(master.to(p.dtype).to(float32) == now, master, now)  # rounds to what is there: nobody wrote
-            kept.copied_into(master.buffer)
-        self.seen = self.version()
+        if self.master is not self.buffer:
+            for i, p in enumerate(self.params):
+                master, now = self.part(self.master, i), p.detach().to(float32)
+                kept = ops.where(master.to(p.dtype).to(float32) == now, master, now)  # rounds to what is there: nobody wrote
+                kept.copied_into(master.buffer)
 
     def publish(self, present: np.ndarray, by: str) -> None:
         """Round the master copies of the parameters just updated into their own memory, and count the write."""
@@ -86,7 +90,12 @@ class Block:
                 if present[i]:
                     p.buffer.device.convert(p.buffer, self.part(self.master, i).buffer)
         self.buffer.wrote(by)
-        self.seen = self.version()
+
+
+@cache
+def no_factor(where: Any) -> Buffer:
+    """The clip factor of gradients that need none; see norm_factor() in spans.py."""
+    return where.upload(np.array([0.0, 1.0]))
 
 
 def zeroed(device: Any, size: int, dtype: np.dtype) -> Buffer:

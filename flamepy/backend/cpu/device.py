@@ -123,6 +123,12 @@ class CpuStream(Stream):
             arguments.append(b.data if isinstance(b, Buffer) else b)
         kernel.call(*arguments, *consts)
 
+    def resolve(self, kernel: Any, work: int, arguments: Sequence[Any]) -> tuple[Callable[..., None], Sequence[Any]]:
+        return kernel.call, (1 if work < GRAIN else threads(), *arguments)
+
+    def width(self) -> int:
+        return threads()
+
 
 def threads() -> int:
     """How many threads a parallel launch uses: Numba's setting."""
@@ -167,8 +173,13 @@ class CpuDevice(Device):
         return CpuBuffer(span.data[start : start + size], size, span.dtype, self, span, start)
 
     def convert(self, out: Buffer, x: Buffer) -> None:
-        with np.errstate(invalid="ignore", over="ignore"):
-            np.copyto(out.data, x.data.astype(np.float32) if out.dtype.kind in "iub" else x.data, casting="unsafe")
+        self.stream.run(CONVERT, out.size, (out,), (x,), ())
+
+    def copy(self, out: Buffer, x: Buffer) -> None:
+        np.copyto(out.data, x.data)
+
+    def trim(self) -> None:
+        allocator.release()
 
     def constant(self, array: np.ndarray) -> np.ndarray:
         return array
@@ -180,6 +191,18 @@ class CpuDevice(Device):
 
 
 allocator.calibrate()
+
+
+class Converter:
+    """A kernel by name only: NumPy's conversion to and from 16-bit types."""
+
+    @staticmethod
+    def call(workers: int, out: np.ndarray, x: np.ndarray) -> None:
+        with np.errstate(invalid="ignore", over="ignore"):
+            np.copyto(out, x.astype(np.float32) if out.dtype.kind in "iub" else x, casting="unsafe")
+
+
+CONVERT = Converter()
 
 
 def binder(loop: str, formula: Callable | None, dtype: np.dtype) -> Callable[[], Any]:

@@ -2,14 +2,15 @@
 
 `table` holds three numbers a task: first element, end, and which part (segment) it belongs to; tasks are pieces of segments of a
 fixed length, so the order of additions never depends on the number of threads. `hyper` holds 8 numbers a segment, which are
-the only thing that changes from step to step.
+the only thing that changes from step to step. `factor` holds the number that clipping found, which gradients are multiplied by as
+they are read: 1 leaves every bit as it is.
 
 May import: this folder. FLAME counterpart: `flame_core::optimizers` kernels. Read next: ../../optimizers/.
 """
 
 from __future__ import annotations
 
-from ..words import maximum
+from ..words import maximum, pow, real, select, sqrt
 from .loops import F
 from .parallel import tasks
 
@@ -34,6 +35,28 @@ def span_max(part, out, x, table):
         out[t] = best
 
 
+def norm_factor(part, out, parts, p, limit, other):
+    """out = (norm, factor). The norm of order p from every task's part, added in order; p = 0 stands for the largest.
+
+    factor = limit / (norm + 1e-6) where the norm is above the limit, `other` where it is NaN or infinite, else 1. limit 0: no limit.
+    """
+    if part[0] == 0:
+        norm = 0.0
+        for t in range(parts.size):
+            norm = maximum(norm, parts[t]) if p == 0.0 else norm + parts[t]
+        if p == 2.0:
+            norm = sqrt(norm)
+        elif p != 1.0 and p != 0.0:
+            norm = pow(norm, 1.0 / p)
+        out[0] = norm
+        out[1] = 1.0
+        if limit > 0.0:
+            if not norm - norm == 0.0:
+                out[1] = other
+            elif norm > limit:
+                out[1] = limit / (norm + 1e-6)
+
+
 def span_map(part, out, x, table, *c):
     """out = F(x, *c) over all tasks."""
     for t in tasks(part, table.size // 3):
@@ -42,36 +65,55 @@ def span_map(part, out, x, table, *c):
             out_part[i] = F(line[i], *c)
 
 
-def span_update0(part, p, g, table, hyper):
+def span_scale(part, x, factor, table):
+    """x *= factor[1], from norm_factor(); 1 reads nothing, 0 makes NaN and inf zero as well."""
+    scale = real(factor[1])
+    if scale != 1.0:
+        for t in tasks(part, table.size // 3):
+            line = x[table[3 * t] : table[3 * t + 1]]
+            for i in range(line.size):
+                line[i] = scaled(line[i], scale)
+
+
+# The three updates differ in the number of moments. hyper: eight numbers for each segment.
+
+
+def span_update0(part, p, g, factor, hyper, table):
     """p = F(p, g, eight numbers of the segment)."""
+    scale = real(factor[1])
     for t in tasks(part, table.size // 3):
-        h = 8 * table[3 * t + 2]
-        h0, h1, h2, h3 = hyper[h], hyper[h + 1], hyper[h + 2], hyper[h + 3]
-        h4, h5, h6, h7 = hyper[h + 4], hyper[h + 5], hyper[h + 6], hyper[h + 7]
+        h = eight(hyper, 8 * table[3 * t + 2])
         p_part, g_part = p[table[3 * t] : table[3 * t + 1]], g[table[3 * t] : table[3 * t + 1]]
         for i in range(p_part.size):
-            p_part[i] = F(p_part[i], g_part[i], h0, h1, h2, h3, h4, h5, h6, h7)
+            p_part[i] = F(p_part[i], scaled(g_part[i], scale), *h)
 
 
-def span_update1(part, p, m, g, table, hyper):
+def span_update1(part, p, m, g, factor, hyper, table):
     """p, m = F(p, m, g, eight numbers of the segment)."""
+    scale = real(factor[1])
     for t in tasks(part, table.size // 3):
-        h = 8 * table[3 * t + 2]
-        h0, h1, h2, h3 = hyper[h], hyper[h + 1], hyper[h + 2], hyper[h + 3]
-        h4, h5, h6, h7 = hyper[h + 4], hyper[h + 5], hyper[h + 6], hyper[h + 7]
+        h = eight(hyper, 8 * table[3 * t + 2])
         p_part, g_part = p[table[3 * t] : table[3 * t + 1]], g[table[3 * t] : table[3 * t + 1]]
         m_part = m[table[3 * t] : table[3 * t + 1]]
         for i in range(p_part.size):
-            p_part[i], m_part[i] = F(p_part[i], m_part[i], g_part[i], h0, h1, h2, h3, h4, h5, h6, h7)
+            p_part[i], m_part[i] = F(p_part[i], m_part[i], scaled(g_part[i], scale), *h)
 
 
-def span_update2(part, p, m, v, g, table, hyper):
+def span_update2(part, p, m, v, g, factor, hyper, table):
     """p, m, v = F(p, m, v, g, eight numbers of the segment)."""
+    scale = real(factor[1])
     for t in tasks(part, table.size // 3):
-        h = 8 * table[3 * t + 2]
-        h0, h1, h2, h3 = hyper[h], hyper[h + 1], hyper[h + 2], hyper[h + 3]
-        h4, h5, h6, h7 = hyper[h + 4], hyper[h + 5], hyper[h + 6], hyper[h + 7]
+        h = eight(hyper, 8 * table[3 * t + 2])
         p_part, g_part = p[table[3 * t] : table[3 * t + 1]], g[table[3 * t] : table[3 * t + 1]]
         m_part, v_part = m[table[3 * t] : table[3 * t + 1]], v[table[3 * t] : table[3 * t + 1]]
         for i in range(p_part.size):
-            p_part[i], m_part[i], v_part[i] = F(p_part[i], m_part[i], v_part[i], g_part[i], h0, h1, h2, h3, h4, h5, h6, h7)
+            p_part[i], m_part[i], v_part[i] = F(p_part[i], m_part[i], v_part[i], scaled(g_part[i], scale), *h)
+
+
+def eight(hyper, h):
+    return hyper[h], hyper[h + 1], hyper[h + 2], hyper[h + 3], hyper[h + 4], hyper[h + 5], hyper[h + 6], hyper[h + 7]
+
+
+def scaled(g, scale):
+    """A gradient times the clip factor, as span_scale() would store it."""
+    return select(scale == 0.0, 0.0, g * scale)
