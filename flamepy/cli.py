@@ -1,4 +1,4 @@
-"""The `flamepy` command: train, sample, doctor, warmup, cache, version.
+"""The `flamepy` command: train, sample, doctor, warmup, cache, bench, version.
 
 This file reads the command line and turns every outcome into one line and an exit code; the work is in train/. The options of
 `flamepy train` are made from the settings in train/config.py.
@@ -11,6 +11,7 @@ Read next: train/runs.py.
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -126,7 +127,8 @@ def job_command(name: str, kind: type[TrainConfig], text: str, usage: str, run: 
             wanted: Any = click.Choice(field.metadata["choices"]) if "choices" in field.metadata else hints[setting]
             metavar = {int: "N", float: "X", str: "NAME"}.get(wanted)
             shown = "" if setting == "data" else f"  [{field.default}]"
-            options.append(click.Option([f"--{setting}"], type=wanted, metavar=metavar, help=field.metadata["help"] + shown))
+            names, shown = ([f"--{setting}/--no-{setting}"], "  [on]") if wanted is bool else ([f"--{setting}"], shown)
+            options.append(click.Option(names, type=wanted, default=None, metavar=metavar, help=field.metadata["help"] + shown))
             headings[setting] = field.metadata["section"]
     command = Sections(name, params=[*options, *run_options(kind)], help=text, callback=run, short_help=text.split(".")[0])
     command.usage, command.headings = usage, headings
@@ -211,6 +213,28 @@ def cache_clear() -> int:
     from .train import kernel_cache
 
     return kernel_cache.clear()
+
+
+def benchmarks() -> Any:
+    """The benchmarks' command: installed with flamepy, or in the checkout this flamepy was imported from."""
+    try:
+        return importlib.import_module(f"{__package__}.bench.command")
+    except ModuleNotFoundError as error:
+        if error.name != f"{__package__}.bench":
+            raise
+    checkout = Path(__file__).parent.parent
+    if not (checkout / "bench" / "command.py").exists():
+        raise InputError('the benchmarks are not installed. pip install "flamepy[bench]"')
+    if str(checkout) not in sys.path:
+        sys.path.insert(0, str(checkout))
+    return importlib.import_module("bench.command")
+
+
+@cli.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def bench(arguments: tuple[str, ...]) -> int:
+    """Time kernels and training steps beside PyTorch and JAX."""
+    return benchmarks().command.main(list(arguments), prog_name="flamepy bench", standalone_mode=False) or 0
 
 
 @cli.command()

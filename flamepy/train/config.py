@@ -42,6 +42,7 @@ class TrainConfig:
     seed: int = setting(1337, "Start of all random numbers; the same seed gives the same run, bit for bit.", 0, 2**63 - 1,
                         option=True, section="Training")  # fmt: skip
     device: str = setting("cpu", "Where to train: cpu.", option=True, section="Training", free=True)
+    capture: bool = setting(True, "Record a step once and replay it: the same bits, faster.", option=True, section="Training", free=True)
     warmup: int = setting(WARMUP, "steps of linear warm-up (when not given: 100, at most a tenth of the steps)", 0, 10**9)
     final_lr: float = setting(0.1, "learning rate at the end, as a fraction of lr", 0, 1)
     beta1: float = setting(0.9, "AdamW: memory of the gradient", 0, 0.999999)
@@ -134,7 +135,7 @@ def check(field: dataclasses.Field, wanted: Any, value: Any) -> Any:
     if wanted is float and type(value) is int:
         value = float(value)
     if type(value) is not wanted:
-        what = {int: "a whole number", float: "a number", str: "text"}[wanted]
+        what = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}[wanted]
         raise InputError(f"{name} must be {what}: {value!r}. Change {name}.")
     if limits.get("choices") and value not in limits["choices"]:
         raise InputError(f"{name} must be one of {', '.join(limits['choices'])}: {value!r}. Change {name}.")
@@ -189,7 +190,7 @@ def toml_value(value: Any) -> str:
     if isinstance(value, str):
         escaped = "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08X}" for c in value)
         return f'"{escaped}"'
-    return repr(value)
+    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def one_line(error: BaseException) -> str:

@@ -85,9 +85,11 @@ class DigitsJob:
     def tensor(self, array: np.ndarray) -> Any:
         return tensors.tensor(array, device=self.device)
 
-    def loss(self, step: int) -> Any:
-        x, y = training_batch(self.images, self.config.seed, step, self.config.batch, self.shift)
-        return F.cross_entropy(self.model(self.tensor(x)), self.tensor(y))
+    def batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        return training_batch(self.images, self.config.seed, step, self.config.batch, self.shift)
+
+    def loss(self, x: Any, y: Any) -> Any:
+        return F.cross_entropy(self.model(x), y)
 
     def validate(self) -> dict[str, float]:
         """Mean loss and the share of right answers on the test images."""

@@ -58,14 +58,12 @@ class GptJob:
     def data_facts(self) -> dict[str, Any]:
         return {"source": self.config.data, "bytes": len(self.text.content), "sha256": self.text.sha256}
 
-    def loss(self, step: int) -> Any:
+    def batch(self, step: int) -> data.Batch:
         c = self.config
-        return self.loss_of(data.training_batch(self.text, c.seed, step, c.batch, c.context))
+        return data.training_batch(self.text, c.seed, step, c.batch, c.context)
 
-    def loss_of(self, batch: data.Batch) -> Any:
-        x, y = batch
-        logits = self.model(tensors.tensor(x, device=self.device))
-        return F.cross_entropy(logits.reshape((-1, tokens.VOCABULARY)), tensors.tensor(y.reshape(-1), device=self.device))
+    def loss(self, x: Any, y: Any) -> Any:
+        return F.cross_entropy(self.model(x).reshape((-1, tokens.VOCABULARY)), y.reshape((-1,)))
 
     def validate(self) -> dict[str, float]:
         """Mean loss over the held-out windows."""
@@ -73,8 +71,9 @@ class GptJob:
         self.model.eval()
         with autograd.no_grad():
             for batch in self.validation_batches():
-                total += self.loss_of(batch).item() * len(batch[0])
-                count += len(batch[0])
+                x, y = (tensors.tensor(array, device=self.device) for array in batch)
+                total += self.loss(x, y).item() * len(x)
+                count += len(x)
         self.model.train()
         return {"val_loss": total / count}
 

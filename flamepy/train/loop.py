@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import math
 import platform
+import re
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from .. import optimizers, rng, schedules
+from .. import optimizers, rng, schedules, tensors
 from ..errors import NonFiniteError, StateError
 from ..gradient_clip import clip_grad_norm
+from ..replay import capture
 from . import checkpoint
 from .checkpoint import Checkpoint
 from .config import TrainConfig, job_name, one_line
@@ -29,6 +31,7 @@ from .run_folder import RunFolder
 from .signals import StopRequest
 
 SMOOTHING = 0.05
+NOT_FINITE = {"norm": "the gradient norm is", "the loss is": "the loss is"}
 MODEL, OPTIMIZER = "model.", "optimizer."
 
 
@@ -46,8 +49,11 @@ class Job(Protocol):
     loss_unit: str  # what the axis of the loss says
     copy: bytes | None  # data that came from a pipe and must be kept for resuming
 
-    def loss(self, step: int) -> Any:
-        """The tracked loss of one step; a pure function of the parameters, the step and the random state."""
+    def batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets of one step; a pure function of the step."""
+
+    def loss(self, x: Any, y: Any) -> Any:
+        """The tracked loss of a batch; a pure function of the parameters, the batch and the random state."""
 
     def validate(self) -> dict[str, float]:
         """Numbers on held-out data, among them "val_loss"; no random numbers."""
@@ -70,6 +76,7 @@ class Trainer:
             job.model.params, lr=config.lr, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay
         )
         self.schedule = schedules.warmup_cosine(config.lr, config.warmup, config.steps, config.lr * config.final_lr)
+        self.update = capture(self.learn) if config.capture else self.learn
         self.step = 0
         self.smoothed = 0.0
         self.saved: int | None = None
@@ -97,25 +104,33 @@ class Trainer:
     def one_step(self) -> Row:
         """Loss, gradients, clipping, update. Nothing is updated unless loss and gradients are finite."""
         before = rng.get_rng_state()
-        lr = self.schedule(self.step)
-        loss = self.job.loss(self.step)
-        grads = loss.backward()
+        self.optimizer.lr = lr = self.schedule(self.step)
+        x, y = (tensors.tensor(array, device=self.config.device) for array in self.job.batch(self.step))
+        try:
+            loss, norm = self.update(x, y)
+        except NonFiniteError as error:
+            self.give_up(str(error), before)
         value = loss.item()
-        norm = clip_grad_norm(grads, self.config.clip, nonfinite="skip")
-        if not (math.isfinite(value) and math.isfinite(norm)):
-            self.give_up(value, norm, before)
-        self.optimizer.lr = lr
-        self.optimizer.step(grads)
         self.step += 1
         # The mean of the first twenty, then a moving average: no lag behind the high loss of the first step.
         self.smoothed += (value - self.smoothed) * max(1 / self.step, SMOOTHING)
         return Row(self.step, value, self.smoothed, lr, norm)
 
-    def give_up(self, loss: float, norm: float, before: dict[str, int]) -> None:
+    def learn(self, x: Any, y: Any) -> tuple[Any, float]:
+        """One step on a batch, as it is captured: the loss, and the norm of the gradients before clipping."""
+        loss = self.job.loss(x, y)
+        grads = loss.backward()
+        loss.device.stream.host(check_loss, loss.buffer)
+        norm = clip_grad_norm(grads, self.config.clip or math.inf)
+        self.optimizer.step(grads)
+        return loss, norm
+
+    def give_up(self, error: str, before: dict[str, int]) -> NoReturn:
         """Find out what made the number that is not finite, and stop."""
+        what = re.sub(r".*: (norm|the loss is) (\S+),.*", lambda m: f"{NOT_FINITE[m[1]]} {m[2]}", error)
         rng.set_rng_state(before)
-        what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient norm is {norm}"
-        reason = explain(lambda: self.job.loss(self.step), self.parameters)
+        batch = [tensors.tensor(array, device=self.config.device) for array in self.job.batch(self.step)]
+        reason = explain(lambda: self.job.loss(*batch), self.parameters)
         raise NonFiniteError(
             f"{what} at step {self.step + 1}: {reason}. The checkpoint of step {self.saved} is kept in "
             f"{self.folder.checkpoints}: start again with a lower --lr or another --seed."
@@ -138,8 +153,8 @@ class Trainer:
     def save(self) -> None:
         """Write a checkpoint of this moment."""
         self.display.busy("saving")
-        tensors, scalars = self.tensors()
-        broken = [name for name, array in tensors.items() if not np.isfinite(array).all()]
+        arrays, scalars = self.arrays()
+        broken = [name for name, array in arrays.items() if not np.isfinite(array).all()]
         if broken:
             raise NonFiniteError(
                 f"the update of step {self.step} made values that are not finite: {some(broken)}. The checkpoint of step "
@@ -157,11 +172,11 @@ class Trainer:
             "versions": versions(),
         }
         self.folder.sync()  # metrics up to this step must not be younger than the checkpoint
-        checkpoint.save(self.folder.checkpoints, tensors, facts, self.config.keep)
+        checkpoint.save(self.folder.checkpoints, arrays, facts, self.config.keep)
         self.saved = self.step
         self.display.pause()
 
-    def tensors(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    def arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Every array by name, and what of the optimizer's state is not an array."""
         arrays = {MODEL + name: np.asarray(array) for name, array in self.job.model.state_dict().items()}
         state = self.optimizer.state_dict()
@@ -200,8 +215,15 @@ class Trainer:
         self.folder.forget_after(self.step)
 
 
-def pick(tensors: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    return {name.removeprefix(prefix): array for name, array in tensors.items() if name.startswith(prefix)}
+def check_loss(loss: Any) -> None:
+    """Raise NonFiniteError unless the loss in this buffer is finite."""
+    value = loss.device.download(loss)[0]
+    if not math.isfinite(value):
+        raise NonFiniteError(f"train: the loss is {value}, which no step can use. Lower the learning rate.")
+
+
+def pick(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def check_fit(saved: Checkpoint, shapes: dict[str, tuple[int, ...]]) -> None:

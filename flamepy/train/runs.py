@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..backend import template
+from ..backend.base import device
 from ..errors import DeviceError, NonFiniteError
 from . import checkpoint, curves
 from .config import TrainConfig, build, job_name, read_toml, settings
@@ -145,9 +146,11 @@ def introduction(job: Job, folder: RunFolder, step: int) -> list[str]:
     config = job.config
     size = sum(p.size for _, p in job.model.named_parameters())
     begin = f"goes on from step {step}" if step else f"{config.steps:,} steps"
+    how = "recorded at step 2, then replayed (--no-capture turns it off)" if config.capture else "eager (--capture records and replays it)"
     return [
         f"flamepy {__version__}  {job.title}, {size / 1e6:.2f} million parameters",
         f"data      {job.data_line}",
+        f"step      {how}",
         f"run       {folder.path} ({begin}, batch {config.batch}, seed {config.seed}, device {config.device})",
     ]
 
@@ -160,6 +163,7 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer, display: PlainDisplay)
         rows = folder.metrics.rows()
         seconds = sum(row["seconds"] for row in folder.timing.rows())
         display.line(f"finished  {trainer.step:,} steps in {duration(seconds)}")
+        display.line(memory_line(job))
         results = job.results(rows[-1] if rows else {}, folder)
         display.compile_summary()
         for line in results:
@@ -174,6 +178,12 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer, display: PlainDisplay)
     why = f"{signal.Signals(number).name}: " if number else ""
     display.line(f"stopped   {why}after step {trainer.step:,} of {job.config.steps:,}; the checkpoint is saved")
     display.line(f"go on     {going_on(job, folder)}")
+
+
+def memory_line(job: Job) -> str:
+    """How much memory tensors took, at most."""
+    found = device(job.config.device).memory()
+    return f"memory    at most {found['peak'] / 1e6:,.1f} MB in tensors; now {found['current'] / 1e6:,.1f}, and {found['cached'] / 1e6:,.1f} kept free"
 
 
 def going_on(job: Job, folder: RunFolder) -> str:

@@ -1,0 +1,484 @@
+"""capture(): a replay equals eager bit for bit, and every way to get something else raises or is written down here.
+
+Read next: flamepy/replay.py.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import flamepy as fp
+import flamepy.nn.functional as F
+from flamepy import nn
+from flamepy.backend.arena import GAP, Life, places
+from flamepy.backend.base import device
+
+CPU = device()
+
+
+def batches(n: int, seed: int = 0) -> list[tuple[fp.Tensor, fp.Tensor]]:
+    draw = np.random.default_rng(seed)
+    return [(fp.tensor(draw.standard_normal((16, 12)).astype("f4")), fp.tensor(draw.integers(0, 5, 16))) for _ in range(n)]
+
+
+class Plain(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(12, 20), nn.GELU(), nn.LayerNorm(20), nn.Linear(20, 5))
+
+    def forward(self, x: Any) -> Any:
+        return self.net(x)
+
+
+class Dropping(Plain):
+    def forward(self, x: Any) -> Any:
+        return self.net(F.dropout(x, 0.3, self.training))
+
+
+class Checkpointed(Dropping):
+    def forward(self, x: Any) -> Any:
+        return self.net(fp.checkpoint(lambda x: F.dropout(x * x, 0.4).tanh(), x) + F.dropout(x, 0.2))
+
+
+class Images(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.out = nn.Conv2d(1, 4, 3, padding=1), nn.Linear(4 * 3 * 1, 5)
+
+    def forward(self, x: Any) -> Any:
+        return self.out(F.max_pool2d(self.conv(x.reshape(16, 1, 6, 2)).relu(), 2).reshape(16, 12))
+
+
+class Text(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.block = nn.Embedding(7, 16), nn.TransformerBlock(16, 2)
+
+    def forward(self, x: Any) -> Any:
+        h = self.token((x > 0).to(fp.int64) + (x > 1).to(fp.int64)) + fp.arange(12).to(fp.float32).reshape(12, 1)
+        return F.linear(self.block(h, is_causal=True).mean(axis=1), self.token.weight)[:, :5]
+
+
+def packed(model: nn.Module) -> nn.Module:
+    model.params.pack()
+    return model
+
+
+def training(model: nn.Module, optimizer: Any, clip: Callable[[Any], Any]) -> Callable[..., Any]:
+    def step(x: Any, y: Any) -> Any:
+        loss = F.cross_entropy(model(x), y)
+        grads = loss.backward()
+        norm = clip(grads)
+        optimizer.step(grads)
+        return loss, norm
+
+    return step
+
+
+CLIPS: dict[str, Callable[[Any], Any]] = {
+    "often": lambda g: fp.clip_grad_norm(g, 0.1),
+    "never": lambda g: fp.clip_grad_norm(g, 1e6),
+    "zero": lambda g: fp.clip_grad_norm(g, 0.5, norm_type=1, nonfinite="zero"),
+    "value": lambda g: fp.clip_grad_value(g, 0.01),
+    "none": lambda g: None,
+}
+OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
+    "adamw": lambda m: fp.AdamW(m, lr=1e-2, groups={"*.bias": {"weight_decay": 0.0}}),
+    "adam": lambda m: fp.Adam(m, lr=1e-2),
+    "sgd": lambda m: fp.SGD(m, lr=1e-1, momentum=0.9, nesterov=True),
+    "plain sgd": lambda m: fp.SGD(m, lr=1e-1),
+}
+WAYS = [
+    (Plain, "adamw", "often", True), (Plain, "adam", "never", True), (Plain, "sgd", "zero", True), (Plain, "plain sgd", "value", True),
+    (Plain, "adam", "often", False), (Dropping, "adamw", "often", True), (Checkpointed, "adam", "none", True),
+    (Images, "sgd", "often", True), (Text, "adamw", "often", True),
+]  # fmt: skip
+
+
+def run(make: type, optimizer: str, clip: str, pack: bool, captured: bool, steps: int = 6) -> tuple[list[Any], dict[str, Any]]:
+    fp.manual_seed(3)
+    model = packed(make()) if pack else make()
+    chosen = OPTIMIZERS[optimizer](model)
+    step = training(model, chosen, CLIPS[clip])
+    if captured:
+        step = fp.capture(step)
+    results = []
+    for i, (x, y) in enumerate(batches(steps)):
+        chosen.lr = 1e-2 / (i + 1)
+        loss, norm = step(x, y)
+        results.append((loss.item(), norm))
+    return results, {**model.state_dict(), "random": np.array(list(fp.get_rng_state().values()))}
+
+
+@pytest.mark.parametrize(("make", "optimizer", "clip", "pack"), WAYS)
+def test_replay_equals_eager_bit_for_bit(make, optimizer, clip, pack):
+    """Losses, norms, parameters and the place in the random numbers, with a learning rate that changes."""
+    eager, replayed = (run(make, optimizer, clip, pack, captured) for captured in (False, True))
+    assert eager[0] == replayed[0]
+    for name, array in eager[1].items():
+        assert array.tobytes() == replayed[1][name].tobytes(), name
+
+
+def test_half_parameters_replay_bit_for_bit():
+    states = []
+    for captured in (False, True):
+        w = fp.Parameter(fp.full((12, 5), 0.1, dtype=fp.bfloat16))
+        params = fp.ParameterDict({"w": w})
+        optimizer = fp.Adam(params, lr=1e-3)
+
+        def step(x: Any, y: Any) -> Any:
+            loss = F.cross_entropy(x.to(fp.bfloat16) @ w, y)
+            optimizer.step(loss.backward())
+            return loss
+
+        step = fp.capture(step) if captured else step
+        losses = [step(x, y).item() for x, y in batches(5)]
+        states.append((losses, w.numpy().tobytes(), optimizer.state_dict()["state"]["w"]["master"].tobytes()))
+    assert states[0] == states[1]
+
+
+def test_the_step_itself_runs_twice_and_replays_allocate_nothing():
+    calls = []
+    model = packed(Plain())
+    plain = training(model, fp.AdamW(model), CLIPS["often"])
+
+    def step(x: Any, y: Any) -> Any:
+        calls.append(x)
+        return plain(x, y)
+
+    captured = fp.capture(step)
+    for x, y in batches(2):
+        captured(x, y)
+    before = CPU.memory()["current"]
+    for x, y in batches(5, seed=1):
+        captured(x, y)
+    assert len(calls) == 2
+    del x, y
+    assert CPU.memory()["current"] <= before
+    assert captured.program.bytes < captured.program.separate
+    assert "launches" in repr(captured) and "arena" in repr(captured)
+
+
+def test_inference_is_captured_too():
+    model = Plain()
+
+    @fp.capture
+    @fp.no_grad()
+    def predict(x: Any) -> Any:
+        return {"scores": model(x), "classes": (model(x).argmax(axis=1), None, "text")}
+
+    for x, _ in batches(5):
+        got = predict(x)
+        assert (got["scores"].numpy() == model(x).numpy()).all()
+        assert (got["classes"][0].numpy() == model(x).numpy().argmax(1)).all() and got["classes"][1:] == (None, "text")
+
+
+def test_arrays_are_arguments_and_keywords_work():
+    captured = fp.capture(lambda x, scale: (x * scale).sum())
+    for i in range(4):
+        x = np.full((3, 2), i, np.float32)
+        assert captured(x, scale=fp.tensor(2.0)).item() == 12.0 * i
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_number_of_threads_may_change(threads):
+    numba = pytest.importorskip("numba")
+    x = fp.tensor(np.linspace(-1, 1, 40_000, dtype="f4"))
+    captured = fp.capture(lambda x: x.gelu().sum())
+    want = [captured(x).item() for _ in range(3)][0]
+    before = numba.get_num_threads()
+    try:
+        numba.set_num_threads(min(threads, before))
+        assert captured(x).item() == want
+    finally:
+        numba.set_num_threads(before)
+
+
+# ---- traps: aliasing --------------------------------------------------------------------------------------------------------
+def test_results_and_arguments_are_never_overwritten():
+    captured = fp.capture(lambda a, b: (a + b, a * 1.0))
+    given = [fp.tensor([float(i), 1.0]) for i in range(5)]
+    results = [captured(g, g) for g in given]  # the same tensor twice
+    assert [r[0].tolist() for r in results] == [[2.0 * i, 2.0] for i in range(5)]
+    assert [g.tolist() for g in given] == [[float(i), 1.0] for i in range(5)]
+
+
+def test_a_result_may_be_the_next_argument():
+    captured = fp.capture(lambda x: x * 2.0)
+    x = fp.tensor([1.0])
+    for _ in range(6):
+        x = captured(x)
+    assert x.item() == 64.0
+
+
+def test_an_argument_may_be_the_result():
+    captured = fp.capture(lambda x: x)
+    results = [captured(fp.tensor([float(i)])) for i in range(4)]
+    assert [r.item() for r in results] == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_what_a_step_leaves_behind_stays_alive():
+    kept = {}
+    total = fp.Parameter(fp.zeros(2))
+
+    def step(x: Any) -> Any:
+        kept["square"] = x * x
+        total.apply_update(x)
+        return x.sum()
+
+    captured = fp.capture(step)
+    for i in range(1, 5):
+        captured(fp.tensor([float(i), 0.0]))
+    fp.ones(2) + fp.ones(2)
+    assert kept["square"].tolist() == [16.0, 0.0]
+    assert total.tolist() == [-10.0, 0.0]
+
+
+def test_a_replay_counts_as_a_write():
+    w = fp.Parameter(fp.ones(3))
+    captured = fp.capture(lambda x: w.apply_update(x))
+    for _ in range(2):
+        captured(fp.ones(3))
+    loss = (w * w).sum()
+    captured(fp.ones(3))
+    with pytest.raises(fp.VersionError, match="replay"):
+        loss.backward()
+
+
+# ---- traps: what would be frozen ---------------------------------------------------------------------------------------------
+def test_a_python_number_that_changes_in_the_first_calls_raises():
+    scale = [1.0]
+    captured = fp.capture(lambda x: x * scale[0])
+    captured(fp.ones(2))
+    scale[0] = 0.5
+    with pytest.raises(fp.CaptureError, match=r"1\.0, then 0\.5 at .*test_replay.py:\d+.*tensor argument"):
+        captured(fp.ones(2))
+    scale[0] = 1.0
+    assert captured(fp.ones(2)).tolist() == [1.0, 1.0]  # the failed call has changed nothing
+    scale[0] = 7.0
+    assert captured(fp.ones(2)).tolist() == [1.0, 1.0]  # from here on it is frozen, as the docstring says
+
+
+def test_a_python_argument_is_frozen_and_checked():
+    captured = fp.capture(lambda x, scale: x * scale)
+    for _ in range(3):
+        assert captured(fp.ones(1), 2.0).item() == 2.0
+    with pytest.raises(fp.CaptureError, match=r"argument 1 is frozen: recorded with 2\.0, now 3\.0"):
+        captured(fp.ones(1), 3.0)
+
+
+def test_a_learning_rate_set_inside_raises():
+    model = packed(Plain())
+    optimizer = fp.SGD(model, lr=1.0)
+    plain = training(model, optimizer, CLIPS["none"])
+    count = iter(range(1, 9))
+
+    def step(x: Any, y: Any) -> Any:
+        optimizer.lr = 1.0 / next(count)
+        return plain(x, y)
+
+    captured = fp.capture(step)
+    captured(*batches(1)[0])
+    with pytest.raises(fp.CaptureError, match=r"SGD\.lr made by Python changed.*1\.0, then 0\.5"):
+        captured(*batches(1)[0])
+
+
+def test_data_made_inside_is_a_constant_or_raises():
+    captured = fp.capture(lambda x: x + fp.tensor([1.0, 2.0]))
+    for i in range(4):
+        assert captured(fp.full((2,), i)).tolist() == [i + 1.0, i + 2.0]
+    draw = np.random.default_rng(0)
+    captured = fp.capture(lambda x: x + fp.tensor(draw.standard_normal(2).astype("f4")))
+    captured(fp.ones(2))
+    with pytest.raises(fp.CaptureError, match=r"data of shape \(2,\)"):
+        captured(fp.ones(2))
+
+
+# ---- traps: other arguments --------------------------------------------------------------------------------------------------
+def test_other_arguments_raise_and_change_nothing():
+    w = fp.Parameter(fp.zeros(3))
+    captured = fp.capture(lambda x: w.apply_update(x))
+    for _ in range(2):
+        captured(fp.ones(3))
+    with pytest.raises(fp.ShapeError, match=r"argument 0 has another shape: recorded \(3,\), now \(1,\).*incomplete batch"):
+        captured(fp.ones(1))
+    with pytest.raises(fp.DTypeError, match="argument 0 has another dtype: recorded float32, now float64"):
+        captured(fp.ones(3, dtype=fp.float64))
+    with pytest.raises(fp.CaptureError, match="other arguments than recorded"):
+        captured(fp.ones(3), fp.ones(3))
+    with pytest.raises(fp.CaptureError, match="was a tensor when recorded: now float"):
+        captured(1.0)
+    assert w.tolist() == [-2.0] * 3
+    captured(fp.ones(3))
+    assert w.tolist() == [-3.0] * 3
+
+
+def test_a_parameter_is_the_same_one_in_every_call():
+    captured = fp.capture(lambda w: w.square().sum().backward()[w])
+    a, b = fp.Parameter([1.0, 2.0]), fp.Parameter([3.0, 4.0])
+    for _ in range(3):
+        assert captured(a).tolist() == [2.0, 4.0]
+    with pytest.raises(fp.CaptureError, match="argument 0 is frozen"):
+        captured(b)
+
+
+def test_an_argument_that_requires_grad():
+    captured = fp.capture(lambda x: x.square().sum().backward()[x])
+    for i in range(4):
+        assert captured(fp.tensor([float(i)], requires_grad=True)).tolist() == [2.0 * i]
+    tracked = fp.tensor([1.0], requires_grad=True) * 2
+    again = fp.capture(lambda x: x * 2)
+    again(tracked)
+    with pytest.raises(fp.CaptureError, match="argument 0 has a tape of its own: made by 'mul'"):
+        again(tracked)
+
+
+# ---- traps: the host -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("call", "read"),
+    [
+        ("item", lambda x: x.sum().item()), ("numpy", lambda x: x.numpy()), ("tolist", lambda x: x.tolist()),
+        ("__float__", lambda x: float(x.sum())), ("__bool__", lambda x: bool(x.sum() > 0)), ("numpy|tensor", lambda x: fp.tensor(x)),
+    ],
+)  # fmt: skip
+def test_host_reads_while_recording_raise(call, read):
+    captured = fp.capture(lambda x: (read(x), x)[1])
+    captured(fp.ones(2))
+    with pytest.raises(fp.CaptureError, match=rf"host while it is recorded: ({call})\(\) at .*test_replay.py:\d+.*Return the tensor"):
+        captured(fp.ones(2))
+
+
+@pytest.mark.parametrize("use", [float, math.isfinite, lambda n: n > 1, lambda n: n * 2, str, lambda n: f"{n:.3f}"])
+def test_the_norm_can_only_be_returned(use):
+    w = fp.Parameter(fp.ones(3))
+
+    def step(x: Any) -> Any:
+        norm = fp.clip_grad_norm((w * x).sum().backward(), 1.0)
+        use(norm)
+        return norm
+
+    captured = fp.capture(step)
+    assert captured(fp.ones(3)) == pytest.approx(3**0.5)
+    with pytest.raises(fp.CaptureError, match="reads a number on the host"):
+        captured(fp.ones(3))
+
+
+def test_results_that_cannot_be_replayed_raise():
+    w = fp.Parameter(fp.ones(3))
+    captured = fp.capture(lambda x: (w * x).sum().backward())
+    captured(fp.ones(3))
+    with pytest.raises(fp.CaptureError, match="GradientMap.*dict of them"):
+        captured(fp.ones(3))
+
+
+def test_checks_go_on_in_replays():
+    model = packed(Plain())
+    captured = fp.capture(training(model, fp.AdamW(model), CLIPS["often"]))
+    for x, y in batches(3):
+        captured(x, y)
+    before = {name: array.copy() for name, array in model.state_dict().items()}
+    with pytest.raises(fp.IndexOutOfRange, match=r"class id out of range: 9 at position \(3,\)"):
+        captured(x, np.where(np.arange(16) == 3, 9, 0))
+    with pytest.raises(fp.NonFiniteError, match=r"gradients are not finite: norm nan, in 'net\.0\.weight'"):
+        captured(fp.full((16, 12), math.nan), y)
+    for name, array in model.state_dict().items():
+        assert (array == before[name]).all()
+    assert math.isfinite(captured(x, y)[0].item())
+
+
+# ---- traps: memory, nesting, threads ------------------------------------------------------------------------------------------
+def test_moved_memory_raises():
+    model = Plain()
+    optimizer = fp.AdamW(model)
+    captured = fp.capture(training(model, optimizer, CLIPS["none"]))
+    for x, y in batches(3):
+        captured(x, y)
+    model.params.pack()
+    with pytest.raises(fp.CaptureError, match="memory was moved since step was recorded"):
+        captured(x, y)
+    captured = fp.capture(training(model, optimizer, CLIPS["none"]))
+    for x, y in batches(3):
+        captured(x, y)
+    optimizer.load_state_dict(optimizer.state_dict())
+    with pytest.raises(fp.CaptureError, match="memory was moved"):
+        captured(x, y)
+
+
+def test_numbers_may_be_loaded_between_calls():
+    model = packed(Plain())
+    captured = fp.capture(fp.no_grad()(lambda x: model(x)))
+    x = batches(1)[0][0]
+    for _ in range(3):
+        captured(x)
+    model.load_state_dict({name: array * 0.5 for name, array in model.state_dict().items()})
+    with fp.no_grad():
+        assert (captured(x).numpy() == model(x).numpy()).all()
+
+
+def test_captured_steps_do_not_nest():
+    inner = fp.capture(lambda x: x * 2.0)
+    for _ in range(3):
+        inner(fp.ones(1))
+    outer = fp.capture(lambda x: inner(x) + 1.0)
+    with pytest.raises(fp.CaptureError, match="do not nest"):
+        outer(fp.ones(1))
+    assert (fp.ones(2) + 1.0).tolist() == [2.0, 2.0]  # the recorder is gone
+
+
+def test_an_error_in_the_step_leaves_no_recorder_behind():
+    def step(x: Any) -> Any:
+        return x @ fp.ones(5, 5)
+
+    captured = fp.capture(step)
+    with pytest.raises(fp.ShapeError, match="inner sizes"):
+        captured(fp.ones(2, 3))
+    assert fp.ones(2).sum().item() == 2.0
+    assert captured(fp.ones(2, 5)).shape == (2, 5)
+
+
+def test_other_threads_are_not_recorded():
+    inside, done = threading.Event(), threading.Event()
+    seen = []
+
+    def elsewhere() -> None:
+        inside.wait(10)
+        seen.append((fp.ones(3) * 5.0).sum().item())
+        done.set()
+
+    def step(x: Any) -> Any:
+        inside.set()
+        done.wait(10)
+        return x * 2.0
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    captured = fp.capture(step)
+    captured(fp.ones(1))
+    captured(fp.ones(1))
+    thread.join()
+    assert seen == [15.0]
+    assert sum(s.kernel is not None for s in captured.program.steps) == 1
+
+
+# ---- the arena ---------------------------------------------------------------------------------------------------------------
+LIVES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10), st.integers(0, 5000)), max_size=40)
+
+
+@given(LIVES)
+def test_places_never_overlap_in_time_and_memory(drawn):
+    lives = [Life(first, first + length, nbytes) for first, length, nbytes in drawn]
+    offsets, total = places(lives)
+    for i, (a, at) in enumerate(zip(lives, offsets, strict=True)):
+        assert at % 64 == 0 and at + a.nbytes <= total
+        for b, other in zip(lives[:i], offsets, strict=False):
+            if a.first <= b.last and b.first <= a.last:
+                assert at + a.nbytes + GAP <= other or other + b.nbytes + GAP <= at
+    assert total <= sum(-(-(life.nbytes + GAP) // 64) * 64 for life in lives)
