@@ -120,6 +120,40 @@ def test_an_edited_formula_gets_another_name(tmp_path):
     assert first != digest((str(other),), None)
 
 
+def test_an_edited_helper_in_another_file_gets_another_name(tmp_path, monkeypatch):
+    """A formula whose helper is imported from elsewhere: the kernel's name, and so its place in the cache, follows that file too."""
+    monkeypatch.syspath_prepend(tmp_path)
+    names = set()
+    for i, body in enumerate(("return x", "return -x")):
+        (tmp_path / f"helper{i}.py").write_text(f"def helper(x):\n    {body}\n")
+        (tmp_path / "formula.py").write_text(f"from helper{i} import helper\ndef formula(x):\n    return helper(x)\n")
+        scope: dict = {}
+        exec(compile((tmp_path / "formula.py").read_text(), "formula.py", "exec"), scope)
+        kernel = bind(find_loop("map1"), scope["formula"], F4, compiler.DIALECT)
+        names.add(kernel.py_func.__name__)
+        out = np.empty(1, F4)
+        kernel(1, out, np.ones(1, F4))
+        assert out[0] == (1, -1)[i]
+    assert len(names) == 2
+
+
+def test_two_processes_fill_an_empty_cache_at_once(tmp_path):
+    code = """
+import flamepy as fp, flamepy.backend.template as t
+made = []
+t.on_compile(lambda name, seconds: made.append(name))
+x = fp.tensor([[0.5, -1.0], [2.0, 3.0]], requires_grad=True)
+print(x.softmax().gelu().sum().backward()[x].numpy().tobytes().hex(), len(made))
+"""
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    both = [subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    first = [process.communicate(timeout=300)[0].split() for process in both]
+    assert all(process.returncode == 0 for process in both)
+    again = run(code, NUMBA_CACHE_DIR=str(tmp_path)).split()
+    assert first[0][0] == first[1][0] == again[0]
+    assert int(first[0][1]) > 3 and again[1] == "0"
+
+
 def test_formulas_run_without_numba():
     assert pointwise.tanh_dx(1.0, 0.5) == 0.75
     assert pointwise.clip_y(3.0, 0.0, 1.0) == 1.0

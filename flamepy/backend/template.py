@@ -64,8 +64,7 @@ def typed(function: Any, dtype: np.dtype, dialect: Dialect, reorder: bool, formu
     # Literals sit in co_consts: typing them here is what lets a formula say `0.5 * x` and stay in float32.
     code = code.replace(co_consts=tuple(number(c) if type(c) is float else c for c in code.co_consts))
     scope = dict(function.__globals__)
-    # Not co_names: it holds attribute names too, and `np.sqrt(x)` must not find a word.
-    for name in {i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}:
+    for name in globals_of(code):
         value = scope.get(name)
         if name == "F" and formula is not None:
             scope[name] = jitted(formula, dtype, dialect, getattr(function, "reorders", False))
@@ -90,17 +89,31 @@ def bind(loop: Any, formula: Any, dtype: np.dtype, dialect: Dialect) -> Any:
     Compiles at the first call, or loads from the disk cache.
     """
     jitted_loop = dialect.jit_loop(typed(loop, dtype, dialect, True, formula))
-    name = loop.__name__
-    files = [loop.__code__.co_filename, *dialect.sources]
-    if formula is not None:
-        name += "_" + formula.__name__
-        files.append(formula.__code__.co_filename)
-    mark = digest(tuple(files), None if formula is None else formula.__code__)
+    name = loop.__name__ if formula is None else f"{loop.__name__}_{formula.__name__}"
+    functions = reached(loop) if formula is None else [*reached(loop), *reached(formula)]
+    files = sorted({f.__code__.co_filename for f in functions})
+    mark = digest((*files, *dialect.sources), None if formula is None else formula.__code__)
     outer = dialect.kernel
     kernel = FunctionType(outer.__code__, {**outer.__globals__, "LOOP": jitted_loop}, outer.__name__)
     kernel.__name__ = kernel.__qualname__ = f"{name}_{dtype.name}_{mark}"
     kernel.__module__ = outer.__module__
     return dialect.jit_kernel(kernel)
+
+
+def reached(function: Any) -> list[Any]:
+    """The function and every plain function it calls, directly or not, in whichever file they are."""
+    found = [function]
+    for f in found:
+        for name in globals_of(f.__code__):
+            value = f.__globals__.get(name)
+            if isinstance(value, FunctionType) and value not in found:
+                found.append(value)
+    return found
+
+
+def globals_of(code: Any) -> set[str]:
+    """Names a code object reads from its globals. Not co_names: that holds attribute names too, and `np.sqrt` is no word."""
+    return {i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}
 
 
 def digest(files: tuple[str, ...], code: Any) -> str:
