@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 ALIGN = 64
-GAP = 256  # between neighbours: as far apart as the allocator's blocks, so that kernels take the same paths
+GAP = 1024  # between neighbours: as far apart as the allocator's blocks, or kernels could take other paths; see cpu/device.py
 
 
 class Life(NamedTuple):

@@ -103,24 +103,30 @@ class Optimizer:
         `grads`: a GradientMap, a list of (id, parameter, gradient), or None for each parameter's `.grad`. Warns (FlameWarning) if
         nothing was updated. Raises ShapeError before anything is changed.
         """
-        found = self.collect(grads)
-        if not found:
-            text = f"{self.name}: step() had nothing to update: no parameter has a gradient. Pass loss.backward()."
-            warnings.warn(text, FlameWarning, stacklevel=2)
-            return
         self.arrange()
+        if not self.packed(grads):
+            found = self.collect(grads)
+            if not found:
+                text = f"{self.name}: step() had nothing to update: no parameter has a gradient. Pass loss.backward()."
+                warnings.warn(text, FlameWarning, stacklevel=2)
+                return
+            self.arrange()
+        else:
+            found = {}
         by = f"{self.name}.step at {file_line(user_frame())}"
         for block in self.blocks:
             buffer, present, factor = block.gradients(found, grads)
             if buffer is not None:
                 self.update(block, buffer, present, factor, by)
 
+    def packed(self, grads: Any) -> bool:
+        """Whether every parameter's gradient is where its parameter is, in a span: then nothing has to be looked at one by one."""
+        return isinstance(grads, GradientMap) and bool(self.blocks) and all([b.span_of(grads) is not None for b in self.blocks])
+
     def collect(self, grads: Any) -> dict[int, Any]:
         """Gradients by parameter id, shapes checked."""
         if isinstance(grads, GradientMap):
-            whole = grads.packed() and all([grads.whole(p.buffer.span) is not None for p in self.params])
-            known = grads._gradients if whole else grads.stored()  # whole spans are read with the clip factor still waiting
-            found = {p.id: g for p in self.params if (g := known.get(p.id)) is not None}
+            found = {p.id: g for p in self.params if (g := grads.get(p)) is not None}
         elif grads is not None:
             rows = list(grads)
             for _, p, _ in rows:
@@ -138,20 +144,20 @@ class Optimizer:
                 )
         return found
 
-    def update(self, block: Block, gradients: Buffer, present: np.ndarray, factor: Buffer, by: str) -> None:
+    def update(self, block: Block, gradients: Buffer, present: np.ndarray | None, factor: Buffer, by: str) -> None:
         """One launch. What changes from step to step is filled in by the host just before it."""
         block.refresh()
-        groups = [self.group_of[p.id] for p, here in zip(block.params, present, strict=True) if here]
-        steps = block.steps[present]
-        alike = len(set(groups)) == 1 and present.all() and block.whole and (steps == steps[0]).all()
-        segments = ((0, block.buffer.size),) if alike else tuple([s for s, here in zip(block.segments, present, strict=True) if here])
+        index = slice(None) if present is None else present
+        steps, groups = block.steps[index], block.groups[index].tolist()
+        alike = present is None and block.whole and len(set(groups)) == 1 and steps.min() == steps.max()
+        groups = groups[:1] if alike else groups
+        segments = ((0, block.buffer.size),) if alike else tuple([block.segments[i] for i in np.arange(len(block.params))[index]])
         device = block.buffer.device
         hyper = block.hyper(len(segments))
 
         def fill(hyper: Buffer) -> None:
-            block.steps[present] += 1
-            steps = block.steps[present].tolist()
-            rows = [self.numbers(self.groups[g], t) for g, t in zip(groups[:1] if alike else groups, steps, strict=False)]
+            block.steps[index] += 1
+            rows = [self.numbers(self.groups[g], t) for g, t in zip(groups, block.steps[index].tolist(), strict=False)]
             device.write(hyper, [number for row in rows for number in (*row, *(0.0,) * (8 - len(row)))])
 
         device.stream.host(fill, hyper)
@@ -173,7 +179,7 @@ class Optimizer:
         homes: dict[int, list[Parameter]] = {}
         for p in self.params:
             homes.setdefault(id(p.buffer.span) if p.buffer.span is not None else id(p.buffer), []).append(p)
-        self.blocks = [Block(ps, slots) for ps in homes.values()]
+        self.blocks = [Block(ps, [self.group_of[p.id] for p in ps], slots) for ps in homes.values()]
         moved()
         self.put_state(before)
 

@@ -24,7 +24,7 @@ from ..tensors import Tensor
 class Block:
     """Parameters in one piece of memory, and their state: `steps` counts each one's updates, `state` holds the moments."""
 
-    def __init__(self, params: list[Parameter], slots: tuple[str, ...]):
+    def __init__(self, params: list[Parameter], groups: list[int], slots: tuple[str, ...]):
         first = params[0]
         self.params = params
         self.buffer = first.buffer.span if first.buffer.span is not None else first.buffer
@@ -33,6 +33,7 @@ class Block:
         self.whole = sum(p.size for p in params) == self.buffer.size
         self.dtype = float32 if first.dtype in HALF else first.dtype
         self.steps = np.zeros(len(params), np.int64)
+        self.groups = np.array(groups)
         device = self.buffer.device
         self.state = {slot: zeroed(device, self.buffer.size, self.dtype) for slot in slots}
         self.master = self.buffer
@@ -41,16 +42,22 @@ class Block:
             device.convert(self.master, self.buffer)
         self.numbers: Buffer | None = None
 
-    def gradients(self, found: dict[int, Any], grads: Any) -> tuple[Buffer | None, np.ndarray, Buffer]:
-        """One buffer laid out like the parameters, holding the gradients there are; which those are; the clip factor still to
-        be applied."""
+    def span_of(self, grads: GradientMap) -> Buffer | None:
+        """The span with all the gradients of this block, as wide as its parameters, if there is one."""
+        span = grads.whole(self.buffer) if self.whole else None
+        return span if span is not None and span.dtype == self.dtype else None
+
+    def gradients(self, found: dict[int, Any], grads: Any) -> tuple[Buffer | None, np.ndarray | None, Buffer]:
+        """One buffer laid out like the parameters, holding the gradients there are; which those are (None: all); the clip factor
+        still to be applied."""
         one = no_factor(self.buffer.device)
-        span = grads.whole(self.buffer) if isinstance(grads, GradientMap) and self.whole else None
-        if span is not None and span.dtype == self.dtype:
-            return span, np.ones(len(self.params), bool), grads.factor or one
+        span = self.span_of(grads) if isinstance(grads, GradientMap) else None
+        if span is not None:
+            return span, None, one if grads.factor is None else grads.factor
         present = np.array([p.id in found for p in self.params])
         if not present.any():
             return None, present, one
+        present = None if present.all() else present
         if len(self.params) == 1 and self.buffer.span is None and self.whole:
             return found[self.params[0].id].detach().to(self.dtype).buffer, present, one
         device = self.buffer.device
@@ -83,11 +90,11 @@ class Block:
                 kept = ops.where(master.to(p.dtype).to(float32) == now, master, now)  # rounds to what is there: nobody wrote
                 kept.copied_into(master.buffer)
 
-    def publish(self, present: np.ndarray, by: str) -> None:
+    def publish(self, present: np.ndarray | None, by: str) -> None:
         """Round the master copies of the parameters just updated into their own memory, and count the write."""
         if self.master is not self.buffer:
             for i, p in enumerate(self.params):
-                if present[i]:
+                if present is None or present[i]:
                     p.buffer.device.convert(p.buffer, self.part(self.master, i).buffer)
         self.buffer.wrote(by)
 
