@@ -1,4 +1,13 @@
-"""Benchmarks: `python -m bench step` and `python -m bench dispatch`. Each checks results before it prints a time.
+"""Benchmarks: speeds beside PyTorch and JAX, and never a speed of a wrong answer.
 
-Read next: harness.py.
+    python -m bench step --against torch,torch-compile,jax --json step.jsonl     (in a checkout)
+    flamepy bench kernels --work 'gelu*'                                         (installed)
+
+    command.py     the command line           harness.py   check -> warm up -> take turns -> report
+    work.py        what a suite is made of    worker.py    each contender in a process of its own
+    kernels.py dispatch.py optim.py step.py control.py     the suites
+    networks.py libraries.py contenders.py    the same work in flamepy, PyTorch and JAX
+    oracle.py      the same work in NumPy     report.py targets.py pictures.py
+
+FLAME counterpart: its benches/ folder. Read next: work.py.
 """

@@ -1,14 +1,13 @@
-"""`python -m bench step|dispatch`."""
+"""`python -m bench SUITE ...` in a checkout is `flamepy bench SUITE ...`, with its one-line errors, signals and exit codes.
+
+May import: flamepy. FLAME counterpart: none. Read next: command.py.
+"""
 
 from __future__ import annotations
 
 import sys
 
-from . import dispatch, step
-
-SUITES = {"step": step.main, "dispatch": dispatch.main}
+from flamepy.cli import run
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2 or sys.argv[1] not in SUITES:
-        sys.exit(f"bench: which suite? {' '.join(sys.argv[1:]) or 'none given'}. Use one of: {', '.join(SUITES)}.")
-    SUITES[sys.argv[1]]()
+    sys.exit(run(["bench", *sys.argv[1:]]))

@@ -1,85 +1,188 @@
-"""Timing that can be trusted: check against the contender, warm up, then interleave A B A B in one run and report medians.
+"""How a work is measured: check, warm up, take turns A B A B, and only then say how fast.
 
-Absolute times on a shared machine mean little; the ratio of two medians taken in the same minute does.
-May import: flamepy, NumPy. Read next: step.py.
+Every contender first gives its results. flamepy's must agree with the oracle, a contender's with the oracle and with flamepy's, or
+nothing is timed. Turns are short (30 ms), so that whatever else the machine does meets all alike; between two turns 5 ms pass, in
+which the other's idle threads stop spinning. Ratios are of medians. Ceilings (sgemm, copy) are measured beside each work.
+
+May import: work, worker, control. FLAME counterpart: none. Read next: worker.py.
 """
 
 from __future__ import annotations
 
-import json
-import multiprocessing
+import statistics
 import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-import numpy as np
+from . import control
+from .work import Disagree, Work, close, missing, suite_of
+from .worker import Built, Elsewhere, Failed
 
-
-def agree(name: str, ours: Any, theirs: Any, rtol: float = 2e-3, atol: float = 1e-4) -> None:
-    """Raise unless two results are close: no speed is printed for a wrong answer."""
-    np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=atol, err_msg=f"{name}: results differ, nothing is timed")
-
-
-class Elsewhere:
-    """A contender in a process of its own: two thread pools in one process would fight for the cores.
-
-    `make(*arguments)` is called there once and returns the function to time. Calling this object runs it once and returns its
-    result; `ms` is how long it took.
-    """
-
-    def __init__(self, make: Callable[..., Callable[[], Any]], *arguments: Any):
-        context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs, make, arguments), daemon=True)
-        self.process.start()
-        self.ms = 0.0
-
-    def __call__(self) -> Any:
-        self.pipe.send("run")
-        result, self.ms = self.pipe.recv()
-        return result
-
-    def close(self) -> None:
-        self.pipe.send("stop")
-        self.process.join()
+PAUSE = 0.005
+COLD = 3.0  # seconds of a first call in which kernels must have been compiled
+SETTLE = 0.1  # after the ceilings: OpenBLAS's threads spin for some 30 ms
+Row = tuple[str, str]  # contender and mode; only ours has modes
+Say = Callable[[str], None]
 
 
-def serve(pipe: Any, make: Callable[..., Callable[[], Any]], arguments: tuple) -> None:
-    """The other process: make the function, then run it whenever asked."""
-    run = make(*arguments)
-    while pipe.recv() == "run":
-        pipe.send(timed(run))
+class Timing(NamedTuple):
+    """Milliseconds of one call (of one op, where a call makes several)."""
+
+    min: float
+    median: float
+    p90: float
+    samples: int
+    first_call_s: float
+    peak_mb: float | None
 
 
-def timed(run: Callable[[], Any]) -> tuple[Any, float]:
-    """A result, and the milliseconds it took."""
-    start = time.perf_counter()
-    result = run()
-    return result, (time.perf_counter() - start) * 1e3
+class Ceilings(NamedTuple):
+    """What this machine does at best, at this moment: GFLOP/s of sgemm, GB/s of a copy of as many bytes."""
+
+    sgemm: float
+    copy: float
 
 
-def interleaved(contenders: dict[str, Callable[[], Any]], rounds: int, warm: int = 3) -> dict[str, dict[str, float]]:
-    """Milliseconds a call: min, median, 90th percentile for each contender, taken in turns."""
-    for run in contenders.values():
-        for _ in range(warm):
-            run()
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(rounds):
-        for name, run in contenders.items():
-            ms = timed(run)[1]
-            times[name].append(run.ms if isinstance(run, Elsewhere) else ms)
-    return {n: {"min": min(t), "median": float(np.median(t)), "p90": float(np.percentile(t, 90))} for n, t in times.items()}
+@dataclass
+class Outcome:
+    """Of one work: timings, the ceilings, and whether ours failed or was wrong."""
+
+    suite: str
+    work: Work
+    ours: str
+    timings: dict[Row, Timing] = field(default_factory=dict)
+    ceilings: Ceilings | None = None
+    wrong: bool = False
 
 
-def report(suite: str, work: str, results: dict[str, dict[str, float]], ours: str = "flamepy") -> None:
-    """One line for people and one JSON line for each contender."""
-    mine = results[ours]["median"]
-    for name, r in results.items():
-        if name == ours:
-            continue
-        ratio = mine / r["median"]
-        print(f"{suite:9} {work:10} flamepy {mine:9.3f} ms   {name} {r['median']:9.3f} ms   ratio {ratio:.2f}")
-        row = {"suite": suite, "work": work, "mode": "eager", "contender": name, "ours_ms": mine, "theirs_ms": r["median"], "ratio": ratio}
-        print(json.dumps(row))
-    if len(results) == 1:
-        print(f"{suite:9} {work:10} flamepy {mine:9.3f} ms   (no contender installed)")
+@dataclass
+class Plan:
+    """How to measure, and whom to tell: `note` what the user must know, `progress` what is going on. As a context manager it ends
+    every process it started. `place` starts a contender; tests put it into this process."""
+
+    suite: str
+    against: list[str]
+    modes: list[str]
+    threads: int
+    rounds: int
+    note: Say
+    progress: Say
+    place: Callable[[str, str, int], Any] = Elsewhere
+    seats: dict[Row, Any] = field(default_factory=dict)
+
+    def seat(self, suite: str, row: Row) -> Any:
+        """The process of this contender, started at first use."""
+        if row not in self.seats:
+            self.seats[row] = self.place(suite, row[0], self.threads)
+        return self.seats[row]
+
+    def leave(self, row: Row) -> None:
+        """End its process."""
+        if row in self.seats:
+            self.seats.pop(row).close()
+
+    def __enter__(self) -> Plan:
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        for row in list(self.seats):
+            self.leave(row)
+
+
+def summary(seconds: list[float], per: int, built: Built) -> Timing:
+    """Minimum, median and 90th percentile of all calls, in milliseconds of one op."""
+    ms = sorted(s * 1e3 / per for s in seconds)
+    rank = 0.9 * (len(ms) - 1)
+    low, high = ms[int(rank)], ms[min(int(rank) + 1, len(ms) - 1)]
+    return Timing(ms[0], statistics.median(ms), low + (high - low) * (rank % 1), len(ms), built.first_call_s, built.peak_mb)
+
+
+def present(against: list[str], note: Say) -> list[str]:
+    """The contenders that can run here; each of the others is named once."""
+    found = []
+    for contender in against:
+        if reason := missing(contender):
+            note(reason)
+        else:
+            found.append(contender)
+    return found
+
+
+def measure(plan: Plan, work: Work) -> Outcome:
+    """One work, as said at the top of this file. What cannot be measured is told and left out."""
+    suite = suite_of(plan.suite)
+    outcome = Outcome(plan.suite, work, suite.OURS)
+    modes = [mode for mode in work.modes if mode in plan.modes]
+    ready: dict[Row, Built] = {}
+    for row in [(suite.OURS, mode) for mode in modes] + [(contender, "") for contender in plan.against]:
+        if row[0] == suite.OURS or ready:  # without ours there is nothing to compare
+            built = prepare(plan, outcome, row, next(iter(ready.values()), None))
+            if built is not None:
+                ready[row] = built
+    if any(contender == suite.OURS for contender, _ in ready):
+        outcome.ceilings = measure_ceilings(plan, work)
+        take_turns(plan, outcome, ready)
+    if suite.ALONE:
+        for row in list(plan.seats):
+            plan.leave(row)
+    return outcome
+
+
+def prepare(plan: Plan, outcome: Outcome, row: Row, ours: Built | None) -> Built | None:
+    """Build the job of one contender and check what it gives; None (and a note) if it cannot be timed."""
+    suite, name, who = suite_of(plan.suite), outcome.work.name, " ".join(row).strip()
+    plan.progress(f"{plan.suite} {name}: {who}: first calls, checks")
+    try:
+        built = build(plan, row, name, suite.ALONE)
+        suite.verify(name, built.outputs)
+        if ours is not None:
+            close(built.outputs, ours.outputs, suite.TOLERANCE)
+        return built
+    except Disagree as problem:
+        plan.note(f"{name}: {who}: outputs differ, so no speed is shown: {problem}")
+    except Failed as problem:
+        plan.note(f"{name}: {who}: {problem}")
+        plan.leave(row)
+    outcome.wrong = outcome.wrong or row[0] == suite.OURS
+    return None
+
+
+def build(plan: Plan, row: Row, name: str, alone: bool) -> Built:
+    """The first calls. Where kernels were compiled, once more in a new process that finds them on disk: compilers leave memory
+    behind that no step needs."""
+    built = plan.seat(plan.suite, row).build(name, row[1] or "eager")
+    if alone and row[1] and built.first_call_s > COLD:
+        plan.leave(row)
+        built = plan.seat(plan.suite, row).build(name, row[1])._replace(first_call_s=built.first_call_s)
+    return built
+
+
+def take_turns(plan: Plan, outcome: Outcome, ready: dict[Row, Built]) -> None:
+    """A B A B: a turn for each in every round."""
+    seconds: dict[Row, list[float]] = {row: [] for row in ready}
+    plan.progress(f"{plan.suite} {outcome.work.name}: {plan.rounds} rounds")
+    for _ in range(plan.rounds):
+        for row, times in seconds.items():
+            time.sleep(PAUSE)
+            times += plan.seats[row].block()
+    for row, times in seconds.items():
+        outcome.timings[row] = summary(times, outcome.work.per, ready[row])
+
+
+def measure_ceilings(plan: Plan, work: Work) -> Ceilings:
+    """The best of some calls of sgemm, and of copying as many bytes as the work moves."""
+    seat = plan.seat("control", ("ceilings", ""))
+    size = min(max(int(work.nbytes) or control.FULL, 1 << 14), control.FULL) // 8 * 8
+    rates = []
+    for item in (control.WORKS["sgemm"], control.copy_work(f"copy@{size}")):
+        seat.build(item.name, "eager")
+        rates.append((item.flops or item.nbytes) / min(seat.block() + seat.block()) / 1e9)
+    time.sleep(SETTLE)
+    return Ceilings(*rates)
+
+
+def percent(work: Work, ms: float, ceilings: Ceilings) -> float | None:
+    """What part of `ms` the ceilings ask for: the slower of arithmetic at sgemm's rate and bytes at copying speed."""
+    least = max(work.flops / ceilings.sgemm, work.nbytes / ceilings.copy) / 1e6 / work.per
+    return 100 * least / ms if least else None

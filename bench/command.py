@@ -1,0 +1,152 @@
+"""The command line of the benchmarks: which suites, works, contenders and modes; a table, JSON lines and pictures come out.
+
+`flamepy bench` and `python -m bench` both end here; cli.py turns errors into one line and signals into an exit code.
+
+    exit codes   0 done   1 flamepy failed or was wrong   2 unusable input   130, 143 Ctrl-C, SIGTERM
+
+May import: flamepy.train (files, problems), the rest of this folder. FLAME counterpart: none. Read next: harness.py.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from flamepy.train.files import replace_file
+from flamepy.train.problems import InputError
+
+from . import report
+from .harness import Plan, measure, present
+from .work import CONTENDERS, MODES, SUITES, Work, suite_of
+
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+BUSY = 0.5  # programs that run besides this one
+HELP = """Time flamepy beside PyTorch and JAX. Results are compared first; a speed is never shown when they differ.
+
+\b
+SUITE is one or more of
+  kernels    each kernel by size, forward and backward
+  dispatch   what one op costs beside its arithmetic
+  optim      norm, clip and AdamW over 124 million parameters
+  step       whole training steps: GPTs, MLPs, a CNN; eager and replayed
+  control    plain Python and NumPy, which no commit should change
+  all
+
+\b
+Examples:
+  flamepy bench step --work gpt-a,gpt-c --against torch,jax
+  flamepy bench kernels --work 'gelu*' --json gelu.jsonl --pictures pictures
+  flamepy bench step --against none --mode replay
+"""
+
+
+def words(kind: str, given: str | None, known: Sequence[str]) -> list[str] | None:
+    """A list with commas, of known words; None if the option was not given."""
+    if given is None:
+        return None
+    found = [word.strip() for word in given.split(",") if word.strip() not in ("", "none")]
+    for word in found:
+        if word not in known:
+            raise InputError(f"no such {kind}: '{word}'. Use {', '.join(known)}.")
+    return list(dict.fromkeys(found))
+
+
+def works_of(suites: list[str], patterns: str | None) -> dict[str, list[Work]]:
+    """The works of each suite whose names match; every pattern must match something."""
+    everything = {name: list(suite_of(name).WORKS.values()) for name in suites}
+    if patterns is None:
+        return everything
+    wanted = [p.strip() for p in patterns.split(",") if p.strip()]
+    names = [work.name for works in everything.values() for work in works]
+    for pattern in wanted:
+        if not fnmatch.filter(names, pattern):
+            some = ", ".join(names[:12]) + (f", ... ({len(names)} in all)" if len(names) > 12 else "")
+            raise InputError(f"no such work in {', '.join(suites)}: '{pattern}'. Use {some}.")
+    chosen = {name: [w for w in works if any(fnmatch.fnmatchcase(w.name, p) for p in wanted)] for name, works in everything.items()}
+    return {name: works for name, works in chosen.items() if works}
+
+
+def check_places(file: Path | None, pictures: Path | None) -> None:
+    """Refuse at once what could not be written an hour later."""
+    for option, path, folder in (("--json", file, file and file.parent), ("--pictures", pictures, pictures)):
+        if path is None or folder is None:
+            continue
+        there = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK) or (path is file and path.is_dir()):
+            raise InputError(f"cannot write {option}: {path}. Give another place.")
+
+
+def progress(text: str) -> None:
+    """What is going on, on one line that is overwritten, in a terminal only."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def note(text: str) -> None:
+    progress("")
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+@click.command(help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.argument("suite", nargs=-1, required=True)
+@click.option("--against", metavar="NAMES", help=f"Contenders, of {', '.join(CONTENDERS)}; none: flamepy alone. Default: the suite's own.")
+@click.option("--work", metavar="NAMES", help="Works, with * for any letters. Default: all of the suite.")
+@click.option("--mode", metavar="NAMES", help="Of flamepy: eager, replay. Default: both.")
+@click.option("--json", "file", type=click.Path(path_type=Path), metavar="FILE", help="Write a JSON line for each comparison.")
+@click.option("--pictures", type=click.Path(path_type=Path), metavar="FOLDER", help="Write roofline.png and ratios.png.")
+@click.option("--threads", type=click.IntRange(1, CORES), default=CORES, metavar="N", help=f"Threads for everyone.  [{CORES}]")
+@click.option("--rounds", type=click.IntRange(1), default=20, metavar="N", help="Turns of each contender.  [20]")
+def command(
+    suite: tuple[str, ...], against: str | None, work: str | None, mode: str | None, file: Path | None, pictures: Path | None,
+    threads: int, rounds: int,
+) -> int:  # fmt: skip
+    suites = list(SUITES) if suite == ("all",) else words("suite", ",".join(suite), SUITES) or []
+    modes = words("mode", mode, MODES) or list(MODES)
+    wanted = words("contender", against, list(CONTENDERS))
+    works = works_of(suites, work)
+    if not any(set(w.modes) & set(modes) for chosen in works.values() for w in chosen):
+        raise InputError(f"nothing to time: none of these works has the mode {', '.join(modes)}. Use --mode eager.")
+    check_places(file, pictures)
+    lines, wrong = run(works, wanted, modes, threads, rounds)
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(file, "".join(json.dumps(line) + "\n" for line in lines).encode())
+    if pictures is not None:
+        from .pictures import draw
+
+        pictures.mkdir(parents=True, exist_ok=True)
+        for path in draw(lines, pictures):
+            print(path)
+    return 1 if wrong else 0
+
+
+def run(works: dict[str, list[Work]], wanted: list[str] | None, modes: list[str], threads: int, rounds: int) -> tuple[list[Any], bool]:
+    """Measure suite after suite and show each table; all JSON lines, and whether something went wrong."""
+    from rich.console import Console
+
+    about, lines, wrong = report.facts(threads), [], False
+    if (about["load"] or 0) > BUSY:
+        note(f"other programs want the processors (load {about['load']}): idle threads that spin make such times useless.")
+    asked = [c for name in works for c in (suite_of(name).DEFAULT if wanted is None else wanted)]
+    here = present(list(dict.fromkeys(asked)), note)
+    console = Console(width=None if sys.stdout.isatty() else 240)
+    for name, chosen in works.items():
+        suite = suite_of(name)
+        against = [c for c in here if c in (suite.DEFAULT if wanted is None else suite.AGAINST)]
+        found: list[report.Line] = []
+        with Plan(name, against, modes, threads, rounds, note, progress) as plan:
+            for work in chosen:
+                outcome = measure(plan, work)
+                found += report.lines_of(outcome, about)
+                wrong = wrong or outcome.wrong
+        progress("")
+        report.show(found, console)
+        lines += found
+    return lines, wrong

@@ -1,0 +1,201 @@
+"""The training steps of suite `step` in NumPy, float64: what every contender's first losses and gradient norms must be.
+
+A layer is a function x -> (y, back); back(g) adds the gradients of the layer's weights to `d` and returns the gradient of x.
+
+May import: networks, libraries.Numpy. FLAME counterpart: none. Read next: report.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .libraries import Numpy
+from .networks import CLIP, LR, Gpt, Shape, batch, weights
+
+Back = Callable[[Any], Any]
+Layer = Callable[[Any], tuple[Any, Back]]
+Arrays = dict[str, np.ndarray]
+L = Numpy()
+
+
+def chain(*layers: Layer) -> Layer:
+    def run(x: Any) -> tuple[Any, Back]:
+        backs = []
+        for layer in layers:
+            x, back = layer(x)
+            backs.append(back)
+
+        def all_back(g: Any) -> Any:
+            for back in reversed(backs):
+                g = back(g)
+            return g
+
+        return x, all_back
+
+    return run
+
+
+def residual(*layers: Layer) -> Layer:
+    def run(x: Any) -> tuple[Any, Back]:
+        y, back = chain(*layers)(x)
+        return x + y, lambda g: g + back(g)
+
+    return run
+
+
+def linear(w: Arrays, d: Arrays, name: str, bias: bool = True) -> Layer:
+    def run(x: Any) -> tuple[Any, Back]:
+        weight = w[name + ".weight"]
+
+        def back(g: Any) -> Any:
+            rows = g.reshape(-1, g.shape[-1])
+            d[name + ".weight"] += rows.T @ x.reshape(-1, x.shape[-1])
+            if bias:
+                d[name + ".bias"] += rows.sum(0)
+            return g @ weight
+
+        return x @ weight.T + (w[name + ".bias"] if bias else 0), back
+
+    return run
+
+
+def layer_norm(w: Arrays, d: Arrays, name: str) -> Layer:
+    def run(x: Any) -> tuple[Any, Back]:
+        weight = w[name + ".weight"]
+        scale = 1 / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+        unit = (x - x.mean(-1, keepdims=True)) * scale
+
+        def back(g: Any) -> Any:
+            d[name + ".weight"] += (g * unit).reshape(-1, x.shape[-1]).sum(0)
+            d[name + ".bias"] += g.reshape(-1, x.shape[-1]).sum(0)
+            h = g * weight
+            return scale * (h - h.mean(-1, keepdims=True) - unit * (h * unit).mean(-1, keepdims=True))
+
+        return unit * weight + w[name + ".bias"], back
+
+    return run
+
+
+def gelu(x: Any) -> tuple[Any, Back]:
+    c = math.sqrt(2 / math.pi)
+    t = np.tanh(c * (x + 0.044715 * x * x * x))
+    slope = 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x)
+    return 0.5 * x * (1 + t), lambda g: g * slope
+
+
+def relu(x: Any) -> tuple[Any, Back]:
+    return np.maximum(x, 0), lambda g: g * (x > 0)
+
+
+def flatten(x: Any) -> tuple[Any, Back]:
+    return x.reshape(len(x), -1), lambda g: g.reshape(x.shape)
+
+
+def pool(x: Any) -> tuple[Any, Back]:
+    y = L.max_pool(x)
+
+    def back(g: Any) -> Any:
+        wide = [a.repeat(2, 2).repeat(2, 3) for a in (y, g)]
+        return wide[1] * (x == wide[0])
+
+    return y, back
+
+
+def conv(w: Arrays, d: Arrays, name: str) -> Layer:
+    def run(x: Any) -> tuple[Any, Back]:
+        weight = w[name + ".weight"]
+
+        def back(g: Any) -> Any:
+            d[name + ".bias"] += g.sum((0, 2, 3))
+            d[name + ".weight"] += np.tensordot(g, windows(x), ((0, 2, 3), (0, 2, 3)))
+            turned = weight[:, :, ::-1, ::-1].transpose(1, 0, 2, 3)
+            return L.conv2d(g, turned, np.zeros(len(turned)), 1)
+
+        return L.conv2d(x, weight, w[name + ".bias"], 1), back
+
+    return run
+
+
+def windows(x: Any) -> Any:
+    """(n, c, h, w, 3, 3): what the kernel sees at every place."""
+    return np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3))
+
+
+def attention(heads: int) -> Layer:
+    def run(qkv: Any) -> tuple[Any, Back]:
+        b, t, width = qkv.shape
+        each = width // (3 * heads)
+        q, k, v = qkv.reshape(b, t, 3, heads, each).transpose(2, 0, 3, 1, 4)
+        p = L.softmax(np.where(np.tri(t, dtype=bool), q @ k.swapaxes(2, 3) / math.sqrt(each), -np.inf))
+
+        def back(g: Any) -> Any:
+            g = g.reshape(b, t, heads, each).transpose(0, 2, 1, 3)
+            dp = g @ v.swapaxes(2, 3)
+            ds = p * (dp - (dp * p).sum(-1, keepdims=True)) / math.sqrt(each)
+            parts = np.stack([ds @ k, ds.swapaxes(2, 3) @ q, p.swapaxes(2, 3) @ g])
+            return parts.transpose(1, 3, 0, 2, 4).reshape(qkv.shape)
+
+        return (p @ v).transpose(0, 2, 1, 3).reshape(b, t, heads * each), back
+
+    return run
+
+
+def embedding(w: Arrays, d: Arrays) -> Layer:
+    def run(ids: Any) -> tuple[Any, Back]:
+        def back(g: Any) -> None:
+            np.add.at(d["token.weight"], ids, g)
+            d["position.weight"] += g.sum(0)
+
+        return w["token.weight"][ids] + w["position.weight"], back
+
+    return run
+
+
+def network(shape: Shape, w: Arrays, d: Arrays) -> Layer:
+    """The whole network, up to the logits."""
+    if not isinstance(shape, Gpt):
+        plain = {"relu": relu, "flatten": flatten, "pool": pool}
+        wide = {"linear": linear, "conv": conv}
+        return chain(*[wide[kind](w, d, str(i)) if ends else plain[kind] for i, (kind, *ends) in enumerate(shape.layers)])
+    layers: list[Layer] = [embedding(w, d)]
+    for i in range(shape.layers):
+        at = f"blocks.{i}."
+        norms = [layer_norm(w, d, at + f"norm{n}") for n in (1, 2)]
+        layers += [
+            residual(norms[0], linear(w, d, at + "attn.qkv"), attention(shape.heads), linear(w, d, at + "attn.proj")),
+            residual(norms[1], linear(w, d, at + "mlp.0"), gelu, linear(w, d, at + "mlp.2")),
+        ]
+    return chain(*layers, layer_norm(w, d, "norm"), linear(w, d, "token", bias=False))
+
+
+def first_steps(shape: Shape, steps: int) -> list[np.ndarray]:
+    """Losses and gradient norms (before clipping) of the first steps."""
+    w = {name: a.astype(np.float64) for name, a in weights(shape).items()}
+    m, v = ({name: np.zeros_like(a) for name, a in w.items()} for _ in range(2))
+    x, ids = batch(shape)
+    rows, losses, norms = np.arange(len(ids)), [], []
+    for n in range(1, steps + 1):
+        d = {name: np.zeros_like(a) for name, a in w.items()}
+        logits, back = network(shape, w, d)(x)
+        logs = L.log_softmax(logits.reshape(len(ids), -1))
+        g = np.exp(logs)
+        g[rows, ids] -= 1
+        back((g / len(ids)).reshape(logits.shape))
+        losses.append(-logs[rows, ids].mean())
+        norms.append(math.sqrt(sum(np.sum(a * a) for a in d.values())))
+        scale = min(1.0, CLIP / (norms[-1] + 1e-6))
+        for name, p in w.items():
+            adam(p, m[name], v[name], d[name] * scale, n, shape.decay)
+    return [np.array(losses), np.array(norms)]
+
+
+def adam(p: np.ndarray, m: np.ndarray, v: np.ndarray, g: np.ndarray, n: int, decay: float) -> None:
+    """AdamW in place (Kingma & Ba 2014; Loshchilov & Hutter 2017)."""
+    m += 0.1 * (g - m)
+    v += 0.001 * (g * g - v)
+    p *= 1 - LR * decay
+    p -= LR * (m / (1 - 0.9**n)) / (np.sqrt(v / (1 - 0.999**n)) + 1e-8)

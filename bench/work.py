@@ -1,0 +1,103 @@
+"""What a suite is made of: works, and jobs that do them; which contenders there are, and which of them can run here.
+
+A suite is a module with
+
+    OURS           who is timed: "flamepy" (in control.py: "numpy")
+    AGAINST        contenders it knows; DEFAULT: those taken when --against is not given
+    WORKS          name -> Work
+    ALONE          a new process for every work (its memory is then its own)
+    TOLERANCE      largest difference allowed, relative to the largest number; or one for each output
+    build(contender, work, mode) -> Job     called in the contender's process
+    verify(work, outputs)                   called here; raises Disagree unless the oracle agrees
+
+May import: NumPy. FLAME counterpart: none. Read next: harness.py.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+SUITES = ("kernels", "dispatch", "optim", "step", "control")
+MODES = ("eager", "replay")
+
+
+class Disagree(Exception):
+    """Two results differ: no speed may be shown."""
+
+
+class Work(NamedTuple):
+    """One thing that is timed. `flops` and `nbytes` (read and written) of one call; `per`: how many ops a call makes, when the
+    time of one op is what counts."""
+
+    name: str
+    flops: float = 0.0
+    nbytes: float = 0.0
+    per: int = 1
+    modes: tuple[str, ...] = ("eager",)
+
+
+@dataclass
+class Job:
+    """`run` is what is timed; `outputs` turns its result into arrays; the first `calls` results are compared."""
+
+    run: Callable[[], Any]
+    outputs: Callable[[Any], list[Any]]
+    calls: int = 1
+
+
+class Contender(NamedTuple):
+    title: str
+    module: str
+    remedy: str
+
+
+INSTALL = 'pip install "flamepy[bench]"'
+CONTENDERS = {
+    "torch": Contender("PyTorch eager", "torch", INSTALL),
+    "torch-compile": Contender("torch.compile", "torch", INSTALL),
+    "jax": Contender("JAX jit", "jax", INSTALL),
+}
+
+
+def missing(contender: str) -> str:
+    """Why this contender cannot run here; empty if it can."""
+    found = CONTENDERS.get(contender)
+    if found is None:
+        return ""
+    if importlib.util.find_spec(found.module) is None:
+        return f"{found.title} skipped: {found.module} is not installed. {found.remedy}"
+    if contender == "torch-compile" and not any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "g++", "clang++")):
+        return f"{found.title} skipped: it needs a C++ compiler. apt-get install g++"
+    return ""
+
+
+def suite_of(name: str) -> Any:
+    """The module of a suite."""
+    return importlib.import_module(f".{name}", __package__)
+
+
+def near(what: str, got: Any, expected: Any, tolerance: float) -> None:
+    """Raise Disagree unless two arrays are equal up to `tolerance` of the largest number in `expected`."""
+    a, b = np.asarray(got, np.float64), np.asarray(expected, np.float64)
+    if a.shape != b.shape:
+        raise Disagree(f"{what}: shape {a.shape}, expected {b.shape}")
+    error = np.abs(a - b).max(initial=0.0) / max(np.abs(b).max(initial=0.0), 1e-30)
+    if not error <= tolerance:
+        raise Disagree(f"{what}: relative difference {error:.1e}, allowed {tolerance:.0e}")
+
+
+def close(got: list[Any], expected: list[Any], tolerance: float | tuple[float, ...]) -> None:
+    """Raise Disagree unless two lists of outputs are equal up to `tolerance`, or up to one for each output."""
+    if len(got) != len(expected):
+        raise Disagree(f"{len(got)} outputs, expected {len(expected)}")
+    each = tolerance if isinstance(tolerance, tuple) else (tolerance,) * len(got)
+    for i, (a, b, allowed) in enumerate(zip(got, expected, each, strict=True)):
+        near(f"output {i}", a, b, allowed)

@@ -1,0 +1,321 @@
+"""The benchmarks: their arithmetic, and that a speed is never shown for a wrong answer.
+
+Oracles: NumPy's percentiles, PyTorch and JAX (when installed) for the oracle's own training steps. Nothing here judges a speed.
+Read next: bench/harness.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flamepy.cli import benchmarks, run
+
+command = benchmarks()
+PACKAGE = command.__package__
+NAMES = ("contenders", "harness", "kernels", "networks", "oracle", "report", "step", "targets", "work", "worker")
+contenders, harness, kernels, networks, oracle, report, step, targets, work, worker = (import_module(f"{PACKAGE}.{n}") for n in NAMES)
+ROOT = Path(__file__).parent.parent
+KEYS = {
+    "suite",
+    "work",
+    "mode",
+    "contender",
+    "ours_ms",
+    "theirs_ms",
+    "ratio",
+    "commit",
+    "cpu",
+    "threads",
+    "versions",
+    "date",
+    "first_call_s",
+}
+MORE = {f"{side}_{name}" for side in ("ours", "theirs") for name in ("min_ms", "median_ms", "p90_ms", "peak_mb")} | {
+    "gflops",
+    "gbs",
+    "percent",
+}
+ABOUT = {"commit": "abc", "cpu": "a CPU", "threads": 2, "load": 0.0, "versions": {}, "date": "today"}
+
+
+def timing(ms: float, peak: float | None = None):
+    return harness.Timing(ms * 0.9, ms, ms * 1.1, 10, 0.5, peak)
+
+
+def outcome(name="softmax", ours=1.0, suite="kernels", **theirs):
+    """As if measured: `ours` and e.g. torch=2.0 in milliseconds."""
+    item = import_module(f"{PACKAGE}.{suite}").WORKS[name]
+    timings = {("flamepy", mode): timing(ours, 100.0) for mode in item.modes}
+    timings |= {(c.replace("_", "-"), ""): timing(ms, 90.0) for c, ms in theirs.items()}
+    return harness.Outcome(suite, item, "flamepy", timings, harness.Ceilings(200.0, 50.0))
+
+
+# ---- arithmetic ----------------------------------------------------------------------------------------------------------------
+@given(st.lists(st.floats(1e-7, 10), min_size=1, max_size=60), st.integers(1, 50))
+@settings(max_examples=50, deadline=None)
+def test_statistics_are_numpys(seconds, per):
+    got = harness.summary(seconds, per, worker.Built(0.25, [], 7.0, 1))
+    ms = np.array(seconds) * 1e3 / per
+    np.testing.assert_allclose([got.min, got.median, got.p90], [ms.min(), np.median(ms), np.percentile(ms, 90)], rtol=1e-12)
+    assert (got.samples, got.first_call_s, got.peak_mb) == (len(seconds), 0.25, 7.0)
+
+
+def test_percent_is_of_the_slower_ceiling():
+    ceilings = harness.Ceilings(sgemm=200.0, copy=50.0)
+    assert harness.percent(work.Work("w", flops=2e9, nbytes=1e6), 20.0, ceilings) == pytest.approx(50)  # 10 ms at 200 GFLOP/s
+    assert harness.percent(work.Work("w", flops=1.0, nbytes=1e9), 40.0, ceilings) == pytest.approx(50)  # 20 ms at 50 GB/s
+    assert harness.percent(work.Work("w", flops=2e9, per=10), 2.0, ceilings) == pytest.approx(50)
+    assert harness.percent(work.Work("w"), 1.0, ceilings) is None
+
+
+def test_lines_have_their_keys_and_the_ratio_is_ours_by_theirs():
+    lines = report.lines_of(outcome("gpt-b", 3.0, "step", torch=4.0, jax=6.0), ABOUT)
+    assert [(line["mode"], line["contender"], line["ratio"]) for line in lines] == [
+        ("eager", "torch", 0.75), ("eager", "jax", 0.5), ("replay", "torch", 0.75), ("replay", "jax", 0.5),
+    ]  # fmt: skip
+    for line in lines:
+        assert set(line) >= KEYS | MORE
+        assert json.loads(json.dumps(line)) == line
+        assert line["gflops"] == pytest.approx(step.WORKS["gpt-b"].flops / 3e6)
+    alone = report.lines_of(outcome("gpt-b", 3.0, "step"), ABOUT)
+    assert [(line["contender"], line["theirs_ms"], line["ratio"]) for line in alone] == [(None, None, None)] * 2
+    assert set(alone[0]) == set(lines[0])
+
+
+def test_verdicts_say_what_was_reached_and_by_how_much():
+    (line,) = report.lines_of(outcome("softmax", 0.6, torch=1.0), ABOUT)
+    assert line["reached"] is True and line["verdict"] == "reached 0.60 of 0.75: 20 % under"
+    (line,) = report.lines_of(outcome("softmax", 0.9, torch=1.0), ABOUT)
+    assert line["reached"] is False and line["verdict"] == "missed 0.90 of 0.75: 20 % over"
+    (line,) = report.lines_of(outcome("softmax", 0.6, jax=1.0), ABOUT)
+    assert (line["reached"], line["verdict"]) == (None, "")
+    big = outcome("gpt-b", 300.0, "step", torch=400.0)
+    line = next(line for line in report.lines_of(big, ABOUT) if line["mode"] == "replay")
+    assert line["reached"] is False and "missed 100 of 90 MB" in line["verdict"] and "% of sgemm" in line["verdict"]
+    (line,) = report.lines_of(outcome("softmax", 0.002, "dispatch", torch=0.001), ABOUT)
+    assert line["reached"] is True and line["verdict"] == "reached 2.0 of 3 us"
+
+
+def test_every_target_is_of_a_work_that_exists():
+    for suite, name, mode, contender in (*targets.RATIOS, *targets.MEMORY):
+        module = import_module(f"{PACKAGE}.{suite}")
+        assert mode in module.WORKS[name].modes and contender in module.AGAINST
+    for suite, name, mode in targets.PERCENT:
+        assert mode in import_module(f"{PACKAGE}.{suite}").WORKS[name].modes
+    assert all(suite in work.SUITES for suite in targets.MILLISECONDS)
+
+
+# ---- no speed for a wrong answer -------------------------------------------------------------------------------------------------
+class Seat:
+    """A contender that gives `value` and takes a millisecond."""
+
+    def __init__(self, value):
+        self.value, self.closed = value, False
+
+    def build(self, name, mode):
+        if isinstance(self.value, Exception):
+            raise self.value
+        return worker.Built(0.1, [np.asarray(self.value)], 1.0, 1)
+
+    def block(self):
+        return [1e-3]
+
+    def close(self):
+        self.closed = True
+
+
+def plan(values, notes, suite="kernels"):
+    """A plan whose contenders give these values; the ceilings' process is one of them."""
+    seats = []
+
+    def place(suite, contender, threads):
+        seats.append(Seat(values.get(contender, 0.0)))
+        return seats[-1]
+
+    return harness.Plan(suite, ["torch", "jax"], ["eager"], 2, 2, notes.append, lambda text: None, place), seats
+
+
+def softmax_of(name):
+    (x,), _ = kernels.data(name)
+    e = np.exp(x.astype(float) - x.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+def test_who_disagrees_is_named_and_not_timed():
+    name, notes = "softmax@128x128", []
+    y = softmax_of(name)
+    with (made := plan({"flamepy": y, "torch": y * 1.01, "jax": y}, notes))[0] as p:
+        found = harness.measure(p, kernels.WORKS[name])
+    assert set(found.timings) == {("flamepy", "eager"), ("jax", "")} and not found.wrong
+    assert len(notes) == 1 and notes[0].startswith(f"{name}: torch: outputs differ, so no speed is shown: ")
+    assert all(seat.closed for seat in made[1])
+    lines = report.lines_of(found, ABOUT)
+    assert [line["contender"] for line in lines] == ["jax"] and lines[0]["ours_ms"] == 1.0
+
+
+@pytest.mark.parametrize("bad", [0.99, np.nan, worker.Failed("flamepy: ShapeError: no")])
+def test_without_a_right_answer_of_ours_nothing_is_timed(bad):
+    name, notes = "softmax@128x128", []
+    y = softmax_of(name)
+    value = bad if isinstance(bad, Exception) else y * bad
+    with plan({"flamepy": value, "torch": y, "jax": y}, notes)[0] as p:
+        found = harness.measure(p, kernels.WORKS[name])
+    assert found.timings == {} and found.wrong and report.lines_of(found, ABOUT) == []
+    assert len(notes) == 1 and name in notes[0]
+
+
+def test_differences():
+    work.close([np.ones(3), 2.0], [np.ones(3), 2.0 + 1e-6], 1e-5)
+    for got, expected in (([1.0], [1.1]), ([np.nan], [1.0]), ([np.ones(2)], [np.ones(3)]), ([1.0], [1.0, 2.0]), ([np.inf], [1.0])):
+        with pytest.raises(work.Disagree):
+            work.close(got, expected, 1e-5)
+    work.close([1.1, 1.0], [1.0, 1.0], (0.2, 1e-5))
+
+
+def test_a_wrong_gradient_is_found():
+    name = "layer-norm-backward@128x128"
+    grads = worker.Server("kernels", "flamepy").build(name, "eager").outputs
+    kernels.verify(name, grads)
+    for i in range(3):
+        wrong = [g.copy() for g in grads]
+        wrong[i].flat[7] += 0.05 * np.abs(wrong[i]).max()
+        with pytest.raises(work.Disagree):
+            kernels.verify(name, wrong)
+
+
+# ---- the oracle's training steps -------------------------------------------------------------------------------------------------
+SMALL = {
+    "gpt": networks.Gpt(1, 2, 16, 8, 3, vocabulary=11),
+    "cnn": networks.Row((("conv", 1, 4), ("relu",), ("pool",), ("flatten",), ("linear", 64, 10)), (1, 8, 8), 6),
+}
+
+
+@pytest.mark.parametrize("kind", SMALL)
+@pytest.mark.parametrize("who", ["flamepy", "torch", "jax"])
+def test_training_steps_agree_with_the_oracle(who, kind):
+    if who != "flamepy":
+        pytest.importorskip(who)
+    shape = SMALL[kind]
+    make = {"flamepy": lambda: step.flamepy_step(shape, "eager"), "torch": lambda: contenders.torch_step(shape),
+            "jax": lambda: contenders.jax_step(shape)}[who]  # fmt: skip
+    run_step = make()
+    got = np.array([[float(value) for value in run_step()] for _ in range(4)]).T
+    np.testing.assert_allclose(got, oracle.first_steps(shape, 4), rtol=1e-5)
+
+
+def test_a_tiny_step_from_end_to_end():
+    """flamepy alone, in this process: checked, timed, told."""
+    notes = []
+    place = lambda suite, contender, threads: worker.Server(suite, contender)
+    with harness.Plan("step", [], ["eager", "replay"], 1, 2, notes.append, lambda text: None, place) as p:
+        found = harness.measure(p, step.WORKS["mlp-tiny"])
+    assert notes == [] and not found.wrong
+    lines = report.lines_of(found, report.facts(1))
+    assert [line["mode"] for line in lines] == ["eager", "replay"] and set(lines[0]) >= KEYS | MORE
+    for line in lines:
+        assert 0 < line["ours_min_ms"] <= line["ours_ms"] <= line["ours_p90_ms"] and line["percent"] > 0
+
+
+# ---- processes -------------------------------------------------------------------------------------------------------------------
+def test_a_contender_has_its_own_process_and_its_death_is_told():
+    seat = worker.Elsewhere("control", "numpy", 1)
+    try:
+        built = seat.build("python-loop", "eager")
+        assert built.outputs[0] == 4999950000 and built.calls >= 1
+        assert len(seat.block()) in (built.calls, built.calls - 1)
+        with pytest.raises(worker.Failed, match="numpy: KeyError"):
+            seat.build("no-such-work", "eager")
+        seat.build("python-loop", "eager")  # it goes on
+        os.kill(seat.process.pid, signal.SIGKILL)
+        with pytest.raises(worker.Failed, match="its process ended with code -9"):
+            seat.block()
+    finally:
+        seat.close()
+    assert seat.process.returncode == -9
+
+
+def test_ctrl_c_ends_every_process_quietly(tmp_path):
+    file = tmp_path / "lines.jsonl"
+    args = [sys.executable, "-m", "flamepy", "bench", "control", "--rounds", "100000", "--json", str(file)]
+    process = subprocess.Popen(args, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    children: list[str] = []
+    for _ in range(200):
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        if len(children) == 2:  # the work's and the ceilings'
+            break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    said = [line for line in err.splitlines() if not line.startswith("bench: other programs")]
+    assert (process.returncode, out, said) == (130, "", ["flamepy bench: interrupted as you asked."])
+    assert len(children) == 2 and not any(Path(f"/proc/{pid}").exists() for pid in children)
+    assert not file.exists()
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "args, start",
+    [
+        ([], "flamepy bench: missing argument 'SUITE"),
+        (["steps"], "flamepy bench: no such suite: 'steps'. Use kernels, dispatch, optim, step, control."),
+        (["step", "--work", "gpt-z"], "flamepy bench: no such work in step: 'gpt-z'. Use gpt-a, "),
+        (["step", "--against", "tinygrad"], "flamepy bench: no such contender: 'tinygrad'. Use torch, torch-compile, jax."),
+        (["step", "--mode", "lazy"], "flamepy bench: no such mode: 'lazy'. Use eager, replay."),
+        (["kernels", "--mode", "replay"], "flamepy bench: nothing to time: "),
+        (["step", "--rounds", "0"], "flamepy bench: invalid value for '--rounds'"),
+        (["step", "--threads", "0"], "flamepy bench: invalid value for '--threads'"),
+        (["step", "--json", "."], "flamepy bench: cannot write --json: ."),
+        (["step", "--pictures", "here/file/x"], "flamepy bench: cannot write --pictures: here/file/x."),
+        (["step", "--colour"], "flamepy bench: no such option"),
+    ],
+)
+def test_unusable_input_is_one_line_and_exit_code_2(capsys, tmp_path, monkeypatch, args, start):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "file").touch()
+    assert run(["bench", *args]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.startswith(start), captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_missing_contenders_are_skipped_with_a_line(monkeypatch):
+    notes: list[str] = []
+    monkeypatch.setattr(work.importlib.util, "find_spec", lambda name: None if name == "jax" else find_spec("numpy"))
+    monkeypatch.setattr(work.shutil, "which", lambda name: None)
+    assert harness.present(["torch", "torch-compile", "jax"], notes.append) == ["torch"]
+    assert [note.split(":")[0] for note in notes] == ["torch.compile skipped", "JAX jit skipped"]
+    assert "C++" in notes[0] and "pip install" in notes[1]
+
+
+def test_table_json_and_pictures(capsys, tmp_path, monkeypatch):
+    """One whole command, its measuring replaced."""
+    monkeypatch.setattr(command, "measure", lambda plan, item: outcome(item.name, 2.0, plan.suite, torch=1.0))
+    monkeypatch.setattr(command, "present", lambda against, note: against)
+    file, folder = tmp_path / "new" / "lines.jsonl", tmp_path / "pictures"
+    args = ["bench", "kernels", "--work", "gelu,softmax*", "--against", "torch", "--json", str(file), "--pictures", str(folder)]
+    assert run(args) == 0
+    lines = [json.loads(text) for text in file.read_text().splitlines()]
+    assert [line["work"] for line in lines[:3]] == ["gelu", "softmax", "softmax-backward"] and set(lines[0]) >= KEYS | MORE
+    assert os.listdir(file.parent) == ["lines.jsonl"]
+    out = capsys.readouterr().out
+    assert "missed 2.00 of 0.30: 567 % over" in out and "targets: 0 of 2 reached" in out and "2.00 ms" in out
+    for picture in ("roofline.png", "ratios.png"):
+        assert (folder / picture).read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setattr(command, "measure", lambda plan, item: dataclasses.replace(outcome(item.name), timings={}, wrong=True))
+    assert run(["bench", "kernels", "--work", "gelu"]) == 1
+    assert " ms" not in capsys.readouterr().out
