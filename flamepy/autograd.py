@@ -13,7 +13,7 @@ from contextlib import ContextDecorator
 from typing import Any
 
 from .backend.base import HALF, Buffer, float32
-from .entries import Tape, TapeEntry, file_line, reachable, state, user_frame
+from .entries import Tape, TapeEntry, reachable, state, user_frame
 from .entries import tape as tape
 from .errors import GradientError, ShapeError
 from .gradient import GradientMap, add_to_buffer
@@ -129,7 +129,7 @@ def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False,
         entry.check()
     cotangents = Cotangents(create_graph)
     kept: list[tuple[Any, Any]] = []
-    where = file_line(user_frame())
+    where = user_frame()
     with _Mode("recording", create_graph), _Mode("creating_graph", create_graph):
         cotangents.add(loss.entry if loss.entry is not None else loss, loss.slot, seed)
         for entry in entries:
@@ -146,7 +146,7 @@ def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False,
         for leaf in cotangents.leaves.values():
             g = _hooked(leaf.hooks, cotangents.values[-leaf.id, 0])
             kept.append((leaf, g))
-        saved = [b for entry in entries for b in entry.saved.values() if isinstance(b, Buffer)] if retain_graph else []
+        saved = [getattr(v, "buffer", v) for entry in entries for v in entry.saved.values()] if retain_graph else []
         return _finish(kept, [seed.buffer, *saved], cotangents)
 
 

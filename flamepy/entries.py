@@ -9,26 +9,28 @@ May import: errors, backend. FLAME counterpart: `flame_core::autograd::TapeEntry
 from __future__ import annotations
 
 import itertools
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from sys import _getframe
 from typing import Any
 
-from .backend.base import Buffer
+from .backend.base import Buffer, float32
 from .errors import GradientError, VersionError
 
+NUMBER = (0, (), float32, 0)  # stands in input_meta for an input that is no tensor
 next_serial = itertools.count(1).__next__
 
 
 class _State(threading.local):
     """What each thread decides for itself."""
 
-    recording = True
-    strict = True
-    creating_graph = False
-    engine: Any = None  # the AutogradEngine whose record() block runs
-    segment: Any = None  # the checkpointed segment being run, see gradient_checkpointing.py
+    def __init__(self) -> None:  # runs in each thread; not class values, which take three times as long to read
+        self.recording = True
+        self.strict = True
+        self.creating_graph = False
+        self.engine: Any = None  # the AutogradEngine whose record() block runs
+        self.segment: Any = None  # the checkpointed segment being run, see gradient_checkpointing.py
 
 
 state = _State()
@@ -39,7 +41,7 @@ ENGINE_FILES = frozenset(str(p) for p in _package.rglob("*.py") if "train" not i
 
 def user_frame() -> tuple[Any, int]:
     """(code, instruction) of the nearest caller outside the engine; cheap, the line number is looked up when it is needed."""
-    frame = sys._getframe(2)
+    frame = _getframe(2)
     while frame.f_code.co_filename in ENGINE_FILES and frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code, frame.f_lasti
@@ -60,28 +62,41 @@ class TapeEntry:
     used by the backward rules to buffers (or scalars, or untracked tensors).
     """
 
-    hooks: dict[int, list[Callable]] | None = None
-    retained: dict[int, Any] | None = None
-    freed: str | None = None  # where the first backward ran
-    segment: Any = None  # who recomputes the saved values, if they were dropped
-
-    def __init__(self, op: Any, inputs: Sequence, outputs: tuple, attributes: dict[str, Any], saved: dict[str, Any]):
+    def __init__(
+        self, op: Any, inputs: Sequence, outputs: tuple, attributes: dict[str, Any], saved: dict[str, Any],
+        versions: Sequence[tuple[str, Buffer, int]],
+    ):  # fmt: skip
+        """An input is None where the op got a number. Call it through op.finish(): the frames of both, and of finish()'s caller, are
+        skipped when the user's is searched."""
         self.serial = next_serial()
         self.op = op
-        nodes, metas = [], []
+        nodes: list[Any] = []
+        metas = []
         for t in inputs:
-            nodes.append(None if not t.requires_grad else t if t.entry is None else t.entry)
-            metas.append((t.id, t.shape, t.dtype, t.slot))
+            if t is None:
+                nodes.append(None)
+                metas.append(NUMBER)
+            else:
+                nodes.append((t.entry or t) if t.requires_grad else None)
+                metas.append((t.id, t.shape, t.dtype, t.slot))
         self.inputs = nodes
         self.input_meta = metas
-        self.output_meta = [(t.id, t.shape, t.dtype, slot) for slot, t in enumerate(outputs)]
-        self.device = outputs[0].device
+        if len(outputs) == 1:
+            t = outputs[0]
+            self.output_meta = [(t.id, t.shape, t.dtype, 0)]
+        else:
+            self.output_meta = [(t.id, t.shape, t.dtype, slot) for slot, t in enumerate(outputs)]
         self.attributes = attributes
         self.saved = saved
-        self.versions = (
-            [(name, b, b.writes if b.span is None else b.version) for name, b in saved.items() if isinstance(b, Buffer)] if saved else ()
-        )
-        self.code = user_frame()
+        self.versions = versions
+        frame = _getframe(4)  # user_frame(), without the cost of a call
+        while frame.f_code.co_filename in ENGINE_FILES and frame.f_back is not None:
+            frame = frame.f_back
+        self.code = frame.f_code, frame.f_lasti
+        self.hooks: dict[int, list[Callable]] | None = None
+        self.retained: dict[int, Any] | None = None
+        self.freed: tuple[Any, int] | None = None  # where the first backward ran
+        self.segment: Any = None  # who recomputes the saved values, if they were dropped
 
     @property
     def input_shapes(self) -> list[tuple[int, ...]]:
@@ -105,7 +120,7 @@ class TapeEntry:
         if self.freed is not None:
             raise GradientError(
                 f"backward: the saved values of '{self.op.name}' ({self.where}) are already freed: first backward at "
-                f"{self.freed}. Pass retain_graph=True to the first backward to run a second one."
+                f"{file_line(self.freed)}. Pass retain_graph=True to the first backward to run a second one."
             )
         for name, buffer, version in self.versions:
             if buffer.version != version:
@@ -125,9 +140,9 @@ class TapeEntry:
             return f"{label}, shape {shape}"
         return f"output of {self.op.name}"
 
-    def release(self, where: str) -> None:
+    def release(self, where: tuple[Any, int]) -> None:
         """Let go of saved values. What led here stays readable: tape(loss) prints the same after backward."""
-        self.saved, self.versions, self.freed = {}, [], where
+        self.saved, self.versions, self.freed = {}, (), where
 
     def record(self) -> dict[str, Any]:
         """A plain, serialisable description: what a viewer, a profiler or a NaN hunt reads."""

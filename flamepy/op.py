@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from math import copysign
 from types import MethodType
 from typing import Any
 
@@ -154,15 +155,15 @@ def composed(function: Any = None, *, home: str = "flamepy") -> Any:
 ALIASES = {"dim": "axis", "keepdim": "keepdims"}
 
 
-def finish(op: Op, inputs: Sequence[Any], y: Any, attributes: dict[str, Any], saved: dict[str, Any]) -> Any:
+def finish(op: Op, inputs: Sequence[Any], y: Any, attributes: dict[str, Any], saved: dict[str, Any], versions: Sequence) -> Any:
     """Record the op that made y (one Tensor or a tuple of them) from inputs of which at least one requires grad."""
-    outputs = y if type(y) is tuple else (y,)
-    entry = TapeEntry(op, inputs, outputs, attributes, saved)
-    for slot, output in enumerate(outputs):
-        output.requires_grad = True
-        output.entry = entry
-        if slot:
-            output.slot = slot
+    if type(y) is tuple:
+        entry = TapeEntry(op, inputs, y, attributes, saved, versions)
+        for slot, output in enumerate(y):
+            output.requires_grad, output.entry, output.slot = True, entry, slot
+    else:
+        entry = y.entry = TapeEntry(op, inputs, (y,), attributes, saved, versions)
+        y.requires_grad = True
     if state.segment is not None:
         state.segment.add(entry)
     if state.engine is not None:
@@ -173,7 +174,7 @@ def finish(op: Op, inputs: Sequence[Any], y: Any, attributes: dict[str, Any], sa
 def untracked(op: Op, xs: Sequence[Any], y: Any) -> Any:
     """Remember in y where the chain from a tracked tensor broke, for the error text of a backward() that comes too late."""
     for x in xs:
-        if isinstance(x, Tensor):
+        if isinstance(x, Tensor):  # not a number or None
             if x.requires_grad:
                 why = "under no_grad()" if not state.recording else "its result has no gradient"
                 y = mark(y, (op.name, why, user_frame()))
@@ -202,7 +203,7 @@ def saved_tensor(entry: TapeEntry, name: str) -> Any:
     else:
         i = names.index(name)
         node, (_, shape, _, slot) = entry.inputs[i], entry.input_meta[i]
-    t = Tensor(value, shape, value.dtype, entry.device)
+    t = Tensor(value, shape, value.dtype, value.device)
     if state.creating_graph and node is not None:
         if type(node) is not TapeEntry:
             if node.buffer is not value:  # type: ignore[attr-defined]
@@ -250,12 +251,26 @@ def coerce(name: str, args: Sequence[Any], kind: str) -> tuple[list[Any], np.dty
         elif not isinstance(x, SCALARS):
             uniform = False
     if uniform and dtype in FULL:
-        number = dtype.type  # type: ignore[union-attr]
         try:
-            return [x if isinstance(x, Tensor) else number(x) for x in args], dtype, where  # type: ignore[return-value]
+            return [x if isinstance(x, Tensor) else number(x, dtype) for x in args], dtype, where  # type: ignore
         except OverflowError:
             raise too_large(name, args, dtype) from None
     return mixed(name, args, kind)
+
+
+NUMBERS: dict[tuple[np.dtype, Any], Any] = {}
+
+
+def number(value: Any, dtype: np.dtype) -> Any:
+    """A number as kernels take it, a scalar of `dtype`. NumPy needs 200 ns to make one, so they are kept."""
+    if value == 0 and copysign(1, value) < 0:  # -0.0, which as a key equals 0.0
+        return dtype.type(value)
+    scalar = NUMBERS.get((dtype, value))
+    if scalar is None:
+        if len(NUMBERS) >= 4096:
+            NUMBERS.clear()
+        scalar = NUMBERS[dtype, value] = dtype.type(value)
+    return scalar
 
 
 def mixed(name: str, args: Sequence[Any], kind: str) -> tuple[list[Any], np.dtype, Device]:
@@ -266,9 +281,9 @@ def mixed(name: str, args: Sequence[Any], kind: str) -> tuple[list[Any], np.dtyp
     dtype = common_dtype(name, xs, kind)
     where = next(x.device for x in xs if isinstance(x, Tensor))
     cast = REGISTRY["cast"]
-    number = (lambda v: v) if dtype in HALF else dtype.type
+    scalar = (lambda v: v) if dtype in HALF else dtype.type
     try:
-        return [number(x) if not isinstance(x, Tensor) else x if x.dtype == dtype else cast(x, dtype) for x in xs], dtype, where
+        return [scalar(x) if not isinstance(x, Tensor) else x if x.dtype == dtype else cast(x, dtype) for x in xs], dtype, where
     except OverflowError:
         raise too_large(name, args, dtype) from None
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import op
-from .backend.base import HALF
+from .backend.base import HALF, Buffer
 from .entries import TapeEntry, state
 from .errors import GradientError
 from .op import ALIASES, Op, coerce, finish, in_float32, saved_tensor, untracked, watch, watchers
@@ -144,7 +144,8 @@ class Custom(Op):
                 saved["y"] = first.buffer
             elif name in extras:
                 saved[name] = extras[name]
-        return finish(self, [op.Tensor.placeholder if x is None else x for x in xs], y, attributes, saved)
+        versions = [(name, b, b.version) for name, b in saved.items() if isinstance(b, Buffer)]
+        return finish(self, xs, y, attributes, saved, versions)
 
     def rules(self, entry: TapeEntry, gs: tuple, wanted: tuple[bool, ...], cotangents: Any) -> Sequence[Any]:
         rule, names = (self.graph_rule, self.graph_names) if state.creating_graph else (self.rule, self.names)

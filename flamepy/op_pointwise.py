@@ -6,7 +6,7 @@ A formula's arguments without default are the op's inputs, those with default it
 input i. Formulas run four ways: on Python floats, compiled for the CPU, compiled for CUDA, and on Tensors (on_tensors), which
 is how gradients of gradients come for free. Inputs of different shapes broadcast without being copied.
 
-May import: errors, backend, autograd, op. FLAME counterpart: `flame_core::ops` elementwise. Read next: op_custom.py.
+May import: errors, backend, autograd, op, op_plan. FLAME counterpart: `flame_core::ops` elementwise. Read next: op_custom.py.
 """
 
 from __future__ import annotations
@@ -22,10 +22,14 @@ from . import op
 from .backend.base import FULL, HALF, Buffer, Device, Kernel
 from .backend.words import select
 from .entries import TapeEntry, state
-from .errors import DTypeError, ShapeError
-from .op import REGISTRY, Op, arguments, coerce, finish, in_float32, saved_tensor, size_of, untracked, watch, watchers
+from .errors import DTypeError
+from .op import REGISTRY, Op, arguments, coerce, finish, in_float32, number, saved_tensor, untracked, watch, watchers
+from .op_plan import plan_for, run_map
 
 EXACT = 1 << 53  # integers below this are floats without rounding
+MISSING: Any = object()  # stands for an argument that was not given
+OUTPUT, COTANGENT = -1, -2  # where a rule finds a value that is no input; the output is the last of what record() gets
+NO_KERNEL: tuple[Any, Any] = (None, None)
 
 
 def pass_g(g):
@@ -45,23 +49,34 @@ class Pointwise(Op):
         inputs, attributes = arguments(formula)
         super().__init__(name, inputs, attributes, formula.__doc__, home)
         self.formula, self.rule, self.kind, self.out, self.masks = formula, rules, kind, out, masks
-        self.differentiable = bool(rules)
-        self.partial = None in rules
-        self.simple = not attributes and not masks and out is None and bool(rules)
-        self.kernels: dict[tuple[str, np.dtype], Kernel] = {}
         self.names = [arguments(r)[0] if r is not None else () for r in rules]
-        # What rule i saves: (name, which input; -1 for y). Attributes and g are not saved.
-        self.saves = [[(n, inputs.index(n) if n in inputs else -1) for n in ns if n == "y" or n in inputs] for ns in self.names]
         known = {"g", "y", *inputs, *attributes}
         for rule, names in zip(rules, self.names, strict=True):
             for unknown in set(names) - known:
                 raise ValueError(f"{name}: the rule {rule.__name__} names something unknown: '{unknown}'. Known: {sorted(known)}.")
+        # What rule i takes, in order, attributes last: (name, which input; OUTPUT for y, COTANGENT for g).
+        place = {"g": COTANGENT, "y": OUTPUT, **{n: k for k, n in enumerate(inputs)}}
+        self.takes = [[(n, place[n]) for n in names if n in place] for names in self.names]
+        self.options_of = [[n for n in names if n in attributes] for names in self.names]
+        # What is saved when the inputs in the bit mask require grad; None when there is no rule for one of them.
+        self.keeps = [self.kept(mask) for mask in range(1 << len(inputs))]
+        # The kernel for inputs of one shape, by dtype, on the device that was used last.
+        self.kernels: dict[np.dtype, tuple[Device, Kernel]] = {}
+        self.short: Callable = self.general
+        if not attributes and not masks and len(inputs) <= 2:
+            self.short = unary(self) if len(inputs) == 1 else binary(self)
+
+    def kept(self, mask: int) -> tuple[tuple[str, int], ...] | None:
+        tracked = [i for i in range(len(self.inputs)) if mask >> i & 1]
+        if self.out is not None or not self.rule or any([self.rule[i] is None for i in tracked]):
+            return None
+        return tuple(dict.fromkeys([(n, k) for i in tracked for n, k in self.takes[i] if k != COTANGENT]))
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        if self.simple and not options and len(args) == len(self.inputs):
-            y = self.alike(args)
-            if y is not None:
-                return y
+        return self.short(*args, **options)
+
+    def general(self, *args: Any, **options: Any) -> Any:
+        """The op called in any way; refuses what is no input and no attribute."""
         if len(args) > len(self.inputs):
             if len(args) > len(self.inputs) + len(self.attributes):
                 raise TypeError(f"{self.name}: too many arguments: {len(args)}. Takes {', '.join((*self.inputs, *self.attributes))}.")
@@ -69,78 +84,63 @@ class Pointwise(Op):
             args = args[: len(self.inputs)]
         if len(args) != len(self.inputs):
             raise TypeError(f"{self.name}: wrong number of inputs: {len(args)}. Expected {', '.join(self.inputs)}.")
-        attributes = self.options(options) if options else self.attributes
-        xs, dtype, where = coerce(self.name, args[self.masks :], self.kind)
+        return self.apply(args, self.options(options) if options else self.attributes)
+
+    def apply(self, args: Sequence[Any], attributes: dict[str, Any]) -> Any:
+        """The op on any inputs: numbers, arrays, other types, shapes that broadcast."""
+        xs, dtype, where = coerce(self.name, args[self.masks :] if self.masks else args, self.kind)
         if self.masks:
             xs = [as_mask(self.name, args[0], where), *xs]
         if dtype in HALF:
             return in_float32(self, xs, attributes)
-        consts = [dtype.type(v) for v in attributes.values()] if attributes else ()
-        shape = broadcast_shape(self.name, xs)
-        y = run_map(self.formula, xs, consts, shape, dtype, self.out or dtype, where)
-        if watchers:
-            watch(self.name, y)
-        if state.recording and self.out is None:
-            tracked = [i for i, x in enumerate(xs) if isinstance(x, op.Tensor) and x.requires_grad]
-            if tracked:
-                return self.record(xs, y, attributes, tracked)
-        return untracked(self, xs, y)
-
-    def alike(self, args: tuple) -> Any:
-        """The short way for Tensors of one shape and float type, and numbers beside them. None for anything else."""
-        dtype: Any = None
-        xs, data, tracked, numbers = list(args), [], [], []
-        for i, x in enumerate(args):
+        inputs, ins, shapes, mask, bit = [], [], [], 0, 1
+        for x in xs:
             if isinstance(x, op.Tensor):
-                if dtype is None:
-                    first, dtype, shape = x, x.dtype, x.shape
-                elif x.dtype is not dtype or x.shape != shape:
-                    return None
+                inputs.append(x)
+                ins.append(x.buffer)
+                shapes.append(x.shape)
                 if x.requires_grad:
-                    tracked.append(i)
-                data.append(x.buffer)
-            elif type(x) is float or (type(x) is int and -EXACT < x < EXACT):
-                numbers.append(i)
-                data.append(x)
+                    mask += bit
             else:
-                return None
-        if dtype not in FULL:
-            return None
-        for i in numbers:
-            data[i] = xs[i] = dtype.type(args[i])
-        where, size = first.device, first.buffer.size
-        kernel = self.kernels.get((where.name, dtype))
-        if kernel is None:
-            kernel = self.kernels[where.name, dtype] = where.kernel("map" + str(len(xs)), self.formula, dtype)
-        y = op.Tensor(where.empty(size, dtype), shape, dtype, where)
-        if size:
-            where.stream.run(kernel, size, (y.buffer,), data, ())
+                inputs.append(None)
+                ins.append(x)
+                shapes.append(None)
+            bit += bit
+        plan = plan_for(self.formula, dtype, where, tuple(shapes), self.name)
+        if plan.columns is None and dtype in FULL:
+            self.kernels[dtype] = where, plan.kernel
+        consts = [number(v, dtype) for v in attributes.values()] if attributes else ()
+        y = run_map(plan, ins, consts, self.out or dtype, where)
         if watchers:
             watch(self.name, y)
-        return self.record(xs, y, self.attributes, tracked) if tracked and state.recording else untracked(self, xs, y)
+        return self.record(inputs, (*ins, y.buffer), y, attributes, mask) if mask and state.recording else untracked(self, inputs, y)
 
-    def record(self, xs: Sequence[Any], y: Any, attributes: dict[str, Any], tracked: list[int]) -> Any:
-        if not self.differentiable or (self.partial and any([self.rule[i] is None for i in tracked])):
-            if state.strict:
+    def record(self, inputs: Sequence[Any], ins: Sequence[Any], y: Any, attributes: dict[str, Any], mask: int) -> Any:
+        """Put the op on the tape. inputs: Tensors, None for numbers; ins: what the kernel took, and y's buffer; mask: which inputs
+        require grad."""
+        keeps = self.keeps[mask]
+        if keeps is None:
+            if self.out is None and state.strict:
                 raise self.no_rule()
-            return untracked(self, xs, y)
+            return untracked(self, inputs, y)
         saved: dict[str, Any] = {}
-        for i in tracked:
-            for name, position in self.saves[i]:
-                x = y if position < 0 else xs[position]
-                saved[name] = x.buffer if isinstance(x, op.Tensor) else x
-        return finish(self, [x if isinstance(x, op.Tensor) else op.Tensor.placeholder for x in xs], y, attributes, saved)
+        versions = []
+        for name, k in keeps:
+            saved[name] = b = ins[k]
+            if isinstance(b, Buffer):
+                versions.append((name, b, b.writes if b.span is None else b.version))
+        return finish(self, inputs, y, attributes, saved, versions)
 
-    def rules(self, entry: TapeEntry, gs: tuple, wanted: tuple[bool, ...], cotangents: Any) -> Sequence[Any]:
+    def vjp(self, entry: TapeEntry, gs: tuple, cotangents: Any) -> Sequence[Any]:
         g = gs[0]
         found: list[Any] = []
-        for i, want in enumerate(wanted):
-            if not want:
+        for i, node in enumerate(entry.inputs):
+            if node is None:
                 found.append(None)
-            elif self.rule[i] is pass_g:
-                found.append(g)
-            else:
-                found.append(self.derivative(i, entry, g))
+                continue
+            dx = g if self.rule[i] is pass_g else self.derivative(i, entry, g)
+            shape = entry.input_meta[i][1]
+            found.append(dx if dx.shape == shape else REGISTRY["sum_to"](dx, shape))
         return found
 
     def derivative(self, i: int, entry: TapeEntry, g: Any) -> Any:
@@ -149,9 +149,90 @@ class Pointwise(Op):
         if state.creating_graph:
             values = [g if n == "g" else attributes[n] if n in attributes else saved_tensor(entry, n) for n in self.names[i]]
             return on_tensors(rule, g.dtype)(*values)
-        xs = [g if n == "g" else saved_tensor(entry, n) for n in self.names[i] if n not in attributes]
-        consts = [g.dtype.type(attributes[n]) for n in self.names[i] if n in attributes]
-        return run_map(rule, xs, consts, g.shape, g.dtype, g.dtype, g.device)
+        ins, shapes, saved, metas = [], [], entry.saved, entry.input_meta
+        for name, k in self.takes[i]:
+            if k == COTANGENT:
+                ins.append(g.buffer)
+                shapes.append(g.shape)
+            else:
+                value = saved[name]
+                ins.append(value)
+                shapes.append((metas[k][1] if k >= 0 else g.shape) if isinstance(value, Buffer) else None)
+        dtype = g.dtype
+        consts = [number(attributes[n], dtype) for n in self.options_of[i]]
+        return run_map(plan_for(rule, dtype, g.device, tuple(shapes), self.name), ins, consts, dtype, g.device)
+
+
+def unary(self: Pointwise) -> Callable:
+    """The op as a plain function: the short way for a Tensor of a float type. Anything else goes to general()."""
+    kernels, record, out, attributes = self.kernels, self.record, self.out, self.attributes
+
+    def call(x: Any = MISSING, *rest: Any, **options: Any) -> Any:
+        if rest or options or not isinstance(x, op.Tensor):
+            return self.general(*given((x, *rest)), **options)
+        dtype, where, size = x.dtype, x.device, x.buffer.size
+        at, kernel = kernels.get(dtype, NO_KERNEL)
+        if at is not where or not size:
+            return self.apply((x,), attributes)
+        y = op.Tensor(where.empty(size, out or dtype), x.shape, out or dtype, where)
+        where.stream.run1(kernel, y.buffer, x.buffer)
+        if watchers:
+            watch(self.name, y)
+        if x.requires_grad and state.recording:
+            return record((x,), (x.buffer, y.buffer), y, attributes, 1)
+        return untracked(self, (x,), y) if x.requires_grad or x.broken is not None else y
+
+    return call
+
+
+def binary(self: Pointwise) -> Callable:
+    """The op as a plain function: the short way for two Tensors of one shape and float type. Anything else goes to general()."""
+    kernels, record, out, attributes = self.kernels, self.record, self.out, self.attributes
+
+    def call(a: Any = MISSING, b: Any = MISSING, *rest: Any, **options: Any) -> Any:
+        if rest or options:
+            return self.general(*given((a, b, *rest)), **options)
+        if not (isinstance(a, op.Tensor) and isinstance(b, op.Tensor)):
+            return beside(self, a, b)
+        dtype, where, shape, size = a.dtype, a.device, a.shape, a.buffer.size
+        at, kernel = kernels.get(dtype, NO_KERNEL)
+        if at is not where or b.dtype is not dtype or b.shape != shape or not size:
+            return self.apply((a, b), attributes)
+        y = op.Tensor(where.empty(size, out or dtype), shape, out or dtype, where)
+        where.stream.run2(kernel, y.buffer, a.buffer, b.buffer)
+        if watchers:
+            watch(self.name, y)
+        mask = a.requires_grad + 2 * b.requires_grad
+        if mask and state.recording:
+            return record((a, b), (a.buffer, b.buffer, y.buffer), y, attributes, mask)
+        return untracked(self, (a, b), y) if mask or a.broken is not None or b.broken is not None else y
+
+    return call
+
+
+def beside(self: Pointwise, a: Any, b: Any) -> Any:
+    """The short way for a Tensor of a float type beside a Python number. Anything else goes to general()."""
+    x, value, mask = (a, b, 1) if isinstance(a, op.Tensor) else (b, a, 2)
+    kind = type(value)
+    if not (kind is float or (kind is int and -EXACT < value < EXACT)) or not isinstance(x, op.Tensor):
+        return self.general(*given((a, b)))
+    dtype, where, size = x.dtype, x.device, x.buffer.size
+    at, kernel = self.kernels.get(dtype, NO_KERNEL)
+    if at is not where or not size:
+        return self.apply((a, b), self.attributes)
+    scalar, out = number(value, dtype), self.out or dtype
+    y = op.Tensor(where.empty(size, out), x.shape, out, where)
+    inputs, ins = ((x, None), (x.buffer, scalar, y.buffer)) if mask == 1 else ((None, x), (scalar, x.buffer, y.buffer))
+    where.stream.run2(kernel, y.buffer, ins[0], ins[1])
+    if watchers:
+        watch(self.name, y)
+    if x.requires_grad and state.recording:
+        return self.record(inputs, ins, y, self.attributes, mask)
+    return untracked(self, (x,), y) if x.requires_grad or x.broken is not None else y
+
+
+def given(args: tuple) -> list[Any]:
+    return [x for x in args if x is not MISSING]
 
 
 def as_mask(name: str, mask: Any, where: Device) -> Any:
@@ -210,69 +291,3 @@ def select_tensors(condition: Any, a: Any, b: Any, dtype: np.dtype) -> Any:
 # The vocabulary of backend/words.py as ops; a word spelled differently from its op stands here.
 WORDS = {w: w for w in ("exp", "log", "tanh", "sqrt", "erf", "sin", "cos", "floor", "ceil", "abs", "sign", "maximum", "minimum")}
 WORDS |= {"rint": "round", "pow": "power"}
-
-
-def broadcast_shape(name: str, xs: Sequence[Any]) -> tuple[int, ...]:
-    """The common shape of the Tensors among xs, by NumPy's rule. Raises ShapeError."""
-    shape: tuple[int, ...] | None = None
-    for x in xs:
-        if isinstance(x, op.Tensor) and x.shape != shape:
-            shape = x.shape if shape is None else combine(name, shape, x.shape)
-    return shape or ()
-
-
-def combine(name: str, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    try:
-        return np.broadcast_shapes(a, b)
-    except ValueError:
-        raise ShapeError(f"{name}: shapes do not broadcast: {a} and {b}. Sizes must be equal or 1, counted from the right.") from None
-
-
-def run_map(
-    formula: Any, xs: Sequence[Any], consts: Sequence[Any], shape: tuple[int, ...], dtype: np.dtype, out: np.dtype, where: Device
-) -> Any:
-    """One launch of a formula over Tensors (and scalars) that broadcast to `shape`."""
-    y = op.Tensor(where.empty(size_of(shape), out), shape, out, where)
-    if y.size == 0:
-        return y
-    n = str(len(xs))
-    if all([x.shape == shape for x in xs if isinstance(x, op.Tensor)]):
-        ins = [x.buffer if isinstance(x, op.Tensor) else x for x in xs]
-        where.stream.run(where.kernel("map" + n, formula, dtype), y.size, (y.buffer,), ins, consts)
-        return y
-    table, k, inner, columns = plan_broadcast(shape, tuple([x.shape if isinstance(x, op.Tensor) else None for x in xs]))
-    ins = [x if not isinstance(x, op.Tensor) else as_column(x.buffer) if c else x.buffer for x, c in zip(xs, columns, strict=True)]
-    plan = (where.table(table), k, inner, 4096)
-    where.stream.run(where.kernel("broadcast" + n, formula, dtype), y.size, (y.buffer,), ins, (*plan, *consts))
-    return y
-
-
-def as_column(buffer: Buffer) -> Buffer:
-    """The same memory with shape (size, 1): how broadcast loops know an input that repeats along the inner run."""
-    return Buffer(buffer.data.reshape(-1, 1), buffer.size, buffer.dtype, buffer.device, buffer)
-
-
-@lru_cache(4096)
-def plan_broadcast(
-    shape: tuple[int, ...], shapes: tuple[tuple[int, ...] | None, ...]
-) -> tuple[tuple[int, ...], int, int, tuple[bool, ...]]:
-    """(table, k, inner, repeats): neighbouring dimensions along which every input moves alike are one dimension."""
-    rows: list[list[int]] = []  # [size, moves in input 0?, moves in input 1? ...] from the innermost outwards
-    for d in range(1, len(shape) + 1):
-        moves = [int(s is not None and d <= len(s) and s[-d] != 1) for s in shapes]
-        if shape[-d] == 1:
-            continue
-        if rows and rows[-1][1:] == moves:
-            rows[-1][0] *= shape[-d]
-        else:
-            rows.append([shape[-d], *moves])
-    rows = rows or [[1] + [1] * len(shapes)]
-    inner, outer = rows[0], rows[:0:-1]
-    table = [r[0] for r in outer]
-    for i in range(1, len(shapes) + 1):
-        strides, step = [], inner[0] if inner[i] else 1
-        for r in rows[1:]:
-            strides.append(step if r[i] else 0)
-            step *= r[0] if r[i] else 1
-        table += strides[::-1]
-    return tuple(table), len(outer), inner[0], tuple(s is not None and not inner[i + 1] for i, s in enumerate(shapes))

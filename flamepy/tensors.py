@@ -21,6 +21,7 @@ from .gradient import GradientMap
 from .op import METHODS, PUBLIC, use_tensor_class
 from .replay import use_tensor_function
 
+eq, ne = ops.operator(ops.eq), ops.operator(ops.ne)
 next_id = itertools.count(1).__next__
 
 
@@ -32,16 +33,11 @@ class Tensor:
     """
 
     __array_ufunc__ = None  # NumPy arrays leave operators with a Tensor to the Tensor
-    placeholder: Tensor
 
-    # Class values are what almost every tensor has: setting only the others keeps making one cheap.
-    requires_grad: bool = False
-    entry: TapeEntry | None = None
-    slot: int = 0  # which output of its entry it is
+    # Class values are what almost every tensor has. What each op reads is set below: that is faster than finding it in the class.
     name: str = ""
     hooks: list[Callable] | None = None
     unit: bool = False  # whether it is known to be the number 1: the cotangent that backward() begins with
-    broken: tuple | None = None  # (op, why, where): the place where the chain to tracked tensors broke
 
     def __init__(self, buffer: Buffer, shape: tuple[int, ...], dtype: np.dtype, where: Device):
         self.buffer = buffer
@@ -49,6 +45,10 @@ class Tensor:
         self.dtype = dtype
         self.device = where
         self.id = next_id()
+        self.requires_grad = False
+        self.entry: TapeEntry | None = None
+        self.slot = 0  # which output of its entry it is
+        self.broken: tuple | None = None  # (op, why, where): the place where the chain to tracked tensors broke
 
     # ---- looking at it ------------------------------------------------------------------------------------------------
     @property
@@ -233,17 +233,17 @@ class Tensor:
     __rtruediv__ = ops.operator(ops.div, swap=True)
     __rpow__ = ops.operator(ops.pow, swap=True)
     __rmatmul__ = ops.operator(ops.matmul, swap=True)
-    __neg__ = ops.neg
-    __abs__ = ops.abs
+    __neg__ = ops.operator(ops.neg)
+    __abs__ = ops.operator(ops.abs)
     __and__ = ops.operator(ops.logical_and)
     __or__ = ops.operator(ops.logical_or)
-    __invert__ = ops.logical_not
+    __invert__ = ops.operator(ops.logical_not)
 
     def __eq__(self, other: Any) -> Any:
-        return NotImplemented if other is None else ops.eq(self, other)
+        return NotImplemented if other is None else eq(self, other)
 
     def __ne__(self, other: Any) -> Any:
-        return NotImplemented if other is None else ops.ne(self, other)
+        return NotImplemented if other is None else ne(self, other)
 
     __lt__ = ops.operator(ops.lt)
     __le__ = ops.operator(ops.le)
@@ -291,7 +291,7 @@ class Tensor:
 use_tensor_class(Tensor)
 for _name, _function in PUBLIC.items():  # every public op is a method too: an op is written in one place
     if METHODS[_name] and _name not in Tensor.__dict__:
-        setattr(Tensor, _name, _function)
+        setattr(Tensor, _name, ops.operator(_function))
 
 
 def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -328,4 +328,3 @@ def full_like(x: Tensor, value: Any, dtype: Any = None) -> Tensor:
 
 
 use_tensor_function(tensor)
-Tensor.placeholder = Tensor(device_of().empty(1, float32), (), float32, device_of())  # stands for an input that is no Tensor

@@ -333,6 +333,6 @@ INTERNAL = {
     "rows_at": "getitem", "rows_added": "getitem", "joined": "cat", "row_cross_entropy": "cross_entropy",
     "huber": "huber_loss", "bce": "binary_cross_entropy", "bce_logits": "binary_cross_entropy_with_logits",
     "dropped": "dropout", "attention": "scaled_dot_product_attention",
-    "fused_attention": "scaled_dot_product_attention",
+    "fused_attention": "scaled_dot_product_attention", "residual_layer_norm": "layer_norm",
 }
 # fmt: on

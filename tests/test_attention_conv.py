@@ -8,6 +8,7 @@ May import: flamepy, NumPy, PyTorch if it is there. FLAME counterpart: none. Rea
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 import flamepy as fp
 import flamepy.nn.functional as F
+from flamepy.backend.cpu.device import allocator
 from flamepy.op import REGISTRY
 
 Shape = tuple[int, ...]
@@ -57,6 +59,8 @@ QKV: list[list[Shape]] = [
     [(2, 2, 3, 5, 2), (2, 2, 3, 5, 2), (2, 2, 3, 5, 2)],
     [(1, 2, 70, 8), (1, 2, 131, 8), (1, 2, 131, 8)],
     [(1, 1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 1)],
+    [(1, 2, 300, 16), (1, 2, 700, 16), (1, 2, 700, 8)],
+    [(3, 3, 260, 5), (3, 3, 260, 5), (3, 3, 260, 5)],
 ]
 MASKS: list[Shape] = [(5, 7), (3, 5, 7), (1, 3, 1, 7), (2, 1, 5, 1), (2, 3, 5, 7), (7,), ()]
 
@@ -104,6 +108,13 @@ def test_attention_gradcheck(is_causal: bool) -> None:
     assert fp.gradcheck(lambda x: FUSED(x, heads=2, is_causal=is_causal), (leaf(2, 4, 12),))
 
 
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_attention_gradcheck_in_several_blocks(is_causal: bool) -> None:
+    inputs = leaf(2, 70, 3), leaf(2, 300, 3, seed=1), leaf(2, 300, 2, seed=2)
+    assert fp.gradcheck(lambda q, k, v: SDPA(q, k, v, is_causal=is_causal), inputs)
+    assert fp.gradcheck(lambda x: FUSED(x, heads=1, is_causal=is_causal), (leaf(1, 270, 6),))
+
+
 def test_mask_gradcheck() -> None:
     inputs = leaf(2, 3, 2), leaf(2, 4, 2, seed=1), leaf(2, 4, 2, seed=2), leaf(1, 3, 4, seed=3)
     assert fp.gradcheck(lambda q, k, v, m: SDPA(q, k, v, attn_mask=m), inputs)
@@ -147,12 +158,38 @@ def test_a_row_that_sees_no_key_is_zero() -> None:
     assert (grads[q].numpy()[2] == 0).all() and np.isfinite(grads[k].numpy()).all()
 
 
-def test_causal_rows_do_not_see_later_keys() -> None:
-    x = draw(1, 6, 12)
+@pytest.mark.parametrize("rows, first", [(6, 4), (600, 300)])
+def test_causal_rows_do_not_see_later_keys(rows: int, first: int) -> None:
+    x = draw(1, rows, 12)
     changed = x.copy()
-    changed[:, 4:] = 50.0
+    changed[:, first:] = 50.0
     a, b = (FUSED(fp.tensor(t), heads=2, is_causal=True).numpy() for t in (x, changed))
-    assert np.array_equal(a[:, :4], b[:, :4]) and (a[:, 4:] != b[:, 4:]).all()
+    assert np.array_equal(a[:, :first], b[:, :first]) and (a[:, first:] != b[:, first:]).all()
+
+
+def peak_bytes(call: Callable) -> int:
+    """What call() takes at most beyond what is there before it."""
+    gc.collect()
+    before = allocator.current
+    allocator.peak = before
+    call()
+    return fp.device("cpu").memory()["peak"] - before
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("heads", [1, 8])
+def test_memory_is_linear_in_the_number_of_rows(heads: int, masked: bool) -> None:
+    def step(rows: int) -> None:
+        x = fp.tensor(draw(1, rows, 3 * heads * 16, dtype=np.float32), requires_grad=True)
+        if masked:
+            q, k, v = (t.reshape(1, rows, heads, 16).permute(0, 2, 1, 3) for t in x.split(heads * 16, -1))
+            y = SDPA(q, k, v, attn_mask=np.arange(rows) < rows - 7)
+        else:
+            y = FUSED(x, heads=heads, is_causal=True)
+        y.sum().backward()
+
+    short, long = peak_bytes(lambda: step(2048)), peak_bytes(lambda: step(4096))
+    assert long <= 2.2 * short and long < heads * 4096 * 4096
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

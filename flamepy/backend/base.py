@@ -42,6 +42,7 @@ class Buffer:
 
     written = ""
     writes = 0
+    start = 0
     made: Any = None  # by a recording: (recorder, number)
 
     def __init__(self, data: Any, size: int, dtype: np.dtype, device: Device, span: Buffer | None = None, start: int = 0):
@@ -80,6 +81,14 @@ class Stream:
         may decide how it runs."""
         call, arguments = self.resolve(kernel, work, [b.data if isinstance(b, Buffer) else b for b in (*outs, *ins, *consts)])
         call(*arguments)
+
+    def run1(self, kernel: Kernel, out: Buffer, x: Buffer) -> None:
+        """run() for a map of one buffer, the short way of most launches."""
+        self.run(kernel, out.size, (out,), (x,), ())
+
+    def run2(self, kernel: Kernel, out: Buffer, x: Any, y: Any) -> None:
+        """run() for a map of two buffers, or a buffer and a scalar."""
+        self.run(kernel, out.size, (out,), (x, y), ())
 
     def resolve(self, kernel: Kernel, work: int, arguments: Sequence[Any]) -> tuple[Callable[..., None], Sequence[Any]]:
         """What a launch calls in the end, and with what."""

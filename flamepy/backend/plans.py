@@ -14,7 +14,10 @@ import numpy as np
 SPAN_TASK = 16384  # elements of a span handled by one task
 CHUNK = 8192  # elements folded by one task when a row is split
 COLUMNS = 512  # neighbouring columns folded by one task
-QUERY_ROWS = 64  # query rows attention multiplies at once
+ATTENTION_GROUPS = 48  # at most so many workers of an attention, each with its own scratch
+KEYS = 256  # keys attention looks at at once, at most
+ROOM = 128  # scratch is cut into multiples of it: where a vector ends just before another, LLVM's overlap check chooses scalar code
+SMALL = 1_000_000  # multiplications of one gemm: up to here OpenBLAS packs nothing (measured: 110 against 95 GFLOP/s)
 CONV_WORKERS = 48  # at most so many tasks of a convolution, each with its own columns
 CONV_COLUMNS = 1 << 16  # numbers in one worker's columns: 256 KB of float32, within a core's own cache
 CONV_PARTIALS = 1 << 22  # numbers in a convolution weight gradient's partial sums, at most (but two chunks always may)
@@ -77,9 +80,47 @@ def fused_layout(heads: int, rows: int, width: int, parts: int = 3, part: int = 
     return (part * heads * width, rows * parts * heads * width, width, parts * heads * width)
 
 
-def attention_scratch(batch: int, heads: int, rows: int, keys: int, keep: bool) -> int:
-    """Size of attention_dx's `ds`; with `keep` it is the (B, H, L, S) gradient of the mask."""
-    return batch * heads * (rows if keep else min(rows, QUERY_ROWS)) * keys
+def attention_room(height: int, width: int, d: int, dv: int) -> int:
+    """Size of one worker's scratch: four vectors of rows, q and g transposed, scores (and their gradient)."""
+    return 4 * ROOM + ((d + dv) * height + ROOM - 1) // ROOM * ROOM + width * height
+
+
+class AttentionPlan(NamedTuple):
+    """height: query rows at once; width: keys at once; groups of items, each for one worker; chunks of a pair's blocks of rows;
+    sizes of scratch and of the chunks' parts of dk and dv."""
+
+    height: int
+    width: int
+    groups: int
+    chunks: int
+    scratch: int
+    partial: int
+
+
+def attention_plan(sizes: tuple[int, ...], is_causal: bool, what: str) -> AttentionPlan:
+    """The decomposition of one pass ("y" or "dx") for sizes batch, heads, rows, keys, width of q, width of v.
+
+    Under a causal mask half of a block on the diagonal is wasted: fewer rows at once where there are few rows. Backward, fewer than 8
+    (batch, head) pairs are cut into chunks: enough tasks for the cores, and parts of dk and dv that stay linear in keys.
+    """
+    batch, heads, rows, keys, d, dv = sizes
+    pairs = batch * heads
+    height = max(1, min(rows, 64 if rows >= 1024 or not is_causal else 32 if rows >= 256 else 16))
+    width = max(1, min(keys, KEYS, max(16, SMALL // (height * max(1, d, dv)) // 16 * 16)))
+    blocks = -(-rows // height)
+    if what == "y":
+        groups = min(pairs * blocks, ATTENTION_GROUPS)
+        return AttentionPlan(height, width, groups, 1, groups * attention_room(height, width, d, 0), 0)
+    chunks = max(1, min(blocks, -(-8 // max(1, pairs))))
+    groups = min(pairs * chunks, ATTENTION_GROUPS)
+    partial = chunks * pairs * keys * (d + dv) if chunks > 1 else 0
+    return AttentionPlan(height, width, groups, chunks, groups * attention_room(height, 2 * width, d, dv), partial)
+
+
+def partial_layout(heads: int, keys: int, d: int, dv: int) -> tuple[int, ...]:
+    """Layouts of dk and dv in the first chunk's parts, (B, heads, keys, d + dv)."""
+    where = heads_layout(heads, keys, d + dv)[1:]
+    return (0, *where, d, *where)
 
 
 # ---- convolution and pools -----

@@ -94,5 +94,7 @@ class TransformerBlock(Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Any, *, attn_mask: Any = None, is_causal: bool = False) -> Any:
-        x = x + self.dropout(self.attn(self.norm1(x), attn_mask=attn_mask, is_causal=is_causal))
-        return x + self.dropout(self.mlp(self.norm2(x)))
+        x, y = self.norm1.residual(x)
+        y = self.dropout(self.attn(y, attn_mask=attn_mask, is_causal=is_causal))
+        x, y = self.norm2.residual(y, x)
+        return x + self.dropout(self.mlp(y))

@@ -1,12 +1,13 @@
 """LayerNorm and RMSNorm.
 
-May import: parameter, nn.module, nn.functional. FLAME counterpart: `flame_core::norm`. Read next: attention.py.
+May import: op, parameter, nn.module, nn.functional. FLAME counterpart: `flame_core::norm`. Read next: attention.py.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from ..op import REGISTRY
 from ..parameter import Parameter
 from . import functional as F
 from .linear import size
@@ -33,6 +34,14 @@ class LayerNorm(Module):
 
     def forward(self, x: Any) -> Any:
         return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def residual(self, x: Any, residual: Any = None) -> tuple[Any, Any]:
+        """(s, the norm of s) with s = x + residual (s is x where there is none): a residual stream and what the next layer reads.
+
+        One launch forward, and backward the two cotangents meet in one.
+        """
+        found: tuple[Any, Any] = REGISTRY["residual_layer_norm"](x, residual, self.weight, self.bias, self.eps, self.normalized_shape)
+        return found
 
     def extra(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}"

@@ -23,12 +23,9 @@ from . import activations, attention, conv, copy, indexing, losses, matmul, norm
 
 
 def operator(function: Any, swap: bool = False) -> Any:
-    """The method for a binary operator: `x - 2` calls x.__sub__(2), `2 - x` calls x.__rsub__(2), where the sides are swapped."""
-
-    def method(self: Any, other: Any) -> Any:  # a plain function: calling it as a method is faster than binding an Op
-        return function(other, self) if swap else function(self, other)
-
-    return method
+    """The method for an operator: `x - 2` calls x.__sub__(2), `2 - x` calls x.__rsub__(2), where the sides are swapped."""
+    plain = getattr(function, "short", function)  # a plain function: calling it as a method is faster than binding an Op
+    return (lambda self, other: plain(other, self)) if swap else plain
 
 
 filled, copy_into = copy.filled, copy.copy_into

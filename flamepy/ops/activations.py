@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import op, ops
-from ..backend.words import erf, exp, expm1, log1p, select, tanh
+from ..backend.words import erf, exp, expm1, log1p, select
 from ..errors import DTypeError
 from ..op import composed
 from ..op_pointwise import pointwise
@@ -88,14 +88,20 @@ def gelu_erf_dx(g, x):
 
 
 def gelu_tanh_y(x):
-    """The tanh approximation of x * Phi(x) (same paper, section 2)."""
-    return 0.5 * x * (1.0 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
+    """The tanh approximation of x * Phi(x) (same paper, section 2), written as x * sigmoid: one exp less."""
+    return x / (1.0 + exp(-twice_inner(x)))
+
+
+def twice_inner(x):
+    """2 * sqrt(2 / pi) * (x + 0.044715 * x^3)."""
+    return x * (1.5957691216057308 + 0.07135481627260026 * x * x)
 
 
 def gelu_tanh_dx(g, x):
-    t = tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))
-    slope = 0.7978845608028654 * (1.0 + 0.134145 * x * x)
-    return g * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope)
+    x = select(x < -10.0, -10.0, x)  # the slope there is -1e-36; further down exp overflows, and inf * 0 is NaN
+    e = exp(-twice_inner(x))
+    s = 1.0 / (1.0 + e)
+    return g * s * (1.0 + e * s * x * (1.5957691216057308 + 0.21406444881780078 * x * x))
 
 
 pointwise("gelu_erf", gelu_erf_y, gelu_erf_dx, home="")

@@ -1,7 +1,7 @@
 """Scaled dot-product attention, on (..., rows, width) tensors and on one fused buffer of queries, keys and values.
 
-Loops in backend/cpu/attention.py. A layout says where each operand sits, so the fused form moves nothing about. The softmax
-p is kept for the backward rule: (batch, heads, rows, keys) numbers.
+Loops in backend/cpu/attention.py. A layout says where each operand sits, so the fused form moves nothing about. Beside y only one
+number a row is kept for the backward rule, lse; it computes the softmax again. Memory is linear in rows and keys.
 
 May import: errors, backend, op, ops.shape. FLAME counterpart: `flame_core::attention::sdpa`. Read next: conv.py.
 """
@@ -9,13 +9,14 @@ May import: errors, backend, op, ops.shape. FLAME counterpart: `flame_core::atte
 from __future__ import annotations
 
 import math
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import op, ops
-from ..backend.base import FLOATS, bool_
-from ..backend.plans import attention_scratch, fused_layout, heads_layout
+from ..backend.base import FLOATS, Device, bool_
+from ..backend.plans import AttentionPlan, attention_plan, fused_layout, heads_layout, partial_layout
 from ..errors import DTypeError, ShapeError
 from ..op import composed, launch, like, new, size_of
 from ..op_custom import custom
@@ -24,78 +25,107 @@ from .shape import contiguous_strides
 Shape = tuple[int, ...]
 
 
-def mask_layout(mask: Any) -> Shape:
-    """Offset and strides of a (B or 1, H or 1, L or 1, S or 1) mask: 0 along an axis that is broadcast."""
-    strides = contiguous_strides(mask.shape)
-    return (0, *[0 if n == 1 else s for n, s in zip(mask.shape, strides, strict=True)])
+class Geometry(NamedTuple):
+    """sizes: batch, heads, rows, keys, widths of q and v; the plans and tables of the loops."""
+
+    is_causal: bool
+    sizes: Shape
+    forward: AttentionPlan
+    backward: AttentionPlan
+    table: Any
+    table_dx: Any
+    table_sum: Any
 
 
-def forward_into(y: Any, p: Any, q: Any, k: Any, v: Any, mask: Any, layout: Shape, sizes: Shape, scale: float, is_causal: bool) -> None:
-    """y = p v and p = softmax(scale q k^T + mask); sizes: batch, heads, rows, keys, widths of q and v."""
-    consts = (y.device.table(layout), *sizes, y.dtype.type(scale), bool(is_causal), mask is not None)
-    launch("attention", None, (y, p), (q, k, v, q if mask is None else mask), consts, work=p.size * max(1, sizes[4] + sizes[5]))
+def geometry(where: Device, is_causal: bool, sizes: Shape, q: Shape, k: Shape, v: Shape, y: Shape, mask: Shape = (0,) * 5) -> Geometry:
+    """From layouts; the gradients of q, k, v lie as q, k, v do, y and its cotangent alike."""
+    forward, backward = attention_plan(sizes, is_causal, "y"), attention_plan(sizes, is_causal, "dx")
+    parts = (*k, *v) if backward.chunks == 1 else partial_layout(sizes[1], *sizes[3:])
+    tables = (*q, *k, *v, *y, *mask), (*q, *k, *v, *y, *q, *parts, *mask), (*k, *v)
+    return Geometry(bool(is_causal), sizes, forward, backward, *[where.table(t) for t in tables])
 
 
-def backward_into(outs: tuple, ins: tuple, layout: Shape, sizes: Shape, scale: float, is_causal: bool, keep: bool) -> Any:
-    """outs: dq, dk, dv; ins: g, p, q, k, v. Returns the gradient of the scores, of use with `keep` only."""
-    p = ins[1]
-    batch, heads, rows, keys = p.shape
-    ds = like(p, p.shape if keep else (attention_scratch(batch, heads, rows, keys, False),))
-    consts = (p.device.table(layout), *sizes, p.dtype.type(scale), bool(is_causal), keep)
-    launch("attention_dx", None, (*outs, ds), ins, consts, work=p.size * max(1, sizes[4] + sizes[5]))
-    return ds
+@lru_cache(256)
+def apart(where: Device, is_causal: bool, q: Shape, v: Shape, mask: Shape | None) -> Geometry:
+    """Of contiguous q (B, H, L, D), k (B, H, S, D), v (B, H, S, Dv), and a mask (B or 1, H or 1, L or 1, S or 1)."""
+    (batch, heads, rows, d), (keys, dv) = q, v[2:]
+    each = [heads_layout(heads, *size) for size in ((rows, d), (keys, d), (keys, dv), (rows, dv))]
+    if mask is not None:  # a step of 0 along an axis that is broadcast
+        each.append((0, *[0 if n == 1 else s for n, s in zip(mask, contiguous_strides(mask), strict=True)]))
+    return geometry(where, is_causal, (batch, heads, rows, keys, d, dv), *each)
+
+
+@lru_cache(256)
+def fused(where: Device, is_causal: bool, qkv: Shape, heads: int) -> Geometry:
+    """Of one buffer (B, T, 3 * heads * D)."""
+    (batch, rows), d = qkv[:2], qkv[2] // (3 * heads)
+    each = [*[fused_layout(heads, rows, d, 3, part) for part in range(3)], fused_layout(heads, rows, d, 1)]
+    return geometry(where, is_causal, (batch, heads, rows, rows, d, d), *each)
+
+
+def work(sizes: Shape) -> int:
+    return size_of(sizes[:4]) * max(1, sizes[4] + sizes[5])
+
+
+def forward_into(y: Any, q: Any, k: Any, v: Any, mask: Any, how: Geometry, scale: float) -> Any:
+    """y = softmax(scale q k^T + mask) v. Returns lse, (B, H, rows)."""
+    plan, sizes = how.forward, how.sizes
+    lse, scratch = like(y, sizes[:3]), like(y, (plan.scratch,))
+    consts = (how.table, *sizes, y.dtype.type(scale), plan.height, plan.width, plan.groups, how.is_causal, mask is not None)
+    launch("attention", None, (y, lse, scratch), (q, k, v, q if mask is None else mask), consts, work=work(sizes))
+    return lse
+
+
+def backward_into(outs: tuple, ins: tuple, how: Geometry, scale: float, keep: bool = False) -> Any:
+    """outs: dq, dk, dv; ins: g, y, lse, q, k, v, mask. Returns the gradient of the mask if `keep`."""
+    plan, sizes, lse, mask = how.backward, how.sizes, ins[2], ins[6]
+    dq, dk, dv = outs
+    scratch = like(lse, (plan.scratch,))
+    dmask = like(lse, sizes[:4]) if keep else scratch
+    if plan.chunks > 1:
+        dk = dv = partial = like(lse, (plan.partial,))
+    counts = (plan.height, plan.width, plan.groups, plan.chunks, plan.partial // plan.chunks)
+    consts = (how.table_dx, *sizes, lse.dtype.type(scale), *counts, how.is_causal, mask is not None, keep)
+    launch("attention_dx", None, (dq, dk, dv, dmask, scratch), (*ins[:6], lse if mask is None else mask), consts, work=work(sizes))
+    if plan.chunks > 1:
+        consts = (how.table_sum, *sizes[:2], *sizes[3:], plan.chunks)
+        launch("attention_dx_sum", None, outs[1:], (partial,), consts, work=plan.partial)
+    return dmask if keep else None
 
 
 @custom(inputs=4, home="")
 def attention(q, k, v, mask=None, is_causal=False, scale=1.0):
     """softmax(scale q k^T + mask) v for q (B, H, L, D), k (B, H, S, D), v (B, H, S, Dv)."""
-    (batch, heads, rows, d), (keys, dv) = q.shape, v.shape[2:]
-    y, p = like(q, (batch, heads, rows, dv)), like(q, (batch, heads, rows, keys))
-    layout = layouts(q, k, v, y) + ((0,) * 5 if mask is None else mask_layout(mask))
-    forward_into(y, p, q, k, v, mask, layout, (batch, heads, rows, keys, d, dv), scale, is_causal)
-    return y, {"p": p}
-
-
-def layouts(*xs: Any) -> Shape:
-    """Layouts of contiguous (B, H, rows, width) tensors."""
-    return tuple([n for x in xs for n in heads_layout(*x.shape[1:])])
+    how = apart(q.device, is_causal, q.shape, v.shape, None if mask is None else mask.shape)
+    y = like(q, (*q.shape[:3], v.shape[3]))
+    return y, {"lse": forward_into(y, q, k, v, mask, how, scale)}
 
 
 @attention.backward
-def attention_dx(g, p, q, k, v, wanted, is_causal, scale):
-    outs = dq, dk, dv = like(q), like(k), like(v)
-    sizes = (*p.shape, q.shape[3], v.shape[3])
-    ds = backward_into(outs, (g, p, q, k, v), layouts(q, k, v, g, *outs), sizes, scale, is_causal, wanted[3])
-    return dq, dk, dv, ds if wanted[3] else None
+def attention_dx(g, y, lse, q, k, v, mask, wanted, is_causal, scale):
+    how = apart(q.device, is_causal, q.shape, v.shape, None if mask is None else mask.shape)
+    outs = like(q), like(k), like(v)
+    return *outs, backward_into(outs, (g, y, lse, q, k, v, mask), how, scale, wanted[3])
 
 
 @custom(inputs=1, home="")
 def fused_attention(qkv, heads=1, is_causal=False):
     """Self-attention of qkv (B, T, 3 * heads * D), the output of one linear layer: (B, T, heads * D)."""
-    batch, rows, width = qkv.shape
-    d = width // (3 * heads)
-    y, p = like(qkv, (batch, rows, heads * d)), like(qkv, (batch, heads, rows, rows))
-    layout = (*fused_layouts(heads, rows, d), *fused_layout(heads, rows, d, 1), 0, 0, 0, 0, 0)
-    forward_into(y, p, qkv, qkv, qkv, None, layout, (*p.shape, d, d), scale_of(d), is_causal)
-    return y, {"p": p}
+    how = fused(qkv.device, is_causal, qkv.shape, heads)
+    d = how.sizes[4]
+    y = like(qkv, (*qkv.shape[:2], heads * d))
+    return y, {"lse": forward_into(y, qkv, qkv, qkv, None, how, scale_of(d))}
 
 
-def fused_layouts(heads: int, rows: int, d: int) -> Shape:
-    """Layouts of q, k and v in the fused buffer."""
-    return tuple([n for part in range(3) for n in fused_layout(heads, rows, d, 3, part)])
+@fused_attention.backward
+def fused_attention_dx(g, y, lse, qkv, heads, is_causal):
+    how, dx = fused(qkv.device, is_causal, qkv.shape, heads), like(qkv)
+    backward_into((dx, dx, dx), (g, y, lse, qkv, qkv, qkv, None), how, scale_of(how.sizes[4]))
+    return dx
 
 
 def scale_of(d: int) -> float:
     return 1 / math.sqrt(max(1, d))
-
-
-@fused_attention.backward
-def fused_attention_dx(g, p, qkv, heads, is_causal):
-    rows, d = qkv.shape[1], qkv.shape[2] // (3 * heads)
-    dx, parts = like(qkv), fused_layouts(heads, rows, d)
-    layout = (*parts, *fused_layout(heads, rows, d, 1), *parts)
-    backward_into((dx, dx, dx), (g, p, qkv, qkv, qkv), layout, (*p.shape, d, d), scale_of(d), is_causal, False)
-    return dx
 
 
 @composed(home="both")

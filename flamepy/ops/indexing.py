@@ -1,7 +1,8 @@
 """Indexing and joining: x[...], cat, stack, split, chunk, gather, index_select.
 
-Basic indices (ints, slices, None, ...) are strided reads. Anything else becomes a list of flat positions, computed by NumPy from
-the index alone, and a row copy; its backward adds rows, so a repeated index adds up.
+Basic indices (ints, slices, None, ...) are strided reads. Anything else becomes a list of row numbers and a row copy; its backward
+adds rows, so a repeated index adds up. One integer index is checked and turned into row numbers by kernels, without a look at it
+from the host (a recorded step may be replayed with others); bool masks and several index arrays are worked out by NumPy.
 
 May import: errors, backend, op, ops.reduce, ops.shape. FLAME counterpart: `flame_core::ops::indexing`. Read next: matmul.py.
 """
@@ -18,7 +19,6 @@ from ..backend.base import INTEGERS, int64
 from ..errors import DTypeError, IndexOutOfRange, ShapeError
 from ..op import composed, launch, like, size_of
 from ..op_custom import custom
-from .copy import filled
 from .reduce import one_axis
 from .shape import contiguous_strides, write_strided
 
@@ -33,19 +33,22 @@ def rows_at(x, index=None, inner=1, shape=()):
 
 
 @rows_at.backward
-def rows_at_dx(g, shapes, index, inner):
+def rows_at_dx(g, shapes, index, inner, into):
+    y, add = into[0] or (like(g, shapes[0]), False)
+    add_rows(y, g, index, inner, add)
+    return y
+
+
+@rows_at.graph
+def rows_at_ddx(g, shapes, index, inner):
     return op.REGISTRY["rows_added"](g, index, inner, shapes[0])
-
-
-rows_at.differentiable()
 
 
 @custom(inputs=1, kind="move", home="")
 def rows_added(x, index=None, inner=1, shape=()):
     """Rows of x added into zeros of `shape` at the row numbers `index`."""
-    y = filled(shape, 0, x.dtype, x.device)
-    if x.size:
-        launch("add_rows", None, (y,), (x, index), (inner,), work=x.size)
+    y = like(x, shape)
+    add_rows(y, x, index, inner, False)
     return y
 
 
@@ -56,10 +59,23 @@ def rows_added_dx(g, shapes, index, inner):
 
 rows_added.differentiable()
 
+PIECE = 1 << 19  # bytes of the rows one task adds into: they stay in a core's own cache
+COLUMNS = 64  # columns one task adds, where there are too few rows to share
 
-def positions(array: np.ndarray, x: Any) -> Any:
-    """Row numbers as an int64 Tensor on x's device."""
-    return op.Tensor.of("index", np.ascontiguousarray(array, np.int64))
+
+def add_rows(y: Any, x: Any, index: Any, inner: int, add: bool) -> None:
+    """Add rows of x to rows of y, which starts at zero unless `add`.
+
+    A task has some rows of y, in groups of 8 dealt out in turn (ids that are near each other are often equally frequent), or some
+    columns, and goes through all of the index: every element is added up in the order of the index, whoever does it.
+    """
+    if not y.size:
+        return
+    pieces = min(y.size * y.dtype.itemsize // PIECE, inner // 6)  # going through the index costs as much as adding a few columns
+    want = min(max(pieces, min(inner // 16, 8)), y.size // inner // 16)
+    deals = 1 << max(0, want.bit_length() - 1)
+    group, block = 3 if deals > 1 else 62, inner if deals > 2 else COLUMNS
+    launch("add_rows", None, (y,), (x, index), (inner, block, group, deals, add), work=x.size + (0 if add else y.size))
 
 
 def is_basic(key: tuple) -> bool:
@@ -77,6 +93,8 @@ def getitem(x: Any, key: Any) -> Any:
     keys = key if isinstance(key, tuple) else (key,)
     if is_basic(keys):
         return basic(x, keys)
+    if len(keys) == 1 and x.ndim and isinstance(keys[0], op.Tensor) and keys[0].dtype in INTEGERS:
+        return select_rows("index", x, 0, keys[0])
     numpy_keys = tuple([index_array(k) for k in keys])
     first = numpy_keys[0]
     if len(keys) == 1 and isinstance(first, np.ndarray) and first.dtype.kind in "iu" and x.ndim:
@@ -85,7 +103,7 @@ def getitem(x: Any, key: Any) -> Any:
         flat = np.arange(x.size).reshape(x.shape)[numpy_keys]
     except IndexError as problem:
         raise IndexOutOfRange(f"index: {problem}: shape {x.shape}. Use indices inside the shape.") from None
-    return op.REGISTRY["rows_at"](x, positions(flat.ravel(), x), 1, flat.shape)
+    return op.REGISTRY["rows_at"](x, integers("index", flat.ravel()), 1, flat.shape)
 
 
 def index_array(key: Any) -> Any:
@@ -139,56 +157,94 @@ def in_axis(i: int, axis: int, shape: tuple[int, ...]) -> int:
     return i % n
 
 
-def checked_index(name: str, index: Any, n: int) -> np.ndarray:
-    """An integer index array, negatives counted from the end. Raises DTypeError or IndexOutOfRange with the position."""
-    array = index.numpy() if isinstance(index, op.Tensor) else np.asarray(index)
+# ---- integer indices ----------------------------------------------------------------------------------------------------------------
+def integers(name: str, index: Any) -> Any:
+    """An integer index as an int64 Tensor. Raises DTypeError."""
+    array = index if isinstance(index, op.Tensor) else np.asarray(index)
     if array.dtype.kind not in "iu":
         raise DTypeError(f"{name}: the index is not integer: {array.dtype}. Cast it to int64.")
-    if array.size and (array.min() < -n or array.max() >= n):
-        bad = np.argwhere((array < -n) | (array >= n))[0]
-        at = tuple(bad.tolist())
-        raise IndexOutOfRange(f"{name}: index out of range: {array[at]} at position {at}, axis has {n}. Use 0 to {n - 1}.")
-    return np.where(array < 0, array + n, array).astype(np.int64)
+    if isinstance(array, op.Tensor):
+        return array if array.dtype == int64 else ops.cast(array, int64)
+    return op.Tensor.of(name, array.astype(np.int64))
 
 
-def select_rows(name: str, x: Any, axis: int, index: np.ndarray) -> Any:
+def check_ids(ids: Any, low: int, high: int, text: str, ignore: int | None = None) -> Any:
+    """Raise IndexOutOfRange unless low <= id < high for every id but `ignore`. `text` has places for the value and the position.
+
+    Returns what the kernel found: three int64 numbers, the last of which counts the ids that are not `ignore`.
+    """
+    found, shape = like(ids, (3,)), ids.shape
+    launch("check_ids", None, (found,), (ids,), (low, high, ignore is not None, ignore or 0), work=1)
+
+    def check(buffer: Any) -> None:
+        at, value, _ = buffer.device.download(buffer).tolist()
+        if at >= 0:
+            position = tuple([int(i) for i in np.unravel_index(at, shape)]) if shape else ()
+            raise IndexOutOfRange(text.format(value, position))
+
+    ids.device.stream.host(check, found.buffer)
+    return found
+
+
+def checked_index(name: str, index: Any, n: int) -> Any:
+    """An integer index into n elements, as an int64 Tensor. Raises DTypeError or IndexOutOfRange with the position."""
+    ids = integers(name, index)
+    check_ids(ids, -n, n, f"{name}: index out of range: {{}} at position {{}}, axis has {n}. Use 0 to {n - 1}.")
+    return ids
+
+
+def places(ids: Any, n: int, sizes: tuple[int, ...], strides: tuple[int, ...], step: int) -> Any:
+    """For each position in `sizes`, where it begins by `strides`, plus `step` times its id (of n, negative ones from the end).
+
+    ids repeats along the first axes of `sizes`.
+    """
+    out = like(ids, (size_of(sizes),))
+    if out.size:
+        launch("place_ids", None, (out,), (ids, out.device.table((*sizes, *strides))), (len(sizes), n, step))
+    return out
+
+
+def select_rows(name: str, x: Any, axis: int, index: Any) -> Any:
     """x with one axis replaced by the axes of `index`."""
-    index = checked_index(name, index, x.shape[axis])
-    before, after = x.shape[:axis], x.shape[axis + 1 :]
-    outer = np.arange(size_of(before))[:, None] * x.shape[axis]
-    flat = (outer + index.ravel()).ravel()
-    return op.REGISTRY["rows_at"](x, positions(flat, x), size_of(after), (*before, *index.shape, *after))
+    n, before, after = x.shape[axis], x.shape[:axis], x.shape[axis + 1 :]
+    ids = checked_index(name, index, n)
+    flat = places(ids, n, (size_of(before), ids.size), (n, 0), 1)
+    return op.REGISTRY["rows_at"](x, flat, size_of(after), (*before, *ids.shape, *after))
+
+
+def picked_from_rows(x: Any, ids: Any) -> Any:
+    """x[i, ids[i]] for each row i of a matrix; the ids have been checked."""
+    rows, cols = x.shape
+    return op.REGISTRY["rows_at"](x, places(ids, cols, (rows,), (cols,), 1), 1, (rows,))
 
 
 @composed
 def index_select(x: Any, axis: int, index: Any) -> Any:
     """The slices of x along `axis` at the integers in the 1-D `index`."""
     x = op.Tensor.of("index_select", x)
-    index = index.numpy() if isinstance(index, op.Tensor) else np.asarray(index)
+    index = index if isinstance(index, op.Tensor) else np.asarray(index)
     if index.ndim > 1:
         raise ShapeError(f"index_select: index has {index.ndim} axes: {index.shape}. Pass a 1-D index.")
+    index = index if index.ndim else index.reshape((1,))
     if not x.ndim:
-        return ops.reshape(select_rows("index_select", ops.reshape(x, (1,)), 0, index.reshape(-1)), ())
-    return select_rows("index_select", x, one_axis("index_select", axis, x.ndim), index.reshape(-1))
+        return ops.reshape(select_rows("index_select", ops.reshape(x, (1,)), 0, index), ())
+    return select_rows("index_select", x, one_axis("index_select", axis, x.ndim), index)
 
 
 @composed
 def gather(x: Any, axis: int, index: Any) -> Any:
     """y[i, j] = x[index[i, j], j] for axis 0, and so on; index has x's number of axes and sizes at most x's elsewhere."""
     x = op.Tensor.of("gather", x)
-    array = index.numpy() if isinstance(index, op.Tensor) else np.asarray(index)
+    shape = index.shape if isinstance(index, op.Tensor) else np.shape(index)
     a = one_axis("gather", axis, x.ndim)
-    if array.ndim != x.ndim or any([d != a and m > n for d, (m, n) in enumerate(zip(array.shape, x.shape, strict=True))]):
-        raise ShapeError(f"gather: index {array.shape} does not fit x {x.shape}, axis {axis}. Use the same axes, sizes at most x's.")
+    if len(shape) != x.ndim or any([d != a and m > n for d, (m, n) in enumerate(zip(shape, x.shape, strict=True))]):
+        raise ShapeError(f"gather: index {shape} does not fit x {x.shape}, axis {axis}. Use the same axes, sizes at most x's.")
+    ids = checked_index("gather", index, x.shape[a] if x.ndim else 1)
     if not x.ndim:
-        checked_index("gather", array, 1)
         return ops.reshape(x, ())
-    array = checked_index("gather", array, x.shape[a])
-    flat = array * contiguous_strides(x.shape)[a]
-    for d, (m, step) in enumerate(zip(array.shape, contiguous_strides(x.shape), strict=True)):
-        if d != a:
-            flat = flat + (np.arange(m) * step).reshape((m,) + (1,) * (x.ndim - d - 1))
-    return op.REGISTRY["rows_at"](x, positions(flat.ravel(), x), 1, array.shape)
+    strides = contiguous_strides(x.shape)
+    flat = places(ids, x.shape[a], shape, (*strides[:a], 0, *strides[a + 1 :]), strides[a])
+    return op.REGISTRY["rows_at"](x, flat, 1, shape)
 
 
 # ---- joining and splitting --------------------------------------------------------------------------------------------------------
@@ -278,10 +334,7 @@ def embedding(ids: Any, weight: Any) -> Any:
         raise DTypeError(f"embedding: ids are not integer: {ids.dtype}. Cast them to int64.")
     if weight.ndim != 2:
         raise ShapeError(f"embedding: weight is not a matrix: {weight.shape}. Pass (n, width).")
-    array = ids.numpy()
-    rows = weight.shape[0]
-    if array.size and (array.min() < 0 or array.max() >= rows):
-        at = tuple(np.argwhere((array < 0) | (array >= rows))[0].tolist())
-        raise IndexOutOfRange(f"embedding: id out of range: {array[at]} at position {at}, the table has {rows} rows. Use 0 to {rows - 1}.")
+    rows, width = weight.shape
     index = ids if ids.dtype == int64 else ops.cast(ids, int64)
-    return op.REGISTRY["rows_at"](weight, index, weight.shape[1], (*ids.shape, weight.shape[1]))
+    check_ids(index, 0, rows, f"embedding: id out of range: {{}} at position {{}}, the table has {rows} rows. Use 0 to {rows - 1}.")
+    return op.REGISTRY["rows_at"](weight, index, width, (*ids.shape, width))

@@ -12,91 +12,104 @@ from typing import Any
 import numpy as np
 
 from .. import op, ops
-from ..backend.base import INTEGERS, int64
-from ..backend.row_words import all_max, all_sum, lane, lanes
-from ..backend.words import INF, abs, exp, fmax, log, log1p, maximum, real, select, sign
-from ..errors import DTypeError, IndexOutOfRange, ShapeError
-from ..op import composed, launch, like, size_of
+from ..autograd import is_grad_enabled
+from ..backend.base import HALF, INTEGERS, float32, int64
+from ..backend.row_words import all_sum, barrier, lane, lanes
+from ..backend.words import abs, exp, log, log1p, maximum, real, select, sign
+from ..errors import DTypeError, ShapeError
+from ..op import composed, launch, like, share, size_of
 from ..op_custom import custom
 from ..op_pointwise import pointwise
+from .indexing import check_ids, picked_from_rows
+from .rows import top_and_sum
+
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def unknown_reduction(name: str, reduction: str) -> ValueError:
+    return ValueError(f"{name}: unknown reduction: {reduction!r}. Use 'none', 'mean' or 'sum'.")
 
 
 def reduced(name: str, losses: Any, reduction: str) -> Any:
-    if reduction not in ("none", "mean", "sum"):
-        raise ValueError(f"{name}: unknown reduction: {reduction!r}. Use 'none', 'mean' or 'sum'.")
+    if reduction not in REDUCTIONS:
+        raise unknown_reduction(name, reduction)
     return losses if reduction == "none" else ops.mean(losses) if reduction == "mean" else ops.sum(losses)
 
 
 # ---- cross-entropy ---------------------------------------------------------------------------------------------------------------
-def cross_entropy_row(r, loss, lse, x, ids, smoothing, ignore, rows, cols):
-    x = x[r * cols : r * cols + cols]
-    top = -INF
-    for j in range(lane(), cols, lanes()):
-        top = fmax(top, x[j])
-    top = all_max(top)
-    total, plain = 0.0, 0.0
-    for j in range(lane(), cols, lanes()):
-        total += exp(x[j] - top)
-        plain += x[j]
-    top = top + log(all_sum(total))
-    plain = all_sum(plain)
-    lse[r] = top
-    if ids[r] == ignore:
+def cross_entropy_row(r, loss, dx, x, ids, found, smoothing, ignore, mean, rows, cols):
+    """The loss of one row, and (unless dx is None) its gradient: softmax minus the target distribution, over the ids that count."""
+    first, own = r * cols, ids[r]
+    x = x[first : first + cols]
+    if own == ignore:
         loss[r] = 0.0
-    elif smoothing == 0.0:
-        loss[r] = top - x[ids[r]]
+        if dx is not None:
+            line = dx[first : first + cols]
+            for j in range(lane(), cols, lanes()):
+                line[j] = 0.0
+        return
+    if dx is None:
+        top, total = top_and_sum(None, x, cols)
     else:
-        share = smoothing / real(cols)
-        loss[r] = (1.0 - smoothing) * (top - x[ids[r]]) + share * (real(cols) * top - plain)
-
-
-def cross_entropy_dx_row(r, dx, g, x, lse, ids, smoothing, ignore, rows, cols):
-    dx, x = dx[r * cols : r * cols + cols], x[r * cols : r * cols + cols]
-    if ids[r] == ignore:
+        e = dx[first : first + cols]
+        top, total = top_and_sum(e, x, cols)
+        scale = 1.0 / real(found[2]) if mean else 1.0
+        factor, spread = scale / total, scale * smoothing / real(cols)
         for j in range(lane(), cols, lanes()):
-            dx[j] = 0.0
-    else:
-        top, scale = lse[r], g[r]
-        share = scale * smoothing / real(cols)
+            e[j] = e[j] * factor - spread
+        barrier()
+        if lane() == 0:
+            e[own] -= scale * (1.0 - smoothing)
+    gap = 0.0
+    if smoothing != 0.0:
         for j in range(lane(), cols, lanes()):
-            dx[j] = scale * exp(x[j] - top) - share
-        dx[ids[r]] -= scale * (1.0 - smoothing)
+            gap += top - x[j]
+        gap = all_sum(gap) * smoothing / real(cols)
+    loss[r] = (1.0 - smoothing) * (top - x[own]) + gap + log(total)
 
 
 @custom(inputs=1, home="")
-def row_cross_entropy(x, ids=None, smoothing=0.0, ignore=-100):
-    """-log softmax(x)[id] of each row of x (rows, classes), mixed with the mean over classes by `smoothing`; 0 where ignored."""
+def row_cross_entropy(x, ids=None, found=None, smoothing=0.0, ignore=-100, reduction="mean", tracked=False):
+    """-log softmax(x)[id] of each row of x (rows, classes), mixed with the mean over classes by `smoothing`; 0 where ignored.
+
+    `found` is what check_ids() found out about the ids. With `tracked` the gradient is made in the same pass and kept.
+    """
     rows, cols = x.shape
-    loss, lse = like(x, (rows,)), like(x, (rows,))
+    mean = reduction == "mean"
+    losses, dx = like(x, (rows,)), like(x) if tracked else None
     if x.size:
-        launch("row", cross_entropy_row, (loss, lse), (x, ids), (x.dtype.type(smoothing), ignore, rows, cols), work=x.size)
-    return loss, {"lse": lse}
+        consts = (x.dtype.type(smoothing), ignore, mean, rows, cols)
+        if tracked:
+            launch("row", cross_entropy_row, (losses, dx), (x, ids, found), consts, work=x.size)
+        else:
+            launch("row", cross_entropy_row, (losses,), (None, x, ids, found), consts, work=x.size)
+    elif rows:  # no classes: all ids are ignored
+        launch("fill", None, (losses,), (), (x.dtype.type(0),))
+    if reduction == "none":
+        return losses, {"dx": dx}
+    loss = like(x, ())
+    launch("batch_loss", None, (loss,), (losses, found), (mean,), work=1)
+    return loss, {"dx": dx}
 
 
 @row_cross_entropy.backward
-def row_cross_entropy_dx(g, x, lse, ids, smoothing, ignore):
-    rows, cols = x.shape
-    dx = like(x)
-    if x.size:
-        launch("row", cross_entropy_dx_row, (dx,), (g, x, lse, ids), (x.dtype.type(smoothing), ignore, rows, cols), work=x.size)
-    return dx
+def row_cross_entropy_dx(g, dx, reduction):
+    return dx if g.unit else ops.mul(dx, ops.reshape(g, (g.size, 1)) if reduction == "none" else g)
 
 
-def class_ids(name: str, ids: Any, shape: tuple[int, ...], classes: int, ignore: int) -> tuple[Any, np.ndarray]:
-    """ids as int64, and which of them count. Raises DTypeError, ShapeError, IndexOutOfRange with value and position."""
+def class_ids(name: str, ids: Any, shape: tuple[int, ...], classes: int, ignore: int, reduction: str) -> tuple[Any, Any]:
+    """ids as flat int64, and what check_ids() found. Raises DTypeError, ShapeError, IndexOutOfRange with value and position."""
+    if reduction not in REDUCTIONS:
+        raise unknown_reduction(name, reduction)
     ids = op.Tensor.of(name, ids)
     if ids.dtype not in INTEGERS:
         raise DTypeError(f"{name}: class ids are not integer: {ids.dtype}. Cast them to int64.")
     if ids.shape != shape:
         raise ShapeError(f"{name}: sizes differ: class ids {ids.shape}, expected {shape}. Give one id for each row of logits.")
-    array = ids.numpy()
-    if array.size and (array.min() < 0 or array.max() >= classes):
-        bad = ((array < 0) | (array >= classes)) & (array != ignore)
-        if bad.any():
-            at = tuple(np.argwhere(bad)[0].tolist())
-            advice = f"Use 0 to {classes - 1}, or ignore_index={ignore}."
-            raise IndexOutOfRange(f"{name}: class id out of range: {array[at]} at position {at}. {advice}")
-    return ids if ids.dtype == int64 else ops.cast(ids, int64), array
+    ids = ids if ids.dtype == int64 else ops.cast(ids, int64)
+    advice = f"Use 0 to {classes - 1}, or ignore_index={ignore}."
+    found = check_ids(ids, 0, classes, f"{name}: class id out of range: {{}} at position {{}}. {advice}", ignore)
+    return share(ids, (ids.size,)), found
 
 
 def classes_last(name: str, x: Any) -> Any:
@@ -105,14 +118,7 @@ def classes_last(name: str, x: Any) -> Any:
         raise ShapeError(f"{name}: logits have no class axis: shape {x.shape}. Use (rows, classes).")
     if x.ndim > 2:
         x = ops.permute(x, (0, *range(2, x.ndim), 1))
-    return ops.reshape(x, (size_of(x.shape[:-1]), x.shape[-1]))
-
-
-def class_loss(name: str, losses: Any, array: np.ndarray, shape: tuple[int, ...], ignore: int, reduction: str) -> Any:
-    if reduction == "mean":
-        counted = array.size - int(np.count_nonzero(array == ignore))
-        return ops.div(ops.sum(losses), float(counted)) if counted else ops.mul(ops.sum(losses), float("nan"))
-    return ops.reshape(losses, shape) if reduction == "none" else reduced(name, losses, reduction)
+    return x if x.ndim == 2 else ops.reshape(x, (size_of(x.shape[:-1]), x.shape[-1]))
 
 
 @composed(home="both")
@@ -127,10 +133,10 @@ def cross_entropy(x: Any, ids: Any, *, ignore_index: int = -100, label_smoothing
         raise ValueError(f"cross_entropy: label_smoothing outside [0, 1]: {label_smoothing}. Use a small number such as 0.1.")
     rows = classes_last("cross_entropy", x)
     shape = x.shape[:1] * (x.ndim > 1) + x.shape[2:]
-    ids, array = class_ids("cross_entropy", ids, shape, rows.shape[-1], ignore_index)
-    flat = ops.reshape(ids, (rows.shape[0],))
-    losses = op.REGISTRY["row_cross_entropy"](rows, flat, float(label_smoothing), int(ignore_index))
-    return class_loss("cross_entropy", losses, array, shape, ignore_index, reduction)
+    ids, found = class_ids("cross_entropy", ids, shape, rows.shape[-1], ignore_index, reduction)
+    tracked = is_grad_enabled() and rows.requires_grad
+    loss = op.REGISTRY["row_cross_entropy"](rows, ids, found, float(label_smoothing), int(ignore_index), reduction, tracked)
+    return ops.reshape(loss, shape) if reduction == "none" and loss.shape != shape else loss
 
 
 @composed(home="both")
@@ -139,11 +145,15 @@ def nll_loss(x: Any, ids: Any, *, ignore_index: int = -100, reduction: str = "me
     x = op.Tensor.of("nll_loss", x)
     rows = classes_last("nll_loss", x)
     shape = x.shape[:1] * (x.ndim > 1) + x.shape[2:]
-    ids, array = class_ids("nll_loss", ids, shape, rows.shape[-1], ignore_index)
-    keep = (array != ignore_index).reshape(-1)
-    picked = ops.gather(rows, 1, np.where(keep, array.reshape(-1), 0)[:, None]) if rows.size else rows
-    losses = ops.where(keep, ops.neg(ops.reshape(picked, keep.shape)), 0.0)
-    return class_loss("nll_loss", losses, array, shape, ignore_index, reduction)
+    ids, _ = class_ids("nll_loss", ids, shape, rows.shape[-1], ignore_index, reduction)
+    keep = ops.ne(ids, int(ignore_index))
+    picked = picked_from_rows(rows, ops.where(keep, ids, 0)) if rows.size else ops.sum(rows, axis=1)
+    losses = ops.where(keep, ops.neg(picked), 0.0)
+    if reduction != "mean":
+        return ops.reshape(losses, shape) if reduction == "none" else ops.sum(losses)
+    total, wide = ops.sum(losses), float32 if losses.dtype in HALF else losses.dtype
+    mean = ops.div(total.to(wide), ops.sum(keep).to(wide))  # a count in 16 bits would be wrong
+    return mean.to(losses.dtype)
 
 
 # ---- distances: both sides may be tracked ----------------------------------------------------------------------------------------
@@ -225,15 +235,19 @@ pointwise("bce", bce_y, bce_dx, None, home="")
 pointwise("bce_logits", bce_logits_y, bce_logits_dx, None, None, home="")
 
 
+def check_probabilities(smallest: Any, largest: Any) -> None:
+    low, high = (buffer.device.download(buffer)[0] for buffer in (smallest, largest))
+    if not (low >= 0 and high <= 1):
+        raise ValueError(f"binary_cross_entropy: not probabilities: from {low} to {high}. Use binary_cross_entropy_with_logits.")
+
+
 @composed(home="both")
 def binary_cross_entropy(x: Any, target: Any, *, reduction: str = "mean") -> Any:
     """-(t log x + (1 - t) log(1 - x)) for probabilities x in [0, 1]."""
     x, target = pair("binary_cross_entropy", x, target)
-    values = x.numpy()
-    if values.size and not ((values >= 0) & (values <= 1)).all():
-        raise ValueError(
-            f"binary_cross_entropy: not probabilities: from {values.min()} to {values.max()}. Use binary_cross_entropy_with_logits."
-        )
+    if x.size:
+        ends = ops.min(x.detach()).buffer, ops.max(x.detach()).buffer
+        x.device.stream.host(check_probabilities, *ends)
     return reduced("binary_cross_entropy", op.REGISTRY["bce"](x, target), reduction)
 
 

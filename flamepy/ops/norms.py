@@ -1,6 +1,6 @@
 """layer_norm and rms_norm as users call them: torch.nn.functional's order of arguments, or the weights straight after x.
 
-May import: op, ops.rows. FLAME counterpart: `flame_core::norm`. Read next: losses.py.
+May import: op, ops.row_norms. FLAME counterpart: `flame_core::norm`. Read next: losses.py.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import op
-from ..op import REGISTRY, composed
+from ..op import composed
+from . import row_norms
 
 
 @composed(home="functional")
@@ -22,7 +23,7 @@ def layer_norm(x: Any, normalized_shape: Any = None, weight: Any = None, bias: A
         if weight is not None and bias is not None:
             raise TypeError("layer_norm: two weights: one in the place of normalized_shape. Call layer_norm(x, shape, weight, bias).")
         shape, weight, bias = None, shape, weight if bias is None else bias
-    return REGISTRY["layer_norm"](x, weight, bias, eps=eps, normalized_shape=shape)
+    return row_norms.layer_norm(x, weight, bias, eps=eps, normalized_shape=shape)
 
 
 @composed(home="functional")
@@ -36,4 +37,4 @@ def rms_norm(x: Any, normalized_shape: Any = None, weight: Any = None, eps: floa
         if weight is not None:
             raise TypeError("rms_norm: two weights: one in the place of normalized_shape. Call rms_norm(x, shape, weight).")
         shape, weight = None, shape
-    return REGISTRY["rms_norm"](x, weight, eps=eps, normalized_shape=shape)
+    return row_norms.rms_norm(x, weight, eps=eps, normalized_shape=shape)

@@ -1,141 +1,290 @@
-"""Scaled dot-product attention: forward, a block of query rows is a task; backward, a (batch, head) pair is.
+"""Scaled dot-product attention, a block of query rows against a block of keys at a time: memory for one block of scores a worker.
 
-Operands stay where they are. `layout` holds four numbers for each of them, in elements: where it starts,
-then its strides along batch, head and row; the last axis is contiguous. So (B, H, T, D) tensors and one
-fused (B, T, 3 H D) buffer run through the same loop without copies. Under a causal mask (row i sees keys j
-<= i) a block of rows multiplies only the keys it can see. A row whose keys are all masked gives zeros, and a
-zero gradient, as PyTorch 2.13 does on the CPU.
+Forward, each row keeps its largest score and its sum so far (online softmax: Milakov and Gimelshein 2018, arXiv:1805.02867; tiled
+as in Dao et al. 2022, arXiv:2205.14135) and leaves y and lse = log(sum of exp(score)). Backward makes p = exp(score - lse) again.
+Scores lie transposed, those of one key side by side: a block's maxima and sums are vectors of rows, and every product has a form that
+OpenBLAS computes at full speed for small sizes too (q k^T of operands stored by rows has not: 60 to 85 % of it).
 
-May import: words, this folder. FLAME counterpart: `flame_core::attention::sdpa`. Read next: conv.py.
+Operands stay where they are: `layout` holds four numbers for each, where it starts, then its strides along batch, head and row; the
+last axis is contiguous. Under a causal mask row i sees keys j <= i. A row that sees no key gives zeros, and a zero gradient, as in
+PyTorch 2.13 on the CPU. plans.attention_plan says how everything is cut.
+
+May import: plans, words, this folder. FLAME counterpart: `flame_core::attention::sdpa`. Read next: conv.py.
 """
 
 from __future__ import annotations
 
-from ..plans import QUERY_ROWS
-from ..words import INF, exp, fmax
+import numpy as np
+
+from ..plans import ROOM, attention_room
+from ..words import INF, exp, fmax, log, select
 from .blas import N, T, gemm
 from .parallel import tasks
 
 
-def attention(part, y, p, q, k, v, mask, layout, batch, heads, rows, keys, d, dv, scale, is_causal, has_mask):
-    """y = p v, where p = softmax(scale q k^T + mask) is kept whole: (B, H, rows, keys), contiguous.
+def attention(
+    part, y, lse, scratch, q, k, v, mask, layout, batch, heads, rows, keys, d, dv, scale, height, width, groups, is_causal, has_mask
+):  # fmt: skip
+    """y = softmax(scale q k^T + mask) v and lse (B, H, rows). Items: (batch, head) pair, block of `height` rows.
 
-    q, k: d wide; v, y: dv wide. layout: q, k, v, y (four numbers each), then the mask's offset, batch, head,
-    row and column strides, 0 where it is broadcast. The mask is added; without has_mask it isn't read.
+    q, k: d wide; v, y: dv wide. layout: q, k, v, y (four numbers each), then the mask's offset, batch, head, row and column strides,
+    0 where it is broadcast. The mask is added; without has_mask it isn't read.
     """
-    parts = (rows + QUERY_ROWS - 1) // QUERY_ROWS
-    for task in tasks(part, batch * heads * parts):
-        pair = task // parts
-        b = pair // heads
-        h = pair % heads
-        first = task % parts * QUERY_ROWS
-        height = min(QUERY_ROWS, rows - first)
-        seen = min(keys, first + height) if is_causal else keys
-        at = (pair * rows + first) * keys
-        q_at = layout[0] + b * layout[1] + h * layout[2] + first * layout[3]
-        k_at = layout[4] + b * layout[5] + h * layout[6]
-        v_at = layout[8] + b * layout[9] + h * layout[10]
-        y_at = layout[12] + b * layout[13] + h * layout[14] + first * layout[15]
-        m_at = layout[16] + b * layout[17] + h * layout[18] + first * layout[19]
-        gemm(N, T, height, seen, d, scale, q, q_at, layout[3], k, k_at, layout[7], 0.0, p, at, keys)
-        for r in range(height):
-            row = p[at + r * keys : at + r * keys + keys]
-            shown = min(keys, first + r + 1) if is_causal else keys
-            if has_mask:
-                add_mask(row[:shown], mask, m_at + r * layout[19], layout[20])
-            softmax_row(row[:shown])
-            fill_zero(row[shown:])
-        gemm(N, N, height, dv, seen, 1.0, p, at, keys, v, v_at, layout[11], 0.0, y, y_at, layout[15])
+    blocks = (rows + height - 1) // height
+    items = batch * heads * blocks
+    size = attention_room(height, width, d, 0)
+    own = groups * part[0] // part[1] * size  # a worker has the scratch of its first group
+    state, qt, scores = thirds(scratch[own : own + size], 4 * ROOM, size - 4 * ROOM - width * height)
+    for group in tasks(part, groups):
+        for item in range(group * items // groups, (group + 1) * items // groups):
+            pair = item // blocks
+            b, h = pair // heads, pair % heads
+            first = from_both_ends(item % blocks, blocks) * height
+            high = min(height, rows - first)
+            seen = min(keys, first + high) if is_causal else keys
+            k_at, v_at = start_of(layout, 4, b, h, 0), start_of(layout, 8, b, h, 0)
+            y_at, m_at = start_of(layout, 12, b, h, first), start_of(layout, 16, b, h, first)
+            transpose(qt, q, start_of(layout, 0, b, h, first), layout[3], high, d)
+            fill_run(state[:high], -INF)
+            fill_run(state[ROOM : ROOM + high], 0.0)
+            for at in range(0, max(1, seen), width):
+                wide = min(width, seen - at)
+                k_row, v_row = k_at + at * layout[7], v_at + at * layout[11]
+                gemm(N, N, wide, high, d, scale, k, k_row, layout[7], qt, 0, high, 0.0, scores, 0, high)
+                if has_mask:
+                    add_mask(scores, mask, m_at + at * layout[20], layout[19], layout[20], high, wide)
+                if is_causal:
+                    hide(scores, high, wide, at - first)
+                online_softmax(scores, state, high, wide)
+                if at > 0:
+                    scale_rows(y, y_at, layout[15], state[2 * ROOM : 2 * ROOM + high], dv)
+                beta = 1.0 if at > 0 else 0.0
+                gemm(T, N, high, dv, wide, 1.0, scores, 0, high, v, v_row, layout[11], beta, y, y_at, layout[15])
+            finish(lse[pair * rows + first : pair * rows + first + high], state, high)
+            scale_rows(y, y_at, layout[15], state[2 * ROOM : 2 * ROOM + high], dv)
 
 
 def attention_dx(
-    part, dq, dk, dv, ds, g, p, q, k, v, layout, batch, heads, rows, keys, d, e, scale, is_causal, keep
+    part, dq, dk, dv, dmask, scratch, g, y, lse, q, k, v, mask, layout, batch, heads, rows, keys, d, e, scale, height, width, groups,
+    chunks, step, is_causal, has_mask, keep
 ):  # fmt: skip
-    """Gradients from g, that of y. layout: q, k, v, g, dq, dk, dv, four numbers each. q: d wide, v: e.
+    """Gradients from g, that of y. q: d wide, v: e. layout: q, k, v, g (and y), dq, dk, dv, four numbers each, then the mask's five.
 
-    ds: attention_scratch(...) elements. With `keep` it comes back as the gradient of the mask, (B, H, rows,
-    keys); the caller sums it over broadcast axes. Sums over query rows run block after block: the same bits
-    for any number of threads.
+    Items: pair, chunk of its blocks of rows. The parts that chunks add to dk and dv lie `step` apart; attention_dx_sum adds them
+    up. Within a chunk they are added block after block, the last one first. With `keep`, dmask is the gradient of the mask,
+    (B, H, rows, keys); else it isn't touched.
     """
-    for pair in tasks(part, batch * heads):
-        b = pair // heads
-        h = pair % heads
-        q_at = layout[0] + b * layout[1] + h * layout[2]
-        k_at = layout[4] + b * layout[5] + h * layout[6]
-        v_at = layout[8] + b * layout[9] + h * layout[10]
-        g_at = layout[12] + b * layout[13] + h * layout[14]
-        dq_at = layout[16] + b * layout[17] + h * layout[18]
-        dk_at = layout[20] + b * layout[21] + h * layout[22]
-        dv_at = layout[24] + b * layout[25] + h * layout[26]
-        for j in range(keys):
-            fill_zero(dk[dk_at + j * layout[23] : dk_at + j * layout[23] + d])
-            fill_zero(dv[dv_at + j * layout[27] : dv_at + j * layout[27] + e])
-        for first in range(0, rows, QUERY_ROWS):
-            height = min(QUERY_ROWS, rows - first)
-            seen = min(keys, first + height) if is_causal else keys
-            at = (pair * rows + first) * keys
-            s = at if keep else pair * min(rows, QUERY_ROWS) * keys
-            g_row = g_at + first * layout[15]
-            q_row = q_at + first * layout[3]
-            dq_row = dq_at + first * layout[19]
-            gemm(T, N, seen, e, height, 1.0, p, at, keys, g, g_row, layout[15], 1.0, dv, dv_at, layout[27])
-            gemm(N, T, height, seen, e, 1.0, g, g_row, layout[15], v, v_at, layout[11], 0.0, ds, s, keys)
-            for r in range(height):
-                row = ds[s + r * keys : s + r * keys + keys]
-                softmax_row_dx(row[:seen], p[at + r * keys : at + r * keys + seen])
-                if keep:
-                    fill_zero(row[seen:])
-            gemm(N, N, height, d, seen, scale, ds, s, keys, k, k_at, layout[7], 0.0, dq, dq_row, layout[19])
-            gemm(T, N, seen, d, height, scale, ds, s, keys, q, q_row, layout[3], 1.0, dk, dk_at, layout[23])
+    blocks = (rows + height - 1) // height
+    items = batch * heads * chunks
+    size = attention_room(height, 2 * width, d, e)
+    own = groups * part[0] // part[1] * size
+    for group in tasks(part, groups):
+        for item in range(group * items // groups, (group + 1) * items // groups):
+            pair, chunk = item // chunks, item % chunks
+            b, h = pair // heads, pair % heads
+            dk_at = start_of(layout, 20, b, h, 0) + chunk * step
+            dv_at = start_of(layout, 24, b, h, 0) + chunk * step
+            done = 0  # keys whose gradients hold something
+            for turn in range((blocks - 1) // chunks, -1, -1):
+                # Every other turn goes backwards, so that chunks cost the same under a causal mask.
+                block = turn * chunks + (chunk if turn % 2 == 0 else chunks - 1 - chunk)
+                if block < blocks:
+                    seen = rows_dx(
+                        dq, dk, dv, dmask, scratch[own : own + size], g, y, lse, q, k, v, mask, layout, b, h, pair, block * height,
+                        dk_at, dv_at, rows, keys, d, e, scale, height, width, done, is_causal, has_mask, keep,
+                    )  # fmt: skip
+                    done = max(done, seen)
+            for j in range(done, keys):
+                fill_run(dk[dk_at + j * layout[23] : dk_at + j * layout[23] + d], 0.0)
+                fill_run(dv[dv_at + j * layout[27] : dv_at + j * layout[27] + e], 0.0)
 
 
-# Helpers take slices: an index counted from 0 needs no check for negative values, and the loop vectorises.
+def rows_dx(
+    dq, dk, dv, dmask, scratch, g, y, lse, q, k, v, mask, layout, b, h, pair, first, dk_at, dv_at, rows, keys, d, e, scale, height,
+    width, done, is_causal, has_mask, keep
+):  # fmt: skip
+    """The gradients one block of rows gives; returns how many keys it sees. Where done > 0, dk and dv are added to."""
+    high = min(height, rows - first)
+    seen = min(keys, first + high) if is_causal else keys
+    q_at, g_at = start_of(layout, 0, b, h, first), start_of(layout, 12, b, h, first)
+    dq_at, m_at = start_of(layout, 16, b, h, first), start_of(layout, 28, b, h, first)
+    k_at, v_at = start_of(layout, 4, b, h, 0), start_of(layout, 8, b, h, 0)
+    q_step, k_step, v_step, g_step = layout[3], layout[7], layout[11], layout[15]
+    delta, turned, scores = thirds(scratch, 4 * ROOM, scratch.size - 4 * ROOM - 2 * width * height)
+    qt, gt, _ = thirds(turned, height * d, height * e)
+    p, ds, _ = thirds(scores, height * width, height * width)
+    transpose(qt, q, q_at, q_step, high, d)
+    transpose(gt, g, g_at, g_step, high, e)
+    dots(delta[:high], g, y, g_at, g_step, e)
+    add = 1.0 if done > 0 else 0.0
+    for at in range(0, max(1, seen), width):
+        wide = min(width, seen - at)
+        k_row, v_row, dk_row, dv_row = k_at + at * k_step, v_at + at * v_step, dk_at + at * layout[23], dv_at + at * layout[27]
+        gemm(N, N, wide, high, d, scale, k, k_row, k_step, qt, 0, high, 0.0, p, 0, high)
+        gemm(N, N, wide, high, e, 1.0, v, v_row, v_step, gt, 0, high, 0.0, ds, 0, high)
+        if has_mask:
+            add_mask(p, mask, m_at + at * layout[32], layout[31], layout[32], high, wide)
+        if is_causal:
+            hide(p, high, wide, at - first)
+        softmax_dx(ds, p, lse[pair * rows + first : pair * rows + first + high], delta, wide)
+        beta = 1.0 if at > 0 else 0.0
+        gemm(N, N, wide, e, high, 1.0, p, 0, high, g, g_at, g_step, add, dv, dv_row, layout[27])
+        gemm(N, N, wide, d, high, scale, ds, 0, high, q, q_at, q_step, add, dk, dk_row, layout[23])
+        gemm(T, N, high, d, wide, scale, ds, 0, high, k, k_row, k_step, beta, dq, dq_at, layout[19])
+        if keep:
+            transpose_back(dmask, (pair * rows + first) * keys + at, keys, ds, high, wide)
+    if keep:
+        for r in range(first, first + high):
+            fill_run(dmask[(pair * rows + r) * keys + seen : (pair * rows + r + 1) * keys], 0.0)
+    return seen
 
 
-def add_mask(row, mask, start, step):
-    if step == 1:
-        line = mask[start : start + row.size]
-        for j in range(row.size):
-            row[j] += line[j]
-    else:
-        for j in range(row.size):
-            row[j] += mask[start + j * step]
+def attention_dx_sum(part, dk, dv, partial, layout, batch, heads, keys, d, e, chunks):
+    """dk and dv from their parts, (chunks, B, H, keys, d + e). layout: dk, dv."""
+    total = batch * heads * keys
+    for row in tasks(part, total):
+        b, h, j = row // keys // heads, row // keys % heads, row % keys
+        k_at, v_at = start_of(layout, 0, b, h, j), start_of(layout, 4, b, h, j)
+        sum_parts(dk[k_at : k_at + d], partial, row * (d + e), total * (d + e), chunks)
+        sum_parts(dv[v_at : v_at + e], partial, row * (d + e) + d, total * (d + e), chunks)
 
 
-def softmax_row(row):
-    best = -INF
-    for j in range(row.size):
-        best = fmax(best, row[j])
-    if best == -INF:
-        masked_row(row)
-    else:
+def start_of(layout, operand, b, h, row):
+    """Where a row of an operand starts."""
+    return layout[operand] + b * layout[operand + 1] + h * layout[operand + 2] + row * layout[operand + 3]
+
+
+def from_both_ends(i, n):
+    """0, n - 1, 1, n - 2, ...: under a causal mask two neighbours together cost what any other two do."""
+    return n - 1 - i // 2 if i % 2 else i // 2
+
+
+# Helpers take slices and unsigned numbers: an index that cannot be negative needs no check, and the loop vectorises.
+
+
+def thirds(run, first, second):
+    """Numbers up to `first`, the `second` numbers after it, the rest."""
+    return run[:first], run[first : first + second], run[first + second :]
+
+
+def transpose(out, x, at, step, rows, cols):
+    """out (cols, rows) = x^T; x has rows `step` apart, from `at` on."""
+    n, at, step = np.uintp(rows), np.uintp(at), np.uintp(step)
+    for r in range(n):
+        for c in range(np.uintp(cols)):
+            out[c * n + r] = x[at + r * step + c]
+
+
+def transpose_back(out, at, step, x, rows, cols):
+    """out, rows `step` apart, from `at` on, = x^T; x is (cols, rows)."""
+    n, at, step = np.uintp(rows), np.uintp(at), np.uintp(step)
+    for r in range(n):
+        for c in range(np.uintp(cols)):
+            out[at + r * step + c] = x[c * n + r]
+
+
+def add_mask(scores, mask, at, row_step, col_step, high, wide):
+    n, step = np.uintp(high), np.uintp(row_step)
+    for j in range(np.uintp(wide)):
+        line = np.uintp(at) + j * np.uintp(col_step)
+        for r in range(n):
+            scores[j * n + r] += mask[line + r * step]
+
+
+def hide(scores, high, wide, ahead):
+    """Row r sees key j only if j + ahead <= r."""
+    n = np.uintp(high)
+    for j in range(max(0, 1 - ahead), wide):
+        line, shown = np.uintp(j) * n, np.uintp(j + ahead)
+        for r in range(n):
+            scores[line + r] = select(r < shown, -INF, scores[line + r])
+
+
+def online_softmax(scores, state, high, wide):
+    """scores = exp(scores - largest so far). state: four vectors of rows, ROOM apart: largest, sum, factor (what the sum before this
+    block was multiplied with), base (the largest, or 0 where every score so far is -inf: -inf minus -inf would be NaN)."""
+    best, total = state[:high], state[ROOM : ROOM + high]
+    factor, base = state[2 * ROOM : 2 * ROOM + high], state[3 * ROOM : 3 * ROOM + high]
+    for r in range(high):
+        factor[r] = best[r]
+    largest(best, scores, wide)
+    change_base(best, total, factor, base)
+    exp_and_sum(total, scores, base, wide)
+
+
+def largest(best, scores, wide):
+    n = np.uintp(best.size)
+    last = np.uintp(max(wide, 1) - 1) * n
+    for j in range(np.uintp(0), np.uintp(wide), np.uintp(4)):  # four keys at once: best goes through memory
+        a = j * n
+        b, c, d = min(a + n, last), min(a + n + n, last), min(a + n + n + n, last)
+        for r in range(n):
+            best[r] = fmax(best[r], fmax(fmax(scores[a + r], scores[b + r]), fmax(scores[c + r], scores[d + r])))
+
+
+def change_base(best, total, factor, base):
+    for r in range(best.size):
+        base[r] = select(best[r] == -INF, 0.0, best[r])
+        factor[r] = exp(factor[r] - base[r])
+        total[r] *= factor[r]
+
+
+def exp_and_sum(total, scores, base, wide):
+    n = np.uintp(total.size)
+    for j in range(np.uintp(wide)):
+        for r in range(n):
+            e = exp(scores[j * n + r] - base[r])
+            scores[j * n + r] = e
+            total[r] += e
+
+
+def finish(lse, state, high):
+    """lse, and 1 / sum as the factor. A row that saw no key has lse = inf: exp(score - lse) is then 0, as it must be."""
+    total, factor, base = state[ROOM : ROOM + high], state[2 * ROOM : 2 * ROOM + high], state[3 * ROOM : 3 * ROOM + high]
+    for r in range(lse.size):
+        none = total[r] == 0.0
+        lse[r] = select(none, INF, base[r] + log(total[r]))
+        factor[r] = 1.0 / select(none, 1.0, total[r])
+
+
+def scale_rows(y, at, step, factor, cols):
+    for r in range(factor.size):
+        line = y[at + r * step : at + r * step + cols]
+        f = factor[r]
+        if f != 1.0:
+            for c in range(line.size):
+                line[c] *= f
+
+
+def dots(out, g, y, at, step, cols):
+    """out[r] = row r of g times row r of y."""
+    for r in range(out.size):
+        a, b = g[at + r * step : at + r * step + cols], y[at + r * step : at + r * step + cols]
         total = 0.0
-        for j in range(row.size):
-            e = exp(row[j] - best)
-            row[j] = e
-            total += e
-        total = 1.0 / total
-        for j in range(row.size):
-            row[j] *= total
+        for c in range(a.size):
+            total += a[c] * b[c]
+        out[r] = total
 
 
-def masked_row(row):
-    """Every score is -inf: zeros. A NaN among them makes the row NaN."""
-    total = 0.0
-    for j in range(row.size):
-        total += row[j]
-    for j in range(row.size):
-        row[j] = 0.0 if total == -INF else total
+def softmax_dx(ds, p, lse, delta, wide):
+    """p = exp(p - lse), ds = p * (ds - delta), for `wide` keys."""
+    n = np.uintp(lse.size)
+    for j in range(np.uintp(wide)):
+        for r in range(n):
+            e = exp(p[j * n + r] - lse[r])
+            p[j * n + r] = e
+            ds[j * n + r] = e * (ds[j * n + r] - delta[r])
 
 
-def softmax_row_dx(ds, p):
-    total = 0.0
-    for j in range(ds.size):
-        total += p[j] * ds[j]
-    for j in range(ds.size):
-        ds[j] = p[j] * (ds[j] - total)
+def sum_parts(out, partial, at, step, chunks):
+    for c in range(out.size):
+        out[c] = 0.0
+    for n in range(chunks):
+        line = partial[at + n * step : at + n * step + out.size]
+        for c in range(out.size):
+            out[c] += line[c]
 
 
-def fill_zero(run):
-    for j in range(run.size):
-        run[j] = 0.0
+def fill_run(run, value):
+    for t in range(run.size):
+        run[t] = value

@@ -10,10 +10,11 @@ May import: errors, base, template, this folder. FLAME counterpart: `flame_core:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
 from sys import getrefcount
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,79 +24,95 @@ from ..base import FULL, INTEGERS, Buffer, Device, Kernel, Stream
 
 GRAIN = 16384  # elements of work below which one thread is faster than waking the others
 ALIGN = 64  # one cache line, one AVX-512 register
+APART = 1024  # bytes between two blocks, at least
 KEEP = 1 << 31  # bytes of freed blocks to keep at most
 
 # Which file holds which loop: the only list of loops, and the reason why unused ones cost nothing.
-LOOP_FILES = ("loops", "broadcast", "reduce", "index", "spans", "matmul", "attention", "conv", "random")
+LOOP_FILES = ("loops", "broadcast", "reduce", "rows", "index", "spans", "matmul", "attention", "conv", "random")
+
+
+class Pool(list):
+    """The freed blocks of one dtype and size."""
+
+    __slots__ = ("nbytes",)
+
+    def __init__(self, nbytes: int):
+        self.nbytes = nbytes
 
 
 class Allocator:
-    """Keeps freed blocks by (dtype, size) and counts bytes."""
+    """Keeps freed blocks and counts bytes: `current` in buffers, `total` in buffers and pools.
+
+    The counts are right with many threads too: in CPython a statement without a call, like `a.n += 1`, is not interrupted.
+    """
 
     def __init__(self) -> None:
-        self.free: dict[tuple[np.dtype, int], list[np.ndarray]] = {}
-        self.current = self.peak = self.cached = 0
-        self.alone: tuple[int, int] | None = None  # reference counts of a block that nobody else looks at
+        self.pools: dict[tuple[np.dtype, int], Pool] = {}
+        self.current = self.peak = self.total = 0
 
-    def calibrate(self) -> None:
-        """Learn those counts from a block that surely is alone: they differ between Python versions."""
-        device = CpuDevice()
-        CpuBuffer(aligned(1, np.dtype("uint8")), 1, np.dtype("uint8"), device)
-        self.release()
-        self.current = 0
+    @property
+    def cached(self) -> int:
+        return self.total - self.current
 
-    def take(self, size: int, dtype: np.dtype) -> np.ndarray:
-        nbytes = size * dtype.itemsize
-        current = self.current = self.current + nbytes
-        if current > self.peak:
-            self.peak = current
-        try:
-            block = self.free[dtype, size].pop()
-        except (KeyError, IndexError):  # nothing kept, or another thread was faster
-            return aligned(size, dtype)
-        self.cached -= nbytes
-        return block
-
-    def give(self, block: np.ndarray, size: int, dtype: np.dtype) -> None:
-        """Take a block back, unless somebody outside still looks at it (a view from `.numpy()`)."""
-        nbytes = size * dtype.itemsize
-        self.current -= nbytes
-        alone = (getrefcount(block), getrefcount(block.base))
-        if alone != self.alone:
-            if self.alone is not None:
-                return
-            self.alone = alone
-        self.cached += nbytes
-        if self.cached > KEEP:
-            self.release()
-        kept = self.free.get((dtype, size))
-        if kept is None:
-            self.free[dtype, size] = [block]
-        else:
-            kept.append(block)
+    def make(self, size: int, dtype: np.dtype) -> tuple[Pool, np.ndarray]:
+        """A block from the system, and the pool it will go to."""
+        pool = self.pools.setdefault((dtype, size), Pool(size * dtype.itemsize))
+        block = aligned(size, dtype)
+        self.total += pool.nbytes
+        return pool, block
 
     def release(self) -> None:
-        """Forget every kept block."""
-        self.free.clear()
-        self.cached = 0
+        """Give every kept block back to the system."""
+        for pool in list(self.pools.values()):
+            with suppress(IndexError):  # another thread was faster
+                while pool:
+                    pool.pop()
+                    self.total -= pool.nbytes
+
+
+class Raw(np.ndarray):
+    """Bytes to make a block of. As this is another class than the block's, NumPy makes a view of a view of a block refer to the
+    block, not to these bytes: so getrefcount(block) counts everybody who looks at it."""
 
 
 def aligned(size: int, dtype: np.dtype) -> np.ndarray:
-    """An uninitialised array whose first element lies on a cache line."""
-    raw = np.empty(size * dtype.itemsize + ALIGN, np.uint8)
-    start = -raw.ctypes.data % ALIGN
-    return raw[start : start + size * dtype.itemsize].view(dtype)
+    """An uninitialised array whose first element lies on a cache line, with room behind its last.
 
-
-class CpuBuffer(Buffer):
-    """Memory that returns to the allocator when the last tensor or entry lets go of it."""
-
-    def __del__(self) -> None:
-        if self.span is None:
-            allocator.give(self.data, self.size, self.dtype)
+    The room makes results independent of addresses: where an array begins within some 350 bytes of the end of another, LLVM's check
+    for overlap may choose scalar code, whose last bits differ (measured: a bias gradient behind the cotangent it sums).
+    """
+    raw = Raw(size * dtype.itemsize + ALIGN + APART, np.uint8)
+    return np.ndarray(size, dtype, raw, -raw.ctypes.data % ALIGN)  # type: ignore[call-overload]
 
 
 allocator = Allocator()
+pools = allocator.pools
+_owner = SimpleNamespace(data=aligned(1, np.dtype("uint8")))
+ALONE = getrefcount(_owner.data)  # the count of a block whose buffer is the only one to know it
+
+
+class CpuBuffer(Buffer):
+    """Memory that returns to its pool when the last tensor or entry lets go of it."""
+
+    def __init__(self, block: np.ndarray, size: int, dtype: np.dtype, device: Device, pool: Pool):
+        self.data = block
+        self.size = size
+        self.dtype = dtype
+        self.device = device
+        self.span = None
+        self.writes = 0  # set here, not in the class: it is read faster
+        self.pool = pool
+
+    def __del__(self, allocator: Allocator = allocator, count: Any = getrefcount, alone: int = ALONE, keep: int = KEEP) -> None:
+        # Defaults and not globals, which are gone when the last buffers die with the process.
+        pool = self.pool
+        allocator.current -= pool.nbytes
+        if count(self.data) == alone:
+            pool.append(self.data)
+            if allocator.total - allocator.current > keep:
+                allocator.release()
+        else:  # somebody still looks at it, a view from `.numpy()` say: it is theirs now
+            allocator.total -= pool.nbytes
 
 
 class CpuKernel:
@@ -121,7 +138,16 @@ class CpuStream(Stream):
             arguments.append(b.data)
         for b in ins:
             arguments.append(b.data if isinstance(b, Buffer) else b)
-        kernel.call(*arguments, *consts)
+        if consts:
+            arguments.extend(consts)
+        kernel.call(*arguments)
+
+    def run1(self, kernel: Any, out: Buffer, x: Buffer) -> None:
+        kernel.call(1 if out.size < GRAIN else threads(), out.data, x.data)
+
+    def run2(self, kernel: Any, out: Buffer, x: Any, y: Any) -> None:
+        x, y = x.data if isinstance(x, Buffer) else x, y.data if isinstance(y, Buffer) else y
+        kernel.call(1 if out.size < GRAIN else threads(), out.data, x, y)
 
     def resolve(self, kernel: Any, work: int, arguments: Sequence[Any]) -> tuple[Callable[..., None], Sequence[Any]]:
         return kernel.call, (1 if work < GRAIN else threads(), *arguments)
@@ -146,7 +172,15 @@ class CpuDevice(Device):
         self.kernels: dict[tuple[str, Callable | None, np.dtype], Kernel] = {}
 
     def empty(self, size: int, dtype: np.dtype) -> Buffer:
-        return CpuBuffer(allocator.take(size, dtype), size, dtype, self)
+        try:
+            pool = pools[dtype, size]
+            block = pool.pop()
+        except (KeyError, IndexError):  # nothing kept, or another thread was faster
+            pool, block = allocator.make(size, dtype)
+        current = allocator.current = allocator.current + pool.nbytes
+        if current > allocator.peak:
+            allocator.peak = current
+        return CpuBuffer(block, size, dtype, self, pool)
 
     def kernel(self, loop: str, formula: Callable | None, dtype: np.dtype) -> Kernel:
         key = (loop, formula, dtype)
@@ -170,7 +204,7 @@ class CpuDevice(Device):
         buffer.data[:] = values
 
     def slot(self, span: Buffer, start: int, size: int) -> Buffer:
-        return CpuBuffer(span.data[start : start + size], size, span.dtype, self, span, start)
+        return Buffer(span.data[start : start + size], size, span.dtype, self, span, start)
 
     def convert(self, out: Buffer, x: Buffer) -> None:
         self.stream.run(CONVERT, out.size, (out,), (x,), ())
@@ -188,9 +222,6 @@ class CpuDevice(Device):
 
     def memory(self) -> dict[str, int]:
         return {"current": allocator.current, "peak": allocator.peak, "cached": allocator.cached}
-
-
-allocator.calibrate()
 
 
 class Converter:

@@ -11,8 +11,6 @@ from __future__ import annotations
 from .broadcast import offset
 from .parallel import tasks
 
-BLOCK = 32  # columns added by one task
-
 
 def strided_get(part, out, x, table, k, inner, step, base):
     """out[r, j] = x[base + offset(r) + j * step]."""
@@ -45,14 +43,58 @@ def take_rows(part, out, x, index, inner):
         copy_run(out[r * inner : r * inner + inner], x[start : start + inner])
 
 
-def add_rows(part, out, x, index, inner):
-    """out[index[r], :] += x[r, :], rows in order within each block of columns: repeated indices add up, same bits always."""
-    for t in tasks(part, (inner + BLOCK - 1) // BLOCK):
-        lo = t * BLOCK
-        hi = min(inner, lo + BLOCK)
-        for r in range(index.size):
-            start = index[r] * inner
-            add_run(out[start + lo : start + hi], x[r * inner + lo : r * inner + hi])
+def add_rows(part, out, x, index, inner, block, group, deals, add):
+    """out[index[r], :] += x[r, :], rows in order, from zeros unless `add`.
+
+    Task t has a block of columns of every deals-th group of 2**group rows of out; deals is a power of two.
+    """
+    blocks = (inner + block - 1) // block
+    rows = out.size // inner
+    for t in tasks(part, deals * blocks):
+        deal = t // blocks
+        lo = t % blocks * block
+        hi = min(inner, lo + block)
+        if not add:
+            for first in range(deal << group, rows, deals << group):
+                last = min(rows, first + (1 << group))
+                if blocks == 1:
+                    clear_run(out[first * inner : last * inner])
+                else:
+                    for r in range(first, last):
+                        clear_run(out[r * inner + lo : r * inner + hi])
+        for i in range(index.size):
+            r = index[i]
+            if (r >> group) & (deals - 1) == deal:
+                add_run(out[r * inner + lo : r * inner + hi], x[i * inner + lo : i * inner + hi])
+
+
+# ---- integer indices: found out and computed without the host ----
+
+
+def check_ids(part, found, ids, low, high, ignores, ignore):
+    """found = (position of the first id outside [low, high) or -1, that id, number of ids that are not `ignore`)."""
+    if part[0] == 0:
+        outside, ignored = 0, 0
+        for i in range(ids.size):
+            skip = ignores & (ids[i] == ignore)
+            ignored += skip
+            outside += ((ids[i] < low) | (ids[i] >= high)) & (not skip)
+        found[0] = -1
+        found[1] = 0
+        found[2] = ids.size - ignored
+        if outside:
+            i = 0
+            while (ignores and ids[i] == ignore) or low <= ids[i] < high:
+                i += 1
+            found[0] = i
+            found[1] = ids[i]
+
+
+def place_ids(part, out, ids, table, k, n, step):
+    """out[p] = (where position p begins, by the k sizes and strides in table) + step * id; negative ids count from the end."""
+    for p in tasks(part, out.size):
+        i = ids[p % ids.size]
+        out[p] = offset(table, k, 0, p) + step * (i + n if i < 0 else i)
 
 
 # Helpers take slices: an index counted from 0 needs no check for negative values, and the loop vectorises.
@@ -61,6 +103,11 @@ def add_rows(part, out, x, index, inner):
 def copy_run(out, x):
     for i in range(out.size):
         out[i] = x[i]
+
+
+def clear_run(out):
+    for i in range(out.size):
+        out[i] = 0
 
 
 def add_run(out, x):

@@ -1,0 +1,80 @@
+"""Loops over rows that add something up on the way: the gradients of a norm's weights, the loss of a batch.
+
+Rows are cut into chunks whose length follows from sizes alone, each chunk adds up its own rows, and the chunks are added in
+order: the same bits for any number of threads.
+
+May import: this folder. FLAME counterpart: `flame_core::cuda_kernels` norms. Read next: index.py.
+"""
+
+from __future__ import annotations
+
+from ..plans import COLUMNS
+from ..words import real
+from .loops import F
+from .parallel import tasks
+
+LOSSES = 4096  # losses added at once
+
+
+def row_sums(part, out, sums, plan, *args):
+    """F(r, out, total, *args) for each row r; each chunk of rows has a `total` of its own, which starts at zero.
+
+    plan: (rows of a chunk, width of a total).
+    """
+    for t in tasks(part, sums.size // plan[1]):
+        total = sums[t * plan[1] : t * plan[1] + plan[1]]
+        for j in range(total.size):
+            total[j] = 0
+        for r in range(t * plan[0], min(args[-2], t * plan[0] + plan[0])):
+            F(r, out, total, *args)
+
+
+row_sums.reorders = True  # type: ignore[attr-defined]  # as loops.row
+
+
+def add_chunks(part, dw, db, sums, chunks, cols, add_w, add_b):
+    """dw (and db) = the chunks of `sums` added in order; with add_w (add_b) on top of what is there. An empty out is left alone."""
+    width = sums.size // chunks
+    blocks = (cols + COLUMNS - 1) // COLUMNS
+    for t in tasks(part, width // cols * blocks):
+        lo = t % blocks * COLUMNS
+        hi = min(cols, lo + COLUMNS)
+        start = t // blocks * cols
+        total = sums[start + lo : start + hi]
+        for c in range(1, chunks):
+            add_line(total, sums[c * width + start + lo : c * width + start + hi])
+        if start == 0:
+            put(dw, total, lo, add_w)
+        else:
+            put(db, total, lo, add_b)
+
+
+def put(out, total, lo, add):
+    if out.size:
+        line = out[lo : lo + total.size]
+        if add:
+            add_line(line, total)
+        else:
+            for j in range(line.size):
+                line[j] = total[j]
+
+
+def add_line(out, x):
+    for j in range(out.size):
+        out[j] += x[j]
+
+
+def batch_loss(part, out, losses, found, mean):
+    """out = the sum of the losses; with `mean` divided by found[2], the number of ids that count (check_ids). NaN if there are none."""
+    if part[0] == 0:
+        total = 0.0
+        for at in range(0, losses.size, LOSSES):
+            total += line_sum(losses[at : at + LOSSES])
+        out[0] = total / real(found[2]) if mean else total
+
+
+def line_sum(x):
+    total = 0.0
+    for j in range(x.size):
+        total += x[j]
+    return total

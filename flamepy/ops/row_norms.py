@@ -1,0 +1,248 @@
+"""layer_norm and rms_norm over rows, and a residual connection with its layer norm, forward and backward.
+
+Forward: one pass over a row that stays in cache. Backward: dx, dw and db in one launch. Each chunk of rows adds up a dw and a db
+of its own (how many chunks there are follows from sizes alone), and a small launch adds the chunks. Beside each fused backward
+stands the same rule in differentiable ops, for create_graph.
+
+May import: errors, backend, op, ops.rows. FLAME counterpart: `flame_core::norm`. Read next: norms.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import ops
+from ..backend.row_words import all_sum, lane, lanes
+from ..backend.words import real, sqrt
+from ..errors import ShapeError
+from ..op import launch, like, share, size_of
+from ..op_custom import custom
+from .rows import over_rows
+
+CHUNK = 8192  # elements of a chunk of rows, at least
+CHUNKS = 64  # chunks, at most
+
+
+def norm_shape(x: Any, weight: Any, bias: Any, shape: Any) -> tuple[int, ...]:
+    """The sizes of the normalised axes: those asked for, else the weight's or bias's, else the last one."""
+    if shape is None:
+        return weight.shape if weight is not None else bias.shape if bias is not None else x.shape[-1:]
+    return (int(shape),) if hasattr(shape, "__index__") else tuple(shape)
+
+
+def row_length(name: str, x: Any, shape: tuple[int, ...], *weights: Any) -> int:
+    """Elements in a normalised row. Raises ShapeError unless x ends in `shape` and the weights have it."""
+    if not shape or x.shape[x.ndim - len(shape) :] != shape or any([w is not None and w.shape != shape for w in weights]):
+        given = [None if w is None else w.shape for w in weights]
+        raise ShapeError(f"{name}: sizes differ: x is {x.shape}, normalised shape {shape}, weights {given}. x must end in that shape.")
+    return size_of(shape)
+
+
+def row_count(x: Any, cols: int) -> int:
+    return x.size // cols if cols else 0
+
+
+# ---- bodies ------------------------------------------------------------------------------------------------------------------
+def layer_norm_row(r, y, mean, rstd, x, w, b, eps, rows, cols):
+    y, x = y[r * cols : r * cols + cols], x[r * cols : r * cols + cols]
+    total = 0.0
+    for j in range(lane(), cols, lanes()):
+        total += x[j]
+    normalise(r, y, mean, rstd, x, all_sum(total) / real(cols), w, b, eps, cols)
+
+
+def residual_norm_row(r, s, y, mean, rstd, x, residual, w, b, eps, rows, cols):
+    first = r * cols
+    s, y, x, residual = s[first : first + cols], y[first : first + cols], x[first : first + cols], residual[first : first + cols]
+    total = 0.0
+    for j in range(lane(), cols, lanes()):
+        value = x[j] + residual[j]
+        s[j] = value
+        total += value
+    normalise(r, y, mean, rstd, s, all_sum(total) / real(cols), w, b, eps, cols)
+
+
+def normalise(r, y, mean, rstd, x, m, w, b, eps, cols):
+    """y = (x - m) / sqrt(var + eps) * w + b for one row of mean m."""
+    total = 0.0
+    for j in range(lane(), cols, lanes()):
+        total += (x[j] - m) * (x[j] - m)
+    s = 1.0 / sqrt(all_sum(total) / real(cols) + eps)
+    mean[r] = m
+    rstd[r] = s
+    for j in range(lane(), cols, lanes()):
+        value = (x[j] - m) * s
+        if w is not None:
+            value = value * w[j]
+        if b is not None:
+            value = value + b[j]
+        y[j] = value
+
+
+def rms_norm_row(r, y, rstd, x, w, eps, rows, cols):
+    y, x = y[r * cols : r * cols + cols], x[r * cols : r * cols + cols]
+    total = 0.0
+    for j in range(lane(), cols, lanes()):
+        total += x[j] * x[j]
+    s = 1.0 / sqrt(all_sum(total) / real(cols) + eps)
+    rstd[r] = s
+    for j in range(lane(), cols, lanes()):
+        y[j] = x[j] * s if w is None else x[j] * s * w[j]
+
+
+def norm_dx_row(r, dx, sums, g, more, x, w, mean, rstd, rows, cols):
+    """dx (+ more) of one row; its dw and db are added to `sums`. Without a mean: rms_norm."""
+    first = r * cols
+    dx, g, x = dx[first : first + cols], g[first : first + cols], x[first : first + cols]
+    m = 0.0 if mean is None else mean[r]
+    s = rstd[r]
+    if sums is not None:
+        dw = sums[:cols]
+        db = sums[cols:]
+    total = 0.0
+    dot = 0.0
+    for j in range(lane(), cols, lanes()):
+        value = g[j]
+        xn = (x[j] - m) * s
+        if sums is not None:
+            dw[j] += value * xn
+            if mean is not None:
+                db[j] += value
+        if w is not None:
+            value = value * w[j]
+        total += value
+        dot += value * xn
+    shift = 0.0 if mean is None else all_sum(total) / real(cols)
+    dot = all_sum(dot) / real(cols)
+    if more is not None:
+        rest = more[first : first + cols]
+    for j in range(lane(), cols, lanes()):
+        value = g[j] if w is None else g[j] * w[j]
+        value = s * (value - shift - (x[j] - m) * s * dot)
+        dx[j] = value if more is None else value + rest[j]
+
+
+# ---- backward, shared --------------------------------------------------------------------------------------------------------
+def norm_backward(ins: tuple, depth: int, wanted: tuple, places: tuple, shapes: list) -> tuple[Any, Any, Any]:
+    """dx, dw and db from ins = (g, more, x, weight, mean, rstd); `more`, a cotangent that reached x another way, is added to dx.
+
+    `depth` counts the normalised axes. `wanted`, `places` (a backward rule's `into`) and `shapes` are those of weight and bias.
+    """
+    x, mean = ins[2], ins[4]
+    cols = size_of(x.shape[x.ndim - depth :])
+    dx, rows = like(x), row_count(x, cols)
+    if not any(wanted):
+        over_rows(norm_dx_row, (dx,), (None, *ins), cols)
+        return dx, None, None
+    outs = [p or (like(x, shape if want else (0,)), False) for want, p, shape in zip(wanted, places, shapes, strict=True)]
+    (dw, add_w), (db, add_b) = outs
+    if rows:
+        chunk = max(16, CHUNK // cols, -(-rows // CHUNKS))
+        chunks, width = -(-rows // chunk), cols if mean is None else 2 * cols
+        sums = like(x, (chunks * width,))
+        launch("row_sums", norm_dx_row, (dx, sums), (x.device.table((chunk, width)), *ins), (rows, cols), work=x.size)
+        launch("add_chunks", None, (dw, db, sums), (), (chunks, cols, add_w, add_b), work=sums.size)
+    else:
+        for out, add in outs:
+            if out.size and not add:
+                launch("fill", None, (out,), (), (out.dtype.type(0),))
+    return dx, dw if wanted[0] else None, db if wanted[1] else None
+
+
+def norm_graph(g: Any, x: Any, weight: Any, depth: int, eps: float, centred: bool) -> tuple[Any, Any]:
+    """dx, and dw before its sum over rows, in differentiable ops."""
+    axes = tuple(range(-depth, 0))
+    xc = x - ops.mean(x, axis=axes, keepdims=True) if centred else x
+    rstd = ops.rsqrt(ops.mean(xc * xc, axis=axes, keepdims=True) + eps)
+    xn = xc * rstd
+    gw = g if weight is None else g * weight
+    dx = gw - xn * ops.mean(gw * xn, axis=axes, keepdims=True)
+    if centred:
+        dx = dx - ops.mean(gw, axis=axes, keepdims=True)
+    return rstd * dx, g * xn
+
+
+# ---- the ops -----------------------------------------------------------------------------------------------------------------
+@custom(inputs=3, home="")
+def layer_norm(x, weight=None, bias=None, eps=1e-5, normalized_shape=None):
+    """(x - mean) / sqrt(var + eps) * weight + bias over the last axes (Ba et al. 2016, arXiv:1607.06450).
+
+    `normalized_shape` (default: that of weight or bias, else the last size) says which axes; weight and bias have it too.
+    """
+    shape = norm_shape(x, weight, bias, normalized_shape)
+    cols = row_length("layer_norm", x, shape, weight, bias)
+    mean, rstd = like(x, (row_count(x, cols),)), like(x, (row_count(x, cols),))
+    y = like(x)
+    over_rows(layer_norm_row, (y, mean, rstd), (x, weight, bias), cols, (x.dtype.type(eps),))
+    return y, {"mean": mean, "rstd": rstd, "depth": len(shape)}
+
+
+@layer_norm.backward
+def layer_norm_dx(g, x, weight, mean, rstd, depth, wanted, into, shapes):
+    return norm_backward((g, None, x, weight, mean, rstd), depth, wanted[1:], into[1:], shapes[1:])
+
+
+@layer_norm.graph
+def layer_norm_ddx(g, x, weight, depth, eps):
+    return *norm_graph(g, x, weight, depth, eps, True), g
+
+
+@custom(inputs=4, home="")
+def residual_layer_norm(x, residual=None, weight=None, bias=None, eps=1e-5, normalized_shape=None):
+    """(s, layer_norm(s)) with s = x + residual, or s = x without a residual: a residual stream and what the next layer reads.
+
+    Backward adds the cotangents of both in one launch. The axes are those of layer_norm.
+    """
+    shape = norm_shape(x, weight, bias, normalized_shape)
+    cols = row_length("residual_layer_norm", x, shape, weight, bias)
+    mean, rstd = like(x, (row_count(x, cols),)), like(x, (row_count(x, cols),))
+    y, number = like(x), x.dtype.type(eps)
+    if residual is None:
+        s = share(x, x.shape)
+        over_rows(layer_norm_row, (y, mean, rstd), (x, weight, bias), cols, (number,))
+    elif residual.shape == x.shape:
+        s = like(x)
+        over_rows(residual_norm_row, (s, y, mean, rstd), (x, residual, weight, bias), cols, (number,))
+    else:
+        raise ShapeError(f"residual_layer_norm: shapes differ: x {x.shape}, residual {residual.shape}. They do not broadcast.")
+    return (s, y), {"mean": mean, "rstd": rstd, "depth": len(shape)}
+
+
+@residual_layer_norm.backward
+def residual_layer_norm_dx(gs, y, weight, mean, rstd, depth, wanted, into, shapes):
+    g_s, g_y = gs  # here y, the first output, is s
+    if g_y is None:
+        return g_s, g_s, None, None
+    ds, dw, db = norm_backward((g_y, g_s, y, weight, mean, rstd), depth, wanted[2:], into[2:], shapes[2:])
+    return ds, ds, dw, db
+
+
+@residual_layer_norm.graph
+def residual_layer_norm_ddx(gs, y, weight, depth, eps):
+    g_s, g_y = gs
+    if g_y is None:
+        return g_s, g_s, None, None
+    ds, dw = norm_graph(g_y, y, weight, depth, eps, True)
+    ds = ds if g_s is None else ds + g_s
+    return ds, ds, dw, g_y
+
+
+@custom(inputs=2, home="")
+def rms_norm(x, weight=None, eps=1e-5, normalized_shape=None):
+    """x / sqrt(mean(x^2) + eps) * weight over the last axes (Zhang & Sennrich 2019, arXiv:1910.07467)."""
+    shape = norm_shape(x, weight, None, normalized_shape)
+    cols = row_length("rms_norm", x, shape, weight)
+    y, rstd = like(x), like(x, (row_count(x, cols),))
+    over_rows(rms_norm_row, (y, rstd), (x, weight), cols, (x.dtype.type(eps),))
+    return y, {"rstd": rstd, "depth": len(shape)}
+
+
+@rms_norm.backward
+def rms_norm_dx(g, x, weight, rstd, depth, wanted, into, shapes):
+    dx, dw, _ = norm_backward((g, None, x, weight, None, rstd), depth, (wanted[1], False), (into[1], None), [shapes[1], ()])
+    return dx, dw
+
+
+@rms_norm.graph
+def rms_norm_ddx(g, x, weight, depth, eps):
+    return norm_graph(g, x, weight, depth, eps, False)
