@@ -17,7 +17,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
 
@@ -27,7 +26,7 @@ from flamepy.backend.cpu.compiler import DIALECT
 from flamepy.backend.template import bind
 
 F32, F64 = np.dtype("float32"), np.dtype("float64")
-WAYS = [(F32, True), (F64, False)]
+WAYS = [(F32, 2), (F64, 1)]  # dtype, workers
 PLAIN = (F64, None)  # the loop as it is written, not compiled
 Array = np.ndarray
 
@@ -38,12 +37,12 @@ def kernel(loop: Any, dtype: np.dtype) -> Any:
 
 
 def run(loop: Any, way: Any, *args: Any) -> None:
-    """Call a loop bound for way = (dtype, parallel): arrays flat, floats in its dtype."""
+    """Call a loop bound for way = (dtype, workers): arrays flat, floats in its dtype."""
     flat = [a.reshape(-1) if isinstance(a, Array) else way[0].type(a) if isinstance(a, float) else a for a in args]
     if way[1] is None:
         loop((0, 1), *flat)
     else:
-        kernel(loop, way[0])(2 if way[1] else 1, *flat)
+        kernel(loop, way[0])(way[1], *flat)
 
 
 def draw(*shape: int, dtype: np.dtype = F64, seed: int = 0) -> Array:
@@ -65,21 +64,11 @@ def table(*values: int) -> Array:
 
 
 def same_bits(call: Any) -> None:
-    """`call(way)` gives the same bits with one thread and with two.
-
-    Serial kernels are compiled on their own, and LLVM may sum a row in another order there; sizes decide
-    which kernel runs, never the number of threads.
-    """
-    before = numba.get_num_threads()
-    try:
-        numba.set_num_threads(1)
-        want = call((F32, True))
-        numba.set_num_threads(min(2, numba.config.NUMBA_NUM_THREADS))
-        for _ in range(3):
-            for i, (got, wanted) in enumerate(zip(call((F32, True)), want, strict=True)):
-                assert got.tobytes() == wanted.tobytes(), (i, np.flatnonzero(got != wanted))
-    finally:
-        numba.set_num_threads(before)
+    """`call(way)` gives the same bits with one worker, two and five."""
+    want = call((F32, 1))
+    for workers in (2, 5, 2):
+        for i, (got, wanted) in enumerate(zip(call((F32, workers)), want, strict=True)):
+            assert got.tobytes() == wanted.tobytes(), (i, np.flatnonzero(got != wanted))
 
 
 # ---- gemm and matmul
@@ -202,7 +191,7 @@ def test_matmul_runs_uncompiled() -> None:
 SECOND = """
 import numpy as np
 import test_kernels_attention as a, test_kernels_conv as c, test_kernels_custom as t
-way = (t.F32, True)
+way = (t.F32, 2)
 a.test_attention_on_a_fused_buffer(way)
 t.call_matmul(way, t.draw(7, 5), t.draw(5, 9), False, False)
 image, weight, g = t.draw(1, 2, 5, 5), t.draw(3, 2, 3, 3), t.draw(1, 3, 3, 3)

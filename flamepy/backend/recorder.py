@@ -198,7 +198,8 @@ class Recorder(Stream):
         """Raise if a number differs from the first call: it is Python's, and a replay would freeze it."""
         matcher = difflib.SequenceMatcher(None, first.keys, self.keys, autojunk=False)
         for a, b, length in matcher.get_matching_blocks():
-            for (before, _), (now, place), key in zip(first.numbers[a : a + length], self.numbers[b : b + length], self.keys[b:], strict=False):
+            rows = zip(first.numbers[a : a + length], self.numbers[b : b + length], self.keys[b : b + length], strict=True)
+            for (before, _), (now, place), key in rows:
                 for x, y in zip(before, now, strict=True):
                     if x != y and (x == x or y == y):
                         what = key[0] if isinstance(key[0], str) else "a number"
@@ -226,8 +227,8 @@ class Program:
         self.outputs, self.moves = outputs, base.moves
         self.written = list(recorder.written.values())
         numbers = [n for n in recorder.lives if n not in held]
-        made = recorder.made
-        offsets, self.bytes = places([Life(*recorder.lives[n], made[n][1] * made[n][2].itemsize) for n in numbers])
+        made, lives = recorder.made, recorder.lives
+        offsets, self.bytes = places([Life(lives[n][0], lives[n][1], made[n][1] * made[n][2].itemsize) for n in numbers])
         self.separate = sum(made[n][1] * made[n][2].itemsize for n in numbers)  # what they would take without sharing
         self.arena = self.device.empty(max(1, self.bytes), UINT8)
         self.memory = {n: b.data for n, b in held.items()}
@@ -258,7 +259,8 @@ class Program:
         """Run every step once. Raises CaptureError when memory the program knows has been moved."""
         if base.moves != self.moves:
             raise CaptureError(
-                f"capture: memory was moved since {self.name} was recorded: by pack(), or an optimizer's load_state_dict(). Capture it again."
+                f"capture: memory was moved since {self.name} was recorded: by pack(), or an optimizer's load_state_dict(). "
+                "Capture it again."
             )
         if self.stream.width() != self.width:
             self.resolve()

@@ -57,15 +57,14 @@ class Block:
         present = np.array([p.id in found for p in self.params])
         if not present.any():
             return None, present, one
-        present = None if present.all() else present
         if len(self.params) == 1 and self.buffer.span is None and self.whole:
-            return found[self.params[0].id].detach().to(self.dtype).buffer, present, one
+            return found[self.params[0].id].detach().to(self.dtype).buffer, None, one
         device = self.buffer.device
         span = device.empty(self.buffer.size, self.dtype)
         for p, (start, size) in zip(self.params, self.segments, strict=True):
             if p.id in found:
                 found[p.id].detach().to(self.dtype).copied_into(device.slot(span, start, size))
-        return span, present, one
+        return span, None if present.all() else present, one
 
     def hyper(self, segments: int) -> Buffer:
         """Where the eight numbers of each segment are kept: the same buffer as long as the segments are as many."""

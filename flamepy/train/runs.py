@@ -183,7 +183,8 @@ def finish(job: Job, folder: RunFolder, trainer: Trainer, display: PlainDisplay)
 def memory_line(job: Job) -> str:
     """How much memory tensors took, at most."""
     found = device(job.config.device).memory()
-    return f"memory    at most {found['peak'] / 1e6:,.1f} MB in tensors; now {found['current'] / 1e6:,.1f}, and {found['cached'] / 1e6:,.1f} kept free"
+    peak, current, cached = (f"{found[key] / 1e6:,.1f}" for key in ("peak", "current", "cached"))
+    return f"memory    at most {peak} MB in tensors; now {current}, and {cached} kept free"
 
 
 def going_on(job: Job, folder: RunFolder) -> str:

@@ -224,16 +224,13 @@ class CpuDevice(Device):
         return {"current": allocator.current, "peak": allocator.peak, "cached": allocator.cached}
 
 
-class Converter:
-    """A kernel by name only: NumPy's conversion to and from 16-bit types."""
-
-    @staticmethod
-    def call(workers: int, out: np.ndarray, x: np.ndarray) -> None:
-        with np.errstate(invalid="ignore", over="ignore"):
-            np.copyto(out, x.astype(np.float32) if out.dtype.kind in "iub" else x, casting="unsafe")
+def convert(workers: int, out: np.ndarray, x: np.ndarray) -> None:
+    """NumPy's conversion to and from 16-bit types, as a kernel."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        np.copyto(out, x.astype(np.float32) if out.dtype.kind in "iub" else x, casting="unsafe")
 
 
-CONVERT = Converter()
+CONVERT = CpuKernel(lambda: convert)
 
 
 def binder(loop: str, formula: Callable | None, dtype: np.dtype) -> Callable[[], Any]:

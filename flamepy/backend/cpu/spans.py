@@ -51,7 +51,7 @@ def norm_factor(part, out, parts, p, limit, other):
         out[0] = norm
         out[1] = 1.0
         if limit > 0.0:
-            if not norm - norm == 0.0:
+            if norm - norm != 0.0:  # NaN or infinite
                 out[1] = other
             elif norm > limit:
                 out[1] = limit / (norm + 1e-6)
