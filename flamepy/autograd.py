@@ -58,25 +58,30 @@ def is_grad_enabled() -> bool:
 
 
 class Cotangents:
-    """Sums of incoming cotangents by (entry serial, output) or by leaf id. The first is adopted, the second makes a new
-    tensor, later ones add into it. The gradient of a packed parameter has its place in a span: rules that can, write there."""
+    """Sums of incoming cotangents. The first is adopted, the second makes a new tensor, later ones add into it. The gradient of a
+    packed parameter has its place in a span: rules that can, write there.
+
+    Keys: the serial of an entry for its first output, (serial, slot) for another, minus the id of a leaf.
+    """
 
     def __init__(self, tracked: bool):
-        self.values: dict[tuple[int, int], Any] = {}
+        self.values: dict[Any, Any] = {}
         self.leaves: dict[int, Any] = {}
-        self.owned: set[tuple[int, int]] = set()
+        self.owned: set[Any] = set()
         self.spans: dict[int, tuple[Any, Any]] = {}  # by span of parameters: it, the span of their gradients
         self.slots: dict[int, Any] = {}  # by leaf id: its part of that span
         self.tracked = tracked
 
     def add(self, node: Any, slot: int, g: Any) -> None:
+        placed = False
+        key: Any
         if type(node) is TapeEntry:
-            key = (node.serial, slot)
+            key = (node.serial, slot) if slot else node.serial
         else:
-            key = (-node.id, 0)
+            key = -node.id
             self.leaves[node.id] = node
+            placed = g.buffer is self.slots.get(node.id)
         before = self.values.get(key)
-        placed = key[0] < 0 and g.buffer is self.slots.get(node.id)
         if before is None:
             self.values[key] = g
             if placed:
@@ -101,7 +106,7 @@ class Cotangents:
     def place(self, leaf: Any) -> tuple[Any, bool] | None:
         if leaf.buffer.span is None or leaf.hooks or self.tracked:
             return None
-        before = self.values.get((-leaf.id, 0))
+        before = self.values.get(-leaf.id)
         if before is None:
             return leaf.over(self.slot_of(leaf)), False
         return (before, True) if before.buffer is self.slots.get(leaf.id) else None
@@ -129,25 +134,42 @@ def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False,
         entry.check()
     cotangents = Cotangents(create_graph)
     kept: list[tuple[Any, Any]] = []
-    where = user_frame()
-    with _Mode("recording", create_graph), _Mode("creating_graph", create_graph):
+    before = state.recording, state.creating_graph
+    state.recording = state.creating_graph = create_graph
+    try:
         cotangents.add(loss.entry if loss.entry is not None else loss, loss.slot, seed)
-        for entry in entries:
+        walk(entries, cotangents, kept, None if retain_graph or create_graph else user_frame())
+        for leaf in cotangents.leaves.values():
+            g = cotangents.values[-leaf.id]
+            kept.append((leaf, g if leaf.hooks is None else _hooked(leaf.hooks, g)))
+        saved = [getattr(v, "buffer", v) for entry in entries for v in entry.saved.values()] if retain_graph else []
+        return _finish(kept, [seed.buffer, *saved], cotangents)
+    finally:
+        state.recording, state.creating_graph = before
+
+
+def walk(entries: list[TapeEntry], cotangents: Cotangents, kept: list[tuple[Any, Any]], where: tuple[Any, int] | None) -> None:
+    """Pass cotangents from the newest entry to the oldest. Saved values are let go of on the way if `where`, the caller of this
+    backward, is given."""
+    add, values = cotangents.add, cotangents.values
+    for entry in entries:
+        if len(entry.output_meta) == 1 and entry.hooks is None and entry.retained is None:
+            g = values.pop(entry.serial, None)
+            if g is None:
+                continue
+            gs: tuple | None = (g,)
+        else:
             gs = _outputs(entry, cotangents, kept)
             if gs is None:
                 continue
-            if entry.segment is not None:
-                entry.segment.recompute()
-            for node, meta, dx in zip(entry.inputs, entry.input_meta, entry.op.vjp(entry, gs, cotangents), strict=True):
-                if node is not None and dx is not None:
-                    cotangents.add(node, meta[3], dx)
-            if not (retain_graph or create_graph):
-                entry.release(where)
-        for leaf in cotangents.leaves.values():
-            g = _hooked(leaf.hooks, cotangents.values[-leaf.id, 0])
-            kept.append((leaf, g))
-        saved = [getattr(v, "buffer", v) for entry in entries for v in entry.saved.values()] if retain_graph else []
-        return _finish(kept, [seed.buffer, *saved], cotangents)
+        if entry.segment is not None:
+            entry.segment.recompute()
+        found = entry.op.vjp(entry, gs, cotangents)
+        for i, node in enumerate(entry.inputs):
+            if node is not None and found[i] is not None:
+                add(node, entry.input_meta[i][3], found[i])
+        if where is not None:
+            entry.release(where)
 
 
 def _seed(loss: Any, gradient: Any | None) -> Any:
@@ -172,7 +194,7 @@ def _outputs(entry: TapeEntry, cotangents: Cotangents, kept: list) -> tuple | No
     """The cotangents of an entry's outputs, after hooks; None when nothing flowed into it."""
     gs = []
     for slot in range(len(entry.output_meta)):
-        g = cotangents.values.pop((entry.serial, slot), None)
+        g = cotangents.values.pop((entry.serial, slot) if slot else entry.serial, None)
         if g is not None:
             if entry.hooks is not None:
                 g = _hooked(entry.hooks.get(slot), g)
@@ -200,15 +222,16 @@ def _finish(kept: list[tuple[Any, Any]], taken: list[Buffer], cotangents: Cotang
     seen = {id(buffer) for buffer in taken}
     filled: dict[int, int] = {}
     for tensor, g in kept:
+        buffer = g.buffer
         home = tensor.buffer.span if tensor.entry is None else None
         if home is not None and not cotangents.tracked:
             slot = cotangents.slot_of(tensor)
-            g = g if g.buffer is slot else g.copied_into(slot)
+            g = g if buffer is slot else g.copied_into(slot)
             filled[id(home)] = filled.get(id(home), 0) + g.size
-        elif id(g.buffer) in seen or g.buffer.span is not None:
+        elif id(buffer) in seen or buffer.span is not None:
             g = g.clone()
         seen.add(id(g.buffer))
-        grads.insert(tensor, g)
+        grads.put(tensor, g)
     grads.spans = [(home, span) for key, (home, span) in cotangents.spans.items() if filled.get(key) == home.size]
     return grads
 

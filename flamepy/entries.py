@@ -123,7 +123,7 @@ class TapeEntry:
                 f"{file_line(self.freed)}. Pass retain_graph=True to the first backward to run a second one."
             )
         for name, buffer, version in self.versions:
-            if buffer.version != version:
+            if (buffer.writes if buffer.span is None else buffer.version) != version:
                 raise VersionError(
                     f"backward: a saved value was overwritten: '{name}' ({self.describe(name)}) saved by '{self.op.name}' "
                     f"at {self.where}, written by {buffer.last_write}. Run backward before writing, or clone() the value first."
@@ -180,8 +180,9 @@ def tape(loss: Any) -> Tape:
 
 def reachable(root: TapeEntry | None) -> list[TapeEntry]:
     """Every entry reachable from `root`, newest first. No recursion: a chain may be 100,000 entries long."""
-    found = {root.serial: root} if root is not None else {}
-    stack = list(found.values())
+    if root is None:
+        return []
+    found, stack = {root.serial: root}, [root]
     while stack:
         for node in stack.pop().inputs:
             if type(node) is TapeEntry and node.serial not in found:

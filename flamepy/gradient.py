@@ -109,17 +109,22 @@ class GradientMap:
         """
         if not hasattr(gradient, "buffer"):
             raise DTypeError(f"insert: not a Tensor: {type(gradient).__name__}. Pass flamepy.tensor(...).")
+        if not isinstance(key, int) and tuple(key.shape) != tuple(gradient.shape):
+            raise ShapeError(
+                f"insert: gradient shape differs for {self.label(key)}: expected {key.shape}, got {gradient.shape}. "
+                "Pass a gradient of the tensor's shape."
+            )
+        self.settle()
+        self.put(key, gradient)
+        self.spans = []
+
+    def put(self, key: Any, gradient: Any) -> None:
+        """Store a gradient that is known to fit, in a map that has no spans yet."""
         if not isinstance(key, int):
-            if tuple(key.shape) != tuple(gradient.shape):
-                raise ShapeError(
-                    f"insert: gradient shape differs for {self.label(key)}: expected {key.shape}, got {gradient.shape}. "
-                    "Pass a gradient of the tensor's shape."
-                )
             if key.name:
                 self.names[key.id] = key.name
-        self.settle()
-        self._gradients[key_id(key)] = gradient.to(float32) if gradient.dtype in HALF else gradient
-        self.spans = []
+            key = key.id
+        self._gradients[key] = gradient.to(float32) if gradient.dtype in HALF else gradient
 
     set_grad = insert
 

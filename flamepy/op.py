@@ -7,22 +7,21 @@ In both, the names in a backward rule's signature are the contract: `g` is the c
 others are inputs and attributes; what a rule names is what the tape saves, nothing else. Broadcasting is undone in one
 place, Op.vjp.
 
-May import: errors, backend, rng, gradient, autograd. FLAME counterpart: `flame_core::autograd::Op`. Read next: op_pointwise.py.
+May import: errors, backend, rng, gradient, autograd. FLAME counterpart: `flame_core::autograd::Op`. Read next: op_inputs.py.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from math import copysign
 from types import MethodType
 from typing import Any
 
 import numpy as np
 
-from .backend.base import FLOATS, FULL, HALF, INTEGERS, Buffer, Device, bool_, float32, int64
+from .backend.base import Buffer, Device
 from .entries import TapeEntry, state, user_frame
-from .errors import DTypeError, GradientError
+from .errors import GradientError
 
 REGISTRY: dict[str, Op] = {}
 PUBLIC: dict[str, Callable] = {}  # what users call: ops and the functions composed of them
@@ -41,13 +40,18 @@ def use_tensor_class(cls: type) -> None:
 
 def new(shape: Sequence[int], dtype: np.dtype, where: Device) -> Any:
     """An uninitialised, unrecorded Tensor."""
-    shape = tuple(shape)
-    return Tensor(where.empty(size_of(shape), dtype), shape, dtype, where)
+    shape, size = tuple(shape), 1
+    for n in shape:
+        size *= n
+    return Tensor(where.empty(size, dtype), shape, dtype, where)
 
 
 def like(x: Any, shape: Sequence[int] | None = None, dtype: np.dtype | None = None) -> Any:
     """An uninitialised Tensor on x's device, of x's dtype and shape unless others are given."""
-    return new(x.shape if shape is None else shape, dtype or x.dtype, x.device)
+    if shape is None:
+        where, dtype = x.device, dtype or x.dtype
+        return Tensor(where.empty(x.buffer.size, dtype), x.shape, dtype, where)
+    return new(shape, dtype or x.dtype, x.device)
 
 
 def share(x: Any, shape: Sequence[int]) -> Any:
@@ -72,9 +76,13 @@ def launch(
     of the first out).
     """
     first = outs[0]
-    kernel = first.device.kernel(loop, formula, dtype or first.dtype)
-    buffers = [t.buffer if isinstance(t, Tensor) else t for t in ins]
-    first.device.stream.run(kernel, first.size if work is None else work, [t.buffer for t in outs], buffers, consts)
+    where, out = first.device, first.buffer
+    kernel = where.kernel(loop, formula, first.dtype if dtype is None else dtype)
+    buffers = (out,) if len(outs) == 1 else [t.buffer for t in outs]
+    taken = []
+    for t in ins:
+        taken.append(t.buffer if isinstance(t, Tensor) else t)
+    where.stream.run(kernel, out.size if work is None else work, buffers, taken, consts)
 
 
 class Op:
@@ -105,9 +113,14 @@ class Op:
         """Cotangents of the inputs from those of the outputs, each brought to its input's shape."""
         wanted = tuple([node is not None for node in entry.inputs])
         found = self.rules(entry, gs, wanted, cotangents)
+        if len(found) != len(wanted):
+            raise ValueError(f"{self.name}: its backward rule returned {len(found)} values for {len(wanted)} inputs. Return one for each.")
         done = []
-        for dx, meta, want in zip(found, entry.input_meta, wanted, strict=True):
-            done.append(None if dx is None or not want else dx if dx.shape == meta[1] else REGISTRY["sum_to"](dx, meta[1]))
+        for i, dx in enumerate(found):
+            if dx is not None:
+                shape = entry.input_meta[i][1]
+                dx = None if not wanted[i] else dx if dx.shape == shape else REGISTRY["sum_to"](dx, shape)
+            done.append(dx)
         return done
 
     def rules(self, entry: TapeEntry, gs: tuple, wanted: tuple[bool, ...], cotangents: Any) -> Sequence[Any]:
@@ -115,13 +128,18 @@ class Op:
 
     def options(self, options: dict[str, Any]) -> dict[str, Any]:
         """The attributes with the caller's options in place; an unknown one is refused."""
-        merged = dict(self.attributes)
-        for key, value in options.items():
-            key = ALIASES.get(key, key)
-            if key not in merged:
-                raise TypeError(f"{self.name}: unknown option: {key}={value!r}. Known: {', '.join(merged) or 'none'}.")
-            merged[key] = value
-        return merged
+        merged = self.attributes | options
+        if len(merged) == len(self.attributes):
+            return merged
+        return self.attributes | self.known(options)
+
+    def known(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The caller's options by the names of the attributes; an unknown one is refused."""
+        found = {ALIASES.get(key, key): value for key, value in options.items()}
+        for key in found:
+            if key not in self.attributes:
+                raise TypeError(f"{self.name}: unknown option: {key}={found[key]!r}. Known: {', '.join(self.attributes) or 'none'}.")
+        return found
 
     def no_rule(self) -> GradientError:
         return GradientError(
@@ -146,7 +164,7 @@ def composed(function: Any = None, *, home: str = "flamepy") -> Any:
 
         @functools.wraps(plain)
         def function(*args: Any, **options: Any) -> Any:
-            return plain(*args, **({ALIASES.get(k, k): v for k, v in options.items()} if options else options))
+            return plain(*args, **{ALIASES.get(k, k): v for k, v in options.items()}) if options else plain(*args)
 
     publish(function.__name__, function, home)
     return function
@@ -197,21 +215,21 @@ def saved_tensor(entry: TapeEntry, name: str) -> Any:
     value = entry.saved[name]
     if not isinstance(value, Buffer):
         return value
-    names = entry.op.inputs
     if name == "y":
-        shape, node, slot = entry.output_meta[0][1], entry, 0
+        i, shape = -1, entry.output_meta[0][1]
     else:
-        i = names.index(name)
-        node, (_, shape, _, slot) = entry.inputs[i], entry.input_meta[i]
+        i = entry.op.inputs.index(name)
+        shape = entry.input_meta[i][1]
     t = Tensor(value, shape, value.dtype, value.device)
-    if state.creating_graph and node is not None:
+    node: Any = None if not state.creating_graph else entry if i < 0 else entry.inputs[i]
+    if node is not None:
         if type(node) is not TapeEntry:
-            if node.buffer is not value:  # type: ignore[attr-defined]
+            if node.buffer is not value:
                 raise GradientError(
                     f"{entry.op.name}: a leaf got new memory since it was recorded: {entry.describe(name)}. Pack before the forward pass."
                 )
             return node
-        t.requires_grad, t.entry, t.slot = True, node, slot
+        t.requires_grad, t.entry, t.slot = True, node, 0 if i < 0 else entry.input_meta[i][3]
     return t
 
 
@@ -229,96 +247,6 @@ class _Watch:
 def on_result(callback: Callable[[str, Any], None]) -> _Watch:
     """Context manager: call `callback(op name, result)` for every op that runs in the block (finding the first NaN)."""
     return _Watch(callback)
-
-
-# ---- inputs: one dtype, one device ------------------------------------------------------------------------------------
-
-
-def coerce(name: str, args: Sequence[Any], kind: str) -> tuple[list[Any], np.dtype, Device]:
-    """Inputs as Tensors of one dtype (Python scalars stay scalars of that dtype), that dtype, the device.
-
-    kind: "float" turns integers into float32, "number" also computes integers as they are, "any" takes bools as well.
-    """
-    dtype: np.dtype | None = None
-    where: Device | None = None
-    uniform = True
-    for x in args:
-        if isinstance(x, Tensor):
-            if dtype is None:
-                dtype, where = x.dtype, x.device
-            elif x.dtype is not dtype and x.dtype != dtype:
-                uniform = False
-        elif not isinstance(x, SCALARS):
-            uniform = False
-    if uniform and dtype in FULL:
-        try:
-            return [x if isinstance(x, Tensor) else number(x, dtype) for x in args], dtype, where  # type: ignore
-        except OverflowError:
-            raise too_large(name, args, dtype) from None
-    return mixed(name, args, kind)
-
-
-NUMBERS: dict[tuple[np.dtype, Any], Any] = {}
-
-
-def number(value: Any, dtype: np.dtype) -> Any:
-    """A number as kernels take it, a scalar of `dtype`. NumPy needs 200 ns to make one, so they are kept."""
-    if value == 0 and copysign(1, value) < 0:  # -0.0, which as a key equals 0.0
-        return dtype.type(value)
-    scalar = NUMBERS.get((dtype, value))
-    if scalar is None:
-        if len(NUMBERS) >= 4096:
-            NUMBERS.clear()
-        scalar = NUMBERS[dtype, value] = dtype.type(value)
-    return scalar
-
-
-def mixed(name: str, args: Sequence[Any], kind: str) -> tuple[list[Any], np.dtype, Device]:
-    """coerce() for everything but tensors of one float type and scalars."""
-    if not any(isinstance(x, Tensor) for x in args):
-        args = [Tensor.of(name, args[0]), *args[1:]]
-    xs = [x if isinstance(x, (Tensor, *SCALARS)) else Tensor.of(name, x) for x in args]
-    dtype = common_dtype(name, xs, kind)
-    where = next(x.device for x in xs if isinstance(x, Tensor))
-    cast = REGISTRY["cast"]
-    scalar = (lambda v: v) if dtype in HALF else dtype.type
-    try:
-        return [scalar(x) if not isinstance(x, Tensor) else x if x.dtype == dtype else cast(x, dtype) for x in xs], dtype, where
-    except OverflowError:
-        raise too_large(name, args, dtype) from None
-
-
-def too_large(name: str, args: Sequence[Any], dtype: Any) -> DTypeError:
-    numbers = [x for x in args if isinstance(x, SCALARS)]
-    return DTypeError(f"{name}: a number does not fit {dtype}: one of {len(numbers)} given. Use smaller numbers or a wider dtype.")
-
-
-def common_dtype(name: str, xs: Sequence[Any], kind: str) -> np.dtype:
-    """The type to compute in: the one float type if any; two float types are an error, never a silent promotion."""
-    tensors = [x.dtype for x in xs if isinstance(x, Tensor)]
-    floats = {d for d in tensors if d in FLOATS}
-    if len(floats) > 1:
-        raise DTypeError(f"{name}: two different float types: {', '.join(sorted(map(str, floats)))}. Cast one, e.g. x.to(flamepy.float32).")
-    if floats:
-        return floats.pop()
-    scalars = [x for x in xs if not isinstance(x, Tensor)]
-    if kind == "float" or any(isinstance(s, float | np.floating) for s in scalars):
-        return float32
-    integers = [d for d in tensors if d in INTEGERS]
-    if integers:
-        return max(integers, key=lambda d: d.itemsize)
-    if kind == "any" and all(isinstance(s, bool | np.bool_) for s in scalars):
-        return bool_
-    return int64
-
-
-def in_float32(op: Op, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Run an op on 16-bit floats: computed in float32, the result rounded back."""
-    half = next(x.dtype for x in xs if isinstance(x, Tensor) and x.dtype in HALF)
-    cast = REGISTRY["cast"]
-    y = op(*[cast(x, float32) if isinstance(x, Tensor) and x.dtype in HALF else x for x in xs], **attributes)
-    outputs = [cast(t, half) if t.dtype == float32 else t for t in (y if type(y) is tuple else (y,))]
-    return tuple(outputs) if type(y) is tuple else outputs[0]
 
 
 def watch(name: str, y: Any) -> None:

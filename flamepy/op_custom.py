@@ -12,7 +12,7 @@ Arguments without default are inputs, the others attributes; `custom(inputs=n)` 
 (dtype of the first input), `gs` (cotangents of all outputs) and `into`: for each input None, or (tensor where its gradient belongs,
 whether to add to what is there); a rule that writes there returns that tensor.
 
-May import: errors, backend, autograd, op. FLAME counterpart: `flame_core::autograd::Op`. Read next: ops/reduce.py.
+May import: errors, backend, autograd, op, op_inputs. FLAME counterpart: `flame_core::autograd::Op`. Read next: ops/reduce.py.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import op
-from .backend.base import HALF, Buffer
+from .backend.base import FLOATS, FULL, HALF, Buffer
 from .entries import TapeEntry, state
 from .errors import GradientError
-from .op import ALIASES, Op, coerce, finish, in_float32, saved_tensor, untracked, watch, watchers
+from .op import ALIASES, Op, finish, saved_tensor, untracked, watch, watchers
+from .op_inputs import coerce, in_float32
 
+OUTPUT = -1
 VARIADIC = inspect.Parameter.VAR_POSITIONAL
 
 
@@ -47,17 +49,25 @@ class Custom(Op):
         self.graph_rule: Callable | None = None
         self.names: tuple[str, ...] = ()
         self.graph_names: tuple[str, ...] = ()
+        self.takes: list[Callable] = []  # what finds each argument of the rule
+        self.graph_takes: list[Callable] = []
+        self.keeps: list[tuple[str, int]] = []  # what the rule takes of inputs (by number) and the output (-1)
+        self.short = lambda *args, **options: self.call(args, options)
 
     def backward(self, rule: Any) -> Any:
         """Decorator: the backward rule."""
         self.rule = rule
         self.names = rule.__code__.co_varnames[: rule.__code__.co_argcount]
+        self.takes = [finder(self, name) for name in self.names]
+        places = {"y": OUTPUT, **{name: i for i, name in enumerate(self.inputs)}}
+        self.keeps = [(name, places[name]) for name in self.names if name in places]
         return rule
 
     def graph(self, rule: Any) -> Any:
         """Decorator: the rule in differentiable ops, used while a graph of the backward is recorded."""
         self.graph_rule = rule
         self.graph_names = rule.__code__.co_varnames[: rule.__code__.co_argcount]
+        self.graph_takes = [finder(self, name) for name in self.graph_names]
         extra = set(self.graph_names) - set(self.names) - set(self.attributes) - {"wanted"}
         if extra:
             raise ValueError(f"{self.name}: its graph rule names values that are not saved: {extra}. Name them in the backward rule.")
@@ -65,44 +75,67 @@ class Custom(Op):
 
     def differentiable(self) -> Custom:
         """Say that the backward rule is made of differentiable ops, and so serves create_graph too."""
-        self.graph_rule, self.graph_names = self.rule, self.names
+        self.graph_rule, self.graph_names, self.graph_takes = self.rule, self.names, self.takes
         return self
 
     def __call__(self, *args: Any, **options: Any) -> Any:
+        return self.call(args, options)
+
+    def call(self, args: tuple, options: dict[str, Any]) -> Any:
         xs, attributes = self.bind(args, options)
-        if self.kind not in ("as is", "move"):
-            present, dtype, _ = coerce(self.name, [x for x in xs if x is not None], self.kind)
-            if len(present) == len(xs):
-                xs = present
-            else:
-                fill = iter(present)
-                xs = [None if x is None else next(fill) for x in xs]
-            if dtype in HALF:
-                return in_float32(self, xs, attributes)
-        else:
+        dtype, alike, tracked = None, True, False
+        for x in xs:
+            if isinstance(x, op.Tensor):
+                if x.dtype is not dtype:
+                    alike = alike and dtype is None
+                    dtype = x.dtype
+                if x.requires_grad:
+                    tracked = True
+            elif x is not None:
+                alike = False
+        if not alike or dtype not in FULL:
+            return self.other_types(xs, attributes)
+        return self.record(xs, attributes) if tracked and state.recording else self.run(xs, attributes)
+
+    def other_types(self, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+        """The call with inputs that are not all Tensors of one full-width float type."""
+        if self.kind in ("as is", "move"):
             xs = [x if isinstance(x, op.Tensor) else op.Tensor.of(self.name, x) for x in xs]
             if self.kind == "move" and xs[0].dtype in HALF:
                 return in_float32(self, xs, attributes)
+        else:
+            present, dtype, _ = coerce(self.name, [x for x in xs if x is not None], self.kind)
+            fill = iter(present)
+            xs = [None if x is None else next(fill) for x in xs]
+            if dtype in HALF:
+                return in_float32(self, xs, attributes)
         tracked = state.recording and any([x is not None and x.requires_grad for x in xs])
-        if not tracked:
-            y = self.forward(*xs, **attributes)
-            y = y[0] if type(y) is tuple and type(y[-1]) is dict else y
-            if watchers:
-                watch(self.name, y)
-            return untracked(self, xs, y)
-        return self.record(xs, attributes)
+        return self.record(xs, attributes) if tracked else self.run(xs, attributes)
 
-    def bind(self, args: tuple, options: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def run(self, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+        """The result, not recorded."""
+        y = self.forward(*xs, **attributes)
+        if type(y) is tuple and type(y[-1]) is dict:
+            y = y[0]
+        if watchers:
+            watch(self.name, y)
+        return untracked(self, xs, y)
+
+    def bind(self, args: tuple, options: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
         """Split the call into inputs and attributes; refuse what is unknown or missing."""
-        attributes = dict(self.attributes)
         if self.variadic:
-            return list(args), self.options(options) if options else attributes
-        n = len(self.inputs)
-        if len(args) > len(self.positional):
-            raise TypeError(f"{self.name}: too many arguments: {len(args)}. Takes {', '.join(self.positional)}.")
+            return args, self.options(options) if options else self.attributes
+        n, given = len(self.inputs), len(args)
+        if given == n and not options:
+            return args, self.attributes
+        attributes = dict(self.attributes)
+        if given > len(self.positional):
+            raise TypeError(f"{self.name}: too many arguments: {given}. Takes {', '.join(self.positional)}.")
+        for i in range(n, given):
+            attributes[self.positional[i]] = args[i]
+        if given >= n and not options:
+            return args[:n], attributes
         xs: list[Any] = list(args[:n])
-        for name, value in zip(self.positional[n:], args[n:], strict=False):
-            attributes[name] = value
         for key, value in options.items():
             name = ALIASES.get(key, key)
             if name in attributes:
@@ -117,62 +150,67 @@ class Custom(Op):
             xs.append(options.get(name))
         return xs, attributes
 
-    def record(self, xs: list[Any], attributes: dict[str, Any]) -> Any:
-        before, state.recording = state.recording, False
+    def record(self, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+        """The result, on the tape: at least one of xs requires grad."""
+        state.recording = False
         try:
             y = self.forward(*xs, **attributes)
         finally:
-            state.recording = before
+            state.recording = True
         extras: dict[str, Any] = {}
         if type(y) is tuple and type(y[-1]) is dict:
             y, extras = y
         if watchers:
             watch(self.name, y)
         first = y[0] if type(y) is tuple else y
-        if first.dtype.kind not in "fV":  # "V": bfloat16
-            return untracked(self, xs, y)
-        if self.rule is None:
-            if state.strict:
+        if self.rule is None or first.dtype not in FLOATS:
+            if first.dtype in FLOATS and state.strict:
                 raise self.no_rule()
             return untracked(self, xs, y)
         saved: dict[str, Any] = {}
-        for name in self.names:
-            if name in self.inputs:
-                x = xs[self.inputs.index(name)]
-                saved[name] = x.buffer if x is not None else None
-            elif name == "y":
-                saved["y"] = first.buffer
-            elif name in extras:
+        for name, k in self.keeps:
+            x = first if k == OUTPUT else xs[k]
+            saved[name] = None if x is None else x.buffer
+        for name in extras:
+            if name in self.names:
                 saved[name] = extras[name]
-        versions = [(name, b, b.version) for name, b in saved.items() if isinstance(b, Buffer)]
+        versions = []
+        for name, b in saved.items():
+            if isinstance(b, Buffer):
+                versions.append((name, b, b.writes if b.span is None else b.version))
         return finish(self, xs, y, attributes, saved, versions)
 
     def rules(self, entry: TapeEntry, gs: tuple, wanted: tuple[bool, ...], cotangents: Any) -> Sequence[Any]:
-        rule, names = (self.graph_rule, self.graph_names) if state.creating_graph else (self.rule, self.names)
+        rule, takes = (self.graph_rule, self.graph_takes) if state.creating_graph else (self.rule, self.takes)
         if rule is None:
             raise GradientError(
                 f"{self.name}: no second derivative: create_graph=True was asked for at {entry.where}. Use create_graph=False."
             )
         values = []
-        for name in names:
-            if name == "g":
-                values.append(gs[0])
-            elif name == "gs":
-                values.append(gs)
-            elif name == "wanted":
-                values.append(wanted)
-            elif name == "into":
-                values.append(cotangents.into(entry))
-            elif name == "shapes":
-                values.append(entry.input_shapes)
-            elif name == "source":
-                values.append(entry.input_meta[0][2])
-            elif name in entry.saved:
-                values.append(saved_tensor(entry, name))
-            else:
-                values.append(entry.attributes[name])
+        for take in takes:
+            values.append(take(entry, gs, wanted, cotangents))
         found = rule(*values)
         return found if type(found) is tuple else (found,)
+
+
+# What a rule may name beside inputs, y, attributes and extras; each gets (entry, cotangents of the outputs, wanted, all cotangents).
+FINDERS: dict[str, Callable] = {
+    "g": lambda entry, gs, wanted, cotangents: gs[0],
+    "gs": lambda entry, gs, wanted, cotangents: gs,
+    "wanted": lambda entry, gs, wanted, cotangents: wanted,
+    "into": lambda entry, gs, wanted, cotangents: cotangents.into(entry),
+    "shapes": lambda entry, gs, wanted, cotangents: entry.input_shapes,
+    "source": lambda entry, gs, wanted, cotangents: entry.input_meta[0][2],
+}
+
+
+def finder(op: Custom, name: str) -> Callable:
+    """What finds the value of a rule's argument."""
+    if name in FINDERS:
+        return FINDERS[name]
+    if name in op.attributes:
+        return lambda entry, gs, wanted, cotangents: entry.attributes[name]
+    return lambda entry, gs, wanted, cotangents: saved_tensor(entry, name)
 
 
 def custom(forward: Any = None, *, inputs: int | None = None, kind: str = "float", home: str = "flamepy") -> Any:

@@ -6,7 +6,7 @@ A formula's arguments without default are the op's inputs, those with default it
 input i. Formulas run four ways: on Python floats, compiled for the CPU, compiled for CUDA, and on Tensors (on_tensors), which
 is how gradients of gradients come for free. Inputs of different shapes broadcast without being copied.
 
-May import: errors, backend, autograd, op, op_plan. FLAME counterpart: `flame_core::ops` elementwise. Read next: op_custom.py.
+May import: errors, backend, autograd, op, op_inputs. FLAME counterpart: `flame_core::ops` elementwise. Read next: op_custom.py.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .backend.base import FULL, HALF, Buffer, Device, Kernel
 from .backend.words import select
 from .entries import TapeEntry, state
 from .errors import DTypeError
-from .op import REGISTRY, Op, arguments, coerce, finish, in_float32, number, saved_tensor, untracked, watch, watchers
-from .op_plan import plan_for, run_map
+from .op import REGISTRY, Op, arguments, finish, saved_tensor, untracked, watch, watchers
+from .op_inputs import coerce, in_float32, number, plan_for, run_map
 
 EXACT = 1 << 53  # integers below this are floats without rounding
 MISSING: Any = object()  # stands for an argument that was not given
@@ -60,9 +60,15 @@ class Pointwise(Op):
         self.options_of = [[n for n in names if n in attributes] for names in self.names]
         # What is saved when the inputs in the bit mask require grad; None when there is no rule for one of them.
         self.keeps = [self.kept(mask) for mask in range(1 << len(inputs))]
-        # The kernel for inputs of one shape, by dtype, on the device that was used last.
+        # Which saved value rule i takes beside g: "" for none, None when it takes anything else.
+        self.beside_g = [
+            (t[1:] or [("", 0)])[0][0] if names and names[0] == "g" and len(names) <= 2 and not o else None
+            for t, o, names in zip(self.takes, self.options_of, self.names, strict=True)
+        ]
+        # Kernels for inputs of one shape, by dtype, on the device that was used last.
         self.kernels: dict[np.dtype, tuple[Device, Kernel]] = {}
-        self.short: Callable = self.general
+        self.rule_kernels: list[dict[np.dtype, tuple[Device, Kernel]]] = [{} for _ in rules]
+        self.short = lambda *args, **options: self.general(args, options)
         if not attributes and not masks and len(inputs) <= 2:
             self.short = unary(self) if len(inputs) == 1 else binary(self)
 
@@ -73,18 +79,22 @@ class Pointwise(Op):
         return tuple(dict.fromkeys([(n, k) for i in tracked for n, k in self.takes[i] if k != COTANGENT]))
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        return self.short(*args, **options)
+        return self.general(args, options) if self.attributes else self.short(*args, **options)
 
-    def general(self, *args: Any, **options: Any) -> Any:
+    def general(self, args: Sequence[Any], options: dict[str, Any]) -> Any:
         """The op called in any way; refuses what is no input and no attribute."""
-        if len(args) > len(self.inputs):
-            if len(args) > len(self.inputs) + len(self.attributes):
-                raise TypeError(f"{self.name}: too many arguments: {len(args)}. Takes {', '.join((*self.inputs, *self.attributes))}.")
-            options = {**dict(zip(self.attributes, args[len(self.inputs) :], strict=False)), **options}
-            args = args[: len(self.inputs)]
-        if len(args) != len(self.inputs):
+        n = len(self.inputs)
+        if len(args) == n:
+            return self.apply(args, self.options(options) if options else self.attributes)
+        if len(args) < n:
             raise TypeError(f"{self.name}: wrong number of inputs: {len(args)}. Expected {', '.join(self.inputs)}.")
-        return self.apply(args, self.options(options) if options else self.attributes)
+        if len(args) > n + len(self.attributes):
+            raise TypeError(f"{self.name}: too many arguments: {len(args)}. Takes {', '.join((*self.inputs, *self.attributes))}.")
+        attributes = dict(self.attributes)
+        for i, name in enumerate(attributes, n):
+            if i < len(args):
+                attributes[name] = args[i]
+        return self.apply(args[:n], attributes | self.known(options) if options else attributes)
 
     def apply(self, args: Sequence[Any], attributes: dict[str, Any]) -> Any:
         """The op on any inputs: numbers, arrays, other types, shapes that broadcast."""
@@ -145,31 +155,41 @@ class Pointwise(Op):
 
     def derivative(self, i: int, entry: TapeEntry, g: Any) -> Any:
         """Rule i on Tensors: one launch, or the formula itself run on tracked Tensors when a graph is wanted."""
-        rule, attributes = self.rule[i], entry.attributes
+        rule, dtype, where = self.rule[i], g.dtype, g.device
         if state.creating_graph:
+            attributes = entry.attributes
             values = [g if n == "g" else attributes[n] if n in attributes else saved_tensor(entry, n) for n in self.names[i]]
-            return on_tensors(rule, g.dtype)(*values)
-        ins, shapes, saved, metas = [], [], entry.saved, entry.input_meta
-        for name, k in self.takes[i]:
-            if k == COTANGENT:
-                ins.append(g.buffer)
-                shapes.append(g.shape)
-            else:
-                value = saved[name]
-                ins.append(value)
-                shapes.append((metas[k][1] if k >= 0 else g.shape) if isinstance(value, Buffer) else None)
-        dtype = g.dtype
-        consts = [number(attributes[n], dtype) for n in self.options_of[i]]
-        return run_map(plan_for(rule, dtype, g.device, tuple(shapes), self.name), ins, consts, dtype, g.device)
+            return on_tensors(rule, dtype)(*values)
+        name, size, saved = self.beside_g[i], g.buffer.size, entry.saved
+        at, kernel = self.rule_kernels[i].get(dtype, NO_KERNEL)
+        if at is where and size and name is not None:  # the short way
+            value = saved[name] if name else None
+            # Two shapes that broadcast and have one size have their memory in the same order.
+            if not isinstance(value, Buffer) or value.size == size:
+                dx = op.Tensor(where.empty(size, dtype), g.shape, dtype, where)
+                if name:
+                    where.stream.run2(kernel, dx.buffer, g.buffer, value)
+                else:
+                    where.stream.run1(kernel, dx.buffer, g.buffer)
+                return dx
+        ins, shapes = [], []
+        for n, k in self.takes[i]:
+            x = g.buffer if k == COTANGENT else saved[n]
+            ins.append(x)
+            shapes.append(None if not isinstance(x, Buffer) else entry.input_meta[k][1] if k >= 0 else g.shape)
+        plan = plan_for(rule, dtype, where, tuple(shapes), self.name)
+        if plan.columns is None:
+            self.rule_kernels[i][dtype] = where, plan.kernel
+        return run_map(plan, ins, [number(entry.attributes[n], dtype) for n in self.options_of[i]], dtype, where)
 
 
 def unary(self: Pointwise) -> Callable:
     """The op as a plain function: the short way for a Tensor of a float type. Anything else goes to general()."""
     kernels, record, out, attributes = self.kernels, self.record, self.out, self.attributes
 
-    def call(x: Any = MISSING, *rest: Any, **options: Any) -> Any:
+    def call(x: Any = MISSING, /, *rest: Any, **options: Any) -> Any:
         if rest or options or not isinstance(x, op.Tensor):
-            return self.general(*given((x, *rest)), **options)
+            return self.general(given((x, *rest)), options)
         dtype, where, size = x.dtype, x.device, x.buffer.size
         at, kernel = kernels.get(dtype, NO_KERNEL)
         if at is not where or not size:
@@ -189,9 +209,9 @@ def binary(self: Pointwise) -> Callable:
     """The op as a plain function: the short way for two Tensors of one shape and float type. Anything else goes to general()."""
     kernels, record, out, attributes = self.kernels, self.record, self.out, self.attributes
 
-    def call(a: Any = MISSING, b: Any = MISSING, *rest: Any, **options: Any) -> Any:
+    def call(a: Any = MISSING, b: Any = MISSING, /, *rest: Any, **options: Any) -> Any:
         if rest or options:
-            return self.general(*given((a, b, *rest)), **options)
+            return self.general(given((a, b, *rest)), options)
         if not (isinstance(a, op.Tensor) and isinstance(b, op.Tensor)):
             return beside(self, a, b)
         dtype, where, shape, size = a.dtype, a.device, a.shape, a.buffer.size
@@ -215,7 +235,7 @@ def beside(self: Pointwise, a: Any, b: Any) -> Any:
     x, value, mask = (a, b, 1) if isinstance(a, op.Tensor) else (b, a, 2)
     kind = type(value)
     if not (kind is float or (kind is int and -EXACT < value < EXACT)) or not isinstance(x, op.Tensor):
-        return self.general(*given((a, b)))
+        return self.general(given((a, b)), {})
     dtype, where, size = x.dtype, x.device, x.buffer.size
     at, kernel = self.kernels.get(dtype, NO_KERNEL)
     if at is not where or not size:

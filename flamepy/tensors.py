@@ -18,7 +18,8 @@ from .backend.host import as_dtype, host_array
 from .entries import TapeEntry, file_line, user_frame
 from .errors import DTypeError, FlameError, GradientError, ShapeError
 from .gradient import GradientMap
-from .op import METHODS, PUBLIC, use_tensor_class
+from .op import METHODS, PUBLIC, launch, new, use_tensor_class
+from .op_inputs import number
 from .replay import use_tensor_function
 
 eq, ne = ops.operator(ops.eq), ops.operator(ops.ne)
@@ -199,13 +200,16 @@ class Tensor:
         return f"the chain broke at '{name}' ({file_line(where)}), {why}"
 
     def ones_cotangent(self) -> Tensor:
-        seed = full_like(self, 1.0, float32 if self.dtype in HALF else self.dtype)
+        dtype = float32 if self.dtype in HALF else self.dtype
+        seed = new(self.shape, dtype, self.device)
+        launch("fill", None, (seed,), (), (number(1, dtype),))
         seed.unit = True
         return seed
 
     def as_cotangent(self, gradient: Any) -> Tensor:
         g = gradient if isinstance(gradient, Tensor) else tensor(gradient)
-        return g.to(float32 if self.dtype in HALF else self.dtype)
+        dtype = float32 if self.dtype in HALF else self.dtype
+        return g if g.dtype is dtype else g.to(dtype)
 
     def over(self, buffer: Buffer) -> Tensor:
         """An unrecorded tensor of this shape on another buffer of the same size."""

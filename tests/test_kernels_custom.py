@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flamepy.backend import plans
 from flamepy.backend.cpu import blas, matmul
 from flamepy.backend.cpu.compiler import DIALECT
 from flamepy.backend.template import bind
@@ -32,17 +31,17 @@ Array = np.ndarray
 
 
 @cache
-def kernel(loop: Any, dtype: np.dtype) -> Any:
-    return bind(loop, None, dtype, DIALECT)
+def kernel(loop: Any, dtype: np.dtype, formula: Any = None) -> Any:
+    return bind(loop, formula, dtype, DIALECT)
 
 
-def run(loop: Any, way: Any, *args: Any) -> None:
+def run(loop: Any, way: Any, *args: Any, formula: Any = None) -> None:
     """Call a loop bound for way = (dtype, workers): arrays flat, floats in its dtype."""
     flat = [a.reshape(-1) if isinstance(a, Array) else way[0].type(a) if isinstance(a, float) else a for a in args]
     if way[1] is None:
         loop((0, 1), *flat)
     else:
-        kernel(loop, way[0])(way[1], *flat)
+        kernel(loop, way[0], formula)(way[1], *flat)
 
 
 def draw(*shape: int, dtype: np.dtype = F64, seed: int = 0) -> Array:
@@ -100,7 +99,7 @@ def test_missing_library_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Mon
         blas.load(tmp_path / "none.so")
 
 
-def call_matmul(way: Any, a: Array, b: Array, ta: bool, tb: bool, bias: Any = None, tile: Any = None) -> Array:
+def call_matmul(way: Any, a: Array, b: Array, ta: bool, tb: bool) -> Array:
     """a (..., m, k), b (..., k, n) as stored when ta, tb; batch axes broadcast through the offsets."""
     a, b = a.astype(way[0]), b.astype(way[0])
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -112,9 +111,7 @@ def call_matmul(way: Any, a: Array, b: Array, ta: bool, tb: bool, bias: Any = No
     m, k = a.shape[-2:][:: -1 if ta else 1]
     n = b.shape[-2] if tb else b.shape[-1]
     c = blank(*batch, m, n, dtype=way[0])
-    tile = tile or plans.tiles(m, n, count)
-    extra = c if bias is None else bias.astype(way[0])
-    run(matmul.matmul, way, c, a, b, extra, *starts, count, 1, m, n, k, ta, tb, bias is not None, *tile)
+    run(matmul.matmul, way, c, a, b, *starts, count, m, n, k, ta, tb)
     return c
 
 
@@ -130,44 +127,102 @@ def test_matmul(way: Any, ta: bool, tb: bool, batches: Any) -> None:
         np.ascontiguousarray(b.swapaxes(-1, -2)) if tb else b,
     )
     close(call_matmul(way, a, b, ta, tb), want, way[0])
-    close(call_matmul(way, a, b, ta, tb, draw(9), (3, 4)), want + draw(9), way[0])
+
+
+SIZES = [(0, 3, 2), (3, 0, 2), (3, 2, 0), (1, 1, 1), (1, 300, 40), (300, 1, 40), (193, 131, 65), (70, 97, 1000)]
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("m, n, k", [(0, 3, 2), (3, 0, 2), (3, 2, 0), (1, 1, 1), (1, 300, 40), (300, 1, 40), (193, 131, 65)])
+@pytest.mark.parametrize("m, n, k", SIZES)
 def test_matmul_sizes(way: Any, m: int, n: int, k: int) -> None:
-    close(call_matmul(way, draw(m, k), draw(k, n), False, False), draw(m, k) @ draw(k, n), way[0])
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_matmul_sums_terms(way: Any) -> None:
-    a, b = draw(2, 3, 4, 5, dtype=way[0]), draw(3, 5, 6, dtype=way[0])
-    c = blank(2, 4, 6, dtype=way[0])
-    starts = np.arange(6, dtype=np.int64)
-    run(matmul.matmul, way, c, a, b, c, starts * 20, starts % 3 * 30, 2, 3, 4, 6, 5, False, False, False, 4, 6)
-    close(c, np.einsum("stij,tjk->sik", a, b), way[0])
+    a, b = draw(m, k) / 8, draw(k, n) / 8
+    close(call_matmul(way, a, b, False, False), a @ b, way[0])
+    close(call_matmul(way, a, b.T.copy(), False, True), a @ b, way[0])
+    close(call_matmul(way, a.T.copy(), b, True, False), a @ b, way[0])
 
 
 def test_tiles_cover_and_give_work() -> None:
-    for m in (0, 1, 63, 64, 127, 128, 129, 300, 1000, 4096, 100_000):
-        for n in (0, 1, 65, 128, 384, 50_000):
-            for batch in (0, 1, 3, 64):
-                tile_m, tile_n = plans.tiles(m, n, batch)
-                down, across = -(-m // tile_m), -(-n // tile_n)
-                assert tile_m >= 1 and tile_n >= 1 and down * across <= 64
-                if batch == 1 and m * n >= 128 * 128 and min(m, n) >= 64:
-                    assert down * across >= 4 and tile_m >= 64
+    for small in (True, False):
+        for m in (0, 1, 32, 33, 64, 127, 128, 129, 300, 1000, 4096, 100_000):
+            for n in (0, 1, 65, 96, 97, 128, 384, 50_000):
+                for turned in (False, True):
+                    with pytest.MonkeyPatch.context() as patch:
+                        patch.setattr(matmul, "SMALL_KERNELS", small)
+                        check_tiles(m, n, turned)
+
+
+def check_tiles(m: int, n: int, turned: bool) -> None:
+    height, width, down, across = matmul.cut(m, n, turned)
+    assert down * height >= m > (down - 1) * height or m == down == 0
+    assert 0 <= n - (across - 1) * width <= width * 3 // 2 or n == across == 0
+    if m in (300, 1000, 4096) and n in (65, 96, 128, 384):  # two workers get halves
+        areas = [min(height, m - i * height) * (width if j + 1 < across else n - j * width) for j in range(across) for i in range(down)]
+        assert 0.45 < sum(areas[: len(areas) // 2]) / sum(areas) < 0.55
+    for k in (0, 1, 100, 256, 1000, 4096):
+        for cols in {min(n, width), n - (across - 1) * width} - {0}:
+            deep = matmul.depth(k, cols, turned)
+            assert deep > 0 and (not matmul.SMALL_KERNELS or height * cols * deep <= 100**3)
+            assert turned or not matmul.SMALL_KERNELS or deep * cols <= blas.SPACE
+
+
+def same(z: float) -> float:
+    return z
+
+
+def call_linear(way: Any, x: Array, w: Array, bias: Any = None, residual: Any = None, flip: bool = False) -> Array:
+    """x @ w.T (with flip: x @ w) + bias + residual by the loop; what isn't there is a NaN."""
+    x, w = x.astype(way[0]), w.astype(way[0])
+    n = w.shape[1] if flip else w.shape[0]
+    y, nothing = blank(x.shape[0], n, dtype=way[0]), blank(1, dtype=way[0])
+    extra = [nothing if a is None else a.astype(way[0]) for a in (bias, residual)]
+    run(matmul.linear, way, y, nothing, x, w, *extra, len(x), n, x.shape[1], flip, bias is not None, residual is not None, 0, formula=same)
+    return y
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("rows, n_out, n_in", [(7, 5, 3), (0, 4, 3), (130, 65, 70), (9, 0, 2), (257, 131, 1)])
+@pytest.mark.parametrize("rows, n_out, n_in", [*SIZES, (100, 70, 300), (256, 96, 32), (40, 33, 500)])
+def test_linear(way: Any, rows: int, n_out: int, n_in: int) -> None:
+    x, w, b, r = draw(rows, n_in) / 8, draw(n_out, n_in) / 8, draw(n_out), draw(rows, n_out, seed=1)
+    close(call_linear(way, x, w), x @ w.T, way[0])
+    close(call_linear(way, x, w, b, r), x @ w.T + b + r, way[0])
+    close(call_linear(way, x, w.T.copy(), flip=True), x @ w.T, way[0])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_input_gradient_packs_what_lies_far_apart(way: Any) -> None:
+    x, w = draw(70, 300) / 8, draw(300, matmul.WIDE + 3) / 8
+    close(call_linear(way, x, w, flip=True), x @ w, way[0])
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("rows, n_out, n_in", [(7, 5, 3), (0, 4, 3), (130, 65, 70), (9, 0, 2), (9, 3, 0), (257, 131, 1), (500, 70, 97)])
 def test_linear_dw(way: Any, rows: int, n_out: int, n_in: int) -> None:
-    g, x = draw(rows, n_out, dtype=way[0]), draw(rows, n_in, dtype=way[0])
-    dw, db = blank(n_out, n_in, dtype=way[0]), blank(n_out, dtype=way[0])
+    g, x = draw(rows, n_out, dtype=way[0]) / 8, draw(rows, n_in, dtype=way[0]) / 8
+    want = g.T.astype(F64) @ x, g.astype(F64).sum(0)
     for has_bias in (False, True):
-        run(matmul.linear_dw, way, dw, db, g, x, rows, n_out, n_in, has_bias, *plans.tiles(n_out, n_in))
-        close(dw, g.T.astype(F64) @ x, way[0])
-        close(db, g.astype(F64).sum(0) if has_bias else np.full(n_out, np.nan), way[0])
+        dw, db = blank(n_out, n_in, dtype=way[0]), blank(n_out, dtype=way[0])
+        run(matmul.linear_dw, way, dw, db, g, x, rows, n_out, n_in, has_bias, False, False)
+        close(dw, want[0], way[0])
+        close(db, want[1] if has_bias else np.full(n_out, np.nan), way[0])
+    for add_w, add_b in ((True, False), (False, True)):
+        dw, db = np.ones((n_out, n_in), way[0]), np.ones(n_out, way[0])
+        run(matmul.linear_dw, way, dw, db, g, x, rows, n_out, n_in, True, add_w, add_b)
+        close(dw, want[0] + add_w, way[0])
+        close(db, want[1] + add_b, way[0])
+
+
+def derivative(g: float, z: float) -> float:
+    return g * z
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("rows, n_out, n_in", [(7, 5, 3), (130, 65, 70), (9, 0, 2), (257, 131, 1)])
+def test_linear_dx(way: Any, rows: int, n_out: int, n_in: int) -> None:
+    g, z, w = draw(rows, n_out) / 8, draw(rows, n_out, seed=1), draw(n_out, n_in)
+    dx, dz = blank(rows, n_in, dtype=way[0]), blank(rows, n_out, dtype=way[0])
+    run(matmul.linear_dx, way, dx, dz, *(a.astype(way[0]) for a in (g, z, w)), rows, n_out, n_in, formula=derivative)
+    close(dz, g * z, way[0])
+    close(dx, (g * z) @ w, way[0])
 
 
 def test_matmul_bits() -> None:
@@ -175,15 +230,30 @@ def test_matmul_bits() -> None:
 
     def call(way: Any) -> list[Array]:
         g, dw, db = draw(390, 150, dtype=F32), blank(150, 200, dtype=F32), blank(150, dtype=F32)
-        run(matmul.linear_dw, way, dw, db, g, x.astype(F32), 390, 150, 200, True, *plans.tiles(150, 200))
-        return [call_matmul(way, x, w, False, True, b), dw, db]
+        run(matmul.linear_dw, way, dw, db, g, x.astype(F32), 390, 150, 200, True, False, False)
+        dx, dz = blank(390, 200, dtype=F32), blank(390, 150, dtype=F32)
+        run(matmul.linear_dx, way, dx, dz, g, g + 1, w.astype(F32), 390, 150, 200, formula=derivative)
+        y, flipped = call_linear(way, x, w, b), call_linear(way, x, w.T.copy(), b, flip=True)
+        return [call_matmul(way, x, w, False, True), y, flipped, dw, db, dx, dz]
 
     same_bits(call)
 
 
 def test_matmul_runs_uncompiled() -> None:
     a, b = draw(3, 4, 5), draw(6, 5)
-    close(call_matmul(PLAIN, a, b, False, True, draw(6)), a @ b.T + draw(6), F64)
+    close(call_matmul(PLAIN, a, b, False, True), a @ b.T, F64)
+    close(call_linear(PLAIN, a[0], b, draw(6), draw(4, 6)), a[0] @ b.T + draw(6) + draw(4, 6), F64)
+    close(call_linear(PLAIN, np.tile(a[0], (30, 1)), b), np.tile(a[0], (30, 1)) @ b.T, F64)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+@pytest.mark.parametrize("turn", [False, True])
+def test_copy_matrix(dtype: Any, turn: bool) -> None:
+    x, got = draw(60, dtype=dtype), np.zeros(60, dtype)
+    want = got.copy()
+    blas.COPY[dtype](turn, 3, 5, x, 4, 7, got, 2, 6)
+    blas.copy_matrix(turn, 3, 5, x, 4, 7, want, 2, 6)
+    assert np.array_equal(got, want) and np.count_nonzero(got) == 15
 
 
 # ---- the disk cache
@@ -194,11 +264,12 @@ import test_kernels_attention as a, test_kernels_conv as c, test_kernels_custom 
 way = (t.F32, 2)
 a.test_attention_on_a_fused_buffer(way)
 t.call_matmul(way, t.draw(7, 5), t.draw(5, 9), False, False)
+t.call_linear(way, t.draw(7, 5), t.draw(9, 5))
 image, weight, g = t.draw(1, 2, 5, 5), t.draw(3, 2, 3, 3), t.draw(1, 3, 3, 3)
 c.call_conv(way, image, weight, t.draw(3), g, (1, 1), (0, 0), (1, 1), 1)
 loops = (a.attention.attention, a.attention.attention_dx, t.matmul.matmul, c.conv.conv2d, c.conv.conv2d_dw, c.conv.conv2d_dw_sum)
-for loop in loops:
-    stats = t.kernel(loop, way[0]).stats
+for loop, formula in [*((loop, None) for loop in loops), (t.matmul.linear, t.same)]:
+    stats = t.kernel(loop, way[0], formula).stats
     print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
 """
 
@@ -209,4 +280,4 @@ def test_kernels_with_gemm_come_from_the_disk_cache() -> None:
     for _ in range(2):
         done = subprocess.run([sys.executable, "-c", SECOND], env=paths, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["1", "0"] * 6
+    assert done.stdout.split() == ["1", "0"] * 7

@@ -15,7 +15,7 @@ FILES = sorted(p for p in ROOT.rglob("*.py"))
 
 # Left to right: a file may import what stands before it, its own folder, and nothing after it.
 LAYERS = [
-    "errors", "backend", "replay", "rng", "gradient", "entries", "autograd", "op", "op_plan", "op_pointwise", "op_custom", "ops",
+    "errors", "backend", "replay", "rng", "gradient", "entries", "autograd", "op", "op_inputs", "op_pointwise", "op_custom", "ops",
     "tensors", "creation", "parameter",
     "schedules", "gradient_clip", "gradient_checkpointing", "gradient_check", "optimizers", "nn", "train", "cli",
 ]  # fmt: skip

@@ -22,6 +22,10 @@ CONV_WORKERS = 48  # at most so many tasks of a convolution, each with its own c
 CONV_COLUMNS = 1 << 16  # numbers in one worker's columns: 256 KB of float32, within a core's own cache
 CONV_PARTIALS = 1 << 22  # numbers in a convolution weight gradient's partial sums, at most (but two chunks always may)
 
+# What a linear layer with an activation keeps for the derivative. NOTHING: there is no activation; ALONE: nothing that isn't there
+# anyway; SUM: what the activation gets; RESULT: what it gives.
+NOTHING, ALONE, SUM, RESULT = range(4)
+
 Pair = tuple[int, int]
 
 
@@ -33,29 +37,6 @@ def fold_plan(outer: int, n: int, inner: int) -> tuple[int, int]:
         tasks = outer * -(-inner // COLUMNS)
         chunk = n if tasks >= 16 or n * inner <= 2 * CHUNK else max(64, -(-n // 16))
     return chunk, max(1, -(-n // max(1, chunk)))
-
-
-def tiles(m: int, n: int, batch: int = 1) -> tuple[int, int]:
-    """(rows, columns) of one task's tile of a matrix product: at least 4 tasks, up to 48, where that leaves tiles worth one."""
-    rows = cols = 1
-    for least in (128, 64):
-        rows = max(rows, pieces(m, least, 48 // max(1, batch)))
-        have = max(1, batch) * rows
-        if have < 8:
-            cols = max(cols, pieces(n, least, 8 // have))
-        if have * cols >= 4:
-            break
-    return even(m, rows), even(n, cols)
-
-
-def pieces(size: int, least: int, most: int) -> int:
-    """How many pieces of at least `least` to cut `size` into."""
-    return max(1, min(most, size // least))
-
-
-def even(size: int, count: int) -> int:
-    """Length of `count` nearly equal pieces, a multiple of 16 when there are several."""
-    return max(1, size) if count == 1 else -(-size // (16 * count)) * 16
 
 
 @lru_cache(256)

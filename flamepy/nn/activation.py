@@ -1,4 +1,4 @@
-"""Activations as modules, for Sequential.
+"""Activations as modules, for Sequential. `op` names the pointwise op an activation is: what a Linear before it can compute.
 
 May import: nn.module, nn.functional. FLAME counterpart: `flame_core::activations`. Read next: init.py.
 """
@@ -11,20 +11,32 @@ from . import functional as F
 from .module import Module
 
 
-class ReLU(Module):
+class Activation(Module):
+    """One pointwise op without parameters."""
+
+    op = ""
+
+
+class ReLU(Activation):
     """max(x, 0)."""
+
+    op = "relu"
 
     def forward(self, x: Any) -> Any:
         return F.relu(x)
 
 
-class GELU(Module):
+class GELU(Activation):
     """x * Phi(x); approximate="tanh" for the formula with tanh."""
 
     def __init__(self, approximate: str = "none"):
         if approximate not in ("none", "tanh"):
             raise ValueError(f"GELU: unknown approximation: {approximate!r}. Use 'none' or 'tanh'.")
         self.approximate = approximate
+
+    @property
+    def op(self) -> str:  # type: ignore[override]
+        return "gelu_erf" if self.approximate == "none" else "gelu_tanh"
 
     def forward(self, x: Any) -> Any:
         return F.gelu(x, approximate=self.approximate)
@@ -33,22 +45,28 @@ class GELU(Module):
         return f"approximate={self.approximate!r}"
 
 
-class SiLU(Module):
+class SiLU(Activation):
     """x * sigmoid(x)."""
+
+    op = "silu"
 
     def forward(self, x: Any) -> Any:
         return F.silu(x)
 
 
-class Tanh(Module):
+class Tanh(Activation):
     """tanh(x)."""
+
+    op = "tanh"
 
     def forward(self, x: Any) -> Any:
         return F.tanh(x)
 
 
-class Sigmoid(Module):
+class Sigmoid(Activation):
     """1 / (1 + exp(-x))."""
+
+    op = "sigmoid"
 
     def forward(self, x: Any) -> Any:
         return F.sigmoid(x)

@@ -38,6 +38,16 @@ class MultiHeadAttention(Module):
                 init.zeros(layer.bias)
 
     def forward(self, q: Any, k: Any = None, v: Any = None, *, attn_mask: Any = None, is_causal: bool = False) -> Any:
+        return self.proj(self.heads_joined(q, k, v, attn_mask, is_causal))
+
+    def add_to(self, residual: Any, *args: Any, **options: Any) -> Any:
+        """residual + self(...): `proj` adds it in its own launch."""
+        if not self.as_written(MultiHeadAttention):
+            return super().add_to(residual, *args, **options)
+        return self.proj.add_to(residual, self.heads_joined(*args, **options))
+
+    def heads_joined(self, q: Any, k: Any = None, v: Any = None, attn_mask: Any = None, is_causal: bool = False) -> Any:
+        """What `proj` gets: the results of all heads side by side."""
         for name, x in (("q", q), ("k", k), ("v", v)):
             if x is not None and (getattr(x, "ndim", 0) < 2 or x.shape[-1] != self.width):
                 raise ShapeError(
@@ -48,10 +58,10 @@ class MultiHeadAttention(Module):
         if k is None and attn_mask is None:
             qkv = self.qkv(q)
             flat = ops.reshape(qkv, (size_of(qkv.shape[:-2]), *qkv.shape[-2:]))
-            return self.proj(ops.reshape(REGISTRY["fused_attention"](flat, self.heads, is_causal), q.shape))
+            return ops.reshape(REGISTRY["fused_attention"](flat, self.heads, is_causal), q.shape)
         y = F.scaled_dot_product_attention(*self.projected(q, k, v), attn_mask=attn_mask, is_causal=is_causal)
         y = ops.transpose(y, -3, -2)
-        return self.proj(ops.reshape(y, (*y.shape[:-2], self.width)))
+        return ops.reshape(y, (*y.shape[:-2], self.width))
 
     def projected(self, q: Any, k: Any, v: Any) -> list[Any]:
         """Queries, keys and values, each (..., heads, rows, width / heads)."""
@@ -95,6 +105,11 @@ class TransformerBlock(Module):
 
     def forward(self, x: Any, *, attn_mask: Any = None, is_causal: bool = False) -> Any:
         x, y = self.norm1.residual(x)
-        y = self.dropout(self.attn(y, attn_mask=attn_mask, is_causal=is_causal))
-        x, y = self.norm2.residual(y, x)
-        return x + self.dropout(self.mlp(y))
+        x, y = self.norm2.residual(self.added(self.attn, x, y, attn_mask=attn_mask, is_causal=is_causal))
+        return self.added(self.mlp, x, y)
+
+    def added(self, half: Module, x: Any, y: Any, **options: Any) -> Any:
+        """x + dropout(half(y)); without dropout the half adds x itself."""
+        if type(self.dropout) is Dropout and not (self.dropout.p and self.dropout.training):
+            return half.add_to(x, y, **options)
+        return x + self.dropout(half(y, **options))

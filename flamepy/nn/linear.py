@@ -1,17 +1,22 @@
 """Linear, Embedding, Dropout, Flatten.
 
-May import: errors, ops, creation, parameter, nn.module, nn.functional. FLAME counterpart: `flame_core::linear`.
+May import: errors, autograd, ops, creation, parameter, nn.module, nn.activation, nn.functional. FLAME counterpart: `flame_core::linear`.
 Read next: norm.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from ..autograd import is_grad_enabled
 from ..errors import ShapeError
 from ..parameter import Parameter
 from . import functional as F
+from .activation import GELU, ReLU, Sigmoid, SiLU, Tanh
 from .module import Module
+
+ACTIVATIONS = (ReLU, GELU, SiLU, Tanh, Sigmoid)  # what Linear.with_next() can compute
 
 
 def size(layer: str, name: str, value: Any, least: int = 0) -> int:
@@ -36,6 +41,20 @@ class Linear(Module):
 
     def forward(self, x: Any) -> Any:
         return F.linear(x, self.weight, self.bias)
+
+    def with_next(self, following: Module) -> Callable[[Any], Any] | None:
+        """With an activation after it, both in one launch."""
+        kind = type(following)
+        if kind not in ACTIVATIONS or not following.as_written(kind) or not self.as_written(Linear):
+            return None
+        name = following.op  # type: ignore[attr-defined]
+        return lambda x: F.linear(x, self.weight, self.bias, activation=name, keep=is_grad_enabled())
+
+    def add_to(self, residual: Any, *args: Any, **options: Any) -> Any:
+        """residual + self(x) in one launch, where their shapes are the same."""
+        if len(args) != 1 or options or not self.as_written(Linear) or residual.shape != (*args[0].shape[:-1], self.out_features):
+            return super().add_to(residual, *args, **options)
+        return F.linear(args[0], self.weight, self.bias, residual)
 
     def extra(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"

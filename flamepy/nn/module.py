@@ -9,7 +9,7 @@ May import: errors, parameter, tensors. FLAME counterpart: `flame_core::nn::Modu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,20 @@ class Module:
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         return self.forward(*args, **options)
+
+    # ---- what one launch can do together -------------------------------------------------------------------------------
+    def with_next(self, following: Module) -> Callable[[Any], Any] | None:
+        """This layer and the one that follows it as one function of x, where a layer knows how; None where it doesn't."""
+        return None
+
+    def add_to(self, residual: Any, *args: Any, **options: Any) -> Any:
+        """residual + self(...). A layer that can add the residual in its own launch does so."""
+        return residual + self(*args, **options)
+
+    def as_written(self, layer: type) -> bool:
+        """Whether calling this does what class `layer` says: no subclass and no attribute has another forward() or __call__()."""
+        mine = type(self)
+        return mine.forward is layer.forward and mine.__call__ is Module.__call__ and "forward" not in self.__dict__
 
     def __setattr__(self, name: str, value: Any) -> None:
         held = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple | set) else ()
@@ -144,12 +158,38 @@ class ModuleList(Module):
 
 
 class Sequential(ModuleList):
-    """Modules applied one after the other: Sequential(Linear(2, 8), ReLU(), Linear(8, 1))."""
+    """Modules applied one after the other: Sequential(Linear(2, 8), ReLU(), Linear(8, 1)).
+
+    A Linear and the activation after it are one launch.
+    """
 
     def __init__(self, *modules: Module):
         super().__init__(modules)
 
     def forward(self, x: Any) -> Any:
-        for m in self:
-            x = m(x)
+        for step in self.steps():
+            x = step(x)
         return x
+
+    def steps(self) -> list[Callable[[Any], Any]]:
+        """What is called, in order: the modules, those joined with the next that can be."""
+        found: list[Callable[[Any], Any]] = []
+        joined = None
+        modules: list[Any] = list(self)
+        for module, following in zip(modules, [*modules[1:], None], strict=True):
+            if joined is not None:  # the one before did this one's work too
+                joined = None
+                continue
+            joined = module.with_next(following) if following is not None else None
+            found.append(joined or module)
+        return found
+
+    def add_to(self, residual: Any, *args: Any, **options: Any) -> Any:
+        """residual + self(x); a Linear at the end adds it in its own launch."""
+        if len(args) != 1 or options or not len(self) or not self.as_written(Sequential):
+            return super().add_to(residual, *args, **options)
+        *steps, last = self.steps()
+        x = args[0]
+        for step in steps:
+            x = step(x)
+        return last.add_to(residual, x) if isinstance(last, Module) else residual + last(x)

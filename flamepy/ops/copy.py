@@ -33,9 +33,10 @@ def as_shape(name: str, first: Any, rest: tuple) -> Shape:
 
 def filled(shape: Any, value: Any, dtype: np.dtype, where: Any) -> Any:
     """A new Tensor full of one value."""
-    y = new(checked_shape("full", shape), dtype, where)
-    if min(y.shape, default=0) < 0:
-        raise ShapeError(f"full: negative size: {y.shape}. Pass sizes as non-negative ints.")
+    shape = checked_shape("full", shape)
+    if min(shape, default=0) < 0:
+        raise ShapeError(f"full: negative size: {shape}. Pass sizes as non-negative ints.")
+    y = new(shape, dtype, where)
     if dtype in HALF:
         return ops.cast(filled(shape, value, float32, where), dtype)
     if y.size:

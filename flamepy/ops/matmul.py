@@ -1,21 +1,25 @@
-"""Matrix products: matmul and linear. Loops in backend/cpu/matmul.py; the arithmetic is a single-threaded BLAS on tiles.
+"""Matrix products: matmul, and linear with what may follow it in the same launch: bias, activation, residual.
 
-May import: errors, backend, op. FLAME counterpart: `flame_core::ops::gemm`. Read next: rows.py.
+Loops in backend/cpu/matmul.py; the arithmetic is a single-threaded BLAS on tiles. The activation's formulas are those of its
+own op, found in the registry.
+
+May import: errors, backend, op, op_pointwise. FLAME counterpart: `flame_core::ops::gemm`. Read next: rows.py.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import op, ops
 from ..backend.base import FLOATS
-from ..backend.plans import tiles
-from ..errors import DTypeError, ShapeError
-from ..op import composed, launch, like, size_of
+from ..backend.plans import ALONE, NOTHING, RESULT, SUM
+from ..errors import DTypeError, GradientError, ShapeError
+from ..op import composed, launch, like, share, size_of
 from ..op_custom import custom
+from ..op_pointwise import Pointwise, on_tensors
 
 
 @custom(inputs=2, home="")
@@ -28,14 +32,13 @@ def product(a, b, ta=False, tb=False):
     if y.size:
         count = size_of(batch)
         offsets = a.device.table(offsets_of(a.shape, batch)), a.device.table(offsets_of(b.shape, batch))
-        sizes = (count, 1, m, n, k, bool(ta), bool(tb), False, *tiles(m, n, count))
-        launch("matmul", None, (y,), (a, b, a), (*offsets, *sizes), work=flops(count * m * n, k))
+        launch("matmul", None, (y,), (a, b), (*offsets, count, m, n, k, bool(ta), bool(tb)), work=flops(count * m * n, k))
     return y
 
 
 def flops(results: int, inner: int) -> int:
-    """Work of a product in elements of a map: a BLAS does some 16 multiplications in the time a map takes for one element."""
-    return results * (inner + 15) // 16
+    """Work of a product in elements of a map: a BLAS does some 32 multiplications in the time a map takes for one element."""
+    return results * (inner + 31) // 32
 
 
 @lru_cache(4096)
@@ -85,44 +88,103 @@ def matmul(a: Any, b: Any) -> Any:
     return ops.reshape(y, (*y.shape[:-2], y.shape[-1])) if a.ndim == 1 else y
 
 
-@custom(inputs=3, home="functional")
-def linear(x, weight, bias=None):
-    """x @ weight.T + bias: x (..., n_in), weight (n_out, n_in), bias (n_out) or None."""
+def same(z):
+    """What a linear layer without activation computes last."""
+    return z
+
+
+class Follower(NamedTuple):
+    """An activation that linear() can compute: its two formulas, and what the derivative reads (SUM or RESULT of the loop)."""
+
+    formula: Any
+    derivative: Any
+    keep: int
+
+
+
+@lru_cache(64)
+def follower(name: str) -> Follower:
+    """The pointwise op of that name as a linear layer's activation. Raises ValueError if it cannot be one."""
+    if not name:
+        return Follower(same, None, NOTHING)
+    found = op.REGISTRY.get(name)
+    if not isinstance(found, Pointwise) or found.attributes or [(n[0], len(n)) for n in found.names] != [("g", 2)]:
+        known = [n for n in ("gelu_erf", "gelu_tanh", "relu", "sigmoid", "silu", "tanh") if n in op.REGISTRY]
+        raise ValueError(f"linear: not an activation: {name!r}. Use one of {', '.join(known)}.")
+    return Follower(found.formula, found.rule[0], RESULT if "y" in found.names[0] else SUM)
+
+
+@custom(inputs=4, home="functional")
+def linear(x, weight, bias=None, residual=None, activation="", keep=True):
+    """activation(x @ weight.T + bias) + residual: x (..., n_in), weight (n_out, n_in), bias (n_out), residual as the result, or None.
+
+    activation: the name of a pointwise op, e.g. "relu", "gelu_erf" (gelu), "gelu_tanh", "silu"; "" for none. keep=False: there will
+    be no backward, so keep nothing for it.
+    """
     if weight.ndim != 2 or not x.ndim or x.shape[-1] != weight.shape[1] or (bias is not None and bias.shape != weight.shape[:1]):
         given = "" if bias is None else f", bias is {bias.shape}"
         advice = "Use x (..., n_in), weight (n_out, n_in), bias (n_out,)."
         raise ShapeError(f"linear: sizes differ: x is {x.shape}, weight is {weight.shape}{given}. {advice}")
     n_out, n_in = weight.shape
     y = like(x, (*x.shape[:-1], n_out))
+    if residual is not None and residual.shape != y.shape:
+        raise ShapeError(f"linear: residual has another shape than the result: {residual.shape}, expected {y.shape}. Add it afterwards.")
+    act = follower(activation)
+    what = act.keep if keep and not (act.keep == RESULT and residual is None) else min(act.keep, ALONE)
+    kept = like(y) if what > ALONE else share(y, y.shape) if keep and what == ALONE else None
     if y.size:
+        ins = (x, weight, x if bias is None else bias, x if residual is None else residual)
+        flags = (False, bias is not None, residual is not None, what)
+        outs = (y, y if kept is None else kept)
         rows = size_of(x.shape[:-1])
-        start = x.device.table((0,))
-        sizes = (1, 1, rows, n_out, n_in, False, True, bias is not None, *tiles(rows, n_out))
-        launch("matmul", None, (y,), (x, weight, x if bias is None else bias), (start, start, *sizes), work=flops(rows * n_out, n_in))
-    return y
+        launch("linear", act.formula, outs, ins, (rows, n_out, n_in, *flags), work=flops(rows * n_out, n_in))
+    return y, {"kept": kept}
 
 
 @linear.backward
-def linear_dx(g, x, weight, bias, wanted):
-    rows = size_of(x.shape[:-1])
+def linear_dx(g, x, weight, bias, kept, wanted, into, activation):
     n_out, n_in = weight.shape
-    g2 = ops.reshape(g, (rows, n_out))
-    dx = ops.reshape(op.REGISTRY["product"](g2, weight), x.shape) if wanted[0] else None
-    if not (wanted[1] or wanted[2]):
-        return dx, None, None
-    dw, db = like(weight), like(weight, (n_out,))
-    if not rows:
-        return dx, ops.filled(dw.shape, 0, dw.dtype, dw.device), ops.filled(db.shape, 0, db.dtype, db.device) if wanted[2] else None
-    if dw.size or wanted[2]:
-        sizes = (rows, n_out, n_in, wanted[2], *tiles(n_out, n_in))
-        launch("linear_dw", None, (dw, db), (g2, x), sizes, work=flops(rows * n_out, n_in))
-    return dx, dw, db if wanted[2] else None
+    rows = size_of(x.shape[:-1])
+    dz, dx, db = g, None, None
+    if wanted[0]:
+        dx = like(x)
+    if activation and kept is None:
+        raise GradientError("linear: nothing was kept for a backward: keep=False. Leave keep out.")
+    if activation:
+        dz = derived(g, kept, weight, dx, rows, follower(activation).derivative)
+    elif wanted[0] and dx.size:
+        sizes = (rows, n_in, n_out, True, False, False, NOTHING)
+        launch("linear", same, (dx, dx), (g, weight, g, g), sizes, work=flops(rows * n_in, n_out))
+    if not wanted[1]:
+        return dx, None, ops.sum(share(dz, (rows, n_out)), axis=0) if wanted[2] else None, g
+    dw, add_w = into[1] or (like(weight), False)
+    db, add_b = (into[2] or (like(weight, (n_out,)), False)) if wanted[2] else (dw, False)
+    flags = (wanted[2], add_w, add_b)
+    launch("linear_dw", None, (dw, db), (dz, x), (rows, n_out, n_in, *flags), work=flops(rows * n_out, n_in))
+    return dx, dw, db if wanted[2] else None, g
+
+
+def derived(g: Any, kept: Any, weight: Any, dx: Any, rows: int, derivative: Any) -> Any:
+    """The cotangent before the activation; with a dx, that too in the same launch."""
+    n_out, n_in = weight.shape
+    dz = like(g)
+    if dx is not None and dx.size:
+        launch("linear_dx", derivative, (dx, dz), (g, kept, weight), (rows, n_out, n_in), work=flops(rows * n_in, n_out))
+    elif dz.size:
+        launch("map2", derivative, (dz,), (g, kept))
+    return dz
 
 
 @linear.graph
-def linear_ddx(g, x, weight, wanted):
+def linear_ddx(g, x, weight, bias, wanted, activation):
+    n_out, n_in = weight.shape
     rows = size_of(x.shape[:-1])
-    g2, x2 = ops.reshape(g, (rows, weight.shape[0])), ops.reshape(x, (rows, weight.shape[1]))
-    dx = ops.reshape(ops.matmul(g2, weight), x.shape)
-    dw = op.REGISTRY["product"](g2, x2, True, False)
-    return dx, dw, ops.sum(g2, axis=0) if wanted[2] else None
+    dz = g
+    if activation:
+        act, z = op.REGISTRY[activation], op.REGISTRY["linear"](x, weight, bias)
+        values = {"g": g, act.inputs[0]: z, "y": act(z) if "y" in act.names[0] else None}
+        dz = on_tensors(act.rule[0], g.dtype)(*[values[name] for name in act.names[0]])
+    g2, x2 = ops.reshape(dz, (rows, n_out)), ops.reshape(x, (rows, n_in))
+    dx = ops.reshape(ops.matmul(g2, weight), x.shape) if wanted[0] else None
+    dw = op.REGISTRY["product"](g2, x2, True, False) if wanted[1] else None
+    return dx, dw, ops.sum(g2, axis=0) if wanted[2] else None, g

@@ -1,7 +1,10 @@
-"""The `gemm` word: one single-threaded matrix product, called inside `prange` tasks.
+"""The `gemm` word: one single-threaded matrix product, called inside tasks; `copy_matrix` and `workspace` for packing.
 
     gemm(ta, tb, m, n, k, alpha, a, a_off, lda, b, b_off, ldb, beta, c, c_off, ldc)
     c[m, n] = alpha * op(a)[m, k] @ op(b)[k, n] + beta * c     row-major; ta, tb: a is (k, m), b is (n, k)
+    copy_matrix(turn, rows, cols, a, a_off, lda, c, c_off, ldc)
+    c[rows, cols] = a, or with `turn` c[cols, rows] = a transposed
+    workspace(x): SPACE numbers of x's type that are this worker's until the loop ends, not initialised
 
 OpenBLAS comes from the package scipy-openblas32. It is loaded under its own handle, not into the process's
 namespace, and only this copy is set to one thread: NumPy's and SciPy's BLAS keep theirs. Compiled code finds
@@ -21,10 +24,14 @@ from typing import Any
 
 import llvmlite.binding
 import numpy as np
+from llvmlite import ir
 from numba import njit, types
+from numba.extending import intrinsic
+from numba.np.arrayobj import populate_array
 
 from ...errors import DeviceError
 
+SPACE = 15360  # numbers in a workspace: 60 or 120 KB of the worker's stack
 N, T = False, True  # for ta and tb: as it is, transposed (BLAS's own letters)
 ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112  # CBLAS's own numbers
 HELP = "Install it again: pip install --force-reinstall scipy-openblas32."
@@ -51,8 +58,9 @@ def load(path: Path) -> ctypes.CDLL:
         library = ctypes.CDLL(str(path))
         library.scipy_openblas_set_num_threads(1)
         for letter in "sd":
-            address = ctypes.cast(getattr(library, f"scipy_cblas_{letter}gemm"), ctypes.c_void_p).value
-            llvmlite.binding.add_symbol(f"flamepy_{letter}gemm", address)
+            for word in ("gemm", "omatcopy"):
+                address = ctypes.cast(getattr(library, f"scipy_cblas_{letter}{word}"), ctypes.c_void_p).value
+                llvmlite.binding.add_symbol(f"flamepy_{letter}{word}", address)
     except (OSError, AttributeError) as error:
         raise DeviceError(f"blas: OpenBLAS cannot be loaded: {path}: {error}. {HELP}") from error
     finally:
@@ -63,8 +71,16 @@ def load(path: Path) -> ctypes.CDLL:
     return library
 
 
+def core() -> str:
+    """The processor whose kernels OpenBLAS chose."""
+    LIBRARY.scipy_openblas_get_corename.restype = ctypes.c_char_p
+    return str(LIBRARY.scipy_openblas_get_corename().decode())
+
+
 PATH = find_library()
 LIBRARY = load(PATH)
+# With AVX-512, OpenBLAS multiplies matrices of m * n * k <= 100^3 where they lie; others it copies first, which costs 10 to 20 percent.
+SMALL_KERNELS = core().lower() in ("skylakex", "cooperlake", "sapphirerapids")
 
 
 def gemm(ta, tb, m, n, k, alpha, a, a_off, lda, b, b_off, ldb, beta, c, c_off, ldc):
@@ -82,6 +98,10 @@ def compiled(symbol: str, number: Any, itemsize: int) -> Any:
     call = types.ExternalFunction(symbol, types.void(i, i, i, i, i, i, f, p, i, p, i, f, p, i))
 
     def gemm(ta, tb, m, n, k, alpha, a, a_off, lda, b, b_off, ldb, beta, c, c_off, ldc):
+        if k == 0 and beta == 0:  # BLAS leaves c as it is
+            for i in range(m):
+                for j in range(n):
+                    c[c_off + i * ldc + j] = 0
         call(
             np.int32(ROW_MAJOR), np.int32(TRANSPOSED if ta else PLAIN), np.int32(TRANSPOSED if tb else PLAIN),
             np.int32(m), np.int32(n), np.int32(k), number(alpha),
@@ -93,18 +113,68 @@ def compiled(symbol: str, number: Any, itemsize: int) -> Any:
     return njit(error_model="numpy")(gemm)
 
 
+def copy_matrix(turn, rows, cols, a, a_off, lda, c, c_off, ldc):
+    """The word in plain Python."""
+    x = np.lib.stride_tricks.as_strided(a[a_off:], (rows, cols), (lda * a.itemsize, a.itemsize))
+    shape = (cols, rows) if turn else (rows, cols)
+    np.lib.stride_tricks.as_strided(c[c_off:], shape, (ldc * c.itemsize, c.itemsize))[...] = x.T if turn else x
+
+
+def compiled_copy(symbol: str, number: Any, itemsize: int) -> Any:
+    """The word for one dtype."""
+    i, f, p = types.int32, types.float32 if itemsize == 4 else types.float64, types.uintp
+    call = types.ExternalFunction(symbol, types.void(i, i, i, i, f, p, i, p, i))
+
+    def copy_matrix(turn, rows, cols, a, a_off, lda, c, c_off, ldc):
+        call(
+            np.int32(ROW_MAJOR), np.int32(TRANSPOSED if turn else PLAIN), np.int32(rows), np.int32(cols), number(1),
+            a.ctypes.data + np.uintp(a_off * itemsize), np.int32(lda), c.ctypes.data + np.uintp(c_off * itemsize), np.int32(ldc),
+        )  # fmt: skip
+
+    return njit(error_model="numpy")(copy_matrix)
+
+
+def workspace(x):
+    """The word in plain Python."""
+    return np.empty(SPACE, x.dtype)
+
+
+@intrinsic
+def stack_space(typing: Any, x: Any) -> Any:
+    """The word: memory on the stack of the function that calls it, as an array."""
+    kind = types.Array(x.dtype, 1, "C")
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        item = context.get_data_type(x.dtype)
+        with builder.goto_entry_block():  # not cgutils.alloca_once: that fills with zeros
+            memory = builder.alloca(ir.ArrayType(item, SPACE))
+        memory.align = 64
+        made = context.make_array(kind)(context, builder)
+        size, step = (context.get_constant(types.intp, n) for n in (SPACE, context.get_abi_sizeof(item)))
+        data = builder.bitcast(memory, made.data.type)
+        populate_array(made, data=data, shape=(size,), strides=(step,), itemsize=step, meminfo=None)
+        return made._getvalue()
+
+    return kind(x), code
+
+
 GEMM: dict[np.dtype, Any] = {
     np.dtype("float32"): compiled("flamepy_sgemm", np.float32, 4),
     np.dtype("float64"): compiled("flamepy_dgemm", np.float64, 8),
 }
+COPY: dict[np.dtype, Any] = {
+    np.dtype("float32"): compiled_copy("flamepy_somatcopy", np.float32, 4),
+    np.dtype("float64"): compiled_copy("flamepy_domatcopy", np.float64, 8),
+}
+
+
+def words(dtype: np.dtype) -> dict[str, Any]:
+    """The words of this file for one dtype."""
+    return {"gemm": GEMM[dtype], "copy_matrix": COPY[dtype], "workspace": stack_space}
 
 
 def blas_info() -> dict[str, Any]:
     """What was loaded: path, version and build options, the kernels chosen for this processor, threads."""
-    text = {}
-    for key in ("config", "corename"):
-        function = getattr(LIBRARY, f"scipy_openblas_get_{key}")
-        function.restype = ctypes.c_char_p
-        text[key] = function().decode()
+    LIBRARY.scipy_openblas_get_config.restype = ctypes.c_char_p
     threads = int(LIBRARY.scipy_openblas_get_num_threads())
-    return {"path": str(PATH), "version": text["config"], "core": text["corename"], "threads": threads}
+    return {"path": str(PATH), "version": LIBRARY.scipy_openblas_get_config().decode(), "core": core(), "threads": threads}

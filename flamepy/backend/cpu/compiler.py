@@ -62,7 +62,7 @@ def words_of(dtype: np.dtype) -> dict[str, Any]:
     found = {name: table[dtype] for name, table in words.WORDS.items() if dtype in table}
     if dtype.kind == "f":
         found.update({name: table[dtype] for name, table in words.CONSTANTS.items()})
-        found["gemm"] = blas.GEMM[dtype]
+        found.update(blas.words(dtype))
     else:
         found.update(dict.fromkeys(("floor", "ceil", "rint"), WHOLE))
     found.update(ROW_WORDS)

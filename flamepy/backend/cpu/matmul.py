@@ -1,90 +1,205 @@
-"""Matrix products: tiles of the result are tasks, each one single-threaded `gemm`.
+"""Matrix products and linear layers: tiles of the result are tasks, each a few single-threaded `gemm` calls.
 
-Two loops do everything. `matmul` is a batched product whose items sit anywhere (an offset for each, so
-broadcasting and views cost nothing), with an optional bias; it is a linear layer's forward (tb: the weight is
-(out, in)) and its input gradient too. `linear_dw` is the gradient of weight and bias. Tiles follow from sizes
-alone: the same bits for any number of threads. A tile of 128 rows runs as fast as a threaded BLAS, one of 64
-loses some 5 percent.
+OpenBLAS copies its operands into an order of its own at each call, and so wants large ones. On processors with AVX-512 it has
+other kernels for small matrices (m * n * k <= 100^3), which take them as they lie and run at 112 to 117 GFLOP/s where the large
+ones reach 95 to 104. So a product is cut small: strips of up to 64 rows, panels of 64 columns, the sum in blocks of up to 240.
+Only x @ w.T with w as (out, in) has no such kernel: there a worker turns a block of w in its workspace and uses it for all its
+strips. How a product is cut follows from sizes alone, and which worker packs a block changes no number: the same bits for any
+number of threads. Tasks are cheap, so that two workers get equal halves and sixteen still have work.
 
 May import: words, this folder. FLAME counterpart: `flame_core::ops::gemm`. Read next: attention.py.
 """
 
 from __future__ import annotations
 
-from .blas import N, T, gemm
+from numba import types
+
+from ..plans import NOTHING, RESULT, SUM
+from .blas import SMALL_KERNELS, SPACE, N, T, copy_matrix, gemm, workspace
+from .loops import F
 from .parallel import tasks
 
-SPAN = 64  # rows and columns of a bias gradient's block
+WIDE = 1024  # from so many columns on, the rows of a block lie so far apart that packing it pays
 
 
-def matmul(part, c, a, b, bias, a_off, b_off, batch, terms, m, n, k, ta, tb, has_bias, tile_m, tile_n):
-    """c[i] (m, n) = bias (n) + sum over t < terms of op(a)[i, t] (m, k) @ op(b)[i, t] (k, n), for i < batch.
+def cut(m, n, turned):
+    """(height, width, down, across): tiles of an (m, n) product and how many there are. The last panel takes what is left, up to
+    half a width more. `turned`: op(b) is b.T, read where it lies; small kernels for that make at most 1,200 numbers at once."""
+    if SMALL_KERNELS:
+        most, width = (24, 32) if turned else (64, 64)
+    else:
+        most, width = (192, 512) if m >= 256 else (256, 128)
+    count = 1 if 2 * m <= most else 2 * ((m + 2 * most - 1) // (2 * most))  # even: halves for two
+    height = max(4, (m + 4 * count - 1) // (4 * count) * 4)
+    return height, width, (m + height - 1) // height, max(1, (n + width // 2 - 1) // width)
 
-    a_off and b_off: where each (i, t) starts. ta, tb: it is stored as (k, m), (n, k). Without has_bias, bias
-    isn't read.
+
+def depth(k, cols, turned):
+    """In how long blocks to sum over k: equal ones, such that a block of (depth, cols) fits a workspace."""
+    if not SMALL_KERNELS:
+        return max(1, k)
+    most = 960 if turned else SPACE // (16 * max(64, cols)) * 16
+    count = max(1, (k + most - 1) // most)
+    return max(16, (k + 16 * count - 1) // (16 * count) * 16)
+
+
+def matmul(part, c, a, b, a_off, b_off, batch, m, n, k, ta, tb):
+    """c[i] (m, n) = op(a)[i] (m, k) @ op(b)[i] (k, n) for i < batch.
+
+    a_off and b_off: where each matrix starts. ta, tb: it is stored as (k, m), (n, k).
     """
-    down = (m + tile_m - 1) // tile_m
-    across = (n + tile_n - 1) // tile_n
-    lda = m if ta else k
-    ldb = k if tb else n
+    height, width, down, across = cut(m, n, tb and not ta)
     for task in tasks(part, batch * down * across):
         item = task // (down * across)
-        i = task // across % down * tile_m
-        j = task % across * tile_n
-        rows = min(tile_m, m - i)
-        cols = min(tile_n, n - j)
-        start = item * m * n + i * n + j
-        beta = 0.0
-        if has_bias:
-            beta = 1.0
-            for r in range(rows):
-                copy_run(c[start + r * n : start + r * n + cols], bias[j : j + cols])
-        for t in range(item * terms, item * terms + terms):
-            a_at = a_off[t] + (i if ta else i * k)
-            b_at = b_off[t] + (j * k if tb else j)
-            gemm(ta, tb, rows, cols, k, 1.0, a, a_at, lda, b, b_at, ldb, beta, c, start, n)
-            beta = 1.0
+        i = task % down * height
+        j = task // down % across
+        cols = width if j + 1 < across else n - j * width
+        j *= width
+        deep = depth(k, cols, tb and not ta)
+        for p in range(0, max(k, 1), deep):
+            a_at = a_off[item] + (p * m + i if ta else i * k + p)
+            b_at = b_off[item] + (j * k + p if tb else p * n + j)
+            rows, inner, beta = min(height, m - i), min(deep, k - p), 0.0 if p == 0 else 1.0
+            lda, ldb = m if ta else k, k if tb else n
+            gemm(ta, tb, rows, cols, inner, 1.0, a, a_at, lda, b, b_at, ldb, beta, c, (item * m + i) * n + j, n)
 
 
-def linear_dw(part, dw, db, g, x, rows, n_out, n_in, has_bias, tile_m, tile_n):
-    """dw (n_out, n_in) = g^T x and, with has_bias, db (n_out) = column sums of g.
+def linear(part, y, kept, x, w, bias, residual, rows, n, k, flip, has_bias, has_residual, keep):
+    """y (rows, n) = F(x (rows, k) @ w.T + bias (n)) + residual (rows, n); kept: what F gets or gives, as `keep` says (plans.py).
 
-    g is (rows, n_out), x (rows, n_in). Tiles are of dw. The column sums run over the rows in order, a block
-    of columns for each further task.
+    w is (n, k), or with flip (k, n): then it is an input gradient. What isn't there or isn't kept isn't read or written.
     """
-    down = (n_out + tile_m - 1) // tile_m
-    across = (n_in + tile_n - 1) // tile_n
-    products = down * across
-    sums = (n_out + SPAN - 1) // SPAN if has_bias else 0
-    for task in tasks(part, products + sums):
-        if task < products:
-            i = task // across * tile_m
-            j = task % across * tile_n
-            height, width = min(tile_m, n_out - i), min(tile_n, n_in - j)
-            gemm(T, N, height, width, rows, 1.0, g, i, n_out, x, j, n_in, 0.0, dw, i * n_in + j, n_in)
+    pack = packs(rows, n, k, flip)
+    height, width, down, across = cut(rows, n, not flip and not pack)
+    space = workspace(y)
+    z = kept if keep == SUM or keep == RESULT else y
+    mine = tasks(part, down * across)
+    first, last = mine.start, mine.stop
+    while first < last:  # one panel at a time, all its strips that are mine
+        j = first // down
+        stop = min(last, j * down + down)
+        i, end = (first - j * down) * height, min(rows, (stop - j * down) * height)
+        cols = width if j + 1 < across else n - j * width
+        strips(z, x, w, space, i, end, height, j * width, cols, n, k, flip, pack)
+        finish(y, z, bias, residual, i, end, j * width, cols, n, has_bias, has_residual, keep)
+        first = stop
+
+
+def packs(rows, n, k, flip):
+    """Whether blocks of w are packed: turned where enough rows use them, copied where they are scattered."""
+    return SMALL_KERNELS and (n >= WIDE if flip else rows >= 96 or (rows >= 32 and k <= 256))
+
+
+def strips(y, x, w, space, i, end, height, j, cols, n, k, flip, pack):
+    """Rows i to end, columns j to j + cols of y = x @ op(w), strip by strip."""
+    turned = not flip and not pack  # read w as it lies, as w.T
+    deep = depth(k, cols, turned)
+    source = space if pack else w
+    for p in range(0, max(k, 1), deep):
+        inner = min(deep, k - p)
+        at, ld = (p * n + j, n) if flip else (j * k + p, k)
+        if pack and inner:
+            copy_matrix(not flip, inner if flip else cols, cols if flip else inner, w, at, ld, space, 0, cols)
+            at, ld = 0, cols
+        beta = 0.0 if p == 0 else 1.0
+        for r in range(i, end, height):
+            gemm(N, turned, min(height, end - r), cols, inner, 1.0, x, r * k + p, k, source, at, ld, beta, y, r * n + j, n)
+
+
+def linear_dx(part, dx, dz, g, kept, w, rows, n_out, n_in):
+    """dz (rows, n_out) = F(g, kept), the activation's derivative, and dx (rows, n_in) = dz @ w (n_out, n_in): a worker's rows."""
+    height, width, down, across = cut(rows, n_in, False)
+    space = workspace(dx)
+    mine = tasks(part, down)
+    i, end = mine.start * height, min(rows, mine.stop * height)
+    for r in range(i, end, height):  # by strips: where vectors end must not depend on how many workers there are
+        piece = run(r * n_out, min(height, end - r) * n_out)
+        derive(dz, g, kept, piece)
+    for j in range(across if i < end else 0):
+        cols = width if j + 1 < across else n_in - j * width
+        strips(dx, dz, w, space, i, end, height, j * width, cols, n_in, n_out, True, packs(rows, n_in, n_out, True))
+
+
+def linear_dw(part, dw, db, g, x, rows, n_out, n_in, has_bias, add_w, add_b):
+    """dw (n_out, n_in) = g.T @ x and, with has_bias, db (n_out) = column sums of g; add_w, add_b: added to what is there.
+
+    g is (rows, n_out), x (rows, n_in). A task is a tile of dw; who has the first of a strip also sums its columns of g.
+    """
+    height, width, down, across = cut(n_out, n_in, False)
+    mine = tasks(part, down * across)
+    first, last = mine.start, mine.stop
+    while first < last:  # one strip at a time, all its panels that are mine
+        strip = first // across
+        i, stop = strip * height, min(last, strip * across + across)
+        high = min(height, n_out - i)
+        deep = depth(rows, n_in - (across - 1) * width, False)
+        for p in range(0, max(rows, 1), deep):
+            inner = min(deep, rows - p)
+            beta = 1.0 if p > 0 or add_w else 0.0
+            for task in range(first, stop):
+                j = (task - strip * across) * width
+                cols = width if task + 1 < strip * across + across else n_in - j
+                gemm(T, N, high, cols, inner, 1.0, g, p * n_out + i, n_out, x, p * n_in + j, n_in, beta, dw, i * n_in + j, n_in)
+            if has_bias and first == strip * across:
+                column_sums(db, g, p, p + inner, n_out, i, high, p > 0 or add_b)
+        first = stop
+
+
+def finish(y, z, bias, residual, i, end, j, cols, n, has_bias, has_residual, keep):
+    """F(z + bias) + residual on rows i to end, columns j to j + cols; a strip at a time stays in the nearest cache.
+
+    Where two arrays may be one, the loops differ: what is written in place must be seen to be, or LLVM takes the scalar loop.
+    """
+    for top in range(i, end, 64):
+        bottom = min(end, top + 64)
+        if has_bias:
+            for r in range(top, bottom):
+                for c in run(r * n + j, cols):
+                    z[c] += bias[c - types.uint64(r * n)]
+        if keep == SUM:
+            for r in range(top, bottom):
+                for c in run(r * n + j, cols):
+                    y[c] = F(z[c])
+        elif keep != NOTHING:
+            for r in range(top, bottom):
+                for c in run(r * n + j, cols):
+                    z[c] = F(z[c])
+        if has_residual:
+            add_residual(y, z, residual, top, bottom, j, cols, n, keep == RESULT)
+
+
+def add_residual(y, z, residual, top, bottom, j, cols, n, apart):
+    for r in range(top, bottom):
+        if apart:
+            for c in run(r * n + j, cols):
+                y[c] = z[c] + residual[c]
         else:
-            i = (task - products) * SPAN
-            column_sums(db, g, rows, n_out, i, min(n_out, i + SPAN))
+            for c in run(r * n + j, cols):
+                y[c] += residual[c]
 
 
-# Helpers take slices: an index counted from 0 needs no check for negative values, and the loop vectorises.
+def run(start, size):
+    """Element numbers from `start`, as unsigned numbers: no check for negative ones, so that the loop vectorises."""
+    return range(types.uint64(start), types.uint64(start + size))
 
 
-def copy_run(out, x):
-    for i in range(out.size):
-        out[i] = x[i]
+def derive(dz, g, kept, piece):
+    for c in piece:
+        dz[c] = F(g[c], kept[c])
 
 
-def column_sums(out, x, rows, cols, start, stop):
-    """out[j] = sum over r of x[r, j] for start <= j < stop, four rows at a time."""
-    total = out[start:stop]
-    for j in range(total.size):
-        total[j] = 0.0
-    for r in range(0, rows - 3, 4):
-        four = x[r * cols + start : (r + 4) * cols]
-        for j in range(total.size):
-            total[j] += (four[j] + four[cols + j]) + (four[2 * cols + j] + four[3 * cols + j])
-    for r in range(rows - rows % 4, rows):
-        last = x[r * cols + start : r * cols + stop]
-        for j in range(total.size):
-            total[j] += last[j]
+def column_sums(total, x, first, last, cols, j, size, add):
+    """total[c] = sum over rows first to last of x[row, c] for j <= c < j + size, four rows at a time; with `add`, added to it."""
+    if not add:
+        for c in run(j, size):
+            total[c] = 0.0
+    whole = first + (last - first) // 4 * 4
+    one, two, three = types.uint64(cols), types.uint64(2 * cols), types.uint64(3 * cols)
+    for r in range(first, whole, 4):
+        at = types.uint64(r * cols)
+        for c in run(j, size):
+            total[c] += (x[at + c] + x[at + one + c]) + (x[at + two + c] + x[at + three + c])
+    for r in range(whole, last):
+        at = types.uint64(r * cols)
+        for c in run(j, size):
+            total[c] += x[at + c]

@@ -1,0 +1,346 @@
+"""Linear layers with what follows them in one launch: bias, activation, residual; forward, gradients, second derivatives.
+
+Oracles: NumPy in float64 for the results, the composition of single ops for the gradients, finite differences. The nn layers must
+use the fused form by themselves, and must not where a user's class says something else.
+
+May import: flamepy, NumPy, hypothesis. FLAME counterpart: none. Read next: test_nn_layers.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from error_text import raises
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flamepy as fp
+import flamepy.nn.functional as F
+from flamepy import nn
+from flamepy.backend.cpu.device import CpuDevice
+from flamepy.op import REGISTRY
+
+F32, F64 = np.dtype("float32"), np.dtype("float64")
+Array = np.ndarray
+erf = np.vectorize(math.erf, otypes=[float])
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "": lambda z: z,
+    "relu": lambda z: np.maximum(z, 0),
+    "gelu_erf": lambda z: 0.5 * z * (1 + erf(z / math.sqrt(2))),
+    "gelu_tanh": lambda z: 0.5 * z * (1 + np.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z**3))),
+    "silu": lambda z: z / (1 + np.exp(-z)),
+    "tanh": np.tanh,
+    "sigmoid": lambda z: 1 / (1 + np.exp(-z)),
+}
+
+
+def draw(*shape: int, seed: int = 0, dtype: Any = F64) -> Array:
+    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(dtype)
+
+
+def leaf(array: Array, tracked: bool = True) -> Any:
+    return fp.tensor(array, requires_grad=tracked)
+
+
+def close(got: Any, want: Any, dtype: Any = F64, what: str = "") -> None:
+    tolerance = 2e-5 if dtype == F32 else 1e-11
+    got = got.numpy() if isinstance(got, fp.Tensor) else got
+    want = want.numpy() if isinstance(want, fp.Tensor) else want
+    np.testing.assert_allclose(got, np.asarray(want).reshape(got.shape), tolerance, tolerance, err_msg=what)
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The names of the loops that are launched, with the formula's where there is one."""
+    names: list[str] = []
+    plain = CpuDevice.kernel
+
+    def kernel(self: CpuDevice, loop: str, formula: Callable | None, dtype: np.dtype) -> Any:
+        names.append(loop if formula is None else f"{loop} {formula.__name__}")
+        return plain(self, loop, formula, dtype)
+
+    monkeypatch.setattr(CpuDevice, "kernel", kernel)
+    yield names
+
+
+def composed(x: Any, w: Any, b: Any, r: Any, activation: str) -> Any:
+    """The same in single ops that existed before: matmul, add, the activation, add."""
+    z = x @ w.T
+    z = z if b is None else z + b
+    z = REGISTRY[activation](z) if activation else z
+    return z if r is None else z + r
+
+
+def check(x: Any, w: Any, b: Any, r: Any, activation: str, dtype: Any) -> None:
+    """Forward against NumPy in float64, gradients of everything tracked against the composition."""
+    inputs = [t for t in (x, w, b, r) if t is not None]
+    y = F.linear(x, w, b, r, activation)
+    wide = [None if t is None else t.numpy().astype(F64) for t in (x, w, b, r)]
+    z = wide[0] @ wide[1].T + (0 if b is None else wide[2])
+    close(y, ACTIVATIONS[activation](z) + (0 if r is None else wide[3]), dtype)
+    if not any(t.requires_grad for t in inputs):
+        return
+    g = fp.tensor(draw(*y.shape, seed=9, dtype=dtype))
+    got, want = y.backward(g), composed(x, w, b, r, activation).backward(g)
+    for name, t in zip("xwbr", (x, w, b, r), strict=True):
+        if t is not None and t.requires_grad:
+            close(got[t], want[t], dtype, name)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    lead=st.lists(st.integers(0, 9), max_size=2), n_in=st.integers(0, 9), n_out=st.integers(0, 9), bias=st.booleans(),
+    residual=st.booleans(), activation=st.sampled_from(sorted(ACTIVATIONS)), tracked=st.lists(st.booleans(), min_size=4, max_size=4),
+    dtype=st.sampled_from([F32, F64]),
+)  # fmt: skip
+def test_every_form_is_its_composition(
+    lead: list[int], n_in: int, n_out: int, bias: bool, residual: bool, activation: str, tracked: list[bool], dtype: Any
+) -> None:
+    x, w = leaf(draw(*lead, n_in, dtype=dtype), tracked[0]), leaf(draw(n_out, n_in, seed=1, dtype=dtype), tracked[1])
+    b = leaf(draw(n_out, seed=2, dtype=dtype), tracked[2]) if bias else None
+    r = leaf(draw(*lead, n_out, seed=3, dtype=dtype), tracked[3]) if residual else None
+    check(x, w, b, r, activation, dtype)
+
+
+SIZES = [(300, 130, 70), (64, 65, 300), (128, 96, 97), (33, 20, 1030), (1, 200, 200), (513, 1, 33), (100, 1030, 40), (2, 3, 1000)]
+
+
+@pytest.mark.parametrize("rows, n_out, n_in", SIZES)
+@pytest.mark.parametrize("activation", ["", "gelu_erf", "tanh"])
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+def test_sizes_that_take_several_tiles(rows: int, n_out: int, n_in: int, activation: str, dtype: Any) -> None:
+    x, w = leaf(draw(rows, n_in, dtype=dtype) / 8), leaf(draw(n_out, n_in, seed=1, dtype=dtype) / 8)
+    b, r = leaf(draw(n_out, seed=2, dtype=dtype)), leaf(draw(rows, n_out, seed=3, dtype=dtype))
+    check(x, w, b, r, activation, dtype)
+    check(x, w, None, None, activation, dtype)
+
+
+@pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
+def test_gradcheck_and_second_derivatives(activation: str) -> None:
+    x, w, b, r = leaf(draw(2, 3, 4)), leaf(draw(5, 4, seed=1)), leaf(draw(5, seed=2)), leaf(draw(2, 3, 5, seed=3))
+    assert fp.gradcheck(lambda *a: F.linear(*a, activation), (x, w, b, r), order=2)
+    assert fp.gradcheck(lambda *a: F.linear(*a, activation=activation), (x, w), order=2)
+
+
+def test_a_linear_without_activation_hands_its_cotangent_on(launched: list[str]) -> None:
+    x, w, b, r = leaf(draw(6, 4)), leaf(draw(5, 4)), leaf(draw(5)), leaf(draw(6, 5))
+    y = F.linear(x, w, b, r)
+    assert launched == ["linear same"]
+    g = fp.tensor(draw(6, 5, seed=1))
+    launched.clear()
+    grads = y.backward(g)
+    assert sorted(launched)[:2] == ["linear same", "linear_dw"] and len(launched) <= 3  # and a copy: the map shares nothing
+    close(grads[r], g)
+    assert grads[r].buffer is not g.buffer
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu_erf", "gelu_tanh", "silu"])
+def test_one_launch_forward_and_two_backward(activation: str, launched: list[str]) -> None:
+    act: Any = REGISTRY[activation]
+    x, w, b = leaf(draw(6, 4)), leaf(draw(5, 4)), leaf(draw(5))
+    y = F.linear(x, w, b, None, activation)
+    assert launched == [f"linear {act.formula.__name__}"]
+    launched.clear()
+    y.backward(fp.tensor(draw(6, 5)))
+    assert launched == [f"linear_dx {act.rule[0].__name__}", "linear_dw"]
+    y = F.linear(x.detach(), w, b, None, activation)
+    launched.clear()
+    y.backward(fp.tensor(draw(6, 5)))
+    assert launched == [f"map2 {act.rule[0].__name__}", "linear_dw"]
+
+
+def test_what_is_kept() -> None:
+    x, w = leaf(draw(64, 32, dtype=F32)), leaf(draw(48, 32, dtype=F32))
+    r = fp.tensor(draw(64, 48, dtype=F32))
+    for activation, residual, extra in [("", None, 0), ("relu", None, 0), ("tanh", r, 1), ("silu", None, 1), ("gelu_erf", r, 1)]:
+        for _ in range(2):
+            before = x.device.memory()["current"]
+            y = F.linear(x, w, None, residual, activation)
+            assert x.device.memory()["current"] - before == (1 + extra) * y.size * 4, activation
+            del y
+
+
+def test_without_a_gradient_a_layer_keeps_nothing() -> None:
+    x = fp.tensor(draw(64, 32, dtype=F32))
+    model = nn.Sequential(nn.Linear(32, 48), nn.GELU())
+    with fp.no_grad():
+        y = model(x)
+        peak = x.device.memory()["current"] - y.size * 4
+        y = None
+        y = model(x)
+        assert x.device.memory()["current"] == peak + y.size * 4
+    y = F.linear(x, model[0].weight, None, None, "silu", keep=False)
+    with raises(fp.GradientError, "linear: nothing was kept", "keep=False"):
+        y.sum().backward()
+
+
+def test_the_same_weight_again_and_again() -> None:
+    x, w, b = leaf(draw(7, 5)), leaf(draw(5, 5, seed=1)), leaf(draw(5, seed=2))
+    y = z = x
+    for activation in ("tanh", "", "gelu_erf"):
+        y = F.linear(y, w, b, y, activation)
+        z = composed(z, w, b, z, activation)
+    close(y, z)
+    got, want = y.sum().backward(), z.sum().backward()
+    for t in (x, w, b):
+        close(got[t], want[t])
+    check(w, w, b, None, "relu", F64)  # the weight is its own input
+    square = leaf(draw(4, 4))
+    close(F.linear(square, square, None, square).sum().backward()[square], (square @ square.T + square).sum().backward()[square])
+
+
+def test_transposed_and_sliced_inputs() -> None:
+    x, w = draw(6, 7), draw(9, 10, seed=1)
+    check(leaf(x.T), leaf(w[::2, 1:7]), leaf(draw(10)[::2]), leaf(draw(5, 7).T), "gelu_tanh", F64)
+
+
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("activation", ["", "relu"])
+def test_gradients_of_packed_parameters_are_written_where_they_belong(twice: bool, activation: str, launched: list[str]) -> None:
+    def grads(pack: bool) -> tuple[Any, dict[str, Array]]:
+        model = nn.Sequential(nn.Linear(5, 5), nn.ReLU())
+        model.load_state_dict({"0.weight": draw(5, 5, dtype=F32), "0.bias": draw(5, dtype=F32)})
+        if pack:
+            model.params.pack()
+        w, b = model.parameters()
+        y = F.linear(fp.tensor(draw(6, 5, dtype=F32)), w, b, None, activation)
+        y = F.linear(y, w, b, None, activation) if twice else y
+        launched.clear()
+        found = y.backward(fp.tensor(draw(6, 5, dtype=F32)))
+        return found, {p.name: found[p].numpy().copy() for p in (w, b)}
+
+    want = grads(False)[1]
+    found, got = grads(True)
+    assert not [name for name in launched if "copy" in name or "add" in name], launched
+    assert len(found.spans) == 1
+    for name, array in want.items():
+        close(got[name], array, F32, name)
+
+
+def test_half_types_are_computed_in_float32() -> None:
+    x, w, r = draw(6, 4, dtype=F32), draw(5, 4, dtype=F32), draw(6, 5, dtype=F32)
+    for dtype in (fp.float16, fp.bfloat16):
+        a, b, c = (fp.tensor(t).to(dtype).requires_grad_() for t in (x, w, r))
+        y = F.linear(a, b, None, c, "silu")
+        wide = [t.numpy().astype(F64) for t in (a, b, c)]
+        assert y.dtype == dtype
+        np.testing.assert_allclose(y.numpy().astype(F64), ACTIVATIONS["silu"](wide[0] @ wide[1].T) + wide[2], 2e-2, 2e-2)
+        assert y.sum().backward()[b].shape == (5, 4)
+
+
+def test_errors() -> None:
+    x, w = fp.ones(3, 4), fp.ones(5, 4)
+    with raises(fp.ShapeError, "linear: sizes differ", "(3, 4)", "weight is (4, 5)"):
+        F.linear(x, fp.ones(4, 5))
+    with raises(fp.ShapeError, "linear: residual has another shape", "(5,)", "(3, 5)"):
+        F.linear(x, w, None, fp.ones(5))
+    for name in ("nothing", "add", "softmax", "leaky_relu", "linear", "sign"):
+        with raises(ValueError, "linear: not an activation", name, "gelu_erf"):
+            F.linear(x, w, activation=name)
+
+
+# ---- what nn makes of it ---------------------------------------------------------------------------------------------------------
+LAYERS = [nn.ReLU(), nn.GELU(), nn.GELU("tanh"), nn.SiLU(), nn.Tanh(), nn.Sigmoid()]
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=repr)
+def test_sequential_joins_a_linear_and_its_activation(layer: Any, launched: list[str]) -> None:
+    model = nn.Sequential(nn.Linear(4, 6, dtype=F64), layer, nn.Linear(6, 6, dtype=F64), layer, layer, nn.Linear(6, 2, dtype=F64))
+    x = leaf(draw(3, 4))
+    y = model(x)
+    assert [name.split()[0] for name in launched] == ["linear", "linear", "map1", "linear"]
+    want = x
+    for m in model:
+        want = m(want)
+    close(y, want)
+    got, expected = y.sum().backward(), want.sum().backward()
+    for p in [x, *model.parameters()]:
+        close(got[p], expected[p])
+
+
+class Doubled(nn.Linear):
+    def forward(self, x: Any) -> Any:
+        return super().forward(x) * 2.0
+
+
+class Shifted(nn.ReLU):
+    def forward(self, x: Any) -> Any:
+        return super().forward(x) + 1.0
+
+
+class Counted(nn.Linear):
+    calls = 0
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        Counted.calls += 1
+        return super().__call__(*args, **options)
+
+
+def test_classes_and_methods_of_a_user_are_called() -> None:
+    x = fp.tensor(draw(3, 4, dtype=F32))
+    plain = nn.Linear(4, 4)
+    for first, second in [(Doubled(4, 4), nn.ReLU()), (plain, Shifted()), (Counted(4, 4), nn.GELU())]:
+        want = second(first(x))
+        assert np.array_equal(nn.Sequential(first, second)(x).numpy(), want.numpy())
+        close(nn.Sequential(first).add_to(x, x), x + first(x), F32)
+    assert Counted.calls == 4
+    activation = nn.ReLU()
+    activation.forward = lambda x: x * 0.0  # type: ignore[method-assign]
+    assert not nn.Sequential(plain, activation)(x).numpy().any()
+    patched = nn.Linear(4, 4)
+    patched.forward = lambda x: x * 0.0  # type: ignore[method-assign]
+    assert not nn.Sequential(patched, nn.ReLU())(x).numpy().any()
+    assert np.array_equal(patched.add_to(x, x).numpy(), x.numpy())
+
+
+def test_add_to_is_addition(launched: list[str]) -> None:
+    x, r = leaf(draw(2, 3, 4, dtype=F32)), leaf(draw(2, 3, 4, seed=1, dtype=F32))
+    attention = nn.MultiHeadAttention(4, 2)
+    for layer in (nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 9), nn.GELU(), nn.Linear(9, 4)), nn.Sequential(nn.Linear(4, 4), nn.ReLU()),
+                  nn.Sequential(), nn.ReLU(), attention):  # fmt: skip
+        launched.clear()
+        y = layer.add_to(r, x)
+        assert ("map2 add_y" in launched) == (not isinstance(layer, nn.Linear | nn.MultiHeadAttention) and len(layer.children()) != 3)
+        want = r + layer(x)
+        close(y, want, F32)
+        got, expected = y.sum().backward(), want.sum().backward()
+        for p in [x, r, *layer.parameters()]:
+            close(got[p], expected[p], F32)
+    close(nn.Linear(4, 4, bias=False).add_to(fp.ones(4), fp.zeros(2, 3, 4)), np.ones((2, 3, 4)))  # a residual that broadcasts
+
+
+def test_transformer_block_with_other_halves() -> None:
+    x = fp.tensor(draw(2, 5, 8, dtype=F32))
+    block = nn.TransformerBlock(8, 2, dropout=0.5)
+    fused = block.eval()(x, is_causal=True)
+    h = x + block.attn(block.norm1(x), is_causal=True)
+    close(fused, h + block.mlp(block.norm2(h)), F32)
+    fp.manual_seed(0)
+    dropped = block.train()(x, is_causal=True)
+    assert np.abs(dropped.numpy() - fused.numpy()).max() > 0.01
+    block.mlp, block.dropout = nn.ReLU(), nn.ReLU()  # type: ignore[assignment]
+    h = x + F.relu(block.attn(block.norm1(x)))
+    close(block(x), h + F.relu(block.norm2(h)), F32)
+
+
+def test_a_recorded_step_replays_the_fused_layers() -> None:
+    def run(captured: bool) -> list[bytes]:
+        fp.manual_seed(3)
+        model = nn.Sequential(nn.Linear(6, 40), nn.GELU(), nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 1))
+        model.params.pack()
+        optimizer = fp.SGD(model, lr=0.05)
+
+        def step(x: Any, y: Any) -> Any:
+            loss = F.mse_loss(model(x), y)
+            optimizer.step(loss.backward())
+            return loss
+
+        call = fp.capture(step) if captured else step
+        losses = [call(fp.tensor(draw(50, 6, seed=i, dtype=F32)), fp.tensor(draw(50, 1, seed=i, dtype=F32))) for i in range(6)]
+        return [loss.numpy().tobytes() for loss in losses] + [a.tobytes() for a in model.state_dict().values()]
+
+    assert run(True) == run(False)
