@@ -1,7 +1,7 @@
 """How a work is measured: check, warm up, take turns A B A B, and only then say how fast.
 
 Every contender first gives its results. flamepy's must agree with the oracle, a contender's with the oracle and with flamepy's, or
-nothing is timed. Turns are short (30 ms), so that whatever else the machine does meets all alike; between two turns 5 ms pass, in
+nothing is timed. Turns are short (150 ms), so that whatever else the machine does meets all alike; between two turns 5 ms pass, in
 which the other's idle threads stop spinning. Ratios are of medians. Ceilings (sgemm, copy) are measured beside each work.
 
 May import: work, worker, control. FLAME counterpart: none. Read next: worker.py.

@@ -4,7 +4,7 @@
 it started) and its own number of threads, and talks to a `Server` there in pickled messages:
 
     build(work, mode)  ->  Built: make the job, call it for the first time, keep what it gives for the comparison, warm up
-    block()            ->  seconds of each call of one turn, about 30 ms
+    block()            ->  seconds of each call of one turn, about 150 ms
 
 May import: work, the suites. FLAME counterpart: none. Read next: harness.py.
 """
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from .work import suite_of
 
-TURN = 0.03  # seconds of one contender's turn
+TURN = 0.15  # seconds of one contender's turn
 WARM = 0.1  # seconds of calls, after those that are compared, before any is timed
 STATUS = Path("/proc/self/status")
 
@@ -79,16 +79,16 @@ class Server:
             start = time.perf_counter()
             self.run()
             times.append(time.perf_counter() - start)
-        return max(1, round(TURN / statistics.median(times)))
+        return max(2, round(TURN / statistics.median(times)))
 
     def block(self) -> list[float]:
-        """One turn. The first call finds the caches full of another contender's data: of more than three it is not counted."""
+        """One turn. The first call finds the caches full of another contender's data: it is not counted."""
         times, run, clock = [], self.run, time.perf_counter
         for _ in range(self.calls):
             start = clock()
             run()
             times.append(clock() - start)
-        return times[1:] if len(times) > 3 else times
+        return times[1:] if len(times) > 1 else times
 
     def close(self) -> None:
         self.run = None
