@@ -199,7 +199,7 @@ def test_results_do_not_depend_on_addresses():
         if -20 - APART // 4 < distance < 320 + APART // 4:
             continue
         db = memory[start : start + 20]
-        kernel(1, np.empty(240, F4), db, g, x, 16, 20, 12, True, 20, 12)
+        kernel(1, np.empty(240, F4), db, g, x, 16, 20, 12, True, False, False)
         found.add(db.tobytes())
     assert len(found) == 1
 

@@ -261,7 +261,7 @@ def test_a_signal_while_preparing_ends_at_once_and_leaves_nothing():
 
 @posix
 def test_the_second_signal_ends_at_once():
-    slow = "import flamepy.train.gpt_job as j, time; j.GptJob.loss = lambda self, step: time.sleep(60)\n"
+    slow = "import flamepy.train.gpt_job as j, time; j.GptJob.loss = lambda self, x, y: time.sleep(60)\n"
     slow += f"import sys, flamepy.cli; sys.exit(flamepy.cli.run({['train', *fresh('--out', 'run')]!r}))"
     process = subprocess.Popen([sys.executable, "-c", slow], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60

@@ -184,8 +184,6 @@ def moved() -> None:
     moves += 1
 
 
-
-
 def device(name: str | Device | None = None) -> Device:
     """The device of that name: `"cpu"` (also the default). Raises DeviceError for one that is not there."""
     if isinstance(name, Device):

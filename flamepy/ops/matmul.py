@@ -101,7 +101,6 @@ class Follower(NamedTuple):
     keep: int
 
 
-
 @lru_cache(64)
 def follower(name: str) -> Follower:
     """The pointwise op of that name as a linear layer's activation. Raises ValueError if it cannot be one."""

@@ -98,10 +98,6 @@ def compiled(symbol: str, number: Any, itemsize: int) -> Any:
     call = types.ExternalFunction(symbol, types.void(i, i, i, i, i, i, f, p, i, p, i, f, p, i))
 
     def gemm(ta, tb, m, n, k, alpha, a, a_off, lda, b, b_off, ldb, beta, c, c_off, ldc):
-        if k == 0 and beta == 0:  # BLAS leaves c as it is
-            for i in range(m):
-                for j in range(n):
-                    c[c_off + i * ldc + j] = 0
         call(
             np.int32(ROW_MAJOR), np.int32(TRANSPOSED if ta else PLAIN), np.int32(TRANSPOSED if tb else PLAIN),
             np.int32(m), np.int32(n), np.int32(k), number(alpha),

@@ -72,7 +72,7 @@ def linear(part, y, kept, x, w, bias, residual, rows, n, k, flip, has_bias, has_
     pack = packs(rows, n, k, flip)
     height, width, down, across = cut(rows, n, not flip and not pack)
     space = workspace(y)
-    z = kept if keep == SUM or keep == RESULT else y
+    z = kept if keep == SUM or keep == RESULT else y  # noqa: SIM109  (a tuple in a kernel is slower to compile)
     mine = tasks(part, down * across)
     first, last = mine.start, mine.stop
     while first < last:  # one panel at a time, all its strips that are mine
@@ -98,8 +98,9 @@ def strips(y, x, w, space, i, end, height, j, cols, n, k, flip, pack):
     for p in range(0, max(k, 1), deep):
         inner = min(deep, k - p)
         at, ld = (p * n + j, n) if flip else (j * k + p, k)
-        if pack and inner:
-            copy_matrix(not flip, inner if flip else cols, cols if flip else inner, w, at, ld, space, 0, cols)
+        if pack:
+            if inner:
+                copy_matrix(not flip, inner if flip else cols, cols if flip else inner, w, at, ld, space, 0, cols)
             at, ld = 0, cols
         beta = 0.0 if p == 0 else 1.0
         for r in range(i, end, height):
