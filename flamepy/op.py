@@ -4,8 +4,7 @@
 
 Two builders make ops: `pointwise` (op_pointwise.py) from scalar formulas, `custom` (op_custom.py) from functions on Tensors.
 In both, the names in a backward rule's signature are the contract: `g` is the cotangent of the output, `y` the output, the
-others are inputs and attributes; what a rule names is what the tape saves, nothing else. Broadcasting is undone in one
-place, Op.vjp.
+others are inputs and attributes; what a rule names is what the tape saves, nothing else. Broadcasting is undone in vjp().
 
 May import: errors, backend, rng, gradient, autograd. FLAME counterpart: `flame_core::autograd::Op`. Read next: op_inputs.py.
 """

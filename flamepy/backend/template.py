@@ -88,14 +88,18 @@ def bind(loop: Any, formula: Any, dtype: np.dtype, dialect: Dialect) -> Any:
 
     Compiles at the first call, or loads from the disk cache.
     """
-    jitted_loop = dialect.jit_loop(typed(loop, dtype, dialect, True, formula))
+    body = typed(loop, dtype, dialect, True, formula)
     name = loop.__name__ if formula is None else f"{loop.__name__}_{formula.__name__}"
     functions = reached(loop) if formula is None else [*reached(loop), *reached(formula)]
     files = sorted({f.__code__.co_filename for f in functions})
     mark = digest((*files, *dialect.sources), None if formula is None else formula.__code__)
+    name = f"{name}_{dtype.name}_{mark}"
+    # A name of its own for the loop as well: kernels that come from the disk cache are linked by name, and of two loops with one
+    # name, compiled in different processes, the linker would keep the first.
+    body.__name__ = body.__qualname__ = name + "_loop"
     outer = dialect.kernel
-    kernel = FunctionType(outer.__code__, {**outer.__globals__, "LOOP": jitted_loop}, outer.__name__)
-    kernel.__name__ = kernel.__qualname__ = f"{name}_{dtype.name}_{mark}"
+    kernel = FunctionType(outer.__code__, {**outer.__globals__, "LOOP": dialect.jit_loop(body)}, outer.__name__)
+    kernel.__name__ = kernel.__qualname__ = name
     kernel.__module__ = outer.__module__
     return dialect.jit_kernel(kernel)
 

@@ -19,6 +19,7 @@ from .blas import SMALL_KERNELS, SPACE, N, T, copy_matrix, gemm, workspace
 from .loops import F
 from .parallel import tasks
 
+SHORT = 64  # below so long sums a b.T is packed by BLAS: its small tiles would be too small
 WIDE = 1024  # from so many columns on, the rows of a block lie so far apart that packing it pays
 
 
@@ -48,14 +49,15 @@ def matmul(part, c, a, b, a_off, b_off, batch, m, n, k, ta, tb):
 
     a_off and b_off: where each matrix starts. ta, tb: it is stored as (k, m), (n, k).
     """
-    height, width, down, across = cut(m, n, tb and not ta)
+    turned = tb and not ta and k >= SHORT
+    height, width, down, across = cut(m, n, turned)
     for task in tasks(part, batch * down * across):
         item = task // (down * across)
         i = task % down * height
         j = task // down % across
         cols = width if j + 1 < across else n - j * width
         j *= width
-        deep = depth(k, cols, tb and not ta)
+        deep = depth(k, cols, turned)
         for p in range(0, max(k, 1), deep):
             a_at = a_off[item] + (p * m + i if ta else i * k + p)
             b_at = b_off[item] + (j * k + p if tb else p * n + j)
