@@ -81,7 +81,7 @@ class Captured:
         return result
 
     def record(self, args: tuple, options: dict[str, Any], first: Recorder) -> Any:
-        """The second call. A failure leaves everything as after the first."""
+        """The second call: run and recorded. An error leaves no program, so the next call records; what the step wrote stays written."""
         given, inputs, constants = named(args, options), {}, {}
         for name, value in given.items():
             if is_tensor(value := to_tensor(value)) and not is_parameter(value):
