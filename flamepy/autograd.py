@@ -98,9 +98,13 @@ class Cotangents:
     def into(self, entry: TapeEntry) -> tuple:
         """For each input of the entry: (tensor where its gradient belongs, whether to add to what is there), or None."""
         found: list[Any] = []
-        for i, node in enumerate(entry.inputs):
-            leaf = node is not None and type(node) is not TapeEntry and not any([node is other for other in entry.inputs[:i]])
-            found.append(self.place(node) if leaf else None)
+        seen: set[int] = set()
+        for node in entry.inputs:
+            if node is None or type(node) is TapeEntry or node.id in seen:
+                found.append(None)
+            else:
+                seen.add(node.id)  # an input given twice has its place once
+                found.append(self.place(node))
         return tuple(found)
 
     def place(self, leaf: Any) -> tuple[Any, bool] | None:
@@ -113,12 +117,15 @@ class Cotangents:
 
     def slot_of(self, leaf: Any) -> Any:
         """The part of a span of gradients that belongs to this packed parameter."""
-        if leaf.id not in self.slots:
-            home = leaf.buffer.span
-            if id(home) not in self.spans:
-                self.spans[id(home)] = (home, leaf.device.empty(home.size, float32 if home.dtype in HALF else home.dtype))
-            self.slots[leaf.id] = leaf.device.slot(self.spans[id(home)][1], leaf.buffer.start, leaf.buffer.size)
-        return self.slots[leaf.id]
+        slot = self.slots.get(leaf.id)
+        if slot is None:
+            mine = leaf.buffer
+            home = mine.span
+            pair = self.spans.get(id(home))
+            if pair is None:
+                pair = self.spans[id(home)] = (home, leaf.device.empty(home.size, float32 if home.dtype in HALF else home.dtype))
+            slot = self.slots[leaf.id] = leaf.device.slot(pair[1], mine.start, mine.size)
+        return slot
 
 
 def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False, create_graph: bool = False) -> GradientMap:

@@ -114,13 +114,16 @@ class Op:
         found = self.rules(entry, gs, wanted, cotangents)
         if len(found) != len(wanted):
             raise ValueError(f"{self.name}: its backward rule returned {len(found)} values for {len(wanted)} inputs. Return one for each.")
-        done = []
-        for i, dx in enumerate(found):
-            if dx is not None:
-                shape = entry.input_meta[i][1]
-                dx = None if not wanted[i] else dx if dx.shape == shape else REGISTRY["sum_to"](dx, shape)
-            done.append(dx)
-        return done
+        for dx, meta in zip(found, entry.input_meta, strict=True):
+            if dx is not None and dx.shape != meta[1]:
+                return self.summed(entry, found)
+        return found
+
+    def summed(self, entry: TapeEntry, found: Sequence[Any]) -> Sequence[Any]:
+        """Cotangents summed to the shapes of the inputs that want one: broadcasting undone."""
+        rows = zip(entry.inputs, entry.input_meta, found, strict=True)
+        sum_to: Any = REGISTRY["sum_to"]
+        return [dx if node is None or dx is None or dx.shape == meta[1] else sum_to(dx, meta[1]) for node, meta, dx in rows]
 
     def rules(self, entry: TapeEntry, gs: tuple, wanted: tuple[bool, ...], cotangents: Any) -> Sequence[Any]:
         raise NotImplementedError

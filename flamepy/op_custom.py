@@ -22,13 +22,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import op
-from .backend.base import FLOATS, FULL, HALF, Buffer
+from .backend.base import FLOATS, FULL, HALF, Buffer, float32
 from .entries import TapeEntry, state
 from .errors import GradientError
 from .op import ALIASES, Op, finish, saved_tensor, untracked, watch, watchers
 from .op_inputs import coerce, in_float32
 
 OUTPUT = -1
+NONE: dict[str, Any] = {}
 VARIADIC = inspect.Parameter.VAR_POSITIONAL
 
 
@@ -49,10 +50,11 @@ class Custom(Op):
         self.graph_rule: Callable | None = None
         self.names: tuple[str, ...] = ()
         self.graph_names: tuple[str, ...] = ()
-        self.takes: list[Callable] = []  # what finds each argument of the rule
-        self.graph_takes: list[Callable] = []
+        self.takes: list[Any] = []  # what finds each argument of the rule
+        self.graph_takes: list[Any] = []
         self.keeps: list[tuple[str, int]] = []  # what the rule takes of inputs (by number) and the output (-1)
-        self.short = lambda *args, **options: self.call(args, options)
+        self.count = -1 if self.variadic else inputs
+        self.short = lambda *args, **options: self(*args, **options)  # noqa: PLW0108  (as a method it binds; an Op does so slowly)
 
     def backward(self, rule: Any) -> Any:
         """Decorator: the backward rule."""
@@ -79,21 +81,15 @@ class Custom(Op):
         return self
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        return self.call(args, options)
-
-    def call(self, args: tuple, options: dict[str, Any]) -> Any:
-        xs, attributes = self.bind(args, options)
-        dtype, alike, tracked = None, True, False
+        xs, attributes = self.bind(args, options) if options or len(args) != self.count else (args, self.attributes)
+        dtype, tracked, tensor = None, False, op.Tensor
         for x in xs:
-            if isinstance(x, op.Tensor):
-                if x.dtype is not dtype:
-                    alike = alike and dtype is None
-                    dtype = x.dtype
-                if x.requires_grad:
-                    tracked = True
-            elif x is not None:
-                alike = False
-        if not alike or dtype not in FULL:
+            if x is not None:
+                if not isinstance(x, tensor) or (x.dtype is not dtype and dtype is not None):
+                    return self.other_types(xs, attributes)
+                dtype = x.dtype
+                tracked = tracked or x.requires_grad
+        if dtype is not float32 and dtype not in FULL:
             return self.other_types(xs, attributes)
         return self.record(xs, attributes) if tracked and state.recording else self.run(xs, attributes)
 
@@ -125,16 +121,12 @@ class Custom(Op):
         """Split the call into inputs and attributes; refuse what is unknown or missing."""
         if self.variadic:
             return args, self.options(options) if options else self.attributes
-        n, given = len(self.inputs), len(args)
-        if given == n and not options:
-            return args, self.attributes
-        attributes = dict(self.attributes)
+        n, given = self.count, len(args)
         if given > len(self.positional):
             raise TypeError(f"{self.name}: too many arguments: {given}. Takes {', '.join(self.positional)}.")
-        for i in range(n, given):
-            attributes[self.positional[i]] = args[i]
-        if given >= n and not options:
-            return args[:n], attributes
+        attributes = self.attributes | dict(zip(self.attributes, args[n:], strict=False))
+        if not options and given >= self.required:
+            return args[:n] if given >= n else args + (None,) * (n - given), attributes
         xs: list[Any] = list(args[:n])
         for key, value in options.items():
             name = ALIASES.get(key, key)
@@ -157,39 +149,57 @@ class Custom(Op):
             y = self.forward(*xs, **attributes)
         finally:
             state.recording = True
-        extras: dict[str, Any] = {}
+        extras: dict[str, Any] = NONE
         if type(y) is tuple and type(y[-1]) is dict:
             y, extras = y
         if watchers:
             watch(self.name, y)
         first = y[0] if type(y) is tuple else y
-        if self.rule is None or first.dtype not in FLOATS:
+        if self.rule is None or (first.dtype is not float32 and first.dtype not in FLOATS):
             if first.dtype in FLOATS and state.strict:
                 raise self.no_rule()
             return untracked(self, xs, y)
         saved: dict[str, Any] = {}
+        versions = []
         for name, k in self.keeps:
             x = first if k == OUTPUT else xs[k]
-            saved[name] = None if x is None else x.buffer
+            if x is None:
+                saved[name] = None
+            else:
+                saved[name] = b = x.buffer
+                versions.append((name, b, b.writes if b.span is None else b.version))
         for name in extras:
             if name in self.names:
                 saved[name] = extras[name]
-        versions = []
-        for name, b in saved.items():
-            if isinstance(b, Buffer):
-                versions.append((name, b, b.writes if b.span is None else b.version))
         return finish(self, xs, y, attributes, saved, versions)
 
     def rules(self, entry: TapeEntry, gs: tuple, wanted: tuple[bool, ...], cotangents: Any) -> Sequence[Any]:
-        rule, takes = (self.graph_rule, self.graph_takes) if state.creating_graph else (self.rule, self.takes)
-        if rule is None:
+        if state.creating_graph:
+            return self.graph_rules(entry, gs, wanted, cotangents)
+        values, saved = [], entry.saved
+        for take in self.takes:
+            if type(take) is tuple:  # a saved value, looked up here: a call for each costs as much again
+                name, i = take
+                value = saved[name]
+                if isinstance(value, Buffer):
+                    shape = entry.output_meta[0][1] if i < 0 else entry.input_meta[i][1]
+                    value = op.Tensor(value, shape, value.dtype, value.device)
+                values.append(value)
+            else:
+                values.append(take(entry, gs, wanted, cotangents))
+        found = self.rule(*values)  # type: ignore[misc]
+        return found if type(found) is tuple else (found,)
+
+    def graph_rules(self, entry: TapeEntry, gs: tuple, wanted: tuple[bool, ...], cotangents: Any) -> Sequence[Any]:
+        """The same while a graph of the backward is made: saved values are tracked as the originals were."""
+        if self.graph_rule is None:
             raise GradientError(
                 f"{self.name}: no second derivative: create_graph=True was asked for at {entry.where}. Use create_graph=False."
             )
         values = []
-        for take in takes:
-            values.append(take(entry, gs, wanted, cotangents))
-        found = rule(*values)
+        for take in self.graph_takes:
+            values.append(saved_tensor(entry, take[0]) if type(take) is tuple else take(entry, gs, wanted, cotangents))
+        found = self.graph_rule(*values)
         return found if type(found) is tuple else (found,)
 
 
@@ -204,13 +214,13 @@ FINDERS: dict[str, Callable] = {
 }
 
 
-def finder(op: Custom, name: str) -> Callable:
-    """What finds the value of a rule's argument."""
+def finder(op: Custom, name: str) -> Callable | tuple[str, int]:
+    """What finds the value of a rule's argument; for a saved value its name and which input it is (OUTPUT for y)."""
     if name in FINDERS:
         return FINDERS[name]
     if name in op.attributes:
         return lambda entry, gs, wanted, cotangents: entry.attributes[name]
-    return lambda entry, gs, wanted, cotangents: saved_tensor(entry, name)
+    return name, op.inputs.index(name) if name in op.inputs else OUTPUT
 
 
 def custom(forward: Any = None, *, inputs: int | None = None, kind: str = "float", home: str = "flamepy") -> Any:

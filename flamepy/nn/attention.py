@@ -57,6 +57,8 @@ class MultiHeadAttention(Module):
             raise ShapeError("MultiHeadAttention: only one of k and v given: None. Pass x alone, or q, k and v.")
         if k is None and attn_mask is None:
             qkv = self.qkv(q)
+            if q.ndim == 3:
+                return REGISTRY["fused_attention"](qkv, self.heads, is_causal)
             flat = ops.reshape(qkv, (size_of(qkv.shape[:-2]), *qkv.shape[-2:]))
             return ops.reshape(REGISTRY["fused_attention"](flat, self.heads, is_causal), q.shape)
         y = F.scaled_dot_product_attention(*self.projected(q, k, v), attn_mask=attn_mask, is_causal=is_causal)

@@ -48,7 +48,7 @@ class Linear(Module):
         if kind not in ACTIVATIONS or not following.as_written(kind) or not self.as_written(Linear):
             return None
         name = following.op  # type: ignore[attr-defined]
-        return lambda x: F.linear(x, self.weight, self.bias, activation=name, keep=is_grad_enabled())
+        return lambda x: F.linear(x, self.weight, self.bias, None, name, is_grad_enabled())
 
     def add_to(self, residual: Any, *args: Any, **options: Any) -> Any:
         """residual + self(x) in one launch, where their shapes are the same."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import op, ops
-from ..backend.words import erf, exp, expm1, log1p, select
+from ..backend.words import erf, exp, exp_down, expm1, log1p, select
 from ..errors import DTypeError
 from ..op import composed
 from ..op_pointwise import pointwise
@@ -83,7 +83,7 @@ def gelu_erf_y(x):
 
 
 def gelu_erf_dx(g, x):
-    density = 0.3989422804014327 * exp(-0.5 * x * x)
+    density = 0.3989422804014327 * exp_down(-0.5 * x * x)
     return g * (0.5 * (1.0 + erf(0.7071067811865476 * x)) + x * density)
 
 

@@ -21,6 +21,11 @@ Shape = tuple[int, ...]
 def checked_shape(name: str, shape: Any) -> Shape:
     """A shape as a tuple of ints >= -1."""
     given = (shape,) if hasattr(shape, "__index__") else tuple(shape)
+    for n in given:
+        if type(n) is not int or n < -1:
+            break
+    else:
+        return given
     if not all(hasattr(n, "__index__") and int(n) >= -1 for n in given):
         raise ShapeError(f"{name}: not a shape: {given}. Pass sizes as non-negative ints.")
     return tuple([int(n) for n in given])

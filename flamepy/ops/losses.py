@@ -15,7 +15,7 @@ from .. import op, ops
 from ..autograd import is_grad_enabled
 from ..backend.base import HALF, INTEGERS, float32, int64
 from ..backend.row_words import all_sum, barrier, lane, lanes
-from ..backend.words import abs, exp, log, log1p, maximum, real, select, sign
+from ..backend.words import abs, exp, exp_down, log, log1p, maximum, real, select, sign
 from ..errors import DTypeError, ShapeError
 from ..op import composed, launch, like, share, size_of
 from ..op_custom import custom
@@ -223,7 +223,7 @@ def bce_dx(g, x, target):
 def bce_logits_y(x, target, pos_weight):
     """BCE of sigmoid(x), without overflow; positives count pos_weight times."""
     weight = 1.0 + (pos_weight - 1.0) * target
-    return (1.0 - target) * x + weight * (log1p(exp(-abs(x))) + maximum(-x, 0.0))
+    return (1.0 - target) * x + weight * (log1p(exp_down(-abs(x))) + maximum(-x, 0.0))
 
 
 def bce_logits_dx(g, x, target, pos_weight):

@@ -10,7 +10,7 @@ May import: errors, backend, op. FLAME counterpart: `flame_core::ops::elementwis
 from __future__ import annotations
 
 from ..backend.base import bool_
-from ..backend.words import INF, ceil, cos, erf, exp, floor, log, maximum, minimum, pow, rint, select, sign, sin, sqrt, tanh
+from ..backend.words import INF, ceil, cos, erf, exp, exp_down, floor, log, maximum, minimum, pow, rint, select, sign, sin, sqrt, tanh
 from ..backend.words import abs as abs_word
 from ..op_pointwise import pass_g, pointwise, zero
 
@@ -176,7 +176,7 @@ def erf_y(x):
 
 
 def erf_dx(g, x):
-    return g * 1.1283791670955126 * exp(-x * x)
+    return g * 1.1283791670955126 * exp_down(-x * x)
 
 
 pointwise("exp", exp_y, exp_dx)

@@ -9,7 +9,8 @@ May import: errors, backend, op. FLAME counterpart: `flame_core::ops::reduce`. R
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from .. import op, ops
 from ..backend.base import FLOATS, INTEGERS, bool_, int64
@@ -17,6 +18,7 @@ from ..backend.plans import fold_plan
 from ..errors import DTypeError, IndexOutOfRange, ShapeError
 from ..op import composed, launch, like, share, size_of
 from ..op_custom import custom
+from ..op_inputs import number
 
 Axis = int | tuple[int, ...] | None
 
@@ -51,29 +53,57 @@ def squeezed_shape(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool
     return kept_shape(shape, axes) if keepdims else tuple([n for d, n in enumerate(shape) if d not in axes])
 
 
-def gathered(x: Any, axes: tuple[int, ...]) -> tuple[Any, int, int, int]:
-    """x (permuted if need be), and outer, n, inner such that the axes are the middle."""
+class Reduction(NamedTuple):
+    """A reduction over some axes, seen as (outer, n, inner) with those axes in the middle."""
+
+    shape: tuple[int, ...]  # of the result
+    order: tuple[int, ...] | None  # the permutation that brings the axes together, where they are not neighbours
+    outer: int
+    n: int
+    inner: int
+
+
+@lru_cache(4096)
+def planned(name: str, shape: tuple[int, ...], axis: Any, keepdims: bool) -> Reduction:
+    axes, order = axes_of(name, axis, len(shape)), None
+    result = squeezed_shape(shape, axes, keepdims)
     if axes and axes[-1] - axes[0] + 1 != len(axes):
-        x = ops.permute(x, (*[d for d in range(x.ndim) if d not in axes], *axes))
-        axes = tuple(range(x.ndim - len(axes), x.ndim))
-    first, last = (axes[0], axes[-1] + 1) if axes else (x.ndim, x.ndim)
-    return x, size_of(x.shape[:first]), size_of(x.shape[first:last]), size_of(x.shape[last:])
+        order = (*[d for d in range(len(shape)) if d not in axes], *axes)
+        shape = tuple([shape[d] for d in order])
+        axes = tuple(range(len(shape) - len(axes), len(shape)))
+    first, last = (axes[0], axes[-1] + 1) if axes else (len(shape), len(shape))
+    return Reduction(result, order, size_of(shape[:first]), size_of(shape[first:last]), size_of(shape[last:]))
+
+
+def reduction(name: str, shape: tuple[int, ...], axis: Any, keepdims: bool) -> Reduction:
+    """The plan, made once for the same shape and axes."""
+    try:
+        return planned(name, shape, axis, bool(keepdims))
+    except TypeError:  # a list has no hash
+        return planned.__wrapped__(name, shape, axis, bool(keepdims))
+
+
+def gathered(x: Any, plan: Reduction) -> Any:
+    """x with the reduced axes together."""
+    return x if plan.order is None else ops.permute(x, plan.order)
 
 
 def same(x):
     return x
 
 
-def fold(loop: str, formula: Any, x: Any, outer: int, n: int, inner: int, scale: Any) -> Any:
-    """(outer, inner) results; a second pass folds the chunks of the first."""
-    number = x.dtype.type
+def fold(loop: str, formula: Any, x: Any, plan: Reduction, scale: Any) -> Any:
+    """The reduced Tensor; a second pass folds the chunks of the first."""
+    shape, _, outer, n, inner = plan
     chunk, chunks = fold_plan(outer, n, inner)
-    first = like(x, (outer, chunks, inner))
-    launch(loop, formula, (first,), (x,), (outer, n, inner, chunk, chunks, number(scale if chunks == 1 or scale < 0 else 1)), work=x.size)
+    first = like(x, shape if chunks == 1 else (outer, chunks, inner))
+    factor = number(scale if chunks == 1 or scale < 0 else 1, x.dtype)
+    launch(loop, formula, (first,), (x,), (outer, n, inner, chunk, chunks, factor), work=x.size)
     if chunks == 1:
         return first
-    y = like(x, (outer, 1, inner))
-    launch(loop, same if formula is not None else None, (y,), (first,), (outer, chunks, inner, chunks, 1, number(scale)), work=first.size)
+    y = like(x, shape)
+    second = same if formula is not None else None
+    launch(loop, second, (y,), (first,), (outer, chunks, inner, chunks, 1, number(scale, x.dtype)), work=first.size)
     return y
 
 
@@ -85,16 +115,15 @@ def countable(name: str, x: Any) -> Any:
 @custom(kind="any")
 def sum(x, axis=None, keepdims=False):
     """Sum over the axes."""
-    return sum_of(x, axes_of("sum", axis, x.ndim), keepdims)
+    return sum_of(x, reduction("sum", x.shape, axis, keepdims))
 
 
-def sum_of(x: Any, axes: tuple[int, ...], keepdims: bool, scale: float = 1) -> Any:
-    shape = squeezed_shape(x.shape, axes, keepdims)
-    x = countable("sum", x)
-    if x.size == 0:
-        return ops.filled(shape, 0, x.dtype, x.device)
-    x, outer, n, inner = gathered(x, axes)
-    return share(fold("fold_sum", same, x, outer, n, inner, scale), shape)
+def sum_of(x: Any, plan: Reduction, scale: float = 1) -> Any:
+    if x.dtype not in FLOATS:
+        x = countable("sum", x)
+    if x.buffer.size == 0:
+        return ops.filled(plan.shape, 0, x.dtype, x.device)
+    return fold("fold_sum", same, gathered(x, plan), plan, scale)
 
 
 @sum.backward
@@ -104,9 +133,10 @@ def sum_dx(g, shapes, axis, keepdims):
 
 def spread(g: Any, shape: tuple[int, ...], axis: Any, keepdims: bool) -> Any:
     """A reduced cotangent repeated to the shape before the reduction."""
-    if not keepdims:
-        g = ops.reshape(g, kept_shape(shape, axes_of("sum", axis, len(shape))))
-    return ops.broadcast_to(g, shape)
+    kept = reduction("sum", shape, axis, True).shape
+    if g.shape != kept:
+        g = op.REGISTRY["view"](g, kept)
+    return g if kept == shape else op.REGISTRY["expanded"](g, shape)
 
 
 sum.differentiable()
@@ -115,18 +145,16 @@ sum.differentiable()
 @custom
 def mean(x, axis=None, keepdims=False):
     """Mean over the axes (integers give float32); NaN for no elements."""
-    axes = axes_of("mean", axis, x.ndim)
-    count = size_of([x.shape[a] for a in axes if x.ndim])
-    if count == 0:
-        return ops.filled(squeezed_shape(x.shape, axes, keepdims), float("nan"), x.dtype, x.device)
-    return sum_of(x, axes, keepdims, 1 / count)
+    plan = reduction("mean", x.shape, axis, keepdims)
+    if plan.n == 0:
+        return ops.filled(plan.shape, float("nan"), x.dtype, x.device)
+    return sum_of(x, plan, 1 / plan.n)
 
 
 @mean.backward
 def mean_dx(g, shapes, axis, keepdims):
-    shape = shapes[0]
-    count = size_of([shape[a] for a in axes_of("mean", axis, len(shape)) if shape])
-    return spread(ops.mul(g, 1 / (count or 1)), shape, axis, keepdims)
+    count = reduction("mean", shapes[0], axis, keepdims).n
+    return spread(ops.mul(g, 1 / (count or 1)), shapes[0], axis, keepdims)
 
 
 mean.differentiable()
@@ -137,7 +165,7 @@ def sum_to(x, shape=()):
     """Undo broadcasting: sum x down to `shape`."""
     extra = x.ndim - len(shape)
     axes = tuple([d for d in range(x.ndim) if d < extra or (shape[d - extra] == 1 and x.shape[d] != 1)])
-    return share(sum_of(x, axes, True), shape)
+    return share(sum_of(x, reduction("sum", x.shape, axes, True)), shape)
 
 
 @sum_to.backward
@@ -149,16 +177,14 @@ sum_to.differentiable()
 
 
 def extreme(name: str, x: Any, axis: Any, keepdims: bool, scale: int) -> Any:
-    axes = axes_of(name, axis, x.ndim)
-    shape = squeezed_shape(x.shape, axes, keepdims)
-    if size_of([x.shape[a] for a in axes if x.ndim]) == 0 and size_of(shape):
+    plan = reduction(name, x.shape, axis, keepdims)
+    if plan.n == 0 and size_of(plan.shape):
         raise ShapeError(f"{name}: no elements to choose from: shape {x.shape}, axis {axis}. Give the axis at least one element.")
     if x.size == 0:
-        return like(x, shape)
+        return like(x, plan.shape)
     if x.dtype == bool_:
         return ops.cast(extreme(name, ops.cast(x, int64), axis, keepdims, scale), bool_)
-    x, outer, n, inner = gathered(x, axes)
-    return share(fold("fold_max", None, x, outer, n, inner, scale), shape)
+    return fold("fold_max", None, gathered(x, plan), plan, scale)
 
 
 def extreme_dx(g: Any, x: Any, y: Any, axis: Any, keepdims: bool) -> Any:
@@ -200,16 +226,16 @@ min.differentiable()
 
 
 def arg_extreme(name: str, x: Any, axis: int | None, keepdims: bool, scale: int) -> Any:
-    axes = tuple(range(x.ndim)) if axis is None else (one_axis(name, axis, x.ndim),) if x.ndim else ()
-    shape = squeezed_shape(x.shape, axes, keepdims)
-    if size_of([x.shape[a] for a in axes]) == 0 and size_of(shape):
+    axes = None if axis is None else (one_axis(name, axis, x.ndim),) if x.ndim else ()
+    plan = reduction(name, x.shape, axes, keepdims)
+    if plan.n == 0 and size_of(plan.shape):
         raise ShapeError(f"{name}: no elements to choose from: shape {x.shape}, axis {axis}. Give the axis at least one element.")
-    y = like(x, shape, int64)
+    y = like(x, plan.shape, int64)
     if y.size:
         if x.dtype == bool_:
             x = ops.cast(x, int64)
-        x, outer, n, inner = gathered(x, axes)
-        launch("argmax", None, (y,), (x,), (outer, n, inner, x.dtype.type(scale)), work=x.size, dtype=x.dtype)
+        consts = (plan.outer, plan.n, plan.inner, x.dtype.type(scale))
+        launch("argmax", None, (y,), (gathered(x, plan),), consts, work=x.size, dtype=x.dtype)
     return y
 
 

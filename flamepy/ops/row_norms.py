@@ -15,8 +15,9 @@ from .. import ops
 from ..backend.row_words import all_sum, lane, lanes
 from ..backend.words import real, sqrt
 from ..errors import ShapeError
-from ..op import launch, like, share, size_of
+from ..op import launch, like, new, share, size_of
 from ..op_custom import custom
+from ..op_inputs import number
 from .rows import over_rows
 
 CHUNK = 8192  # elements of a chunk of rows, at least
@@ -25,21 +26,21 @@ CHUNKS = 64  # chunks, at most
 
 def norm_shape(x: Any, weight: Any, bias: Any, shape: Any) -> tuple[int, ...]:
     """The sizes of the normalised axes: those asked for, else the weight's or bias's, else the last one."""
+    if type(shape) is tuple:
+        return shape
     if shape is None:
         return weight.shape if weight is not None else bias.shape if bias is not None else x.shape[-1:]
     return (int(shape),) if hasattr(shape, "__index__") else tuple(shape)
 
 
-def row_length(name: str, x: Any, shape: tuple[int, ...], *weights: Any) -> int:
-    """Elements in a normalised row. Raises ShapeError unless x ends in `shape` and the weights have it."""
-    if not shape or x.shape[x.ndim - len(shape) :] != shape or any([w is not None and w.shape != shape for w in weights]):
-        given = [None if w is None else w.shape for w in weights]
+def rows_of(name: str, x: Any, shape: tuple[int, ...], weight: Any, bias: Any = None) -> tuple[int, int]:
+    """(rows, elements in a normalised row). Raises ShapeError unless x ends in `shape` and the weights have it."""
+    ends = x.shape[len(x.shape) - len(shape) :] == shape != ()
+    if not ends or (weight is not None and weight.shape != shape) or (bias is not None and bias.shape != shape):
+        given = [None if w is None else w.shape for w in (weight, bias)]
         raise ShapeError(f"{name}: sizes differ: x is {x.shape}, normalised shape {shape}, weights {given}. x must end in that shape.")
-    return size_of(shape)
-
-
-def row_count(x: Any, cols: int) -> int:
-    return x.size // cols if cols else 0
+    cols = size_of(shape)
+    return x.buffer.size // cols if cols else 0, cols
 
 
 # ---- bodies ------------------------------------------------------------------------------------------------------------------
@@ -129,8 +130,8 @@ def norm_backward(ins: tuple, depth: int, wanted: tuple, places: tuple, shapes: 
     `depth` counts the normalised axes. `wanted`, `places` (a backward rule's `into`) and `shapes` are those of weight and bias.
     """
     x, mean = ins[2], ins[4]
-    cols = size_of(x.shape[x.ndim - depth :])
-    dx, rows = like(x), row_count(x, cols)
+    cols = size_of(x.shape[len(x.shape) - depth :])
+    dx, rows = like(x), x.buffer.size // cols if cols else 0
     if not any(wanted):
         over_rows(norm_dx_row, (dx,), (None, *ins), cols)
         return dx, None, None
@@ -170,10 +171,10 @@ def layer_norm(x, weight=None, bias=None, eps=1e-5, normalized_shape=None):
     `normalized_shape` (default: that of weight or bias, else the last size) says which axes; weight and bias have it too.
     """
     shape = norm_shape(x, weight, bias, normalized_shape)
-    cols = row_length("layer_norm", x, shape, weight, bias)
-    mean, rstd = like(x, (row_count(x, cols),)), like(x, (row_count(x, cols),))
+    rows, cols = rows_of("layer_norm", x, shape, weight, bias)
+    mean, rstd = new((rows,), x.dtype, x.device), new((rows,), x.dtype, x.device)
     y = like(x)
-    over_rows(layer_norm_row, (y, mean, rstd), (x, weight, bias), cols, (x.dtype.type(eps),))
+    over_rows(layer_norm_row, (y, mean, rstd), (x, weight, bias), cols, (number(eps, x.dtype),))
     return y, {"mean": mean, "rstd": rstd, "depth": len(shape)}
 
 
@@ -194,15 +195,15 @@ def residual_layer_norm(x, residual=None, weight=None, bias=None, eps=1e-5, norm
     Backward adds the cotangents of both in one launch. The axes are those of layer_norm.
     """
     shape = norm_shape(x, weight, bias, normalized_shape)
-    cols = row_length("residual_layer_norm", x, shape, weight, bias)
-    mean, rstd = like(x, (row_count(x, cols),)), like(x, (row_count(x, cols),))
-    y, number = like(x), x.dtype.type(eps)
+    rows, cols = rows_of("residual_layer_norm", x, shape, weight, bias)
+    mean, rstd = new((rows,), x.dtype, x.device), new((rows,), x.dtype, x.device)
+    y, small = like(x), number(eps, x.dtype)
     if residual is None:
         s = share(x, x.shape)
-        over_rows(layer_norm_row, (y, mean, rstd), (x, weight, bias), cols, (number,))
+        over_rows(layer_norm_row, (y, mean, rstd), (x, weight, bias), cols, (small,))
     elif residual.shape == x.shape:
         s = like(x)
-        over_rows(residual_norm_row, (s, y, mean, rstd), (x, residual, weight, bias), cols, (number,))
+        over_rows(residual_norm_row, (s, y, mean, rstd), (x, residual, weight, bias), cols, (small,))
     else:
         raise ShapeError(f"residual_layer_norm: shapes differ: x {x.shape}, residual {residual.shape}. They do not broadcast.")
     return (s, y), {"mean": mean, "rstd": rstd, "depth": len(shape)}
@@ -231,9 +232,9 @@ def residual_layer_norm_ddx(gs, y, weight, depth, eps):
 def rms_norm(x, weight=None, eps=1e-5, normalized_shape=None):
     """x / sqrt(mean(x^2) + eps) * weight over the last axes (Zhang & Sennrich 2019, arXiv:1910.07467)."""
     shape = norm_shape(x, weight, None, normalized_shape)
-    cols = row_length("rms_norm", x, shape, weight)
-    y, rstd = like(x), like(x, (row_count(x, cols),))
-    over_rows(rms_norm_row, (y, rstd), (x, weight), cols, (x.dtype.type(eps),))
+    rows, cols = rows_of("rms_norm", x, shape, weight)
+    y, rstd = like(x), new((rows,), x.dtype, x.device)
+    over_rows(rms_norm_row, (y, rstd), (x, weight), cols, (number(eps, x.dtype),))
     return y, {"rstd": rstd, "depth": len(shape)}
 
 

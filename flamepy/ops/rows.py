@@ -14,7 +14,7 @@ from typing import Any
 
 from .. import ops
 from ..backend.row_words import all_max, all_sum, lane, lanes
-from ..backend.words import INF, exp, fmax, log
+from ..backend.words import INF, exp_down, fmax, log
 from ..op import launch, like
 from ..op_custom import custom
 from .reduce import one_axis
@@ -46,7 +46,7 @@ def top_and_sum(e, x, cols):
     top = all_max(top)
     total = 0.0
     for j in range(lane(), cols, lanes()):
-        value = exp(x[j] - top)
+        value = exp_down(x[j] - top)
         if e is not None:
             e[j] = value
         total += value
@@ -109,7 +109,7 @@ def log_softmax_dx_row(r, dx, g, y, rows, cols):
         total += g[j]
     total = all_sum(total)
     for j in range(lane(), cols, lanes()):
-        dx[j] = g[j] - exp(y[j]) * total
+        dx[j] = g[j] - exp_down(y[j]) * total
 
 
 @custom(inputs=1, home="both")

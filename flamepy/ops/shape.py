@@ -7,11 +7,8 @@ May import: errors, backend, op, ops.reduce. FLAME counterpart: `flame_core::ten
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
-
-import numpy as np
 
 from .. import op, ops
 from ..errors import IndexOutOfRange, ShapeError
@@ -37,7 +34,7 @@ def strided_plan(shape: Shape, strides: Shape) -> tuple[tuple[int, ...], int, in
     return tuple([n for n, _ in outer] + [s for _, s in outer]), len(outer), inner, step
 
 
-def contiguous_strides(shape: Sequence[int]) -> Shape:
+def contiguous_strides(shape: Shape) -> Shape:
     strides, step = [], 1
     for n in reversed(shape):
         strides.append(step)
@@ -48,9 +45,9 @@ def contiguous_strides(shape: Sequence[int]) -> Shape:
 def read_strided(x: Any, shape: Shape, strides: Shape, base: int) -> Any:
     """A new Tensor of `shape` whose elements are x[base + index . strides]."""
     y = like(x, shape)
-    if y.size:
-        table, *rest = strided_plan(shape, strides)
-        launch("strided_get", None, (y,), (x,), (x.device.table(table), *rest, base))
+    if y.buffer.size:
+        table, k, inner, step = strided_plan(shape, strides)
+        launch("strided_get", None, (y,), (x,), (x.device.table(table), k, inner, step, base))
     return y
 
 
@@ -78,16 +75,23 @@ view.differentiable()
 @composed
 def reshape(x: Any, shape: Any, *rest: int) -> Any:
     """Another shape on the same memory; one size may be -1. reshape(x, (2, 3)) or reshape(x, 2, 3)."""
-    x = op.Tensor.of("reshape", x)
-    wanted = as_shape("reshape", shape, rest)
-    if wanted.count(-1) == 1:
-        known = size_of([n for n in wanted if n != -1])
-        guess = x.size // known if known else 0
-        wanted = tuple([guess if n == -1 else n for n in wanted])
-    if size_of(wanted) != x.size or -1 in wanted:
-        asked = as_shape("reshape", shape, rest)
-        raise ShapeError(f"reshape: sizes differ: {x.shape} has {x.size} elements, asked for {asked}. Use sizes of the same product.")
-    return op.REGISTRY["view"](x, wanted)
+    if not isinstance(x, op.Tensor):
+        x = op.Tensor.of("reshape", x)
+    asked = as_shape("reshape", shape, rest)
+    known, unknown = 1, 0
+    for n in asked:
+        if n == -1:
+            unknown += 1
+        else:
+            known *= n
+    size, wanted = x.buffer.size, asked
+    if unknown == 1:
+        guess = size // known if known else 0
+        wanted = tuple([guess if n == -1 else n for n in asked])
+        known *= guess
+    if known != size or unknown > 1:
+        raise ShapeError(f"reshape: sizes differ: {x.shape} has {size} elements, asked for {asked}. Use sizes of the same product.")
+    return view.short(x, wanted)
 
 
 @composed
@@ -123,13 +127,26 @@ def unsqueeze(x: Any, axis: int) -> Any:
 
 @custom(inputs=1, kind="move", home="")
 def permuted(x, axes=()):
-    strides = contiguous_strides(x.shape)
-    return read_strided(x, tuple([x.shape[a] for a in axes]), tuple([strides[a] for a in axes]), 0)
+    shape, strides = permuted_plan(x.shape, axes)
+    return read_strided(x, shape, strides, 0)
+
+
+@lru_cache(4096)
+def permuted_plan(shape: Shape, axes: Shape) -> tuple[Shape, Shape]:
+    """(shape, strides) of the axes in another order."""
+    strides = contiguous_strides(shape)
+    return tuple([shape[a] for a in axes]), tuple([strides[a] for a in axes])
 
 
 @permuted.backward
 def permuted_dx(g, axes):
-    return ops.permute(g, tuple(np.argsort(axes).tolist()))
+    return permuted.short(g, inverse(axes))
+
+
+@lru_cache(4096)
+def inverse(axes: Shape) -> Shape:
+    """The order that undoes this one."""
+    return tuple([axes.index(d) for d in range(len(axes))])
 
 
 permuted.differentiable()
@@ -140,28 +157,48 @@ def permute(x: Any, axes: Any, *rest: int) -> Any:
     """The axes in another order; permute(x, (1, 0)) or permute(x, 1, 0)."""
     x = op.Tensor.of("permute", x)
     given = (axes, *rest) if rest or hasattr(axes, "__index__") else tuple(axes)
-    order = tuple([one_axis("permute", a, x.ndim) for a in given])
-    if len(order) != x.ndim or len(set(order)) != x.ndim:
-        raise ShapeError(f"permute: not an order of {x.ndim} axes: {given}. Name each axis once.")
-    return x if order == tuple(range(x.ndim)) else op.REGISTRY["permuted"](x, order)
+    order = permutation(given, x.ndim)
+    return x if order is None else permuted.short(x, order)
+
+
+@lru_cache(4096)
+def permutation(given: tuple, ndim: int) -> Shape | None:
+    """The order of axes as non-negative ints, None for the order as it is. Raises ShapeError, IndexOutOfRange."""
+    order = tuple([one_axis("permute", a, ndim) for a in given])
+    if len(order) != ndim or len(set(order)) != ndim:
+        raise ShapeError(f"permute: not an order of {ndim} axes: {given}. Name each axis once.")
+    return None if order == tuple(range(ndim)) else order
 
 
 @composed
 def transpose(x: Any, axis0: int = -2, axis1: int = -1) -> Any:
     """Two axes swapped."""
     x = op.Tensor.of("transpose", x)
-    a, b = one_axis("transpose", axis0, x.ndim), one_axis("transpose", axis1, x.ndim)
-    order = list(range(x.ndim))
+    order = swapped(axis0, axis1, x.ndim)
+    return x if order is None else permuted.short(x, order)
+
+
+@lru_cache(4096)
+def swapped(axis0: int, axis1: int, ndim: int) -> Shape | None:
+    """The order of axes with two of them swapped, None for the order as it is. Raises IndexOutOfRange."""
+    a, b = one_axis("transpose", axis0, ndim), one_axis("transpose", axis1, ndim)
+    order = list(range(ndim))
     if order:
         order[a], order[b] = b, a
-    return permute(x, order)
+    return permutation(tuple(order), ndim)
 
 
 # ---- one-to-many, many-to-one ------------------------------------------------------------------------------------------------
 @custom(inputs=1, kind="move", home="")
 def expanded(x, shape=()):
-    strides = (0,) * (len(shape) - x.ndim) + tuple([0 if n == 1 else s for n, s in zip(x.shape, contiguous_strides(x.shape), strict=True)])
-    return read_strided(x, shape, strides, 0)
+    return read_strided(x, shape, expanded_strides(x.shape, len(shape)), 0)
+
+
+@lru_cache(4096)
+def expanded_strides(shape: Shape, ndim: int) -> Shape:
+    """Strides that repeat a tensor along its axes of size 1 and along new ones in front."""
+    own = zip(shape, contiguous_strides(shape), strict=True)
+    return (0,) * (ndim - len(shape)) + tuple([0 if n == 1 else s for n, s in own])
 
 
 @expanded.backward
@@ -176,12 +213,18 @@ expanded.differentiable()
 def broadcast_to(x: Any, shape: Any, *rest: int) -> Any:
     """x repeated to `shape` by the broadcasting rule; -1 keeps a size. Also called expand."""
     x = op.Tensor.of("broadcast_to", x)
-    wanted = as_shape("broadcast_to", shape, rest)
-    own = (1,) * (len(wanted) - x.ndim) + x.shape
+    full = target(x.shape, as_shape("broadcast_to", shape, rest))
+    return x if full == x.shape else expanded.short(x, full)
+
+
+@lru_cache(4096)
+def target(shape: Shape, wanted: Shape) -> Shape:
+    """The shape wanted with sizes in place of -1. Raises ShapeError."""
+    own = (1,) * (len(wanted) - len(shape)) + shape
     full = tuple([n if w == -1 else w for n, w in zip(own, wanted, strict=False)])
     if len(own) != len(wanted) or any([n not in (1, w) for n, w in zip(own, full, strict=True)]):
-        raise ShapeError(f"broadcast_to: {x.shape} does not broadcast to {wanted}. Sizes must be equal or 1, counted from the right.")
-    return x if full == x.shape else op.REGISTRY["expanded"](x, full)
+        raise ShapeError(f"broadcast_to: {shape} does not broadcast to {wanted}. Sizes must be equal or 1, counted from the right.")
+    return full
 
 
 @composed
@@ -193,9 +236,16 @@ def expand(x: Any, shape: Any, *rest: int) -> Any:
 @custom(inputs=1, kind="move", home="")
 def sliced(x, starts=(), steps=(), sizes=()):
     """Every axis from start, by step (may be negative), as many as size."""
-    strides = contiguous_strides(x.shape)
+    strides, base = sliced_plan(x.shape, starts, steps)
+    return read_strided(x, sizes, strides, base)
+
+
+@lru_cache(4096)
+def sliced_plan(shape: Shape, starts: Shape, steps: Shape) -> tuple[Shape, int]:
+    """(strides, position of the first element)."""
+    strides = contiguous_strides(shape)
     base = sum([s * t for s, t in zip(strides, starts, strict=True)])
-    return read_strided(x, sizes, tuple([s * t for s, t in zip(strides, steps, strict=True)]), base)
+    return tuple([s * t for s, t in zip(strides, steps, strict=True)]), base
 
 
 @sliced.backward
@@ -210,9 +260,7 @@ sliced.differentiable()
 def unsliced(x, shape=(), starts=(), steps=(), value=0):
     """x written into a tensor full of `value`: the reverse of sliced."""
     y = filled(shape, value, x.dtype, x.device)
-    strides = contiguous_strides(shape)
-    base = sum([s * t for s, t in zip(strides, starts, strict=True)])
-    write_strided(y, x, tuple([s * t for s, t in zip(strides, steps, strict=True)]), base)
+    write_strided(y, x, *sliced_plan(shape, starts, steps))
     return y
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..plans import ROOM, attention_room
-from ..words import INF, exp, fmax, log, select
+from ..words import INF, exp_down, fmax, log, select
 from .blas import N, T, gemm
 from .parallel import tasks
 
@@ -225,7 +225,7 @@ def largest(best, scores, wide):
 def change_base(best, total, factor, base):
     for r in range(best.size):
         base[r] = select(best[r] == -INF, 0.0, best[r])
-        factor[r] = exp(factor[r] - base[r])
+        factor[r] = exp_down(factor[r] - base[r])
         total[r] *= factor[r]
 
 
@@ -233,7 +233,7 @@ def exp_and_sum(total, scores, base, wide):
     n = np.uintp(total.size)
     for j in range(np.uintp(wide)):
         for r in range(n):
-            e = exp(scores[j * n + r] - base[r])
+            e = exp_down(scores[j * n + r] - base[r])
             scores[j * n + r] = e
             total[r] += e
 
@@ -271,7 +271,7 @@ def softmax_dx(ds, p, lse, delta, wide):
     n = np.uintp(lse.size)
     for j in range(np.uintp(wide)):
         for r in range(n):
-            e = exp(p[j * n + r] - lse[r])
+            e = exp_down(p[j * n + r] - lse[r])
             p[j * n + r] = e
             ds[j * n + r] = e * (ds[j * n + r] - delta[r])
 

@@ -7,8 +7,8 @@ template.typed(). The polynomials are minimax fits of our own; the rational form
 fdlibm's (log). Largest relative errors measured: 1.4e-7 in float32, 2.7e-16 in float64.
 
 Compiled without reassociation, which would undo the split constants, and without reciprocal estimates,
-which make 1 / sqrt(0) NaN. May import: template, NumPy, Numba. FLAME counterpart: CUDA's math functions.
-Read next: loops.py.
+which make 1 / sqrt(0) NaN. May import: template, this folder, NumPy, Numba. FLAME counterpart: CUDA's math functions.
+Read next: instructions.py.
 """
 
 from __future__ import annotations
@@ -19,53 +19,9 @@ from typing import Any
 
 import numba
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from ..template import Dialect, jitted
-
-
-# ----- Instructions -----
-def common(args: Any) -> Any:
-    """The type numbers are brought to before an instruction: the widest float among them, if there is one."""
-    floats = [kind for kind in args if isinstance(kind, types.Float)]
-    return max(floats or args, key=lambda kind: kind.bitwidth)
-
-
-def instruction(name: str, arity: int, flags: tuple[str, ...] = ()) -> Any:
-    """LLVM's floating-point instruction `name` as something jitted code can call."""
-
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        kind = values[0].type
-        function = builder.module.declare_intrinsic(name, [kind], ir.FunctionType(kind, [kind] * arity))
-        return builder.call(function, values, fastmath=flags)
-
-    def call1(typing: Any, a: Any) -> Any:
-        return (a(a), code) if isinstance(a, types.Float) else None
-
-    def call2(typing: Any, a: Any, b: Any) -> Any:
-        kind = common((a, b))
-        return (kind(kind, kind), code) if isinstance(kind, types.Float) else None
-
-    return intrinsic(call1 if arity == 1 else call2)
-
-
-@intrinsic
-def select(typing: Any, cond: Any, a: Any, b: Any) -> Any:
-    """a if cond else b, never a branch: LLVM moves costly work into branches, and those don't vectorise."""
-    kind = a if a == b else common((a, b))
-
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.select(*values)
-
-    return kind(types.boolean, kind, kind), code
-
-
-absolute = instruction("llvm.fabs", 1)
-# nnan makes a row maximum vectorise; its price: with a NaN among the numbers the result is undefined.
-fmax = instruction("llvm.maxnum", 2, ("nnan", "nsz"))
-
+from .instructions import absolute, fmax, instruction, select
 
 # ----- What float64 uses, and float32 where the table below says nothing else -----
 INF = math.inf
@@ -79,6 +35,7 @@ LN2_HIGH = 6.93147180369123816490e-01  # so few bits that a product with an expo
 LN2_LOW = 1.90821492927058770002e-10
 EXP_TOP = 710.0  # exp is infinite from here on
 EXP_BOTTOM = -746.0  # exp is zero from here on
+EXP_FLOOR = -708.39641853226  # exp_down is zero from here on: 2**-1022, the smallest power of two with all its digits
 EXPM1_BOTTOM = -50.0  # expm1 is -1 from here on
 SMALLEST = 2.2250738585072014e-308  # the smallest normal number
 LIFT = 18014398509481984.0  # 2**54: makes a denormal number normal
@@ -202,6 +159,14 @@ def exp(x):
     return (1.0 + (r + r * r * expm1_tail(r))) * power_of_two(half) * power_of_two(k - half)
 
 
+def exp_down(x):
+    t = x * LOG2_E + MAGIC
+    n = t - MAGIC
+    r = (x - n * LN2_HIGH) - n * LN2_LOW
+    # t ends in the bits of the exponent; what else is in it is shifted out.
+    return select(x < EXP_FLOOR, 0.0, (1.0 + (r + r * r * expm1_tail(r))) * power_of_two(bits(t)))
+
+
 def expm1(x):
     k, r = split(x, EXPM1_BOTTOM)
     half = k >> 1
@@ -247,15 +212,16 @@ def tanh(x):
     a = absolute(x)
     z = x * x
     small = a < 0.625
-    # One division serves both: x + x * top / bottom near 0, 1 - 2 / (exp(2 * a) + 1) beyond.
-    d = select(small, z * tanh_top(z), 2.0) / select(small, tanh_bottom(z), exp(a + a) + 1.0)
+    # One division serves both: x + x * top / bottom near 0, 1 - 2 * e / (1 + e) beyond, e = exp(-2 * a).
+    e = exp_down(-(a + a))
+    d = select(small, z * tanh_top(z), e + e) / select(small, tanh_bottom(z), 1.0 + e)
     large = 1.0 - d
     return select(small, x + x * d, select(x < 0.0, -large, large))
 
 
 def erf(x):
     a = absolute(x)
-    large = 1.0 - exp(log_erfc(select(a > ERF_ONE, ERF_ONE, a)))
+    large = 1.0 - exp_down(log_erfc(select(a > ERF_ONE, ERF_ONE, a)))
     return select(a < 1.0, x + x * erf_near0(x * x), select(x < 0.0, -large, large))
 
 
@@ -308,7 +274,7 @@ SWAPS[F32].update({
 })  # fmt: skip
 FLOATS32 = {
     "MAGIC": 12582912.0, "LN2_HIGH": 0.693359375, "LN2_LOW": -2.12194440e-4, "EXP_TOP": 89.0, "ERF_ONE": 4.0,
-    "EXP_BOTTOM": -105.0, "EXPM1_BOTTOM": -25.0, "SMALLEST": 2.0**-126, "LIFT": 2.0**25, "LIFTED": 25.0,
+    "EXP_BOTTOM": -105.0, "EXP_FLOOR": -87.3365, "EXPM1_BOTTOM": -25.0, "SMALLEST": 2.0**-126, "LIFT": 2.0**25, "LIFTED": 25.0,
 }  # fmt: skip
 PIECES32: dict[str, Any] = {
     "bits": bits32, "from_bits": from_bits32, "expm1_tail": expm1_tail32, "log_tail": log_tail32,
@@ -318,7 +284,7 @@ SWAPS[F32].update((name, np.float32(value)) for name, value in FLOATS32.items())
 SWAPS[F32].update((name, jitted(piece, F32, BUILDER)) for name, piece in PIECES32.items())
 
 COMPILED: dict[str, Any] = {
-    "exp": exp, "log": log, "log1p": log1p, "expm1": expm1, "tanh": tanh, "erf": erf,
+    "exp": exp, "exp_down": exp_down, "log": log, "log1p": log1p, "expm1": expm1, "tanh": tanh, "erf": erf,
     "sign": sign, "isnan": isnan, "real": real,
 }  # fmt: skip
 INSTRUCTIONS: dict[str, Any] = {

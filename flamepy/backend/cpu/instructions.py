@@ -1,0 +1,54 @@
+"""Words that are one machine instruction: LLVM's own functions, and the choice without a branch.
+
+Each works in either precision and is given no fast-math flag but those named here.
+
+May import: Numba, llvmlite. FLAME counterpart: CUDA's intrinsics. Read next: loops.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+
+def common(args: Any) -> Any:
+    """The type numbers are brought to before an instruction: the widest float among them, if there is one."""
+    floats = [kind for kind in args if isinstance(kind, types.Float)]
+    return max(floats or args, key=lambda kind: kind.bitwidth)
+
+
+def instruction(name: str, arity: int, flags: tuple[str, ...] = ()) -> Any:
+    """LLVM's floating-point instruction `name` as something jitted code can call."""
+
+    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        kind = values[0].type
+        function = builder.module.declare_intrinsic(name, [kind], ir.FunctionType(kind, [kind] * arity))
+        return builder.call(function, values, fastmath=flags)
+
+    def call1(typing: Any, a: Any) -> Any:
+        return (a(a), code) if isinstance(a, types.Float) else None
+
+    def call2(typing: Any, a: Any, b: Any) -> Any:
+        kind = common((a, b))
+        return (kind(kind, kind), code) if isinstance(kind, types.Float) else None
+
+    return intrinsic(call1 if arity == 1 else call2)
+
+
+@intrinsic
+def select(typing: Any, cond: Any, a: Any, b: Any) -> Any:
+    """a if cond else b, never a branch: LLVM moves costly work into branches, and those don't vectorise."""
+    kind = a if a == b else common((a, b))
+
+    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.select(*values)
+
+    return kind(types.boolean, kind, kind), code
+
+
+absolute = instruction("llvm.fabs", 1)
+# nnan makes a row maximum vectorise; its price: with a NaN among the numbers the result is undefined.
+fmax = instruction("llvm.maxnum", 2, ("nnan", "nsz"))
