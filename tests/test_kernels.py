@@ -9,13 +9,14 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import flamepy as fp
 from flamepy.backend.cpu import compiler
-from flamepy.backend.cpu.device import APART, find_loop
+from flamepy.backend.cpu.device import APART, LOOP_FILES, find_loop
 from flamepy.backend.template import bind, digest, on_compile, typed
 from flamepy.op import REGISTRY
 from flamepy.op_pointwise import Pointwise
@@ -135,6 +136,13 @@ def test_an_edited_helper_in_another_file_gets_another_name(tmp_path, monkeypatc
         kernel(1, out, np.ones(1, F4))
         assert out[0] == (1, -1)[i]
     assert len(names) == 2
+
+
+def test_every_file_of_words_is_part_of_each_digest():
+    """Loop files are found by what a loop reaches; words reach a kernel as jitted functions, so their files are listed by hand."""
+    folder = Path(compiler.__file__).parent
+    others = {file.stem for file in folder.glob("*.py")} - {*LOOP_FILES, "device", "__init__"}
+    assert {str(folder / f"{name}.py") for name in others} <= set(compiler.SOURCES)
 
 
 def test_two_processes_fill_an_empty_cache_at_once(tmp_path):

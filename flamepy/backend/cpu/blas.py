@@ -11,7 +11,7 @@ namespace, and only this copy is set to one thread: NumPy's and SciPy's BLAS kee
 it by symbol name, so kernels that use `gemm` stay in Numba's disk cache (a ctypes function would keep them
 out).
 
-May import: errors, Numba. FLAME counterpart: `flame_core::blas`. Read next: matmul.py.
+May import: errors, instructions, Numba. FLAME counterpart: `flame_core::blas`. Read next: matmul.py.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
 from ...errors import DeviceError
+from .instructions import INNER
 
 SPACE = 15360  # numbers in a workspace: 60 or 120 KB of the worker's stack
 N, T = False, True  # for ta and tb: as it is, transposed (BLAS's own letters)
@@ -106,7 +107,7 @@ def compiled(symbol: str, number: Any, itemsize: int) -> Any:
             c.ctypes.data + np.uintp(c_off * itemsize), np.int32(max(ldc, 1)),
         )  # fmt: skip
 
-    return njit(error_model="numpy")(gemm)
+    return njit(**INNER)(gemm)
 
 
 def copy_matrix(turn, rows, cols, a, a_off, lda, c, c_off, ldc):
@@ -127,7 +128,7 @@ def compiled_copy(symbol: str, number: Any, itemsize: int) -> Any:
             a.ctypes.data + np.uintp(a_off * itemsize), np.int32(lda), c.ctypes.data + np.uintp(c_off * itemsize), np.int32(ldc),
         )  # fmt: skip
 
-    return njit(error_model="numpy")(copy_matrix)
+    return njit(**INNER)(copy_matrix)
 
 
 def workspace(x):

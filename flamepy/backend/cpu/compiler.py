@@ -24,6 +24,7 @@ from ...errors import FlameWarning
 from ..row_words import all_max, all_sum, barrier, lane, lanes
 from ..template import Dialect, announce
 from . import blas, parallel, words
+from .instructions import ALWAYS, INNER
 
 FORMULA_MATH = {"contract", "nsz"}
 LOOP_MATH = FORMULA_MATH | {"reassoc"}
@@ -38,18 +39,13 @@ if "NUMBA_THREADING_LAYER_PRIORITY" not in os.environ:
     numba.config.THREADING_LAYER_PRIORITY = ["omp", "tbb", "workqueue"]  # type: ignore[attr-defined]
 
 
-# _nrt=False: no reference counting inside. Kernels allocate nothing, and counting every slice of a row, atomically and in one cache
-# line, made two workers slower than one (layer norm of 4096 x 256: 415 us with one, 708 with two; without 304 and 156).
-ALWAYS: Any = {"error_model": "numpy", "_nrt": False}
-
-
 def jit_function(function: Callable, reorder: bool) -> Any:
     # forceinline: a formula of several words exceeds LLVM's inlining limit, and a call keeps the loop scalar.
-    return numba.njit(fastmath=LOOP_MATH if reorder else FORMULA_MATH, forceinline=True, **ALWAYS)(function)
+    return numba.njit(fastmath=LOOP_MATH if reorder else FORMULA_MATH, forceinline=True, **INNER)(function)
 
 
 def jit_loop(function: Callable) -> Any:
-    return numba.njit(fastmath=LOOP_MATH, **ALWAYS)(function)
+    return numba.njit(fastmath=LOOP_MATH, **INNER)(function)
 
 
 def jit_kernel(function: Callable) -> Any:
@@ -69,9 +65,9 @@ def words_of(dtype: np.dtype) -> dict[str, Any]:
     return found
 
 
-WHOLE = numba.njit(lambda x: x)  # rounding an integer
+WHOLE = numba.njit(**INNER)(lambda x: x)  # rounding an integer
 # The five words of a row body. The CPU gives a row to one lane: they cost nothing.
-ROW_WORDS = {word.__name__: numba.njit(word) for word in (lane, lanes, all_sum, all_max, barrier)}
+ROW_WORDS = {word.__name__: numba.njit(**INNER)(word) for word in (lane, lanes, all_sum, all_max, barrier)}
 
 _here = Path(__file__).parent
 SHARED = (
@@ -79,6 +75,7 @@ SHARED = (
     "cpu/blas.py",
     "cpu/broadcast.py",
     "cpu/compiler.py",
+    "cpu/instructions.py",
     "cpu/parallel.py",
     "template.py",
     "plans.py",

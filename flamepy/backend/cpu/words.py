@@ -21,7 +21,7 @@ import numba
 import numpy as np
 
 from ..template import Dialect, jitted
-from .instructions import absolute, fmax, instruction, select
+from .instructions import INNER, absolute, fmax, instruction, select
 
 # ----- What float64 uses, and float32 where the table below says nothing else -----
 INF = math.inf
@@ -263,7 +263,7 @@ SWAPS: dict[np.dtype, dict[str, Any]] = {F32: {}, F64: {}, I32: {"whole": np.int
 
 def jit(function: Callable, reorder: bool = False) -> Any:
     # forceinline is LLVM's: a call left in a loop stops it from vectorising.
-    return numba.njit(error_model="numpy", fastmath={"contract", "nsz"}, forceinline=True)(function)
+    return numba.njit(fastmath={"contract", "nsz"}, forceinline=True, **INNER)(function)
 
 
 BUILDER = Dialect("words", jit, SWAPS.__getitem__, ())
