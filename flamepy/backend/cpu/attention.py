@@ -20,6 +20,7 @@ from ..plans import ROOM, attention_room
 from ..words import INF, exp_down, fmax, log, select
 from .blas import N, T, gemm
 from .parallel import tasks
+from .runs import add_run, fill_run
 
 
 def attention(
@@ -277,14 +278,6 @@ def softmax_dx(ds, p, lse, delta, wide):
 
 
 def sum_parts(out, partial, at, step, chunks):
-    for c in range(out.size):
-        out[c] = 0.0
+    fill_run(out, 0.0)
     for n in range(chunks):
-        line = partial[at + n * step : at + n * step + out.size]
-        for c in range(out.size):
-            out[c] += line[c]
-
-
-def fill_run(run, value):
-    for t in range(run.size):
-        run[t] = value
+        add_run(out, partial[at + n * step : at + n * step + out.size])

@@ -16,6 +16,7 @@ import numpy as np
 from ..words import INF, real
 from .blas import N, T, gemm
 from .parallel import tasks
+from .runs import add_run, fill_run, sum_run
 
 RUN = 1024  # numbers of the weight's gradient added up by one task
 
@@ -140,9 +141,7 @@ def add_chunks(out, partial, start, chunks, low):
     fill_run(run, 0.0)
     for chunk in range(chunks):
         at = start + chunk * out.size + low
-        part = partial[at : at + run.size]
-        for t in range(run.size):
-            run[t] += part[t]
+        add_run(run, partial[at : at + run.size])
 
 
 def is_pointwise(sizes):
@@ -269,15 +268,3 @@ def col2im(x, col, sizes, channels, first, width):
             done += run
             start = 0
             y += sizes[8]
-
-
-def fill_run(run, value):
-    for t in range(run.size):
-        run[t] = value
-
-
-def sum_run(run):
-    total = 0.0
-    for t in range(run.size):
-        total += run[t]
-    return total

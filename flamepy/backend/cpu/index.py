@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from .broadcast import offset
 from .parallel import tasks
+from .runs import add_run, copy_run, fill_run
 
 
 def strided_get(part, out, x, table, k, inner, step, base):
@@ -58,10 +59,10 @@ def add_rows(part, out, x, index, inner, block, group, deals, add):
             for first in range(deal << group, rows, deals << group):
                 last = min(rows, first + (1 << group))
                 if blocks == 1:
-                    clear_run(out[first * inner : last * inner])
+                    fill_run(out[first * inner : last * inner], 0)
                 else:
                     for r in range(first, last):
-                        clear_run(out[r * inner + lo : r * inner + hi])
+                        fill_run(out[r * inner + lo : r * inner + hi], 0)
         for i in range(index.size):
             r = index[i]
             if (r >> group) & (deals - 1) == deal:
@@ -95,21 +96,3 @@ def place_ids(part, out, ids, table, k, n, step):
     for p in tasks(part, out.size):
         i = ids[p % ids.size]
         out[p] = offset(table, k, 0, p) + step * (i + n if i < 0 else i)
-
-
-# Helpers take slices: an index counted from 0 needs no check for negative values, and the loop vectorises.
-
-
-def copy_run(out, x):
-    for i in range(out.size):
-        out[i] = x[i]
-
-
-def clear_run(out):
-    for i in range(out.size):
-        out[i] = 0
-
-
-def add_run(out, x):
-    for i in range(out.size):
-        out[i] += x[i]

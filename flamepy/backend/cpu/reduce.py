@@ -14,6 +14,7 @@ from ..plans import COLUMNS
 from ..words import maximum
 from .loops import F
 from .parallel import tasks
+from .runs import fill_run
 
 
 def fold_sum(part, out, x, outer, n, inner, chunk, chunks, scale):
@@ -31,11 +32,10 @@ def fold_sum(part, out, x, outer, n, inner, chunk, chunks, scale):
             lo = (t % parts) * COLUMNS
             hi = min(inner, lo + COLUMNS)
             total = out[oc * inner + lo : oc * inner + hi]
-            for j in range(total.size):
-                total[j] = 0
+            fill_run(total, 0)
             for i in range(first, min(n, first + chunk)):
                 start = (oc // chunks * n + i) * inner
-                add_run(total, x[start + lo : start + hi])
+                add_formula(total, x[start + lo : start + hi])
             for j in range(total.size):
                 total[j] *= scale
 
@@ -50,7 +50,7 @@ def run_sum(run, zero):
     return total
 
 
-def add_run(total, run):
+def add_formula(total, run):
     for j in range(run.size):
         total[j] += F(run[j])
 

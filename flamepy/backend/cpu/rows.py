@@ -12,6 +12,7 @@ from ..plans import COLUMNS
 from ..words import real
 from .loops import F
 from .parallel import tasks
+from .runs import add_run, copy_run, fill_run, sum_run
 
 LOSSES = 4096  # losses added at once
 
@@ -23,8 +24,7 @@ def row_sums(part, out, sums, plan, *args):
     """
     for t in tasks(part, sums.size // plan[1]):
         total = sums[t * plan[1] : t * plan[1] + plan[1]]
-        for j in range(total.size):
-            total[j] = 0
+        fill_run(total, 0.0)
         for r in range(t * plan[0], min(args[-2], t * plan[0] + plan[0])):
             F(r, out, total, *args)
 
@@ -42,7 +42,7 @@ def add_chunks(part, dw, db, sums, chunks, cols, add_w, add_b):
         start = t // blocks * cols
         total = sums[start + lo : start + hi]
         for c in range(1, chunks):
-            add_line(total, sums[c * width + start + lo : c * width + start + hi])
+            add_run(total, sums[c * width + start + lo : c * width + start + hi])
         if start == 0:
             put(dw, total, lo, add_w)
         else:
@@ -53,15 +53,9 @@ def put(out, total, lo, add):
     if out.size:
         line = out[lo : lo + total.size]
         if add:
-            add_line(line, total)
+            add_run(line, total)
         else:
-            for j in range(line.size):
-                line[j] = total[j]
-
-
-def add_line(out, x):
-    for j in range(out.size):
-        out[j] += x[j]
+            copy_run(line, total)
 
 
 def batch_loss(part, out, losses, found, mean):
@@ -69,12 +63,5 @@ def batch_loss(part, out, losses, found, mean):
     if part[0] == 0:
         total = 0.0
         for at in range(0, losses.size, LOSSES):
-            total += line_sum(losses[at : at + LOSSES])
+            total += sum_run(losses[at : at + LOSSES])
         out[0] = total / real(found[2]) if mean else total
-
-
-def line_sum(x):
-    total = 0.0
-    for j in range(x.size):
-        total += x[j]
-    return total
