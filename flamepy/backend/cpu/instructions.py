@@ -17,7 +17,8 @@ from numba.extending import intrinsic
 # a row, atomically and in one cache line, made two workers slower than one (layer norm of 4096 x 256: 415 us with one, 708 with two;
 # without 304 and 156).
 ALWAYS: Any = {"error_model": "numpy", "_nrt": False}
-# What only kernels call needs no entry for Python and none for C: a quarter of the time to compile a GPT's kernels.
+# What only kernels call needs no entry for Python (calling it from there crashes) and none for C: a quarter of the time it takes to
+# compile a GPT's kernels.
 INNER: Any = {**ALWAYS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
