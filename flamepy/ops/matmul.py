@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import op, ops
-from ..backend.base import FLOATS
+from ..backend.base import FLOATS, float32
 from ..backend.plans import ALONE, NOTHING, RESULT, SUM
 from ..errors import DTypeError, GradientError, ShapeError
 from ..op import composed, launch, like, share, size_of
@@ -25,15 +25,21 @@ from ..op_pointwise import Pointwise, on_tensors
 @custom(inputs=2, home="")
 def product(a, b, ta=False, tb=False):
     """op(a) @ op(b) over the last two axes, other axes broadcasting; ta, tb: use the matrix transposed."""
-    m, k = a.shape[-2:] if not ta else a.shape[:-3:-1]
-    n = b.shape[-2] if tb else b.shape[-1]
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    y = like(a, (*batch, m, n))
-    if y.size:
-        count = size_of(batch)
-        offsets = a.device.table(offsets_of(a.shape, batch)), a.device.table(offsets_of(b.shape, batch))
-        launch("matmul", None, (y,), (a, b), (*offsets, count, m, n, k, bool(ta), bool(tb)), work=flops(count * m * n, k))
+    shape, count, *offsets, m, n, k = product_plan(a.shape, b.shape, ta, tb)
+    y = like(a, shape)
+    if y.buffer.size:
+        tables = a.device.table(offsets[0]), a.device.table(offsets[1])
+        launch("matmul", None, (y,), (a, b), (*tables, count, m, n, k, bool(ta), bool(tb)), work=flops(count * m * n, k))
     return y
+
+
+@lru_cache(4096)
+def product_plan(a: tuple[int, ...], b: tuple[int, ...], ta: bool, tb: bool) -> tuple[Any, ...]:
+    """(shape of the result, number of matrices, where each of a's and of b's begins, m, n, k) for inputs of these shapes."""
+    m, k = a[-2:] if not ta else a[:-3:-1]
+    n = b[-2] if tb else b[-1]
+    batch = np.broadcast_shapes(a[:-2], b[:-2])
+    return (*batch, m, n), size_of(batch), offsets_of(a, batch), offsets_of(b, batch), m, n, k
 
 
 def flops(results: int, inner: int) -> int:
@@ -41,7 +47,6 @@ def flops(results: int, inner: int) -> int:
     return results * (inner + 31) // 32
 
 
-@lru_cache(4096)
 def offsets_of(shape: tuple[int, ...], batch: tuple[int, ...]) -> tuple[int, ...]:
     """Where each matrix of the broadcast stack begins."""
     own = np.arange(size_of(shape[:-2])).reshape(shape[:-2]) * size_of(shape[-2:])
@@ -63,6 +68,8 @@ product.differentiable()
 def matmul(a: Any, b: Any) -> Any:
     """a @ b: vectors, matrices, and stacks of matrices that broadcast. Raises ShapeError, DTypeError for integers."""
     a, b = op.Tensor.of("matmul", a), op.Tensor.of("matmul", b)
+    if a.dtype is b.dtype is float32 and len(a.shape) == len(b.shape) == 2 and a.shape[1] == b.shape[0]:
+        return product(a, b)
     for x in (a, b):
         if x.dtype not in FLOATS:
             raise DTypeError(f"matmul: needs floats: {x.dtype}. Cast with .to(flamepy.float32).")
@@ -120,24 +127,41 @@ def linear(x, weight, bias=None, residual=None, activation="", keep=True):
     activation: the name of a pointwise op, e.g. "relu", "gelu_erf" (gelu), "gelu_tanh", "silu"; "" for none. keep=False: there will
     be no backward, so keep nothing for it.
     """
-    if weight.ndim != 2 or not x.ndim or x.shape[-1] != weight.shape[1] or (bias is not None and bias.shape != weight.shape[:1]):
-        given = "" if bias is None else f", bias is {bias.shape}"
-        advice = "Use x (..., n_in), weight (n_out, n_in), bias (n_out,)."
-        raise ShapeError(f"linear: sizes differ: x is {x.shape}, weight is {weight.shape}{given}. {advice}")
-    n_out, n_in = weight.shape
-    y = like(x, (*x.shape[:-1], n_out))
-    if residual is not None and residual.shape != y.shape:
-        raise ShapeError(f"linear: residual has another shape than the result: {residual.shape}, expected {y.shape}. Add it afterwards.")
-    act = follower(activation)
-    what = act.keep if keep and not (act.keep == RESULT and residual is None) else min(act.keep, ALONE)
-    kept = like(y) if what > ALONE else share(y, y.shape) if keep and what == ALONE else None
-    if y.size:
+    plan = linear_plan(x.shape, weight.shape, bias is not None and bias.shape, residual is not None and residual.shape, activation, keep)
+    y = like(x, plan.shape)
+    kept = like(y) if plan.keep > ALONE else share(y, y.shape) if keep and plan.keep == ALONE else None
+    if y.buffer.size:
         ins = (x, weight, x if bias is None else bias, x if residual is None else residual)
-        flags = (False, bias is not None, residual is not None, what)
-        outs = (y, y if kept is None else kept)
-        rows = size_of(x.shape[:-1])
-        launch("linear", act.formula, outs, ins, (rows, n_out, n_in, *flags), work=flops(rows * n_out, n_in))
+        launch("linear", plan.formula, (y, y if kept is None else kept), ins, plan.consts, work=plan.work)
     return y, {"kept": kept}
+
+
+class LinearPlan(NamedTuple):
+    """What a linear layer's launch needs beside its inputs."""
+
+    shape: tuple[int, ...]
+    formula: Any
+    keep: int
+    consts: tuple
+    work: int
+
+
+@lru_cache(4096)
+def linear_plan(x: Any, weight: Any, bias: Any, residual: Any, activation: str, keep: bool) -> LinearPlan:
+    """For inputs of these shapes (False: not given). Raises ShapeError, ValueError."""
+    if len(weight) != 2 or not x or x[-1] != weight[1] or (bias is not False and bias != weight[:1]):
+        given = "" if bias is False else f", bias is {bias}"
+        raise ShapeError(
+            f"linear: sizes differ: x is {x}, weight is {weight}{given}. Use x (..., n_in), weight (n_out, n_in), bias (n_out,)."
+        )
+    n_out, n_in = weight
+    shape, rows = (*x[:-1], n_out), size_of(x[:-1])
+    if residual is not False and residual != shape:
+        raise ShapeError(f"linear: residual has another shape than the result: {residual}, expected {shape}. Add it afterwards.")
+    act = follower(activation)
+    what = act.keep if keep and not (act.keep == RESULT and residual is False) else min(act.keep, ALONE)
+    flags = (False, bias is not False, residual is not False, what)
+    return LinearPlan(shape, act.formula, what, (rows, n_out, n_in, *flags), flops(rows * n_out, n_in))
 
 
 @linear.backward
