@@ -22,6 +22,7 @@ import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
 from flamepy.backend.cpu.device import CpuDevice
+from flamepy.backend.plans import SUM
 from flamepy.op import REGISTRY
 
 F32, F64 = np.dtype("float32"), np.dtype("float64")
@@ -349,3 +350,19 @@ def test_a_recorded_step_replays_the_fused_layers() -> None:
         return [loss.numpy().tobytes() for loss in losses] + [a.tobytes() for a in model.state_dict().values()]
 
     assert run(True) == run(False)
+
+
+@pytest.mark.parametrize("rows, n, k", [(768, 130, 96), (200, 70, 33)])
+def test_any_number_of_workers_gives_the_same_bits(rows, n, k):
+    """Few workers share out rows, many share out panels of columns."""
+    x, w, bias, residual = fp.randn((rows, k)), fp.randn((n, k)), fp.randn((n,)), fp.randn((rows, n))
+    F.linear(x, w, bias, residual, "gelu_erf", True)
+    kernel = fp.device("cpu").kernel("linear", REGISTRY["gelu_erf"].formula, fp.float32)
+    found = set()
+    for workers in (1, 2, 3, 5, 16):
+        y, kept = fp.zeros((rows, n)), fp.zeros((rows, n))
+        arrays = [t.buffer.data for t in (y, kept, x, w, bias, residual)]
+        kernel.call(workers, *arrays, rows, n, k, False, True, True, SUM)
+        found.add((y.numpy().tobytes(), kept.numpy().tobytes()))
+    assert len(found) == 1
+    np.testing.assert_allclose(kept.numpy(), x.numpy() @ w.numpy().T + bias.numpy(), rtol=1e-4, atol=1e-4)

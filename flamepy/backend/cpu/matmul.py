@@ -20,6 +20,7 @@ from .loops import F
 from .parallel import tasks
 
 SHORT = 64  # below so long sums a b.T is packed by BLAS: its small tiles would be too small
+FEW = 4  # with so many strips for each worker, workers share out rows, else panels: rows stay in a core's cache from op to op
 WIDE = 1024  # from so many columns on, the rows of a block lie so far apart that packing it pays
 
 
@@ -76,15 +77,17 @@ def linear(part, y, kept, x, w, bias, residual, rows, n, k, flip, has_bias, has_
     space = workspace(y)
     z = kept if keep == SUM or keep == RESULT else y  # noqa: SIM109  (a tuple in a kernel is slower to compile)
     mine = tasks(part, down * across)
-    first, last = mine.start, mine.stop
-    while first < last:  # one panel at a time, all its strips that are mine
-        j = first // down
-        stop = min(last, j * down + down)
-        i, end = (first - j * down) * height, min(rows, (stop - j * down) * height)
-        cols = width if j + 1 < across else n - j * width
-        strips(z, x, w, space, i, end, height, j * width, cols, n, k, flip, pack)
-        finish(y, z, bias, residual, i, end, j * width, cols, n, has_bias, has_residual, keep)
-        first = stop
+    by_rows = down >= FEW * part[1]
+    for panel in range(across):  # its strips that are mine
+        if by_rows:
+            first, last = (mine.start - panel + across - 1) // across, (mine.stop - panel + across - 1) // across
+        else:
+            first, last = max(0, mine.start - panel * down), min(down, mine.stop - panel * down)
+        if first < last:
+            i, end, j = first * height, min(rows, last * height), panel * width
+            cols = width if panel + 1 < across else n - j
+            strips(z, x, w, space, i, end, height, j, cols, n, k, flip, pack)
+            finish(y, z, bias, residual, i, end, j, cols, n, has_bias, has_residual, keep)
 
 
 def packs(rows, n, k, flip):
