@@ -316,4 +316,4 @@ def select_tensors(condition: Any, a: Any, b: Any, dtype: np.dtype) -> Any:
 
 # The vocabulary of backend/words.py as ops; a word spelled differently from its op stands here.
 WORDS = {w: w for w in ("exp", "log", "tanh", "sqrt", "erf", "sin", "cos", "floor", "ceil", "abs", "sign", "maximum", "minimum")}
-WORDS |= {"rint": "round", "pow": "power", "exp_down": "exp"}
+WORDS |= {"rint": "round", "pow": "power", "exp_down": "exp", "normal_tail": "normal_tail"}

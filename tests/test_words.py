@@ -198,6 +198,20 @@ def test_integer_words(dtype):
     assert run("minimum", x, y).tolist() == [-5, -1, 7]
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_normal_tail(dtype):
+    a = np.linspace(0, 13, 20_001).astype(dtype)
+    e = np.exp(-0.5 * a.astype(np.float64) ** 2).astype(dtype)
+    expected = np.array([0.5 * math.erfc(v / math.sqrt(2)) for v in a.tolist()])
+    got = run("normal_tail", a, e)
+    if dtype.itemsize == 4:  # relative to the tail: gelu(-8) keeps its digits
+        assert (abs(got - expected) <= 5e-7 * expected).all()
+    else:
+        assert (abs(got - expected) <= 2e-16).all()
+    assert np.isnan(run("normal_tail", np.full(20, math.nan, dtype), np.full(20, math.nan, dtype))).all()
+    assert plain.normal_tail(1.0, math.exp(-0.5)) == pytest.approx(0.15865525393145707, rel=1e-15)
+
+
 def called(name: str, dtype: np.dtype, x: float) -> float:
     """A word of one number, called by a kernel: it has no entry for Python."""
     word = WORDS[name][dtype]

@@ -20,7 +20,7 @@ from typing import Any
 
 __all__ = [
     "EPS", "INF", "abs", "ceil", "cos", "erf", "exp", "exp_down", "expm1", "floor", "fmax", "isnan", "log", "log1p",
-    "maximum", "minimum", "pow", "real", "rint", "select", "sign", "sin", "sqrt", "tanh",
+    "maximum", "minimum", "normal_tail", "pow", "real", "rint", "select", "sign", "sin", "sqrt", "tanh",
 ]  # fmt: skip
 
 INF = math.inf
@@ -99,6 +99,11 @@ def tanh(x: float) -> float:
 
 def erf(x: float) -> float:
     return math.erf(x)
+
+
+def normal_tail(a: float, e: float) -> float:
+    """What the normal distribution has beyond a >= 0, given e = exp(-a * a / 2), which whoever asks for it often needs as well."""
+    return 0.5 * math.erfc(a * math.sqrt(0.5)) if e == e else e
 
 
 def sin(x: float) -> float:

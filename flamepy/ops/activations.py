@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from .. import op, ops
-from ..backend.words import erf, exp, exp_down, expm1, log1p, select
+from ..backend.words import abs, exp, exp_down, expm1, log1p, normal_tail, select
 from ..errors import DTypeError
 from ..op import composed
-from ..op_pointwise import pointwise
+from ..op_pointwise import pointwise, zero
 
 
 def relu_y(x):
@@ -79,12 +79,23 @@ pointwise("softplus", softplus_y, softplus_dx, home="both")
 
 def gelu_erf_y(x):
     """x * Phi(x), Phi the normal distribution function (Hendrycks & Gimpel 2016, arXiv:1606.08415)."""
-    return 0.5 * x * (1.0 + erf(0.7071067811865476 * x))
+    tail = normal_tail(abs(x), exp_down(-0.5 * x * x))
+    return x * select(x > 0.0, 1.0 - tail, tail)
 
 
 def gelu_erf_dx(g, x):
-    density = 0.3989422804014327 * exp_down(-0.5 * x * x)
-    return g * (0.5 * (1.0 + erf(0.7071067811865476 * x)) + x * density)
+    e = exp_down(-0.5 * x * x)
+    tail = normal_tail(abs(x), e)
+    return g * (select(x > 0.0, 1.0 - tail, tail) + x * 0.3989422804014327 * e)
+
+
+def normal_tail_y(a, e):
+    """1 - Phi(a) for a >= 0 and e = exp(-a^2 / 2); its derivative counts a alone."""
+    return normal_tail(a, e)
+
+
+def normal_tail_da(g, e):
+    return g * -0.3989422804014327 * e
 
 
 def gelu_tanh_y(x):
@@ -104,6 +115,7 @@ def gelu_tanh_dx(g, x):
     return g * s * (1.0 + e * s * x * (1.5957691216057308 + 0.21406444881780078 * x * x))
 
 
+pointwise("normal_tail", normal_tail_y, normal_tail_da, zero, home="")
 pointwise("gelu_erf", gelu_erf_y, gelu_erf_dx, home="")
 pointwise("gelu_tanh", gelu_tanh_y, gelu_tanh_dx, home="")
 

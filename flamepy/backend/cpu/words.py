@@ -225,6 +225,18 @@ def erf(x):
     return select(a < 1.0, x + x * erf_near0(x * x), select(x < 0.0, -large, large))
 
 
+def normal_tail(a, e):
+    return 0.5 - 0.5 * erf(0.7071067811865476 * a)
+
+
+def normal_tail32(a, e):
+    """e * 0.5 * erfcx(a / sqrt(2)) with a polynomial in t = 1 / (1 + 0.305 a): accurate relative to the tail, however thin."""
+    t = 1.0 / (1.0 + 0.305 * a)
+    p = ((3.669925404e-2 * t - 1.529885801e-1) * t + 1.857173677e-1) * t - 3.797725823e-2
+    p = (((p * t + 1.210219059e-1) * t + 1.034207981e-1) * t + 1.224668276e-1) * t + 1.21639732e-1
+    return e * (t * p)
+
+
 def sign(x):
     return select(x > 0.0, 1.0, select(x < 0.0, -1.0, x))  # 0 and NaN are their own sign
 
@@ -285,7 +297,7 @@ SWAPS[F32].update((name, jitted(piece, F32, BUILDER)) for name, piece in PIECES3
 
 COMPILED: dict[str, Any] = {
     "exp": exp, "exp_down": exp_down, "log": log, "log1p": log1p, "expm1": expm1, "tanh": tanh, "erf": erf,
-    "sign": sign, "isnan": isnan, "real": real,
+    "normal_tail": normal_tail, "sign": sign, "isnan": isnan, "real": real,
 }  # fmt: skip
 INSTRUCTIONS: dict[str, Any] = {
     "abs": absolute, "fmax": fmax, "select": select,
@@ -303,6 +315,7 @@ INTEGER: dict[str, Any] = {
 WORDS: dict[str, dict[np.dtype, Any]] = {word: dict.fromkeys((F32, F64), found) for word, found in INSTRUCTIONS.items()}
 for word, found in COMPILED.items():
     WORDS[word] = {dtype: jitted(found, dtype, BUILDER) for dtype in (F32, F64)}
+WORDS["normal_tail"][F32] = jitted(normal_tail32, F32, BUILDER)
 for dtype in (I32, I64):
     WORDS["select"][dtype] = select
     for word, found in INTEGER.items():
