@@ -10,9 +10,12 @@ May import: errors, backend. FLAME counterpart: `flame_core::gradient::GradientM
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any
 
-from .backend.base import HALF, float32
+import numpy as np
+
+from .backend.base import HALF, Buffer, float32
 from .backend.plans import span_table
 from .errors import DTypeError, ShapeError
 
@@ -50,6 +53,12 @@ def scale_span(buffer: Any, factor: Any, by: str = "clip_grad_norm") -> None:
     table = where.constant(span_table(((0, buffer.size),)))
     where.stream.run(where.kernel("span_scale", None, buffer.dtype), buffer.size, (buffer,), (factor,), (table,))
     where.stream.host(lambda buffer, factor: buffer.wrote(by) if where.download(factor)[1] != 1.0 else None, buffer, factor)
+
+
+@cache
+def no_factor(where: Any) -> Buffer:
+    """The clip factor of gradients that need none; see norm_factor() in spans.py."""
+    return where.upload(np.array([0.0, 1.0]))
 
 
 class GradientMap:

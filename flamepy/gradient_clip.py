@@ -20,7 +20,7 @@ from .backend.base import Buffer, device, float64
 from .backend.plans import span_table
 from .backend.words import abs, maximum, minimum, pow
 from .errors import FlameWarning, NonFiniteError
-from .gradient import GradientMap, scale_span
+from .gradient import GradientMap, no_factor, scale_span
 from .parameter import Parameter
 
 
@@ -55,15 +55,14 @@ def named_gradients(name: str, grads: Any) -> list[tuple[str, Any]]:
 
 def regions(grads: Any, found: list[tuple[str, Any]]) -> list[Buffer]:
     """The memory to go over: whole spans where every gradient of the map lies in one, else each gradient's own."""
-    if isinstance(grads, GradientMap):
-        grads.settle()
-        if grads.packed():
-            return [span for _, span in grads.spans]
+    if isinstance(grads, GradientMap) and grads.packed():
+        return [span for _, span in grads.spans]
     return [g.buffer for _, g in found if g.size]
 
 
-def norm_of(buffers: list[Buffer], norm_type: float, limit: float = 0.0, other: float = 1.0) -> Buffer:
-    """(norm, clip factor) of all the buffers, in a buffer; see norm_factor() in spans.py for `limit` and `other`."""
+def norm_of(grads: Any, buffers: list[Buffer], norm_type: float, limit: float = 0.0, other: float = 1.0) -> Buffer:
+    """(norm, clip factor) of all the buffers, in a buffer; see norm_factor() in spans.py for `limit` and `other`. A factor that an
+    earlier clipping of `grads` left to be applied is part of both."""
     p = float(norm_type)
     if not p > 0:
         raise ValueError(f"grad_norm: norm_type must be positive: {norm_type}. Use 1, 2, any p > 0 or inf.")
@@ -78,7 +77,8 @@ def norm_of(buffers: list[Buffer], norm_type: float, limit: float = 0.0, other: 
         start += out.size
     found = where.empty(2, float64)
     order = 0.0 if p == math.inf else p
-    where.stream.run(where.kernel("norm_factor", None, float64), 1, (found,), (parts,), (order, limit, other))
+    before = getattr(grads, "factor", None) or no_factor(where)
+    where.stream.run(where.kernel("norm_factor", None, float64), 1, (found,), (parts, before), (order, limit, other))
     return found
 
 
@@ -87,7 +87,7 @@ SIZES: dict[float, tuple[Callable, tuple]] = {2.0: (square_size, ()), 1.0: (abso
 
 def grad_norm(grads: Any, norm_type: float = 2.0) -> float:
     """The joint norm of all gradients: (sum of |g|^p)^(1/p), or the largest |g| for inf. 0.0 when there are none."""
-    found = norm_of(regions(grads, named_gradients("grad_norm", grads)), norm_type)
+    found = norm_of(grads, regions(grads, named_gradients("grad_norm", grads)), norm_type)
     norm: float = found.device.stream.number(found)
     return norm
 
@@ -106,7 +106,7 @@ def clip_grad_norm(grads: Any, max_norm: float | None, norm_type: float = 2.0, n
         raise ValueError(f"clip_grad_norm: max_norm must not be negative or NaN: {max_norm}. Use a positive number, or None for off.")
     gradients = named_gradients("clip_grad_norm", grads)
     buffers = regions(grads, gradients)
-    found = norm_of(buffers, norm_type, limit, 0.0 if nonfinite == "zero" else 1.0)
+    found = norm_of(grads, buffers, norm_type, limit, 0.0 if nonfinite == "zero" else 1.0)
     stream = found.device.stream
     if limit and buffers:
         if nonfinite == "raise":
@@ -137,8 +137,10 @@ def clip_grad_value(grads: Any, clip_value: float) -> float:
     v = float(clip_value)
     if math.isnan(v) or v < 0:
         raise ValueError(f"clip_grad_value: the value must not be negative or NaN: {clip_value}. Use a positive number.")
+    if isinstance(grads, GradientMap):
+        grads.settle()
     buffers = regions(grads, named_gradients("clip_grad_value", grads))
-    found = norm_of(buffers, math.inf)
+    found = norm_of(grads, buffers, math.inf)
     for buffer in {id(b): b for b in buffers}.values():
         limit_buffer(buffer, v, found)
     largest: float = found.device.stream.number(found)

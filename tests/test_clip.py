@@ -310,3 +310,20 @@ def test_16_bit_leaves(dtype):
     half.insert(params["b"], fp.tensor([6.0]).to(dtype))
     assert fp.clip_grad_norm(half, 3.0) == 6.0 and half[params["b"]].item() == pytest.approx(3.0, rel=1e-6)
     assert fp.clip_grad_value(half, 0.1) == pytest.approx(3.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("look", [False, True], ids=["waiting", "applied"])
+def test_clipping_again_counts_the_factor_that_is_waiting(look):
+    params = fp.ParameterDict({"a": fp.Parameter(np.array([3.0, 0.0], np.float32)), "b": fp.Parameter(np.array([4.0], np.float32))})
+    params.pack()
+    a, b = params.parameters()
+    grads = ((a * a).sum() * 0.5 + (b * b).sum() * 0.5).backward()  # gradients 3, 0 and 4
+    assert fp.clip_grad_norm(grads, 2.5) == 5.0
+    if look:
+        np.testing.assert_allclose(grads[a].numpy(), [1.5, 0.0], rtol=1e-6)
+    assert fp.grad_norm(grads) == pytest.approx(2.5, rel=1e-6)
+    assert fp.clip_grad_norm(grads, None) == pytest.approx(2.5, rel=1e-6)
+    assert fp.clip_grad_norm(grads, 100.0) == pytest.approx(2.5, rel=1e-6)
+    assert fp.clip_grad_norm(grads, 1.0, norm_type=1) == pytest.approx(3.5, rel=1e-6)
+    assert fp.clip_grad_norm(grads, 0.5, norm_type=math.inf) == pytest.approx(4 / 7, rel=1e-6)
+    np.testing.assert_allclose([*grads[a].numpy(), *grads[b].numpy()], [0.375, 0.0, 0.5], rtol=1e-5)

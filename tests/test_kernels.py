@@ -16,7 +16,7 @@ import pytest
 
 import flamepy as fp
 from flamepy.backend.cpu import compiler
-from flamepy.backend.cpu.device import APART, LOOP_FILES, find_loop
+from flamepy.backend.cpu.device import APART, DEAR, GRAIN, LOOP_FILES, find_loop
 from flamepy.backend.template import bind, digest, on_compile, typed
 from flamepy.op import REGISTRY
 from flamepy.op_pointwise import Pointwise
@@ -202,6 +202,12 @@ def test_same_bits_run_to_run_for_one_and_two_threads_serial_and_parallel():
     ways = [("1", "16384"), ("2", "16384"), ("2", "16384"), ("2", "1"), ("2", "10**12")]
     results = [run(STEP.replace("THREADS", n).replace("= GRAIN", "= " + grain), NUMBA_NUM_THREADS="2") for n, grain in ways]
     assert len(set(results)) == 1
+
+
+def test_dear_formulas_go_parallel_earlier():
+    add, gelu, row = REGISTRY["add"].formula, REGISTRY["gelu_erf"].formula, rows.softmax_row
+    grains = [fp.device("cpu").kernel(loop, f, F4).grain for loop, f in (("map2", add), ("map1", gelu), ("row", row))]
+    assert grains == [GRAIN, GRAIN // DEAR, GRAIN // DEAR]
 
 
 def test_results_do_not_depend_on_addresses():

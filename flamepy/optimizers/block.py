@@ -9,14 +9,13 @@ Read next: base.py.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from .. import ops
 from ..backend.base import HALF, Buffer, float32
-from ..gradient import GradientMap
+from ..gradient import GradientMap, no_factor
 from ..parameter import Parameter
 from ..tensors import Tensor
 
@@ -96,12 +95,6 @@ class Block:
                 if present is None or present[i]:
                     p.buffer.device.convert(p.buffer, self.part(self.master, i).buffer)
         self.buffer.wrote(by)
-
-
-@cache
-def no_factor(where: Any) -> Buffer:
-    """The clip factor of gradients that need none; see norm_factor() in spans.py."""
-    return where.upload(np.array([0.0, 1.0]))
 
 
 def zeroed(device: Any, size: int, dtype: np.dtype) -> Buffer:

@@ -35,12 +35,14 @@ def span_max(part, out, x, table):
         out[t] = best
 
 
-def norm_factor(part, out, parts, p, limit, other):
+def norm_factor(part, out, parts, before, p, limit, other):
     """out = (norm, factor). The norm of order p from every task's part, added in order; p = 0 stands for the largest.
 
     factor = limit / (norm + 1e-6) where the norm is above the limit, `other` where it is NaN or infinite, else 1. limit 0: no limit.
+    before[1] is a factor that the numbers still have to be multiplied with: the norm counts it, and the new factor contains it.
     """
     if part[0] == 0:
+        scale = before[1]
         norm = 0.0
         for t in range(parts.size):
             norm = maximum(norm, parts[t]) if p == 0.0 else norm + parts[t]
@@ -48,13 +50,14 @@ def norm_factor(part, out, parts, p, limit, other):
             norm = sqrt(norm)
         elif p != 1.0 and p != 0.0:
             norm = pow(norm, 1.0 / p)
+        norm = scaled(norm, scale)
         out[0] = norm
-        out[1] = 1.0
+        out[1] = scale
         if limit > 0.0:
             if norm - norm != 0.0:  # NaN or infinite
-                out[1] = other
+                out[1] = scale * other
             elif norm > limit:
-                out[1] = limit / (norm + 1e-6)
+                out[1] = scale * (limit / (norm + 1e-6))
 
 
 def span_map(part, out, x, table, *c):
