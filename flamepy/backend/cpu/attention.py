@@ -18,7 +18,7 @@ import numpy as np
 
 from ..plans import ROOM, attention_room
 from ..words import INF, exp_down, fmax, log, select
-from .blas import N, T, gemm
+from .blas import N, T, copy_matrix, gemm
 from .parallel import tasks
 from .runs import add_run, fill_run
 
@@ -132,8 +132,8 @@ def rows_dx(
         gemm(N, N, wide, e, high, 1.0, p, 0, high, g, g_at, g_step, add, dv, dv_row, layout[27])
         gemm(N, N, wide, d, high, scale, ds, 0, high, q, q_at, q_step, add, dk, dk_row, layout[23])
         gemm(T, N, high, d, wide, scale, ds, 0, high, k, k_row, k_step, beta, dq, dq_at, layout[19])
-        if keep:
-            transpose_back(dmask, (pair * rows + first) * keys + at, keys, ds, high, wide)
+        if keep and wide > 0:
+            copy_matrix(True, wide, high, ds, 0, high, dmask, (pair * rows + first) * keys + at, keys)
     if keep:
         for r in range(first, first + high):
             fill_run(dmask[(pair * rows + r) * keys + seen : (pair * rows + r + 1) * keys], 0.0)
@@ -170,18 +170,8 @@ def thirds(run, first, second):
 
 def transpose(out, x, at, step, rows, cols):
     """out (cols, rows) = x^T; x has rows `step` apart, from `at` on."""
-    n, at, step = np.uintp(rows), np.uintp(at), np.uintp(step)
-    for r in range(n):
-        for c in range(np.uintp(cols)):
-            out[c * n + r] = x[at + r * step + c]
-
-
-def transpose_back(out, at, step, x, rows, cols):
-    """out, rows `step` apart, from `at` on, = x^T; x is (cols, rows)."""
-    n, at, step = np.uintp(rows), np.uintp(at), np.uintp(step)
-    for r in range(n):
-        for c in range(np.uintp(cols)):
-            out[at + r * step + c] = x[c * n + r]
+    if rows * cols:
+        copy_matrix(True, rows, cols, x, at, step, out, 0, rows)
 
 
 def add_mask(scores, mask, at, row_step, col_step, high, wide):
