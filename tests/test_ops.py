@@ -285,3 +285,31 @@ def test_fused_attention_is_attention_of_its_three_parts() -> None:
     fused, plain = REGISTRY["fused_attention"](x, heads=heads, is_causal=True), apart(x)
     np.testing.assert_allclose(fused.numpy(), plain.numpy(), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(fused.backward(g)[x].numpy(), plain.backward(g)[x].numpy(), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "bool"])
+@pytest.mark.parametrize(
+    ("shape", "order"),
+    [
+        ((300, 70), (1, 0)),
+        ((1, 257), (1, 0)),
+        ((3, 65, 130), (0, 2, 1)),
+        ((2, 64, 5, 33), (2, 0, 3, 1)),
+        ((4, 6, 5), (2, 1, 0)),
+        ((0, 3), (1, 0)),
+    ],
+)
+def test_matrices_are_turned_in_tiles(shape, order, dtype):
+    x = (np.random.default_rng(1).standard_normal(shape) * 100).astype(dtype)
+    t = fp.tensor(x, requires_grad=dtype.startswith("float"))
+    assert np.array_equal(t.permute(order).numpy(), x.transpose(order))
+    if t.requires_grad and t.size:
+        g = np.random.default_rng(2).standard_normal(x.transpose(order).shape).astype(dtype)
+        grads = t.permute(order).backward(fp.tensor(g))
+        assert np.array_equal(grads[t].numpy(), g.transpose(np.argsort(order)))
+
+
+def test_a_long_run_is_repeated_and_read_backwards():
+    x = np.arange(10_000, dtype=np.float32)
+    assert (fp.tensor(np.float32(3.5)).broadcast_to((3, 9_000)).numpy() == 3.5).all()
+    assert np.array_equal(fp.tensor(x)[::-1].numpy(), x[::-1]) and np.array_equal(fp.tensor(x)[5:9_999:3].numpy(), x[5:9_999:3])

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from .. import op, ops
+from ..backend.base import FULL
 from ..errors import IndexOutOfRange, ShapeError
 from ..op import composed, launch, like, share, size_of
 from ..op_custom import custom
@@ -34,6 +35,16 @@ def strided_plan(shape: Shape, strides: Shape) -> tuple[tuple[int, ...], int, in
     return tuple([n for n, _ in outer] + [s for _, s in outer]), len(outer), inner, step
 
 
+@lru_cache(4096)
+def turned_plan(shape: Shape, strides: Shape) -> tuple[tuple[int, ...], int, int, int, int] | None:
+    """(table, k, m, n, step) where the walk goes through matrices (m, n) stored as (n, m), rows `step` apart; None where it doesn't."""
+    table, k, n, step = strided_plan(shape, strides)
+    if not k or table[2 * k - 1] != 1 or not 1 < table[k - 1] <= step:
+        return None
+    m, sizes, steps = table[k - 1], table[: k - 1], table[k : 2 * k - 1]
+    return (*sizes, *steps), k - 1, m, n, step
+
+
 def contiguous_strides(shape: Shape) -> Shape:
     strides, step = [], 1
     for n in reversed(shape):
@@ -46,8 +57,10 @@ def read_strided(x: Any, shape: Shape, strides: Shape, base: int) -> Any:
     """A new Tensor of `shape` whose elements are x[base + index . strides]."""
     y = like(x, shape)
     if y.buffer.size:
-        table, k, inner, step = strided_plan(shape, strides)
-        launch("strided_get", None, (y,), (x,), (x.device.table(table), k, inner, step, base))
+        turned = turned_plan(shape, strides) if x.dtype in FULL else None
+        loop = "strided_get" if turned is None else "strided_turn"
+        table, *rest = turned or strided_plan(shape, strides)
+        launch(loop, None, (y,), (x,), (x.device.table(table), *rest, base))
     return y
 
 

@@ -8,21 +8,38 @@ May import: this folder. FLAME counterpart: `flame_core::tensor` narrow/permute/
 
 from __future__ import annotations
 
+from .blas import copy_matrix
 from .broadcast import offset
 from .parallel import tasks
 from .runs import add_run, copy_run, fill_run
 
+LENGTH = 4096  # elements of a run that one task moves
+SIDE, WIDTH = 64, 256  # rows and columns of the tile of a turned matrix that one task makes
+
 
 def strided_get(part, out, x, table, k, inner, step, base):
     """out[r, j] = x[base + offset(r) + j * step]."""
-    for r in tasks(part, out.size // inner):
-        start = base + offset(table, k, 0, r)
-        line = out[r * inner : r * inner + inner]
+    blocks = (inner + LENGTH - 1) // LENGTH
+    for t in tasks(part, out.size // inner * blocks):
+        r, low = t // blocks, t % blocks * LENGTH
+        start = base + offset(table, k, 0, r) + low * step
+        line = out[r * inner + low : r * inner + min(inner, low + LENGTH)]
         if step == 1:
-            copy_run(line, x[start : start + inner])
+            copy_run(line, x[start : start + line.size])
+        elif step == 0:
+            fill_run(line, x[start])
         else:
-            for j in range(inner):
+            for j in range(line.size):
                 line[j] = x[start + j * step]
+
+
+def strided_turn(part, out, x, table, k, m, n, step, base):
+    """out[r, i, j] = x[base + offset(r) + i + j * step] for i < m <= step and j < n: each r is a matrix turned."""
+    down, across = (m + SIDE - 1) // SIDE, (n + WIDTH - 1) // WIDTH
+    for t in tasks(part, out.size // (m * n) * down * across):
+        r, i, j = t // (down * across), t % (down * across) // across * SIDE, t % across * WIDTH
+        start = base + offset(table, k, 0, r) + i + j * step
+        copy_matrix(True, min(WIDTH, n - j), min(SIDE, m - i), x, start, step, out, (r * m + i) * n + j, n)
 
 
 def strided_put(part, out, x, table, k, inner, step, base):
