@@ -313,3 +313,14 @@ def test_a_long_run_is_repeated_and_read_backwards():
     x = np.arange(10_000, dtype=np.float32)
     assert (fp.tensor(np.float32(3.5)).broadcast_to((3, 9_000)).numpy() == 3.5).all()
     assert np.array_equal(fp.tensor(x)[::-1].numpy(), x[::-1]) and np.array_equal(fp.tensor(x)[5:9_999:3].numpy(), x[5:9_999:3])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+def test_extremes_of_rows_with_nan_and_infinity(dtype):
+    x = (np.random.default_rng(3).standard_normal((40, 77)) * 50).astype(dtype)
+    if dtype.startswith("float"):
+        x[1, 0] = x[2, 40] = x[3, 76] = x[4] = np.nan  # at the start, in a packed middle, in the scalar rest of a loop
+        x[5], x[6], x[7, 9], x[8, 9] = np.inf, -np.inf, np.inf, -np.inf
+    for name in ("max", "min"):
+        got = getattr(fp.tensor(x), name)(axis=1).numpy()
+        assert np.array_equal(got, getattr(x, name)(axis=1), equal_nan=dtype.startswith("float"))

@@ -43,10 +43,10 @@ def pick(typing: Any, x: Any, start: Any, j: Any) -> Any:
 def offset(table, k, which, r):
     """Where row r starts in input number `which`."""
     total = 0
-    for d in range(k - 1, -1, -1):
+    for d in range(k - 1, 0, -1):
         total += (r % table[d]) * table[k * (which + 1) + d]
         r //= table[d]
-    return total
+    return total + r * table[k * (which + 1)] if k else 0
 
 
 def broadcast1(part, out, x, table, k, inner, block, *c):

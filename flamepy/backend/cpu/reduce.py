@@ -11,7 +11,7 @@ May import: this folder. FLAME counterpart: `flame_core::cuda_kernels` reduction
 from __future__ import annotations
 
 from ..plans import COLUMNS
-from ..words import maximum
+from ..words import fmax, maximum
 from .loops import F
 from .parallel import tasks
 from .runs import fill_run
@@ -87,6 +87,13 @@ def argmax(part, out, x, outer, n, inner, scale):
 
 def run_max(run, scale):
     best = run[0] * scale
-    for i in range(1, run.size):
-        best = maximum(best, run[i] * scale)
+    odd = False  # whether there is a NaN: looking for it beside is cheaper than carrying it along
+    for i in range(run.size):
+        value = run[i] * scale
+        best = fmax(best, value)
+        odd |= value != value
+    if odd:
+        best = run[0] * scale  # with a NaN, what fmax gave is undefined
+        for i in range(1, run.size):
+            best = maximum(best, run[i] * scale)
     return best
