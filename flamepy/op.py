@@ -213,7 +213,7 @@ def mark(y: Any, broken: tuple) -> Any:
 
 
 def saved_tensor(entry: TapeEntry, name: str) -> Any:
-    """A saved value as a Tensor; while a graph of the backward is being made, one that is tracked as the original was."""
+    """A saved value as a Tensor that is tracked as the original was: for rules that run while a graph of the backward is made."""
     value = entry.saved[name]
     if not isinstance(value, Buffer):
         return value
@@ -223,7 +223,7 @@ def saved_tensor(entry: TapeEntry, name: str) -> Any:
         i = entry.op.inputs.index(name)
         shape = entry.input_meta[i][1]
     t = Tensor(value, shape, value.dtype, value.device)
-    node: Any = None if not state.creating_graph else entry if i < 0 else entry.inputs[i]
+    node: Any = entry if i < 0 else entry.inputs[i]
     if node is not None:
         if type(node) is not TapeEntry:
             if node.buffer is not value:

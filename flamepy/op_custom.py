@@ -29,7 +29,6 @@ from .op import ALIASES, Op, finish, saved_tensor, untracked, watch, watchers
 from .op_inputs import coerce, in_float32
 
 OUTPUT = -1
-NONE: dict[str, Any] = {}
 VARIADIC = inspect.Parameter.VAR_POSITIONAL
 
 
@@ -149,7 +148,7 @@ class Custom(Op):
             y = self.forward(*xs, **attributes)
         finally:
             state.recording = True
-        extras: dict[str, Any] = NONE
+        extras: dict[str, Any] = {}
         if type(y) is tuple and type(y[-1]) is dict:
             y, extras = y
         if watchers:

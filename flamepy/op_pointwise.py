@@ -30,7 +30,6 @@ EXACT = 1 << 53  # integers below this are floats without rounding
 MISSING: Any = object()  # stands for an argument that was not given
 OUTPUT, COTANGENT = -1, -2  # where a rule finds a value that is no input; the output is the last of what record() gets
 NO_KERNEL: tuple[Any, Any] = (None, None)
-NOTHING: dict[str, Any] = {}
 
 
 def pass_g(g):
@@ -137,8 +136,6 @@ class Pointwise(Op):
             if self.out is None and state.strict:
                 raise self.no_rule()
             return untracked(self, inputs, y)
-        if not keeps:
-            return finish(self, inputs, y, attributes, NOTHING, ())
         saved: dict[str, Any] = {}
         versions = []
         for name, k in keeps:

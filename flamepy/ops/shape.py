@@ -36,13 +36,14 @@ def strided_plan(shape: Shape, strides: Shape) -> tuple[tuple[int, ...], int, in
 
 
 @lru_cache(4096)
-def turned_plan(shape: Shape, strides: Shape) -> tuple[tuple[int, ...], int, int, int, int] | None:
-    """(table, k, m, n, step) where the walk goes through matrices (m, n) stored as (n, m), rows `step` apart; None where it doesn't."""
+def reading_plan(shape: Shape, strides: Shape, dtype: Any) -> tuple[Any, ...]:
+    """(loop, table, its other numbers): where the walk goes through matrices (m, n) stored as (n, m) with rows `step` apart, a loop
+    that turns them, if it has one for the dtype."""
     table, k, n, step = strided_plan(shape, strides)
-    if not k or table[2 * k - 1] != 1 or not 1 < table[k - 1] <= step:
-        return None
+    if dtype not in FULL or not k or table[2 * k - 1] != 1 or not 1 < table[k - 1] <= step:
+        return "strided_get", table, k, n, step
     m, sizes, steps = table[k - 1], table[: k - 1], table[k : 2 * k - 1]
-    return (*sizes, *steps), k - 1, m, n, step
+    return "strided_turn", (*sizes, *steps), k - 1, m, n, step
 
 
 def contiguous_strides(shape: Shape) -> Shape:
@@ -57,9 +58,7 @@ def read_strided(x: Any, shape: Shape, strides: Shape, base: int) -> Any:
     """A new Tensor of `shape` whose elements are x[base + index . strides]."""
     y = like(x, shape)
     if y.buffer.size:
-        turned = turned_plan(shape, strides) if x.dtype in FULL else None
-        loop = "strided_get" if turned is None else "strided_turn"
-        table, *rest = turned or strided_plan(shape, strides)
+        loop, table, *rest = reading_plan(shape, strides, x.dtype)
         launch(loop, None, (y,), (x,), (x.device.table(table), *rest, base))
     return y
 

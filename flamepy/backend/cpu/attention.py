@@ -45,7 +45,7 @@ def attention(
             seen = min(keys, first + high) if is_causal else keys
             k_at, v_at = start_of(layout, 4, b, h, 0), start_of(layout, 8, b, h, 0)
             y_at, m_at = start_of(layout, 12, b, h, first), start_of(layout, 16, b, h, first)
-            transpose(qt, q, start_of(layout, 0, b, h, first), layout[3], high, d)
+            copy_matrix(True, high, d, q, start_of(layout, 0, b, h, first), layout[3], qt, 0, high)
             fill_run(state[:high], -INF)
             fill_run(state[ROOM : ROOM + high], 0.0)
             for at in range(0, max(1, seen), width):
@@ -114,8 +114,8 @@ def rows_dx(
     delta, turned, scores = thirds(scratch, 4 * ROOM, scratch.size - 4 * ROOM - 2 * width * height)
     qt, gt, _ = thirds(turned, height * d, height * e)
     p, ds, _ = thirds(scores, height * width, height * width)
-    transpose(qt, q, q_at, q_step, high, d)
-    transpose(gt, g, g_at, g_step, high, e)
+    copy_matrix(True, high, d, q, q_at, q_step, qt, 0, high)
+    copy_matrix(True, high, e, g, g_at, g_step, gt, 0, high)
     dots(delta[:high], g, y, g_at, g_step, e)
     add = 1.0 if done > 0 else 0.0
     for at in range(0, max(1, seen), width):
@@ -132,7 +132,7 @@ def rows_dx(
         gemm(N, N, wide, e, high, 1.0, p, 0, high, g, g_at, g_step, add, dv, dv_row, layout[27])
         gemm(N, N, wide, d, high, scale, ds, 0, high, q, q_at, q_step, add, dk, dk_row, layout[23])
         gemm(T, N, high, d, wide, scale, ds, 0, high, k, k_row, k_step, beta, dq, dq_at, layout[19])
-        if keep and wide > 0:
+        if keep:
             copy_matrix(True, wide, high, ds, 0, high, dmask, (pair * rows + first) * keys + at, keys)
     if keep:
         for r in range(first, first + high):
@@ -166,12 +166,6 @@ def from_both_ends(i, n):
 def thirds(run, first, second):
     """Numbers up to `first`, the `second` numbers after it, the rest."""
     return run[:first], run[first : first + second], run[first + second :]
-
-
-def transpose(out, x, at, step, rows, cols):
-    """out (cols, rows) = x^T; x has rows `step` apart, from `at` on."""
-    if rows * cols:
-        copy_matrix(True, rows, cols, x, at, step, out, 0, rows)
 
 
 def add_mask(scores, mask, at, row_step, col_step, high, wide):

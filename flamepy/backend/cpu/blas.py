@@ -123,10 +123,11 @@ def compiled_copy(symbol: str, number: Any, itemsize: int) -> Any:
     call = types.ExternalFunction(symbol, types.void(i, i, i, i, f, p, i, p, i))
 
     def copy_matrix(turn, rows, cols, a, a_off, lda, c, c_off, ldc):
-        call(
-            np.int32(ROW_MAJOR), np.int32(TRANSPOSED if turn else PLAIN), np.int32(rows), np.int32(cols), number(1),
-            a.ctypes.data + np.uintp(a_off * itemsize), np.int32(lda), c.ctypes.data + np.uintp(c_off * itemsize), np.int32(ldc),
-        )  # fmt: skip
+        if rows > 0 and cols > 0:  # BLAS prints a complaint about others
+            call(
+                np.int32(ROW_MAJOR), np.int32(TRANSPOSED if turn else PLAIN), np.int32(rows), np.int32(cols), number(1),
+                a.ctypes.data + np.uintp(a_off * itemsize), np.int32(lda), c.ctypes.data + np.uintp(c_off * itemsize), np.int32(ldc),
+            )  # fmt: skip
 
     return njit(**INNER)(copy_matrix)
 

@@ -104,8 +104,7 @@ def strips(y, x, w, space, i, end, height, j, cols, n, k, flip, pack):
         inner = min(deep, k - p)
         at, ld = (p * n + j, n) if flip else (j * k + p, k)
         if pack:
-            if inner:
-                copy_matrix(not flip, inner if flip else cols, cols if flip else inner, w, at, ld, space, 0, cols)
+            copy_matrix(not flip, inner if flip else cols, cols if flip else inner, w, at, ld, space, 0, cols)
             at, ld = 0, cols
         beta = 0.0 if p == 0 else 1.0
         for r in range(i, end, height):

@@ -143,13 +143,18 @@ def power_of_two(k):
     return from_bits((k + BIAS) << MANTISSA)
 
 
-def split(x, bottom):
-    """(k, r) with x = k * log(2) + r and |r| <= log(2) / 2, x bounded first; NaN goes into r."""
-    x = select(x > EXP_TOP, EXP_TOP, x)
-    x = select(x < bottom, bottom, x)
+def reduced(x):
+    """(t, r) with x = k * log(2) + r and |r| <= log(2) / 2; t = k + MAGIC. NaN goes into r."""
     t = x * LOG2_E + MAGIC
     n = t - MAGIC
-    return whole(bits(t) - MAGIC_BITS), (x - n * LN2_HIGH) - n * LN2_LOW
+    return t, (x - n * LN2_HIGH) - n * LN2_LOW
+
+
+def split(x, bottom):
+    """(k, r) as above, x bounded first."""
+    x = select(x > EXP_TOP, EXP_TOP, x)
+    t, r = reduced(select(x < bottom, bottom, x))
+    return whole(bits(t) - MAGIC_BITS), r
 
 
 def exp(x):
@@ -160,9 +165,7 @@ def exp(x):
 
 
 def exp_down(x):
-    t = x * LOG2_E + MAGIC
-    n = t - MAGIC
-    r = (x - n * LN2_HIGH) - n * LN2_LOW
+    t, r = reduced(x)
     # t ends in the bits of the exponent; what else is in it is shifted out.
     return select(x < EXP_FLOOR, 0.0, (1.0 + (r + r * r * expm1_tail(r))) * power_of_two(bits(t)))
 
