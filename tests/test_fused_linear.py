@@ -23,7 +23,7 @@ import flamepy.nn.functional as F
 from flamepy import nn
 from flamepy.backend.cpu.device import CpuDevice
 from flamepy.backend.plans import SUM
-from flamepy.op import REGISTRY
+from flamepy.op.base import REGISTRY
 
 F32, F64 = np.dtype("float32"), np.dtype("float64")
 Array = np.ndarray

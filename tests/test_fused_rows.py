@@ -26,8 +26,8 @@ from flamepy import nn
 from flamepy.backend.cpu import index as index_loops
 from flamepy.backend.cpu.compiler import DIALECT
 from flamepy.backend.cpu.device import CpuDevice, find_loop
-from flamepy.backend.template import bind
-from flamepy.op import REGISTRY
+from flamepy.backend.formula.bind import bind
+from flamepy.op.base import REGISTRY
 from flamepy.ops import indexing, losses, row_norms, rows
 
 F32, F64, I64 = np.dtype("float32"), np.dtype("float64"), np.dtype("int64")

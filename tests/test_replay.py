@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
-from flamepy.backend.arena import GAP, Life, places
 from flamepy.backend.base import device
+from flamepy.replay.arena import GAP, Life, places
 
 CPU = device()
 

@@ -18,11 +18,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from flamepy.backend import words as plain
 from flamepy.backend.cpu import random as loops
 from flamepy.backend.cpu.compiler import DIALECT
 from flamepy.backend.cpu.words import CONSTANTS, WORDS
-from flamepy.backend.template import bind
+from flamepy.backend.formula import words as plain
+from flamepy.backend.formula.bind import bind
 
 FLOATS = [np.dtype("float32"), np.dtype("float64")]
 SMOOTH = ["exp", "exp_down", "log", "log1p", "expm1", "tanh", "erf"]
