@@ -1,16 +1,21 @@
 """The seam between numbers and mathematics: Buffer, Kernel, Stream, Device.
 
-Everything above this folder speaks only of these four. A Buffer is contiguous memory on one device. A Kernel is a compiled
-loop. A Stream runs launches (kernel, outs, ins, constants); running them now is one way, recording them is another, and
-nobody above can tell. A Device hands out buffers and kernels. A backend is a folder that implements them; see cpu/.
+Everything above this folder speaks only of these. A Buffer is contiguous memory on one device. A Device turns what an op says,
+`launch("softmax", ...)`, into launches of its kernels: how many passes, tasks and scratch is its own business. A Stream runs these
+launches in order; running them now is one way, recording them is another, and nobody above can tell. A backend is a folder that
+implements the three: plain/ (NumPy, to be read), cpu/ (Numba). Constants are NumPy scalars (of that type), Python ints (int64),
+bools, tuples of ints (small tables), None for what is absent.
 
-May import: errors. FLAME counterpart: `flame_core::device`. Read next: template.py, then cpu/device.py.
+FLAME counterpart: `flame_core::device`. Read next: plain/device.py, formula/bind.py, cpu/device.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,33 +23,37 @@ from ..errors import DeviceError
 
 
 class Buffer:
-    """Contiguous memory: `data` is what kernels take, `size` counts elements.
+    """Contiguous memory: `size` elements of `dtype`, `offset` bytes into `root` (None: the memory is its own). `data` is the backend's.
 
-    `version` counts writes into existing memory, so that backward can tell a saved value from an overwritten one. A buffer
-    that is one slot of a packed span adds the span's count: one write to the span moves all its slots. `written` says who
-    wrote last. `start` is where a slot begins in its span.
+    `version` counts writes into existing memory, so that backward can tell a saved value from an overwritten one. A part of a root
+    adds the root's count: one write to the root moves all its parts. `written` says who wrote last. `retired` says who moved what
+    lived here to another place: a recorded step that knows this memory must not be replayed.
     """
 
     written = ""
+    retired = ""
     writes = 0
-    start = 0
-    made: Any = None  # by a recording: (recorder, number)
 
-    def __init__(self, data: Any, size: int, dtype: np.dtype, device: Device, span: Buffer | None = None, start: int = 0):
+    def __init__(self, data: Any, size: int, dtype: np.dtype, device: Device, root: Buffer | None = None, offset: int = 0):
         self.data = data
         self.size = size
         self.dtype = dtype
         self.device = device
-        self.span = span
-        self.start = start
+        self.root = root
+        self.offset = offset
 
     @property
     def version(self) -> int:
-        return self.writes if self.span is None else self.writes + self.span.writes
+        return self.writes if self.root is None else self.writes + self.root.writes
 
     @property
     def last_write(self) -> str:
-        return self.written or (self.span.written if self.span is not None else "")
+        return self.written or (self.root.written if self.root is not None else "")
+
+    @property
+    def start(self) -> int:
+        """Which element of the root is its first."""
+        return self.offset // self.dtype.itemsize
 
     def wrote(self, by: str) -> None:
         """Count one write into this memory, made by the operation named."""
@@ -53,98 +62,184 @@ class Buffer:
 
 
 class Kernel(Protocol):
-    """A compiled loop: `call(workers, *outs, *ins, *constants)`."""
+    """What a stream can launch. Only the streams of its device look inside."""
 
-    call: Callable[..., None]
+
+class Step(NamedTuple):
+    """One launch. Arguments are buffers (or what stands for them), numbers, None."""
+
+    kernel: Any
+    outs: Sequence[Any]
+    ins: Sequence[Any]
+    consts: Sequence[Any]
 
 
 class Stream:
-    """An ordered queue of launches, and of what the host has to do between them. This one does each at once."""
+    """An ordered queue of launches. This one, given run() by a backend, does each at once."""
 
-    def run(self, kernel: Kernel, work: int, outs: Sequence[Buffer], ins: Sequence[Any], consts: Sequence[Any]) -> None:
-        """Launch `kernel` with outs first, then ins (buffers or scalars), then constants. `work`, the number of elements touched,
-        may decide how it runs."""
-        call, arguments = self.resolve(kernel, work, [b.data if isinstance(b, Buffer) else b for b in (*outs, *ins, *consts)])
-        call(*arguments)
+    device: Device
 
-    def run1(self, kernel: Kernel, out: Buffer, x: Buffer) -> None:
-        """run() for a map of one buffer, the short way of most launches."""
-        self.run(kernel, out.size, (out,), (x,), ())
-
-    def run2(self, kernel: Kernel, out: Buffer, x: Any, y: Any) -> None:
-        """run() for a map of two buffers, or a buffer and a scalar."""
-        self.run(kernel, out.size, (out,), (x, y), ())
-
-    def resolve(self, kernel: Kernel, work: int, arguments: Sequence[Any]) -> tuple[Callable[..., None], Sequence[Any]]:
-        """What a launch calls in the end, and with what."""
-        raise NotImplementedError
-
-    def width(self) -> int:
-        """How many workers a large launch has now."""
-        raise NotImplementedError
-
-    def host(self, action: Callable[..., None], *buffers: Buffer) -> None:
-        """Have the host call action(*buffers) at this point of every step: to fill in numbers that change from step to step, or
-        to check a result and raise."""
-        action(*buffers)
-
-    def number(self, buffer: Buffer, i: int = 0) -> Any:
-        """Element i of a buffer as a Python number."""
-        return buffer.device.download(buffer)[i].item()
-
-    def note(self, what: str, value: float) -> None:
-        """A setting made while a step runs; a recording must know of it, others need not."""
-
-
-class Device:
-    """Where buffers live and kernels run. Subclasses fill in the five verbs."""
-
-    name: str
-    stream: Stream
-
+    # ---- memory: a stream that records must know of it ---------------------------------------------------------------------
     def empty(self, size: int, dtype: np.dtype) -> Buffer:
-        raise NotImplementedError
-
-    def kernel(self, loop: str, formula: Callable | None, dtype: np.dtype) -> Kernel:
+        """Memory that nobody has written to."""
         raise NotImplementedError
 
     def upload(self, array: np.ndarray) -> Buffer:
+        """A new buffer with the numbers of a host array."""
         raise NotImplementedError
 
     def download(self, buffer: Buffer) -> np.ndarray:
+        """The numbers as a read-only, flat host array."""
+        raise NotImplementedError
+
+    # ---- launches --------------------------------------------------------------------------------------------------------
+    def run(self, kernel: Any, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
+        """Launch `kernel`: outs first, then ins (buffers, numbers, None), then constants."""
         raise NotImplementedError
 
     def copy(self, out: Buffer, x: Buffer) -> None:
-        """Overwrite `out` with the numbers of `x`, of the same size and type."""
+        """Overwrite `out` with the numbers of `x`, of the same size; also converts to another dtype and crosses devices."""
+        raise NotImplementedError
+
+    def prepare(self, fresh: Sequence[tuple[int, np.dtype]], steps: Sequence[Step], inputs: int) -> Callable[[list[Any]], list[Buffer]]:
+        """A chain of launches as one function. It gets its inputs (buffers, numbers, None), makes the fresh buffers, launches, and
+        returns these buffers. In the steps an int n stands for input n, or for fresh buffer n - inputs; see Spot."""
+        device = self.device
+
+        def run(given: list[Any]) -> list[Buffer]:
+            stream = device.stream
+            made = [stream.empty(*f) for f in fresh]
+            memory = [*given, *made]
+            for kernel, *groups in steps:
+                stream.run(kernel, *[[memory[a.number] if type(a) is Spot else a for a in group] for group in groups])
+            return made
+
+        return run
+
+    def program(self, steps: Sequence[Step | Action]) -> Callable[[], None]:
+        """A recorded step, with buffers in the place of spots, as one function: actions marked `early` first, then the rest in order."""
+        calls: list[Callable[[], None]] = [s.call for s in steps if isinstance(s, Action) and s.early]
+        for s in steps:
+            if isinstance(s, Step):
+                calls.append(lambda s=s: self.run(*s))  # type: ignore[misc]
+            elif not s.early:
+                calls.append(s.call)
+
+        def run() -> None:
+            for call in calls:
+                call()
+
+        return run
+
+    # ---- what the host has to do -------------------------------------------------------------------------------------------
+    def before(self, values: Callable[[], Sequence[Any] | None], buffer: Buffer | None = None) -> None:
+        """Fill a small buffer with what values() returns, from host state alone: in a recorded step this happens before any launch."""
+        Action(values, (buffer,) if buffer is not None else (), True).call()
+
+    def after(self, check: Callable[..., None], *buffers: Buffer) -> None:
+        """Call check(*buffers) when these results are known, at the latest before a host read; it may raise."""
+        check(*buffers)
+
+    def number(self, buffer: Buffer, i: int = 0) -> Any:
+        """Element i of a buffer as a Python number."""
+        return self.download(buffer)[i].item()
+
+
+class Spot(NamedTuple):
+    """Stands in a recorded launch for a buffer that is another one each time."""
+
+    number: int
+    offset: int = 0  # in bytes, where only a part of the buffer is meant
+    size: int = -1
+    dtype: Any = None
+
+
+class Action(NamedTuple):
+    """Something for the host to do: fill buffers[0] with what act() returns (`early`: before all launches), or act(*buffers)."""
+
+    act: Callable[..., Any]
+    buffers: Sequence[Any]
+    early: bool
+
+    def call(self) -> None:
+        if not self.early:
+            self.act(*self.buffers)
+        elif self.buffers:
+            self.buffers[0].device.write(self.buffers[0], self.act())
+        else:
+            self.act()
+
+
+class Device:
+    """Where buffers live and kernels run. `direct` is its own stream; `stream`, which everybody uses, is another while some thread records."""
+
+    name: str
+    align = 64  # bytes: where a buffer may begin in a root
+    gap = 0  # bytes between buffers that share a root, at least
+    computes: frozenset[np.dtype]  # float types its kernels take as they are
+
+    def __init__(self, name: str, stream: Stream):
+        self.name = name
+        stream.device = self
+        self.direct = self.stream = stream
+
+    def empty(self, size: int, dtype: np.dtype) -> Buffer:
+        return self.stream.empty(size, dtype)
+
+    def upload(self, array: np.ndarray) -> Buffer:
+        return self.stream.upload(array)
+
+    def download(self, buffer: Buffer) -> np.ndarray:
+        return self.stream.download(buffer)
+
+    def launch(
+        self, name: str, formula: Callable | None, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any],
+        dtype: np.dtype,
+    ) -> None:  # fmt: skip
+        """Do what `name` says, with a formula or row body where it takes one. `dtype` types the formula's constants."""
+        raise NotImplementedError
+
+    def write(self, buffer: Buffer, values: Sequence[Any]) -> None:
+        """Overwrite a small buffer with numbers of the host."""
+        raise NotImplementedError
+
+    def slot(self, root: Buffer, offset: int, size: int, dtype: np.dtype) -> Buffer:
+        """`size` elements of `dtype`, `offset` bytes into `root`, as a buffer that shares the memory and keeps it alive."""
         raise NotImplementedError
 
     def trim(self) -> None:
         """Give kept blocks back to the system."""
-        raise NotImplementedError
-
-    def write(self, buffer: Buffer, values: Sequence[Any]) -> None:
-        """Overwrite a small buffer with numbers."""
-        raise NotImplementedError
-
-    def slot(self, span: Buffer, start: int, size: int) -> Buffer:
-        """A part of `span` as a buffer of its own; it shares the memory and keeps it alive."""
-        raise NotImplementedError
-
-    def convert(self, out: Buffer, x: Buffer) -> None:
-        """Copy with a change of type, where one of the types has 16 bits."""
-        raise NotImplementedError
-
-    def constant(self, array: np.ndarray) -> Any:
-        """A small array that kernels can read, as they take it."""
-        raise NotImplementedError
-
-    def table(self, values: tuple[int, ...]) -> Any:
-        """A constant array of int64 (strides, offsets); equal tables are made once."""
-        raise NotImplementedError
 
     def memory(self) -> dict[str, int]:
         """Bytes: current, peak, cached."""
-        raise NotImplementedError
+        return {"current": 0, "peak": 0, "cached": 0}
+
+    def findings(self) -> Iterator[tuple[str, str, str]]:
+        """What `flamepy doctor` prints of this backend: (label, value, remedy or "")."""
+        return iter(())
+
+    def dlpack(self, buffer: Buffer, shape: Sequence[int]) -> Any:
+        """Something with __dlpack__ and __dlpack_device__ that shares the memory."""
+        raise DeviceError(f"dlpack: not on this device: {self.name}. Copy the tensor with .to('cpu') first.")
+
+    # ---- recording ---------------------------------------------------------------------------------------------------------
+    @contextmanager
+    def divert(self, recorder: Any) -> Iterator[Any]:
+        """Let `recorder` stand in the stream's place for what this thread does in the block; other threads do not notice."""
+        stack = diverted.__dict__.setdefault("stacks", {}).setdefault(self, [])
+        recorder.device, recorder.inner = self, stack[-1] if stack else self.direct
+        stack.append(recorder)
+        with _diverting:
+            self.recorders = getattr(self, "recorders", 0) + 1
+            self.stream = Switch(self)
+        try:
+            yield recorder
+        finally:
+            stack.pop()
+            with _diverting:
+                self.recorders -= 1
+                if not self.recorders:
+                    self.stream = self.direct
 
     def __repr__(self) -> str:
         return f"device({self.name})"
@@ -158,26 +253,81 @@ class Device:
     def __hash__(self) -> int:
         return hash(self.name)
 
+    def __reduce__(self) -> tuple:
+        return device, (self.name,)
 
+
+diverted = threading.local()  # stacks: device -> the recorders of this thread, the innermost last
+_diverting = threading.Lock()
+
+
+def recorder_of(device: Device) -> Any | None:
+    """The innermost recorder of this thread on that device."""
+    stack = diverted.__dict__.get("stacks", {}).get(device)
+    return stack[-1] if stack else None
+
+
+def note(what: str, value: Any) -> None:
+    """A setting made while a step runs: whoever records in this thread must know of it."""
+    for stack in diverted.__dict__.get("stacks", {}).values():
+        for recorder in stack:
+            recorder.note(what, value)
+
+
+class Switch(Stream):
+    """The stream of a device while some thread records: each call goes to this thread's recorder, or to the device's own stream."""
+
+    def __init__(self, device: Device):
+        self.device = device
+
+    def chosen(self) -> Any:
+        return recorder_of(self.device) or self.device.direct
+
+    def empty(self, size: int, dtype: np.dtype) -> Buffer:
+        return self.chosen().empty(size, dtype)  # type: ignore[no-any-return]
+
+    def upload(self, array: np.ndarray) -> Buffer:
+        return self.chosen().upload(array)  # type: ignore[no-any-return]
+
+    def download(self, buffer: Buffer) -> np.ndarray:
+        return self.chosen().download(buffer)  # type: ignore[no-any-return]
+
+    def run(self, kernel: Any, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
+        self.chosen().run(kernel, outs, ins, consts)
+
+    def copy(self, out: Buffer, x: Buffer) -> None:
+        self.chosen().copy(out, x)
+
+    def before(self, values: Callable[[], Sequence[Any] | None], buffer: Buffer | None = None) -> None:
+        self.chosen().before(values, buffer)
+
+    def after(self, check: Callable[..., None], *buffers: Buffer) -> None:
+        self.chosen().after(check, *buffers)
+
+    def number(self, buffer: Buffer, i: int = 0) -> Any:
+        return self.chosen().number(buffer, i)
+
+
+# ---- devices by name ----------------------------------------------------------------------------------------------------------
+BACKENDS = ("cpu", "plain")  # each a folder here whose device.py has open(rest of the name) -> Device
 _devices: dict[str, Device] = {}
-moves = 0  # how often long-lived memory got another place: a recorded step that knew the old one must not be replayed
-
-
-def moved() -> None:
-    """Say that a parameter or an optimizer's state is in new memory from now on."""
-    global moves
-    moves += 1
 
 
 def device(name: str | Device | None = None) -> Device:
-    """The device of that name: `"cpu"` (also the default). Raises DeviceError for one that is not there."""
+    """The device of that name: `"cpu"` (also the default) or `"plain"`. Raises DeviceError for one that is not there."""
     if isinstance(name, Device):
         return name
-    key = str(name) if name is not None else "cpu"
-    if key in _devices:
-        return _devices[key]
-    if key.split(":")[0] == "cpu":
-        from .cpu.device import CpuDevice
+    key = "cpu" if name is None else str(name)
+    found = _devices.get(key)
+    if found is None:
+        kind, _, rest = key.partition(":")
+        if kind not in BACKENDS:
+            raise DeviceError(f"device: no backend for this device: '{key}'. Use one of {', '.join(BACKENDS)}; this build has no other.")
+        found = import_module(f".{kind}.device", __package__).open(rest)
+        found = _devices[key] = _devices.setdefault(found.name, found)
+    return found
 
-        return _devices.setdefault("cpu", CpuDevice())
-    raise DeviceError(f"device: no backend for this device: '{key}'. Use device='cpu'; this build has no CUDA backend.")
+
+def is_device_name(text: Any) -> bool:
+    """Whether a string names a device, there or not, rather than a dtype."""
+    return isinstance(text, str) and text.partition(":")[0] in (*BACKENDS, "cuda")
