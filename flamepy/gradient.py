@@ -1,7 +1,7 @@
 """GradientMap: what backward() returns. Tensor id -> gradient; clipping and optimizers consume it.
 
 A key may be an id, a Tensor or a Parameter. What `get` returns is the stored gradient: editing it edits the map. Gradients of
-packed parameters are slots of one span, so that norm, scaling and the optimizer step are one launch each (spans.py). While nobody
+packed parameters are slots of one span, so that norm, scaling and the optimizer step are one launch each. While nobody
 has looked at them, clipping only leaves its factor here, and the optimizer multiplies as it reads.
 
 May import: errors, backend. FLAME counterpart: `flame_core::gradient::GradientMap`. Read next: autograd.py.
@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from .backend.base import Buffer
-from .backend.plans import span_table
 from .dtypes import HALF, float32
 from .errors import DTypeError, ShapeError
 
@@ -36,30 +35,26 @@ def add_y(x, y):
 
 def scale_buffer(buffer: Any, factor: float, by: str) -> None:
     """Multiply a buffer in place."""
-    kernel = buffer.device.kernel("map1", scale_y, buffer.dtype)
-    buffer.device.stream.run(kernel, buffer.size, (buffer,), (buffer,), (buffer.dtype.type(factor),))
+    buffer.device.launch("map", scale_y, (buffer,), (buffer,), (buffer.dtype.type(factor),), buffer.dtype)
     buffer.wrote(by)
 
 
 def add_to_buffer(buffer: Any, other: Any, by: str) -> None:
     """Add `other` to a buffer of the same size and dtype in place."""
-    kernel = buffer.device.kernel("map2", add_y, buffer.dtype)
-    buffer.device.stream.run(kernel, buffer.size, (buffer,), (buffer, other), ())
+    buffer.device.launch("map", add_y, (buffer,), (buffer, other), (), buffer.dtype)
     buffer.wrote(by)
 
 
-def scale_span(buffer: Any, factor: Any, by: str = "clip_grad_norm") -> None:
-    """Multiply a buffer in place by the factor norm_factor() found."""
-    where = buffer.device
-    table = where.constant(span_table(((0, buffer.size),)))
-    where.stream.run(where.kernel("span_scale", None, buffer.dtype), buffer.size, (buffer,), (factor,), (table,))
-    where.stream.host(lambda buffer, factor: buffer.wrote(by) if where.download(factor)[1] != 1.0 else None, buffer, factor)
+def scale_by_factor(buffer: Any, factor: Any, by: str = "clip_grad_norm") -> None:
+    """Multiply a buffer in place by the factor that the launch "norm" found."""
+    buffer.device.launch("scale", None, (buffer,), (factor,), (), buffer.dtype)
+    buffer.wrote(by)
 
 
 @cache
-def no_factor(where: Any) -> Buffer:
-    """The clip factor of gradients that need none; see norm_factor() in spans.py."""
-    return where.upload(np.array([0.0, 1.0]))
+def no_factor(device: Any) -> Buffer:
+    """The clip factor of gradients that need none."""
+    return device.upload(np.array([0.0, 1.0]))
 
 
 class GradientMap:
@@ -67,7 +62,7 @@ class GradientMap:
 
     `names` maps ids to names for error texts. `spans` lists (span of parameters, span of their gradients) for packed
     parameters whose gradients are all here and still in that span; any change of the set of gradients empties it. `private`
-    says that no gradient was handed out yet; `factor` is a clip factor that is still to be applied (norm_factor in spans.py).
+    says that no gradient was handed out yet; `factor` is a clip factor that is still to be applied.
     """
 
     def __init__(self) -> None:
@@ -89,7 +84,7 @@ class GradientMap:
         factor, self.factor = self.factor, None
         if factor is not None:
             for _, span in self.spans:
-                scale_span(span, factor)
+                scale_by_factor(span, factor)
 
     def packed(self) -> bool:
         """Whether the spans hold every gradient."""

@@ -66,7 +66,7 @@ def check_once(
     def evaluate(values: dict[int, np.ndarray]) -> list[np.ndarray]:
         set_rng_state(start)
         with no_grad():
-            found = fn(*[tensor(values[i]) if i in values else x for i, x in enumerate(inputs)])
+            found = fn(*[tensor(values[i], device=x.device) if i in values else x for i, x in enumerate(inputs)])
         return [t.numpy().astype(np.float64) for t in outputs_of(found)]
 
     values = {i: inputs[i].numpy().copy() for i in checked}
@@ -90,12 +90,12 @@ def outputs_of(found: Any) -> list[Tensor]:
 def backward_of(fn: Callable, inputs: tuple, values: dict, cotangents: list, start: dict) -> dict[int, np.ndarray]:
     """Gradients of sum(<cotangent, output>) by backward; zeros where none arrived."""
     set_rng_state(start)
-    leaves = {i: tensor(v, requires_grad=True) for i, v in values.items()}
+    leaves = {i: tensor(v, device=inputs[i].device, requires_grad=True) for i, v in values.items()}
     found = outputs_of(fn(*[leaves.get(i, x) for i, x in enumerate(inputs)]))
     total: Any = None
     for y, w in zip(found, cotangents, strict=True):
         if y.requires_grad:
-            part = (y * tensor(w).to(y.dtype)).sum()
+            part = (y * tensor(w, device=y.device).to(y.dtype)).sum()
             total = part if total is None else total + part
     grads = total.backward() if total is not None else {}
     return {i: grads[leaf.id].numpy().astype(np.float64) if leaf.id in grads else np.zeros(leaf.shape) for i, leaf in leaves.items()}
@@ -142,7 +142,7 @@ def first_derivative(fn: Callable, inputs: tuple, checked: list[int], random: An
             weights.extend(random.standard_normal(y.shape) for y in found)
         total: Any = None
         for y, w in zip(found, weights, strict=True):
-            part = (y * y * tensor(w)).sum()
+            part = (y * y * tensor(w, device=y.device)).sum()
             total = part if total is None else total + part
         grads = total.backward(create_graph=create_graph)
         return tuple([grads.get(xs[i]) for i in checked if xs[i].id in grads])

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .autograd import enable_grad, is_grad_enabled
-from .autograd.entries import TapeEntry, state
-from .backend.base import device
+from .autograd.entries import TapeEntry, thread
+from .backend.base import before
 from .errors import GradientError
 from .rng import get_rng_state, set_rng_state
 from .tensors import Tensor
@@ -25,7 +25,7 @@ class Rewind:
     """The place in the random numbers where a block began, to go back to when it runs again; so in every replay of a step."""
 
     def __init__(self) -> None:
-        device().stream.host(self.begin)
+        before(self.begin)
 
     def begin(self) -> None:
         self.began = get_rng_state()
@@ -49,12 +49,11 @@ class Segment:
         self.keep = False
 
     def add(self, entry: TapeEntry) -> None:
-        """Take note of an entry; the first time round, drop what it saved, except which versions the leaves had."""
+        """Take note of an entry; the first time round, drop what it saved, except leaves, which may not be overwritten."""
         self.entries.append(entry)
         if not self.keep:
             leaves = {id(node.buffer) for node in entry.inputs if isinstance(node, Tensor)}
-            entry.versions = [v for v in entry.versions if id(v[1]) in leaves]
-            entry.saved = {}
+            entry.values = [v if id(v) in leaves else None for v in entry.values]
             entry.segment = self
 
     def recompute(self) -> None:
@@ -67,20 +66,22 @@ class Segment:
                 )
         again = Segment(self.run, [])
         again.keep = True
-        before, state.segment = state.segment, again
-        engine, state.engine = state.engine, None
-        device().stream.host(self.random.back)
+        observers, thread.modes.observers = thread.modes.observers, (again.add,)
+        before(self.random.back)
         try:
             with enable_grad():
                 self.run()
         finally:
-            state.segment, state.engine = before, engine
-            device().stream.host(self.random.forth)
+            thread.modes.observers = observers
+            before(self.random.forth)
         self.hand_over(again.entries)
 
     def hand_over(self, fresh: list[TapeEntry]) -> None:
         same = len(fresh) == len(self.entries) and all(
-            [a.op is b.op and a.output_shapes == b.output_shapes for a, b in zip(self.entries, fresh, strict=False)]
+            [
+                a.op is b.op and [s.shape for s in a.call.outs] == [s.shape for s in b.call.outs]
+                for a, b in zip(self.entries, fresh, strict=False)
+            ]
         )
         if not same:
             raise GradientError(
@@ -89,7 +90,7 @@ class Segment:
             )
         for old, new in zip(self.entries, fresh, strict=True):
             if old.freed is None:
-                old.saved, old.versions = new.saved, new.versions
+                old.call, old.values, old.versions = new.call, new.values, new.versions
             old.segment = None
         self.entries, self.versions = [], []
         self.run = _done
@@ -113,14 +114,15 @@ def checkpoint(fn: Callable, *args: Any, **kwargs: Any) -> Any:
         def run() -> Any:
             return fn(*args, **kwargs)
 
-    if state.segment is not None or not is_grad_enabled():
+    modes = thread.modes
+    if not is_grad_enabled() or any([isinstance(getattr(o, "__self__", None), Segment) for o in modes.observers]):
         return run()
     tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
-    state.segment = Segment(run, tensors)
+    observers, modes.observers = modes.observers, (Segment(run, tensors).add, *modes.observers)
     try:
         return run()
     finally:
-        state.segment = None
+        modes.observers = observers
 
 
 def takes_nothing(fn: Callable) -> bool:

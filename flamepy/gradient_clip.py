@@ -18,10 +18,9 @@ import numpy as np
 
 from .backend.base import Buffer, device
 from .backend.formula.words import abs, maximum, minimum, pow
-from .backend.plans import span_table
 from .dtypes import float64
 from .errors import FlameWarning, NonFiniteError
-from .gradient import GradientMap, no_factor, scale_span
+from .gradient import GradientMap, no_factor, scale_by_factor
 from .parameter import Parameter
 
 
@@ -68,18 +67,11 @@ def norm_of(grads: Any, buffers: list[Buffer], norm_type: float, limit: float = 
     if not p > 0:
         raise ValueError(f"grad_norm: norm_type must be positive: {norm_type}. Use 1, 2, any p > 0 or inf.")
     where = buffers[0].device if buffers else device()
-    tables = [span_table(((0, b.size),)) for b in buffers]
-    parts = where.empty(sum([t.size // 3 for t in tables]), float64)
-    loop, formula, consts = ("span_max", absolute_size, ()) if p == math.inf else ("span_sum", *SIZES.get(p, (power_size, (p,))))
-    start = 0
-    for buffer, table in zip(buffers, tables, strict=True):
-        out = where.slot(parts, start, table.size // 3)
-        where.stream.run(where.kernel(loop, formula, float64), buffer.size, (out,), (buffer,), (where.constant(table), *consts))
-        start += out.size
     found = where.empty(2, float64)
-    order = 0.0 if p == math.inf else p
+    formula, numbers = (absolute_size, ()) if p == math.inf else SIZES.get(p, (power_size, (p,)))
     before = getattr(grads, "factor", None) or no_factor(where)
-    where.stream.run(where.kernel("norm_factor", None, float64), 1, (found,), (parts, before), (order, limit, other))
+    order = 0.0 if p == math.inf else p
+    where.launch("norm", formula, (found,), (before, *buffers), (order, limit, other, *numbers), float64)
     return found
 
 
@@ -112,12 +104,12 @@ def clip_grad_norm(grads: Any, max_norm: float | None, norm_type: float = 2.0, n
     if limit and buffers:
         if nonfinite == "raise":
             labels = [label for label, _ in gradients]
-            stream.host(lambda found, *parts: check_finite(labels, found, parts), found, *[g.buffer for _, g in gradients])
+            stream.after(lambda found, *parts: check_finite(labels, found, parts), found, *[g.buffer for _, g in gradients])
         if isinstance(grads, GradientMap) and grads.private and grads.packed():
             grads.factor = found
         else:
             for buffer in {id(b): b for b in buffers}.values():
-                scale_span(buffer, found)
+                scale_by_factor(buffer, found)
     norm: float = stream.number(found)
     return norm
 
@@ -142,23 +134,11 @@ def clip_grad_value(grads: Any, clip_value: float) -> float:
         grads.settle()
     buffers = regions(grads, named_gradients("clip_grad_value", grads))
     found = norm_of(grads, buffers, math.inf)
-    for buffer in {id(b): b for b in buffers}.values():
-        limit_buffer(buffer, v, found)
+    for b in {id(b): b for b in buffers}.values():
+        b.device.launch("map", limit_y, (b,), (b,), (b.dtype.type(v),), b.dtype)
+        b.wrote("clip_grad_value")
     largest: float = found.device.stream.number(found)
     return largest
-
-
-def limit_buffer(buffer: Buffer, v: float, found: Buffer) -> None:
-    """Limit every element of a buffer in place; it counts as written if the largest one was beyond."""
-    where = buffer.device
-    table = where.constant(span_table(((0, buffer.size),)))
-    where.stream.run(where.kernel("span_map", limit_y, buffer.dtype), buffer.size, (buffer,), (buffer,), (table, buffer.dtype.type(v)))
-
-    def count(buffer: Buffer, found: Buffer) -> None:
-        if not where.download(found)[0] <= v:
-            buffer.wrote("clip_grad_value")
-
-    where.stream.host(count, buffer, found)
 
 
 clip_grad_norm_ = clip_grad_norm

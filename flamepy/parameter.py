@@ -17,7 +17,6 @@ import numpy as np
 from . import creation, ops
 from .autograd import no_grad
 from .autograd.entries import file_line, user_frame
-from .backend.base import moved
 from .dtypes import FLOATS, HALF, float32
 from .errors import DTypeError, ShapeError, StateError
 from .gradient import GradientMap
@@ -34,8 +33,7 @@ class Parameter(Tensor):
         t = data.detach().clone() if isinstance(data, Tensor) else tensor(data)
         if t.dtype not in FLOATS:
             raise DTypeError(f"Parameter: needs floats: {t.dtype}. Cast the data to float32.")
-        super().__init__(t.buffer, t.shape, t.dtype, t.device)
-        self.requires_grad = requires_grad
+        super().__init__(t.buffer, t.spec.as_tracked(bool(requires_grad)))
         self._grad: Tensor | None = None
 
     @staticmethod
@@ -111,14 +109,14 @@ class Parameter(Tensor):
 
     def _fitting(self, name: str, data: Any, dtype: np.dtype) -> Tensor:
         """Data of this parameter's shape as a Tensor of `dtype`; itself if it is one."""
-        t = data if isinstance(data, Tensor) else tensor(data, dtype)
+        t = data if isinstance(data, Tensor) else tensor(data, dtype, self.device)
         if t.shape != self.shape:
             raise ShapeError(f"{name}: shape differs for {self.label}: expected {self.shape}, got {t.shape}. Pass one of the same shape.")
-        return t if t.dtype == dtype else t.detach().to(dtype)
+        return t if t.dtype == dtype and t.device is self.device else t.detach().to(dtype, device=self.device)
 
     def _write(self, t: Tensor, by: str) -> None:
         with no_grad():
-            ops.copy_into(self, t.to(self.dtype))
+            ops.copy_into(self, t)
         self.buffer.wrote(f"{by} of {self.label} at {file_line(user_frame())}")
 
     def __repr__(self) -> str:
@@ -220,15 +218,15 @@ class ParameterDict:
             groups.setdefault((p.dtype, p.device), []).append(p)
         todo = {key: ps for key, ps in groups.items() if not packed_together(ps)}
         for p in [p for ps in todo.values() for p in ps]:
-            if p.buffer.span is not None:
+            if p.buffer.root is not None:
                 raise StateError(f"pack: already packed in another ParameterDict: '{p.name}'. Pack the whole model once.")
         for (dtype, where), ps in todo.items():
             span, at = where.empty(sum(p.size for p in ps), dtype), 0
             for p in ps:
-                slot = where.slot(span, at, p.size)
-                ops.copy_into(Tensor(slot, p.shape, dtype, where), p)
+                slot = where.slot(span, at * dtype.itemsize, p.size, dtype)
+                where.stream.copy(slot, p.buffer)
+                p.buffer.retired = "pack()"
                 p.buffer, at = slot, at + p.size
-            moved()
         return self
 
     def __repr__(self) -> str:
@@ -237,5 +235,5 @@ class ParameterDict:
 
 def packed_together(ps: list[Parameter]) -> bool:
     """Whether these parameters are all that is in one span."""
-    span = ps[0].buffer.span
-    return span is not None and all(p.buffer.span is span for p in ps) and span.size == sum(p.size for p in ps)
+    span = ps[0].buffer.root
+    return span is not None and all(p.buffer.root is span for p in ps) and span.size == sum(p.size for p in ps)

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from . import autograd, ops
 from .autograd.entries import TapeEntry, file_line, user_frame
-from .backend.base import Buffer, Device
+from .backend.base import Buffer, Device, is_device_name
 from .backend.base import device as device_of
 from .dtypes import DTYPES, FLOATS, HALF, as_dtype, float32, host_array, int64
 from .errors import DTypeError, FlameError, GradientError, ShapeError
 from .gradient import GradientMap
-from .op.base import METHODS, PUBLIC, launch, new, use_tensor_class
-from .op.inputs import number
+from .op.base import METHODS, PUBLIC, use_tensor_class
+from .op.spec import Spec, spec_of
 from .replay import use_tensor_function
 
 eq, ne = ops.operator(ops.eq), ops.operator(ops.ne)
@@ -38,18 +39,28 @@ class Tensor:
     # Class values are what almost every tensor has. What each op reads is set below: that is faster than finding it in the class.
     name: str = ""
     hooks: list[Callable] | None = None
+    entry: TapeEntry | None = None
+    slot: int = 0  # which output of its entry it is
     unit: bool = False  # whether it is known to be the number 1: the cotangent that backward() begins with
+    broken: tuple | None = None  # (op, why, code): the place where the chain to tracked tensors broke
 
-    def __init__(self, buffer: Buffer, shape: tuple[int, ...], dtype: np.dtype, where: Device):
+    def __init__(self, buffer: Buffer, spec: Spec):
         self.buffer = buffer
-        self.shape = shape
-        self.dtype = dtype
-        self.device = where
+        self.spec = spec
         self.id = next_id()
-        self.requires_grad = False
-        self.entry: TapeEntry | None = None
-        self.slot = 0  # which output of its entry it is
-        self.broken: tuple | None = None  # (op, why, where): the place where the chain to tracked tensors broke
+
+    shape: tuple[int, ...] = property(attrgetter("spec.shape"))  # type: ignore[assignment]
+    dtype: np.dtype = property(attrgetter("spec.dtype"))  # type: ignore[assignment]
+    device: Device = property(attrgetter("spec.device"))  # type: ignore[assignment]
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether ops on it are recorded, so that backward() reaches it."""
+        return self.spec.tracked
+
+    @requires_grad.setter
+    def requires_grad(self, flag: bool) -> None:
+        self.spec = self.spec.as_tracked(bool(flag))
 
     # ---- looking at it ------------------------------------------------------------------------------------------------
     @property
@@ -58,7 +69,7 @@ class Tensor:
 
     @property
     def size(self) -> int:
-        return self.buffer.size
+        return self.spec.size
 
     @property
     def is_leaf(self) -> bool:
@@ -86,18 +97,16 @@ class Tensor:
     def __deepcopy__(self, memo: dict) -> Tensor:
         """A leaf of its own: another id, the same numbers."""
         if self.entry is not None:
-            raise GradientError(f"deepcopy: only leaves are copied: made by '{self.entry.op.name}'. Use detach().clone().")
-        t = Tensor(self.detach().clone().buffer, self.shape, self.dtype, self.device).requires_grad_(self.requires_grad)
+            raise GradientError(f"deepcopy: only leaves are copied: made by '{self.entry.op.title}'. Use detach().clone().")
+        t = Tensor(self.detach().clone().buffer, self.spec)
         memo[id(self)] = t
         return t
 
     def __dlpack__(self, **options: Any) -> Any:
-        if self.dtype.kind == "V":
-            raise DTypeError(f"dlpack: NumPy cannot export {self.dtype}. Cast with .to(flamepy.float32).")
-        return self.buffer.data.reshape(self.shape).__dlpack__(**options)
+        return self.device.dlpack(self.buffer, self.shape).__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self.buffer.data.__dlpack_device__()
+        return self.device.dlpack(self.buffer, self.shape).__dlpack_device__()  # type: ignore[no-any-return]
 
     @property
     def __cuda_array_interface__(self) -> Any:
@@ -139,7 +148,7 @@ class Tensor:
     def __repr__(self) -> str:
         body = np.array2string(self.numpy().astype(np.float32) if self.dtype in HALF else self.numpy(), separator=", ", prefix="tensor(")
         kind = "" if self.dtype == float32 else f", dtype={self.dtype}"
-        source = f", op={self.entry.op.name}" if self.entry is not None else ", requires_grad=True" if self.requires_grad else ""
+        source = f", op={self.entry.op.title}" if self.entry is not None else ", requires_grad=True" if self.requires_grad else ""
         return f"tensor({body}{kind}{source})"
 
     __hash__ = object.__hash__
@@ -156,7 +165,7 @@ class Tensor:
         if self.entry is not None:
             if flag:
                 return self
-            raise GradientError(f"requires_grad_: not a leaf: made by '{self.entry.op.name}'. Use detach().")
+            raise GradientError(f"requires_grad_: not a leaf: made by '{self.entry.op.title}'. Use detach().")
         self.requires_grad = flag
         return self
 
@@ -183,7 +192,7 @@ class Tensor:
 
     def detach(self) -> Tensor:
         """The same numbers, off the tape."""
-        t = Tensor(self.buffer, self.shape, self.dtype, self.device)
+        t = Tensor(self.buffer, self.spec.as_tracked(False))
         if self.requires_grad:
             t.broken = ("detach", "which cuts it", user_frame())
         return t
@@ -201,19 +210,19 @@ class Tensor:
 
     def ones_cotangent(self) -> Tensor:
         dtype = float32 if self.dtype in HALF else self.dtype
-        seed = new(self.shape, dtype, self.device)
-        launch("fill", None, (seed,), (), (number(1, dtype),))
+        seed = full_like(self, 1, dtype)
         seed.unit = True
         return seed
 
     def as_cotangent(self, gradient: Any) -> Tensor:
-        g = gradient if isinstance(gradient, Tensor) else tensor(gradient)
+        g = gradient if isinstance(gradient, Tensor) else tensor(gradient, device=self.device)
+        g = g if g.device is self.device else g.to(self.device)
         dtype = float32 if self.dtype in HALF else self.dtype
         return g if g.dtype is dtype else g.to(dtype)
 
     def over(self, buffer: Buffer) -> Tensor:
         """An unrecorded tensor of this shape on another buffer of the same size."""
-        return Tensor(buffer, self.shape, buffer.dtype, self.device)
+        return Tensor(buffer, spec_of(self.shape, buffer.dtype, buffer.device))
 
     def copied_into(self, buffer: Buffer) -> Tensor:
         """The same numbers in another buffer of the same size."""
@@ -264,13 +273,12 @@ class Tensor:
     # ---- conversions ------------------------------------------------------------------------------------------------------
     def to(self, target: Any = None, *, dtype: Any = None, device: Any = None) -> Tensor:
         """The same numbers as another dtype or on another device; self when nothing changes."""
-        if isinstance(target, Device) or (isinstance(target, str) and target.split(":")[0] in ("cpu", "cuda")):
+        if isinstance(target, Device) or is_device_name(target):
             device = target
         elif target is not None:
             dtype = target
-        if device is not None:
-            device_of(device)
-        return self if dtype is None or as_dtype(dtype) == self.dtype else ops.cast(self, as_dtype(dtype))
+        moved = self if device is None else ops.move(self, device_of(device))
+        return moved if dtype is None or as_dtype(dtype) == self.dtype else ops.cast(moved, as_dtype(dtype))
 
     def mul_scalar(self, value: float) -> Tensor:
         return ops.mul(self, value)
@@ -282,12 +290,12 @@ class Tensor:
         return ops.div(self, value)
 
     @staticmethod
-    def of(name: str, data: Any) -> Tensor:
-        """Data as a Tensor, for the op named; what is no number is refused with the op's name."""
+    def of(name: str, data: Any, device: Any = None) -> Tensor:
+        """Data as a Tensor (on `device`, if it is none yet), for the op named; what is no number is refused with the op's name."""
         if isinstance(data, Tensor):
             return data
         try:
-            return tensor(data)
+            return tensor(data, device=device)
         except (TypeError, ValueError) as problem:
             raise DTypeError(f"{name}: not a tensor, array or number: {type(data).__name__}. Pass flamepy.tensor(...).") from problem
 
@@ -316,7 +324,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
         with np.errstate(over="ignore", invalid="ignore"):
             array = array.astype(wanted)
     where = device_of(device)
-    t = Tensor(where.upload(array), array.shape, array.dtype, where)
+    t = Tensor(where.upload(array), spec_of(array.shape, array.dtype, where))
     return t.requires_grad_() if requires_grad else t
 
 
@@ -331,4 +339,4 @@ def full_like(x: Tensor, value: Any, dtype: Any = None) -> Tensor:
     return ops.filled(x.shape, value, x.dtype if dtype is None else as_dtype(dtype), x.device)
 
 
-use_tensor_function(tensor)
+use_tensor_function(lambda array, device: tensor(array, device=device))

@@ -1,9 +1,8 @@
 """Tape entries: what one recorded op keeps, how it prints, and this thread's recording state.
 
 The output tensor owns its entry; the entry owns the entries (or leaves) of its inputs and those values its backward rules
-name. There is no global list: drop the loss and everything behind it is freed.
-
-May import: errors, backend. FLAME counterpart: `flame_core::autograd::TapeEntry`. Read next: autograd.py.
+name. There is no global list: drop the loss and everything behind it is freed. FLAME counterpart: `flame_core::autograd::TapeEntry`.
+Read next: cotangents.py, then walk.py.
 """
 
 from __future__ import annotations
@@ -15,26 +14,29 @@ from pathlib import Path
 from sys import _getframe
 from typing import Any
 
-from ..backend.base import Buffer
-from ..dtypes import float32
 from ..errors import GradientError, VersionError
 
-NUMBER = (0, (), float32, 0)  # stands in input_meta for an input that is no tensor
 next_serial = itertools.count(1).__next__
 
 
-class _State(threading.local):
-    """What each thread decides for itself."""
+class Modes:
+    """What one thread decides for itself."""
 
-    def __init__(self) -> None:  # runs in each thread; not class values, which take three times as long to read
+    __slots__ = ("creating_graph", "observers", "recording", "strict")
+
+    def __init__(self) -> None:
         self.recording = True
         self.strict = True
         self.creating_graph = False
-        self.engine: Any = None  # the AutogradEngine whose record() block runs
-        self.segment: Any = None  # the checkpointed segment being run, see gradient_checkpointing.py
+        self.observers: tuple[Callable[[TapeEntry], None], ...] = ()  # who is told of each new entry
 
 
-state = _State()
+class _Thread(threading.local):
+    def __init__(self) -> None:  # runs in each thread
+        self.modes = Modes()
+
+
+thread = _Thread()
 
 _package = Path(__file__).parent.parent
 ENGINE_FILES = frozenset(str(p) for p in _package.rglob("*.py") if "train" not in p.parts)
@@ -58,58 +60,47 @@ def file_line(where: tuple[Any, int]) -> str:
 class TapeEntry:
     """One recorded op.
 
-    `inputs` holds, for each input, the entry that made it, the leaf itself, or None where no gradient flows. `input_meta` and
-    `output_meta` hold (id, shape, dtype, slot) of each tensor; slot says which output of its entry a tensor is. `saved` maps names
-    used by the backward rules to buffers (or scalars, or untracked tensors).
+    `call` says what is the same for all calls like it: the op, the specs of inputs and outputs, the names of saved values (op/plan.py).
+    `inputs` holds, for each input, the entry that made it, the leaf itself, or None where no gradient flows; `slots`, which output of
+    its entry each was. `values` are the saved ones: buffers, numbers or None.
     """
 
-    def __init__(
-        self, op: Any, inputs: Sequence, outputs: tuple, attributes: dict[str, Any], saved: dict[str, Any],
-        versions: Sequence[tuple[str, Buffer, int]],
-    ):  # fmt: skip
-        """An input is None where the op got a number. Call it through op.finish(): the frames of both, and of finish()'s caller, are
-        skipped when the user's is searched."""
+    # Class values are what almost every entry has.
+    hooks: dict[int, list[Callable]] | None = None
+    retained: dict[int, Any] | None = None
+    freed: tuple[Any, int] | None = None  # where the first backward ran
+    segment: Any = None  # who recomputes the saved values, if they were dropped
+    slots: Sequence[int] | None = None  # None: 0 for each
+
+    def __init__(self, call: Any, inputs: Sequence[Any], outputs: Sequence[Any], attributes: dict[str, Any], values: Sequence[Any]):
+        """An input is a Tensor, a number or None; those in call.tracked are Tensors that require grad."""
         self.serial = next_serial()
-        self.op = op
-        nodes: list[Any] = []
-        metas = []
-        for t in inputs:
-            if t is None:
-                nodes.append(None)
-                metas.append(NUMBER)
-            else:
-                nodes.append((t.entry or t) if t.requires_grad else None)
-                metas.append((t.id, t.shape, t.dtype, t.slot))
-        self.inputs = nodes
-        self.input_meta = metas
-        if len(outputs) == 1:
-            t = outputs[0]
-            self.output_meta = [(t.id, t.shape, t.dtype, 0)]
-        else:
-            self.output_meta = [(t.id, t.shape, t.dtype, slot) for slot, t in enumerate(outputs)]
+        self.call = call
         self.attributes = attributes
-        self.saved = saved
-        self.versions = versions
-        frame = _getframe(4)  # user_frame(), without the cost of a call
+        self.values = values
+        nodes: list[Any] = [None] * len(inputs)
+        for i in call.tracked:
+            t = inputs[i]
+            nodes[i] = t.entry or t
+            if t.slot:
+                self.slots = [getattr(x, "slot", 0) for x in inputs]
+        self.inputs = nodes
+        self.input_ids = [0 if spec is None else t.id for t, spec in zip(inputs, call.ins, strict=True)]
+        self.output_ids = [t.id for t in outputs]
+        self.versions = [0 if spec is None else b.version for b, (_, spec) in zip(values, call.saved, strict=True)]
+        frame = _getframe(2)  # user_frame(), without the cost of a call
         while frame.f_code.co_filename in ENGINE_FILES and frame.f_back is not None:
             frame = frame.f_back
         self.code = frame.f_code, frame.f_lasti
-        self.hooks: dict[int, list[Callable]] | None = None
-        self.retained: dict[int, Any] | None = None
-        self.freed: tuple[Any, int] | None = None  # where the first backward ran
-        self.segment: Any = None  # who recomputes the saved values, if they were dropped
 
     @property
-    def input_shapes(self) -> list[tuple[int, ...]]:
-        return [meta[1] for meta in self.input_meta]
+    def op(self) -> Any:
+        return self.call.op
 
     @property
-    def output_shapes(self) -> list[tuple[int, ...]]:
-        return [meta[1] for meta in self.output_meta]
-
-    @property
-    def output_ids(self) -> list[int]:
-        return [meta[0] for meta in self.output_meta]
+    def saved(self) -> dict[str, Any]:
+        """The saved values by name; none after a backward that freed them."""
+        return {} if self.segment else {name: value for (name, _), value in zip(self.call.saved, self.values, strict=False)}
 
     @property
     def where(self) -> str:
@@ -120,13 +111,13 @@ class TapeEntry:
         """Raise unless every saved value is as it was when it was saved."""
         if self.freed is not None:
             raise GradientError(
-                f"backward: the saved values of '{self.op.name}' ({self.where}) are already freed: first backward at "
+                f"backward: the saved values of '{self.op.title}' ({self.where}) are already freed: first backward at "
                 f"{file_line(self.freed)}. Pass retain_graph=True to the first backward to run a second one."
             )
-        for name, buffer, version in self.versions:
-            if (buffer.writes if buffer.span is None else buffer.version) != version:
+        for (name, spec), buffer, version in zip(self.call.saved, self.values, self.versions, strict=False):
+            if spec is not None and buffer is not None and version != (buffer.writes if buffer.root is None else buffer.version):
                 raise VersionError(
-                    f"backward: a saved value was overwritten: '{name}' ({self.describe(name)}) saved by '{self.op.name}' "
+                    f"backward: a saved value was overwritten: '{name}' ({self.describe(name)}) saved by '{self.op.title}' "
                     f"at {self.where}, written by {buffer.last_write}. Run backward before writing, or clone() the value first."
                 )
 
@@ -135,36 +126,33 @@ class TapeEntry:
         names = self.op.inputs
         if name in names and names.index(name) < len(self.inputs):
             i = names.index(name)
-            leaf = self.inputs[i]
-            number, shape, *_ = self.input_meta[i]
-            label = getattr(leaf, "name", "") or f"tensor {number}"
-            return f"{label}, shape {shape}"
-        return f"output of {self.op.name}"
+            label = getattr(self.inputs[i], "name", "") or f"tensor {self.input_ids[i]}"
+            return f"{label}, shape {self.call.ins[i].shape}"
+        return f"output of {self.op.title}"
 
     def release(self, where: tuple[Any, int]) -> None:
         """Let go of saved values. What led here stays readable: tape(loss) prints the same after backward."""
-        self.saved, self.versions, self.freed = {}, (), where
+        self.values, self.freed = (), where
 
     def record(self) -> dict[str, Any]:
         """A plain, serialisable description: what a viewer, a profiler or a NaN hunt reads."""
-        sides = {"input": self.input_meta, "output": self.output_meta}
-        return {
-            "serial": self.serial,
-            "op": self.op.name,
-            **{side + "s": [meta[0] for meta in metas] for side, metas in sides.items()},
-            **{side + "_shapes": [list(meta[1]) for meta in metas] for side, metas in sides.items()},
-            **{side + "_dtypes": [str(meta[2]) for meta in metas] for side, metas in sides.items()},
-            "attributes": {k: repr(v) for k, v in self.attributes.items()},
-            "saved": list(self.saved),
-            "where": self.where,
-        }
+        found: dict[str, Any] = {"serial": self.serial, "op": self.op.title}
+        for side, ids, specs in (("input", self.input_ids, self.call.ins), ("output", self.output_ids, self.call.outs)):
+            found[side + "s"] = list(ids)
+            found[side + "_shapes"] = [[] if s is None else list(s.shape) for s in specs]
+            found[side + "_dtypes"] = ["float32" if s is None else str(s.dtype) for s in specs]
+        attributes = {k: repr(v) for k, v in self.attributes.items()}
+        return found | {"attributes": attributes, "saved": list(self.saved), "where": self.where}
 
     def __repr__(self) -> str:
-        sides = (self.input_meta, self.output_meta)
-        ins, outs = (", ".join([f"%{i}:{'x'.join(map(str, shape)) or 'scalar'}" for i, shape, *_ in side]) for side in sides)
+        sides = ((self.input_ids, self.call.ins), (self.output_ids, self.call.outs))
+        ins, outs = (
+            ", ".join([f"%{i}:{'x'.join(map(str, () if s is None else s.shape)) or 'scalar'}" for i, s in zip(*side, strict=True)])
+            for side in sides
+        )
         extra = "".join(f" {k}={v!r}" for k, v in self.attributes.items() if isinstance(v, int | float | tuple | str | bool))
         saved = f"  saves {', '.join(self.saved)}" if self.saved else ""
-        return f"{self.serial:>6}  {outs} = {self.op.name}({ins}){extra}{saved}"
+        return f"{self.serial:>6}  {outs} = {self.op.title}({ins}){extra}{saved}"
 
 
 class Tape(list):

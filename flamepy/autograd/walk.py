@@ -3,20 +3,20 @@
 Collect the entries reachable from the loss, sort them by serial number, walk from the newest, ask each op for the cotangents
 of its inputs, accumulate them, and let go of saved values on the way. What reaches a leaf is its gradient.
 
-May import: errors, backend, gradient, entries. FLAME counterpart: `flame_core::autograd`. Read next: op.py.
+FLAME counterpart: `flame_core::autograd`. Read next: ../gradient.py, ../op/base.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ContextDecorator
 from typing import Any
 
 from ..backend.base import Buffer
-from ..dtypes import HALF, float32
 from ..errors import GradientError, ShapeError
-from ..gradient import GradientMap, add_to_buffer
-from .entries import Tape, TapeEntry, reachable, state, user_frame
+from ..gradient import GradientMap
+from .cotangents import Cotangents
+from .entries import Tape, TapeEntry, reachable, thread, user_frame
 from .entries import tape as tape
 
 
@@ -28,11 +28,11 @@ class _Mode(ContextDecorator):
         self.before: list[bool] = []
 
     def __enter__(self) -> None:
-        self.before.append(getattr(state, self.switch))
-        setattr(state, self.switch, self.value)
+        self.before.append(getattr(thread.modes, self.switch))
+        setattr(thread.modes, self.switch, self.value)
 
     def __exit__(self, *exc: object) -> None:
-        setattr(state, self.switch, self.before.pop())
+        setattr(thread.modes, self.switch, self.before.pop())
 
     def _recreate_cm(self) -> _Mode:
         return _Mode(self.switch, self.value)
@@ -55,78 +55,7 @@ def strict_mode(enabled: bool = True) -> _Mode:
 
 def is_grad_enabled() -> bool:
     """Whether this thread records."""
-    return state.recording
-
-
-class Cotangents:
-    """Sums of incoming cotangents. The first is adopted, the second makes a new tensor, later ones add into it. The gradient of a
-    packed parameter has its place in a span: rules that can, write there.
-
-    Keys: the serial of an entry for its first output, (serial, slot) for another, minus the id of a leaf.
-    """
-
-    def __init__(self, tracked: bool):
-        self.values: dict[Any, Any] = {}
-        self.leaves: dict[int, Any] = {}
-        self.owned: set[Any] = set()
-        self.spans: dict[int, tuple[Any, Any]] = {}  # by span of parameters: it, the span of their gradients
-        self.slots: dict[int, Any] = {}  # by leaf id: its part of that span
-        self.tracked = tracked
-
-    def add(self, node: Any, slot: int, g: Any) -> None:
-        placed = False
-        key: Any
-        if type(node) is TapeEntry:
-            key = (node.serial, slot) if slot else node.serial
-        else:
-            key = -node.id
-            self.leaves[node.id] = node
-            placed = g.buffer is self.slots.get(node.id)
-        before = self.values.get(key)
-        if before is None:
-            self.values[key] = g
-            if placed:
-                self.owned.add(key)
-        elif placed:
-            pass  # the rule has added to what was there
-        elif key in self.owned:
-            add_to_buffer(before.buffer, g.buffer, "backward")
-        else:
-            self.values[key] = before + g
-            if not self.tracked:
-                self.owned.add(key)
-
-    def into(self, entry: TapeEntry) -> tuple:
-        """For each input of the entry: (tensor where its gradient belongs, whether to add to what is there), or None."""
-        found: list[Any] = []
-        seen: set[int] = set()
-        for node in entry.inputs:
-            if node is None or type(node) is TapeEntry or node.id in seen:
-                found.append(None)
-            else:
-                seen.add(node.id)  # an input given twice has its place once
-                found.append(self.place(node))
-        return tuple(found)
-
-    def place(self, leaf: Any) -> tuple[Any, bool] | None:
-        if leaf.buffer.span is None or leaf.hooks or self.tracked:
-            return None
-        before = self.values.get(-leaf.id)
-        if before is None:
-            return leaf.over(self.slot_of(leaf)), False
-        return (before, True) if before.buffer is self.slots.get(leaf.id) else None
-
-    def slot_of(self, leaf: Any) -> Any:
-        """The part of a span of gradients that belongs to this packed parameter."""
-        slot = self.slots.get(leaf.id)
-        if slot is None:
-            mine = leaf.buffer
-            home = mine.span
-            pair = self.spans.get(id(home))
-            if pair is None:
-                pair = self.spans[id(home)] = (home, leaf.device.empty(home.size, float32 if home.dtype in HALF else home.dtype))
-            slot = self.slots[leaf.id] = leaf.device.slot(pair[1], mine.start, mine.size)
-        return slot
+    return thread.modes.recording
 
 
 def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False, create_graph: bool = False) -> GradientMap:
@@ -142,18 +71,19 @@ def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False,
         entry.check()
     cotangents = Cotangents(create_graph)
     kept: list[tuple[Any, Any]] = []
-    before = state.recording, state.creating_graph
-    state.recording = state.creating_graph = create_graph
+    modes = thread.modes
+    before = modes.recording, modes.creating_graph
+    modes.recording = modes.creating_graph = create_graph
     try:
         cotangents.add(loss.entry if loss.entry is not None else loss, loss.slot, seed)
         walk(entries, cotangents, kept, None if retain_graph or create_graph else user_frame())
         for leaf in cotangents.leaves.values():
             g = cotangents.values[-leaf.id]
             kept.append((leaf, g if leaf.hooks is None else _hooked(leaf.hooks, g)))
-        saved = [getattr(v, "buffer", v) for entry in entries for v in entry.saved.values()] if retain_graph else []
+        saved = [v for entry in entries for v in entry.values] if retain_graph else []
         return _finish(kept, [seed.buffer, *saved], cotangents)
     finally:
-        state.recording, state.creating_graph = before
+        modes.recording, modes.creating_graph = before
 
 
 def walk(entries: list[TapeEntry], cotangents: Cotangents, kept: list[tuple[Any, Any]], where: tuple[Any, int] | None) -> None:
@@ -161,21 +91,21 @@ def walk(entries: list[TapeEntry], cotangents: Cotangents, kept: list[tuple[Any,
     backward, is given."""
     add, values = cotangents.add, cotangents.values
     for entry in entries:
-        if len(entry.output_meta) == 1 and entry.hooks is None and entry.retained is None:
+        if entry.call.single and entry.hooks is None and entry.retained is None:
             g = values.pop(entry.serial, None)
             if g is None:
                 continue
-            gs: tuple | None = (g,)
+            gs: Sequence[Any] | None = (g,)
         else:
             gs = _outputs(entry, cotangents, kept)
             if gs is None:
                 continue
         if entry.segment is not None:
             entry.segment.recompute()
-        found = entry.op.vjp(entry, gs, cotangents)
-        for i, node in enumerate(entry.inputs):
-            if node is not None and found[i] is not None:
-                add(node, entry.input_meta[i][3], found[i])
+        found = entry.call.vjp(entry, gs, cotangents)
+        for i in entry.call.tracked:
+            if found[i] is not None:
+                add(entry.inputs[i], 0 if entry.slots is None else entry.slots[i], found[i])
         if where is not None:
             entry.release(where)
 
@@ -201,7 +131,7 @@ def _seed(loss: Any, gradient: Any | None) -> Any:
 def _outputs(entry: TapeEntry, cotangents: Cotangents, kept: list) -> tuple | None:
     """The cotangents of an entry's outputs, after hooks; None when nothing flowed into it."""
     gs = []
-    for slot in range(len(entry.output_meta)):
+    for slot in range(len(entry.output_ids)):
         g = cotangents.values.pop((entry.serial, slot) if slot else entry.serial, None)
         if g is not None:
             if entry.hooks is not None:
@@ -231,12 +161,12 @@ def _finish(kept: list[tuple[Any, Any]], taken: list[Buffer], cotangents: Cotang
     filled: dict[int, int] = {}
     for tensor, g in kept:
         buffer = g.buffer
-        home = tensor.buffer.span if tensor.entry is None else None
+        home = tensor.buffer.root if tensor.entry is None else None
         if home is not None and not cotangents.tracked:
             slot = cotangents.slot_of(tensor)
             g = g if buffer is slot else g.copied_into(slot)
             filled[id(home)] = filled.get(id(home), 0) + g.size
-        elif id(buffer) in seen or buffer.span is not None:
+        elif id(buffer) in seen or buffer.root is not None:
             g = g.clone()
         seen.add(id(g.buffer))
         grads.put(tensor, g)
@@ -247,11 +177,11 @@ def _finish(kept: list[tuple[Any, Any]], taken: list[Buffer], cotangents: Cotang
 class AutogradEngine:
     """FLAME's engine object: collects this thread's entries while its `record()` block runs.
 
-    Outside such a block nothing global holds an entry; inside, `engine.tape` keeps them alive until reset().
+    Outside such a block nothing global holds an entry; inside, `engine.tape` keeps them alive until reset(). The device is that of
+    the tensors; the argument is FLAME's.
     """
 
     def __init__(self, device: Any = None):
-        self.device = device
         self.tape = Tape()
 
     def record(self) -> _Recording:
@@ -272,9 +202,10 @@ class _Recording:
         self.engine = engine
 
     def __enter__(self) -> AutogradEngine:
-        self.before = state.engine
-        state.engine = self.engine
+        self.before = thread.modes.observers
+        kept = [o for o in self.before if getattr(o, "__self__", None).__class__ is not Tape]  # an inner block takes over
+        thread.modes.observers = (*kept, self.engine.tape.append)
         return self.engine
 
     def __exit__(self, *exc: object) -> None:
-        state.engine = self.before
+        thread.modes.observers = self.before

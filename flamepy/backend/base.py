@@ -33,6 +33,7 @@ class Buffer:
     written = ""
     retired = ""
     writes = 0
+    offset = 0
 
     def __init__(self, data: Any, size: int, dtype: np.dtype, device: Device, root: Buffer | None = None, offset: int = 0):
         self.data = data
@@ -99,19 +100,28 @@ class Stream:
 
     def copy(self, out: Buffer, x: Buffer) -> None:
         """Overwrite `out` with the numbers of `x`, of the same size; also converts to another dtype and crosses devices."""
-        raise NotImplementedError
+        if x.device is not out.device:
+            x = self.upload(x.device.download(x))
+        if out.size:
+            self.run(self.device.copier(out, x), (out,), (x,), ())
 
-    def prepare(self, fresh: Sequence[tuple[int, np.dtype]], steps: Sequence[Step], inputs: int) -> Callable[[list[Any]], list[Buffer]]:
+    def prepare(
+        self, fresh: Sequence[tuple[int, np.dtype]], steps: Sequence[Step | Action], inputs: int
+    ) -> Callable[[list[Any]], list[Buffer]]:  # fmt: skip
         """A chain of launches as one function. It gets its inputs (buffers, numbers, None), makes the fresh buffers, launches, and
-        returns these buffers. In the steps an int n stands for input n, or for fresh buffer n - inputs; see Spot."""
+        returns these buffers. In the steps Spot(n) stands for input n, or for fresh buffer n - inputs."""
         device = self.device
 
         def run(given: list[Any]) -> list[Buffer]:
             stream = device.stream
             made = [stream.empty(*f) for f in fresh]
             memory = [*given, *made]
-            for kernel, *groups in steps:
-                stream.run(kernel, *[[memory[a.number] if type(a) is Spot else a for a in group] for group in groups])
+            for s in steps:
+                if isinstance(s, Action):
+                    buffers = [resolve(b, memory) for b in s.buffers]
+                    (stream.before if s.early else stream.after)(s.act, *buffers)
+                else:
+                    stream.run(s.kernel, *[[resolve(a, memory) for a in group] for group in s[1:]])
             return made
 
         return run
@@ -154,6 +164,14 @@ class Spot(NamedTuple):
     dtype: Any = None
 
 
+def resolve(place: Any, memory: Any) -> Any:
+    """What a spot stands for when the numbered buffers are these; anything else as it is."""
+    if type(place) is not Spot:
+        return place
+    whole = memory[place.number]
+    return whole if place.size < 0 else whole.device.slot(whole, place.offset, place.size, place.dtype)
+
+
 class Action(NamedTuple):
     """Something for the host to do: fill buffers[0] with what act() returns (`early`: before all launches), or act(*buffers)."""
 
@@ -171,7 +189,7 @@ class Action(NamedTuple):
 
 
 class Device:
-    """Where buffers live and kernels run. `direct` is its own stream; `stream`, which everybody uses, is another while some thread records."""
+    """Where buffers live and kernels run. `direct` is its own stream; everybody uses `stream`, which is another while a thread records."""
 
     name: str
     align = 64  # bytes: where a buffer may begin in a root
@@ -197,6 +215,10 @@ class Device:
         dtype: np.dtype,
     ) -> None:  # fmt: skip
         """Do what `name` says, with a formula or row body where it takes one. `dtype` types the formula's constants."""
+        raise NotImplementedError
+
+    def copier(self, out: Buffer, x: Buffer) -> Kernel:
+        """The kernel that copies x to out, both on this device, and converts as NumPy's astype does."""
         raise NotImplementedError
 
     def write(self, buffer: Buffer, values: Sequence[Any]) -> None:
@@ -274,6 +296,14 @@ def note(what: str, value: Any) -> None:
             recorder.note(what, value)
 
 
+def before(act: Callable[[], None]) -> None:
+    """Do something with host state alone, now and before each replay of what this thread is recording, on whichever device."""
+    act()
+    for stack in diverted.__dict__.get("stacks", {}).values():
+        for recorder in stack:
+            recorder.acted(act)
+
+
 class Switch(Stream):
     """The stream of a device while some thread records: each call goes to this thread's recorder, or to the device's own stream."""
 
@@ -326,6 +356,12 @@ def device(name: str | Device | None = None) -> Device:
         found = import_module(f".{kind}.device", __package__).open(rest)
         found = _devices[key] = _devices.setdefault(found.name, found)
     return found
+
+
+def opened() -> list[Device]:
+    """The devices in use, the default one first."""
+    device()
+    return list(_devices.values())
 
 
 def is_device_name(text: Any) -> bool:

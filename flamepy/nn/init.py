@@ -98,4 +98,4 @@ def orthogonal(p: Parameter, gain: float = 1.0) -> Parameter:
     draw = creation.randn((max(rows, cols), min(rows, cols))).numpy().astype(np.float64)
     q, r = np.linalg.qr(draw)
     q *= np.where(np.diag(r) < 0, -1.0, 1.0)  # the signs LAPACK chooses would not be uniform
-    return filled(p, tensor((gain * (q.T if rows < cols else q)).reshape(p.shape)))
+    return filled(p, tensor((gain * (q.T if rows < cols else q)).reshape(p.shape), device=p.device))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..autograd import is_grad_enabled
 from ..errors import ShapeError
 from ..parameter import Parameter
 from . import functional as F
@@ -48,7 +47,13 @@ class Linear(Module):
         if kind not in ACTIVATIONS or not following.as_written(kind) or not self.as_written(Linear):
             return None
         name = following.op  # type: ignore[attr-defined]
-        return lambda x: F.linear(x, self.weight, self.bias, None, name, is_grad_enabled())
+
+        def both(x: Any) -> Any:
+            # A frozen layer keeps less when the activation is an op of its own: it needs no x.
+            frozen = not self.weight.requires_grad
+            return following(self(x)) if frozen else F.linear(x, self.weight, self.bias, None, name)
+
+        return both
 
     def add_to(self, residual: Any, *args: Any, **options: Any) -> Any:
         """residual + self(x) in one launch, where their shapes are the same."""

@@ -1,32 +1,35 @@
-"""Op: a named record of a forward computation and its backward rules, and the path every call takes.
+"""Op: a named record of a forward computation and its backward rules; the registry of ops; what forward functions are written with.
 
-    check  ->  allocate  ->  launch  ->  record
+Two builders make ops: `pointwise` (pointwise.py) from scalar formulas, `custom` (custom.py) from functions on Tensors. In both, the
+names in a backward rule's signature are the contract: `g` is the cotangent of the output, `y` the output, the others are inputs and
+attributes; what a rule names is what the tape saves, nothing else. A call goes through plan.py: check, allocate, launch, record.
 
-Two builders make ops: `pointwise` (op_pointwise.py) from scalar formulas, `custom` (op_custom.py) from functions on Tensors.
-In both, the names in a backward rule's signature are the contract: `g` is the cotangent of the output, `y` the output, the
-others are inputs and attributes; what a rule names is what the tape saves, nothing else. Broadcasting is undone in vjp().
-
-FLAME counterpart: `flame_core::autograd::Op`. Read next: op_inputs.py.
+FLAME counterpart: `flame_core::autograd::Op`. Read next: pointwise.py, then plan.py.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
+import inspect
 from collections.abc import Callable, Sequence
-from types import MethodType
 from typing import Any
 
 import numpy as np
 
-from ..autograd.entries import TapeEntry, state, user_frame
+from ..autograd.entries import TapeEntry, thread
 from ..backend.base import Buffer, Device
 from ..errors import GradientError
+from .spec import size_of as size_of
+from .spec import spec_of
 
 REGISTRY: dict[str, Op] = {}
-PUBLIC: dict[str, Callable] = {}  # what users call: ops and the functions composed of them
+EVERY: list[Op] = []  # those, and the same ops under other titles
+PUBLIC: dict[str, Callable] = {}  # what users call: functions of ops, and functions composed of them
 HOMES: dict[str, str] = {}  # where: "flamepy", "functional" (flamepy.nn.functional) or "both"
 METHODS: dict[str, bool] = {}  # whether it is a Tensor method as well
 SCALARS = (int, float, bool, np.number, np.bool_)
+ALIASES = {"dim": "axis", "keepdim": "keepdims"}
 watchers: list[Callable[[str, Any], None]] = []  # who watches results: on_result()
 Tensor: Any = None  # the Tensor class; tensors.py, further right, puts it here
 
@@ -37,103 +40,83 @@ def use_tensor_class(cls: type) -> None:
     Tensor = cls
 
 
-def new(shape: Sequence[int], dtype: np.dtype, where: Device) -> Any:
+# ---- what forward functions and rules are written with -------------------------------------------------------------------------
+def new(shape: Sequence[int], dtype: np.dtype, device: Device) -> Any:
     """An uninitialised, unrecorded Tensor."""
-    shape, size = tuple(shape), 1
-    for n in shape:
-        size *= n
-    return Tensor(where.empty(size, dtype), shape, dtype, where)
+    spec = spec_of(tuple(shape), dtype, device)
+    return Tensor(device.empty(spec.size, dtype), spec)
 
 
 def like(x: Any, shape: Sequence[int] | None = None, dtype: np.dtype | None = None) -> Any:
     """An uninitialised Tensor on x's device, of x's dtype and shape unless others are given."""
-    if shape is None:
-        where, dtype = x.device, dtype or x.dtype
-        return Tensor(where.empty(x.buffer.size, dtype), x.shape, dtype, where)
-    return new(shape, dtype or x.dtype, x.device)
+    return new(x.shape if shape is None else shape, dtype or x.dtype, x.device)
 
 
 def share(x: Any, shape: Sequence[int]) -> Any:
     """A Tensor of another shape on the same memory."""
-    return Tensor(x.buffer, tuple(shape), x.dtype, x.device)
+    return over(x.buffer, shape)
 
 
-def size_of(shape: Sequence[int]) -> int:
-    size = 1
-    for n in shape:
-        size *= n
-    return size
+def over(buffer: Buffer, shape: Sequence[int]) -> Any:
+    """A Tensor on this memory."""
+    return Tensor(buffer, spec_of(tuple(shape), buffer.dtype, buffer.device))
+
+
+def tensors_of(name: str, *xs: Any) -> list[Any]:
+    """These as Tensors, arrays and numbers on the device of the tensor beside them."""
+    device = next((x.device for x in xs if isinstance(x, Tensor)), None)
+    return [Tensor.of(name, x, device) for x in xs]
 
 
 def launch(
-    loop: str, formula: Callable | None, outs: Sequence[Any], ins: Sequence[Any] = (), consts: Sequence[Any] = (),
-    work: int | None = None, dtype: np.dtype | None = None,
+    name: str, formula: Callable | None, outs: Sequence[Any], ins: Sequence[Any] = (), consts: Sequence[Any] = (),
+    dtype: np.dtype | None = None,
 ) -> None:  # fmt: skip
-    """Run one kernel on Tensors: outs first, then ins (Tensors or scalars), then constants.
+    """Have the device do what `name` says, on Tensors: outs first, then ins (Tensors, numbers, None), then constants.
 
-    `work` counts the elements touched (default: those of the first out); `dtype` types the formula's constants (default: that
-    of the first out).
+    `dtype` types the formula's constants (default: that of the first out).
     """
     first = outs[0]
-    where, out = first.device, first.buffer
-    kernel = where.kernel(loop, formula, first.dtype if dtype is None else dtype)
-    buffers = (out,) if len(outs) == 1 else [t.buffer for t in outs]
-    taken = []
-    for t in ins:
-        taken.append(t.buffer if isinstance(t, Tensor) else t)
-    where.stream.run(kernel, out.size if work is None else work, buffers, taken, consts)
+    buffers = [None if t is None else t.buffer for t in outs]
+    taken = [t.buffer if isinstance(t, Tensor) else t for t in ins]
+    first.device.launch(name, formula, buffers, taken, consts, first.dtype if dtype is None else dtype)
 
 
 class Op:
-    """What both kinds of op have: a name, input names, rules, and vjp(). Calling an op runs and records it."""
+    """What both kinds of op have: a name, input names, attributes, rules. `function` is what users call; `title` what a tape shows."""
 
-    def __init__(self, name: str, inputs: tuple[str, ...], attributes: dict[str, Any], doc: str | None, home: str):
-        self.name = name
-        self.inputs = inputs
-        self.attributes = attributes
-        self.__doc__ = doc
-        self.__name__ = name
+    function: Callable[..., Any]
+
+    def __init__(self, name: str, inputs: tuple[str, ...], attributes: dict[str, Any], doc: str | None, title: str = ""):
         if name in REGISTRY:
             raise ValueError(f"op: name used twice: '{name}'. Give the op another name.")
+        self.name, self.title = name, title or name
+        self.inputs, self.attributes = inputs, attributes
+        self.__doc__, self.__name__ = doc, name
         REGISTRY[name] = self
-        publish(name, self, home)
+        self.start()
+
+    def start(self) -> None:
+        self.calls: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}  # by key: what is known of such calls, without tape and with it
+        EVERY.append(self)
+
+    def titled(self, title: str) -> Callable[..., Any]:
+        """The same op under another title, as the tape shows it: `rows_at` is an embedding or a gather, as its caller says."""
+        twin = copy.copy(self)
+        twin.title = title
+        twin.start()
+        twin.function = twin.caller()
+        return twin.function
+
+    def caller(self) -> Callable[..., Any]:
+        """A new function that calls this op."""
+        raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"<op {self.name}({', '.join((*self.inputs, *self.attributes))})>"
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        raise NotImplementedError
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """An op assigned in a class is a method."""
-        return self if instance is None else MethodType(self, instance)
-
-    def vjp(self, entry: TapeEntry, gs: tuple, cotangents: Any) -> Sequence[Any]:
-        """Cotangents of the inputs from those of the outputs, each brought to its input's shape."""
-        wanted = tuple([node is not None for node in entry.inputs])
-        found = self.rules(entry, gs, wanted, cotangents)
-        if len(found) != len(wanted):
-            raise ValueError(f"{self.name}: its backward rule returned {len(found)} values for {len(wanted)} inputs. Return one for each.")
-        for dx, meta in zip(found, entry.input_meta, strict=True):
-            if dx is not None and dx.shape != meta[1]:
-                return self.summed(entry, found)
-        return found
-
-    def summed(self, entry: TapeEntry, found: Sequence[Any]) -> Sequence[Any]:
-        """Cotangents summed to the shapes of the inputs that want one: broadcasting undone."""
-        rows = zip(entry.inputs, entry.input_meta, found, strict=True)
-        sum_to: Any = REGISTRY["sum_to"]
-        return [dx if node is None or dx is None or dx.shape == meta[1] else sum_to(dx, meta[1]) for node, meta, dx in rows]
-
-    def rules(self, entry: TapeEntry, gs: tuple, wanted: tuple[bool, ...], cotangents: Any) -> Sequence[Any]:
-        raise NotImplementedError
-
-    def options(self, options: dict[str, Any]) -> dict[str, Any]:
-        """The attributes with the caller's options in place; an unknown one is refused."""
-        merged = self.attributes | options
-        if len(merged) == len(self.attributes):
-            return merged
-        return self.attributes | self.known(options)
+        return self.function(*args, **options)
 
     def known(self, options: dict[str, Any]) -> dict[str, Any]:
         """The caller's options by the names of the attributes; an unknown one is refused."""
@@ -143,6 +126,19 @@ class Op:
                 raise TypeError(f"{self.name}: unknown option: {key}={found[key]!r}. Known: {', '.join(self.attributes) or 'none'}.")
         return found
 
+    def forward(self, xs: Sequence[Any], attributes: dict[str, Any], tracked: Sequence[bool]) -> tuple[Any, dict[str, Any]]:
+        """(unrecorded result: a Tensor or a tuple of them, what may be saved beside inputs and y). `tracked`: the inputs a backward
+        will want gradients of."""
+        raise NotImplementedError
+
+    def needs(self, tracked: Sequence[bool], attributes: dict[str, Any]) -> Sequence[str] | None:
+        """The names saved when these inputs are tracked; None when there is no rule for one of them."""
+        raise NotImplementedError
+
+    def rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any], wanted: Sequence[bool], into: Any) -> Sequence[Any]:
+        """Cotangents of the inputs from those of the outputs, where shapes may still be broadcast; None for those nobody wants."""
+        raise NotImplementedError
+
     def no_rule(self) -> GradientError:
         return GradientError(
             f"{self.name}: no derivative for an input that requires grad: '{self.name}'. Use detach(), no_grad(), or strict_mode(False) "
@@ -150,6 +146,16 @@ class Op:
         )
 
 
+def sum_to_shapes(op: Op, entry: TapeEntry, found: Sequence[Any]) -> list[Any]:
+    """Cotangents brought to the shapes of the inputs that want one: broadcasting undone."""
+    if len(found) != len(entry.inputs):
+        raise ValueError(f"{op.name}: its backward rule returned {len(found)} values for {len(entry.inputs)} inputs. Return one for each.")
+    rows = zip(entry.inputs, entry.call.ins, found, strict=True)
+    sum_to: Any = REGISTRY["sum_to"]
+    return [None if node is None else dx if dx is None or dx.shape == spec.shape else sum_to(dx, spec.shape) for node, spec, dx in rows]
+
+
+# ---- publishing ----------------------------------------------------------------------------------------------------------------
 def publish(name: str, function: Callable, home: str) -> None:
     """Make a function part of flamepy (and a Tensor method), of flamepy.nn.functional, of both, or of neither (home "")."""
     if home:
@@ -172,66 +178,23 @@ def composed(function: Any = None, *, home: str = "flamepy") -> Any:
     return function
 
 
-ALIASES = {"dim": "axis", "keepdim": "keepdims"}
-
-
-def finish(op: Op, inputs: Sequence[Any], y: Any, attributes: dict[str, Any], saved: dict[str, Any], versions: Sequence) -> Any:
-    """Record the op that made y (one Tensor or a tuple of them) from inputs of which at least one requires grad."""
-    if type(y) is tuple:
-        entry = TapeEntry(op, inputs, y, attributes, saved, versions)
-        for slot, output in enumerate(y):
-            output.requires_grad, output.entry, output.slot = True, entry, slot
-    else:
-        entry = y.entry = TapeEntry(op, inputs, (y,), attributes, saved, versions)
-        y.requires_grad = True
-    if state.segment is not None:
-        state.segment.add(entry)
-    if state.engine is not None:
-        state.engine.tape.append(entry)
-    return y
-
-
-def untracked(op: Op, xs: Sequence[Any], y: Any) -> Any:
-    """Remember in y where the chain from a tracked tensor broke, for the error text of a backward() that comes too late."""
-    for x in xs:
-        if isinstance(x, Tensor):  # not a number or None
-            if x.requires_grad:
-                why = "under no_grad()" if not state.recording else "its result has no gradient"
-                y = mark(y, (op.name, why, user_frame()))
-                break
-            if x.broken is not None:
-                y = mark(y, x.broken)
-                break
-    return y
-
-
-def mark(y: Any, broken: tuple) -> Any:
-    for t in y if type(y) is tuple else (y,):
-        if t.entry is None and not t.requires_grad:
-            t.broken = broken
-    return y
-
-
-def saved_tensor(entry: TapeEntry, name: str) -> Any:
+# ---- after the call --------------------------------------------------------------------------------------------------------------
+def saved_tensor(entry: TapeEntry, name: str, value: Any, spec: Any) -> Any:
     """A saved value as a Tensor that is tracked as the original was: for rules that run while a graph of the backward is made."""
-    value = entry.saved[name]
-    if not isinstance(value, Buffer):
+    if spec is None:
         return value
-    if name == "y":
-        i, shape = -1, entry.output_meta[0][1]
-    else:
-        i = entry.op.inputs.index(name)
-        shape = entry.input_meta[i][1]
-    t = Tensor(value, shape, value.dtype, value.device)
-    node: Any = entry if i < 0 else entry.inputs[i]
+    t = Tensor(value, spec.as_tracked(False))
+    names = entry.op.inputs
+    i = -1 if name == "y" else names.index(name) if name in names else None
+    node: Any = None if i is None else entry if i < 0 else entry.inputs[i]
     if node is not None:
         if type(node) is not TapeEntry:
             if node.buffer is not value:
                 raise GradientError(
-                    f"{entry.op.name}: a leaf got new memory since it was recorded: {entry.describe(name)}. Pack before the forward pass."
+                    f"{entry.op.title}: a leaf got new memory since it was recorded: {entry.describe(name)}. Pack before the forward pass."
                 )
             return node
-        t.requires_grad, t.entry, t.slot = True, node, 0 if i < 0 else entry.input_meta[i][3]
+        t.requires_grad, t.entry, t.slot = True, node, 0 if i is None or i < 0 or entry.slots is None else entry.slots[i]
     return t
 
 
@@ -263,3 +226,23 @@ def arguments(function: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
     names = code.co_varnames[: code.co_argcount]
     split = len(names) - len(defaults)
     return names[:split], dict(zip(names[split:], defaults, strict=True))
+
+
+def signature_of(op: Op, parameters: Sequence[inspect.Parameter]) -> None:
+    """Give the function of an op the name, documentation and signature that editors and help() show."""
+    function: Any = op.function
+    function.__name__ = function.__qualname__ = op.name
+    function.__doc__, function.op = op.__doc__, op
+    function.__signature__ = inspect.Signature(parameters)
+
+
+class unrecorded:
+    """The block records nothing, in this thread."""
+
+    def __enter__(self) -> None:
+        modes = thread.modes
+        self.before = modes.recording, modes.creating_graph
+        modes.recording = modes.creating_graph = False
+
+    def __exit__(self, *exc: object) -> None:
+        thread.modes.recording, thread.modes.creating_graph = self.before

@@ -7,134 +7,203 @@
     @softmax.graph
     def softmax_ddx(g, y, axis): ...       # the same in differentiable ops, for create_graph (not needed if the rule is ops already)
 
-Arguments without default are inputs, the others attributes; `custom(inputs=n)` makes the first n inputs (None allowed).
-`*xs` takes any number of inputs. A rule may also name `wanted` (which inputs need a gradient), `shapes` (of the inputs), `source`
-(dtype of the first input), `gs` (cotangents of all outputs) and `into`: for each input None, or (tensor where its gradient belongs,
-whether to add to what is there); a rule that writes there returns that tensor.
+Arguments without default are inputs, the others attributes; `custom(inputs=n)` makes the first n inputs (None allowed). `*xs` takes any
+number of inputs. Forward may also name `tracked` (which inputs a backward will want gradients of). A rule may name `wanted` (which
+inputs need a gradient), `shapes` (of the inputs), `source` and `origin` (dtype and device of the first input), `gs` (cotangents of all
+outputs) and `into`: for each input None, or (tensor where its gradient belongs, whether to add to what is there); a rule that writes
+there returns that tensor.
 
-May import: errors, backend, autograd, op, op_inputs. FLAME counterpart: `flame_core::autograd::Op`. Read next: ops/reduce.py.
+FLAME counterpart: `flame_core::autograd::Op`. Read next: ../ops/reduce.py.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from math import copysign
 from typing import Any
 
-from ..autograd.entries import TapeEntry, state
-from ..backend.base import Buffer
-from ..dtypes import FLOATS, FULL, HALF, float32
+from ..autograd.entries import TapeEntry, thread
+from ..dtypes import FULL, HALF
 from ..errors import GradientError
-from . import base as op
-from .base import ALIASES, Op, finish, saved_tensor, untracked, watch, watchers
+from . import base
+from .base import ALIASES, Op, publish, signature_of
 from .inputs import coerce, in_float32
+from .plan import call, run_call
 
-OUTPUT = -1
 VARIADIC = inspect.Parameter.VAR_POSITIONAL
+SPECIAL = ("g", "gs", "wanted", "into", "shapes", "source", "origin")  # what a rule may name beside inputs, y, attributes and extras
 
 
 class Custom(Op):
     """See custom()."""
 
-    def __init__(self, forward: Any, inputs: int | None, kind: str, home: str):
-        parameters = list(inspect.signature(forward).parameters.values())
+    numbers = ()
+
+    def __init__(self, forward: Any, name: str, inputs: int | None, kind: str, title: str, internal: bool):
+        parameters = [p for p in inspect.signature(forward).parameters.values() if p.name != "tracked"]
         self.variadic = parameters[0].kind is VARIADIC
         if inputs is None:
             inputs = sum(p.default is p.empty for p in parameters)
         names = tuple(p.name for p in parameters[:inputs])
-        super().__init__(forward.__name__, names, {p.name: p.default for p in parameters[inputs:]}, forward.__doc__, home)
+        super().__init__(name, names, {p.name: p.default for p in parameters[inputs:]}, forward.__doc__, title)
         self.required = sum(p.default is p.empty for p in parameters[:inputs])
         self.positional = [p.name for p in parameters]
-        self.forward, self.kind = forward, kind
+        self.body, self.kind, self.internal = forward, kind, internal
+        self.asks_tracked = "tracked" in inspect.signature(forward).parameters
         self.rule: Callable | None = None
         self.graph_rule: Callable | None = None
         self.names: tuple[str, ...] = ()
         self.graph_names: tuple[str, ...] = ()
-        self.takes: list[Any] = []  # what finds each argument of the rule
-        self.graph_takes: list[Any] = []
-        self.keeps: list[tuple[str, int]] = []  # what the rule takes of inputs (by number) and the output (-1)
-        self.count = -1 if self.variadic else inputs
-        self.short = lambda *args, **options: self(*args, **options)  # noqa: PLW0108  (as a method it binds; an Op does so slowly)
+        self.only_for: dict[str, str] = {}
+        self.unless = ""
+        self.writes_into = False
+        self.function = self.caller()
+        signature_of(self, parameters)
 
-    def backward(self, rule: Any) -> Any:
-        """Decorator: the backward rule."""
-        self.rule = rule
+    def caller(self) -> Callable[..., Any]:
+        """What users call: the plan of a call with the usual attributes is found at once, anything else goes to general()."""
+        calls, general, least, most = self.calls, self.general, self.required, len(self.inputs)
+
+        def anyhow(*args: Any, **options: Any) -> Any:
+            return general(args, options)
+
+        def function(*args: Any, **options: Any) -> Any:
+            if options or not least <= len(args) <= most:
+                return general(args, options)
+            if len(args) < most:
+                args += (None,) * (most - len(args))
+            try:
+                known = calls[thread.modes.recording].get(tuple([None if x is None else x.spec for x in args]))
+            except AttributeError:  # an input that is no Tensor yet
+                return general(args, options)
+            if known is None or known.__class__ is str:
+                return general(args, options)
+            return run_call(known, args, [None if x is None else x.buffer for x in args], known.attributes)
+
+        def checked(*args: Any, **options: Any) -> Any:
+            """The attributes are by position, as flamepy's own functions have brought them into form."""
+            xs = args[:most]
+            try:
+                known = calls[thread.modes.recording].get((*[None if x is None else x.spec for x in xs], *args[most:]))
+            except (AttributeError, TypeError):
+                return general(args, options)
+            if known is None or known.__class__ is str or options:
+                return general(args, options)
+            return run_call(known, xs, [None if x is None else x.buffer for x in xs], known.attributes)
+
+        if self.variadic:
+            return anyhow
+        return checked if self.internal and self.attributes else function
+
+    # ---- the rules -------------------------------------------------------------------------------------------------------------------
+    def backward(self, rule: Any = None, *, unless: str = "", **only_for: str) -> Any:
+        """Decorator: the backward rule. backward(x="weight") says that x is saved only where weight needs a gradient, `unless` the
+        attribute of that name is set."""
+        if rule is None:
+            return lambda function: self.backward(function, unless=unless, **only_for)
+        self.rule, self.only_for, self.unless = rule, only_for, unless
         self.names = rule.__code__.co_varnames[: rule.__code__.co_argcount]
-        self.takes = [finder(self, name) for name in self.names]
-        places = {"y": OUTPUT, **{name: i for i, name in enumerate(self.inputs)}}
-        self.keeps = [(name, places[name]) for name in self.names if name in places]
+        self.writes_into = "into" in self.names
         return rule
 
     def graph(self, rule: Any) -> Any:
         """Decorator: the rule in differentiable ops, used while a graph of the backward is recorded."""
-        self.graph_rule = rule
-        self.graph_names = rule.__code__.co_varnames[: rule.__code__.co_argcount]
-        self.graph_takes = [finder(self, name) for name in self.graph_names]
-        extra = set(self.graph_names) - set(self.names) - set(self.attributes) - {"wanted"}
+        self.graph_rule, self.graph_names = rule, rule.__code__.co_varnames[: rule.__code__.co_argcount]
+        extra = set(self.graph_names) - set(self.names) - set(self.attributes) - set(SPECIAL)
         if extra:
             raise ValueError(f"{self.name}: its graph rule names values that are not saved: {extra}. Name them in the backward rule.")
         return rule
 
     def differentiable(self) -> Custom:
         """Say that the backward rule is made of differentiable ops, and so serves create_graph too."""
-        self.graph_rule, self.graph_names, self.graph_takes = self.rule, self.names, self.takes
+        self.graph_rule, self.graph_names = self.rule, self.names
         return self
 
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        xs, attributes = self.bind(args, options) if options or len(args) != self.count else (args, self.attributes)
-        dtype, tracked, tensor = None, False, op.Tensor
+    # ---- what plan.py asks -----------------------------------------------------------------------------------------------------------
+    def forward(self, xs: Sequence[Any], attributes: dict[str, Any], tracked: Sequence[bool]) -> tuple[Any, dict[str, Any]]:
+        y = self.body(*xs, **attributes, tracked=tracked) if self.asks_tracked else self.body(*xs, **attributes)
+        return y if type(y) is tuple and type(y[-1]) is dict else (y, {})
+
+    def needs(self, tracked: Sequence[bool], attributes: dict[str, Any]) -> Sequence[str] | None:
+        if self.rule is None:
+            return None
+        wanted = {name for name, want in zip(self.inputs, tracked, strict=False) if want}
+        names = [n for n in self.names if n not in SPECIAL and n not in self.attributes]
+        everything = bool(self.unless and attributes[self.unless])
+        return [n for n in names if everything or n not in self.only_for or self.only_for[n] in wanted]
+
+    def rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any], wanted: Sequence[bool], into: Any) -> Sequence[Any]:
+        return self.cotangents(self.rule, self.names, entry, gs, {**values, "into": into, "wanted": wanted})
+
+    def graph_rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any], wanted: Sequence[bool]) -> Sequence[Any]:
+        if self.graph_rule is None:
+            raise GradientError(
+                f"{self.title}: no second derivative: create_graph=True was asked for at {entry.where}. Use create_graph=False."
+            )
+        nowhere = (None,) * len(entry.inputs)
+        return self.cotangents(self.graph_rule, self.graph_names, entry, gs, {**values, "wanted": wanted, "into": nowhere})
+
+    def cotangents(self, rule: Any, names: Sequence[str], entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any]) -> Sequence[Any]:
+        """What a rule returns, called with the values it names; one that was not saved is None."""
+        ins = entry.call.ins
+        source, origin = (ins[0].dtype, ins[0].device) if ins and ins[0] is not None else (None, None)
+        known = {"g": gs[0], "gs": tuple(gs), "shapes": [s and s.shape for s in ins], "source": source, "origin": origin, **values}
+        found = rule(*[known.get(name) for name in names])
+        return found if type(found) is tuple else (found,)
+
+    # ---- the call in general ---------------------------------------------------------------------------------------------------------
+    def general(self, args: tuple, options: dict[str, Any]) -> Any:
+        """The op called in any way, on anything that can be made a Tensor."""
+        xs, attributes = self.bound(args, options)
+        dtype: Any = None
         for x in xs:
             if x is not None:
-                if not isinstance(x, tensor) or (x.dtype is not dtype and dtype is not None):
-                    return self.other_types(xs, attributes)
+                if not isinstance(x, base.Tensor) or (dtype is not None and x.dtype != dtype):
+                    return self.of_other_types(xs, attributes)
                 dtype = x.dtype
-                tracked = tracked or x.requires_grad
-        if dtype is not float32 and dtype not in FULL:
-            return self.other_types(xs, attributes)
-        return self.record(xs, attributes) if tracked and state.recording else self.run(xs, attributes)
+        if dtype not in FULL:
+            return self.of_other_types(xs, attributes)
+        return call(self, xs, attributes, self.key(xs, attributes))
 
-    def other_types(self, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    def key(self, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+        """What a call is planned by: the specs of its inputs, and its attributes where they are not the usual ones."""
+        specs = tuple([None if x is None else x.spec for x in xs])
+        if self.internal and self.attributes:
+            return *specs, *attributes.values()
+        return specs if attributes is self.attributes else (specs, *[hashable(v) for v in attributes.values()])
+
+    def of_other_types(self, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
         """The call with inputs that are not all Tensors of one full-width float type."""
         if self.kind in ("as is", "move"):
-            xs = [x if isinstance(x, op.Tensor) else op.Tensor.of(self.name, x) for x in xs]
-            if self.kind == "move" and xs[0].dtype in HALF:
+            device = next((x.device for x in xs if isinstance(x, base.Tensor)), None)
+            xs = [x if x is None or isinstance(x, base.Tensor) else base.Tensor.of(self.title, x, device) for x in xs]
+            if self.kind == "move" and xs[0].dtype in HALF and xs[0].dtype not in xs[0].device.computes:
                 return in_float32(self, xs, attributes)
         else:
-            present, dtype, _ = coerce(self.name, [x for x in xs if x is not None], self.kind)
-            fill = iter(present)
-            xs = [None if x is None else next(fill) for x in xs]
-            if dtype in HALF:
+            present, dtype, device = coerce(self.title, [x for x in xs if x is not None], self.kind)
+            rest = iter([x if isinstance(x, base.Tensor) else base.Tensor.of(self.title, x, device) for x in present])
+            xs = [None if x is None else next(rest) for x in xs]
+            if dtype in HALF and dtype not in device.computes:
                 return in_float32(self, xs, attributes)
-        tracked = state.recording and any([x is not None and x.requires_grad for x in xs])
-        return self.record(xs, attributes) if tracked else self.run(xs, attributes)
+        return call(self, xs, attributes, self.key(xs, attributes))
 
-    def run(self, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-        """The result, not recorded."""
-        y = self.forward(*xs, **attributes)
-        if type(y) is tuple and type(y[-1]) is dict:
-            y = y[0]
-        if watchers:
-            watch(self.name, y)
-        return untracked(self, xs, y)
-
-    def bind(self, args: tuple, options: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+    def bound(self, args: tuple, options: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
         """Split the call into inputs and attributes; refuse what is unknown or missing."""
         if self.variadic:
-            return args, self.options(options) if options else self.attributes
-        n, given = self.count, len(args)
+            return args, self.attributes | self.known(options) if options else self.attributes
+        n, given = len(self.inputs), len(args)
         if given > len(self.positional):
             raise TypeError(f"{self.name}: too many arguments: {given}. Takes {', '.join(self.positional)}.")
+        if not options and self.required <= given <= n:
+            return args + (None,) * (n - given), self.attributes
         attributes = self.attributes | dict(zip(self.attributes, args[n:], strict=False))
-        if not options and given >= self.required:
-            return args[:n] if given >= n else args + (None,) * (n - given), attributes
         xs: list[Any] = list(args[:n])
         for key, value in options.items():
             name = ALIASES.get(key, key)
             if name in attributes:
                 attributes[name] = value
-            elif name in self.inputs[len(xs) :]:
-                continue
-            else:
+            elif name not in self.inputs[len(xs) :]:
                 raise TypeError(f"{self.name}: unknown option: {key}={value!r}. Known: {', '.join(self.positional)}.")
         for name in self.inputs[len(xs) :]:
             if name not in options and len(xs) < self.required:
@@ -142,93 +211,27 @@ class Custom(Op):
             xs.append(options.get(name))
         return xs, attributes
 
-    def record(self, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-        """The result, on the tape: at least one of xs requires grad."""
-        state.recording = False
-        try:
-            y = self.forward(*xs, **attributes)
-        finally:
-            state.recording = True
-        extras: dict[str, Any] = {}
-        if type(y) is tuple and type(y[-1]) is dict:
-            y, extras = y
-        if watchers:
-            watch(self.name, y)
-        first = y[0] if type(y) is tuple else y
-        if self.rule is None or (first.dtype is not float32 and first.dtype not in FLOATS):
-            if first.dtype in FLOATS and state.strict:
-                raise self.no_rule()
-            return untracked(self, xs, y)
-        saved: dict[str, Any] = {}
-        versions = []
-        for name, k in self.keeps:
-            x = first if k == OUTPUT else xs[k]
-            if x is None:
-                saved[name] = None
-            else:
-                saved[name] = b = x.buffer
-                versions.append((name, b, b.writes if b.span is None else b.version))
-        for name in extras:
-            if name in self.names:
-                saved[name] = extras[name]
-        return finish(self, xs, y, attributes, saved, versions)
 
-    def rules(self, entry: TapeEntry, gs: tuple, wanted: tuple[bool, ...], cotangents: Any) -> Sequence[Any]:
-        if state.creating_graph:
-            return self.graph_rules(entry, gs, wanted, cotangents)
-        values, saved = [], entry.saved
-        for take in self.takes:
-            if type(take) is tuple:  # a saved value, looked up here: a call for each costs as much again
-                name, i = take
-                value = saved[name]
-                if isinstance(value, Buffer):
-                    shape = entry.output_meta[0][1] if i < 0 else entry.input_meta[i][1]
-                    value = op.Tensor(value, shape, value.dtype, value.device)
-                values.append(value)
-            else:
-                values.append(take(entry, gs, wanted, cotangents))
-        found = self.rule(*values)  # type: ignore[misc]
-        return found if type(found) is tuple else (found,)
-
-    def graph_rules(self, entry: TapeEntry, gs: tuple, wanted: tuple[bool, ...], cotangents: Any) -> Sequence[Any]:
-        """The same while a graph of the backward is made: saved values are tracked as the originals were."""
-        if self.graph_rule is None:
-            raise GradientError(
-                f"{self.name}: no second derivative: create_graph=True was asked for at {entry.where}. Use create_graph=False."
-            )
-        values = []
-        for take in self.graph_takes:
-            values.append(saved_tensor(entry, take[0]) if type(take) is tuple else take(entry, gs, wanted, cotangents))
-        found = self.graph_rule(*values)
-        return found if type(found) is tuple else (found,)
+def hashable(value: Any) -> Any:
+    """An attribute as part of a key: 1, 1.0 and True differ, and so do 0.0 and -0.0."""
+    if isinstance(value, list | tuple):
+        return tuple([hashable(v) for v in value])
+    return (value.__class__, value, copysign(1.0, value)) if isinstance(value, float) else (value.__class__, value)
 
 
-# What a rule may name beside inputs, y, attributes and extras; each gets (entry, cotangents of the outputs, wanted, all cotangents).
-FINDERS: dict[str, Callable] = {
-    "g": lambda entry, gs, wanted, cotangents: gs[0],
-    "gs": lambda entry, gs, wanted, cotangents: gs,
-    "wanted": lambda entry, gs, wanted, cotangents: wanted,
-    "into": lambda entry, gs, wanted, cotangents: cotangents.into(entry),
-    "shapes": lambda entry, gs, wanted, cotangents: entry.input_shapes,
-    "source": lambda entry, gs, wanted, cotangents: entry.input_meta[0][2],
-}
+def custom(
+    forward: Any = None, *, name: str = "", inputs: int | None = None, kind: str = "float", home: str = "", title: str = "",
+    internal: bool = False,
+) -> Any:  # fmt: skip
+    """Decorator: make an op of `forward`; what stands under its name afterwards is the op, which is called like a function. See the top
+    of this file.
 
-
-def finder(op: Custom, name: str) -> Callable | tuple[str, int]:
-    """What finds the value of a rule's argument; for a saved value its name and which input it is (OUTPUT for y)."""
-    if name in FINDERS:
-        return FINDERS[name]
-    if name in op.attributes:
-        return lambda entry, gs, wanted, cotangents: entry.attributes[name]
-    return name, op.inputs.index(name) if name in op.inputs else OUTPUT
-
-
-def custom(forward: Any = None, *, inputs: int | None = None, kind: str = "float", home: str = "flamepy") -> Any:
-    """Decorator: make an op of `forward`. See the top of this file.
-
-    kind: "float", "number" or "any" bring inputs to one dtype (op.coerce); "move" and "as is" leave each as it came ("move" has
-    no kernels for 16-bit floats and goes through float32). home: see op.publish().
+    kind: "float", "number" or "any" bring inputs to one dtype (inputs.coerce); "move" and "as is" leave each as it came ("move" has
+    no kernels for 16-bit floats and goes through float32). title: what a tape shows. home: see base.publish(). internal: only flamepy's
+    own functions call it, with every argument by position and attributes in a fixed form.
     """
     if forward is None:
-        return lambda function: Custom(function, inputs, kind, home)
-    return Custom(forward, inputs, kind, home)
+        return lambda function: custom(function, name=name, inputs=inputs, kind=kind, home=home, title=title, internal=internal)
+    op = Custom(forward, name or forward.__name__, inputs, kind, title, internal)
+    publish(op.name, op.function, home)
+    return op

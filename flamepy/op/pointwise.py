@@ -2,15 +2,16 @@
 
     tanh = pointwise("tanh", tanh_y, tanh_dx)
 
-A formula's arguments without default are the op's inputs, those with default its attributes. Rule i is the derivative for
-input i. Formulas run four ways: on Python floats, compiled for the CPU, compiled for CUDA, and on Tensors (on_tensors), which
-is how gradients of gradients come for free. Inputs of different shapes broadcast without being copied.
+A formula's arguments without default are the op's inputs, those with default its attributes, which are numbers. Rule i is the
+derivative for input i. Formulas run four ways: on Python floats, compiled for the CPU, compiled for CUDA, and on Tensors (on_tensors),
+which is how gradients of gradients come for free. Inputs of different shapes broadcast without being copied.
 
-May import: errors, backend, autograd, op, op_inputs. FLAME counterpart: `flame_core::ops` elementwise. Read next: op_custom.py.
+FLAME counterpart: `flame_core::ops` elementwise. Read next: plan.py, then custom.py.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from types import FunctionType
@@ -18,19 +19,18 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd.entries import TapeEntry, state
-from ..backend.base import Buffer, Device, Kernel
-from ..backend.formula.words import select
-from ..dtypes import FULL, HALF
+from ..autograd.entries import TapeEntry, thread
+from ..backend.formula.bind import globals_of
+from ..backend.formula.words import VOCABULARY, select
+from ..dtypes import HALF
 from ..errors import DTypeError
-from . import base as op
-from .base import REGISTRY, Op, arguments, finish, saved_tensor, untracked, watch, watchers
-from .inputs import coerce, in_float32, number, plan_for, run_map
+from . import base
+from .base import REGISTRY, Op, arguments, launch, new, publish, signature_of
+from .inputs import coerce, common_shape, in_float32, merged_dims, number
+from .plan import call, run_call
 
 EXACT = 1 << 53  # integers below this are floats without rounding
-MISSING: Any = object()  # stands for an argument that was not given
-OUTPUT, COTANGENT = -1, -2  # where a rule finds a value that is no input; the output is the last of what record() gets
-NO_KERNEL: tuple[Any, Any] = (None, None)
+NONE: dict[str, Any] = {}
 
 
 def pass_g(g):
@@ -46,258 +46,221 @@ def zero(g):
 class Pointwise(Op):
     """An op from scalar formulas. See pointwise()."""
 
-    def __init__(self, name: str, formula: Any, rules: tuple, kind: str, out: np.dtype | None, home: str, masks: int):
-        inputs, attributes = arguments(formula)
-        super().__init__(name, inputs, attributes, formula.__doc__, home)
-        self.formula, self.rule, self.kind, self.out, self.masks = formula, rules, kind, out, masks
-        self.names = [arguments(r)[0] if r is not None else () for r in rules]
-        known = {"g", "y", *inputs, *attributes}
-        for rule, names in zip(rules, self.names, strict=True):
-            for unknown in set(names) - known:
-                raise ValueError(f"{name}: the rule {rule.__name__} names something unknown: '{unknown}'. Known: {sorted(known)}.")
-        # What rule i takes, in order, attributes last: (name, which input; OUTPUT for y, COTANGENT for g).
-        place = {"g": COTANGENT, "y": OUTPUT, **{n: k for k, n in enumerate(inputs)}}
-        self.takes = [[(n, place[n]) for n in names if n in place] for names in self.names]
-        self.options_of = [[n for n in names if n in attributes] for names in self.names]
-        self.keeps = [self.kept(mask) for mask in range(1 << len(inputs))]
-        self.second = [self.beside_g(i) for i in range(len(rules))]
-        # Kernels for inputs of one shape, by dtype, on the device that was used last.
-        self.kernels: dict[np.dtype, tuple[Device, Kernel]] = {}
-        self.rule_kernels: list[dict[np.dtype, tuple[Device, Kernel]]] = [{} for _ in rules]
-        self.short = lambda *args, **options: self.general(args, options)
-        if not attributes and not masks and len(inputs) <= 2:
-            self.short = unary(self) if len(inputs) == 1 else binary(self)
+    writes_into = False
 
-    def kept(self, mask: int) -> tuple[tuple[str, int], ...] | None:
-        """What is saved when the inputs in the bit mask require grad; None when there is no rule for one of them."""
+    def __init__(self, name: str, formula: Any, rules: tuple, kind: str, out: np.dtype | None, masks: int, title: str):
+        inputs, attributes = arguments(formula)
+        check_rules(name, rules, inputs, attributes)
+        super().__init__(name, inputs, attributes, formula.__doc__, title)
+        self.formula, self.rule, self.kind, self.out, self.masks = formula, rules, kind, out, masks
+        self.numbers = tuple(attributes)
+        self.names = [arguments(r)[0] if r is not None else () for r in rules]
+        self.kept = [self.names_kept(mask) for mask in range(1 << len(inputs))]
+        self.function = self.caller()
+        signature_of(self, list(inspect.signature(formula).parameters.values()))
+
+    def caller(self) -> Callable[..., Any]:
+        if self.attributes or self.masks or len(self.inputs) > 2:
+            return general(self)
+        return unary(self) if len(self.inputs) == 1 else binary(self)
+
+    # ---- what plan.py asks -------------------------------------------------------------------------------------------------------
+    def names_kept(self, mask: int) -> tuple[str, ...] | None:
         tracked = [i for i in range(len(self.inputs)) if mask >> i & 1]
         if self.out is not None or not self.rule or any([self.rule[i] is None for i in tracked]):
             return None
-        return tuple(dict.fromkeys([(n, k) for i in tracked for n, k in self.takes[i] if k != COTANGENT]))
+        return tuple(dict.fromkeys([n for i in tracked for n in self.names[i] if n != "g" and n not in self.attributes]))
 
-    def beside_g(self, i: int) -> str | None:
-        """Which saved value rule i takes beside g: "" for none, None when it takes anything else."""
-        names = self.names[i]
-        if names[:1] != ("g",) or len(names) > 2 or self.options_of[i]:
-            return None
-        return names[1] if len(names) == 2 else ""
+    def needs(self, tracked: Sequence[bool], attributes: dict[str, Any]) -> Sequence[str] | None:
+        return self.kept[sum([1 << i for i, wanted in enumerate(tracked) if wanted])]
 
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        return self.general(args, options) if self.attributes else self.short(*args, **options)
+    def number_values(self, attributes: dict[str, Any], dtype: np.dtype) -> list[Any]:
+        return [number(attributes[name], dtype) for name in self.numbers]
 
-    def general(self, args: Sequence[Any], options: dict[str, Any]) -> Any:
-        """The op called in any way; refuses what is no input and no attribute."""
+    def forward(self, xs: Sequence[Any], attributes: dict[str, Any], tracked: Sequence[bool]) -> tuple[Any, dict[str, Any]]:
+        operands = xs[self.masks :] or xs
+        dtype = next((x.dtype for x in operands if isinstance(x, base.Tensor)), None) or operands[0].dtype
+        numbers = [v if type(v) is dtype.type else number(v, dtype) for v in attributes.values()]
+        return apply(self.name, self.formula, xs, numbers, self.out or dtype, dtype), {}
+
+    def rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any], wanted: Sequence[bool], into: Any) -> Sequence[Any]:
+        g = gs[0]
+        return [self.derivative(i, g, values) if want else None for i, want in enumerate(wanted)]
+
+    def derivative(self, i: int, g: Any, values: dict[str, Any]) -> Any:
+        """Rule i in one launch."""
+        if self.rule[i] is pass_g:
+            return g
+        found = {n: g if n == "g" else values[n] for n in self.names[i]}
+        operands = [x for n, x in found.items() if n not in self.attributes]
+        numbers = [x if type(x) is g.dtype.type else number(x, g.dtype) for n, x in found.items() if n in self.attributes]
+        return apply(self.name, self.rule[i], operands, numbers, g.dtype, g.dtype)
+
+    def graph_rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any], wanted: Sequence[bool]) -> Sequence[Any]:
+        """The rules themselves, run on tracked Tensors."""
+        g = gs[0]
+        found: list[Any] = []
+        for rule, names, want in zip(self.rule, self.names, wanted, strict=True):
+            found.append(on_tensors(rule, g.dtype)(*[g if n == "g" else values[n] for n in names]) if want else None)
+        return found
+
+    # ---- the call in general -------------------------------------------------------------------------------------------------------
+    def bound(self, args: Sequence[Any], options: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+        """(inputs, attributes) of a call; refuses what is no input and no attribute."""
         n = len(self.inputs)
-        if len(args) == n:
-            return self.apply(args, self.options(options) if options else self.attributes)
         if len(args) < n:
             raise TypeError(f"{self.name}: wrong number of inputs: {len(args)}. Expected {', '.join(self.inputs)}.")
         if len(args) > n + len(self.attributes):
             raise TypeError(f"{self.name}: too many arguments: {len(args)}. Takes {', '.join((*self.inputs, *self.attributes))}.")
-        attributes = dict(self.attributes)
-        for i, name in enumerate(attributes, n):
-            if i < len(args):
-                attributes[name] = args[i]
-        return self.apply(args[:n], attributes | self.known(options) if options else attributes)
+        if len(args) == n and not options:
+            return args, self.attributes
+        given = dict(zip(self.attributes, args[n:], strict=False))
+        return args[:n], self.attributes | given | (self.known(options) if options else NONE)
 
-    def apply(self, args: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    def general(self, args: Sequence[Any], options: dict[str, Any]) -> Any:
         """The op on any inputs: numbers, arrays, other types, shapes that broadcast."""
-        xs, dtype, where = coerce(self.name, args[self.masks :] if self.masks else args, self.kind)
+        args, attributes = self.bound(args, options)
+        xs, dtype, device = coerce(self.name, args[self.masks :] if self.masks else args, self.kind)
         if self.masks:
-            xs = [as_mask(self.name, args[0], where), *xs]
-        if dtype in HALF:
+            xs = [as_mask(self.name, args[0], device), *xs]
+        if dtype in HALF and dtype not in device.computes:
             return in_float32(self, xs, attributes)
-        inputs, ins, shapes, mask, bit = [], [], [], 0, 1
-        for x in xs:
-            if isinstance(x, op.Tensor):
-                inputs.append(x)
-                ins.append(x.buffer)
-                shapes.append(x.shape)
-                if x.requires_grad:
-                    mask += bit
-            else:
-                inputs.append(None)
-                ins.append(x)
-                shapes.append(None)
-            bit += bit
-        plan = plan_for(self.formula, dtype, where, tuple(shapes), self.name)
-        if plan.columns is None and dtype in FULL:
-            self.kernels[dtype] = where, plan.kernel
-        consts = [number(v, dtype) for v in attributes.values()] if attributes else ()
-        y = run_map(plan, ins, consts, self.out or dtype, where)
-        if watchers:
-            watch(self.name, y)
-        return self.record(inputs, (*ins, y.buffer), y, attributes, mask) if mask and state.recording else untracked(self, inputs, y)
-
-    def record(self, inputs: Sequence[Any], ins: Sequence[Any], y: Any, attributes: dict[str, Any], mask: int) -> Any:
-        """Put the op on the tape. inputs: Tensors, None for numbers; ins: what the kernel took, and y's buffer; mask: which inputs
-        require grad."""
-        keeps = self.keeps[mask]
-        if keeps is None:
-            if self.out is None and state.strict:
-                raise self.no_rule()
-            return untracked(self, inputs, y)
-        saved: dict[str, Any] = {}
-        versions = []
-        for name, k in keeps:
-            saved[name] = b = ins[k]
-            if isinstance(b, Buffer):
-                versions.append((name, b, b.writes if b.span is None else b.version))
-        return finish(self, inputs, y, attributes, saved, versions)
-
-    def vjp(self, entry: TapeEntry, gs: tuple, cotangents: Any) -> Sequence[Any]:
-        g = gs[0]
-        found: list[Any] = []
-        for i, node in enumerate(entry.inputs):
-            if node is None:
-                found.append(None)
-                continue
-            dx = g if self.rule[i] is pass_g else self.derivative(i, entry, g)
-            shape = entry.input_meta[i][1]
-            found.append(dx if dx.shape == shape else REGISTRY["sum_to"](dx, shape))
-        return found
-
-    def derivative(self, i: int, entry: TapeEntry, g: Any) -> Any:
-        """Rule i on Tensors: one launch, or the formula itself run on tracked Tensors when a graph is wanted."""
-        rule, dtype, where = self.rule[i], g.dtype, g.device
-        if state.creating_graph:
-            attributes = entry.attributes
-            values = [g if n == "g" else attributes[n] if n in attributes else saved_tensor(entry, n) for n in self.names[i]]
-            return on_tensors(rule, dtype)(*values)
-        name, size, saved = self.second[i], g.buffer.size, entry.saved
-        at, kernel = self.rule_kernels[i].get(dtype, NO_KERNEL)
-        if at is where and size and name is not None:  # the short way
-            value = saved[name] if name else None
-            # Two shapes that broadcast and have one size have their memory in the same order.
-            if not isinstance(value, Buffer) or value.size == size:
-                dx = op.Tensor(where.empty(size, dtype), g.shape, dtype, where)
-                if name:
-                    where.stream.run2(kernel, dx.buffer, g.buffer, value)
-                else:
-                    where.stream.run1(kernel, dx.buffer, g.buffer)
-                return dx
-        ins, shapes = [], []
-        for n, k in self.takes[i]:
-            x = g.buffer if k == COTANGENT else saved[n]
-            ins.append(x)
-            shapes.append(None if not isinstance(x, Buffer) else entry.input_meta[k][1] if k >= 0 else g.shape)
-        plan = plan_for(rule, dtype, where, tuple(shapes), self.name)
-        if plan.columns is None:
-            self.rule_kernels[i][dtype] = where, plan.kernel
-        return run_map(plan, ins, [number(entry.attributes[n], dtype) for n in self.options_of[i]], dtype, where)
+        numbers = self.number_values(attributes, dtype) if attributes else ()
+        key = tuple([x.spec if isinstance(x, base.Tensor) else number_kind(x) for x in xs])
+        return call(self, xs, attributes, key if len(key) > 1 else key[0], numbers)
 
 
-def unary(self: Pointwise) -> Callable:
-    """The op as a plain function: the short way for a Tensor of a float type. Anything else goes to general()."""
-    kernels, record, out, attributes = self.kernels, self.record, self.out, self.attributes
-
-    def call(x: Any = MISSING, /, *rest: Any, **options: Any) -> Any:
-        if rest or options or not isinstance(x, op.Tensor):
-            return self.general(given((x, *rest)), options)
-        dtype, where, size = x.dtype, x.device, x.buffer.size
-        at, kernel = kernels.get(dtype, NO_KERNEL)
-        if at is not where or not size:
-            return self.apply((x,), attributes)
-        y = op.Tensor(where.empty(size, out or dtype), x.shape, out or dtype, where)
-        where.stream.run1(kernel, y.buffer, x.buffer)
-        if watchers:
-            watch(self.name, y)
-        if x.requires_grad and state.recording:
-            return record((x,), (x.buffer, y.buffer), y, attributes, 1)
-        return untracked(self, (x,), y) if x.requires_grad or x.broken is not None else y
-
-    return call
+def check_rules(name: str, rules: tuple, inputs: tuple[str, ...], attributes: dict[str, Any]) -> None:
+    """Refuse a rule that names something unknown, or uses a word that cannot be applied to Tensors."""
+    known = {"g", "y", *inputs, *attributes}
+    for rule in rules:
+        if rule is None:
+            continue
+        for unknown in set(arguments(rule)[0]) - known:
+            raise ValueError(f"{name}: the rule {rule.__name__} names something unknown: '{unknown}'. Known: {sorted(known)}.")
+        for word in words_of(rule):
+            if not VOCABULARY[word].on_tensors:
+                usable = ", ".join(sorted([w for w, entry in VOCABULARY.items() if entry.on_tensors]))
+                raise ValueError(f"{name}: the rule {rule.__name__} uses a word without a form on tensors: '{word}'. Use {usable}.")
 
 
-def binary(self: Pointwise) -> Callable:
-    """The op as a plain function: the short way for two Tensors of one shape and float type. Anything else goes to general()."""
-    kernels, record, out, attributes = self.kernels, self.record, self.out, self.attributes
-
-    def call(a: Any = MISSING, b: Any = MISSING, /, *rest: Any, **options: Any) -> Any:
-        if rest or options:
-            return self.general(given((a, b, *rest)), options)
-        if not (isinstance(a, op.Tensor) and isinstance(b, op.Tensor)):
-            return beside(self, a, b)
-        dtype, where, shape, size = a.dtype, a.device, a.shape, a.buffer.size
-        at, kernel = kernels.get(dtype, NO_KERNEL)
-        if at is not where or b.dtype is not dtype or b.shape != shape or not size:
-            return self.apply((a, b), attributes)
-        y = op.Tensor(where.empty(size, out or dtype), shape, out or dtype, where)
-        where.stream.run2(kernel, y.buffer, a.buffer, b.buffer)
-        if watchers:
-            watch(self.name, y)
-        mask = a.requires_grad + 2 * b.requires_grad
-        if mask and state.recording:
-            return record((a, b), (a.buffer, b.buffer, y.buffer), y, attributes, mask)
-        return untracked(self, (a, b), y) if mask or a.broken is not None or b.broken is not None else y
-
-    return call
+def words_of(formula: Any) -> list[str]:
+    """The words of the vocabulary a formula and its helpers use."""
+    found, todo = [], [formula]
+    for f in todo:
+        for name in sorted(globals_of(f.__code__)):
+            value = f.__globals__.get(name)
+            word = getattr(value, "__name__", "")
+            if word in VOCABULARY and VOCABULARY[word].scalar is value:
+                found.append(word)
+            elif isinstance(value, FunctionType) and value not in todo:
+                todo.append(value)
+    return found
 
 
-def beside(self: Pointwise, a: Any, b: Any) -> Any:
-    """The short way for a Tensor of a float type beside a Python number. Anything else goes to general()."""
-    x, value, mask = (a, b, 1) if isinstance(a, op.Tensor) else (b, a, 2)
-    kind = type(value)
-    if not (kind is float or (kind is int and -EXACT < value < EXACT)) or not isinstance(x, op.Tensor):
-        return self.general(given((a, b)), {})
-    dtype, where, size = x.dtype, x.device, x.buffer.size
-    at, kernel = self.kernels.get(dtype, NO_KERNEL)
-    if at is not where or not size:
-        return self.apply((a, b), self.attributes)
-    scalar, out = number(value, dtype), self.out or dtype
-    y = op.Tensor(where.empty(size, out), x.shape, out, where)
-    inputs, ins = ((x, None), (x.buffer, scalar, y.buffer)) if mask == 1 else ((None, x), (scalar, x.buffer, y.buffer))
-    where.stream.run2(kernel, y.buffer, ins[0], ins[1])
-    if watchers:
-        watch(self.name, y)
-    if x.requires_grad and state.recording:
-        return self.record(inputs, ins, y, self.attributes, mask)
-    return untracked(self, (x,), y) if x.requires_grad or x.broken is not None else y
+def apply(name: str, formula: Any, operands: Sequence[Any], numbers: Sequence[Any], out: np.dtype, dtype: np.dtype) -> Any:
+    """One launch of a formula over Tensors and numbers that broadcast: a new Tensor of type `out`."""
+    shapes = tuple([x.shape if isinstance(x, base.Tensor) else None for x in operands])
+    shape = common_shape(name, shapes)
+    y = new(shape, out, next(x.device for x in operands if isinstance(x, base.Tensor)))
+    if y.size:
+        if any([s is not None and s != shape for s in shapes]):
+            launch("broadcast", formula, (y,), operands, (merged_dims(shape, shapes), *numbers), dtype=dtype)
+        else:
+            launch("map", formula, (y,), operands, numbers, dtype=dtype)
+    return y
 
 
-def given(args: tuple) -> list[Any]:
-    return [x for x in args if x is not MISSING]
+def number_kind(x: Any) -> type:
+    """How a number takes part in a plan's key: its value does not."""
+    return bool if isinstance(x, bool | np.bool_) else int if isinstance(x, int | np.integer) else float
 
 
-def as_mask(name: str, mask: Any, where: Device) -> Any:
+# ---- what users call: the plan of a usual call is found at once, anything else goes to general() ------------------------------------
+def unary(op: Pointwise) -> Callable[..., Any]:
+    calls, general = op.calls, op.general
+
+    def function(*args: Any, **options: Any) -> Any:
+        if len(args) != 1 or options or not isinstance(args[0], base.Tensor):
+            return general(args, options)
+        x = args[0]
+        known = calls[thread.modes.recording].get(x.spec)
+        if known is None or known.__class__ is str:
+            return general(args, options)
+        return run_call(known, args, [x.buffer], NONE)
+
+    return function
+
+
+def binary(op: Pointwise) -> Callable[..., Any]:
+    calls, general = op.calls, op.general
+
+    def function(*args: Any, **options: Any) -> Any:
+        if len(args) != 2 or options:
+            return general(args, options)
+        a, b = args
+        if isinstance(a, base.Tensor):
+            if isinstance(b, base.Tensor):
+                known = calls[thread.modes.recording].get((a.spec, b.spec))
+                if known is None or known.__class__ is str:
+                    return general(args, options)
+                return run_call(known, args, [a.buffer, b.buffer], NONE)
+            kind = type(b)
+            if kind is float or (kind is int and -EXACT < b < EXACT):
+                known = calls[thread.modes.recording].get((a.spec, kind))
+                if known is not None and known.__class__ is not str:
+                    return run_call(known, args, [a.buffer, number(b, a.dtype)], NONE)
+        return general(args, options)
+
+    return function
+
+
+def general(op: Pointwise) -> Callable[..., Any]:
+    run = op.general
+
+    def function(*args: Any, **options: Any) -> Any:
+        return run(args, options)
+
+    return function
+
+
+def as_mask(name: str, mask: Any, device: Any) -> Any:
     """A bool Tensor from a bool Tensor, array or Python bool. Raises DTypeError."""
-    mask = op.Tensor.of(name, mask)
+    mask = base.Tensor.of(name, mask, device)
     if mask.dtype.kind != "b":
         raise DTypeError(f"{name}: the mask is not bool: {mask.dtype}. Compare to make one, e.g. x > 0.")
     return mask
 
 
 def pointwise(
-    name: str,
-    formula: Any,
-    *rules: Any,
-    kind: str = "float",
-    out: np.dtype | None = None,
-    home: str = "flamepy",
-    masks: int = 0,
-) -> Pointwise:
-    """An op that applies `formula` to every element, broadcasting its inputs.
+    name: str, formula: Any, *rules: Any, kind: str = "float", out: np.dtype | None = None, home: str = "", masks: int = 0, title: str = "",
+) -> Any:  # fmt: skip
+    """Define an op that applies `formula` to every element, broadcasting its inputs; returns the function to call.
 
-    rules[i] is the derivative for input i (None: not differentiable there). In a rule's signature attributes come last.
-    kind: see coerce(). out: the result's dtype when it is not that of the inputs (then the op records nothing).
-    home: see op.publish(). masks: 1 if the first input is a bool mask.
-    Raises ValueError at import if a rule names something unknown.
+    rules[i] is the derivative for input i (None: not differentiable there; no rules at all: not differentiable). In a rule's signature
+    attributes come last. kind: "float" computes integers in float32, "number" as they are, "any" takes bools too. out: the result's
+    dtype when it is not that of the inputs (then the op records nothing). masks: 1 if the first input is a bool mask. title: what a
+    tape shows. home: where it is published, for flamepy's own ops (see publish()).
+
+    Raises ValueError if a name is used twice, or a rule names something unknown or uses a word that Tensors do not have.
     """
     if rules and len(rules) != len(arguments(formula)[0]):
         raise ValueError(f"{name}: {len(rules)} rules for inputs {arguments(formula)[0]}. Give one for each input, or none.")
-    return Pointwise(name, formula, rules, kind, out, home, masks)
+    op = Pointwise(name, formula, rules, kind, out, masks, title)
+    publish(name, op.function, home)
+    return op.function
 
 
 @lru_cache(1024)
 def on_tensors(formula: Any, dtype: np.dtype) -> Callable:
     """The formula with the vocabulary bound to ops: applied to Tensors it records itself. Numbers it chooses between are `dtype`."""
     scope = dict(formula.__globals__)
-    for name in formula.__code__.co_names:
+    for name in globals_of(formula.__code__):
         value = scope.get(name)
-        if name == "select":
-            scope[name] = lambda condition, a, b: select_tensors(condition, a, b, dtype)
-        elif name in WORDS:
-            scope[name] = REGISTRY[WORDS[name]]
+        word = VOCABULARY.get(getattr(value, "__name__", ""))
+        if word is not None and word.scalar is value:
+            chosen = lambda condition, a, b: select_tensors(condition, a, b, dtype)
+            scope[name] = chosen if value is select else REGISTRY[word.on_tensors]
         elif isinstance(value, FunctionType):
             scope[name] = on_tensors(value, dtype)
     return FunctionType(formula.__code__, scope, formula.__name__, formula.__defaults__)
@@ -305,13 +268,8 @@ def on_tensors(formula: Any, dtype: np.dtype) -> Callable:
 
 def select_tensors(condition: Any, a: Any, b: Any, dtype: np.dtype) -> Any:
     """The word `select` on Tensors."""
-    if not isinstance(condition, op.Tensor):
+    if not isinstance(condition, base.Tensor):
         return a if condition else b
-    if not isinstance(a, op.Tensor) and not isinstance(b, op.Tensor):
-        a = op.Tensor.of("select", np.array(a, dtype))
+    if not isinstance(a, base.Tensor) and not isinstance(b, base.Tensor):
+        a = base.Tensor.of("select", np.array(a, dtype), condition.device)
     return REGISTRY["where"](condition, a, b)
-
-
-# The vocabulary of backend/words.py as ops; a word spelled differently from its op stands here.
-WORDS = {w: w for w in ("exp", "log", "tanh", "sqrt", "erf", "sin", "cos", "floor", "ceil", "abs", "sign", "maximum", "minimum")}
-WORDS |= {"rint": "round", "pow": "power", "exp_down": "exp", "normal_tail": "normal_tail"}

@@ -19,15 +19,14 @@ if TYPE_CHECKING:  # before the imports below, whose files say `ops.exp`
 
 
 from ..op import base as _op
-from . import activations, attention, conv, copy, indexing, losses, matmul, norms, pointwise, random, reduce, rows, shape  # noqa: F401
+from . import activations, attention, conv, copy, indexing, losses, matmul, pointwise, random, reduce, row_norms, rows, shape  # noqa: F401
 
 
 def operator(function: Any, swap: bool = False) -> Any:
     """The method for an operator: `x - 2` calls x.__sub__(2), `2 - x` calls x.__rsub__(2), where the sides are swapped."""
-    plain = getattr(function, "short", function)  # a plain function: calling it as a method is faster than binding an Op
-    return (lambda self, other: plain(other, self)) if swap else plain
+    return (lambda self, other: function(other, self)) if swap else function
 
 
-filled, copy_into = copy.filled, copy.copy_into
+filled, copy_into, move = copy.filled, copy.copy_into, copy.move
 getitem = indexing.getitem
 globals().update(_op.PUBLIC)

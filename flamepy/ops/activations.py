@@ -116,9 +116,9 @@ def gelu_tanh_dx(g, x):
     return g * s * (1.0 + e * s * x * (1.5957691216057308 + 0.21406444881780078 * x * x))
 
 
-pointwise("normal_tail", normal_tail_y, normal_tail_da, zero, home="")
-pointwise("gelu_erf", gelu_erf_y, gelu_erf_dx, home="")
-pointwise("gelu_tanh", gelu_tanh_y, gelu_tanh_dx, home="")
+pointwise("normal_tail", normal_tail_y, normal_tail_da, zero)
+gelu_erf = pointwise("gelu_erf", gelu_erf_y, gelu_erf_dx, title="gelu")
+gelu_tanh = pointwise("gelu_tanh", gelu_tanh_y, gelu_tanh_dx, title="gelu")
 
 
 @composed(home="both")
@@ -126,7 +126,7 @@ def gelu(x: Any, approximate: str = "none") -> Any:
     """Gaussian error linear unit, exact ("none") or by tanh ("tanh")."""
     if approximate not in ("none", "tanh"):
         raise ValueError(f"gelu: unknown approximation: {approximate!r}. Use 'none' or 'tanh'.")
-    return op.REGISTRY["gelu_erf" if approximate == "none" else "gelu_tanh"](x)
+    return gelu_erf(x) if approximate == "none" else gelu_tanh(x)
 
 
 @composed

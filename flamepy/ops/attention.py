@@ -9,14 +9,11 @@ May import: errors, backend, op, ops.shape. FLAME counterpart: `flame_core::atte
 from __future__ import annotations
 
 import math
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from .. import ops
-from ..backend.base import Device
-from ..backend.plans import AttentionPlan, attention_plan, fused_layout, heads_layout, partial_layout
 from ..dtypes import FLOATS, bool_
 from ..errors import DTypeError, ShapeError
 from ..op import base as op
@@ -27,102 +24,65 @@ from .shape import contiguous_strides
 Shape = tuple[int, ...]
 
 
-class Geometry(NamedTuple):
-    """sizes: batch, heads, rows, keys, widths of q and v; the plans and tables of the loops."""
-
-    is_causal: bool
-    sizes: Shape
-    forward: AttentionPlan
-    backward: AttentionPlan
-    table: Any
-    table_dx: Any
-    table_sum: Any
+def heads_layout(heads: int, rows: int, width: int) -> Shape:
+    """Where a contiguous (B, heads, rows, width) tensor lies: its start, then its strides along batch, head and row."""
+    return (0, heads * rows * width, rows * width, width)
 
 
-def geometry(where: Device, is_causal: bool, sizes: Shape, q: Shape, k: Shape, v: Shape, y: Shape, mask: Shape = (0,) * 5) -> Geometry:
-    """From layouts; the gradients of q, k, v lie as q, k, v do, y and its cotangent alike."""
-    forward, backward = attention_plan(sizes, is_causal, "y"), attention_plan(sizes, is_causal, "dx")
-    parts = (*k, *v) if backward.chunks == 1 else partial_layout(sizes[1], *sizes[3:])
-    tables = (*q, *k, *v, *y, *mask), (*q, *k, *v, *y, *q, *parts, *mask), (*k, *v)
-    return Geometry(bool(is_causal), sizes, forward, backward, *[where.table(t) for t in tables])
+def fused_layout(heads: int, rows: int, width: int, parts: int = 3, part: int = 0) -> Shape:
+    """Where part number `part` of a (B, rows, parts, heads, width) tensor lies; parts=1 is (B, rows, heads * width)."""
+    return (part * heads * width, rows * parts * heads * width, width, parts * heads * width)
 
 
-@lru_cache(256)
-def apart(where: Device, is_causal: bool, q: Shape, v: Shape, mask: Shape | None) -> Geometry:
-    """Of contiguous q (B, H, L, D), k (B, H, S, D), v (B, H, S, Dv), and a mask (B or 1, H or 1, L or 1, S or 1)."""
+def apart(q: Shape, v: Shape, mask: Shape | None) -> tuple[Shape, Shape]:
+    """(layouts of q, k, v, y and the mask, sizes) for contiguous q (B, H, L, D), k (B, H, S, D), v (B, H, S, Dv), and a mask of
+    (B or 1, H or 1, L or 1, S or 1)."""
     (batch, heads, rows, d), (keys, dv) = q, v[2:]
     each = [heads_layout(heads, *size) for size in ((rows, d), (keys, d), (keys, dv), (rows, dv))]
     if mask is not None:  # a step of 0 along an axis that is broadcast
         each.append((0, *[0 if n == 1 else s for n, s in zip(mask, contiguous_strides(mask), strict=True)]))
-    return geometry(where, is_causal, (batch, heads, rows, keys, d, dv), *each)
+    return tuple([n for layout in each for n in layout]), (batch, heads, rows, keys, d, dv)
 
 
-@lru_cache(256)
-def fused(where: Device, is_causal: bool, qkv: Shape, heads: int) -> Geometry:
-    """Of one buffer (B, T, 3 * heads * D)."""
+def fused(qkv: Shape, heads: int) -> tuple[Shape, Shape]:
+    """The same for one tensor (B, T, 3 * heads * D)."""
     (batch, rows), d = qkv[:2], qkv[2] // (3 * heads)
     each = [*[fused_layout(heads, rows, d, 3, part) for part in range(3)], fused_layout(heads, rows, d, 1)]
-    return geometry(where, is_causal, (batch, heads, rows, rows, d, d), *each)
+    return tuple([n for layout in each for n in layout]), (batch, heads, rows, rows, d, d)
 
 
-def work(sizes: Shape) -> int:
-    return size_of(sizes[:4]) * max(1, sizes[4] + sizes[5])
-
-
-def forward_into(y: Any, q: Any, k: Any, v: Any, mask: Any, how: Geometry, scale: float) -> Any:
-    """y = softmax(scale q k^T + mask) v. Returns lse, (B, H, rows)."""
-    plan, sizes = how.forward, how.sizes
-    lse, scratch = like(y, sizes[:3]), like(y, (plan.scratch,))
-    consts = (how.table, *sizes, y.dtype.type(scale), plan.height, plan.width, plan.groups, how.is_causal, mask is not None)
-    launch("attention", None, (y, lse, scratch), (q, k, v, q if mask is None else mask), consts, work=work(sizes))
-    return lse
-
-
-def backward_into(outs: tuple, ins: tuple, how: Geometry, scale: float, keep: bool = False) -> Any:
-    """outs: dq, dk, dv; ins: g, y, lse, q, k, v, mask. Returns the gradient of the mask if `keep`."""
-    plan, sizes, lse, mask = how.backward, how.sizes, ins[2], ins[6]
-    dq, dk, dv = outs
-    scratch = like(lse, (plan.scratch,))
-    dmask = like(lse, sizes[:4]) if keep else scratch
-    if plan.chunks > 1:
-        dk = dv = partial = like(lse, (plan.partial,))
-    counts = (plan.height, plan.width, plan.groups, plan.chunks, plan.partial // plan.chunks)
-    consts = (how.table_dx, *sizes, lse.dtype.type(scale), *counts, how.is_causal, mask is not None, keep)
-    launch("attention_dx", None, (dq, dk, dv, dmask, scratch), (*ins[:6], lse if mask is None else mask), consts, work=work(sizes))
-    if plan.chunks > 1:
-        consts = (how.table_sum, *sizes[:2], *sizes[3:], plan.chunks)
-        launch("attention_dx_sum", None, outs[1:], (partial,), consts, work=plan.partial)
-    return dmask if keep else None
-
-
-@custom(inputs=4, home="")
+@custom(inputs=4, title="scaled_dot_product_attention", internal=True)
 def attention(q, k, v, mask=None, is_causal=False, scale=1.0):
     """softmax(scale q k^T + mask) v for q (B, H, L, D), k (B, H, S, D), v (B, H, S, Dv)."""
-    how = apart(q.device, is_causal, q.shape, v.shape, None if mask is None else mask.shape)
-    y = like(q, (*q.shape[:3], v.shape[3]))
-    return y, {"lse": forward_into(y, q, k, v, mask, how, scale)}
+    layout, sizes = apart(q.shape, v.shape, None if mask is None else mask.shape)
+    y, lse = like(q, (*q.shape[:3], v.shape[3])), like(q, sizes[:3])
+    launch("attention", None, (y, lse), (q, k, v, mask), (layout, sizes, y.dtype.type(scale), is_causal))
+    return y, {"lse": lse}
 
 
 @attention.backward
 def attention_dx(g, y, lse, q, k, v, mask, wanted, is_causal, scale):
-    how = apart(q.device, is_causal, q.shape, v.shape, None if mask is None else mask.shape)
-    outs = like(q), like(k), like(v)
-    return *outs, backward_into(outs, (g, y, lse, q, k, v, mask), how, scale, wanted[3])
+    layout, sizes = apart(q.shape, v.shape, None if mask is None else mask.shape)
+    dmask = like(lse, sizes[:4]) if wanted[3] else None
+    outs = like(q), like(k), like(v), dmask
+    launch("attention_dx", None, outs, (g, y, lse, q, k, v, mask), (layout, sizes, lse.dtype.type(scale), is_causal))
+    return outs
 
 
-@custom(inputs=1, home="")
+@custom(inputs=1, title="scaled_dot_product_attention", internal=True)
 def fused_attention(qkv, heads=1, is_causal=False):
     """Self-attention of qkv (B, T, 3 * heads * D), the output of one linear layer: (B, T, heads * D)."""
-    how = fused(qkv.device, is_causal, qkv.shape, heads)
-    d = how.sizes[4]
-    y = like(qkv, (*qkv.shape[:2], heads * d))
-    return y, {"lse": forward_into(y, qkv, qkv, qkv, None, how, scale_of(d))}
+    layout, sizes = fused(qkv.shape, heads)
+    y, lse = like(qkv, (*qkv.shape[:2], heads * sizes[4])), like(qkv, sizes[:3])
+    launch("attention", None, (y, lse), (qkv, qkv, qkv, None), (layout, sizes, y.dtype.type(scale_of(sizes[4])), is_causal))
+    return y, {"lse": lse}
 
 
 @fused_attention.backward
 def fused_attention_dx(g, y, lse, qkv, heads, is_causal):
-    how, dx = fused(qkv.device, is_causal, qkv.shape, heads), like(qkv)
-    backward_into((dx, dx, dx), (g, y, lse, qkv, qkv, qkv, None), how, scale_of(how.sizes[4]))
+    layout, sizes = fused(qkv.shape, heads)
+    dx, scale = like(qkv), lse.dtype.type(scale_of(sizes[4]))
+    launch("attention_dx", None, (dx, dx, dx, None), (g, y, lse, qkv, qkv, qkv, None), (layout, sizes, scale, is_causal))
     return dx
 
 
@@ -141,10 +101,10 @@ def scaled_dot_product_attention(
     that sees no key is zero.
     """
     name = "scaled_dot_product_attention"
-    q, k, v = (op.Tensor.of(name, x) for x in (q, k, v))
+    q, k, v = op.tensors_of(name, q, k, v)
     lead = leading(name, q, k, v)
     if is_causal and attn_mask is not None:
-        raise ValueError(f"{name}: both attn_mask and is_causal=True given: mask {op.Tensor.of(name, attn_mask).shape}. Pass one of them.")
+        raise ValueError(f"{name}: both attn_mask and is_causal=True given: mask {np.shape(attn_mask)}. Pass one of them.")
     mask = None if attn_mask is None else additive(name, attn_mask, q, lead, (q.shape[-2], k.shape[-2]))
     q4, k4, v4 = (four_axes(x, lead) for x in (q, k, v))
     y = attention(q4, k4, v4, mask, bool(is_causal), scale_of(q.shape[-1]) if scale is None else float(scale))
@@ -175,7 +135,7 @@ def leading(name: str, q: Any, k: Any, v: Any) -> Shape:
 
 def additive(name: str, mask: Any, q: Any, lead: Shape, last: Shape) -> Any:
     """The mask as floats to be added, with four axes of which some may have size 1."""
-    mask = op.Tensor.of(name, mask)
+    mask = op.Tensor.of(name, mask, q.device)
     if mask.dtype != bool_ and mask.dtype not in FLOATS:
         raise DTypeError(f"{name}: the mask is neither bool nor float: {mask.dtype}. Use bool (True: may be seen) or floats to add.")
     full = (*lead, *last)

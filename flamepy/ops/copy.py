@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..dtypes import DTYPES, HALF, bool_, float32
+from ..dtypes import DTYPES, HALF, float32
 from ..errors import DTypeError, ShapeError
 from ..op.base import launch, like, new
 from ..op.custom import custom
@@ -36,6 +36,27 @@ def as_shape(name: str, first: Any, rest: tuple) -> Shape:
     return checked_shape(name, (first, *rest) if rest else first)
 
 
+@custom(inputs=1, kind="as is", title="to", internal=True)
+def moved(x, device=None):
+    """The same numbers on another device."""
+    y = new(x.shape, x.dtype, device)
+    copy_into(y, x)
+    return y
+
+
+@moved.backward
+def moved_dx(g, origin):
+    return moved(g, origin)
+
+
+moved.differentiable()
+
+
+def move(x: Any, device: Any) -> Any:
+    """x on that device; x itself if it is there."""
+    return x if x.device is device else moved(x, device)
+
+
 def filled(shape: Any, value: Any, dtype: np.dtype, where: Any) -> Any:
     """A new Tensor full of one value."""
     shape = checked_shape("full", shape)
@@ -50,15 +71,12 @@ def filled(shape: Any, value: Any, dtype: np.dtype, where: Any) -> Any:
 
 
 def copy_into(y: Any, x: Any) -> None:
-    """Overwrite y's buffer with x's numbers (same size and dtype), without counting a write."""
+    """Overwrite y's buffer with x's numbers (same size), without counting a write; converts, and crosses devices."""
     if x.size:
-        if x.dtype in HALF:
-            x.device.convert(y.buffer, x.buffer)
-        else:
-            launch("map1", same_y, (y,), (x,))
+        y.device.stream.copy(y.buffer, x.buffer)
 
 
-@custom(kind="as is")
+@custom(kind="as is", home="flamepy")
 def clone(x):
     """A copy."""
     y = like(x)
@@ -74,27 +92,14 @@ def clone_dx(g):
 clone.differentiable()
 
 
-def same_y(x):
-    return x
-
-
-def nonzero_y(x):
-    return x != 0
-
-
-@custom(inputs=1, kind="as is")
+@custom(inputs=1, kind="as is", home="flamepy")
 def cast(x, dtype=float32):
     """The same numbers as another dtype; x itself if it has that dtype. Towards integers the fraction is cut off."""
     dtype = np.dtype(dtype)
     if dtype not in DTYPES:
         raise DTypeError(f"cast: not supported: {dtype}. Use one of {', '.join(sorted(map(str, DTYPES)))}.")
     y = like(x, dtype=dtype)
-    if x.size == 0:
-        return y
-    if x.dtype in HALF or dtype in HALF:
-        x.device.convert(y.buffer, x.buffer)
-    else:
-        launch("map1", nonzero_y if dtype == bool_ else same_y, (y,), (x,), dtype=x.dtype)
+    copy_into(y, x)
     return y
 
 

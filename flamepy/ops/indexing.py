@@ -21,11 +21,11 @@ from ..op import base as op
 from ..op.base import composed, launch, like, size_of
 from ..op.custom import custom
 from .reduce import one_axis
-from .shape import contiguous_strides, write_strided
+from .shape import contiguous_strides, sliced, view, write_strided
 
 
-@custom(inputs=1, kind="move", home="")
-def rows_at(x, index=None, inner=1, shape=()):
+@custom(inputs=2, kind="move", title="index", internal=True)
+def rows_at(x, index, inner=1, shape=()):
     """Rows of `inner` elements at the row numbers `index` (int64 Tensor), as a tensor of `shape`."""
     y = like(x, shape)
     if y.size:
@@ -37,16 +37,16 @@ def rows_at(x, index=None, inner=1, shape=()):
 def rows_at_dx(g, shapes, index, inner, into):
     y, add = into[0] or (like(g, shapes[0]), False)
     add_rows(y, g, index, inner, add)
-    return y
+    return y, None
 
 
 @rows_at.graph
 def rows_at_ddx(g, shapes, index, inner):
-    return op.REGISTRY["rows_added"](g, index, inner, shapes[0])
+    return rows_added(g, index, inner, shapes[0]), None
 
 
-@custom(inputs=1, kind="move", home="")
-def rows_added(x, index=None, inner=1, shape=()):
+@custom(inputs=2, kind="move", title="add_rows", internal=True)
+def rows_added(x, index, inner=1, shape=()):
     """Rows of x added into zeros of `shape` at the row numbers `index`."""
     y = like(x, shape)
     add_rows(y, x, index, inner, False)
@@ -55,28 +55,18 @@ def rows_added(x, index=None, inner=1, shape=()):
 
 @rows_added.backward
 def rows_added_dx(g, shapes, index, inner):
-    return op.REGISTRY["rows_at"](g, index, inner, shapes[0])
+    return rows_at(g, index, inner, shapes[0]), None
 
 
 rows_added.differentiable()
 
-PIECE = 1 << 19  # bytes of the rows one task adds into: they stay in a core's own cache
-COLUMNS = 64  # columns one task adds, where there are too few rows to share
+embedded, gathered, selected = rows_at.titled("embedding"), rows_at.titled("gather"), rows_at.titled("index_select")
 
 
 def add_rows(y: Any, x: Any, index: Any, inner: int, add: bool) -> None:
-    """Add rows of x to rows of y, which starts at zero unless `add`.
-
-    A task has some rows of y, in groups of 8 dealt out in turn (ids that are near each other are often equally frequent), or some
-    columns, and goes through all of the index: every element is added up in the order of the index, whoever does it.
-    """
-    if not y.size:
-        return
-    pieces = min(y.size * y.dtype.itemsize // PIECE, inner // 6)  # going through the index costs as much as adding a few columns
-    want = min(max(pieces, min(inner // 16, 8)), y.size // inner // 16)
-    deals = 1 << max(0, want.bit_length() - 1)
-    group, block = 3 if deals > 1 else 62, inner if deals > 2 else COLUMNS
-    launch("add_rows", None, (y,), (x, index), (inner, block, group, deals, add), work=x.size + (0 if add else y.size))
+    """Add rows of x to rows of y, which starts at zero unless `add`, in the order of the index."""
+    if y.size:
+        launch("add_rows", None, (y,), (x, index), (inner, add))
 
 
 def is_basic(key: tuple) -> bool:
@@ -104,7 +94,7 @@ def getitem(x: Any, key: Any) -> Any:
         flat = np.arange(x.size).reshape(x.shape)[numpy_keys]
     except IndexError as problem:
         raise IndexOutOfRange(f"index: {problem}: shape {x.shape}. Use indices inside the shape.") from None
-    return op.REGISTRY["rows_at"](x, integers("index", flat.ravel()), 1, flat.shape)
+    return rows_at(x, integers("index", flat.ravel(), x.device), 1, flat.shape)
 
 
 def index_array(key: Any) -> Any:
@@ -144,9 +134,9 @@ def basic(x: Any, keys: tuple) -> Any:
             walk.append((in_axis(operator.index(k), len(walk), x.shape), 1, 1))
     starts, steps, sizes = zip(*walk, strict=True) if walk else ((), (), ())
     if sizes != x.shape or any([step < 0 for step in steps]):
-        x = op.REGISTRY["sliced"](x, starts, steps, sizes)
+        x = sliced(x, starts, steps, sizes)
     elif tuple(shape) == x.shape:
-        return op.REGISTRY["view"](x, x.shape)
+        return view(x, x.shape)
     return ops.reshape(x, tuple(shape))
 
 
@@ -159,14 +149,14 @@ def in_axis(i: int, axis: int, shape: tuple[int, ...]) -> int:
 
 
 # ---- integer indices ----------------------------------------------------------------------------------------------------------------
-def integers(name: str, index: Any) -> Any:
+def integers(name: str, index: Any, device: Any) -> Any:
     """An integer index as an int64 Tensor. Raises DTypeError."""
     array = index if isinstance(index, op.Tensor) else np.asarray(index)
     if array.dtype.kind not in "iu":
         raise DTypeError(f"{name}: the index is not integer: {array.dtype}. Cast it to int64.")
     if isinstance(array, op.Tensor):
         return array if array.dtype == int64 else ops.cast(array, int64)
-    return op.Tensor.of(name, array.astype(np.int64))
+    return op.Tensor.of(name, array.astype(np.int64), device)
 
 
 def check_ids(ids: Any, low: int, high: int, text: str, ignore: int | None = None) -> Any:
@@ -175,7 +165,7 @@ def check_ids(ids: Any, low: int, high: int, text: str, ignore: int | None = Non
     Returns what the kernel found: three int64 numbers, the last of which counts the ids that are not `ignore`.
     """
     found, shape = like(ids, (3,)), ids.shape
-    launch("check_ids", None, (found,), (ids,), (low, high, ignore is not None, ignore or 0), work=1)
+    launch("check_ids", None, (found,), (ids,), (low, high, ignore is not None, ignore or 0))
 
     def check(buffer: Any) -> None:
         at, value, _ = buffer.device.download(buffer).tolist()
@@ -183,13 +173,13 @@ def check_ids(ids: Any, low: int, high: int, text: str, ignore: int | None = Non
             position = tuple([int(i) for i in np.unravel_index(at, shape)]) if shape else ()
             raise IndexOutOfRange(text.format(value, position))
 
-    ids.device.stream.host(check, found.buffer)
+    ids.device.stream.after(check, found.buffer)
     return found
 
 
-def checked_index(name: str, index: Any, n: int) -> Any:
+def checked_index(name: str, index: Any, n: int, device: Any) -> Any:
     """An integer index into n elements, as an int64 Tensor. Raises DTypeError or IndexOutOfRange with the position."""
-    ids = integers(name, index)
+    ids = integers(name, index, device)
     check_ids(ids, -n, n, f"{name}: index out of range: {{}} at position {{}}, axis has {n}. Use 0 to {n - 1}.")
     return ids
 
@@ -201,22 +191,23 @@ def places(ids: Any, n: int, sizes: tuple[int, ...], strides: tuple[int, ...], s
     """
     out = like(ids, (size_of(sizes),))
     if out.size:
-        launch("place_ids", None, (out,), (ids, out.device.table((*sizes, *strides))), (len(sizes), n, step))
+        launch("place_ids", None, (out,), (ids,), (sizes, strides, n, step))
     return out
 
 
 def select_rows(name: str, x: Any, axis: int, index: Any) -> Any:
     """x with one axis replaced by the axes of `index`."""
     n, before, after = x.shape[axis], x.shape[:axis], x.shape[axis + 1 :]
-    ids = checked_index(name, index, n)
+    ids = checked_index(name, index, n, x.device)
     flat = places(ids, n, (size_of(before), ids.size), (n, 0), 1)
-    return op.REGISTRY["rows_at"](x, flat, size_of(after), (*before, *ids.shape, *after))
+    take = selected if name == "index_select" else rows_at
+    return take(x, flat, size_of(after), (*before, *ids.shape, *after))
 
 
 def picked_from_rows(x: Any, ids: Any) -> Any:
     """x[i, ids[i]] for each row i of a matrix; the ids have been checked."""
     rows, cols = x.shape
-    return op.REGISTRY["rows_at"](x, places(ids, cols, (rows,), (cols,), 1), 1, (rows,))
+    return rows_at(x, places(ids, cols, (rows,), (cols,), 1), 1, (rows,))
 
 
 @composed
@@ -240,16 +231,16 @@ def gather(x: Any, axis: int, index: Any) -> Any:
     a = one_axis("gather", axis, x.ndim)
     if len(shape) != x.ndim or any([d != a and m > n for d, (m, n) in enumerate(zip(shape, x.shape, strict=True))]):
         raise ShapeError(f"gather: index {shape} does not fit x {x.shape}, axis {axis}. Use the same axes, sizes at most x's.")
-    ids = checked_index("gather", index, x.shape[a] if x.ndim else 1)
+    ids = checked_index("gather", index, x.shape[a] if x.ndim else 1, x.device)
     if not x.ndim:
         return ops.reshape(x, ())
     strides = contiguous_strides(x.shape)
     flat = places(ids, x.shape[a], shape, (*strides[:a], 0, *strides[a + 1 :]), strides[a])
-    return op.REGISTRY["rows_at"](x, flat, 1, shape)
+    return gathered(x, flat, 1, shape)
 
 
 # ---- joining and splitting --------------------------------------------------------------------------------------------------------
-@custom(kind="any", home="")
+@custom(kind="any", title="cat", internal=True)
 def joined(*xs, axis=0):
     """xs one after the other along `axis`."""
     shape = tuple([sum([x.shape[d] for x in xs]) if d == axis else n for d, n in enumerate(xs[0].shape)])
@@ -330,7 +321,7 @@ def chunk(x: Any, pieces: int, axis: int = 0) -> list[Any]:
 def embedding(ids: Any, weight: Any) -> Any:
     """Rows of weight (n, width) at the integer ids: shape (*ids.shape, width). Its gradient adds up over repeated ids."""
     weight = op.Tensor.of("embedding", weight)
-    ids = op.Tensor.of("embedding", ids)
+    ids = op.Tensor.of("embedding", ids, weight.device)
     if ids.dtype not in INTEGERS:
         raise DTypeError(f"embedding: ids are not integer: {ids.dtype}. Cast them to int64.")
     if weight.ndim != 2:
@@ -338,4 +329,4 @@ def embedding(ids: Any, weight: Any) -> Any:
     rows, width = weight.shape
     index = ids if ids.dtype == int64 else ops.cast(ids, int64)
     check_ids(index, 0, rows, f"embedding: id out of range: {{}} at position {{}}, the table has {rows} rows. Use 0 to {rows - 1}.")
-    return op.REGISTRY["rows_at"](weight, index, width, (*ids.shape, width))
+    return embedded(weight, index, width, (*ids.shape, width))

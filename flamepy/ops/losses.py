@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..autograd import is_grad_enabled
 from ..backend.formula.row_words import all_sum, barrier, lane, lanes
 from ..backend.formula.words import abs, exp, exp_down, log, log1p, maximum, real, select, sign
 from ..dtypes import HALF, INTEGERS, float32, int64
@@ -69,40 +68,44 @@ def cross_entropy_row(r, loss, dx, x, ids, found, smoothing, ignore, mean, rows,
     loss[r] = (1.0 - smoothing) * (top - x[own]) + gap + log(total)
 
 
-@custom(inputs=1, home="")
-def row_cross_entropy(x, ids=None, found=None, smoothing=0.0, ignore=-100, reduction="mean", tracked=False):
+@custom(inputs=3, kind="as is", title="cross_entropy", internal=True)
+def row_cross_entropy(x, ids, found, smoothing=0.0, ignore=-100, reduction="mean", *, tracked=()):
     """-log softmax(x)[id] of each row of x (rows, classes), mixed with the mean over classes by `smoothing`; 0 where ignored.
 
-    `found` is what check_ids() found out about the ids. With `tracked` the gradient is made in the same pass and kept.
+    `found` is what check_ids() found out about the ids. Where x is tracked its gradient is made in the same pass and kept.
     """
     rows, cols = x.shape
     mean = reduction == "mean"
-    losses, dx = like(x, (rows,)), like(x) if tracked else None
+    losses, dx = like(x, (rows,)), like(x) if any(tracked) else None
     if x.size:
         consts = (x.dtype.type(smoothing), ignore, mean, rows, cols)
-        if tracked:
-            launch("row", cross_entropy_row, (losses, dx), (x, ids, found), consts, work=x.size)
+        if dx is not None:
+            launch("row", cross_entropy_row, (losses, dx), (x, ids, found), consts)
         else:
-            launch("row", cross_entropy_row, (losses,), (None, x, ids, found), consts, work=x.size)
+            launch("row", cross_entropy_row, (losses,), (None, x, ids, found), consts)
     elif rows:  # no classes: all ids are ignored
         launch("fill", None, (losses,), (), (x.dtype.type(0),))
     if reduction == "none":
         return losses, {"dx": dx}
     loss = like(x, ())
-    launch("batch_loss", None, (loss,), (losses, found), (mean,), work=1)
+    launch("batch_loss", None, (loss,), (losses, found), (mean,))
     return loss, {"dx": dx}
 
 
 @row_cross_entropy.backward
 def row_cross_entropy_dx(g, dx, reduction):
-    return dx if g.unit else ops.mul(dx, ops.reshape(g, (g.size, 1)) if reduction == "none" else g)
+    if not g.unit:
+        dx = ops.mul(dx, ops.reshape(g, (g.size, 1)) if reduction == "none" else g)
+    return dx, None, None
 
 
-def class_ids(name: str, ids: Any, shape: tuple[int, ...], classes: int, ignore: int, reduction: str) -> tuple[Any, Any]:
+def class_ids(
+    name: str, ids: Any, device: Any, shape: tuple[int, ...], classes: int, ignore: int, reduction: str
+) -> tuple[Any, Any]:  # fmt: skip
     """ids as flat int64, and what check_ids() found. Raises DTypeError, ShapeError, IndexOutOfRange with value and position."""
     if reduction not in REDUCTIONS:
         raise unknown_reduction(name, reduction)
-    ids = op.Tensor.of(name, ids)
+    ids = op.Tensor.of(name, ids, device)
     if ids.dtype not in INTEGERS:
         raise DTypeError(f"{name}: class ids are not integer: {ids.dtype}. Cast them to int64.")
     if ids.shape != shape:
@@ -122,6 +125,14 @@ def classes_last(name: str, x: Any) -> Any:
     return x if x.ndim == 2 else ops.reshape(x, (size_of(x.shape[:-1]), x.shape[-1]))
 
 
+def in_compute_type(x: Any, *rest: Any) -> Any:
+    """row_cross_entropy of logits of any float type, the loss in that type."""
+    if x.dtype in x.device.computes:
+        return row_cross_entropy(x, *rest)
+    wide = row_cross_entropy(ops.cast(x, float32), *rest)
+    return ops.cast(wide, x.dtype) if x.dtype in HALF else wide
+
+
 @composed(home="both")
 def cross_entropy(x: Any, ids: Any, *, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean") -> Any:
     """-log softmax(x)[id], averaged over the ids that are not ignored.
@@ -134,9 +145,8 @@ def cross_entropy(x: Any, ids: Any, *, ignore_index: int = -100, label_smoothing
         raise ValueError(f"cross_entropy: label_smoothing outside [0, 1]: {label_smoothing}. Use a small number such as 0.1.")
     rows = classes_last("cross_entropy", x)
     shape = x.shape[:1] * (x.ndim > 1) + x.shape[2:]
-    ids, found = class_ids("cross_entropy", ids, shape, rows.shape[-1], ignore_index, reduction)
-    tracked = is_grad_enabled() and rows.requires_grad
-    loss = op.REGISTRY["row_cross_entropy"](rows, ids, found, float(label_smoothing), int(ignore_index), reduction, tracked)
+    ids, found = class_ids("cross_entropy", ids, x.device, shape, rows.shape[-1], ignore_index, reduction)
+    loss = in_compute_type(rows, ids, found, float(label_smoothing), int(ignore_index), reduction)
     return ops.reshape(loss, shape) if reduction == "none" and loss.shape != shape else loss
 
 
@@ -146,7 +156,7 @@ def nll_loss(x: Any, ids: Any, *, ignore_index: int = -100, reduction: str = "me
     x = op.Tensor.of("nll_loss", x)
     rows = classes_last("nll_loss", x)
     shape = x.shape[:1] * (x.ndim > 1) + x.shape[2:]
-    ids, _ = class_ids("nll_loss", ids, shape, rows.shape[-1], ignore_index, reduction)
+    ids, _ = class_ids("nll_loss", ids, x.device, shape, rows.shape[-1], ignore_index, reduction)
     keep = ops.ne(ids, int(ignore_index))
     picked = picked_from_rows(rows, ops.where(keep, ids, 0)) if rows.size else ops.sum(rows, axis=1)
     losses = ops.where(keep, ops.neg(picked), 0.0)
@@ -159,7 +169,7 @@ def nll_loss(x: Any, ids: Any, *, ignore_index: int = -100, reduction: str = "me
 
 # ---- distances: both sides may be tracked ----------------------------------------------------------------------------------------
 def pair(name: str, x: Any, target: Any) -> tuple[Any, Any]:
-    x, target = op.Tensor.of(name, x), op.Tensor.of(name, target)
+    x, target = op.tensors_of(name, x, target)
     if x.shape != target.shape:
         raise ShapeError(f"{name}: shapes differ: {x.shape} and {target.shape}. Losses do not broadcast; reshape one of them.")
     return x, target
@@ -188,7 +198,7 @@ def huber_dd(g, d, delta):
     return g * select(abs(d) <= delta, d, delta * sign(d))
 
 
-pointwise("huber", huber_y, huber_dd, home="")
+huber_op = pointwise("huber", huber_y, huber_dd, title="huber_loss")
 
 
 @composed(home="both")
@@ -197,7 +207,7 @@ def huber_loss(x: Any, target: Any, *, delta: float = 1.0, reduction: str = "mea
     x, target = pair("huber_loss", x, target)
     if not delta > 0:
         raise ValueError(f"huber_loss: delta must be positive: {delta}. Use a positive number.")
-    return reduced("huber_loss", op.REGISTRY["huber"](ops.sub(x, target), delta=delta), reduction)
+    return reduced("huber_loss", huber_op(ops.sub(x, target), delta=delta), reduction)
 
 
 @composed(home="both")
@@ -208,7 +218,7 @@ def smooth_l1_loss(x: Any, target: Any, *, beta: float = 1.0, reduction: str = "
         raise ValueError(f"smooth_l1_loss: beta must not be negative: {beta}. Use 0 or more.")
     if beta == 0:
         return l1_loss(x, target, reduction=reduction)
-    return reduced("smooth_l1_loss", ops.div(op.REGISTRY["huber"](ops.sub(x, target), delta=beta), float(beta)), reduction)
+    return reduced("smooth_l1_loss", ops.div(huber_op(ops.sub(x, target), delta=beta), float(beta)), reduction)
 
 
 # ---- probabilities ---------------------------------------------------------------------------------------------------------------
@@ -232,8 +242,10 @@ def bce_logits_dx(g, x, target, pos_weight):
     return g * ((1.0 - target) * s - target * pos_weight * (1.0 - s))
 
 
-pointwise("bce", bce_y, bce_dx, None, home="")
-pointwise("bce_logits", bce_logits_y, bce_logits_dx, None, None, home="")
+bce_op = pointwise("bce", bce_y, bce_dx, None, title="binary_cross_entropy")
+bce_logits_op = pointwise(
+    "bce_logits", bce_logits_y, bce_logits_dx, None, None, title="binary_cross_entropy_with_logits"
+)  # fmt: skip
 
 
 def check_probabilities(smallest: Any, largest: Any) -> None:
@@ -248,8 +260,8 @@ def binary_cross_entropy(x: Any, target: Any, *, reduction: str = "mean") -> Any
     x, target = pair("binary_cross_entropy", x, target)
     if x.size:
         ends = ops.min(x.detach()).buffer, ops.max(x.detach()).buffer
-        x.device.stream.host(check_probabilities, *ends)
-    return reduced("binary_cross_entropy", op.REGISTRY["bce"](x, target), reduction)
+        x.device.stream.after(check_probabilities, *ends)
+    return reduced("binary_cross_entropy", bce_op(x, target), reduction)
 
 
 @composed(home="both")
@@ -257,7 +269,7 @@ def binary_cross_entropy_with_logits(x: Any, target: Any, *, pos_weight: Any = N
     """Binary cross-entropy of sigmoid(x); pos_weight (number or tensor that broadcasts) weighs the positives."""
     name = "binary_cross_entropy_with_logits"
     x, target = pair(name, x, target)
-    weight = 1.0 if pos_weight is None else pos_weight if isinstance(pos_weight, op.SCALARS) else op.Tensor.of(name, pos_weight)
+    weight = 1.0 if pos_weight is None else pos_weight if isinstance(pos_weight, op.SCALARS) else op.Tensor.of(name, pos_weight, x.device)
     if isinstance(weight, op.Tensor) and np.broadcast_shapes(weight.shape, x.shape) != x.shape:
         raise ShapeError(f"{name}: pos_weight {weight.shape} does not broadcast to {x.shape}. Give one weight a class.")
-    return reduced(name, op.REGISTRY["bce_logits"](x, target, weight), reduction)
+    return reduced(name, bce_logits_op(x, target, weight), reduction)

@@ -79,11 +79,11 @@ def neg_y(x):
     return -x
 
 
-pointwise("add", add_y, pass_g, pass_g, kind="number")
-pointwise("sub", sub_y, pass_g, neg_g, kind="number")
-pointwise("mul", mul_y, mul_da, mul_db, kind="number")
-pointwise("div", div_y, div_da, div_db)
-pointwise("neg", neg_y, neg_g, kind="number")
+pointwise("add", add_y, pass_g, pass_g, kind="number", home="flamepy")
+pointwise("sub", sub_y, pass_g, neg_g, kind="number", home="flamepy")
+pointwise("mul", mul_y, mul_da, mul_db, kind="number", home="flamepy")
+pointwise("div", div_y, div_da, div_db, home="flamepy")
+pointwise("neg", neg_y, neg_g, kind="number", home="flamepy")
 
 
 def power_da(g, a, b):
@@ -135,11 +135,11 @@ def rsqrt_dx(g, y):
     return -0.5 * g * y * y * y
 
 
-pointwise("power", power_y, power_da, power_db, home="")
-pointwise("square", square_y, square_dx, kind="number")
-pointwise("reciprocal", reciprocal_y, reciprocal_dx)
-pointwise("sqrt", sqrt_y, sqrt_dx)
-pointwise("rsqrt", rsqrt_y, rsqrt_dx)
+pointwise("power", power_y, power_da, power_db, title="pow")
+pointwise("square", square_y, square_dx, kind="number", home="flamepy")
+pointwise("reciprocal", reciprocal_y, reciprocal_dx, home="flamepy")
+pointwise("sqrt", sqrt_y, sqrt_dx, home="flamepy")
+pointwise("rsqrt", rsqrt_y, rsqrt_dx, home="flamepy")
 
 
 # ---- exponentials and friends ----------------------------------------------------------------------------------------------
@@ -197,12 +197,12 @@ def erf_dx(g, x):
     return g * 1.1283791670955126 * exp_down(-x * x)
 
 
-pointwise("exp", exp_y, exp_dx)
-pointwise("log", log_y, log_dx)
-pointwise("sin", sin_y, sin_dx)
-pointwise("cos", cos_y, cos_dx)
+pointwise("exp", exp_y, exp_dx, home="flamepy")
+pointwise("log", log_y, log_dx, home="flamepy")
+pointwise("sin", sin_y, sin_dx, home="flamepy")
+pointwise("cos", cos_y, cos_dx, home="flamepy")
 pointwise("tanh", tanh_y, tanh_dx, home="both")
-pointwise("erf", erf_y, erf_dx)
+pointwise("erf", erf_y, erf_dx, home="flamepy")
 
 
 # ---- signs, steps, choices -------------------------------------------------------------------------------------------------
@@ -275,15 +275,15 @@ def where_db(g, condition):
     return select(condition, 0.0, g)
 
 
-pointwise("abs", abs_y, abs_dx, kind="number")
-pointwise("sign", sign_y, zero, kind="number")
-pointwise("floor", floor_y, zero, kind="number")
-pointwise("ceil", ceil_y, zero, kind="number")
-pointwise("round", round_y, zero, kind="number")
-pointwise("maximum", maximum_y, maximum_da, maximum_db, kind="number")
-pointwise("minimum", minimum_y, maximum_db, maximum_da, kind="number")
-pointwise("clip", clip_y, clip_dx, home="")
-pointwise("where", where_y, None, where_da, where_db, kind="any", masks=1)
+pointwise("abs", abs_y, abs_dx, kind="number", home="flamepy")
+pointwise("sign", sign_y, zero, kind="number", home="flamepy")
+pointwise("floor", floor_y, zero, kind="number", home="flamepy")
+pointwise("ceil", ceil_y, zero, kind="number", home="flamepy")
+pointwise("round", round_y, zero, kind="number", home="flamepy")
+pointwise("maximum", maximum_y, maximum_da, maximum_db, kind="number", home="flamepy")
+pointwise("minimum", minimum_y, maximum_db, maximum_da, kind="number", home="flamepy")
+pointwise("clip", clip_y, clip_dx, title="clamp")
+pointwise("where", where_y, None, where_da, where_db, kind="any", masks=1, home="flamepy")
 
 
 # ---- comparisons: bool results, nothing recorded ---------------------------------------------------------------------------
@@ -333,4 +333,4 @@ def logical_not_y(x):
 
 
 for _formula in (eq_y, ne_y, lt_y, le_y, gt_y, ge_y, logical_and_y, logical_or_y, logical_not_y):
-    pointwise(_formula.__name__[:-2], _formula, kind="any", out=bool_)
+    pointwise(_formula.__name__[:-2], _formula, kind="any", out=bool_, home="flamepy")

@@ -10,26 +10,26 @@ from typing import Any
 from .. import ops
 from ..backend.base import Buffer, Device
 from ..dtypes import HALF, bool_, float32, int64
-from ..op.base import composed, launch, like, new
+from ..op.base import composed, launch, like, new, over
 from ..op.custom import custom
 from ..rng import generator
 from .copy import checked_shape
 
 
-def next_key(where: Device) -> Buffer:
+def next_key(device: Device) -> Buffer:
     """The place in the random numbers of the op that asks: (seed, stream, step), taken anew in every step."""
-    key = where.empty(3, int64)
-    where.stream.host(lambda key: where.write(key, generator.take()), key)
+    key = device.empty(3, int64)
+    device.stream.before(generator.take, key)
     return key
 
 
-@custom(inputs=1, home="")
+@custom(inputs=1, title="dropout", internal=True)
 def dropped(x, p=0.5):
     y, mask = like(x), like(x, dtype=bool_)
     if x.size:
         scale = 0.0 if p == 1 else 1.0 / (1.0 - p)
         number = x.dtype.type
-        launch("philox_dropout", None, (y, mask), (x, next_key(x.device)), (number(p), number(scale)))
+        launch("philox_dropout", None, (y, mask), (x, over(next_key(x.device), (3,))), (number(p), number(scale)))
     return y, {"mask": mask}
 
 
@@ -52,11 +52,11 @@ def dropout(x: Any, p: float = 0.5, training: bool = True) -> Any:
     return dropped(x, p) if training and p > 0 else x
 
 
-def random_fill(loop: str, shape: Any, a: float, b: float, dtype: Any, where: Device) -> Any:
+def random_fill(loop: str, shape: Any, a: float, b: float, dtype: Any, device: Device) -> Any:
     """A new tensor of random numbers: "philox_normal" (mean a, std b) or "philox_uniform" (in [a, b))."""
     if dtype in HALF:
-        return ops.cast(random_fill(loop, shape, a, b, float32, where), dtype)
-    y = new(checked_shape(loop, shape), dtype, where)
+        return ops.cast(random_fill(loop, shape, a, b, float32, device), dtype)
+    y = new(checked_shape(loop, shape), dtype, device)
     if y.size:
-        launch(loop, None, (y,), (next_key(where),), (dtype.type(a), dtype.type(b)))
+        launch(loop, None, (y,), (over(next_key(device), (3,)),), (dtype.type(a), dtype.type(b)))
     return y

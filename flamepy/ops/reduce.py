@@ -9,17 +9,14 @@ May import: errors, backend, op. FLAME counterpart: `flame_core::ops::reduce`. R
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from .. import ops
-from ..backend.plans import fold_plan
 from ..dtypes import FLOATS, INTEGERS, bool_, int64
 from ..errors import DTypeError, IndexOutOfRange, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, share, size_of
 from ..op.custom import custom
-from ..op.inputs import number
 
 Axis = int | tuple[int, ...] | None
 
@@ -64,8 +61,7 @@ class Reduction(NamedTuple):
     inner: int
 
 
-@lru_cache(4096)
-def planned(name: str, shape: tuple[int, ...], axis: Any, keepdims: bool) -> Reduction:
+def reduction(name: str, shape: tuple[int, ...], axis: Any, keepdims: bool) -> Reduction:
     axes, order = axes_of(name, axis, len(shape)), None
     result = squeezed_shape(shape, axes, keepdims)
     if axes and axes[-1] - axes[0] + 1 != len(axes):
@@ -74,14 +70,6 @@ def planned(name: str, shape: tuple[int, ...], axis: Any, keepdims: bool) -> Red
         axes = tuple(range(len(shape) - len(axes), len(shape)))
     first, last = (axes[0], axes[-1] + 1) if axes else (len(shape), len(shape))
     return Reduction(result, order, size_of(shape[:first]), size_of(shape[first:last]), size_of(shape[last:]))
-
-
-def reduction(name: str, shape: tuple[int, ...], axis: Any, keepdims: bool) -> Reduction:
-    """The plan, made once for the same shape and axes."""
-    try:
-        return planned(name, shape, axis, bool(keepdims))
-    except TypeError:  # a list has no hash
-        return planned.__wrapped__(name, shape, axis, bool(keepdims))
 
 
 def gathered(x: Any, plan: Reduction) -> Any:
@@ -94,17 +82,9 @@ def same(x):
 
 
 def fold(loop: str, formula: Any, x: Any, plan: Reduction, scale: Any) -> Any:
-    """The reduced Tensor; a second pass folds the chunks of the first."""
-    shape, _, outer, n, inner = plan
-    chunk, chunks = fold_plan(outer, n, inner)
-    first = like(x, shape if chunks == 1 else (outer, chunks, inner))
-    factor = number(scale if chunks == 1 or scale < 0 else 1, x.dtype)
-    launch(loop, formula, (first,), (x,), (outer, n, inner, chunk, chunks, factor), work=x.size)
-    if chunks == 1:
-        return first
-    y = like(x, shape)
-    second = same if formula is not None else None
-    launch(loop, second, (y,), (first,), (outer, chunks, inner, chunks, 1, number(scale, x.dtype)), work=first.size)
+    """The reduced Tensor."""
+    y = like(x, plan.shape)
+    launch(loop, formula, (y,), (x,), (plan.outer, plan.n, plan.inner, x.dtype.type(scale)))
     return y
 
 
@@ -113,7 +93,7 @@ def countable(name: str, x: Any) -> Any:
     return ops.cast(x, int64) if x.dtype == bool_ or (x.dtype in INTEGERS and x.dtype != int64) else x
 
 
-@custom(kind="any")
+@custom(kind="any", home="flamepy")
 def sum(x, axis=None, keepdims=False):
     """Sum over the axes."""
     return sum_of(x, reduction("sum", x.shape, axis, keepdims))
@@ -136,14 +116,14 @@ def spread(g: Any, shape: tuple[int, ...], axis: Any, keepdims: bool) -> Any:
     """A reduced cotangent repeated to the shape before the reduction."""
     kept = reduction("sum", shape, axis, True).shape
     if g.shape != kept:
-        g = op.REGISTRY["view"](g, kept)
-    return g if kept == shape else op.REGISTRY["expanded"](g, shape)
+        g = ops.reshape(g, kept)
+    return g if kept == shape else ops.broadcast_to(g, shape)
 
 
 sum.differentiable()
 
 
-@custom
+@custom(home="flamepy")
 def mean(x, axis=None, keepdims=False):
     """Mean over the axes (integers give float32); NaN for no elements."""
     plan = reduction("mean", x.shape, axis, keepdims)
@@ -161,7 +141,7 @@ def mean_dx(g, shapes, axis, keepdims):
 mean.differentiable()
 
 
-@custom(inputs=1, kind="any", home="")
+@custom(inputs=1, kind="any", title="sum", internal=True)
 def sum_to(x, shape=()):
     """Undo broadcasting: sum x down to `shape`."""
     extra = x.ndim - len(shape)
@@ -198,7 +178,7 @@ def extreme_dx(g: Any, x: Any, y: Any, axis: Any, keepdims: bool) -> Any:
     return ops.mul(hit, ops.div(g, ops.sum(hit, axis=axes, keepdims=True)))
 
 
-@custom(kind="any")
+@custom(kind="any", home="flamepy")
 def max(x, axis=None, keepdims=False):
     """Largest element over the axes; NaN wins. Ties share the gradient equally."""
     return extreme("max", x, axis, keepdims, 1)
@@ -212,7 +192,7 @@ def max_dx(g, x, y, axis, keepdims):
 max.differentiable()
 
 
-@custom(kind="any")
+@custom(kind="any", home="flamepy")
 def min(x, axis=None, keepdims=False):
     """Smallest element over the axes; NaN wins. Ties share the gradient equally."""
     return extreme("min", x, axis, keepdims, -1)
@@ -236,17 +216,17 @@ def arg_extreme(name: str, x: Any, axis: int | None, keepdims: bool, scale: int)
         if x.dtype == bool_:
             x = ops.cast(x, int64)
         consts = (plan.outer, plan.n, plan.inner, x.dtype.type(scale))
-        launch("argmax", None, (y,), (gathered(x, plan),), consts, work=x.size, dtype=x.dtype)
+        launch("argmax", None, (y,), (gathered(x, plan),), consts, dtype=x.dtype)
     return y
 
 
-@custom(kind="any")
+@custom(kind="any", home="flamepy")
 def argmax(x, axis=None, keepdims=False):
     """Index of the first largest element (int64) along an axis, or in the flattened tensor. Records nothing."""
     return arg_extreme("argmax", x, axis, keepdims, 1)
 
 
-@custom(kind="any")
+@custom(kind="any", home="flamepy")
 def argmin(x, axis=None, keepdims=False):
     """Index of the first smallest element (int64) along an axis, or in the flattened tensor. Records nothing."""
     return arg_extreme("argmin", x, axis, keepdims, -1)

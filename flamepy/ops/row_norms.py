@@ -4,7 +4,7 @@ Forward: one pass over a row that stays in cache. Backward: dx, dw and db in one
 of its own (how many chunks there are follows from sizes alone), and a small launch adds the chunks. Beside each fused backward
 stands the same rule in differentiable ops, for create_graph.
 
-May import: errors, backend, op, ops.rows. FLAME counterpart: `flame_core::norm`. Read next: norms.py.
+FLAME counterpart: `flame_core::norm`. Read next: losses.py.
 """
 
 from __future__ import annotations
@@ -15,13 +15,10 @@ from .. import ops
 from ..backend.formula.row_words import all_sum, lane, lanes
 from ..backend.formula.words import real, sqrt
 from ..errors import ShapeError
-from ..op.base import launch, like, new, share, size_of
+from ..op import base as op
+from ..op.base import composed, launch, like, new, share, size_of
 from ..op.custom import custom
-from ..op.inputs import number
 from .rows import over_rows
-
-CHUNK = 8192  # elements of a chunk of rows, at least
-CHUNKS = 64  # chunks, at most
 
 
 def norm_shape(x: Any, weight: Any, bias: Any, shape: Any) -> tuple[int, ...]:
@@ -40,7 +37,7 @@ def rows_of(name: str, x: Any, shape: tuple[int, ...], weight: Any, bias: Any = 
         given = [None if w is None else w.shape for w in (weight, bias)]
         raise ShapeError(f"{name}: sizes differ: x is {x.shape}, normalised shape {shape}, weights {given}. x must end in that shape.")
     cols = size_of(shape)
-    return x.buffer.size // cols if cols else 0, cols
+    return x.size // cols if cols else 0, cols
 
 
 # ---- bodies ------------------------------------------------------------------------------------------------------------------
@@ -117,6 +114,9 @@ def norm_dx_row(r, dx, sums, g, more, x, w, mean, rstd, rows, cols):
     dot = all_sum(dot) / real(cols)
     if more is not None:
         rest = more[first : first + cols]
+    if cols == 1 and mean is not None:  # the norm is b whatever x is; rounding would leave a trace of s, which may be large
+        dx[0] = 0.0 if more is None else rest[0]
+        return
     for j in range(lane(), cols, lanes()):
         value = g[j] if w is None else g[j] * w[j]
         value = s * (value - shift - (x[j] - m) * s * dot)
@@ -131,23 +131,14 @@ def norm_backward(ins: tuple, depth: int, wanted: tuple, places: tuple, shapes: 
     """
     x, mean = ins[2], ins[4]
     cols = size_of(x.shape[len(x.shape) - depth :])
-    dx, rows = like(x), x.buffer.size // cols if cols else 0
+    dx, rows = like(x), x.size // cols if cols else 0
     if not any(wanted):
         over_rows(norm_dx_row, (dx,), (None, *ins), cols)
         return dx, None, None
-    outs = [p or (like(x, shape if want else (0,)), False) for want, p, shape in zip(wanted, places, shapes, strict=True)]
+    outs = [(p or (like(x, shape), False)) if want else (None, False) for want, p, shape in zip(wanted, places, shapes, strict=True)]
     (dw, add_w), (db, add_b) = outs
-    if rows:
-        chunk = max(16, CHUNK // cols, -(-rows // CHUNKS))
-        chunks, width = -(-rows // chunk), cols if mean is None else 2 * cols
-        sums = like(x, (chunks * width,))
-        launch("row_sums", norm_dx_row, (dx, sums), (x.device.table((chunk, width)), *ins), (rows, cols), work=x.size)
-        launch("add_chunks", None, (dw, db, sums), (), (chunks, cols, add_w, add_b), work=sums.size)
-    else:
-        for out, add in outs:
-            if out.size and not add:
-                launch("fill", None, (out,), (), (out.dtype.type(0),))
-    return dx, dw if wanted[0] else None, db if wanted[1] else None
+    launch("row_sums", norm_dx_row, (dx, dw, db), ins, (1 if mean is None else 2, add_w, add_b, rows, cols))
+    return dx, dw, db
 
 
 def norm_graph(g: Any, x: Any, weight: Any, depth: int, eps: float, centred: bool) -> tuple[Any, Any]:
@@ -164,8 +155,8 @@ def norm_graph(g: Any, x: Any, weight: Any, depth: int, eps: float, centred: boo
 
 
 # ---- the ops -----------------------------------------------------------------------------------------------------------------
-@custom(inputs=3, home="")
-def layer_norm(x, weight=None, bias=None, eps=1e-5, normalized_shape=None):
+@custom(inputs=3, name="row_layer_norm", title="layer_norm")
+def layer_norm_op(x, weight=None, bias=None, eps=1e-5, normalized_shape=None):
     """(x - mean) / sqrt(var + eps) * weight + bias over the last axes (Ba et al. 2016, arXiv:1607.06450).
 
     `normalized_shape` (default: that of weight or bias, else the last size) says which axes; weight and bias have it too.
@@ -174,21 +165,21 @@ def layer_norm(x, weight=None, bias=None, eps=1e-5, normalized_shape=None):
     rows, cols = rows_of("layer_norm", x, shape, weight, bias)
     mean, rstd = new((rows,), x.dtype, x.device), new((rows,), x.dtype, x.device)
     y = like(x)
-    over_rows(layer_norm_row, (y, mean, rstd), (x, weight, bias), cols, (number(eps, x.dtype),))
+    over_rows(layer_norm_row, (y, mean, rstd), (x, weight, bias), cols, (x.dtype.type(eps),))
     return y, {"mean": mean, "rstd": rstd, "depth": len(shape)}
 
 
-@layer_norm.backward
+@layer_norm_op.backward
 def layer_norm_dx(g, x, weight, mean, rstd, depth, wanted, into, shapes):
     return norm_backward((g, None, x, weight, mean, rstd), depth, wanted[1:], into[1:], shapes[1:])
 
 
-@layer_norm.graph
+@layer_norm_op.graph
 def layer_norm_ddx(g, x, weight, depth, eps):
     return *norm_graph(g, x, weight, depth, eps, True), g
 
 
-@custom(inputs=4, home="")
+@custom(inputs=4)
 def residual_layer_norm(x, residual=None, weight=None, bias=None, eps=1e-5, normalized_shape=None):
     """(s, layer_norm(s)) with s = x + residual, or s = x without a residual: a residual stream and what the next layer reads.
 
@@ -197,7 +188,7 @@ def residual_layer_norm(x, residual=None, weight=None, bias=None, eps=1e-5, norm
     shape = norm_shape(x, weight, bias, normalized_shape)
     rows, cols = rows_of("residual_layer_norm", x, shape, weight, bias)
     mean, rstd = new((rows,), x.dtype, x.device), new((rows,), x.dtype, x.device)
-    y, small = like(x), number(eps, x.dtype)
+    y, small = like(x), x.dtype.type(eps)
     if residual is None:
         s = share(x, x.shape)
         over_rows(layer_norm_row, (y, mean, rstd), (x, weight, bias), cols, (small,))
@@ -228,22 +219,51 @@ def residual_layer_norm_ddx(gs, y, weight, depth, eps):
     return ds, ds, dw, g_y
 
 
-@custom(inputs=2, home="")
-def rms_norm(x, weight=None, eps=1e-5, normalized_shape=None):
+@custom(inputs=2, name="row_rms_norm", title="rms_norm")
+def rms_norm_op(x, weight=None, eps=1e-5, normalized_shape=None):
     """x / sqrt(mean(x^2) + eps) * weight over the last axes (Zhang & Sennrich 2019, arXiv:1910.07467)."""
     shape = norm_shape(x, weight, None, normalized_shape)
     rows, cols = rows_of("rms_norm", x, shape, weight)
     y, rstd = like(x), new((rows,), x.dtype, x.device)
-    over_rows(rms_norm_row, (y, rstd), (x, weight), cols, (number(eps, x.dtype),))
+    over_rows(rms_norm_row, (y, rstd), (x, weight), cols, (x.dtype.type(eps),))
     return y, {"rstd": rstd, "depth": len(shape)}
 
 
-@rms_norm.backward
+@rms_norm_op.backward
 def rms_norm_dx(g, x, weight, rstd, depth, wanted, into, shapes):
     dx, dw, _ = norm_backward((g, None, x, weight, None, rstd), depth, (wanted[1], False), (into[1], None), [shapes[1], ()])
     return dx, dw
 
 
-@rms_norm.graph
+@rms_norm_op.graph
 def rms_norm_ddx(g, x, weight, depth, eps):
     return norm_graph(g, x, weight, depth, eps, False)
+
+
+# ---- as users call them: torch.nn.functional's order of arguments, or the weights straight after x -----------------------------
+@composed(home="functional")
+def layer_norm(x: Any, normalized_shape: Any = None, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+    """(x - mean) / sqrt(var + eps) * weight + bias over the last axes (Ba et al. 2016, arXiv:1607.06450).
+
+    normalized_shape: the sizes of those axes (default: the weight's, else the last). layer_norm(x, weight, bias) works too.
+    """
+    shape = normalized_shape
+    if isinstance(shape, op.Tensor):
+        if weight is not None and bias is not None:
+            raise TypeError("layer_norm: two weights: one in the place of normalized_shape. Call layer_norm(x, shape, weight, bias).")
+        shape, weight, bias = None, shape, weight if bias is None else bias
+    return layer_norm_op(x, weight, bias, eps=eps, normalized_shape=shape)
+
+
+@composed(home="functional")
+def rms_norm(x: Any, normalized_shape: Any = None, weight: Any = None, eps: float = 1e-5) -> Any:
+    """x / sqrt(mean(x^2) + eps) * weight over the last axes (Zhang & Sennrich 2019, arXiv:1910.07467).
+
+    normalized_shape as in layer_norm; rms_norm(x, weight) works too.
+    """
+    shape = normalized_shape
+    if isinstance(shape, op.Tensor):
+        if weight is not None:
+            raise TypeError("rms_norm: two weights: one in the place of normalized_shape. Call rms_norm(x, shape, weight).")
+        shape, weight = None, shape
+    return rms_norm_op(x, weight, eps=eps, normalized_shape=shape)

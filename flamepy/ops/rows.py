@@ -34,7 +34,7 @@ def over_rows(body: Any, outs: tuple, ins: tuple, cols: int, consts: tuple = ())
     """Run a body over all rows of the first out."""
     rows = outs[0].size // cols if cols else 0
     if rows:
-        launch("row", body, outs, ins, (*consts, rows, cols), work=outs[0].size)
+        launch("row", body, outs, ins, (*consts, rows, cols))
 
 
 # ---- softmax -----------------------------------------------------------------------------------------------------------------

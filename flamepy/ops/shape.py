@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Any
 
 from .. import ops
-from ..dtypes import FULL
 from ..errors import IndexOutOfRange, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, share, size_of
@@ -21,32 +20,6 @@ from .reduce import axes_of, one_axis
 
 
 # ---- moving by strides --------------------------------------------------------------------------------------------------------
-@lru_cache(4096)
-def strided_plan(shape: Shape, strides: Shape) -> tuple[tuple[int, ...], int, int, int]:
-    """(table, k, inner, step) for a strided walk over `shape`; neighbouring dimensions are merged where strides allow."""
-    dims: list[tuple[int, int]] = []
-    for n, s in zip(shape, strides, strict=True):
-        if n == 1:
-            continue
-        if dims and dims[-1][1] == n * s:
-            dims[-1] = (dims[-1][0] * n, s)
-        else:
-            dims.append((n, s))
-    *outer, (inner, step) = dims or [(1, 1)]
-    return tuple([n for n, _ in outer] + [s for _, s in outer]), len(outer), inner, step
-
-
-@lru_cache(4096)
-def reading_plan(shape: Shape, strides: Shape, dtype: Any) -> tuple[Any, ...]:
-    """(loop, table, its other numbers): where the walk goes through matrices (m, n) stored as (n, m) with rows `step` apart, a loop
-    that turns them, if it has one for the dtype."""
-    table, k, n, step = strided_plan(shape, strides)
-    if dtype not in FULL or not k or table[2 * k - 1] != 1 or not 1 < table[k - 1] <= step:
-        return "strided_get", table, k, n, step
-    m, sizes, steps = table[k - 1], table[: k - 1], table[k : 2 * k - 1]
-    return "strided_turn", (*sizes, *steps), k - 1, m, n, step
-
-
 def contiguous_strides(shape: Shape) -> Shape:
     strides, step = [], 1
     for n in reversed(shape):
@@ -58,21 +31,19 @@ def contiguous_strides(shape: Shape) -> Shape:
 def read_strided(x: Any, shape: Shape, strides: Shape, base: int) -> Any:
     """A new Tensor of `shape` whose elements are x[base + index . strides]."""
     y = like(x, shape)
-    if y.buffer.size:
-        loop, table, *rest = reading_plan(shape, strides, x.dtype)
-        launch(loop, None, (y,), (x,), (x.device.table(table), *rest, base))
+    if y.size:
+        launch("strided_get", None, (y,), (x,), (shape, strides, base))
     return y
 
 
 def write_strided(y: Any, x: Any, strides: Shape, base: int) -> None:
     """y[base + index . strides] = x, in place, for a y that nobody has seen yet."""
     if x.size:
-        table, *rest = strided_plan(x.shape, strides)
-        launch("strided_put", None, (y,), (x,), (y.device.table(table), *rest, base), work=x.size)
+        launch("strided_put", None, (y,), (x,), (x.shape, strides, base))
 
 
 # ---- one-to-one -----------------------------------------------------------------------------------------------------------------
-@custom(inputs=1, kind="as is", home="")
+@custom(inputs=1, kind="as is", title="reshape", internal=True)
 def view(x, shape=()):
     return share(x, shape)
 
@@ -102,9 +73,11 @@ def reshape(x: Any, shape: Any, *rest: int) -> Any:
         guess = size // known if known else 0
         wanted = tuple([guess if n == -1 else n for n in asked])
         known *= guess
+    if unknown and not size and known == 0 and 0 in [n for n in asked if n != -1]:
+        raise ShapeError(f"reshape: -1 could be any size: {x.shape} has no elements, asked for {asked}. Say which size it is.")
     if known != size or unknown > 1:
         raise ShapeError(f"reshape: sizes differ: {x.shape} has {size} elements, asked for {asked}. Use sizes of the same product.")
-    return view.short(x, wanted)
+    return view(x, wanted)
 
 
 @composed
@@ -138,25 +111,17 @@ def unsqueeze(x: Any, axis: int) -> Any:
     return reshape(x, (*x.shape[:a], 1, *x.shape[a:]))
 
 
-@custom(inputs=1, kind="move", home="")
+@custom(inputs=1, kind="move", title="permute", internal=True)
 def permuted(x, axes=()):
-    shape, strides = permuted_plan(x.shape, axes)
-    return read_strided(x, shape, strides, 0)
-
-
-@lru_cache(4096)
-def permuted_plan(shape: Shape, axes: Shape) -> tuple[Shape, Shape]:
-    """(shape, strides) of the axes in another order."""
-    strides = contiguous_strides(shape)
-    return tuple([shape[a] for a in axes]), tuple([strides[a] for a in axes])
+    strides = contiguous_strides(x.shape)
+    return read_strided(x, tuple([x.shape[a] for a in axes]), tuple([strides[a] for a in axes]), 0)
 
 
 @permuted.backward
 def permuted_dx(g, axes):
-    return permuted.short(g, inverse(axes))
+    return permuted(g, inverse(axes))
 
 
-@lru_cache(4096)
 def inverse(axes: Shape) -> Shape:
     """The order that undoes this one."""
     return tuple([axes.index(d) for d in range(len(axes))])
@@ -171,7 +136,7 @@ def permute(x: Any, axes: Any, *rest: int) -> Any:
     x = op.Tensor.of("permute", x)
     given = (axes, *rest) if rest or hasattr(axes, "__index__") else tuple(axes)
     order = permutation(given, x.ndim)
-    return x if order is None else permuted.short(x, order)
+    return x if order is None else permuted(x, order)
 
 
 @lru_cache(4096)
@@ -183,12 +148,15 @@ def permutation(given: tuple, ndim: int) -> Shape | None:
     return None if order == tuple(range(ndim)) else order
 
 
+swapping = permuted.titled("transpose")
+
+
 @composed
 def transpose(x: Any, axis0: int = -2, axis1: int = -1) -> Any:
     """Two axes swapped."""
     x = op.Tensor.of("transpose", x)
     order = swapped(axis0, axis1, x.ndim)
-    return x if order is None else permuted.short(x, order)
+    return x if order is None else swapping(x, order)
 
 
 @lru_cache(4096)
@@ -202,12 +170,11 @@ def swapped(axis0: int, axis1: int, ndim: int) -> Shape | None:
 
 
 # ---- one-to-many, many-to-one ------------------------------------------------------------------------------------------------
-@custom(inputs=1, kind="move", home="")
+@custom(inputs=1, kind="move", title="broadcast_to", internal=True)
 def expanded(x, shape=()):
     return read_strided(x, shape, expanded_strides(x.shape, len(shape)), 0)
 
 
-@lru_cache(4096)
 def expanded_strides(shape: Shape, ndim: int) -> Shape:
     """Strides that repeat a tensor along its axes of size 1 and along new ones in front."""
     own = zip(shape, contiguous_strides(shape), strict=True)
@@ -227,7 +194,7 @@ def broadcast_to(x: Any, shape: Any, *rest: int) -> Any:
     """x repeated to `shape` by the broadcasting rule; -1 keeps a size. Also called expand."""
     x = op.Tensor.of("broadcast_to", x)
     full = target(x.shape, as_shape("broadcast_to", shape, rest))
-    return x if full == x.shape else expanded.short(x, full)
+    return x if full == x.shape else expanded(x, full)
 
 
 @lru_cache(4096)
@@ -246,15 +213,14 @@ def expand(x: Any, shape: Any, *rest: int) -> Any:
     return broadcast_to(x, shape, *rest)
 
 
-@custom(inputs=1, kind="move", home="")
+@custom(inputs=1, kind="move", title="index", internal=True)
 def sliced(x, starts=(), steps=(), sizes=()):
     """Every axis from start, by step (may be negative), as many as size."""
-    strides, base = sliced_plan(x.shape, starts, steps)
+    strides, base = sliced_places(x.shape, starts, steps)
     return read_strided(x, sizes, strides, base)
 
 
-@lru_cache(4096)
-def sliced_plan(shape: Shape, starts: Shape, steps: Shape) -> tuple[Shape, int]:
+def sliced_places(shape: Shape, starts: Shape, steps: Shape) -> tuple[Shape, int]:
     """(strides, position of the first element)."""
     strides = contiguous_strides(shape)
     base = sum([s * t for s, t in zip(strides, starts, strict=True)])
@@ -263,26 +229,29 @@ def sliced_plan(shape: Shape, starts: Shape, steps: Shape) -> tuple[Shape, int]:
 
 @sliced.backward
 def sliced_dx(g, shapes, starts, steps):
-    return op.REGISTRY["unsliced"](g, shapes[0], starts, steps)
+    return unsliced(g, shapes[0], starts, steps)
 
 
 sliced.differentiable()
 
 
-@custom(inputs=1, kind="move", home="")
+@custom(inputs=1, kind="move", title="pad", internal=True)
 def unsliced(x, shape=(), starts=(), steps=(), value=0):
     """x written into a tensor full of `value`: the reverse of sliced."""
     y = filled(shape, value, x.dtype, x.device)
-    write_strided(y, x, *sliced_plan(shape, starts, steps))
+    write_strided(y, x, *sliced_places(shape, starts, steps))
     return y
 
 
 @unsliced.backward
 def unsliced_dx(g, shapes, starts, steps):
-    return op.REGISTRY["sliced"](g, starts, steps, shapes[0])
+    return sliced(g, starts, steps, shapes[0])
 
 
 unsliced.differentiable()
+
+
+narrowing = sliced.titled("narrow")
 
 
 @composed
@@ -297,7 +266,7 @@ def narrow(x: Any, axis: int, start: int, length: int) -> Any:
     if length == n:
         return x
     starts = tuple([first if d == a else 0 for d in range(x.ndim)])
-    return op.REGISTRY["sliced"](x, starts, (1,) * x.ndim, tuple([length if d == a else m for d, m in enumerate(x.shape)]))
+    return narrowing(x, starts, (1,) * x.ndim, tuple([length if d == a else m for d, m in enumerate(x.shape)]))
 
 
 @composed
@@ -309,7 +278,7 @@ def pad(x: Any, widths: Any, value: float = 0) -> Any:
         advice = "Use (0, 0) for an axis left alone."
         raise ShapeError(f"pad: needs one (before, after) pair >= 0 for each of {x.ndim} axes: {widths}. {advice}")
     shape = tuple([b + n + a for (b, a), n in zip(pairs, x.shape, strict=True)])
-    return op.REGISTRY["unsliced"](x, shape, tuple([b for b, _ in pairs]), (1,) * x.ndim, value)
+    return unsliced(x, shape, tuple([b for b, _ in pairs]), (1,) * x.ndim, value)
 
 
 def triangle(name: str, x: Any, diagonal: int, upper: bool) -> Any:
@@ -321,7 +290,7 @@ def triangle(name: str, x: Any, diagonal: int, upper: bool) -> Any:
     return y
 
 
-@custom(inputs=1, kind="move")
+@custom(inputs=1, kind="move", home="flamepy")
 def tril(x, diagonal=0):
     """The matrix on and below the diagonal, zeros above."""
     return triangle("tril", x, diagonal, False)
@@ -335,7 +304,7 @@ def tril_dx(g, diagonal):
 tril.differentiable()
 
 
-@custom(inputs=1, kind="move")
+@custom(inputs=1, kind="move", home="flamepy")
 def triu(x, diagonal=0):
     """The matrix on and above the diagonal, zeros below."""
     return triangle("triu", x, diagonal, True)

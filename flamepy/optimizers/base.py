@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..autograd.entries import file_line, user_frame
-from ..backend.base import Buffer, device, moved
-from ..backend.plans import span_table
+from ..backend.base import Buffer, note
 from ..errors import FlameWarning, ShapeError, StateError
 from ..gradient import GradientMap
 from ..parameter import Parameter
@@ -37,7 +36,6 @@ class Optimizer:
     name = "optimizer"
     slots: tuple[str, ...] = ()
     formula: Callable
-    loop = "span_update"
 
     def __init__(self, params: Any, options: dict[str, Any], groups: dict[str, dict[str, Any]] | None):
         self.groups = [{"names": [], **options}]
@@ -91,7 +89,7 @@ class Optimizer:
 
     @lr.setter
     def lr(self, value: float) -> None:
-        device().stream.note(f"{self.name}.lr", value)
+        note(f"{self.name}.lr", value)
         for group in self.groups:
             self.check({**group, "lr": value})
             group["lr"] = value
@@ -153,17 +151,16 @@ class Optimizer:
         groups = groups[:1] if alike else groups
         segments = ((0, block.buffer.size),) if alike else tuple([block.segments[i] for i in np.arange(len(block.params))[index]])
         device = block.buffer.device
-        hyper = block.hyper(len(segments))
 
-        def fill(hyper: Buffer) -> None:
+        def values() -> list[float]:
             block.steps[index] += 1
             rows = [self.numbers(self.groups[g], t) for g, t in zip(groups, block.steps[index].tolist(), strict=False)]
-            device.write(hyper, [number for row in rows for number in (*row, *(0.0,) * (8 - len(row)))])
+            return [number for row in rows for number in (*row, *(0.0,) * (8 - len(row)))]
 
-        device.stream.host(fill, hyper)
-        kernel = device.kernel(f"span_update{len(block.state)}", self.formula, block.dtype)
+        hyper = block.hyper(len(segments))
+        device.stream.before(values, hyper)
         outs = (block.master, *block.state.values())
-        device.stream.run(kernel, block.buffer.size, outs, (gradients, factor, hyper), (device.constant(span_table(segments)),))
+        device.launch("update", self.formula, outs, (gradients, factor, hyper), (segments,), block.dtype)
         block.publish(present, by)
 
     def numbers(self, group: dict[str, Any], step: int) -> tuple[float, ...]:
@@ -178,9 +175,10 @@ class Optimizer:
         before = self.rows()
         homes: dict[int, list[Parameter]] = {}
         for p in self.params:
-            homes.setdefault(id(p.buffer.span) if p.buffer.span is not None else id(p.buffer), []).append(p)
+            homes.setdefault(id(p.buffer.root or p.buffer), []).append(p)
+        for block in self.blocks:
+            block.retire(f"a change of {self.name}'s parameters or state")
         self.blocks = [Block(ps, [self.group_of[p.id] for p in ps], slots) for ps in homes.values()]
-        moved()
         self.put_state(before)
 
     def used_slots(self, groups: list[dict[str, Any]]) -> tuple[str, ...]:
@@ -218,6 +216,8 @@ class Optimizer:
             return
         groups = self.checked_groups(state["groups"], state["state"])
         self.check_rows(state["state"], self.used_slots(groups))
+        for block in self.blocks:
+            block.retire(f"{self.name}.load_state_dict()")
         self.groups, self.waiting, self.blocks = groups, None, []
         self.arrange()
         self.put_state(state["state"])
@@ -264,7 +264,8 @@ class Optimizer:
                 block.steps[i] = int(row.get("step", block.steps[i]))
                 for slot, buffer in targets.items():
                     if slot in row:
-                        Tensor.of(self.name, np.asarray(row[slot], block.dtype)).copied_into(block.part(buffer, i).buffer)
+                        array = np.asarray(row[slot], block.dtype)
+                        Tensor.of(self.name, array, buffer.device).copied_into(block.part(buffer, i).buffer)
 
     get_state = state_dict
     restore_state = load_state_dict

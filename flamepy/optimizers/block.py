@@ -27,7 +27,7 @@ class Block:
     def __init__(self, params: list[Parameter], groups: list[int], slots: tuple[str, ...]):
         first = params[0]
         self.params = params
-        self.buffer = first.buffer.span if first.buffer.span is not None else first.buffer
+        self.buffer = first.buffer.root or first.buffer
         self.homes = [p.buffer for p in params]
         self.segments = tuple([(p.buffer.start, p.size) for p in params])
         self.whole = sum(p.size for p in params) == self.buffer.size
@@ -39,7 +39,7 @@ class Block:
         self.master = self.buffer
         if first.dtype in HALF:
             self.master = device.empty(self.buffer.size, float32)
-            device.convert(self.master, self.buffer)
+            device.stream.copy(self.master, self.buffer)
         self.numbers: Buffer | None = None
 
     def span_of(self, grads: GradientMap) -> Buffer | None:
@@ -57,13 +57,14 @@ class Block:
         present = np.array([p.id in found for p in self.params])
         if not present.any():
             return None, present, one
-        if len(self.params) == 1 and self.buffer.span is None and self.whole:
+        if len(self.params) == 1 and self.params[0].buffer.root is None and self.whole:
             return found[self.params[0].id].detach().to(self.dtype).buffer, None, one
         device = self.buffer.device
         span = device.empty(self.buffer.size, self.dtype)
         for p, (start, size) in zip(self.params, self.segments, strict=True):
             if p.id in found:
-                found[p.id].detach().to(self.dtype).copied_into(device.slot(span, start, size))
+                place = device.slot(span, start * self.dtype.itemsize, size, self.dtype)
+                found[p.id].detach().copied_into(place)
         return span, None if present.all() else present, one
 
     def hyper(self, segments: int) -> Buffer:
@@ -74,8 +75,13 @@ class Block:
 
     def part(self, buffer: Buffer, i: int) -> Tensor:
         """What `buffer` (laid out like the parameters) holds for parameter i."""
-        p = self.params[i]
-        return Tensor(buffer.device.slot(buffer, *self.segments[i]), p.shape, buffer.dtype, buffer.device)
+        start, size = self.segments[i]
+        return self.params[i].over(buffer.device.slot(buffer, start * buffer.dtype.itemsize, size, buffer.dtype))
+
+    def retire(self, by: str) -> None:
+        """Say that this memory is not used any more: a recorded step that knows it must not be replayed."""
+        for buffer in (*self.state.values(), *([self.numbers] if self.numbers is not None else [])):
+            buffer.retired = by
 
     def fits(self, slots: tuple[str, ...]) -> bool:
         """Whether the parameters are still where they were, and these are the moments kept."""
@@ -94,11 +100,11 @@ class Block:
         if self.master is not self.buffer:
             for i, p in enumerate(self.params):
                 if present is None or present[i]:
-                    p.buffer.device.convert(p.buffer, self.part(self.master, i).buffer)
+                    p.device.stream.copy(p.buffer, self.part(self.master, i).buffer)
         self.buffer.wrote(by)
 
 
 def zeroed(device: Any, size: int, dtype: np.dtype) -> Buffer:
     buffer = device.empty(size, dtype)
-    device.stream.run(device.kernel("fill", None, dtype), size, (buffer,), (), (dtype.type(0),))
+    device.launch("fill", None, (buffer,), (), (dtype.type(0),), dtype)
     return buffer

@@ -9,29 +9,29 @@ held). A replay copies the arguments in, walks a flat list of calls and copies t
 numbers, so the same bits as eager. What Python decides (shapes, branches, numbers in closures) is decided once; what changes
 from step to step lives in buffers, which host actions fill.
 
-May import: errors, backend. FLAME counterpart: none. Read next: backend/recorder.py.
+FLAME counterpart: none. Read next: recorder.py.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
 
 from ..backend import base
-from ..backend.base import Buffer
-from ..dtypes import float32
+from ..backend.base import Buffer, Device, Step
 from ..errors import CaptureError, DTypeError, ShapeError
-from .recorder import Later, Program, Recorder
+from .program import Program
+from .recorder import Later, StepRecorder
 
-_as_tensor: Callable[[Any], Any]
+_as_tensor: Callable[[Any, Any], Any]
 
 
-def use_tensor_function(function: Callable[[Any], Any]) -> None:
-    """Tell capture() how an array becomes a Tensor; tensors.py, further right, says it."""
+def use_tensor_function(function: Callable[[Any, Any], Any]) -> None:
+    """Tell capture() how an array becomes a Tensor on a device; tensors.py, further right, says it."""
     global _as_tensor
     _as_tensor = function
 
@@ -57,7 +57,7 @@ class Captured:
     def __init__(self, step: Callable[..., Any]):
         self.step = step
         self.name = getattr(step, "__name__", "step")
-        self.first: Recorder | None = None
+        self.first: StepRecorder | None = None
         self.program: Program | None = None
         self.inputs: dict[str, Any] = {}
         self.constants: dict[str, Any] = {}
@@ -65,32 +65,34 @@ class Captured:
         self.lock = threading.Lock()
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        if self.program is None:
-            return self.eager(args, options) if self.first is None else self.record(args, options, self.first)
-        if recording.owner == threading.get_ident():
-            raise nested()
+        if any([isinstance(base.recorder_of(d), StepRecorder) for d in base.opened()]):
+            raise CaptureError("capture: a step is being recorded: captured steps do not nest. Call the plain function inside.")
         with self.lock:
+            if self.program is None:
+                given = {name: to_tensor(value, device_of(args, options)) for name, value in named(args, options).items()}
+                return self.eager(len(args), given) if self.first is None else self.record(len(args), given, self.first)
             self.take_arguments(named(args, options))
             self.program.run()
             return self.results(self.program)
 
-    def eager(self, args: tuple, options: dict[str, Any]) -> Any:
+    def eager(self, count: int, given: dict[str, Any]) -> Any:
         """The first call: only take down what was launched."""
-        with recording.by(Recorder(base.device(), planned=False)) as recorder:
-            result = self.step(*map(to_tensor, args), **{k: to_tensor(v) for k, v in options.items()})
-        self.first = recorder
+        with recording(planned=False) as recorders:
+            result = self.call(count, given)
+            self.first = used(recorders)
         return result
 
-    def record(self, args: tuple, options: dict[str, Any], first: Recorder) -> Any:
+    def record(self, count: int, given: dict[str, Any], first: StepRecorder) -> Any:
         """The second call: run and recorded. An error leaves no program, so the next call records; what the step wrote stays written."""
-        given, inputs, constants = named(args, options), {}, {}
+        inputs, constants = {}, {}
         for name, value in given.items():
-            if is_tensor(value := to_tensor(value)) and not is_parameter(value):
+            if is_tensor(value) and not is_parameter(value):
                 given[name] = inputs[name] = own_tensor(name, value)
             else:
                 constants[name] = value
-        with recording.by(Recorder(base.device(), planned=True)) as recorder:
-            result = self.step(*[given[str(i)] for i in range(len(args))], **{k: given[k] for k in options})
+        with recording(planned=True) as recorders:
+            result = self.call(count, given)
+            recorder = used(recorders)
             recorder.compare(first)
             found = [x for x in leaves(result) if isinstance(x, Later) or is_tensor(x)]
             stripped = mapped(strip, result)
@@ -98,12 +100,16 @@ class Captured:
         buffers = [x.buffer for x in found]
         del found, result, given
         self.inputs, self.constants, self.result = inputs, constants, stripped
-        self.program, self.first = recorder.plan(buffers, self.name), None
+        self.program, self.first = Program(recorder, buffers, self.name), None
         self.program.device.trim()
         return rebuild(stripped, iter(values))
 
+    def call(self, count: int, given: dict[str, Any]) -> Any:
+        """The step with these arguments, the first `count` of them by position."""
+        return self.step(*list(given.values())[:count], **dict(list(given.items())[count:]))
+
     def results(self, program: Program) -> Any:
-        return rebuild(self.result, map(program.result, range(len(program.outputs))))
+        return rebuild(self.result, map(program.result, range(len(program.places))))
 
     # ---- arguments ---------------------------------------------------------------------------------------------------
     def take_arguments(self, given: dict[str, Any]) -> None:
@@ -119,46 +125,39 @@ class Captured:
                 )
         found = [(mine, check_argument(name, mine, given[name])) for name, mine in self.inputs.items()]
         for mine, value in found:
-            mine.device.copy(mine.buffer, value.buffer)
+            mine.device.stream.copy(mine.buffer, value.buffer)
 
     def __repr__(self) -> str:
         return f"captured {self.name}: {self.program or ('call 1 will be recorded' if self.first else 'not called yet')}"
 
 
-class Recordings:
-    """At most one thread records at a time; `owner` is its number."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.owner: int | None = None
-
-    @contextmanager
-    def by(self, recorder: Recorder) -> Iterator[Recorder]:
-        if not self.lock.acquire(blocking=self.owner != threading.get_ident()):
-            raise nested()
-        self.owner = threading.get_ident()
-        recorder.install()
-        try:
-            yield recorder
-        finally:
-            recorder.remove()
-            self.owner = None
-            self.lock.release()
+@contextmanager
+def recording(planned: bool) -> Iterator[list[StepRecorder]]:
+    """Record what this thread does on any device."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(d.divert(StepRecorder(planned))) for d in base.opened()]
 
 
-recording = Recordings()
+def used(recorders: list[StepRecorder]) -> StepRecorder:
+    """The recorder of the device that the step ran on. Raises CaptureError if there are two."""
+    busy = [r for r in recorders if any([isinstance(s, Step) for s in r.steps])] or recorders[:1]
+    if len(busy) > 1:
+        names = ", ".join([r.device.name for r in busy])
+        raise CaptureError(f"capture: the step runs on two devices: {names}. Put the model and its inputs on one of them.")
+    return busy[0]
 
 
-def nested() -> CaptureError:
-    return CaptureError("capture: a step is being recorded: captured steps do not nest. Call the plain function inside.")
+def device_of(args: tuple, options: dict[str, Any]) -> Device:
+    """The device of the first tensor among the arguments: arrays go there too."""
+    return next((x.device for x in (*args, *options.values()) if is_tensor(x)), base.device())
 
 
 def named(args: tuple, options: dict[str, Any]) -> dict[str, Any]:
     return {**{str(i): value for i, value in enumerate(args)}, **options}
 
 
-def to_tensor(value: Any) -> Any:
-    return _as_tensor(value) if isinstance(value, np.ndarray) else value
+def to_tensor(value: Any, device: Device) -> Any:
+    return _as_tensor(value, device) if isinstance(value, np.ndarray) else value
 
 
 def is_tensor(value: Any) -> bool:
@@ -177,18 +176,14 @@ def own_tensor(name: str, value: Any) -> Any:
     """A leaf with the same numbers in new memory."""
     if value.entry is not None:
         raise CaptureError(f"capture: argument {name} has a tape of its own: made by '{value.entry.op.name}'. Pass detach() of it.")
-    where = value.device
-    buffer = where.empty(value.size, value.dtype)
-    buffer.made = None  # held: not a buffer of the step
-    where.copy(buffer, value.buffer)
-    mine = value.over(buffer)
+    mine = value.over(copied(value))
     mine.requires_grad = value.requires_grad
     return mine
 
 
 def check_argument(name: str, mine: Any, value: Any) -> Any:
     """`value` as a Tensor; raises unless it can be copied into the recorded argument `mine`."""
-    value = to_tensor(value)
+    value = to_tensor(value, mine.device)
     if not is_tensor(value):
         raise CaptureError(f"capture: argument {name} was a tensor when recorded: now {type(value).__name__}. Pass a tensor or an array.")
     if value.shape != mine.shape:
@@ -236,19 +231,16 @@ def strip(x: Any) -> Any:
     if isinstance(x, Later):
         return Slot(None, x.i)
     if is_tensor(x):
-        return Slot(x.over(EMPTY))
+        return Slot(x.over(Buffer(None, x.size, x.dtype, x.device)))  # the shape without the memory
     if x is None or isinstance(x, str | bool | int | float):
         return x
     raise CaptureError(f"capture: a result that cannot be replayed: {type(x).__name__}. Return tensors, or a dict of them.")
 
 
-EMPTY: Any = Buffer(None, 0, float32, None)  # type: ignore[arg-type]
-
-
 def copied(x: Any) -> Buffer:
     """What a leaf of the results holds now, in a buffer of its own."""
     copy: Buffer = x.buffer.device.empty(x.buffer.size, x.buffer.dtype)
-    x.buffer.device.copy(copy, x.buffer)
+    x.buffer.device.stream.copy(copy, x.buffer)
     return copy
 
 

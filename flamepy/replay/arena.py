@@ -3,16 +3,13 @@
 A buffer lives from the first launch that names it to the last. Largest first, each gets the lowest offset at which it overlaps no
 placed buffer that lives at the same time (greedy by size: Pisarchyk & Lee 2020, arXiv:2001.03288).
 
-May import: nothing. FLAME counterpart: `flame_core::memory_pool`. Read next: recorder.py.
+FLAME counterpart: `flame_core::memory_pool`. Read next: recorder.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
-
-ALIGN = 64
-GAP = 1024  # between neighbours: as far apart as the allocator's blocks, or kernels could take other paths; see cpu/device.py
 
 
 class Life(NamedTuple):
@@ -23,14 +20,14 @@ class Life(NamedTuple):
     nbytes: int
 
 
-def places(lives: Sequence[Life]) -> tuple[list[int], int]:
-    """(offset of each buffer, size of the block)."""
+def places(lives: Sequence[Life], align: int, gap: int) -> tuple[list[int], int]:
+    """(offset of each buffer, size of the block); offsets are multiples of `align`, neighbours `gap` bytes apart."""
     offsets = [0] * len(lives)
     placed: list[tuple[int, int, Life]] = []  # (offset, end, life), by offset
     total = 0
     for i in sorted(range(len(lives)), key=lambda i: -lives[i].nbytes):
         life, at = lives[i], 0
-        size = -(-(life.nbytes + GAP) // ALIGN) * ALIGN
+        size = -(-(life.nbytes + gap) // align) * align
         for offset, end, other in placed:
             if offset >= at + size:
                 break

@@ -120,7 +120,7 @@ class Trainer:
         """One step on a batch, as it is captured: the loss, and the norm of the gradients before clipping."""
         loss = self.job.loss(x, y)
         grads = loss.backward()
-        loss.device.stream.host(check_loss, loss.buffer)
+        loss.device.stream.after(check_loss, loss.buffer)
         norm = clip_grad_norm(grads, self.config.clip or math.inf)
         self.optimizer.step(grads)
         return loss, norm

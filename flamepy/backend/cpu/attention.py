@@ -17,12 +17,14 @@ from __future__ import annotations
 import numpy as np
 
 from ..formula.words import INF, exp_down, fmax, log, select
-from ..plans import ROOM, attention_room
 from .blas import N, T, copy_matrix, gemm
+from .family import launcher, loop, table
 from .parallel import tasks
+from .plans import ROOM, attention_plan, attention_room, partial_layout
 from .runs import add_run, fill_run
 
 
+@loop
 def attention(
     part, y, lse, scratch, q, k, v, mask, layout, batch, heads, rows, keys, d, dv, scale, height, width, groups, is_causal, has_mask
 ):  # fmt: skip
@@ -65,6 +67,7 @@ def attention(
             scale_rows(y, y_at, layout[15], state[2 * ROOM : 2 * ROOM + high], dv)
 
 
+@loop
 def attention_dx(
     part, dq, dk, dv, dmask, scratch, g, y, lse, q, k, v, mask, layout, batch, heads, rows, keys, d, e, scale, height, width, groups,
     chunks, step, is_causal, has_mask, keep
@@ -140,6 +143,7 @@ def rows_dx(
     return seen
 
 
+@loop
 def attention_dx_sum(part, dk, dv, partial, layout, batch, heads, keys, d, e, chunks):
     """dk and dv from their parts, (chunks, B, H, keys, d + e). layout: dk, dv."""
     total = batch * heads * keys
@@ -265,3 +269,39 @@ def sum_parts(out, partial, at, step, chunks):
     fill_run(out, 0.0)
     for n in range(chunks):
         add_run(out, partial[at + n * step : at + n * step + out.size])
+
+
+# ---- launchers ----
+@launcher(name="attention")
+def attention_launcher(go, outs, ins, layout, sizes, scale, is_causal):
+    y, lse = outs
+    q, k, v, mask = ins
+    plan = attention_plan(sizes, is_causal, "y")
+    consts = (table(layout), *sizes, scale, plan.height, plan.width, plan.groups, is_causal, mask is not None)
+    go(attention, (y, lse, go.empty(plan.scratch)), (q, k, v, q if mask is None else mask), consts, work=work_of(sizes))
+
+
+@launcher(name="attention_dx")
+def dx_launcher(go, outs, ins, layout, sizes, scale, is_causal):
+    """The gradients of q, k, v lie as q, k, v do; cut into chunks, those of k and v are summed from parts."""
+    dq, dk, dv, dmask = outs
+    *rest, mask = ins
+    lse, plan = rest[2], attention_plan(sizes, is_causal, "dx")
+    batch, heads, _, *widths = sizes
+    own, scratch = layout[4:12], go.empty(plan.scratch)
+    parts, dest = own, (dk, dv)
+    if plan.chunks > 1:
+        parts, partial = partial_layout(heads, *widths), go.empty(plan.partial)
+        dest = (partial, partial)
+    places = table((*layout[:16], *layout[:4], *parts, *(layout[16:] or (0,) * 5)))
+    counts = (plan.height, plan.width, plan.groups, plan.chunks, plan.partial // plan.chunks)
+    consts = (places, *sizes, scale, *counts, is_causal, mask is not None, dmask is not None)
+    given = (*rest, lse if mask is None else mask)
+    go(attention_dx, (dq, *dest, scratch if dmask is None else dmask, scratch), given, consts, work=work_of(sizes))
+    if plan.chunks > 1:
+        go(attention_dx_sum, (dk, dv), (partial,), (table(own), batch, heads, *widths, plan.chunks), work=plan.partial)
+
+
+def work_of(sizes):
+    """In elements of a map."""
+    return sizes[0] * sizes[1] * sizes[2] * sizes[3] * max(1, sizes[4] + sizes[5])

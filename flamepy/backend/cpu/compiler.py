@@ -78,11 +78,11 @@ SHARED = (
     "cpu/instructions.py",
     "cpu/parallel.py",
     "formula/bind.py",
-    "plans.py",
+    "cpu/plans.py",
     "formula/row_words.py",
 )
 SOURCES = tuple(str(_here.parent / file) for file in SHARED)
-DIALECT = Dialect("cpu", jit_function, words_of, SOURCES, jit_loop, jit_kernel, parallel.run)
+DIALECT = Dialect(jit_function, words_of, SOURCES, jit_loop, jit_kernel, parallel.run)
 
 
 _checked = False

@@ -15,12 +15,15 @@ import numpy as np
 
 from ..formula.words import INF, real
 from .blas import N, T, gemm
+from .family import launcher, loop, table
 from .parallel import tasks
+from .plans import conv_plan
 from .runs import add_run, fill_run, sum_run
 
 RUN = 1024  # numbers of the weight's gradient added up by one task
 
 
+@loop
 def conv2d(part, y, col, x, w, b, sizes, tile, workers, has_bias):
     """y = w * x + b. Without has_bias, b isn't read. Items: image, group, tile of positions."""
     groups = sizes[5]
@@ -52,6 +55,7 @@ def conv2d(part, y, col, x, w, b, sizes, tile, workers, has_bias):
                 gemm(N, N, outs, width, depth, 1.0, w, w_at, depth, col, own, width, beta, y, y_at, area)
 
 
+@loop
 def conv2d_dx(part, dx, col, g, w, sizes, tile, channels, workers):
     """Gradient of x. Items: image, group, block of input channels."""
     groups = sizes[5]
@@ -81,6 +85,7 @@ def conv2d_dx(part, dx, col, g, w, sizes, tile, channels, workers):
                     col2im(image, col[own : own + rows * width], sizes, count, first, width)
 
 
+@loop
 def conv2d_dw(part, partial, col, g, x, sizes, tile, channels, chunks, workers):
     """Each chunk of images' share of the gradients of w and b. Items: chunk of images, group, block of input channels."""
     groups = sizes[5]
@@ -93,6 +98,7 @@ def conv2d_dw(part, partial, col, g, x, sizes, tile, channels, chunks, workers):
             dw_chunk(partial, columns, g, x, sizes, tile, channels, chunks, item // blocks, item % blocks)
 
 
+@loop
 def conv2d_dw_sum(part, dw, db, partial, chunks, has_bias):
     """dw and, with has_bias, db: the chunks' shares added in order."""
     runs = (dw.size + RUN - 1) // RUN
@@ -149,6 +155,7 @@ def is_pointwise(sizes):
     return sizes[6] * sizes[7] * sizes[8] * sizes[9] == 1 and sizes[10] + sizes[11] == 0
 
 
+@loop
 def max_pool2d(part, y, where, x, sizes):
     """The largest of each window, and its index in the plane (int64). As in PyTorch, the last NaN wins."""
     h, w, kh, kw = sizes[1], sizes[2], sizes[3], sizes[4]
@@ -171,6 +178,7 @@ def max_pool2d(part, y, where, x, sizes):
                 where[out] = at
 
 
+@loop
 def max_pool2d_dx(part, dx, g, where, sizes):
     """Each cotangent goes to the pixel that won."""
     pixels, area = sizes[1] * sizes[2], sizes[9] * sizes[10]
@@ -181,6 +189,7 @@ def max_pool2d_dx(part, dx, g, where, sizes):
             image[where[i]] += g[i]
 
 
+@loop
 def avg_pool2d(part, y, x, sizes):
     """The mean of each window; padding counts as zeros."""
     h, w, kh, kw = sizes[1], sizes[2], sizes[3], sizes[4]
@@ -197,6 +206,7 @@ def avg_pool2d(part, y, x, sizes):
                 y[(plane * sizes[9] + r) * sizes[10] + c] = total * share
 
 
+@loop
 def avg_pool2d_dx(part, dx, g, sizes):
     """Each cotangent is shared out evenly over its window."""
     h, w, kh, kw = sizes[1], sizes[2], sizes[3], sizes[4]
@@ -268,3 +278,53 @@ def col2im(x, col, sizes, channels, first, width):
             done += run
             start = 0
             y += sizes[8]
+
+
+# ---- launchers ----
+def multiplications(sizes):
+    return sizes[0] * sizes[14] * sizes[15] * sizes[4] * max(1, sizes[1] // sizes[5]) * sizes[6] * sizes[7]
+
+
+@launcher(name="conv2d")
+def conv_launcher(go, outs, ins, sizes):
+    x, w, b = ins
+    plan = conv_plan(sizes, "y")
+    consts = (table(sizes), plan.tile, plan.workers, b is not None)
+    go(conv2d, (*outs, go.empty(plan.col)), (x, w, w if b is None else b), consts, work=multiplications(sizes))
+
+
+@launcher(name="conv2d_dx")
+def conv_dx_launcher(go, outs, ins, sizes):
+    plan = conv_plan(sizes, "dx")
+    consts = (table(sizes), plan.tile, plan.channels, plan.workers)
+    go(conv2d_dx, (*outs, go.empty(plan.col)), ins, consts, work=multiplications(sizes))
+
+
+@launcher(name="conv2d_dw")
+def conv_dw_launcher(go, outs, ins, sizes):
+    dw, db = outs
+    plan = conv_plan(sizes, "dw")
+    col, partial = go.empty(plan.col), go.empty(plan.partial)
+    consts = (table(sizes), plan.tile, plan.channels, plan.chunks, plan.workers)
+    go(conv2d_dw, (partial, col), ins, consts, work=multiplications(sizes))
+    go(conv2d_dw_sum, (dw, dw if db is None else db), (partial,), (plan.chunks, db is not None), work=plan.partial)
+
+
+@launcher(name="max_pool2d")
+def max_pool_launcher(go, outs, ins, sizes):
+    go(max_pool2d, outs, ins, (table(sizes),), work=outs[0].size * sizes[3] * sizes[4])
+
+
+@launcher(name="max_pool2d_dx")
+def max_pool_dx_launcher(go, outs, ins, sizes):
+    go(max_pool2d_dx, outs, ins, (table(sizes),))
+
+
+@launcher(name="avg_pool2d")
+def avg_pool_launcher(go, outs, ins, sizes):
+    go(avg_pool2d, outs, ins, (table(sizes),), work=outs[0].size * sizes[3] * sizes[4])
+
+
+@launcher(name="avg_pool2d_dx")
+def avg_pool_dx_launcher(go, outs, ins, sizes):
+    go(avg_pool2d_dx, outs, ins, (table(sizes),), work=ins[0].size * sizes[3] * sizes[4])

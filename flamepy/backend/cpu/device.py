@@ -1,133 +1,44 @@
 """The CPU: buffers are aligned NumPy arrays, kernels are Numba dispatchers, freed blocks are kept for the next launch.
 
-A kernel runs on one thread or on all of them (parallel.py), as the number of elements says: a parallel launch costs about 1.6
-microseconds, a serial one 0.4. Loops split work by sizes only, never by the number of threads: same sizes, same bits. Numba is
-imported at the first kernel, not at `import flamepy`.
+A launcher (beside its loops, in one file a family) turns what an op says into launches: which loops, in how many tasks, with what
+scratch. A kernel runs on one thread or on all of them (parallel.py), as the number of elements says. Loops split work by sizes only,
+never by the number of threads: same sizes, same bits. Numba is imported at the first launch, not at `import flamepy`.
 
-May import: errors, base, template, this folder. FLAME counterpart: `flame_core::device::CudaDevice`. Read next: loops.py.
+FLAME counterpart: `flame_core::device::CudaDevice`. Read next: family.py, loops.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import cache, lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from importlib import import_module
-from sys import getrefcount
-from types import FunctionType, SimpleNamespace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from ...dtypes import FULL, INTEGERS
-from ...errors import DTypeError
-from ..base import Buffer, Device, Kernel, Stream
+from ...dtypes import FULL, HALF, INTEGERS, bool_
+from ...errors import DeviceError, DTypeError
+from ..base import Action, Buffer, Device, Kernel, Spot, Step, Stream
 from ..formula.bind import bind, globals_of, reached
+from ..formula.words import COSTLY
+from . import family, memory
+from .memory import ALIGN, APART, allocator
 
 # Elements of work below which one thread is faster than waking the others. Measured: 21,000 for an addition, 2,600 for gelu, 4,000 for
-# a softmax; so a formula with one of DEAR_WORDS takes DEAR times fewer.
+# a softmax; so a formula with a costly word takes COSTLY_SHARE times fewer.
 GRAIN = 16384
-DEAR = 4
-DEAR_WORDS = {"cos", "erf", "exp", "exp_down", "expm1", "log", "log1p", "normal_tail", "pow", "sin", "tanh"}
-ALIGN = 64  # one cache line, one AVX-512 register
-APART = 1024  # bytes between two blocks, at least
-KEEP = 1 << 31  # bytes of freed blocks to keep at most
-
-# Which file holds which loop: the only list of loops, and the reason why unused ones cost nothing.
-LOOP_FILES = ("loops", "broadcast", "reduce", "rows", "index", "spans", "matmul", "attention", "conv", "random")
-
-
-class Pool(list):
-    """The freed blocks of one dtype and size."""
-
-    __slots__ = ("nbytes",)
-
-    def __init__(self, nbytes: int):
-        self.nbytes = nbytes
-
-
-class Allocator:
-    """Keeps freed blocks and counts bytes: `current` in buffers, `total` in buffers and pools.
-
-    The counts are right with many threads too: in CPython a statement without a call, like `a.n += 1`, is not interrupted.
-    """
-
-    def __init__(self) -> None:
-        self.pools: dict[tuple[np.dtype, int], Pool] = {}
-        self.current = self.peak = self.total = 0
-
-    @property
-    def cached(self) -> int:
-        return self.total - self.current
-
-    def make(self, size: int, dtype: np.dtype) -> tuple[Pool, np.ndarray]:
-        """A block from the system, and the pool it will go to."""
-        pool = self.pools.setdefault((dtype, size), Pool(size * dtype.itemsize))
-        block = aligned(size, dtype)
-        self.total += pool.nbytes
-        return pool, block
-
-    def release(self) -> None:
-        """Give every kept block back to the system."""
-        for pool in list(self.pools.values()):
-            with suppress(IndexError):  # another thread was faster
-                while pool:
-                    pool.pop()
-                    self.total -= pool.nbytes
-
-
-class Raw(np.ndarray):
-    """Bytes to make a block of. As this is another class than the block's, NumPy makes a view of a view of a block refer to the
-    block, not to these bytes: so getrefcount(block) counts everybody who looks at it."""
-
-
-def aligned(size: int, dtype: np.dtype) -> np.ndarray:
-    """An uninitialised array whose first element lies on a cache line, with room behind its last.
-
-    The room makes results independent of addresses: where an array begins within some 350 bytes of the end of another, LLVM's check
-    for overlap may choose scalar code, whose last bits differ (measured: a bias gradient behind the cotangent it sums).
-    """
-    raw = Raw(size * dtype.itemsize + ALIGN + APART, np.uint8)
-    return np.ndarray(size, dtype, raw, -raw.ctypes.data % ALIGN)  # type: ignore[call-overload]
-
-
-allocator = Allocator()
-pools = allocator.pools
-_owner = SimpleNamespace(data=aligned(1, np.dtype("uint8")))
-ALONE = getrefcount(_owner.data)  # the count of a block whose buffer is the only one to know it
-
-
-class CpuBuffer(Buffer):
-    """Memory that returns to its pool when the last tensor or entry lets go of it."""
-
-    def __init__(self, block: np.ndarray, size: int, dtype: np.dtype, device: Device, pool: Pool):
-        self.data = block
-        self.size = size
-        self.dtype = dtype
-        self.device = device
-        self.span = None
-        self.writes = 0  # set here, not in the class: it is read faster
-        self.pool = pool
-
-    def __del__(self, allocator: Allocator = allocator, count: Any = getrefcount, alone: int = ALONE, keep: int = KEEP) -> None:
-        # Defaults and not globals, which are gone when the last buffers die with the process.
-        pool = self.pool
-        allocator.current -= pool.nbytes
-        if count(self.data) == alone:
-            pool.append(self.data)
-            if allocator.total - allocator.current > keep:
-                allocator.release()
-        else:  # somebody still looks at it, a view from `.numpy()` say: it is theirs now
-            allocator.total -= pool.nbytes
+COSTLY_SHARE = 4
+FAMILIES = ("loops", "broadcast", "reduce", "rows", "index", "spans", "matmul", "attention", "conv", "random")
 
 
 class CpuKernel:
-    """One loop bound to one formula and dtype; bound at its first launch. From `grain` elements of work on it runs on all threads."""
+    """One loop bound to one formula and dtype, compiled at its first launch; `wide`: runs on all threads."""
 
-    __slots__ = ("bind", "call", "grain")
+    __slots__ = ("bind", "call", "wide")
 
-    def __init__(self, bind: Callable[[], Any], grain: int):
-        self.bind, self.grain = bind, grain
+    def __init__(self, bind: Callable[[], Any], wide: bool):
+        self.bind, self.wide = bind, wide
         self.call: Callable[..., None] = self.first
 
     def first(self, *arguments: Any) -> None:
@@ -138,28 +49,76 @@ class CpuKernel:
 class CpuStream(Stream):
     """Runs each launch at once, on one thread or on all of them."""
 
-    def run(self, kernel: Any, work: int, outs: Sequence[Buffer], ins: Sequence[Any], consts: Sequence[Any]) -> None:
-        arguments = [1 if work < kernel.grain else threads()]
-        for b in outs:
-            arguments.append(b.data)
-        for b in ins:
-            arguments.append(b.data if isinstance(b, Buffer) else b)
-        if consts:
-            arguments.extend(consts)
-        kernel.call(*arguments)
+    def empty(self, size: int, dtype: np.dtype) -> Buffer:
+        return self.device.maker(size, dtype)()  # type: ignore[attr-defined, no-any-return]
 
-    def run1(self, kernel: Any, out: Buffer, x: Buffer) -> None:
-        kernel.call(1 if out.size < kernel.grain else threads(), out.data, x.data)
+    def upload(self, array: np.ndarray) -> Buffer:
+        buffer = CpuStream.empty(self, array.size, array.dtype)
+        np.copyto(buffer.data.reshape(array.shape), array)
+        return buffer
 
-    def run2(self, kernel: Any, out: Buffer, x: Any, y: Any) -> None:
-        x, y = x.data if isinstance(x, Buffer) else x, y.data if isinstance(y, Buffer) else y
-        kernel.call(1 if out.size < kernel.grain else threads(), out.data, x, y)
+    def download(self, buffer: Buffer) -> np.ndarray:
+        view: np.ndarray = buffer.data.view()
+        view.flags.writeable = False
+        return view
 
-    def resolve(self, kernel: Any, work: int, arguments: Sequence[Any]) -> tuple[Callable[..., None], Sequence[Any]]:
-        return kernel.call, (1 if work < kernel.grain else threads(), *arguments)
+    def run(self, kernel: Any, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
+        arguments = [b.data if isinstance(b, Buffer) else b for b in (*outs, *ins)]
+        kernel.call(threads() if kernel.wide else 1, *arguments, *consts)
 
-    def width(self) -> int:
-        return threads()
+    def prepare(self, fresh: Sequence[tuple[int, np.dtype]], steps: Sequence[Any], inputs: int) -> Callable[[list[Any]], list[Buffer]]:
+        if any([isinstance(s, Action) or any([type(a) is Spot and a.size >= 0 for group in s[1:] for a in group]) for s in steps]):
+            return super().prepare(fresh, steps, inputs)
+        makers = [self.device.maker(*f) for f in fresh]  # type: ignore[attr-defined]
+        held = [a for s in steps for group in s[1:] for a in group if type(a) is not Spot]  # buffers among them stay alive
+        constants = [a.data if isinstance(a, Buffer) else a for a in held]
+        free = inputs + len(makers)
+        rest = iter(range(free, free + len(held)))
+        calls = []
+        for s in steps:
+            places = [a.number if type(a) is Spot else next(rest) for group in s[1:] for a in group]
+            calls.append((s.kernel, s.kernel.wide, itemgetter(*places) if len(places) > 1 else lambda m, i=places[0]: (m[i],)))
+
+        def run(given: list[Any], kept: Any = held) -> list[Buffer]:
+            memory = [x.data if isinstance(x, Buffer) else x for x in given]
+            made = []
+            for make in makers:
+                b = make()
+                made.append(b)
+                memory.append(b.data)
+            memory += constants
+            for kernel, wide, pick in calls:
+                kernel.call(threads() if wide else 1, *pick(memory))
+            return made
+
+        return run
+
+    def program(self, steps: Sequence[Step | Action]) -> Callable[[], None]:
+        early = [s.call for s in steps if isinstance(s, Action) and s.early]
+        rest = [s for s in steps if not (isinstance(s, Action) and s.early)]
+        width, calls = 0, []
+
+        def resolved() -> list[tuple[Callable[..., Any], tuple]]:
+            found: list[tuple[Callable[..., Any], tuple]] = []
+            for s in rest:
+                if isinstance(s, Action):
+                    found.append((s.act, tuple(s.buffers)))
+                else:
+                    arguments = [b.data if isinstance(b, Buffer) else b for b in (*s.outs, *s.ins)]
+                    found.append((s.kernel.call, (width if s.kernel.wide else 1, *arguments, *s.consts)))
+            return found
+
+        def run() -> None:
+            nonlocal width, calls
+            if threads() != width:
+                width = threads()
+                calls = resolved()
+            for action in early:
+                action()
+            for call, arguments in calls:
+                call(*arguments)
+
+        return run
 
 
 def threads() -> int:
@@ -180,62 +139,88 @@ def counter() -> Callable[[], int]:
 class CpuDevice(Device):
     """`device("cpu")`."""
 
+    align = ALIGN
+    gap = APART  # as far apart as the allocator's blocks, or kernels could take other paths
+    computes = FULL
+
     def __init__(self) -> None:
-        self.name = "cpu"
-        self.stream: Stream = CpuStream()
-        self.kernels: dict[tuple[str, Callable | None, np.dtype], Kernel] = {}
+        super().__init__("cpu", CpuStream())
+        self.kernels: dict[tuple[Any, ...], tuple[CpuKernel, CpuKernel, int]] = {}
+        self.makers: dict[tuple[int, np.dtype], Callable[[], Buffer]] = {}
 
-    def empty(self, size: int, dtype: np.dtype) -> Buffer:
+    def maker(self, size: int, dtype: np.dtype) -> Callable[[], Buffer]:
+        """What makes buffers of one size and type."""
         try:
-            pool = pools[dtype, size]
-            block = pool.pop()
-        except (KeyError, IndexError):  # nothing kept, or another thread was faster
-            pool, block = allocator.make(size, dtype)
-        current = allocator.current = allocator.current + pool.nbytes
-        if current > allocator.peak:
-            allocator.peak = current
-        return CpuBuffer(block, size, dtype, self, pool)
-
-    def kernel(self, loop: str, formula: Callable | None, dtype: np.dtype) -> Kernel:
-        key = (loop, formula, dtype)
-        try:
-            return self.kernels[key]
+            return self.makers[size, dtype]
         except KeyError:
-            kernel = self.kernels[key] = CpuKernel(binder(loop, formula, dtype), GRAIN // DEAR if is_dear(formula) else GRAIN)
-            return kernel
+            found = self.makers[size, dtype] = memory.maker(size, dtype, self)
+            return found
 
-    def upload(self, array: np.ndarray) -> Buffer:
-        buffer = self.empty(array.size, array.dtype)
-        np.copyto(buffer.data.reshape(array.shape), array)
-        return buffer
+    def launch(
+        self, name: str, formula: Callable | None, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any],
+        dtype: np.dtype,
+    ) -> None:  # fmt: skip
+        found = launchers().get(name)
+        if found is None:
+            raise DeviceError(f"cpu: no such launch: '{name}'. This backend has {', '.join(sorted(launchers()))}.")
+        found(family.Go(self, formula, dtype), outs, ins, *consts)
 
-    def download(self, buffer: Buffer) -> np.ndarray:
-        view = buffer.data.view()
-        view.flags.writeable = False
-        return view
+    def kernel(self, loop: Any, formula: Callable | None, dtype: np.dtype, work: int) -> CpuKernel:
+        """The loop with the formula, to be run on one thread or on all, as the elements of work say."""
+        key = (loop, formula, dtype)
+        found = self.kernels.get(key)
+        if found is None:
+            bound = binder(loop, formula, dtype)
+            grain = GRAIN // COSTLY_SHARE if is_costly(formula) else GRAIN
+            found = self.kernels[key] = CpuKernel(bound, False), CpuKernel(bound, True), grain
+        return found[work >= found[2]]
+
+    def copier(self, out: Buffer, x: Buffer) -> Kernel:
+        if out.dtype in HALF or x.dtype in HALF:
+            return CONVERT
+        loops = import_module(".loops", __package__)
+        return self.kernel(loops.map1, loops.nonzero if out.dtype == bool_ else loops.same, x.dtype, out.size)
 
     def write(self, buffer: Buffer, values: Sequence[Any]) -> None:
         buffer.data[:] = values
 
-    def slot(self, span: Buffer, start: int, size: int) -> Buffer:
-        return Buffer(span.data[start : start + size], size, span.dtype, self, span, start)
-
-    def convert(self, out: Buffer, x: Buffer) -> None:
-        self.stream.run(CONVERT, out.size, (out,), (x,), ())
-
-    def copy(self, out: Buffer, x: Buffer) -> None:
-        np.copyto(out.data, x.data)
+    def slot(self, root: Buffer, offset: int, size: int, dtype: np.dtype) -> Buffer:
+        if root.root is not None:
+            root, offset = root.root, root.offset + offset
+        first = offset // root.dtype.itemsize
+        if dtype == root.dtype:
+            return Buffer(root.data[first : first + size], size, dtype, self, root, offset)
+        data = root.data.view(np.uint8)[offset : offset + size * dtype.itemsize].view(dtype)
+        return Buffer(data, size, dtype, self, root, offset)
 
     def trim(self) -> None:
         allocator.release()
 
-    def constant(self, array: np.ndarray) -> np.ndarray:
-        return array
-
-    table = staticmethod(lru_cache(4096)(lambda values: np.array(values, np.int64)))  # type: ignore[assignment]
-
     def memory(self) -> dict[str, int]:
         return {"current": allocator.current, "peak": allocator.peak, "cached": allocator.cached}
+
+    def dlpack(self, buffer: Buffer, shape: Sequence[int]) -> Any:
+        if buffer.dtype.kind == "V":
+            raise DTypeError(f"dlpack: NumPy cannot export {buffer.dtype}. Cast with .to(flamepy.float32).")
+        return buffer.data.reshape(shape)
+
+    def findings(self) -> Iterator[tuple[str, str, str]]:
+        return import_module(".findings", __package__).findings()  # type: ignore[no-any-return]
+
+
+def open(rest: str) -> CpuDevice:
+    """The one CPU device; an index behind the name is refused unless it is 0."""
+    if rest not in ("", "0"):
+        raise DeviceError(f"device: there is one CPU device: 'cpu:{rest}'. Use 'cpu'.")
+    return CpuDevice()
+
+
+@cache
+def launchers() -> dict[str, Callable[..., None]]:
+    """Every launcher, from all families."""
+    for name in FAMILIES:
+        import_module("." + name, __package__)
+    return family.LAUNCHERS
 
 
 def convert(workers: int, out: np.ndarray, x: np.ndarray) -> None:
@@ -244,32 +229,24 @@ def convert(workers: int, out: np.ndarray, x: np.ndarray) -> None:
         np.copyto(out, x.astype(np.float32) if out.dtype.kind in "iub" else x, casting="unsafe")
 
 
-CONVERT = CpuKernel(lambda: convert, GRAIN)
+CONVERT = CpuKernel(lambda: convert, False)
 
 
 @cache
-def is_dear(formula: Callable | None) -> bool:
+def is_costly(formula: Callable | None) -> bool:
     """Whether a number of it takes several times as long as an addition."""
-    return formula is not None and any([DEAR_WORDS & globals_of(f.__code__) for f in reached(formula)])
+    return formula is not None and any([COSTLY & globals_of(f.__code__) for f in reached(formula)])
 
 
-def binder(loop: str, formula: Callable | None, dtype: np.dtype) -> Callable[[], Any]:
+def binder(loop: Any, formula: Callable | None, dtype: np.dtype) -> Callable[[], Any]:
     """What binds `loop` for `dtype` when asked; raises DTypeError at once for a type no kernel is made for."""
     if dtype not in FULL and dtype not in INTEGERS and dtype.kind != "b":
-        raise DTypeError(f"{loop}: no kernel for this type: {dtype}. Cast to float32 or float64.")
+        raise DTypeError(f"{loop.__name__}: no kernel for this type: {dtype}. Cast to float32 or float64.")
 
+    @cache
     def bound() -> Any:
         from .compiler import DIALECT
 
-        return bind(find_loop(loop), formula, dtype, DIALECT)  # type: ignore[arg-type]
+        return bind(loop, formula, dtype, DIALECT)  # type: ignore[arg-type]
 
     return bound
-
-
-def find_loop(name: str) -> FunctionType:
-    """The loop function of that name, wherever in this folder it is written."""
-    for file in LOOP_FILES:
-        found = getattr(import_module("." + file, __package__), name, None)
-        if isinstance(found, FunctionType) and found.__module__.endswith("." + file):
-            return found
-    raise KeyError(name)

@@ -8,8 +8,12 @@ May import: this folder. FLAME counterpart: `flame_core::tensor` narrow/permute/
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+from ...dtypes import FULL
 from .blas import copy_matrix
 from .broadcast import offset
+from .family import launcher, loop, table
 from .parallel import tasks
 from .runs import add_run, copy_run, fill_run
 
@@ -17,6 +21,7 @@ LENGTH = 4096  # elements of a run that one task moves
 SIDE, WIDTH = 64, 256  # rows and columns of the tile of a turned matrix that one task makes
 
 
+@loop
 def strided_get(part, out, x, table, k, inner, step, base):
     """out[r, j] = x[base + offset(r) + j * step]."""
     blocks = (inner + LENGTH - 1) // LENGTH
@@ -33,6 +38,7 @@ def strided_get(part, out, x, table, k, inner, step, base):
                 line[j] = x[start + j * step]
 
 
+@loop
 def strided_turn(part, out, x, table, k, m, n, step, base):
     """out[r, i, j] = x[base + offset(r) + i + j * step] for i < m <= step and j < n: each r is a matrix turned."""
     down, across = (m + SIDE - 1) // SIDE, (n + WIDTH - 1) // WIDTH
@@ -42,6 +48,7 @@ def strided_turn(part, out, x, table, k, m, n, step, base):
         copy_matrix(True, min(WIDTH, n - j), min(SIDE, m - i), x, start, step, out, (r * m + i) * n + j, n)
 
 
+@loop
 def strided_put(part, out, x, table, k, inner, step, base):
     """out[base + offset(r) + j * step] = x[r, j]; the places written must be distinct."""
     for r in tasks(part, x.size // inner):
@@ -54,13 +61,16 @@ def strided_put(part, out, x, table, k, inner, step, base):
                 out[start + j * step] = line[j]
 
 
+@loop
 def take_rows(part, out, x, index, inner):
     """out[r, :] = x[index[r], :]."""
+    last = x.size // inner - 1
     for r in tasks(part, index.size):
-        start = index[r] * inner
+        start = within(index[r], last) * inner
         copy_run(out[r * inner : r * inner + inner], x[start : start + inner])
 
 
+@loop
 def add_rows(part, out, x, index, inner, block, group, deals, add):
     """out[index[r], :] += x[r, :], rows in order, from zeros unless `add`.
 
@@ -81,7 +91,7 @@ def add_rows(part, out, x, index, inner, block, group, deals, add):
                     for r in range(first, last):
                         fill_run(out[r * inner + lo : r * inner + hi], 0)
         for i in range(index.size):
-            r = index[i]
+            r = within(index[i], rows - 1)
             if (r >> group) & (deals - 1) == deal:
                 add_run(out[r * inner + lo : r * inner + hi], x[i * inner + lo : i * inner + hi])
 
@@ -89,6 +99,7 @@ def add_rows(part, out, x, index, inner, block, group, deals, add):
 # ---- integer indices: found out and computed without the host ----
 
 
+@loop
 def check_ids(part, found, ids, low, high, ignores, ignore):
     """found = (position of the first id outside [low, high) or -1, that id, number of ids that are not `ignore`)."""
     if part[0] == 0:
@@ -108,8 +119,80 @@ def check_ids(part, found, ids, low, high, ignores, ignore):
             found[1] = ids[i]
 
 
+@loop
 def place_ids(part, out, ids, table, k, n, step):
     """out[p] = (where position p begins, by the k sizes and strides in table) + step * id; negative ids count from the end."""
     for p in tasks(part, out.size):
         i = ids[p % ids.size]
-        out[p] = offset(table, k, 0, p) + step * (i + n if i < 0 else i)
+        out[p] = offset(table, k, 0, p) + step * within(i + n if i < 0 else i, n - 1)
+
+
+def within(i, last):
+    """i, or the nearest of 0 to last: an id outside is refused when check_ids() is looked at, and must do no harm until then."""
+    return min(max(i, 0), last)
+
+
+# ---- launchers ----
+PIECE = 1 << 19  # bytes of the rows one task adds into: they stay in a core's own cache
+COLUMNS = 64  # columns one task adds, where there are too few rows to share
+
+
+@lru_cache(4096)
+def walk(sizes, strides):
+    """(table, k, inner, step) of a strided walk; neighbouring dimensions are merged where strides allow."""
+    dims: list[tuple[int, int]] = []
+    for n, s in zip(sizes, strides, strict=True):
+        if n == 1:
+            continue
+        if dims and dims[-1][1] == n * s:
+            dims[-1] = (dims[-1][0] * n, s)
+        else:
+            dims.append((n, s))
+    *outer, (inner, step) = dims or [(1, 1)]
+    return tuple([n for n, _ in outer] + [s for _, s in outer]), len(outer), inner, step
+
+
+@launcher(name="strided_get")
+def get_launcher(go, outs, ins, sizes, strides, base):
+    """A walk through matrices (m, n) stored as (n, m) with rows `step` apart turns them by tiles."""
+    found, k, n, step = walk(sizes, strides)
+    if go.dtype not in FULL or not k or found[2 * k - 1] != 1 or not 1 < found[k - 1] <= step:
+        go(strided_get, outs, ins, (table(found), k, n, step, base))
+    else:
+        outer = (*found[: k - 1], *found[k : 2 * k - 1])
+        go(strided_turn, outs, ins, (table(outer), k - 1, found[k - 1], n, step, base))
+
+
+@launcher(name="strided_put")
+def put_launcher(go, outs, ins, sizes, strides, base):
+    found, *rest = walk(sizes, strides)
+    go(strided_put, outs, ins, (table(found), *rest, base), work=ins[0].size)
+
+
+@launcher(name="take_rows")
+def take_launcher(go, outs, ins, inner):
+    go(take_rows, outs, ins, (inner,))
+
+
+@launcher(name="add_rows")
+def add_launcher(go, outs, ins, inner, add):
+    """A task has some rows of y, in groups of 8 dealt out in turn (ids near each other are often equally frequent), or some columns, and
+    goes through all of the index: every element is added up in the order of the index, whoever does it."""
+    (y,), (x, _) = outs, ins
+    if not y.size:
+        return
+    pieces = min(y.size * y.dtype.itemsize // PIECE, inner // 6)  # going through the index costs as much as adding a few columns
+    want = min(max(pieces, min(inner // 16, 8)), y.size // inner // 16)
+    deals = 1 << max(0, want.bit_length() - 1)
+    group, block = 3 if deals > 1 else 62, inner if deals > 2 else COLUMNS
+    go(add_rows, outs, ins, (inner, block, group, deals, add), work=x.size + (0 if add else y.size))
+
+
+@launcher(name="check_ids")
+def check_launcher(go, outs, ins, *consts):
+    go(check_ids, outs, ins, consts)
+
+
+@launcher(name="place_ids")
+def place_launcher(go, outs, ins, sizes, strides, n, step):
+    go(place_ids, outs, (*ins, table((*sizes, *strides))), (len(sizes), n, step))

@@ -14,6 +14,7 @@ from typing import Any
 from numba import types
 from numba.extending import intrinsic
 
+from .family import launcher, loop
 from .parallel import elements, tasks
 
 
@@ -36,31 +37,37 @@ def F(*args: Any) -> Any:
     raise NotImplementedError
 
 
+@loop
 def map1(part, out, x, *c):
     for i in elements(part, out.size):
         out[i] = F(at(x, i), *c)
 
 
+@loop
 def map2(part, out, x, y, *c):
     for i in elements(part, out.size):
         out[i] = F(at(x, i), at(y, i), *c)
 
 
+@loop
 def map3(part, out, x, y, z, *c):
     for i in elements(part, out.size):
         out[i] = F(at(x, i), at(y, i), at(z, i), *c)
 
 
+@loop
 def map4(part, out, x, y, z, w, *c):
     for i in elements(part, out.size):
         out[i] = F(at(x, i), at(y, i), at(z, i), at(w, i), *c)
 
 
+@loop
 def fill(part, out, value):
     for i in elements(part, out.size):
         out[i] = value
 
 
+@loop
 def tri(part, out, x, rows, cols, k, upper):
     """Keep the triangle on or above (upper) or on or below diagonal k of each matrix; zeros elsewhere."""
     for r in tasks(part, out.size // cols):
@@ -72,10 +79,41 @@ def tri(part, out, x, rows, cols, k, upper):
                 out[r * cols + j] = 0
 
 
+@loop(reorders=True)  # a body sums over its row: let it use vector lanes
 def row(part, *args):
     """F(r, *args) for each row r: the body of a softmax or a norm. The last two arguments are rows and cols."""
     for r in tasks(part, args[-2]):
         F(r, *args)
 
 
-row.reorders = True  # type: ignore[attr-defined]  # a body sums over its row: let it use vector lanes
+# ---- formulas of copies ----
+def same(x):
+    return x
+
+
+def nonzero(x):
+    return x != 0
+
+
+# ---- launchers ----
+MAPS = (map1, map2, map3, map4)
+
+
+@launcher(name="map")
+def map_launcher(go, outs, ins, *numbers):
+    go(MAPS[len(ins) - 1], outs, ins, numbers)
+
+
+@launcher(name="fill")
+def fill_launcher(go, outs, ins, value):
+    go(fill, outs, (), (value,))
+
+
+@launcher(name="tri")
+def tri_launcher(go, outs, ins, *sizes):
+    go(tri, outs, ins, sizes)
+
+
+@launcher(name="row")
+def row_launcher(go, outs, ins, *consts):
+    go(row, outs, ins, consts, work=consts[-2] * consts[-1])

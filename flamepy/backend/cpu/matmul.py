@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from numba import types
 
-from ..plans import NOTHING, RESULT, SUM
 from .blas import SMALL_KERNELS, SPACE, N, T, copy_matrix, gemm, workspace
-from .loops import F
+from .family import launcher, loop, table
+from .loops import F, same
 from .parallel import tasks
+from .plans import ALONE, NOTHING, RESULT, SUM, flops
 
 SHORT = 64  # below so long sums a b.T is packed by BLAS: its small tiles would be too small
 FEW = 4  # with so many strips for each worker, workers share out rows, else panels: rows stay in a core's cache from op to op
@@ -45,6 +46,7 @@ def depth(k, cols, turned):
     return max(16, (k + 16 * count - 1) // (16 * count) * 16)
 
 
+@loop
 def matmul(part, c, a, b, a_off, b_off, batch, m, n, k, ta, tb):
     """c[i] (m, n) = op(a)[i] (m, k) @ op(b)[i] (k, n) for i < batch.
 
@@ -67,6 +69,7 @@ def matmul(part, c, a, b, a_off, b_off, batch, m, n, k, ta, tb):
             gemm(ta, tb, rows, cols, inner, 1.0, a, a_at, lda, b, b_at, ldb, beta, c, (item * m + i) * n + j, n)
 
 
+@loop
 def linear(part, y, kept, x, w, bias, residual, rows, n, k, flip, has_bias, has_residual, keep):
     """y (rows, n) = F(x (rows, k) @ w.T + bias (n)) + residual (rows, n); kept: what F gets or gives, as `keep` says (plans.py).
 
@@ -111,6 +114,7 @@ def strips(y, x, w, space, i, end, height, j, cols, n, k, flip, pack):
             gemm(N, turned, min(height, end - r), cols, inner, 1.0, x, r * k + p, k, source, at, ld, beta, y, r * n + j, n)
 
 
+@loop
 def linear_dx(part, dx, dz, g, kept, w, rows, n_out, n_in):
     """dz (rows, n_out) = F(g, kept), the activation's derivative, and dx (rows, n_in) = dz @ w (n_out, n_in): a worker's rows."""
     height, width, down, across = cut(rows, n_in, False)
@@ -125,6 +129,7 @@ def linear_dx(part, dx, dz, g, kept, w, rows, n_out, n_in):
         strips(dx, dz, w, space, i, end, height, j * width, cols, n_in, n_out, True, packs(rows, n_in, n_out, True))
 
 
+@loop
 def linear_dw(part, dw, db, g, x, rows, n_out, n_in, has_bias, add_w, add_b):
     """dw (n_out, n_in) = g.T @ x and, with has_bias, db (n_out) = column sums of g; add_w, add_b: added to what is there.
 
@@ -208,3 +213,33 @@ def column_sums(total, x, first, last, cols, j, size, add):
         at = types.uint64(r * cols)
         for c in run(j, size):
             total[c] += x[at + c]
+
+
+# ---- launchers ----
+@launcher(name="matmul")
+def matmul_launcher(go, outs, ins, a_at, b_at, m, n, k, ta, tb):
+    work = flops(len(a_at) * m * n, k)
+    go(matmul, outs, (*ins, table(a_at), table(b_at)), (len(a_at), m, n, k, ta, tb), work=work)
+
+
+@launcher(name="linear")
+def linear_launcher(go, outs, ins, rows, n, k, flip, keeps_result):
+    """One compiled loop for a layer with and without bias, residual, kept values: what is absent has a stand-in that isn't read."""
+    y, kept = outs
+    x, w, bias, residual = ins
+    keep = NOTHING if go.formula is None else ALONE if kept is None else RESULT if keeps_result else SUM
+    stands = (y, y if kept is None else kept), (x, w, x if bias is None else bias, x if residual is None else residual)
+    flags = (flip, bias is not None, residual is not None, keep)
+    go(linear, *stands, (rows, n, k, *flags), work=flops(rows * n, k), formula=go.formula or same)
+
+
+@launcher(name="linear_dx")
+def dx_launcher(go, outs, ins, rows, n_out, n_in):
+    go(linear_dx, outs, ins, (rows, n_out, n_in), work=flops(rows * n_in, n_out))
+
+
+@launcher(name="linear_dw")
+def dw_launcher(go, outs, ins, rows, n_out, n_in, add_w, add_b):
+    dw, db = outs
+    consts = (rows, n_out, n_in, db is not None, add_w, add_b)
+    go(linear_dw, (dw, dw if db is None else db), ins, consts, work=flops(rows * n_out, n_in))

@@ -13,6 +13,7 @@ May import: backend/words, Numba. FLAME counterpart: `flame_core::rng`. Read nex
 from __future__ import annotations
 
 from ..formula.words import EPS, log, real, rint, select, sqrt
+from .family import launcher, loop
 from .parallel import tasks
 
 BLOCKS = 1024  # Philox blocks computed by one task
@@ -134,6 +135,7 @@ def store_some(out, start, a, b, c):
         out[start + 2] = c
 
 
+@loop
 def philox_uniform(part, out, key, low, high):
     """out = numbers in [low, high): 24 random bits each in float32, 53 in float64."""
     seed, stream, step = key[0], key[1], key[2]
@@ -158,6 +160,7 @@ def philox_uniform(part, out, key, low, high):
         store_some(out, full * lanes, between(a, bottom, top), between(b, bottom, top), between(c, bottom, top))
 
 
+@loop
 def philox_normal(part, out, key, mean, std):
     """out = normal numbers of that mean and standard deviation."""
     seed, stream, step = key[0], key[1], key[2]
@@ -175,6 +178,7 @@ def philox_normal(part, out, key, mean, std):
         store_some(out, full * lanes, centre + width * a, centre + width * b, centre + width * c)
 
 
+@loop
 def philox_dropout(part, out, mask, x, key, p, scale):
     """mask = whether an element is kept (with probability 1 - p); out = x * scale where kept, else 0."""
     seed, stream, step = key[0], key[1], key[2]
@@ -203,3 +207,19 @@ def keep(out, mask, x, i, word, limit, factor):
     kept = unit24(word) >= limit
     mask[i] = kept
     out[i] = select(kept, x[i] * factor, 0.0)
+
+
+# ---- launchers ----
+@launcher(name="philox_uniform")
+def uniform_launcher(go, outs, ins, low, high):
+    go(philox_uniform, outs, ins, (low, high))
+
+
+@launcher(name="philox_normal")
+def normal_launcher(go, outs, ins, mean, std):
+    go(philox_normal, outs, ins, (mean, std))
+
+
+@launcher(name="philox_dropout")
+def dropout_launcher(go, outs, ins, p, scale):
+    go(philox_dropout, outs, ins, (p, scale))

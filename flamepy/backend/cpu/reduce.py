@@ -11,12 +11,14 @@ May import: this folder. FLAME counterpart: `flame_core::cuda_kernels` reduction
 from __future__ import annotations
 
 from ..formula.words import fmax, maximum
-from ..plans import COLUMNS
-from .loops import F
+from .family import launcher, loop
+from .loops import F, same
 from .parallel import tasks
+from .plans import COLUMNS, fold_plan
 from .runs import fill_run
 
 
+@loop
 def fold_sum(part, out, x, outer, n, inner, chunk, chunks, scale):
     """out[o, c, j] = scale * sum of F(x[o, i, j]) over chunk c."""
     if inner == 1:
@@ -55,6 +57,7 @@ def add_formula(total, run):
         total[j] += F(run[j])
 
 
+@loop
 def fold_max(part, out, x, outer, n, inner, chunk, chunks, scale):
     """out[o, c, j] = scale * maximum of scale * x[o, i, j] over chunk c (scale 1: max, -1: min). NaN wins."""
     for t in tasks(part, outer * chunks * inner):
@@ -71,6 +74,7 @@ def fold_max(part, out, x, outer, n, inner, chunk, chunks, scale):
         out[t] = best * scale
 
 
+@loop
 def argmax(part, out, x, outer, n, inner, scale):
     """out[o, j] = first index of the largest scale * x[o, :, j]; the first NaN wins."""
     for t in tasks(part, outer * inner):
@@ -97,3 +101,31 @@ def run_max(run, scale):
         for i in range(1, run.size):
             best = maximum(best, run[i] * scale)
     return best
+
+
+# ---- launchers ----
+@launcher(name="fold_sum")
+def sum_launcher(go, outs, ins, *sizes):
+    fold(go, fold_sum, same, outs, ins, *sizes)
+
+
+@launcher(name="fold_max")
+def max_launcher(go, outs, ins, *sizes):
+    fold(go, fold_max, None, outs, ins, *sizes)
+
+
+def fold(go, loop, second, outs, ins, outer, n, inner, scale):
+    """One pass, or where n is cut into chunks a second one, with the formula `second`, over the results of the chunks."""
+    (x,) = ins
+    chunk, chunks = fold_plan(outer, n, inner)
+    if chunks == 1:
+        go(loop, outs, ins, (outer, n, inner, chunk, 1, scale), work=x.size)
+        return
+    first = go.empty(outer * chunks * inner)
+    go(loop, (first,), ins, (outer, n, inner, chunk, chunks, scale if scale < 0 else type(scale)(1)), work=x.size)
+    go(loop, outs, (first,), (outer, chunks, inner, chunks, 1, scale), work=first.size, formula=second)
+
+
+@launcher(name="argmax")
+def argmax_launcher(go, outs, ins, *sizes):
+    go(argmax, outs, ins, sizes, work=ins[0].size)

@@ -9,14 +9,18 @@ May import: this folder. FLAME counterpart: `flame_core::cuda_kernels` norms. Re
 from __future__ import annotations
 
 from ..formula.words import real
-from ..plans import COLUMNS
-from .loops import F
+from .family import launcher, loop, table
+from .loops import F, fill
 from .parallel import tasks
+from .plans import COLUMNS
 from .runs import add_run, copy_run, fill_run, sum_run
 
 LOSSES = 4096  # losses added at once
+CHUNK = 8192  # elements of a chunk of rows, at least
+CHUNKS = 64  # chunks, at most
 
 
+@loop(reorders=True)  # as loops.row
 def row_sums(part, out, sums, plan, *args):
     """F(r, out, total, *args) for each row r; each chunk of rows has a `total` of its own, which starts at zero.
 
@@ -29,9 +33,7 @@ def row_sums(part, out, sums, plan, *args):
             F(r, out, total, *args)
 
 
-row_sums.reorders = True  # type: ignore[attr-defined]  # as loops.row
-
-
+@loop
 def add_chunks(part, dw, db, sums, chunks, cols, add_w, add_b):
     """dw (and db) = the chunks of `sums` added in order; with add_w (add_b) on top of what is there. An empty out is left alone."""
     width = sums.size // chunks
@@ -58,6 +60,7 @@ def put(out, total, lo, add):
             copy_run(line, total)
 
 
+@loop
 def batch_loss(part, out, losses, found, mean):
     """out = the sum of the losses; with `mean` divided by found[2], the number of ids that count (check_ids). NaN if there are none."""
     if part[0] == 0:
@@ -65,3 +68,26 @@ def batch_loss(part, out, losses, found, mean):
         for at in range(0, losses.size, LOSSES):
             total += sum_run(losses[at : at + LOSSES])
         out[0] = total / real(found[2]) if mean else total
+
+
+# ---- launchers ----
+@launcher(name="row_sums")
+def row_sums_launcher(go, outs, ins, parts, add_w, add_b, rows, cols):
+    """Each chunk of rows adds up totals of its own; then the chunks are added in order."""
+    dx, dw, db = outs
+    if not rows:
+        for out, add in ((dw, add_w), (db, add_b)):
+            if out is not None and out.size and not add:
+                go(fill, (out,), (), (out.dtype.type(0),), formula=None)
+        return
+    chunk = max(16, CHUNK // cols, -(-rows // CHUNKS))
+    chunks, width = -(-rows // chunk), parts * cols
+    sums, nothing = go.empty(chunks * width), go.empty(0)
+    go(row_sums, (dx, sums), (table((chunk, width)), *ins), (rows, cols))
+    out = (nothing if dw is None else dw, nothing if db is None else db, sums)
+    go(add_chunks, out, (), (chunks, cols, add_w, add_b), work=sums.size, formula=None)
+
+
+@launcher(name="batch_loss")
+def batch_loss_launcher(go, outs, ins, mean):
+    go(batch_loss, outs, ins, (mean,))

@@ -11,10 +11,13 @@ May import: this folder. FLAME counterpart: `flame_core::optimizers` kernels. Re
 from __future__ import annotations
 
 from ..formula.words import maximum, pow, real, select, sqrt
+from .family import launcher, loop
 from .loops import F
 from .parallel import tasks
+from .plans import span_table
 
 
+@loop
 def span_sum(part, out, x, table, *c):
     """out[t] = sum of F(x, *c) over task t. Typed for float64: sums are in float64 whatever x is."""
     for t in tasks(part, out.size):
@@ -25,6 +28,7 @@ def span_sum(part, out, x, table, *c):
         out[t] = total
 
 
+@loop
 def span_max(part, out, x, table):
     """out[t] = largest F(x) over task t; NaN wins."""
     for t in tasks(part, out.size):
@@ -35,6 +39,7 @@ def span_max(part, out, x, table):
         out[t] = best
 
 
+@loop
 def norm_factor(part, out, parts, before, p, limit, other):
     """out = (norm, factor). The norm of order p from every task's part, added in order; p = 0 stands for the largest.
 
@@ -60,14 +65,7 @@ def norm_factor(part, out, parts, before, p, limit, other):
                 out[1] = scale * (limit / (norm + 1e-6))
 
 
-def span_map(part, out, x, table, *c):
-    """out = F(x, *c) over all tasks."""
-    for t in tasks(part, table.size // 3):
-        out_part, line = out[table[3 * t] : table[3 * t + 1]], x[table[3 * t] : table[3 * t + 1]]
-        for i in range(line.size):
-            out_part[i] = F(line[i], *c)
-
-
+@loop
 def span_scale(part, x, factor, table):
     """x *= factor[1], from norm_factor(); 1 reads nothing, 0 makes NaN and inf zero as well."""
     scale = real(factor[1])
@@ -81,6 +79,7 @@ def span_scale(part, x, factor, table):
 # The three updates differ in the number of moments. hyper: eight numbers for each segment.
 
 
+@loop
 def span_update0(part, p, g, factor, hyper, table):
     """p = F(p, g, eight numbers of the segment)."""
     scale = real(factor[1])
@@ -91,6 +90,7 @@ def span_update0(part, p, g, factor, hyper, table):
             p_part[i] = F(p_part[i], scaled(g_part[i], scale), *h)
 
 
+@loop
 def span_update1(part, p, m, g, factor, hyper, table):
     """p, m = F(p, m, g, eight numbers of the segment)."""
     scale = real(factor[1])
@@ -102,6 +102,7 @@ def span_update1(part, p, m, g, factor, hyper, table):
             p_part[i], m_part[i] = F(p_part[i], m_part[i], scaled(g_part[i], scale), *h)
 
 
+@loop
 def span_update2(part, p, m, v, g, factor, hyper, table):
     """p, m, v = F(p, m, v, g, eight numbers of the segment)."""
     scale = real(factor[1])
@@ -120,3 +121,31 @@ def eight(hyper, h):
 def scaled(g, scale):
     """A gradient times the clip factor, as span_scale() would store it."""
     return select(scale == 0.0, 0.0, g * scale)
+
+
+# ---- launchers ----
+@launcher
+def norm(go, outs, ins, order, limit, other, *numbers):
+    """Every task's part in one launch for each buffer, then norm and factor from all parts in order."""
+    before, *buffers = ins
+    tables = [span_table(((0, b.size),)) for b in buffers]
+    parts = go.empty(sum([t.size // 3 for t in tables]))
+    start = 0
+    for buffer, table in zip(buffers, tables, strict=True):
+        out = go.device.slot(parts, start * parts.dtype.itemsize, table.size // 3, parts.dtype)
+        go(span_max if order == 0.0 else span_sum, (out,), (buffer,), (table, *numbers), work=buffer.size)
+        start += out.size
+    go(norm_factor, outs, (parts, before), (order, limit, other), work=1, formula=None)
+
+
+@launcher
+def scale(go, outs, ins):
+    go(span_scale, outs, ins, (span_table(((0, outs[0].size),)),))
+
+
+UPDATES = (span_update0, span_update1, span_update2)
+
+
+@launcher
+def update(go, outs, ins, segments):
+    go(UPDATES[len(outs) - 1], outs, ins, (span_table(segments),))

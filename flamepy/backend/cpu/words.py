@@ -248,10 +248,6 @@ def real(x):
     return real_type(x)
 
 
-def isnan(x):
-    return x != x
-
-
 # ----- The same for integers -----
 def absolute_int(x):
     return whole(select(x < 0, -x, x))
@@ -281,7 +277,7 @@ def jit(function: Callable, reorder: bool = False) -> Any:
     return numba.njit(fastmath={"contract", "nsz"}, forceinline=True, **INNER)(function)
 
 
-BUILDER = Dialect("words", jit, SWAPS.__getitem__, ())
+BUILDER = Dialect(jit, SWAPS.__getitem__, ())
 
 SWAPS[F32].update({
     "MANTISSA": 23, "BIAS": 127, "MAGIC_BITS": 0x4B400000, "ROOT_HALF_BITS": 0x3F3504F3, "whole": np.int32,
@@ -300,7 +296,7 @@ SWAPS[F32].update((name, jitted(piece, F32, BUILDER)) for name, piece in PIECES3
 
 COMPILED: dict[str, Any] = {
     "exp": exp, "exp_down": exp_down, "log": log, "log1p": log1p, "expm1": expm1, "tanh": tanh, "erf": erf,
-    "normal_tail": normal_tail, "sign": sign, "isnan": isnan, "real": real,
+    "normal_tail": normal_tail, "sign": sign, "real": real,
 }  # fmt: skip
 INSTRUCTIONS: dict[str, Any] = {
     "abs": absolute, "fmax": fmax, "select": select,

@@ -6,7 +6,7 @@ functions, plain helper functions are bound the same way, and the loop sees the 
 digest of every source file involved, so Numba's disk cache hits in the next process and misses when a formula changes
 (Numba itself only watches the loop's file, and never caches a closure over a jitted function).
 
-May import: errors, base. FLAME counterpart: none (FLAME writes each CUDA kernel by hand). Read next: cpu/device.py.
+Read next: row_words.py, ../cpu/device.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import dis
 import hashlib
 import marshal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from types import FunctionType
@@ -23,11 +23,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from . import words as plain
+
 
 class Dialect(NamedTuple):
     """How one backend compiles: its jit for functions, loops and kernels, its words for each dtype, the files behind them."""
 
-    name: str
     jit_function: Callable[[Callable, bool], Any]
     words: Callable[[np.dtype], dict[str, Any]]
     sources: tuple[str, ...]
@@ -66,15 +67,28 @@ def typed(function: Any, dtype: np.dtype, dialect: Dialect, reorder: bool, formu
     scope = dict(function.__globals__)
     for name in globals_of(code):
         value = scope.get(name)
+        word = word_for(name, value, scope, words)
         if name == "F" and formula is not None:
             scope[name] = jitted(formula, dtype, dialect, getattr(function, "reorders", False))
-        elif name in words:
-            scope[name] = words[name]
+        elif word is not None:
+            scope[name] = word
         elif type(value) is float:
             scope[name] = number(value)
         elif isinstance(value, FunctionType):
             scope[name] = jitted(value, dtype, dialect, reorder, formula)
     return FunctionType(code, scope, function.__name__, function.__defaults__)
+
+
+def word_for(name: str, value: Any, scope: dict[str, Any], words: dict[str, Any]) -> Any:
+    """What takes the place of a global that is a word, under whatever name it was imported; None for anything else. What a user's file
+    itself calls `sign` or `EPS` is no word."""
+    if isinstance(value, FunctionType):
+        return words.get(value.__name__) if value.__module__.startswith(PACKAGE) else None
+    ours = str(scope.get("__name__")).startswith(PACKAGE) or (type(value) is float and value in (plain.INF, plain.EPS))
+    return words.get(name) if ours else None
+
+
+PACKAGE = __name__.split(".")[0] + "."
 
 
 @cache
@@ -92,7 +106,7 @@ def bind(loop: Any, formula: Any, dtype: np.dtype, dialect: Dialect) -> Any:
     name = loop.__name__ if formula is None else f"{loop.__name__}_{formula.__name__}"
     functions = reached(loop) if formula is None else [*reached(loop), *reached(formula)]
     files = sorted({f.__code__.co_filename for f in functions})
-    mark = digest((*files, *dialect.sources), None if formula is None else formula.__code__)
+    mark = digest((*files, *dialect.sources), functions)
     name = f"{name}_{dtype.name}_{mark}"
     # A name of its own for the loop as well: kernels that come from the disk cache are linked by name, and of two loops with one
     # name, compiled in different processes, the linker would keep the first.
@@ -120,11 +134,19 @@ def globals_of(code: Any) -> set[str]:
     return {i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}
 
 
-def digest(files: tuple[str, ...], code: Any) -> str:
-    """Ten hex digits over the contents of the files; a formula typed into a session has no file and is hashed itself."""
+def digest(files: tuple[str, ...], functions: Sequence[Any]) -> str:
+    """Ten hex digits over the contents of the files; over the code of functions that have no file (typed into a session), and over the
+    numbers that functions read from their globals, which may be set elsewhere."""
     state = hashlib.sha1()
     for file in files:
-        state.update(_file_digest(file) or marshal.dumps(code))
+        state.update(_file_digest(file))
+    for f in functions:
+        if not _file_digest(f.__code__.co_filename):
+            state.update(marshal.dumps(f.__code__))
+        for name in sorted(globals_of(f.__code__)):
+            value = f.__globals__.get(name)
+            if isinstance(value, bool | int | float | np.generic) and not f.__module__.startswith(PACKAGE):
+                state.update(f"{name}={value!r}".encode())
     return state.hexdigest()[:10]
 
 

@@ -1,12 +1,9 @@
 """The vocabulary of formulas: exp, tanh, select, ... as plain functions on Python numbers.
 
-A formula (`tanh_y(x): return tanh(x)`) imports its words from here, so it runs anywhere, a notebook without
-Numba included. When a backend compiles the formula, template.bind() puts that backend's version of each
-word in the place of these. They follow IEEE arithmetic where Python would raise: exp(1000.0) is inf,
-log(0.0) is -inf, sqrt(-1.0) is nan.
-
-May import: errors, base. FLAME counterpart: none (CUDA's math functions, called by name in each kernel).
-Read next: cpu/words.py (the same words as vectorisable code).
+A formula (`tanh_y(x): return tanh(x)`) imports its words from here (users: from `flamepy.words`), so it runs anywhere, a notebook
+without Numba included. When a backend compiles the formula, bind() puts that backend's version of each word in the place of these.
+They follow IEEE arithmetic where Python would raise: exp(1000.0) is inf, log(0.0) is -inf, sqrt(-1.0) is nan. VOCABULARY, at the
+end, lists them all. Read next: bind.py, ../cpu/words.py (the same words as vectorisable code).
 """
 
 from __future__ import annotations
@@ -16,12 +13,7 @@ import sys
 from builtins import abs as _abs
 from builtins import round as _round
 from collections.abc import Callable
-from typing import Any
-
-__all__ = [
-    "EPS", "INF", "abs", "ceil", "cos", "erf", "exp", "exp_down", "expm1", "floor", "fmax", "isnan", "log", "log1p",
-    "maximum", "minimum", "normal_tail", "pow", "real", "rint", "select", "sign", "sin", "sqrt", "tanh",
-]  # fmt: skip
+from typing import Any, NamedTuple
 
 INF = math.inf
 NAN = math.nan
@@ -36,10 +28,6 @@ def real(x: float) -> float:
 def select(cond: bool, a: Any, b: Any) -> Any:
     """a where cond holds, else b; both are computed."""
     return a if cond else b
-
-
-def isnan(x: float) -> bool:
-    return x != x
 
 
 def maximum(a: float, b: float) -> float:
@@ -153,3 +141,40 @@ def _log_outside(x: float, argument: float) -> float:
 def _whole(function: Callable[[float], int], x: float) -> float:
     # Python's integers have no -0.0, infinity or NaN.
     return math.copysign(float(function(x)), x) if math.isfinite(x) else x
+
+
+class Word(NamedTuple):
+    """A word: the function above; the op it is on Tensors ("": none, then no derivative may use it); whether it takes several times
+    as long as an addition (a loop with one goes to all threads earlier)."""
+
+    scalar: Callable[..., Any]
+    on_tensors: str = ""
+    costly: bool = False
+
+
+VOCABULARY: dict[str, Word] = {
+    "abs": Word(abs, "abs"),
+    "ceil": Word(ceil, "ceil"),
+    "cos": Word(cos, "cos", True),
+    "erf": Word(erf, "erf", True),
+    "exp": Word(exp, "exp", True),
+    "exp_down": Word(exp_down, "exp", True),
+    "expm1": Word(expm1, "", True),
+    "floor": Word(floor, "floor"),
+    "fmax": Word(fmax),
+    "log": Word(log, "log", True),
+    "log1p": Word(log1p, "", True),
+    "maximum": Word(maximum, "maximum"),
+    "minimum": Word(minimum, "minimum"),
+    "normal_tail": Word(normal_tail, "normal_tail", True),
+    "pow": Word(pow, "power", True),
+    "real": Word(real),
+    "rint": Word(rint, "round"),
+    "select": Word(select, "where"),
+    "sign": Word(sign, "sign"),
+    "sin": Word(sin, "sin", True),
+    "sqrt": Word(sqrt, "sqrt"),
+    "tanh": Word(tanh, "tanh", True),
+}
+COSTLY = frozenset(name for name, word in VOCABULARY.items() if word.costly)
+__all__ = ["EPS", "INF", *VOCABULARY]  # noqa: PLE0604

@@ -1,6 +1,6 @@
 """How work is cut into tasks: from sizes alone, never from the number of threads, so that results keep their bits.
 
-May import: NumPy. FLAME counterpart: none. Read next: cpu/reduce.py.
+Read next: reduce.py.
 """
 
 from __future__ import annotations
@@ -22,11 +22,9 @@ CONV_WORKERS = 48  # at most so many tasks of a convolution, each with its own c
 CONV_COLUMNS = 1 << 16  # numbers in one worker's columns: 256 KB of float32, within a core's own cache
 CONV_PARTIALS = 1 << 22  # numbers in a convolution weight gradient's partial sums, at most (but two chunks always may)
 
-# What a linear layer with an activation keeps for the derivative. NOTHING: there is no activation; ALONE: nothing that isn't there
-# anyway; SUM: what the activation gets; RESULT: what it gives.
+# What a linear layer with an activation writes beside its result. NOTHING: there is no activation; ALONE: nothing; SUM: what the
+# activation gets; RESULT: what it gives.
 NOTHING, ALONE, SUM, RESULT = range(4)
-
-Pair = tuple[int, int]
 
 
 def fold_plan(outer: int, n: int, inner: int) -> tuple[int, int]:
@@ -39,7 +37,12 @@ def fold_plan(outer: int, n: int, inner: int) -> tuple[int, int]:
     return chunk, max(1, -(-n // max(1, chunk)))
 
 
-@lru_cache(256)
+def flops(results: int, inner: int) -> int:
+    """Work of a product in elements of a map: a BLAS does some 32 multiplications in the time a map takes for one element."""
+    return results * (inner + 31) // 32
+
+
+@lru_cache(4096)
 def span_table(segments: tuple[tuple[int, int], ...]) -> np.ndarray:
     """The task table of spans.py for (start, size) segments: first element, end, segment number of each task."""
     rows = [
@@ -50,17 +53,7 @@ def span_table(segments: tuple[tuple[int, int], ...]) -> np.ndarray:
     return np.array(rows, np.int64).reshape(-1)
 
 
-# ---- attention: four numbers say where an operand sits -----
-def heads_layout(heads: int, rows: int, width: int) -> tuple[int, ...]:
-    """Layout of a contiguous (B, heads, rows, width) tensor."""
-    return (0, heads * rows * width, rows * width, width)
-
-
-def fused_layout(heads: int, rows: int, width: int, parts: int = 3, part: int = 0) -> tuple[int, ...]:
-    """Layout of part number `part` of a (B, rows, parts, heads, width) buffer; parts=1 is (B, rows, heads * width)."""
-    return (part * heads * width, rows * parts * heads * width, width, parts * heads * width)
-
-
+# ---- attention -----
 def attention_room(height: int, width: int, d: int, dv: int) -> int:
     """Size of one worker's scratch: four vectors of rows, q and g transposed, scores (and their gradient)."""
     return 4 * ROOM + ((d + dv) * height + ROOM - 1) // ROOM * ROOM + width * height
@@ -78,6 +71,7 @@ class AttentionPlan(NamedTuple):
     partial: int
 
 
+@lru_cache(4096)
 def attention_plan(sizes: tuple[int, ...], is_causal: bool, what: str) -> AttentionPlan:
     """The decomposition of one pass ("y" or "dx") for sizes batch, heads, rows, keys, width of q, width of v.
 
@@ -100,11 +94,11 @@ def attention_plan(sizes: tuple[int, ...], is_causal: bool, what: str) -> Attent
 
 def partial_layout(heads: int, keys: int, d: int, dv: int) -> tuple[int, ...]:
     """Layouts of dk and dv in the first chunk's parts, (B, heads, keys, d + dv)."""
-    where = heads_layout(heads, keys, d + dv)[1:]
-    return (0, *where, d, *where)
+    strides = heads * keys * (d + dv), keys * (d + dv), d + dv
+    return (0, *strides, d, *strides)
 
 
-# ---- convolution and pools -----
+# ---- convolution -----
 class ConvPlan(NamedTuple):
     """tile: output positions at once; channels: input channels at once; chunks of images; workers; scratch sizes."""
 
@@ -116,12 +110,7 @@ class ConvPlan(NamedTuple):
     partial: int
 
 
-def conv2d_sizes(x: Sequence[int], w: Sequence[int], stride: Pair, padding: Pair, dilation: Pair, groups: int) -> tuple[int, ...]:
-    """(n, c, h, w, o, groups, kh, kw, sh, sw, ph, pw, dh, dw, rows, columns) of shapes x (n, c, h, w), w (o, c/groups, kh, kw)."""
-    out = [(x[2 + i] + 2 * padding[i] - dilation[i] * (w[2 + i] - 1) - 1) // stride[i] + 1 for i in (0, 1)]
-    return (*x, w[0], groups, w[2], w[3], *stride, *padding, *dilation, *out)
-
-
+@lru_cache(4096)
 def conv_plan(sizes: Sequence[int], what: str) -> ConvPlan:
     """The decomposition of one pass: what is "y", "dx" or "dw"."""
     images, groups, taps, area = sizes[0], sizes[5], sizes[6] * sizes[7], sizes[14] * sizes[15]
@@ -139,12 +128,3 @@ def conv_plan(sizes: Sequence[int], what: str) -> ConvPlan:
     workers = min(items, CONV_WORKERS)
     partial = chunks * sizes[4] * (each * taps + 1) if what == "dw" else 0
     return ConvPlan(tile, channels, chunks, workers, workers * channels * taps * tile, partial)
-
-
-def pool2d_sizes(x: Sequence[int], window: Pair, stride: Pair, padding: Pair) -> tuple[int, ...]:
-    """(planes, h, w, kh, kw, sh, sw, ph, pw, rows, columns) of a pool over the last two axes of shape x."""
-    planes = 1
-    for size in x[:-2]:
-        planes *= size
-    out = [(x[i - 2] + 2 * padding[i] - window[i]) // stride[i] + 1 for i in (0, 1)]
-    return (planes, *x[-2:], *window, *stride, *padding, *out)

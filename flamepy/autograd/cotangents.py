@@ -1,0 +1,83 @@
+"""Cotangents: what has arrived so far at each output and each leaf, while a backward runs.
+
+FLAME counterpart: the gradient accumulation of `flame_core::autograd`. Read next: walk.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..dtypes import HALF, float32
+from ..gradient import add_to_buffer
+from .entries import TapeEntry
+
+
+class Cotangents:
+    """Sums of incoming cotangents. The first is adopted, the second makes a new tensor, later ones add into it. The gradient of a
+    packed parameter has its place in a span: rules that can, write there.
+
+    Keys: the serial of an entry for its first output, (serial, slot) for another, minus the id of a leaf.
+    """
+
+    def __init__(self, tracked: bool):
+        self.values: dict[Any, Any] = {}
+        self.leaves: dict[int, Any] = {}
+        self.owned: set[Any] = set()
+        self.spans: dict[int, tuple[Any, Any]] = {}  # by span of parameters: it, the span of their gradients
+        self.slots: dict[int, Any] = {}  # by leaf id: its part of that span
+        self.tracked = tracked
+
+    def add(self, node: Any, slot: int, g: Any) -> None:
+        placed = False
+        key: Any
+        if type(node) is TapeEntry:
+            key = (node.serial, slot) if slot else node.serial
+        else:
+            key = -node.id
+            self.leaves[node.id] = node
+            placed = g.buffer is self.slots.get(node.id)
+        before = self.values.get(key)
+        if before is None:
+            self.values[key] = g
+            if placed:
+                self.owned.add(key)
+        elif placed:
+            pass  # the rule has added to what was there
+        elif key in self.owned:
+            add_to_buffer(before.buffer, g.buffer, "backward")
+        else:
+            self.values[key] = before + g
+            if not self.tracked:
+                self.owned.add(key)
+
+    def into(self, entry: TapeEntry) -> tuple:
+        """For each input of the entry: (tensor where its gradient belongs, whether to add to what is there), or None."""
+        found: list[Any] = []
+        seen: set[int] = set()
+        for node in entry.inputs:
+            if node is None or type(node) is TapeEntry or node.id in seen:
+                found.append(None)
+            else:
+                seen.add(node.id)  # an input given twice has its place once
+                found.append(self.place(node))
+        return tuple(found)
+
+    def place(self, leaf: Any) -> tuple[Any, bool] | None:
+        if leaf.buffer.root is None or leaf.hooks or self.tracked:
+            return None
+        before = self.values.get(-leaf.id)
+        if before is None:
+            return leaf.over(self.slot_of(leaf)), False
+        return (before, True) if before.buffer is self.slots.get(leaf.id) else None
+
+    def slot_of(self, leaf: Any) -> Any:
+        """The part of a span of gradients that belongs to this packed parameter."""
+        slot = self.slots.get(leaf.id)
+        if slot is None:
+            mine, device = leaf.buffer, leaf.device
+            home, dtype = mine.root, float32 if mine.dtype in HALF else mine.dtype
+            pair = self.spans.get(id(home))
+            if pair is None:
+                pair = self.spans[id(home)] = (home, device.empty(home.size, dtype))
+            slot = self.slots[leaf.id] = device.slot(pair[1], mine.start * dtype.itemsize, mine.size, dtype)
+        return slot

@@ -1,0 +1,125 @@
+"""The CPU's memory: aligned blocks, kept when they are freed and handed out again.
+
+A block goes back to its pool when the last buffer that uses it dies, unless somebody still looks at it (a view from `.numpy()`).
+FLAME counterpart: `flame_core::memory_pool`. Read next: device.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from sys import getrefcount
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ..base import Buffer, Device
+
+ALIGN = 64  # one cache line, one AVX-512 register
+APART = 1024  # bytes between two blocks, at least
+KEEP = 1 << 31  # bytes of freed blocks to keep at most
+
+
+class Pool(list):
+    """The freed blocks of one dtype and size."""
+
+    __slots__ = ("nbytes",)
+
+    def __init__(self, nbytes: int):
+        self.nbytes = nbytes
+
+
+class Allocator:
+    """Keeps freed blocks and counts bytes: `current` in buffers, `total` in buffers and pools.
+
+    The counts are right with many threads too: in CPython a statement without a call, like `a.n += 1`, is not interrupted.
+    """
+
+    def __init__(self) -> None:
+        self.pools: dict[tuple[np.dtype, int], Pool] = {}
+        self.current = self.peak = self.total = 0
+
+    @property
+    def cached(self) -> int:
+        return self.total - self.current
+
+    def make(self, size: int, dtype: np.dtype) -> tuple[Pool, np.ndarray]:
+        """A block from the system, and the pool it will go to."""
+        pool = self.pools.setdefault((dtype, size), Pool(size * dtype.itemsize))
+        block = aligned(size, dtype)
+        self.total += pool.nbytes
+        return pool, block
+
+    def release(self) -> None:
+        """Give every kept block back to the system."""
+        for pool in list(self.pools.values()):
+            with suppress(IndexError):  # another thread was faster
+                while pool:
+                    pool.pop()
+                    self.total -= pool.nbytes
+
+
+class Raw(np.ndarray):
+    """Bytes to make a block of. As this is another class than the block's, NumPy makes a view of a view of a block refer to the
+    block, not to these bytes: so getrefcount(block) counts everybody who looks at it."""
+
+
+def aligned(size: int, dtype: np.dtype) -> np.ndarray:
+    """An uninitialised array whose first element lies on a cache line, with room behind its last.
+
+    The room makes results independent of addresses: where an array begins within some 350 bytes of the end of another, LLVM's check
+    for overlap may choose scalar code, whose last bits differ (measured: a bias gradient behind the cotangent it sums).
+    """
+    raw = Raw(size * dtype.itemsize + ALIGN + APART, np.uint8)
+    return np.ndarray(size, dtype, raw, -raw.ctypes.data % ALIGN)  # type: ignore[call-overload]
+
+
+allocator = Allocator()
+pools = allocator.pools
+_owner = SimpleNamespace(data=aligned(1, np.dtype("uint8")))
+ALONE = getrefcount(_owner.data)  # the count of a block whose buffer is the only one to know it
+
+
+class CpuBuffer(Buffer):
+    """Memory that returns to its pool when the last tensor or entry lets go of it."""
+
+    def __init__(self, block: np.ndarray, size: int, dtype: np.dtype, device: Device, pool: Pool):
+        self.data = block
+        self.size = size
+        self.dtype = dtype
+        self.device = device
+        self.root = None
+        self.writes = 0  # set here, not in the class: it is read faster
+        self.pool = pool
+
+    def __del__(self, allocator: Allocator = allocator, count: Any = getrefcount, alone: int = ALONE, keep: int = KEEP) -> None:
+        # Defaults and not globals, which are gone when the last buffers die with the process.
+        pool = self.pool
+        allocator.current -= pool.nbytes
+        if count(self.data) == alone:
+            pool.append(self.data)
+            if allocator.total - allocator.current > keep:
+                allocator.release()
+        else:  # somebody still looks at it, a view from `.numpy()` say: it is theirs now
+            allocator.total -= pool.nbytes
+
+
+def maker(size: int, dtype: np.dtype, device: Device) -> Callable[[], Buffer]:
+    """What makes buffers of one size and type."""
+    pool = pools.get((dtype, size))
+    if pool is None:
+        pool = pools.setdefault((dtype, size), Pool(size * dtype.itemsize))
+    nbytes, pop = pool.nbytes, pool.pop
+
+    def make() -> Buffer:
+        try:
+            block = pop()
+        except IndexError:  # nothing kept, or another thread was faster
+            block = allocator.make(size, dtype)[1]
+        current = allocator.current = allocator.current + nbytes
+        if current > allocator.peak:
+            allocator.peak = current
+        return CpuBuffer(block, size, dtype, device, pool)
+
+    return make

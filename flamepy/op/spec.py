@@ -1,0 +1,56 @@
+"""Spec: what a planned call needs to know of a tensor: shape, dtype, device, whether it is tracked.
+
+There is one object for each combination, so that a plan is found by the identity of the specs of its inputs. FLAME counterpart: none.
+Read next: base.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from ..backend.base import Device
+
+
+class Spec:
+    """Made by spec_of() only. `size` counts the elements; `twin` is the same with `tracked` the other way round, once it was asked for."""
+
+    __slots__ = ("__weakref__", "device", "dtype", "shape", "size", "tracked", "twin")
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype, device: Device, tracked: bool):
+        self.shape, self.dtype, self.device, self.tracked = shape, dtype, device, tracked
+        self.size = size_of(shape)
+        self.twin: Spec | None = None
+
+    def as_tracked(self, flag: bool) -> Spec:
+        """The spec of a tensor like this that is tracked, or not."""
+        if self.tracked == flag:
+            return self
+        if self.twin is None:
+            self.twin = spec_of(self.shape, self.dtype, self.device, flag)
+        return self.twin
+
+    def __repr__(self) -> str:
+        return f"{self.dtype}{list(self.shape)} on {self.device}{', tracked' if self.tracked else ''}"
+
+
+_specs: WeakValueDictionary[Any, Spec] = WeakValueDictionary()
+
+
+def spec_of(shape: tuple[int, ...], dtype: np.dtype, device: Device, tracked: bool = False) -> Spec:
+    """The one spec of these."""
+    key = (shape, dtype, device.name, tracked)
+    found = _specs.get(key)
+    if found is None:
+        found = _specs.setdefault(key, Spec(shape, dtype, device, tracked))
+    return found
+
+
+def size_of(shape: Sequence[int]) -> int:
+    size = 1
+    for n in shape:
+        size *= n
+    return size
