@@ -34,13 +34,13 @@ def test_attention(on, is_causal, masked):
         mask[1] = -np.inf
     wide, scale = (None if mask is None else mask[None, :, None].astype(F8)), 0.5
     own = [(i * h * d, 3 * n * h * d, d, 3 * h * d) for i in range(3)]
-    layout = (*own[0], *own[1], *own[2], 0, n * h * d, d, h * d, *((0, 0, n, 0, 1) if masked else ()))
+    layout = (*own[0], *own[1], *own[2], 0, n * h * d, d, h * d, *((3, 0, n, 0, 1) if masked else ()))
     sizes, consts = (b, h, n, n, d, d), (np.float32(scale), is_causal)
     s, p, want = attention_oracle(q, k, v, wide, scale, is_causal)
     where = on.device
     packed, keys, y, lse = (
         where.upload(qkv),
-        None if mask is None else where.upload(mask),
+        None if mask is None else where.upload(np.append(numbers(3), mask)),
         *(where.empty(z, F4) for z in (b * n * h * d, b * h * n)),
     )
     where.launch("attention", None, [y, lse], [packed, packed, packed, keys], (layout, sizes, *consts), F4)

@@ -1,8 +1,8 @@
 """Every launch an op may ask for, as one short function of whole NumPy arrays.
 
 A kernel gets F (the formula or row body, or None) and three lists: outs, ins, constants, and overwrites its outs. Its first line names
-what is in the lists. All arrays are flat; sizes and strides are among the constants. Float sums are in float64 and rounded once, so
-that other backends can be held against these.
+what is in the lists. All arrays are flat; sizes and strides are among the constants. Rows and folds are summed in float64 and rounded
+once, so that other backends can be held against them.
 
 The order: formulas, rows, folds, products, moving elements, random numbers, norms and updates. Attention, convolution and pooling are
 in networks.py. FLAME counterpart: `flame_core::cuda_kernels`. Read next: networks.py.
@@ -11,6 +11,7 @@ in networks.py. FLAME counterpart: `flame_core::cuda_kernels`. Read next: networ
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,13 @@ from .words import ON_ARRAYS, ON_NUMBERS
 KERNELS: dict[str, tuple[Callable, Dialect]] = {}  # by name: the function, and the words its F gets
 
 
-def kernel(words: Dialect) -> Callable[[Callable], Callable]:
-    """Put the function below into the list of kernels."""
+def kernel(function: Callable, words: Dialect = ON_ARRAYS) -> Callable:
+    """Put a function into the list of kernels."""
+    KERNELS[function.__name__] = function, words
+    return function
 
-    def listed(function: Callable) -> Callable:
-        KERNELS[function.__name__] = function, words
-        return function
 
-    return listed
+row_kernel = partial(kernel, words=ON_NUMBERS)
 
 
 def places(sizes: Any, strides: Any, start: Any = 0) -> np.ndarray:
@@ -47,13 +47,13 @@ def put(out, value, add):
 
 
 # ---- formulas: map, broadcast, fill ---------------------------------------------------------------------------------------------
-@kernel(ON_ARRAYS)
+@kernel
 def map(F, outs, ins, consts):
     """y[i] = F(x0[i], x1[i], ..., *consts)."""
     outs[0][...] = F(*ins, *consts)
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def broadcast(F, outs, ins, consts):
     """The same for inputs of different shapes. dims: (size, stride of x0, stride of x1, ...) for each dimension of y."""
     dims, *numbers = consts
@@ -62,13 +62,13 @@ def broadcast(F, outs, ins, consts):
     outs[0].reshape(sizes)[...] = F(*spread, *numbers)
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def fill(F, outs, ins, consts):
     """y[i] = value."""
     outs[0][...] = consts[0]
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def tri(F, outs, ins, consts):
     """y = x on or above (upper), or on or below, a diagonal of each matrix, 0 elsewhere."""
     (y,), (x,), (rows, cols, diagonal, upper) = outs, ins, consts
@@ -78,7 +78,7 @@ def tri(F, outs, ins, consts):
 
 
 # ---- rows ---------------------------------------------------------------------------------------------------------------------
-@kernel(ON_NUMBERS)
+@row_kernel
 def row(F, outs, ins, consts):
     """F(r, *outs, *ins, *consts) for each row r: a body as it is written, one number at a time."""
     rows, ins = consts[-2], [exact(x) for x in ins]
@@ -86,7 +86,7 @@ def row(F, outs, ins, consts):
         F(r, *outs, *ins, *consts)
 
 
-@kernel(ON_NUMBERS)
+@row_kernel
 def row_sums(F, outs, ins, consts):
     """The same for a body that also adds to `total`, common to all rows: the gradients of a norm's weights."""
     (dx, dw, db), (parts, add_w, add_b, rows, cols) = outs, consts
@@ -103,14 +103,14 @@ def exact(x):
 
 
 # ---- folds --------------------------------------------------------------------------------------------------------------------
-@kernel(ON_ARRAYS)
+@kernel
 def fold_sum(F, outs, ins, consts):
     """y[o, j] = scale * sum over i of F(x[o, i, j])."""
     (y,), (x,), (outer, n, inner, scale) = outs, ins, consts
     y[...] = scale * total_of(F(x).reshape(outer, n, inner), 1).reshape(-1)
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def fold_max(F, outs, ins, consts):
     """y[o, j] = the largest x[o, :, j], or with scale -1 the smallest; NaN wins."""
     (y,), (x,), (outer, n, inner, scale) = outs, ins, consts
@@ -118,7 +118,7 @@ def fold_max(F, outs, ins, consts):
         y[...] = (np.max if scale > 0 else np.min)(x.reshape(outer, n, inner), axis=1).reshape(-1)
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def argmax(F, outs, ins, consts):
     """y[o, j] = the first index of the largest x[o, :, j], or with scale -1 of the smallest; the first NaN wins."""
     (y,), (x,), (outer, n, inner, scale) = outs, ins, consts
@@ -126,7 +126,7 @@ def argmax(F, outs, ins, consts):
         y[...] = (np.argmax if scale > 0 else np.argmin)(x.reshape(outer, n, inner), axis=1).reshape(-1)
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def batch_loss(F, outs, ins, consts):
     """y = the sum of the losses; for the mean divided by found[2], the number of ids that count: NaN if there are none."""
     (y,), (losses, found), (mean,) = outs, ins, consts
@@ -140,7 +140,7 @@ def total_of(x, axis=None):
 
 
 # ---- products ------------------------------------------------------------------------------------------------------------------
-@kernel(ON_ARRAYS)
+@kernel
 def matmul(F, outs, ins, consts):
     """c[i] (m, n) = op(a[i]) (m, k) @ op(b[i]) (k, n). a_at, b_at: where each matrix starts; ta, tb: it is stored as (k, m), (n, k)."""
     (c,), (a, b), (a_at, b_at, m, n, k, ta, tb) = outs, ins, consts
@@ -154,7 +154,7 @@ def matrix(x, start, rows, cols, turned):
     return x.reshape(cols, rows).T if turned else x.reshape(rows, cols)
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def linear(F, outs, ins, consts):
     """y = F(z) + residual with z = x (rows, k) @ w.T + bias; flip: x @ w. kept: z, or with keeps_result F(z)."""
     (y, kept), (x, w, bias, residual), (rows, n, k, flip, keeps_result) = outs, ins, consts
@@ -167,7 +167,7 @@ def linear(F, outs, ins, consts):
     y[...] = result if residual is None else result + residual
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def linear_dx(F, outs, ins, consts):
     """dz (rows, n_out) = F(g, kept), the activation's derivative, and dx = dz @ w (n_out, n_in)."""
     (dx, dz), (g, kept, w), (rows, n_out, n_in) = outs, ins, consts
@@ -175,7 +175,7 @@ def linear_dx(F, outs, ins, consts):
     dx[...] = (dz.reshape(rows, n_out) @ w.reshape(n_out, n_in)).reshape(-1)
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def linear_dw(F, outs, ins, consts):
     """dw (n_out, n_in) = g.T @ x, db = column sums of g; add_w, add_b: on top of what is there."""
     (dw, db), (g, x), (rows, n_out, n_in, add_w, add_b) = outs, ins, consts
@@ -184,21 +184,21 @@ def linear_dw(F, outs, ins, consts):
 
 
 # ---- moving elements ------------------------------------------------------------------------------------------------------------
-@kernel(ON_ARRAYS)
+@kernel
 def strided_get(F, outs, ins, consts):
     """y, contiguous over sizes, = x[base + index . strides]; strides may be 0 or negative."""
     (y,), (x,), (sizes, strides, base) = outs, ins, consts
     y[...] = x[places(sizes, strides, base)].reshape(-1)
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def strided_put(F, outs, ins, consts):
     """The reverse: y[base + index . strides] = x."""
     (y,), (x,), (sizes, strides, base) = outs, ins, consts
     y[places(sizes, strides, base)] = x.reshape(sizes)
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def take_rows(F, outs, ins, consts):
     """y[r] = x[index[r]], rows of `inner` numbers."""
     (y,), (x, index), (inner,) = outs, ins, consts
@@ -206,7 +206,7 @@ def take_rows(F, outs, ins, consts):
         y[...] = x.reshape(-1, inner)[inside(index, x.size // inner)].reshape(-1)
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def add_rows(F, outs, ins, consts):
     """y[index[r]] += x[r], one row after the other, from zeros unless `add`."""
     (y,), (x, index), (inner, add) = outs, ins, consts
@@ -221,7 +221,7 @@ def inside(index, n):
     return np.clip(index, 0, n - 1)
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def check_ids(F, outs, ins, consts):
     """found = (position of the first id outside [low, high) that is not to be ignored, or -1; that id, or 0; how many ids count)."""
     (found,), (ids,), (low, high, ignores, ignore) = outs, ins, consts
@@ -231,7 +231,7 @@ def check_ids(F, outs, ins, consts):
     found[...] = *first, counts.sum()
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def place_ids(F, outs, ins, consts):
     """out[p] = where position p (of sizes) lies by strides, + step * id; ids repeat, negative ones count from the end, of n."""
     (out,), (ids,), (sizes, strides, n, step) = outs, ins, consts
@@ -249,7 +249,7 @@ def drawn(function, out, per_block, dtype, key):
     return np.stack(numbers, axis=1).reshape(-1)[: out.size]
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def philox_uniform(F, outs, ins, consts):
     """Numbers in [low, high)."""
     (out,), (key,), (low, high) = outs, ins, consts
@@ -257,14 +257,14 @@ def philox_uniform(F, outs, ins, consts):
     out[...] = jitted(philox.between, out.dtype, ON_ARRAYS)(u, out.dtype.type(low), out.dtype.type(high))
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def philox_normal(F, outs, ins, consts):
     """Normal numbers of that mean and standard deviation."""
     (out,), (key,), (mean, std) = outs, ins, consts
     out[...] = mean + std * drawn(philox.normals, out, 16 // out.itemsize, out.dtype, key)
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def philox_dropout(F, outs, ins, consts):
     """mask: which elements are kept, each with probability 1 - p; out = x * scale where kept, else 0."""
     (out, mask), (x, key), (p, scale) = outs, ins, consts
@@ -277,7 +277,7 @@ def philox_dropout(F, outs, ins, consts):
 F64 = np.dtype("float64")
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def norm(F, outs, ins, consts):
     """found = (norm, clip factor) of all buffers together, from F(x), a power of |x|. Order 0: the largest. See formula/clip.py."""
     (found,), (before, *buffers), (order, limit, other, *numbers) = outs, ins, consts
@@ -287,14 +287,14 @@ def norm(F, outs, ins, consts):
     found[...] = value, clip.clip_factor(value, float(before[1]), limit, other)
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def scale(F, outs, ins, consts):
     """x *= factor[1]; 0 gives zeros whatever was there."""
     (x,), (factor,) = outs, ins
     x[...] = times(x, factor)
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def update(F, outs, ins, consts):
     """An optimizer's step: for segment s, (start, size), (p, moments) = F(p, moments, clipped g, the segment's eight numbers)."""
     (g, factor, hyper), (segments,) = ins, consts

@@ -11,14 +11,13 @@ from __future__ import annotations
 import numpy as np
 
 from .kernels import kernel, places, put, total_of
-from .words import ON_ARRAYS
 
 # ---- attention -----------------------------------------------------------------------------------------------------------------
 # Operands stay where they are: the layout holds (start, stride along batch, head, row) of q, k, v and y, then of a mask also the
 # stride along columns.
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def attention(F, outs, ins, consts):
     """y = softmax(scale q k^T + mask) v, lse = log(sum(exp(scores))). A row that sees no key: y = 0, lse = inf."""
     (y, lse), (q, k, v, mask), (layout, sizes, scale, is_causal) = outs, ins, consts
@@ -32,7 +31,7 @@ def attention(F, outs, ins, consts):
     lse[...] = np.where(total == 0, np.inf, top + np.log(total)).reshape(-1)
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def attention_dx(F, outs, ins, consts):
     """Gradients from g, that of y. dq lies as q, dk as k, dv as v, g as y; dmask is contiguous."""
     (dq, dk, dv, dmask), (g, y, lse, q, k, v, mask), (layout, sizes, scale, is_causal) = outs, ins, consts
@@ -97,7 +96,7 @@ def conv_shapes(sizes):
     return (n, c, h, w), (n, groups, depth, area), (groups, o // groups, depth), (n, groups, o // groups, area), sizes[6:]
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def conv2d(F, outs, ins, consts):
     """y (n, o, rows, columns) = w (o, c / groups, kh, kw) applied to every window of x (n, c, h, w), + b."""
     (y,), (x, w, b), (sizes,) = outs, ins, consts
@@ -106,7 +105,7 @@ def conv2d(F, outs, ins, consts):
     y[...] = (product if b is None else product + b.reshape(*weight[:2], 1)).reshape(-1)
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def conv2d_dx(F, outs, ins, consts):
     (dx,), (g, w), (sizes,) = outs, ins, consts
     shape, _, weight, result, window = conv_shapes(sizes)
@@ -115,7 +114,7 @@ def conv2d_dx(F, outs, ins, consts):
     dx[...] = images(columns.reshape(*shape[:2], kh * kw, rows, across), window, *shape[2:]).reshape(-1)
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def conv2d_dw(F, outs, ins, consts):
     (dw, db), (g, x), (sizes,) = outs, ins, consts
     shape, columns, _, result, window = conv_shapes(sizes)
@@ -128,7 +127,7 @@ def pool_window(sizes):
     return (*sizes[3:9], 1, 1, *sizes[9:])
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def max_pool2d(F, outs, ins, consts):
     """The largest number of each window and its index in the plane; padding never wins. The last NaN wins, else the first largest."""
     (y, where), (x,), (sizes,) = outs, ins, consts
@@ -143,7 +142,7 @@ def max_pool2d(F, outs, ins, consts):
     where[...] = np.take_along_axis(np.broadcast_to(pixel, seen.shape), tap, 1).reshape(-1)
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def max_pool2d_dx(F, outs, ins, consts):
     """Each cotangent goes to the pixel that won."""
     (dx,), (g, where), (sizes,) = outs, ins, consts
@@ -153,14 +152,14 @@ def max_pool2d_dx(F, outs, ins, consts):
     np.add.at(dx, plane * pixels + where, g)
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def avg_pool2d(F, outs, ins, consts):
     """The mean of each window; padding counts as zeros."""
     (y,), (x,), (sizes,) = outs, ins, consts
     y[...] = total_of(windows(x.reshape(sizes[:3]), pool_window(sizes)), 1).reshape(-1) / (sizes[3] * sizes[4])
 
 
-@kernel(ON_ARRAYS)
+@kernel
 def avg_pool2d_dx(F, outs, ins, consts):
     (dx,), (g,), (sizes,) = outs, ins, consts
     planes, h, w, kh, kw = sizes[:5]
