@@ -33,10 +33,14 @@ class Call:
     inputs, made buffers and `constants`, in this order, are the results, and `keeps` which are saved.
     """
 
-    __slots__ = (
-        "attributes", "backwards", "breaks", "constants", "direct", "ins", "keeps", "op", "outs", "places", "records", "run", "saved", "single",
-        "slow", "tensors", "tracked", "used",
-    )  # fmt: skip
+    run: Any = None
+    slow: Any
+    direct: Any
+    places: list[int]
+    keeps: list[int]
+    constants: list[Any]
+    attributes: dict[str, Any]
+    backwards: dict[Any, Any]
 
     def __init__(self, op: Op, xs: Sequence[Any], outs: Sequence[Spec], single: bool, tracked: Sequence[int], breaks: bool):
         self.op, self.single, self.outs = op, single, tuple(outs)
@@ -44,7 +48,6 @@ class Call:
         self.tensors = tuple([i for i, spec in enumerate(self.ins) if spec is not None])
         self.tracked, self.records, self.breaks = tuple(tracked), bool(tracked), breaks
         self.saved: tuple[tuple[str, Spec | None], ...] = ()
-        self.run: Any = None
         self.used = True
 
     def vjp(self, entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
@@ -55,7 +58,12 @@ class Call:
 class Plan:
     """A recorded backward rule: see Call."""
 
-    __slots__ = ("constants", "direct", "outs", "places", "run", "slow")
+    run: Any
+    slow: Any
+    direct: Any
+    places: list[int]
+    constants: list[Any]
+    outs: tuple[Spec | None, ...]
 
 
 # ---- a call ----------------------------------------------------------------------------------------------------------------------
@@ -316,7 +324,7 @@ def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
         given += op.number_values(entry.attributes, gs[0].dtype)
     direct = plan.direct
     memory = given + (plan.run if direct.device.stream is direct else plan.slow)(given)
-    found = []
+    found: list[Any] = []
     for i, spec in zip(plan.places, plan.outs, strict=True):
         if spec is None:
             found.append(None)

@@ -43,9 +43,8 @@ def geometry(x: Sizes, weight: Sizes, bias: Sizes | None, stride: Any, padding: 
         raise ShapeError(f"conv2d: sizes differ: weight is {weight}{given}. Use weight (O, C / groups, rows, columns), bias (O,).")
     groups = pair("conv2d", "groups", groups, 1)[0]
     if shape[1] % groups or weight[0] % groups or weight[1] != shape[1] // groups:
-        raise ShapeError(
-            f"conv2d: channels differ: x is {x}, weight is {weight}, groups {groups}. Weight is (O, C / groups, rows, columns)."
-        )
+        advice = "Weight is (O, C / groups, rows, columns)."
+        raise ShapeError(f"conv2d: channels differ: x is {x}, weight is {weight}, groups {groups}. {advice}")
     steps, gaps = pair("conv2d", "stride", stride, 1), pair("conv2d", "dilation", dilation, 1)
     around = around_image(padding, weight[2:], steps, gaps)
     out = [(shape[2 + i] + 2 * around[i] - gaps[i] * (weight[2 + i] - 1) - 1) // steps[i] + 1 for i in (0, 1)]
@@ -105,9 +104,8 @@ def pooled(op: str, x: Sizes, kernel_size: Any, stride: Any, padding: Any) -> Si
         raise ShapeError(f"{op}: padding is more than half the window: padding {around}, window {window}. Pad less, or use fp.pad first.")
     out = [(shape[2 + i] + 2 * around[i] - window[i]) // steps[i] + 1 for i in (0, 1)]
     if min(out) < 1:
-        raise ShapeError(
-            f"{op}: the window does not fit into the image: x is {x}, window {window}, padding {around}. Use a smaller window."
-        )
+        given = f"x is {x}, window {window}, padding {around}"
+        raise ShapeError(f"{op}: the window does not fit into the image: {given}. Use a smaller window.")
     return (shape[0] * shape[1], *shape[2:], *window, *steps, *around, *out)
 
 

@@ -109,10 +109,8 @@ def follower(name: str) -> Follower:
 def check_linear(x: Any, weight: Any, bias: Any, residual: Any) -> None:
     """Raise ShapeError unless the sizes fit together."""
     if weight.ndim != 2 or not x.ndim or x.shape[-1] != weight.shape[1] or (bias is not None and bias.shape != weight.shape[:1]):
-        given = "" if bias is None else f", bias is {bias.shape}"
-        raise ShapeError(
-            f"linear: sizes differ: x is {x.shape}, weight is {weight.shape}{given}. Use x (..., n_in), weight (n_out, n_in), bias (n_out,)."
-        )
+        given = f"x is {x.shape}, weight is {weight.shape}" + ("" if bias is None else f", bias is {bias.shape}")
+        raise ShapeError(f"linear: sizes differ: {given}. Use x (..., n_in), weight (n_out, n_in), bias (n_out,).")
     shape = (*x.shape[:-1], weight.shape[0])
     if residual is not None and residual.shape != shape:
         raise ShapeError(f"linear: residual has another shape than the result: {residual.shape}, expected {shape}. Add it afterwards.")

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import FULL, HALF, INTEGERS, bool_
+from ...dtypes import FULL, HALF, INTEGERS, bool_, float32, float64
 from ...errors import DeviceError, DTypeError
 from ..base import Action, Buffer, Device, Kernel, Spot, Step, Stream
 from ..formula.bind import bind, globals_of, reached
@@ -141,7 +141,7 @@ class CpuDevice(Device):
 
     align = ALIGN
     gap = APART  # as far apart as the allocator's blocks, or kernels could take other paths
-    computes = FULL
+    computes = frozenset((float32, float64))
 
     def __init__(self) -> None:
         super().__init__("cpu", CpuStream())
@@ -173,7 +173,7 @@ class CpuDevice(Device):
             bound = binder(loop, formula, dtype)
             grain = GRAIN // COSTLY_SHARE if is_costly(formula) else GRAIN
             found = self.kernels[key] = CpuKernel(bound, False), CpuKernel(bound, True), grain
-        return found[work >= found[2]]
+        return found[1] if work >= found[2] else found[0]
 
     def copier(self, out: Buffer, x: Buffer) -> Kernel:
         if out.dtype in HALF or x.dtype in HALF:

@@ -10,7 +10,8 @@ May import: this folder. FLAME counterpart: `flame_core::optimizers` kernels. Re
 
 from __future__ import annotations
 
-from ..formula.words import maximum, pow, real, select, sqrt
+from ..formula.clip import clip_factor, norm_of, scaled
+from ..formula.words import maximum, real
 from .family import launcher, loop
 from .loops import F
 from .parallel import tasks
@@ -43,26 +44,17 @@ def span_max(part, out, x, table):
 def norm_factor(part, out, parts, before, p, limit, other):
     """out = (norm, factor). The norm of order p from every task's part, added in order; p = 0 stands for the largest.
 
-    factor = limit / (norm + 1e-6) where the norm is above the limit, `other` where it is NaN or infinite, else 1. limit 0: no limit.
-    before[1] is a factor that the numbers still have to be multiplied with: the norm counts it, and the new factor contains it.
+    The rule is in formula/clip.py. before[1] is a factor that the numbers still have to be multiplied with: the norm counts it, and
+    the new factor contains it.
     """
     if part[0] == 0:
         scale = before[1]
         norm = 0.0
         for t in range(parts.size):
             norm = maximum(norm, parts[t]) if p == 0.0 else norm + parts[t]
-        if p == 2.0:
-            norm = sqrt(norm)
-        elif p != 1.0 and p != 0.0:
-            norm = pow(norm, 1.0 / p)
-        norm = scaled(norm, scale)
+        norm = scaled(norm_of(norm, p), scale)
         out[0] = norm
-        out[1] = scale
-        if limit > 0.0:
-            if norm - norm != 0.0:  # NaN or infinite
-                out[1] = scale * other
-            elif norm > limit:
-                out[1] = scale * (limit / (norm + 1e-6))
+        out[1] = clip_factor(norm, scale, limit, other)
 
 
 @loop
@@ -116,11 +108,6 @@ def span_update2(part, p, m, v, g, factor, hyper, table):
 
 def eight(hyper, h):
     return hyper[h], hyper[h + 1], hyper[h + 2], hyper[h + 3], hyper[h + 4], hyper[h + 5], hyper[h + 6], hyper[h + 7]
-
-
-def scaled(g, scale):
-    """A gradient times the clip factor, as span_scale() would store it."""
-    return select(scale == 0.0, 0.0, g * scale)
 
 
 # ---- launchers ----

@@ -1,0 +1,125 @@
+"""The device "plain": buffers are NumPy arrays, a kernel is a Python function, a launch is a call. Nothing is compiled.
+
+This is the whole engine in NumPy: what other backends have to agree with, and what to step through with a debugger. It also shows
+how little a backend is: memory (empty, upload, download, slot), launches (run, copy) and a list of kernels.
+
+FLAME counterpart: `flame_core::device`. Read next: words.py, kernels.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...errors import DeviceError
+from ..base import Buffer, Device, Stream
+from ..formula.bind import jitted
+from . import networks  # noqa: F401  (its kernels enter the list)
+from .kernels import KERNELS
+
+
+class PlainBuffer(Buffer):
+    """Memory of its own, counted as long as somebody holds it."""
+
+    device: PlainDevice
+
+    def __del__(self) -> None:
+        self.device.current -= self.size * self.dtype.itemsize
+
+
+class PlainStream(Stream):
+    """Does each launch at once."""
+
+    device: PlainDevice
+
+    def empty(self, size: int, dtype: np.dtype) -> Buffer:
+        buffer = PlainBuffer(np.empty(size, dtype), size, np.dtype(dtype), self.device)
+        self.device.current += buffer.data.nbytes
+        self.device.peak = max(self.device.peak, self.device.current)
+        return buffer
+
+    def upload(self, array: np.ndarray) -> Buffer:
+        buffer = self.empty(array.size, array.dtype)
+        buffer.data[...] = array.reshape(-1)
+        return buffer
+
+    def download(self, buffer: Buffer) -> np.ndarray:
+        view: np.ndarray = buffer.data.view()
+        view.flags.writeable = False
+        return view
+
+    def run(self, kernel: Any, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
+        with np.errstate(all="ignore"):  # NaN and infinity are results like others
+            kernel([memory_of(b) for b in outs], [memory_of(x) for x in ins], consts)
+
+
+def memory_of(x: Any) -> Any:
+    """The array of a buffer; a number or None as it is."""
+    return x.data if isinstance(x, Buffer) else x
+
+
+class PlainDevice(Device):
+    """`device("plain")`. `current` and `peak` count the bytes of its buffers."""
+
+    computes = frozenset({np.dtype("float32"), np.dtype("float64")})
+
+    def __init__(self) -> None:
+        super().__init__("plain", PlainStream())
+        self.kernels: dict[tuple[str, Callable | None, np.dtype], Callable] = {}
+        self.current = self.peak = 0
+
+    def launch(
+        self, name: str, formula: Callable | None, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any],
+        dtype: np.dtype,
+    ) -> None:  # fmt: skip
+        key = name, formula, dtype
+        kernel = self.kernels.get(key)
+        if kernel is None:
+            kernel = self.kernels[key] = bound(*key)
+        self.stream.run(kernel, outs, ins, consts)
+
+    def copier(self, out: Buffer, x: Buffer) -> Any:
+        return convert
+
+    def write(self, buffer: Buffer, values: Sequence[Any]) -> None:
+        with np.errstate(all="ignore"):
+            buffer.data[...] = values
+
+    def slot(self, root: Buffer, offset: int, size: int, dtype: np.dtype) -> Buffer:
+        if root.root is not None:
+            root, offset = root.root, root.offset + offset
+        dtype = np.dtype(dtype)
+        part = root.data.view(np.uint8)[offset : offset + size * dtype.itemsize].view(dtype)
+        return Buffer(part, size, dtype, self, root, offset)
+
+    def memory(self) -> dict[str, int]:
+        return {"current": self.current, "peak": self.peak, "cached": 0}
+
+    def findings(self) -> Iterator[tuple[str, str, str]]:
+        yield "plain", f"NumPy {np.__version__}, {len(KERNELS)} kernels in Python, nothing compiled", ""
+
+    def dlpack(self, buffer: Buffer, shape: Sequence[int]) -> Any:
+        return self.download(buffer).reshape(shape)
+
+
+def convert(outs: list, ins: list, consts: Sequence[Any]) -> None:
+    """out = x in out's dtype."""
+    outs[0][...] = ins[0]
+
+
+def bound(name: str, formula: Callable | None, dtype: np.dtype) -> Callable[[list, list, Sequence[Any]], None]:
+    """The kernel of that name with `formula`, typed and given its words, as its F. Raises DeviceError for a name that is not there."""
+    if name not in KERNELS:
+        raise DeviceError(f"plain: no such kernel: '{name}'. Use one of {', '.join(sorted(KERNELS))}.")
+    kernel, dialect = KERNELS[name]
+    return partial(kernel, None if formula is None else jitted(formula, np.dtype(dtype), dialect))
+
+
+def open(rest: str) -> Device:
+    """The one device of this backend; `rest` is what follows "plain:" in a name."""
+    if rest:
+        raise DeviceError(f"device: there is one plain device: 'plain:{rest}'. Use 'plain'.")
+    return PlainDevice()

@@ -1,0 +1,167 @@
+"""The kernels of networks: attention, convolution, pooling, as whole NumPy arrays with the axes they have on paper.
+
+Attention makes the matrix of all scores; a convolution lays the windows of the images out as columns (im2col) and multiplies. Each
+gradient stands below its function.
+
+FLAME counterpart: `flame_core::attention`, `flame_core::ops::conv2d`. Read next: ../cpu/attention.py, ../cpu/conv.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .kernels import kernel, places, put, total_of
+
+# ---- attention -----------------------------------------------------------------------------------------------------------------
+# Operands stay where they are: the layout holds (start, stride along batch, head, row) of q, k, v and y, then of a mask also the
+# stride along columns.
+
+
+@kernel
+def attention(F, outs, ins, consts):
+    """y = softmax(scale q k^T + mask) v, lse = log(sum(exp(scores))). A row that sees no key: y = 0, lse = inf."""
+    (y, lse), (q, k, v, mask), (layout, sizes, scale, is_causal) = outs, ins, consts
+    at = lying(layout, sizes)
+    s = scores(q[at[0]], k[at[1]], mask, layout, sizes, scale, is_causal)
+    top = s.max(axis=-1, keepdims=True, initial=-np.inf)
+    top = np.where(top == -np.inf, 0, top)
+    e = np.exp(s - top)
+    total = e.sum(axis=-1, keepdims=True)
+    y[at[3]] = (e @ v[at[2]]) / np.where(total == 0, 1, total)
+    lse[...] = np.where(total == 0, np.inf, top + np.log(total)).reshape(-1)
+
+
+@kernel
+def attention_dx(F, outs, ins, consts):
+    """Gradients from g, that of y. dq lies as q, dk as k, dv as v, g as y; dmask is contiguous."""
+    (dq, dk, dv, dmask), (g, y, lse, q, k, v, mask), (layout, sizes, scale, is_causal) = outs, ins, consts
+    at = lying(layout, sizes)
+    q, k, v, g, y = q[at[0]], k[at[1]], v[at[2]], g[at[3]], y[at[3]]
+    p = np.exp(scores(q, k, mask, layout, sizes, scale, is_causal) - lse.reshape(*sizes[:3], 1))
+    ds = p * (g @ v.swapaxes(2, 3) - (g * y).sum(axis=-1, keepdims=True))
+    dq[at[0]] = scale * (ds @ k)
+    dk[at[1]] = scale * (ds.swapaxes(2, 3) @ q)
+    dv[at[2]] = p.swapaxes(2, 3) @ g
+    put(dmask, ds.reshape(-1), False)
+
+
+def lying(layout, sizes):
+    """Where the elements of q, k, v and y lie, each in an array of shape (batch, heads, rows or keys, width)."""
+    batch, heads, rows, keys, d, dv = sizes
+    shapes = (rows, d), (keys, d), (keys, dv), (rows, dv)
+    return [places((batch, heads, *shape), (*layout[4 * i + 1 : 4 * i + 4], 1), layout[4 * i]) for i, shape in enumerate(shapes)]
+
+
+def scores(q, k, mask, layout, sizes, scale, is_causal):
+    """scale q k^T + mask, and -inf where a row may not look: at keys after it if is_causal."""
+    found = scale * (q @ k.swapaxes(2, 3))
+    if mask is not None:
+        found = found + mask[places(sizes[:4], layout[17:21], layout[16])]
+    _, _, rows, keys = found.shape
+    return np.where(np.tri(rows, keys, dtype=bool), found, -np.inf) if is_causal else found
+
+
+# ---- convolution and pooling -----------------------------------------------------------------------------------------------------
+# `window` is (height, width, steps down and across, padding down and across, dilation down and across, rows, columns of the result).
+
+
+def taps(window):
+    """For each place in the window, left to right and down: which rows and columns of the padded image it sees."""
+    kh, kw, sh, sw, _, _, dh, dw, rows, columns = window
+    for i in range(kh):
+        for j in range(kw):
+            yield slice(i * dh, i * dh + rows * sh, sh), slice(j * dw, j * dw + columns * sw, sw)
+
+
+def windows(x, window, padding=0):
+    """(..., taps, rows, columns): what each tap sees of images (..., height, width), with `padding` around them."""
+    around = [(0, 0)] * (x.ndim - 2) + [(p, p) for p in window[4:6]]
+    padded = np.pad(x, around, constant_values=padding)
+    return np.stack([padded[..., down, across] for down, across in taps(window)], axis=-3)
+
+
+def images(columns, window, h, w):
+    """The reverse: each number added to the pixel it came from."""
+    ph, pw = window[4:6]
+    padded = np.zeros((*columns.shape[:-3], h + 2 * ph, w + 2 * pw), columns.dtype)
+    for tap, (down, across) in enumerate(taps(window)):
+        padded[..., down, across] += columns[..., tap, :, :]
+    return padded[..., ph : ph + h, pw : pw + w]
+
+
+def conv_shapes(sizes):
+    """(x's shape, columns', the weight's, y's, the window): a convolution as matrix products, one for each image and group."""
+    n, c, h, w, o, groups, kh, kw = sizes[:8]
+    depth, area = c // groups * kh * kw, sizes[14] * sizes[15]
+    return (n, c, h, w), (n, groups, depth, area), (groups, o // groups, depth), (n, groups, o // groups, area), sizes[6:]
+
+
+@kernel
+def conv2d(F, outs, ins, consts):
+    """y (n, o, rows, columns) = w (o, c / groups, kh, kw) applied to every window of x (n, c, h, w), + b."""
+    (y,), (x, w, b), (sizes,) = outs, ins, consts
+    shape, columns, weight, _, window = conv_shapes(sizes)
+    product = w.reshape(weight) @ windows(x.reshape(shape), window).reshape(columns)
+    y[...] = (product if b is None else product + b.reshape(*weight[:2], 1)).reshape(-1)
+
+
+@kernel
+def conv2d_dx(F, outs, ins, consts):
+    (dx,), (g, w), (sizes,) = outs, ins, consts
+    shape, _, weight, result, window = conv_shapes(sizes)
+    columns = w.reshape(weight).swapaxes(1, 2) @ g.reshape(result)
+    kh, kw, *_, rows, across = window
+    dx[...] = images(columns.reshape(*shape[:2], kh * kw, rows, across), window, *shape[2:]).reshape(-1)
+
+
+@kernel
+def conv2d_dw(F, outs, ins, consts):
+    (dw, db), (g, x), (sizes,) = outs, ins, consts
+    shape, columns, _, result, window = conv_shapes(sizes)
+    g, x = g.reshape(result), windows(x.reshape(shape), window).reshape(columns)
+    put(dw, total_of(g @ x.swapaxes(2, 3), 0).reshape(-1), False)
+    put(db, total_of(g, (0, 3)).reshape(-1), False)
+
+
+def pool_window(sizes):
+    return (*sizes[3:9], 1, 1, *sizes[9:])
+
+
+@kernel
+def max_pool2d(F, outs, ins, consts):
+    """The largest number of each window and its index in the plane; padding never wins. The last NaN wins, else the first largest."""
+    (y, where), (x,), (sizes,) = outs, ins, consts
+    planes, h, w = sizes[:3]
+    seen = windows(x.reshape(planes, h, w), pool_window(sizes), -np.inf)
+    pixel = windows(np.arange(h * w).reshape(1, h, w), pool_window(sizes), -1)
+    nan = np.isnan(seen)
+    largest = (seen == seen.max(axis=1, keepdims=True)) & (pixel >= 0)
+    last = nan.shape[1] - 1 - nan[:, ::-1].argmax(axis=1)
+    tap = np.where(nan.any(axis=1), last, largest.argmax(axis=1))[:, None]
+    y[...] = np.take_along_axis(seen, tap, 1).reshape(-1)
+    where[...] = np.take_along_axis(np.broadcast_to(pixel, seen.shape), tap, 1).reshape(-1)
+
+
+@kernel
+def max_pool2d_dx(F, outs, ins, consts):
+    """Each cotangent goes to the pixel that won."""
+    (dx,), (g, where), (sizes,) = outs, ins, consts
+    planes, pixels = sizes[0], sizes[1] * sizes[2]
+    dx[...] = 0
+    plane = np.repeat(np.arange(planes), sizes[9] * sizes[10])
+    np.add.at(dx, plane * pixels + where, g)
+
+
+@kernel
+def avg_pool2d(F, outs, ins, consts):
+    """The mean of each window; padding counts as zeros."""
+    (y,), (x,), (sizes,) = outs, ins, consts
+    y[...] = total_of(windows(x.reshape(sizes[:3]), pool_window(sizes)), 1).reshape(-1) / (sizes[3] * sizes[4])
+
+
+@kernel
+def avg_pool2d_dx(F, outs, ins, consts):
+    (dx,), (g,), (sizes,) = outs, ins, consts
+    planes, h, w, kh, kw = sizes[:5]
+    share = (g / (kh * kw)).reshape(planes, 1, *sizes[9:])
+    dx[...] = images(np.repeat(share, kh * kw, 1), pool_window(sizes), h, w).reshape(-1)

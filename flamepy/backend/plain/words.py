@@ -1,0 +1,65 @@
+"""The vocabulary as NumPy functions, and the two ways in which this backend runs what ops have written.
+
+A formula (`tanh_y(x): return tanh(x)`) is applied to whole arrays: it is copied, and the copy finds NumPy's functions where it looks
+for its words. A row body goes through its row number by number, so its words are those of single numbers. Both get their float
+constants in the dtype of the launch. That is the same move by which other backends compile; here nothing is left to compile.
+
+FLAME counterpart: none (CUDA's math functions). Read next: ../formula/bind.py, kernels.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..formula import words as numbers
+from ..formula.bind import Dialect
+
+
+def each(function: Callable[[float], float], x: Any, dtype: np.dtype) -> Any:
+    """A function of Python's math module for every number of x, computed in float64: NumPy has no erf."""
+    return np.vectorize(function, otypes=[np.float64])(x).astype(dtype)
+
+
+def erf(x):
+    return each(math.erf, x, x.dtype)
+
+
+def normal_tail(a, e):
+    """What the normal distribution has beyond a >= 0; that e = exp(-a * a / 2) is known is of no use here."""
+    return 0.5 * each(math.erfc, np.float64(a) * math.sqrt(0.5), a.dtype)
+
+
+def unchanged(x):
+    return x
+
+
+ARRAY_WORDS: dict[str, Any] = {
+    "exp": np.exp, "exp_down": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt, "tanh": np.tanh,
+    "sin": np.sin, "cos": np.cos, "pow": np.power, "erf": erf, "normal_tail": normal_tail,
+    "abs": np.abs, "sign": np.sign, "select": np.where, "maximum": np.maximum, "minimum": np.minimum,
+    "fmax": np.maximum, "floor": np.floor, "ceil": np.ceil, "rint": np.rint,
+}  # fmt: skip
+
+# On single numbers Python's own comparisons are ten times faster. What computes stays NumPy's: 1 / 0 is infinite, not an error.
+COMPARING = ("abs", "fmax", "maximum", "minimum", "select", "sign")
+NUMBER_WORDS = {**ARRAY_WORDS, **{word: getattr(numbers, word) for word in COMPARING}}
+
+
+def typed_words(words: dict[str, Any], dtype: np.dtype) -> dict[str, Any]:
+    """The words, and those that depend on the dtype."""
+    if dtype.kind == "f":
+        return {**words, "real": dtype.type, "INF": dtype.type(np.inf), "EPS": np.finfo(dtype).eps}
+    return {**words, **dict.fromkeys(("floor", "ceil", "rint"), unchanged)}
+
+
+def as_it_is(function: Callable, reorder: bool) -> Callable:
+    """What stands in the place of a compiler."""
+    return function
+
+
+ON_ARRAYS = Dialect(as_it_is, lambda dtype: typed_words(ARRAY_WORDS, dtype), ())
+ON_NUMBERS = Dialect(as_it_is, lambda dtype: typed_words(NUMBER_WORDS, dtype), ())
