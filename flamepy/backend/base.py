@@ -34,6 +34,7 @@ class Buffer:
     retired = ""
     writes = 0
     offset = 0
+    stands_for: Buffer | None = None  # while a call is planned: the buffer that was really given
 
     def __init__(self, data: Any, size: int, dtype: np.dtype, device: Device, root: Buffer | None = None, offset: int = 0):
         self.data = data

@@ -71,18 +71,21 @@ def run_call(call: Call, xs: Sequence[Any], given: list[Any], attributes: dict[s
     """A planned call: `given` are the buffers and numbers of xs, and the numbers among the attributes."""
     call.used = True
     direct = call.direct
-    memory = given + (call.run if direct.device.stream is direct else call.slow)(given)
+    return finish(call, xs, given + (call.run if direct.device.stream is direct else call.slow)(given), attributes)
+
+
+def finish(call: Call, xs: Sequence[Any], memory: list[Any], attributes: dict[str, Any]) -> Any:
+    """Results and the entry of a planned call that has run; `memory`: its inputs, then what it made."""
+    if call.constants:
+        memory += call.constants
     if call.single:
         y = base.Tensor(memory[call.places[0]], call.outs[0])
         ys: tuple = (y,)
     else:
-        memory += call.constants
         y = ys = tuple([base.Tensor(memory[i], spec) for i, spec in zip(call.places, call.outs, strict=True)])
     if watchers:
         watch(call.op.name, y)
     if call.records:
-        if call.constants:
-            memory += call.constants
         put_on_tape(call, xs, ys, attributes, [memory[i] for i in call.keeps])
         return y
     if call.breaks:
@@ -120,10 +123,7 @@ def call(op: Op, xs: Sequence[Any], attributes: dict[str, Any], key: Any, number
     tracked = [i for i, x in enumerate(xs) if isinstance(x, base.Tensor) and x.requires_grad]
     wanted = tracked if recording and op.needs([i in tracked for i in range(len(xs))], attributes) is not None else []
     if key is not None and known is SEEN:
-        made = plan_call(op, xs, attributes, numbers, wanted, bool(tracked))
-        if made is not None:
-            keep(calls, key, made)
-            return call(op, xs, attributes, key, numbers)
+        return plan_call(op, xs, attributes, numbers, wanted, bool(tracked), lambda made: keep(calls, key, made))
     elif key is not None and known is None:
         keep(calls, key, SEEN)
     return run_once(op, xs, attributes, tracked, wanted)
@@ -212,62 +212,73 @@ class CallRecorder(Recorder):
         return super().download(buffer)
 
     def place(self, argument: Any) -> Any:
-        number = self.inputs.get(id(argument))
-        if number is not None:
-            return Spot(number)
+        x = argument
+        while x is not None:  # a call inside this one may be in planning as well
+            number = self.inputs.get(id(x))
+            if number is not None:
+                return Spot(number)
+            x = x.stands_for if isinstance(x, Buffer) else None
         found = super().place(argument)
         return found._replace(number=found.number + self.count) if type(found) is Spot else found
 
     def plan(self, made: Any, results: Sequence[Any]) -> bool:
-        """Put the recorded launches into `made`, whose results these Tensors (or values) are; False if that cannot be."""
+        """Put the recorded launches into `made`, whose results these Tensors (or values) are; False if they cannot be run again."""
         places = [self.place(t.buffer) if isinstance(t, base.Tensor) else None for t in results]
-        if self.looked or any([type(p) is not Spot or p.size >= 0 for p in places if p is not None]):
+        whole = not any([type(p) is not Spot or p.size >= 0 for p in places if p is not None])
+        fresh = [(size, dtype) for _, size, dtype in self.made]
+        made.constants = [t for t, p in zip(results, places, strict=True) if p is None] if whole else [buffer_or_value(t) for t in results]
+        rest = iter(range(self.count + len(fresh), self.count + len(fresh) + len(made.constants)))
+        made.places = [next(rest) if p is None or not whole else p.number for p in places]
+        if self.looked or not whole:
             return False
         direct = self.device.direct
-        fresh = [(size, dtype) for _, size, dtype in self.made]
         made.direct, made.run = direct, direct.prepare(fresh, self.steps, self.count)
         made.slow = Stream.prepare(direct, fresh, self.steps, self.count)
-        first = self.count + len(fresh)
-        made.constants = [t for t, p in zip(results, places, strict=True) if p is None]
-        rest = iter(range(first, first + len(made.constants)))
-        made.places = [next(rest) if p is None else p.number for p in places]
         return True
 
 
 def stand_in(x: Any) -> Any:
     """Something with the identity of its own for an input: one buffer given twice must be told apart."""
     if isinstance(x, Buffer):
-        return x.device.slot(x.root or x, x.offset if x.root is not None else 0, x.size, x.dtype)
+        part = x.device.slot(x.root or x, x.offset, x.size, x.dtype)
+        part.stands_for = x
+        return part
     return type(x)(x) if isinstance(x, np.generic) else x
 
 
-def plan_call(op: Op, xs: Sequence[Any], attributes: dict[str, Any], numbers: Sequence[Any], wanted: Sequence[int], tracked: bool) -> Any:
-    """A Call with a plan, made by running forward under a recorder; None where that cannot be."""
+def plan_call(
+    op: Op, xs: Sequence[Any], attributes: dict[str, Any], numbers: Sequence[Any], wanted: Sequence[int], tracked: bool, store: Any,
+) -> Any:  # fmt: skip
+    """The call, run under a recorder; what was recorded goes to store() as a planned Call, where that can be."""
     mask = [i in wanted for i in range(len(xs))]
-    values = [stand_in(x.buffer if isinstance(x, base.Tensor) else x) for x in (*xs, *numbers)]
+    inputs = [x.buffer if isinstance(x, base.Tensor) else x for x in (*xs, *numbers)]
+    values = [stand_in(x) for x in inputs]
     given = [base.Tensor(v, x.spec.as_tracked(False)) if isinstance(x, base.Tensor) else v for v, x in zip(values, xs, strict=False)]
-    own = attributes
-    if numbers:
-        attributes = dict(zip(attributes, values[len(xs) :], strict=True))
+    own = dict(zip(attributes, values[len(xs) :], strict=True)) if numbers else attributes
     device = next(x.device for x in xs if isinstance(x, base.Tensor))
     with unrecorded(), device.divert(CallRecorder(values)) as recorder:
-        y, extras = op.forward(given, attributes, mask)
+        y, extras = op.forward(given, own, mask)
     ys = y if type(y) is tuple else (y,)
-    if ys[0].dtype not in FLOATS:
-        wanted = ()
-    elif tracked and not wanted and thread.modes.recording:
-        return None  # strict_mode() decides at each call
+    floats = ys[0].dtype in FLOATS
+    if tracked and not wanted and floats and thread.modes.recording and thread.modes.strict:
+        raise op.no_rule()
+    wanted = wanted if floats else ()
     made = Call(op, xs, [t.spec.as_tracked(bool(wanted)) for t in ys], type(y) is not tuple, wanted, tracked and not wanted)
     found = saved_values(op, given, ys[0], extras, op.needs(mask, attributes) or ()) if wanted else []
-    if not recorder.plan(made, [*ys, *[t for _, t in found]]):
-        return None
     made.saved = tuple([(name, t.spec if isinstance(t, base.Tensor) else None) for name, t in found])
-    made.places, made.keeps = made.places[: len(ys)], made.places[len(ys) :]
-    for name, t in found:  # an input that is a number is an input of the plan, not a constant
+    made.attributes, made.backwards = attributes, {}
+    results = [*ys, *[t for _, t in found]]
+    planned = recorder.plan(made, results)
+    # strict_mode() decides at each call about what has no derivative: such a call is never planned
+    if planned and not (tracked and not wanted and floats and thread.modes.recording):
+        store(made)
+    for n, (name, t) in enumerate(found, len(ys)):  # a saved number is one of the inputs, not a constant
         if isinstance(t, np.generic):
-            made.keeps[[n for n, _ in found].index(name)] = op.inputs.index(name)
-    made.attributes, made.backwards = own, {}
-    return made
+            made.places[n] = op.inputs.index(name)
+    made.places, made.keeps = made.places[: len(ys)], made.places[len(ys) :]
+    if not planned:
+        made.run = None
+    return finish(made, xs, [*inputs, *recorder.alive], attributes)
 
 
 def keep(calls: dict[Any, Any], key: Any, value: Any) -> None:
@@ -308,14 +319,12 @@ def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
     plan = call.backwards.get(key)
     if type(plan) is not Plan:
         if plan is SEEN:
-            plan = plan_vjp(entry, gs, into)
-            call.backwards[key] = plan if plan is not None else "no plan"
-        elif plan is None:
+            return plan_vjp(entry, gs, into, key)
+        if plan is None:
             if len(call.backwards) > 16:
                 call.backwards.clear()
             call.backwards[key] = SEEN
-        if type(plan) is not Plan:
-            return vjp_once(entry, gs, into)
+        return vjp_once(entry, gs, into)
     given = [buffer_of(g) for g in gs]
     given += entry.values
     if into is not None:
@@ -323,13 +332,17 @@ def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
     if op.numbers:
         given += op.number_values(entry.attributes, gs[0].dtype)
     direct = plan.direct
-    memory = given + (plan.run if direct.device.stream is direct else plan.slow)(given)
+    return cotangents_of(plan, gs[0], given + (plan.run if direct.device.stream is direct else plan.slow)(given))
+
+
+def cotangents_of(plan: Plan, g: Any, memory: list[Any]) -> list[Any]:
+    """What a planned rule that has run gives; the first cotangent itself where it is handed on."""
     found: list[Any] = []
     for i, spec in zip(plan.places, plan.outs, strict=True):
         if spec is None:
             found.append(None)
         else:
-            found.append(gs[0] if i == 0 and spec is gs[0].spec else base.Tensor(memory[i], spec))
+            found.append(g if i == 0 and spec is g.spec else base.Tensor(memory[i], spec))
     return found
 
 
@@ -347,8 +360,8 @@ def vjp_once(entry: TapeEntry, gs: Sequence[Any], into: Any) -> Sequence[Any]:
     return sum_to_shapes(op, entry, op.rules(entry, gs, values | entry.attributes, wanted_of(entry), into))
 
 
-def plan_vjp(entry: TapeEntry, gs: Sequence[Any], into: Any) -> Plan | None:
-    """The plan of an entry's backward rule for cotangents like these."""
+def plan_vjp(entry: TapeEntry, gs: Sequence[Any], into: Any, key: Any) -> Sequence[Any]:
+    """The rule, run under a recorder; what was recorded is kept as the plan for cotangents like these, where that can be."""
     call, op = entry.call, entry.call.op
     numbers = op.number_values(entry.attributes, gs[0].dtype) if op.numbers else []
     places = [] if into is None else [None if p is None else p[0] for p in into]
@@ -364,14 +377,18 @@ def plan_vjp(entry: TapeEntry, gs: Sequence[Any], into: Any) -> Plan | None:
         found = sum_to_shapes(op, entry, op.rules(entry, own, saved | attributes, wanted_of(entry), where))
     found = [dx if node is not None else None for dx, node in zip(found, entry.inputs, strict=True)]
     plan = Plan()
-    if not recorder.plan(plan, found):
-        return None
+    call.backwards[key] = plan if recorder.plan(plan, found) else "no plan"
     plan.outs = tuple([None if dx is None else dx.spec for dx in found])
-    return plan
+    memory = [*inputs, *recorder.alive, *plan.constants]
+    return cotangents_of(plan, gs[0], memory)
 
 
 def buffer_of(t: Any) -> Any:
     return None if t is None else t.buffer
+
+
+def buffer_or_value(t: Any) -> Any:
+    return t.buffer if isinstance(t, base.Tensor) else t
 
 
 def with_unit(g: Any, unit: bool) -> Any:

@@ -122,6 +122,8 @@ class Recorder(Stream):
         """A Spot for a buffer made meanwhile, or for a part of one; anything else as it is."""
         if not isinstance(argument, Buffer):
             return argument
+        while argument.stands_for is not None:
+            argument = argument.stands_for
         n = self.number_of(argument)
         if n is not None:
             return Spot(n)
