@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .backend.base import FLOATS, float32
 from .backend.base import device as device_of
-from .backend.host import as_dtype
+from .dtypes import FLOATS, as_dtype, float32
 from .errors import DTypeError, ShapeError
 from .ops.copy import as_shape
 from .ops.random import random_fill

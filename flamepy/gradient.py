@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from .backend.base import HALF, Buffer, float32
+from .backend.base import Buffer
 from .backend.plans import span_table
+from .dtypes import HALF, float32
 from .errors import DTypeError, ShapeError
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .autograd import enable_grad, is_grad_enabled, no_grad
-from .backend.base import FLOATS, float64
+from .dtypes import FLOATS, float64
 from .errors import DTypeError, GradientError
 from .rng import get_rng_state, set_rng_state
 from .tensors import Tensor, tensor

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .autograd import enable_grad, is_grad_enabled
+from .autograd.entries import TapeEntry, state
 from .backend.base import device
-from .entries import TapeEntry, state
 from .errors import GradientError
 from .rng import get_rng_state, set_rng_state
 from .tensors import Tensor

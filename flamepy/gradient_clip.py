@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from .backend.base import Buffer, device, float64
+from .backend.base import Buffer, device
+from .backend.formula.words import abs, maximum, minimum, pow
 from .backend.plans import span_table
-from .backend.words import abs, maximum, minimum, pow
+from .dtypes import float64
 from .errors import FlameWarning, NonFiniteError
 from .gradient import GradientMap, no_factor, scale_span
 from .parameter import Parameter

@@ -16,8 +16,9 @@ import numpy as np
 
 from . import creation, ops
 from .autograd import no_grad
-from .backend.base import FLOATS, HALF, float32, moved
-from .entries import file_line, user_frame
+from .autograd.entries import file_line, user_frame
+from .backend.base import moved
+from .dtypes import FLOATS, HALF, float32
 from .errors import DTypeError, ShapeError, StateError
 from .gradient import GradientMap
 from .tensors import Tensor, tensor

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from . import autograd, ops
-from .backend.base import DTYPES, FLOATS, HALF, Buffer, Device, float32, int64
+from .autograd.entries import TapeEntry, file_line, user_frame
+from .backend.base import Buffer, Device
 from .backend.base import device as device_of
-from .backend.host import as_dtype, host_array
-from .entries import TapeEntry, file_line, user_frame
+from .dtypes import DTYPES, FLOATS, HALF, as_dtype, float32, host_array, int64
 from .errors import DTypeError, FlameError, GradientError, ShapeError
 from .gradient import GradientMap
-from .op import METHODS, PUBLIC, launch, new, use_tensor_class
-from .op_inputs import number
+from .op.base import METHODS, PUBLIC, launch, new, use_tensor_class
+from .op.inputs import number
 from .replay import use_tensor_function
 
 eq, ne = ops.operator(ops.eq), ops.operator(ops.ne)

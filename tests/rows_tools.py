@@ -15,7 +15,7 @@ import pytest
 import flamepy as fp
 from flamepy.backend.cpu.compiler import DIALECT
 from flamepy.backend.cpu.device import CpuDevice, find_loop
-from flamepy.backend.template import bind
+from flamepy.backend.formula.bind import bind
 
 F32, F64, I64 = np.dtype("float32"), np.dtype("float64"), np.dtype("int64")
 Array = np.ndarray

@@ -18,7 +18,7 @@ import pytest
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy.backend.cpu.device import allocator
-from flamepy.op import REGISTRY
+from flamepy.op.base import REGISTRY
 
 Shape = tuple[int, ...]
 SDPA = F.scaled_dot_product_attention

@@ -25,7 +25,7 @@ import flamepy.nn.functional as F
 from flamepy import nn
 from flamepy.backend.cpu.device import CpuDevice
 from flamepy.backend.plans import SUM
-from flamepy.op import REGISTRY
+from flamepy.op.base import REGISTRY
 
 erf = np.vectorize(math.erf, otypes=[float])
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {

@@ -14,7 +14,7 @@ import pytest
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
-from flamepy.op import PUBLIC, REGISTRY
+from flamepy.op.base import PUBLIC, REGISTRY
 
 
 def model(seed: int = 0) -> nn.Module:

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 import flamepy as fp
-from flamepy.backend.words import exp, sin
-from flamepy.op import REGISTRY
-from flamepy.op_custom import custom
-from flamepy.op_pointwise import pointwise
+from flamepy.backend.formula.words import exp, sin
+from flamepy.op.base import REGISTRY
+from flamepy.op.custom import custom
+from flamepy.op.pointwise import pointwise
 
 
 @pytest.fixture(autouse=True)

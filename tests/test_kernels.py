@@ -17,9 +17,9 @@ import pytest
 import flamepy as fp
 from flamepy.backend.cpu import compiler
 from flamepy.backend.cpu.device import APART, DEAR, GRAIN, LOOP_FILES, find_loop
-from flamepy.backend.template import bind, digest, on_compile, typed
-from flamepy.op import REGISTRY
-from flamepy.op_pointwise import Pointwise
+from flamepy.backend.formula.bind import bind, digest, on_compile, typed
+from flamepy.op.base import REGISTRY
+from flamepy.op.pointwise import Pointwise
 from flamepy.ops import pointwise, rows
 
 F4 = np.dtype("float32")

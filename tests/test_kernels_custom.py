@@ -23,7 +23,7 @@ import pytest
 
 from flamepy.backend.cpu import blas, matmul
 from flamepy.backend.cpu.compiler import DIALECT
-from flamepy.backend.template import bind
+from flamepy.backend.formula.bind import bind
 
 F32, F64 = np.dtype("float32"), np.dtype("float64")
 WAYS = [(F32, 2), (F64, 1)]  # dtype, workers

@@ -18,7 +18,7 @@ import pytest
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
-from flamepy.op import HOMES
+from flamepy.op.base import HOMES
 
 Array = np.ndarray
 

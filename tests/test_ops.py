@@ -20,7 +20,7 @@ from reference import FAMILIES, INTERNAL, REFERENCE
 
 import flamepy as fp
 import flamepy.nn.functional as F
-from flamepy.op import REGISTRY
+from flamepy.op.base import REGISTRY
 
 PROMISED = {
     "pointwise": """add sub mul div neg abs sign exp log sqrt rsqrt reciprocal square pow sin cos tanh sigmoid erf relu leaky_relu

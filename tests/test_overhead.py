@@ -18,10 +18,10 @@ import pytest
 
 import flamepy as fp
 import flamepy.nn.functional as F
-from flamepy import op_inputs
 from flamepy.backend.base import Buffer, Stream
 from flamepy.backend.cpu.device import APART, allocator
-from flamepy.op import METHODS, PUBLIC
+from flamepy.op import inputs as op_inputs
+from flamepy.op.base import METHODS, PUBLIC
 
 CPU = fp.device("cpu")
 

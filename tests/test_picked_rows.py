@@ -23,7 +23,7 @@ import flamepy.nn.functional as F
 from flamepy import nn
 from flamepy.backend.cpu import index as index_loops
 from flamepy.backend.cpu.compiler import DIALECT
-from flamepy.backend.template import bind
+from flamepy.backend.formula.bind import bind
 from flamepy.ops import indexing
 
 # ---- embedding and the gradients of picked rows ----------------------------------------------------------------------------------

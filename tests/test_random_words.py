@@ -15,7 +15,7 @@ import pytest
 
 from flamepy.backend.cpu import random as loops
 from flamepy.backend.cpu.compiler import DIALECT
-from flamepy.backend.template import bind
+from flamepy.backend.formula.bind import bind
 
 FLOATS = [np.dtype("float32"), np.dtype("float64")]
 

@@ -15,8 +15,8 @@ from replay_tools import CLIPS, OPTIMIZERS, Checkpointed, Dropping, Images, Plai
 
 import flamepy as fp
 import flamepy.nn.functional as F
-from flamepy.backend.arena import GAP, Life, places
 from flamepy.backend.base import device
+from flamepy.replay.arena import GAP, Life, places
 
 CPU = device()
 

@@ -19,7 +19,7 @@ import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy.backend.cpu.compiler import DIALECT
 from flamepy.backend.cpu.device import find_loop
-from flamepy.backend.template import bind
+from flamepy.backend.formula.bind import bind
 from flamepy.ops import losses
 
 

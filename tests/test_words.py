@@ -18,8 +18,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from flamepy.backend import words as plain
 from flamepy.backend.cpu.words import CONSTANTS, WORDS
+from flamepy.backend.formula import words as plain
 
 FLOATS = [np.dtype("float32"), np.dtype("float64")]
 SMOOTH = ["exp", "exp_down", "log", "log1p", "expm1", "tanh", "erf"]

@@ -12,24 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-import ml_dtypes
 import numpy as np
 
 from ..errors import DeviceError
-
-float32 = np.dtype("float32")
-float64 = np.dtype("float64")
-float16 = np.dtype("float16")
-bfloat16 = np.dtype(ml_dtypes.bfloat16)
-int32 = np.dtype("int32")
-int64 = np.dtype("int64")
-bool_ = np.dtype("bool")
-
-FULL = frozenset((float32, float64))  # computed as they are
-HALF = frozenset((float16, bfloat16))  # stored in 16 bits, computed in float32
-FLOATS = FULL | HALF
-INTEGERS = frozenset((int32, int64))
-DTYPES = FLOATS | INTEGERS | {bool_}
 
 
 class Buffer:

@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import ops
 from ..errors import ShapeError
-from ..op import REGISTRY, size_of
+from ..op.base import REGISTRY, size_of
 from . import functional as F
 from . import init
 from .activation import GELU

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .. import ops as ops  # importing them registers them
-from ..op import HOMES, PUBLIC
+from ..op.base import HOMES, PUBLIC
 
 globals().update({name: function for name, function in PUBLIC.items() if HOMES[name] in ("functional", "both")})
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..op import REGISTRY
+from ..op.base import REGISTRY
 from ..parameter import Parameter
 from . import functional as F
 from .linear import size

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # before the imports below, whose files say `ops.exp`
     def __getattr__(name: str) -> Any: ...
 
 
-from .. import op as _op
+from ..op import base as _op
 from . import activations, attention, conv, copy, indexing, losses, matmul, norms, pointwise, random, reduce, rows, shape  # noqa: F401
 
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import op, ops
-from ..backend.words import abs, exp, exp_down, expm1, log1p, normal_tail, select
+from .. import ops
+from ..backend.formula.words import abs, exp, exp_down, expm1, log1p, normal_tail, select
 from ..errors import DTypeError
-from ..op import composed
-from ..op_pointwise import pointwise, zero
+from ..op import base as op
+from ..op.base import composed
+from ..op.pointwise import pointwise, zero
 
 
 def relu_y(x):

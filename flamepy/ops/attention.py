@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import op, ops
-from ..backend.base import FLOATS, Device, bool_
+from .. import ops
+from ..backend.base import Device
 from ..backend.plans import AttentionPlan, attention_plan, fused_layout, heads_layout, partial_layout
+from ..dtypes import FLOATS, bool_
 from ..errors import DTypeError, ShapeError
-from ..op import composed, launch, like, new, size_of
-from ..op_custom import custom
+from ..op import base as op
+from ..op.base import composed, launch, like, new, size_of
+from ..op.custom import custom
 from .shape import contiguous_strides
 
 Shape = tuple[int, ...]

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..backend.base import int64
 from ..backend.plans import ConvPlan, Pair, conv2d_sizes, conv_plan, pool2d_sizes
+from ..dtypes import int64
 from ..errors import ShapeError
-from ..op import launch, like
-from ..op_custom import custom
+from ..op.base import launch, like
+from ..op.custom import custom
 
 Sizes = tuple[int, ...]
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..backend.base import DTYPES, HALF, bool_, float32
+from ..dtypes import DTYPES, HALF, bool_, float32
 from ..errors import DTypeError, ShapeError
-from ..op import launch, like, new
-from ..op_custom import custom
+from ..op.base import launch, like, new
+from ..op.custom import custom
 
 Shape = tuple[int, ...]
 

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import op, ops
-from ..backend.base import INTEGERS, int64
+from .. import ops
+from ..dtypes import INTEGERS, int64
 from ..errors import DTypeError, IndexOutOfRange, ShapeError
-from ..op import composed, launch, like, size_of
-from ..op_custom import custom
+from ..op import base as op
+from ..op.base import composed, launch, like, size_of
+from ..op.custom import custom
 from .reduce import one_axis
 from .shape import contiguous_strides, write_strided
 

@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from .. import op, ops
+from .. import ops
 from ..autograd import is_grad_enabled
-from ..backend.base import HALF, INTEGERS, float32, int64
-from ..backend.row_words import all_sum, barrier, lane, lanes
-from ..backend.words import abs, exp, exp_down, log, log1p, maximum, real, select, sign
+from ..backend.formula.row_words import all_sum, barrier, lane, lanes
+from ..backend.formula.words import abs, exp, exp_down, log, log1p, maximum, real, select, sign
+from ..dtypes import HALF, INTEGERS, float32, int64
 from ..errors import DTypeError, ShapeError
-from ..op import composed, launch, like, share, size_of
-from ..op_custom import custom
-from ..op_pointwise import pointwise
+from ..op import base as op
+from ..op.base import composed, launch, like, share, size_of
+from ..op.custom import custom
+from ..op.pointwise import pointwise
 from .indexing import check_ids, picked_from_rows
 from .rows import top_and_sum
 

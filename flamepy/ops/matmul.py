@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import op, ops
-from ..backend.base import FLOATS, float32
+from .. import ops
 from ..backend.plans import ALONE, NOTHING, RESULT, SUM
+from ..dtypes import FLOATS, float32
 from ..errors import DTypeError, GradientError, ShapeError
-from ..op import composed, launch, like, share, size_of
-from ..op_custom import custom
-from ..op_pointwise import Pointwise, on_tensors
+from ..op import base as op
+from ..op.base import composed, launch, like, share, size_of
+from ..op.custom import custom
+from ..op.pointwise import Pointwise, on_tensors
 
 
 @custom(inputs=2, home="")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import op
-from ..op import composed
+from ..op import base as op
+from ..op.base import composed
 from . import row_norms
 
 

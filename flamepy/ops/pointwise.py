@@ -9,10 +9,28 @@ May import: errors, backend, op. FLAME counterpart: `flame_core::ops::elementwis
 
 from __future__ import annotations
 
-from ..backend.base import bool_
-from ..backend.words import INF, ceil, cos, erf, exp, exp_down, floor, log, maximum, minimum, pow, rint, select, sign, sin, sqrt, tanh
-from ..backend.words import abs as abs_word
-from ..op_pointwise import pass_g, pointwise, zero
+from ..backend.formula.words import (
+    INF,
+    ceil,
+    cos,
+    erf,
+    exp,
+    exp_down,
+    floor,
+    log,
+    maximum,
+    minimum,
+    pow,
+    rint,
+    select,
+    sign,
+    sin,
+    sqrt,
+    tanh,
+)
+from ..backend.formula.words import abs as abs_word
+from ..dtypes import bool_
+from ..op.pointwise import pass_g, pointwise, zero
 
 
 # ---- arithmetic ----------------------------------------------------------------------------------------------------------

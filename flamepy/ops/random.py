@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from .. import ops
-from ..backend.base import HALF, Buffer, Device, bool_, float32, int64
-from ..op import composed, launch, like, new
-from ..op_custom import custom
+from ..backend.base import Buffer, Device
+from ..dtypes import HALF, bool_, float32, int64
+from ..op.base import composed, launch, like, new
+from ..op.custom import custom
 from ..rng import generator
 from .copy import checked_shape
 

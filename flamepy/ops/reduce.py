@@ -12,13 +12,14 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from .. import op, ops
-from ..backend.base import FLOATS, INTEGERS, bool_, int64
+from .. import ops
 from ..backend.plans import fold_plan
+from ..dtypes import FLOATS, INTEGERS, bool_, int64
 from ..errors import DTypeError, IndexOutOfRange, ShapeError
-from ..op import composed, launch, like, share, size_of
-from ..op_custom import custom
-from ..op_inputs import number
+from ..op import base as op
+from ..op.base import composed, launch, like, share, size_of
+from ..op.custom import custom
+from ..op.inputs import number
 
 Axis = int | tuple[int, ...] | None
 

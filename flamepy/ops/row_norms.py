@@ -12,12 +12,12 @@ from __future__ import annotations
 from typing import Any
 
 from .. import ops
-from ..backend.row_words import all_sum, lane, lanes
-from ..backend.words import real, sqrt
+from ..backend.formula.row_words import all_sum, lane, lanes
+from ..backend.formula.words import real, sqrt
 from ..errors import ShapeError
-from ..op import launch, like, new, share, size_of
-from ..op_custom import custom
-from ..op_inputs import number
+from ..op.base import launch, like, new, share, size_of
+from ..op.custom import custom
+from ..op.inputs import number
 from .rows import over_rows
 
 CHUNK = 8192  # elements of a chunk of rows, at least

@@ -13,10 +13,10 @@ from __future__ import annotations
 from typing import Any
 
 from .. import ops
-from ..backend.row_words import all_max, all_sum, lane, lanes
-from ..backend.words import INF, exp_down, fmax, log
-from ..op import launch, like
-from ..op_custom import custom
+from ..backend.formula.row_words import all_max, all_sum, lane, lanes
+from ..backend.formula.words import INF, exp_down, fmax, log
+from ..op.base import launch, like
+from ..op.custom import custom
 from .reduce import one_axis
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from .. import op, ops
-from ..backend.base import FULL
+from .. import ops
+from ..dtypes import FULL
 from ..errors import IndexOutOfRange, ShapeError
-from ..op import composed, launch, like, share, size_of
-from ..op_custom import custom
+from ..op import base as op
+from ..op.base import composed, launch, like, share, size_of
+from ..op.custom import custom
 from .copy import Shape, as_shape, filled
 from .reduce import axes_of, one_axis
 

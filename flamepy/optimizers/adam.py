@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..backend.words import sqrt
+from ..backend.formula.words import sqrt
 from .base import Optimizer, options_of
 
 

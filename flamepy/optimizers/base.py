@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from ..autograd.entries import file_line, user_frame
 from ..backend.base import Buffer, device, moved
 from ..backend.plans import span_table
-from ..entries import file_line, user_frame
 from ..errors import FlameWarning, ShapeError, StateError
 from ..gradient import GradientMap
 from ..parameter import Parameter

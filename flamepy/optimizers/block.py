@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..backend.base import HALF, Buffer, float32
+from ..backend.base import Buffer
+from ..dtypes import HALF, float32
 from ..gradient import GradientMap, no_factor
 from ..parameter import Parameter
 from ..tensors import Tensor

@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..backend import template
-from ..backend.base import device, float32
-from ..backend.words import exp, tanh
+from ..backend.base import device
+from ..backend.formula import bind as template
+from ..backend.formula.words import exp, tanh
+from ..dtypes import float32
 from ..errors import FlameError
 
 LOOSE = ("NUMBA_DISABLE_JIT", "NUMBA_OPT", "NUMBA_LOOP_VECTORIZE", "NUMBA_ENABLE_AVX", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..autograd import TapeEntry, tape
-from ..op import on_result
+from ..op.base import on_result
 
 Parameters = list[tuple[str, Any]]  # (name, parameter)
 

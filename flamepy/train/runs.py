@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..backend import template
 from ..backend.base import device
+from ..backend.formula import bind as template
 from ..errors import DeviceError, NonFiniteError
 from . import checkpoint, curves
 from .config import TrainConfig, build, job_name, read_toml, settings

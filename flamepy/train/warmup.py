@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any
 
-from ..backend import template
+from ..backend.formula import bind as template
 from . import sample, tokens
 from .config import DigitsConfig, GptConfig, resolve
 from .digits import DigitsJob

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..formula.words import INF, exp_down, fmax, log, select
 from ..plans import ROOM, attention_room
-from ..words import INF, exp_down, fmax, log, select
 from .blas import N, T, copy_matrix, gemm
 from .parallel import tasks
 from .runs import add_run, fill_run

@@ -21,8 +21,8 @@ import numpy as np
 from numba.core import event
 
 from ...errors import FlameWarning
-from ..row_words import all_max, all_sum, barrier, lane, lanes
-from ..template import Dialect, announce
+from ..formula.bind import Dialect, announce
+from ..formula.row_words import all_max, all_sum, barrier, lane, lanes
 from . import blas, parallel, words
 from .instructions import ALWAYS, INNER
 
@@ -77,9 +77,9 @@ SHARED = (
     "cpu/compiler.py",
     "cpu/instructions.py",
     "cpu/parallel.py",
-    "template.py",
+    "formula/bind.py",
     "plans.py",
-    "row_words.py",
+    "formula/row_words.py",
 )
 SOURCES = tuple(str(_here.parent / file) for file in SHARED)
 DIALECT = Dialect("cpu", jit_function, words_of, SOURCES, jit_loop, jit_kernel, parallel.run)

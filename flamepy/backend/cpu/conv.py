@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..words import INF, real
+from ..formula.words import INF, real
 from .blas import N, T, gemm
 from .parallel import tasks
 from .runs import add_run, fill_run, sum_run

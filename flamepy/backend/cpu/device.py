@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from ...dtypes import FULL, INTEGERS
 from ...errors import DTypeError
-from ..base import FULL, INTEGERS, Buffer, Device, Kernel, Stream
-from ..template import bind, globals_of, reached
+from ..base import Buffer, Device, Kernel, Stream
+from ..formula.bind import bind, globals_of, reached
 
 # Elements of work below which one thread is faster than waking the others. Measured: 21,000 for an addition, 2,600 for gelu, 4,000 for
 # a softmax; so a formula with one of DEAR_WORDS takes DEAR times fewer.

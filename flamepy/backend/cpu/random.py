@@ -12,7 +12,7 @@ May import: backend/words, Numba. FLAME counterpart: `flame_core::rng`. Read nex
 
 from __future__ import annotations
 
-from ..words import EPS, log, real, rint, select, sqrt
+from ..formula.words import EPS, log, real, rint, select, sqrt
 from .parallel import tasks
 
 BLOCKS = 1024  # Philox blocks computed by one task

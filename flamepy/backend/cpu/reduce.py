@@ -10,8 +10,8 @@ May import: this folder. FLAME counterpart: `flame_core::cuda_kernels` reduction
 
 from __future__ import annotations
 
+from ..formula.words import fmax, maximum
 from ..plans import COLUMNS
-from ..words import fmax, maximum
 from .loops import F
 from .parallel import tasks
 from .runs import fill_run

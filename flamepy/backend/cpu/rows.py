@@ -8,8 +8,8 @@ May import: this folder. FLAME counterpart: `flame_core::cuda_kernels` norms. Re
 
 from __future__ import annotations
 
+from ..formula.words import real
 from ..plans import COLUMNS
-from ..words import real
 from .loops import F
 from .parallel import tasks
 from .runs import add_run, copy_run, fill_run, sum_run

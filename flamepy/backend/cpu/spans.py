@@ -10,7 +10,7 @@ May import: this folder. FLAME counterpart: `flame_core::optimizers` kernels. Re
 
 from __future__ import annotations
 
-from ..words import maximum, pow, real, select, sqrt
+from ..formula.words import maximum, pow, real, select, sqrt
 from .loops import F
 from .parallel import tasks
 

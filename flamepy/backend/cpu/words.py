@@ -20,7 +20,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from ..template import Dialect, jitted
+from ..formula.bind import Dialect, jitted
 from .instructions import INNER, absolute, fmax, instruction, select
 
 # ----- What float64 uses, and float32 where the table below says nothing else -----

@@ -1,16 +1,31 @@
-"""What Python and NumPy data mean: dtypes by name, lists and arrays as contiguous host arrays.
+"""The element types: which there are, which are computed in which, and what Python and NumPy data mean.
 
-May import: errors, base. FLAME counterpart: `flame_core::Tensor::from_vec`. Read next: ../tensors.py.
+float32 and float64 are computed as they are, 16-bit floats are stored in 16 bits and computed in float32. FLAME counterpart:
+`flame_core::DType`. Read next: backend/base.py.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from ..errors import DTypeError, ShapeError
-from .base import DTYPES
+from .errors import DTypeError, ShapeError
+
+float32 = np.dtype("float32")
+float64 = np.dtype("float64")
+float16 = np.dtype("float16")
+bfloat16 = np.dtype(ml_dtypes.bfloat16)
+int32 = np.dtype("int32")
+int64 = np.dtype("int64")
+bool_ = np.dtype("bool")
+
+FULL = frozenset((float32, float64))  # computed as they are
+HALF = frozenset((float16, bfloat16))  # stored in 16 bits, computed in float32
+FLOATS = FULL | HALF
+INTEGERS = frozenset((int32, int64))
+DTYPES = FLOATS | INTEGERS | {bool_}
 
 
 def as_dtype(dtype: Any) -> np.dtype:

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..backend import base
+from ..backend.base import Buffer, Device, Kernel, Stream
 from ..errors import CaptureError
-from . import base
 from .arena import Life, places
-from .base import Buffer, Device, Kernel, Stream
 
 PACKAGE = str(Path(__file__).parent.parent)
 UINT8 = np.dtype("uint8")

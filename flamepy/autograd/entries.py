@@ -15,8 +15,9 @@ from pathlib import Path
 from sys import _getframe
 from typing import Any
 
-from .backend.base import Buffer, float32
-from .errors import GradientError, VersionError
+from ..backend.base import Buffer
+from ..dtypes import float32
+from ..errors import GradientError, VersionError
 
 NUMBER = (0, (), float32, 0)  # stands in input_meta for an input that is no tensor
 next_serial = itertools.count(1).__next__
@@ -35,7 +36,7 @@ class _State(threading.local):
 
 state = _State()
 
-_package = Path(__file__).parent
+_package = Path(__file__).parent.parent
 ENGINE_FILES = frozenset(str(p) for p in _package.rglob("*.py") if "train" not in p.parts)
 
 

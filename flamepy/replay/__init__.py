@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from .backend import base
-from .backend.base import Buffer
-from .backend.recorder import Later, Program, Recorder
-from .errors import CaptureError, DTypeError, ShapeError
+from ..backend import base
+from ..backend.base import Buffer
+from ..dtypes import float32
+from ..errors import CaptureError, DTypeError, ShapeError
+from .recorder import Later, Program, Recorder
 
 _as_tensor: Callable[[Any], Any]
 
@@ -241,7 +242,7 @@ def strip(x: Any) -> Any:
     raise CaptureError(f"capture: a result that cannot be replayed: {type(x).__name__}. Return tensors, or a dict of them.")
 
 
-EMPTY: Any = Buffer(None, 0, base.float32, None)  # type: ignore[arg-type]
+EMPTY: Any = Buffer(None, 0, float32, None)  # type: ignore[arg-type]
 
 
 def copied(x: Any) -> Buffer:

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from . import op
-from .backend.base import FLOATS, FULL, HALF, INTEGERS, Buffer, Device, bool_, float32, int64
-from .errors import DTypeError, ShapeError
-from .op import size_of
+from ..backend.base import Buffer, Device
+from ..dtypes import FLOATS, FULL, HALF, INTEGERS, bool_, float32, int64
+from ..errors import DTypeError, ShapeError
+from . import base as op
+from .base import size_of
 
 
 # ---- one dtype, one device ---------------------------------------------------------------------------------------------

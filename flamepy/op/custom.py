@@ -21,12 +21,13 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import op
-from .backend.base import FLOATS, FULL, HALF, Buffer, float32
-from .entries import TapeEntry, state
-from .errors import GradientError
-from .op import ALIASES, Op, finish, saved_tensor, untracked, watch, watchers
-from .op_inputs import coerce, in_float32
+from ..autograd.entries import TapeEntry, state
+from ..backend.base import Buffer
+from ..dtypes import FLOATS, FULL, HALF, float32
+from ..errors import GradientError
+from . import base as op
+from .base import ALIASES, Op, finish, saved_tensor, untracked, watch, watchers
+from .inputs import coerce, in_float32
 
 OUTPUT = -1
 VARIADIC = inspect.Parameter.VAR_POSITIONAL

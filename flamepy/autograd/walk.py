@@ -12,11 +12,12 @@ from collections.abc import Callable
 from contextlib import ContextDecorator
 from typing import Any
 
-from .backend.base import HALF, Buffer, float32
+from ..backend.base import Buffer
+from ..dtypes import HALF, float32
+from ..errors import GradientError, ShapeError
+from ..gradient import GradientMap, add_to_buffer
 from .entries import Tape, TapeEntry, reachable, state, user_frame
 from .entries import tape as tape
-from .errors import GradientError, ShapeError
-from .gradient import GradientMap, add_to_buffer
 
 
 class _Mode(ContextDecorator):

@@ -18,13 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from . import op
-from .backend.base import FULL, HALF, Buffer, Device, Kernel
-from .backend.words import select
-from .entries import TapeEntry, state
-from .errors import DTypeError
-from .op import REGISTRY, Op, arguments, finish, saved_tensor, untracked, watch, watchers
-from .op_inputs import coerce, in_float32, number, plan_for, run_map
+from ..autograd.entries import TapeEntry, state
+from ..backend.base import Buffer, Device, Kernel
+from ..backend.formula.words import select
+from ..dtypes import FULL, HALF
+from ..errors import DTypeError
+from . import base as op
+from .base import REGISTRY, Op, arguments, finish, saved_tensor, untracked, watch, watchers
+from .inputs import coerce, in_float32, number, plan_for, run_map
 
 EXACT = 1 << 53  # integers below this are floats without rounding
 MISSING: Any = object()  # stands for an argument that was not given

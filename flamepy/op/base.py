@@ -6,7 +6,7 @@ Two builders make ops: `pointwise` (op_pointwise.py) from scalar formulas, `cust
 In both, the names in a backward rule's signature are the contract: `g` is the cotangent of the output, `y` the output, the
 others are inputs and attributes; what a rule names is what the tape saves, nothing else. Broadcasting is undone in vjp().
 
-May import: errors, backend, rng, gradient, autograd. FLAME counterpart: `flame_core::autograd::Op`. Read next: op_inputs.py.
+FLAME counterpart: `flame_core::autograd::Op`. Read next: op_inputs.py.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from .backend.base import Buffer, Device
-from .entries import TapeEntry, state, user_frame
-from .errors import GradientError
+from ..autograd.entries import TapeEntry, state, user_frame
+from ..backend.base import Buffer, Device
+from ..errors import GradientError
 
 REGISTRY: dict[str, Op] = {}
 PUBLIC: dict[str, Callable] = {}  # what users call: ops and the functions composed of them

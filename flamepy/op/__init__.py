@@ -1,0 +1,1 @@
+"""Op: a formula or a function, its derivative, a name. Read base.py, then pointwise.py and custom.py."""
