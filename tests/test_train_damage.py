@@ -90,7 +90,7 @@ def test_a_damaged_line_of_the_metrics(capsys, finished, kind):
 
 
 @pytest.mark.parametrize("where", ["metrics.jsonl", "timing.jsonl"])
-@pytest.mark.parametrize("content", [b"", b"\n" * 9, b"\xff\x00" * 50, b"{}\n{}\n", None], ids=str)
+@pytest.mark.parametrize("content", [b"", b"\n" * 9, b"\xff\x00" * 50, b"{}\n{}\n", None], ids=lambda content: repr(content)[:9])
 def test_a_whole_file_of_numbers_is_damaged_at_the_end_of_training(capsys, finished, monkeypatch, where, content):
     """Damage while the run is going on: it is told in one line, and the results are there."""
     from flamepy.train.gpt_job import GptJob
@@ -145,7 +145,7 @@ def test_any_flipped_bit_costs_two_lines_at_most(tmp_path_factory, place, bit):
     assert file.path.read_bytes() == (bytes(content) if content.endswith(b"\n") else content[: content.rindex(b"\n") + 1])
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e308, -1e308, 0.0, -1.0, 10**200])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e308, -1e308, 0.0, -1.0, 10**200], ids="{:.0e}".format)
 def test_pictures_of_odd_numbers(tmp_path, value):
     plain = {"step": 1, "loss": 2.0, "smoothed": 2.0, "grad_norm": 1.0, "val_loss": 2.0}
     for key in plain.keys() - {"step"}:
