@@ -109,6 +109,42 @@ def test_a_full_disk_ends_with_one_line_and_the_previous_checkpoint(capsys):
     assert contents("run") == contents("whole")
 
 
+SHORT_OF_MEMORY = """
+import re, resource, sys
+from pathlib import Path
+import flamepy.cli
+from flamepy.optimizers import AdamW
+
+real = AdamW.state_dict
+
+def state_dict(self):
+    if self.blocks:  # not at the first checkpoint
+        now = int(re.search(r"VmSize:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
+        resource.setrlimit(resource.RLIMIT_AS, (now + 2**20, now + 2**20))
+    return real(self)
+
+AdamW.state_dict = state_dict
+sys.exit(flamepy.cli.run(sys.argv[1:]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_no_memory_for_a_checkpoint_is_one_line_and_the_one_before_is_kept(capsys):
+    wide = ["--width", "512", "--steps", "3"]
+    command = [sys.executable, "-c", SHORT_OF_MEMORY, "train", *fresh(*wide, "--out", "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert re.fullmatch(
+        r"flamepy train: not enough memory after step 1; what was saved before is untouched\. Close other programs and go on with: "
+        r"flamepy train --resume \S*run, or .*\.\n",
+        done.stderr,
+    )
+    assert Path("run/checkpoints/last").read_text() == "step-00000000\n" and not list(Path("run").rglob(".tmp-*"))
+    assert flamepy(capsys, "train", "--resume", "run")[0] == 0
+    assert train(capsys, *wide, "--out", "whole")[0] == 0
+    assert contents("run") == contents("whole")
+
+
 def test_two_processes_never_write_into_one_run(capsys):
     process = begin(*fresh("--steps", "100000", "--out", "run"))
     wait_for_step("run", 1, process)
