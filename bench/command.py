@@ -89,6 +89,12 @@ def progress(text: str) -> None:
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
+def done(text: str) -> None:
+    """That a work is done, where the output goes into a file or pipe: the table is minutes away."""
+    if not sys.stdout.isatty():
+        print(text, flush=True)
+
+
 def note(text: str) -> None:
     progress("")
     print(f"bench: {text}", file=sys.stderr, flush=True)
@@ -142,9 +148,11 @@ def run(works: dict[str, list[Work]], wanted: list[str] | None, modes: list[str]
         against = [c for c in here if c in (suite.DEFAULT if wanted is None else suite.AGAINST)]
         found: list[report.Line] = []
         with Plan(name, against, modes, threads, rounds, note, progress) as plan:
-            for work in chosen:
+            for number, work in enumerate(chosen, 1):
                 outcome = measure(plan, work)
-                found += report.lines_of(outcome, about)
+                told = report.lines_of(outcome, about)
+                done(f"{name} {number}/{len(chosen)} {work.name}: {report.brief(told)}")
+                found += told
                 wrong = wrong or outcome.wrong
         progress("")
         report.show(found, console)

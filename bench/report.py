@@ -123,6 +123,13 @@ def number(value: float | None, form: str = ".0f") -> str:
     return "-" if value is None else format(value, form)
 
 
+def brief(lines: list[Line]) -> str:
+    """What was measured of one work, on one line: every mode of ours, and how long the others took."""
+    ours = {line["mode"]: f"{line['ours']} {line['mode']} {duration(line['ours_ms'])}" for line in lines}
+    theirs = {c: f"{CONTENDERS[c].title} {duration(line['theirs_ms'])}" for line in lines if (c := line["contender"])}
+    return ", ".join([*ours.values(), *theirs.values()]) or "not timed"
+
+
 COLUMNS = (
     "work", "mode", "ours", "min .. p90", "GFLOP/s", "GB/s", "% ceiling", "first call", "MB",
     "against", "theirs", "their MB", "ratio", "target",

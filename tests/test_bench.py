@@ -313,9 +313,34 @@ def test_table_json_and_pictures(capsys, tmp_path, monkeypatch):
     assert [line["work"] for line in lines[:3]] == ["gelu", "softmax", "softmax-backward"] and set(lines[0]) >= KEYS | MORE
     assert os.listdir(file.parent) == ["lines.jsonl"]
     out = capsys.readouterr().out
+    assert out.splitlines()[0] == f"kernels 1/{len({line['work'] for line in lines})} gelu: flamepy eager 2.00 ms, PyTorch eager 1.00 ms"
     assert "missed 2.00 of 0.30: 567 % over" in out and "targets: 0 of 2 reached" in out and "2.00 ms" in out
     for picture in ("roofline.png", "ratios.png"):
         assert (folder / picture).read_bytes().startswith(b"\x89PNG")
     monkeypatch.setattr(command, "measure", lambda plan, item: dataclasses.replace(outcome(item.name), timings={}, wrong=True))
     assert run(["bench", "kernels", "--work", "gelu"]) == 1
-    assert " ms" not in capsys.readouterr().out
+    assert capsys.readouterr().out == "kernels 1/1 gelu: not timed\n"
+
+
+WATCHED = """
+import sys
+from pathlib import Path
+from bench import command, harness
+from flamepy.cli import run
+
+def measure(plan, item):
+    print(Path(sys.argv[1]).read_text().splitlines(), file=sys.stderr)
+    return harness.Outcome(plan.suite, item, "flamepy")
+
+command.measure, command.present = measure, lambda against, note: []
+run(["bench", "kernels", "--work", "gelu,softmax"])
+"""
+
+
+def test_a_file_gets_a_line_as_each_work_is_done(tmp_path):
+    with (tmp_path / "out").open("w") as out:
+        args = [sys.executable, "-c", WATCHED, str(tmp_path / "out")]
+        done = subprocess.run(args, cwd=ROOT, stdout=out, stderr=subprocess.PIPE, text=True, timeout=60, check=True)
+    said = [line for line in done.stderr.splitlines() if not line.startswith("bench: other programs")]
+    assert said == ["[]", "['kernels 1/2 gelu: not timed']"]
+    assert (tmp_path / "out").read_text().splitlines()[1] == "kernels 2/2 softmax: not timed"

@@ -1,9 +1,9 @@
 """Linear layers with what follows them in one launch: bias, activation, residual; forward, gradients, second derivatives.
 
-Oracles: NumPy in float64 for the results, the composition of single ops for the gradients, finite differences. The nn layers must
-use the fused form by themselves, and must not where a user's class says something else.
+Oracles: NumPy in float64 for the results, the composition of single ops for the gradients, finite differences. Any number
+of workers gives the same bits.
 
-May import: flamepy, NumPy, hypothesis. FLAME counterpart: none. Read next: test_nn_layers.py.
+May import: flamepy, NumPy, hypothesis. FLAME counterpart: none. Read next: test_fused_layers.py.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import pytest
 from error_text import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from linear_tools import close
+from rows_tools import F32, F64, Array, draw, leaf
 
 import flamepy as fp
 import flamepy.nn.functional as F
@@ -25,8 +27,6 @@ from flamepy.backend.cpu.device import CpuDevice
 from flamepy.backend.plans import SUM
 from flamepy.op.base import REGISTRY
 
-F32, F64 = np.dtype("float32"), np.dtype("float64")
-Array = np.ndarray
 erf = np.vectorize(math.erf, otypes=[float])
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "": lambda z: z,
@@ -37,21 +37,6 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "tanh": np.tanh,
     "sigmoid": lambda z: 1 / (1 + np.exp(-z)),
 }
-
-
-def draw(*shape: int, seed: int = 0, dtype: Any = F64) -> Array:
-    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(dtype)
-
-
-def leaf(array: Array, tracked: bool = True) -> Any:
-    return fp.tensor(array, requires_grad=tracked)
-
-
-def close(got: Any, want: Any, dtype: Any = F64, what: str = "") -> None:
-    tolerance = 2e-5 if dtype == F32 else 1e-11
-    got = got.numpy() if isinstance(got, fp.Tensor) else got
-    want = want.numpy() if isinstance(want, fp.Tensor) else want
-    np.testing.assert_allclose(got, np.asarray(want).reshape(got.shape), tolerance, tolerance, err_msg=what)
 
 
 @pytest.fixture
@@ -244,112 +229,6 @@ def test_errors() -> None:
     for name in ("nothing", "add", "softmax", "leaky_relu", "linear", "sign"):
         with raises(ValueError, "linear: not an activation", name, "gelu_erf"):
             F.linear(x, w, activation=name)
-
-
-# ---- what nn makes of it ---------------------------------------------------------------------------------------------------------
-LAYERS = [nn.ReLU(), nn.GELU(), nn.GELU("tanh"), nn.SiLU(), nn.Tanh(), nn.Sigmoid()]
-
-
-def names(y: Any) -> list[str]:
-    """The ops that led to y."""
-    return [entry.op.name for entry in fp.tape(y)]
-
-
-@pytest.mark.parametrize("layer", LAYERS, ids=repr)
-def test_sequential_joins_a_linear_and_its_activation(layer: Any) -> None:
-    model = nn.Sequential(nn.Linear(4, 6, dtype=F64), layer, nn.Linear(6, 6, dtype=F64), layer, layer, nn.Linear(6, 2, dtype=F64))
-    x = leaf(draw(3, 4))
-    y = model(x)
-    assert names(y) == ["linear", "linear", layer.op, "linear"]
-    want = x
-    for m in model:
-        want = m(want)
-    close(y, want)
-    got, expected = y.sum().backward(), want.sum().backward()
-    for p in [x, *model.parameters()]:
-        close(got[p], expected[p])
-
-
-class Doubled(nn.Linear):
-    def forward(self, x: Any) -> Any:
-        return super().forward(x) * 2.0
-
-
-class Shifted(nn.ReLU):
-    def forward(self, x: Any) -> Any:
-        return super().forward(x) + 1.0
-
-
-class Counted(nn.Linear):
-    calls = 0
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        Counted.calls += 1
-        return super().__call__(*args, **options)
-
-
-def test_classes_and_methods_of_a_user_are_called() -> None:
-    x = fp.tensor(draw(3, 4, dtype=F32))
-    plain = nn.Linear(4, 4)
-    for first, second in [(Doubled(4, 4), nn.ReLU()), (plain, Shifted()), (Counted(4, 4), nn.GELU())]:
-        want = second(first(x))
-        assert np.array_equal(nn.Sequential(first, second)(x).numpy(), want.numpy())
-        close(nn.Sequential(first).add_to(x, x), x + first(x), F32)
-    assert Counted.calls == 4
-    activation = nn.ReLU()
-    activation.forward = lambda x: x * 0.0  # type: ignore[method-assign]
-    assert not nn.Sequential(plain, activation)(x).numpy().any()
-    patched = nn.Linear(4, 4)
-    patched.forward = lambda x: x * 0.0  # type: ignore[method-assign]
-    assert not nn.Sequential(patched, nn.ReLU())(x).numpy().any()
-    assert np.array_equal(patched.add_to(x, x).numpy(), x.numpy())
-
-
-def test_add_to_is_addition() -> None:
-    x, r = leaf(draw(2, 3, 4, dtype=F32)), leaf(draw(2, 3, 4, seed=1, dtype=F32))
-    fused = [nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 9), nn.GELU(), nn.Linear(9, 4)), nn.MultiHeadAttention(4, 2)]
-    for layer in [*fused, nn.Sequential(nn.Linear(4, 4), nn.ReLU()), nn.Sequential(), nn.ReLU()]:
-        y = layer.add_to(r, x)
-        assert ("add" in names(y)) == (layer not in fused)
-        want = r + layer(x)
-        close(y, want, F32)
-        got, expected = y.sum().backward(), want.sum().backward()
-        for p in [x, r, *layer.parameters()]:
-            close(got[p], expected[p], F32)
-    close(nn.Linear(4, 4, bias=False).add_to(fp.ones(4), fp.zeros(2, 3, 4)), np.ones((2, 3, 4)))  # a residual that broadcasts
-
-
-def test_transformer_block_with_other_halves() -> None:
-    x = fp.tensor(draw(2, 5, 8, dtype=F32))
-    block = nn.TransformerBlock(8, 2, dropout=0.5)
-    fused = block.eval()(x, is_causal=True)
-    h = x + block.attn(block.norm1(x), is_causal=True)
-    close(fused, h + block.mlp(block.norm2(h)), F32)
-    fp.manual_seed(0)
-    dropped = block.train()(x, is_causal=True)
-    assert np.abs(dropped.numpy() - fused.numpy()).max() > 0.01
-    block.mlp, block.dropout = nn.ReLU(), nn.ReLU()  # type: ignore[assignment]
-    h = x + F.relu(block.attn(block.norm1(x)))
-    close(block(x), h + F.relu(block.norm2(h)), F32)
-
-
-def test_a_recorded_step_replays_the_fused_layers() -> None:
-    def run(captured: bool) -> list[bytes]:
-        fp.manual_seed(3)
-        model = nn.Sequential(nn.Linear(6, 40), nn.GELU(), nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 1))
-        model.params.pack()
-        optimizer = fp.SGD(model, lr=0.05)
-
-        def step(x: Any, y: Any) -> Any:
-            loss = F.mse_loss(model(x), y)
-            optimizer.step(loss.backward())
-            return loss
-
-        call = fp.capture(step) if captured else step
-        losses = [call(fp.tensor(draw(50, 6, seed=i, dtype=F32)), fp.tensor(draw(50, 1, seed=i, dtype=F32))) for i in range(6)]
-        return [loss.numpy().tobytes() for loss in losses] + [a.tobytes() for a in model.state_dict().values()]
-
-    assert run(True) == run(False)
 
 
 @pytest.mark.parametrize("rows, n, k", [(768, 130, 96), (200, 70, 33)])

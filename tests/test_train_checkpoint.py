@@ -12,7 +12,7 @@ import pytest
 
 from flamepy.train import checkpoint, files
 from flamepy.train.config import GptConfig, resolve
-from flamepy.train.problems import InputError
+from flamepy.train.problems import InputError, Interrupted
 from flamepy.train.run_folder import JsonLines, RunFolder, check_run
 
 CONFIG = resolve(GptConfig, {"steps": 20})
@@ -110,9 +110,12 @@ def test_right_checksum_but_no_safetensors(tmp_path):
     assert "damaged" in damaged(tmp_path) and "There is no other checkpoint" in damaged(tmp_path)
 
 
-@pytest.mark.parametrize("after", [0, 1, 2, 3])
+WRITES = 5  # header, two tensors, state.json, last
+
+
+@pytest.mark.parametrize("after", range(WRITES + 1))
 def test_full_disk_leaves_the_previous_checkpoint(tmp_path, monkeypatch, after):
-    """The disk fills up in the middle of the n-th file."""
+    """The disk fills up in the middle of the n-th write."""
     save(tmp_path, 5)
     real, calls = os.write, []
 
@@ -124,13 +127,13 @@ def test_full_disk_leaves_the_previous_checkpoint(tmp_path, monkeypatch, after):
         return real(handle, data)
 
     monkeypatch.setattr(os, "write", full)
-    if after < 3:
+    if after < WRITES:
         with pytest.raises(InputError, match=r"cannot write: .*No space left on device\. Make room, .* is untouched\."):
             save(tmp_path, 10)
     else:
         save(tmp_path, 10)
     monkeypatch.undo()
-    assert checkpoint.load(tmp_path).step == (10 if after == 3 else 5)
+    assert checkpoint.load(tmp_path).step == (10 if after == WRITES else 5)
     assert not list(tmp_path.glob(".tmp-*"))
 
 
@@ -174,6 +177,65 @@ def test_kill_9_while_saving_leaves_a_whole_checkpoint(tmp_path):
             assert loaded.step >= step and (loaded.tensors["a"] == loaded.step).all()
             step = loaded.step
     assert step > 0
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, Interrupted(15), MemoryError], ids=repr)
+def test_interrupted_between_two_tensors(tmp_path, monkeypatch, end):
+    """Ctrl-C, a signal or a lack of memory in the middle of the tensors: nothing of the new checkpoint stays."""
+    save(tmp_path, 5)
+    real, calls = os.write, []
+
+    def interrupted(handle, data):
+        calls.append(len(data))
+        if len(calls) == 3:
+            raise end
+        return real(handle, data)
+
+    monkeypatch.setattr(os, "write", interrupted)
+    with pytest.raises(end if isinstance(end, type) else type(end)):
+        save(tmp_path, 10)
+    monkeypatch.undo()
+    assert calls[0] % 8 == 0 and calls[1:] == [8000, 12]  # header, then one tensor after the other
+    assert names(tmp_path) == ["last", "step-00000005"] and checkpoint.load(tmp_path).step == 5
+
+
+KILLED_AT = """
+import os, signal, sys, numpy as np
+from pathlib import Path
+from flamepy.train import checkpoint
+tensors = {"a": np.full(300_000, 1.0), "b": np.arange(3, dtype=np.float32)}
+real = os.write
+for n in range(1, int(sys.argv[2]) + 1):
+    if os.fork() == 0:
+        calls = []
+        def write(handle, data):
+            calls.append(0)
+            if len(calls) == n:
+                real(handle, bytes(data[: len(data) // 2]))
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(handle, data)
+        os.write = write
+        checkpoint.save(Path(sys.argv[1]) / str(n), tensors, {"step": 10}, 2)
+        os._exit(0)
+    print(os.WTERMSIG(os.wait()[1]), end=" ")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="POSIX")
+def test_kill_9_in_the_middle_of_each_write(tmp_path):
+    writes = 7  # header, three pieces of the large tensor, the small one, state.json, last
+    for n in range(1, writes + 2):
+        save(tmp_path / str(n), 5)
+    command = [sys.executable, "-W", "ignore", "-c", KILLED_AT, str(tmp_path), str(writes + 1)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["9"] * writes + ["0"]
+    for n in range(1, writes + 2):
+        folder = tmp_path / str(n)
+        files.sweep(folder)
+        assert not list(folder.glob(".tmp-*"))
+        assert checkpoint.load(folder).step == (5 if n <= writes else 10)
+        save(folder, 10)  # over what the dead process may have renamed already
+        assert checkpoint.load(folder).step == 10
 
 
 # ---- run folders ------------------------------------------------------------------------------------------------------

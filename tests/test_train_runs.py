@@ -1,74 +1,22 @@
-"""Whole runs of a tiny GPT, as a user starts them: what is left behind, resuming bit for bit, stopping, dying, failing."""
+"""Whole runs of a tiny GPT, as a user starts them: what is left behind, resuming bit for bit, failing on NaN.
+
+Read next: test_train_stops.py.
+"""
 
 import json
 import os
 import re
 import shutil
-import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
-
-from flamepy import cli
-
-TEXT = "".join(f"def f{i}(x):\n    return x + {i * i}\n\n" for i in range(120))
-TINY = ["--layers", "1", "--heads", "2", "--width", "16", "--context", "8", "--batch", "4"]
-posix = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
+from train_tools import TEXT, TINY, begin, contents, end, flamepy, fresh, prepare, rows, train
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "text.txt").write_text(TEXT)
-    (tmp_path / "often.toml").write_text("save_every = 1\nvalidate_every = 4\nvalidation_batches = 2\nsample_tokens = 20\n")
-
-
-def flamepy(capsys, *args):
-    code = cli.run([str(a) for a in args])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
-def train(capsys, *args):
-    return flamepy(capsys, "train", "--data", "text.txt", "--config", "often.toml", *TINY, *args)
-
-
-def begin(*args, **options):
-    """The same in a process of its own."""
-    command = [sys.executable, "-m", "flamepy", "train", *[str(a) for a in args]]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
-
-
-def end(process):
-    out, err = process.communicate(timeout=120)
-    return process.returncode, out, err
-
-
-def fresh(*args):
-    return ["--data", "text.txt", "--config", "often.toml", *TINY, *args]
-
-
-def contents(run):
-    """Every file of a run but its timing."""
-    files = sorted(p for p in Path(run).rglob("*") if p.is_file() and p.name != "timing.jsonl")
-    return {str(p.relative_to(run)): p.read_bytes() for p in files}
-
-
-def rows(run):
-    return [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]
-
-
-def wait_for_step(run, step, process):
-    deadline = time.monotonic() + 100
-    while time.monotonic() < deadline and process.poll() is None:
-        path = Path(run) / "metrics.jsonl"
-        if path.exists() and path.read_bytes().count(b"\n") >= step:
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"step {step} was not reached: {process.poll()}")
+    prepare(tmp_path, monkeypatch)
 
 
 # ---- a run and what it leaves -----------------------------------------------------------------------------------------
@@ -226,105 +174,6 @@ def test_a_checkpoint_that_lacks_a_part_is_refused(capsys, missing):
     code, out, err = flamepy(capsys, "train", "--resume", "run")
     assert (code, out, err.count("\n")) == (2, "", 1), err
     assert contents("run") == before
-
-
-# ---- signals, kill, full disks -------------------------------------------------------------------------------------------
-
-
-@posix
-@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_saves_and_stops_and_nothing_is_lost(capsys, number, code):
-    Path("often.toml").write_text("save_every = 100000\nvalidate_every = 100000\nvalidation_batches = 2\nsample_tokens = 20\n")
-    process = begin(*fresh("--steps", "100000", "--out", "run"))
-    wait_for_step("run", 5, process)
-    process.send_signal(number)
-    done, out, err = end(process)
-    assert (done, err) == (code, "")
-    step = int(re.search(rf"stopped   {number.name}: after step ([\d,]+) of 100,000", out)[1].replace(",", ""))
-    assert rows("run")[-1]["step"] == step
-    assert Path("run/checkpoints/last").read_text() == f"step-{step:08d}\n"
-    assert flamepy(capsys, "train", "--resume", "run", "--stop-after", step + 3)[0] == 0
-    assert train(capsys, "--steps", "100000", "--stop-after", step + 3, "--out", "whole")[0] == 0
-    assert contents("run")["metrics.jsonl"] == contents("whole")["metrics.jsonl"]
-    last = f"checkpoints/step-{step + 3:08d}/tensors.safetensors"
-    assert contents("run")[last] == contents("whole")[last]
-
-
-@posix
-def test_a_signal_while_preparing_ends_at_once_and_leaves_nothing():
-    process = begin("--data", "-", "--out", "run", stdin=subprocess.PIPE)  # waits for text
-    time.sleep(1.5)
-    process.send_signal(signal.SIGINT)
-    code, _out, err = end(process)
-    assert code == 130 and "interrupted before training began" in err and not Path("run").exists()
-
-
-@posix
-def test_the_second_signal_ends_at_once():
-    slow = "import flamepy.train.gpt_job as j, time; j.GptJob.loss = lambda self, x, y: time.sleep(60)\n"
-    slow += f"import sys, flamepy.cli; sys.exit(flamepy.cli.run({['train', *fresh('--out', 'run')]!r}))"
-    process = subprocess.Popen([sys.executable, "-c", slow], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not Path("run/checkpoints/last").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.5)
-    assert process.poll() is None  # it would finish the step first
-    started = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    assert end(process)[0] == 130 and time.monotonic() - started < 5
-
-
-@posix
-def test_kill_9_at_any_moment_and_resume_equals_one_go(capsys):
-    assert train(capsys, "--steps", "60", "--out", "whole")[0] == 0
-    process = begin(*fresh("--steps", "60", "--out", "run"))
-    for moment in (3, 17, 31, 46):
-        wait_for_step("run", moment, process)
-        process.kill()
-        process.communicate()
-        process = begin("--resume", "run")
-    assert end(process)[0] == 0
-    assert contents("whole") == contents("run")
-
-
-@posix
-def test_a_reader_that_goes_away_stops_the_run_and_saves():
-    process = begin(*fresh("--steps", "100000", "--out", "run"))
-    process.stdout.readline()
-    process.stdout.close()
-    process.wait(timeout=100)
-    assert (process.returncode, process.stderr.read()) == (141, "")
-    process.stderr.close()
-    assert Path("run/checkpoints/last").exists()
-
-
-@posix
-def test_a_full_disk_ends_with_one_line_and_the_previous_checkpoint(capsys):
-    assert train(capsys, "--steps", "8", "--stop-after", "4", "--out", "run")[0] == 0
-    size = Path("run/checkpoints/step-00000004/tensors.safetensors").stat().st_size
-    # No file may grow beyond half a checkpoint: the kernel refuses the write as a full disk would.
-    limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({size // 2}, {size // 2}))\n"
-    code = limit + "import sys, flamepy.cli; sys.exit(flamepy.cli.run(['train', '--resume', 'run']))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 2, done.stderr
-    assert re.fullmatch(
-        r"flamepy train: cannot write: .*: File too large\. .*untouched\. Go on with: flamepy train --resume .*run\n", done.stderr
-    )
-    assert Path("run/checkpoints/last").read_text() == "step-00000004\n" and not list(Path("run").rglob(".tmp-*"))
-    assert train(capsys, "--steps", "8", "--out", "whole")[0] == 0
-    assert flamepy(capsys, "train", "--resume", "run")[0] == 0
-    assert contents("run") == contents("whole")
-
-
-def test_two_processes_never_write_into_one_run(capsys):
-    process = begin(*fresh("--steps", "100000", "--out", "run"))
-    wait_for_step("run", 1, process)
-    code, _out, err = flamepy(capsys, "train", "--resume", "run")
-    assert code == 2 and "another process is training in this folder" in err
-    process.terminate()
-    end(process)
 
 
 # ---- NaN -------------------------------------------------------------------------------------------------------------------

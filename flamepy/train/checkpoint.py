@@ -6,26 +6,29 @@
       last            the name of the newest good one
 
 A checkpoint is written into a temporary folder, made durable, renamed, made durable again; only then does `last` point to
-it, and only then are old ones removed. Whenever the process dies, `last` names a whole checkpoint.
-(`flamepy.checkpoint`, which saves memory in backward, is something else.)
+it, and only then are old ones removed. Whenever the process dies, `last` names a whole checkpoint. Neither saving nor loading
+copies the state in memory. (`flamepy.checkpoint`, which saves memory in backward, is something else.)
 
-May import: errors, problems, files. FLAME counterpart: none. Read next: run_folder.py.
+May import: errors, problems, files, tensor_file. FLAME counterpart: none. Read next: run_folder.py.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
+import re
 import shutil
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
 
+from . import tensor_file
 from .config import one_line
 from .files import TEMPORARY, replace_file, sync_folder, write_file, writing
 from .problems import InputError
@@ -36,7 +39,7 @@ TENSORS, STATE, LAST = "tensors.safetensors", "state.json", "last"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One loaded checkpoint: arrays by name, and the facts of state.json."""
+    """One loaded checkpoint: read-only arrays by name, mapped from the file, and the facts of state.json."""
 
     path: Path
     tensors: dict[str, np.ndarray]
@@ -51,19 +54,19 @@ def folder_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
-def save(folder: Path, tensors: dict[str, np.ndarray], facts: dict[str, Any], keep: int) -> Path:
+def save(folder: Path, tensors: Mapping[str, np.ndarray], facts: dict[str, Any], keep: int) -> Path:
     """Write one checkpoint into `folder`, point `last` to it, and remove all but the newest `keep`."""
     name = folder_name(facts["step"])
     final, temporary = folder / name, folder / (TEMPORARY + name)
-    content = safetensors.numpy.save(tensors, {"format": FORMAT})
-    facts = {"format": FORMAT, **facts, "tensors": {"file": TENSORS, "sha256": hashlib.sha256(content).hexdigest()}}
     with writing(final):
         try:
             folder.mkdir(exist_ok=True)
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir()
-            write_file(temporary / TENSORS, content)
-            write_file(temporary / STATE, (json.dumps(facts, indent=1) + "\n").encode())
+            digest = hashlib.sha256()
+            write_file(temporary / TENSORS, hashed(tensor_file.pieces(tensors, {"format": FORMAT}), digest))
+            facts = {"format": FORMAT, **facts, "tensors": {"file": TENSORS, "sha256": digest.hexdigest()}}
+            write_file(temporary / STATE, [(json.dumps(facts, indent=1) + "\n").encode()])
             sync_folder(temporary)
             set_aside(final)
             os.rename(temporary, final)
@@ -74,6 +77,13 @@ def save(folder: Path, tensors: dict[str, np.ndarray], facts: dict[str, Any], ke
     replace_file(folder / LAST, (name + "\n").encode())
     prune(folder, name, keep)
     return final
+
+
+def hashed(pieces: Iterable[memoryview], digest: Any) -> Iterator[memoryview]:
+    """The pieces, each added to `digest` just before it goes on."""
+    for piece in pieces:
+        digest.update(piece)
+        yield piece
 
 
 def set_aside(final: Path) -> None:
@@ -102,33 +112,35 @@ def load(folder: Path) -> Checkpoint | None:
     try:
         name = (folder / LAST).read_text("ascii").strip()
     except FileNotFoundError:
+        if any(p.name != folder_name(0) for p in folder.glob("step-*")):  # a process can die between its first checkpoint and `last`
+            raise InputError(f"the last checkpoint is not known: {folder / LAST} is missing. {advice(folder, '')}") from None
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {folder / LAST}: {one_line(error)}. {advice(folder, '')}") from error
     path = folder / name
-    if not name.startswith("step-") or not path.is_dir():
-        raise InputError(f"the last checkpoint is missing: {path}. {advice(folder, name)}")
+    if not re.fullmatch(r"step-\d{8,12}", name) or not path.is_dir():
+        raise InputError(f"the last checkpoint is missing: {folder / LAST} names {name[:40]!r}. {advice(folder, name)}")
     try:
         facts = json.loads((path / STATE).read_text("utf-8"))
-        content = (path / TENSORS).read_bytes()
-    except (OSError, ValueError) as error:
-        raise InputError(f"the checkpoint is damaged: {path}: {one_line(error)}. {advice(folder, name)}") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"the checkpoint is damaged: {path / STATE}: {one_line(error)}. {advice(folder, name)}") from error
     if not isinstance(facts, dict) or facts.get("format") != FORMAT or type(facts.get("step")) is not int:
         raise InputError(f"not a flamepy checkpoint: {path / STATE} lacks format {FORMAT!r}. {advice(folder, name)}")
-    return Checkpoint(path, tensors_of(content, facts, path, advice(folder, name)), facts)
+    if folder_name(facts["step"]) != name:
+        raise InputError(f"the checkpoint is damaged: {path / STATE} says step {facts['step']}. {advice(folder, name)}")
+    return Checkpoint(path, tensors_of(path / TENSORS, facts, advice(folder, name)), facts)
 
 
-def tensors_of(content: bytes, facts: dict[str, Any], path: Path, what_to_do: str) -> dict[str, np.ndarray]:
-    """The arrays in `content`, after its SHA-256 was checked."""
-    expected, found = facts.get("tensors", {}).get("sha256"), hashlib.sha256(content).hexdigest()
-    if expected != found:
-        raise InputError(
-            f"the checkpoint is damaged: {path / TENSORS}: SHA-256 is {found[:12]}..., {STATE} says {str(expected)[:12]}.... {what_to_do}"
-        )
+def tensors_of(file: Path, facts: dict[str, Any], what_to_do: str) -> dict[str, np.ndarray]:
+    """The arrays in `file`, after its SHA-256 was checked."""
+    tensors = facts.get("tensors")
+    expected = tensors.get("sha256") if isinstance(tensors, dict) else None
     try:
-        return safetensors.numpy.load(content)
-    except Exception as error:  # safetensors has its own exception type, without a base worth naming
-        raise InputError(f"the checkpoint is damaged: {path / TENSORS}: {one_line(error)}. {what_to_do}") from error
+        return tensor_file.read(file, str(expected))
+    except (OSError, ValueError, RecursionError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+            raise MemoryError(f"no room to map {file}") from error
+        raise InputError(f"the checkpoint is damaged: {file}: {one_line(error)}. {what_to_do}") from error
 
 
 def advice(folder: Path, bad: str) -> str:

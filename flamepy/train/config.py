@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import operator
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,7 +133,7 @@ def build(kind: type[Config], values: dict[str, Any]) -> Config:
 def check(field: dataclasses.Field, wanted: Any, value: Any) -> Any:
     """`value` as the setting's type, inside its limits; InputError otherwise."""
     name, limits = field.name, field.metadata
-    if wanted is float and type(value) is int:
+    if wanted is float and type(value) is int and abs(value) < 2**1000:
         value = float(value)
     if type(value) is not wanted:
         what = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}[wanted]
@@ -141,8 +142,8 @@ def check(field: dataclasses.Field, wanted: Any, value: Any) -> Any:
         raise InputError(f"{name} must be one of {', '.join(limits['choices'])}: {value!r}. Change {name}.")
     if wanted is float and not math.isfinite(value):
         raise InputError(f"{name} must be a finite number: {value}. Change {name}.")
-    for key, fits, word in (("low", float.__ge__, "at least"), ("high", float.__le__, "at most")):
-        if limits[key] is not None and not fits(float(value), float(limits[key])):
+    for key, fits, word in (("low", operator.ge, "at least"), ("high", operator.le, "at most")):
+        if limits[key] is not None and not fits(value, limits[key]):
             raise InputError(f"{name} must be {word} {limits[key]:,}: {value}. Change {name}.")
     return value
 
@@ -160,7 +161,7 @@ def read_toml(kind: type[TrainConfig], file: Path) -> dict[str, Any]:
         table = tomllib.loads(file.read_text("utf-8"))
     except OSError as error:
         raise InputError(f"cannot read the config file: {file}: {error.strerror}. Check the path.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of thousands of digits, brackets without end
         raise InputError(f"not a TOML file: {file}: {one_line(error)}. Write lines like `width = 128`.") from error
     job = table.pop("job", job_name(kind))
     if job != job_name(kind):

@@ -9,12 +9,14 @@ May import: errors, files. FLAME counterpart: none. Read next: loop.py.
 from __future__ import annotations
 
 import io
+import math
 from pathlib import Path
 from typing import Any
 
 from .files import replace_file
 
 Rows = list[dict[str, Any]]
+LARGEST = 1e100  # beyond it matplotlib's own arithmetic overflows
 
 
 def draw(rows: Rows, path: Path, title: str, unit: str = "loss") -> None:
@@ -25,19 +27,20 @@ def draw(rows: Rows, path: Path, title: str, unit: str = "loss") -> None:
     figure = Figure(figsize=(9, 7), dpi=110, layout="constrained")
     loss, norm = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     steps = [row["step"] for row in rows]
-    loss.plot(steps, [row["loss"] for row in rows], color="#9db8d9", linewidth=0.7, label="training loss")
-    loss.plot(steps, [row["smoothed"] for row in rows], color="#1f4e9c", linewidth=1.6, label="smoothed")
-    held_out = [(row["step"], row["val_loss"]) for row in rows if "val_loss" in row]
+    loss.plot(steps, [drawable(row["loss"]) for row in rows], color="#9db8d9", linewidth=0.7, label="training loss")
+    loss.plot(steps, [drawable(row["smoothed"]) for row in rows], color="#1f4e9c", linewidth=1.6, label="smoothed")
+    held_out = [(row["step"], row["val_loss"]) for row in rows if abs(row.get("val_loss", math.nan)) < LARGEST]
     if held_out:
         loss.plot(*zip(*held_out, strict=True), "o-", color="#c1440e", markersize=5, linewidth=1.0, label="validation loss")
         loss.annotate(f"{held_out[-1][1]:.3f}", held_out[-1], xytext=(0, 8), textcoords="offset points", ha="center")
     loss.set_ylabel(unit)
     loss.set_title(title)
     loss.legend(frameon=False)
-    norm.plot(steps, [row["grad_norm"] for row in rows], color="#5b7f3a", linewidth=0.7)
+    norms = [drawable(row["grad_norm"]) for row in rows]
+    norm.plot(steps, norms, color="#5b7f3a", linewidth=0.7)
     norm.set_ylabel("gradient norm, before clipping")
     norm.set_xlabel("step")
-    if any(row["grad_norm"] > 0 for row in rows):
+    if any(n > 0 for n in norms):
         norm.set_yscale("log")
         norm.yaxis.set_major_formatter("{x:g}")
         norm.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
@@ -48,3 +51,8 @@ def draw(rows: Rows, path: Path, title: str, unit: str = "loss") -> None:
     memory = io.BytesIO()
     figure.savefig(memory, format="png")
     replace_file(path, memory.getvalue())
+
+
+def drawable(value: float) -> float:
+    """The value, or NaN, which leaves a gap in the curve, where none can be drawn."""
+    return value if abs(value) < LARGEST else math.nan

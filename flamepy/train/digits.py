@@ -8,6 +8,7 @@ May import: everything of flamepy but cli. FLAME counterpart: none. Read next: i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -104,10 +105,10 @@ class DigitsJob:
         self.model.train()
         return {"val_loss": total / len(x), "accuracy": right / len(x)}
 
-    def results(self, last: dict[str, Any], folder: RunFolder) -> list[str]:
-        count, share = len(self.images.x_test), last.get("accuracy", 0.0)
+    def results(self, last: dict[str, float], folder: RunFolder) -> Iterator[str]:
+        count, share = len(self.images.x_test), last["accuracy"]
         right = f"{round(share * count)} of {count} images it has never seen"
-        return [f"test accuracy {100 * share:.2f} % ({right}), loss {short(last.get('val_loss', 0.0))}"]
+        yield f"test accuracy {100 * share:.2f} % ({right}), loss {short(last['val_loss'])}"
 
 
 def training_batch(images: Images, seed: int, step: int, batch: int, shift: int) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from .problems import InputError
@@ -26,18 +26,18 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise InputError(
-            f"cannot write: {path}: {reason}. Make room, or choose another folder; what was saved before is untouched."
-        ) from error
+        advice = "Move away the folder in its place" if isinstance(error, IsADirectoryError) else "Make room, or choose another folder"
+        raise InputError(f"cannot write: {path}: {reason}. {advice}; what was saved before is untouched.") from error
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Create `path` with `content`, on disk when this returns. Plain os.write: no buffer that could fail later."""
+def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
+    """Create `path` from `pieces`, on disk when this returns. Plain os.write: no buffer that could fail later."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o644)
     try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(handle, view) :]
+        for piece in pieces:
+            view = memoryview(piece)
+            while view:
+                view = view[os.write(handle, view) :]
         os.fsync(handle)
     finally:
         os.close(handle)
@@ -58,7 +58,7 @@ def replace_file(path: Path, content: bytes) -> None:
     temporary = path.with_name(TEMPORARY + path.name)
     with writing(path):
         try:
-            write_file(temporary, content)
+            write_file(temporary, [content])
             os.replace(temporary, path)
             sync_folder(path.parent)
         except BaseException:
@@ -73,4 +73,5 @@ def sweep(folder: Path) -> None:
         if left.is_dir():
             shutil.rmtree(left, ignore_errors=True)
         else:
-            left.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                left.unlink()

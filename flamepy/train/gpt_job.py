@@ -80,17 +80,18 @@ class GptJob:
     def validation_batches(self) -> Iterator[data.Batch]:
         return data.validation_batches(self.text, self.config.validation_batches, self.config.batch, self.config.context)
 
-    def results(self, last: dict[str, Any], folder: RunFolder) -> list[str]:
+    def results(self, last: dict[str, float], folder: RunFolder) -> Iterator[str]:
         """Validation loss and a sample, which is written to sample.txt."""
         c = self.config
         self.model.eval()
         prompt = tokens.encode(SAMPLE_PROMPT)
         text = tokens.decode(list(sample.generate(self.model, prompt, c.sample_tokens, 0.8, 0, c.seed)))
         self.model.train()
+        loss = last["val_loss"]
+        yield f"validation loss {short(loss)} nats per byte ({short(loss / math.log(2))} bits; a guess without learning has 8)"
+        yield "sample"
+        yield from (f"  | {line}" for line in tokens.printable(text).split("\n"))
         replace_file(folder.sample, text.encode())
-        loss = last.get("val_loss", math.nan)
-        lines = [f"validation loss {short(loss)} nats per byte ({short(loss / math.log(2))} bits; a guess without learning has 8)"]
-        return [*lines, "sample", *[f"  | {line}" for line in tokens.printable(text).split("\n")]]
 
 
 def check_memory(config: GptConfig) -> None:

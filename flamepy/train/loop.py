@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 import platform
 import re
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
 from .. import optimizers, rng, schedules, tensors
-from ..errors import NonFiniteError, StateError
+from ..errors import NonFiniteError
 from ..gradient_clip import clip_grad_norm
 from ..replay import capture
 from . import checkpoint
@@ -61,8 +62,8 @@ class Job(Protocol):
     def data_facts(self) -> dict[str, Any]:
         """Where the data came from, and its "sha256"."""
 
-    def results(self, last: dict[str, Any], folder: RunFolder) -> list[str]:
-        """Lines to show when all steps are done; `last` is the last line of metrics.jsonl. May write files."""
+    def results(self, last: dict[str, float], folder: RunFolder) -> Iterator[str]:
+        """Lines to show when all steps are done; `last` is what validate() found then. May write files, after the lines."""
 
 
 class Trainer:
@@ -80,6 +81,7 @@ class Trainer:
         self.step = 0
         self.smoothed = 0.0
         self.saved: int | None = None
+        self.validated: dict[str, float] | None = None  # what the last step's validation found, if this process made it
 
     def run(self, until: int) -> bool:
         """Train to step `until`, saving on the way and at the end; False when a signal ended it early."""
@@ -142,6 +144,8 @@ class Trainer:
             return {}
         self.display.busy("validating")
         found = self.job.validate()
+        if self.step == self.config.steps:
+            self.validated = found
         self.display.pause()
         self.display.line(
             f"step {self.step}/{self.config.steps}  " + "  ".join(f"{k.replace('_', ' ')} {short(v)}" for k, v in found.items())
@@ -177,8 +181,8 @@ class Trainer:
         self.display.pause()
 
     def arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Every array by name, and what of the optimizer's state is not an array."""
-        arrays = {MODEL + name: np.asarray(array) for name, array in self.job.model.state_dict().items()}
+        """Every array by name, the parameters' as views, and what of the optimizer's state is not an array."""
+        arrays = {MODEL + name: p.numpy() for name, p in self.parameters}
         state = self.optimizer.state_dict()
         scalars: dict[str, Any] = {"groups": state["groups"], "state": {}}
         for name, values in state["state"].items():
@@ -191,7 +195,9 @@ class Trainer:
         check_fit(saved, {MODEL + name: p.shape for name, p in self.parameters})
         try:
             self.take_over(saved, saved.facts)
-        except (LookupError, TypeError, AttributeError, StateError) as error:
+        except InputError:
+            raise
+        except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
             reason = f"{type(error).__name__}: {one_line(error)}"
             raise InputError(
                 f"the checkpoint is incomplete: {saved.path}: {reason}. Go back to an earlier one, or start a new run."
@@ -209,9 +215,12 @@ class Trainer:
             name, _, moment = key.rpartition(".")
             state.setdefault(name, {})[moment] = array
         self.optimizer.load_state_dict({"groups": facts["optimizer"]["groups"], "state": state})
+        if not all(0 <= int(number) < 2**63 for number in facts["random_state"].values()):
+            raise ValueError(f"random_state is {facts['random_state']}")
         rng.set_rng_state(facts["random_state"])
         self.step = self.saved = saved.step
-        self.smoothed = facts["smoothed_loss"]
+        self.smoothed = float(facts["smoothed_loss"])
+        saved.tensors.clear()  # lets go of the file: once removed, it shall take no more room on disk
         self.folder.forget_after(self.step)
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,14 @@ from .problems import InputError
 
 
 class JsonLines:
-    """A file of one JSON object a line, appended with one write each: a crash can only cut the last line."""
+    """A file of one JSON object of numbers a line, appended with one write each: a crash can only cut the last line.
 
-    def __init__(self, path: Path):
-        self.path = path
+    `needed`: what every line must have besides "step". Lines that a bad disk or an editor has damaged are left out when the file
+    is read, and left alone when it is rewritten.
+    """
+
+    def __init__(self, path: Path, needed: tuple[str, ...] = ()):
+        self.path, self.needed = path, needed
         self.handle: int | None = None
 
     def append(self, row: dict[str, Any]) -> None:
@@ -47,28 +52,45 @@ class JsonLines:
             with writing(self.path):
                 os.fsync(self.handle)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Every whole line; what a crash cut off is left out."""
-        if not self.path.exists():
+    def lines(self) -> list[tuple[bytes, dict[str, Any] | None]]:
+        """Every line with its end, and what it says: None if it is damaged or a crash has cut it."""
+        try:
+            content = self.path.read_bytes()
+        except FileNotFoundError:
             return []
-        found = []
-        for line in self.path.read_bytes().splitlines(keepends=True):
-            with contextlib.suppress(ValueError):
-                row = json.loads(line)
-                if isinstance(row, dict) and isinstance(row.get("step"), int) and line.endswith(b"\n"):
-                    found.append(row)
-        return found
+        except OSError as error:
+            raise InputError(f"cannot read: {self.path}: {error.strerror}. Move away what is in its place.") from error
+        return [(line, self.parsed(line)) for line in re.findall(rb"[^\n]*\n|[^\n]+", content)]
+
+    def parsed(self, line: bytes) -> dict[str, Any] | None:
+        """The numbers in one line, None if they are not all there."""
+        with contextlib.suppress(ValueError, RecursionError):
+            row = json.loads(line)
+            whole = line.endswith(b"\n") and isinstance(row, dict) and {"step", *self.needed} <= row.keys()
+            if whole and all(map(is_number, row.values())) and type(row["step"]) is int and 0 <= row["step"] < 10**12:
+                return row
+        return None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What the undamaged lines say."""
+        return [row for _, row in self.lines() if row is not None]
 
     def drop_after(self, step: int) -> None:
-        """Forget the steps that will be computed again, in one atomic move."""
+        """Forget the steps that will be computed again and what a crash has cut, in one atomic move."""
+        lines = self.lines()
         if self.path.exists():
-            kept = [row for row in self.rows() if row["step"] <= step]
-            replace_file(self.path, "".join(json.dumps(row) + "\n" for row in kept).encode())
+            kept = [line for line, row in lines if line.endswith(b"\n") and (row is None or row["step"] <= step)]
+            replace_file(self.path, b"".join(kept))
 
     def close(self) -> None:
         if self.handle is not None:
             os.close(self.handle)
             self.handle = None
+
+
+def is_number(value: Any) -> bool:
+    """Whether a JSON value is a number that a float can hold, or NaN or infinity."""
+    return type(value) is float or (type(value) is int and abs(value) < 1e300)
 
 
 class RunFolder:
@@ -81,8 +103,8 @@ class RunFolder:
         self.sample = path / "sample.txt"
         self.data = path / "data.txt"
         self.checkpoints = path / "checkpoints"
-        self.metrics = JsonLines(path / "metrics.jsonl")
-        self.timing = JsonLines(path / "timing.jsonl")
+        self.metrics = JsonLines(path / "metrics.jsonl", ("loss", "smoothed", "lr", "grad_norm"))
+        self.timing = JsonLines(path / "timing.jsonl", ("seconds",))
         self.lock: int | None = None
 
     @classmethod
@@ -137,7 +159,7 @@ class RunFolder:
 
     def copy_data(self, content: bytes) -> None:
         with writing(self.data):
-            write_file(self.data, content)
+            write_file(self.data, [content])
             sync_folder(self.path)
 
     def forget_after(self, step: int) -> None:

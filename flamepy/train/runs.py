@@ -10,10 +10,12 @@ May import: everything of flamepy but cli. FLAME counterpart: none. Read next: l
 
 from __future__ import annotations
 
+import contextlib
+import math
 import shlex
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from .config import TrainConfig, build, job_name, read_toml, settings
 from .display import PlainDisplay, duration, make_display
 from .loop import Job, Trainer
 from .problems import InputError
-from .run_folder import RunFolder
+from .run_folder import JsonLines, RunFolder
 from .signals import StopRequest
 
 
@@ -102,7 +104,8 @@ def kept_config(kind: Kind, folder: RunFolder, given: dict[str, Any]) -> TrainCo
 
 def same_run(config: TrainConfig, saved: checkpoint.Checkpoint) -> None:
     """Refuse a checkpoint that was made with other settings than config.toml says."""
-    there = saved.facts.get("config", {})
+    there = saved.facts.get("config")
+    there = there if isinstance(there, dict) else {}
     if saved.facts.get("job") != job_name(type(config)):
         raise InputError(f"the checkpoint is of another job: {saved.path}: {saved.facts.get('job')}. Start a new run.")
     for name, field in settings(type(config)).items():
@@ -120,7 +123,7 @@ def train(job: Job, folder: RunFolder, saved: checkpoint.Checkpoint | None, stop
     trainer = Trainer(job, folder, display, stop)
     if saved is not None:
         trainer.restore(saved)
-        if job.config != build(type(job.config), saved.facts["config"]):
+        if asdict(job.config) != saved.facts["config"]:
             folder.write_config(job.config)
     for line in introduction(job, folder, trainer.step):
         display.line(line)
@@ -131,10 +134,16 @@ def train(job: Job, folder: RunFolder, saved: checkpoint.Checkpoint | None, stop
                 trainer.run(min(steps, stop_after or steps))
             finish(job, folder, trainer, display)
     except NonFiniteError:
-        draw(job, folder)
+        with contextlib.suppress(InputError):  # the number that is not finite matters more than the picture
+            draw(job, folder, display)
         raise
     except InputError as error:  # a full disk: say how to go on
         raise InputError(f"{error} Go on with: {going_on(job, folder)}") from error
+    except MemoryError as error:
+        raise InputError(
+            f"not enough memory after step {trainer.step}; what was saved before is untouched. Close other programs and go on with: "
+            f"{going_on(job, folder)}, or start a new run with a smaller --batch or --width."
+        ) from error
     finally:
         forget()
     return trainer.step >= steps
@@ -157,27 +166,44 @@ def introduction(job: Job, folder: RunFolder, step: int) -> list[str]:
 
 def finish(job: Job, folder: RunFolder, trainer: Trainer, display: PlainDisplay) -> None:
     """The end of a run, complete or not: picture, results, where things are, how to go on."""
-    draw(job, folder)
-    written = [folder.config, folder.metrics.path, folder.timing.path, folder.checkpoints, folder.curves]
-    if trainer.step >= job.config.steps and not stop_number(trainer):
-        rows = folder.metrics.rows()
-        seconds = sum(row["seconds"] for row in folder.timing.rows())
-        display.line(f"finished  {trainer.step:,} steps in {duration(seconds)}")
-        display.line(memory_line(job))
-        results = job.results(rows[-1] if rows else {}, folder)
+    try:
+        draw(job, folder, display)
+    finally:  # a picture that cannot be written must not cost the results
+        if trainer.step >= job.config.steps and not stop_number(trainer):
+            tell_results(job, folder, trainer, display)
+        else:
+            number = stop_number(trainer)
+            why = f"{signal.Signals(number).name}: " if number else ""
+            display.line(f"stopped   {why}after step {trainer.step:,} of {job.config.steps:,}; the checkpoint is saved")
+            display.line(f"go on     {going_on(job, folder)}")
+
+
+def tell_results(job: Job, folder: RunFolder, trainer: Trainer, display: PlainDisplay) -> None:
+    """What a complete run has found, and the files it leaves."""
+    seconds = sum(row["seconds"] for row in readable(folder.timing, display))
+    took = f" in {duration(seconds)}" if math.isfinite(seconds) and seconds else ""
+    display.line(f"finished  {trainer.step:,} steps{took}")
+    display.line(memory_line(job))
+    # A run that was resumed at its end validates once more: the same number, as nothing of it is random.
+    for line in job.results(trainer.validated or job.validate(), folder):
         display.compile_summary()
-        for line in results:
-            display.line(line)
-        if folder.sample.exists():
-            written.append(folder.sample)
-        display.line("written")
-        for path in written:
+        display.line(line)
+    display.line("written")
+    for path in (folder.config, folder.metrics.path, folder.timing.path, folder.checkpoints, folder.curves, folder.sample):
+        if path.is_file() or path == folder.checkpoints:
             display.line(f"  {path}")
-        return
-    number = stop_number(trainer)
-    why = f"{signal.Signals(number).name}: " if number else ""
-    display.line(f"stopped   {why}after step {trainer.step:,} of {job.config.steps:,}; the checkpoint is saved")
-    display.line(f"go on     {going_on(job, folder)}")
+
+
+def readable(file: JsonLines, display: PlainDisplay) -> list[dict[str, Any]]:
+    """The rows of a file, none if it cannot be read; tells what is damaged."""
+    try:
+        rows, lines = file.rows(), len(file.lines())
+    except InputError as error:
+        display.line(f"damaged   {error}")
+        return []
+    if len(rows) < lines:
+        display.line(f"damaged   {file.path}: {lines - len(rows)} of {lines} lines cannot be read and are left out")
+    return rows
 
 
 def memory_line(job: Job) -> str:
@@ -199,7 +225,7 @@ def stop_number(trainer: Trainer) -> int | None:
     return trainer.stop.number
 
 
-def draw(job: Job, folder: RunFolder) -> None:
-    rows = folder.metrics.rows()
+def draw(job: Job, folder: RunFolder, display: PlainDisplay) -> None:
+    rows = readable(folder.metrics, display)
     if rows:
         curves.draw(rows, folder.curves, job.title, job.loss_unit)

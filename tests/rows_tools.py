@@ -1,0 +1,64 @@
+"""What the tests of fused kernels share: random arrays, leaves, launched loops, kernels with several workers.
+
+May import: flamepy, NumPy. FLAME counterpart: none.
+Read next: test_row_losses.py, test_fused_rows.py, test_picked_rows.py, test_fused_linear.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flamepy as fp
+from flamepy.backend.cpu.compiler import DIALECT
+from flamepy.backend.cpu.device import CpuDevice, find_loop
+from flamepy.backend.formula.bind import bind
+
+F32, F64, I64 = np.dtype("float32"), np.dtype("float64"), np.dtype("int64")
+Array = np.ndarray
+
+
+def draw(*shape: int, seed: int = 0, dtype: Any = F64) -> Array:
+    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(dtype)
+
+
+def ids_of(n: int, *shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng((seed, *shape)).integers(0, n, shape)
+
+
+def leaf(array: Array, tracked: bool = True) -> Any:
+    return fp.tensor(array, requires_grad=tracked)
+
+
+def close(got: Any, want: Any, tolerance: float = 1e-11) -> None:
+    np.testing.assert_allclose(got.numpy() if isinstance(got, fp.Tensor) else got, want, tolerance, tolerance)
+
+
+def record_launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the loops that are launched; of maps also the formula's."""
+    names: list[str] = []
+    plain = CpuDevice.kernel
+
+    def kernel(self: CpuDevice, loop: str, formula: Callable | None, dtype: np.dtype) -> Any:
+        names.append(f"{loop} {formula.__name__}" if formula is not None and loop.startswith("map") else loop)
+        return plain(self, loop, formula, dtype)
+
+    monkeypatch.setattr(CpuDevice, "kernel", kernel)
+    return names
+
+
+def same_for_any_workers(loop: str, formula: Callable | None, dtype: np.dtype, outs: list[Array], *args: Any) -> list[Array]:
+    """Run a kernel with 1, 2 and 5 workers, each twice, from the same outs; returns the outs."""
+    kernel = bind(find_loop(loop), formula, dtype, DIALECT)
+    results = []
+    for workers in (1, 2, 5, 2, 5, 1):
+        mine = [None if a is None else a.copy() for a in outs]
+        kernel(workers, *mine, *args)
+        results.append(mine)
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            assert a is None or a.tobytes() == b.tobytes()
+    return results[0]

@@ -1,0 +1,172 @@
+"""Picked rows: embedding, gather, index_select and indices of integers, their gradients, and how ids are checked.
+
+Oracles are NumPy and loops in the order of the ids. Integer ids are never read by the host: a captured step is replayed with
+others.
+
+May import: flamepy, NumPy, Numba. FLAME counterpart: none. Read next: test_replay.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from error_text import raises
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rows_tools import F32, F64, I64, close, draw, ids_of, leaf, same_for_any_workers
+
+import flamepy as fp
+import flamepy.nn.functional as F
+from flamepy import nn
+from flamepy.backend.cpu import index as index_loops
+from flamepy.backend.cpu.compiler import DIALECT
+from flamepy.backend.formula.bind import bind
+from flamepy.ops import indexing
+
+# ---- embedding and the gradients of picked rows ----------------------------------------------------------------------------------
+TABLES = [(1, 1, 1), (2, 300, 50), (65, 128, 300), (65, 5, 70), (700, 16, 90), (3000, 96, 40), (40000, 32, 200), (200, 4096, 60), (9, 3, 0)]
+
+
+@pytest.mark.parametrize("sizes", TABLES, ids=str)
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+def test_rows_are_added_in_order_whoever_does_it(sizes: tuple[int, int, int], dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    n, width, count = sizes
+    x, start = draw(count, width, dtype=dtype), draw(n, width, seed=1, dtype=dtype)
+    ids = np.minimum(np.random.default_rng(0).zipf(1.3, count) - 1, n - 1)
+    plans = []
+    monkeypatch.setattr(indexing, "launch", lambda *args, **options: plans.append(args))
+    for add in (True, False):
+        indexing.add_rows(fp.tensor(start), fp.tensor(x), fp.tensor(ids), width, add)
+        want = start.copy() if add else np.zeros_like(start)
+        for i, r in enumerate(ids):  # in the order of the ids: equal to the last bit
+            want[r] += x[i]
+        blank = start.reshape(-1) if add else np.full(n * width, np.nan, dtype)
+        (got,) = same_for_any_workers("add_rows", None, dtype, [blank], x.reshape(-1), ids, *plans[-1][4])
+        assert got.tobytes() == want.tobytes()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 400), st.integers(1, 200), st.integers(0, 60), st.booleans(), st.integers(0, 10**6))
+def test_rows_are_added_whatever_the_sizes(n: int, width: int, count: int, add: bool, seed: int) -> None:
+    ids, x = ids_of(n, count, seed=seed), draw(count, width, seed=seed, dtype=F32)
+    y = fp.tensor(draw(n, width, seed=seed, dtype=F32))
+    want = y.numpy().copy() if add else np.zeros((n, width), F32)
+    for i, r in enumerate(ids):
+        want[r] += x[i]
+    indexing.add_rows(y, fp.tensor(x), fp.tensor(ids), width, add)
+    assert y.numpy().tobytes() == want.tobytes()
+
+
+def test_embedding_and_its_gradient() -> None:
+    w, ids, g = draw(7, 5), ids_of(7, 4, 6), draw(4, 6, 5, seed=1)
+    p = leaf(w)
+    y = F.embedding(ids, p)
+    close(y, w[ids])
+    want = np.zeros_like(w)
+    np.add.at(want, ids, g)
+    close(y.backward(fp.tensor(g))[p], want)
+    assert F.embedding(np.zeros((0, 2), int), p).shape == (0, 2, 5)
+    assert F.embedding(np.zeros((0, 2), int), p).sum().backward()[p].numpy().tolist() == np.zeros((7, 5)).tolist()
+    assert F.embedding(np.int64(3), p).shape == (5,)
+    assert F.embedding(fp.tensor(ids).to(fp.int32), p).tolist() == y.tolist()
+    assert fp.gradcheck(lambda p: F.embedding(ids, p), (p,), order=2)
+
+
+def test_ids_are_checked_and_named() -> None:
+    w = fp.zeros(4, 2)
+    with raises(fp.IndexOutOfRange, "embedding: id out of range: 4 at position (1, 0), the table has 4 rows. Use 0 to 3."):
+        F.embedding(np.array([[0, 3], [4, -1]]), w)
+    with raises(fp.IndexOutOfRange, "embedding", "-1 at position (1,)"):
+        F.embedding(np.array([0, -1]), w)
+    with raises(fp.IndexOutOfRange, "embedding", "0 at position ()"):
+        F.embedding(0, fp.zeros(0, 2))
+    with raises(fp.IndexOutOfRange, "gather: index out of range: -5 at position (0, 1), axis has 4. Use 0 to 3."):
+        fp.gather(w, 0, np.array([[0, -5]]))
+    with raises(fp.IndexOutOfRange, "index_select", "2 at position (1,)", "axis has 2"):
+        fp.index_select(w, 1, fp.tensor([0, 2]))
+    with raises(fp.IndexOutOfRange, "index: index out of range: 4 at position (0,)"):
+        w[fp.tensor([4])]
+    with raises(fp.DTypeError, "gather: the index is not integer: float64"):
+        fp.gather(w, 0, [[0.5, 0.5]])
+
+
+def test_one_integer_index_of_any_kind() -> None:
+    x = draw(3, 4, 5)
+    t = leaf(x)
+    for ids in (np.array([2, -1, 0, 2]), np.array([[1], [-3]]), np.array(-2), np.array([], int)):
+        for index in (ids, fp.tensor(ids), fp.tensor(ids).to(fp.int32), ids.tolist() if ids.ndim else fp.tensor(ids)):
+            assert np.array_equal(t[index].numpy(), x[ids])
+    for axis, places in ((0, [2, 0, -1]), (1, [-4, 3]), (2, []), (-1, [4, 4])):
+        index = np.array(places, int)
+        for form in (index, fp.tensor(index)):
+            picked = fp.index_select(t, axis, form)
+            assert np.array_equal(picked.numpy(), np.take(x, index, axis))
+            counts = np.bincount(index % x.shape[axis], minlength=x.shape[axis])
+            close(picked.sum().backward()[t], np.moveaxis(np.moveaxis(np.zeros_like(x), axis, -1) + counts, -1, axis))
+    for axis in range(3):
+        shape = [2, 3, 4]
+        shape[axis] = 6
+        ids = np.random.default_rng(axis).integers(-x.shape[axis], x.shape[axis], shape)
+        cut = x[tuple(slice(n if d == axis else m) for d, (m, n) in enumerate(zip(shape, x.shape, strict=True)))]
+        for form in (ids, fp.tensor(ids)):
+            assert np.array_equal(fp.gather(t, axis, form).numpy(), np.take_along_axis(cut, ids, axis))
+    assert fp.gather(fp.tensor(3.0), 0, 0).item() == 3.0
+
+
+def test_a_tied_embedding_adds_to_the_gradient_that_is_there() -> None:
+    ids, targets, w = ids_of(11, 3, 4), ids_of(11, 3, 4, seed=1), draw(11, 6)
+    loose, packed = leaf(w), fp.ParameterDict()
+    packed.insert("other", fp.Parameter(draw(3)))
+    packed.insert("w", fp.Parameter(w))
+    packed.pack()
+    results = []
+    for p in (loose, packed["w"]):
+        x = F.embedding(ids, p).tanh()
+        loss = F.cross_entropy((x.reshape(12, 6) @ p.T), targets.reshape(-1)) + F.embedding(ids, p).square().mean()
+        results.append(loss.backward()[p].numpy())
+    close(results[1], results[0])
+
+
+# ---- nothing is read by the host -------------------------------------------------------------------------------------------------
+def test_replays_take_other_ids_and_check_them() -> None:
+    model = nn.ModuleList([nn.Embedding(9, 6), nn.LayerNorm(6), nn.Linear(6, 5)])
+
+    def step(ids: Any, targets: Any) -> Any:
+        h = model[1](model[0](ids))
+        rest = F.nll_loss(F.log_softmax(model[2](h)), targets, ignore_index=1) + fp.gather(h, 1, targets[:, None]).sum()
+        rest = rest + h[targets].mean() + fp.index_select(h, 0, targets).square().mean()
+        loss = F.cross_entropy(model[2](h), targets, ignore_index=2) + rest
+        grads = loss.backward()
+        return loss, [grads[p] for p in model.parameters()]
+
+    captured = fp.capture(step)
+    for seed in range(5):
+        ids, targets = fp.tensor(ids_of(9, 8, seed=seed)), fp.tensor(ids_of(5, 8, seed=seed + 50))
+        (loss, grads), (want, wanted) = captured(ids, targets), step(ids, targets)
+        assert loss.item() == want.item()
+        assert all(a.numpy().tobytes() == b.numpy().tobytes() for a, b in zip(grads, wanted, strict=True))
+    with raises(fp.IndexOutOfRange, "embedding: id out of range: 9 at position (3,)"):
+        captured(fp.tensor([0, 1, 2, 9, 0, 0, 0, 0]), targets)
+    with raises(fp.IndexOutOfRange, "class id out of range: 5 at position (0,)"):
+        captured(ids, fp.tensor([5, 1, 2, 0, 0, 0, 0, 0]))
+    assert captured(ids, targets)[0].item() == want.item()
+
+
+@pytest.mark.parametrize("ignores", [True, False])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_check_ids(ignores: bool, compiled: bool) -> None:
+    kernel = bind(index_loops.check_ids, None, I64, DIALECT) if compiled else lambda _, *args: index_loops.check_ids((0, 1), *args)
+    for size, bad, seed in itertools.product((0, 1, 7, 100), (None, 0, -1), range(2)):
+        ids = ids_of(6, size, seed=seed)
+        if bad is not None and size:
+            ids[bad], ids[0 if bad == -1 else -1] = 6, ids[0]
+        if size > 2:
+            ids[1] = -100
+        found = np.zeros(3, I64)
+        kernel(1, found, ids, 0, 6, ignores, -100)
+        outside = [(i, v) for i, v in enumerate(ids.tolist()) if not (0 <= v < 6 or (ignores and v == -100))]
+        assert tuple(found[:2]) == (outside[0] if outside else (-1, 0))
+        assert found[2] == size - (ids == -100).sum() * ignores

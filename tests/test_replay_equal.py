@@ -1,0 +1,150 @@
+"""capture(): a replay equals eager bit for bit, allocates nothing, and shares the arena's memory.
+
+Read next: test_replay.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from replay_tools import CLIPS, OPTIMIZERS, Checkpointed, Dropping, Images, Plain, Text, batches, packed, training
+
+import flamepy as fp
+import flamepy.nn.functional as F
+from flamepy.backend.base import device
+from flamepy.replay.arena import GAP, Life, places
+
+CPU = device()
+
+WAYS = [
+    (Plain, "adamw", "often", True), (Plain, "adam", "never", True), (Plain, "sgd", "zero", True), (Plain, "plain sgd", "value", True),
+    (Plain, "adam", "often", False), (Dropping, "adamw", "often", True), (Checkpointed, "adam", "none", True),
+    (Images, "sgd", "often", True), (Text, "adamw", "often", True),
+]  # fmt: skip
+
+
+def run(make: type, optimizer: str, clip: str, pack: bool, captured: bool, steps: int = 6) -> tuple[list[Any], dict[str, Any]]:
+    fp.manual_seed(3)
+    model = packed(make()) if pack else make()
+    chosen = OPTIMIZERS[optimizer](model)
+    step = training(model, chosen, CLIPS[clip])
+    if captured:
+        step = fp.capture(step)
+    results = []
+    for i, (x, y) in enumerate(batches(steps)):
+        chosen.lr = 1e-2 / (i + 1)
+        loss, norm = step(x, y)
+        results.append((loss.item(), norm))
+    return results, {**model.state_dict(), "random": np.array(list(fp.get_rng_state().values()))}
+
+
+@pytest.mark.parametrize(("make", "optimizer", "clip", "pack"), WAYS)
+def test_replay_equals_eager_bit_for_bit(make, optimizer, clip, pack):
+    """Losses, norms, parameters and the place in the random numbers, with a learning rate that changes."""
+    eager, replayed = (run(make, optimizer, clip, pack, captured) for captured in (False, True))
+    assert eager[0] == replayed[0]
+    for name, array in eager[1].items():
+        assert array.tobytes() == replayed[1][name].tobytes(), name
+
+
+def test_half_parameters_replay_bit_for_bit():
+    states = []
+    for captured in (False, True):
+        w = fp.Parameter(fp.full((12, 5), 0.1, dtype=fp.bfloat16))
+        params = fp.ParameterDict({"w": w})
+        optimizer = fp.Adam(params, lr=1e-3)
+
+        def step(x: Any, y: Any) -> Any:
+            loss = F.cross_entropy(x.to(fp.bfloat16) @ w, y)
+            optimizer.step(loss.backward())
+            return loss
+
+        step = fp.capture(step) if captured else step
+        losses = [step(x, y).item() for x, y in batches(5)]
+        states.append((losses, w.numpy().tobytes(), optimizer.state_dict()["state"]["w"]["master"].tobytes()))
+    assert states[0] == states[1]
+
+
+def test_the_step_itself_runs_twice_and_replays_allocate_nothing():
+    calls = []
+    model = packed(Plain())
+    plain = training(model, fp.AdamW(model), CLIPS["often"])
+
+    def step(x: Any, y: Any) -> Any:
+        calls.append(x)
+        return plain(x, y)
+
+    captured = fp.capture(step)
+    for x, y in batches(2):
+        captured(x, y)
+    before = CPU.memory()["current"]
+    for x, y in batches(5, seed=1):
+        captured(x, y)
+    assert len(calls) == 2
+    del x, y
+    assert CPU.memory()["current"] <= before
+    assert "launches" in repr(captured) and "arena" in repr(captured)
+
+
+def test_buffers_share_the_arena():
+    captured = fp.capture(lambda x: (x.exp() * 2.0).tanh().sin().cos().sum())
+    for _ in range(3):
+        captured(fp.ones(10_000))
+    assert captured.program.separate > 5 * 40_000
+    assert captured.program.bytes < 2.2 * 40_000
+
+
+def test_inference_is_captured_too():
+    model = Plain()
+
+    @fp.capture
+    @fp.no_grad()
+    def predict(x: Any) -> Any:
+        return {"scores": model(x), "classes": (model(x).argmax(axis=1), None, "text")}
+
+    for x, _ in batches(5):
+        got = predict(x)
+        assert (got["scores"].numpy() == model(x).numpy()).all()
+        assert (got["classes"][0].numpy() == model(x).numpy().argmax(1)).all() and got["classes"][1:] == (None, "text")
+
+
+def test_arrays_are_arguments_and_keywords_work():
+    captured = fp.capture(lambda x, scale: (x * scale).sum())
+    for i in range(4):
+        x = np.full((3, 2), i, np.float32)
+        assert captured(x, scale=fp.tensor(2.0)).item() == 12.0 * i
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_number_of_threads_may_change(threads):
+    numba = pytest.importorskip("numba")
+    x = fp.tensor(np.linspace(-1, 1, 40_000, dtype="f4"))
+    captured = fp.capture(lambda x: x.gelu().sum())
+    captured(x)
+    want = captured(x).item()
+    before = numba.get_num_threads()
+    try:
+        numba.set_num_threads(min(threads, before))
+        assert captured(x).item() == want
+    finally:
+        numba.set_num_threads(before)
+
+
+# ---- the arena ---------------------------------------------------------------------------------------------------------------
+LIVES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10), st.integers(0, 5000)), max_size=40)
+
+
+@given(LIVES)
+def test_places_never_overlap_in_time_and_memory(drawn):
+    lives = [Life(first, first + length, nbytes) for first, length, nbytes in drawn]
+    offsets, total = places(lives)
+    for i, (a, at) in enumerate(zip(lives, offsets, strict=True)):
+        assert at % 64 == 0 and at + a.nbytes <= total
+        for b, other in zip(lives[:i], offsets, strict=False):
+            if a.first <= b.last and b.first <= a.last:
+                assert at + a.nbytes + GAP <= other or other + b.nbytes + GAP <= at
+    assert total <= sum(-(-(life.nbytes + GAP) // 64) * 64 for life in lives)

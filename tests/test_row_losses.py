@@ -1,0 +1,232 @@
+"""Losses over rows of logits: cross-entropy in one pass, its gradient, what it keeps, which ids and probabilities it refuses.
+
+Oracles are NumPy in float64 and finite differences. Kernels are called with 1, 2 and 5 workers and must give the same bits.
+
+May import: flamepy, NumPy, Numba. FLAME counterpart: none. Read next: test_fused_rows.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from error_text import raises
+from rows_tools import F32, F64, Array, close, draw, ids_of, leaf, record_launches, same_for_any_workers
+
+import flamepy as fp
+import flamepy.nn.functional as F
+from flamepy.backend.cpu.compiler import DIALECT
+from flamepy.backend.cpu.device import find_loop
+from flamepy.backend.formula.bind import bind
+from flamepy.ops import losses
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    return record_launches(monkeypatch)
+
+
+# ---- cross-entropy -----------------------------------------------------------------------------------------------------------
+def distribution(x: Array, ids: Array, ignore: int, smoothing: float) -> tuple[Array, Array, Array]:
+    """(log-probabilities, target distribution, which rows count) of logits (rows, classes)."""
+    x = x.astype(F64)
+    logp = x - x.max(1, keepdims=True)
+    logp = logp - np.log(np.exp(logp).sum(1, keepdims=True))
+    keep = ids != ignore
+    target = np.full_like(x, smoothing / max(1, x.shape[1]))
+    target[np.arange(len(ids))[keep], ids[keep]] += 1 - smoothing
+    return logp, target * keep[:, None], keep
+
+
+def cross_entropy_oracle(x: Array, ids: Array, reduction: str, ignore: int, smoothing: float) -> tuple[Any, Array]:
+    """Loss and its gradient for a cotangent of ones."""
+    logp, target, keep = distribution(x, ids, ignore, smoothing)
+    each = -(target * np.where(keep[:, None], logp, 0)).sum(1)
+    dx = np.exp(logp) * keep[:, None] - target
+    if reduction == "mean":
+        with np.errstate(all="ignore"):
+            return each.sum() / keep.sum(), dx / max(1, keep.sum())
+    return (each if reduction == "none" else each.sum()), dx
+
+
+SIZES = [(1, 1), (1, 7), (5, 2), (6, 4), (3, 65), (300, 65), (70, 257), (2, 4099), (0, 3)]
+OPTIONS = list(itertools.product(("mean", "sum", "none"), (-100, 1), (0.0, 0.15)))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+def test_cross_entropy_and_its_gradient(size: tuple[int, int], dtype: Any) -> None:
+    x = 3 * draw(*size, dtype=dtype)
+    for reduction, ignore, smoothing in OPTIONS:
+        if ignore >= size[1]:
+            ignore = 0
+        ids = ids_of(size[1], size[0])
+        p = leaf(x)
+        loss = F.cross_entropy(p, ids, ignore_index=ignore, label_smoothing=smoothing, reduction=reduction)
+        want, dx = cross_entropy_oracle(x, ids, reduction, ignore, smoothing)
+        tolerance = 2e-6 if dtype == F32 else 1e-12
+        np.testing.assert_allclose(loss.numpy(), want, tolerance * 5, tolerance * 5)
+        ones = None if loss.size == 1 else fp.ones(*loss.shape, dtype=dtype)
+        close(loss.backward(ones)[p], dx, tolerance)
+        with fp.no_grad():  # the kernel that keeps no gradient gives the same bits
+            again = F.cross_entropy(p, ids, ignore_index=ignore, label_smoothing=smoothing, reduction=reduction)
+        assert np.array_equal(again.numpy(), loss.numpy(), equal_nan=True)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_cross_entropy_under_another_cotangent(reduction: str) -> None:
+    x, ids = draw(9, 5), ids_of(5, 9)
+    p = leaf(x)
+    g = draw(9, seed=1) if reduction == "none" else np.asarray(-2.5)
+    grads = F.cross_entropy(p, ids, reduction=reduction, ignore_index=2).backward(fp.tensor(g))
+    close(grads[p], cross_entropy_oracle(x, ids, reduction, 2, 0.0)[1] * (g[:, None] if g.ndim else g))
+    scaled = (F.cross_entropy(p, ids, ignore_index=2) * 3.0).backward()
+    close(scaled[p], 3 * cross_entropy_oracle(x, ids, "mean", 2, 0.0)[1])
+
+
+def test_cross_entropy_of_pictures_and_of_one_row() -> None:
+    x, ids = draw(2, 5, 3, 4), ids_of(5, 2, 3, 4)
+    flat = np.moveaxis(x, 1, -1).reshape(-1, 5)
+    want, dx = cross_entropy_oracle(flat, ids.reshape(-1), "none", -100, 0.1)
+    p = leaf(x)
+    loss = F.cross_entropy(p, ids, reduction="none", label_smoothing=0.1)
+    assert loss.shape == (2, 3, 4)
+    close(loss, want.reshape(2, 3, 4))
+    close(loss.sum().backward()[p], np.moveaxis(dx.reshape(2, 3, 4, 5), -1, 1))
+    q = leaf(x[0, :, 0, 0])
+    loss = F.cross_entropy(q, 3, reduction="none")
+    assert loss.shape == ()
+    close(loss.backward()[q], cross_entropy_oracle(q.numpy()[None], np.array([3]), "sum", -100, 0.0)[1][0])
+
+
+def test_all_ignored() -> None:
+    p = leaf(draw(4, 3))
+    ids = np.full(4, -100)
+    loss = F.cross_entropy(p, ids)
+    assert np.isnan(loss.item()) and not loss.backward()[p].numpy().any()
+    loss = F.cross_entropy(p, ids, reduction="sum")
+    assert loss.item() == 0.0 and not loss.backward()[p].numpy().any()
+    assert np.isnan(F.nll_loss(p, ids).item()) and F.nll_loss(p, ids, reduction="sum").item() == 0.0
+    none = leaf(np.zeros((3, 0)))
+    assert F.cross_entropy(none, ids[:3], reduction="none").tolist() == [0.0] * 3
+    assert F.nll_loss(none, ids[:3], reduction="none").tolist() == [0.0] * 3
+
+
+def test_extreme_logits() -> None:
+    x = np.array([[1e30, -1e30, 0.0], [-np.inf, 0.0, 1.0], [88.0, 89.0, 90.0], [-1e4, -1e4, -1e4]], F32)
+    p = leaf(x)
+    loss = F.cross_entropy(p, np.array([0, 2, 1, 1]), reduction="none")
+    np.testing.assert_allclose(loss.numpy(), [0.0, 0.3132617, 1.4076059, np.log(3)], 1e-6)
+    assert np.isfinite(loss.sum().backward()[p].numpy()).all()
+    assert np.isinf(F.cross_entropy(p, np.array([1, 0, 1, 1]), reduction="none").numpy()[1])
+    x[0, 1] = np.nan
+    assert np.isnan(F.cross_entropy(fp.tensor(x), np.array([0, 2, 1, 1])).item())
+
+
+def test_sixteen_bits_are_computed_in_float32() -> None:
+    x, ids = draw(64, 7, dtype=F32), ids_of(7, 64)
+    for dtype in (fp.float16, fp.bfloat16):
+        p = fp.tensor(x).to(dtype).requires_grad_()
+        loss = F.cross_entropy(p, ids)
+        want, dx = cross_entropy_oracle(p.numpy().astype(F32), ids, "mean", -100, 0.0)
+        assert loss.dtype == dtype and abs(float(loss.numpy()) - want) < 0.01
+        close(loss.backward()[p], dx, 1e-6)
+        many = fp.tensor(np.full((70000, 1), -0.5, F32)).to(dtype)  # more rows than float16 can count
+        assert abs(float(F.nll_loss(many, np.zeros(70000, int)).numpy()) - 0.5) < 1e-2 or dtype == fp.float16
+
+
+def test_cross_entropy_goes_over_the_logits_once(launched: list[str]) -> None:
+    p, ids = leaf(draw(6, 4, dtype=F32)), fp.tensor(ids_of(4, 6))
+    loss = F.cross_entropy(p, ids)
+    assert launched == ["check_ids", "row", "batch_loss"]
+    launched.clear()
+    grads = loss.backward()
+    assert launched == ["fill"]  # the cotangent, 1
+    assert grads[p].shape == (6, 4)
+
+
+def test_without_a_gradient_nothing_is_kept_for_it() -> None:
+    big = fp.tensor(draw(512, 512, dtype=F32))
+    where = big.device
+    ids = fp.tensor(ids_of(512, 512))
+    for call in (lambda: F.cross_entropy(big, ids), lambda: untracked(leaf(big.numpy()), ids)):
+        call()
+        before = where.memory()["current"]
+        kept = call()
+        assert where.memory()["current"] - before < big.size
+        del kept
+
+
+def untracked(x: Any, ids: Any) -> Any:
+    with fp.no_grad():
+        return F.cross_entropy(x, ids)
+
+
+def test_a_second_backward_gives_the_same_gradient() -> None:
+    p, ids = leaf(draw(6, 4)), ids_of(4, 6)
+    loss = F.cross_entropy(p, ids)
+    first = loss.backward(retain_graph=True)
+    want = first[p].numpy().copy()
+    fp.clip_grad_norm(first, 1e-3)  # edits the gradients in the map, not what the loss keeps
+    close(loss.backward(retain_graph=True)[p], want)
+    close(loss.backward()[p], want)
+
+
+def test_cross_entropy_gradcheck() -> None:
+    ids = np.array([0, 2, 1, 1, 3])
+    for reduction, ignore, smoothing in OPTIONS:
+        assert fp.gradcheck(
+            lambda x: F.cross_entropy(x, ids, reduction=reduction, ignore_index=ignore, label_smoothing=smoothing), (leaf(draw(5, 4)),)
+        )
+        assert fp.gradcheck(lambda x: F.nll_loss(x, ids, reduction=reduction, ignore_index=ignore), (leaf(draw(5, 4)),))
+
+
+def test_class_ids_are_checked_and_named() -> None:
+    x = fp.zeros(2, 4, 3)
+    for loss in (F.cross_entropy, F.nll_loss):
+        ids = np.array([[0, 1, -100], [2, 4, 9]])
+        with raises(fp.IndexOutOfRange, loss.__name__, "class id out of range: 4 at position (1, 1)", "Use 0 to 3, or ignore_index=-100"):
+            loss(x, ids)
+        with raises(fp.IndexOutOfRange, "-1 at position (0, 1)"):
+            loss(x, np.array([[0, -1, 0], [7, 0, 0]]))
+        with raises(fp.IndexOutOfRange, "7 at position ()"):
+            loss(x[0, :, 0], 7)
+        with raises(fp.DTypeError, "class ids are not integer: float32"):
+            loss(x, [[0.0]])
+        with raises(ValueError, loss.__name__, "unknown reduction: 'max'"):
+            loss(x, ids * 0, reduction="max")
+        assert loss(x, ids * 0 + 9, ignore_index=9, reduction="sum").item() == 0
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+def test_cross_entropy_kernel_has_the_same_bits_for_any_workers(dtype: Any) -> None:
+    n, classes = 301, 67
+    x, ids, found = draw(n, classes, dtype=dtype).reshape(-1), ids_of(classes, n), np.array([-1, 0, n])
+    outs = [np.full(n, np.nan, dtype), np.full(n * classes, np.nan, dtype)]
+    args = (x, ids, found, dtype.type(0.1), 3, True, n, classes)
+    loss, _ = same_for_any_workers("row", losses.cross_entropy_row, dtype, outs, *args)
+    (total,) = same_for_any_workers("batch_loss", None, dtype, [np.full(1, np.nan, dtype)], loss, found, True)
+    np.testing.assert_allclose(total[0], loss.mean(), 1e-6)
+    plain: Any = losses.cross_entropy_row
+    plain(0, *outs, *args)  # the body is plain Python too
+    np.testing.assert_allclose(outs[0][0], loss[0], 1e-5)
+
+
+def test_a_large_batch_is_added_accurately() -> None:
+    each = np.random.default_rng(0).random(1 << 20).astype(F32)
+    out = np.zeros(1, F32)
+    bind(find_loop("batch_loss"), None, F32, DIALECT)(1, out, each, np.array([-1, 0, each.size]), True)
+    assert abs(out[0] / each.astype(F64).mean() - 1) < 1e-6
+
+
+def test_probabilities_are_checked_in_replays() -> None:
+    target = fp.tensor(np.array([0.0, 1.0], F32))
+    captured = fp.capture(lambda x: F.binary_cross_entropy(x, target))
+    for _ in range(3):
+        assert captured(fp.tensor([0.25, 0.5])).item() == F.binary_cross_entropy(fp.tensor([0.25, 0.5]), target).item()
+    with raises(ValueError, "binary_cross_entropy: not probabilities: from 0.25 to 1.5"):
+        captured(fp.tensor([0.25, 1.5]))
+    with raises(ValueError, "not probabilities", "nan"):
+        F.binary_cross_entropy(fp.tensor([0.25, float("nan")]), target)

@@ -1,0 +1,154 @@
+"""Runs that are stopped: signals, kill -9, a reader that goes away, a full disk, a second process.
+
+Whatever happens, resuming gives what one go would have given. Read next: test_train_checkpoint.py.
+"""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from train_tools import begin, contents, end, flamepy, fresh, posix, prepare, rows, train, wait_for_step
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    prepare(tmp_path, monkeypatch)
+
+
+# ---- signals, kill, full disks -------------------------------------------------------------------------------------------
+
+
+@posix
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_saves_and_stops_and_nothing_is_lost(capsys, number, code):
+    Path("often.toml").write_text("save_every = 100000\nvalidate_every = 100000\nvalidation_batches = 2\nsample_tokens = 20\n")
+    process = begin(*fresh("--steps", "100000", "--out", "run"))
+    wait_for_step("run", 5, process)
+    process.send_signal(number)
+    done, out, err = end(process)
+    assert (done, err) == (code, "")
+    step = int(re.search(rf"stopped   {number.name}: after step ([\d,]+) of 100,000", out)[1].replace(",", ""))
+    assert rows("run")[-1]["step"] == step
+    assert Path("run/checkpoints/last").read_text() == f"step-{step:08d}\n"
+    assert flamepy(capsys, "train", "--resume", "run", "--stop-after", step + 3)[0] == 0
+    assert train(capsys, "--steps", "100000", "--stop-after", step + 3, "--out", "whole")[0] == 0
+    assert contents("run")["metrics.jsonl"] == contents("whole")["metrics.jsonl"]
+    last = f"checkpoints/step-{step + 3:08d}/tensors.safetensors"
+    assert contents("run")[last] == contents("whole")[last]
+
+
+@posix
+def test_a_signal_while_preparing_ends_at_once_and_leaves_nothing():
+    process = begin("--data", "-", "--out", "run", stdin=subprocess.PIPE)  # waits for text
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    code, _out, err = end(process)
+    assert code == 130 and "interrupted before training began" in err and not Path("run").exists()
+
+
+@posix
+def test_the_second_signal_ends_at_once():
+    slow = "import flamepy.train.gpt_job as j, time; j.GptJob.loss = lambda self, x, y: time.sleep(60)\n"
+    slow += f"import sys, flamepy.cli; sys.exit(flamepy.cli.run({['train', *fresh('--out', 'run')]!r}))"
+    process = subprocess.Popen([sys.executable, "-c", slow], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not Path("run/checkpoints/last").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert process.poll() is None  # it would finish the step first
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert end(process)[0] == 130 and time.monotonic() - started < 5
+
+
+@posix
+def test_kill_9_at_any_moment_and_resume_equals_one_go(capsys):
+    assert train(capsys, "--steps", "60", "--out", "whole")[0] == 0
+    process = begin(*fresh("--steps", "60", "--out", "run"))
+    for moment in (3, 17, 31, 46):
+        wait_for_step("run", moment, process)
+        process.kill()
+        process.communicate()
+        process = begin("--resume", "run")
+    assert end(process)[0] == 0
+    assert contents("whole") == contents("run")
+
+
+@posix
+def test_a_reader_that_goes_away_stops_the_run_and_saves():
+    process = begin(*fresh("--steps", "100000", "--out", "run"))
+    process.stdout.readline()
+    process.stdout.close()
+    process.wait(timeout=100)
+    assert (process.returncode, process.stderr.read()) == (141, "")
+    process.stderr.close()
+    assert Path("run/checkpoints/last").exists()
+
+
+@posix
+def test_a_full_disk_ends_with_one_line_and_the_previous_checkpoint(capsys):
+    assert train(capsys, "--steps", "8", "--stop-after", "4", "--out", "run")[0] == 0
+    size = Path("run/checkpoints/step-00000004/tensors.safetensors").stat().st_size
+    # No file may grow beyond half a checkpoint: the kernel refuses the write as a full disk would.
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({size // 2}, {size // 2}))\n"
+    code = limit + "import sys, flamepy.cli; sys.exit(flamepy.cli.run(['train', '--resume', 'run']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 2, done.stderr
+    assert re.fullmatch(
+        r"flamepy train: cannot write: .*: File too large\. .*untouched\. Go on with: flamepy train --resume .*run\n", done.stderr
+    )
+    assert Path("run/checkpoints/last").read_text() == "step-00000004\n" and not list(Path("run").rglob(".tmp-*"))
+    assert train(capsys, "--steps", "8", "--out", "whole")[0] == 0
+    assert flamepy(capsys, "train", "--resume", "run")[0] == 0
+    assert contents("run") == contents("whole")
+
+
+SHORT_OF_MEMORY = """
+import re, resource, sys
+from pathlib import Path
+import flamepy.cli
+from flamepy.optimizers import AdamW
+
+real = AdamW.state_dict
+
+def state_dict(self):
+    if self.blocks:  # not at the first checkpoint
+        now = int(re.search(r"VmSize:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
+        resource.setrlimit(resource.RLIMIT_AS, (now + 2**20, now + 2**20))
+    return real(self)
+
+AdamW.state_dict = state_dict
+sys.exit(flamepy.cli.run(sys.argv[1:]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_no_memory_for_a_checkpoint_is_one_line_and_the_one_before_is_kept(capsys):
+    wide = ["--width", "512", "--steps", "3"]
+    command = [sys.executable, "-c", SHORT_OF_MEMORY, "train", *fresh(*wide, "--out", "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert re.fullmatch(
+        r"flamepy train: not enough memory after step 1; what was saved before is untouched\. Close other programs and go on with: "
+        r"flamepy train --resume \S*run, or .*\.\n",
+        done.stderr,
+    )
+    assert Path("run/checkpoints/last").read_text() == "step-00000000\n" and not list(Path("run").rglob(".tmp-*"))
+    assert flamepy(capsys, "train", "--resume", "run")[0] == 0
+    assert train(capsys, *wide, "--out", "whole")[0] == 0
+    assert contents("run") == contents("whole")
+
+
+def test_two_processes_never_write_into_one_run(capsys):
+    process = begin(*fresh("--steps", "100000", "--out", "run"))
+    wait_for_step("run", 1, process)
+    code, _out, err = flamepy(capsys, "train", "--resume", "run")
+    assert code == 2 and "another process is training in this folder" in err
+    process.terminate()
+    end(process)
