@@ -14,7 +14,7 @@ import pytest
 
 import flamepy as fp
 from flamepy.backend.cpu.compiler import DIALECT
-from flamepy.backend.cpu.device import CpuDevice, find_loop
+from flamepy.backend.cpu.device import CpuDevice, loop_named
 from flamepy.backend.formula.bind import bind
 
 F32, F64, I64 = np.dtype("float32"), np.dtype("float64"), np.dtype("int64")
@@ -42,9 +42,10 @@ def record_launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     plain = CpuDevice.kernel
 
-    def kernel(self: CpuDevice, loop: str, formula: Callable | None, dtype: np.dtype) -> Any:
-        names.append(f"{loop} {formula.__name__}" if formula is not None and loop.startswith("map") else loop)
-        return plain(self, loop, formula, dtype)
+    def kernel(self: CpuDevice, loop: Any, formula: Callable | None, dtype: np.dtype, work: int) -> Any:
+        name = loop.__name__
+        names.append(f"{name} {formula.__name__}" if formula is not None and name.startswith("map") else name)
+        return plain(self, loop, formula, dtype, work)
 
     monkeypatch.setattr(CpuDevice, "kernel", kernel)
     return names
@@ -52,7 +53,7 @@ def record_launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def same_for_any_workers(loop: str, formula: Callable | None, dtype: np.dtype, outs: list[Array], *args: Any) -> list[Array]:
     """Run a kernel with 1, 2 and 5 workers, each twice, from the same outs; returns the outs."""
-    kernel = bind(find_loop(loop), formula, dtype, DIALECT)
+    kernel = bind(loop_named(loop), formula, dtype, DIALECT)
     results = []
     for workers in (1, 2, 5, 2, 5, 1):
         mine = [None if a is None else a.copy() for a in outs]

@@ -17,7 +17,7 @@ import pytest
 
 import flamepy as fp
 import flamepy.nn.functional as F
-from flamepy.backend.cpu.device import allocator
+from flamepy.backend.cpu.memory import allocator
 from flamepy.op.base import REGISTRY
 
 Shape = tuple[int, ...]

@@ -23,8 +23,8 @@ from rows_tools import F32, F64, Array, draw, leaf
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
-from flamepy.backend.cpu.device import CpuDevice
-from flamepy.backend.plans import SUM
+from flamepy.backend.cpu.device import CpuDevice, loop_named
+from flamepy.backend.cpu.plans import SUM
 from flamepy.op.base import REGISTRY
 
 erf = np.vectorize(math.erf, otypes=[float])
@@ -45,9 +45,9 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     names: list[str] = []
     plain = CpuDevice.kernel
 
-    def kernel(self: CpuDevice, loop: str, formula: Callable | None, dtype: np.dtype) -> Any:
-        names.append(loop if formula is None else f"{loop} {formula.__name__}")
-        return plain(self, loop, formula, dtype)
+    def kernel(self: CpuDevice, loop: Any, formula: Callable | None, dtype: np.dtype, work: int) -> Any:
+        names.append(loop.__name__ if formula is None else f"{loop.__name__} {formula.__name__}")
+        return plain(self, loop, formula, dtype, work)
 
     monkeypatch.setattr(CpuDevice, "kernel", kernel)
     yield names
@@ -235,8 +235,7 @@ def test_errors() -> None:
 def test_any_number_of_workers_gives_the_same_bits(rows, n, k):
     """Few workers share out rows, many share out panels of columns."""
     x, w, bias, residual = fp.randn((rows, k)), fp.randn((n, k)), fp.randn((n,)), fp.randn((rows, n))
-    F.linear(x, w, bias, residual, "gelu_erf", True)
-    kernel = fp.device("cpu").kernel("linear", REGISTRY["gelu_erf"].formula, fp.float32)
+    kernel = fp.device("cpu").kernel(loop_named("linear"), REGISTRY["gelu_erf"].formula, fp.float32, 0)
     found = set()
     for workers in (1, 2, 3, 5, 16):
         y, kept = fp.zeros((rows, n)), fp.zeros((rows, n))

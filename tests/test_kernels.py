@@ -16,7 +16,8 @@ import pytest
 
 import flamepy as fp
 from flamepy.backend.cpu import compiler
-from flamepy.backend.cpu.device import APART, DEAR, GRAIN, LOOP_FILES, find_loop
+from flamepy.backend.cpu.device import COSTLY_SHARE, FAMILIES, GRAIN, loop_named
+from flamepy.backend.cpu.memory import APART
 from flamepy.backend.formula.bind import bind, digest, on_compile, typed
 from flamepy.op.base import REGISTRY
 from flamepy.op.pointwise import Pointwise
@@ -34,7 +35,7 @@ def body(llvm: str) -> str:
 
 def compiled(loop: str, formula, *args):
     # A fresh compilation: code loaded from the disk cache keeps no assembly.
-    function = typed(find_loop(loop), F4, compiler.DIALECT, True, formula)
+    function = typed(loop_named(loop), F4, compiler.DIALECT, True, formula)
     import numba
 
     kernel = numba.njit(error_model="numpy", fastmath=compiler.LOOP_MATH)(function)
@@ -79,7 +80,7 @@ def run(code: str, **env: str) -> str:
 
 def test_the_second_process_compiles_nothing():
     code = """
-import flamepy as fp, flamepy.backend.template as t
+import flamepy as fp, flamepy.backend.formula.bind as t
 made = []
 t.on_compile(lambda name, seconds: made.append(name))
 x = fp.randn(64, 512, requires_grad=True)
@@ -103,7 +104,7 @@ def test_compiling_is_announced():
     seen = []
     remove = on_compile(lambda name, seconds: seen.append((name, seconds > 0)))
     try:
-        kernel = bind(find_loop("map1"), double_y, F4, compiler.DIALECT)
+        kernel = bind(loop_named("map1"), double_y, F4, compiler.DIALECT)
         out = np.empty(4, F4)
         kernel(1, out, np.ones(4, F4))
     finally:
@@ -130,7 +131,7 @@ def test_an_edited_helper_in_another_file_gets_another_name(tmp_path, monkeypatc
         (tmp_path / "formula.py").write_text(f"from helper{i} import helper\ndef formula(x):\n    return helper(x)\n")
         scope: dict = {}
         exec(compile((tmp_path / "formula.py").read_text(), "formula.py", "exec"), scope)
-        kernel = bind(find_loop("map1"), scope["formula"], F4, compiler.DIALECT)
+        kernel = bind(loop_named("map1"), scope["formula"], F4, compiler.DIALECT)
         names.add(kernel.py_func.__name__)
         out = np.empty(1, F4)
         kernel(1, out, np.ones(1, F4))
@@ -141,13 +142,13 @@ def test_an_edited_helper_in_another_file_gets_another_name(tmp_path, monkeypatc
 def test_every_file_of_words_is_part_of_each_digest():
     """Files of loops and their helpers are found by what a loop reaches; words are jitted functions, so their files are listed."""
     folder = Path(compiler.__file__).parent
-    others = {file.stem for file in folder.glob("*.py")} - {*LOOP_FILES, "runs", "device", "__init__"}
+    others = {file.stem for file in folder.glob("*.py")} - {*FAMILIES, "runs", "device", "family", "memory", "findings", "__init__"}
     assert {str(folder / f"{name}.py") for name in others} <= set(compiler.SOURCES)
 
 
 def test_two_processes_fill_an_empty_cache_at_once(tmp_path):
     code = """
-import flamepy as fp, flamepy.backend.template as t
+import flamepy as fp, flamepy.backend.formula.bind as t
 made = []
 t.on_compile(lambda name, seconds: made.append(name))
 x = fp.tensor([[0.5, -1.0], [2.0, 3.0]], requires_grad=True)
@@ -171,7 +172,7 @@ def test_kernels_compiled_in_different_processes_are_not_mixed_up(tmp_path):
     found = run(code.format(names=names), NUMBA_CACHE_DIR=str(tmp_path)).split()
     assert found == ["0.4794", "0.8776", "1.6487", "0.4621"]
     formulas = (pointwise.tanh_y, pointwise.exp_y)
-    loops = [bind(find_loop("map1"), f, F4, compiler.DIALECT).py_func.__globals__["LOOP"].py_func.__qualname__ for f in formulas]
+    loops = [bind(loop_named("map1"), f, F4, compiler.DIALECT).py_func.__globals__["LOOP"].py_func.__qualname__ for f in formulas]
     assert len(set(loops)) == 2  # the linker knows a loop by this name
 
 
@@ -204,10 +205,11 @@ def test_same_bits_run_to_run_for_one_and_two_threads_serial_and_parallel():
     assert len(set(results)) == 1
 
 
-def test_dear_formulas_go_parallel_earlier():
+def test_costly_formulas_go_parallel_earlier():
     add, gelu, row = REGISTRY["add"].formula, REGISTRY["gelu_erf"].formula, rows.softmax_row
-    grains = [fp.device("cpu").kernel(loop, f, F4).grain for loop, f in (("map2", add), ("map1", gelu), ("row", row))]
-    assert grains == [GRAIN, GRAIN // DEAR, GRAIN // DEAR]
+    for loop, formula, grain in (("map2", add, GRAIN), ("map1", gelu, GRAIN // COSTLY_SHARE), ("row", row, GRAIN // COSTLY_SHARE)):
+        wide = [fp.device("cpu").kernel(loop_named(loop), formula, F4, work).wide for work in (grain - 1, grain)]
+        assert wide == [False, True]
 
 
 def test_results_do_not_depend_on_addresses():
@@ -215,7 +217,7 @@ def test_results_do_not_depend_on_addresses():
 
     Within some 350 bytes behind the cotangent, this bias gradient had other last bits.
     """
-    kernel = bind(find_loop("linear_dw"), None, F4, compiler.DIALECT)
+    kernel = bind(loop_named("linear_dw"), None, F4, compiler.DIALECT)
     draw = np.random.default_rng(0).standard_normal
     memory = np.zeros(1 << 16, F4)
     g, x = memory[16384:16704], draw(192).astype(F4)

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from test_kernels_custom import F32, F64, PLAIN, WAYS, Array, blank, close, draw, kernel, run, table
 
-from flamepy.backend import plans
-from flamepy.backend.cpu import attention
+from flamepy.backend.cpu import attention, plans
+from flamepy.ops.attention import fused_layout, heads_layout
 
 
 def attention_numpy(q: Array, k: Array, v: Array, mask: Any, is_causal: bool, scale: float, g: Array) -> list:
@@ -52,7 +52,7 @@ def call_attention(
     sizes, has_mask = (B, H, L, S, D, E), mask is not None
     q, k, v, g = (x.astype(dtype) for x in (q, k, v, g))
     forward, backward = cuts(sizes, is_causal, cut)
-    where = [plans.heads_layout(H, n, width) for n, width in ((L, D), (S, D), (S, E), (L, E))]
+    where = [heads_layout(H, n, width) for n, width in ((L, D), (S, D), (S, E), (L, E))]
     flat, steps = g, [0] * 4
     if has_mask:  # a step of 0 along every broadcast axis
         flat, steps = mask.astype(dtype), [0 if n == 1 else s // 8 for n, s in zip(mask.shape, mask.strides, strict=True)]
@@ -153,8 +153,8 @@ def test_attention_on_a_fused_buffer(way: Any) -> None:
     qkv, g = draw(B, T, 3, H, D, dtype=dtype), draw(B, T, H, D, dtype=dtype, seed=1)
     forward, backward = cuts((B, H, T, T, D, D), True, None)
     y, lse, dqkv = blank(B, T, H, D, dtype=dtype), blank(B, H, T, dtype=dtype), blank(B, T, 3, H, D, dtype=dtype)
-    parts, none = [n for part in range(3) for n in plans.fused_layout(H, T, D, 3, part)], [0] * 5
-    out, sizes = plans.fused_layout(H, T, D, 1), (B, H, T, T, D, D)
+    parts, none = [n for part in range(3) for n in fused_layout(H, T, D, 3, part)], [0] * 5
+    out, sizes = fused_layout(H, T, D, 1), (B, H, T, T, D, D)
     layout, scratch = table(*parts, *out, *none), blank(forward.scratch, dtype=dtype)
     run(attention.attention, way, y, lse, scratch, qkv, qkv, qkv, qkv, layout, *sizes, 0.5, *forward[:3], True, False)
     layout, scratch = table(*parts, *out, *parts, *none), blank(backward.scratch, dtype=dtype)

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from test_kernels_custom import F64, PLAIN, WAYS, Array, blank, close, draw, run, same_bits, table
 
-from flamepy.backend import plans
-from flamepy.backend.cpu import conv
+from flamepy.backend.cpu import conv, plans
+from flamepy.ops.conv import geometry as conv_sizes
+from flamepy.ops.conv import pooled
 
 
 def windows(x: Array, kernel: Any, stride: Any, padding: Any, dilation: Any = (1, 1), fill: float = 0.0) -> Array:
@@ -34,7 +35,7 @@ def call_conv(way: Any, x: Array, w: Array, b: Any, g: Array, *geometry: Any) ->
     dtype, has_bias = way[0], b is not None
     x, w, g = (t.astype(dtype) for t in (x, w, g))
     b = np.zeros(0, dtype) if b is None else b.astype(dtype)
-    size = plans.conv2d_sizes(x.shape, w.shape, *geometry)
+    size = conv_sizes(x.shape, w.shape, None, *geometry)
     sizes = table(*size)
     y, dx, dw, db = (blank(*t.shape, dtype=dtype) for t in (g, x, w, b))
     plan = plans.conv_plan(size, "y")
@@ -116,14 +117,14 @@ def test_conv2d_plan_keeps_scratch_small() -> None:
         ((256, 1, 28, 28), (8, 1, 5, 5)),
     ]:
         for what in ("y", "dx", "dw"):
-            plan = plans.conv_plan(plans.conv2d_sizes(x, w, (1, 1), (1, 1), (1, 1), 1), what)
+            plan = plans.conv_plan(conv_sizes(x, w, None, (1, 1), (1, 1), (1, 1), 1), what)
             assert plan.col <= 48 * max(plans.CONV_COLUMNS, 64 * 512 * 9) and plan.workers >= 8
             assert plan.partial <= plans.CONV_PARTIALS + 2 * (512 * 512 * 9 + 512)
 
 
 def call_pools(way: Any, x: Array, kernel: Any, stride: Any, padding: Any) -> list[Array]:
     """Maximum, its indices and gradient, average and its gradient."""
-    size = plans.pool2d_sizes(x.shape, kernel, stride, padding)
+    size = pooled("pool", x.shape, kernel, stride, padding)
     sizes, shape, dtype = table(*size), (*x.shape[:-2], *size[-2:]), way[0]
     x, g = x.astype(dtype), draw(*shape, dtype=dtype, seed=9)
     top, mean = blank(*shape, dtype=dtype), blank(*shape, dtype=dtype)

@@ -19,7 +19,7 @@ import pytest
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy.backend.base import Buffer, Stream
-from flamepy.backend.cpu.device import APART, allocator
+from flamepy.backend.cpu.memory import APART, allocator
 from flamepy.op import inputs as op_inputs
 from flamepy.op.base import METHODS, PUBLIC
 

@@ -16,7 +16,9 @@ from replay_tools import CLIPS, OPTIMIZERS, Checkpointed, Dropping, Images, Plai
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy.backend.base import device
-from flamepy.replay.arena import GAP, Life, places
+from flamepy.replay.arena import Life, places
+
+GAP = 1024
 
 CPU = device()
 
@@ -141,7 +143,7 @@ LIVES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10), st.integers(0
 @given(LIVES)
 def test_places_never_overlap_in_time_and_memory(drawn):
     lives = [Life(first, first + length, nbytes) for first, length, nbytes in drawn]
-    offsets, total = places(lives)
+    offsets, total = places(lives, 64, GAP)
     for i, (a, at) in enumerate(zip(lives, offsets, strict=True)):
         assert at % 64 == 0 and at + a.nbytes <= total
         for b, other in zip(lives[:i], offsets, strict=False):

@@ -18,7 +18,7 @@ from rows_tools import F32, F64, Array, close, draw, ids_of, leaf, record_launch
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy.backend.cpu.compiler import DIALECT
-from flamepy.backend.cpu.device import find_loop
+from flamepy.backend.cpu.device import loop_named
 from flamepy.backend.formula.bind import bind
 from flamepy.ops import losses
 
@@ -217,7 +217,7 @@ def test_cross_entropy_kernel_has_the_same_bits_for_any_workers(dtype: Any) -> N
 def test_a_large_batch_is_added_accurately() -> None:
     each = np.random.default_rng(0).random(1 << 20).astype(F32)
     out = np.zeros(1, F32)
-    bind(find_loop("batch_loss"), None, F32, DIALECT)(1, out, each, np.array([-1, 0, each.size]), True)
+    bind(loop_named("batch_loss"), None, F32, DIALECT)(1, out, each, np.array([-1, 0, each.size]), True)
     assert abs(out[0] / each.astype(F64).mean() - 1) < 1e-6
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..autograd.entries import TapeEntry, thread, user_frame
-from ..backend.base import Buffer, Spot, Stream
+from ..backend.base import Buffer, Spot, Step, Stream
 from ..dtypes import FLOATS
 from ..errors import DeviceError
 from ..replay.recorder import Recorder
@@ -229,7 +229,8 @@ class CallRecorder(Recorder):
         made.constants = [t for t, p in zip(results, places, strict=True) if p is None] if whole else [buffer_or_value(t) for t in results]
         rest = iter(range(self.count + len(fresh), self.count + len(fresh) + len(made.constants)))
         made.places = [next(rest) if p is None or not whole else p.number for p in places]
-        if self.looked or not whole:
+        held = [a for s in self.steps if isinstance(s, Step) for group in s[1:] for a in group if isinstance(a, Buffer)]
+        if self.looked or not whole or held:  # a buffer from elsewhere may hold other numbers next time
             return False
         direct = self.device.direct
         made.direct, made.run = direct, direct.prepare(fresh, self.steps, self.count)

@@ -223,6 +223,12 @@ def launchers() -> dict[str, Callable[..., None]]:
     return family.LAUNCHERS
 
 
+def loop_named(name: str) -> Any:
+    """A loop by its name."""
+    launchers()
+    return family.LOOPS[name]
+
+
 def convert(workers: int, out: np.ndarray, x: np.ndarray) -> None:
     """NumPy's conversion to and from 16-bit types, as a kernel."""
     with np.errstate(invalid="ignore", over="ignore"):

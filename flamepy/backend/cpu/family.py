@@ -20,6 +20,7 @@ import numpy as np
 
 from ..base import Buffer, Device
 
+LOOPS: dict[str, Any] = {}
 LAUNCHERS: dict[str, Callable[..., None]] = {}
 
 
@@ -27,7 +28,9 @@ def loop(function: Any = None, *, reorders: bool = False) -> Any:
     """Decorator of a function that can be launched. `reorders`: its formula may add up in any order (it sums over vector lanes)."""
     if function is None:
         return lambda f: loop(f, reorders=reorders)
-    function.is_loop, function.reorders = True, reorders
+    if function.__name__ in LOOPS:
+        raise ValueError(f"loop: name used twice: '{function.__name__}'. Give the loop another name.")
+    LOOPS[function.__name__], function.reorders = function, reorders
     return function
 
 
