@@ -48,7 +48,7 @@ def add_to_buffer(buffer: Any, other: Any, by: str) -> None:
 def scale_by_factor(buffer: Any, factor: Any, by: str = "clip_grad_norm") -> None:
     """Multiply a buffer in place by the factor that the launch "norm" found."""
     buffer.device.launch("scale", None, (buffer,), (factor,), (), buffer.dtype)
-    buffer.wrote(by)
+    buffer.device.stream.after(lambda b, found: b.wrote(by) if b.device.download(found)[1] != 1.0 else None, buffer, factor)
 
 
 @cache

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .autograd import enable_grad, is_grad_enabled
-from .autograd.entries import TapeEntry, thread
-from .backend.base import before
+from .autograd.entries import TapeEntry, set_observers, thread
+from .backend.divert import before
 from .errors import GradientError
 from .rng import get_rng_state, set_rng_state
 from .tensors import Tensor
@@ -66,13 +66,14 @@ class Segment:
                 )
         again = Segment(self.run, [])
         again.keep = True
-        observers, thread.modes.observers = thread.modes.observers, (again.add,)
+        observers = thread.modes.observers
+        set_observers((again.add,))
         before(self.random.back)
         try:
             with enable_grad():
                 self.run()
         finally:
-            thread.modes.observers = observers
+            set_observers(observers)
             before(self.random.forth)
         self.hand_over(again.entries)
 
@@ -118,11 +119,12 @@ def checkpoint(fn: Callable, *args: Any, **kwargs: Any) -> Any:
     if not is_grad_enabled() or any([isinstance(getattr(o, "__self__", None), Segment) for o in modes.observers]):
         return run()
     tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
-    observers, modes.observers = modes.observers, (Segment(run, tensors).add, *modes.observers)
+    observers = modes.observers
+    set_observers((Segment(run, tensors).add, *observers))
     try:
         return run()
     finally:
-        modes.observers = observers
+        set_observers(observers)
 
 
 def takes_nothing(fn: Callable) -> bool:

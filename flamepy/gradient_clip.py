@@ -136,7 +136,7 @@ def clip_grad_value(grads: Any, clip_value: float) -> float:
     found = norm_of(grads, buffers, math.inf)
     for b in {id(b): b for b in buffers}.values():
         b.device.launch("map", limit_y, (b,), (b,), (b.dtype.type(v),), b.dtype)
-        b.wrote("clip_grad_value")
+        b.device.stream.after(lambda b, norm: None if b.device.download(norm)[0] <= v else b.wrote("clip_grad_value"), b, found)
     largest: float = found.device.stream.number(found)
     return largest
 

@@ -191,7 +191,7 @@ ERRORS: list[tuple[type[Exception], str, Callable]] = [
     (fp.ShapeError, "kernel_size is not a pair", lambda: nn.MaxPool2d((1, 2, 3))),
     (ValueError, r"Dropout: p outside \[0, 1\]: 1.5", lambda: nn.Dropout(1.5)),
     (ValueError, "GELU: unknown approximation: 'fast'", lambda: nn.GELU("fast")),
-    (TypeError, "Sequential: not a Module: Pointwise", lambda: nn.Sequential(nn.Linear(1, 1), F.relu)),
+    (TypeError, "Sequential: not a Module: function", lambda: nn.Sequential(nn.Linear(1, 1), F.relu)),
     (TypeError, "padding_idx", lambda: nn.Embedding(3, 2, padding_idx=0)),
     (fp.StateError, "Use ModuleList", lambda: setattr(nn.Module(), "layers", [nn.ReLU()])),
     (fp.StateError, "Use ModuleList", lambda: setattr(nn.Module(), "layers", {"a": fp.Parameter.zeros(2)})),

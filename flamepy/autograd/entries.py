@@ -37,6 +37,22 @@ class _Thread(threading.local):
 
 
 thread = _Thread()
+observing: list[int] = []  # for each thread that has observers: where nobody has, an op needs not look
+
+
+def set_observers(observers: tuple[Callable[[TapeEntry], None], ...]) -> None:
+    """Who is told of each new entry in this thread."""
+    thread.modes.observers = observers
+    while (me := threading.get_ident()) in observing:
+        observing.remove(me)
+    if observers:
+        observing.append(me)
+
+
+def tell_observers(entry: TapeEntry) -> None:
+    for observer in thread.modes.observers:
+        observer(entry)
+
 
 _package = Path(__file__).parent.parent
 ENGINE_FILES = frozenset(str(p) for p in _package.rglob("*.py") if "train" not in p.parts)
@@ -73,25 +89,41 @@ class TapeEntry:
     slots: Sequence[int] | None = None  # None: 0 for each
 
     def __init__(self, call: Any, inputs: Sequence[Any], outputs: Sequence[Any], attributes: dict[str, Any], values: Sequence[Any]):
-        """An input is a Tensor, a number or None; those in call.tracked are Tensors that require grad."""
+        """An input is a Tensor, a number or None; those in call.tracked are Tensors that require grad. Called by plan.finish(): the
+        frames of both, and of the op's function, are skipped when the user's is searched."""
         self.serial = next_serial()
         self.call = call
         self.attributes = attributes
         self.values = values
         nodes: list[Any] = [None] * len(inputs)
+        self.inputs = nodes
         for i in call.tracked:
             t = inputs[i]
             nodes[i] = t.entry or t
             if t.slot:
                 self.slots = [getattr(x, "slot", 0) for x in inputs]
-        self.inputs = nodes
-        self.input_ids = [0 if spec is None else t.id for t, spec in zip(inputs, call.ins, strict=True)]
-        self.output_ids = [t.id for t in outputs]
-        self.versions = [0 if spec is None else b.version for b, (_, spec) in zip(values, call.saved, strict=True)]
-        frame = _getframe(2)  # user_frame(), without the cost of a call
+        self.untracked_ids = [inputs[i].id for i in call.untracked] if call.untracked else call.untracked
+        self.output_id: Any = outputs[0].id if call.single else [t.id for t in outputs]
+        self.versions: Sequence[int] = call.guarded
+        if call.guarded:
+            buffers = [values[i] for i in call.guarded]
+            self.versions = [b.writes if b.root is None else b.version for b in buffers]  # a call of the property costs as much again
+        frame = _getframe(3)  # user_frame(), without the cost of a call
         while frame.f_code.co_filename in ENGINE_FILES and frame.f_back is not None:
             frame = frame.f_back
         self.code = frame.f_code, frame.f_lasti
+
+    @property
+    def input_ids(self) -> list[int]:
+        """The id of each input, 0 for one that is no tensor."""
+        others = dict(zip(self.call.untracked, self.untracked_ids, strict=True))
+        slots = self.slots or [0] * len(self.inputs)
+        rows = enumerate(zip(self.inputs, slots, strict=True))
+        return [others.get(i, 0) if n is None else n.output_ids[slot] if type(n) is TapeEntry else n.id for i, (n, slot) in rows]
+
+    @property
+    def output_ids(self) -> list[int]:
+        return [self.output_id] if self.call.single else self.output_id
 
     @property
     def op(self) -> Any:
@@ -114,8 +146,12 @@ class TapeEntry:
                 f"backward: the saved values of '{self.op.title}' ({self.where}) are already freed: first backward at "
                 f"{file_line(self.freed)}. Pass retain_graph=True to the first backward to run a second one."
             )
-        for (name, spec), buffer, version in zip(self.call.saved, self.values, self.versions, strict=False):
-            if spec is not None and buffer is not None and version != (buffer.writes if buffer.root is None else buffer.version):
+        if not self.values:
+            return
+        for i, version in zip(self.call.guarded, self.versions, strict=True):
+            buffer = self.values[i]
+            if buffer is not None and version != (buffer.writes if buffer.root is None else buffer.version):
+                name = self.call.saved[i][0]
                 raise VersionError(
                     f"backward: a saved value was overwritten: '{name}' ({self.describe(name)}) saved by '{self.op.title}' "
                     f"at {self.where}, written by {buffer.last_write}. Run backward before writing, or clone() the value first."

@@ -16,7 +16,7 @@ from ..backend.base import Buffer
 from ..errors import GradientError, ShapeError
 from ..gradient import GradientMap
 from .cotangents import Cotangents
-from .entries import Tape, TapeEntry, reachable, thread, user_frame
+from .entries import Tape, TapeEntry, reachable, set_observers, thread, user_frame
 from .entries import tape as tape
 
 
@@ -204,8 +204,8 @@ class _Recording:
     def __enter__(self) -> AutogradEngine:
         self.before = thread.modes.observers
         kept = [o for o in self.before if getattr(o, "__self__", None).__class__ is not Tape]  # an inner block takes over
-        thread.modes.observers = (*kept, self.engine.tape.append)
+        set_observers((*kept, self.engine.tape.append))
         return self.engine
 
     def __exit__(self, *exc: object) -> None:
-        thread.modes.observers = self.before
+        set_observers(self.before)

@@ -11,9 +11,7 @@ FLAME counterpart: `flame_core::device`. Read next: plain/device.py, formula/bin
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
@@ -33,6 +31,7 @@ class Buffer:
     written = ""
     retired = ""
     writes = 0
+    root: Buffer | None = None
     offset = 0
     stands_for: Buffer | None = None  # while a call is planned: the buffer that was really given
 
@@ -41,8 +40,9 @@ class Buffer:
         self.size = size
         self.dtype = dtype
         self.device = device
-        self.root = root
-        self.offset = offset
+        if root is not None:
+            self.root = root
+            self.offset = offset
 
     @property
     def version(self) -> int:
@@ -107,23 +107,22 @@ class Stream:
             self.run(self.device.copier(out, x), (out,), (x,), ())
 
     def prepare(
-        self, fresh: Sequence[tuple[int, np.dtype]], steps: Sequence[Step | Action], inputs: int
-    ) -> Callable[[list[Any]], list[Buffer]]:  # fmt: skip
-        """A chain of launches as one function. It gets its inputs (buffers, numbers, None), makes the fresh buffers, launches, and
-        returns these buffers. In the steps Spot(n) stands for input n, or for fresh buffer n - inputs."""
+        self, fresh: Sequence[tuple[int, np.dtype]], steps: Sequence[Step | Action], inputs: Sequence[bool]
+    ) -> Callable[[list[Any]], None]:  # fmt: skip
+        """A chain of launches as one function. It gets a list of its inputs (buffers; numbers or None where `inputs` says False), makes
+        the fresh buffers, launches, and appends these buffers to the list. In the steps Spot(n) stands for input n, or for fresh
+        buffer n - len(inputs)."""
         device = self.device
 
-        def run(given: list[Any]) -> list[Buffer]:
+        def run(memory: list[Any]) -> None:
             stream = device.stream
-            made = [stream.empty(*f) for f in fresh]
-            memory = [*given, *made]
+            memory += [stream.empty(*f) for f in fresh]
             for s in steps:
                 if isinstance(s, Action):
                     buffers = [resolve(b, memory) for b in s.buffers]
                     (stream.before if s.early else stream.after)(s.act, *buffers)
                 else:
                     stream.run(s.kernel, *[[resolve(a, memory) for a in group] for group in s[1:]])
-            return made
 
         return run
 
@@ -201,6 +200,7 @@ class Device:
         self.name = name
         stream.device = self
         self.direct = self.stream = stream
+        self.recorders = 0  # how many threads' recorders stand in the stream's place; see divert.py
 
     def empty(self, size: int, dtype: np.dtype) -> Buffer:
         return self.stream.empty(size, dtype)
@@ -245,25 +245,6 @@ class Device:
         """Something with __dlpack__ and __dlpack_device__ that shares the memory."""
         raise DeviceError(f"dlpack: not on this device: {self.name}. Copy the tensor with .to('cpu') first.")
 
-    # ---- recording ---------------------------------------------------------------------------------------------------------
-    @contextmanager
-    def divert(self, recorder: Any) -> Iterator[Any]:
-        """Let `recorder` stand in the stream's place for what this thread does in the block; other threads do not notice."""
-        stack = diverted.__dict__.setdefault("stacks", {}).setdefault(self, [])
-        recorder.device, recorder.inner = self, stack[-1] if stack else self.direct
-        stack.append(recorder)
-        with _diverting:
-            self.recorders = getattr(self, "recorders", 0) + 1
-            self.stream = Switch(self)
-        try:
-            yield recorder
-        finally:
-            stack.pop()
-            with _diverting:
-                self.recorders -= 1
-                if not self.recorders:
-                    self.stream = self.direct
-
     def __repr__(self) -> str:
         return f"device({self.name})"
 
@@ -278,65 +259,6 @@ class Device:
 
     def __reduce__(self) -> tuple:
         return device, (self.name,)
-
-
-diverted = threading.local()  # stacks: device -> the recorders of this thread, the innermost last
-_diverting = threading.Lock()
-
-
-def recorder_of(device: Device) -> Any | None:
-    """The innermost recorder of this thread on that device."""
-    stack = diverted.__dict__.get("stacks", {}).get(device)
-    return stack[-1] if stack else None
-
-
-def note(what: str, value: Any) -> None:
-    """A setting made while a step runs: whoever records in this thread must know of it."""
-    for stack in diverted.__dict__.get("stacks", {}).values():
-        for recorder in stack:
-            recorder.note(what, value)
-
-
-def before(act: Callable[[], None]) -> None:
-    """Do something with host state alone, now and before each replay of what this thread is recording, on whichever device."""
-    act()
-    for stack in diverted.__dict__.get("stacks", {}).values():
-        for recorder in stack:
-            recorder.acted(act)
-
-
-class Switch(Stream):
-    """The stream of a device while some thread records: each call goes to this thread's recorder, or to the device's own stream."""
-
-    def __init__(self, device: Device):
-        self.device = device
-
-    def chosen(self) -> Any:
-        return recorder_of(self.device) or self.device.direct
-
-    def empty(self, size: int, dtype: np.dtype) -> Buffer:
-        return self.chosen().empty(size, dtype)  # type: ignore[no-any-return]
-
-    def upload(self, array: np.ndarray) -> Buffer:
-        return self.chosen().upload(array)  # type: ignore[no-any-return]
-
-    def download(self, buffer: Buffer) -> np.ndarray:
-        return self.chosen().download(buffer)  # type: ignore[no-any-return]
-
-    def run(self, kernel: Any, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
-        self.chosen().run(kernel, outs, ins, consts)
-
-    def copy(self, out: Buffer, x: Buffer) -> None:
-        self.chosen().copy(out, x)
-
-    def before(self, values: Callable[[], Sequence[Any] | None], buffer: Buffer | None = None) -> None:
-        self.chosen().before(values, buffer)
-
-    def after(self, check: Callable[..., None], *buffers: Buffer) -> None:
-        self.chosen().after(check, *buffers)
-
-    def number(self, buffer: Buffer, i: int = 0) -> Any:
-        return self.chosen().number(buffer, i)
 
 
 # ---- devices by name ----------------------------------------------------------------------------------------------------------

@@ -97,7 +97,8 @@ class Op:
         self.start()
 
     def start(self) -> None:
-        self.calls: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}  # by key: what is known of such calls, without tape and with it
+        self.calls: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}  # planned calls by key, without tape and with it
+        self.seen: tuple[set[Any], set[Any]] = set(), set()  # keys of calls that came once
         EVERY.append(self)
 
     def titled(self, title: str) -> Callable[..., Any]:

@@ -29,7 +29,7 @@ from ..errors import GradientError
 from . import base
 from .base import ALIASES, Op, publish, signature_of
 from .inputs import coerce, in_float32
-from .plan import call, run_call
+from .plan import call, finish
 
 VARIADIC = inspect.Parameter.VAR_POSITIONAL
 SPECIAL = ("g", "gs", "wanted", "into", "shapes", "source", "origin")  # what a rule may name beside inputs, y, attributes and extras
@@ -62,39 +62,11 @@ class Custom(Op):
         signature_of(self, parameters)
 
     def caller(self) -> Callable[..., Any]:
-        """What users call: the plan of a call with the usual attributes is found at once, anything else goes to general()."""
-        calls, general, least, most = self.calls, self.general, self.required, len(self.inputs)
-
-        def anyhow(*args: Any, **options: Any) -> Any:
-            return general(args, options)
-
-        def function(*args: Any, **options: Any) -> Any:
-            if options or not least <= len(args) <= most:
-                return general(args, options)
-            if len(args) < most:
-                args += (None,) * (most - len(args))
-            try:
-                known = calls[thread.modes.recording].get(tuple([None if x is None else x.spec for x in args]))
-            except AttributeError:  # an input that is no Tensor yet
-                return general(args, options)
-            if known is None or known.__class__ is str:
-                return general(args, options)
-            return run_call(known, args, [None if x is None else x.buffer for x in args], known.attributes)
-
-        def checked(*args: Any, **options: Any) -> Any:
-            """The attributes are by position, as flamepy's own functions have brought them into form."""
-            xs = args[:most]
-            try:
-                known = calls[thread.modes.recording].get((*[None if x is None else x.spec for x in xs], *args[most:]))
-            except (AttributeError, TypeError):
-                return general(args, options)
-            if known is None or known.__class__ is str or options:
-                return general(args, options)
-            return run_call(known, xs, [None if x is None else x.buffer for x in xs], known.attributes)
-
+        """What users call: the plan of a usual call is found at once, anything else goes to general()."""
         if self.variadic:
-            return anyhow
-        return checked if self.internal and self.attributes else function
+            return lambda *args, **options: self.general(args, options)
+        one = len(self.inputs) == 1
+        return checked(self, one) if self.internal and self.attributes else one_input(self) if one else several_inputs(self)
 
     # ---- the rules -------------------------------------------------------------------------------------------------------------------
     def backward(self, rule: Any = None, *, unless: str = "", **only_for: str) -> Any:
@@ -210,6 +182,69 @@ class Custom(Op):
                 raise TypeError(f"{self.name}: missing input: '{name}'. Takes {', '.join(self.positional)}.")
             xs.append(options.get(name))
         return xs, attributes
+
+
+# ---- what users call ---------------------------------------------------------------------------------------------------------------
+def one_input(op: Custom) -> Callable[..., Any]:
+    calls, general = op.calls, op.general
+
+    def function(*args: Any, **options: Any) -> Any:
+        try:
+            (x,) = args
+            known = calls[thread.modes.recording].get((x.spec,))
+        except (ValueError, AttributeError):  # attributes as well, or no Tensor
+            return general(args, options)
+        if known is None or options:
+            return general(args, options)
+        given = [x.buffer]
+        known.run(given)
+        return finish(known, args, given, known.attributes)
+
+    return function
+
+
+def several_inputs(op: Custom) -> Callable[..., Any]:
+    calls, general, least, most = op.calls, op.general, op.required, len(op.inputs)
+
+    def function(*args: Any, **options: Any) -> Any:
+        if options or not least <= len(args) <= most:
+            return general(args, options)
+        xs = args + (None,) * (most - len(args)) if len(args) < most else args
+        try:
+            known = calls[thread.modes.recording].get(tuple([None if x is None else x.spec for x in xs]))
+        except AttributeError:  # an input that is no Tensor yet
+            return general(args, options)
+        if known is None:
+            return general(args, options)
+        given = [None if x is None else x.buffer for x in xs]
+        known.run(given)
+        return finish(known, xs, given, known.attributes)
+
+    return function
+
+
+def checked(op: Custom, one: bool) -> Callable[..., Any]:
+    """For flamepy's own functions, which give every argument by position, attributes in a fixed form."""
+    calls, general, count = op.calls, op.general, len(op.inputs)
+
+    def function(*args: Any, **options: Any) -> Any:
+        try:
+            if one:
+                x, *rest = args
+                known = calls[thread.modes.recording].get((x.spec, *rest))
+            else:
+                specs = [None if x is None else x.spec for x in args[:count]]
+                known = calls[thread.modes.recording].get((*specs, *args[count:]))
+        except (AttributeError, TypeError):  # no Tensor, or an attribute without a hash
+            return general(args, options)
+        if known is None or options:
+            return general(args, options)
+        xs = args[:count]
+        given = [x.buffer] if one else [None if x is None else x.buffer for x in xs]
+        known.run(given)
+        return finish(known, xs, given, known.attributes)
+
+    return function
 
 
 def hashable(value: Any) -> Any:

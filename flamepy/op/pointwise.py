@@ -27,7 +27,7 @@ from ..errors import DTypeError
 from . import base
 from .base import REGISTRY, Op, arguments, launch, new, publish, signature_of
 from .inputs import coerce, common_shape, in_float32, merged_dims, number
-from .plan import call, run_call
+from .plan import call, finish
 
 EXACT = 1 << 53  # integers below this are floats without rounding
 NONE: dict[str, Any] = {}
@@ -181,13 +181,16 @@ def unary(op: Pointwise) -> Callable[..., Any]:
     calls, general = op.calls, op.general
 
     def function(*args: Any, **options: Any) -> Any:
-        if len(args) != 1 or options or not isinstance(args[0], base.Tensor):
+        try:
+            (x,) = args
+            known = calls[thread.modes.recording].get(x.spec)
+        except (ValueError, AttributeError):  # not one argument, or no Tensor
             return general(args, options)
-        x = args[0]
-        known = calls[thread.modes.recording].get(x.spec)
-        if known is None or known.__class__ is str:
+        if known is None or options:
             return general(args, options)
-        return run_call(known, args, [x.buffer], NONE)
+        given = [x.buffer]
+        known.run(given)
+        return finish(known, args, given, NONE)
 
     return function
 
@@ -196,23 +199,36 @@ def binary(op: Pointwise) -> Callable[..., Any]:
     calls, general = op.calls, op.general
 
     def function(*args: Any, **options: Any) -> Any:
-        if len(args) != 2 or options:
-            return general(args, options)
-        a, b = args
-        if isinstance(a, base.Tensor):
-            if isinstance(b, base.Tensor):
-                known = calls[thread.modes.recording].get((a.spec, b.spec))
-                if known is None or known.__class__ is str:
-                    return general(args, options)
-                return run_call(known, args, [a.buffer, b.buffer], NONE)
+        try:
+            a, b = args
             kind = type(b)
             if kind is float or (kind is int and -EXACT < b < EXACT):
                 known = calls[thread.modes.recording].get((a.spec, kind))
-                if known is not None and known.__class__ is not str:
-                    return run_call(known, args, [a.buffer, number(b, a.dtype)], NONE)
-        return general(args, options)
+            else:
+                known = calls[thread.modes.recording].get((a.spec, b.spec))
+        except (ValueError, AttributeError):  # not two arguments, or not both Tensors
+            return number_first(op, args) if len(args) == 2 and not options else general(args, options)
+        if known is None or options:
+            return general(args, options)
+        given = [a.buffer, number(b, a.spec.dtype) if known.ins[1] is None else b.buffer]
+        known.run(given)
+        return finish(known, args, given, NONE)
 
     return function
+
+
+def number_first(op: Pointwise, args: tuple[Any, Any]) -> Any:
+    """binary() for a number before a Tensor, as in 1 - x; anything else goes to general()."""
+    a, b = args
+    kind = type(a)
+    if not isinstance(b, base.Tensor) or not (kind is float or (kind is int and -EXACT < a < EXACT)):
+        return op.general(args, NONE)
+    known = op.calls[thread.modes.recording].get((kind, b.spec))
+    if known is None:
+        return op.general(args, NONE)
+    given = [number(a, b.spec.dtype), b.buffer]
+    known.run(given)
+    return finish(known, args, given, NONE)
 
 
 def general(op: Pointwise) -> Callable[..., Any]:

@@ -54,8 +54,8 @@ def matmul(a: Any, b: Any) -> Any:
     """a @ b: vectors, matrices, and stacks of matrices that broadcast. Raises ShapeError, DTypeError for integers."""
     if not (isinstance(a, op.Tensor) and isinstance(b, op.Tensor)):
         a, b = op.tensors_of("matmul", a, b)
-    left, right = a.spec, b.spec
-    if left.dtype is right.dtype is float32 and len(left.shape) == len(right.shape) == 2 and left.shape[1] == right.shape[0]:
+    x, w = a.spec.shape, b.spec.shape
+    if len(x) == len(w) == 2 and x[1] == w[0] and a.spec.dtype is b.spec.dtype is float32:
         return product(a, b, False, False)
     for x in (a, b):
         if x.dtype not in FLOATS:

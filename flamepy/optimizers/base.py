@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from ..autograd.entries import file_line, user_frame
-from ..backend.base import Buffer, note
+from ..backend.base import Buffer
+from ..backend.divert import note
 from ..errors import FlameWarning, ShapeError, StateError
 from ..gradient import GradientMap
 from ..parameter import Parameter

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import base
+from ..backend import base, divert
 from ..backend.base import Buffer, Device, Step
 from ..errors import CaptureError, DTypeError, ShapeError
 from .program import Program
@@ -65,7 +65,7 @@ class Captured:
         self.lock = threading.Lock()
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        if any([isinstance(base.recorder_of(d), StepRecorder) for d in base.opened()]):
+        if any([isinstance(divert.recorder_of(d), StepRecorder) for d in base.opened()]):
             raise CaptureError("capture: a step is being recorded: captured steps do not nest. Call the plain function inside.")
         with self.lock:
             if self.program is None:
@@ -135,7 +135,7 @@ class Captured:
 def recording(planned: bool) -> Iterator[list[StepRecorder]]:
     """Record what this thread does on any device."""
     with ExitStack() as stack:
-        yield [stack.enter_context(d.divert(StepRecorder(planned))) for d in base.opened()]
+        yield [stack.enter_context(divert.divert(d, StepRecorder(planned))) for d in base.opened()]
 
 
 def used(recorders: list[StepRecorder]) -> StepRecorder:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,9 @@ from ...errors import DeviceError, DTypeError
 from ..base import Action, Buffer, Device, Kernel, Spot, Step, Stream
 from ..formula.bind import bind, globals_of, reached
 from ..formula.words import COSTLY
-from . import family, memory
+from . import chain, family, memory
 from .memory import ALIGN, APART, allocator
+from .threads import threads
 
 # Elements of work below which one thread is faster than waking the others. Measured: 21,000 for an addition, 2,600 for gelu, 4,000 for
 # a softmax; so a formula with a costly word takes COSTLY_SHARE times fewer.
@@ -66,32 +66,19 @@ class CpuStream(Stream):
         arguments = [b.data if isinstance(b, Buffer) else b for b in (*outs, *ins)]
         kernel.call(threads() if kernel.wide else 1, *arguments, *consts)
 
-    def prepare(self, fresh: Sequence[tuple[int, np.dtype]], steps: Sequence[Any], inputs: int) -> Callable[[list[Any]], list[Buffer]]:
+    def prepare(
+        self, fresh: Sequence[tuple[int, np.dtype]], steps: Sequence[Any], inputs: Sequence[bool]
+    ) -> Callable[[list[Any]], None]:  # fmt: skip
+        slow, device = super().prepare(fresh, steps, inputs), self.device
         if any([isinstance(s, Action) or any([type(a) is Spot and a.size >= 0 for group in s[1:] for a in group]) for s in steps]):
-            return super().prepare(fresh, steps, inputs)
-        makers = [self.device.maker(*f) for f in fresh]  # type: ignore[attr-defined]
-        held = [a for s in steps for group in s[1:] for a in group if type(a) is not Spot]  # buffers among them stay alive
-        constants = [a.data if isinstance(a, Buffer) else a for a in held]
-        free = inputs + len(makers)
-        rest = iter(range(free, free + len(held)))
-        calls = []
-        for s in steps:
-            places = [a.number if type(a) is Spot else next(rest) for group in s[1:] for a in group]
-            calls.append((s.kernel, s.kernel.wide, itemgetter(*places) if len(places) > 1 else lambda m, i=places[0]: (m[i],)))
-
-        def run(given: list[Any], kept: Any = held) -> list[Buffer]:
-            memory = [x.data if isinstance(x, Buffer) else x for x in given]
-            made = []
-            for make in makers:
-                b = make()
-                made.append(b)
-                memory.append(b.data)
-            memory += constants
-            for kernel, wide, pick in calls:
-                kernel.call(threads() if wide else 1, *pick(memory))
-            return made
-
-        return run
+            return slow
+        makers = [device.maker(*f) for f in fresh]  # type: ignore[attr-defined]
+        count = len(inputs)
+        if len(steps) == len(makers) == 1 and all(inputs) and count in (1, 2):
+            s = steps[0]
+            if [*s.outs, *s.ins] == [Spot(count), *map(Spot, range(count))]:
+                return chain.one_launch(self, slow, makers[0], s, count)
+        return chain.launches(self, slow, makers, steps, inputs) if steps else chain.no_launch(slow, makers)
 
     def program(self, steps: Sequence[Step | Action]) -> Callable[[], None]:
         early = [s.call for s in steps if isinstance(s, Action) and s.early]
@@ -119,21 +106,6 @@ class CpuStream(Stream):
                 call(*arguments)
 
         return run
-
-
-def threads() -> int:
-    """How many threads a parallel launch uses: Numba's setting."""
-    return counter()()
-
-
-@cache
-def counter() -> Callable[[], int]:
-    """What tells that setting. numba.get_num_threads() also makes sure that the threads run, which takes 0.6 us each time."""
-    import numba
-    from numba.np.ufunc import parallel
-
-    numba.get_num_threads()
-    return getattr(parallel, "_get_num_threads", numba.get_num_threads)
 
 
 class CpuDevice(Device):

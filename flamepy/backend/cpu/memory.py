@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from operator import attrgetter
 from sys import getrefcount
 from types import SimpleNamespace
 from typing import Any
@@ -24,10 +25,10 @@ KEEP = 1 << 31  # bytes of freed blocks to keep at most
 class Pool(list):
     """The freed blocks of one dtype and size."""
 
-    __slots__ = ("nbytes",)
+    __slots__ = ("device", "dtype", "nbytes", "size")
 
-    def __init__(self, nbytes: int):
-        self.nbytes = nbytes
+    def __init__(self, size: int, dtype: np.dtype, device: Device):
+        self.size, self.dtype, self.device, self.nbytes = size, dtype, device, size * dtype.itemsize
 
 
 class Allocator:
@@ -44,12 +45,11 @@ class Allocator:
     def cached(self) -> int:
         return self.total - self.current
 
-    def make(self, size: int, dtype: np.dtype) -> tuple[Pool, np.ndarray]:
-        """A block from the system, and the pool it will go to."""
-        pool = self.pools.setdefault((dtype, size), Pool(size * dtype.itemsize))
-        block = aligned(size, dtype)
+    def make(self, pool: Pool) -> np.ndarray:
+        """A block from the system, to go to `pool` when it is freed."""
+        block = aligned(pool.size, pool.dtype)
         self.total += pool.nbytes
-        return pool, block
+        return block
 
     def release(self) -> None:
         """Give every kept block back to the system."""
@@ -82,15 +82,15 @@ ALONE = getrefcount(_owner.data)  # the count of a block whose buffer is the onl
 
 
 class CpuBuffer(Buffer):
-    """Memory that returns to its pool when the last tensor or entry lets go of it."""
+    """Memory that returns to its pool when the last tensor or entry lets go of it. What is common to all of one kind stands in the
+    pool: making a buffer sets two attributes."""
 
-    def __init__(self, block: np.ndarray, size: int, dtype: np.dtype, device: Device, pool: Pool):
-        self.data = block
-        self.size = size
-        self.dtype = dtype
-        self.device = device
-        self.root = None
-        self.writes = 0  # set here, not in the class: it is read faster
+    size: int = property(attrgetter("pool.size"))  # type: ignore[assignment]
+    dtype: np.dtype = property(attrgetter("pool.dtype"))  # type: ignore[assignment]
+    device: Device = property(attrgetter("pool.device"))  # type: ignore[assignment]
+
+    def __init__(self, data: np.ndarray, pool: Pool):
+        self.data = data
         self.pool = pool
 
     def __del__(self, allocator: Allocator = allocator, count: Any = getrefcount, alone: int = ALONE, keep: int = KEEP) -> None:
@@ -109,17 +109,17 @@ def maker(size: int, dtype: np.dtype, device: Device) -> Callable[[], Buffer]:
     """What makes buffers of one size and type."""
     pool = pools.get((dtype, size))
     if pool is None:
-        pool = pools.setdefault((dtype, size), Pool(size * dtype.itemsize))
+        pool = pools.setdefault((dtype, size), Pool(size, dtype, device))
     nbytes, pop = pool.nbytes, pool.pop
 
     def make() -> Buffer:
         try:
             block = pop()
         except IndexError:  # nothing kept, or another thread was faster
-            block = allocator.make(size, dtype)[1]
+            block = allocator.make(pool)
         current = allocator.current = allocator.current + nbytes
         if current > allocator.peak:
             allocator.peak = current
-        return CpuBuffer(block, size, dtype, device, pool)
+        return CpuBuffer(block, pool)
 
     return make

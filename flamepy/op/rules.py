@@ -1,0 +1,124 @@
+"""Backward of one entry: its op's rule, planned like a call: run as it is, then recorded, then run as recorded.
+
+A plan of a rule belongs to the Call that made the entry, one for each kind of cotangent that arrives, and for each way in which
+gradients have places of their own (`into`). FLAME counterpart: the match arms of `flame_core::autograd`. Read next: custom.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..autograd.entries import TapeEntry, thread
+from ..backend.divert import divert
+from . import base
+from .base import sum_to_shapes
+from .plan import Call, CallRecorder, stand_in
+from .spec import Spec
+
+
+class Plan:
+    """A recorded backward rule; see Call. `outs`: the specs of what it gives, None where that is nothing."""
+
+    run: Any
+    steps: int  # how many launches
+    places: list[int]
+    constants: list[Any]
+    outs: tuple[Spec | None, ...]
+
+
+def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
+    """Cotangents of an entry's inputs from those of its outputs (None where nothing arrived), each of its input's shape."""
+    call, op = entry.call, entry.call.op
+    into = cotangents.into(entry) if op.writes_into else None
+    if thread.modes.creating_graph:
+        values = {name: base.saved_tensor(entry, name, v, spec) for (name, spec), v in zip(call.saved, entry.values, strict=True)}
+        return sum_to_shapes(op, entry, op.graph_rules(entry, gs, values | entry.attributes, wanted_of(entry)))
+    if call.run is None:
+        return vjp_once(entry, gs, into)
+    if len(gs) == 1:
+        (g,) = gs
+        key: Any = (g.spec, g.unit)
+        given = [g.buffer, *entry.values]
+    else:
+        g, key = gs[0], tuple([None if g is None else (g.spec, g.unit) for g in gs])
+        given = [*map(buffer_of, gs), *entry.values]
+    if into is not None:
+        key = (key, *[None if p is None else p[1] for p in into])
+    plan = call.backwards.get(key)
+    if type(plan) is not Plan:
+        if plan == "seen once":
+            return plan_vjp(entry, gs, into, key)
+        if plan is None:
+            if len(call.backwards) > 16:
+                call.backwards.clear()
+            call.backwards[key] = "seen once"
+        return vjp_once(entry, gs, into)
+    if into is not None:
+        given += [None if p is None else p[0].buffer for p in into]
+    if op.numbers:
+        given += op.number_values(entry.attributes, gs[0].dtype)
+    if plan.steps:
+        plan.run(given)
+    return cotangents_of(plan, g, given)
+
+
+def cotangents_of(plan: Plan, g: Any, memory: list[Any]) -> list[Any]:
+    """What a planned rule that has run gives; the first cotangent itself where it is handed on."""
+    found: list[Any] = []
+    for i, spec in zip(plan.places, plan.outs, strict=True):
+        if spec is None:
+            found.append(None)
+        else:
+            found.append(g if i == 0 and spec is g.spec else base.Tensor(memory[i], spec))
+    return found
+
+
+def wanted_of(entry: TapeEntry) -> list[bool]:
+    return [node is not None for node in entry.inputs]
+
+
+def vjp_once(entry: TapeEntry, gs: Sequence[Any], into: Any) -> Sequence[Any]:
+    """The backward rule as it is, without a plan."""
+    call, op = entry.call, entry.call.op
+    values = {
+        name: v if spec is None else base.Tensor(v, spec.as_tracked(False))
+        for (name, spec), v in zip(call.saved, entry.values, strict=True)
+    }
+    return sum_to_shapes(op, entry, op.rules(entry, gs, values | entry.attributes, wanted_of(entry), into))
+
+
+def plan_vjp(entry: TapeEntry, gs: Sequence[Any], into: Any, key: Any) -> Sequence[Any]:
+    """The rule, run under a recorder; what was recorded is kept as the plan for cotangents like these, where that can be."""
+    call, op = entry.call, entry.call.op
+    numbers = op.number_values(entry.attributes, gs[0].dtype) if op.numbers else []
+    places = [] if into is None else [None if p is None else p[0] for p in into]
+    inputs = [*map(buffer_of, gs), *entry.values, *map(buffer_of, places), *numbers]
+    values = [stand_in(x) for x in inputs]
+    rest = iter(values)
+    own = [next(rest) if g is None else with_unit(base.Tensor(next(rest), g.spec), g.unit) for g in gs]
+    saved = {name: (lambda v, s=spec: v if s is None else base.Tensor(v, s.as_tracked(False)))(next(rest)) for name, spec in call.saved}
+    where = None if into is None else tuple([next(rest) if p is None else (base.Tensor(next(rest), p[0].spec), p[1]) for p in into])
+    attributes = dict(zip(op.numbers, rest, strict=True)) if numbers else entry.attributes
+    device = next(g.device for g in gs if g is not None)
+    with divert(device, CallRecorder(values)) as recorder:
+        found = sum_to_shapes(op, entry, op.rules(entry, own, saved | attributes, wanted_of(entry), where))
+    found = [dx if node is not None else None for dx, node in zip(found, entry.inputs, strict=True)]
+    plan = Plan()
+    call.backwards[key] = plan if recorder.plan(plan, found) else "no plan"
+    plan.outs = tuple([None if dx is None else dx.spec for dx in found])
+    memory = [*inputs, *recorder.alive, *plan.constants]
+    return cotangents_of(plan, gs[0], memory)
+
+
+def buffer_of(t: Any) -> Any:
+    return None if t is None else t.buffer
+
+
+def with_unit(g: Any, unit: bool) -> Any:
+    if unit:
+        g.unit = True
+    return g
+
+
+Call.vjp = staticmethod(vjp)  # how backward, which knows entries alone, gets here
