@@ -104,10 +104,10 @@ class TapeEntry:
                 self.slots = [getattr(x, "slot", 0) for x in inputs]
         self.untracked_ids = [inputs[i].id for i in call.untracked] if call.untracked else call.untracked
         self.output_id: Any = outputs[0].id if call.single else [t.id for t in outputs]
-        self.versions: Sequence[int] = call.guarded
-        if call.guarded:
-            buffers = [values[i] for i in call.guarded]
-            self.versions = [b.writes if b.root is None else b.version for b in buffers]  # a call of the property costs as much again
+        self.versions = versions = []
+        for i in call.guarded:  # loops, and no call of a property: a function of its own costs more than these lines
+            b = values[i]
+            versions.append(b.writes if b.root is None else b.version)
         frame = _getframe(3)  # user_frame(), without the cost of a call
         while frame.f_code.co_filename in ENGINE_FILES and frame.f_back is not None:
             frame = frame.f_back

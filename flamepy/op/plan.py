@@ -24,7 +24,6 @@ from . import base
 from .base import Op, unrecorded, watch, watchers
 from .spec import Spec
 
-NOTHING: tuple = ()
 MOST = 8192  # plans kept, and keys seen once
 
 
@@ -74,8 +73,9 @@ def finish(call: Call, xs: Sequence[Any], memory: list[Any], attributes: dict[st
     if watchers:
         watch(call.op.name, y)
     if call.records:
-        keeps = call.keeps
-        values = [memory[keeps[0]]] if len(keeps) == 1 else [memory[i] for i in keeps] if keeps else NOTHING
+        values = []
+        for i in call.keeps:
+            values.append(memory[i])
         entry = TapeEntry(call, xs, ys, attributes, values)
         if call.single:
             y.entry = entry

@@ -33,7 +33,14 @@ def checked_shape(name: str, shape: Any) -> Shape:
 
 def as_shape(name: str, first: Any, rest: tuple) -> Shape:
     """reshape((2, 3)) and reshape(2, 3) alike."""
-    return checked_shape(name, (first, *rest) if rest else first)
+    given = (first, *rest) if rest else first
+    if type(given) is tuple:
+        for n in given:
+            if type(n) is not int or n < -1:
+                break
+        else:
+            return given
+    return checked_shape(name, given)
 
 
 @custom(inputs=1, kind="as is", title="to", internal=True)

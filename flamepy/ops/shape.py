@@ -11,10 +11,12 @@ from functools import lru_cache
 from typing import Any
 
 from .. import ops
+from ..autograd.entries import thread
 from ..errors import IndexOutOfRange, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, share, size_of
 from ..op.custom import custom
+from ..op.plan import finish
 from .copy import Shape, as_shape, filled
 from .reduce import axes_of, one_axis
 
@@ -62,13 +64,16 @@ def reshape(x: Any, shape: Any, *rest: int) -> Any:
     if not isinstance(x, op.Tensor):
         x = op.Tensor.of("reshape", x)
     asked = as_shape("reshape", shape, rest)
+    known = view.calls[thread.modes.recording].get((x.spec, asked))
+    if known is not None:  # then the sizes are right
+        return finish(known, (x,), [x.buffer], known.attributes)
     known, unknown = 1, 0
     for n in asked:
         if n == -1:
             unknown += 1
         else:
             known *= n
-    size, wanted = x.buffer.size, asked
+    size, wanted = x.size, asked
     if unknown == 1:
         guess = size // known if known else 0
         wanted = tuple([guess if n == -1 else n for n in asked])
