@@ -104,7 +104,8 @@ class TapeEntry:
                 self.slots = [getattr(x, "slot", 0) for x in inputs]
         self.untracked_ids = [inputs[i].id for i in call.untracked] if call.untracked else call.untracked
         self.output_id: Any = outputs[0].id if call.single else [t.id for t in outputs]
-        self.versions = versions = []
+        versions: list[int] = []
+        self.versions = versions
         for i in call.guarded:  # loops, and no call of a property: a function of its own costs more than these lines
             b = values[i]
             versions.append(b.writes if b.root is None else b.version)

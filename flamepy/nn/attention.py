@@ -9,7 +9,8 @@ from typing import Any
 
 from .. import ops
 from ..errors import ShapeError
-from ..op.base import REGISTRY, size_of
+from ..op.base import size_of
+from ..ops.attention import fused_attention
 from . import functional as F
 from . import init
 from .activation import GELU
@@ -58,9 +59,9 @@ class MultiHeadAttention(Module):
         if k is None and attn_mask is None:
             qkv = self.qkv(q)
             if q.ndim == 3:
-                return REGISTRY["fused_attention"](qkv, self.heads, is_causal)
+                return fused_attention(qkv, self.heads, bool(is_causal))
             flat = ops.reshape(qkv, (size_of(qkv.shape[:-2]), *qkv.shape[-2:]))
-            return ops.reshape(REGISTRY["fused_attention"](flat, self.heads, is_causal), q.shape)
+            return ops.reshape(fused_attention(flat, self.heads, bool(is_causal)), q.shape)
         y = F.scaled_dot_product_attention(*self.projected(q, k, v), attn_mask=attn_mask, is_causal=is_causal)
         y = ops.transpose(y, -3, -2)
         return ops.reshape(y, (*y.shape[:-2], self.width))

@@ -159,13 +159,20 @@ def integers(name: str, index: Any, device: Any) -> Any:
     return op.Tensor.of(name, array.astype(np.int64), device)
 
 
+@custom(inputs=1, kind="as is", internal=True)
+def id_counts(ids, low=0, high=0, ignores=False, ignore=0):
+    """(position of the first id outside [low, high) or -1, that id, number of ids that are not ignored)."""
+    found = like(ids, (3,))
+    launch("check_ids", None, (found,), (ids,), (low, high, ignores, ignore))
+    return found
+
+
 def check_ids(ids: Any, low: int, high: int, text: str, ignore: int | None = None) -> Any:
     """Raise IndexOutOfRange unless low <= id < high for every id but `ignore`. `text` has places for the value and the position.
 
     Returns what the kernel found: three int64 numbers, the last of which counts the ids that are not `ignore`.
     """
-    found, shape = like(ids, (3,)), ids.shape
-    launch("check_ids", None, (found,), (ids,), (low, high, ignore is not None, ignore or 0))
+    found, shape = id_counts(ids, low, high, ignore is not None, ignore or 0), ids.shape
 
     def check(buffer: Any) -> None:
         at, value, _ = buffer.device.download(buffer).tolist()
@@ -189,6 +196,12 @@ def places(ids: Any, n: int, sizes: tuple[int, ...], strides: tuple[int, ...], s
 
     ids repeats along the first axes of `sizes`.
     """
+    return placed_ids(ids, n, sizes, strides, step)
+
+
+@custom(inputs=1, kind="as is", internal=True)
+def placed_ids(ids, n=0, sizes=(), strides=(), step=1):
+    """See places()."""
     out = like(ids, (size_of(sizes),))
     if out.size:
         launch("place_ids", None, (out,), (ids,), (sizes, strides, n, step))

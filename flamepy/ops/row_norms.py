@@ -155,7 +155,7 @@ def norm_graph(g: Any, x: Any, weight: Any, depth: int, eps: float, centred: boo
 
 
 # ---- the ops -----------------------------------------------------------------------------------------------------------------
-@custom(inputs=3, name="row_layer_norm", title="layer_norm")
+@custom(inputs=3, name="row_layer_norm", title="layer_norm", internal=True)
 def layer_norm_op(x, weight=None, bias=None, eps=1e-5, normalized_shape=None):
     """(x - mean) / sqrt(var + eps) * weight + bias over the last axes (Ba et al. 2016, arXiv:1607.06450).
 
@@ -179,7 +179,7 @@ def layer_norm_ddx(g, x, weight, depth, eps):
     return *norm_graph(g, x, weight, depth, eps, True), g
 
 
-@custom(inputs=4)
+@custom(inputs=4, internal=True)
 def residual_layer_norm(x, residual=None, weight=None, bias=None, eps=1e-5, normalized_shape=None):
     """(s, layer_norm(s)) with s = x + residual, or s = x without a residual: a residual stream and what the next layer reads.
 
@@ -219,7 +219,7 @@ def residual_layer_norm_ddx(gs, y, weight, depth, eps):
     return ds, ds, dw, g_y
 
 
-@custom(inputs=2, name="row_rms_norm", title="rms_norm")
+@custom(inputs=2, name="row_rms_norm", title="rms_norm", internal=True)
 def rms_norm_op(x, weight=None, eps=1e-5, normalized_shape=None):
     """x / sqrt(mean(x^2) + eps) * weight over the last axes (Zhang & Sennrich 2019, arXiv:1910.07467)."""
     shape = norm_shape(x, weight, None, normalized_shape)
@@ -252,7 +252,8 @@ def layer_norm(x: Any, normalized_shape: Any = None, weight: Any = None, bias: A
         if weight is not None and bias is not None:
             raise TypeError("layer_norm: two weights: one in the place of normalized_shape. Call layer_norm(x, shape, weight, bias).")
         shape, weight, bias = None, shape, weight if bias is None else bias
-    return layer_norm_op(x, weight, bias, eps=eps, normalized_shape=shape)
+    x = op.Tensor.of("layer_norm", x)
+    return layer_norm_op(x, weight, bias, float(eps), norm_shape(x, weight, bias, shape))
 
 
 @composed(home="functional")
@@ -266,4 +267,5 @@ def rms_norm(x: Any, normalized_shape: Any = None, weight: Any = None, eps: floa
         if weight is not None:
             raise TypeError("rms_norm: two weights: one in the place of normalized_shape. Call rms_norm(x, shape, weight).")
         shape, weight = None, shape
-    return rms_norm_op(x, weight, eps=eps, normalized_shape=shape)
+    x = op.Tensor.of("rms_norm", x)
+    return rms_norm_op(x, weight, float(eps), norm_shape(x, weight, None, shape))
