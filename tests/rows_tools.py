@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import flamepy as fp
+from flamepy.backend.base import Stream
 from flamepy.backend.cpu.compiler import DIALECT
-from flamepy.backend.cpu.device import CpuDevice, loop_named
+from flamepy.backend.cpu.device import loop_named
 from flamepy.backend.formula.bind import bind
 
 F32, F64, I64 = np.dtype("float32"), np.dtype("float64"), np.dtype("int64")
@@ -37,18 +38,24 @@ def close(got: Any, want: Any, tolerance: float = 1e-11) -> None:
     np.testing.assert_allclose(got.numpy() if isinstance(got, fp.Tensor) else got, want, tolerance, tolerance)
 
 
-def record_launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the loops that are launched; of maps also the formula's."""
-    names: list[str] = []
-    plain = CpuDevice.kernel
+class Spy(Stream):
+    """Stands in the place of the CPU's stream and notes the names of the loops that are launched; of maps also the formula's."""
 
-    def kernel(self: CpuDevice, loop: Any, formula: Callable | None, dtype: np.dtype, work: int) -> Any:
-        name = loop.__name__
-        names.append(f"{name} {formula.__name__}" if formula is not None and name.startswith("map") else name)
-        return plain(self, loop, formula, dtype, work)
+    def __init__(self, inner: Any, formulas: bool):
+        self.inner, self.device, self.formulas, self.names = inner, inner.device, formulas, []
+        self.empty, self.upload, self.download = inner.empty, inner.upload, inner.download
 
-    monkeypatch.setattr(CpuDevice, "kernel", kernel)
-    return names
+    def run(self, kernel: Any, outs: Any, ins: Any, consts: Any) -> None:
+        self.inner.run(kernel, outs, ins, consts)
+        name, formula = kernel.loop.__name__, kernel.formula
+        self.names.append(f"{name} {formula.__name__}" if formula is not None and (self.formulas or name.startswith("map")) else name)
+
+
+def record_launches(monkeypatch: pytest.MonkeyPatch, formulas: bool = False) -> list[str]:
+    """The names of the loops that are launched from now on."""
+    spy = Spy(fp.device("cpu").stream, formulas)
+    monkeypatch.setattr(fp.device("cpu"), "stream", spy)
+    return spy.names
 
 
 def same_for_any_workers(loop: str, formula: Callable | None, dtype: np.dtype, outs: list[Array], *args: Any) -> list[Array]:

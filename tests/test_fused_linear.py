@@ -9,7 +9,7 @@ May import: flamepy, NumPy, hypothesis. FLAME counterpart: none. Read next: test
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,12 @@ from error_text import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from linear_tools import close
-from rows_tools import F32, F64, Array, draw, leaf
+from rows_tools import F32, F64, Array, draw, leaf, record_launches
 
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
-from flamepy.backend.cpu.device import CpuDevice, loop_named
+from flamepy.backend.cpu.device import loop_named
 from flamepy.backend.cpu.plans import SUM
 from flamepy.op.base import REGISTRY
 
@@ -40,17 +40,9 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 @pytest.fixture
-def launched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the loops that are launched, with the formula's where there is one."""
-    names: list[str] = []
-    plain = CpuDevice.kernel
-
-    def kernel(self: CpuDevice, loop: Any, formula: Callable | None, dtype: np.dtype, work: int) -> Any:
-        names.append(loop.__name__ if formula is None else f"{loop.__name__} {formula.__name__}")
-        return plain(self, loop, formula, dtype, work)
-
-    monkeypatch.setattr(CpuDevice, "kernel", kernel)
-    yield names
+    return record_launches(monkeypatch, formulas=True)
 
 
 def composed(x: Any, w: Any, b: Any, r: Any, activation: str) -> Any:

@@ -35,11 +35,15 @@ FAMILIES = ("loops", "broadcast", "reduce", "rows", "index", "spans", "matmul", 
 class CpuKernel:
     """One loop bound to one formula and dtype, compiled at its first launch; `wide`: runs on all threads."""
 
-    __slots__ = ("bind", "call", "wide")
+    __slots__ = ("bind", "call", "formula", "loop", "wide")
 
-    def __init__(self, bind: Callable[[], Any], wide: bool):
-        self.bind, self.wide = bind, wide
+    def __init__(self, bind: Callable[[], Any], wide: bool, loop: Any = None, formula: Callable | None = None):
+        self.bind, self.wide, self.loop, self.formula = bind, wide, loop, formula
         self.call: Callable[..., None] = self.first
+
+    def __repr__(self) -> str:
+        names = [f.__name__ for f in (self.loop, self.formula) if f is not None]
+        return f"<kernel {' '.join(names) or 'convert'}{', on all threads' if self.wide else ''}>"
 
     def first(self, *arguments: Any) -> None:
         self.call = self.bind()
@@ -144,7 +148,7 @@ class CpuDevice(Device):
         if found is None:
             bound = binder(loop, formula, dtype)
             grain = GRAIN // COSTLY_SHARE if is_costly(formula) else GRAIN
-            found = self.kernels[key] = CpuKernel(bound, False), CpuKernel(bound, True), grain
+            found = self.kernels[key] = CpuKernel(bound, False, loop, formula), CpuKernel(bound, True, loop, formula), grain
         return found[1] if work >= found[2] else found[0]
 
     def copier(self, out: Buffer, x: Buffer) -> Kernel:
