@@ -6,17 +6,18 @@ Read next: test_row_losses.py, test_fused_rows.py, test_picked_rows.py, test_fus
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import pytest
 
 import flamepy as fp
-from flamepy.backend.base import Stream
 from flamepy.backend.cpu.compiler import DIALECT
 from flamepy.backend.cpu.device import loop_named
+from flamepy.backend.divert import divert
 from flamepy.backend.formula.bind import bind
+from flamepy.replay.recorder import Recorder
 
 F32, F64, I64 = np.dtype("float32"), np.dtype("float64"), np.dtype("int64")
 Array = np.ndarray
@@ -38,24 +39,24 @@ def close(got: Any, want: Any, tolerance: float = 1e-11) -> None:
     np.testing.assert_allclose(got.numpy() if isinstance(got, fp.Tensor) else got, want, tolerance, tolerance)
 
 
-class Spy(Stream):
+class Spy(Recorder):
     """Stands in the place of the CPU's stream and notes the names of the loops that are launched; of maps also the formula's."""
 
-    def __init__(self, inner: Any, formulas: bool):
-        self.inner, self.device, self.formulas, self.names = inner, inner.device, formulas, []
-        self.empty, self.upload, self.download = inner.empty, inner.upload, inner.download
+    def __init__(self, formulas: bool):
+        super().__init__()
+        self.formulas, self.names = formulas, []
 
     def run(self, kernel: Any, outs: Any, ins: Any, consts: Any) -> None:
-        self.inner.run(kernel, outs, ins, consts)
+        super().run(kernel, outs, ins, consts)
         name, formula = kernel.loop.__name__, kernel.formula
         self.names.append(f"{name} {formula.__name__}" if formula is not None and (self.formulas or name.startswith("map")) else name)
 
 
-def record_launches(monkeypatch: pytest.MonkeyPatch, formulas: bool = False) -> list[str]:
-    """The names of the loops that are launched from now on."""
-    spy = Spy(fp.device("cpu").stream, formulas)
-    monkeypatch.setattr(fp.device("cpu"), "stream", spy)
-    return spy.names
+@contextmanager
+def launches(formulas: bool = False) -> Iterator[list[str]]:
+    """The names of the loops that are launched in the block."""
+    with divert(fp.device("cpu"), Spy(formulas)) as spy:
+        yield spy.names
 
 
 def same_for_any_workers(loop: str, formula: Callable | None, dtype: np.dtype, outs: list[Array], *args: Any) -> list[Array]:

@@ -9,7 +9,7 @@ May import: flamepy, NumPy, hypothesis. FLAME counterpart: none. Read next: test
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from error_text import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from linear_tools import close
-from rows_tools import F32, F64, Array, draw, leaf, record_launches
+from rows_tools import F32, F64, Array, draw, launches, leaf
 
 import flamepy as fp
 import flamepy.nn.functional as F
@@ -40,9 +40,10 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 @pytest.fixture
-def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def launched() -> Iterator[list[str]]:
     """The names of the loops that are launched, with the formula's where there is one."""
-    return record_launches(monkeypatch, formulas=True)
+    with launches(formulas=True) as names:
+        yield names
 
 
 def composed(x: Any, w: Any, b: Any, r: Any, activation: str) -> Any:

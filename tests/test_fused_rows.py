@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from error_text import raises
-from rows_tools import F32, F64, I64, Array, close, draw, leaf, record_launches, same_for_any_workers
+from rows_tools import F32, F64, I64, Array, close, draw, launches, leaf, same_for_any_workers
 from test_kernels import body, compiled
 
 import flamepy as fp
@@ -29,8 +29,9 @@ RESIDUAL_NORM = REGISTRY["residual_layer_norm"]
 
 
 @pytest.fixture
-def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    return record_launches(monkeypatch)
+def launched() -> Iterator[list[str]]:
+    with launches() as names:
+        yield names
 
 
 # ---- norms -------------------------------------------------------------------------------------------------------------------

@@ -8,12 +8,13 @@ May import: flamepy, NumPy, Numba. FLAME counterpart: none. Read next: test_fuse
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from error_text import raises
-from rows_tools import F32, F64, Array, close, draw, ids_of, leaf, record_launches, same_for_any_workers
+from rows_tools import F32, F64, Array, close, draw, ids_of, launches, leaf, same_for_any_workers
 
 import flamepy as fp
 import flamepy.nn.functional as F
@@ -24,8 +25,9 @@ from flamepy.ops import losses
 
 
 @pytest.fixture
-def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    return record_launches(monkeypatch)
+def launched() -> Iterator[list[str]]:
+    with launches() as names:
+        yield names
 
 
 # ---- cross-entropy -----------------------------------------------------------------------------------------------------------
