@@ -17,7 +17,8 @@ def call(*args, **environment):
 def test_a_report_of_everything():
     done = call("doctor")
     assert done.stderr == ""
-    for word in ("versions", "python", "numpy", "numba", "llvmlite", "flamepy", "threads", "processors", "quota", "numba layer", "BLAS",
+    for word in ("versions", "python", "numpy", "numba", "llvmlite", "flamepy", "threads", "processors", "quota", "helpers",
+                 "empty launch", "processor time", "BLAS",
                  "kernels", "exp", "tanh", "cache", "free disk", "GPU"):  # fmt: skip
         assert word in done.stdout, word
     assert (done.returncode == 0) == ("no problems found" in done.stdout)

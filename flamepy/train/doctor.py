@@ -13,10 +13,11 @@ import re
 import shutil
 import subprocess
 import sys
-import warnings
+import time
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ from ..backend.words import exp, tanh
 from ..errors import FlameError
 
 LOOSE = ("NUMBA_DISABLE_JIT", "NUMBA_OPT", "NUMBA_LOOP_VECTORIZE", "NUMBA_ENABLE_AVX", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")
-THREADS = ("NUMBA_NUM_THREADS", "NUMBA_THREADING_LAYER", "OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OMP_WAIT_POLICY")
+QUIET = 0.75  # a process that gets less of the processors it wants shares them with others
 
 
 class Finding(NamedTuple):
@@ -53,7 +54,7 @@ def versions() -> Iterator[Finding]:
 
 
 def threads() -> Iterator[Finding]:
-    """How many threads there can be, how many there will be, and who runs them."""
+    """How many threads there can be, how many there will be, and what they get of the processors."""
     import numba
 
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -61,9 +62,8 @@ def threads() -> Iterator[Finding]:
     usable = here if quota is None else max(1, min(here, round(quota)))
     yield Finding("processors", f"{here} usable by this process, {os.cpu_count()} in the machine")
     yield Finding("quota", "none" if quota is None else f"{quota:g} processors (control group)")
-    for name in THREADS:
-        if name in os.environ:
-            yield Finding(name, os.environ[name])
+    if "NUMBA_NUM_THREADS" in os.environ:
+        yield Finding("NUMBA_NUM_THREADS", os.environ["NUMBA_NUM_THREADS"])
     count = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     if count > usable:
         yield Finding("threads", f"{count}, more than the {usable} processors", f"export NUMBA_NUM_THREADS={usable}")
@@ -71,26 +71,38 @@ def threads() -> Iterator[Finding]:
         yield Finding("threads", f"{count} of {usable}", "unset NUMBA_NUM_THREADS to use every processor")
     else:
         yield Finding("threads", str(count))
-    yield threading_layer()
+    yield from launches()
     yield from blas()
 
 
-def threading_layer() -> Finding:
-    """The library that runs Numba's parallel loops, as actually loaded."""
-    import numba
+def launches(seconds: float = 0.2) -> Iterator[Finding]:
+    """What a parallel launch costs, and whether the threads get the processors they could use."""
+    from ..backend.cpu import pool
+    from ..backend.cpu.device import threads
 
-    from ..backend.cpu.compiler import check_threading
-
-    try:
-        with warnings.catch_warnings(action="ignore"):  # the finding says the same
-            check_threading()
-        layer = numba.threading_layer()
-    except (ValueError, ImportError) as error:
-        return Finding("numba layer", f"none: {error}", "apt-get install libgomp1 (Debian, Ubuntu), or pip install tbb")
-    if layer == "workqueue":
-        remedy = "apt-get install libgomp1 (Debian, Ubuntu), or pip install tbb; unset NUMBA_THREADING_LAYER"
-        return Finding("numba layer", "workqueue, the slow one: 60 us more for each parallel kernel", remedy)
-    return Finding("numba layer", str(layer))
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
+        return
+    cpu, count = device("cpu"), threads()
+    if pool.forked:
+        yield Finding("helpers", "none: this process was forked from one that had them, and computes on one thread")
+    else:
+        yield Finding("helpers", f"{pool.helpers()} beside the thread that calls")
+    kernel = cpu.kernel("map1", exp_y, float32)
+    one, many = (cpu.upload(np.zeros(n, float32)) for n in (1, 1 << 15))
+    cpu.stream.run1(kernel, many, many)  # type: ignore[attr-defined]
+    times = []
+    for _ in range(1000):
+        started = time.perf_counter()
+        kernel.call(count, one.data, one.data)  # type: ignore[attr-defined]
+        times.append(time.perf_counter() - started)
+    yield Finding("empty launch", f"{median(times) * 1e6:.1f} us on {count} thread{'s' * (count != 1)}")
+    wall, processor = time.perf_counter(), time.process_time()
+    while time.perf_counter() - wall < seconds:
+        cpu.stream.run1(kernel, many, many)  # type: ignore[attr-defined]
+    got = (time.process_time() - processor) / (time.perf_counter() - wall)
+    wanted = 1 if pool.forked else count
+    busy = "" if got > QUIET * wanted else ": the machine is busy, other programs want them too, and training takes longer"
+    yield Finding("processor time", f"{got:.1f} of {wanted} processors{busy}")
 
 
 def blas() -> Iterator[Finding]:

@@ -27,6 +27,7 @@ from .instructions import ALWAYS, INNER
 FORMULA_MATH = {"contract", "nsz"}
 LOOP_MATH = FORMULA_MATH | {"reassoc"}
 
+
 def jit_function(function: Callable, reorder: bool) -> Any:
     # forceinline: a formula of several words exceeds LLVM's inlining limit, and a call keeps the loop scalar.
     return numba.njit(fastmath=LOOP_MATH if reorder else FORMULA_MATH, forceinline=True, **INNER)(function)
@@ -37,7 +38,7 @@ def jit_loop(function: Callable) -> Any:
 
 
 def jit_kernel(function: Callable) -> Any:
-    pool.load_pool()  # kernels refer to it
+    pool.load_launch()  # kernels refer to it
     dispatcher = numba.njit(**ALWAYS)(function)
     dispatcher._cache = DiskCache(function)
     return dispatcher

@@ -2,7 +2,7 @@
 
 A kernel runs on one thread or on all of them (parallel.py), as the number of elements says: a parallel launch costs about 1.6
 microseconds, a serial one 0.4. Loops split work by sizes only, never by the number of threads: same sizes, same bits. Numba is
-imported at the first kernel, not at `import flamepy`.
+imported at the first kernel, not at `import flamepy`, and threads start at the first parallel launch.
 
 May import: errors, base, template, this folder. FLAME counterpart: `flame_core::device::CudaDevice`. Read next: loops.py.
 """
@@ -177,7 +177,7 @@ def counter() -> Callable[[], int]:
     pool.start()
     most = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
     # Asking numba.get_num_threads() would start Numba's own threads, which flamepy has no use for.
-    return lambda: parallel._get_num_threads() if parallel._is_initialized else most
+    return lambda: parallel._get_num_threads() if parallel._is_initialized else most  # type: ignore[attr-defined]
 
 
 class CpuDevice(Device):

@@ -30,16 +30,16 @@ from numba.extending import intrinsic
 from .disk_cache import DiskCache
 from .instructions import ALWAYS, INNER
 
-SPIN = float(os.environ.get("SPIN", "30")) * 1e-6  # seconds a thread watches before it sleeps: longer than the gap between two launches of a training step
+SPIN = 50e-6  # seconds a thread watches before it sleeps: longer than the gap between two launches of a training step
 
 # The words of the pool, as offsets in bytes. Words that different threads write lie LINE apart: two cache lines, fetched together.
 LINE = 128
-BUSY = 0  # 1: a launch is under way; for ever in the child of a fork
+BUSY = 0  # 1: a launch is under way
 NUMBER = LINE  # of the last launch; what it runs lies behind
 TASK, DATA, WORKERS, SHARES = (NUMBER + 8 * i for i in range(1, 5))
-LEFT = 2 * LINE  # shares of the launch that are not finished, without the launching thread's own
+LEFT = 2 * LINE  # shares of the launch that are not finished
 HELPERS, ROUNDS = 3 * LINE, 3 * LINE + 8  # threads beside the launching one; how often a thread looks before it sleeps
-SLOT = 4 * LINE  # of each thread, number 0 the launching one: the launch whose share may be claimed, whether it sleeps, its lock
+SLOT = 4 * LINE  # one for each thread, the launching one first: the launch whose share may be claimed, whether it sleeps, its lock
 ASLEEP, LOCK = 8, 16
 MOST = 255  # helpers
 
@@ -209,63 +209,81 @@ def help_launches(helper):
                 wake(pool + SLOT)
 
 
-MEMORY = ctypes.create_string_buffer(SLOT + (MOST + 1) * LINE + LINE)
-BASE = -(-ctypes.addressof(MEMORY) // LINE) * LINE
+MEMORY = ctypes.create_string_buffer(SLOT + (MOST + 2) * LINE)  # one LINE more, so that the words can begin at a multiple of it
+WORDS = -(-ctypes.addressof(MEMORY) // LINE) * LINE
 
 
 def word(offset: int) -> ctypes.c_int64:
-    return ctypes.c_int64.from_address(BASE + offset)
+    """A word of the pool for Python, which reads and writes `.value`."""
+    return ctypes.c_int64.from_address(WORDS + offset)
 
 
 @cache
-def load_pool() -> tuple[Any, Any]:
-    """Make `launch` known to compiled code; returns `help_launches` and `spin` for Python. Starts no thread."""
-    llvmlite.binding.add_symbol("flamepy_pool", BASE)
+def compiled(function: Any, result: Any, arity: int) -> Any:
+    """A function of this file as one of C, taken from the disk cache when it is there."""
+    made = CFunc(function, ((types.int64,) * arity, result), {}, dict(ALWAYS))
+    made._cache = DiskCache(function)  # type: ignore[attr-defined]
+    made.compile()
+    return made
+
+
+@cache
+def load_launch() -> None:
+    """Make `launch` known to compiled code. This starts no thread: until start(), every launch runs alone."""
+    llvmlite.binding.add_symbol("flamepy_pool", WORDS)
     for name in ("acquire", "release"):
         function = getattr(ctypes.pythonapi, f"PyThread_{name}_lock")
         llvmlite.binding.add_symbol(f"flamepy_{name}", ctypes.cast(function, ctypes.c_void_p).value)
-    i = types.int64
-    compiled = []
-    for function, given, result in ((launch, (i, i, i), types.void), (help_launches, (i,), types.void), (spin.py_func, (i, i, i), types.boolean)):
-        made = CFunc(function, (given, result), {}, dict(ALWAYS))
-        made._cache = DiskCache(function)
-        made.compile()
-        compiled.append(made)
-    llvmlite.binding.add_symbol("flamepy_launch", compiled[0].address)
-    return compiled[1].ctypes, compiled[2].ctypes
+    llvmlite.binding.add_symbol("flamepy_launch", compiled(launch, types.void, 3).address)
 
 
-_started: list[int] = []  # the process that started the helpers
-
-
+@cache
 def start() -> None:
-    """Start the helpers, once: one thread less than Numba's setting."""
-    if _started:
-        return
-    _started.append(os.getpid())
-    helper, watch = load_pool()
+    """Start the helpers: one thread less than Numba's setting, which heeds NUMBA_NUM_THREADS and the processors of this process."""
+    load_launch()
+    helpers = min(int(config.NUMBA_NUM_THREADS) - 1, MOST)  # type: ignore[attr-defined]
+    word(ROUNDS).value = rounds_of_spin()
+    word(SHARES).value = 1
+    for n in range(helpers + 1):
+        word(SLOT + n * LINE + LOCK).value = taken_lock()
+    body = compiled(help_launches, types.void, 1).ctypes
+    for n in range(1, helpers + 1):
+        _thread.start_new_thread(body, (n,))
+    word(HELPERS).value = helpers
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=forget_helpers)
+
+
+def forget_helpers() -> None:
+    """In the child of a fork, which has no thread but the one that forked: launches run alone from now on."""
+    global forked
+    forked = True
+    word(HELPERS).value = 0
+
+
+forked = False  # whether this process is such a child
+
+
+def helpers() -> int:
+    """How many threads there are beside the launching one."""
+    return word(HELPERS).value
+
+
+def taken_lock() -> int:
+    """The address of a new lock that is taken: who acquires it sleeps until somebody releases it."""
     allocate = ctypes.pythonapi.PyThread_allocate_lock
     allocate.restype = ctypes.c_void_p
-    acquire_lock = ctypes.pythonapi.PyThread_acquire_lock
-    count = min(int(config.NUMBA_NUM_THREADS) - 1, MOST)  # type: ignore[attr-defined]
-    word(ROUNDS).value = rounds(watch)
-    word(SHARES).value = 1
-    for n in range(count + 1):
-        lock = allocate()
-        acquire_lock(ctypes.c_void_p(lock), 1)
-        word(SLOT + n * LINE + LOCK).value = lock
-    for n in range(1, count + 1):
-        _thread.start_new_thread(helper, (n,))
-    word(HELPERS).value = count
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=lambda: setattr(word(BUSY), "value", 1))
+    lock = int(allocate())
+    ctypes.pythonapi.PyThread_acquire_lock(ctypes.c_void_p(lock), 1)
+    return lock
 
 
-def rounds(watch: Any) -> int:
+def rounds_of_spin() -> int:
     """How many rounds of spin() take SPIN seconds: a pause takes 10 to 140 cycles, as the processor likes."""
-    best = float("inf")
+    watch = compiled(spin.py_func, types.boolean, 3).ctypes
+    times = []
     for _ in range(5):
         started = time.perf_counter()
-        watch(BASE + BUSY, 0, 1000)
-        best = min(best, time.perf_counter() - started)
-    return int(SPIN / best * 1000)
+        watch(WORDS + BUSY, 0, 1000)
+        times.append(time.perf_counter() - started)
+    return int(SPIN / min(times) * 1000)
