@@ -188,8 +188,8 @@ def launch(task, data, workers):
     for share in range(shares):
         mine += run_share(pool, number, share, shares)
     left = add(pool + LEFT, -mine) - mine
-    while left > 0:
-        wait(pool + LEFT, left, slots, load(pool + ROUNDS))
+    while left > 0:  # the others are at work: watch for longer than they do for the next launch
+        wait(pool + LEFT, left, slots, 8 * load(pool + ROUNDS))
         left = load(pool + LEFT)
     store(pool + BUSY, 0)
 
