@@ -1,12 +1,14 @@
 """`flamepy doctor` and `flamepy cache`: what they find, and the remedy for each problem."""
 
+import io
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from flamepy.train import doctor, kernel_cache
+from flamepy.train import display, doctor, kernel_cache
 
 
 def call(*args, **environment):
@@ -51,6 +53,17 @@ def test_exp_and_tanh_are_vectorised_here():
 )
 def test_vector_lanes(line, lanes):
     assert doctor.vector_lanes(line) == lanes
+
+
+def test_training_says_once_that_steps_have_become_slow(monkeypatch):
+    now, stream = 0.0, io.StringIO()
+    monkeypatch.setattr(display, "time", SimpleNamespace(perf_counter=lambda: now))
+    shown = display.PlainDisplay(stream, 1000, "tokens", 1)
+    for count, seconds, lines in ((60, 1, 0), (60, 3.9, 0), (9, 100, 0), (60, 4.5, 1), (100, 9, 1)):
+        for _ in range(count):
+            now += seconds
+            shown.step(display.Row(1, 1.0, 1.0, 1e-3, 1.0))
+        assert stream.getvalue().count("busy machine: steps take") == lines
 
 
 def write(root, path, text):

@@ -170,9 +170,7 @@ class PlainDisplay:
         slowdown = self.clock.slowdown()
         if slowdown > 1 and not self.told_busy:
             self.told_busy = True
-            self.line(
-                f"steps take {slowdown:.0f} times as long as the fastest: other programs want the processors (flamepy doctor measures it)"
-            )
+            self.line(f"busy machine: steps take {slowdown:.0f} times as long as the fastest; flamepy doctor measures what is left")
         return took
 
     def show(self, row: Row) -> None:
