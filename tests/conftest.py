@@ -7,19 +7,7 @@ start and interrupt. Read next: test_autograd.py.
 from __future__ import annotations
 
 import signal
-import sys
-
-import pytest
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
-@pytest.fixture(autouse=True)
-def as_many_threads_as_there_are():
-    """Tests call kernels with more workers than threads; the pool takes that number over for the launches that follow."""
-    yield
-    numba = sys.modules.get("numba")
-    if numba is not None and numba.get_num_threads() > numba.config.NUMBA_NUM_THREADS:
-        numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)

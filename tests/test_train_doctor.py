@@ -1,12 +1,15 @@
 """`flamepy doctor` and `flamepy cache`: what they find, and the remedy for each problem."""
 
+import io
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from flamepy.train import doctor, kernel_cache
+from flamepy.backend.cpu import findings
+from flamepy.train import display, kernel_cache
 
 
 def call(*args, **environment):
@@ -17,7 +20,8 @@ def call(*args, **environment):
 def test_a_report_of_everything():
     done = call("doctor")
     assert done.stderr == ""
-    for word in ("versions", "python", "numpy", "numba", "llvmlite", "flamepy", "threads", "processors", "quota", "numba layer", "BLAS",
+    for word in ("versions", "python", "numpy", "numba", "llvmlite", "flamepy", "threads", "processors", "quota", "helpers",
+                 "empty launch", "processor time", "BLAS",
                  "kernels", "exp", "tanh", "cache", "free disk", "GPU"):  # fmt: skip
         assert word in done.stdout, word
     assert (done.returncode == 0) == ("no problems found" in done.stdout)
@@ -33,8 +37,8 @@ def test_problems_have_remedies_and_exit_code_1():
 
 
 def test_exp_and_tanh_are_vectorised_here():
-    for formula in (doctor.exp_y, doctor.tanh_y):
-        assert doctor.vector_lanes(doctor.assembly(formula)) >= 4
+    for formula in (findings.exp_y, findings.tanh_y):
+        assert findings.vector_lanes(findings.assembly(formula)) >= 4
 
 
 @pytest.mark.parametrize(
@@ -49,7 +53,18 @@ def test_exp_and_tanh_are_vectorised_here():
     ],
 )
 def test_vector_lanes(line, lanes):
-    assert doctor.vector_lanes(line) == lanes
+    assert findings.vector_lanes(line) == lanes
+
+
+def test_training_says_once_that_steps_have_become_slow(monkeypatch):
+    now, stream = 0.0, io.StringIO()
+    monkeypatch.setattr(display, "time", SimpleNamespace(perf_counter=lambda: now))
+    shown = display.PlainDisplay(stream, 1000, "tokens", 1)
+    for count, seconds, lines in ((60, 1, 0), (60, 3.9, 0), (9, 100, 0), (60, 4.5, 1), (100, 9, 1)):
+        for _ in range(count):
+            now += seconds
+            shown.step(display.Row(1, 1.0, 1.0, 1e-3, 1.0))
+        assert stream.getvalue().count("busy machine: steps take") == lines
 
 
 def write(root, path, text):
@@ -59,23 +74,23 @@ def write(root, path, text):
 
 
 def test_cgroup_quota(tmp_path):
-    assert doctor.cgroup_quota(tmp_path) is None
+    assert findings.cgroup_quota(tmp_path) is None
     write(tmp_path, "proc/self/cgroup", "0::/a/b\n")
-    assert doctor.cgroup_quota(tmp_path) is None
+    assert findings.cgroup_quota(tmp_path) is None
     write(tmp_path, "sys/fs/cgroup/a/b/cpu.max", "max 100000\n")
-    assert doctor.cgroup_quota(tmp_path) is None
+    assert findings.cgroup_quota(tmp_path) is None
     write(tmp_path, "sys/fs/cgroup/a/cpu.max", "150000 100000\n")
     write(tmp_path, "sys/fs/cgroup/cpu.max", "400000 100000\n")
-    assert doctor.cgroup_quota(tmp_path) == 1.5
+    assert findings.cgroup_quota(tmp_path) == 1.5
 
 
 def test_cgroup_quota_version_1(tmp_path):
     write(tmp_path, "proc/self/cgroup", "4:memory:/x\n3:cpu,cpuacct:/x\n")
     write(tmp_path, "sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "-1\n")
     write(tmp_path, "sys/fs/cgroup/cpu/x/cpu.cfs_period_us", "100000\n")
-    assert doctor.cgroup_quota(tmp_path) is None
+    assert findings.cgroup_quota(tmp_path) is None
     write(tmp_path, "sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "50000\n")
-    assert doctor.cgroup_quota(tmp_path) == 0.5
+    assert findings.cgroup_quota(tmp_path) == 0.5
 
 
 def test_cache_ls_and_clear_touch_only_kernels(tmp_path, monkeypatch, capsys):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -240,6 +241,10 @@ class Device:
     def findings(self) -> Iterator[tuple[str, str, str]]:
         """What `flamepy doctor` prints of this backend: (label, value, remedy or "")."""
         return iter(())
+
+    def cache_folder(self) -> Path:
+        """Where its compiled kernels are kept."""
+        raise DeviceError(f"cache: nothing is compiled for this device: {self.name}. Ask another.")
 
     def dlpack(self, buffer: Buffer, shape: Sequence[int]) -> Any:
         """Something with __dlpack__ and __dlpack_device__ that shares the memory."""

@@ -13,6 +13,7 @@ import contextlib
 import errno
 import math
 import os
+import statistics
 import sys
 import time
 from collections import deque
@@ -47,11 +48,13 @@ class Clock:
     """Speed and time left from the last hundred steps, without the time spent compiling."""
 
     COLD = 2  # the first steps load kernels from disk and fill the allocator
+    WINDOW, SLOW = 20, 4  # every so many steps: does half of them take so many times as long as the fastest of all?
 
     def __init__(self, per_step: int):
         self.per_step = per_step
         self.recent: deque[float] = deque(maxlen=100)
         self.steps = 0
+        self.fastest = math.inf
         self.last = time.perf_counter()
         self.compiling = 0.0
 
@@ -69,9 +72,18 @@ class Clock:
         self.steps += 1
         if self.steps <= self.COLD + 1:
             self.recent.clear()
+            self.fastest = math.inf
         self.recent.append(took)
+        self.fastest = min(self.fastest, took)
         self.last, self.compiling = now, 0.0
         return took
+
+    def slowdown(self) -> float:
+        """How many times as long as the fastest step the last ones took; 1 unless they are many and it is much."""
+        if self.steps % self.WINDOW or len(self.recent) < self.WINDOW:
+            return 1.0
+        ratio = statistics.median(list(self.recent)[-self.WINDOW :]) / self.fastest
+        return ratio if ratio > self.SLOW else 1.0
 
     @property
     def seconds(self) -> float:
@@ -112,6 +124,7 @@ class PlainDisplay:
         self.clock = Clock(per_step)
         self.kernels, self.kernel_seconds = 0, 0.0
         self.told = 0.0
+        self.told_busy = False
         self.broken = False  # whoever read our lines has gone, as in `flamepy train | head`
 
     def __enter__(self) -> PlainDisplay:
@@ -154,6 +167,10 @@ class PlainDisplay:
         """Show one finished step; its seconds."""
         took = self.clock.step()
         self.show(row)
+        slowdown = self.clock.slowdown()
+        if slowdown > 1 and not self.told_busy:
+            self.told_busy = True
+            self.line(f"busy machine: steps take {slowdown:.0f} times as long as the fastest; flamepy doctor measures what is left")
         return took
 
     def show(self, row: Row) -> None:

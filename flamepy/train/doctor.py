@@ -9,26 +9,15 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
-import warnings
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from ..backend.base import device
-from ..backend.formula import bind as template
-from ..backend.formula.words import exp, tanh
-from ..dtypes import float32
 from ..errors import FlameError
-
-LOOSE = ("NUMBA_DISABLE_JIT", "NUMBA_OPT", "NUMBA_LOOP_VECTORIZE", "NUMBA_ENABLE_AVX", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")
-THREADS = ("NUMBA_NUM_THREADS", "NUMBA_THREADING_LAYER", "OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OMP_WAIT_POLICY")
 
 
 class Finding(NamedTuple):
@@ -53,140 +42,10 @@ def versions() -> Iterator[Finding]:
             yield Finding(name, f"not installed ({hint})" if extra else "missing", "" if extra else f"pip install {name}")
 
 
-def threads() -> Iterator[Finding]:
-    """How many threads there can be, how many there will be, and who runs them."""
-    import numba
-
-    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = cgroup_quota()
-    usable = here if quota is None else max(1, min(here, round(quota)))
-    yield Finding("processors", f"{here} usable by this process, {os.cpu_count()} in the machine")
-    yield Finding("quota", "none" if quota is None else f"{quota:g} processors (control group)")
-    for name in THREADS:
-        if name in os.environ:
-            yield Finding(name, os.environ[name])
-    count = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-    if count > usable:
-        yield Finding("threads", f"{count}, more than the {usable} processors", f"export NUMBA_NUM_THREADS={usable}")
-    elif count < usable:
-        yield Finding("threads", f"{count} of {usable}", "unset NUMBA_NUM_THREADS to use every processor")
-    else:
-        yield Finding("threads", str(count))
-    yield threading_layer()
-    yield from blas()
-
-
-def threading_layer() -> Finding:
-    """The library that runs Numba's parallel loops, as actually loaded."""
-    import numba
-
-    from ..backend.cpu.compiler import check_threading
-
-    try:
-        with warnings.catch_warnings(action="ignore"):  # the finding says the same
-            check_threading()
-        layer = numba.threading_layer()
-    except (ValueError, ImportError) as error:
-        return Finding("numba layer", f"none: {error}", "apt-get install libgomp1 (Debian, Ubuntu), or pip install tbb")
-    if layer == "workqueue":
-        remedy = "apt-get install libgomp1 (Debian, Ubuntu), or pip install tbb; unset NUMBA_THREADING_LAYER"
-        return Finding("numba layer", "workqueue, the slow one: 60 us more for each parallel kernel", remedy)
-    return Finding("numba layer", str(layer))
-
-
-def blas() -> Iterator[Finding]:
-    """The BLAS libraries in this process. flamepy's own must have one thread: its loops bring the others."""
-    from threadpoolctl import threadpool_info
-
-    from ..backend.cpu import blas as own  # noqa: F401  loads flamepy's private OpenBLAS
-
-    found = [i for i in threadpool_info() if i.get("user_api") == "blas"]
-    for info in found:
-        file = Path(info["filepath"])
-        private = "scipy_openblas32" in file.parts
-        text = f"{info['internal_api']} {info.get('version')}, {info.get('architecture', '?')}, {info['num_threads']} thread(s)"
-        name = "BLAS, ours" if private else "BLAS, NumPy's" if "numpy" in str(file) else "BLAS, other"
-        bad = private and info["num_threads"] != 1
-        yield Finding(name, text, "unset OPENBLAS_NUM_THREADS; nothing else may raise it" if bad else "")
-
-
-def cgroup_quota(root: Path = Path("/")) -> float | None:
-    """How many processors the control group may use (the smallest limit on the way up), or None."""
-    limits: list[float] = []
-    names: tuple[str, ...]
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            base, names = root / "sys/fs/cgroup", ("cpu.max",)
-        elif "cpu" in controllers.split(","):
-            base, names = root / "sys/fs/cgroup/cpu", ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-        else:
-            continue
-        place = base / path.lstrip("/")
-        for folder in (place, *place.parents):
-            try:
-                words = " ".join((folder / name).read_text() for name in names).split()
-            except OSError:
-                words = []
-            if len(words) == 2 and words[0].isdigit() and int(words[1]) > 0:
-                limits.append(int(words[0]) / int(words[1]))
-            if folder == base:
-                break
-    return min(limits, default=None)
-
-
-def exp_y(x):  # type: ignore[no-untyped-def]  # a formula, as in ops/
-    return exp(x)
-
-
-def tanh_y(x):  # type: ignore[no-untyped-def]
-    return tanh(x)
-
-
-def kernels() -> Iterator[Finding]:
-    """Are exp and tanh compiled to packed instructions? Scalar calls would be ten times slower."""
-    import llvmlite.binding as llvm
-
-    yield Finding("processor", llvm.get_host_cpu_name())
-    for name in LOOSE:
-        if name in os.environ:
-            yield Finding(name, os.environ[name], f"unset {name}")
-    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
-        return
-    for name, formula in (("exp", exp_y), ("tanh", tanh_y)):
-        lanes = vector_lanes(assembly(formula))
-        if lanes > 1:
-            yield Finding(name, f"vectorised, {lanes} numbers at once")
-        else:
-            remedy = "pip install --upgrade numba llvmlite, then flamepy cache clear; if it stays, report this output"
-            yield Finding(name, "scalar: about ten times slower than it could be", remedy)
-
-
-def assembly(formula: Any) -> str:
-    """The machine code of map1 with `formula`, compiled now as compiler.py would (a cached kernel keeps no text)."""
-    import numba
-
-    from ..backend.cpu import compiler, loops
-
-    function = template.typed(loops.map1, float32, compiler.DIALECT, True, formula)
-    kernel = numba.njit(error_model="numpy", fastmath=compiler.LOOP_MATH)(function)
-    kernel((0, 1), np.empty(1, float32), np.zeros(1, float32))
-    return "\n".join(kernel.inspect_asm().values())
-
-
-def vector_lanes(text: str) -> int:
-    """How many float32 numbers the multiplications of some assembly handle at once; 1 if they call a scalar exp or tanh."""
-    if re.search(r"[\s$](expf|tanhf)\b", text):
-        return 1
-    for pattern, lanes in ((r"v?f?n?m(?:add|ul)\w*ps\s.*%zmm", 16), (r"v?f?n?m(?:add|ul)\w*ps\s.*%ymm", 8),
-                           (r"v?f?n?m(?:add|ul)\w*ps\s.*%xmm", 4), (r"fm(?:la|ul)\S*\s+v\d+\.4s", 4)):  # fmt: skip
-        if re.search(pattern, text):
-            return lanes
-    return 1
+def cpu() -> Iterator[Finding]:
+    """What the backend says of itself."""
+    for row in device("cpu").findings():
+        yield Finding(*row)
 
 
 def cache() -> Iterator[Finding]:
@@ -234,7 +93,7 @@ def gpu() -> Iterator[Finding]:
         yield Finding("cuda", f"not usable from this flamepy; it trains on the CPU ({error})")
 
 
-CHECKS = {"versions": versions, "threads": threads, "kernels": kernels, "cache": cache, "GPU": gpu}
+CHECKS = {"versions": versions, "cpu": cpu, "cache": cache, "GPU": gpu}
 
 
 def command() -> int:

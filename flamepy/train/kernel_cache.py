@@ -12,6 +12,7 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+from ..backend.base import device
 from .display import kernel_title
 from .problems import InputError
 
@@ -21,9 +22,7 @@ ENTRY = re.compile(r"^(?P<file>\w+)\.(?P<kernel>.+)-\d+\.py\d+\w*\.(nbi|\d+\.nbc
 
 def cache_folder() -> Path:
     """Where this machine keeps flamepy's compiled kernels."""
-    from ..backend.cpu.compiler import cache_folder
-
-    return cache_folder()
+    return device("cpu").cache_folder()
 
 
 def entries() -> dict[str, list[Path]]:
@@ -33,7 +32,7 @@ def entries() -> dict[str, list[Path]]:
     if folder.is_dir():
         for path in sorted(folder.iterdir()):
             match = ENTRY.match(path.name)
-            if match and match["file"] in ("parallel", "compiler"):
+            if match and match["file"] in ("parallel", "compiler", "pool"):
                 found[match["kernel"]].append(path)
     return dict(found)
 

@@ -4,14 +4,12 @@
 also reorder sums (formulas and words may not: it would undo their error compensation). Nothing assumes that NaN or infinity
 cannot occur, and no reciprocals are estimated: 1 / sqrt(x) would give NaN at 0. Kernels are cached on disk.
 
-May import: errors, template, this folder. FLAME counterpart: none. Read next: words.py, loops.py.
+May import: template, this folder. FLAME counterpart: none. Read next: words.py, loops.py.
 """
 
 from __future__ import annotations
 
-import os
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,23 +18,14 @@ import numba
 import numpy as np
 from numba.core import event
 
-from ...errors import FlameWarning
 from ..formula.bind import Dialect, announce
 from ..formula.row_words import all_max, all_sum, barrier, lane, lanes
-from . import blas, parallel, words
+from . import blas, parallel, pool, words
+from .disk_cache import DiskCache
 from .instructions import ALWAYS, INNER
 
 FORMULA_MATH = {"contract", "nsz"}
 LOOP_MATH = FORMULA_MATH | {"reassoc"}
-
-# Idle OpenMP threads of GCC's library spin for a millisecond by default, which makes a step 5 to 20 times slower as soon as
-# another program wants the cores (measured: 41 ms -> 240 to 845 ms). 20,000 rounds span the gap between two launches.
-if "OMP_WAIT_POLICY" not in os.environ:
-    os.environ.setdefault("GOMP_SPINCOUNT", "20000")
-
-# Measured: an empty parallel launch costs 2 us with omp, 64 us with workqueue.
-if "NUMBA_THREADING_LAYER_PRIORITY" not in os.environ:
-    numba.config.THREADING_LAYER_PRIORITY = ["omp", "tbb", "workqueue"]  # type: ignore[attr-defined]
 
 
 def jit_function(function: Callable, reorder: bool) -> Any:
@@ -49,8 +38,10 @@ def jit_loop(function: Callable) -> Any:
 
 
 def jit_kernel(function: Callable) -> Any:
-    check_threading()
-    return numba.njit(cache=True, **ALWAYS)(function)
+    pool.load_launch()  # kernels refer to it
+    dispatcher = numba.njit(**ALWAYS)(function)
+    dispatcher._cache = DiskCache(function)
+    return dispatcher
 
 
 def words_of(dtype: np.dtype) -> dict[str, Any]:
@@ -75,6 +66,7 @@ SHARED = (
     "cpu/blas.py",
     "cpu/broadcast.py",
     "cpu/compiler.py",
+    "cpu/disk_cache.py",
     "cpu/instructions.py",
     "cpu/parallel.py",
     "formula/bind.py",
@@ -83,26 +75,6 @@ SHARED = (
 )
 SOURCES = tuple(str(_here.parent / file) for file in SHARED)
 DIALECT = Dialect(jit_function, words_of, SOURCES, jit_loop, jit_kernel, parallel.run)
-
-
-_checked = False
-
-
-def check_threading() -> None:
-    """Load Numba's thread pool once; warn when only the slow one is there."""
-    global _checked
-    if _checked:
-        return
-    _checked = True
-    numba.get_num_threads()
-    numba.np.ufunc.parallel._launch_threads()
-    if numba.threading_layer() == "workqueue":
-        warnings.warn(
-            "threads: only Numba's slow 'workqueue' layer could be loaded: each parallel kernel costs 60 us more. "
-            "Install OpenMP (Debian/Ubuntu: apt-get install libgomp1) or run pip install tbb.",
-            FlameWarning,
-            stacklevel=2,
-        )
 
 
 class _CompileListener(event.Listener):

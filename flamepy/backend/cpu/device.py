@@ -2,7 +2,8 @@
 
 A launcher (beside its loops, in one file a family) turns what an op says into launches: which loops, in how many tasks, with what
 scratch. A kernel runs on one thread or on all of them (parallel.py), as the number of elements says. Loops split work by sizes only,
-never by the number of threads: same sizes, same bits. Numba is imported at the first launch, not at `import flamepy`.
+never by the number of threads: same sizes, same bits. Numba is imported at the first launch, not at `import flamepy`, and threads
+start at the first parallel one.
 
 FLAME counterpart: `flame_core::device::CudaDevice`. Read next: family.py, loops.py.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -179,6 +181,9 @@ class CpuDevice(Device):
         if buffer.dtype.kind == "V":
             raise DTypeError(f"dlpack: NumPy cannot export {buffer.dtype}. Cast with .to(flamepy.float32).")
         return buffer.data.reshape(shape)
+
+    def cache_folder(self) -> Path:
+        return import_module(".compiler", __package__).cache_folder()  # type: ignore[no-any-return]
 
     def findings(self) -> Iterator[tuple[str, str, str]]:
         return import_module(".findings", __package__).findings()  # type: ignore[no-any-return]

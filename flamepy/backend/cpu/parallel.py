@@ -1,11 +1,11 @@
 """How one loop becomes a kernel that runs on one thread or on many, with the same machine code and so the same bits.
 
 A loop's first argument, `part`, is (worker, workers): it does its share of the work, `tasks(part, n)` or `elements(part, n)`.
-The kernel around it, run(workers, *args), calls the loop once for each worker, through the thread pool Numba has loaded. Numba's
-own `prange` would compile the body a second time (4 times slower to compile, 4 microseconds a launch against 1.6, and sums
-contracted differently); here both ways call one function, which is never inlined.
+The kernel around it, run(workers, *args), calls the loop once for each worker, on the threads of pool.py. Numba's own `prange`
+would compile the body a second time (4 times slower to compile, and sums contracted differently); here both ways call one function,
+which is never inlined.
 
-May import: Numba. FLAME counterpart: `flame_core::cuda` launch configuration. Read next: compiler.py.
+May import: Numba. FLAME counterpart: `flame_core::cuda` launch configuration. Read next: pool.py.
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ def spread(typing: Any, loop: Any, workers: Any, args: Any) -> Any:
     return types.void(loop, types.int64, args), code
 
 
-BYTES = ir.IntType(8).as_pointer()
 SIZE = ir.IntType(64)
-TASK = ir.FunctionType(ir.VoidType(), [BYTES.as_pointer(), SIZE.as_pointer(), SIZE.as_pointer(), BYTES])
+BYTES = ir.IntType(8).as_pointer()
+TASK = ir.FunctionType(ir.VoidType(), [BYTES, SIZE])
 
 
 def task_function(context: Any, builder: Any, compiled: Any, folded: Any, struct: Any) -> Any:
-    """A function as the pool calls it: args[0] is the worker's number, data points to (workers, arguments of the loop ...)."""
+    """A function as the pool calls it, task(data, worker): data points to (workers, arguments of the loop ...)."""
     function = ir.Function(builder.module, TASK, name=builder.function.name + ".task")
     function.linkage = "internal"
     b = ir.IRBuilder(function.append_basic_block())
-    data = b.bitcast(function.args[3], struct.as_pointer())
+    data = b.bitcast(function.args[0], struct.as_pointer())
     workers, *args = [b.load(cgutils.gep_inbounds(b, data, 0, n)) for n in range(len(struct.elements))]
-    values = [cgutils.pack_array(b, [b.ptrtoint(b.load(function.args[0]), SIZE), workers]), *args]
+    values = [cgutils.pack_array(b, [function.args[1], workers]), *args]
     if isinstance(folded[-1], types.BaseTuple):  # the loop takes *c: its last argument is a tuple
         fixed = len(folded) - 1
         values = [*values[:fixed], context.make_tuple(b, folded[-1], values[fixed:])]
@@ -88,17 +88,12 @@ def task_function(context: Any, builder: Any, compiled: Any, folded: Any, struct
 
 
 def launch(builder: Any, task: Any, workers: Any, data: Any) -> None:
-    """Call `task` here when there is one worker, else hand it to the pool: numba_parallel_for, which adds the worker's number to
-    the pointer args[0]."""
-    first = cgutils.alloca_once_value(builder, ir.Constant(BYTES, None))
-    count, step = cgutils.alloca_once_value(builder, workers), cgutils.alloca_once_value(builder, ir.Constant(SIZE, 1))
+    """Call `task` here when there is one worker, else hand it to the pool (pool.launch)."""
     data = builder.bitcast(data, BYTES)
-    kinds = [BYTES, BYTES.as_pointer(), SIZE.as_pointer(), SIZE.as_pointer(), BYTES, SIZE, SIZE, ir.IntType(32)]
-    pool = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), kinds), "numba_parallel_for")
+    kind = ir.FunctionType(ir.VoidType(), [TASK.as_pointer(), BYTES, SIZE])
+    pool = cgutils.get_or_insert_function(builder.module, kind, "flamepy_launch")
     with builder.if_else(builder.icmp_signed(">", workers, ir.Constant(SIZE, 1))) as (many, alone):
         with many:
-            threads = builder.trunc(workers, ir.IntType(32))
-            none, one = ir.Constant(SIZE, 0), ir.Constant(SIZE, 1)
-            builder.call(pool, [builder.bitcast(task, BYTES), first, count, step, data, none, one, threads])
+            builder.call(pool, [task, data, workers])
         with alone:
-            builder.call(task, [first, count, step, data])
+            builder.call(task, [data, ir.Constant(SIZE, 0)])

@@ -1,4 +1,4 @@
-"""How many threads a parallel launch uses. Read next: parallel.py."""
+"""How many threads a parallel launch uses. Read next: pool.py."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from functools import cache
 
 
 def threads() -> int:
-    """How many threads a parallel launch uses: Numba's setting."""
+    """How many threads a parallel launch uses: what numba.set_num_threads() was given, else NUMBA_NUM_THREADS."""
     return counter()()
 
 
 @cache
 def counter() -> Callable[[], int]:
-    """What tells that setting. numba.get_num_threads() also makes sure that the threads run, which takes 0.6 us each time."""
-    import numba
+    """What tells that number; starts the threads."""
+    from numba import config
     from numba.np.ufunc import parallel
 
-    numba.get_num_threads()
-    return getattr(parallel, "_get_num_threads", numba.get_num_threads)
+    from . import pool
+
+    pool.start()
+    most = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+    # Asking numba.get_num_threads() would start Numba's own threads, which flamepy has no use for.
+    return lambda: parallel._get_num_threads() if parallel._is_initialized else most  # type: ignore[attr-defined]

@@ -1,0 +1,184 @@
+"""What `flamepy doctor` says of the CPU: threads and what they get of the processors, the BLAS libraries, packed instructions.
+
+Each line is (label, value, remedy); a remedy says that the line is a problem. Read next: ../../train/doctor.py.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from ...dtypes import float32
+from ..base import device
+from ..formula.bind import typed
+from ..formula.words import exp, tanh
+
+LOOSE = ("NUMBA_DISABLE_JIT", "NUMBA_OPT", "NUMBA_LOOP_VECTORIZE", "NUMBA_ENABLE_AVX", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")
+QUIET = 0.75  # a process that gets less of the processors it wants shares them with others
+
+Finding = tuple[str, str, str]
+
+
+def finding(label: str, value: str, remedy: str = "") -> Finding:
+    return label, value, remedy
+
+
+def findings() -> Iterator[Finding]:
+    """All of them."""
+    yield from threads()
+    yield from kernels()
+
+
+def threads() -> Iterator[Finding]:
+    """How many threads there can be, how many there will be, and what they get of the processors."""
+    import numba
+
+    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = cgroup_quota()
+    usable = here if quota is None else max(1, min(here, round(quota)))
+    yield finding("processors", f"{here} usable by this process, {os.cpu_count()} in the machine")
+    yield finding("quota", "none" if quota is None else f"{quota:g} processors (control group)")
+    if "NUMBA_NUM_THREADS" in os.environ:
+        yield finding("NUMBA_NUM_THREADS", os.environ["NUMBA_NUM_THREADS"])
+    count = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+    if count > usable:
+        yield finding("threads", f"{count}, more than the {usable} processors", f"export NUMBA_NUM_THREADS={usable}")
+    elif count < usable:
+        yield finding("threads", f"{count} of {usable}", "unset NUMBA_NUM_THREADS to use every processor")
+    else:
+        yield finding("threads", str(count))
+    yield from launches()
+    yield from blas()
+
+
+def launches(seconds: float = 0.2) -> Iterator[Finding]:
+    """What a parallel launch costs, and whether the threads get the processors they could use."""
+    from . import loops, pool
+    from .threads import threads as count_threads
+
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
+        return
+    cpu: Any = device("cpu")
+    count = count_threads()
+    if pool.forked:
+        yield finding("helpers", "none: this process was forked from one that had them, and computes on one thread")
+    else:
+        yield finding("helpers", f"{pool.helpers()} beside the thread that calls")
+    one, many = (cpu.upload(np.zeros(n, float32)) for n in (1, 1 << 15))
+    kernel = cpu.kernel(loops.map1, exp_y, float32, many.size)
+    cpu.direct.run(kernel, (many,), (many,), ())
+    times = []
+    for _ in range(1000):
+        started = time.perf_counter()
+        kernel.call(count, one.data, one.data)
+        times.append(time.perf_counter() - started)
+    yield finding("empty launch", f"{median(times) * 1e6:.1f} us on {count} thread{'s' * (count != 1)}")
+    wall, processor = time.perf_counter(), time.process_time()
+    while time.perf_counter() - wall < seconds:
+        cpu.direct.run(kernel, (many,), (many,), ())
+    got = (time.process_time() - processor) / (time.perf_counter() - wall)
+    wanted = 1 if pool.forked else count
+    busy = "" if got > QUIET * wanted else ": the machine is busy, other programs want them too, and training takes longer"
+    yield finding("processor time", f"{got:.1f} of {wanted} processors{busy}")
+
+
+def blas() -> Iterator[Finding]:
+    """The BLAS libraries in this process. flamepy's own must have one thread: its loops bring the others."""
+    from threadpoolctl import threadpool_info
+
+    from . import blas as own  # noqa: F401  loads flamepy's private OpenBLAS
+
+    found = [i for i in threadpool_info() if i.get("user_api") == "blas"]
+    for info in found:
+        file = Path(info["filepath"])
+        private = "scipy_openblas32" in file.parts
+        text = f"{info['internal_api']} {info.get('version')}, {info.get('architecture', '?')}, {info['num_threads']} thread(s)"
+        name = "BLAS, ours" if private else "BLAS, NumPy's" if "numpy" in str(file) else "BLAS, other"
+        bad = private and info["num_threads"] != 1
+        yield finding(name, text, "unset OPENBLAS_NUM_THREADS; nothing else may raise it" if bad else "")
+
+
+def cgroup_quota(root: Path = Path("/")) -> float | None:
+    """How many processors the control group may use (the smallest limit on the way up), or None."""
+    limits: list[float] = []
+    names: tuple[str, ...]
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            base, names = root / "sys/fs/cgroup", ("cpu.max",)
+        elif "cpu" in controllers.split(","):
+            base, names = root / "sys/fs/cgroup/cpu", ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        else:
+            continue
+        place = base / path.lstrip("/")
+        for folder in (place, *place.parents):
+            try:
+                words = " ".join((folder / name).read_text() for name in names).split()
+            except OSError:
+                words = []
+            if len(words) == 2 and words[0].isdigit() and int(words[1]) > 0:
+                limits.append(int(words[0]) / int(words[1]))
+            if folder == base:
+                break
+    return min(limits, default=None)
+
+
+def exp_y(x):  # type: ignore[no-untyped-def]  # a formula, as in ops/
+    return exp(x)
+
+
+def tanh_y(x):  # type: ignore[no-untyped-def]
+    return tanh(x)
+
+
+def kernels() -> Iterator[Finding]:
+    """Are exp and tanh compiled to packed instructions? Scalar calls would be ten times slower."""
+    import llvmlite.binding as llvm
+
+    yield finding("processor", llvm.get_host_cpu_name())
+    for name in LOOSE:
+        if name in os.environ:
+            yield finding(name, os.environ[name], f"unset {name}")
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
+        return
+    for name, formula in (("exp", exp_y), ("tanh", tanh_y)):
+        lanes = vector_lanes(assembly(formula))
+        if lanes > 1:
+            yield finding(name, f"vectorised, {lanes} numbers at once")
+        else:
+            remedy = "pip install --upgrade numba llvmlite, then flamepy cache clear; if it stays, report this output"
+            yield finding(name, "scalar: about ten times slower than it could be", remedy)
+
+
+def assembly(formula: Any) -> str:
+    """The machine code of map1 with `formula`, compiled now as compiler.py would (a cached kernel keeps no text)."""
+    import numba
+
+    from . import compiler, loops
+
+    function = typed(loops.map1, float32, compiler.DIALECT, True, formula)
+    kernel = numba.njit(error_model="numpy", fastmath=compiler.LOOP_MATH)(function)
+    kernel((0, 1), np.empty(1, float32), np.zeros(1, float32))
+    return "\n".join(kernel.inspect_asm().values())
+
+
+def vector_lanes(text: str) -> int:
+    """How many float32 numbers the multiplications of some assembly handle at once; 1 if they call a scalar exp or tanh."""
+    if re.search(r"[\s$](expf|tanhf)\b", text):
+        return 1
+    for pattern, lanes in ((r"v?f?n?m(?:add|ul)\w*ps\s.*%zmm", 16), (r"v?f?n?m(?:add|ul)\w*ps\s.*%ymm", 8),
+                           (r"v?f?n?m(?:add|ul)\w*ps\s.*%xmm", 4), (r"fm(?:la|ul)\S*\s+v\d+\.4s", 4)):  # fmt: skip
+        if re.search(pattern, text):
+            return lanes
+    return 1
