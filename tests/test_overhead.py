@@ -64,7 +64,7 @@ def calls(action: Callable[[], Any], times: int = 20) -> float:
         (lambda a, b: 1.0 - a, 14),
         (lambda a, b: a > b, 13),
         (lambda a, b: a + b[0], 39),
-        (lambda a, b: a.clone(), 10),
+        (lambda a, b: a.clone(), 11),
         (lambda a, b: a.sum(), 10),
     ],
     ids=["add", "mul", "tanh", "mul-number", "number-sub", "gt", "index-and-broadcast", "clone", "sum"],

@@ -36,7 +36,7 @@ class Call:
 
     run: Any = None
     vjp: Any  # of an entry made by such a call: rules.py
-    steps: int
+    does: int  # how many launches and new buffers
     places: list[int]
     keeps: list[int]
     constants: list[Any]
@@ -219,7 +219,7 @@ class CallRecorder(Recorder):
         held = [a for s in self.steps if isinstance(s, Step) for group in s[1:] for a in group if isinstance(a, Buffer)]
         if self.looked or not whole or held:  # a buffer from elsewhere may hold other numbers next time
             return False
-        made.steps = len(self.steps)
+        made.does = len(self.steps) + len(fresh)
         made.run = self.device.direct.prepare(fresh, self.steps, [isinstance(x, Buffer) for x in self.given])
         return True
 

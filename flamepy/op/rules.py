@@ -21,7 +21,7 @@ class Plan:
     """A recorded backward rule; see Call. `outs`: the specs of what it gives, None where that is nothing."""
 
     run: Any
-    steps: int  # how many launches
+    does: int  # how many launches and new buffers; 0: it hands on what it got
     places: list[int]
     constants: list[Any]
     outs: tuple[Spec | None, ...]
@@ -58,7 +58,7 @@ def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
         given += [None if p is None else p[0].buffer for p in into]
     if op.numbers:
         given += op.number_values(entry.attributes, gs[0].dtype)
-    if plan.steps:
+    if plan.does:
         plan.run(given)
     return cotangents_of(plan, g, given)
 
