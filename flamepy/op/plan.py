@@ -135,9 +135,9 @@ def run_once(op: Op, xs: Sequence[Any], attributes: dict[str, Any], tracked: Seq
     names = op.needs([i in wanted for i in range(len(xs))], attributes) or ()
     found = saved_values(op, xs, ys[0], extras, names)
     made.save(found)
-    made.constants = [buffer_or_value(t) for t in (*ys, *[t for _, t in found])]
-    made.places, made.keeps = list(range(len(ys))), list(range(len(ys), len(made.constants)))
-    return finish(made, xs, [], attributes)
+    memory = [buffer_or_value(t) for t in (*ys, *[t for _, t in found])]
+    made.places, made.keeps, made.constants = list(range(len(ys))), list(range(len(ys), len(memory))), []
+    return finish(made, xs, memory, attributes)
 
 
 def saved_values(op: Op, xs: Sequence[Any], y: Any, extras: dict[str, Any], names: Sequence[str]) -> list[tuple[str, Any]]:
@@ -267,9 +267,10 @@ def plan_call(
         if isinstance(t, np.generic):
             made.places[n] = op.inputs.index(name)
     made.places, made.keeps = made.places[: len(ys)], made.places[len(ys) :]
-    if not planned:
-        made.run = None
-    return finish(made, xs, [*inputs, *recorder.alive], attributes)
+    memory = [*inputs, *recorder.alive]
+    if not planned:  # the entry keeps the Call, which must not keep buffers
+        memory, made.constants = memory + made.constants, []
+    return finish(made, xs, memory, attributes)
 
 
 def keep(op: Op, recording: bool, key: Any, made: Call) -> None:
