@@ -1,6 +1,6 @@
 """`python -m bench SUITE ...` in a checkout is `flamepy bench SUITE ...`, with its one-line errors, signals and exit codes.
 
-May import: flamepy. FLAME counterpart: none. Read next: command.py.
+Read next: command.py.
 """
 
 from __future__ import annotations

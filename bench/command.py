@@ -4,7 +4,7 @@
 
     exit codes   0 done   1 flamepy failed or was wrong   2 unusable input   130, 143 Ctrl-C, SIGTERM
 
-May import: flamepy.train (files, problems), the rest of this folder. FLAME counterpart: none. Read next: harness.py.
+Read next: harness.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 PyTorch: modules, scaled_dot_product_attention(is_causal=True), fused optimizers; torch.compile gets model and loss.
 JAX: the whole step is one jitted function whose state is donated; matrices are kept (inputs, outputs).
 
-May import: networks, PyTorch, JAX. FLAME counterpart: none. Read next: networks.py.
+Read next: networks.py.
 """
 
 from __future__ import annotations

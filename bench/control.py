@@ -3,7 +3,7 @@
 The harness measures two of these beside every work, as ceilings: the rate of sgemm, and the bandwidth of copying as many bytes as the
 work moves (`copy@BYTES`), both with the threads everybody has.
 
-May import: NumPy. FLAME counterpart: none. Read next: oracle.py.
+Read next: oracle.py.
 """
 
 from __future__ import annotations

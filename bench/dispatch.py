@@ -3,7 +3,7 @@
     add            one call of the op, input tracked; the loop around it is part of the time (0.03 us)
     add-backward   one op's share of a backward pass through a chain of 50
 
-May import: NumPy; flamepy and PyTorch through libraries.py. FLAME counterpart: none. Read next: optim.py.
+Read next: optim.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Every contender first gives its results. flamepy's must agree with the oracle, a
 nothing is timed. Turns are short (150 ms), so that whatever else the machine does meets all alike; between two turns 5 ms pass, in
 which the other's idle threads stop spinning. Ratios are of medians. Ceilings (sgemm, copy) are measured beside each work.
 
-May import: work, worker, control. FLAME counterpart: none. Read next: worker.py.
+Read next: worker.py.
 """
 
 from __future__ import annotations

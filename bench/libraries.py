@@ -4,7 +4,7 @@ Each class gives the functions a formula may name, puts arrays where its library
 forward, backward (from a tape or, in JAX, compiled together with what it recomputes), or both.
 NumPy, in float64, is the oracle.
 
-May import: flamepy, PyTorch, JAX (each inside its class), NumPy. FLAME counterpart: none. Read next: kernels.py.
+Read next: kernels.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A layer is a function x -> (y, back); back(g) adds the gradients of the layer's weights to `d` and returns the gradient of x.
 
-May import: networks, libraries.Numpy. FLAME counterpart: none. Read next: report.py.
+Read next: report.py.
 """
 
 from __future__ import annotations

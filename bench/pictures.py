@@ -1,6 +1,6 @@
 """Two pictures: roofline.png (each kernel a point under the measured ceilings) and ratios.png (bars against each contender).
 
-May import: matplotlib (Agg). FLAME counterpart: none. Read next: command.py.
+Read next: command.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is told: one JSON line for each pair of ours and theirs, and the same as a table for people.
 
-May import: harness, targets, rich; nothing heavy. FLAME counterpart: none. Read next: pictures.py.
+Read next: pictures.py.
 """
 
 from __future__ import annotations

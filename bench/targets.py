@@ -1,7 +1,7 @@
 """What is to be reached, in one place: ratios of medians in the same run, ours by theirs, two threads each.
 
 Where they come from: a hand-driven prototype of each technique; they are known to be possible. Dispatch: microseconds an op.
-Imports nothing. FLAME counterpart: none. Read next: report.py.
+Imports nothing. Read next: report.py.
 """
 
 from __future__ import annotations

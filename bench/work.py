@@ -10,7 +10,7 @@ A suite is a module with
     build(contender, work, mode) -> Job     called in the contender's process
     verify(work, outputs)                   called here; raises Disagree unless the oracle agrees
 
-May import: NumPy. FLAME counterpart: none. Read next: harness.py.
+Read next: harness.py.
 """
 
 from __future__ import annotations

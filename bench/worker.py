@@ -6,7 +6,7 @@ it started) and its own number of threads, and talks to a `Server` there in pick
     build(work, mode)  ->  Built: make the job, call it for the first time, keep what it gives for the comparison, warm up
     block()            ->  seconds of each call of one turn, about 150 ms
 
-May import: work, the suites. FLAME counterpart: none. Read next: harness.py.
+Read next: harness.py.
 """
 
 from __future__ import annotations

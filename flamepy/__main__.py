@@ -1,4 +1,4 @@
-"""`python -m flamepy` is the `flamepy` command. May import: cli. Read next: cli.py."""
+"""`python -m flamepy` is the `flamepy` command. Read next: cli.py."""
 
 from .cli import main
 

@@ -5,7 +5,6 @@ This file reads the command line and turns every outcome into one line and an ex
 
     exit codes   0 done   1 training failed, or doctor found a problem   2 unusable input   130, 143 Ctrl-C, SIGTERM
 
-May import: everything of flamepy (inside the commands, so that --help is quick). FLAME counterpart: none.
 Read next: train/runs.py.
 """
 

@@ -1,6 +1,6 @@
 """Making tensors: zeros, ones, full, arange, eye, randn, rand, uniform and their `_like` forms.
 
-May import: errors, backend, rng, ops, tensors. FLAME counterpart: `flame_core::Tensor` constructors. Read next: parameter.py.
+FLAME counterpart: `flame_core::Tensor` constructors. Read next: parameter.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ For a random cotangent w and a random direction u, <w, J u> is measured with two
 <J^T w, u> from backward: two evaluations a projection whatever the size. Where they differ, elements are measured one by one
 to report the worst. Meant for float64.
 
-May import: errors, autograd, rng, ops, tensors. FLAME counterpart: none. Read next: tests/test_gradcheck.py.
+Read next: tests/test_gradcheck.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The block runs and is recorded as always, but its entries drop their saved value
 them, the block runs again, with the same random numbers, and its new entries hand their saved values to the old ones. So a
 block may use parameters and tensors it was not given as arguments, and hooks, retain_graph and create_graph work as elsewhere.
 
-May import: errors, autograd, rng, tensors. FLAME counterpart: `flame_core::gradient_checkpointing`. Read next: nn/module.py.
+FLAME counterpart: `flame_core::gradient_checkpointing`. Read next: nn/module.py.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 `grads` is a GradientMap, or a ParameterDict / iterable of Parameters (then their `.grad`). Sums are in float64 and in a fixed
 order. Gradients of packed parameters are one launch for the norm and one for the scaling.
 
-May import: errors, backend, gradient, op, ops, tensors, parameter. FLAME counterpart: `flame_core::gradient_clip`.
-Read next: optimizers/base.py.
+FLAME counterpart: `flame_core::gradient_clip`. Read next: optimizers/base.py.
 """
 
 from __future__ import annotations

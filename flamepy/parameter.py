@@ -3,7 +3,7 @@
 `ParameterDict.pack()` moves parameters of one dtype into one span of memory. Afterwards their gradients arrive in one span too,
 and clipping and the optimizer step are one launch each instead of one for each parameter.
 
-May import: errors, backend, ops, tensors, creation. FLAME counterpart: `flame_core::parameter`. Read next: gradient_clip.py.
+FLAME counterpart: `flame_core::parameter`. Read next: gradient_clip.py.
 """
 
 from __future__ import annotations

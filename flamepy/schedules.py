@@ -4,7 +4,7 @@
     for step in range(2000):
         optimizer.lr = lr(step)
 
-May import: nothing of flamepy. FLAME counterpart: its lr schedulers. Read next: optimizers/base.py.
+FLAME counterpart: its lr schedulers. Read next: optimizers/base.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tensor: a buffer with a shape, an id and a place on the tape. Every method is one line to an op; no arithmetic here.
 
-May import: errors, backend, rng, gradient, autograd, op, ops. FLAME counterpart: `flame_core::Tensor`. Read next: parameter.py.
+FLAME counterpart: `flame_core::Tensor`. Read next: parameter.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a line of reference.py is made of: how to draw an op's inputs, and the ways to call it.
 
-May import: NumPy and the standard library. FLAME counterpart: none. Read next: reference.py.
+Read next: reference.py.
 """
 
 from __future__ import annotations

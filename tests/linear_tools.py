@@ -1,6 +1,6 @@
 """What the tests of fused linear layers share: how near results must be.
 
-May import: flamepy, NumPy. FLAME counterpart: none. Read next: test_fused_linear.py, test_fused_layers.py.
+Read next: test_fused_linear.py, test_fused_layers.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 the answer is: a NumPy function that gets float64 arrays whatever dtype the op is tested in. It shares nothing
 with the library, so one mistake cannot be made twice. Adding an op adds one line here.
 
-May import: NumPy, the standard library and cases.py; nothing from flamepy. FLAME counterpart: its *_parity
+FLAME counterpart: its *_parity
 tests, which compare with PyTorch; here test_torch_ops.py does that. Read next: test_ops.py, which draws these.
 """
 

@@ -1,6 +1,5 @@
 """What the tests of fused kernels share: random arrays, leaves, launched loops, kernels with several workers.
 
-May import: flamepy, NumPy. FLAME counterpart: none.
 Read next: test_row_losses.py, test_fused_rows.py, test_picked_rows.py, test_fused_linear.py.
 """
 

@@ -3,7 +3,7 @@
 The loops themselves are tested in test_kernels_attention.py and test_kernels_conv.py; here it is broadcasting, masks, layouts, geometry
 and the tape.
 
-May import: flamepy, NumPy, PyTorch if it is there. FLAME counterpart: none. Read next: test_nn.py.
+Read next: test_nn.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Oracle: the composition of the layers one by one.
 
-May import: flamepy, NumPy. FLAME counterpart: none. Read next: test_nn_layers.py.
+Read next: test_nn_layers.py.
 """
 
 from __future__ import annotations

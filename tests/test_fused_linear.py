@@ -3,7 +3,7 @@
 Oracles: NumPy in float64 for the results, the composition of single ops for the gradients, finite differences. Any number
 of workers gives the same bits.
 
-May import: flamepy, NumPy, hypothesis. FLAME counterpart: none. Read next: test_fused_layers.py.
+Read next: test_fused_layers.py.
 """
 
 from __future__ import annotations

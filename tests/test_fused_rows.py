@@ -3,7 +3,7 @@
 Oracles are NumPy in float64, finite differences, and the compositions that the fused ops replace. Kernels are called with 1, 2 and 5
 workers and must give the same bits.
 
-May import: flamepy, NumPy, Numba. FLAME counterpart: none. Read next: test_picked_rows.py.
+Read next: test_picked_rows.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Mutants are ops built with the public builders (pointwise, custom) around a wron
 1.001, swapped arguments, a broadcast that is not summed, one wrong element in many. Each is taken out of the registry
 again when its test ends.
 
-May import: flamepy. FLAME counterpart: `flame_core::gradient_check`. Read next: flamepy/gradient_check.py.
+FLAME counterpart: `flame_core::gradient_check`. Read next: flamepy/gradient_check.py.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def test_memory_of_its_own_that_moved_is_told() -> None:
         return loss
 
     for change, word in (
-        (lambda: net.params.pack(), "pack()"),
+        (net.params.pack, "pack()"),
         (lambda: optimizer.load_state_dict(optimizer.state_dict()), "load_state_dict"),
     ):
         captured = fp.capture(step)

@@ -1,6 +1,5 @@
 """The loops of attention, compared as in test_kernels_custom.py: cut as plans.attention_plan says, and into odd little blocks.
 
-May import: flamepy.backend, NumPy, PyTorch if it is there. FLAME counterpart: none.
 Read next: test_kernels_conv.py.
 """
 

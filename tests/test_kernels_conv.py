@@ -1,6 +1,6 @@
 """The loops of convolution and pooling, compared as in test_kernels_custom.py.
 
-May import: flamepy.backend, NumPy, PyTorch if it is there. FLAME counterpart: none. Read next: test_ops.py.
+Read next: test_ops.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Layers against torch.nn with the same weights, and against NumPy: forward, gradients, how they start.
 
-May import: flamepy, NumPy, PyTorch if it is there. FLAME counterpart: none. Read next: test_attention_conv.py.
+Read next: test_attention_conv.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Hypothesis draws the shapes, axes and keys. What is not an argument of an op is refused by every op; 16-bit floats keep
 their dtype and get float32 gradients.
 
-May import: flamepy, cases.py, reference.py, the helpers of test_ops.py, hypothesis. FLAME counterpart: none. Read next:
+Read next:
 test_torch_ops.py.
 """
 

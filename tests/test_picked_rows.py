@@ -3,7 +3,7 @@
 Oracles are NumPy and loops in the order of the ids. Integer ids are never read by the host: a captured step is replayed with
 others.
 
-May import: flamepy, NumPy, Numba. FLAME counterpart: none. Read next: test_replay.py.
+Read next: test_replay.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Oracles are NumPy in float64 and finite differences. Kernels are called with 1, 2 and 5 workers and must give the same bits.
 
-May import: flamepy, NumPy, Numba. FLAME counterpart: none. Read next: test_fused_rows.py.
+Read next: test_fused_rows.py.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ a random cotangent. An option flamepy lacks must be refused with an error, and o
 Prints samples, equal, refused for each entry. FLAMEPY_ALL_SAMPLES=1 runs every sample and all of PyTorch's larger
 reference inputs (NaN, infinities, big shapes); the default is at most 40 samples an entry and 12 small reference inputs.
 
-May import: flamepy, torch (skipped without it). FLAME counterpart: its *_parity tests. Read next: torch_adapters.py.
+FLAME counterpart: its *_parity tests. Read next: torch_adapters.py.
 """
 
 from __future__ import annotations

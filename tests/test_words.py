@@ -1,7 +1,7 @@
 """The vocabulary: accuracy, edges, agreement of plain and compiled words, packed code.
 
 Reference: extended precision (np.longdouble) where NumPy has the function, math.erf for erf.
-May import: flamepy.backend, NumPy, Numba, hypothesis. Read next: flamepy/backend/cpu/words.py.
+Read next: flamepy/backend/cpu/words.py.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ flamepy's) and calls flamepy, and `refuses`: the options and shapes that flamepy
 a row does not list must be computed, and equal. An adapter hands options it does not know on, so that flamepy refuses
 them itself; it drops one only where its value is PyTorch's default (without()).
 
-May import: flamepy. FLAME counterpart: none. Read next: test_torch_ops.py.
+Read next: test_torch_ops.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tape and the walk back. Read entries.py (what one recorded op keeps), then backward.py."""
+"""The tape and the walk back. Read entries.py (what one recorded op keeps), then walk.py."""
 
 from .entries import Tape as Tape
 from .entries import TapeEntry as TapeEntry

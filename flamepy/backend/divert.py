@@ -1,6 +1,6 @@
 """Recording: another stream in the place of a device's own, for one thread and for a while; nobody else notices.
 
-FLAME counterpart: none. Read next: ../replay/recorder.py.
+Read next: ../replay/recorder.py.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 
 Names, arguments and first numbers are PyTorch's. A layer is sugar: whatever it does, its forward() is a few calls of ops.
 
-May import: errors, backend.base, op, ops, tensors, parameter, creation. FLAME counterpart: `flame_core::nn`. Read next: module.py.
+FLAME counterpart: `flame_core::nn`. Read next: module.py.
 """
 
 from . import functional as functional

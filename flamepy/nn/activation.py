@@ -1,6 +1,6 @@
 """Activations as modules, for Sequential. `op` names the pointwise op an activation is: what a Linear before it can compute.
 
-May import: nn.module, nn.functional. FLAME counterpart: `flame_core::activations`. Read next: init.py.
+FLAME counterpart: `flame_core::activations`. Read next: init.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """MultiHeadAttention and the transformer block built on it.
 
-May import: errors, op, ops, nn.module and the other layers. FLAME counterpart: `flame_core::attention`. Read next: conv.py.
+FLAME counterpart: `flame_core::attention`. Read next: conv.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Conv2d and MaxPool2d, for images (N, C, H, W) or (C, H, W).
 
-May import: errors, parameter, nn.module, nn.functional. FLAME counterpart: `flame_core::nn::Conv2d`. Read next: activation.py.
+FLAME counterpart: `flame_core::nn::Conv2d`. Read next: activation.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 An op names its home where it is defined, so nothing is listed here.
 
-May import: op, ops. FLAME counterpart: none. Read next: ../optimizers/base.py.
+Read next: ../optimizers/base.py.
 """
 
 from __future__ import annotations

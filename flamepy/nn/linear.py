@@ -1,7 +1,6 @@
 """Linear, Embedding, Dropout, Flatten.
 
-May import: errors, autograd, ops, creation, parameter, nn.module, nn.activation, nn.functional. FLAME counterpart: `flame_core::linear`.
-Read next: norm.py.
+FLAME counterpart: `flame_core::linear`. Read next: norm.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ There is no registry: a module's parameters are those of its attributes that are
 Modules, in the order in which they were assigned. Names are the attribute names joined by dots. A parameter that two
 attributes share is listed once, under the first name.
 
-May import: errors, parameter, tensors. FLAME counterpart: `flame_core::nn::Module`. Read next: linear.py.
+FLAME counterpart: `flame_core::nn::Module`. Read next: linear.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """LayerNorm and RMSNorm.
 
-May import: op, parameter, nn.module, nn.functional. FLAME counterpart: `flame_core::norm`. Read next: attention.py.
+FLAME counterpart: `flame_core::norm`. Read next: attention.py.
 """
 
 from __future__ import annotations

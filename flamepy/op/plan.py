@@ -4,7 +4,7 @@ Calls are alike when op, attributes, and shape, dtype, device and trackedness of
 common is a Call: which buffers to make, which launches to do, what the results look like, what the tape keeps. It is found by one
 look into a dictionary. Plans that are not used are dropped.
 
-FLAME counterpart: none. Read next: inputs.py, rules.py (backward), ../replay/recorder.py (recording).
+Read next: inputs.py, rules.py (backward), ../replay/recorder.py (recording).
 """
 
 from __future__ import annotations

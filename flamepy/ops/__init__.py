@@ -6,7 +6,7 @@ Importing this package registers them all; `ops.NAME` then finds any public one.
     reduce.py                     many numbers to one         matmul.py conv.py attention.py   products
     rows.py row_norms.py losses.py   one row at a time        random.py              random numbers
 
-May import: errors, backend, rng, gradient, autograd, op. FLAME counterpart: `flame_core::ops`. Read next: pointwise.py.
+FLAME counterpart: `flame_core::ops`. Read next: pointwise.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Activations: pointwise ops of the networks, and the public functions that choose between formulas.
 
-May import: errors, backend, op. FLAME counterpart: `flame_core::ops::activations`. Read next: reduce.py.
+FLAME counterpart: `flame_core::ops::activations`. Read next: reduce.py.
 """
 
 from __future__ import annotations

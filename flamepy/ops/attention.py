@@ -3,7 +3,7 @@
 Loops in backend/cpu/attention.py. A layout says where each operand sits, so the fused form moves nothing about. Beside y only one
 number a row is kept for the backward rule, lse; it computes the softmax again. Memory is linear in rows and keys.
 
-May import: errors, backend, op, ops.shape. FLAME counterpart: `flame_core::attention::sdpa`. Read next: conv.py.
+FLAME counterpart: `flame_core::attention::sdpa`. Read next: conv.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Filling, copying, casting: new memory with the same numbers, or with one number.
 
-May import: errors, backend, op. FLAME counterpart: `flame_core::tensor` clone/to_dtype. Read next: reduce.py.
+FLAME counterpart: `flame_core::tensor` clone/to_dtype. Read next: reduce.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Basic indices (ints, slices, None, ...) are strided reads. Anything else becomes
 adds rows, so a repeated index adds up. One integer index is checked and turned into row numbers by kernels, without a look at it
 from the host (a recorded step may be replayed with others); bool masks and several index arrays are worked out by NumPy.
 
-May import: errors, backend, op, ops.reduce, ops.shape. FLAME counterpart: `flame_core::ops::indexing`. Read next: matmul.py.
+FLAME counterpart: `flame_core::ops::indexing`. Read next: matmul.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `reduction` is "none", "mean" or "sum". Gradients reach the targets of mse, l1, smooth_l1 and huber, not those of the others.
 
-May import: errors, backend, autograd, op. FLAME counterpart: `flame_core::loss`. Read next: random.py.
+FLAME counterpart: `flame_core::loss`. Read next: random.py.
 """
 
 from __future__ import annotations

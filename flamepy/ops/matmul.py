@@ -3,7 +3,7 @@
 Loops in backend/cpu/matmul.py; the arithmetic is a single-threaded BLAS on tiles. The activation's formulas are those of its
 own op, found in the registry.
 
-May import: errors, backend, op, op_pointwise. FLAME counterpart: `flame_core::ops::gemm`. Read next: rows.py.
+FLAME counterpart: `flame_core::ops::gemm`. Read next: rows.py.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Pointwise ops: a formula, its derivatives, one line that makes the op. Read one and you have read them all.
 
 `x_y` is the forward formula, `x_da`, `x_db` or `x_dx` the derivative for that input. Words (exp, select, ...) come from
-backend/words.py; float literals take the dtype of the kernel. The ops are not assigned to names here, because many are called
+backend/formula/words.py; float literals take the dtype of the kernel. The ops are not assigned to names here, because many are called
 like the word they are made of: reach them as `ops.exp`.
 
-May import: errors, backend, op. FLAME counterpart: `flame_core::ops::elementwise`. Read next: activations.py, reduce.py.
+FLAME counterpart: `flame_core::ops::elementwise`. Read next: activations.py, reduce.py.
 """
 
 from __future__ import annotations

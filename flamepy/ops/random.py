@@ -1,6 +1,6 @@
 """Random ops: dropout, and the fillers behind randn, rand and uniform.
 
-May import: errors, backend, rng, op. FLAME counterpart: `flame_core::ops::dropout`. Read next: attention.py.
+FLAME counterpart: `flame_core::ops::dropout`. Read next: attention.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Each sees its input as (outer, n, inner) with the reduced axes in the middle; ax
 by a permutation first. Sums run in chunks of a length that follows from the sizes, so the bits do not depend on threads.
 `axis` is None (all), an int or a tuple; `()` reduces nothing.
 
-May import: errors, backend, op. FLAME counterpart: `flame_core::ops::reduce`. Read next: shape.py.
+FLAME counterpart: `flame_core::ops::reduce`. Read next: shape.py.
 """
 
 from __future__ import annotations

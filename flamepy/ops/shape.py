@@ -2,7 +2,7 @@
 
 A transpose, a slice, a broadcast is a strided read; its backward is a strided write into zeros, or a sum for a broadcast.
 
-May import: errors, backend, op, ops.reduce. FLAME counterpart: `flame_core::tensor` shape methods. Read next: indexing.py.
+FLAME counterpart: `flame_core::tensor` shape methods. Read next: indexing.py.
 """
 
 from __future__ import annotations

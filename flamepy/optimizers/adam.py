@@ -3,7 +3,7 @@
 Kingma & Ba 2014 (arXiv:1412.6980); decoupled decay: Loshchilov & Hutter 2017 (arXiv:1711.05101). Arithmetic of PyTorch: epsilon is
 added outside the square root, after the bias correction.
 
-May import: optimizers/base.py. FLAME counterpart: `flame_core::adam`. Read next: sgd.py.
+FLAME counterpart: `flame_core::adam`. Read next: sgd.py.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 One step is one launch for each block of memory (block.py): a table says which segments to touch (a parameter without a gradient
 is left alone, bit for bit), and eight numbers a segment carry what changes (learning rate, bias corrections ...).
 
-May import: errors, backend, gradient, op, ops, tensors, parameter, block.py. FLAME counterpart: `flame_core::optimizers`.
-Read next: adam.py.
+FLAME counterpart: `flame_core::optimizers`. Read next: adam.py.
 """
 
 from __future__ import annotations

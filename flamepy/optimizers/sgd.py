@@ -1,6 +1,6 @@
 """Stochastic gradient descent with momentum (Sutskever et al. 2013), the arithmetic of PyTorch.
 
-May import: optimizers/base.py. FLAME counterpart: `flame_core::sgd`. Read next: ../nn/module.py.
+FLAME counterpart: `flame_core::sgd`. Read next: ../nn/module.py.
 """
 
 from __future__ import annotations

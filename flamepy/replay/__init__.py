@@ -9,7 +9,7 @@ held). A replay copies the arguments in, walks a flat list of calls and copies t
 numbers, so the same bits as eager. What Python decides (shapes, branches, numbers in closures) is decided once; what changes
 from step to step lives in buffers, which host actions fill.
 
-FLAME counterpart: none. Read next: recorder.py.
+Read next: recorder.py.
 """
 
 from __future__ import annotations

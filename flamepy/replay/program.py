@@ -1,7 +1,7 @@
 """Program: the launches of a recorded step, its arena, and what it must find unchanged to be run again.
 
 Buffers made by the step get places in one arena, by lifetime. Anything else that appears in it is held and stays where it is. So is
-a buffer of the step that is still alive when the step has ended. FLAME counterpart: none. Read next: arena.py.
+a buffer of the step that is still alive when the step has ended. Read next: arena.py.
 """
 
 from __future__ import annotations

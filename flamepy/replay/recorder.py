@@ -4,7 +4,7 @@ While it is installed (Device.divert), everything this thread does on the device
 Any buffer that was there before is held: parameters, optimizer state, constants. Two kinds stand on it: StepRecorder here, for a
 whole training step, and the recorder of one op's call in op/plan.py.
 
-FLAME counterpart: none. Read next: program.py.
+Read next: program.py.
 """
 
 from __future__ import annotations

@@ -4,5 +4,4 @@ Reading order: runs.py (a run from beginning to end), loop.py (the training loop
 job and its model), data.py; then what makes a run trustworthy: checkpoint.py, tensor_file.py, run_folder.py, files.py,
 signals.py, nonfinite.py; then what a person sees: config.py, display.py, curves.py, sample.py, doctor.py.
 
-May import: everything of flamepy but cli. FLAME counterpart: none.
 """

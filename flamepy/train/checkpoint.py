@@ -9,7 +9,7 @@ A checkpoint is written into a temporary folder, made durable, renamed, made dur
 it, and only then are old ones removed. Whenever the process dies, `last` names a whole checkpoint. Neither saving nor loading
 copies the state in memory. (`flamepy.checkpoint`, which saves memory in backward, is something else.)
 
-May import: errors, problems, files, tensor_file. FLAME counterpart: none. Read next: run_folder.py.
+Read next: run_folder.py.
 """
 
 from __future__ import annotations

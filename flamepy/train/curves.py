@@ -3,7 +3,7 @@
 Drawn with matplotlib's Figure (no window, no global state) into memory first, so the file on disk is always whole. The
 import happens here and nowhere else: it costs a second.
 
-May import: errors, files. FLAME counterpart: none. Read next: loop.py.
+Read next: loop.py.
 """
 
 from __future__ import annotations

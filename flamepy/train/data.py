@@ -4,7 +4,7 @@ The first nine tenths of the bytes are for training, the rest is held out. The b
 step): Philox random numbers with the step as their counter. The step is therefore the whole data position, which is what
 makes a resumed run see exactly the batches it would have seen.
 
-May import: errors, problems, config. FLAME counterpart: none. Read next: gpt.py.
+Read next: gpt.py.
 """
 
 from __future__ import annotations

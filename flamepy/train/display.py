@@ -4,7 +4,7 @@ PlainDisplay prints lines. LiveDisplay prints the same lines and keeps one more 
 learning rate, gradient norm, tokens per second, time left. Compilation is told kernel by kernel, on lines of its own, and
 never counted in the speed.
 
-May import: errors, problems. FLAME counterpart: none. Read next: loop.py.
+Read next: loop.py.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class PlainDisplay:
         print(text, file=self.stream, flush=True)
 
     def compiled(self, kernel: str, seconds: float) -> None:
-        """Listener for template.on_compile."""
+        """Listener for bind.on_compile."""
         self.clock.compiled(seconds)
         self.kernels += 1
         self.kernel_seconds += seconds

@@ -2,7 +2,7 @@
 
 A check is a function that yields Findings; a Finding with a remedy is a problem, and makes the exit code 1.
 
-May import: errors, backend. FLAME counterpart: none. Read next: kernel_cache.py.
+Read next: kernel_cache.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The recipe is always: write under a temporary name, fsync the file, rename over the real name, fsync the folder. Rename is
 atomic, so a reader sees the old file or the new one; the fsyncs make that true after a power cut as well.
 
-May import: errors, problems. FLAME counterpart: none. Read next: checkpoint.py.
+Read next: checkpoint.py.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ stream of vectors at 0.02 / sqrt(2 layers), so that the stream does not grow wit
 Two ways through it: forward() for training, and extend(), which remembers the keys and values of what it has seen, for
 sampling.
 
-May import: everything of flamepy but cli. FLAME counterpart: none. Read next: nn/attention.py.
+Read next: nn/attention.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The default job: a byte-level GPT learns a text.
 
-May import: everything of flamepy but cli. FLAME counterpart: none. Read next: gpt.py, data.py.
+Read next: gpt.py, data.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Pixels are scaled so that the brightest training pixel is 1. scikit-learn's digits come without a split: every fifth image
 of each class is the test set, always the same ones.
 
-May import: errors, problems. FLAME counterpart: none. Read next: digits.py.
+Read next: digits.py.
 """
 
 from __future__ import annotations

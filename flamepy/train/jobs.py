@@ -1,6 +1,6 @@
 """The jobs by name, for the command line; `digits` with both models is two runs, in two folders inside one.
 
-May import: everything of flamepy but cli. FLAME counterpart: none. Read next: runs.py.
+Read next: runs.py.
 """
 
 from __future__ import annotations

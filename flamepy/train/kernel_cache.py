@@ -3,7 +3,7 @@
 Numba writes one index (.nbi) and some data files (.nbc) per kernel. Only those are listed and removed, whatever else lies
 in the folder.
 
-May import: errors, backend. FLAME counterpart: none. Read next: doctor.py.
+Read next: doctor.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A Job says what to learn (model, loss of a step, validation); the Trainer does t
 metrics, checkpoints, stopping. A step depends on nothing but the parameters, the optimizer and the step number, so a run
 that was stopped and resumed is the same, bit for bit, as one that was not.
 
-May import: everything of flamepy but cli. FLAME counterpart: none. Read next: runs.py, gpt_job.py.
+Read next: runs.py, gpt_job.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Training stops when a loss or a gradient norm is not finite. Only then is the st
 forward pass is looked at, then every cotangent of the backward pass. The step is deterministic, so the second run shows
 what happened in the first.
 
-May import: errors, autograd, op, tensors. FLAME counterpart: none. Read next: loop.py.
+Read next: loop.py.
 """
 
 from __future__ import annotations

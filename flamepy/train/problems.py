@@ -4,7 +4,7 @@
     Interrupted    a signal asked the command to end: exit code 128 + signal number
 
 Text as everywhere in flamepy: `<what is wrong>: <values>. <what to do>`; the command line puts `flamepy train: ` before it.
-May import: errors. FLAME counterpart: none. Read next: config.py.
+Read next: config.py.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
 
 No command ever writes into a folder that holds something else, and only one process at a time writes into a run.
 
-May import: errors, problems, files, config. FLAME counterpart: none. Read next: loop.py.
+Read next: loop.py.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 Both return whether the run is complete.
 
-May import: everything of flamepy but cli. FLAME counterpart: none. Read next: loop.py, gpt_job.py, digits.py.
+Read next: loop.py, gpt_job.py, digits.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..backend.base import device
-from ..backend.formula import bind as template
+from ..backend.formula import bind
 from ..errors import DeviceError, NonFiniteError
 from . import checkpoint, curves
 from .config import TrainConfig, build, job_name, read_toml, settings
@@ -127,7 +127,7 @@ def train(job: Job, folder: RunFolder, saved: checkpoint.Checkpoint | None, stop
             folder.write_config(job.config)
     for line in introduction(job, folder, trainer.step):
         display.line(line)
-    forget = template.on_compile(display.compiled)
+    forget = bind.on_compile(display.compiled)
     try:
         with stop.gently():
             with display:

@@ -4,7 +4,7 @@ The model sees at most `context` bytes. When the text outgrows that, the window 
 key/value cache serves half a context of bytes before it is filled anew. The window depends on the length alone, so the text
 is the same with the cache and without.
 
-May import: everything of flamepy but cli. FLAME counterpart: none. Read next: gpt.py.
+Read next: gpt.py.
 """
 
 from __future__ import annotations

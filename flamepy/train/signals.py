@@ -4,7 +4,7 @@ While a command prepares, the first signal raises Interrupted. Inside `with stop
 loop can finish its step and save. The second signal always ends the process on the spot; files.py sees to it that
 nothing is half-written even then.
 
-May import: problems. FLAME counterpart: none. Read next: loop.py.
+Read next: loop.py.
 """
 
 from __future__ import annotations

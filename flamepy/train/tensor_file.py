@@ -6,7 +6,7 @@
 
 `pieces` gives the bytes of such a file bit by bit; `read` checks a file's SHA-256, maps it into memory and returns views.
 
-May import: dtypes. FLAME counterpart: none. Read next: checkpoint.py.
+Read next: checkpoint.py.
 """
 
 from __future__ import annotations

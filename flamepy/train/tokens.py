@@ -1,6 +1,6 @@
 """Text to class ids and back. A token is one byte, so there is nothing to learn and no text that cannot be written.
 
-May import: nothing of flamepy. FLAME counterpart: none. Read next: data.py.
+Read next: data.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Kernels are chosen by shapes and sizes, so nothing is guessed: two steps of each default run are taken, and thrown away.
 
-May import: everything of flamepy but cli. FLAME counterpart: none. Read next: loop.py.
+Read next: loop.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any
 
-from ..backend.formula import bind as template
+from ..backend.formula import bind
 from . import sample, tokens
 from .config import DigitsConfig, GptConfig, resolve
 from .digits import DigitsJob
@@ -27,7 +27,7 @@ from .signals import StopRequest
 def command() -> int:
     """Rehearse every default job; tell each kernel as it is compiled."""
     display = PlainDisplay(sys.stdout, 2, "steps", 1)
-    forget = template.on_compile(display.compiled)
+    forget = bind.on_compile(display.compiled)
     started = time.perf_counter()
     try:
         gpt = GptJob(resolve(GptConfig, {"steps": 2, "validation_batches": 1}), "stdlib")

@@ -9,7 +9,7 @@ Operands stay where they are: `layout` holds four numbers for each, where it sta
 last axis is contiguous. Under a causal mask row i sees keys j <= i. A row that sees no key gives zeros, and a zero gradient, as in
 PyTorch 2.13 on the CPU. plans.attention_plan says how everything is cut.
 
-May import: plans, words, this folder. FLAME counterpart: `flame_core::attention::sdpa`. Read next: conv.py.
+FLAME counterpart: `flame_core::attention::sdpa`. Read next: conv.py.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ namespace, and only this copy is set to one thread: NumPy's and SciPy's BLAS kee
 it by symbol name, so kernels that use `gemm` stay in Numba's disk cache (a ctypes function would keep them
 out).
 
-May import: errors, instructions, Numba. FLAME counterpart: `flame_core::blas`. Read next: matmul.py.
+FLAME counterpart: `flame_core::blas`. Read next: matmul.py.
 """
 
 from __future__ import annotations

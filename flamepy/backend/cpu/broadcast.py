@@ -4,7 +4,7 @@ The common shape is k outer dimensions and one inner run. `table` holds the k ou
 input `once` is None, or True where it repeats along the inner run: the type alone tells `pick`, which is then compiled to one load
 outside the loop, and the loop vectorises.
 
-May import: this folder, Numba. FLAME counterpart: `flame_core::cuda_kernels` broadcast variants. Read next: reduce.py.
+FLAME counterpart: `flame_core::cuda_kernels` broadcast variants. Read next: reduce.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Planned calls on the CPU: a chain of launches as one function, which makes its buffers and calls its kernels, and nothing else.
 
 While some thread records, the stream of the device is another: then each launch goes through that, the slow way. These few lines run
-for every op of an eager program; hence the two special cases. FLAME counterpart: none. Read next: ../base.py (Stream.prepare).
+for every op of an eager program; hence the two special cases. Read next: ../base.py (Stream.prepare).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The CPU dialect of template.bind(): which Numba flags, which words, which threads. Importing this imports Numba.
+"""The CPU dialect of bind(): which Numba flags, which words, which threads. Importing this imports Numba.
 
 `error_model="numpy"` lets loops with a division vectorise. Fast-math is limited to contraction and signed zeros; loops may
 also reorder sums (formulas and words may not: it would undo their error compensation). Nothing assumes that NaN or infinity
 cannot occur, and no reciprocals are estimated: 1 / sqrt(x) would give NaN at 0. Kernels are cached on disk.
 
-May import: template, this folder. FLAME counterpart: none. Read next: words.py, loops.py.
+Read next: words.py, loops.py.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ DIALECT = Dialect(jit_function, words_of, SOURCES, jit_loop, jit_kernel, paralle
 
 
 class _CompileListener(event.Listener):
-    """Tells template.on_compile's listeners about each kernel Numba really compiles."""
+    """Tells bind.on_compile's listeners about each kernel Numba really compiles."""
 
     def __init__(self) -> None:
         self.started: dict[str, float] = {}

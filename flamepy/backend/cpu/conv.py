@@ -6,7 +6,7 @@ output positions at a time so that they stay in cache. A fixed number of workers
 the chunks. All of it follows from sizes alone: the same bits for any number of threads. `conv_plan` gives
 the counts, `sizes` (a table) the geometry.
 
-May import: words, this folder. FLAME counterpart: `flame_core::ops::conv2d`. Read next: random.py.
+FLAME counterpart: `flame_core::ops::conv2d`. Read next: random.py.
 """
 
 from __future__ import annotations

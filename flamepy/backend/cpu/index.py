@@ -3,7 +3,7 @@
 Tensors are always contiguous, so a transpose, a slice or a broadcast is a strided read into new memory, and its backward a
 strided write. `table` holds k sizes then k strides of the strided side, for all dimensions but the last (inner, step).
 
-May import: this folder. FLAME counterpart: `flame_core::tensor` narrow/permute/index_select. Read next: spans.py.
+FLAME counterpart: `flame_core::tensor` narrow/permute/index_select. Read next: spans.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each works in either precision and is given no fast-math flag but those named here.
 
-May import: Numba, llvmlite. FLAME counterpart: CUDA's intrinsics. Read next: loops.py.
+FLAME counterpart: CUDA's intrinsics. Read next: loops.py.
 """
 
 from __future__ import annotations

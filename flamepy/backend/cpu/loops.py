@@ -1,9 +1,9 @@
 """Map and row loops: a formula applied to every element, a body applied to every row.
 
-Outs first, flat contiguous arrays, then constants. `F` is the formula, put there by template.bind(). An input that is a
+Outs first, flat contiguous arrays, then constants. `F` is the formula, put there by bind(). An input that is a
 scalar stands for the same number everywhere: `at(x, i)` reads either, decided when the kernel is compiled.
 
-May import: this folder, Numba. FLAME counterpart: `flame_core::cuda_kernels` elementwise. Read next: broadcast.py, reduce.py.
+FLAME counterpart: `flame_core::cuda_kernels` elementwise. Read next: broadcast.py, reduce.py.
 """
 
 from __future__ import annotations

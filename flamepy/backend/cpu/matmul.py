@@ -7,7 +7,7 @@ Only x @ w.T with w as (out, in) has no such kernel: there a worker turns a bloc
 strips. How a product is cut follows from sizes alone, and which worker packs a block changes no number: the same bits for any
 number of threads. Tasks are cheap, so that two workers get equal halves and sixteen still have work.
 
-May import: words, this folder. FLAME counterpart: `flame_core::ops::gemm`. Read next: attention.py.
+FLAME counterpart: `flame_core::ops::gemm`. Read next: attention.py.
 """
 
 from __future__ import annotations

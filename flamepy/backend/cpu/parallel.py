@@ -5,7 +5,7 @@ The kernel around it, run(workers, *args), calls the loop once for each worker, 
 would compile the body a second time (4 times slower to compile, and sums contracted differently); here both ways call one function,
 which is never inlined.
 
-May import: Numba. FLAME counterpart: `flame_core::cuda` launch configuration. Read next: pool.py.
+FLAME counterpart: `flame_core::cuda` launch configuration. Read next: pool.py.
 """
 
 from __future__ import annotations

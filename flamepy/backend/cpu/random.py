@@ -3,7 +3,7 @@
 Each block of four words is a function of the key and the block's number: a task computes the blocks of its part of the output, and
 the last elements, fewer than a block serves, are made on their own.
 
-May import: formula, Numba. FLAME counterpart: `flame_core::rng`. Read next: ../../rng.py.
+FLAME counterpart: `flame_core::rng`. Read next: ../../rng.py.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ sizes alone, so the order of additions (and every bit) is the same for any numbe
 chunk the caller folds the chunk results again. Sums keep several accumulators (the compiler's vector lanes), so the rounding
 error of a chunk grows with its length / 16.
 
-May import: this folder. FLAME counterpart: `flame_core::cuda_kernels` reductions. Read next: index.py.
+FLAME counterpart: `flame_core::cuda_kernels` reductions. Read next: index.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 They take slices because an index counted from 0 needs no check for negative values, and the loop vectorises.
 
-May import: nothing. FLAME counterpart: none. Read next: reduce.py.
+Read next: reduce.py.
 """
 
 from __future__ import annotations

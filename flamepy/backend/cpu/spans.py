@@ -5,7 +5,7 @@ fixed length, so the order of additions never depends on the number of threads. 
 the only thing that changes from step to step. `factor` holds the number that clipping found, which gradients are multiplied by as
 they are read: 1 leaves every bit as it is.
 
-May import: this folder. FLAME counterpart: `flame_core::optimizers` kernels. Read next: ../../optimizers/.
+FLAME counterpart: `flame_core::optimizers` kernels. Read next: ../../optimizers/.
 """
 
 from __future__ import annotations

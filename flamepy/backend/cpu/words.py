@@ -3,12 +3,11 @@
 Numba calls the C library for exp or tanh, one number at a time. These are straight lines of arithmetic
 without a branch or a call, so LLVM makes packed instructions of a loop (10 times faster). Each algorithm is
 written once; what differs with the precision (constants, polynomials) stands in tables and is swapped in by
-template.typed(). The polynomials are minimax fits of our own; the rational forms are Cephes' (tanh) and
+bind.typed(). The polynomials are minimax fits of our own; the rational forms are Cephes' (tanh) and
 fdlibm's (log). Largest relative errors measured: 1.4e-7 in float32, 2.7e-16 in float64.
 
 Compiled without reassociation, which would undo the split constants, and without reciprocal estimates,
-which make 1 / sqrt(0) NaN. May import: template, this folder, NumPy, Numba. FLAME counterpart: CUDA's math functions.
-Read next: instructions.py.
+which make 1 / sqrt(0) NaN. FLAME counterpart: CUDA's math functions. Read next: instructions.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A row is worked on by `lanes()` workers; worker `lane()` takes elements lane(), 
 row has a block of threads, where all_sum and all_max combine the lanes' values. These plain versions are what the CPU compiles
 and what a notebook runs.
 
-May import: nothing. FLAME counterpart: warp reductions in its CUDA kernels. Read next: ../ops/rows.py.
+FLAME counterpart: warp reductions in its CUDA kernels. Read next: ../ops/rows.py.
 """
 
 from __future__ import annotations
