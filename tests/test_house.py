@@ -163,6 +163,17 @@ def test_second_derivatives_of_frozen_layers() -> None:
         assert fp.gradcheck(lambda w, a=activation: F.linear(x.detach(), w, None, None, a), (w,), order=2)
 
 
+def test_a_saved_result_that_was_overwritten_is_told() -> None:
+    for _ in range(3):
+        x = fp.tensor([0.5, 1.0], requires_grad=True)
+        y = x.exp()  # its rule reads y
+        grads = fp.GradientMap()
+        grads.insert(x, y.detach())
+        grads.scale_(2.0)
+        with raises(fp.VersionError, "a saved value was overwritten: 'y' (output of exp)", "GradientMap.scale_"):
+            y.sum().backward()
+
+
 # ---- what a tape says --------------------------------------------------------------------------------------------------------------
 SPOKEN: dict[str, Callable[[Any], Any]] = {
     "matmul": lambda x: x @ x,

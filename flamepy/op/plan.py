@@ -50,13 +50,13 @@ class Call:
         self.tracked, self.records, self.breaks = tuple(tracked), bool(tracked), breaks
         self.untracked = tuple([i for i in self.tensors if i not in tracked])
         self.saved: tuple[tuple[str, Spec | None], ...] = ()
-        self.guarded: tuple[int, ...] = ()  # which saved values may be overwritten from outside: not what the call itself has made
+        self.guarded: tuple[int, ...] = ()  # which saved values somebody else may overwrite: inputs and the result
         self.used = True
 
     def save(self, found: Sequence[tuple[str, Any]]) -> None:
         """Say what is saved: (name, Tensor or number or None)."""
         self.saved = tuple([(name, t.spec if isinstance(t, base.Tensor) else None) for name, t in found])
-        self.guarded = tuple([i for i, (name, spec) in enumerate(self.saved) if spec is not None and name in self.op.inputs])
+        self.guarded = tuple([i for i, (name, spec) in enumerate(self.saved) if spec is not None and name in (*self.op.inputs, "y")])
 
 
 # ---- a call ----------------------------------------------------------------------------------------------------------------------
