@@ -26,6 +26,7 @@ from ..dtypes import HALF
 from ..errors import DTypeError
 from . import base
 from .base import REGISTRY, Op, arguments, launch, new, publish, signature_of
+from .help import pointwise_help
 from .inputs import coerce, common_shape, in_float32, merged_dims, number
 from .plan import call, run_call
 
@@ -247,6 +248,7 @@ def pointwise(
     if rules and len(rules) != len(arguments(formula)[0]):
         raise ValueError(f"{name}: {len(rules)} rules for inputs {arguments(formula)[0]}. Give one for each input, or none.")
     op = Pointwise(name, formula, rules, kind, out, masks, title)
+    op.function.__doc__ = pointwise_help(op, bool(home), zero)
     publish(name, op.function, home)
     return op.function
 
