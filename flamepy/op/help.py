@@ -43,14 +43,11 @@ def pointwise_help(op: Any, published: bool, steps: Any) -> str:
     ]
     for name, rule in zip(op.inputs, op.rule, strict=False):
         if rule is not None:
-            lines += labelled("Derivative", f"d{name}", ["0"] if rule is steps else written(rule))
-    if not op.rule or op.out is not None:
+            lines += labelled("Derivative (g: that of y)", f"d{name}", ["0"] if rule is steps else written(rule))
+    if not op.rule:
         lines.append("Derivative: none; nothing is recorded.")
-    wrong = (
-        "two float types, or no tensor, array or number), ShapeError (shapes that do not broadcast"
-        if many
-        else "no tensor, array or number"
-    )
+    alone = "no tensor, array or number"
+    wrong = f"two float types; {alone}), ShapeError (shapes that do not broadcast" if many else alone
     lines.append(f"Raises: DTypeError ({wrong}).")
     return "\n".join([*lines, *(example(op) if published else ())])
 
