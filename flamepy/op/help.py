@@ -43,7 +43,7 @@ def pointwise_help(op: Any, published: bool, steps: Any) -> str:
     ]
     for name, rule in zip(op.inputs, op.rule, strict=False):
         if rule is not None:
-            lines += labelled("Derivative (g: that of y)", f"d{name}", ["0"] if rule is steps else written(rule))
+            lines += labelled("Derivative from g, the cotangent of y", f"d{name}", ["0"] if rule is steps else written(rule))
     if not op.rule:
         lines.append("Derivative: none; nothing is recorded.")
     alone = "no tensor, array or number"
@@ -71,7 +71,12 @@ def written(formula: Any) -> list[str]:
         if not quoted and not quotes:
             body.append(text)
         quoted = quoted != (quotes == 1)
-    return [*body[:-1], body[-1].removeprefix("return ")] if body and body[-1].startswith("return ") else []
+    if not body or not body[-1].startswith("return "):
+        return []
+    for name in code.co_names:  # a word that the file imports under another name
+        word = getattr(formula.__globals__.get(name), "__name__", name)
+        body = [text.replace(f"{name}(", f"{word}(") for text in body] if word != name else body
+    return [*body[:-1], body[-1].removeprefix("return ")]
 
 
 def example(op: Any) -> list[str]:

@@ -58,7 +58,8 @@ class Pointwise(Op):
         self.names = [arguments(r)[0] if r is not None else () for r in rules]
         self.kept = [self.names_kept(mask) for mask in range(1 << len(inputs))]
         self.function = self.caller()
-        signature_of(self, list(inspect.signature(formula).parameters.values()))
+        taken = inspect.signature(formula).parameters.values()
+        signature_of(self, [p.replace(kind=p.POSITIONAL_ONLY) if p.default is p.empty else p for p in taken])
 
     def caller(self) -> Callable[..., Any]:
         if self.attributes or self.masks or len(self.inputs) > 2:
