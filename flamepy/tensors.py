@@ -6,7 +6,7 @@ May import: errors, backend, rng, gradient, autograd, op, ops. FLAME counterpart
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -147,7 +147,7 @@ class Tensor(Methods):
             raise TypeError("len: a tensor without axes has no length: shape (). Use .size.")
         return self.shape[0]
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:
