@@ -96,7 +96,8 @@ grads = (x * w[0]).sum().backward()
 """
 REVEALED = {
     "Tensor": """x|x + 1|2.0 * x|x - one|x @ w.T|w * 2|-x|abs(x)|x > 0|x == x|~(x > 0)|x[0]|x[:, None]|x.mT
-        x.tanh()|x.sum(axis=0, keepdims=True)|x.sum(dim=0)|x.max(1)|x.reshape(2, -1)|x.reshape((2, 6))|x.where(x, 0.0)|fp.exp(one)|fp.exp(1.0)|fp.exp([1.0, 2.0])|fp.abs(x)
+        x.tanh()|x.sum(axis=0, keepdims=True)|x.sum(dim=0)|x.max(1)|x.reshape(2, -1)|x.reshape((2, 6))|x.where(x, 0.0)
+        fp.exp(one)|fp.exp(1.0)|fp.exp([1.0, 2.0])|fp.abs(x)
         fp.where(x > 0, x, 0.0)|fp.cat([x, x], axis=1)|fp.eq(x, 1)|fp.cast(x, fp.int64)|fp.clamp(x, 0)|F.linear(x, w, activation="relu")
         F.softmax(x, axis=0)|F.max_pool2d(x, 2)|F.layer_norm(x, w[0])|F.cross_entropy(x, [0, 1, 2, 0], reduction="sum")|fp.ops.exp(x)
         grads[w]|x.detach()|fp.zeros(2, 3)|fp.Tensor.randn((2, 3))|next(iter(x))|replay(x)[0]|fp.elu(x, alpha=2.0)|x.to(fp.float64)""",
