@@ -12,8 +12,6 @@ kernel runs. Read next: README.md for the order in which to read the code.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from . import nn as nn
 from . import ops as ops
 from . import schedules as schedules
@@ -87,7 +85,3 @@ from .tensors import tensor as tensor
 __version__ = "0.1.0"
 
 globals().update({name: function for name, function in _PUBLIC.items() if _HOMES[name] != "functional"})
-
-if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any: ...

@@ -96,4 +96,4 @@ def tensor_randn(shape: Any, mean: float = 0.0, std: float = 1.0, dtype: Any = N
     return randn(shape, mean=mean, std=std, dtype=dtype, device=device)
 
 
-Tensor.randn = staticmethod(tensor_randn)  # type: ignore[attr-defined]
+Tensor.randn = staticmethod(tensor_randn)  # type: ignore[method-assign]

@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .backend.base import Buffer
 from .dtypes import HALF, float32
 from .errors import DTypeError, ShapeError
+
+if TYPE_CHECKING:
+    from .methods import Tensor  # from a stub: this file imports no tensors when it runs
 
 
 def key_id(key: Any) -> int:
@@ -97,11 +100,11 @@ class GradientMap:
                 return gradients
         return None
 
-    def get(self, key: Any) -> Any | None:
+    def get(self, key: Any) -> Tensor | None:
         """The stored gradient, or None."""
         return self.stored().get(key_id(key))
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Any) -> Tensor:
         found = self.get(key)
         if found is None:
             raise KeyError(f"GradientMap: no gradient: {self.label(key)}. Check that it requires grad and reaches the loss.")
@@ -149,7 +152,7 @@ class GradientMap:
             )
         add_to_buffer(stored.buffer, gradient.detach().to(stored.dtype).buffer, "GradientMap.accumulate")
 
-    def get_or_create(self, key: Any) -> Any:
+    def get_or_create(self, key: Any) -> Tensor:
         """The stored gradient; zeros of the tensor's shape are inserted when there is none."""
         stored = self.get(key)
         if stored is None:
@@ -159,7 +162,7 @@ class GradientMap:
             self.insert(key, stored)
         return stored
 
-    def take(self, key: Any) -> Any | None:
+    def take(self, key: Any) -> Tensor | None:
         """Remove and return a gradient, or None."""
         found = self.stored().pop(key_id(key), None)
         self.spans = []
@@ -176,7 +179,7 @@ class GradientMap:
     def __iter__(self) -> Iterator[int]:
         return iter(self._gradients)
 
-    def items(self) -> Iterable[tuple[int, Any]]:
+    def items(self) -> Iterable[tuple[int, Tensor]]:
         return self.stored().items()
 
     def clear(self) -> None:

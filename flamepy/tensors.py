@@ -6,9 +6,9 @@ FLAME counterpart: `flame_core::Tensor`. Read next: parameter.py.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,11 +23,16 @@ from .op.base import METHODS, PUBLIC, use_tensor_class
 from .op.spec import Spec, spec_of
 from .replay import use_tensor_function
 
+if TYPE_CHECKING:
+    from .methods import Methods  # only a stub: what the loop at the end puts onto Tensor, and the operators, with types
+else:
+    Methods = object
+
 eq, ne = ops.operator(ops.eq), ops.operator(ops.ne)
 next_id = itertools.count(1).__next__
 
 
-class Tensor:
+class Tensor(Methods):
     """Numbers on a device. Make one with `flamepy.tensor(data)`; see flamepy.creation for zeros, randn and the like.
 
     A tensor is always contiguous. `id` is its key in a GradientMap. A leaf has no entry; the result of an op on tracked
@@ -142,7 +147,7 @@ class Tensor:
             raise TypeError("len: a tensor without axes has no length: shape (). Use .size.")
         return self.shape[0]
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:
@@ -234,35 +239,36 @@ class Tensor:
         return full_like(self, 0.0, float32 if self.dtype in HALF else self.dtype)
 
     # ---- operators --------------------------------------------------------------------------------------------------------
-    __add__ = ops.operator(ops.add)
-    __sub__ = ops.operator(ops.sub)
-    __mul__ = ops.operator(ops.mul)
-    __truediv__ = ops.operator(ops.div)
-    __pow__ = ops.operator(ops.pow)
-    __matmul__ = ops.operator(ops.matmul)
-    __radd__ = ops.operator(ops.add, swap=True)
-    __rsub__ = ops.operator(ops.sub, swap=True)
-    __rmul__ = ops.operator(ops.mul, swap=True)
-    __rtruediv__ = ops.operator(ops.div, swap=True)
-    __rpow__ = ops.operator(ops.pow, swap=True)
-    __rmatmul__ = ops.operator(ops.matmul, swap=True)
-    __neg__ = ops.operator(ops.neg)
-    __abs__ = ops.operator(ops.abs)
-    __and__ = ops.operator(ops.logical_and)
-    __or__ = ops.operator(ops.logical_or)
-    __invert__ = ops.operator(ops.logical_not)
+    if not TYPE_CHECKING:
+        __add__ = ops.operator(ops.add)
+        __sub__ = ops.operator(ops.sub)
+        __mul__ = ops.operator(ops.mul)
+        __truediv__ = ops.operator(ops.div)
+        __pow__ = ops.operator(ops.pow)
+        __matmul__ = ops.operator(ops.matmul)
+        __radd__ = ops.operator(ops.add, swap=True)
+        __rsub__ = ops.operator(ops.sub, swap=True)
+        __rmul__ = ops.operator(ops.mul, swap=True)
+        __rtruediv__ = ops.operator(ops.div, swap=True)
+        __rpow__ = ops.operator(ops.pow, swap=True)
+        __rmatmul__ = ops.operator(ops.matmul, swap=True)
+        __neg__ = ops.operator(ops.neg)
+        __abs__ = ops.operator(ops.abs)
+        __and__ = ops.operator(ops.logical_and)
+        __or__ = ops.operator(ops.logical_or)
+        __invert__ = ops.operator(ops.logical_not)
 
-    def __eq__(self, other: Any) -> Any:
-        return NotImplemented if other is None else eq(self, other)
+        def __eq__(self, other: Any) -> Any:
+            return NotImplemented if other is None else eq(self, other)
 
-    def __ne__(self, other: Any) -> Any:
-        return NotImplemented if other is None else ne(self, other)
+        def __ne__(self, other: Any) -> Any:
+            return NotImplemented if other is None else ne(self, other)
 
-    __lt__ = ops.operator(ops.lt)
-    __le__ = ops.operator(ops.le)
-    __gt__ = ops.operator(ops.gt)
-    __ge__ = ops.operator(ops.ge)
-    __getitem__ = ops.getitem
+        __lt__ = ops.operator(ops.lt)
+        __le__ = ops.operator(ops.le)
+        __gt__ = ops.operator(ops.gt)
+        __ge__ = ops.operator(ops.ge)
+        __getitem__ = ops.getitem
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise FlameError(

@@ -55,8 +55,8 @@ def test_what_is_in_the_files(built: tuple[Path, Path]) -> None:
     assert {name.split("/")[0] for name in inside} == {"flamepy", f"flamepy-{VERSION}.dist-info"}
     assert not [name for name in inside if "test" in Path(name).name or name.endswith(".pyc")]
     assert (about["License-Expression"], about["License-File"], about["Version"]) == ("MIT", "LICENSE", VERSION)
-    python = {str(path.relative_to(ROOT)) for path in (ROOT / "flamepy").rglob("*.py")}
-    assert {name for name in inside if name.endswith(".py") and "/bench/" not in name} == python
+    python = {str(path.relative_to(ROOT)) for end in ("py", "pyi") for path in (ROOT / "flamepy").rglob(f"*.{end}")}
+    assert {name for name in inside if name.endswith((".py", ".pyi")) and "/bench/" not in name} == python
 
 
 PROGRAM = """

@@ -62,7 +62,8 @@ class MultiHeadAttention(Module):
                 return fused_attention(qkv, self.heads, bool(is_causal))
             flat = ops.reshape(qkv, (size_of(qkv.shape[:-2]), *qkv.shape[-2:]))
             return ops.reshape(fused_attention(flat, self.heads, bool(is_causal)), q.shape)
-        y = F.scaled_dot_product_attention(*self.projected(q, k, v), attn_mask=attn_mask, is_causal=is_causal)
+        q, k, v = self.projected(q, k, v)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, is_causal=is_causal)
         y = ops.transpose(y, -3, -2)
         return ops.reshape(y, (*y.shape[:-2], self.width))
 

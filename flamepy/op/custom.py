@@ -28,6 +28,7 @@ from ..dtypes import FULL, HALF
 from ..errors import GradientError
 from . import base
 from .base import ALIASES, Op, publish, signature_of
+from .help import custom_help
 from .inputs import coerce, in_float32
 from .plan import call, finish
 
@@ -268,5 +269,6 @@ def custom(
     if forward is None:
         return lambda function: custom(function, name=name, inputs=inputs, kind=kind, home=home, title=title, internal=internal)
     op = Custom(forward, name or forward.__name__, inputs, kind, title, internal)
+    op.function.__doc__ = custom_help(op)
     publish(op.name, op.function, home)
     return op

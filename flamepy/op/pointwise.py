@@ -26,6 +26,7 @@ from ..dtypes import HALF
 from ..errors import DTypeError
 from . import base
 from .base import REGISTRY, Op, arguments, launch, new, publish, signature_of
+from .help import pointwise_help
 from .inputs import coerce, common_shape, in_float32, merged_dims, number
 from .plan import call, finish
 
@@ -57,7 +58,8 @@ class Pointwise(Op):
         self.names = [arguments(r)[0] if r is not None else () for r in rules]
         self.kept = [self.names_kept(mask) for mask in range(1 << len(inputs))]
         self.function = self.caller()
-        signature_of(self, list(inspect.signature(formula).parameters.values()))
+        taken = inspect.signature(formula).parameters.values()
+        signature_of(self, [p.replace(kind=p.POSITIONAL_ONLY) if p.default is p.empty else p for p in taken])
 
     def caller(self) -> Callable[..., Any]:
         if self.attributes or self.masks or len(self.inputs) > 2:
@@ -263,6 +265,7 @@ def pointwise(
     if rules and len(rules) != len(arguments(formula)[0]):
         raise ValueError(f"{name}: {len(rules)} rules for inputs {arguments(formula)[0]}. Give one for each input, or none.")
     op = Pointwise(name, formula, rules, kind, out, masks, title)
+    op.function.__doc__ = pointwise_help(op, bool(home), zero)
     publish(name, op.function, home)
     return op.function
 

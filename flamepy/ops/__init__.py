@@ -1,6 +1,7 @@
 """The ops. Each is written in one block of one file here: formula or forward function, derivative, name.
 
-Importing this package registers them all; `ops.NAME` then finds any public one.
+Importing this package registers them all; `ops.NAME` then finds any public one (editors read __init__.pyi, which tools/make_stubs.py
+writes).
 
     pointwise.py activations.py   one number at a time        shape.py indexing.py   moving numbers about
     reduce.py                     many numbers to one         matmul.py conv.py attention.py   products
@@ -11,12 +12,7 @@ FLAME counterpart: `flame_core::ops`. Read next: pointwise.py.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:  # before the imports below, whose files say `ops.exp`
-
-    def __getattr__(name: str) -> Any: ...
-
+from typing import Any
 
 from ..op import base as _op
 from . import activations, attention, conv, copy, indexing, losses, matmul, pointwise, random, reduce, row_norms, rows, shape  # noqa: F401

@@ -123,7 +123,12 @@ gelu_tanh = pointwise("gelu_tanh", gelu_tanh_y, gelu_tanh_dx, title="gelu")
 
 @composed(home="both")
 def gelu(x: Any, approximate: str = "none") -> Any:
-    """Gaussian error linear unit, exact ("none") or by tanh ("tanh")."""
+    """Gaussian error linear unit, exact ("none") or by tanh ("tanh").
+
+    Shapes: any; the result has that of x. Integers give float32. Raises ValueError for another approximation.
+    >>> [round(v, 4) for v in fp.gelu(fp.tensor([-1.5, 1.5])).tolist()]
+    [-0.1002, 1.3998]
+    """
     if approximate not in ("none", "tanh"):
         raise ValueError(f"gelu: unknown approximation: {approximate!r}. Use 'none' or 'tanh'.")
     return gelu_erf(x) if approximate == "none" else gelu_tanh(x)
@@ -131,7 +136,12 @@ def gelu(x: Any, approximate: str = "none") -> Any:
 
 @composed
 def pow(a: Any, b: Any) -> Any:
-    """a to the power b, broadcasting. Integers are computed in float32."""
+    """a to the power b, broadcasting. Integers are computed in float32, squares as they are.
+
+    Shapes: those of a and b broadcast. Raises ShapeError if they do not, DTypeError for two float types.
+    >>> fp.pow(fp.tensor([2.0, 3.0]), 2).tolist()
+    [4.0, 9.0]
+    """
     if isinstance(b, op.SCALARS):
         if b == 2:
             return ops.square(a)
@@ -142,7 +152,12 @@ def pow(a: Any, b: Any) -> Any:
 
 @composed
 def clamp(x: Any, min: Any = None, max: Any = None) -> Any:
-    """x limited to [min, max] (numbers; None is no limit). The gradient passes at the bounds; NaN stays NaN."""
+    """x limited to [min, max] (numbers; None is no limit). The gradient passes at the bounds; NaN stays NaN.
+
+    Shapes: any; the result has that of x. Types: floats and integers. Raises DTypeError for bounds that are no numbers.
+    >>> fp.clamp(fp.tensor([-2.0, 0.5, 9.0]), 0, 1).tolist()
+    [0.0, 0.5, 1.0]
+    """
     for bound in (min, max):
         if bound is not None and not isinstance(bound, op.SCALARS):
             raise DTypeError(f"clamp: bounds must be numbers: {type(bound).__name__}. Use maximum() and minimum() for tensors.")
@@ -154,7 +169,12 @@ def clamp(x: Any, min: Any = None, max: Any = None) -> Any:
 
 @composed
 def masked_fill(x: Any, mask: Any, value: Any) -> Any:
-    """x with `value` (a number) where the bool mask holds; mask broadcasts."""
+    """x with `value` (a number) where the bool mask holds; mask broadcasts.
+
+    Shapes: those of x and mask broadcast. Types: any x; a bool mask. Raises DTypeError for another mask or a value that is no number.
+    >>> fp.masked_fill(fp.tensor([1.0, 2.0]), [False, True], 0.0).tolist()
+    [1.0, 0.0]
+    """
     if not isinstance(value, op.SCALARS):
         raise DTypeError(f"masked_fill: value must be a number: {type(value).__name__}. Use where() for a tensor.")
     return ops.where(mask, value, x)

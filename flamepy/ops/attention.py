@@ -96,9 +96,12 @@ def scaled_dot_product_attention(
 ) -> Any:
     """softmax(scale q k^T + mask) v for q (..., L, D), k (..., S, D), v (..., S, Dv): (..., L, Dv).
 
-    Vaswani et al. 2017, arXiv:1706.03762. Leading axes broadcast. `attn_mask` broadcasts to (..., L, S): bool (True: this key may
+    Vaswani et al. 2017, arXiv:1706.03762. Shapes: leading axes broadcast. `attn_mask` broadcasts to (..., L, S): bool (True: this key may
     be seen) or float (added; it may require grad). `is_causal`: row i sees keys j <= i. `scale` defaults to 1 / sqrt(D). A row
     that sees no key is zero.
+    Integers give float32. Raises ShapeError, DTypeError for another mask, ValueError for a mask beside is_causal.
+    >>> fp.scaled_dot_product_attention(fp.zeros(1, 2), fp.ones(2, 2), fp.tensor([[1.0], [3.0]])).tolist()
+    [[2.0]]
     """
     name = "scaled_dot_product_attention"
     q, k, v = op.tensors_of(name, q, k, v)

@@ -72,6 +72,9 @@ def conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """Cross-correlation of images with weight (O, C / groups, rows, columns), plus bias (O,).
 
     stride, padding and dilation are ints or pairs; padding may be "valid" or "same" (odd windows, stride 1).
+    Shapes: x (N, C, H, W) or (C, H, W); the result (N, O, rows, columns) or (O, rows, columns). Raises ShapeError.
+    >>> F.conv2d(fp.ones(1, 3, 3), fp.ones(1, 1, 2, 2)).tolist()
+    [[[4.0, 4.0], [4.0, 4.0]]]
     """
     sizes = geometry(x.shape, weight.shape, None if bias is None else bias.shape, stride, padding, dilation, groups)
     y = like(x, (*x.shape[:-3], sizes[4], *sizes[14:]))
@@ -114,6 +117,9 @@ def max_pool2d(x, kernel_size=None, stride=None, padding=0):
     """The largest number of each window (padding never wins); the stride is the window's size unless given.
 
     A NaN wins. Of equal numbers the first one gets the gradient, as in PyTorch.
+    Shapes: x (N, C, H, W) or (C, H, W); the result has fewer rows and columns. Raises ShapeError.
+    >>> F.max_pool2d(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 2).tolist()
+    [[[4.0]]]
     """
     sizes = pooled("max_pool2d", x.shape, kernel_size, stride, padding)
     y = like(x, (*x.shape[:-2], *sizes[9:]))
@@ -133,7 +139,12 @@ def max_pool2d_dx(g, where, shapes, kernel_size, stride, padding):
 
 @custom(inputs=1, home="functional")
 def avg_pool2d(x, kernel_size=None, stride=None, padding=0):
-    """The mean of each window, padding counted as zeros; the stride is the window's size unless given."""
+    """The mean of each window, padding counted as zeros; the stride is the window's size unless given.
+
+    Shapes: x (N, C, H, W) or (C, H, W); the result has fewer rows and columns. Raises ShapeError.
+    >>> F.avg_pool2d(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 2).tolist()
+    [[[2.5]]]
+    """
     sizes = pooled("avg_pool2d", x.shape, kernel_size, stride, padding)
     y = like(x, (*x.shape[:-2], *sizes[9:]))
     if y.size:

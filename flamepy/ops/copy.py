@@ -85,7 +85,12 @@ def copy_into(y: Any, x: Any) -> None:
 
 @custom(kind="as is", home="flamepy")
 def clone(x):
-    """A copy."""
+    """A copy.
+
+    Shapes: any; the result has that of x.
+    >>> fp.clone(fp.tensor([1.0, 2.0])).tolist()
+    [1.0, 2.0]
+    """
     y = like(x)
     copy_into(y, x)
     return y
@@ -101,7 +106,12 @@ clone.differentiable()
 
 @custom(inputs=1, kind="as is", home="flamepy")
 def cast(x, dtype=float32):
-    """The same numbers as another dtype; x itself if it has that dtype. Towards integers the fraction is cut off."""
+    """The same numbers as another dtype; x itself if it has that dtype. Towards integers the fraction is cut off.
+
+    Shapes: any; the result has that of x. Raises DTypeError for a dtype that is not supported.
+    >>> fp.cast(fp.tensor([1.7, -1.7]), fp.int64).tolist()
+    [1, -1]
+    """
     dtype = np.dtype(dtype)
     if dtype not in DTYPES:
         raise DTypeError(f"cast: not supported: {dtype}. Use one of {', '.join(sorted(map(str, DTYPES)))}.")

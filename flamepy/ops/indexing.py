@@ -225,7 +225,9 @@ def picked_from_rows(x: Any, ids: Any) -> Any:
 
 @composed
 def index_select(x: Any, axis: int, index: Any) -> Any:
-    """The slices of x along `axis` at the integers in the 1-D `index`."""
+    """The slices of x along `axis` at the integers in the 1-D `index`. Shapes: x's with index's size at the axis.
+    >>> fp.index_select(fp.tensor([1.0, 2.0, 3.0]), 0, [2, 0]).tolist()
+    [3.0, 1.0]"""
     x = op.Tensor.of("index_select", x)
     index = index if isinstance(index, op.Tensor) else np.asarray(index)
     if index.ndim > 1:
@@ -238,7 +240,9 @@ def index_select(x: Any, axis: int, index: Any) -> Any:
 
 @composed
 def gather(x: Any, axis: int, index: Any) -> Any:
-    """y[i, j] = x[index[i, j], j] for axis 0, and so on; index has x's number of axes and sizes at most x's elsewhere."""
+    """y[i, j] = x[index[i, j], j] for axis 0, and so on. Shapes: that of index, as many axes as x, sizes at most x's elsewhere.
+    >>> fp.gather(fp.tensor([[1, 2], [3, 4]]), 1, [[1], [0]]).tolist()
+    [[2], [3]]"""
     x = op.Tensor.of("gather", x)
     shape = index.shape if isinstance(index, op.Tensor) else np.shape(index)
     a = one_axis("gather", axis, x.ndim)
@@ -279,7 +283,9 @@ joined.differentiable()
 
 @composed
 def cat(tensors: Any, axis: int = 0) -> Any:
-    """The tensors one after the other along `axis`; all other sizes must be equal."""
+    """The tensors one after the other along `axis`; all other sizes must be equal. Shapes: (n, k), (m, k) give (n + m, k).
+    >>> fp.cat([fp.tensor([1.0]), fp.tensor([2.0, 3.0])]).tolist()
+    [1.0, 2.0, 3.0]"""
     xs = [op.Tensor.of("cat", t) for t in tensors]
     if not xs:
         raise ShapeError("cat: nothing to join: no tensors. Pass at least one.")
@@ -292,7 +298,9 @@ def cat(tensors: Any, axis: int = 0) -> Any:
 
 @composed
 def stack(tensors: Any, axis: int = 0) -> Any:
-    """The tensors along a new axis; all shapes must be equal."""
+    """The tensors along a new axis; all shapes must be equal. Shapes: n of (m,) give (n, m). Raises ShapeError.
+    >>> fp.stack([fp.tensor([1.0]), fp.tensor([2.0])]).tolist()
+    [[1.0], [2.0]]"""
     xs = [op.Tensor.of("stack", t) for t in tensors]
     if not xs or any([x.shape != xs[0].shape for x in xs]):
         raise ShapeError(f"stack: shapes differ or nothing to stack: {[x.shape for x in xs]}. Pass tensors of one shape.")
@@ -301,7 +309,9 @@ def stack(tensors: Any, axis: int = 0) -> Any:
 
 @composed
 def split(x: Any, sizes: Any, axis: int = 0) -> list[Any]:
-    """Pieces of `sizes` (an int: equal pieces, the last may be smaller; a list: these sizes) along `axis`."""
+    """Pieces of `sizes` (an int: equal pieces, the last may be smaller; a list: these sizes) along `axis`. Shapes: x's elsewhere.
+    >>> [t.tolist() for t in fp.split(fp.tensor([1, 2, 3]), 2)]
+    [[1, 2], [3]]"""
     x = op.Tensor.of("split", x)
     a = one_axis("split", axis, x.ndim)
     n = x.shape[a] if x.ndim else 0
@@ -321,7 +331,9 @@ def narrowed(x: Any, axis: int, start: int, size: int) -> Any:
 
 @composed
 def chunk(x: Any, pieces: int, axis: int = 0) -> list[Any]:
-    """`pieces` pieces of equal size along `axis` (the last may be smaller, and there may be fewer)."""
+    """`pieces` pieces of equal size along `axis` (the last may be smaller, and there may be fewer). Shapes: x's elsewhere.
+    >>> [t.tolist() for t in fp.chunk(fp.tensor([1, 2, 3]), 2)]
+    [[1, 2], [3]]"""
     x = op.Tensor.of("chunk", x)
     if pieces < 1:
         raise ShapeError(f"chunk: needs at least one piece: {pieces}. Use an int >= 1.")
@@ -332,7 +344,9 @@ def chunk(x: Any, pieces: int, axis: int = 0) -> list[Any]:
 # ---- embedding ----------------------------------------------------------------------------------------------------------------------
 @composed(home="functional")
 def embedding(ids: Any, weight: Any) -> Any:
-    """Rows of weight (n, width) at the integer ids: shape (*ids.shape, width). Its gradient adds up over repeated ids."""
+    """Rows of weight at the integer ids. Shapes: weight (n, width), the result (*ids.shape, width). Its gradient adds up over repeated ids.
+    >>> F.embedding([1, 0], fp.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    [[3.0, 4.0], [1.0, 2.0]]"""
     weight = op.Tensor.of("embedding", weight)
     ids = op.Tensor.of("embedding", ids, weight.device)
     if ids.dtype not in INTEGERS:

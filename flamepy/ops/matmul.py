@@ -53,7 +53,12 @@ product.differentiable()
 
 @composed
 def matmul(a: Any, b: Any) -> Any:
-    """a @ b: vectors, matrices, and stacks of matrices that broadcast. Raises ShapeError, DTypeError for integers."""
+    """a @ b: vectors, matrices, and stacks of matrices that broadcast. Raises ShapeError, DTypeError for integers.
+
+    Shapes: (..., n, k) and (..., k, m) give (..., n, m); a vector (k,) stands for a row or a column and goes.
+    >>> fp.matmul(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), [1.0, 1.0]).tolist()
+    [3.0, 7.0]
+    """
     if not (isinstance(a, op.Tensor) and isinstance(b, op.Tensor)):
         a, b = op.tensors_of("matmul", a, b)
     known = product.calls[thread.modes.recording].get((a.spec, b.spec, False, False))
@@ -125,6 +130,9 @@ def linear(x, weight, bias=None, residual=None, activation="", *, tracked=()):
     """activation(x @ weight.T + bias) + residual: x (..., n_in), weight (n_out, n_in), bias (n_out), residual as the result, or None.
 
     activation: the name of a pointwise op, e.g. "relu", "gelu_erf" (gelu), "gelu_tanh", "silu"; "" for none.
+    Shapes: the result is (..., n_out). Raises ShapeError, ValueError for a name that is no activation.
+    >>> F.linear(fp.tensor([-3.0, 2.0]), fp.tensor([[1.0, 1.0], [0.0, 1.0]]), activation="relu").tolist()
+    [0.0, 2.0]
     """
     check_linear(x, weight, bias, residual)
     act, (n_out, n_in) = follower(activation), weight.shape

@@ -46,6 +46,9 @@ def dropout(x: Any, p: float = 0.5, training: bool = True) -> Any:
     """Zero each element with probability p and scale the others by 1 / (1 - p); x itself when not training or p is 0.
 
     (Srivastava et al. 2014.) The mask depends on the seed and the position, not on threads; see rng.py.
+    Shapes: any; the result has that of x. Integers give float32. Raises ValueError for p outside [0, 1].
+    >>> fp.dropout(fp.ones(2), p=0.5, training=False).tolist()
+    [1.0, 1.0]
     """
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"dropout: p outside [0, 1]: {p}. Use a probability.")

@@ -95,7 +95,12 @@ def countable(name: str, x: Any) -> Any:
 
 @custom(kind="any", home="flamepy")
 def sum(x, axis=None, keepdims=False):
-    """Sum over the axes."""
+    """Sum over the axes.
+
+    Shapes: x any; the result is without the axes, or has 1 there with keepdims. Bools and int32 are summed in int64.
+    >>> fp.sum(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=0).tolist()
+    [4.0, 6.0]
+    """
     return sum_of(x, reduction("sum", x.shape, axis, keepdims))
 
 
@@ -125,7 +130,12 @@ sum.differentiable()
 
 @custom(home="flamepy")
 def mean(x, axis=None, keepdims=False):
-    """Mean over the axes (integers give float32); NaN for no elements."""
+    """Mean over the axes (integers give float32); NaN for no elements.
+
+    Shapes: as sum. Raises IndexOutOfRange for an axis that x does not have.
+    >>> fp.mean(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1).tolist()
+    [1.5, 3.5]
+    """
     plan = reduction("mean", x.shape, axis, keepdims)
     if plan.n == 0:
         return ops.filled(plan.shape, float("nan"), x.dtype, x.device)
@@ -180,7 +190,12 @@ def extreme_dx(g: Any, x: Any, y: Any, axis: Any, keepdims: bool) -> Any:
 
 @custom(kind="any", home="flamepy")
 def max(x, axis=None, keepdims=False):
-    """Largest element over the axes; NaN wins. Ties share the gradient equally."""
+    """Largest element over the axes; NaN wins. Ties share the gradient equally.
+
+    Shapes: as sum. Raises ShapeError where there are no elements.
+    >>> fp.max(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1).tolist()
+    [2.0, 4.0]
+    """
     return extreme("max", x, axis, keepdims, 1)
 
 
@@ -194,7 +209,12 @@ max.differentiable()
 
 @custom(kind="any", home="flamepy")
 def min(x, axis=None, keepdims=False):
-    """Smallest element over the axes; NaN wins. Ties share the gradient equally."""
+    """Smallest element over the axes; NaN wins. Ties share the gradient equally.
+
+    Shapes: as sum. Raises ShapeError where there are no elements.
+    >>> fp.min(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1).tolist()
+    [1.0, 3.0]
+    """
     return extreme("min", x, axis, keepdims, -1)
 
 
@@ -222,13 +242,23 @@ def arg_extreme(name: str, x: Any, axis: int | None, keepdims: bool, scale: int)
 
 @custom(kind="any", home="flamepy")
 def argmax(x, axis=None, keepdims=False):
-    """Index of the first largest element (int64) along an axis, or in the flattened tensor. Records nothing."""
+    """Index of the first largest element (int64) along an axis, or in the flattened tensor. Records nothing.
+
+    Shapes: as sum. Raises ShapeError where there are no elements.
+    >>> fp.argmax(fp.tensor([[1.0, 2.0], [4.0, 3.0]]), axis=1).tolist()
+    [1, 0]
+    """
     return arg_extreme("argmax", x, axis, keepdims, 1)
 
 
 @custom(kind="any", home="flamepy")
 def argmin(x, axis=None, keepdims=False):
-    """Index of the first smallest element (int64) along an axis, or in the flattened tensor. Records nothing."""
+    """Index of the first smallest element (int64) along an axis, or in the flattened tensor. Records nothing.
+
+    Shapes: as sum. Raises ShapeError where there are no elements.
+    >>> fp.argmin(fp.tensor([[1.0, 2.0], [4.0, 3.0]]), axis=1).tolist()
+    [0, 1]
+    """
     return arg_extreme("argmin", x, axis, keepdims, -1)
 
 
@@ -242,7 +272,12 @@ def floats_only(name: str, x: Any) -> Any:
 
 @composed
 def var(x: Any, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Any:
-    """Variance over the axes: sum of squared deviations / (n - correction). In two passes."""
+    """Variance over the axes: sum of squared deviations / (n - correction). In two passes.
+
+    Shapes: as sum. Raises DTypeError unless x is of floats.
+    >>> fp.var(fp.tensor([1.0, 3.0])).item()
+    1.0
+    """
     x = floats_only("var", x)
     axes = axes_of("var", axis, x.ndim)
     count = size_of([x.shape[a] for a in axes if x.ndim])
@@ -253,7 +288,12 @@ def var(x: Any, axis: Axis = None, correction: float = 0, keepdims: bool = False
 
 @composed
 def std(x: Any, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Any:
-    """Square root of var(); its gradient where the variance is zero is zero."""
+    """Square root of var(); its gradient where the variance is zero is zero.
+
+    Shapes: as sum. Raises DTypeError unless x is of floats.
+    >>> fp.std(fp.tensor([1.0, 3.0])).item()
+    1.0
+    """
     v = var(x, axis, correction, keepdims)
     flat = ops.eq(v, 0.0)
     return ops.where(flat, 0.0, ops.sqrt(ops.where(flat, 1.0, v)))
@@ -261,7 +301,12 @@ def std(x: Any, axis: Axis = None, correction: float = 0, keepdims: bool = False
 
 @composed
 def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
-    """log(sum(exp(x))) over the axes, without overflow."""
+    """log(sum(exp(x))) over the axes, without overflow.
+
+    Shapes: as sum. Raises DTypeError unless x is of floats.
+    >>> round(fp.logsumexp(fp.tensor([0.0, 0.0])).item(), 4)
+    0.6931
+    """
     x = floats_only("logsumexp", x)
     axes = axes_of("logsumexp", axis, x.ndim)
     if size_of([x.shape[a] for a in axes if x.ndim]) == 0:
@@ -274,7 +319,12 @@ def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
 
 @composed
 def prod(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
-    """Product over the axes: halves are multiplied until one is left, so zeros and higher derivatives are right."""
+    """Product over the axes: halves are multiplied until one is left, so zeros and higher derivatives are right.
+
+    Shapes and types: as sum.
+    >>> fp.prod(fp.tensor([2.0, 3.0, 4.0])).item()
+    24.0
+    """
     x = op.Tensor.of("prod", x)
     if not x.ndim:
         axes_of("prod", axis, 0)

@@ -246,6 +246,9 @@ def layer_norm(x: Any, normalized_shape: Any = None, weight: Any = None, bias: A
     """(x - mean) / sqrt(var + eps) * weight + bias over the last axes (Ba et al. 2016, arXiv:1607.06450).
 
     normalized_shape: the sizes of those axes (default: the weight's, else the last). layer_norm(x, weight, bias) works too.
+    Shapes: x (..., *normalized_shape), weight and bias normalized_shape; the result has x's. Integers give float32. Raises ShapeError.
+    >>> [round(v, 2) for v in F.layer_norm(fp.tensor([1.0, 3.0])).tolist()]
+    [-1.0, 1.0]
     """
     shape = normalized_shape
     if isinstance(shape, op.Tensor):
@@ -261,6 +264,9 @@ def rms_norm(x: Any, normalized_shape: Any = None, weight: Any = None, eps: floa
     """x / sqrt(mean(x^2) + eps) * weight over the last axes (Zhang & Sennrich 2019, arXiv:1910.07467).
 
     normalized_shape as in layer_norm; rms_norm(x, weight) works too.
+    Shapes: x (..., *normalized_shape), weight normalized_shape; the result has x's. Integers give float32. Raises ShapeError.
+    >>> [round(v, 2) for v in F.rms_norm(fp.tensor([1.0, 7.0])).tolist()]
+    [0.2, 1.4]
     """
     shape = normalized_shape
     if isinstance(shape, op.Tensor):

@@ -73,7 +73,12 @@ def softmax_dx_row(r, dx, g, y, rows, cols):
 
 @custom(inputs=1, home="both")
 def softmax(x, axis=-1):
-    """exp(x) / sum(exp(x)) along one axis, without overflow."""
+    """exp(x) / sum(exp(x)) along one axis, without overflow.
+
+    Shapes: any; the result has that of x. Raises IndexOutOfRange for an axis that x does not have.
+    >>> fp.softmax(fp.tensor([0.0, 0.0])).tolist()
+    [0.5, 0.5]
+    """
     x, a = along("softmax", x, axis)
     y = like(x)
     over_rows(softmax_row, (y,), (x,), x.shape[-1] if x.ndim else 1)
@@ -114,7 +119,12 @@ def log_softmax_dx_row(r, dx, g, y, rows, cols):
 
 @custom(inputs=1, home="both")
 def log_softmax(x, axis=-1):
-    """log(softmax(x)) along one axis, accurate where softmax is tiny."""
+    """log(softmax(x)) along one axis, accurate where softmax is tiny.
+
+    Shapes: any; the result has that of x. Raises IndexOutOfRange for an axis that x does not have.
+    >>> [round(v, 4) for v in fp.log_softmax(fp.tensor([0.0, 0.0])).tolist()]
+    [-0.6931, -0.6931]
+    """
     x, a = along("log_softmax", x, axis)
     y = like(x)
     over_rows(log_softmax_row, (y,), (x,), x.shape[-1] if x.ndim else 1)

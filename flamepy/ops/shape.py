@@ -60,7 +60,10 @@ view.differentiable()
 
 @composed
 def reshape(x: Any, shape: Any, *rest: int) -> Any:
-    """Another shape on the same memory; one size may be -1. reshape(x, (2, 3)) or reshape(x, 2, 3)."""
+    """Another shape on the same memory; one size may be -1. reshape(x, (2, 3)) or reshape(x, 2, 3).
+    Shapes: any to any of as many elements, else ShapeError.
+    >>> fp.reshape(fp.tensor([1, 2, 3, 4]), (2, -1)).tolist()
+    [[1, 2], [3, 4]]"""
     if not isinstance(x, op.Tensor):
         x = op.Tensor.of("reshape", x)
     asked = as_shape("reshape", shape, rest)
@@ -87,7 +90,9 @@ def reshape(x: Any, shape: Any, *rest: int) -> Any:
 
 @composed
 def flatten(x: Any, start_axis: int = 0, end_axis: int = -1) -> Any:
-    """Merge the axes from start_axis to end_axis into one."""
+    """Merge the axes from start_axis to end_axis into one. Shapes: (a, b, c) gives (a * b * c,). Raises ShapeError.
+    >>> fp.flatten(fp.ones(2, 3, 4), start_axis=1).shape
+    (2, 12)"""
     x = op.Tensor.of("flatten", x)
     first, last = one_axis("flatten", start_axis, x.ndim), one_axis("flatten", end_axis, x.ndim)
     if first > last:
@@ -97,7 +102,9 @@ def flatten(x: Any, start_axis: int = 0, end_axis: int = -1) -> Any:
 
 @composed
 def squeeze(x: Any, axis: Any = None) -> Any:
-    """Without axes of size 1: all of them, or the ones named (which must have size 1)."""
+    """Without axes of size 1: all of them, or the ones named (which must have size 1). Shapes: (n, 1) gives (n,).
+    >>> fp.squeeze(fp.ones(2, 1, 3)).shape
+    (2, 3)"""
     x = op.Tensor.of("squeeze", x)
     if axis is None:
         axes = tuple([d for d, n in enumerate(x.shape) if n == 1])
@@ -110,7 +117,9 @@ def squeeze(x: Any, axis: Any = None) -> Any:
 
 @composed
 def unsqueeze(x: Any, axis: int) -> Any:
-    """A new axis of size 1 at `axis` of the result."""
+    """A new axis of size 1 at `axis` of the result. Shapes: (n,) gives (1, n) or (n, 1).
+    >>> fp.unsqueeze(fp.ones(3), -1).shape
+    (3, 1)"""
     x = op.Tensor.of("unsqueeze", x)
     a = one_axis("unsqueeze", axis, x.ndim + 1)
     return reshape(x, (*x.shape[:a], 1, *x.shape[a:]))
@@ -137,7 +146,9 @@ permuted.differentiable()
 
 @composed
 def permute(x: Any, axes: Any, *rest: int) -> Any:
-    """The axes in another order; permute(x, (1, 0)) or permute(x, 1, 0)."""
+    """The axes in another order; permute(x, (1, 0)) or permute(x, 1, 0). Shapes: sizes in that order. Raises ShapeError.
+    >>> fp.permute(fp.ones(2, 3, 4), (2, 0, 1)).shape
+    (4, 2, 3)"""
     x = op.Tensor.of("permute", x)
     given = (axes, *rest) if rest or hasattr(axes, "__index__") else tuple(axes)
     order = permutation(given, x.ndim)
@@ -158,7 +169,9 @@ swapping = permuted.titled("transpose")
 
 @composed
 def transpose(x: Any, axis0: int = -2, axis1: int = -1) -> Any:
-    """Two axes swapped."""
+    """Two axes swapped. Shapes: (..., n, m) gives (..., m, n).
+    >>> fp.transpose(fp.tensor([[1, 2], [3, 4]])).tolist()
+    [[1, 3], [2, 4]]"""
     x = op.Tensor.of("transpose", x)
     order = swapped(axis0, axis1, x.ndim)
     return x if order is None else swapping(x, order)
@@ -196,7 +209,10 @@ expanded.differentiable()
 
 @composed
 def broadcast_to(x: Any, shape: Any, *rest: int) -> Any:
-    """x repeated to `shape` by the broadcasting rule; -1 keeps a size. Also called expand."""
+    """x repeated to `shape` by the broadcasting rule; -1 keeps a size. Also called expand.
+    Shapes: to one that x's broadcasts to, else ShapeError.
+    >>> fp.broadcast_to(fp.tensor([1, 2]), (2, 2)).tolist()
+    [[1, 2], [1, 2]]"""
     x = op.Tensor.of("broadcast_to", x)
     full = target(x.shape, as_shape("broadcast_to", shape, rest))
     return x if full == x.shape else expanded(x, full)
@@ -214,7 +230,9 @@ def target(shape: Shape, wanted: Shape) -> Shape:
 
 @composed
 def expand(x: Any, shape: Any, *rest: int) -> Any:
-    """broadcast_to()."""
+    """broadcast_to(). Shapes: as there.
+    >>> fp.expand(fp.tensor([[1], [2]]), -1, 2).tolist()
+    [[1, 1], [2, 2]]"""
     return broadcast_to(x, shape, *rest)
 
 
@@ -261,7 +279,9 @@ narrowing = sliced.titled("narrow")
 
 @composed
 def narrow(x: Any, axis: int, start: int, length: int) -> Any:
-    """`length` elements of one axis, from `start`."""
+    """`length` elements of one axis, from `start`. Shapes: x's with `length` at that axis. Raises IndexOutOfRange.
+    >>> fp.narrow(fp.tensor([1, 2, 3, 4]), 0, 1, 2).tolist()
+    [2, 3]"""
     x = op.Tensor.of("narrow", x)
     a = one_axis("narrow", axis, x.ndim)
     n = x.shape[a] if x.ndim else 0
@@ -276,7 +296,9 @@ def narrow(x: Any, axis: int, start: int, length: int) -> Any:
 
 @composed
 def pad(x: Any, widths: Any, value: float = 0) -> Any:
-    """x with `value` around it; widths is ((before, after), ...), one pair for each axis."""
+    """x with `value` around it; widths is ((before, after), ...), one pair for each axis. Shapes: before + n + after.
+    >>> fp.pad(fp.tensor([1.0, 2.0]), ((1, 2),)).tolist()
+    [0.0, 1.0, 2.0, 0.0, 0.0]"""
     x = op.Tensor.of("pad", x)
     pairs = [tuple(w) if isinstance(w, tuple | list) else () for w in widths]
     if len(pairs) != x.ndim or any([len(p) != 2 or min(p) < 0 for p in pairs]):
@@ -297,7 +319,9 @@ def triangle(name: str, x: Any, diagonal: int, upper: bool) -> Any:
 
 @custom(inputs=1, kind="move", home="flamepy")
 def tril(x, diagonal=0):
-    """The matrix on and below the diagonal, zeros above."""
+    """The matrix on and below the diagonal, zeros above. Shapes: (..., n, m), else ShapeError; the result has x's.
+    >>> fp.tril(fp.tensor([[1, 2], [3, 4]])).tolist()
+    [[1, 0], [3, 4]]"""
     return triangle("tril", x, diagonal, False)
 
 
@@ -311,7 +335,9 @@ tril.differentiable()
 
 @custom(inputs=1, kind="move", home="flamepy")
 def triu(x, diagonal=0):
-    """The matrix on and above the diagonal, zeros below."""
+    """The matrix on and above the diagonal, zeros below. Shapes: (..., n, m), else ShapeError; the result has x's.
+    >>> fp.triu(fp.tensor([[1, 2], [3, 4]])).tolist()
+    [[1, 2], [0, 4]]"""
     return triangle("triu", x, diagonal, True)
 
 

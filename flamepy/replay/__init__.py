@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from .program import Program
 from .recorder import Later, StepRecorder
 
 _as_tensor: Callable[[Any, Any], Any]
+R = TypeVar("R")  # what the step returns, for type checkers
 
 
 def use_tensor_function(function: Callable[[Any, Any], Any]) -> None:
@@ -36,7 +37,7 @@ def use_tensor_function(function: Callable[[Any, Any], Any]) -> None:
     _as_tensor = function
 
 
-def capture(step: Callable[..., Any]) -> Captured:
+def capture(step: Callable[..., R]) -> Captured[R]:
     """A function that does what `step` does: eagerly at its first call, recorded at its second, replayed from then on.
 
     Arguments are Tensors or NumPy arrays, whose shapes and dtypes must stay those of the second call (ShapeError, DTypeError);
@@ -51,10 +52,10 @@ def capture(step: Callable[..., Any]) -> Captured:
     return Captured(step)
 
 
-class Captured:
+class Captured(Generic[R]):
     """See capture(). `program` is None until the second call; print(captured) shows what was recorded."""
 
-    def __init__(self, step: Callable[..., Any]):
+    def __init__(self, step: Callable[..., R]):
         self.step = step
         self.name = getattr(step, "__name__", "step")
         self.first: StepRecorder | None = None
@@ -64,7 +65,7 @@ class Captured:
         self.result: Any = None
         self.lock = threading.Lock()
 
-    def __call__(self, *args: Any, **options: Any) -> Any:
+    def __call__(self, *args: Any, **options: Any) -> R:
         if any([isinstance(divert.recorder_of(d), StepRecorder) for d in base.opened()]):
             raise CaptureError("capture: a step is being recorded: captured steps do not nest. Call the plain function inside.")
         with self.lock:
@@ -75,14 +76,14 @@ class Captured:
             self.program.run()
             return self.results(self.program)
 
-    def eager(self, count: int, given: dict[str, Any]) -> Any:
+    def eager(self, count: int, given: dict[str, Any]) -> R:
         """The first call: only take down what was launched."""
         with recording(planned=False) as recorders:
             result = self.call(count, given)
             self.first = used(recorders)
         return result
 
-    def record(self, count: int, given: dict[str, Any], first: StepRecorder) -> Any:
+    def record(self, count: int, given: dict[str, Any], first: StepRecorder) -> R:
         """The second call: run and recorded. An error leaves no program, so the next call records; what the step wrote stays written."""
         inputs, constants = {}, {}
         for name, value in given.items():
@@ -104,7 +105,7 @@ class Captured:
         self.program.device.trim()
         return rebuild(stripped, iter(values))
 
-    def call(self, count: int, given: dict[str, Any]) -> Any:
+    def call(self, count: int, given: dict[str, Any]) -> R:
         """The step with these arguments, the first `count` of them by position."""
         return self.step(*list(given.values())[:count], **dict(list(given.items())[count:]))
 

@@ -1,0 +1,1106 @@
+# Written by tools/make_stubs.py, not by hand.
+# fmt: off
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias, overload
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from ..tensors import Tensor
+from .copy import copy_into as copy_into
+from .copy import filled as filled
+from .copy import move as move
+from .indexing import getitem as getitem
+
+TensorLike: TypeAlias = Tensor | NDArray[Any] | np.generic | float | list[Any]
+Axis: TypeAlias = int | Sequence[int] | None
+Pair: TypeAlias = int | Sequence[int]
+
+def operator(function: Any, swap: bool = False) -> Any: ...
+
+# flamepy/ops/pointwise.py: abs_y
+def abs(x: TensorLike, /) -> Tensor:
+    """|x|; the derivative at 0 is 0.
+
+    Shapes: any; the result has that of x.
+    Types: floats and integers; bools are computed in int64.
+    Formula: y = abs(x)
+    Derivative from g, the cotangent of y: dx = g * sign(x)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.abs(fp.tensor([-1.5, 1.5])).tolist()]
+    [1.5, 1.5]
+    """
+
+# flamepy/ops/pointwise.py: add_y
+def add(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """a + b.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats and integers; bools are computed in int64.
+    Formula: y = a + b
+    Derivative from g, the cotangent of y: da = g
+    Derivative from g, the cotangent of y: db = g
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> [round(v, 4) for v in fp.add(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
+    [-1.0, 2.0]
+    """
+
+# flamepy/ops/reduce.py: argmax
+@overload
+def argmax(x: TensorLike, axis: int | None = None, keepdims: bool = False) -> Tensor: ...
+@overload
+def argmax(x: TensorLike, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """Index of the first largest element (int64) along an axis, or in the flattened tensor. Records nothing.
+
+    Shapes: as sum. Raises ShapeError where there are no elements.
+    Types: floats, integers and bools.
+    >>> fp.argmax(fp.tensor([[1.0, 2.0], [4.0, 3.0]]), axis=1).tolist()
+    [1, 0]
+    """
+
+# flamepy/ops/reduce.py: argmin
+@overload
+def argmin(x: TensorLike, axis: int | None = None, keepdims: bool = False) -> Tensor: ...
+@overload
+def argmin(x: TensorLike, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """Index of the first smallest element (int64) along an axis, or in the flattened tensor. Records nothing.
+
+    Shapes: as sum. Raises ShapeError where there are no elements.
+    Types: floats, integers and bools.
+    >>> fp.argmin(fp.tensor([[1.0, 2.0], [4.0, 3.0]]), axis=1).tolist()
+    [0, 1]
+    """
+
+# flamepy/ops/conv.py: avg_pool2d
+def avg_pool2d(x: TensorLike, kernel_size: Pair, stride: Pair | None = None, padding: Pair | str = 0) -> Tensor:
+    """The mean of each window, padding counted as zeros; the stride is the window's size unless given.
+
+    Shapes: x (N, C, H, W) or (C, H, W); the result has fewer rows and columns. Raises ShapeError.
+    Types: floats; integers and bools are computed in float32.
+    >>> F.avg_pool2d(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 2).tolist()
+    [[[2.5]]]
+    """
+
+# flamepy/ops/losses.py: binary_cross_entropy
+def binary_cross_entropy(x: TensorLike, target: TensorLike, *, reduction: str = 'mean') -> Tensor:
+    """-(t log x + (1 - t) log(1 - x)) for probabilities x in [0, 1].
+
+    Shapes and errors: as mse_loss; ValueError for x outside [0, 1].
+    >>> round(fp.binary_cross_entropy(fp.tensor([0.5]), [1.0]).item(), 4)
+    0.6931
+    """
+
+# flamepy/ops/losses.py: binary_cross_entropy_with_logits
+def binary_cross_entropy_with_logits(
+    x: TensorLike,
+    target: TensorLike,
+    *,
+    pos_weight: TensorLike | None = None,
+    reduction: str = 'mean',
+) -> Tensor:
+    """Binary cross-entropy of sigmoid(x); pos_weight (number or tensor that broadcasts) weighs the positives.
+
+    Shapes and errors: as mse_loss.
+    >>> round(fp.binary_cross_entropy_with_logits(fp.tensor([0.0]), [1.0]).item(), 4)
+    0.6931
+    """
+
+# flamepy/ops/shape.py: broadcast_to
+def broadcast_to(x: TensorLike, shape: int | Sequence[int], *rest: int) -> Tensor:
+    """x repeated to `shape` by the broadcasting rule; -1 keeps a size. Also called expand.
+    Shapes: to one that x's broadcasts to, else ShapeError.
+    >>> fp.broadcast_to(fp.tensor([1, 2]), (2, 2)).tolist()
+    [[1, 2], [1, 2]]
+    """
+
+# flamepy/ops/copy.py: cast
+def cast(x: TensorLike, dtype: DTypeLike = ...) -> Tensor:
+    """The same numbers as another dtype; x itself if it has that dtype. Towards integers the fraction is cut off.
+
+    Shapes: any; the result has that of x. Raises DTypeError for a dtype that is not supported.
+    Types: any.
+    >>> fp.cast(fp.tensor([1.7, -1.7]), fp.int64).tolist()
+    [1, -1]
+    """
+
+# flamepy/ops/indexing.py: cat
+@overload
+def cat(tensors: Iterable[TensorLike], axis: int = 0) -> Tensor: ...
+@overload
+def cat(tensors: Iterable[TensorLike], dim: int = 0) -> Tensor:
+    """The tensors one after the other along `axis`; all other sizes must be equal. Shapes: (n, k), (m, k) give (n + m, k).
+    >>> fp.cat([fp.tensor([1.0]), fp.tensor([2.0, 3.0])]).tolist()
+    [1.0, 2.0, 3.0]
+    """
+
+# flamepy/ops/pointwise.py: ceil_y
+def ceil(x: TensorLike, /) -> Tensor:
+    """Smallest integer not below x. Records a zero gradient.
+
+    Shapes: any; the result has that of x.
+    Types: floats and integers; bools are computed in int64.
+    Formula: y = ceil(x)
+    Derivative from g, the cotangent of y: dx = 0
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.ceil(fp.tensor([-1.5, 1.5])).tolist()]
+    [-1.0, 2.0]
+    """
+
+# flamepy/ops/indexing.py: chunk
+@overload
+def chunk(x: TensorLike, pieces: int, axis: int = 0) -> list[Tensor]: ...
+@overload
+def chunk(x: TensorLike, pieces: int, dim: int = 0) -> list[Tensor]:
+    """`pieces` pieces of equal size along `axis` (the last may be smaller, and there may be fewer). Shapes: x's elsewhere.
+    >>> [t.tolist() for t in fp.chunk(fp.tensor([1, 2, 3]), 2)]
+    [[1, 2], [3]]
+    """
+
+# flamepy/ops/activations.py: clamp
+def clamp(x: TensorLike, min: float | None = None, max: float | None = None) -> Tensor:
+    """x limited to [min, max] (numbers; None is no limit). The gradient passes at the bounds; NaN stays NaN.
+
+    Shapes: any; the result has that of x. Types: floats and integers. Raises DTypeError for bounds that are no numbers.
+    >>> fp.clamp(fp.tensor([-2.0, 0.5, 9.0]), 0, 1).tolist()
+    [0.0, 0.5, 1.0]
+    """
+
+# flamepy/ops/copy.py: clone
+def clone(x: TensorLike) -> Tensor:
+    """A copy.
+
+    Shapes: any; the result has that of x.
+    Types: any.
+    >>> fp.clone(fp.tensor([1.0, 2.0])).tolist()
+    [1.0, 2.0]
+    """
+
+# flamepy/ops/conv.py: conv2d
+def conv2d(
+    x: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None = None,
+    stride: Pair | None = 1,
+    padding: Pair | str = 0,
+    dilation: Pair = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Cross-correlation of images with weight (O, C / groups, rows, columns), plus bias (O,).
+
+    stride, padding and dilation are ints or pairs; padding may be "valid" or "same" (odd windows, stride 1).
+    Shapes: x (N, C, H, W) or (C, H, W); the result (N, O, rows, columns) or (O, rows, columns). Raises ShapeError.
+    Types: floats; integers and bools are computed in float32.
+    >>> F.conv2d(fp.ones(1, 3, 3), fp.ones(1, 1, 2, 2)).tolist()
+    [[[4.0, 4.0], [4.0, 4.0]]]
+    """
+
+# flamepy/ops/pointwise.py: cos_y
+def cos(x: TensorLike, /) -> Tensor:
+    """Cosine of x in radians.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = cos(x)
+    Derivative from g, the cotangent of y: dx = -g * sin(x)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.cos(fp.tensor([-1.5, 1.5])).tolist()]
+    [0.0707, 0.0707]
+    """
+
+# flamepy/ops/losses.py: cross_entropy
+def cross_entropy(
+    x: TensorLike,
+    ids: TensorLike,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    reduction: str = 'mean',
+) -> Tensor:
+    """-log softmax(x)[id], averaged over the ids that are not ignored.
+
+    Shapes: logits x (rows, classes), (classes,) or (N, classes, d1, ...); ids: integers of that shape without classes.
+    `label_smoothing` in [0, 1] mixes in the mean over all classes (Szegedy et al. 2015, arXiv:1512.00567).
+    Raises ShapeError for ids of another shape, DTypeError unless they are integers, IndexOutOfRange for an id that is no class.
+    >>> round(fp.cross_entropy(fp.tensor([[0.0, 0.0]]), [1]).item(), 4)
+    0.6931
+    """
+
+# flamepy/ops/pointwise.py: div_y
+def div(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """a / b; integers give float32.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = a / b
+    Derivative from g, the cotangent of y: da = g / b
+    Derivative from g, the cotangent of y: db = -g * (a / b / b)
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> [round(v, 4) for v in fp.div(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
+    [-3.0, 3.0]
+    """
+
+# flamepy/ops/random.py: dropout
+def dropout(x: TensorLike, p: float = 0.5, training: bool = True) -> Tensor:
+    """Zero each element with probability p and scale the others by 1 / (1 - p); x itself when not training or p is 0.
+
+    (Srivastava et al. 2014.) The mask depends on the seed and the position, not on threads; see rng.py.
+    Shapes: any; the result has that of x. Integers give float32. Raises ValueError for p outside [0, 1].
+    >>> fp.dropout(fp.ones(2), p=0.5, training=False).tolist()
+    [1.0, 1.0]
+    """
+
+# flamepy/ops/activations.py: elu_y
+def elu(x: TensorLike, /, alpha: float = 1.0) -> Tensor:
+    """x above zero, alpha * (exp(x) - 1) below (Clevert et al. 2015, arXiv:1511.07289).
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = select(x > 0.0, x, alpha * expm1(x))
+    Derivative from g, the cotangent of y: dx = select(x > 0.0, g, g * alpha * exp(x))
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.elu(fp.tensor([-1.5, 1.5])).tolist()]
+    [-0.7769, 1.5]
+    """
+
+# flamepy/ops/indexing.py: embedding
+def embedding(ids: TensorLike, weight: TensorLike) -> Tensor:
+    """Rows of weight at the integer ids. Shapes: weight (n, width), the result (*ids.shape, width). Its gradient adds up over repeated ids.
+    >>> F.embedding([1, 0], fp.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    [[3.0, 4.0], [1.0, 2.0]]
+    """
+
+# flamepy/ops/pointwise.py: eq_y
+def eq(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """a == b.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats, integers and bools. The result is bool.
+    Formula: y = a == b
+    Derivative: none; nothing is recorded.
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> fp.eq(fp.tensor([-1.5, 1.5]), 0.5).tolist()
+    [False, False]
+    """
+
+# flamepy/ops/pointwise.py: erf_y
+def erf(x: TensorLike, /) -> Tensor:
+    """Error function 2/sqrt(pi) * integral of exp(-t^2) from 0 to x.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = erf(x)
+    Derivative from g, the cotangent of y: dx = g * 1.1283791670955126 * exp_down(-x * x)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.erf(fp.tensor([-1.5, 1.5])).tolist()]
+    [-0.9661, 0.9661]
+    """
+
+# flamepy/ops/pointwise.py: exp_y
+def exp(x: TensorLike, /) -> Tensor:
+    """e to the power x.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = exp(x)
+    Derivative from g, the cotangent of y: dx = g * y
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.exp(fp.tensor([-1.5, 1.5])).tolist()]
+    [0.2231, 4.4817]
+    """
+
+# flamepy/ops/shape.py: expand
+def expand(x: TensorLike, shape: int | Sequence[int], *rest: int) -> Tensor:
+    """broadcast_to(). Shapes: as there.
+    >>> fp.expand(fp.tensor([[1], [2]]), -1, 2).tolist()
+    [[1, 1], [2, 2]]
+    """
+
+# flamepy/ops/shape.py: flatten
+def flatten(x: TensorLike, start_axis: int = 0, end_axis: int = -1) -> Tensor:
+    """Merge the axes from start_axis to end_axis into one. Shapes: (a, b, c) gives (a * b * c,). Raises ShapeError.
+    >>> fp.flatten(fp.ones(2, 3, 4), start_axis=1).shape
+    (2, 12)
+    """
+
+# flamepy/ops/pointwise.py: floor_y
+def floor(x: TensorLike, /) -> Tensor:
+    """Largest integer not above x. Records a zero gradient.
+
+    Shapes: any; the result has that of x.
+    Types: floats and integers; bools are computed in int64.
+    Formula: y = floor(x)
+    Derivative from g, the cotangent of y: dx = 0
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.floor(fp.tensor([-1.5, 1.5])).tolist()]
+    [-2.0, 1.0]
+    """
+
+# flamepy/ops/indexing.py: gather
+@overload
+def gather(x: TensorLike, axis: int, index: TensorLike) -> Tensor: ...
+@overload
+def gather(x: TensorLike, dim: int, index: TensorLike) -> Tensor:
+    """y[i, j] = x[index[i, j], j] for axis 0, and so on. Shapes: that of index, as many axes as x, sizes at most x's elsewhere.
+    >>> fp.gather(fp.tensor([[1, 2], [3, 4]]), 1, [[1], [0]]).tolist()
+    [[2], [3]]
+    """
+
+# flamepy/ops/pointwise.py: ge_y
+def ge(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """a >= b.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats, integers and bools. The result is bool.
+    Formula: y = a >= b
+    Derivative: none; nothing is recorded.
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> fp.ge(fp.tensor([-1.5, 1.5]), 0.5).tolist()
+    [False, True]
+    """
+
+# flamepy/ops/activations.py: gelu
+def gelu(x: TensorLike, approximate: str = 'none') -> Tensor:
+    """Gaussian error linear unit, exact ("none") or by tanh ("tanh").
+
+    Shapes: any; the result has that of x. Integers give float32. Raises ValueError for another approximation.
+    >>> [round(v, 4) for v in fp.gelu(fp.tensor([-1.5, 1.5])).tolist()]
+    [-0.1002, 1.3998]
+    """
+
+# flamepy/ops/pointwise.py: gt_y
+def gt(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """a > b.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats, integers and bools. The result is bool.
+    Formula: y = a > b
+    Derivative: none; nothing is recorded.
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> fp.gt(fp.tensor([-1.5, 1.5]), 0.5).tolist()
+    [False, True]
+    """
+
+# flamepy/ops/losses.py: huber_loss
+def huber_loss(x: TensorLike, target: TensorLike, *, delta: float = 1.0, reduction: str = 'mean') -> Tensor:
+    """Quadratic up to |x - target| = delta, linear beyond, slope delta.
+
+    Shapes and errors: as mse_loss; ValueError for delta <= 0.
+    >>> fp.huber_loss(fp.tensor([1.0, 2.0]), [1.0, 4.0]).item()
+    0.75
+    """
+
+# flamepy/ops/indexing.py: index_select
+@overload
+def index_select(x: TensorLike, axis: int, index: TensorLike) -> Tensor: ...
+@overload
+def index_select(x: TensorLike, dim: int, index: TensorLike) -> Tensor:
+    """The slices of x along `axis` at the integers in the 1-D `index`. Shapes: x's with index's size at the axis.
+    >>> fp.index_select(fp.tensor([1.0, 2.0, 3.0]), 0, [2, 0]).tolist()
+    [3.0, 1.0]
+    """
+
+# flamepy/ops/losses.py: l1_loss
+def l1_loss(x: TensorLike, target: TensorLike, *, reduction: str = 'mean') -> Tensor:
+    """|x - target|.
+
+    Shapes and errors: as mse_loss.
+    >>> fp.l1_loss(fp.tensor([1.0, 2.0]), [1.0, 4.0]).item()
+    1.0
+    """
+
+# flamepy/ops/row_norms.py: layer_norm
+def layer_norm(
+    x: TensorLike,
+    normalized_shape: int | Sequence[int] | Tensor | None = None,
+    weight: TensorLike | None = None,
+    bias: TensorLike | None = None,
+    eps: float = 1e-05,
+) -> Tensor:
+    """(x - mean) / sqrt(var + eps) * weight + bias over the last axes (Ba et al. 2016, arXiv:1607.06450).
+
+    normalized_shape: the sizes of those axes (default: the weight's, else the last). layer_norm(x, weight, bias) works too.
+    Shapes: x (..., *normalized_shape), weight and bias normalized_shape; the result has x's. Integers give float32. Raises ShapeError.
+    >>> [round(v, 2) for v in F.layer_norm(fp.tensor([1.0, 3.0])).tolist()]
+    [-1.0, 1.0]
+    """
+
+# flamepy/ops/pointwise.py: le_y
+def le(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """a <= b.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats, integers and bools. The result is bool.
+    Formula: y = a <= b
+    Derivative: none; nothing is recorded.
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> fp.le(fp.tensor([-1.5, 1.5]), 0.5).tolist()
+    [True, False]
+    """
+
+# flamepy/ops/activations.py: leaky_relu_y
+def leaky_relu(x: TensorLike, /, negative_slope: float = 0.01) -> Tensor:
+    """x above zero, negative_slope * x below (Maas et al. 2013).
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = select(x > 0.0, x, negative_slope * x)
+    Derivative from g, the cotangent of y: dx = select(x > 0.0, g, negative_slope * g)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.leaky_relu(fp.tensor([-1.5, 1.5])).tolist()]
+    [-0.015, 1.5]
+    """
+
+# flamepy/ops/matmul.py: linear
+def linear(
+    x: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None = None,
+    residual: TensorLike | None = None,
+    activation: str = '',
+) -> Tensor:
+    """activation(x @ weight.T + bias) + residual: x (..., n_in), weight (n_out, n_in), bias (n_out), residual as the result, or None.
+
+    activation: the name of a pointwise op, e.g. "relu", "gelu_erf" (gelu), "gelu_tanh", "silu"; "" for none.
+    Shapes: the result is (..., n_out). Raises ShapeError, ValueError for a name that is no activation.
+    Types: floats; integers and bools are computed in float32.
+    >>> F.linear(fp.tensor([-3.0, 2.0]), fp.tensor([[1.0, 1.0], [0.0, 1.0]]), activation="relu").tolist()
+    [0.0, 2.0]
+    """
+
+# flamepy/ops/pointwise.py: log_y
+def log(x: TensorLike, /) -> Tensor:
+    """Natural logarithm; -inf at zero, NaN below.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = log(x)
+    Derivative from g, the cotangent of y: dx = g / x
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.log(fp.tensor([-1.5, 1.5])).tolist()]
+    [nan, 0.4055]
+    """
+
+# flamepy/ops/rows.py: log_softmax
+@overload
+def log_softmax(x: TensorLike, axis: int = -1) -> Tensor: ...
+@overload
+def log_softmax(x: TensorLike, dim: int = -1) -> Tensor:
+    """log(softmax(x)) along one axis, accurate where softmax is tiny.
+
+    Shapes: any; the result has that of x. Raises IndexOutOfRange for an axis that x does not have.
+    Types: floats; integers and bools are computed in float32.
+    >>> [round(v, 4) for v in fp.log_softmax(fp.tensor([0.0, 0.0])).tolist()]
+    [-0.6931, -0.6931]
+    """
+
+# flamepy/ops/pointwise.py: logical_and_y
+def logical_and(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """Both hold.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats, integers and bools. The result is bool.
+    Formula: y = (a != 0) & (b != 0)
+    Derivative: none; nothing is recorded.
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> fp.logical_and(fp.tensor([-1.5, 1.5]), 0.5).tolist()
+    [True, True]
+    """
+
+# flamepy/ops/pointwise.py: logical_not_y
+def logical_not(x: TensorLike, /) -> Tensor:
+    """x does not hold.
+
+    Shapes: any; the result has that of x.
+    Types: floats, integers and bools. The result is bool.
+    Formula: y = x == 0
+    Derivative: none; nothing is recorded.
+    Raises: DTypeError (no tensor, array or number).
+    >>> fp.logical_not(fp.tensor([-1.5, 1.5])).tolist()
+    [False, False]
+    """
+
+# flamepy/ops/pointwise.py: logical_or_y
+def logical_or(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """At least one holds.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats, integers and bools. The result is bool.
+    Formula: y = (a != 0) | (b != 0)
+    Derivative: none; nothing is recorded.
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> fp.logical_or(fp.tensor([-1.5, 1.5]), 0.5).tolist()
+    [True, True]
+    """
+
+# flamepy/ops/reduce.py: logsumexp
+@overload
+def logsumexp(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+@overload
+def logsumexp(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
+    """log(sum(exp(x))) over the axes, without overflow.
+
+    Shapes: as sum. Raises DTypeError unless x is of floats.
+    >>> round(fp.logsumexp(fp.tensor([0.0, 0.0])).item(), 4)
+    0.6931
+    """
+
+# flamepy/ops/pointwise.py: lt_y
+def lt(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """a < b.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats, integers and bools. The result is bool.
+    Formula: y = a < b
+    Derivative: none; nothing is recorded.
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> fp.lt(fp.tensor([-1.5, 1.5]), 0.5).tolist()
+    [True, False]
+    """
+
+# flamepy/ops/activations.py: masked_fill
+def masked_fill(x: TensorLike, mask: TensorLike, value: float) -> Tensor:
+    """x with `value` (a number) where the bool mask holds; mask broadcasts.
+
+    Shapes: those of x and mask broadcast. Types: any x; a bool mask. Raises DTypeError for another mask or a value that is no number.
+    >>> fp.masked_fill(fp.tensor([1.0, 2.0]), [False, True], 0.0).tolist()
+    [1.0, 0.0]
+    """
+
+# flamepy/ops/matmul.py: matmul
+def matmul(a: TensorLike, b: TensorLike) -> Tensor:
+    """a @ b: vectors, matrices, and stacks of matrices that broadcast. Raises ShapeError, DTypeError for integers.
+
+    Shapes: (..., n, k) and (..., k, m) give (..., n, m); a vector (k,) stands for a row or a column and goes.
+    >>> fp.matmul(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), [1.0, 1.0]).tolist()
+    [3.0, 7.0]
+    """
+
+# flamepy/ops/reduce.py: max
+@overload
+def max(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+@overload
+def max(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
+    """Largest element over the axes; NaN wins. Ties share the gradient equally.
+
+    Shapes: as sum. Raises ShapeError where there are no elements.
+    Types: floats, integers and bools.
+    >>> fp.max(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1).tolist()
+    [2.0, 4.0]
+    """
+
+# flamepy/ops/conv.py: max_pool2d
+def max_pool2d(x: TensorLike, kernel_size: Pair, stride: Pair | None = None, padding: Pair | str = 0) -> Tensor:
+    """The largest number of each window (padding never wins); the stride is the window's size unless given.
+
+    A NaN wins. Of equal numbers the first one gets the gradient, as in PyTorch.
+    Shapes: x (N, C, H, W) or (C, H, W); the result has fewer rows and columns. Raises ShapeError.
+    Types: floats; integers and bools are computed in float32.
+    >>> F.max_pool2d(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 2).tolist()
+    [[[4.0]]]
+    """
+
+# flamepy/ops/pointwise.py: maximum_y
+def maximum(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """The larger of a and b; NaN if either is. Ties share the gradient equally.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats and integers; bools are computed in int64.
+    Formula: y = maximum(a, b)
+    Derivative from g, the cotangent of y: da = select(a > b, g, select(a == b, 0.5 * g, 0.0))
+    Derivative from g, the cotangent of y: db = select(b > a, g, select(a == b, 0.5 * g, 0.0))
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> [round(v, 4) for v in fp.maximum(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
+    [0.5, 1.5]
+    """
+
+# flamepy/ops/reduce.py: mean
+@overload
+def mean(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+@overload
+def mean(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
+    """Mean over the axes (integers give float32); NaN for no elements.
+
+    Shapes: as sum. Raises IndexOutOfRange for an axis that x does not have.
+    Types: floats; integers and bools are computed in float32.
+    >>> fp.mean(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1).tolist()
+    [1.5, 3.5]
+    """
+
+# flamepy/ops/reduce.py: min
+@overload
+def min(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+@overload
+def min(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
+    """Smallest element over the axes; NaN wins. Ties share the gradient equally.
+
+    Shapes: as sum. Raises ShapeError where there are no elements.
+    Types: floats, integers and bools.
+    >>> fp.min(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1).tolist()
+    [1.0, 3.0]
+    """
+
+# flamepy/ops/pointwise.py: minimum_y
+def minimum(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """The smaller of a and b; NaN if either is. Ties share the gradient equally.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats and integers; bools are computed in int64.
+    Formula: y = minimum(a, b)
+    Derivative from g, the cotangent of y: da = select(b > a, g, select(a == b, 0.5 * g, 0.0))
+    Derivative from g, the cotangent of y: db = select(a > b, g, select(a == b, 0.5 * g, 0.0))
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> [round(v, 4) for v in fp.minimum(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
+    [-1.5, 0.5]
+    """
+
+# flamepy/ops/losses.py: mse_loss
+def mse_loss(x: TensorLike, target: TensorLike, *, reduction: str = 'mean') -> Tensor:
+    """(x - target)^2.
+
+    Shapes: x and target of one shape; the result is (), or theirs with "none". Raises ShapeError, ValueError for a reduction.
+    >>> fp.mse_loss(fp.tensor([1.0, 2.0]), [1.0, 4.0]).item()
+    2.0
+    """
+
+# flamepy/ops/pointwise.py: mul_y
+def mul(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """a * b.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats and integers; bools are computed in int64.
+    Formula: y = a * b
+    Derivative from g, the cotangent of y: da = g * b
+    Derivative from g, the cotangent of y: db = g * a
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> [round(v, 4) for v in fp.mul(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
+    [-0.75, 0.75]
+    """
+
+# flamepy/ops/shape.py: narrow
+@overload
+def narrow(x: TensorLike, axis: int, start: int, length: int) -> Tensor: ...
+@overload
+def narrow(x: TensorLike, dim: int, start: int, length: int) -> Tensor:
+    """`length` elements of one axis, from `start`. Shapes: x's with `length` at that axis. Raises IndexOutOfRange.
+    >>> fp.narrow(fp.tensor([1, 2, 3, 4]), 0, 1, 2).tolist()
+    [2, 3]
+    """
+
+# flamepy/ops/pointwise.py: ne_y
+def ne(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """a != b.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats, integers and bools. The result is bool.
+    Formula: y = a != b
+    Derivative: none; nothing is recorded.
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> fp.ne(fp.tensor([-1.5, 1.5]), 0.5).tolist()
+    [True, True]
+    """
+
+# flamepy/ops/pointwise.py: neg_y
+def neg(x: TensorLike, /) -> Tensor:
+    """-x.
+
+    Shapes: any; the result has that of x.
+    Types: floats and integers; bools are computed in int64.
+    Formula: y = -x
+    Derivative from g, the cotangent of y: dx = -g
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.neg(fp.tensor([-1.5, 1.5])).tolist()]
+    [1.5, -1.5]
+    """
+
+# flamepy/ops/losses.py: nll_loss
+def nll_loss(x: TensorLike, ids: TensorLike, *, ignore_index: int = -100, reduction: str = 'mean') -> Tensor:
+    """-x[id] for log-probabilities x; shapes as in cross_entropy.
+
+    Shapes: x (rows, classes), ids (rows,); the others of cross_entropy too. Raises what it raises.
+    >>> fp.nll_loss(fp.tensor([[-0.5, -1.5]]), [1]).item()
+    1.5
+    """
+
+# flamepy/ops/shape.py: pad
+def pad(x: TensorLike, widths: Iterable[Sequence[int]], value: float = 0) -> Tensor:
+    """x with `value` around it; widths is ((before, after), ...), one pair for each axis. Shapes: before + n + after.
+    >>> fp.pad(fp.tensor([1.0, 2.0]), ((1, 2),)).tolist()
+    [0.0, 1.0, 2.0, 0.0, 0.0]
+    """
+
+# flamepy/ops/shape.py: permute
+def permute(x: TensorLike, axes: int | Sequence[int], *rest: int) -> Tensor:
+    """The axes in another order; permute(x, (1, 0)) or permute(x, 1, 0). Shapes: sizes in that order. Raises ShapeError.
+    >>> fp.permute(fp.ones(2, 3, 4), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
+
+# flamepy/ops/activations.py: pow
+def pow(a: TensorLike, b: TensorLike) -> Tensor:
+    """a to the power b, broadcasting. Integers are computed in float32, squares as they are.
+
+    Shapes: those of a and b broadcast. Raises ShapeError if they do not, DTypeError for two float types.
+    >>> fp.pow(fp.tensor([2.0, 3.0]), 2).tolist()
+    [4.0, 9.0]
+    """
+
+# flamepy/ops/reduce.py: prod
+@overload
+def prod(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+@overload
+def prod(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
+    """Product over the axes: halves are multiplied until one is left, so zeros and higher derivatives are right.
+
+    Shapes and types: as sum.
+    >>> fp.prod(fp.tensor([2.0, 3.0, 4.0])).item()
+    24.0
+    """
+
+# flamepy/ops/pointwise.py: reciprocal_y
+def reciprocal(x: TensorLike, /) -> Tensor:
+    """1 / x.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = 1.0 / x
+    Derivative from g, the cotangent of y: dx = -g * y * y
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.reciprocal(fp.tensor([-1.5, 1.5])).tolist()]
+    [-0.6667, 0.6667]
+    """
+
+# flamepy/ops/activations.py: relu_y
+def relu(x: TensorLike, /) -> Tensor:
+    """max(x, 0); NaN passes; the derivative at 0 is 0 (Nair & Hinton 2010).
+
+    Shapes: any; the result has that of x.
+    Types: floats and integers; bools are computed in int64.
+    Formula: y = select(x <= 0.0, 0.0, x)
+    Derivative from g, the cotangent of y: dx = select(y <= 0.0, 0.0, g)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.relu(fp.tensor([-1.5, 1.5])).tolist()]
+    [0.0, 1.5]
+    """
+
+# flamepy/ops/shape.py: reshape
+def reshape(x: TensorLike, shape: int | Sequence[int], *rest: int) -> Tensor:
+    """Another shape on the same memory; one size may be -1. reshape(x, (2, 3)) or reshape(x, 2, 3).
+    Shapes: any to any of as many elements, else ShapeError.
+    >>> fp.reshape(fp.tensor([1, 2, 3, 4]), (2, -1)).tolist()
+    [[1, 2], [3, 4]]
+    """
+
+# flamepy/ops/row_norms.py: rms_norm
+def rms_norm(
+    x: TensorLike,
+    normalized_shape: int | Sequence[int] | Tensor | None = None,
+    weight: TensorLike | None = None,
+    eps: float = 1e-05,
+) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) * weight over the last axes (Zhang & Sennrich 2019, arXiv:1910.07467).
+
+    normalized_shape as in layer_norm; rms_norm(x, weight) works too.
+    Shapes: x (..., *normalized_shape), weight normalized_shape; the result has x's. Integers give float32. Raises ShapeError.
+    >>> [round(v, 2) for v in F.rms_norm(fp.tensor([1.0, 7.0])).tolist()]
+    [0.2, 1.4]
+    """
+
+# flamepy/ops/pointwise.py: round_y
+def round(x: TensorLike, /) -> Tensor:
+    """Nearest integer, halves to even. Records a zero gradient.
+
+    Shapes: any; the result has that of x.
+    Types: floats and integers; bools are computed in int64.
+    Formula: y = rint(x)
+    Derivative from g, the cotangent of y: dx = 0
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.round(fp.tensor([-1.5, 1.5])).tolist()]
+    [-2.0, 2.0]
+    """
+
+# flamepy/ops/pointwise.py: rsqrt_y
+def rsqrt(x: TensorLike, /) -> Tensor:
+    """1 / sqrt(x).
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = 1.0 / sqrt(x)
+    Derivative from g, the cotangent of y: dx = -0.5 * g * y * y * y
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.rsqrt(fp.tensor([-1.5, 1.5])).tolist()]
+    [nan, 0.8165]
+    """
+
+# flamepy/ops/attention.py: scaled_dot_product_attention
+def scaled_dot_product_attention(
+    q: TensorLike,
+    k: TensorLike,
+    v: TensorLike,
+    attn_mask: TensorLike | None = None,
+    *,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """softmax(scale q k^T + mask) v for q (..., L, D), k (..., S, D), v (..., S, Dv): (..., L, Dv).
+
+    Vaswani et al. 2017, arXiv:1706.03762. Shapes: leading axes broadcast. `attn_mask` broadcasts to (..., L, S): bool (True: this key may
+    be seen) or float (added; it may require grad). `is_causal`: row i sees keys j <= i. `scale` defaults to 1 / sqrt(D). A row
+    that sees no key is zero.
+    Integers give float32. Raises ShapeError, DTypeError for another mask, ValueError for a mask beside is_causal.
+    >>> fp.scaled_dot_product_attention(fp.zeros(1, 2), fp.ones(2, 2), fp.tensor([[1.0], [3.0]])).tolist()
+    [[2.0]]
+    """
+
+# flamepy/ops/activations.py: sigmoid_y
+def sigmoid(x: TensorLike, /) -> Tensor:
+    """1 / (1 + exp(-x)).
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = 1.0 / (1.0 + exp(-x))
+    Derivative from g, the cotangent of y: dx = g * y * (1.0 - y)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.sigmoid(fp.tensor([-1.5, 1.5])).tolist()]
+    [0.1824, 0.8176]
+    """
+
+# flamepy/ops/pointwise.py: sign_y
+def sign(x: TensorLike, /) -> Tensor:
+    """-1, 0 or 1; NaN for NaN. Records a zero gradient.
+
+    Shapes: any; the result has that of x.
+    Types: floats and integers; bools are computed in int64.
+    Formula: y = sign(x)
+    Derivative from g, the cotangent of y: dx = 0
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.sign(fp.tensor([-1.5, 1.5])).tolist()]
+    [-1.0, 1.0]
+    """
+
+# flamepy/ops/activations.py: silu_y
+def silu(x: TensorLike, /) -> Tensor:
+    """x * sigmoid(x) (Elfwing et al. 2017, arXiv:1702.03118).
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = x / (1.0 + exp(-x))
+    Derivative from g, the cotangent of y: s = 1.0 / (1.0 + exp(-x)); dx = g * s * (1.0 + x * (1.0 - s))
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.silu(fp.tensor([-1.5, 1.5])).tolist()]
+    [-0.2736, 1.2264]
+    """
+
+# flamepy/ops/pointwise.py: sin_y
+def sin(x: TensorLike, /) -> Tensor:
+    """Sine of x in radians.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = sin(x)
+    Derivative from g, the cotangent of y: dx = g * cos(x)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.sin(fp.tensor([-1.5, 1.5])).tolist()]
+    [-0.9975, 0.9975]
+    """
+
+# flamepy/ops/losses.py: smooth_l1_loss
+def smooth_l1_loss(x: TensorLike, target: TensorLike, *, beta: float = 1.0, reduction: str = 'mean') -> Tensor:
+    """huber_loss(delta=beta) / beta; beta 0 is l1_loss.
+
+    Shapes and errors: as mse_loss; ValueError for beta < 0.
+    >>> fp.smooth_l1_loss(fp.tensor([1.0, 2.0]), [1.0, 4.0]).item()
+    0.75
+    """
+
+# flamepy/ops/rows.py: softmax
+@overload
+def softmax(x: TensorLike, axis: int = -1) -> Tensor: ...
+@overload
+def softmax(x: TensorLike, dim: int = -1) -> Tensor:
+    """exp(x) / sum(exp(x)) along one axis, without overflow.
+
+    Shapes: any; the result has that of x. Raises IndexOutOfRange for an axis that x does not have.
+    Types: floats; integers and bools are computed in float32.
+    >>> fp.softmax(fp.tensor([0.0, 0.0])).tolist()
+    [0.5, 0.5]
+    """
+
+# flamepy/ops/activations.py: softplus_y
+def softplus(x: TensorLike, /, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """log(1 + exp(beta x)) / beta, and x itself where beta x > threshold.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = select(x * beta > threshold, x, log1p(exp(x * beta)) / beta)
+    Derivative from g, the cotangent of y: dx = select(x * beta > threshold, g, g / (1.0 + exp(-x * beta)))
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.softplus(fp.tensor([-1.5, 1.5])).tolist()]
+    [0.2014, 1.7014]
+    """
+
+# flamepy/ops/indexing.py: split
+@overload
+def split(x: TensorLike, sizes: int | Sequence[int], axis: int = 0) -> list[Tensor]: ...
+@overload
+def split(x: TensorLike, sizes: int | Sequence[int], dim: int = 0) -> list[Tensor]:
+    """Pieces of `sizes` (an int: equal pieces, the last may be smaller; a list: these sizes) along `axis`. Shapes: x's elsewhere.
+    >>> [t.tolist() for t in fp.split(fp.tensor([1, 2, 3]), 2)]
+    [[1, 2], [3]]
+    """
+
+# flamepy/ops/pointwise.py: sqrt_y
+def sqrt(x: TensorLike, /) -> Tensor:
+    """Square root; NaN below zero.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = sqrt(x)
+    Derivative from g, the cotangent of y: dx = 0.5 * g / y
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.sqrt(fp.tensor([-1.5, 1.5])).tolist()]
+    [nan, 1.2247]
+    """
+
+# flamepy/ops/pointwise.py: square_y
+def square(x: TensorLike, /) -> Tensor:
+    """x * x.
+
+    Shapes: any; the result has that of x.
+    Types: floats and integers; bools are computed in int64.
+    Formula: y = x * x
+    Derivative from g, the cotangent of y: dx = 2.0 * g * x
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.square(fp.tensor([-1.5, 1.5])).tolist()]
+    [2.25, 2.25]
+    """
+
+# flamepy/ops/shape.py: squeeze
+@overload
+def squeeze(x: TensorLike, axis: Axis = None) -> Tensor: ...
+@overload
+def squeeze(x: TensorLike, dim: Axis = None) -> Tensor:
+    """Without axes of size 1: all of them, or the ones named (which must have size 1). Shapes: (n, 1) gives (n,).
+    >>> fp.squeeze(fp.ones(2, 1, 3)).shape
+    (2, 3)
+    """
+
+# flamepy/ops/indexing.py: stack
+@overload
+def stack(tensors: Iterable[TensorLike], axis: int = 0) -> Tensor: ...
+@overload
+def stack(tensors: Iterable[TensorLike], dim: int = 0) -> Tensor:
+    """The tensors along a new axis; all shapes must be equal. Shapes: n of (m,) give (n, m). Raises ShapeError.
+    >>> fp.stack([fp.tensor([1.0]), fp.tensor([2.0])]).tolist()
+    [[1.0], [2.0]]
+    """
+
+# flamepy/ops/reduce.py: std
+@overload
+def std(x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Tensor: ...
+@overload
+def std(x: TensorLike, dim: Axis = None, correction: float = 0, keepdim: bool = False) -> Tensor:
+    """Square root of var(); its gradient where the variance is zero is zero.
+
+    Shapes: as sum. Raises DTypeError unless x is of floats.
+    >>> fp.std(fp.tensor([1.0, 3.0])).item()
+    1.0
+    """
+
+# flamepy/ops/pointwise.py: sub_y
+def sub(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """a - b.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats and integers; bools are computed in int64.
+    Formula: y = a - b
+    Derivative from g, the cotangent of y: da = g
+    Derivative from g, the cotangent of y: db = -g
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> [round(v, 4) for v in fp.sub(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
+    [-2.0, 1.0]
+    """
+
+# flamepy/ops/reduce.py: sum
+@overload
+def sum(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+@overload
+def sum(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
+    """Sum over the axes.
+
+    Shapes: x any; the result is without the axes, or has 1 there with keepdims. Bools and int32 are summed in int64.
+    Types: floats, integers and bools.
+    >>> fp.sum(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=0).tolist()
+    [4.0, 6.0]
+    """
+
+# flamepy/ops/pointwise.py: tanh_y
+def tanh(x: TensorLike, /) -> Tensor:
+    """Hyperbolic tangent.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = tanh(x)
+    Derivative from g, the cotangent of y: dx = g * (1.0 - y * y)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.tanh(fp.tensor([-1.5, 1.5])).tolist()]
+    [-0.9051, 0.9051]
+    """
+
+# flamepy/ops/shape.py: transpose
+def transpose(x: TensorLike, axis0: int = -2, axis1: int = -1) -> Tensor:
+    """Two axes swapped. Shapes: (..., n, m) gives (..., m, n).
+    >>> fp.transpose(fp.tensor([[1, 2], [3, 4]])).tolist()
+    [[1, 3], [2, 4]]
+    """
+
+# flamepy/ops/shape.py: tril
+def tril(x: TensorLike, diagonal: int = 0) -> Tensor:
+    """The matrix on and below the diagonal, zeros above. Shapes: (..., n, m), else ShapeError; the result has x's.
+    Types: any.
+    >>> fp.tril(fp.tensor([[1, 2], [3, 4]])).tolist()
+    [[1, 0], [3, 4]]
+    """
+
+# flamepy/ops/shape.py: triu
+def triu(x: TensorLike, diagonal: int = 0) -> Tensor:
+    """The matrix on and above the diagonal, zeros below. Shapes: (..., n, m), else ShapeError; the result has x's.
+    Types: any.
+    >>> fp.triu(fp.tensor([[1, 2], [3, 4]])).tolist()
+    [[1, 2], [0, 4]]
+    """
+
+# flamepy/ops/shape.py: unsqueeze
+@overload
+def unsqueeze(x: TensorLike, axis: int) -> Tensor: ...
+@overload
+def unsqueeze(x: TensorLike, dim: int) -> Tensor:
+    """A new axis of size 1 at `axis` of the result. Shapes: (n,) gives (1, n) or (n, 1).
+    >>> fp.unsqueeze(fp.ones(3), -1).shape
+    (3, 1)
+    """
+
+# flamepy/ops/reduce.py: var
+@overload
+def var(x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Tensor: ...
+@overload
+def var(x: TensorLike, dim: Axis = None, correction: float = 0, keepdim: bool = False) -> Tensor:
+    """Variance over the axes: sum of squared deviations / (n - correction). In two passes.
+
+    Shapes: as sum. Raises DTypeError unless x is of floats.
+    >>> fp.var(fp.tensor([1.0, 3.0])).item()
+    1.0
+    """
+
+# flamepy/ops/pointwise.py: where_y
+def where(condition: TensorLike, a: TensorLike, b: TensorLike, /) -> Tensor:
+    """a where the condition holds, b elsewhere.
+
+    Shapes: those of the inputs broadcast.
+    Types: condition bool, the others floats, integers and bools.
+    Formula: y = select(condition, a, b)
+    Derivative from g, the cotangent of y: da = select(condition, g, 0.0)
+    Derivative from g, the cotangent of y: db = select(condition, 0.0, g)
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> [round(v, 4) for v in fp.where(fp.tensor([True, False]), fp.tensor([-1.5, 1.5]), 0.5).tolist()]
+    [-1.5, 0.5]
+    """
