@@ -4,7 +4,7 @@ A key may be an id, a Tensor or a Parameter. What `get` returns is the stored gr
 packed parameters are slots of one span, so that norm, scaling and the optimizer step are one launch each. While nobody
 has looked at them, clipping only leaves its factor here, and the optimizer multiplies as it reads.
 
-May import: errors, backend. FLAME counterpart: `flame_core::gradient::GradientMap`. Read next: autograd.py.
+May import: errors, ids, backend. FLAME counterpart: `flame_core::gradient::GradientMap`. Read next: autograd.py.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from . import ids
 from .backend.base import Buffer
 from .dtypes import HALF, float32
 from .errors import DTypeError, ShapeError
@@ -63,6 +64,9 @@ class GradientMap:
     `names` maps ids to names for error texts. `spans` lists (span of parameters, span of their gradients) for packed
     parameters whose gradients are all here and still in that span; any change of the set of gradients empties it. `private`
     says that no gradient was handed out yet; `factor` is a clip factor that is still to be applied.
+
+    Pickled and copied, a map names the tensors it named before, also when it comes back from another process. Parameters copied along
+    with it have new ids: take to_dict(params) for those.
     """
 
     def __init__(self) -> None:
@@ -222,6 +226,18 @@ class GradientMap:
     def to_dict(self, params: Any) -> dict[str, Any]:
         """name -> gradient for the parameters (a ParameterDict) that have one."""
         return {name: self[p] for name, p in params.named_parameters() if p in self}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: gradients and names by id, and as what each id is known elsewhere (ids.py)."""
+        self.settle()
+        there = {key: ids.origin(key) for key in (*self._gradients, *self.names)}
+        return {"by": ids.mark, "there": there, "gradients": dict(self._gradients), "names": dict(self.names)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__()  # type: ignore[misc]
+        here = {key: ids.of_key(state["by"], key, there) for key, there in state["there"].items()}
+        self._gradients = {here[key]: gradient for key, gradient in state["gradients"].items()}
+        self.names = {here[key]: name for key, name in state["names"].items()}
 
     def label(self, key: Any) -> str:
         """How an error text names a key: its name if known, else its id."""
