@@ -21,7 +21,7 @@ from .errors import GradientError
 from .op.spec import spec_of
 
 OWN = frozenset(("buffer", "spec", "id", "entry", "slot", "unit", "broken"))  # made anew, or of no use elsewhere
-DTYPE = {dtype: dtype for dtype in DTYPES}  # an unpickled dtype is equal to ours, but another object
+DTYPE: dict[Any, Any] = {dtype: dtype for dtype in DTYPES}  # an unpickled dtype is equal to ours, but another object
 
 
 def attributes(name: str, t: Any) -> dict[str, Any]:

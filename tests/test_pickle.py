@@ -264,6 +264,9 @@ def test_a_map_from_a_worker_fits_the_parameters_here(worker):
         assert there == ids and upcoming > max(ids)
     fp.SGD(params, lr=0.5).step(grads)
     assert params[0].tolist() == [0.0, 0.0]
+    twins = through(params)
+    grads, _, _ = worker(gradients, twins, [1.0, 3.0, 4.0])
+    assert [p in grads for p in (*twins, *params)] == [True] * 3 + [False] * 3
 
 
 def fail(name):
