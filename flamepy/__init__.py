@@ -66,6 +66,9 @@ from .gradient_clip import clip_grad_value_ as clip_grad_value_
 from .gradient_clip import grad_norm as grad_norm
 from .op.base import HOMES as _HOMES
 from .op.base import PUBLIC as _PUBLIC
+from .op.custom import custom as custom
+from .op.pointwise import pointwise as pointwise
+from .op.rowwise import rowwise as rowwise
 from .optimizers import SGD as SGD
 from .optimizers import Adam as Adam
 from .optimizers import AdamConfig as AdamConfig

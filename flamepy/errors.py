@@ -21,11 +21,17 @@ Read next: backend/base.py.
 
 from __future__ import annotations
 
+import copyreg
+
 Shape = tuple[int, ...]
 
 
 class FlameError(Exception):
     """Base of every error raised by flamepy."""
+
+    def __reduce__(self) -> tuple:
+        """Errors go to other processes with their text and values, also those that __init__ takes in another form."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class FlameWarning(UserWarning):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import ids
 from .backend.base import Buffer
 from .dtypes import HALF, float32
 from .errors import DTypeError, ShapeError
@@ -66,6 +67,9 @@ class GradientMap:
     `names` maps ids to names for error texts. `spans` lists (span of parameters, span of their gradients) for packed
     parameters whose gradients are all here and still in that span; any change of the set of gradients empties it. `private`
     says that no gradient was handed out yet; `factor` is a clip factor that is still to be applied.
+
+    Pickled and copied, a map names the tensors it named before, also when it comes back from another process. Parameters copied along
+    with it have new ids: take to_dict(params) for those.
     """
 
     def __init__(self) -> None:
@@ -225,6 +229,18 @@ class GradientMap:
     def to_dict(self, params: Any) -> dict[str, Any]:
         """name -> gradient for the parameters (a ParameterDict) that have one."""
         return {name: self[p] for name, p in params.named_parameters() if p in self}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: gradients and names by id, and as what each id is known elsewhere (ids.py)."""
+        self.settle()
+        there = {key: ids.origin(key) for key in (*self._gradients, *self.names)}
+        return {"by": ids.mark, "there": there, "gradients": dict(self._gradients), "names": dict(self.names)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__()  # type: ignore[misc]
+        here = {key: ids.of_key(state["by"], key, there) for key, there in state["there"].items()}
+        self._gradients = {here[key]: gradient for key, gradient in state["gradients"].items()}
+        self.names = {here[key]: name for key, name in state["names"].items()}
 
     def label(self, key: Any) -> str:
         """How an error text names a key: its name if known, else its id."""

@@ -9,7 +9,7 @@ FLAME counterpart: `flame_core::parameter`. Read next: gradient_clip.py.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -62,12 +62,6 @@ class Parameter(Tensor):
     def label(self) -> str:
         """How an error text names it."""
         return self.name or f"tensor {self.id}"
-
-    def __deepcopy__(self, memo: dict) -> Parameter:
-        """A parameter of its own: another id, the same numbers and name."""
-        p = memo[id(self)] = Parameter(self, self.requires_grad)
-        p.name = self.name
-        return p
 
     # ---- gradient: set by hand, never by backward() ---------------------------------------------------------------------
     @property
@@ -213,21 +207,18 @@ class ParameterDict:
 
         Raises StateError when some parameters are already packed in another dictionary.
         """
-        groups: dict[Any, list[Parameter]] = {}
-        for p in dict.fromkeys(self._parameters.values()):
-            groups.setdefault((p.dtype, p.device), []).append(p)
-        todo = {key: ps for key, ps in groups.items() if not packed_together(ps)}
-        for p in [p for ps in todo.values() for p in ps]:
-            if p.buffer.root is not None:
-                raise StateError(f"pack: already packed in another ParameterDict: '{p.name}'. Pack the whole model once.")
-        for (dtype, where), ps in todo.items():
-            span, at = where.empty(sum(p.size for p in ps), dtype), 0
-            for p in ps:
-                slot = where.slot(span, at * dtype.itemsize, p.size, dtype)
-                where.stream.copy(slot, p.buffer)
-                p.buffer.retired = "pack()"
-                p.buffer, at = slot, at + p.size
+        pack_in_order(list(self._parameters.values()))
         return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: beside the parameters, those that are packed, in the order of their memory."""
+        groups = alike(self._parameters.values())
+        packed = [p for ps in groups if packed_together(ps) for p in sorted(ps, key=lambda p: p.buffer.offset)]
+        return {**self.__dict__, "packed": packed}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({key: value for key, value in state.items() if key != "packed"})
+        pack_in_order(state["packed"])
 
     def __repr__(self) -> str:
         return "\n".join(f"{name:40} {p.dtype!s:9} {p.shape}" for name, p in self._parameters.items())
@@ -237,3 +228,27 @@ def packed_together(ps: list[Parameter]) -> bool:
     """Whether these parameters are all that is in one span."""
     span = ps[0].buffer.root
     return span is not None and all(p.buffer.root is span for p in ps) and span.size == sum(p.size for p in ps)
+
+
+def alike(parameters: Iterable[Parameter]) -> list[list[Parameter]]:
+    """The parameters, each once, in groups of one dtype and device."""
+    groups: dict[Any, list[Parameter]] = {}
+    for p in dict.fromkeys(parameters):
+        groups.setdefault((p.dtype, p.device), []).append(p)
+    return list(groups.values())
+
+
+def pack_in_order(parameters: list[Parameter]) -> None:
+    """See ParameterDict.pack()."""
+    todo = [ps for ps in alike(parameters) if not packed_together(ps)]
+    for p in [p for ps in todo for p in ps]:
+        if p.buffer.root is not None:
+            raise StateError(f"pack: already packed in another ParameterDict: '{p.name}'. Pack the whole model once.")
+    for ps in todo:
+        dtype, where = ps[0].dtype, ps[0].device
+        span, at = where.empty(sum(p.size for p in ps), dtype), 0
+        for p in ps:
+            slot = where.slot(span, at * dtype.itemsize, p.size, dtype)
+            where.stream.copy(slot, p.buffer)
+            p.buffer.retired = "pack()"
+            p.buffer, at = slot, at + p.size

@@ -5,14 +5,13 @@ FLAME counterpart: `flame_core::Tensor`. Read next: parameter.py.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import autograd, ops
+from . import autograd, ids, ops, pickling
 from .autograd.entries import TapeEntry, file_line, user_frame
 from .backend.base import Buffer, Device, is_device_name
 from .backend.base import device as device_of
@@ -29,7 +28,6 @@ else:
     Methods = object
 
 eq, ne = ops.operator(ops.eq), ops.operator(ops.ne)
-next_id = itertools.count(1).__next__
 
 
 class Tensor(Methods):
@@ -52,7 +50,7 @@ class Tensor(Methods):
     def __init__(self, buffer: Buffer, spec: Spec):
         self.buffer = buffer
         self.spec = spec
-        self.id = next_id()
+        self.id = ids.next_id()
 
     shape: tuple[int, ...] = property(attrgetter("spec.shape"))  # type: ignore[assignment]
     dtype: np.dtype = property(attrgetter("spec.dtype"))  # type: ignore[assignment]
@@ -99,13 +97,12 @@ class Tensor(Methods):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.numpy(), dtype=dtype, copy=copy) if copy or dtype is not None else self.numpy()
 
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        return pickling.reduced(self)
+
     def __deepcopy__(self, memo: dict) -> Tensor:
-        """A leaf of its own: another id, the same numbers."""
-        if self.entry is not None:
-            raise GradientError(f"deepcopy: only leaves are copied: made by '{self.entry.op.title}'. Use detach().clone().")
-        t = Tensor(self.detach().clone().buffer, self.spec)
-        memo[id(self)] = t
-        return t
+        """A leaf of its own: another id, the same numbers, copies of the other attributes."""
+        return pickling.copied(self, memo)
 
     def __dlpack__(self, **options: Any) -> Any:
         return self.device.dlpack(self.buffer, self.shape).__dlpack__(**options)

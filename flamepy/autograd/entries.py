@@ -182,6 +182,9 @@ class TapeEntry:
         attributes = {k: repr(v) for k, v in self.attributes.items()}
         return found | {"attributes": attributes, "saved": list(self.saved), "where": self.where}
 
+    def __reduce__(self) -> Any:
+        raise GradientError(f"pickle: a tape cannot be copied: '{self.op.title}' at {self.where}. Use record(), a plain description.")
+
     def __repr__(self) -> str:
         sides = ((self.input_ids, self.call.ins), (self.output_ids, self.call.outs))
         ins, outs = (

@@ -184,6 +184,11 @@ class AutogradEngine:
     def __init__(self, device: Any = None):
         self.tape = Tape()
 
+    def __getstate__(self) -> dict[str, Any]:
+        if any([getattr(o, "__self__", None) is self.tape for o in thread.modes.observers]):
+            raise GradientError("pickle: the engine is recording: inside its record() block. Pickle it outside.")
+        return self.__dict__
+
     def record(self) -> _Recording:
         return _Recording(self)
 

@@ -9,7 +9,6 @@ FLAME counterpart: `flame_core::autograd::Op`. Read next: pointwise.py, then pla
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
 from collections.abc import Callable, Sequence
@@ -87,12 +86,18 @@ class Op:
 
     function: Callable[..., Any]
 
-    def __init__(self, name: str, inputs: tuple[str, ...], attributes: dict[str, Any], doc: str | None, title: str = ""):
-        if name in REGISTRY:
-            raise ValueError(f"op: name used twice: '{name}'. Give the op another name.")
+    def __init__(self, name: str, inputs: tuple[str, ...], attributes: dict[str, Any], source: Any, title: str = ""):
+        """`source`: the function the user of a builder wrote, for its module and documentation."""
+        if not isinstance(name, str) or not name.isidentifier():
+            raise ValueError(f"op: not a name: {name!r}. Use a Python name, such as 'swish'.")
+        before, self.own = REGISTRY.get(name), is_own(source)
+        if before.own if before is not None else name in PUBLIC and not self.own:
+            raise ValueError(f"op: name used twice: '{name}' is flamepy's own. Give the op another name.")
+        if before is not None:  # a cell that runs again
+            EVERY.remove(before)
         self.name, self.title = name, title or name
         self.inputs, self.attributes = inputs, attributes
-        self.__doc__, self.__name__ = doc, name
+        self.__doc__, self.__name__, self.__module__ = source.__doc__, name, source.__module__
         REGISTRY[name] = self
         self.start()
 
@@ -103,7 +108,8 @@ class Op:
 
     def titled(self, title: str) -> Callable[..., Any]:
         """The same op under another title, as the tape shows it: `rows_at` is an embedding or a gather, as its caller says."""
-        twin = copy.copy(self)
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(self))
         twin.title = title
         twin.start()
         twin.function = twin.caller()
@@ -147,6 +153,11 @@ class Op:
         )
 
 
+def is_own(function: Any) -> bool:
+    """Whether a function is flamepy's, not one of its users'."""
+    return str(function.__module__).split(".")[0] == __name__.split(".")[0]
+
+
 def sum_to_shapes(op: Op, entry: TapeEntry, found: Sequence[Any]) -> list[Any]:
     """Cotangents brought to the shapes of the inputs that want one: broadcasting undone."""
     if len(found) != len(entry.inputs):
@@ -161,6 +172,8 @@ def publish(name: str, function: Callable, home: str) -> None:
     """Make a function part of flamepy (and a Tensor method), of flamepy.nn.functional, of both, or of neither (home "")."""
     if home:
         PUBLIC[name], HOMES[name], METHODS[name] = function, home, home != "functional"
+        if hasattr(function, "op"):  # where pickle finds it again
+            function.__module__ = "flamepy.nn.functional" if home == "functional" else "flamepy"
 
 
 def composed(function: Any = None, *, home: str = "flamepy") -> Any:
@@ -233,7 +246,7 @@ def signature_of(op: Op, parameters: Sequence[inspect.Parameter]) -> None:
     """Give the function of an op the name, documentation and signature that editors and help() show."""
     function: Any = op.function
     function.__name__ = function.__qualname__ = op.name
-    function.__doc__, function.op = op.__doc__, op
+    function.__doc__, function.__module__, function.op = op.__doc__, op.__module__, op
     function.__signature__ = inspect.Signature(parameters)
 
 

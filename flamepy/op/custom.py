@@ -42,15 +42,19 @@ class Custom(Op):
     numbers = ()
 
     def __init__(self, forward: Any, name: str, inputs: int | None, kind: str, title: str, internal: bool):
+        if not inspect.isfunction(forward) or not inspect.signature(forward).parameters:
+            raise TypeError(f"custom: not a function of Tensors: {forward!r}. Write it with def, inputs first.")
         parameters = [p for p in inspect.signature(forward).parameters.values() if p.name != "tracked"]
         self.variadic = parameters[0].kind is VARIADIC
         if inputs is None:
             inputs = sum(p.default is p.empty for p in parameters)
         names = tuple(p.name for p in parameters[:inputs])
-        super().__init__(name, names, {p.name: p.default for p in parameters[inputs:]}, forward.__doc__, title)
+        super().__init__(name, names, {p.name: p.default for p in parameters[inputs:]}, forward, title)
         self.required = sum(p.default is p.empty for p in parameters[:inputs])
         self.positional = [p.name for p in parameters]
         self.body, self.kind, self.internal = forward, kind, internal
+        # What a user's function reads beside its arguments may change from call to call, so it is run each time.
+        self.planned = is_own_code(forward)
         self.asks_tracked = "tracked" in inspect.signature(forward).parameters
         self.rule: Callable | None = None
         self.graph_rule: Callable | None = None
@@ -68,6 +72,9 @@ class Custom(Op):
             return lambda *args, **options: self.general(args, options)
         one = len(self.inputs) == 1
         return checked(self, one) if self.internal and self.attributes else one_input(self) if one else several_inputs(self)
+
+    def __reduce__(self) -> str:
+        return self.body.__name__  # pickle and copy: the op that has this name in its module
 
     # ---- the rules -------------------------------------------------------------------------------------------------------------------
     def backward(self, rule: Any = None, *, unless: str = "", **only_for: str) -> Any:
@@ -141,6 +148,8 @@ class Custom(Op):
 
     def key(self, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
         """What a call is planned by: the specs of its inputs, and its attributes where they are not the usual ones."""
+        if not self.planned:
+            return None
         specs = tuple([None if x is None else x.spec for x in xs])
         if self.internal and self.attributes:
             return *specs, *attributes.values()
@@ -246,6 +255,11 @@ def checked(op: Custom, one: bool) -> Callable[..., Any]:
         return finish(known, xs, given, known.attributes)
 
     return function
+
+
+def is_own_code(function: Any) -> bool:
+    """Whether the function was written in flamepy, whoever's name it bears."""
+    return str(function.__globals__.get("__name__")).split(".")[0] == __name__.split(".")[0]
 
 
 def hashable(value: Any) -> Any:

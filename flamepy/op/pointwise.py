@@ -26,10 +26,12 @@ from ..dtypes import HALF
 from ..errors import DTypeError
 from . import base
 from .base import REGISTRY, Op, arguments, launch, new, publish, signature_of
+from .checks import compilable, is_number, try_formula, try_rule
 from .help import pointwise_help
 from .inputs import coerce, common_shape, in_float32, merged_dims, number
 from .plan import call, finish
 
+MOST_INPUTS = 4  # arrays that a kernel of a formula reads
 EXACT = 1 << 53  # integers below this are floats without rounding
 NONE: dict[str, Any] = {}
 
@@ -52,7 +54,9 @@ class Pointwise(Op):
     def __init__(self, name: str, formula: Any, rules: tuple, kind: str, out: np.dtype | None, masks: int, title: str):
         inputs, attributes = arguments(formula)
         check_rules(name, rules, inputs, attributes)
-        super().__init__(name, inputs, attributes, formula.__doc__, title)
+        if not base.is_own(formula):
+            try_out(name, formula, rules, inputs, attributes)
+        super().__init__(name, inputs, attributes, formula, title)
         self.formula, self.rule, self.kind, self.out, self.masks = formula, rules, kind, out, masks
         self.numbers = tuple(attributes)
         self.names = [arguments(r)[0] if r is not None else () for r in rules]
@@ -138,12 +142,34 @@ def check_rules(name: str, rules: tuple, inputs: tuple[str, ...], attributes: di
     for rule in rules:
         if rule is None:
             continue
-        for unknown in set(arguments(rule)[0]) - known:
+        names, defaults = arguments(rule)
+        for unknown in {*names, *defaults} - known:
             raise ValueError(f"{name}: the rule {rule.__name__} names something unknown: '{unknown}'. Known: {sorted(known)}.")
+        places = [n in attributes for n in names]
+        if defaults or "g" not in names or places != sorted(places):
+            form = f"g, then inputs or y, then attributes, without defaults: {inspect.signature(rule)}"
+            raise ValueError(f"{name}: the rule {rule.__name__} needs the arguments in order: {form}. Reorder them.")
+        if places.count(False) > MOST_INPUTS:
+            raise ValueError(f"{name}: the rule {rule.__name__} names too many arrays: {len(names)}. At most {MOST_INPUTS}; use custom().")
         for word in words_of(rule):
             if not VOCABULARY[word].on_tensors:
                 usable = ", ".join(sorted([w for w, entry in VOCABULARY.items() if entry.on_tensors]))
                 raise ValueError(f"{name}: the rule {rule.__name__} uses a word without a form on tensors: '{word}'. Use {usable}.")
+
+
+def try_out(name: str, formula: Any, rules: tuple, inputs: tuple[str, ...], attributes: dict[str, Any]) -> None:
+    """Refuse a user's formula or rule that cannot run, and attributes that are no numbers."""
+    if not 1 <= len(inputs) <= MOST_INPUTS:
+        raise ValueError(f"{name}: a formula has 1 to {MOST_INPUTS} inputs: {formula.__name__} has {len(inputs)}. Use custom() for more.")
+    for key, value in attributes.items():
+        if not is_number(value):
+            raise TypeError(f"{name}: an attribute is a number: {key}={value!r}. Use custom() for others.")
+    try_formula(name, formula, [*[None] * len(inputs), *attributes.values()])
+    for rule in rules:
+        if rule is not None:
+            values = [attributes.get(n) for n in arguments(rule)[0]]
+            try_formula(name, rule, values)
+            try_rule(name, rule, on_tensors(rule, np.dtype("float64")), values)
 
 
 def words_of(formula: Any) -> list[str]:
@@ -260,10 +286,16 @@ def pointwise(
     dtype when it is not that of the inputs (then the op records nothing). masks: 1 if the first input is a bool mask. title: what a
     tape shows. home: where it is published, for flamepy's own ops (see publish()).
 
-    Raises ValueError if a name is used twice, or a rule names something unknown or uses a word that Tensors do not have.
+    The numbers and functions that formula and rules read from their module are taken as they are now. A user's op may be defined again
+    under its name; then the new one counts. Raises ValueError (TypeError for what is no function) for one of flamepy's names, for a rule
+    that names something unknown or uses a word that Tensors do not have, and for what cannot be compiled: see checks.py.
     """
+    formula = compilable(name, formula)
+    rules = tuple([None if rule is None else compilable(name, rule) for rule in rules])
     if rules and len(rules) != len(arguments(formula)[0]):
-        raise ValueError(f"{name}: {len(rules)} rules for inputs {arguments(formula)[0]}. Give one for each input, or none.")
+        raise ValueError(
+            f"{name}: wrong number of rules: {len(rules)} for inputs {arguments(formula)[0]}. Give one for each input, or none."
+        )
     op = Pointwise(name, formula, rules, kind, out, masks, title)
     op.function.__doc__ = pointwise_help(op, bool(home), zero)
     publish(name, op.function, home)

@@ -267,6 +267,22 @@ class Optimizer:
                         array = np.asarray(row[slot], block.dtype)
                         Tensor.of(self.name, array, buffer.device).copied_into(block.part(buffer, i).buffer)
 
+    # ---- pickling and copying: state by parameter, since ids and places in memory differ elsewhere ----------------------------
+    def __getstate__(self) -> dict[str, Any]:
+        mine = {key: value for key, value in vars(self).items() if key not in ("blocks", "names", "group_of")}
+        places = [(self.names[p.id], self.group_of[p.id]) for p in self.params]
+        copies = {"params": list(self.params), "groups": [{**g, "names": list(g["names"])} for g in self.groups]}
+        return {**mine, **copies, "places": places, "rows": self.rows()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update({key: value for key, value in state.items() if key not in ("places", "rows")})
+        places = list(zip(self.params, state["places"], strict=True))
+        self.names = {p.id: name for p, (name, _) in places}
+        self.group_of = {p.id: group for p, (_, group) in places}
+        self.blocks = []
+        self.arrange()
+        self.put_state(state["rows"])
+
     get_state = state_dict
     restore_state = load_state_dict
 

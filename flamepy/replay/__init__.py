@@ -128,6 +128,9 @@ class Captured(Generic[R]):
         for mine, value in found:
             mine.device.stream.copy(mine.buffer, value.buffer)
 
+    def __reduce__(self) -> Any:
+        raise CaptureError(f"pickle: a captured step cannot be copied: {self.name}. Pickle the function, and capture it where it is used.")
+
     def __repr__(self) -> str:
         return f"captured {self.name}: {self.program or ('call 1 will be recorded' if self.first else 'not called yet')}"
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dis
 import hashlib
-import marshal
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -105,7 +104,7 @@ def bind(loop: Any, formula: Any, dtype: np.dtype, dialect: Dialect) -> Any:
     body = typed(loop, dtype, dialect, True, formula)
     name = loop.__name__ if formula is None else f"{loop.__name__}_{formula.__name__}"
     functions = reached(loop) if formula is None else [*reached(loop), *reached(formula)]
-    files = sorted({f.__code__.co_filename for f in functions})
+    files = sorted({f.__code__.co_filename for f in functions if str(f.__module__).startswith(PACKAGE)})
     mark = digest((*files, *dialect.sources), functions)
     name = f"{name}_{dtype.name}_{mark}"
     # A name of its own for the loop as well: kernels that come from the disk cache are linked by name, and of two loops with one
@@ -122,7 +121,7 @@ def reached(function: Any) -> list[Any]:
     """The function and every plain function it calls, directly or not, in whichever file they are."""
     found = [function]
     for f in found:
-        for name in globals_of(f.__code__):
+        for name in sorted(globals_of(f.__code__)):
             value = f.__globals__.get(name)
             if isinstance(value, FunctionType) and value not in found:
                 found.append(value)
@@ -135,18 +134,22 @@ def globals_of(code: Any) -> set[str]:
 
 
 def digest(files: tuple[str, ...], functions: Sequence[Any]) -> str:
-    """Ten hex digits over the contents of the files; over the code of functions that have no file (typed into a session), and over the
-    numbers that functions read from their globals, which may be set elsewhere."""
+    """Ten hex digits over the contents of the files; of users' functions, which may be typed into a session or older than their file,
+    also over the code, the numbers they read from their globals, and which word or function stands behind each name."""
     state = hashlib.sha1()
     for file in files:
         state.update(_file_digest(file))
     for f in functions:
-        if not _file_digest(f.__code__.co_filename):
-            state.update(marshal.dumps(f.__code__))
-        for name in sorted(globals_of(f.__code__)):
+        if str(f.__module__).startswith(PACKAGE):
+            continue
+        code = f.__code__
+        state.update(repr((code.co_code, code.co_consts, code.co_names, code.co_varnames, code.co_argcount, f.__defaults__)).encode())
+        for name in sorted(globals_of(code)):
             value = f.__globals__.get(name)
-            if isinstance(value, bool | int | float | np.generic) and not f.__module__.startswith(PACKAGE):
+            if isinstance(value, bool | int | float | np.generic):
                 state.update(f"{name}={value!r}".encode())
+            elif isinstance(value, FunctionType):
+                state.update(f"{name}={value.__module__}.{value.__qualname__}".encode())
     return state.hexdigest()[:10]
 
 

@@ -1,0 +1,89 @@
+"""Ids of tensors, here and in other processes.
+
+An id is a number counted up in one process. Everywhere else it is known as (mark of the process that counted it, number): its origin.
+A leaf that can have a gradient keeps its number when it is unpickled in another process, unless that number is taken there; then it
+gets a new one. Both processes know its origin, so a GradientMap that goes from one to the other names the same tensors. Unpickled in
+the process it comes from, a tensor is one more tensor, with a new id; the keys of a map go on naming those that are there.
+
+May import: nothing of flamepy. FLAME counterpart: `flame_core::TensorId`. Read next: pickling.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+from bisect import bisect
+from threading import Lock
+from typing import Any
+from weakref import WeakValueDictionary
+
+Origin = tuple[str, int]  # (mark of the process that counted, the number there)
+
+next_id = itertools.count(1).__next__
+mark = secrets.token_hex(8)  # of this process
+counted: list[tuple[int, str]] = [(1, mark)]  # who counted the numbers from this one on: "" for nobody, another mark before a fork
+origins: dict[int, Origin] = {}  # of numbers here that stand for tensors from elsewhere
+known: dict[Origin, list[int]] = {}  # the other way: several where there were several copies at a time
+holders: WeakValueDictionary[int, Any] = WeakValueDictionary()  # the tensors from elsewhere that are alive
+lock = Lock()
+
+
+def counted_by(number: int) -> str:
+    """The mark of the process in which this number was counted: this one, or one it was forked from; "" for none."""
+    return counted[bisect(counted, (number, "~")) - 1][1]
+
+
+def origin(number: int) -> Origin:
+    """What an id here is known as everywhere."""
+    return origins.get(number) or (counted_by(number), number)
+
+
+def of_tensor(there: Origin, t: Any) -> int:
+    """The id of an unpickled leaf."""
+    if there[0] == mark:
+        return next_id()
+    with lock:
+        number = next((n for n in known.get(there, ()) if n not in holders), None) or new(there)
+        holders[number] = t
+        return number
+
+
+def of_key(by: str, number: int, there: Origin) -> int:
+    """The id that a key means here: `by` is the mark of the process that pickled it, `number` what it was there."""
+    if mark in (by, there[0]):
+        return number if by == mark else there[1]
+    with lock:
+        copies = known.get(there, [])
+        alive = next((n for n in copies if n in holders), None)
+        if alive is None and counted_by(there[1]) == there[0]:  # counted before this process was forked
+            return there[1]
+        return alive or next(iter(copies), None) or new(there)
+
+
+def new(there: Origin) -> int:
+    """A number for something from elsewhere: its own if that is free. Counting goes on beyond it."""
+    global next_id
+    number, now = there[1], next_id()
+    if number > now:
+        before, next_id = next_id, itertools.count(number + 1).__next__
+        first = before()  # what other threads counted meanwhile is below
+        if number >= first:
+            counted.extend([(first, ""), (number + 1, mark)])
+        else:
+            number = next_id()
+    elif number < now and (counted_by(number) or number in origins):
+        number = now
+    known.setdefault(there, []).append(number)
+    origins[number] = there
+    return number
+
+
+def after_fork() -> None:
+    """A forked process counts on by itself: from now on one number means one tensor there and another here."""
+    global mark, lock
+    mark, lock = secrets.token_hex(8), Lock()
+    counted.append((next_id(), mark))
+
+
+os.register_at_fork(after_in_child=after_fork)

@@ -1,0 +1,169 @@
+"""What is checked where users define an op: that its functions can run on every backend, and always compute the same.
+
+A formula or row body is compiled, so it may read numbers, words (flamepy.words) and plain functions from its module, nothing else. They
+are taken as they are at the definition: the op works on a copy of the function that sees these values only, so that a global that is
+changed later changes nothing. Then each function is tried: a formula on NumPy arrays, a rule on Tensors as well (create_graph), a body
+on one row of three numbers. flamepy's own functions are taken as they are.
+
+FLAME counterpart: none. Read next: pointwise.py, rowwise.py.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import inspect
+from collections.abc import Sequence
+from itertools import pairwise
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from ..backend.base import device
+from ..backend.formula import row_words
+from ..backend.formula.bind import globals_of, typed
+from ..backend.formula.words import VOCABULARY
+from ..backend.plain.words import ON_ARRAYS, ON_NUMBERS
+from . import base
+
+OTHER_NAMES = {
+    "fabs": "abs", "absolute": "abs", "min": "minimum", "max": "maximum", "fmin": "minimum", "power": "pow", "round": "rint",
+    "where": "select", "float": "real",
+}  # fmt: skip
+BUILTINS = ("range",)
+ROW_BUILTINS = ("range", "min", "max", "abs", "int", "len", "bool")
+NOT_THERE = object()
+FLOAT64 = np.dtype("float64")
+
+
+def compilable(name: str, function: Any, in_rows: bool = False) -> Any:
+    """`function`, a part of op `name`, checked and made independent of its module. Raises TypeError or ValueError."""
+    if isinstance(function, FunctionType) and base.is_own(function):
+        return function
+    return independent(name, function, in_rows, ())
+
+
+def independent(name: str, function: Any, in_rows: bool, callers: tuple) -> Any:
+    check_form(name, function)
+    if not in_rows:
+        check_branches(name, function)
+    if function in callers:
+        raise ValueError(f"{name}: a function that calls itself cannot be compiled: {function.__name__}. Use a for loop.")
+    scope: dict[str, Any] = {"__name__": function.__module__ or "__main__", "__builtins__": builtins}
+    for key in sorted(globals_of(function.__code__)):
+        value = function.__globals__.get(key, NOT_THERE)
+        if value is NOT_THERE:
+            check_builtin(name, function, key, in_rows)
+        elif is_number(value):
+            scope[key] = value.item() if isinstance(value, np.generic) else value
+        elif isinstance(value, FunctionType) and not base.is_own(value):
+            scope[key] = independent(name, value, in_rows, (*callers, function))
+        else:
+            check_value(name, function, key, value, in_rows)
+            scope[key] = value
+    twin = FunctionType(function.__code__, scope, function.__name__, function.__defaults__)
+    twin.__doc__ = function.__doc__
+    return twin
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating)
+
+
+# ---- what a function may be and read ---------------------------------------------------------------------------------------------
+def check_form(name: str, function: Any) -> None:
+    """Refuse what is no plain function with a name of its own and positional arguments."""
+    if not isinstance(function, FunctionType):
+        raise TypeError(f"{name}: not a Python function: {function!r}. Write it with def, in words of flamepy.words.")
+    code, label = function.__code__, function.__name__
+    if label == "<lambda>":
+        raise ValueError(f"{name}: a lambda has no name for its kernel: line {code.co_firstlineno}. Write it with def.")
+    if code.co_freevars:
+        free = ", ".join(code.co_freevars)
+        raise ValueError(
+            f"{name}: {label} uses variables of the function around it, which cannot be compiled: {free}. Make them attributes "
+            "(arguments with a default) or globals of the module."
+        )
+    if code.co_kwonlyargcount or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+        raise ValueError(f"{name}: {label} has arguments without a fixed place: {inspect.signature(function)}. List each by name.")
+    if any([isinstance(c, CodeType) for c in code.co_consts]) or code.co_flags & inspect.CO_GENERATOR:
+        raise ValueError(f"{name}: a function or comprehension inside a function cannot be compiled: in {label}. Use a for loop.")
+
+
+def check_branches(name: str, function: Any) -> None:
+    """Refuse what asks whether an input is true: a formula may get a whole array for it."""
+    for i in dis.get_instructions(function.__code__):
+        if ("JUMP" in i.opname and "IF" in i.opname) or i.opname == "UNARY_NOT":
+            raise ValueError(
+                f"{name}: an array cannot decide: {function.__name__} has if, and, or, not, while or a chained comparison. "
+                "Use select(condition, a, b), and & or | between conditions."
+            )
+
+
+def check_builtin(name: str, function: Any, key: str, in_rows: bool) -> None:
+    if not hasattr(builtins, key):
+        raise ValueError(f"{name}: {function.__name__} names something unknown: '{key}'. Define or import it before the op.")
+    if key not in (ROW_BUILTINS if in_rows else BUILTINS):
+        raise ValueError(f"{name}: {function.__name__} uses what is no word: Python's {key}. {advice(key)}")
+
+
+def check_value(name: str, function: Any, key: str, value: Any, in_rows: bool) -> None:
+    """Refuse a global that is neither a word nor a function flamepy's own formulas use."""
+    label = function.__name__
+    if isinstance(value, ModuleType):
+        steps = list(dis.get_instructions(function.__code__))
+        what = str(next(b.argval for a, b in pairwise(steps) if a.opname == "LOAD_GLOBAL" and a.argval == key))
+        hint = f"Make the number a global: {what.upper()} = {key}.{what}." if is_number(getattr(value, what, None)) else advice(what)
+        raise ValueError(f"{name}: {label} uses what is no word: {key}.{what}. {hint}")
+    if not isinstance(value, FunctionType):
+        if callable(value):
+            raise ValueError(f"{name}: {label} uses what is no word: {key} = {value!r}. {advice(getattr(value, '__name__', key))}")
+        raise ValueError(f"{name}: {label} reads what is no number: {key}, a {type(value).__name__}. Use numbers, words and functions.")
+    if hasattr(value, "op") or value in base.PUBLIC.values():
+        raise ValueError(f"{name}: {label} uses what is no word: flamepy.{value.__name__}, an op on Tensors. {advice(value.__name__)}")
+    if value.__module__ == row_words.__name__ and not in_rows:
+        raise ValueError(f"{name}: {label} uses a word for rows: {key}. Use flamepy.rowwise for what a whole row decides.")
+
+
+def advice(name: str) -> str:
+    """Which word to use in the place of a function of that name."""
+    word = OTHER_NAMES.get(name, name)
+    if word in VOCABULARY:
+        return f"Use {word} of flamepy.words."
+    return f"Use words of flamepy.words: {', '.join(sorted(VOCABULARY))}."
+
+
+# ---- trying it -------------------------------------------------------------------------------------------------------------------
+def try_formula(name: str, function: Any, values: Sequence[Any]) -> None:
+    """Apply a formula to arrays of two numbers, as the plain backend does; None among the values stands for an input."""
+    given = [np.full(2, 0.5) if v is None else v for v in values]
+    y = tried(name, function, typed(function, FLOAT64, ON_ARRAYS, False), given, "arrays")
+    if not is_number(y) and not (isinstance(y, np.ndarray) and y.shape == (2,) and y.dtype.kind in "fiub"):
+        raise ValueError(f"{name}: {function.__name__} returns no number: a {type(y).__name__}. Return one number for each element.")
+
+
+def try_rule(name: str, function: Any, on_tensors: Any, values: Sequence[Any]) -> None:
+    """Apply a rule to Tensors, as create_graph does."""
+    given = [base.Tensor.of(name, np.full(2, 0.5), device("plain")) if v is None else v for v in values]
+    with base.unrecorded():
+        y = tried(name, function, on_tensors, given, "Tensors, as for create_graph")
+    if not isinstance(y, base.Tensor):
+        raise ValueError(f"{name}: {function.__name__} does not depend on its inputs: it returned {y!r}. Return g times a derivative.")
+
+
+def try_body(name: str, function: Any, arrays: int, values: Sequence[Any]) -> None:
+    """Run a body on one row of three numbers; `values` are its attributes."""
+    rows = [np.full(3, 0.5) for _ in range(arrays)]
+    tried(name, function, typed(function, FLOAT64, ON_NUMBERS, True), [0, *rows, *values, 1, 3], "a row of three numbers")
+
+
+def tried(name: str, function: Any, form: Any, given: Sequence[Any], what: str) -> Any:
+    try:
+        with np.errstate(all="ignore"):
+            return form(*given)
+    except ArithmeticError:  # numbers that do not suit it
+        return 0.5
+    except Exception as problem:
+        text = f"{type(problem).__name__}: {problem}"
+        raise ValueError(f"{name}: {function.__name__} fails on {what}: {text}. Write it so that it runs there.") from problem

@@ -1,0 +1,62 @@
+"""How tensors go through pickle and copy.deepcopy: their numbers as a NumPy array, the name of their device, their id (ids.py).
+
+Everything else that can be pickled is made of tensors: a ParameterDict that was packed packs again, an optimizer keeps its moments as
+arrays, a GradientMap its keys as origins. Hooks and attributes that users gave a tensor go along. What has a tape cannot. This is for
+users' own pickling, e.g. to send a model to another process; flamepy's own files hold no pickle.
+
+May import: errors, ids, backend, op.spec. FLAME counterpart: none. Read next: tensors.py.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+
+from . import ids
+from .backend.base import Device
+from .dtypes import DTYPES
+from .errors import GradientError
+from .op.spec import spec_of
+
+OWN = frozenset(("buffer", "spec", "id", "entry", "slot", "unit", "broken"))  # made anew, or of no use elsewhere
+DTYPE: dict[Any, Any] = {dtype: dtype for dtype in DTYPES}  # an unpickled dtype is equal to ours, but another object
+
+
+def attributes(name: str, t: Any) -> dict[str, Any]:
+    """What a leaf has beside its numbers. Raises GradientError for a tensor that is no leaf."""
+    if t.entry is not None:
+        raise GradientError(f"{name}: only leaves can be copied: made by '{t.entry.op.title}'. Use detach().")
+    return {key: value for key, value in vars(t).items() if key not in OWN}
+
+
+def reduced(t: Any) -> tuple:
+    """What Tensor.__reduce_ex__ returns: a call of made(), and the attributes."""
+    state = attributes("pickle", t)
+    for hook in t.hooks or ():
+        where = getattr(hook, "__qualname__", "")
+        if "<" in where:
+            label = t.name or f"tensor {t.id}"
+            raise GradientError(f"pickle: a hook cannot be pickled: {where} of {label}. Remove it, or use a function of a module.")
+    can_be_key = t.requires_grad or hasattr(t, "set_grad")
+    there = ids.origin(t.id) if can_be_key else None
+    return made, (type(t), t.numpy(), t.device, t.requires_grad, there), state
+
+
+def made(cls: Any, array: np.ndarray, device: Device, requires_grad: bool, there: ids.Origin | None) -> Any:
+    """A leaf with these numbers. `there`: where its id comes from; None: a new one."""
+    array = array.view(DTYPE[array.dtype])
+    t = cls.__new__(cls)
+    t.buffer, t.spec = device.upload(array), spec_of(array.shape, array.dtype, device, requires_grad)
+    t.id = ids.next_id() if there is None else ids.of_tensor(there, t)
+    return t
+
+
+def copied(t: Any, memo: dict[int, Any]) -> Any:
+    """What Tensor.__deepcopy__ returns."""
+    state = attributes("deepcopy", t)
+    twin = memo[id(t)] = t.__class__.__new__(t.__class__)
+    twin.buffer, twin.spec, twin.id = t.detach().clone().buffer, t.spec, ids.next_id()
+    vars(twin).update(copy.deepcopy(state, memo))
+    return twin
