@@ -1,15 +1,17 @@
-"""What every test starts from: the signals a terminal gives, whoever started the test run.
+"""What every test starts from: the signals a terminal gives, whoever started the test run; and the device a test runs on.
 
 A run in the background (`pytest &`, nohup, some CI systems) ignores SIGINT and SIGHUP, and so would the processes that tests
-start and interrupt. Read next: test_autograd.py.
+start and interrupt. Read next: devices.py, test_autograd.py.
 """
 
 from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator
 
 import pytest
+from devices import default_device
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
@@ -23,3 +25,10 @@ def as_many_threads_as_there_are():
     numba = sys.modules.get("numba")
     if numba is not None and numba.get_num_threads() > numba.config.NUMBA_NUM_THREADS:
         numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
+
+
+@pytest.fixture(params=["cpu", "plain"])
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of the device that the test runs on: flamepy's default one meanwhile."""
+    with default_device(request.param):
+        yield request.param
