@@ -38,6 +38,12 @@ def layers(device: str) -> nn.Module:
     return nn.Sequential(nn.Linear(4, 6, device=device), nn.GELU(), nn.LayerNorm(6, device=device), nn.Linear(6, 3, device=device))
 
 
+def test_what_names_no_device_goes_to_the_fixtures(device):
+    made = fp.zeros(1), fp.tensor([1.0]), fp.randn(2), fp.arange(3), nn.Linear(2, 2).weight, fp.Parameter([1.0])
+    assert all(t.device == device for t in made) and fp.device() == device and fp.device("cpu") == "cpu"
+    assert F.cross_entropy(np.zeros((2, 3), np.float32), np.array([0, 1])).device == device
+
+
 # ---- operands on two devices: h makes a tensor here, t there --------------------------------------------------------------------
 MIXED = {
     "add": lambda h, t: h(A) + t(A), "mul": lambda h, t: h(A) * t(ROW), "lt": lambda h, t: h(A) < t(A), "pow": lambda h, t: h(A) ** t(A),
