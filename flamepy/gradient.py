@@ -18,7 +18,7 @@ import numpy as np
 from . import ids
 from .backend.base import Buffer
 from .dtypes import HALF, float32
-from .errors import DTypeError, ShapeError
+from .errors import DeviceError, DTypeError, ShapeError
 
 if TYPE_CHECKING:
     from .methods import Tensor  # from a stub: this file imports no tensors when it runs
@@ -59,6 +59,14 @@ def scale_by_factor(buffer: Any, factor: Any, by: str = "clip_grad_norm") -> Non
 def no_factor(device: Any) -> Buffer:
     """The clip factor of gradients that need none."""
     return device.upload(np.array([0.0, 1.0]))
+
+
+def check_device(name: str, label: str, wanted: Any, gradient: Any) -> None:
+    """Raise DeviceError unless the gradient is on the device `wanted`."""
+    if gradient.device is not wanted:
+        raise DeviceError(
+            f"{name}: gradient is on another device for {label}: expected {wanted}, got {gradient.device}. Move it with .to('{wanted}')."
+        )
 
 
 class GradientMap:
@@ -117,7 +125,7 @@ class GradientMap:
     def insert(self, key: Any, gradient: Any) -> None:
         """Store this gradient (no copy; 16-bit ones become float32), replacing any other.
 
-        Raises ShapeError if it does not fit the tensor given as key, DTypeError if it is no Tensor.
+        Raises ShapeError or DeviceError if it does not fit the tensor given as key, DTypeError if it is no Tensor.
         """
         if not hasattr(gradient, "buffer"):
             raise DTypeError(f"insert: not a Tensor: {type(gradient).__name__}. Pass flamepy.tensor(...).")
@@ -126,6 +134,8 @@ class GradientMap:
                 f"insert: gradient shape differs for {self.label(key)}: expected {key.shape}, got {gradient.shape}. "
                 "Pass a gradient of the tensor's shape."
             )
+        if not isinstance(key, int):
+            check_device("insert", self.label(key), key.device, gradient)
         self.settle()
         self.put(key, gradient)
         self.spans = []
@@ -154,6 +164,7 @@ class GradientMap:
                 f"accumulate: gradient shape differs for {self.label(key)}: stored {stored.shape}, got {gradient.shape}. "
                 "Pass a gradient of the same shape."
             )
+        check_device("accumulate", self.label(key), stored.device, gradient)
         add_to_buffer(stored.buffer, gradient.detach().to(stored.dtype).buffer, "GradientMap.accumulate")
 
     def get_or_create(self, key: Any) -> Tensor:
@@ -215,6 +226,8 @@ class GradientMap:
                     f"merge: gradient shape differs for {other.label(key)}: {stored.shape} and {gradient.shape}. "
                     "Merge maps of the same model."
                 )
+            if stored is not None:
+                check_device("merge", other.label(key), stored.device, gradient)
         if self.packed() and other.packed() and [home for home, _ in self.spans] == [home for home, _ in other.spans]:
             self.settle()
             other.settle()

@@ -96,7 +96,7 @@ def backward_of(fn: Callable, inputs: tuple, values: dict, cotangents: list, sta
     for y, w in zip(found, cotangents, strict=True):
         if y.requires_grad:
             part = (y * tensor(w, device=y.device).to(y.dtype)).sum()
-            total = part if total is None else total + part
+            total = part if total is None else total + part.to(total.device)
     grads = total.backward() if total is not None else {}
     return {i: grads[leaf.id].numpy().astype(np.float64) if leaf.id in grads else np.zeros(leaf.shape) for i, leaf in leaves.items()}
 
@@ -143,7 +143,7 @@ def first_derivative(fn: Callable, inputs: tuple, checked: list[int], random: An
         total: Any = None
         for y, w in zip(found, weights, strict=True):
             part = (y * y * tensor(w, device=y.device)).sum()
-            total = part if total is None else total + part
+            total = part if total is None else total + part.to(total.device)
         grads = total.backward(create_graph=create_graph)
         return tuple([grads.get(xs[i]) for i in checked if xs[i].id in grads])
 

@@ -18,7 +18,7 @@ import numpy as np
 from .backend.base import Buffer, device
 from .backend.formula.words import abs, maximum, minimum, pow
 from .dtypes import float64
-from .errors import FlameWarning, NonFiniteError
+from .errors import DeviceError, FlameWarning, NonFiniteError
 from .gradient import GradientMap, no_factor, scale_by_factor
 from .parameter import Parameter
 
@@ -52,11 +52,16 @@ def named_gradients(name: str, grads: Any) -> list[tuple[str, Any]]:
     return [(f"'{p.name}'" if p.name else p.label, p.grad) for p in dict.fromkeys(ps) if p.grad is not None]
 
 
-def regions(grads: Any, found: list[tuple[str, Any]]) -> list[Buffer]:
-    """The memory to go over: whole spans where every gradient of the map lies in one, else each gradient's own."""
-    if isinstance(grads, GradientMap) and grads.packed():
-        return [span for _, span in grads.spans]
-    return [g.buffer for _, g in found if g.size]
+def regions(name: str, grads: Any, found: list[tuple[str, Any]]) -> list[Buffer]:
+    """The memory to go over: whole spans where every gradient of the map lies in one, else each gradient's own. Raises DeviceError
+    unless it is all on one device."""
+    packed = isinstance(grads, GradientMap) and grads.packed()
+    buffers = [span for _, span in grads.spans] if packed else [g.buffer for _, g in found if g.size]
+    devices = {b.device for b in buffers}
+    if len(devices) > 1:
+        names = ", ".join(sorted([d.name for d in devices]))
+        raise DeviceError(f"{name}: gradients are on two devices: {names}. Pass those of one device at a time.")
+    return buffers
 
 
 def norm_of(grads: Any, buffers: list[Buffer], norm_type: float, limit: float = 0.0, other: float = 1.0) -> Buffer:
@@ -79,7 +84,7 @@ SIZES: dict[float, tuple[Callable, tuple]] = {2.0: (square_size, ()), 1.0: (abso
 
 def grad_norm(grads: Any, norm_type: float = 2.0) -> float:
     """The joint norm of all gradients: (sum of |g|^p)^(1/p), or the largest |g| for inf. 0.0 when there are none."""
-    found = norm_of(grads, regions(grads, named_gradients("grad_norm", grads)), norm_type)
+    found = norm_of(grads, regions("grad_norm", grads, named_gradients("grad_norm", grads)), norm_type)
     norm: float = found.device.stream.number(found)
     return norm
 
@@ -97,7 +102,7 @@ def clip_grad_norm(grads: Any, max_norm: float | None, norm_type: float = 2.0, n
     if math.isnan(limit) or limit < 0:
         raise ValueError(f"clip_grad_norm: max_norm must not be negative or NaN: {max_norm}. Use a positive number, or None for off.")
     gradients = named_gradients("clip_grad_norm", grads)
-    buffers = regions(grads, gradients)
+    buffers = regions("clip_grad_norm", grads, gradients)
     found = norm_of(grads, buffers, norm_type, limit, 0.0 if nonfinite == "zero" else 1.0)
     stream = found.device.stream
     if limit and buffers:
@@ -129,9 +134,9 @@ def clip_grad_value(grads: Any, clip_value: float) -> float:
     v = float(clip_value)
     if math.isnan(v) or v < 0:
         raise ValueError(f"clip_grad_value: the value must not be negative or NaN: {clip_value}. Use a positive number.")
+    buffers = regions("clip_grad_value", grads, named_gradients("clip_grad_value", grads))
     if isinstance(grads, GradientMap):
         grads.settle()
-    buffers = regions(grads, named_gradients("clip_grad_value", grads))
     found = norm_of(grads, buffers, math.inf)
     for b in {id(b): b for b in buffers}.values():
         b.device.launch("map", limit_y, (b,), (b,), (b.dtype.type(v),), b.dtype)

@@ -1,13 +1,24 @@
-"""What every test starts from: the signals a terminal gives, whoever started the test run.
+"""What every test starts from: the signals a terminal gives, whoever started the test run; and the device a test runs on.
 
 A run in the background (`pytest &`, nohup, some CI systems) ignores SIGINT and SIGHUP, and so would the processes that tests
-start and interrupt. Read next: test_autograd.py.
+start and interrupt. Read next: devices.py, test_autograd.py.
 """
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+
+import pytest
+from devices import default_device
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture(params=["cpu", "plain"])
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of the device that the test runs on: flamepy's default one meanwhile."""
+    with default_device(request.param):
+        yield request.param

@@ -44,7 +44,7 @@ class Bench:
         return [None if b is None else where.download(b) for b in made]
 
 
-ON = pytest.mark.parametrize("on", [Bench("plain")], ids=lambda on: on.device.name)
+ON = pytest.mark.parametrize("on", [Bench("plain"), Bench("cpu")], ids=lambda on: on.device.name)
 
 
 def numbers(*shape: int, dtype: np.dtype = F4) -> np.ndarray:

@@ -14,11 +14,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from devices import CPU_ONLY
 
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy.backend.cpu.memory import allocator
 from flamepy.op.base import REGISTRY
+
+pytestmark = pytest.mark.usefixtures("device")
 
 Shape = tuple[int, ...]
 SDPA = F.scaled_dot_product_attention
@@ -176,6 +179,7 @@ def peak_bytes(call: Callable) -> int:
     return fp.device("cpu").memory()["peak"] - before
 
 
+@CPU_ONLY  # plain makes the matrix of all scores
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("heads", [1, 8])
 def test_memory_is_linear_in_the_number_of_rows(heads: int, masked: bool) -> None:
@@ -292,6 +296,7 @@ ERRORS: list[tuple[type[Exception], str, Callable]] = [
 ]
 
 
+@CPU_ONLY  # X and W are made before a device is chosen
 @pytest.mark.parametrize("kind, text, call", ERRORS, ids=[text[:40] for _, text, _ in ERRORS])
 def test_errors(kind: type[Exception], text: str, call: Callable) -> None:
     with pytest.raises(kind, match=text):

@@ -14,6 +14,8 @@ import pytest
 
 import flamepy as fp
 
+pytestmark = pytest.mark.usefixtures("device")
+
 
 def leaf(*values: float) -> fp.Tensor:
     return fp.tensor(np.array(values), requires_grad=True)
@@ -234,10 +236,10 @@ def test_forward_passes_without_backward_leave_memory_flat():
     forward()
     gc.disable()
     try:
-        before = fp.device("cpu").memory()
+        before = fp.device().memory()
         for _ in range(1000):
             forward()
-        after = fp.device("cpu").memory()
+        after = fp.device().memory()
     finally:
         gc.enable()
     assert after["current"] == before["current"]

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from flamepy import cli
+from flamepy.backend.base import BACKENDS
 
 
 def call(*args, **options):
@@ -26,6 +27,7 @@ def test_help_names_every_option_and_every_job(capsys):
     options = "data steps stop-after batch context layers heads width lr seed device out resume config preset"
     for word in (*[f"--{o}" for o in options.split()], "train digits", "Data:", "Model:", "Training:", "Run:"):
         assert word in out, word
+    assert f"Where to train: {', '.join(BACKENDS)}." in out
     assert run(capsys, "train", "gpt", "-h")[1] == out
     code, out, _ = run(capsys, "train", "digits", "--help")
     assert code == 0 and "--model [mlp|cnn|both]" in out and "MNIST" in out

@@ -14,6 +14,8 @@ from error_text import raises
 
 import flamepy as fp
 
+pytestmark = pytest.mark.usefixtures("device")
+
 NAN, INF = math.nan, math.inf
 SHAPES = {"w": (30, 40), "b": (40,), "s": (), "e": (0, 3), "long": (40000,)}
 

@@ -18,6 +18,8 @@ import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
 
+pytestmark = pytest.mark.usefixtures("device")
+
 # ---- what nn makes of it ---------------------------------------------------------------------------------------------------------
 LAYERS = [nn.ReLU(), nn.GELU(), nn.GELU("tanh"), nn.SiLU(), nn.Tanh(), nn.Sigmoid()]
 
@@ -61,6 +63,7 @@ class Counted(nn.Linear):
 
 
 def test_classes_and_methods_of_a_user_are_called() -> None:
+    Counted.calls = 0
     x = fp.tensor(draw(3, 4, dtype=F32))
     plain = nn.Linear(4, 4)
     for first, second in [(Doubled(4, 4), nn.ReLU()), (plain, Shifted()), (Counted(4, 4), nn.GELU())]:

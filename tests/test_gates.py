@@ -16,6 +16,8 @@ import flamepy.nn.functional as F
 from flamepy import nn
 from flamepy.op.base import PUBLIC, REGISTRY
 
+pytestmark = pytest.mark.usefixtures("device")
+
 
 def model(seed: int = 0) -> nn.Module:
     fp.manual_seed(seed)
@@ -109,11 +111,11 @@ def test_checkpoint_frees_memory_and_changes_nothing():
     def run(wrap):
         fp.manual_seed(7)
         gc.collect()
-        start = fp.device("cpu").memory()["current"]
+        start = fp.device().memory()["current"]
         h = x
         for block in blocks:
             h = wrap(block, h)
-        held = fp.device("cpu").memory()["current"] - start
+        held = fp.device().memory()["current"] - start
         grads = h.square().mean().backward()
         return held, [grads[p].numpy().copy() for p in blocks[0].parameters()]
 

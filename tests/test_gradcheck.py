@@ -21,6 +21,8 @@ from flamepy.op.base import REGISTRY
 from flamepy.op.custom import custom
 from flamepy.op.pointwise import pointwise
 
+pytestmark = pytest.mark.usefixtures("device")
+
 
 @pytest.fixture(autouse=True)
 def registry() -> Iterator[None]:

@@ -20,6 +20,8 @@ import flamepy.nn.functional as F
 from flamepy import nn
 from flamepy.op.base import HOMES
 
+pytestmark = pytest.mark.usefixtures("device")
+
 Array = np.ndarray
 
 

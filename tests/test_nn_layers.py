@@ -15,6 +15,8 @@ import pytest
 import flamepy as fp
 from flamepy import nn
 
+pytestmark = pytest.mark.usefixtures("device")
+
 Array = np.ndarray
 
 

@@ -21,6 +21,8 @@ from test_ops import SMOOTH, floats_of, function, leaves, on_floats, pieces, run
 
 import flamepy as fp
 
+pytestmark = pytest.mark.usefixtures("device")
+
 TWO = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "maximum": np.maximum}
 quick = settings(max_examples=40, deadline=None, derandomize=True)
 

@@ -22,6 +22,8 @@ import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy.op.base import REGISTRY
 
+pytestmark = pytest.mark.usefixtures("device")
+
 PROMISED = {
     "pointwise": """add sub mul div neg abs sign exp log sqrt rsqrt reciprocal square pow sin cos tanh sigmoid erf relu leaky_relu
         elu gelu silu softplus clamp maximum minimum where masked_fill eq ne lt le gt ge floor ceil round""",

@@ -14,9 +14,12 @@ import sys
 
 import numpy as np
 import pytest
+from devices import default_device
 from error_text import raises
 
 import flamepy as fp
+
+pytestmark = pytest.mark.usefixtures("device")
 
 KINDS = {
     "sgd": lambda p: fp.SGD(p, lr=0.1, weight_decay=0.01),
@@ -117,7 +120,7 @@ JOBS = [
 ]  # fmt: skip
 
 
-def test_train_10_save_load_in_a_new_process_train_10_equals_train_20(tmp_path):
+def test_train_10_save_load_in_a_new_process_train_10_equals_train_20(tmp_path, device):
     expected = []
     for number, (kind, dtype, pack, _) in enumerate(JOBS):
         params = model(dtype, pack=pack)
@@ -127,7 +130,7 @@ def test_train_10_save_load_in_a_new_process_train_10_equals_train_20(tmp_path):
         (tmp_path / str(number)).write_bytes(pickle.dumps(saved))
         train(params, optimizer, 10, 20)
         expected.append((bits(params), optimizer.state_dict()))
-    subprocess.run([sys.executable, __file__, str(tmp_path)], check=True, timeout=300)
+    subprocess.run([sys.executable, __file__, str(tmp_path), device], check=True, timeout=300)
     for number, (job, (numbers, state)) in enumerate(zip(JOBS, expected, strict=True)):
         loaded, loaded_state = pickle.loads((tmp_path / str(number)).read_bytes())
         assert loaded == numbers, job
@@ -281,5 +284,6 @@ def test_packing_after_the_optimizer_was_made(kind, dtype):
 
 
 if __name__ == "__main__":
-    for number, job in enumerate(JOBS):
-        second_half(f"{sys.argv[1]}/{number}", *job)
+    with default_device(sys.argv[2]):
+        for number, job in enumerate(JOBS):
+            second_half(f"{sys.argv[1]}/{number}", *job)

@@ -13,6 +13,8 @@ from error_text import raises
 import flamepy as fp
 from flamepy import nn
 
+pytestmark = pytest.mark.usefixtures("device")
+
 SHAPES = {"0.weight": (3, 4), "0.bias": (4,), "1.weight": (4, 2), "1.bias": (2,), "scale": ()}
 
 

@@ -14,6 +14,8 @@ from error_text import raises
 
 import flamepy as fp
 
+pytestmark = pytest.mark.usefixtures("device")
+
 HALVES = [fp.float16, fp.bfloat16]
 FLOATS = [fp.float32, fp.float64, *HALVES]
 

@@ -15,6 +15,8 @@ from replay_tools import CLIPS, Plain, batches, packed, training
 
 import flamepy as fp
 
+pytestmark = pytest.mark.usefixtures("device")
+
 
 # ---- traps: aliasing --------------------------------------------------------------------------------------------------------
 def test_results_and_arguments_are_never_overwritten():

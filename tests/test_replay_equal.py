@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from devices import CPU_ONLY
 from hypothesis import given
 from hypothesis import strategies as st
 from replay_tools import CLIPS, OPTIMIZERS, Checkpointed, Dropping, Images, Plain, Text, batches, packed, training
 
 import flamepy as fp
 import flamepy.nn.functional as F
-from flamepy.backend.base import device
 from flamepy.replay.arena import Life, places
 
-GAP = 1024
+pytestmark = pytest.mark.usefixtures("device")
 
-CPU = device()
+GAP = 1024
 
 WAYS = [
     (Plain, "adamw", "often", True), (Plain, "adam", "never", True), (Plain, "sgd", "zero", True), (Plain, "plain sgd", "value", True),
@@ -83,12 +83,12 @@ def test_the_step_itself_runs_twice_and_replays_allocate_nothing():
     captured = fp.capture(step)
     for x, y in batches(2):
         captured(x, y)
-    before = CPU.memory()["current"]
+    before = fp.device().memory()["current"]
     for x, y in batches(5, seed=1):
         captured(x, y)
     assert len(calls) == 2
     del x, y
-    assert CPU.memory()["current"] <= before
+    assert fp.device().memory()["current"] <= before
     assert "launches" in repr(captured) and "arena" in repr(captured)
 
 
@@ -121,6 +121,7 @@ def test_arrays_are_arguments_and_keywords_work():
         assert captured(x, scale=fp.tensor(2.0)).item() == 12.0 * i
 
 
+@CPU_ONLY
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_number_of_threads_may_change(threads):
     numba = pytest.importorskip("numba")
@@ -140,6 +141,7 @@ def test_the_number_of_threads_may_change(threads):
 LIVES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10), st.integers(0, 5000)), max_size=40)
 
 
+@CPU_ONLY  # about no device
 @given(LIVES)
 def test_places_never_overlap_in_time_and_memory(drawn):
     lives = [Life(first, first + length, nbytes) for first, length, nbytes in drawn]

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from devices import CPU_ONLY
 from error_text import raises
 from rows_tools import F32, F64, Array, close, draw, ids_of, launches, leaf, same_for_any_workers
 
@@ -22,6 +23,8 @@ from flamepy.backend.cpu.compiler import DIALECT
 from flamepy.backend.cpu.device import loop_named
 from flamepy.backend.formula.bind import bind
 from flamepy.ops import losses
+
+pytestmark = pytest.mark.usefixtures("device")
 
 
 @pytest.fixture
@@ -139,6 +142,7 @@ def test_sixteen_bits_are_computed_in_float32() -> None:
         assert abs(float(F.nll_loss(many, np.zeros(70000, int)).numpy()) - 0.5) < 1e-2 or dtype == fp.float16
 
 
+@CPU_ONLY  # counts the CPU's launches
 def test_cross_entropy_goes_over_the_logits_once(launched: list[str]) -> None:
     p, ids = leaf(draw(6, 4, dtype=F32)), fp.tensor(ids_of(4, 6))
     loss = F.cross_entropy(p, ids)

@@ -20,7 +20,7 @@ from ..autograd.entries import file_line, user_frame
 from ..backend.base import Buffer
 from ..backend.divert import note
 from ..errors import FlameWarning, ShapeError, StateError
-from ..gradient import GradientMap
+from ..gradient import GradientMap, check_device
 from ..parameter import Parameter
 from ..tensors import Tensor
 from .block import Block
@@ -99,7 +99,7 @@ class Optimizer:
         """Update every parameter that has a gradient.
 
         `grads`: a GradientMap, a list of (id, parameter, gradient), or None for each parameter's `.grad`. Warns (FlameWarning) if
-        nothing was updated. Raises ShapeError before anything is changed.
+        nothing was updated. Raises ShapeError or DeviceError before anything is changed.
         """
         self.arrange()
         if not self.packed(grads):
@@ -122,7 +122,7 @@ class Optimizer:
         return isinstance(grads, GradientMap) and bool(self.blocks) and all([b.span_of(grads) is not None for b in self.blocks])
 
     def collect(self, grads: Any) -> dict[int, Any]:
-        """Gradients by parameter id, shapes checked."""
+        """Gradients by parameter id, shapes and devices checked."""
         if isinstance(grads, GradientMap):
             found = {p.id: g for p in self.params if (g := grads.get(p)) is not None}
         elif grads is not None:
@@ -140,6 +140,8 @@ class Optimizer:
                     f"{self.name}: gradient shape differs for {p.label}: expected {p.shape}, got {found[p.id].shape}. "
                     "Pass this model's gradients."
                 )
+            if p.id in found:
+                check_device(self.name, p.label, p.device, found[p.id])
         return found
 
     def update(self, block: Block, gradients: Buffer, present: np.ndarray | None, factor: Buffer, by: str) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
+from ..backend.base import BACKENDS
 from .presets import PRESETS
 from .problems import InputError
 
@@ -42,7 +43,7 @@ class TrainConfig:
                         option=True, section="Training")  # fmt: skip
     seed: int = setting(1337, "Start of all random numbers; the same seed gives the same run, bit for bit.", 0, 2**63 - 1,
                         option=True, section="Training")  # fmt: skip
-    device: str = setting("cpu", "Where to train: cpu.", option=True, section="Training", free=True)
+    device: str = setting("cpu", f"Where to train: {', '.join(BACKENDS)}.", option=True, section="Training", free=True)
     capture: bool = setting(True, "Record a step once and replay it: the same bits, faster.", option=True, section="Training", free=True)
     warmup: int = setting(WARMUP, "steps of linear warm-up (when not given: 100, at most a tenth of the steps)", 0, 10**9)
     final_lr: float = setting(0.1, "learning rate at the end, as a fraction of lr", 0, 1)

@@ -1,0 +1,41 @@
+"""Running the same tests on several devices: another default device for a while, and the mark of tests that are about the CPU.
+
+A module whose tests hold on every device says `pytestmark = pytest.mark.usefixtures("device")`; its tests then read as before,
+because what names no device goes where the fixture says. Read next: conftest.py (the fixture), test_devices.py (two at once).
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from flamepy.backend import base
+
+CPU_ONLY = pytest.mark.parametrize("device", ["cpu"], indirect=True)
+
+
+@contextmanager
+def default_device(name: str) -> Iterator[None]:
+    """In the block, what names no device goes to the device `name`; an explicit "cpu" stays the CPU."""
+    find = base.device
+
+    @functools.wraps(find)
+    def device(given: Any = None) -> base.Device:
+        return find(name if given is None else given)
+
+    modules = [m for key, m in sys.modules.items() if key.startswith("flamepy")]
+    places = [(m, key) for m in modules for key, value in vars(m).items() if value is find]
+    patches = [patch.object(m, key, device) for m, key in places]
+    for p in patches:
+        p.start()
+    try:
+        yield
+    finally:
+        for p in patches:
+            p.stop()
