@@ -52,6 +52,9 @@ from .gradient_clip import clip_grad_norm_ as clip_grad_norm_
 from .gradient_clip import clip_grad_value as clip_grad_value
 from .gradient_clip import clip_grad_value_ as clip_grad_value_
 from .gradient_clip import grad_norm as grad_norm
+from .op.custom import custom as custom
+from .op.pointwise import pointwise as pointwise
+from .op.rowwise import rowwise as rowwise
 from .ops import abs as abs
 from .ops import add as add
 from .ops import argmax as argmax
