@@ -107,32 +107,34 @@ def call(op: Op, xs: Sequence[Any], attributes: dict[str, Any], key: Any, number
             given = [x.buffer if isinstance(x, base.Tensor) else x for x in (*xs, *numbers)]
             known.run(given)
             return finish(known, xs, given, attributes)
-    check_devices(op, xs)
-    tracked = [i for i, x in enumerate(xs) if isinstance(x, base.Tensor) and x.requires_grad]
-    wanted = tracked if recording and op.needs([i in tracked for i in range(len(xs))], attributes) is not None else []
+    tracked, mask = tracked_inputs(op, xs)
+    names = op.needs(mask, attributes) if tracked and recording else None
     if key in op.seen[recording]:
-        return plan_call(op, xs, attributes, numbers, wanted, bool(tracked), lambda made: keep(op, recording, key, made))
+        return plan_call(op, xs, attributes, numbers, tracked, names, lambda made: keep(op, recording, key, made))
     if key is not None:
         if len(op.seen[recording]) >= MOST:  # shapes may change for ever
             op.seen[recording].clear()
         op.seen[recording].add(key)
-    return run_once(op, xs, attributes, tracked, wanted)
+    return run_once(op, xs, attributes, tracked, names)
 
 
-def run_once(op: Op, xs: Sequence[Any], attributes: dict[str, Any], tracked: Sequence[int], wanted: Sequence[int]) -> Any:
-    """The call as it is, without a plan."""
-    with unrecorded():
-        y, extras = op.forward(xs, attributes, [i in wanted for i in range(len(xs))])
+def run_once(op: Op, xs: Sequence[Any], attributes: dict[str, Any], tracked: Sequence[int], names: Sequence[str] | None) -> Any:
+    """The call as it is, without a plan. `names`: what to save; None where nothing is recorded."""
+    modes = thread.modes
+    before, modes.recording = modes.recording, False
+    try:
+        y, extras = op.forward(xs, attributes, [names is not None and i in tracked for i in range(len(xs))])
+    finally:
+        modes.recording = before
     if watchers:
         watch(op.name, y)
     ys = y if type(y) is tuple else (y,)
     floats = ys[0].dtype in FLOATS
-    if tracked and not wanted and floats and thread.modes.recording and thread.modes.strict:
+    if tracked and names is None and floats and modes.recording and modes.strict:
         raise op.no_rule()
-    if not wanted or not floats:
+    if names is None or not floats:
         return mark_broken(op, xs, y)
-    made = Call(op, xs, [t.spec.as_tracked(True) for t in ys], type(y) is not tuple, wanted, False)
-    names = op.needs([i in wanted for i in range(len(xs))], attributes) or ()
+    made = Call(op, xs, [t.spec.as_tracked(True) for t in ys], type(y) is not tuple, tracked, False)
     found = saved_values(op, xs, ys[0], extras, names)
     made.save(found)
     memory = [buffer_or_value(t) for t in (*ys, *[t for _, t in found])]
@@ -142,18 +144,31 @@ def run_once(op: Op, xs: Sequence[Any], attributes: dict[str, Any], tracked: Seq
 
 def saved_values(op: Op, xs: Sequence[Any], y: Any, extras: dict[str, Any], names: Sequence[str]) -> list[tuple[str, Any]]:
     """(name, Tensor or number or None) of what is saved."""
-    known = {**dict(zip(op.inputs, xs, strict=False)), "y": y, **extras}
-    missing = [name for name in names if name not in known]
-    if missing:
-        raise ValueError(f"{op.name}: its rule names something unknown: {', '.join(missing)}. Known: {', '.join(known)}.")
-    return [(name, known[name]) for name in names]
+    found = []
+    for name in names:
+        if name in op.inputs:
+            found.append((name, xs[op.inputs.index(name)]))
+        elif name == "y" or name in extras:
+            found.append((name, y if name == "y" else extras[name]))
+        else:
+            raise ValueError(f"{op.name}: its rule names something unknown: {name}. Known: {', '.join((*op.inputs, 'y', *extras))}.")
+    return found
 
 
-def check_devices(op: Op, xs: Sequence[Any]) -> None:
-    devices = {x.device for x in xs if isinstance(x, base.Tensor)}
-    if len(devices) > 1:
-        names = ", ".join(sorted([d.name for d in devices]))
-        raise DeviceError(f"{op.title}: operands are on two devices: {names}. Move one of them with .to(device).")
+def tracked_inputs(op: Op, xs: Sequence[Any]) -> tuple[list[int], list[bool]]:
+    """(the inputs that require grad, the same as a flag for each). Raises DeviceError for inputs on two devices."""
+    tracked, mask, device = [], [], None
+    for i, x in enumerate(xs):
+        spec = x.spec if isinstance(x, base.Tensor) else None
+        mask.append(spec is not None and spec.tracked)
+        if spec is not None:
+            if spec.tracked:
+                tracked.append(i)
+            if device is not None and spec.device is not device:
+                names = ", ".join(sorted({t.device.name for t in xs if isinstance(t, base.Tensor)}))
+                raise DeviceError(f"{op.title}: operands are on two devices: {names}. Move one of them with .to(device).")
+            device = spec.device
+    return tracked, mask
 
 
 def mark_broken(op: Op, xs: Sequence[Any], y: Any) -> Any:
@@ -238,10 +253,10 @@ def stand_in(x: Any) -> Any:
 
 
 def plan_call(
-    op: Op, xs: Sequence[Any], attributes: dict[str, Any], numbers: Sequence[Any], wanted: Sequence[int], tracked: bool, store: Any,
+    op: Op, xs: Sequence[Any], attributes: dict[str, Any], numbers: Sequence[Any], tracked: Sequence[int], names: Any, store: Any,
 ) -> Any:  # fmt: skip
     """The call, run under a recorder; what was recorded goes to store() as a planned Call, where that can be."""
-    mask = [i in wanted for i in range(len(xs))]
+    mask = [names is not None and i in tracked for i in range(len(xs))]
     inputs = [x.buffer if isinstance(x, base.Tensor) else x for x in (*xs, *numbers)]
     values = [stand_in(x) for x in inputs]
     given = [base.Tensor(v, x.spec.as_tracked(False)) if isinstance(x, base.Tensor) else v for v, x in zip(values, xs, strict=False)]
@@ -251,18 +266,15 @@ def plan_call(
         y, extras = op.forward(given, own, mask)
     ys = y if type(y) is tuple else (y,)
     floats = ys[0].dtype in FLOATS
-    if tracked and not wanted and floats and thread.modes.recording and thread.modes.strict:
+    refused = bool(tracked) and names is None and floats and thread.modes.recording
+    if refused and thread.modes.strict:
         raise op.no_rule()
-    wanted = wanted if floats else ()
-    made = Call(op, xs, [t.spec.as_tracked(bool(wanted)) for t in ys], type(y) is not tuple, wanted, tracked and not wanted)
-    found = saved_values(op, given, ys[0], extras, op.needs(mask, attributes) or ()) if wanted else []
+    wanted = tracked if floats and names is not None else ()
+    made = Call(op, xs, [t.spec.as_tracked(bool(wanted)) for t in ys], type(y) is not tuple, wanted, bool(tracked) and not wanted)
+    found = saved_values(op, given, ys[0], extras, names or ()) if wanted else []
     made.save(found)
     made.attributes, made.backwards = attributes, {}
-    results = [*ys, *[t for _, t in found]]
-    planned = recorder.plan(made, results)
-    # strict_mode() decides at each call about what has no derivative: such a call is never planned
-    if planned and not (tracked and not wanted and floats and thread.modes.recording):
-        store(made)
+    planned = recorder.plan(made, [*ys, *[t for _, t in found]])
     for n, (name, t) in enumerate(found, len(ys)):  # a saved number is one of the inputs, not a constant
         if isinstance(t, np.generic):
             made.places[n] = op.inputs.index(name)
@@ -270,6 +282,8 @@ def plan_call(
     memory = [*inputs, *recorder.alive]
     if not planned:  # the entry keeps the Call, which must not keep buffers
         memory, made.constants = memory + made.constants, []
+    elif not refused:  # strict_mode() decides at each call about what has no derivative: such a call is never planned
+        store(made)
     return finish(made, xs, memory, attributes)
 
 

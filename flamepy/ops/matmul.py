@@ -28,7 +28,7 @@ def product(a, b, ta=False, tb=False):
     """op(a) @ op(b) over the last two axes, other axes broadcasting; ta, tb: use the matrix transposed."""
     m, k = a.shape[-2:] if not ta else a.shape[:-3:-1]
     n = b.shape[-2] if tb else b.shape[-1]
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2]) if len(a.shape) + len(b.shape) > 4 else ()
     y = like(a, (*batch, m, n))
     if y.size:
         launch("matmul", None, (y,), (a, b), (starts(a.shape, batch), starts(b.shape, batch), m, n, k, bool(ta), bool(tb)))
@@ -37,6 +37,8 @@ def product(a, b, ta=False, tb=False):
 
 def starts(shape: tuple[int, ...], batch: tuple[int, ...]) -> tuple[int, ...]:
     """Where each matrix of the broadcast stack begins."""
+    if not batch:
+        return (0,)
     own = np.arange(size_of(shape[:-2])).reshape(shape[:-2]) * size_of(shape[-2:])
     return tuple(np.broadcast_to(own, batch).ravel().tolist())
 

@@ -138,7 +138,7 @@ class CpuDevice(Device):
         self, name: str, formula: Callable | None, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any],
         dtype: np.dtype,
     ) -> None:  # fmt: skip
-        found = launchers().get(name)
+        found = family.LAUNCHERS.get(name) or launchers().get(name)
         if found is None:
             raise DeviceError(f"cpu: no such launch: '{name}'. This backend has {', '.join(sorted(launchers()))}.")
         found(family.Go(self, formula, dtype), outs, ins, *consts)
