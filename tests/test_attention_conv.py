@@ -314,5 +314,6 @@ SECOND: list[tuple[str, Callable]] = [
 
 @pytest.mark.parametrize("name, call", SECOND, ids=[n for n, _ in SECOND])
 def test_second_derivatives_are_refused_by_name(name: str, call: Callable) -> None:
-    with pytest.raises(fp.GradientError, match=r"^scaled_dot_product_attention: no second derivative"):
+    spoken = "scaled_dot_product_attention" if "attention" in name else name
+    with pytest.raises(fp.GradientError, match=f"^{spoken}: no second derivative"):
         call().sum().backward(create_graph=True)

@@ -124,6 +124,20 @@ def test_one_tensor_given_twice_is_not_two_given_once() -> None:
         assert grads[x].tolist() == (y.numpy() * (2 if x is y else 1)).tolist()
 
 
+def test_attributes_that_are_equal_and_not_the_same() -> None:
+    x, i = fp.ones((2, 2), requires_grad=True), fp.tensor([1, 2])
+    for value in (0.0, 0.0, -0.0, -0.0, 0.0, -0.0):
+        assert np.signbit(fp.pad(x, ((1, 0), (0, 0)), value).numpy()[0]).all() == np.signbit(value)
+        assert np.signbit(F.leaky_relu(fp.tensor([-1.0]), value).numpy()[0]) != np.signbit(value)
+    for _ in range(3):
+        assert (i * 2).tolist() == [2, 4] and (i * 2.5).tolist() == [2.5, 5.0] and (i * True).dtype == fp.int64
+        assert F.softmax(x, 0).shape == x.reshape((2, 2)).shape == (2, 2)
+        with pytest.raises(TypeError, match="axis must be an int"):
+            F.softmax(x, 0.0)
+        with raises(fp.ShapeError, "reshape: not a shape"):
+            x.reshape((2.0, 2.0))
+
+
 # ---- what is saved ---------------------------------------------------------------------------------------------------------------
 def saved(y: Any) -> set[str]:
     return {name for name, value in y.entry.saved.items() if value is not None}

@@ -258,7 +258,7 @@ def sliced_dx(g, shapes, starts, steps):
 sliced.differentiable()
 
 
-@custom(inputs=1, kind="move", title="pad", internal=True)
+@custom(inputs=1, kind="move", title="pad")
 def unsliced(x, shape=(), starts=(), steps=(), value=0):
     """x written into a tensor full of `value`: the reverse of sliced."""
     y = filled(shape, value, x.dtype, x.device)
