@@ -103,7 +103,7 @@ def test_words(on, word, dtype):
     """On whole arrays, from within a formula."""
     x, y = np.array([0.25, 1.5, 2.5, 3.75], dtype), np.array([1.0, -2.0, 2.0, 7.0], dtype)
     given, names = ([x, y], "x, y") if word in ("maximum", "minimum", "fmax", "pow") else ([-x if word == "exp_down" else x], "x")
-    formula = eval(f"lambda {names}: {word}({names})", vars(words))
+    formula = eval(f"lambda {names}: {word}({names})", {**vars(words), "__name__": __name__})
     close(on("map", [(4, dtype)], given, (), formula)[0], [WORDS[word](*v) for v in zip(*[g.tolist() for g in given], strict=True)], 4)
 
 
