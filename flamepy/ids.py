@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import secrets
 from bisect import bisect
 from threading import Lock
 from typing import Any
@@ -21,7 +20,7 @@ from weakref import WeakValueDictionary
 Origin = tuple[str, int]  # (mark of the process that counted, the number there)
 
 next_id = itertools.count(1).__next__
-mark = secrets.token_hex(8)  # of this process
+mark = os.urandom(8).hex()  # of this process
 counted: list[tuple[int, str]] = [(1, mark)]  # who counted the numbers from this one on: "" for nobody, another mark before a fork
 origins: dict[int, Origin] = {}  # of numbers here that stand for tensors from elsewhere
 known: dict[Origin, list[int]] = {}  # the other way: several where there were several copies at a time
@@ -82,7 +81,7 @@ def new(there: Origin) -> int:
 def after_fork() -> None:
     """A forked process counts on by itself: from now on one number means one tensor there and another here."""
     global mark, lock
-    mark, lock = secrets.token_hex(8), Lock()
+    mark, lock = os.urandom(8).hex(), Lock()
     counted.append((next_id(), mark))
 
 

@@ -22,7 +22,8 @@ from ..errors import GradientError
 from .spec import size_of as size_of
 from .spec import spec_of
 
-REGISTRY: dict[str, Op] = {}
+REGISTRY: dict[str, Op] = {}  # flamepy's own ops
+USERS: dict[str, Op] = {}  # the last op that users defined under each name
 EVERY: list[Op] = []  # those, and the same ops under other titles
 PUBLIC: dict[str, Callable] = {}  # what users call: functions of ops, and functions composed of them
 HOMES: dict[str, str] = {}  # where: "flamepy", "functional" (flamepy.nn.functional) or "both"
@@ -90,15 +91,15 @@ class Op:
         """`source`: the function the user of a builder wrote, for its module and documentation."""
         if not isinstance(name, str) or not name.isidentifier():
             raise ValueError(f"op: not a name: {name!r}. Use a Python name, such as 'swish'.")
-        before, self.own = REGISTRY.get(name), is_own(source)
-        if before.own if before is not None else name in PUBLIC and not self.own:
+        own = is_own(source)
+        if name in REGISTRY or (name in PUBLIC and not own):
             raise ValueError(f"op: name used twice: '{name}' is flamepy's own. Give the op another name.")
-        if before is not None:  # a cell that runs again
-            EVERY.remove(before)
+        if name in USERS:  # a cell that runs again
+            EVERY.remove(USERS[name])
         self.name, self.title = name, title or name
         self.inputs, self.attributes = inputs, attributes
         self.__doc__, self.__name__, self.__module__ = source.__doc__, name, source.__module__
-        REGISTRY[name] = self
+        (REGISTRY if own else USERS)[name] = self
         self.start()
 
     def start(self) -> None:
