@@ -68,7 +68,7 @@ from .op.base import HOMES as _HOMES
 from .op.base import PUBLIC as _PUBLIC
 from .op.custom import custom as custom
 from .op.pointwise import pointwise as pointwise
-from .op.rowwise import rowwise as rowwise
+from .ops.rowwise import rowwise as rowwise
 from .optimizers import SGD as SGD
 from .optimizers import Adam as Adam
 from .optimizers import AdamConfig as AdamConfig

@@ -54,7 +54,6 @@ from .gradient_clip import clip_grad_value_ as clip_grad_value_
 from .gradient_clip import grad_norm as grad_norm
 from .op.custom import custom as custom
 from .op.pointwise import pointwise as pointwise
-from .op.rowwise import rowwise as rowwise
 from .ops import abs as abs
 from .ops import add as add
 from .ops import argmax as argmax
@@ -140,6 +139,7 @@ from .ops import triu as triu
 from .ops import unsqueeze as unsqueeze
 from .ops import var as var
 from .ops import where as where
+from .ops.rowwise import rowwise as rowwise
 from .optimizers import SGD as SGD
 from .optimizers import Adam as Adam
 from .optimizers import AdamConfig as AdamConfig

@@ -47,7 +47,7 @@ class Methods:
     # flamepy/ops/copy.py: cast
     def cast(self, dtype: DTypeLike = ...) -> Tensor:
         """The same numbers as another dtype; x itself if it has that dtype. Towards integers the fraction is cut off. See flamepy.cast."""
-    # flamepy/ops/indexing.py: cat
+    # flamepy/ops/joining.py: cat
     @overload
     def cat(self, axis: int = 0) -> Tensor: ...
     @overload
@@ -56,7 +56,7 @@ class Methods:
     # flamepy/ops/pointwise.py: ceil_y
     def ceil(self) -> Tensor:
         """Smallest integer not below x. Records a zero gradient. See flamepy.ceil."""
-    # flamepy/ops/indexing.py: chunk
+    # flamepy/ops/joining.py: chunk
     @overload
     def chunk(self, pieces: int, axis: int = 0) -> list[Tensor]: ...
     @overload
@@ -281,7 +281,7 @@ class Methods:
     # flamepy/ops/activations.py: softplus_y
     def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
         """log(1 + exp(beta x)) / beta, and x itself where beta x > threshold. See flamepy.softplus."""
-    # flamepy/ops/indexing.py: split
+    # flamepy/ops/joining.py: split
     @overload
     def split(self, sizes: int | Sequence[int], axis: int = 0) -> list[Tensor]: ...
     @overload
@@ -299,7 +299,7 @@ class Methods:
     @overload
     def squeeze(self, dim: Axis = None) -> Tensor:
         """Without axes of size 1: all of them, or the ones named (which must have size 1). See flamepy.squeeze."""
-    # flamepy/ops/indexing.py: stack
+    # flamepy/ops/joining.py: stack
     @overload
     def stack(self, axis: int = 0) -> Tensor: ...
     @overload

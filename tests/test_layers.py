@@ -17,7 +17,8 @@ TESTS = sorted((ROOT.parent / "tests").glob("*.py"))
 
 # Left to right: a file may import what stands before it, its own folder, and nothing after it.
 LAYERS = [
-    "errors", "dtypes", "backend", "words", "replay", "rng", "gradient", "autograd", "op", "ops", "tensors", "creation", "parameter",
+    "errors", "ids", "dtypes", "backend", "words", "replay", "rng", "gradient", "autograd", "op", "pickling", "ops", "tensors",
+    "creation", "parameter",
     "schedules", "gradient_clip", "gradient_checkpointing", "gradient_check", "optimizers", "nn", "train", "cli",
 ]  # fmt: skip
 SIDE_BY_SIDE = [{"gradient_clip", "gradient_checkpointing", "gradient_check", "optimizers", "schedules", "nn"}]

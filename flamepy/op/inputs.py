@@ -20,22 +20,23 @@ from . import base
 
 
 # ---- one dtype, one device ---------------------------------------------------------------------------------------------
-def coerce(name: str, args: Sequence[Any], kind: str) -> tuple[Sequence[Any], np.dtype, Device]:
+def coerce(name: str, args: Sequence[Any], kind: str, place: Any = None) -> tuple[Sequence[Any], np.dtype, Device]:
     """Inputs as Tensors of one dtype (Python scalars stay scalars of that dtype), that dtype, the device.
 
-    kind: "float" turns integers into float32, "number" also computes integers as they are, "any" takes bools as well.
+    kind: "float" turns integers into float32, "number" also computes integers as they are, "any" takes bools as well. place: the device
+    where there is no Tensor among them.
     """
     dtype: Any = None
     device: Any = None
     for x in args:
         if isinstance(x, base.Tensor):
             if dtype is not None and x.dtype != dtype:
-                return mixed(name, args, kind)
+                return mixed(name, args, kind, place)
             dtype, device = x.dtype, x.device
         elif not isinstance(x, base.SCALARS):
-            return mixed(name, args, kind)
+            return mixed(name, args, kind, place)
     if dtype not in FULL:
-        return mixed(name, args, kind)
+        return mixed(name, args, kind, place)
     try:
         return [x if isinstance(x, base.Tensor) else number(x, dtype) for x in args], dtype, device
     except OverflowError:
@@ -59,10 +60,10 @@ def number(value: Any, dtype: np.dtype) -> Any:
     return scalar
 
 
-def mixed(name: str, args: Sequence[Any], kind: str) -> tuple[list[Any], np.dtype, Device]:
+def mixed(name: str, args: Sequence[Any], kind: str, place: Any) -> tuple[list[Any], np.dtype, Device]:
     """coerce() for everything but tensors of one float type and scalars."""
     if not any(isinstance(x, base.Tensor) for x in args):
-        args = [base.Tensor.of(name, args[0]), *args[1:]]
+        args = [base.Tensor.of(name, args[0], place), *args[1:]]
     device = next(x.device for x in args if isinstance(x, base.Tensor))
     xs = [x if isinstance(x, (base.Tensor, *base.SCALARS)) else base.Tensor.of(name, x, device) for x in args]
     dtype = common_dtype(name, xs, kind)

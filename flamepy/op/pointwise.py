@@ -126,7 +126,8 @@ class Pointwise(Op):
     def general(self, args: Sequence[Any], options: dict[str, Any]) -> Any:
         """The op on any inputs: numbers, arrays, other types, shapes that broadcast."""
         args, attributes = self.bound(args, options)
-        xs, dtype, device = coerce(self.name, args[self.masks :] if self.masks else args, self.kind)
+        place = args[0].device if self.masks and isinstance(args[0], base.Tensor) else None
+        xs, dtype, device = coerce(self.name, args[self.masks :] if self.masks else args, self.kind, place)
         if self.masks:
             xs = [as_mask(self.name, args[0], device), *xs]
         if dtype in HALF and dtype not in device.computes:

@@ -123,7 +123,7 @@ def cast(x: TensorLike, dtype: DTypeLike = ...) -> Tensor:
     [1, -1]
     """
 
-# flamepy/ops/indexing.py: cat
+# flamepy/ops/joining.py: cat
 @overload
 def cat(tensors: Iterable[TensorLike], axis: int = 0) -> Tensor: ...
 @overload
@@ -146,7 +146,7 @@ def ceil(x: TensorLike, /) -> Tensor:
     [-1.0, 2.0]
     """
 
-# flamepy/ops/indexing.py: chunk
+# flamepy/ops/joining.py: chunk
 @overload
 def chunk(x: TensorLike, pieces: int, axis: int = 0) -> list[Tensor]: ...
 @overload
@@ -938,7 +938,7 @@ def softplus(x: TensorLike, /, beta: float = 1.0, threshold: float = 20.0) -> Te
     [0.2014, 1.7014]
     """
 
-# flamepy/ops/indexing.py: split
+# flamepy/ops/joining.py: split
 @overload
 def split(x: TensorLike, sizes: int | Sequence[int], axis: int = 0) -> list[Tensor]: ...
 @overload
@@ -984,7 +984,7 @@ def squeeze(x: TensorLike, dim: Axis = None) -> Tensor:
     (2, 3)
     """
 
-# flamepy/ops/indexing.py: stack
+# flamepy/ops/joining.py: stack
 @overload
 def stack(tensors: Iterable[TensorLike], axis: int = 0) -> Tensor: ...
 @overload

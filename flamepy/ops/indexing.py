@@ -1,10 +1,10 @@
-"""Indexing and joining: x[...], cat, stack, split, chunk, gather, index_select.
+"""Indexing: x[...], gather, index_select, embedding.
 
 Basic indices (ints, slices, None, ...) are strided reads. Anything else becomes a list of row numbers and a row copy; its backward
 adds rows, so a repeated index adds up. One integer index is checked and turned into row numbers by kernels, without a look at it
 from the host (a recorded step may be replayed with others); bool masks and several index arrays are worked out by NumPy.
 
-FLAME counterpart: `flame_core::ops::indexing`. Read next: matmul.py.
+FLAME counterpart: `flame_core::ops::indexing`. Read next: joining.py.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 
 from .. import ops
 from ..dtypes import INTEGERS, int64
-from ..errors import DTypeError, IndexOutOfRange, ShapeError
+from ..errors import DeviceError, DTypeError, IndexOutOfRange, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, size_of
 from ..op.custom import custom
 from .reduce import one_axis
-from .shape import contiguous_strides, sliced, view, write_strided
+from .shape import contiguous_strides, sliced, view
 
 
 @custom(inputs=2, kind="move", title="index", internal=True)
@@ -84,6 +84,9 @@ def getitem(x: Any, key: Any) -> Any:
     keys = key if isinstance(key, tuple) else (key,)
     if is_basic(keys):
         return basic(x, keys)
+    for k in keys:
+        if isinstance(k, op.Tensor) and k.device is not x.device:
+            raise DeviceError(f"index: operands are on two devices: {x.device}, {k.device}. Move one of them with .to(device).")
     if len(keys) == 1 and x.ndim and isinstance(keys[0], op.Tensor) and keys[0].dtype in INTEGERS:
         return select_rows("index", x, 0, keys[0])
     numpy_keys = tuple([index_array(k) for k in keys])
@@ -228,7 +231,7 @@ def index_select(x: Any, axis: int, index: Any) -> Any:
     """The slices of x along `axis` at the integers in the 1-D `index`. Shapes: x's with index's size at the axis.
     >>> fp.index_select(fp.tensor([1.0, 2.0, 3.0]), 0, [2, 0]).tolist()
     [3.0, 1.0]"""
-    x = op.Tensor.of("index_select", x)
+    x = op.Tensor.of("index_select", x, getattr(index, "device", None))
     index = index if isinstance(index, op.Tensor) else np.asarray(index)
     if index.ndim > 1:
         raise ShapeError(f"index_select: index has {index.ndim} axes: {index.shape}. Pass a 1-D index.")
@@ -243,7 +246,7 @@ def gather(x: Any, axis: int, index: Any) -> Any:
     """y[i, j] = x[index[i, j], j] for axis 0, and so on. Shapes: that of index, as many axes as x, sizes at most x's elsewhere.
     >>> fp.gather(fp.tensor([[1, 2], [3, 4]]), 1, [[1], [0]]).tolist()
     [[2], [3]]"""
-    x = op.Tensor.of("gather", x)
+    x = op.Tensor.of("gather", x, getattr(index, "device", None))
     shape = index.shape if isinstance(index, op.Tensor) else np.shape(index)
     a = one_axis("gather", axis, x.ndim)
     if len(shape) != x.ndim or any([d != a and m > n for d, (m, n) in enumerate(zip(shape, x.shape, strict=True))]):
@@ -256,99 +259,13 @@ def gather(x: Any, axis: int, index: Any) -> Any:
     return gathered(x, flat, 1, shape)
 
 
-# ---- joining and splitting --------------------------------------------------------------------------------------------------------
-@custom(kind="any", title="cat", internal=True)
-def joined(*xs, axis=0):
-    """xs one after the other along `axis`."""
-    shape = tuple([sum([x.shape[d] for x in xs]) if d == axis else n for d, n in enumerate(xs[0].shape)])
-    y = like(xs[0], shape)
-    strides, at = contiguous_strides(shape), 0
-    for x in xs:
-        write_strided(y, x, strides, at * strides[axis])
-        at += x.shape[axis]
-    return y
-
-
-@joined.backward
-def joined_dx(g, shapes, wanted, axis):
-    found, at = [], 0
-    for shape, want in zip(shapes, wanted, strict=True):
-        found.append(ops.narrow(g, axis, at, shape[axis]) if want else None)
-        at += shape[axis]
-    return tuple(found)
-
-
-joined.differentiable()
-
-
-@composed
-def cat(tensors: Any, axis: int = 0) -> Any:
-    """The tensors one after the other along `axis`; all other sizes must be equal. Shapes: (n, k), (m, k) give (n + m, k).
-    >>> fp.cat([fp.tensor([1.0]), fp.tensor([2.0, 3.0])]).tolist()
-    [1.0, 2.0, 3.0]"""
-    xs = [op.Tensor.of("cat", t) for t in tensors]
-    if not xs:
-        raise ShapeError("cat: nothing to join: no tensors. Pass at least one.")
-    a = one_axis("cat", axis, xs[0].ndim)
-    shapes = [x.shape for x in xs]
-    if not xs[0].ndim or any([len(s) != len(shapes[0]) or s[:a] + s[a + 1 :] != shapes[0][:a] + shapes[0][a + 1 :] for s in shapes]):
-        raise ShapeError(f"cat: shapes differ outside axis {axis}: {shapes}. Make all other sizes equal; use stack() for scalars.")
-    return op.REGISTRY["joined"](*xs, axis=a)
-
-
-@composed
-def stack(tensors: Any, axis: int = 0) -> Any:
-    """The tensors along a new axis; all shapes must be equal. Shapes: n of (m,) give (n, m). Raises ShapeError.
-    >>> fp.stack([fp.tensor([1.0]), fp.tensor([2.0])]).tolist()
-    [[1.0], [2.0]]"""
-    xs = [op.Tensor.of("stack", t) for t in tensors]
-    if not xs or any([x.shape != xs[0].shape for x in xs]):
-        raise ShapeError(f"stack: shapes differ or nothing to stack: {[x.shape for x in xs]}. Pass tensors of one shape.")
-    return cat([ops.unsqueeze(x, axis) for x in xs], one_axis("stack", axis, xs[0].ndim + 1))
-
-
-@composed
-def split(x: Any, sizes: Any, axis: int = 0) -> list[Any]:
-    """Pieces of `sizes` (an int: equal pieces, the last may be smaller; a list: these sizes) along `axis`. Shapes: x's elsewhere.
-    >>> [t.tolist() for t in fp.split(fp.tensor([1, 2, 3]), 2)]
-    [[1, 2], [3]]"""
-    x = op.Tensor.of("split", x)
-    a = one_axis("split", axis, x.ndim)
-    n = x.shape[a] if x.ndim else 0
-    if hasattr(sizes, "__index__"):
-        if int(sizes) <= 0:
-            raise ShapeError(f"split: piece size must be positive: {sizes}. Use an int >= 1.")
-        sizes = [min(int(sizes), n - i) for i in range(0, n, int(sizes))] or [0]
-    if sum(sizes) != n or min(sizes, default=0) < 0:
-        raise ShapeError(f"split: sizes {list(sizes)} do not add up to {n}. Make them sum to the axis.")
-    starts = np.cumsum([0, *sizes]).tolist()
-    return [narrowed(x, a, s, m) for s, m in zip(starts, sizes, strict=False)]
-
-
-def narrowed(x: Any, axis: int, start: int, size: int) -> Any:
-    return ops.reshape(x, x.shape) if size == x.shape[axis] else ops.narrow(x, axis, start, size)
-
-
-@composed
-def chunk(x: Any, pieces: int, axis: int = 0) -> list[Any]:
-    """`pieces` pieces of equal size along `axis` (the last may be smaller, and there may be fewer). Shapes: x's elsewhere.
-    >>> [t.tolist() for t in fp.chunk(fp.tensor([1, 2, 3]), 2)]
-    [[1, 2], [3]]"""
-    x = op.Tensor.of("chunk", x)
-    if pieces < 1:
-        raise ShapeError(f"chunk: needs at least one piece: {pieces}. Use an int >= 1.")
-    n = x.shape[one_axis("chunk", axis, x.ndim)] if x.ndim else 0
-    return split(x, max(1, -(-n // pieces)), axis)
-
-
 # ---- embedding ----------------------------------------------------------------------------------------------------------------------
 @composed(home="functional")
 def embedding(ids: Any, weight: Any) -> Any:
     """Rows of weight at the integer ids. Shapes: weight (n, width), the result (*ids.shape, width). Its gradient adds up over repeated ids.
     >>> F.embedding([1, 0], fp.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [[3.0, 4.0], [1.0, 2.0]]"""
-    weight = op.Tensor.of("embedding", weight)
-    ids = op.Tensor.of("embedding", ids, weight.device)
+    weight, ids = op.tensors_of("embedding", weight, ids)
     if ids.dtype not in INTEGERS:
         raise DTypeError(f"embedding: ids are not integer: {ids.dtype}. Cast them to int64.")
     if weight.ndim != 2:

@@ -143,7 +143,7 @@ def cross_entropy(x: Any, ids: Any, *, ignore_index: int = -100, label_smoothing
     >>> round(fp.cross_entropy(fp.tensor([[0.0, 0.0]]), [1]).item(), 4)
     0.6931
     """
-    x = op.Tensor.of("cross_entropy", x)
+    x, ids = op.tensors_of("cross_entropy", x, ids)
     if not 0.0 <= label_smoothing <= 1.0:
         raise ValueError(f"cross_entropy: label_smoothing outside [0, 1]: {label_smoothing}. Use a small number such as 0.1.")
     rows = classes_last("cross_entropy", x)
@@ -161,7 +161,7 @@ def nll_loss(x: Any, ids: Any, *, ignore_index: int = -100, reduction: str = "me
     >>> fp.nll_loss(fp.tensor([[-0.5, -1.5]]), [1]).item()
     1.5
     """
-    x = op.Tensor.of("nll_loss", x)
+    x, ids = op.tensors_of("nll_loss", x, ids)
     rows = classes_last("nll_loss", x)
     shape = x.shape[:1] * (x.ndim > 1) + x.shape[2:]
     ids, _ = class_ids("nll_loss", ids, x.device, shape, rows.shape[-1], ignore_index, reduction)

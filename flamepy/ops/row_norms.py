@@ -241,6 +241,12 @@ def rms_norm_ddx(g, x, weight, depth, eps):
 
 
 # ---- as users call them: torch.nn.functional's order of arguments, or the weights straight after x -----------------------------
+def tensors_or_none(name: str, x: Any, *weights: Any) -> list[Any]:
+    """x and its weights as Tensors on one device; None stays None."""
+    x = op.Tensor.of(name, x)
+    return [x, *[None if w is None else op.Tensor.of(name, w, x.device) for w in weights]]
+
+
 @composed(home="functional")
 def layer_norm(x: Any, normalized_shape: Any = None, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
     """(x - mean) / sqrt(var + eps) * weight + bias over the last axes (Ba et al. 2016, arXiv:1607.06450).
@@ -255,7 +261,7 @@ def layer_norm(x: Any, normalized_shape: Any = None, weight: Any = None, bias: A
         if weight is not None and bias is not None:
             raise TypeError("layer_norm: two weights: one in the place of normalized_shape. Call layer_norm(x, shape, weight, bias).")
         shape, weight, bias = None, shape, weight if bias is None else bias
-    x = op.Tensor.of("layer_norm", x)
+    x, weight, bias = tensors_or_none("layer_norm", x, weight, bias)
     return layer_norm_op(x, weight, bias, float(eps), norm_shape(x, weight, bias, shape))
 
 
@@ -273,5 +279,5 @@ def rms_norm(x: Any, normalized_shape: Any = None, weight: Any = None, eps: floa
         if weight is not None:
             raise TypeError("rms_norm: two weights: one in the place of normalized_shape. Call rms_norm(x, shape, weight).")
         shape, weight = None, shape
-    x = op.Tensor.of("rms_norm", x)
+    x, weight = tensors_or_none("rms_norm", x, weight)
     return rms_norm_op(x, weight, float(eps), norm_shape(x, weight, None, shape))

@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import ShapeError
-from ..ops.reduce import one_axis
-from ..ops.rows import along, back
-from .base import arguments, launch, like, share
-from .checks import compilable, is_number, try_body
-from .custom import Custom
+from ..op.base import arguments, launch, like, share
+from ..op.checks import compilable, is_number, try_body
+from ..op.custom import Custom
+from .reduce import one_axis
+from .rows import along, back
 
 FIXED = ("r", "y", "x", "g", "dx", "rows", "cols", "axis")
 POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD

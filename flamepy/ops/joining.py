@@ -1,0 +1,102 @@
+"""Joining and splitting: cat, stack, split, chunk. What is joined is written piece by piece into new memory; a piece is a slice.
+
+FLAME counterpart: `flame_core::tensor` cat/chunk. Read next: matmul.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..errors import ShapeError
+from ..op import base as op
+from ..op.base import composed, like
+from ..op.custom import custom
+from .reduce import one_axis
+from .shape import contiguous_strides, write_strided
+
+
+@custom(kind="any", title="cat", internal=True)
+def joined(*xs, axis=0):
+    """xs one after the other along `axis`."""
+    shape = tuple([sum([x.shape[d] for x in xs]) if d == axis else n for d, n in enumerate(xs[0].shape)])
+    y = like(xs[0], shape)
+    strides, at = contiguous_strides(shape), 0
+    for x in xs:
+        write_strided(y, x, strides, at * strides[axis])
+        at += x.shape[axis]
+    return y
+
+
+@joined.backward
+def joined_dx(g, shapes, wanted, axis):
+    found, at = [], 0
+    for shape, want in zip(shapes, wanted, strict=True):
+        found.append(ops.narrow(g, axis, at, shape[axis]) if want else None)
+        at += shape[axis]
+    return tuple(found)
+
+
+joined.differentiable()
+
+
+@composed
+def cat(tensors: Any, axis: int = 0) -> Any:
+    """The tensors one after the other along `axis`; all other sizes must be equal. Shapes: (n, k), (m, k) give (n + m, k).
+    >>> fp.cat([fp.tensor([1.0]), fp.tensor([2.0, 3.0])]).tolist()
+    [1.0, 2.0, 3.0]"""
+    xs = op.tensors_of("cat", *tensors)
+    if not xs:
+        raise ShapeError("cat: nothing to join: no tensors. Pass at least one.")
+    a = one_axis("cat", axis, xs[0].ndim)
+    shapes = [x.shape for x in xs]
+    if not xs[0].ndim or any([len(s) != len(shapes[0]) or s[:a] + s[a + 1 :] != shapes[0][:a] + shapes[0][a + 1 :] for s in shapes]):
+        raise ShapeError(f"cat: shapes differ outside axis {axis}: {shapes}. Make all other sizes equal; use stack() for scalars.")
+    return joined(*xs, axis=a)
+
+
+@composed
+def stack(tensors: Any, axis: int = 0) -> Any:
+    """The tensors along a new axis; all shapes must be equal. Shapes: n of (m,) give (n, m). Raises ShapeError.
+    >>> fp.stack([fp.tensor([1.0]), fp.tensor([2.0])]).tolist()
+    [[1.0], [2.0]]"""
+    xs = op.tensors_of("stack", *tensors)
+    if not xs or any([x.shape != xs[0].shape for x in xs]):
+        raise ShapeError(f"stack: shapes differ or nothing to stack: {[x.shape for x in xs]}. Pass tensors of one shape.")
+    return cat([ops.unsqueeze(x, axis) for x in xs], one_axis("stack", axis, xs[0].ndim + 1))
+
+
+@composed
+def split(x: Any, sizes: Any, axis: int = 0) -> list[Any]:
+    """Pieces of `sizes` (an int: equal pieces, the last may be smaller; a list: these sizes) along `axis`. Shapes: x's elsewhere.
+    >>> [t.tolist() for t in fp.split(fp.tensor([1, 2, 3]), 2)]
+    [[1, 2], [3]]"""
+    x = op.Tensor.of("split", x)
+    a = one_axis("split", axis, x.ndim)
+    n = x.shape[a] if x.ndim else 0
+    if hasattr(sizes, "__index__"):
+        if int(sizes) <= 0:
+            raise ShapeError(f"split: piece size must be positive: {sizes}. Use an int >= 1.")
+        sizes = [min(int(sizes), n - i) for i in range(0, n, int(sizes))] or [0]
+    if sum(sizes) != n or min(sizes, default=0) < 0:
+        raise ShapeError(f"split: sizes {list(sizes)} do not add up to {n}. Make them sum to the axis.")
+    starts = np.cumsum([0, *sizes]).tolist()
+    return [narrowed(x, a, s, m) for s, m in zip(starts, sizes, strict=False)]
+
+
+def narrowed(x: Any, axis: int, start: int, size: int) -> Any:
+    return ops.reshape(x, x.shape) if size == x.shape[axis] else ops.narrow(x, axis, start, size)
+
+
+@composed
+def chunk(x: Any, pieces: int, axis: int = 0) -> list[Any]:
+    """`pieces` pieces of equal size along `axis` (the last may be smaller, and there may be fewer). Shapes: x's elsewhere.
+    >>> [t.tolist() for t in fp.chunk(fp.tensor([1, 2, 3]), 2)]
+    [[1, 2], [3]]"""
+    x = op.Tensor.of("chunk", x)
+    if pieces < 1:
+        raise ShapeError(f"chunk: needs at least one piece: {pieces}. Use an int >= 1.")
+    n = x.shape[one_axis("chunk", axis, x.ndim)] if x.ndim else 0
+    return split(x, max(1, -(-n // pieces)), axis)
