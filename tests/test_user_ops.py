@@ -171,7 +171,7 @@ def test_a_rowwise_op_says_that_it_has_no_second_derivative_and_what_does_not_fi
 
 
 def test_an_op_looks_like_a_function_and_can_be_pickled():
-    assert (bump.__name__, bump.__doc__) == ("bump", bump_y.__doc__) and "eps=1e-06" in str(unit.__signature__)
+    assert bump.__name__ == "bump" and bump.__doc__.startswith(bump_y.__doc__) and "eps=1e-06" in str(unit.__signature__)
     for op in (bump, blend, unit, power_mean, cube):
         assert pickle.loads(pickle.dumps(op)) is op
     assert [entry.op.name for entry in fp.tape(cube(unit(bump(fp.ones(2, requires_grad=True)))))] == ["bump", "unit", "cube"]

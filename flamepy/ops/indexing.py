@@ -86,7 +86,8 @@ def getitem(x: Any, key: Any) -> Any:
         return basic(x, keys)
     for k in keys:
         if isinstance(k, op.Tensor) and k.device is not x.device:
-            raise DeviceError(f"index: operands are on two devices: {x.device}, {k.device}. Move one of them with .to(device).")
+            names = ", ".join(sorted([x.device.name, k.device.name]))
+            raise DeviceError(f"index: operands are on two devices: {names}. Move one of them with .to(device).")
     if len(keys) == 1 and x.ndim and isinstance(keys[0], op.Tensor) and keys[0].dtype in INTEGERS:
         return select_rows("index", x, 0, keys[0])
     numpy_keys = tuple([index_array(k) for k in keys])

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .. import ops
 from ..backend.formula.row_words import all_sum, lane, lanes
 from ..backend.formula.words import real, sqrt
@@ -257,7 +259,7 @@ def layer_norm(x: Any, normalized_shape: Any = None, weight: Any = None, bias: A
     [-1.0, 1.0]
     """
     shape = normalized_shape
-    if isinstance(shape, op.Tensor):
+    if isinstance(shape, op.Tensor | np.ndarray) and shape.dtype.kind in "fV":  # sizes are whole numbers: it is the weight
         if weight is not None and bias is not None:
             raise TypeError("layer_norm: two weights: one in the place of normalized_shape. Call layer_norm(x, shape, weight, bias).")
         shape, weight, bias = None, shape, weight if bias is None else bias
@@ -275,7 +277,7 @@ def rms_norm(x: Any, normalized_shape: Any = None, weight: Any = None, eps: floa
     [0.2, 1.4]
     """
     shape = normalized_shape
-    if isinstance(shape, op.Tensor):
+    if isinstance(shape, op.Tensor | np.ndarray) and shape.dtype.kind in "fV":  # sizes are whole numbers: it is the weight
         if weight is not None:
             raise TypeError("rms_norm: two weights: one in the place of normalized_shape. Call rms_norm(x, shape, weight).")
         shape, weight = None, shape

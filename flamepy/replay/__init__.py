@@ -40,10 +40,10 @@ def use_tensor_function(function: Callable[[Any, Any], Any]) -> None:
 def capture(step: Callable[..., R]) -> Captured[R]:
     """A function that does what `step` does: eagerly at its first call, recorded at its second, replayed from then on.
 
-    Arguments are Tensors or NumPy arrays (on the device of the first Tensor, else the default one), whose shapes and dtypes must stay those of the second call (ShapeError, DTypeError);
-    Parameters and any other values must stay the same (CaptureError). Results are Tensors, the norm that clip_grad_norm returns
-    (a float), None, or tuples, lists and dicts of them; a result is a copy that no later call changes. `step` may call
-    backward(), clip and optimizers; the optimizer's learning rate may be set between calls.
+    Arguments are Tensors or NumPy arrays (they go to the device of the first Tensor, else to the default one), whose shapes and dtypes
+    must stay those of the second call (ShapeError, DTypeError); Parameters and any other values must stay the same (CaptureError).
+    Results are Tensors, the norm that clip_grad_norm returns (a float), None, or tuples, lists and dicts of them; a result is a copy
+    that no later call changes. `step` may call backward(), clip and optimizers; the optimizer's learning rate may be set between calls.
 
     Recording raises CaptureError when the step reads numbers on the host, or when a Python number or data made inside the step
     differ between the first two calls: they would be frozen. Moving memory (pack(), optimizer.load_state_dict()) after the
