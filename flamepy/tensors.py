@@ -280,8 +280,14 @@ class Tensor(Methods):
             device = target
         elif target is not None:
             dtype = target
+        if dtype is not None:
+            try:
+                dtype = as_dtype(dtype)
+            except DTypeError:
+                usual = f"a dtype ({', '.join(sorted(map(str, DTYPES)))}) or a device (cpu, plain)"
+                raise DTypeError(f"to: neither a dtype nor a device: {dtype!r}. Use {usual}.") from None
         moved = self if device is None else ops.move(self, device_of(device))
-        return moved if dtype is None or as_dtype(dtype) == self.dtype else ops.cast(moved, as_dtype(dtype))
+        return moved if dtype is None or dtype == self.dtype else ops.cast(moved, dtype)
 
     def mul_scalar(self, value: float) -> Tensor:
         return ops.mul(self, value)

@@ -19,6 +19,7 @@ import pytest
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy.backend.base import Buffer
+from flamepy.backend.cpu import device as cpu_device
 from flamepy.backend.cpu.memory import APART, allocator
 from flamepy.backend.divert import divert
 from flamepy.op import base, inputs, plan
@@ -250,6 +251,7 @@ def test_plans_do_not_grow_forever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does a key that comes once cost a plan. Plans in use stay."""
     monkeypatch.setattr(inputs, "MOST", 8)
     monkeypatch.setattr(plan, "MOST", 40)
+    monkeypatch.setattr(cpu_device, "MOST", 30)
     x = fp.ones(5)
     for n in range(1, 80):
         for _ in range(3):
@@ -259,6 +261,7 @@ def test_plans_do_not_grow_forever(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(len(calls) for op in base.EVERY for calls in op.calls) <= 80
     assert all(len(seen) <= 40 for op in base.EVERY for seen in op.seen)
     assert x.spec in base.REGISTRY["tanh"].calls[1] and len(inputs.NUMBERS) <= 8
+    assert len(CPU.makers) <= 30
 
 
 def test_a_new_shape_at_every_call_makes_no_plan() -> None:

@@ -82,6 +82,9 @@ def test_as_array():
 def test_to_takes_a_dtype_or_a_device():
     x = fp.tensor([1.0, 2.5])
     assert x.to(fp.float64).dtype == fp.float64 and x.to("int64").tolist() == [1, 2] and x.to(dtype="bool").tolist() == [True, True]
+    for wrong in ("gpu", 3):  # neither a dtype nor a device, as far as anybody can tell
+        with pytest.raises(fp.errors.DTypeError, match=f"to: neither a dtype nor a device: {wrong!r}.*float32.*cpu, plain"):
+            x.to(wrong)
     assert x.to("cpu") is x and x.to(fp.device("cpu")) is x and x.to(device="cpu") is x and x.to(fp.float32) is x
     assert x.to(dtype=fp.float64, device="cpu").dtype == fp.float64
     y = fp.tensor([1.0, 2.0], requires_grad=True)

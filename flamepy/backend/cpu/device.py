@@ -52,6 +52,9 @@ class CpuKernel:
         self.call(*arguments)
 
 
+MOST = 8192  # makers kept
+
+
 class CpuStream(Stream):
     """Runs each launch at once, on one thread or on all of them."""
 
@@ -131,6 +134,8 @@ class CpuDevice(Device):
         try:
             return self.makers[size, dtype]
         except KeyError:
+            if len(self.makers) >= MOST:  # sizes may change for ever
+                self.makers.clear()
             found = self.makers[size, dtype] = memory.maker(size, dtype, self)
             return found
 
