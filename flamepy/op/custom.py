@@ -33,6 +33,7 @@ from .inputs import coerce, in_float32
 from .plan import call, finish
 
 VARIADIC = inspect.Parameter.VAR_POSITIONAL
+MOST_FORMS = 1024  # of an op's attributes that are kept
 SPECIAL = ("g", "gs", "wanted", "into", "shapes", "source", "origin")  # what a rule may name beside inputs, y, attributes and extras
 
 
@@ -197,20 +198,37 @@ class Custom(Op):
 # ---- what users call ---------------------------------------------------------------------------------------------------------------
 def one_input(op: Custom) -> Callable[..., Any]:
     calls, general = op.calls, op.general
+    forms: dict[Any, tuple] = {}  # of attributes as users gave them: how plans know them
 
     def function(*args: Any, **options: Any) -> Any:
+        form: Any = None
         try:
-            (x,) = args
-            known = calls[thread.modes.recording].get((x.spec,))
-        except (ValueError, AttributeError):  # attributes as well, or no Tensor
-            return general(args, options)
-        if known is None or options:
-            return general(args, options)
-        given = [x.buffer]
+            if options or len(args) != 1:  # attributes as well
+                values = (*args[1:], *options.values()) if options else args[1:]
+                form = (values, *options, *map(type, values))
+                known = calls[thread.modes.recording].get(((args[0].spec,), *forms[form]))
+            else:
+                known = calls[thread.modes.recording].get((args[0].spec,))
+        except (KeyError, IndexError, AttributeError, TypeError):  # a new form, no Tensor, or an attribute without a hash
+            known = None
+        if known is None:
+            y = general(args, options)
+            if form is not None:
+                remember(op, forms, form, args, options)
+            return y
+        given = [args[0].buffer]
         known.run(given)
-        return finish(known, args, given, known.attributes)
+        return finish(known, args[:1], given, known.attributes)
 
     return function
+
+
+def remember(op: Custom, forms: dict[Any, Any], form: tuple, args: tuple, options: dict[str, Any]) -> None:
+    """Note what a call with attributes given in this form is planned by. Equal values of these types are the same, unlike 0.0 and -0.0."""
+    if op.planned and all([v is None or type(v) in (bool, int, str) for v in form[0]]):
+        if len(forms) >= MOST_FORMS:
+            forms.clear()
+        forms[form] = tuple([hashable(v) for v in op.bound(args, options)[1].values()])
 
 
 def several_inputs(op: Custom) -> Callable[..., Any]:
