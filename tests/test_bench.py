@@ -107,7 +107,7 @@ def test_verdicts_say_what_was_reached_and_by_how_much():
     line = next(line for line in report.lines_of(big, ABOUT) if line["mode"] == "replay")
     assert line["reached"] is False and "missed 100 of 90 MB" in line["verdict"] and "% of sgemm" in line["verdict"]
     (line,) = report.lines_of(outcome("softmax", 0.002, "dispatch", torch=0.001), ABOUT)
-    assert line["reached"] is True and line["verdict"] == "reached 2.0 of 3 us"
+    assert line["reached"] is True and line["verdict"] == "reached 2.00 of 2.00: 0 % under; reached 2.0 of 3 us"
 
 
 def test_every_target_is_of_a_work_that_exists():
