@@ -4,8 +4,8 @@
 the answer is: a NumPy function that gets float64 arrays whatever dtype the op is tested in. It shares nothing
 with the library, so one mistake cannot be made twice. Adding an op adds one line here.
 
-FLAME counterpart: its *_parity
-tests, which compare with PyTorch; here test_torch_ops.py does that. Read next: test_ops.py, which draws these.
+FLAME counterpart: its *_parity tests, which compare with PyTorch; here test_torch_ops.py does that.
+Read next: test_ops.py, which draws these.
 """
 
 from __future__ import annotations
@@ -21,6 +21,16 @@ from cases import GRID, IDS3, IDS4, MASK, POSITIVE, UNIT, Case, Input, R, case, 
 # fmt: off
 # ---- pointwise
 erf = np.vectorize(math.erf, otypes=[float])
+
+
+def philox(counter: list[int], key: list[int]) -> list[int]:
+    """Philox 4x32-10 as its paper writes it, on Python integers."""
+    (a, b, c, d), (k, m) = counter, key
+    for _ in range(10):
+        p, q = a * 0xD2511F53, c * 0xCD9E8D57
+        a, b, c, d = (q >> 32) ^ b ^ k, q % 2**32, (p >> 32) ^ d ^ m, p % 2**32
+        k, m = (k + 0x9E3779B9) % 2**32, (m + 0xBB67AE85) % 2**32
+    return [a, b, c, d]
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from launches import B1, F4, F8, FLOATS, I8, ON, close, numbers
+from reference import philox
 
 from flamepy.backend.formula.words import abs, pow
 
@@ -57,16 +58,6 @@ def test_check_and_place_ids(on):
 
 
 # ---- random numbers --------------------------------------------------------------------------------------------------------------
-def philox(counter, key):
-    """Philox 4x32-10 as Random123 defines it, on Python's integers."""
-    (a, b, c, d), (k, m) = counter, key
-    for _ in range(10):
-        p, q = a * 0xD2511F53, c * 0xCD9E8D57
-        a, b, c, d = (q >> 32) ^ b ^ k, q % 2**32, (p >> 32) ^ d ^ m, p % 2**32
-        k, m = (k + 0x9E3779B9) % 2**32, (m + 0xBB67AE85) % 2**32
-    return [a, b, c, d]
-
-
 SEED = 0x0123456789ABCDEF
 KEY = np.array([SEED, 5, 9])
 

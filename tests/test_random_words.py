@@ -12,22 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reference import philox
 
 from flamepy.backend.cpu import random as loops
 from flamepy.backend.cpu.compiler import DIALECT
 from flamepy.backend.formula.bind import bind
 
 FLOATS = [np.dtype("float32"), np.dtype("float64")]
-
-
-def philox(counter: list[int], key: list[int]) -> list[int]:
-    """Philox 4x32-10 as its paper writes it, on Python integers."""
-    (a, b, c, d), (k, m) = counter, key
-    for _ in range(10):
-        p, q = a * 0xD2511F53, c * 0xCD9E8D57
-        a, b, c, d = (q >> 32) ^ b ^ k, q % 2**32, (p >> 32) ^ d ^ m, p % 2**32
-        k, m = (k + 0x9E3779B9) % 2**32, (m + 0xBB67AE85) % 2**32
-    return [a, b, c, d]
 
 
 ONES = 0xFFFFFFFF
