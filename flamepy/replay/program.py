@@ -23,7 +23,7 @@ class Program:
     """Made when nothing of the step is left but what outlives it; `outputs`: the buffers it is asked for, emptied here."""
 
     def __init__(self, recorder: StepRecorder, outputs: list[Buffer], name: str):
-        self.device, self.name = recorder.device, name
+        self.device, self.name, self.writer = recorder.device, name, f"a replay of {name}"
         self.launches = sum(isinstance(s, Step) for s in recorder.steps)
         self.actions = len(recorder.steps) - self.launches
         self.places = [recorder.place(b) for b in outputs]
@@ -56,7 +56,7 @@ class Program:
                 raise CaptureError(f"capture: memory was moved since {self.name} was recorded: by {b.retired}. Capture it again.")
         self.execute()
         for b in self.written:
-            b.wrote(f"a replay of {self.name}")
+            b.wrote(self.writer)
 
     def result(self, i: int) -> Buffer:
         """A copy of output number i."""

@@ -161,7 +161,7 @@ class CpuDevice(Device):
     def copier(self, out: Buffer, x: Buffer) -> Kernel:
         if out.dtype in HALF or x.dtype in HALF:
             return CONVERT
-        loops = import_module(".loops", __package__)
+        loops = copying()
         return self.kernel(loops.map1, loops.nonzero if out.dtype == bool_ else loops.same, x.dtype, out.size)
 
     def write(self, buffer: Buffer, values: Sequence[Any]) -> None:
@@ -213,6 +213,12 @@ def loop_named(name: str) -> Any:
     """A loop by its name."""
     launchers()
     return family.LOOPS[name]
+
+
+@cache
+def copying() -> Any:
+    """The loops that copy. Every argument and result of a replay is copied, so the import is looked up once."""
+    return import_module(".loops", __package__)
 
 
 def convert(workers: int, out: np.ndarray, x: np.ndarray) -> None:
