@@ -156,6 +156,20 @@ class Stream:
         return self.download(buffer)[i].item()
 
 
+class HostStream(Stream):
+    """A stream whose buffers' data are NumPy arrays, for kernels that run on the host."""
+
+    def upload(self, array: np.ndarray) -> Buffer:
+        buffer = self.empty(array.size, array.dtype)
+        np.copyto(buffer.data.reshape(array.shape), array)
+        return buffer
+
+    def download(self, buffer: Buffer) -> np.ndarray:
+        view: np.ndarray = buffer.data.view()
+        view.flags.writeable = False
+        return view
+
+
 class Spot(NamedTuple):
     """Stands in a recorded launch for a buffer that is another one each time."""
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from ...dtypes import FULL, HALF, INTEGERS, bool_, float32, float64
 from ...errors import DeviceError, DTypeError
-from ..base import Action, Buffer, Device, Kernel, Spot, Step, Stream
+from ..base import Action, Buffer, Device, HostStream, Kernel, Spot, Step
 from ..formula.bind import bind, globals_of, reached
 from ..formula.words import COSTLY
 from . import chain, family, memory
@@ -55,21 +55,11 @@ class CpuKernel:
 MOST = 8192  # makers kept
 
 
-class CpuStream(Stream):
+class CpuStream(HostStream):
     """Runs each launch at once, on one thread or on all of them."""
 
     def empty(self, size: int, dtype: np.dtype) -> Buffer:
         return self.device.maker(size, dtype)()  # type: ignore[attr-defined, no-any-return]
-
-    def upload(self, array: np.ndarray) -> Buffer:
-        buffer = CpuStream.empty(self, array.size, array.dtype)
-        np.copyto(buffer.data.reshape(array.shape), array)
-        return buffer
-
-    def download(self, buffer: Buffer) -> np.ndarray:
-        view: np.ndarray = buffer.data.view()
-        view.flags.writeable = False
-        return view
 
     def run(self, kernel: Any, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
         arguments = [b.data if isinstance(b, Buffer) else b for b in (*outs, *ins)]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DeviceError
-from ..base import Buffer, Device, Stream
+from ..base import Buffer, Device, HostStream
 from ..formula.bind import jitted
 from . import networks  # noqa: F401  (its kernels enter the list)
 from .kernels import KERNELS
@@ -30,7 +30,7 @@ class PlainBuffer(Buffer):
         self.device.current -= self.size * self.dtype.itemsize
 
 
-class PlainStream(Stream):
+class PlainStream(HostStream):
     """Does each launch at once."""
 
     device: PlainDevice
@@ -40,16 +40,6 @@ class PlainStream(Stream):
         self.device.current += buffer.data.nbytes
         self.device.peak = max(self.device.peak, self.device.current)
         return buffer
-
-    def upload(self, array: np.ndarray) -> Buffer:
-        buffer = self.empty(array.size, array.dtype)
-        buffer.data[...] = array.reshape(-1)
-        return buffer
-
-    def download(self, buffer: Buffer) -> np.ndarray:
-        view: np.ndarray = buffer.data.view()
-        view.flags.writeable = False
-        return view
 
     def run(self, kernel: Any, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
         with np.errstate(all="ignore"):  # NaN and infinity are results like others
