@@ -17,6 +17,7 @@ from error_text import raises
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
+from flamepy.train.nonfinite import explain
 
 X, Y = np.linspace(-1, 1, 32 * 6, dtype="f4").reshape(32, 6), np.arange(32) % 3
 
@@ -219,6 +220,14 @@ def test_a_tape_speaks_the_users_words(name: str) -> None:
         entries = fp.tape(SPOKEN[name](x))
         assert name in [entry.op.title for entry in entries] and f"= {name}(" in repr(entries)
         assert name in [entry.record()["op"] for entry in entries]
+
+
+def test_what_explains_infinities_speaks_them_too() -> None:
+    for number, other, scale, where in ((3e38, 2.0, 1.0, "forward"), (1e-10, 100.0, 3e38, "backward")):
+        p, x = fp.Parameter(np.float32([[number]])), fp.tensor([[other]])
+        for _ in range(3):  # planned at the second time
+            text = explain(lambda p=p, x=x, scale=scale: (p @ x * scale).sum(), [("p", p)])
+            assert text.startswith("first made by op 'matmul' (") and f"in the {where} pass" in text, text
 
 
 # ---- numbers at the edge -----------------------------------------------------------------------------------------------------------

@@ -150,11 +150,12 @@ def test_an_argument_that_requires_grad():
     captured = fp.capture(lambda x: x.square().sum().backward()[x])
     for i in range(4):
         assert captured(fp.tensor([float(i)], requires_grad=True)).tolist() == [2.0 * i]
-    tracked = fp.tensor([1.0], requires_grad=True) * 2
-    again = fp.capture(lambda x: x * 2)
-    again(tracked)
-    with pytest.raises(fp.CaptureError, match="argument 0 has a tape of its own: made by 'mul'"):
+    leaf = fp.ones((1, 1), requires_grad=True)
+    for name, tracked in {"mul": leaf * 2, "matmul": leaf @ leaf}.items():  # the user's words
+        again = fp.capture(lambda x: x * 2)
         again(tracked)
+        with pytest.raises(fp.CaptureError, match=f"argument 0 has a tape of its own: made by '{name}'"):
+            again(tracked)
 
 
 # ---- traps: the host -----------------------------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def finish(call: Call, xs: Sequence[Any], memory: list[Any], attributes: dict[st
     else:
         y = ys = tuple([base.Tensor(memory[i], spec) for i, spec in zip(call.places, call.outs, strict=True)])
     if watchers:
-        watch(call.op.name, y)
+        watch(call.op.title, y)
     if call.records:
         values = []
         for i in call.keeps:
@@ -126,13 +126,13 @@ def run_once(op: Op, xs: Sequence[Any], attributes: dict[str, Any], tracked: Seq
         y, extras = op.forward(xs, attributes, [names is not None and i in tracked for i in range(len(xs))])
     finally:
         modes.recording = before
-    if watchers:
-        watch(op.name, y)
     ys = y if type(y) is tuple else (y,)
     floats = ys[0].dtype in FLOATS
     if tracked and names is None and floats and modes.recording and modes.strict:
         raise op.no_rule()
     if names is None or not floats:
+        if watchers:
+            watch(op.title, y)
         return mark_broken(op, xs, y)
     made = Call(op, xs, [t.spec.as_tracked(True) for t in ys], type(y) is not tuple, tracked, False)
     found = saved_values(op, xs, ys[0], extras, names)

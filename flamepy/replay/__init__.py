@@ -179,7 +179,7 @@ def same(a: Any, b: Any) -> bool:
 def own_tensor(name: str, value: Any) -> Any:
     """A leaf with the same numbers in new memory."""
     if value.entry is not None:
-        raise CaptureError(f"capture: argument {name} has a tape of its own: made by '{value.entry.op.name}'. Pass detach() of it.")
+        raise CaptureError(f"capture: argument {name} has a tape of its own: made by '{value.entry.op.title}'. Pass detach() of it.")
     mine = value.over(copied(value))
     mine.requires_grad = value.requires_grad
     return mine

@@ -52,7 +52,7 @@ def explain_backward(loss: Any, names: dict[int, str]) -> str:
     broken = [name for id, name in names.items() if id in grads and not finite(grads[id])]
     bad.update(-id for id in names if id in grads and not finite(grads[id]))
     culprit = next((e for e, inputs in ways if e.serial not in bad and bad.intersection(inputs)), None)
-    op = f"op '{culprit.op.name}'{place(culprit)}" if culprit is not None else "the sum of the gradients"
+    op = f"op '{culprit.op.title}'{place(culprit)}" if culprit is not None else "the sum of the gradients"
     return f"first made by {op} in the backward pass, in the gradient of parameter {some(broken) or '(none)'}"
 
 
