@@ -5,7 +5,7 @@ A leaf that can have a gradient keeps its number when it is unpickled in another
 gets a new one. Both processes know its origin, so a GradientMap that goes from one to the other names the same tensors. Unpickled in
 the process it comes from, a tensor is one more tensor, with a new id; the keys of a map go on naming those that are there.
 
-May import: nothing of flamepy. FLAME counterpart: `flame_core::TensorId`. Read next: pickling.py.
+FLAME counterpart: `flame_core::TensorId`. Read next: pickling.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Everything else that can be pickled is made of tensors: a ParameterDict that was
 arrays, a GradientMap its keys as origins. Hooks and attributes that users gave a tensor go along. What has a tape cannot. This is for
 users' own pickling, e.g. to send a model to another process; flamepy's own files hold no pickle.
 
-May import: errors, ids, backend, op.spec. FLAME counterpart: none. Read next: tensors.py.
+Read next: ids.py, tensors.py.
 """
 
 from __future__ import annotations

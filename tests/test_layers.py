@@ -77,6 +77,7 @@ def test_files_and_functions_are_short(path):
 def test_each_file_says_what_it_is(path):
     doc = ast.get_docstring(ast.parse(path.read_text()))
     assert doc and len(doc.splitlines()[0]) > 20
+    assert "May import" not in doc and "counterpart: none" not in doc  # the first is said here, the second says nothing
 
 
 def test_only_the_cpu_backend_imports_numba():

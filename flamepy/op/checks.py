@@ -5,7 +5,7 @@ are taken as they are at the definition: the op works on a copy of the function 
 changed later changes nothing. Then each function is tried: a formula on NumPy arrays, a rule on Tensors as well (create_graph), a body
 on one row of three numbers. flamepy's own functions are taken as they are.
 
-FLAME counterpart: none. Read next: pointwise.py, ../ops/rowwise.py.
+Read next: pointwise.py, ../ops/rowwise.py.
 """
 
 from __future__ import annotations

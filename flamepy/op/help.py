@@ -4,7 +4,7 @@ A pointwise op's text is composed when the op is defined, from its formulas: the
 result is the formula itself on Python numbers. A custom op's docstring says its shapes and example; here it gets a line on types.
 Op.__doc__ stays as written; what users call has the whole text.
 
-May import: nothing of flamepy. FLAME counterpart: none. Read next: pointwise.py.
+Read next: pointwise.py.
 """
 
 from __future__ import annotations
