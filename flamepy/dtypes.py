@@ -6,6 +6,7 @@ float32 and float64 are computed as they are, 16-bit floats are stored in 16 bit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -28,14 +29,15 @@ INTEGERS = frozenset((int32, int64))
 DTYPES = FLOATS | INTEGERS | {bool_}
 
 
-def as_dtype(dtype: Any) -> np.dtype:
-    """A supported dtype from whatever NumPy takes for one. Raises DTypeError."""
+def as_dtype(dtype: Any, wrong: str = "", others: Sequence[str] = ()) -> np.dtype:
+    """A supported dtype from whatever NumPy takes for one. Raises DTypeError, which says what is `wrong` and what `others` there are."""
     try:
         found = np.dtype(dtype)
     except TypeError:
         found = None
     if found not in DTYPES:
-        raise DTypeError(f"dtype: not supported: {dtype}. Use one of {', '.join(sorted(map(str, DTYPES)))}.")
+        known = ", ".join([*sorted(map(str, DTYPES)), *others])
+        raise DTypeError(f"{wrong or f'dtype: not supported: {dtype}'}. Use one of {known}.")
     return found
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from . import autograd, ids, ops, pickling
 from .autograd.entries import TapeEntry, file_line, user_frame
-from .backend.base import Buffer, Device, is_device_name
+from .backend.base import BACKENDS, Buffer, Device, is_device_name
 from .backend.base import device as device_of
 from .dtypes import DTYPES, FLOATS, HALF, as_dtype, float32, host_array, int64
 from .errors import DTypeError, FlameError, GradientError, ShapeError
@@ -281,11 +281,7 @@ class Tensor(Methods):
         elif target is not None:
             dtype = target
         if dtype is not None:
-            try:
-                dtype = as_dtype(dtype)
-            except DTypeError:
-                usual = f"a dtype ({', '.join(sorted(map(str, DTYPES)))}) or a device (cpu, plain)"
-                raise DTypeError(f"to: neither a dtype nor a device: {dtype!r}. Use {usual}.") from None
+            dtype = as_dtype(dtype, f"to: neither a dtype nor a device: {dtype!r}", BACKENDS)
         moved = self if device is None else ops.move(self, device_of(device))
         return moved if dtype is None or dtype == self.dtype else ops.cast(moved, dtype)
 
