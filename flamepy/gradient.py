@@ -29,6 +29,11 @@ def key_id(key: Any) -> int:
     return key if isinstance(key, int) else key.id
 
 
+def label_of(number: int, name: str) -> str:
+    """How an error text names a gradient."""
+    return f"'{name}'" if name else f"tensor {number}"
+
+
 def scale_y(x, s):
     return x * s
 
@@ -73,7 +78,8 @@ class GradientMap:
     """Gradients by tensor id, in the order they were inserted.
 
     `names` maps ids to names for error texts. `spans` lists (span of parameters, span of their gradients) for packed
-    parameters whose gradients are all here and still in that span; any change of the set of gradients empties it. `private`
+    parameters whose gradients are all here and still in that span (`whole_map`: and there are no others); any change of the set of
+    gradients empties it. `private`
     says that no gradient was handed out yet; `factor` is a clip factor that is still to be applied.
 
     Pickled and copied, a map names the tensors it named before, also when it comes back from another process. Parameters copied along
@@ -84,6 +90,7 @@ class GradientMap:
         self._gradients: dict[int, Any] = {}
         self.names: dict[int, str] = {}
         self.spans: list[tuple[Any, Any]] = []
+        self.whole_map = False
         self.private = True
         self.factor: Any = None
 
@@ -101,9 +108,10 @@ class GradientMap:
             for _, span in self.spans:
                 scale_by_factor(span, factor)
 
+    @property
     def packed(self) -> bool:
         """Whether the spans hold every gradient."""
-        return bool(self.spans) and sum([span.size for _, span in self.spans]) == sum([g.size for g in self._gradients.values()])
+        return bool(self.spans) and self.whole_map
 
     def whole(self, home: Any) -> Any | None:
         """The span with the gradients of every parameter in the span `home`, if there is one."""
@@ -212,7 +220,7 @@ class GradientMap:
     def scale_(self, factor: float) -> GradientMap:
         """Multiply every gradient in place."""
         self.settle()
-        found = [span for _, span in self.spans] if self.packed() else [g.buffer for g in self._gradients.values()]
+        found = [span for _, span in self.spans] if self.packed else [g.buffer for g in self._gradients.values()]
         for buffer in {id(b): b for b in found}.values():  # a gradient inserted twice: once
             scale_buffer(buffer, factor, "GradientMap.scale_")
         return self
@@ -228,7 +236,7 @@ class GradientMap:
                 )
             if stored is not None:
                 check_device("merge", other.label(key), stored.device, gradient)
-        if self.packed() and other.packed() and [home for home, _ in self.spans] == [home for home, _ in other.spans]:
+        if self.packed and other.packed and [home for home, _ in self.spans] == [home for home, _ in other.spans]:
             self.settle()
             other.settle()
             for (_, span), (_, more) in zip(self.spans, other.spans, strict=True):
@@ -257,8 +265,7 @@ class GradientMap:
 
     def label(self, key: Any) -> str:
         """How an error text names a key: its name if known, else its id."""
-        name = self.names.get(key_id(key)) or ("" if isinstance(key, int) else key.name)
-        return f"'{name}'" if name else f"tensor {key_id(key)}"
+        return label_of(key_id(key), self.names.get(key_id(key)) or ("" if isinstance(key, int) else key.name))
 
     def __repr__(self) -> str:
         rows = ", ".join(f"{self.label(k)}: {tuple(g.shape)}" for k, g in self._gradients.items())

@@ -19,7 +19,7 @@ from .backend.base import Buffer, device
 from .backend.formula.words import abs, maximum, minimum, pow
 from .dtypes import float64
 from .errors import DeviceError, FlameWarning, NonFiniteError
-from .gradient import GradientMap, no_factor, scale_by_factor
+from .gradient import GradientMap, label_of, no_factor, scale_by_factor
 from .parameter import Parameter
 
 
@@ -39,10 +39,10 @@ def limit_y(x, v):
     return minimum(maximum(x, -v), v)
 
 
-def named_gradients(name: str, grads: Any) -> list[tuple[str, Any]]:
-    """(label, gradient) of every gradient there is; a parameter listed twice counts once."""
+def named_gradients(name: str, grads: Any) -> list[tuple[Any, Any]]:
+    """(key of a map or label, gradient) of every gradient there is; a parameter listed twice counts once."""
     if isinstance(grads, GradientMap):
-        return [(grads.label(key), g) for key, g in grads._gradients.items()]
+        return list(grads._gradients.items())
     ps = [grads] if isinstance(grads, Parameter) else grads.parameters() if hasattr(grads, "parameters") else list(grads)
     if isinstance(grads, Iterator) and not ps:
         warnings.warn(f"{name}: the iterator is exhausted: no parameters. Pass a list.", FlameWarning, stacklevel=3)
@@ -55,7 +55,7 @@ def named_gradients(name: str, grads: Any) -> list[tuple[str, Any]]:
 def regions(name: str, grads: Any, found: list[tuple[str, Any]]) -> list[Buffer]:
     """The memory to go over: whole spans where every gradient of the map lies in one, else each gradient's own. Raises DeviceError
     unless it is all on one device."""
-    packed = isinstance(grads, GradientMap) and grads.packed()
+    packed = isinstance(grads, GradientMap) and grads.packed
     buffers = [span for _, span in grads.spans] if packed else [g.buffer for _, g in found if g.size]
     devices = {b.device for b in buffers}
     if len(devices) > 1:
@@ -107,9 +107,9 @@ def clip_grad_norm(grads: Any, max_norm: float | None, norm_type: float = 2.0, n
     stream = found.device.stream
     if limit and buffers:
         if nonfinite == "raise":
-            labels = [label for label, _ in gradients]
-            stream.after(lambda found, *parts: check_finite(labels, found, parts), found, *[g.buffer for _, g in gradients])
-        if isinstance(grads, GradientMap) and grads.private and grads.packed():
+            keys, names = [key for key, _ in gradients], getattr(grads, "names", {})  # not the map, which would hold its gradients
+            stream.after(lambda found, *parts: check_finite(keys, names, found, parts), found, *[g.buffer for _, g in gradients])
+        if isinstance(grads, GradientMap) and grads.private and grads.packed:
             grads.factor = found
         else:
             for buffer in {id(b): b for b in buffers}.values():
@@ -118,11 +118,12 @@ def clip_grad_norm(grads: Any, max_norm: float | None, norm_type: float = 2.0, n
     return norm
 
 
-def check_finite(labels: list[str], found: Buffer, gradients: tuple[Buffer, ...]) -> None:
+def check_finite(keys: list[Any], names: dict[int, str], found: Buffer, gradients: tuple[Buffer, ...]) -> None:
     """Raise NonFiniteError when the norm is not finite."""
     norm = found.device.download(found)[0]
     if not math.isfinite(norm):
-        bad = [label for label, g in zip(labels, gradients, strict=True) if not np.isfinite(g.device.download(g)).all()]
+        bad = [key for key, g in zip(keys, gradients, strict=True) if not np.isfinite(g.device.download(g)).all()]
+        bad = [key if isinstance(key, str) else label_of(key, names.get(key, "")) for key in bad]
         raise NonFiniteError(
             f"clip_grad_norm: gradients are not finite: norm {norm}, in {', '.join(bad) or 'the sum (overflow)'}. "
             "Lower the learning rate, or pass nonfinite='skip' or 'zero'."

@@ -224,7 +224,9 @@ class Tensor(Methods):
 
     def over(self, buffer: Buffer) -> Tensor:
         """An unrecorded tensor of this shape on another buffer of the same size."""
-        return Tensor(buffer, spec_of(self.shape, buffer.dtype, buffer.device))
+        spec = self.spec
+        same = buffer.dtype is spec.dtype and buffer.device is spec.device
+        return Tensor(buffer, spec.as_tracked(False) if same else spec_of(spec.shape, buffer.dtype, buffer.device))
 
     def copied_into(self, buffer: Buffer) -> Tensor:
         """The same numbers in another buffer of the same size."""

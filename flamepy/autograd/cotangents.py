@@ -79,5 +79,6 @@ class Cotangents:
             pair = self.spans.get(id(home))
             if pair is None:
                 pair = self.spans[id(home)] = (home, device.empty(home.size, dtype))
-            slot = self.slots[leaf.id] = device.slot(pair[1], mine.start * dtype.itemsize, mine.size, dtype)
+            offset = mine.offset if dtype is mine.dtype else mine.start * dtype.itemsize
+            slot = self.slots[leaf.id] = device.slot(pair[1], offset, mine.size, dtype)
         return slot

@@ -159,6 +159,7 @@ def _finish(kept: list[tuple[Any, Any]], taken: list[Buffer], cotangents: Cotang
     grads = GradientMap()
     seen = {id(buffer) for buffer in taken}
     filled: dict[int, int] = {}
+    placed = 0
     for tensor, g in kept:
         buffer = g.buffer
         home = tensor.buffer.root if tensor.entry is None else None
@@ -166,11 +167,13 @@ def _finish(kept: list[tuple[Any, Any]], taken: list[Buffer], cotangents: Cotang
             slot = cotangents.slot_of(tensor)
             g = g if buffer is slot else g.copied_into(slot)
             filled[id(home)] = filled.get(id(home), 0) + g.size
+            placed += 1
         elif id(buffer) in seen or buffer.root is not None:
             g = g.clone()
         seen.add(id(g.buffer))
         grads.put(tensor, g)
     grads.spans = [(home, span) for key, (home, span) in cotangents.spans.items() if filled.get(key) == home.size]
+    grads.whole_map = placed == len(kept) and len(grads.spans) == len(filled)
     return grads
 
 

@@ -25,11 +25,11 @@ class Buffer:
     """Contiguous memory: `size` elements of `dtype`, `offset` bytes into `root` (None: the memory is its own). `data` is the backend's.
 
     `version` counts writes into existing memory, so that backward can tell a saved value from an overwritten one. A part of a root
-    adds the root's count: one write to the root moves all its parts. `written` says who wrote last. `retired` says who moved what
+    adds the root's count: one write to the root moves all its parts. `last_write` says who wrote last. `retired` says who moved what
     lived here to another place: a recorded step that knows this memory must not be replayed.
     """
 
-    written = ""
+    written: str | Callable[[], str] = ""
     retired = ""
     writes = 0
     root: Buffer | None = None
@@ -51,15 +51,16 @@ class Buffer:
 
     @property
     def last_write(self) -> str:
-        return self.written or (self.root.written if self.root is not None else "")
+        found = self.written or (self.root.written if self.root is not None else "")
+        return found if isinstance(found, str) else found()
 
     @property
     def start(self) -> int:
         """Which element of the root is its first."""
         return self.offset // self.dtype.itemsize
 
-    def wrote(self, by: str) -> None:
-        """Count one write into this memory, made by the operation named."""
+    def wrote(self, by: str | Callable[[], str]) -> None:
+        """Count one write into this memory, made by the operation named (or told by a function, where that takes a while)."""
         self.writes += 1
         self.written = by
 
@@ -124,6 +125,18 @@ class Stream:
                     (stream.before if s.early else stream.after)(s.act, *buffers)
                 else:
                     stream.run(s.kernel, *[[resolve(a, memory) for a in group] for group in s[1:]])
+
+        return run
+
+    def prepare_any_size(self, fresh: Sequence[np.dtype], steps: Sequence[Step], inputs: Sequence[bool]) -> Callable[[list[Any]], None]:
+        """prepare() for launches that do not depend on sizes: each buffer made is as long as the first one given."""
+        device, first = self.device, inputs.index(True)
+
+        def run(memory: list[Any]) -> None:
+            stream, size = device.stream, memory[first].size
+            memory += [stream.empty(size, dtype) for dtype in fresh]
+            for s in steps:
+                stream.run(device.suited(s.kernel, size), *[[resolve(a, memory) for a in group] for group in s[1:]])
 
         return run
 
@@ -232,6 +245,10 @@ class Device:
     ) -> None:  # fmt: skip
         """Do what `name` says, with a formula or row body where it takes one. `dtype` types the formula's constants."""
         raise NotImplementedError
+
+    def suited(self, kernel: Any, size: int) -> Any:
+        """The kernel that does the same as this one for so many elements."""
+        return kernel
 
     def copier(self, out: Buffer, x: Buffer) -> Kernel:
         """The kernel that copies x to out, both on this device, and converts as NumPy's astype does."""

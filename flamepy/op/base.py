@@ -86,6 +86,7 @@ class Op:
     """What both kinds of op have: a name, input names, attributes, rules. `function` is what users call; `title` what a tape shows."""
 
     function: Callable[..., Any]
+    first: Callable[..., Any]  # a call without a plan: plan.run_once(), or what pointwise.py does
 
     def __init__(self, name: str, inputs: tuple[str, ...], attributes: dict[str, Any], source: Any, title: str = ""):
         """`source`: the function the user of a builder wrote, for its module and documentation."""
@@ -105,6 +106,7 @@ class Op:
     def start(self) -> None:
         self.calls: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}  # planned calls by key, without tape and with it
         self.seen: tuple[set[Any], set[Any]] = set(), set()  # keys of calls that came once
+        self.forms: dict[Any, Any] = {}  # what calls without a plan have in common, whatever their shapes
         EVERY.append(self)
 
     def titled(self, title: str) -> Callable[..., Any]:
@@ -134,12 +136,12 @@ class Op:
                 raise TypeError(f"{self.name}: unknown option: {key}={found[key]!r}. Known: {', '.join(self.attributes) or 'none'}.")
         return found
 
-    def forward(self, xs: Sequence[Any], attributes: dict[str, Any], tracked: Sequence[bool]) -> tuple[Any, dict[str, Any]]:
+    def forward(self, xs: Sequence[Any], attributes: dict[str, Any], tracked: Sequence[bool | None]) -> tuple[Any, dict[str, Any]]:
         """(unrecorded result: a Tensor or a tuple of them, what may be saved beside inputs and y). `tracked`: the inputs a backward
         will want gradients of."""
         raise NotImplementedError
 
-    def needs(self, tracked: Sequence[bool], attributes: dict[str, Any]) -> Sequence[str] | None:
+    def needs(self, tracked: Sequence[bool | None], attributes: dict[str, Any]) -> tuple[str, ...] | None:
         """The names saved when these inputs are tracked; None when there is no rule for one of them."""
         raise NotImplementedError
 

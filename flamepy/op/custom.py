@@ -58,6 +58,7 @@ class Custom(Op):
         self.planned = is_own_code(forward)
         self.asks_tracked = "tracked" in inspect.signature(forward).parameters
         self.rule: Callable | None = None
+        self.kept: dict[Any, tuple[str, ...] | None] = {}  # what is saved, by which inputs are tracked
         self.graph_rule: Callable | None = None
         self.names: tuple[str, ...] = ()
         self.graph_names: tuple[str, ...] = ()
@@ -83,7 +84,7 @@ class Custom(Op):
         attribute of that name is set."""
         if rule is None:
             return lambda function: self.backward(function, unless=unless, **only_for)
-        self.rule, self.only_for, self.unless = rule, only_for, unless
+        self.rule, self.only_for, self.unless, self.kept = rule, only_for, unless, {}
         self.names = rule.__code__.co_varnames[: rule.__code__.co_argcount]
         self.writes_into = "into" in self.names
         return rule
@@ -102,17 +103,19 @@ class Custom(Op):
         return self
 
     # ---- what plan.py asks -----------------------------------------------------------------------------------------------------------
-    def forward(self, xs: Sequence[Any], attributes: dict[str, Any], tracked: Sequence[bool]) -> tuple[Any, dict[str, Any]]:
+    def forward(self, xs: Sequence[Any], attributes: dict[str, Any], tracked: Sequence[bool | None]) -> tuple[Any, dict[str, Any]]:
         y = self.body(*xs, **attributes, tracked=tracked) if self.asks_tracked else self.body(*xs, **attributes)
         return y if type(y) is tuple and type(y[-1]) is dict else (y, {})
 
-    def needs(self, tracked: Sequence[bool], attributes: dict[str, Any]) -> Sequence[str] | None:
-        if self.rule is None:
-            return None
-        wanted = {name for name, want in zip(self.inputs, tracked, strict=False) if want}
-        names = [n for n in self.names if n not in SPECIAL and n not in self.attributes]
+    def needs(self, tracked: Sequence[bool | None], attributes: dict[str, Any]) -> tuple[str, ...] | None:
         everything = bool(self.unless and attributes[self.unless])
-        return [n for n in names if everything or n not in self.only_for or self.only_for[n] in wanted]
+        try:
+            return self.kept[tracked, everything]
+        except KeyError:
+            wanted = {name for name, want in zip(self.inputs, tracked, strict=False) if want}
+            names = [n for n in self.names if n not in SPECIAL and n not in self.attributes]
+            kept = tuple([n for n in names if everything or n not in self.only_for or self.only_for[n] in wanted])
+            return self.kept.setdefault((tracked, everything), kept if self.rule is not None else None)
 
     def rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any], wanted: Sequence[bool], into: Any) -> Sequence[Any]:
         return self.cotangents(self.rule, self.names, entry, gs, {**values, "into": into, "wanted": wanted})
@@ -127,31 +130,38 @@ class Custom(Op):
 
     def cotangents(self, rule: Any, names: Sequence[str], entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any]) -> Sequence[Any]:
         """What a rule returns, called with the values it names; one that was not saved is None."""
-        ins = entry.call.ins
-        source, origin = (ins[0].dtype, ins[0].device) if ins and ins[0] is not None else (None, None)
-        known = {"g": gs[0], "gs": tuple(gs), "shapes": [s and s.shape for s in ins], "source": source, "origin": origin, **values}
-        found = rule(*[known.get(name) for name in names])
+        ins, values["g"] = entry.call.ins, gs[0]
+        if "gs" in names:
+            values["gs"] = tuple(gs)
+        if "shapes" in names:
+            values["shapes"] = [None if s is None else s.shape for s in ins]
+        if ins and ins[0] is not None:
+            values["source"], values["origin"] = ins[0].dtype, ins[0].device
+        found = rule(*[values.get(name) for name in names])
         return found if type(found) is tuple else (found,)
 
     # ---- the call in general ---------------------------------------------------------------------------------------------------------
     def general(self, args: tuple, options: dict[str, Any]) -> Any:
         """The op called in any way, on anything that can be made a Tensor."""
         xs, attributes = self.bound(args, options)
+        try:
+            specs = tuple([None if x is None else x.spec for x in xs])
+        except AttributeError:  # an input that is no Tensor
+            return self.of_other_types(xs, attributes)
         dtype: Any = None
-        for x in xs:
-            if x is not None:
-                if not isinstance(x, base.Tensor) or (dtype is not None and x.dtype != dtype):
+        for spec in specs:
+            if spec is not None and spec.dtype is not dtype:
+                if dtype is not None and spec.dtype != dtype:
                     return self.of_other_types(xs, attributes)
-                dtype = x.dtype
+                dtype = spec.dtype
         if dtype not in FULL:
             return self.of_other_types(xs, attributes)
-        return call(self, xs, attributes, self.key(xs, attributes))
+        return call(self, xs, attributes, self.key(specs, attributes), specs)
 
-    def key(self, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    def key(self, specs: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
         """What a call is planned by: the specs of its inputs, and its attributes where they are not the usual ones."""
         if not self.planned:
             return None
-        specs = tuple([None if x is None else x.spec for x in xs])
         if self.internal and self.attributes:
             return *specs, *attributes.values()
         return specs if attributes is self.attributes else (specs, *[hashable(v) for v in attributes.values()])
@@ -169,7 +179,8 @@ class Custom(Op):
             xs = [None if x is None else next(rest) for x in xs]
             if dtype in HALF and dtype not in device.computes:
                 return in_float32(self, xs, attributes)
-        return call(self, xs, attributes, self.key(xs, attributes))
+        specs = tuple([None if x is None else x.spec for x in xs])
+        return call(self, xs, attributes, self.key(specs, attributes), specs)
 
     def bound(self, args: tuple, options: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
         """Split the call into inputs and attributes; refuse what is unknown or missing."""
@@ -178,6 +189,8 @@ class Custom(Op):
         n, given = len(self.inputs), len(args)
         if given > len(self.positional):
             raise TypeError(f"{self.name}: too many arguments: {given}. Takes {', '.join(self.positional)}.")
+        if given == len(self.positional) and not options:
+            return args[:n], dict(zip(self.attributes, args[n:], strict=True)) if given > n else self.attributes
         if not options and self.required <= given <= n:
             return args + (None,) * (n - given), self.attributes
         attributes = self.attributes | dict(zip(self.attributes, args[n:], strict=False))
@@ -233,17 +246,26 @@ def remember(op: Custom, forms: dict[Any, Any], form: tuple, args: tuple, option
 
 def several_inputs(op: Custom) -> Callable[..., Any]:
     calls, general, least, most = op.calls, op.general, op.required, len(op.inputs)
+    forms: dict[Any, tuple] = {}  # see one_input()
 
     def function(*args: Any, **options: Any) -> Any:
-        if options or not least <= len(args) <= most:
+        if options or len(args) < least:
             return general(args, options)
-        xs = args + (None,) * (most - len(args)) if len(args) < most else args
+        xs, form = args[:most] if len(args) >= most else args + (None,) * (most - len(args)), None
         try:
-            known = calls[thread.modes.recording].get(tuple([None if x is None else x.spec for x in xs]))
-        except AttributeError:  # an input that is no Tensor yet
-            return general(args, options)
+            key: Any = tuple([None if x is None else x.spec for x in xs])
+            if len(args) > most:  # attributes as well
+                values = args[most:]
+                form = (values, *map(type, values))
+                key = (key, *forms[form])
+            known = calls[thread.modes.recording].get(key)
+        except (KeyError, AttributeError, TypeError):  # a new form, an input that is no Tensor yet, or an attribute without a hash
+            known = None
         if known is None:
-            return general(args, options)
+            y = general(args, options)
+            if form is not None:
+                remember(op, forms, form, args, options)
+            return y
         given = [None if x is None else x.buffer for x in xs]
         known.run(given)
         return finish(known, xs, given, known.attributes)

@@ -25,6 +25,7 @@ from .base import Op, unrecorded, watch, watchers
 from .spec import Spec
 
 MOST = 8192  # plans kept, and keys seen once
+Kinds = tuple[bool | None, ...]  # of inputs: whether each is tracked, None for what is no tensor
 
 
 class Call:
@@ -35,6 +36,7 @@ class Call:
     """
 
     run: Any = None
+    any_size = False  # whether `run` is for tensors of any size: any_size.py
     vjp: Any  # of an entry made by such a call: rules.py
     does: int  # how many launches and new buffers
     places: list[int]
@@ -42,21 +44,29 @@ class Call:
     constants: list[Any]
     attributes: dict[str, Any]
     backwards: dict[Any, Any]
+    ins: tuple[Spec | None, ...]
+    outs: tuple[Spec, ...]
+    saved: tuple[tuple[str, Spec | None], ...]
+    guarded: tuple[int, ...]  # which saved values somebody else may overwrite: inputs and the result
 
-    def __init__(self, op: Op, xs: Sequence[Any], outs: Sequence[Spec], single: bool, tracked: Sequence[int], breaks: bool):
-        self.op, self.single, self.outs = op, single, tuple(outs)
-        self.ins = tuple([x.spec if isinstance(x, base.Tensor) else None for x in xs])
-        self.tensors = tuple([i for i, spec in enumerate(self.ins) if spec is not None])
-        self.tracked, self.records, self.breaks = tuple(tracked), bool(tracked), breaks
-        self.untracked = tuple([i for i in self.tensors if i not in tracked])
-        self.saved: tuple[tuple[str, Spec | None], ...] = ()
-        self.guarded: tuple[int, ...] = ()  # which saved values somebody else may overwrite: inputs and the result
+    def __init__(self, op: Op, kinds: Kinds, names: Sequence[str] | None, count: int, breaks: bool = False):
+        """`kinds`: for each input whether it is tracked, None for what is no tensor. `names`: what is saved, None if nothing is
+        recorded. `count`: how many results there are; 0 for one that is not in a tuple."""
+        self.op, self.single, self.records, self.breaks = op, not count, names is not None, breaks
+        self.tensors = tuple([i for i, kind in enumerate(kinds) if kind is not None])
+        self.tracked = tuple([i for i in self.tensors if kinds[i] and self.records])
+        self.untracked = tuple([i for i in self.tensors if i not in self.tracked])
+        self.names = tuple(names or ())
+        present = [n for i, n in enumerate(op.inputs) if i in self.tensors]
+        self.guarded = tuple([i for i, name in enumerate(self.names) if name == "y" or name in present])
         self.used = True
 
-    def save(self, found: Sequence[tuple[str, Any]]) -> None:
-        """Say what is saved: (name, Tensor or number or None)."""
-        self.saved = tuple([(name, t.spec if isinstance(t, base.Tensor) else None) for name, t in found])
-        self.guarded = tuple([i for i, (name, spec) in enumerate(self.saved) if spec is not None and name in (*self.op.inputs, "y")])
+    def of(self, ins: tuple[Spec | None, ...], outs: Sequence[Spec], saved: Sequence[Spec | None]) -> Call:
+        """A Call like this one with these inputs, results and saved values."""
+        made = object.__new__(Call)
+        made.__dict__.update(self.__dict__)
+        made.ins, made.outs, made.saved = ins, tuple([spec.as_tracked(self.records) for spec in outs]), tuple(zip(self.names, saved))
+        return made
 
 
 # ---- a call ----------------------------------------------------------------------------------------------------------------------
@@ -93,82 +103,87 @@ def finish(call: Call, xs: Sequence[Any], memory: list[Any], attributes: dict[st
     return y
 
 
-def call(op: Op, xs: Sequence[Any], attributes: dict[str, Any], key: Any, numbers: Sequence[Any] = ()) -> Any:
-    """A call whose inputs are Tensors of fitting types, numbers or None. `key`: what it is planned by (None: never); `numbers`: those
-    attributes that are not part of the key but go into the kernels."""
+def call(op: Op, xs: Sequence[Any], attributes: dict[str, Any], key: Any, specs: tuple[Any, ...], numbers: Sequence[Any] = ()) -> Any:
+    """A call whose inputs are Tensors of fitting types, numbers or None. `key`: what it is planned by (None: never); `specs`: of the
+    inputs, None for what is no Tensor; `numbers`: those attributes that are not part of the key but go into the kernels."""
     recording = thread.modes.recording
-    calls = op.calls[recording]
+    seen = op.seen[recording]
     if key is not None:
         try:
-            known = calls.get(key)
+            known = op.calls[recording].get(key)
         except TypeError:  # an attribute without a hash
             key = known = None
         if known is not None:
             given = [x.buffer if isinstance(x, base.Tensor) else x for x in (*xs, *numbers)]
             known.run(given)
             return finish(known, xs, given, attributes)
-    tracked, mask = tracked_inputs(op, xs)
-    names = op.needs(mask, attributes) if tracked and recording else None
-    if key in op.seen[recording]:
-        return plan_call(op, xs, attributes, numbers, tracked, names, lambda made: keep(op, recording, key, made))
+    if len(specs) > 1:
+        check_one_device(op, specs)
+    kinds = tuple([None if spec is None else spec.tracked for spec in specs])
+    names = op.needs(kinds, attributes) if recording and True in kinds else None
+    if key in seen:
+        return plan_call(op, xs, attributes, numbers, specs, kinds, names, lambda made, _: keep(op, recording, key, made))
     if key is not None:
-        if len(op.seen[recording]) >= MOST:  # shapes may change for ever
-            op.seen[recording].clear()
-        op.seen[recording].add(key)
-    return run_once(op, xs, attributes, tracked, names)
+        if len(seen) >= MOST:  # shapes may change for ever
+            seen.clear()
+        seen.add(key)
+    return op.first(xs, attributes, numbers, specs, kinds, names)
 
 
-def run_once(op: Op, xs: Sequence[Any], attributes: dict[str, Any], tracked: Sequence[int], names: Sequence[str] | None) -> Any:
+def run_once(
+    op: Op, xs: Sequence[Any], attributes: dict[str, Any], numbers: Any, specs: Any, kinds: Kinds, names: Sequence[str] | None,
+) -> Any:  # fmt: skip
     """The call as it is, without a plan. `names`: what to save; None where nothing is recorded."""
     modes = thread.modes
     before, modes.recording = modes.recording, False
     try:
-        y, extras = op.forward(xs, attributes, [names is not None and i in tracked for i in range(len(xs))])
+        y, extras = op.forward(xs, attributes, kinds if names is not None else (False,) * len(xs))
     finally:
         modes.recording = before
     ys = y if type(y) is tuple else (y,)
     floats = ys[0].dtype in FLOATS
-    if tracked and names is None and floats and modes.recording and modes.strict:
+    if names is None and floats and before and modes.strict and True in kinds:
         raise op.no_rule()
     if names is None or not floats:
         if watchers:
             watch(op.title, y)
         return mark_broken(op, xs, y)
-    made = Call(op, xs, [t.spec.as_tracked(True) for t in ys], type(y) is not tuple, tracked, False)
+    count = len(ys) if type(y) is tuple else 0
+    alike = op.forms.get((kinds, names, count))
+    if alike is None:
+        alike = op.forms[kinds, names, count] = Call(op, kinds, names, count)
+        rest = len(ys) + len(names)
+        alike.places, alike.keeps, alike.constants = list(range(len(ys))), list(range(len(ys), rest)), []
     found = saved_values(op, xs, ys[0], extras, names)
-    made.save(found)
-    memory = [buffer_or_value(t) for t in (*ys, *[t for _, t in found])]
-    made.places, made.keeps, made.constants = list(range(len(ys))), list(range(len(ys), len(memory))), []
-    return finish(made, xs, memory, attributes)
+    made = alike.of(specs, [t.spec for t in ys], [t.spec if isinstance(t, base.Tensor) else None for t in found])
+    return finish(made, xs, [*[t.buffer for t in ys], *map(buffer_or_value, found)], attributes)
 
 
-def saved_values(op: Op, xs: Sequence[Any], y: Any, extras: dict[str, Any], names: Sequence[str]) -> list[tuple[str, Any]]:
-    """(name, Tensor or number or None) of what is saved."""
+def saved_values(op: Op, xs: Sequence[Any], y: Any, extras: dict[str, Any], names: Sequence[str]) -> list[Any]:
+    """What is saved under each name: a Tensor or number or None."""
     found = []
     for name in names:
         if name in op.inputs:
-            found.append((name, xs[op.inputs.index(name)]))
+            found.append(xs[op.inputs.index(name)])
         elif name == "y" or name in extras:
-            found.append((name, y if name == "y" else extras[name]))
+            found.append(y if name == "y" else extras[name])
         else:
             raise ValueError(f"{op.name}: its rule names something unknown: {name}. Known: {', '.join((*op.inputs, 'y', *extras))}.")
     return found
 
 
-def tracked_inputs(op: Op, xs: Sequence[Any]) -> tuple[list[int], list[bool]]:
-    """(the inputs that require grad, the same as a flag for each). Raises DeviceError for inputs on two devices."""
-    tracked, mask, device = [], [], None
-    for i, x in enumerate(xs):
-        spec = x.spec if isinstance(x, base.Tensor) else None
-        mask.append(spec is not None and spec.tracked)
-        if spec is not None:
-            if spec.tracked:
-                tracked.append(i)
-            if device is not None and spec.device is not device:
-                names = ", ".join(sorted({t.device.name for t in xs if isinstance(t, base.Tensor)}))
+def check_one_device(op: Op, specs: Sequence[Any]) -> None:
+    """Raise DeviceError for inputs on two devices."""
+    first: Any = None
+    for spec in specs:
+        if spec is not None and spec.device is not first:
+            if first is not None:
+                names = ", ".join(sorted({s.device.name for s in specs if s is not None}))
                 raise DeviceError(f"{op.title}: operands are on two devices: {names}. Move one of them with .to(device).")
-            device = spec.device
-    return tracked, mask
+            first = spec.device
+
+
+base.Op.first = run_once  # how an op's call without a plan is made
 
 
 def mark_broken(op: Op, xs: Sequence[Any], y: Any) -> Any:
@@ -238,6 +253,13 @@ class CallRecorder(Recorder):
         made.run = self.device.direct.prepare(fresh, self.steps, [isinstance(x, Buffer) for x in self.given])
         return True
 
+    def for_any_size(self, size: int) -> Any:
+        """What was recorded for this many elements, as prepare_any_size() gives it; None if it depends on sizes."""
+        inputs = [isinstance(x, Buffer) for x in self.given]
+        if any([s != size for _, s, _ in self.made]) or any([not isinstance(s, Step) for s in self.steps]):
+            return None
+        return self.device.direct.prepare_any_size([dtype for _, _, dtype in self.made], self.steps, inputs)
+
 
 def buffer_or_value(t: Any) -> Any:
     return t.buffer if isinstance(t, base.Tensor) else t
@@ -253,29 +275,29 @@ def stand_in(x: Any) -> Any:
 
 
 def plan_call(
-    op: Op, xs: Sequence[Any], attributes: dict[str, Any], numbers: Sequence[Any], tracked: Sequence[int], names: Any, store: Any,
+    op: Op, xs: Sequence[Any], attributes: dict[str, Any], numbers: Sequence[Any], specs: Any, kinds: Kinds, names: Any, store: Any,
 ) -> Any:  # fmt: skip
-    """The call, run under a recorder; what was recorded goes to store() as a planned Call, where that can be."""
-    mask = [names is not None and i in tracked for i in range(len(xs))]
+    """The call, run under a recorder; what was recorded goes to store() as a planned Call, with the recorder, where that can be."""
     inputs = [x.buffer if isinstance(x, base.Tensor) else x for x in (*xs, *numbers)]
     values = [stand_in(x) for x in inputs]
     given = [base.Tensor(v, x.spec.as_tracked(False)) if isinstance(x, base.Tensor) else v for v, x in zip(values, xs, strict=False)]
     own = dict(zip(attributes, values[len(xs) :], strict=True)) if numbers else attributes
     device = next(x.device for x in xs if isinstance(x, base.Tensor))
     with unrecorded(), divert(device, CallRecorder(values)) as recorder:
-        y, extras = op.forward(given, own, mask)
+        y, extras = op.forward(given, own, kinds if names is not None else (False,) * len(xs))
     ys = y if type(y) is tuple else (y,)
     floats = ys[0].dtype in FLOATS
-    refused = bool(tracked) and names is None and floats and thread.modes.recording
+    refused = True in kinds and names is None and floats and thread.modes.recording
     if refused and thread.modes.strict:
         raise op.no_rule()
-    wanted = tracked if floats and names is not None else ()
-    made = Call(op, xs, [t.spec.as_tracked(bool(wanted)) for t in ys], type(y) is not tuple, wanted, bool(tracked) and not wanted)
-    found = saved_values(op, given, ys[0], extras, names or ()) if wanted else []
-    made.save(found)
+    names = names if floats else None
+    found = [] if names is None else saved_values(op, given, ys[0], extras, names)
+    saved = [t.spec if isinstance(t, base.Tensor) else None for t in found]
+    made = Call(op, kinds, names, len(ys) if type(y) is tuple else 0, True in kinds and names is None)
+    made = made.of(specs, [t.spec for t in ys], saved)
     made.attributes, made.backwards = attributes, {}
-    planned = recorder.plan(made, [*ys, *[t for _, t in found]])
-    for n, (name, t) in enumerate(found, len(ys)):  # a saved number is one of the inputs, not a constant
+    planned = recorder.plan(made, [*ys, *found])
+    for n, (name, t) in enumerate(zip(made.names, found, strict=True), len(ys)):  # a saved number is one of the inputs, not a constant
         if isinstance(t, np.generic):
             made.places[n] = op.inputs.index(name)
     made.places, made.keeps = made.places[: len(ys)], made.places[len(ys) :]
@@ -283,7 +305,7 @@ def plan_call(
     if not planned:  # the entry keeps the Call, which must not keep buffers
         memory, made.constants = memory + made.constants, []
     elif not refused:  # strict_mode() decides at each call about what has no derivative: such a call is never planned
-        store(made)
+        store(made, recorder)
     return finish(made, xs, memory, attributes)
 
 

@@ -25,6 +25,7 @@ from ..backend.formula.words import VOCABULARY, select
 from ..dtypes import HALF
 from ..errors import DTypeError
 from . import base
+from .any_size import first
 from .base import REGISTRY, Op, arguments, launch, new, publish, signature_of
 from .checks import compilable, is_number, try_formula, try_rule
 from .help import pointwise_help
@@ -50,6 +51,7 @@ class Pointwise(Op):
     """An op from scalar formulas. See pointwise()."""
 
     writes_into = False
+    first = first
 
     def __init__(self, name: str, formula: Any, rules: tuple, kind: str, out: np.dtype | None, masks: int, title: str):
         inputs, attributes = arguments(formula)
@@ -60,7 +62,7 @@ class Pointwise(Op):
         self.formula, self.rule, self.kind, self.out, self.masks = formula, rules, kind, out, masks
         self.numbers = tuple(attributes)
         self.names = [arguments(r)[0] if r is not None else () for r in rules]
-        self.kept = [self.names_kept(mask) for mask in range(1 << len(inputs))]
+        self.kept: dict[Any, tuple[str, ...] | None] = {}  # by which inputs are tracked
         self.function = self.caller()
         taken = inspect.signature(formula).parameters.values()
         signature_of(self, [p.replace(kind=p.POSITIONAL_ONLY) if p.default is p.empty else p for p in taken])
@@ -71,19 +73,19 @@ class Pointwise(Op):
         return unary(self) if len(self.inputs) == 1 else binary(self)
 
     # ---- what plan.py asks -------------------------------------------------------------------------------------------------------
-    def names_kept(self, mask: int) -> tuple[str, ...] | None:
-        tracked = [i for i in range(len(self.inputs)) if mask >> i & 1]
-        if self.out is not None or not self.rule or any([self.rule[i] is None for i in tracked]):
-            return None
-        return tuple(dict.fromkeys([n for i in tracked for n in self.names[i] if n != "g" and n not in self.attributes]))
-
-    def needs(self, tracked: Sequence[bool], attributes: dict[str, Any]) -> Sequence[str] | None:
-        return self.kept[sum([1 << i for i, wanted in enumerate(tracked) if wanted])]
+    def needs(self, tracked: Sequence[bool | None], attributes: dict[str, Any]) -> tuple[str, ...] | None:
+        try:
+            return self.kept[tracked]
+        except KeyError:
+            wanted = [i for i, flag in enumerate(tracked) if flag]
+            names = [n for i in wanted if self.rule for n in self.names[i] if n != "g" and n not in self.attributes]
+            ruled = self.out is None and bool(self.rule) and not any([self.rule[i] is None for i in wanted])
+            return self.kept.setdefault(tracked, tuple(dict.fromkeys(names)) if ruled else None)
 
     def number_values(self, attributes: dict[str, Any], dtype: np.dtype) -> list[Any]:
         return [number(attributes[name], dtype) for name in self.numbers]
 
-    def forward(self, xs: Sequence[Any], attributes: dict[str, Any], tracked: Sequence[bool]) -> tuple[Any, dict[str, Any]]:
+    def forward(self, xs: Sequence[Any], attributes: dict[str, Any], tracked: Sequence[bool | None]) -> tuple[Any, dict[str, Any]]:
         operands = xs[self.masks :] or xs
         dtype = next((x.dtype for x in operands if isinstance(x, base.Tensor)), None) or operands[0].dtype
         numbers = [v if type(v) is dtype.type else number(v, dtype) for v in attributes.values()]
@@ -133,8 +135,9 @@ class Pointwise(Op):
         if dtype in HALF and dtype not in device.computes:
             return in_float32(self, xs, attributes)
         numbers = self.number_values(attributes, dtype) if attributes else ()
-        key = tuple([x.spec if isinstance(x, base.Tensor) else number_kind(x) for x in xs])
-        return call(self, xs, attributes, key if len(key) > 1 else key[0], numbers)
+        specs = tuple([x.spec if isinstance(x, base.Tensor) else None for x in xs])
+        key = tuple([number_kind(x) if spec is None else spec for x, spec in zip(xs, specs, strict=True)]) if len(xs) > 1 else specs[0]
+        return call(self, xs, attributes, key, specs, numbers)
 
 
 def check_rules(name: str, rules: tuple, inputs: tuple[str, ...], attributes: dict[str, Any]) -> None:

@@ -25,6 +25,7 @@ class Plan:
     places: list[int]
     constants: list[Any]
     outs: tuple[Spec | None, ...]
+    any_size = False
 
 
 def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
@@ -38,7 +39,7 @@ def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
         return vjp_once(entry, gs, into)
     if len(gs) == 1:
         (g,) = gs
-        key: Any = (g.spec, g.unit)
+        key: Any = (g.spec.kind if call.any_size else g.spec, g.unit)
         given = [g.buffer, *entry.values]
     else:
         g, key = gs[0], tuple([None if g is None else (g.spec, g.unit) for g in gs])
@@ -47,7 +48,7 @@ def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
         key = (key, *[None if p is None else p[1] for p in into])
     plan = call.backwards.get(key)
     if type(plan) is not Plan:
-        if plan == "seen once":
+        if plan == "seen once" or (plan is None and call.any_size):
             return plan_vjp(entry, gs, into, key)
         if plan is None:
             if len(call.backwards) > 16:
@@ -69,6 +70,8 @@ def cotangents_of(plan: Plan, g: Any, memory: list[Any]) -> list[Any]:
     for i, spec in zip(plan.places, plan.outs, strict=True):
         if spec is None:
             found.append(None)
+        elif plan.any_size and spec.shape != g.shape:
+            found.append(base.Tensor(memory[i], spec.of_shape(g.shape)) if i else g)
         else:
             found.append(g if i == 0 and spec is g.spec else base.Tensor(memory[i], spec))
     return found
@@ -105,9 +108,13 @@ def plan_vjp(entry: TapeEntry, gs: Sequence[Any], into: Any, key: Any) -> Sequen
         found = sum_to_shapes(op, entry, op.rules(entry, own, saved | attributes, wanted_of(entry), where))
     found = [dx if node is not None else None for dx, node in zip(found, entry.inputs, strict=True)]
     plan = Plan()
-    call.backwards[key] = plan if recorder.plan(plan, found) else "no plan"
+    planned = recorder.plan(plan, found)
     plan.outs = tuple([None if dx is None else dx.spec for dx in found])
     memory = [*inputs, *recorder.alive, *plan.constants]
+    if planned and call.any_size:
+        run = recorder.for_any_size(gs[0].size)
+        plan.run, plan.any_size, planned = run, True, run is not None
+    call.backwards[key] = plan if planned else "no plan"
     return cotangents_of(plan, gs[0], memory)
 
 

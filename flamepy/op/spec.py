@@ -7,22 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 
 from ..backend.base import Device
 
+MOST = 1 << 15  # specs kept: after so many shapes they are forgotten, and calls with them are planned anew
+
 
 class Spec:
-    """Made by spec_of() only. `size` counts the elements; `twin` is the same with `tracked` the other way round, once it was asked for."""
+    """Made by spec_of() only. `size` counts the elements; `twin` is the same with `tracked` the other way round, once it was asked for;
+    `kind` is the same for a single number: what tensors of every shape have in common."""
 
-    __slots__ = ("__weakref__", "device", "dtype", "shape", "size", "tracked", "twin")
+    __slots__ = ("device", "dtype", "kind", "shape", "size", "tracked", "twin")
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype, device: Device, tracked: bool):
         self.shape, self.dtype, self.device, self.tracked = shape, dtype, device, tracked
         self.size = size_of(shape)
         self.twin: Spec | None = None
+        self.kind: Spec = spec_of((), dtype, device, tracked) if shape else self
+
+    def of_shape(self, shape: tuple[int, ...]) -> Spec:
+        return spec_of(shape, self.dtype, self.device, self.tracked)
 
     def as_tracked(self, flag: bool) -> Spec:
         """The spec of a tensor like this that is tracked, or not."""
@@ -36,7 +42,7 @@ class Spec:
         return f"{self.dtype}{list(self.shape)} on {self.device}{', tracked' if self.tracked else ''}"
 
 
-_specs: WeakValueDictionary[Any, Spec] = WeakValueDictionary()
+_specs: dict[Any, Spec] = {}
 
 
 def spec_of(shape: tuple[int, ...], dtype: np.dtype, device: Device, tracked: bool = False) -> Spec:
@@ -44,6 +50,8 @@ def spec_of(shape: tuple[int, ...], dtype: np.dtype, device: Device, tracked: bo
     key = (shape, dtype, device.name, tracked)
     found = _specs.get(key)
     if found is None:
+        if len(_specs) >= MOST:
+            _specs.clear()
         found = _specs.setdefault(key, Spec(shape, dtype, device, tracked))
     return found
 

@@ -16,7 +16,7 @@ from ..errors import IndexOutOfRange, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, share, size_of
 from ..op.custom import custom
-from ..op.plan import finish
+from ..op.plan import call, finish
 from .copy import Shape, as_shape, filled
 from .reduce import axes_of, one_axis
 
@@ -85,7 +85,7 @@ def reshape(x: Any, shape: Any, *rest: int) -> Any:
         raise ShapeError(f"reshape: -1 could be any size: {x.shape} has no elements, asked for {asked}. Say which size it is.")
     if known != size or unknown > 1:
         raise ShapeError(f"reshape: sizes differ: {x.shape} has {size} elements, asked for {asked}. Use sizes of the same product.")
-    return view(x, wanted)
+    return call(view, (x,), {"shape": wanted}, (x.spec, wanted), (x.spec,))
 
 
 @composed

@@ -12,6 +12,7 @@ import fnmatch
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, is_dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -111,7 +112,7 @@ class Optimizer:
             self.arrange()
         else:
             found = {}
-        by = f"{self.name}.step at {file_line(user_frame())}"
+        by = partial(writer, self.name, user_frame())
         for block in self.blocks:
             buffer, present, factor = block.gradients(found, grads)
             if buffer is not None:
@@ -144,19 +145,20 @@ class Optimizer:
                 check_device(self.name, p.label, p.device, found[p.id])
         return found
 
-    def update(self, block: Block, gradients: Buffer, present: np.ndarray | None, factor: Buffer, by: str) -> None:
+    def update(self, block: Block, gradients: Buffer, present: np.ndarray | None, factor: Buffer, by: Any) -> None:
         """One launch. What changes from step to step is filled in by the host just before it."""
         block.refresh()
-        index = slice(None) if present is None else present
-        steps, groups = block.steps[index], block.groups[index].tolist()
-        alike = present is None and block.whole and len(set(groups)) == 1 and steps.min() == steps.max()
-        groups = groups[:1] if alike else groups
-        segments = ((0, block.buffer.size),) if alike else tuple([block.segments[i] for i in np.arange(len(block.params))[index]])
+        chosen = range(len(block.params)) if present is None else np.flatnonzero(present).tolist()
+        if present is None and block.alike():
+            first, segments = [0], ((0, block.buffer.size),)
+        else:
+            first, segments = list(chosen), tuple([block.segments[i] for i in chosen])
         device = block.buffer.device
 
         def values() -> list[float]:
-            block.steps[index] += 1
-            rows = [self.numbers(self.groups[g], t) for g, t in zip(groups, block.steps[index].tolist(), strict=False)]
+            for i in chosen:
+                block.steps[i] += 1
+            rows = [self.numbers(self.groups[block.groups[i]], block.steps[i]) for i in first]
             return [number for row in rows for number in (*row, *(0.0,) * (8 - len(row)))]
 
         hyper = block.hyper(len(segments))
@@ -203,7 +205,7 @@ class Optimizer:
                 if block.steps[i]:
                     kept = block.state if block.master is block.buffer else {**block.state, "master": block.master}
                     arrays = {slot: block.part(buffer, i).numpy().copy() for slot, buffer in kept.items()}
-                    found[self.names[p.id]] = {"step": int(block.steps[i]), **arrays}
+                    found[self.names[p.id]] = {"step": block.steps[i], **arrays}
         return found
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -287,6 +289,11 @@ class Optimizer:
 
     get_state = state_dict
     restore_state = load_state_dict
+
+
+def writer(name: str, place: tuple[Any, int]) -> str:
+    """Who wrote: what error texts say of a parameter that was updated too early."""
+    return f"{name}.step at {file_line(place)}"
 
 
 def list_of(name: str, params: Any) -> list[Parameter]:

@@ -31,8 +31,8 @@ class Block:
         self.segments = tuple([(p.buffer.start, p.size) for p in params])
         self.whole = sum(p.size for p in params) == self.buffer.size
         self.dtype = float32 if first.dtype in HALF else first.dtype
-        self.steps = np.zeros(len(params), np.int64)
-        self.groups = np.array(groups)
+        self.steps = [0] * len(params)
+        self.groups = groups
         device = self.buffer.device
         self.state = {slot: zeroed(device, self.buffer.size, self.dtype) for slot in slots}
         self.master = self.buffer
@@ -66,6 +66,11 @@ class Block:
                 found[p.id].detach().copied_into(place)
         return span, None if present.all() else present, one
 
+    def alike(self) -> bool:
+        """Whether one set of numbers is for all of the memory: every parameter is in one group and was updated as often."""
+        count, first, group = len(self.params), self.steps[0], self.groups[0]
+        return self.whole and self.groups.count(group) == count and self.steps.count(first) == count
+
     def hyper(self, segments: int) -> Buffer:
         """Where the eight numbers of each segment are kept: the same buffer as long as the segments are as many."""
         if self.numbers is None or self.numbers.size != 8 * segments:
@@ -94,7 +99,7 @@ class Block:
                 kept = ops.where(master.to(p.dtype).to(float32) == now, master, now)  # rounds to what is there: nobody wrote
                 kept.copied_into(master.buffer)
 
-    def publish(self, present: np.ndarray | None, by: str) -> None:
+    def publish(self, present: np.ndarray | None, by: Any) -> None:
         """Round the master copies of the parameters just updated into their own memory, and count the write."""
         if self.master is not self.buffer:
             for i, p in enumerate(self.params):

@@ -21,10 +21,9 @@ def no_launch(slow: Run, makers: Sequence[Callable[[], Buffer]]) -> Run:
     return slow if makers else lambda memory: None
 
 
-def one_launch(direct: Stream, slow: Run, make: Callable[[], Buffer], step: Any, inputs: int) -> Run:
-    """One kernel that makes one buffer of one or two others."""
-    device, kernel, consts = direct.device, step.kernel, tuple(step.consts)
-    wide = kernel.wide
+def one_launch(direct: Stream, slow: Run, make: Callable[[], Buffer], kernel: Any, consts: Sequence[Any], inputs: int) -> Run:
+    """One kernel that makes one buffer of one or two others, and constants."""
+    device, wide = direct.device, kernel.wide
 
     def unary(memory: list[Any]) -> None:
         if device.stream is not direct:
@@ -44,15 +43,48 @@ def one_launch(direct: Stream, slow: Run, make: Callable[[], Buffer], step: Any,
     return unary if inputs == 1 else binary
 
 
+def any_size(direct: Stream, slow: Run, fresh: Sequence[Any], steps: Sequence[Any], inputs: Sequence[bool]) -> Run:
+    """launches() whose buffers are as long as the first one given."""
+    device, buffers, first = direct.device, [i for i, is_buffer in enumerate(inputs) if is_buffer], inputs.index(True)
+    constants, picks = picked(steps, len(inputs) + len(fresh))
+    calls = [(*s.kernel.ways, pick) for s, pick in zip(steps, picks, strict=True)]
+
+    def run(memory: list[Any]) -> None:
+        if device.stream is not direct:
+            return slow(memory)
+        size, arrays = memory[first].size, memory[:]
+        for i in buffers:
+            arrays[i] = memory[i].data
+        for dtype in fresh:
+            b = direct.empty(size, dtype)
+            memory.append(b)
+            arrays.append(b.data)
+        arrays += constants
+        for narrow, wide, grain, pick in calls:
+            if size < grain:
+                narrow.call(1, *pick(arrays))
+            else:
+                wide.call(threads(), *pick(arrays))
+
+    return run
+
+
+def picked(steps: Sequence[Any], count: int) -> tuple[list[Any], list[Any]]:
+    """(the constants of all steps; for each step what picks its arguments from a list of `count` numbered ones, then these)."""
+    constants = [a for s in steps for group in s[1:] for a in group if type(a) is not Spot]
+    rest = iter(range(count, count + len(constants)))
+    picks: list[Any] = []
+    for s in steps:
+        places = [a.number if type(a) is Spot else next(rest) for group in s[1:] for a in group]
+        picks.append(itemgetter(*places) if len(places) > 1 else lambda m, i=places[0]: (m[i],))
+    return constants, picks
+
+
 def launches(direct: Stream, slow: Run, makers: Sequence[Callable[[], Buffer]], steps: Sequence[Any], inputs: Sequence[bool]) -> Run:
     """Any number of kernels, buffers and inputs. Each kernel picks its arguments from one list: inputs, made buffers, constants."""
     device, buffers = direct.device, [i for i, is_buffer in enumerate(inputs) if is_buffer]
-    constants = [a for s in steps for group in s[1:] for a in group if type(a) is not Spot]
-    rest = iter(range(len(inputs) + len(makers), len(inputs) + len(makers) + len(constants)))
-    calls = []
-    for s in steps:
-        places = [a.number if type(a) is Spot else next(rest) for group in s[1:] for a in group]
-        calls.append((s.kernel, s.kernel.wide, itemgetter(*places) if len(places) > 1 else lambda m, i=places[0]: (m[i],)))
+    constants, picks = picked(steps, len(inputs) + len(makers))
+    calls = [(s.kernel, s.kernel.wide, pick) for s, pick in zip(steps, picks, strict=True)]
 
     def run(memory: list[Any]) -> None:
         if device.stream is not direct:

@@ -37,7 +37,8 @@ FAMILIES = ("loops", "broadcast", "reduce", "rows", "index", "spans", "matmul", 
 class CpuKernel:
     """One loop bound to one formula and dtype, compiled at its first launch; `wide`: runs on all threads."""
 
-    __slots__ = ("bind", "call", "formula", "loop", "wide")
+    __slots__ = ("bind", "call", "formula", "loop", "ways", "wide")
+    ways: tuple[CpuKernel, CpuKernel, int]  # see kernels_of()
 
     def __init__(self, bind: Callable[[], Any], wide: bool, loop: Any = None, formula: Callable | None = None):
         self.bind, self.wide, self.loop, self.formula = bind, wide, loop, formula
@@ -59,7 +60,11 @@ class CpuStream(HostStream):
     """Runs each launch at once, on one thread or on all of them."""
 
     def empty(self, size: int, dtype: np.dtype) -> Buffer:
-        return self.device.maker(size, dtype)()  # type: ignore[attr-defined, no-any-return]
+        device: Any = self.device
+        try:
+            return device.makers[size, dtype]()  # type: ignore[no-any-return]
+        except KeyError:
+            return device.maker(size, dtype)()  # type: ignore[no-any-return]
 
     def run(self, kernel: Any, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
         arguments = [b.data if isinstance(b, Buffer) else b for b in (*outs, *ins)]
@@ -74,10 +79,14 @@ class CpuStream(HostStream):
         makers = [device.maker(*f) for f in fresh]  # type: ignore[attr-defined]
         count = len(inputs)
         if len(steps) == len(makers) == 1 and all(inputs) and count in (1, 2):
-            s = steps[0]
-            if [*s.outs, *s.ins] == [Spot(count), *map(Spot, range(count))]:
-                return chain.one_launch(self, slow, makers[0], s, count)
+            arguments = [*steps[0].outs, *steps[0].ins, *steps[0].consts]
+            spots = [a for a in arguments if type(a) is Spot]
+            if spots == [Spot(count), *map(Spot, range(count))] and all([type(a) is Spot for a in arguments[: count + 1]]):
+                return chain.one_launch(self, slow, makers[0], steps[0].kernel, arguments[count + 1 :], count)
         return chain.launches(self, slow, makers, steps, inputs) if steps else chain.no_launch(slow, makers)
+
+    def prepare_any_size(self, fresh: Sequence[np.dtype], steps: Sequence[Step], inputs: Sequence[bool]) -> Callable[[list[Any]], None]:
+        return chain.any_size(self, super().prepare_any_size(fresh, steps, inputs), fresh, steps, inputs)
 
     def program(self, steps: Sequence[Step | Action]) -> Callable[[], None]:
         early = [s.call for s in steps if isinstance(s, Action) and s.early]
@@ -117,6 +126,7 @@ class CpuDevice(Device):
     def __init__(self) -> None:
         super().__init__("cpu", CpuStream())
         self.kernels: dict[tuple[Any, ...], tuple[CpuKernel, CpuKernel, int]] = {}
+        self.launches: dict[tuple[str, Callable | None, np.dtype], tuple[Callable[..., None], family.Go]] = {}
         self.makers: dict[tuple[int, np.dtype], Callable[[], Buffer]] = {}
 
     def maker(self, size: int, dtype: np.dtype) -> Callable[[], Buffer]:
@@ -133,20 +143,33 @@ class CpuDevice(Device):
         self, name: str, formula: Callable | None, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any],
         dtype: np.dtype,
     ) -> None:  # fmt: skip
-        found = family.LAUNCHERS.get(name) or launchers().get(name)
-        if found is None:
-            raise DeviceError(f"cpu: no such launch: '{name}'. This backend has {', '.join(sorted(launchers()))}.")
-        found(family.Go(self, formula, dtype), outs, ins, *consts)
+        try:
+            launcher, go = self.launches[name, formula, dtype]
+        except KeyError:
+            if name not in launchers():
+                raise DeviceError(f"cpu: no such launch: '{name}'. This backend has {', '.join(sorted(launchers()))}.") from None
+            launcher, go = self.launches[name, formula, dtype] = launchers()[name], family.Go(self, formula, dtype)
+        launcher(go, outs, ins, *consts)
 
     def kernel(self, loop: Any, formula: Callable | None, dtype: np.dtype, work: int) -> CpuKernel:
         """The loop with the formula, to be run on one thread or on all, as the elements of work say."""
+        narrow, wide, grain = self.kernels_of(loop, formula, dtype)
+        return wide if work >= grain else narrow
+
+    def kernels_of(self, loop: Any, formula: Callable | None, dtype: np.dtype) -> tuple[CpuKernel, CpuKernel, int]:
+        """The loop with the formula for one thread, for all, and from how many elements of work on all are used."""
         key = (loop, formula, dtype)
         found = self.kernels.get(key)
         if found is None:
             bound = binder(loop, formula, dtype)
             grain = GRAIN // COSTLY_SHARE if is_costly(formula) else GRAIN
             found = self.kernels[key] = CpuKernel(bound, False, loop, formula), CpuKernel(bound, True, loop, formula), grain
-        return found[1] if work >= found[2] else found[0]
+            found[0].ways = found[1].ways = found
+        return found
+
+    def suited(self, kernel: Any, size: int) -> Any:
+        narrow, wide, grain = kernel.ways
+        return wide if size >= grain else narrow
 
     def copier(self, out: Buffer, x: Buffer) -> Kernel:
         if out.dtype in HALF or x.dtype in HALF:

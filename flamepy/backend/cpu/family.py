@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -42,22 +42,29 @@ def launcher(function: Any = None, *, name: str = "") -> Any:
     return function
 
 
-class Go(NamedTuple):
-    """One launch on its way: called with a loop and its arguments, it runs that loop with the launch's formula and dtype."""
+class Go:
+    """Launches of one name, formula and dtype: called with a loop and its arguments, it runs that loop with these."""
 
-    device: Device
-    formula: Callable | None
-    dtype: np.dtype
+    __slots__ = ("device", "dtype", "formula", "kernels")
+
+    def __init__(self, device: Device, formula: Callable | None, dtype: np.dtype):
+        self.device, self.formula, self.dtype = device, formula, dtype
+        self.kernels: dict[Any, Any] = {}  # by loop
 
     def __call__(
         self, loop: Any, outs: Sequence[Any], ins: Sequence[Any], consts: Sequence[Any] = (), work: int | None = None,
         formula: Any = ..., dtype: Any = None,
     ) -> None:  # fmt: skip
         """`work` counts the elements touched (default: those of the first out): it decides between one thread and all."""
-        chosen = self.formula if formula is ... else formula
-        size: int = outs[0].size if work is None else work
-        kernel = self.device.kernel(loop, chosen, dtype or self.dtype, size)  # type: ignore[attr-defined]
-        self.device.stream.run(kernel, outs, ins, consts)
+        device: Any = self.device
+        if formula is ... and dtype is None:
+            found = self.kernels.get(loop)
+            if found is None:
+                found = self.kernels[loop] = device.kernels_of(loop, self.formula, self.dtype)
+        else:
+            found = device.kernels_of(loop, self.formula if formula is ... else formula, dtype or self.dtype)
+        narrow, wide, grain = found
+        device.stream.run(wide if (outs[0].size if work is None else work) >= grain else narrow, outs, ins, consts)
 
     def empty(self, size: int, dtype: np.dtype | None = None) -> Buffer:
         return self.device.empty(size, dtype or self.dtype)

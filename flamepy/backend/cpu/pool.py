@@ -29,7 +29,7 @@ from numba.extending import intrinsic
 from .disk_cache import DiskCache
 from .instructions import ALWAYS, INNER
 
-SPIN = 50e-6  # seconds a thread watches before it sleeps: longer than the gap between two launches of a training step
+SPIN = 200e-6  # seconds a thread watches before it sleeps: longer than the gap between two parallel launches of an eager step
 
 # The words of the pool, as offsets in bytes. Words that different threads write lie LINE apart: two cache lines, fetched together.
 LINE = 128
