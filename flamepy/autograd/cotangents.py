@@ -50,20 +50,21 @@ class Cotangents:
             if not self.tracked:
                 self.owned.add(key)
 
-    def into(self, entry: TapeEntry) -> tuple:
-        """For each input of the entry: (tensor where its gradient belongs, whether to add to what is there), or None."""
-        found: list[Any] = []
-        seen: set[int] = set()
-        for node in entry.inputs:
-            if node is None or type(node) is TapeEntry or node.id in seen:
-                found.append(None)
-            else:
-                seen.add(node.id)  # an input given twice has its place once
-                found.append(self.place(node))
-        return tuple(found)
+    def into(self, entry: TapeEntry) -> list[Any] | None:
+        """For each input of the entry: (tensor where its gradient belongs, whether to add to what is there), or None. None alone where
+        all would be."""
+        found: list[Any] | None = None
+        for i, node in enumerate(entry.inputs):
+            if node is not None and type(node) is not TapeEntry and node.buffer.root is not None:
+                twice = [n for n in entry.inputs[:i] if n is node]  # it has its place once
+                place = None if twice else self.place(node)
+                if place is not None:
+                    found = found or [None] * len(entry.inputs)
+                    found[i] = place
+        return found
 
     def place(self, leaf: Any) -> tuple[Any, bool] | None:
-        if leaf.buffer.root is None or leaf.hooks or self.tracked:
+        if leaf.hooks or self.tracked:
             return None
         before = self.values.get(-leaf.id)
         if before is None:

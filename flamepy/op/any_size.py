@@ -33,6 +33,8 @@ def first(
     shape = one.shape
     saved = [None if spec is None else spec.of_shape(shape) for _, spec in form.saved]
     made = form.of(specs, [spec.of_shape(shape) for spec in form.outs], saved)
+    made.run, made.any_size, made.backwards = form.run, True, form.backwards
+    made.places, made.keeps, made.constants = form.places, form.keeps, form.constants
     given = [x if spec is None else x.buffer for x, spec in zip(xs, specs, strict=True)]
     given += numbers
     made.run(given)
@@ -44,5 +46,5 @@ def keep(op: Op, key: Any, made: Call, recorder: CallRecorder, size: int) -> Non
     run = recorder.for_any_size(size)
     if run is not None:
         form = made.of(made.ins, made.outs, [spec for _, spec in made.saved])
-        form.run, form.any_size, form.backwards = run, True, {}
+        form.run, form.backwards, form.places, form.keeps, form.constants = run, {}, made.places, made.keeps, made.constants
         op.forms[key] = form

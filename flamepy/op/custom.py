@@ -118,7 +118,7 @@ class Custom(Op):
             return self.kept.setdefault((tracked, everything), kept if self.rule is not None else None)
 
     def rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any], wanted: Sequence[bool], into: Any) -> Sequence[Any]:
-        return self.cotangents(self.rule, self.names, entry, gs, {**values, "into": into, "wanted": wanted})
+        return self.cotangents(self.rule, self.names, entry, gs, {**values, "into": into or (None,) * len(wanted), "wanted": wanted})
 
     def graph_rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any], wanted: Sequence[bool]) -> Sequence[Any]:
         if self.graph_rule is None:
@@ -249,15 +249,18 @@ def several_inputs(op: Custom) -> Callable[..., Any]:
     forms: dict[Any, tuple] = {}  # see one_input()
 
     def function(*args: Any, **options: Any) -> Any:
-        if options or len(args) < least:
+        count = len(args)
+        if options or count < least:
             return general(args, options)
-        xs, form = args[:most] if len(args) >= most else args + (None,) * (most - len(args)), None
+        form: Any = None
         try:
-            key: Any = tuple([None if x is None else x.spec for x in xs])
-            if len(args) > most:  # attributes as well
-                values = args[most:]
+            if count > most:  # attributes as well
+                xs, values = args[:most], args[most:]
                 form = (values, *map(type, values))
-                key = (key, *forms[form])
+                key: Any = (tuple([None if x is None else x.spec for x in xs]), *forms[form])
+            else:
+                xs = args if count == most else args + (None,) * (most - count)
+                key = tuple([None if x is None else x.spec for x in xs])
             known = calls[thread.modes.recording].get(key)
         except (KeyError, AttributeError, TypeError):  # a new form, an input that is no Tensor yet, or an attribute without a hash
             known = None

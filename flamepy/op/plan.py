@@ -63,8 +63,10 @@ class Call:
 
     def of(self, ins: tuple[Spec | None, ...], outs: Sequence[Spec], saved: Sequence[Spec | None]) -> Call:
         """A Call like this one with these inputs, results and saved values."""
-        made = object.__new__(Call)
-        made.__dict__.update(self.__dict__)
+        made = object.__new__(Call)  # and not a copied __dict__, which makes every attribute slower to read
+        made.op, made.single, made.records, made.breaks, made.used = self.op, self.single, self.records, self.breaks, True
+        made.tensors, made.tracked, made.untracked = self.tensors, self.tracked, self.untracked
+        made.names, made.guarded = self.names, self.guarded
         made.ins, made.outs, made.saved = ins, tuple([spec.as_tracked(self.records) for spec in outs]), tuple(zip(self.names, saved))
         return made
 
@@ -156,6 +158,7 @@ def run_once(
         alike.places, alike.keeps, alike.constants = list(range(len(ys))), list(range(len(ys), rest)), []
     found = saved_values(op, xs, ys[0], extras, names)
     made = alike.of(specs, [t.spec for t in ys], [t.spec if isinstance(t, base.Tensor) else None for t in found])
+    made.places, made.keeps, made.constants = alike.places, alike.keeps, alike.constants
     return finish(made, xs, [*[t.buffer for t in ys], *map(buffer_or_value, found)], attributes)
 
 

@@ -18,13 +18,13 @@ from .spec import Spec
 
 
 class Plan:
-    """A recorded backward rule; see Call. `outs`: the specs of what it gives, None where that is nothing."""
+    """A recorded backward rule; see Call. It gives None where nothing is wanted."""
 
     run: Any
     does: int  # how many launches and new buffers; 0: it hands on what it got
     places: list[int]
     constants: list[Any]
-    outs: tuple[Spec | None, ...]
+    gives: list[tuple[int, Spec | None]]  # the places, with what lies there
     any_size = False
 
 
@@ -67,13 +67,13 @@ def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
 def cotangents_of(plan: Plan, g: Any, memory: list[Any]) -> list[Any]:
     """What a planned rule that has run gives; the first cotangent itself where it is handed on."""
     found: list[Any] = []
-    for i, spec in zip(plan.places, plan.outs, strict=True):
+    for i, spec in plan.gives:
         if spec is None:
             found.append(None)
-        elif plan.any_size and spec.shape != g.shape:
-            found.append(base.Tensor(memory[i], spec.of_shape(g.shape)) if i else g)
+        elif i == 0 and (spec is g.spec or plan.any_size):
+            found.append(g)
         else:
-            found.append(g if i == 0 and spec is g.spec else base.Tensor(memory[i], spec))
+            found.append(base.Tensor(memory[i], spec.of_shape(g.shape) if plan.any_size else spec))
     return found
 
 
@@ -109,7 +109,7 @@ def plan_vjp(entry: TapeEntry, gs: Sequence[Any], into: Any, key: Any) -> Sequen
     found = [dx if node is not None else None for dx, node in zip(found, entry.inputs, strict=True)]
     plan = Plan()
     planned = recorder.plan(plan, found)
-    plan.outs = tuple([None if dx is None else dx.spec for dx in found])
+    plan.gives = [(i, None if dx is None else dx.spec) for i, dx in zip(plan.places, found, strict=True)]
     memory = [*inputs, *recorder.alive, *plan.constants]
     if planned and call.any_size:
         run = recorder.for_any_size(gs[0].size)

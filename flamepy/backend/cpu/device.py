@@ -77,13 +77,7 @@ class CpuStream(HostStream):
         if any([isinstance(s, Action) or any([type(a) is Spot and a.size >= 0 for group in s[1:] for a in group]) for s in steps]):
             return slow
         makers = [device.maker(*f) for f in fresh]  # type: ignore[attr-defined]
-        count = len(inputs)
-        if len(steps) == len(makers) == 1 and all(inputs) and count in (1, 2):
-            arguments = [*steps[0].outs, *steps[0].ins, *steps[0].consts]
-            spots = [a for a in arguments if type(a) is Spot]
-            if spots == [Spot(count), *map(Spot, range(count))] and all([type(a) is Spot for a in arguments[: count + 1]]):
-                return chain.one_launch(self, slow, makers[0], steps[0].kernel, arguments[count + 1 :], count)
-        return chain.launches(self, slow, makers, steps, inputs) if steps else chain.no_launch(slow, makers)
+        return chain.launches(self, slow, makers, steps, inputs) if steps or fresh else lambda memory: None
 
     def prepare_any_size(self, fresh: Sequence[np.dtype], steps: Sequence[Step], inputs: Sequence[bool]) -> Callable[[list[Any]], None]:
         return chain.any_size(self, super().prepare_any_size(fresh, steps, inputs), fresh, steps, inputs)
