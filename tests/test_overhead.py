@@ -251,6 +251,7 @@ def test_plans_do_not_grow_forever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does a key that comes once cost a plan. Plans in use stay."""
     monkeypatch.setattr(inputs, "MOST", 8)
     monkeypatch.setattr(plan, "MOST", 40)
+    monkeypatch.setattr(plan, "ONCE", 40)
     monkeypatch.setattr(cpu_device, "MOST", 30)
     x = fp.ones(5)
     for n in range(1, 80):

@@ -9,34 +9,61 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..autograd.entries import thread
 from .base import Op
-from .plan import Call, CallRecorder, Kinds, finish, plan_call, run_once
+from .plan import Call, CallRecorder, Kinds, finish, plan_call, remember_key, run_once
+
+NONE: dict[str, Any] = {}
+
+
+def again(op: Op, xs: Sequence[Any], specs: tuple[Any, ...], key: Any, given: list[Any]) -> Any:
+    """A call like others in all but its shape, which has not come before; None where it is not such a call, or nothing is launched.
+    `given`: what its kernel gets, but for the numbers among the attributes."""
+    recording = thread.modes.recording
+    seen = op.seen[recording]
+    form = op.forms.get((recording, *[spec and spec.kind for spec in specs]))
+    if not form or key in seen or not (specs[0] or specs[1]).size:
+        return None
+    remember_key(seen, key)
+    return of_size(op, form, xs, specs, given, NONE)
 
 
 def first(
     op: Op, xs: Sequence[Any], attributes: dict[str, Any], numbers: Any, specs: Any, kinds: Kinds, names: Sequence[str] | None,
 ) -> Any:  # fmt: skip
     """A pointwise call whose shape has not come before; see plan.run_once(), which does what is left."""
+    one = common(specs)
+    if one is None:  # they broadcast, or are empty
+        return run_once(op, xs, attributes, numbers, specs, kinds, names)
+    key = thread.modes.recording, *[spec and spec.kind for spec in specs]
+    form = op.forms.get(key)
+    if form is None:
+        op.forms[key] = False  # until it is known to be possible
+        return plan_call(op, xs, attributes, numbers, specs, kinds, names, lambda made, recorder: keep(op, key, made, recorder, one.size))
+    if not form:
+        return run_once(op, xs, attributes, numbers, specs, kinds, names)
+    given = [x if spec is None else x.buffer for x, spec in zip(xs, specs, strict=True)]
+    return of_size(op, form, xs, specs, [*given, *numbers], attributes)
+
+
+def common(specs: Sequence[Any]) -> Any:
+    """The spec of the last tensor, if all have its shape and it has elements; else None."""
     one: Any = None
     for spec in specs:
         if spec is not None:
-            if one is not None and spec.shape != one.shape:  # they broadcast
-                return run_once(op, xs, attributes, numbers, specs, kinds, names)
+            if one is not None and spec.shape != one.shape:
+                return None
             one = spec
-    key = names, *[None if spec is None else spec.kind for spec in specs]
-    form = op.forms.get(key)
-    if form is None and one.size:
-        op.forms[key] = False  # until it is known to be possible
-        return plan_call(op, xs, attributes, numbers, specs, kinds, names, lambda made, recorder: keep(op, key, made, recorder, one.size))
-    if not form or not one.size:
-        return run_once(op, xs, attributes, numbers, specs, kinds, names)
-    shape = one.shape
+    return one if one.size else None
+
+
+def of_size(op: Op, form: Call, xs: Sequence[Any], specs: tuple[Any, ...], given: list[Any], attributes: dict[str, Any]) -> Any:
+    """The call that `form` is, for inputs of this shape."""
+    shape = (specs[0] or specs[1]).shape
     saved = [None if spec is None else spec.of_shape(shape) for _, spec in form.saved]
-    made = form.of(specs, [spec.of_shape(shape) for spec in form.outs], saved)
+    made = form.of(specs, [form.outs[0].of_shape(shape)], saved)
     made.run, made.any_size, made.backwards = form.run, True, form.backwards
     made.places, made.keeps, made.constants = form.places, form.keeps, form.constants
-    given = [x if spec is None else x.buffer for x, spec in zip(xs, specs, strict=True)]
-    given += numbers
     made.run(given)
     return finish(made, xs, given, attributes)
 

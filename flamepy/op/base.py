@@ -165,9 +165,13 @@ def sum_to_shapes(op: Op, entry: TapeEntry, found: Sequence[Any]) -> list[Any]:
     """Cotangents brought to the shapes of the inputs that want one: broadcasting undone."""
     if len(found) != len(entry.inputs):
         raise ValueError(f"{op.name}: its backward rule returned {len(found)} values for {len(entry.inputs)} inputs. Return one for each.")
-    rows = zip(entry.inputs, entry.call.ins, found, strict=True)
-    sum_to: Any = REGISTRY["sum_to"]
-    return [None if node is None else dx if dx is None or dx.shape == spec.shape else sum_to(dx, spec.shape) for node, spec, dx in rows]
+    fitting: list[Any] = []
+    for node, spec, dx in zip(entry.inputs, entry.call.ins, found, strict=True):
+        if node is None or dx is None or dx.spec.shape == spec.shape:  # type: ignore[union-attr]
+            fitting.append(None if node is None else dx)
+        else:
+            fitting.append(REGISTRY["sum_to"](dx, spec.shape))
+    return fitting
 
 
 # ---- publishing ----------------------------------------------------------------------------------------------------------------

@@ -115,10 +115,13 @@ class Custom(Op):
             wanted = {name for name, want in zip(self.inputs, tracked, strict=False) if want}
             names = [n for n in self.names if n not in SPECIAL and n not in self.attributes]
             kept = tuple([n for n in names if everything or n not in self.only_for or self.only_for[n] in wanted])
+            if len(self.kept) >= MOST_FORMS:  # an op of any number of inputs
+                self.kept.clear()
             return self.kept.setdefault((tracked, everything), kept if self.rule is not None else None)
 
     def rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any], wanted: Sequence[bool], into: Any) -> Sequence[Any]:
-        return self.cotangents(self.rule, self.names, entry, gs, {**values, "into": into or (None,) * len(wanted), "wanted": wanted})
+        values["into"], values["wanted"] = into or (None,) * len(wanted), wanted
+        return self.cotangents(self.rule, self.names, entry, gs, values)
 
     def graph_rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any], wanted: Sequence[bool]) -> Sequence[Any]:
         if self.graph_rule is None:
@@ -148,6 +151,10 @@ class Custom(Op):
             specs = tuple([None if x is None else x.spec for x in xs])
         except AttributeError:  # an input that is no Tensor
             return self.of_other_types(xs, attributes)
+        return self.of_tensors(xs, attributes, specs)
+
+    def of_tensors(self, xs: Sequence[Any], attributes: dict[str, Any], specs: tuple[Any, ...]) -> Any:
+        """The call with inputs that are Tensors or None."""
         dtype: Any = None
         for spec in specs:
             if spec is not None and spec.dtype is not dtype:
@@ -210,21 +217,24 @@ class Custom(Op):
 
 # ---- what users call ---------------------------------------------------------------------------------------------------------------
 def one_input(op: Custom) -> Callable[..., Any]:
-    calls, general = op.calls, op.general
+    calls, general, of_tensors = op.calls, op.general, op.of_tensors
     forms: dict[Any, tuple] = {}  # of attributes as users gave them: how plans know them
 
     def function(*args: Any, **options: Any) -> Any:
-        form: Any = None
+        form = specs = None
         try:
             if options or len(args) != 1:  # attributes as well
                 values = (*args[1:], *options.values()) if options else args[1:]
                 form = (values, *options, *map(type, values))
                 known = calls[thread.modes.recording].get(((args[0].spec,), *forms[form]))
             else:
-                known = calls[thread.modes.recording].get((args[0].spec,))
+                specs = (args[0].spec,)
+                known = calls[thread.modes.recording].get(specs)
         except (KeyError, IndexError, AttributeError, TypeError):  # a new form, no Tensor, or an attribute without a hash
             known = None
         if known is None:
+            if specs is not None:
+                return of_tensors(args, op.attributes, specs)
             y = general(args, options)
             if form is not None:
                 remember(op, forms, form, args, options)
@@ -245,19 +255,19 @@ def remember(op: Custom, forms: dict[Any, Any], form: tuple, args: tuple, option
 
 
 def several_inputs(op: Custom) -> Callable[..., Any]:
-    calls, general, least, most = op.calls, op.general, op.required, len(op.inputs)
+    calls, general, of_tensors, least, most = op.calls, op.general, op.of_tensors, op.required, len(op.inputs)
     forms: dict[Any, tuple] = {}  # see one_input()
 
     def function(*args: Any, **options: Any) -> Any:
         count = len(args)
         if options or count < least:
             return general(args, options)
-        form: Any = None
+        form = key = None
         try:
             if count > most:  # attributes as well
                 xs, values = args[:most], args[most:]
                 form = (values, *map(type, values))
-                key: Any = (tuple([None if x is None else x.spec for x in xs]), *forms[form])
+                key = (tuple([None if x is None else x.spec for x in xs]), *forms[form])
             else:
                 xs = args if count == most else args + (None,) * (most - count)
                 key = tuple([None if x is None else x.spec for x in xs])
@@ -265,6 +275,8 @@ def several_inputs(op: Custom) -> Callable[..., Any]:
         except (KeyError, AttributeError, TypeError):  # a new form, an input that is no Tensor yet, or an attribute without a hash
             known = None
         if known is None:
+            if form is None and key is not None:
+                return of_tensors(xs, op.attributes, key)
             y = general(args, options)
             if form is not None:
                 remember(op, forms, form, args, options)
@@ -278,21 +290,24 @@ def several_inputs(op: Custom) -> Callable[..., Any]:
 
 def checked(op: Custom, one: bool) -> Callable[..., Any]:
     """For flamepy's own functions, which give every argument by position, attributes in a fixed form."""
-    calls, general, count = op.calls, op.general, len(op.inputs)
+    calls, general, of_tensors, count, most = op.calls, op.general, op.of_tensors, len(op.inputs), len(op.positional)
 
     def function(*args: Any, **options: Any) -> Any:
         try:
             if one:
                 x, *rest = args
+                specs: tuple[Any, ...] = (x.spec,)
                 known = calls[thread.modes.recording].get((x.spec, *rest))
             else:
-                specs = [None if x is None else x.spec for x in args[:count]]
+                specs = tuple([None if x is None else x.spec for x in args[:count]])
                 known = calls[thread.modes.recording].get((*specs, *args[count:]))
         except (AttributeError, TypeError):  # no Tensor, or an attribute without a hash
             return general(args, options)
-        if known is None or options:
-            return general(args, options)
         xs = args[:count]
+        if known is None or options:
+            if options or len(args) != most:
+                return general(args, options)
+            return of_tensors(xs, dict(zip(op.attributes, args[count:], strict=True)), specs)
         given = [x.buffer] if one else [None if x is None else x.buffer for x in xs]
         known.run(given)
         return finish(known, xs, given, known.attributes)

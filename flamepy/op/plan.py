@@ -24,7 +24,8 @@ from . import base
 from .base import Op, unrecorded, watch, watchers
 from .spec import Spec
 
-MOST = 8192  # plans kept, and keys seen once
+MOST = 8192  # plans kept
+ONCE = 1024  # keys of an op's calls that came once: few, so that they stay in the processor's caches
 Kinds = tuple[bool | None, ...]  # of inputs: whether each is tracked, None for what is no tensor
 
 
@@ -67,7 +68,8 @@ class Call:
         made.op, made.single, made.records, made.breaks, made.used = self.op, self.single, self.records, self.breaks, True
         made.tensors, made.tracked, made.untracked = self.tensors, self.tracked, self.untracked
         made.names, made.guarded = self.names, self.guarded
-        made.ins, made.outs, made.saved = ins, tuple([spec.as_tracked(self.records) for spec in outs]), tuple(zip(self.names, saved))
+        made.ins, made.outs = ins, tuple([spec.as_tracked(self.records) for spec in outs])
+        made.saved = tuple(zip(self.names, saved, strict=True))
         return made
 
 
@@ -126,10 +128,15 @@ def call(op: Op, xs: Sequence[Any], attributes: dict[str, Any], key: Any, specs:
     if key in seen:
         return plan_call(op, xs, attributes, numbers, specs, kinds, names, lambda made, _: keep(op, recording, key, made))
     if key is not None:
-        if len(seen) >= MOST:  # shapes may change for ever
-            seen.clear()
-        seen.add(key)
+        remember_key(seen, key)
     return op.first(xs, attributes, numbers, specs, kinds, names)
+
+
+def remember_key(seen: set[Any], key: Any) -> None:
+    """Note a key that came for the first time."""
+    if len(seen) >= ONCE:  # shapes may change for ever
+        seen.clear()
+    seen.add(key)
 
 
 def run_once(
@@ -153,6 +160,8 @@ def run_once(
     count = len(ys) if type(y) is tuple else 0
     alike = op.forms.get((kinds, names, count))
     if alike is None:
+        if len(op.forms) >= ONCE:  # an op of any number of inputs
+            op.forms.clear()
         alike = op.forms[kinds, names, count] = Call(op, kinds, names, count)
         rest = len(ys) + len(names)
         alike.places, alike.keeps, alike.constants = list(range(len(ys))), list(range(len(ys), rest)), []
@@ -259,9 +268,10 @@ class CallRecorder(Recorder):
     def for_any_size(self, size: int) -> Any:
         """What was recorded for this many elements, as prepare_any_size() gives it; None if it depends on sizes."""
         inputs = [isinstance(x, Buffer) for x in self.given]
-        if any([s != size for _, s, _ in self.made]) or any([not isinstance(s, Step) for s in self.steps]):
+        steps = [s for s in self.steps if isinstance(s, Step)]
+        if len(steps) < len(self.steps) or any([s != size for _, s, _ in self.made]):
             return None
-        return self.device.direct.prepare_any_size([dtype for _, _, dtype in self.made], self.steps, inputs)
+        return self.device.direct.prepare_any_size([dtype for _, _, dtype in self.made], steps, inputs)
 
 
 def buffer_or_value(t: Any) -> Any:

@@ -22,10 +22,10 @@ import numpy as np
 from ..autograd.entries import TapeEntry, thread
 from ..backend.formula.bind import globals_of
 from ..backend.formula.words import VOCABULARY, select
-from ..dtypes import HALF
+from ..dtypes import FULL, HALF
 from ..errors import DTypeError
 from . import base
-from .any_size import first
+from .any_size import again, first
 from .base import REGISTRY, Op, arguments, launch, new, publish, signature_of
 from .checks import compilable, is_number, try_formula, try_rule
 from .help import pointwise_help
@@ -219,7 +219,8 @@ def unary(op: Pointwise) -> Callable[..., Any]:
         except (ValueError, AttributeError):  # not one argument, or no Tensor
             return general(args, options)
         if known is None or options:
-            return general(args, options)
+            y = None if options else again(op, args, (x.spec,), x.spec, [x.buffer])
+            return general(args, options) if y is None else y
         given = [x.buffer]
         known.run(given)
         return finish(known, args, given, NONE)
@@ -234,19 +235,26 @@ def binary(op: Pointwise) -> Callable[..., Any]:
         try:
             a, b = args
             kind = type(b)
-            if kind is float or (kind is int and -EXACT < b < EXACT):
-                known = calls[thread.modes.recording].get((a.spec, kind))
-            else:
-                known = calls[thread.modes.recording].get((a.spec, b.spec))
+            key: Any = (a.spec, kind if kind is float or (kind is int and -EXACT < b < EXACT) else b.spec)
+            known = calls[thread.modes.recording].get(key)
         except (ValueError, AttributeError):  # not two arguments, or not both Tensors
             return number_first(op, args) if len(args) == 2 and not options else general(args, options)
         if known is None or options:
-            return general(args, options)
+            y = None if options else like_others(op, a, b, key)
+            return general(args, options) if y is None else y
         given = [a.buffer, number(b, a.spec.dtype) if known.ins[1] is None else b.buffer]
         known.run(given)
         return finish(known, args, given, NONE)
 
     return function
+
+
+def like_others(op: Pointwise, a: Any, b: Any, key: tuple[Any, Any]) -> Any:
+    """any_size.again() for a Tensor and a Tensor or number."""
+    spec, other = key
+    if other is float or other is int:
+        return again(op, (a, b), (spec, None), key, [a.buffer, number(b, spec.dtype)]) if spec.dtype in FULL else None
+    return again(op, (a, b), key, key, [a.buffer, b.buffer]) if spec.shape == other.shape else None
 
 
 def number_first(op: Pointwise, args: tuple[Any, Any]) -> Any:

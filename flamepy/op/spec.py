@@ -12,7 +12,7 @@ import numpy as np
 
 from ..backend.base import Device
 
-MOST = 1 << 15  # specs kept: after so many shapes they are forgotten, and calls with them are planned anew
+MOST = 1 << 12  # specs kept: after so many shapes they are forgotten, and calls with them are planned anew
 
 
 class Spec:

@@ -149,10 +149,9 @@ class Optimizer:
         """One launch. What changes from step to step is filled in by the host just before it."""
         block.refresh()
         chosen = range(len(block.params)) if present is None else np.flatnonzero(present).tolist()
-        if present is None and block.alike():
-            first, segments = [0], ((0, block.buffer.size),)
-        else:
-            first, segments = list(chosen), tuple([block.segments[i] for i in chosen])
+        alike = present is None and block.alike()
+        first = [0] if alike else list(chosen)
+        segments = ((0, block.buffer.size),) if alike else tuple([block.segments[i] for i in chosen])
         device = block.buffer.device
 
         def values() -> list[float]:
