@@ -11,7 +11,7 @@ from typing import Any
 
 from ..autograd.entries import thread
 from .base import Op
-from .plan import Call, CallRecorder, Kinds, finish, plan_call, remember_key, run_once
+from .plan import ONCE, Call, CallRecorder, Kinds, finish, plan_call, remember_key, run_once
 
 NONE: dict[str, Any] = {}
 
@@ -38,6 +38,8 @@ def first(
     key = thread.modes.recording, *[spec and spec.kind for spec in specs]
     form = op.forms.get(key)
     if form is None:
+        if len(op.forms) >= ONCE:  # specs are forgotten now and then
+            op.forms.clear()
         op.forms[key] = False  # until it is known to be possible
         return plan_call(op, xs, attributes, numbers, specs, kinds, names, lambda made, recorder: keep(op, key, made, recorder, one.size))
     if not form:
