@@ -56,7 +56,7 @@ class Cotangents:
         found: list[Any] | None = None
         for i, node in enumerate(entry.inputs):
             if node is not None and type(node) is not TapeEntry and node.buffer.root is not None:
-                twice = [n for n in entry.inputs[:i] if n is node]  # it has its place once
+                twice = found is not None and any([n is node for n in entry.inputs[:i]])  # it has its place once
                 place = None if twice else self.place(node)
                 if place is not None:
                     found = found or [None] * len(entry.inputs)
@@ -75,11 +75,12 @@ class Cotangents:
         """The part of a span of gradients that belongs to this packed parameter."""
         slot = self.slots.get(leaf.id)
         if slot is None:
-            mine, device = leaf.buffer, leaf.device
-            home, dtype = mine.root, float32 if mine.dtype in HALF else mine.dtype
+            mine = leaf.buffer
+            home, dtype, offset = mine.root, mine.dtype, mine.offset
+            if dtype in HALF:
+                dtype, offset = float32, mine.start * float32.itemsize
             pair = self.spans.get(id(home))
             if pair is None:
-                pair = self.spans[id(home)] = (home, device.empty(home.size, dtype))
-            offset = mine.offset if dtype is mine.dtype else mine.start * dtype.itemsize
-            slot = self.slots[leaf.id] = device.slot(pair[1], offset, mine.size, dtype)
+                pair = self.spans[id(home)] = (home, mine.device.empty(home.size, dtype))
+            slot = self.slots[leaf.id] = mine.device.slot(pair[1], offset, mine.size, dtype)
         return slot

@@ -164,9 +164,10 @@ def _finish(kept: list[tuple[Any, Any]], taken: list[Buffer], cotangents: Cotang
         buffer = g.buffer
         home = tensor.buffer.root if tensor.entry is None else None
         if home is not None and not cotangents.tracked:
-            slot = cotangents.slot_of(tensor)
-            g = g if buffer is slot else g.copied_into(slot)
-            filled[id(home)] = filled.get(id(home), 0) + g.size
+            slot = cotangents.slots.get(tensor.id) or cotangents.slot_of(tensor)
+            if buffer is not slot:
+                g, buffer = g.copied_into(slot), slot
+            filled[id(home)] = filled.get(id(home), 0) + buffer.size
             placed += 1
         elif id(buffer) in seen or buffer.root is not None:
             g = g.clone()

@@ -177,8 +177,9 @@ class CpuDevice(Device):
     def slot(self, root: Buffer, offset: int, size: int, dtype: np.dtype) -> Buffer:
         if root.root is not None:
             root, offset = root.root, root.offset + offset
-        first = offset // root.dtype.itemsize
-        if dtype == root.dtype:
+        whole = root.dtype
+        if dtype is whole or dtype == whole:
+            first = offset // whole.itemsize
             return Buffer(root.data[first : first + size], size, dtype, self, root, offset)
         data = root.data.view(np.uint8)[offset : offset + size * dtype.itemsize].view(dtype)
         return Buffer(data, size, dtype, self, root, offset)
