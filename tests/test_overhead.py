@@ -265,6 +265,14 @@ def test_plans_do_not_grow_forever(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(CPU.makers) <= 30
 
 
+def test_sizes_that_never_come_again_keep_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_device, "MOST", 30)
+    for n in range(70_000, 70_200):
+        (fp.ones(n) * 2.0).tanh()
+    assert sum(70_000 <= size < 70_200 for _, size in allocator.pools) <= 60
+    assert CPU.memory()["cached"] == sum(len(pool) * pool.nbytes for pool in allocator.pools.values())
+
+
 def test_a_new_shape_at_every_call_makes_no_plan() -> None:
     made = sum(len(calls) for op in base.EVERY for calls in op.calls)
     for n in range(1000, 1040):

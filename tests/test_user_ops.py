@@ -247,3 +247,17 @@ def test_kernels_are_kept_on_disk_for_the_next_process(tmp_path, monkeypatch, fi
     assert run(code) == "[2.0, 4.0] [2.0, 4.0] 2"
     assert run("# another line\n" + code) == "[2.0, 4.0] [2.0, 4.0] 0"
     assert run(code.replace("K = 2.0", "K = 3.0")) == "[3.0, 6.0] [3.0, 6.0] 2"
+
+
+MODULE = "import flamepy as fp\nprint('imported')\ndef twice_y(x):\n    return x + x\ntwice = fp.pointwise('twice', twice_y)\n"
+
+
+def test_a_kernel_on_disk_does_not_need_the_module_it_was_made_in(tmp_path, monkeypatch):
+    """Another module with the same formula takes it; the first may be gone, or be a script that nobody wants to run again."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    for name in ("first", "second", "third"):
+        (tmp_path / f"{name}.py").write_text(MODULE)
+        code = f"import {name}, flamepy as fp; print({name}.twice(fp.ones(2)).tolist())"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert (done.stdout, done.stderr) == ("imported\n[2.0, 2.0]\n", "")
+        (tmp_path / "first.py").unlink(missing_ok=name != "first")

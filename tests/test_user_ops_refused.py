@@ -280,3 +280,17 @@ def test_names_of_flamepy_are_refused_and_a_failed_definition_changes_nothing():
         fp.pointwise("kept", uses_if)
     assert kept(0.0).item() == 0.0 and USERS["kept"] is kept.op
     assert before == (len(EVERY), len(REGISTRY), len(USERS)) and "exp" in REGISTRY and "kept" not in REGISTRY
+
+
+def in_a_list(x):
+    return [x, x][0] * 2.0
+
+
+def test_what_only_the_compiler_finds_is_one_line_each_time() -> None:
+    """A list is fine in Python, so the definition cannot know; the plain backend runs it."""
+    op = fp.pointwise("in_a_list", in_a_list)
+    for _ in range(2):
+        with pytest.raises(fp.DeviceError, match=FORM) as caught:
+            op(fp.ones(3))
+        assert "in_a_list: cannot be compiled" in str(caught.value) and caught.value.__suppress_context__
+    assert op(fp.ones(3, device="plain")).tolist() == [2.0] * 3

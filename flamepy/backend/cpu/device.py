@@ -49,8 +49,18 @@ class CpuKernel:
         return f"<kernel {' '.join(names) or 'convert'}{', on all threads' if self.wide else ''}>"
 
     def first(self, *arguments: Any) -> None:
-        self.call = self.bind()
-        self.call(*arguments)
+        from numba.core.errors import NumbaError
+
+        try:
+            self.call = self.bind()
+            self.call(*arguments)
+        except NumbaError:
+            self.call = self.first
+            name = getattr(self.formula or self.loop, "__name__", "kernel")
+            raise DeviceError(
+                f"{name}: cannot be compiled for the CPU: {self}. Use numbers, the words of flamepy.words and row[i] alone, no lists, "
+                'dicts or texts; device="plain" runs any Python.'
+            ) from None
 
 
 MOST = 8192  # makers kept

@@ -12,6 +12,7 @@ from operator import attrgetter
 from sys import getrefcount
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -23,12 +24,17 @@ KEEP = 1 << 31  # bytes of freed blocks to keep at most
 
 
 class Pool(list):
-    """The freed blocks of one dtype and size."""
+    """The freed blocks of one dtype and size. It lives as long as somebody may make such a buffer, or has one: a program that never
+    sees a size again keeps nothing of it."""
 
-    __slots__ = ("device", "dtype", "nbytes", "size")
+    __slots__ = ("__weakref__", "allocator", "device", "dtype", "nbytes", "size")
 
-    def __init__(self, size: int, dtype: np.dtype, device: Device):
+    def __init__(self, size: int, dtype: np.dtype, device: Device, allocator: Allocator):
         self.size, self.dtype, self.device, self.nbytes = size, dtype, device, size * dtype.itemsize
+        self.allocator = allocator
+
+    def __del__(self) -> None:
+        self.allocator.total -= self.nbytes * len(self)
 
 
 class Allocator:
@@ -38,7 +44,7 @@ class Allocator:
     """
 
     def __init__(self) -> None:
-        self.pools: dict[tuple[np.dtype, int], Pool] = {}
+        self.pools: WeakValueDictionary[tuple[np.dtype, int], Pool] = WeakValueDictionary()
         self.current = self.peak = self.total = 0
 
     @property
@@ -109,7 +115,7 @@ def maker(size: int, dtype: np.dtype, device: Device) -> Callable[[], Buffer]:
     """What makes buffers of one size and type."""
     pool = pools.get((dtype, size))
     if pool is None:
-        pool = pools.setdefault((dtype, size), Pool(size, dtype, device))
+        pool = pools.setdefault((dtype, size), Pool(size, dtype, device, allocator))
     nbytes, pop = pool.nbytes, pool.pop
 
     def make() -> Buffer:

@@ -75,7 +75,11 @@ def typed(function: Any, dtype: np.dtype, dialect: Dialect, reorder: bool, formu
             scope[name] = number(value)
         elif isinstance(value, FunctionType):
             scope[name] = jitted(value, dtype, dialect, reorder, formula)
-    return FunctionType(code, scope, function.__name__, function.__defaults__)
+    copy = FunctionType(code, scope, function.__name__, function.__defaults__)
+    if not str(function.__module__).startswith(PACKAGE):
+        # A kernel that comes from the disk cache imports the modules of its functions: a user's may be gone by then, or be a script.
+        copy.__qualname__, copy.__module__ = f"{function.__module__}.{function.__qualname__}", __name__
+    return copy
 
 
 def word_for(name: str, value: Any, scope: dict[str, Any], words: dict[str, Any]) -> Any:
