@@ -70,12 +70,12 @@ def norm_of(grads: Any, buffers: list[Buffer], norm_type: float, limit: float = 
     p = float(norm_type)
     if not p > 0:
         raise ValueError(f"grad_norm: norm_type must be positive: {norm_type}. Use 1, 2, any p > 0 or inf.")
-    where = buffers[0].device if buffers else device()
-    found = where.empty(2, float64)
+    on = buffers[0].device if buffers else device()
+    found = on.empty(2, float64)
     formula, numbers = (absolute_size, ()) if p == math.inf else SIZES.get(p, (power_size, (p,)))
-    before = getattr(grads, "factor", None) or no_factor(where)
+    before = getattr(grads, "factor", None) or no_factor(on)
     order = 0.0 if p == math.inf else p
-    where.launch("norm", formula, (found,), (before, *buffers), (order, limit, other, *numbers), float64)
+    on.launch("norm", formula, (found,), (before, *buffers), (order, limit, other, *numbers), float64)
     return found
 
 

@@ -35,10 +35,10 @@ def reduced(t: Any) -> tuple:
     """What Tensor.__reduce_ex__ returns: a call of made(), and the attributes."""
     state = attributes("pickle", t)
     for hook in t.hooks or ():
-        where = getattr(hook, "__qualname__", "")
-        if "<" in where:
+        name = getattr(hook, "__qualname__", "")
+        if "<" in name:
             label = t.name or f"tensor {t.id}"
-            raise GradientError(f"pickle: a hook cannot be pickled: {where} of {label}. Remove it, or use a function of a module.")
+            raise GradientError(f"pickle: a hook cannot be pickled: {name} of {label}. Remove it, or use a function of a module.")
     can_be_key = t.requires_grad or hasattr(t, "set_grad")
     there = ids.origin(t.id) if can_be_key else None
     return made, (type(t), t.numpy(), t.device, t.requires_grad, there), state

@@ -330,8 +330,8 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     if wanted is not None and wanted != array.dtype:
         with np.errstate(over="ignore", invalid="ignore"):
             array = array.astype(wanted)
-    where = device_of(device)
-    t = Tensor(where.upload(array), spec_of(array.shape, array.dtype, where))
+    device = device_of(device)
+    t = Tensor(device.upload(array), spec_of(array.shape, array.dtype, device))
     return t.requires_grad_() if requires_grad else t
 
 

@@ -101,11 +101,11 @@ def plan_vjp(entry: TapeEntry, gs: Sequence[Any], into: Any, key: Any) -> Sequen
     rest = iter(values)
     own = [next(rest) if g is None else with_unit(base.Tensor(next(rest), g.spec), g.unit) for g in gs]
     saved = {name: (lambda v, s=spec: v if s is None else base.Tensor(v, s.as_tracked(False)))(next(rest)) for name, spec in call.saved}
-    where = None if into is None else tuple([next(rest) if p is None else (base.Tensor(next(rest), p[0].spec), p[1]) for p in into])
+    own_places = None if into is None else tuple([next(rest) if p is None else (base.Tensor(next(rest), p[0].spec), p[1]) for p in into])
     attributes = dict(zip(op.numbers, rest, strict=True)) if numbers else entry.attributes
     device = next(g.device for g in gs if g is not None)
     with divert(device, CallRecorder(values)) as recorder:
-        found = sum_to_shapes(op, entry, op.rules(entry, own, saved | attributes, wanted_of(entry), where))
+        found = sum_to_shapes(op, entry, op.rules(entry, own, saved | attributes, wanted_of(entry), own_places))
     found = [dx if node is not None else None for dx, node in zip(found, entry.inputs, strict=True)]
     plan = Plan()
     planned = recorder.plan(plan, found)

@@ -123,17 +123,17 @@ def max_pool2d(x, kernel_size=None, stride=None, padding=0):
     """
     sizes = pooled("max_pool2d", x.shape, kernel_size, stride, padding)
     y = like(x, (*x.shape[:-2], *sizes[9:]))
-    where = like(y, dtype=int64)
+    positions = like(y, dtype=int64)
     if y.size:
-        launch("max_pool2d", None, (y, where), (x,), (sizes,))
-    return y, {"where": where}
+        launch("max_pool2d", None, (y, positions), (x,), (sizes,))
+    return y, {"positions": positions}
 
 
 @max_pool2d.backward
-def max_pool2d_dx(g, where, shapes, kernel_size, stride, padding):
+def max_pool2d_dx(g, positions, shapes, kernel_size, stride, padding):
     dx = like(g, shapes[0])
     if dx.size:
-        launch("max_pool2d_dx", None, (dx,), (g, where), (pooled("max_pool2d", shapes[0], kernel_size, stride, padding),))
+        launch("max_pool2d_dx", None, (dx,), (g, positions), (pooled("max_pool2d", shapes[0], kernel_size, stride, padding),))
     return dx
 
 

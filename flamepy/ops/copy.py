@@ -64,14 +64,14 @@ def move(x: Any, device: Any) -> Any:
     return x if x.device is device else moved(x, device)
 
 
-def filled(shape: Any, value: Any, dtype: np.dtype, where: Any) -> Any:
+def filled(shape: Any, value: Any, dtype: np.dtype, device: Any) -> Any:
     """A new Tensor full of one value."""
     shape = checked_shape("full", shape)
     if min(shape, default=0) < 0:
         raise ShapeError(f"full: negative size: {shape}. Pass sizes as non-negative ints.")
-    y = new(shape, dtype, where)
+    y = new(shape, dtype, device)
     if dtype in HALF:
-        return ops.cast(filled(shape, value, float32, where), dtype)
+        return ops.cast(filled(shape, value, float32, device), dtype)
     if y.size:
         launch("fill", None, (y,), (), (dtype.type(value),))
     return y

@@ -25,31 +25,31 @@ from .run_folder import RunFolder
 EVALUATE = 500  # test images at once
 
 
-def mlp(shape: tuple[int, ...], classes: int, width: int, where: Device) -> Any:
+def mlp(shape: tuple[int, ...], classes: int, width: int, device: Device) -> Any:
     """Two hidden layers."""
     return nn.Sequential(
         nn.Flatten(),
-        nn.Linear(int(np.prod(shape)), width, device=where),
+        nn.Linear(int(np.prod(shape)), width, device=device),
         nn.ReLU(),
-        nn.Linear(width, width, device=where),
+        nn.Linear(width, width, device=device),
         nn.ReLU(),
-        nn.Linear(width, classes, device=where),
+        nn.Linear(width, classes, device=device),
     )
 
 
-def cnn(shape: tuple[int, ...], classes: int, width: int, where: Device) -> Any:
+def cnn(shape: tuple[int, ...], classes: int, width: int, device: Device) -> Any:
     """Two convolutions, a pool after each that the image is large enough for, one hidden layer."""
     channels, height, wide = shape
     first, second = max(1, width // 4), max(1, width // 2)
-    layers: list[Any] = [nn.Conv2d(channels, first, 3, padding=1, device=where), nn.ReLU()]
+    layers: list[Any] = [nn.Conv2d(channels, first, 3, padding=1, device=device), nn.ReLU()]
     if min(height, wide) >= 16:
         layers.append(nn.MaxPool2d(2))
         height, wide = height // 2, wide // 2
-    layers += [nn.Conv2d(first, second, 3, padding=1, device=where), nn.ReLU()]
+    layers += [nn.Conv2d(first, second, 3, padding=1, device=device), nn.ReLU()]
     if min(height, wide) >= 2:
         layers.append(nn.MaxPool2d(2))
         height, wide = height // 2, wide // 2
-    layers += [nn.Flatten(), nn.Linear(second * height * wide, width, device=where), nn.ReLU(), nn.Linear(width, classes, device=where)]
+    layers += [nn.Flatten(), nn.Linear(second * height * wide, width, device=device), nn.ReLU(), nn.Linear(width, classes, device=device)]
     return nn.Sequential(*layers)
 
 

@@ -52,12 +52,12 @@ class GPT(nn.Module):
     """ids (batch, time) -> scores (batch, time, 256)."""
 
     def __init__(self, config: GptConfig):
-        where, width = device(config.device), config.width
-        self.context, self.device = config.context, where
-        self.token = nn.Embedding(VOCABULARY, width, device=where)
-        self.position = nn.Embedding(config.context, width, device=where)
-        self.blocks = nn.ModuleList(nn.TransformerBlock(width, config.heads, config.dropout, device=where) for _ in range(config.layers))
-        self.norm = nn.LayerNorm(width, device=where)
+        on, width = device(config.device), config.width
+        self.context, self.device = config.context, on
+        self.token = nn.Embedding(VOCABULARY, width, device=on)
+        self.position = nn.Embedding(config.context, width, device=on)
+        self.blocks = nn.ModuleList(nn.TransformerBlock(width, config.heads, config.dropout, device=on) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(width, device=on)
         self.start(config.layers)
         self.params.pack()
 

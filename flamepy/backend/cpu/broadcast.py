@@ -32,8 +32,8 @@ def pick(typing: Any, x: Any, start: Any, j: Any, once: Any) -> Any:
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         array, first, offset, _ = args
-        where = first if once != types.none else builder.add(first, offset)
-        return context.get_function(operator.getitem, item)(builder, (array, where))
+        at = first if once != types.none else builder.add(first, offset)
+        return context.get_function(operator.getitem, item)(builder, (array, at))
 
     return item.return_type(x, types.int64, types.int64, once), code
 

@@ -156,7 +156,7 @@ def is_pointwise(sizes):
 
 
 @loop
-def max_pool2d(part, y, where, x, sizes):
+def max_pool2d(part, y, positions, x, sizes):
     """The largest of each window, and its index in the plane (int64). As in PyTorch, the last NaN wins."""
     h, w, kh, kw = sizes[1], sizes[2], sizes[3], sizes[4]
     for plane in tasks(part, sizes[0]):
@@ -175,18 +175,18 @@ def max_pool2d(part, y, where, x, sizes):
                             at = i * w + j
                 out = (plane * sizes[9] + r) * sizes[10] + c
                 y[out] = best
-                where[out] = at
+                positions[out] = at
 
 
 @loop
-def max_pool2d_dx(part, dx, g, where, sizes):
+def max_pool2d_dx(part, dx, g, positions, sizes):
     """Each cotangent goes to the pixel that won."""
     pixels, area = sizes[1] * sizes[2], sizes[9] * sizes[10]
     for plane in tasks(part, sizes[0]):
         image = dx[plane * pixels : (plane + 1) * pixels]
         fill_run(image, 0.0)
         for i in range(plane * area, (plane + 1) * area):
-            image[where[i]] += g[i]
+            image[positions[i]] += g[i]
 
 
 @loop

@@ -80,13 +80,13 @@ def argmax(part, out, x, outer, n, inner, scale):
     for t in tasks(part, outer * inner):
         start = t // inner * n * inner + t % inner
         best = x[start] * scale
-        where = 0
+        at = 0
         for i in range(1, n):
             value = x[start + i * inner] * scale
             if value > best or (value != value and best == best):
                 best = value
-                where = i
-        out[t] = where
+                at = i
+        out[t] = at
 
 
 def run_max(run, scale):

@@ -130,7 +130,7 @@ def pool_window(sizes):
 @kernel
 def max_pool2d(F, outs, ins, consts):
     """The largest number of each window and its index in the plane; padding never wins. The last NaN wins, else the first largest."""
-    (y, where), (x,), (sizes,) = outs, ins, consts
+    (y, positions), (x,), (sizes,) = outs, ins, consts
     planes, h, w = sizes[:3]
     seen = windows(x.reshape(planes, h, w), pool_window(sizes), -np.inf)
     pixel = windows(np.arange(h * w).reshape(1, h, w), pool_window(sizes), -1)
@@ -139,17 +139,17 @@ def max_pool2d(F, outs, ins, consts):
     last = nan.shape[1] - 1 - nan[:, ::-1].argmax(axis=1)
     tap = np.where(nan.any(axis=1), last, largest.argmax(axis=1))[:, None]
     y[...] = np.take_along_axis(seen, tap, 1).reshape(-1)
-    where[...] = np.take_along_axis(np.broadcast_to(pixel, seen.shape), tap, 1).reshape(-1)
+    positions[...] = np.take_along_axis(np.broadcast_to(pixel, seen.shape), tap, 1).reshape(-1)
 
 
 @kernel
 def max_pool2d_dx(F, outs, ins, consts):
     """Each cotangent goes to the pixel that won."""
-    (dx,), (g, where), (sizes,) = outs, ins, consts
+    (dx,), (g, positions), (sizes,) = outs, ins, consts
     planes, pixels = sizes[0], sizes[1] * sizes[2]
     dx[...] = 0
     plane = np.repeat(np.arange(planes), sizes[9] * sizes[10])
-    np.add.at(dx, plane * pixels + where, g)
+    np.add.at(dx, plane * pixels + positions, g)
 
 
 @kernel
