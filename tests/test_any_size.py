@@ -86,12 +86,12 @@ def test_new_shapes_record_nothing_and_keep_nothing(monkeypatch: pytest.MonkeyPa
     def run(n: int) -> None:
         (fp.tanh(fp.ones(n, requires_grad=True)) * fp.ones(n)).backward(fp.ones(n))
 
-    run(1000)
-    run(1001)
+    run(31_000)
+    run(31_001)
     recorded = []
     prepare = Stream.prepare
     monkeypatch.setattr(Stream, "prepare", lambda *given: recorded.append(given) or prepare(*given))
     before = sum(len(calls) for op in base.EVERY for calls in op.calls)
-    for n in range(1002, 1030):
+    for n in range(31_002, 31_030):
         run(n)
     assert not recorded and sum(len(calls) for op in base.EVERY for calls in op.calls) == before

@@ -262,7 +262,7 @@ def test_plans_do_not_grow_forever(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(len(calls) for op in base.EVERY for calls in op.calls) <= 80
     assert all(len(seen) <= 40 for op in base.EVERY for seen in op.seen)
     assert x.spec in base.REGISTRY["tanh"].calls[1] and len(inputs.NUMBERS) <= 8
-    assert len(CPU.makers) <= 30
+    assert len(CPU.pools) <= 30
 
 
 def test_sizes_that_never_come_again_keep_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ def again(op: Op, xs: Sequence[Any], specs: tuple[Any, ...], key: Any, given: li
     recording = thread.modes.recording
     seen = op.seen[recording]
     form = op.forms.get((recording, *[spec and spec.kind for spec in specs]))
-    if not form or key in seen or not (specs[0] or specs[1]).size:
+    if not form or hash(key) in seen or not (specs[0] or specs[1]).size:
         return None
     remember_key(seen, key)
     return of_size(op, form, xs, specs, given, NONE)

@@ -105,7 +105,7 @@ class Op:
 
     def start(self) -> None:
         self.calls: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}  # planned calls by key, without tape and with it
-        self.seen: tuple[set[Any], set[Any]] = set(), set()  # keys of calls that came once
+        self.seen: tuple[set[int], set[int]] = set(), set()  # hashes of the keys of calls that came once
         self.forms: dict[Any, Any] = {}  # what calls without a plan have in common, whatever their shapes
         EVERY.append(self)
 

@@ -125,18 +125,18 @@ def call(op: Op, xs: Sequence[Any], attributes: dict[str, Any], key: Any, specs:
         check_one_device(op, specs)
     kinds = tuple([None if spec is None else spec.tracked for spec in specs])
     names = op.needs(kinds, attributes) if recording and True in kinds else None
-    if key in seen:
+    if key is not None and hash(key) in seen:
         return plan_call(op, xs, attributes, numbers, specs, kinds, names, lambda made, _: keep(op, recording, key, made))
     if key is not None:
         remember_key(seen, key)
     return op.first(xs, attributes, numbers, specs, kinds, names)
 
 
-def remember_key(seen: set[Any], key: Any) -> None:
-    """Note a key that came for the first time."""
+def remember_key(seen: set[int], key: Any) -> None:
+    """Note the hash of a key that came for the first time: keys themselves would keep their memory from being used again."""
     if len(seen) >= ONCE:  # shapes may change for ever
         seen.clear()
-    seen.add(key)
+    seen.add(hash(key))
 
 
 def run_once(
@@ -337,7 +337,7 @@ def keep(op: Op, recording: bool, key: Any, made: Call) -> None:
                     c.used = False
                 _kept += len(calls)
     op.calls[recording][key] = made
-    op.seen[recording].discard(key)
+    op.seen[recording].discard(hash(key))
     _kept += 1
 
 

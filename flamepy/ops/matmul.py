@@ -110,7 +110,7 @@ def follower(name: str) -> Follower:
     """The pointwise op of that name as a linear layer's activation, "" for none. Raises ValueError if it cannot be one."""
     if not name:
         return Follower()
-    found = op.REGISTRY.get(name)
+    found = op.REGISTRY.get(name) if isinstance(name, str) else None
     if not isinstance(found, Pointwise) or found.attributes or [(n[0], len(n)) for n in found.names] != [("g", 2)]:
         known = [n for n in ("gelu_erf", "gelu_tanh", "relu", "sigmoid", "silu", "tanh") if n in op.REGISTRY]
         raise ValueError(f"linear: not an activation: {name!r}. Use one of {', '.join(known)}.")

@@ -63,7 +63,7 @@ class CpuKernel:
             ) from None
 
 
-MOST = 8192  # makers kept
+MOST = 8192  # pools kept
 
 
 class CpuStream(HostStream):
@@ -72,9 +72,9 @@ class CpuStream(HostStream):
     def empty(self, size: int, dtype: np.dtype) -> Buffer:
         device: Any = self.device
         try:
-            return device.makers[size, dtype]()  # type: ignore[no-any-return]
+            return memory.buffer_from(device.pools[size, dtype])
         except KeyError:
-            return device.maker(size, dtype)()  # type: ignore[no-any-return]
+            return memory.buffer_from(device.pool(size, dtype))
 
     def run(self, kernel: Any, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
         arguments = [b.data if isinstance(b, Buffer) else b for b in (*outs, *ins)]
@@ -86,7 +86,7 @@ class CpuStream(HostStream):
         slow, device = super().prepare(fresh, steps, inputs), self.device
         if any([isinstance(s, Action) or any([type(a) is Spot and a.size >= 0 for group in s[1:] for a in group]) for s in steps]):
             return slow
-        makers = [device.maker(*f) for f in fresh]  # type: ignore[attr-defined]
+        makers = [memory.maker(device.pool(*f)) for f in fresh]  # type: ignore[attr-defined]
         return chain.launches(self, slow, makers, steps, inputs) if steps or fresh else lambda memory: None
 
     def prepare_any_size(self, fresh: Sequence[np.dtype], steps: Sequence[Step], inputs: Sequence[bool]) -> Callable[[list[Any]], None]:
@@ -131,16 +131,16 @@ class CpuDevice(Device):
         super().__init__("cpu", CpuStream())
         self.kernels: dict[tuple[Any, ...], tuple[CpuKernel, CpuKernel, int]] = {}
         self.launches: dict[tuple[str, Callable | None, np.dtype], tuple[Callable[..., None], family.Go]] = {}
-        self.makers: dict[tuple[int, np.dtype], Callable[[], Buffer]] = {}
+        self.pools: dict[tuple[int, np.dtype], memory.Pool] = {}
 
-    def maker(self, size: int, dtype: np.dtype) -> Callable[[], Buffer]:
-        """What makes buffers of one size and type."""
+    def pool(self, size: int, dtype: np.dtype) -> memory.Pool:
+        """Where buffers of one size and type come from."""
         try:
-            return self.makers[size, dtype]
+            return self.pools[size, dtype]
         except KeyError:
-            if len(self.makers) >= MOST:  # sizes may change for ever
-                self.makers.clear()
-            found = self.makers[size, dtype] = memory.maker(size, dtype, self)
+            if len(self.pools) >= MOST:  # sizes may change for ever
+                self.pools.clear()
+            found = self.pools[size, dtype] = memory.pool_of(size, dtype, self)
             return found
 
     def launch(

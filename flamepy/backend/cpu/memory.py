@@ -111,17 +111,32 @@ class CpuBuffer(Buffer):
             allocator.total -= pool.nbytes
 
 
-def maker(size: int, dtype: np.dtype, device: Device) -> Callable[[], Buffer]:
-    """What makes buffers of one size and type."""
-    pool = pools.get((dtype, size))
-    if pool is None:
-        pool = pools.setdefault((dtype, size), Pool(size, dtype, device, allocator))
+def pool_of(size: int, dtype: np.dtype, device: Device) -> Pool:
+    """The pool of one size and type."""
+    found = pools.get((dtype, size))
+    return pools.setdefault((dtype, size), Pool(size, dtype, device, allocator)) if found is None else found
+
+
+def buffer_from(pool: Pool) -> Buffer:
+    """A buffer of the pool's size and type."""
+    try:
+        block = pool.pop()
+    except IndexError:  # nothing kept, or another thread was faster
+        block = allocator.make(pool)
+    current = allocator.current = allocator.current + pool.nbytes
+    if current > allocator.peak:
+        allocator.peak = current
+    return CpuBuffer(block, pool)
+
+
+def maker(pool: Pool) -> Callable[[], Buffer]:
+    """buffer_from(pool) as a function of its own, for plans: it looks up nothing."""
     nbytes, pop = pool.nbytes, pool.pop
 
     def make() -> Buffer:
         try:
             block = pop()
-        except IndexError:  # nothing kept, or another thread was faster
+        except IndexError:
             block = allocator.make(pool)
         current = allocator.current = allocator.current + nbytes
         if current > allocator.peak:
