@@ -79,8 +79,7 @@ class GradientMap:
 
     `names` maps ids to names for error texts. `spans` lists (span of parameters, span of their gradients) for packed
     parameters whose gradients are all here and still in that span (`whole_map`: and there are no others); any change of the set of
-    gradients empties it. `private`
-    says that no gradient was handed out yet; `factor` is a clip factor that is still to be applied.
+    gradients empties it. `private` says that no gradient was handed out yet; `factor` is a clip factor that is still to be applied.
 
     Pickled and copied, a map names the tensors it named before, also when it comes back from another process. Parameters copied along
     with it have new ids: take to_dict(params) for those.

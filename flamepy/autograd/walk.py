@@ -164,7 +164,7 @@ def _finish(kept: list[tuple[Any, Any]], taken: list[Buffer], cotangents: Cotang
         buffer = g.buffer
         home = tensor.buffer.root if tensor.entry is None else None
         if home is not None and not cotangents.tracked:
-            slot = cotangents.slots.get(tensor.id) or cotangents.slot_of(tensor)
+            slot = cotangents.slot_of(tensor)
             if buffer is not slot:
                 g, buffer = g.copied_into(slot), slot
             filled[id(home)] = filled.get(id(home), 0) + buffer.size

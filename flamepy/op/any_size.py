@@ -13,7 +13,7 @@ from ..autograd.entries import thread
 from .base import Op
 from .plan import ONCE, Call, CallRecorder, Kinds, finish, plan_call, remember_key, run_once
 
-NONE: dict[str, Any] = {}
+NONE: dict[str, Any] = {}  # the attributes of most calls
 
 
 def again(op: Op, xs: Sequence[Any], specs: tuple[Any, ...], key: Any, given: list[Any]) -> Any:
@@ -25,7 +25,7 @@ def again(op: Op, xs: Sequence[Any], specs: tuple[Any, ...], key: Any, given: li
     if not form or hash(key) in seen or not (specs[0] or specs[1]).size:
         return None
     remember_key(seen, key)
-    return of_size(op, form, xs, specs, given, NONE)
+    return of_size(form, xs, specs, given, NONE)
 
 
 def first(
@@ -45,7 +45,7 @@ def first(
     if not form:
         return run_once(op, xs, attributes, numbers, specs, kinds, names)
     given = [x if spec is None else x.buffer for x, spec in zip(xs, specs, strict=True)]
-    return of_size(op, form, xs, specs, [*given, *numbers], attributes)
+    return of_size(form, xs, specs, [*given, *numbers], attributes)
 
 
 def common(specs: Sequence[Any]) -> Any:
@@ -59,21 +59,19 @@ def common(specs: Sequence[Any]) -> Any:
     return one if one.size else None
 
 
-def of_size(op: Op, form: Call, xs: Sequence[Any], specs: tuple[Any, ...], given: list[Any], attributes: dict[str, Any]) -> Any:
+def of_size(form: Call, xs: Sequence[Any], specs: tuple[Any, ...], given: list[Any], attributes: dict[str, Any]) -> Any:
     """The call that `form` is, for inputs of this shape."""
     shape = (specs[0] or specs[1]).shape
     saved = [None if spec is None else spec.of_shape(shape) for _, spec in form.saved]
     made = form.of(specs, [form.outs[0].of_shape(shape)], saved)
     made.run, made.any_size, made.backwards = form.run, True, form.backwards
-    made.places, made.keeps, made.constants = form.places, form.keeps, form.constants
     made.run(given)
     return finish(made, xs, given, attributes)
 
 
 def keep(op: Op, key: Any, made: Call, recorder: CallRecorder, size: int) -> None:
-    """Remember a recorded call of this size for all sizes."""
+    """Make a recorded call of this size one for all sizes, and remember it."""
     run = recorder.for_any_size(size)
     if run is not None:
-        form = made.of(made.ins, made.outs, [spec for _, spec in made.saved])
-        form.run, form.backwards, form.places, form.keeps, form.constants = run, {}, made.places, made.keeps, made.constants
-        op.forms[key] = form
+        made.run, made.any_size = run, True
+        op.forms[key] = made

@@ -60,6 +60,7 @@ class Call:
         self.names = tuple(names or ())
         present = [n for i, n in enumerate(op.inputs) if i in self.tensors]
         self.guarded = tuple([i for i, name in enumerate(self.names) if name == "y" or name in present])
+        self.places, self.keeps, self.constants = [], [], []
         self.used = True
 
     def of(self, ins: tuple[Spec | None, ...], outs: Sequence[Spec], saved: Sequence[Spec | None]) -> Call:
@@ -68,6 +69,7 @@ class Call:
         made.op, made.single, made.records, made.breaks, made.used = self.op, self.single, self.records, self.breaks, True
         made.tensors, made.tracked, made.untracked = self.tensors, self.tracked, self.untracked
         made.names, made.guarded = self.names, self.guarded
+        made.places, made.keeps, made.constants = self.places, self.keeps, self.constants
         made.ins, made.outs = ins, tuple([spec.as_tracked(self.records) for spec in outs])
         made.saved = tuple(zip(self.names, saved, strict=True))
         return made
@@ -164,10 +166,9 @@ def run_once(
             op.forms.clear()
         alike = op.forms[kinds, names, count] = Call(op, kinds, names, count)
         rest = len(ys) + len(names)
-        alike.places, alike.keeps, alike.constants = list(range(len(ys))), list(range(len(ys), rest)), []
+        alike.places, alike.keeps = list(range(len(ys))), list(range(len(ys), rest))
     found = saved_values(op, xs, ys[0], extras, names)
     made = alike.of(specs, [t.spec for t in ys], [t.spec if isinstance(t, base.Tensor) else None for t in found])
-    made.places, made.keeps, made.constants = alike.places, alike.keeps, alike.constants
     return finish(made, xs, [*[t.buffer for t in ys], *map(buffer_or_value, found)], attributes)
 
 

@@ -25,7 +25,7 @@ from ..backend.formula.words import VOCABULARY, select
 from ..dtypes import FULL, HALF
 from ..errors import DTypeError
 from . import base
-from .any_size import again, first
+from .any_size import NONE, again, first
 from .base import REGISTRY, Op, arguments, launch, new, publish, signature_of
 from .checks import compilable, is_number, try_formula, try_rule
 from .help import pointwise_help
@@ -34,7 +34,6 @@ from .plan import call, finish
 
 MOST_INPUTS = 4  # arrays that a kernel of a formula reads
 EXACT = 1 << 53  # integers below this are floats without rounding
-NONE: dict[str, Any] = {}
 
 
 def pass_g(g):
