@@ -9,9 +9,11 @@ Read next: worker.py.
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -74,7 +76,8 @@ class Plan:
     def seat(self, suite: str, row: Row) -> Any:
         """The process of this contender, started at first use."""
         if row not in self.seats:
-            self.seats[row] = self.place(suite, row[0], self.threads)
+            with ctrl_c_later():  # or a process that is just starting would be left to nobody
+                self.seats[row] = self.place(suite, row[0], self.threads)
         return self.seats[row]
 
     def leave(self, row: Row) -> None:
@@ -88,6 +91,16 @@ class Plan:
     def __exit__(self, *exc: Any) -> None:
         for row in list(self.seats):
             self.leave(row)
+
+
+@contextlib.contextmanager
+def ctrl_c_later() -> Iterator[None]:
+    """Ctrl-C inside the block is answered when the block ends."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def summary(seconds: list[float], per: int, built: Built) -> Timing:

@@ -9,10 +9,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -228,42 +226,6 @@ def test_a_tiny_step_from_end_to_end():
     assert [line["mode"] for line in lines] == ["eager", "replay"] and set(lines[0]) >= KEYS | MORE
     for line in lines:
         assert 0 < line["ours_min_ms"] <= line["ours_ms"] <= line["ours_p90_ms"] and line["percent"] > 0
-
-
-# ---- processes -------------------------------------------------------------------------------------------------------------------
-def test_a_contender_has_its_own_process_and_its_death_is_told():
-    seat = worker.Elsewhere("control", "numpy", 1)
-    try:
-        built = seat.build("python-loop", "eager")
-        assert built.outputs[0] == 4999950000 and built.calls >= 1
-        assert len(seat.block()) in (built.calls, built.calls - 1)
-        with pytest.raises(worker.Failed, match="numpy: KeyError"):
-            seat.build("no-such-work", "eager")
-        seat.build("python-loop", "eager")  # it goes on
-        os.kill(seat.process.pid, signal.SIGKILL)
-        with pytest.raises(worker.Failed, match="its process ended with code -9"):
-            seat.block()
-    finally:
-        seat.close()
-    assert seat.process.returncode == -9
-
-
-def test_ctrl_c_ends_every_process_quietly(tmp_path):
-    file = tmp_path / "lines.jsonl"
-    args = [sys.executable, "-m", "flamepy", "bench", "control", "--rounds", "100000", "--json", str(file)]
-    process = subprocess.Popen(args, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    children: list[str] = []
-    for _ in range(200):
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        if len(children) == 2:  # the work's and the ceilings'
-            break
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
-    said = [line for line in err.splitlines() if not line.startswith("bench: other programs")]
-    assert (process.returncode, out, said) == (130, "", ["flamepy bench: interrupted as you asked."])
-    assert len(children) == 2 and not any(Path(f"/proc/{pid}").exists() for pid in children)
-    assert not file.exists()
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------------------
