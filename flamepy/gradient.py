@@ -63,7 +63,7 @@ def scale_by_factor(buffer: Any, factor: Any, by: str = "clip_grad_norm") -> Non
 @cache
 def no_factor(device: Any) -> Buffer:
     """The clip factor of gradients that need none."""
-    return device.upload(np.array([0.0, 1.0]))
+    return device.direct.upload(np.array([0.0, 1.0]))
 
 
 def check_device(name: str, label: str, wanted: Any, gradient: Any) -> None:

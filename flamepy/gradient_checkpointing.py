@@ -17,25 +17,27 @@ from .autograd import enable_grad, is_grad_enabled
 from .autograd.entries import TapeEntry, set_observers, thread
 from .backend.divert import before
 from .errors import GradientError
-from .rng import get_rng_state, set_rng_state
+from .rng import generator
 from .tensors import Tensor
 
 
 class Rewind:
     """The place in the random numbers where a block began, to go back to when it runs again; so in every replay of a step."""
 
+    saved, restore = generator.saved, generator.restore
+
     def __init__(self) -> None:
         before(self.begin)
 
     def begin(self) -> None:
-        self.began = get_rng_state()
+        self.began = generator.saved()
 
     def back(self) -> None:
-        self.now = get_rng_state()
-        set_rng_state(self.began)
+        self.now = generator.saved()
+        generator.restore(self.began)
 
     def forth(self) -> None:
-        set_rng_state(self.now)
+        generator.restore(self.now)
 
 
 class Segment:

@@ -17,6 +17,7 @@ import numpy as np
 from . import creation, ops
 from .autograd import no_grad
 from .autograd.entries import file_line, user_frame
+from .backend.divert import assigned, own
 from .dtypes import FLOATS, HALF, float32
 from .errors import DTypeError, ShapeError, StateError
 from .gradient import GradientMap
@@ -35,6 +36,7 @@ class Parameter(Tensor):
             raise DTypeError(f"Parameter: needs floats: {t.dtype}. Cast the data to float32.")
         super().__init__(t.buffer, t.spec.as_tracked(bool(requires_grad)))
         self._grad: Tensor | None = None
+        own(self)
 
     @staticmethod
     def randn(shape: Any, mean: float = 0.0, std: float = 0.02, dtype: Any = None, device: Any = None) -> Parameter:
@@ -71,14 +73,13 @@ class Parameter(Tensor):
 
     def set_grad(self, gradient: Any) -> None:
         """Keep a gradient (None clears it). Cast to float32 or wider. Raises ShapeError unless the shape is the parameter's."""
-        if gradient is None:
-            self._grad = None
-            return
-        self._grad = self._fitting("set_grad", gradient, self._wide)
+        self._grad = None if gradient is None else self._fitting("set_grad", gradient, self._wide)
+        assigned(self, "_grad")
 
     def zero_grad(self) -> None:
         """Forget the gradient."""
         self._grad = None
+        assigned(self, "_grad")
 
     # ---- writing into the memory ------------------------------------------------------------------------------------------
     def set_data(self, data: Any) -> None:
@@ -252,3 +253,4 @@ def pack_in_order(parameters: list[Parameter]) -> None:
             where.stream.copy(slot, p.buffer)
             p.buffer.retired = "pack()"
             p.buffer, at = slot, at + p.size
+            own(p)

@@ -16,6 +16,7 @@ import numpy as np
 
 from . import ids
 from .backend.base import Device
+from .backend.divert import own
 from .dtypes import DTYPES
 from .errors import GradientError
 from .op.spec import spec_of
@@ -50,6 +51,7 @@ def made(cls: Any, array: np.ndarray, device: Device, requires_grad: bool, there
     t = cls.__new__(cls)
     t.buffer, t.spec = device.upload(array), spec_of(array.shape, array.dtype, device, requires_grad)
     t.id = ids.next_id() if there is None else ids.of_tensor(there, t)
+    own(t)
     return t
 
 
@@ -59,4 +61,5 @@ def copied(t: Any, memo: dict[int, Any]) -> Any:
     twin = memo[id(t)] = t.__class__.__new__(t.__class__)
     twin.buffer, twin.spec, twin.id = t.detach().clone().buffer, t.spec, ids.next_id()
     vars(twin).update(copy.deepcopy(state, memo))
+    own(twin)
     return twin

@@ -12,6 +12,8 @@ from __future__ import annotations
 import itertools
 import threading
 
+from .backend.divert import before, note
+
 DEFAULT_SEED = 0x5EED
 _lane = itertools.count()
 
@@ -30,20 +32,43 @@ class Generator(threading.local):
         self.stream += 1
         return key
 
+    def saved(self) -> tuple[int, int, int]:
+        """The position, for restore()."""
+        return self.seed, self.stream, self.step
+
+    def restore(self, position: tuple[int, int, int]) -> None:
+        self.seed, self.stream, self.step = position
+
 
 generator = Generator()
 
 
+class Jump:
+    """Going to a position: now, and in every replay of a step that does so."""
+
+    saved, restore = generator.saved, generator.restore
+
+    def __init__(self, what: str, position: tuple[int, int, int]):
+        self.position = position
+        note(what, position)
+        before(self.go)
+
+    def go(self) -> None:
+        generator.restore(self.position)
+
+
 def manual_seed(seed: int) -> None:
     """Start this thread's random numbers from `seed` (an int, taken modulo 2^63)."""
-    generator.seed, generator.stream, generator.step = int(seed) % (1 << 63), 0, 0
+    Jump("manual_seed", (int(seed) % (1 << 63), 0, 0))
 
 
 def get_rng_state() -> dict[str, int]:
     """This thread's position, to be saved with a checkpoint."""
-    return {"seed": generator.seed, "stream": generator.stream, "step": generator.step}
+    seed, stream, step = position = generator.saved()
+    note("get_rng_state", position)
+    return {"seed": seed, "stream": stream, "step": step}
 
 
 def set_rng_state(state: dict[str, int]) -> None:
     """Go back to a position from get_rng_state()."""
-    generator.seed, generator.stream, generator.step = int(state["seed"]), int(state["stream"]), int(state["step"])
+    Jump("set_rng_state", (int(state["seed"]), int(state["stream"]), int(state["step"])))

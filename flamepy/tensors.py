@@ -15,6 +15,7 @@ from . import autograd, ids, ops, pickling
 from .autograd.entries import TapeEntry, file_line, user_frame
 from .backend.base import BACKENDS, Buffer, Device, is_device_name
 from .backend.base import device as device_of
+from .backend.divert import own
 from .dtypes import DTYPES, FLOATS, HALF, as_dtype, float32, host_array, int64
 from .errors import DTypeError, FlameError, GradientError, ShapeError
 from .gradient import GradientMap
@@ -63,7 +64,9 @@ class Tensor(Methods):
 
     @requires_grad.setter
     def requires_grad(self, flag: bool) -> None:
-        self.spec = self.spec.as_tracked(bool(flag))
+        if bool(flag) != self.spec.tracked:
+            self.spec = self.spec.as_tracked(bool(flag))
+            own(self)
 
     # ---- looking at it ------------------------------------------------------------------------------------------------
     @property
@@ -211,8 +214,7 @@ class Tensor(Methods):
         return f"the chain broke at '{name}' ({file_line(where)}), {why}"
 
     def ones_cotangent(self) -> Tensor:
-        dtype = float32 if self.dtype in HALF else self.dtype
-        seed = full_like(self, 1, dtype)
+        seed = full_like(self, 1, float32 if self.dtype in HALF else self.dtype)
         seed.unit = True
         return seed
 
@@ -225,8 +227,8 @@ class Tensor(Methods):
     def over(self, buffer: Buffer) -> Tensor:
         """An unrecorded tensor of this shape on another buffer of the same size."""
         spec = self.spec
-        same = buffer.dtype is spec.dtype and buffer.device is spec.device
-        return Tensor(buffer, spec.as_tracked(False) if same else spec_of(spec.shape, buffer.dtype, buffer.device))
+        like = buffer.dtype is spec.dtype and buffer.device is spec.device
+        return Tensor(buffer, spec.as_tracked(False) if like else spec_of(spec.shape, buffer.dtype, buffer.device))
 
     def copied_into(self, buffer: Buffer) -> Tensor:
         """The same numbers in another buffer of the same size."""
@@ -319,7 +321,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     Python floats become float32, ints int64; an array keeps its dtype (other widths of int become int64). Raises DTypeError for
     data or a dtype that is not supported, ShapeError for lists of uneven length.
     """
-    wanted = as_dtype(dtype) if dtype is not None else None
+    wanted = None if dtype is None else as_dtype(dtype)
     array = data.numpy() if isinstance(data, Tensor) else host_array(data, wanted)
     if wanted is None and array.dtype not in DTYPES:
         if array.dtype.kind not in "iu":
@@ -330,8 +332,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     if wanted is not None and wanted != array.dtype:
         with np.errstate(over="ignore", invalid="ignore"):
             array = array.astype(wanted)
-    device = device_of(device)
-    t = Tensor(device.upload(array), spec_of(array.shape, array.dtype, device))
+    t = Tensor((device := device_of(device)).upload(array), spec_of(array.shape, array.dtype, device))
     return t.requires_grad_() if requires_grad else t
 
 
@@ -346,4 +347,4 @@ def full_like(x: Tensor, value: Any, dtype: Any = None) -> Tensor:
     return ops.filled(x.shape, value, x.dtype if dtype is None else as_dtype(dtype), x.device)
 
 
-use_tensor_function(lambda array, device: tensor(array, device=device))
+use_tensor_function(lambda array, device: tensor(array, device=device), Tensor)

@@ -41,21 +41,17 @@ def test_an_argument_may_be_the_result():
     assert [r.item() for r in results] == [0.0, 1.0, 2.0, 3.0]
 
 
-def test_what_a_step_leaves_behind_stays_alive():
+def test_what_a_step_keeps_elsewhere_is_refused():
     kept = {}
-    total = fp.Parameter(fp.zeros(2))
 
     def step(x: Any) -> Any:
         kept["square"] = x * x
-        total.apply_update(x)
         return x.sum()
 
     captured = fp.capture(step)
-    for i in range(1, 5):
-        captured(fp.tensor([float(i), 0.0]))
-    fp.ones(2) + fp.ones(2)
-    assert kept["square"].tolist() == [16.0, 0.0]
-    assert total.tolist() == [-10.0, 0.0]
+    captured(fp.ones(2))
+    with pytest.raises(fp.CaptureError, match=r"a tensor of 2 elements, made at .*test_replay.py:\d+, is kept outside.*return it"):
+        captured(fp.ones(2))
 
 
 def test_a_replay_counts_as_a_write():
@@ -70,25 +66,14 @@ def test_a_replay_counts_as_a_write():
 
 
 # ---- traps: what would be frozen ---------------------------------------------------------------------------------------------
-def test_a_python_number_that_changes_in_the_first_calls_raises():
-    scale = [1.0]
-    captured = fp.capture(lambda x: x * scale[0])
+def test_a_python_number_that_cannot_be_seen_raises_if_it_changes_in_the_first_calls():
+    hidden = type("Hidden", (), {"__getattr__": lambda self, name: next(self.count)})()
+    hidden.count = iter([1.0, 0.5, 1.0, 1.0])
+    captured = fp.capture(lambda x: x * hidden.scale)
     captured(fp.ones(2))
-    scale[0] = 0.5
     with pytest.raises(fp.CaptureError, match=r"1\.0, then 0\.5 at .*test_replay.py:\d+.*tensor argument"):
         captured(fp.ones(2))
-    scale[0] = 1.0
     assert captured(fp.ones(2)).tolist() == [1.0, 1.0]  # the failed call has changed nothing
-    scale[0] = 7.0
-    assert captured(fp.ones(2)).tolist() == [1.0, 1.0]  # from here on it is frozen, as the docstring says
-
-
-def test_a_python_argument_is_frozen_and_checked():
-    captured = fp.capture(lambda x, scale: x * scale)
-    for _ in range(3):
-        assert captured(fp.ones(1), 2.0).item() == 2.0
-    with pytest.raises(fp.CaptureError, match=r"argument 1 is frozen: recorded with 2\.0, now 3\.0"):
-        captured(fp.ones(1), 3.0)
 
 
 def test_a_learning_rate_set_inside_raises():
@@ -119,31 +104,20 @@ def test_data_made_inside_is_a_constant_or_raises():
 
 
 # ---- traps: other arguments --------------------------------------------------------------------------------------------------
-def test_other_arguments_raise_and_change_nothing():
+def test_other_arguments_are_another_kind_of_call():
     w = fp.Parameter(fp.zeros(3))
     captured = fp.capture(w.apply_update)
-    for _ in range(2):
-        captured(fp.ones(3))
-    with pytest.raises(fp.ShapeError, match=r"argument 0 has another shape: recorded \(3,\), now \(1,\).*incomplete batch"):
-        captured(fp.ones(1))
-    with pytest.raises(fp.DTypeError, match="argument 0 has another dtype: recorded float32, now float64"):
-        captured(fp.ones(3, dtype=fp.float64))
-    with pytest.raises(fp.CaptureError, match="other arguments than recorded"):
-        captured(fp.ones(3), fp.ones(3))
-    with pytest.raises(fp.CaptureError, match="was a tensor when recorded: now float"):
-        captured(1.0)
-    assert w.tolist() == [-2.0] * 3
-    captured(fp.ones(3))
-    assert w.tolist() == [-3.0] * 3
-
-
-def test_a_parameter_is_the_same_one_in_every_call():
-    captured = fp.capture(lambda w: w.square().sum().backward()[w])
-    a, b = fp.Parameter([1.0, 2.0]), fp.Parameter([3.0, 4.0])
     for _ in range(3):
-        assert captured(a).tolist() == [2.0, 4.0]
-    with pytest.raises(fp.CaptureError, match="argument 0 is frozen"):
-        captured(b)
+        captured(fp.ones(3))
+    with pytest.raises(fp.ShapeError, match=r"expected \(3,\), got \(1,\)"):
+        captured(fp.ones(1))
+    with pytest.raises(TypeError):
+        captured(fp.ones(3), fp.ones(3))
+    assert w.tolist() == [-3.0] * 3
+    for _ in range(3):
+        captured(fp.ones(3, dtype=fp.float64))
+    captured(fp.ones(3))
+    assert w.tolist() == [-7.0] * 3
 
 
 def test_an_argument_that_requires_grad():

@@ -13,9 +13,11 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from sys import _getframe
+from types import SimpleNamespace
 from typing import Any
 
-from ..errors import GradientError, VersionError
+from ..errors import CaptureError, GradientError, VersionError
+from ..replay import use_tape
 
 next_serial = itertools.count(1).__next__
 
@@ -143,6 +145,11 @@ class TapeEntry:
 
     def check(self) -> None:
         """Raise unless every saved value is as it was when it was saved."""
+        if self.op is REPLAYED:
+            raise CaptureError(
+                "capture: backward() through the result of a captured step: a replay has no tape. Run backward() inside the step, or "
+                "detach() the result."
+            )
         if self.freed is not None:
             raise GradientError(
                 f"backward: the saved values of '{self.op.title}' ({self.where}) are already freed: first backward at "
@@ -194,6 +201,18 @@ class TapeEntry:
         extra = "".join(f" {k}={v!r}" for k, v in self.attributes.items() if isinstance(v, int | float | tuple | str | bool))
         saved = f"  saves {', '.join(self.saved)}" if self.saved else ""
         return f"{self.serial:>6}  {outs} = {self.op.title}({ins}){extra}{saved}"
+
+
+REPLAYED = SimpleNamespace(title="capture", inputs=())  # stands for the op that made a tensor, where a replay made it
+
+
+def cut_entry(spec: Any) -> TapeEntry:
+    """An entry for results of a replay, which are like tracked tensors of this spec but have no tape: backward() raises."""
+    call = SimpleNamespace(op=REPLAYED, single=True, ins=(), outs=(spec,), saved=(), tracked=(), untracked=(), guarded=())
+    return TapeEntry(call, (), (SimpleNamespace(id=0),), {}, ())
+
+
+use_tape(lambda: (thread.modes.recording, thread.modes.strict), cut_entry)
 
 
 class Tape(list):

@@ -32,6 +32,7 @@ class Buffer:
     written: str | Callable[[], str] = ""
     retired = ""
     writes = 0
+    owners: tuple[Callable[[], Any], ...] = ()  # weak references to the leaves that were told whether to require grad
     root: Buffer | None = None
     offset = 0
     stands_for: Buffer | None = None  # while a call is planned: the buffer that was really given
@@ -140,20 +141,9 @@ class Stream:
 
         return run
 
-    def program(self, steps: Sequence[Step | Action]) -> Callable[[], None]:
-        """A recorded step, with buffers in the place of spots, as one function: actions marked `early` first, then the rest in order."""
-        calls: list[Callable[[], None]] = [s.call for s in steps if isinstance(s, Action) and s.early]
-        for s in steps:
-            if isinstance(s, Step):
-                calls.append(lambda s=s: self.run(*s))  # type: ignore[misc]
-            elif not s.early:
-                calls.append(s.call)
-
-        def run() -> None:
-            for call in calls:
-                call()
-
-        return run
+    def program(self, steps: Sequence[Step | Action]) -> Run:
+        """A recorded step, with buffers in the place of spots and without actions marked `early`, as one call."""
+        return Run([(s.act, tuple(s.buffers)) if isinstance(s, Action) else (self.run, tuple(s)) for s in steps])
 
     # ---- what the host has to do -------------------------------------------------------------------------------------------
     def before(self, values: Callable[[], Sequence[Any] | None], buffer: Buffer | None = None) -> None:
@@ -207,6 +197,23 @@ def resolve(place: Any, memory: Any) -> Any:
         return place
     whole = memory[place.number]
     return whole if place.size < 0 else whole.device.slot(whole, place.offset, place.size, place.dtype)
+
+
+class Run:
+    """Calls one after the other. `reached` says how many of them had begun when the last run ended, in whichever way."""
+
+    def __init__(self, calls: list[tuple[Callable[..., Any], tuple]]):
+        self.calls = calls
+        self.rest = iter(calls)
+
+    def __call__(self) -> None:
+        self.rest = rest = iter(self.calls)
+        for call, arguments in rest:
+            call(*arguments)
+
+    @property
+    def reached(self) -> int:
+        return len(self.calls) - self.rest.__length_hint__()  # type: ignore[attr-defined]
 
 
 class Action(NamedTuple):

@@ -1,11 +1,17 @@
 """Recording: another stream in the place of a device's own, for one thread and for a while; nobody else notices.
 
+What Python decides in the meantime passes by the stream. So the places that hold such settings tell the recorders of their thread:
+note() a value, guard() a setting that is read, before() something done to host state, assigned() an attribute. And changed() tells
+recorded steps that some setting is another now: they look at their guards only then.
+
 Read next: ../replay/recorder.py.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +22,28 @@ from .base import Buffer, Device, Stream
 
 diverted = threading.local()  # stacks: device -> the recorders of this thread, the innermost last
 _diverting = threading.Lock()
+active: list[Any] = []  # every recorder there is, of any thread: where there is none, nobody needs to be told
+
+
+class Settings:
+    """`version`: another number after each change of a setting that recorded steps may depend on."""
+
+    version = 0
+
+
+_next = itertools.count(1).__next__
+
+
+def changed() -> None:
+    """Some setting is another now: whether a parameter requires grad, a module's mode or attribute, where memory lies."""
+    Settings.version = _next()
+
+
+def own(leaf: Any) -> None:
+    """Note whose memory this is: a recorded step that uses it depends on whether the leaf requires grad."""
+    buffer = leaf.buffer
+    buffer.owners = (*[o for o in buffer.owners if o() is not None and o() is not leaf], weakref.ref(leaf))
+    changed()
 
 
 @contextmanager
@@ -26,6 +54,7 @@ def divert(device: Device, recorder: Any) -> Iterator[Any]:
     stack.append(recorder)
     with _diverting:
         device.recorders += 1
+        active.append(recorder)
         device.stream = Switch(device)
     try:
         yield recorder
@@ -33,6 +62,7 @@ def divert(device: Device, recorder: Any) -> Iterator[Any]:
         stack.pop()
         with _diverting:
             device.recorders -= 1
+            active.remove(recorder)
             if not device.recorders:
                 device.stream = device.direct
 
@@ -43,19 +73,51 @@ def recorder_of(device: Device) -> Any | None:
     return stack[-1] if stack else None
 
 
+@contextmanager
+def aside(device: Device) -> Iterator[None]:
+    """Let nobody record what this thread does on the device in the block: it is done once, not in every replay."""
+    stack = diverted.__dict__.get("stacks", {}).get(device)
+    if stack:
+        stack.append(device.direct)
+    try:
+        yield
+    finally:
+        if stack:
+            stack.pop()
+
+
+def told() -> Iterator[Any]:
+    """The recorders of this thread."""
+    if not active:
+        return
+    for device, stack in diverted.__dict__.get("stacks", {}).items():
+        yield from [recorder for recorder in stack if recorder is not device.direct]
+
+
 def note(what: str, value: Any) -> None:
     """A setting made while a step runs: whoever records in this thread must know of it."""
-    for stack in diverted.__dict__.get("stacks", {}).values():
-        for recorder in stack:
-            recorder.note(what, value)
+    for recorder in told():
+        recorder.note(what, value)
+
+
+def guard(owner: Any, what: str, read: Callable[[], Any], live: bool = False) -> None:
+    """The step depends on a setting that is not in a buffer: read() gives it. `owner`, `what`: which it is; `live`: that nobody calls
+    changed() when it changes."""
+    for recorder in told():
+        recorder.guard(owner, what, read, live)
+
+
+def assigned(owner: Any, attribute: str) -> None:
+    """An attribute that holds a tensor or None was set: a replay must set it too."""
+    for recorder in told():
+        recorder.assigned(owner, attribute)
 
 
 def before(act: Callable[[], None]) -> None:
     """Do something with host state alone, now and before each replay of what this thread is recording, on whichever device."""
     act()
-    for stack in diverted.__dict__.get("stacks", {}).values():
-        for recorder in stack:
-            recorder.acted(act)
+    for recorder in told():
+        recorder.acted(act)
 
 
 class Switch(Stream):

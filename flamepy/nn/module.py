@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from ..backend.divert import active, changed, guard
 from ..errors import StateError
 from ..parameter import Parameter, ParameterDict
+from ..replay.names import known
 
 
 class Module:
@@ -28,7 +30,14 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__}: no forward(): the class does not define it. Write forward(self, x).")
 
     def __call__(self, *args: Any, **options: Any) -> Any:
+        if active:
+            guard(self, "a module", self.settings)
         return self.forward(*args, **options)
+
+    def settings(self) -> tuple:
+        """What a recorded step depends on: mode and attributes of this module and of those inside."""
+        rows = [(m, name, value) for m in self.modules() for name, value in (("training", m.training), *vars(m).items())]
+        return tuple([(id(m), name, known(value)) for m, name, value in rows if name != "_params"])
 
     # ---- what one launch can do together -------------------------------------------------------------------------------
     def with_next(self, following: Module) -> Callable[[Any], Any] | None:
@@ -52,6 +61,11 @@ class Module:
                 "Use ModuleList or Sequential, or an attribute for each."
             )
         object.__setattr__(self, name, value)
+        changed()
+
+    def __delattr__(self, name: str) -> None:
+        object.__delattr__(self, name)
+        changed()
 
     # ---- what is inside -----------------------------------------------------------------------------------------------
     def children(self) -> list[tuple[str, Module]]:

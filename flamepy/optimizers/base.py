@@ -19,12 +19,12 @@ import numpy as np
 
 from ..autograd.entries import file_line, user_frame
 from ..backend.base import Buffer
-from ..backend.divert import note
+from ..backend.divert import before, guard, note
 from ..errors import FlameWarning, ShapeError, StateError
 from ..gradient import GradientMap, check_device
 from ..parameter import Parameter
 from ..tensors import Tensor
-from .block import Block
+from .block import Block, Update
 
 
 class Optimizer:
@@ -86,14 +86,20 @@ class Optimizer:
     @property
     def lr(self) -> float:
         """The learning rate (of the first group); setting it sets every group's."""
+        guard(self, f"{self.name}.lr", lambda: self.groups[0]["lr"], live=True)
         return self.groups[0]["lr"]
 
     @lr.setter
     def lr(self, value: float) -> None:
-        note(f"{self.name}.lr", value)
         for group in self.groups:
             self.check({**group, "lr": value})
-            group["lr"] = value
+        note(f"{self.name}.lr", value)
+
+        def act() -> None:
+            for group in self.groups:
+                group["lr"] = value
+
+        before(act)
 
     # ---- the step -----------------------------------------------------------------------------------------------------------
     def step(self, grads: Any = None) -> None:
@@ -154,14 +160,10 @@ class Optimizer:
         segments = ((0, block.buffer.size),) if alike else tuple([block.segments[i] for i in chosen])
         device = block.buffer.device
 
-        def values() -> list[float]:
-            for i in chosen:
-                block.steps[i] += 1
-            rows = [self.numbers(self.groups[block.groups[i]], block.steps[i]) for i in first]
-            return [number for row in rows for number in (*row, *(0.0,) * (8 - len(row)))]
-
+        guard(self, "which moments it keeps", lambda: self.used_slots(self.groups), live=True)
+        guard(block, "whether all parameters were updated as often", block.alike)
         hyper = block.hyper(len(segments))
-        device.stream.before(values, hyper)
+        device.stream.before(Update(self, block, chosen, first).numbers, hyper)
         outs = (block.master, *block.state.values())
         device.launch("update", self.formula, outs, (gradients, factor, hyper), (segments,), block.dtype)
         block.publish(present, by)

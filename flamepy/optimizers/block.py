@@ -8,12 +8,14 @@ FLAME counterpart: the moment vectors of `flame_core::adam`. Read next: base.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .. import ops
 from ..backend.base import Buffer
+from ..backend.divert import aside, changed
 from ..dtypes import HALF, float32
 from ..gradient import GradientMap, no_factor
 from ..parameter import Parameter
@@ -34,12 +36,13 @@ class Block:
         self.steps = [0] * len(params)
         self.groups = groups
         device = self.buffer.device
-        self.state = {slot: zeroed(device, self.buffer.size, self.dtype) for slot in slots}
         self.master = self.buffer
-        if first.dtype in HALF:
-            self.master = device.empty(self.buffer.size, float32)
-            device.stream.copy(self.master, self.buffer)
-        self.numbers: Buffer | None = None
+        with aside(device):  # made once, also where a step is recorded
+            self.state = {slot: zeroed(device, self.buffer.size, self.dtype) for slot in slots}
+            if first.dtype in HALF:
+                self.master = device.empty(self.buffer.size, float32)
+                device.stream.copy(self.master, self.buffer)
+        self.numbers: dict[int, Buffer] = {}
 
     def span_of(self, grads: GradientMap) -> Buffer | None:
         """The span with all the gradients of this block, as wide as its parameters, if there is one."""
@@ -72,10 +75,10 @@ class Block:
         return self.whole and self.groups.count(group) == count and self.steps.count(first) == count
 
     def hyper(self, segments: int) -> Buffer:
-        """Where the eight numbers of each segment are kept: the same buffer as long as the segments are as many."""
-        if self.numbers is None or self.numbers.size != 8 * segments:
-            self.numbers = self.buffer.device.empty(8 * segments, self.dtype)
-        return self.numbers
+        """Where the eight numbers of each segment are kept: the same buffer whenever the segments are as many."""
+        if segments not in self.numbers:
+            self.numbers[segments] = self.buffer.device.direct.empty(8 * segments, self.dtype)
+        return self.numbers[segments]
 
     def part(self, buffer: Buffer, i: int) -> Tensor:
         """What `buffer` (laid out like the parameters) holds for parameter i."""
@@ -84,8 +87,9 @@ class Block:
 
     def retire(self, by: str) -> None:
         """Say that this memory is not used any more: a recorded step that knows it must not be replayed."""
-        for buffer in (*self.state.values(), *([self.numbers] if self.numbers is not None else [])):
+        for buffer in (*self.state.values(), *self.numbers.values()):
             buffer.retired = by
+        changed()
 
     def fits(self, slots: tuple[str, ...]) -> bool:
         """Whether the parameters are still where they were, and these are the moments kept."""
@@ -106,6 +110,29 @@ class Block:
                 if present is None or present[i]:
                     p.device.stream.copy(p.buffer, self.part(self.master, i).buffer)
         self.buffer.wrote(by)
+
+
+class Update:
+    """One update of a block: counts the steps of the `chosen` parameters, and gives the numbers of the `first` of each segment."""
+
+    def __init__(self, optimizer: Any, block: Block, chosen: Sequence[int], first: Sequence[int]):
+        self.optimizer, self.block, self.chosen, self.first = optimizer, block, chosen, first
+
+    def numbers(self) -> list[float]:
+        steps, groups, optimizer = self.block.steps, self.block.groups, self.optimizer
+        for i in self.chosen:
+            steps[i] += 1
+        if len(self.chosen) < len(steps):  # what block.alike() says may be another now
+            changed()
+        rows = [optimizer.numbers(optimizer.groups[groups[i]], steps[i]) for i in self.first]
+        return [number for row in rows for number in (*row, *(0.0,) * (8 - len(row)))]
+
+    def saved(self) -> list[int]:
+        """The counts, for a replay that fails."""
+        return list(self.block.steps)
+
+    def restore(self, steps: list[int]) -> None:
+        self.block.steps[:] = steps
 
 
 def zeroed(device: Any, size: int, dtype: np.dtype) -> Buffer:

@@ -1,253 +1,282 @@
 """capture(): record a whole training step once, plan its memory, replay it without tape, shape checks or allocation.
 
-    replay = flamepy.capture(step)      # call 0 runs eagerly, call 1 is recorded, later calls are replayed
+    replay = flamepy.capture(step)      # of each kind of call the first runs eagerly, the second is recorded, later ones are replayed
     loss, norm = replay(x, y)
 
-The seam is the Stream: while call 1 runs, a Recorder stands in the stream's place and writes down each launch. Buffers made
+The seam is the Stream: while a call is recorded, a Recorder stands in the stream's place and writes down each launch. Buffers made
 during the step get places in one arena, by lifetime; parameters, optimizer state and constants stay where they are (they are
 held). A replay copies the arguments in, walks a flat list of calls and copies the results out: the same kernels on the same
-numbers, so the same bits as eager. What Python decides (shapes, branches, numbers in closures) is decided once; what changes
-from step to step lives in buffers, which host actions fill.
+numbers, so the same bits as eager. What Python decides (shapes, branches, numbers) belongs to the kind of a call: the form of its
+arguments (arguments.py), the values it sees from outside (names.py), the settings it reads (guards). What changes from step to step
+lives in buffers, which host actions fill.
 
-Read next: recorder.py.
+Read next: arguments.py, recorder.py.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Generic, TypeVar
 
-import numpy as np
-
 from ..backend import base, divert
-from ..backend.base import Buffer, Device, Step
-from ..errors import CaptureError, DTypeError, ShapeError
-from .program import Program
-from .recorder import Later, StepRecorder
+from ..backend.base import Spot, Step
+from ..backend.divert import Settings
+from ..errors import CaptureError
+from .arguments import Arguments, check_same_results, copied, is_tensor, leaves, mapped, outline, rebuild, strip
+from .arguments import use_tape as use_tape
+from .arguments import use_tensor_function as use_tensor_function
+from .names import Names, known, look
+from .program import Program, check_nothing_left, roots
+from .recorder import Guard, Later, StepRecorder, Trace
 
-_as_tensor: Callable[[Any, Any], Any]
 R = TypeVar("R")  # what the step returns, for type checkers
+ROUNDS = 3  # calls of one kind that may each do something else before that is an error
 
 
-def use_tensor_function(function: Callable[[Any, Any], Any]) -> None:
-    """Tell capture() how an array becomes a Tensor on a device; tensors.py, further right, says it."""
-    global _as_tensor
-    _as_tensor = function
+def capture(step: Callable[..., R], programs: int = 8) -> Captured[R]:
+    """A function that does what `step` does. Of each kind of call the first runs eagerly, the second is recorded, the others replay it.
 
+    Calls are of one kind when these are the same: shapes, dtypes, devices of the tensors and arrays among the arguments, whether they
+    require grad, which of them share memory; all other arguments; grad mode; numbers, strings, flags and objects in the step's closure
+    and in the globals it names, also where its own functions and objects lead to; of every Parameter and Module it reaches requires_grad,
+    the mode, attributes. So the last short batch, eval(), freeze(), another max_norm each give the eager result. Arguments may be nested
+    in tuples, lists and dicts. Results are Tensors, the norm that clip_grad_norm returns (a float), None, or tuples, lists and dicts of
+    them; a result is a copy that no later call changes, and backward() from it raises.
 
-def capture(step: Callable[..., R]) -> Captured[R]:
-    """A function that does what `step` does: eagerly at its first call, recorded at its second, replayed from then on.
+    `step` may call backward(), clip, set `.grad`, and step optimizers, whose options may be set between calls. State goes in and comes
+    out as arguments and results, or lives in Parameters written by set_data(). Arrays go to the device of the first Tensor.
 
-    Arguments are Tensors or NumPy arrays (they go to the device of the first Tensor, else to the default one), whose shapes and dtypes
-    must stay those of the second call (ShapeError, DTypeError); Parameters and any other values must stay the same (CaptureError).
-    Results are Tensors, the norm that clip_grad_norm returns (a float), None, or tuples, lists and dicts of them; a result is a copy
-    that no later call changes. `step` may call backward(), clip and optimizers; the optimizer's learning rate may be set between calls.
-
-    Recording raises CaptureError when the step reads numbers on the host, or when a Python number or data made inside the step
-    differ between the first two calls: they would be frozen. Moving memory (pack(), optimizer.load_state_dict()) after the
-    recording makes later calls raise.
+    CaptureError: when the step reads numbers on the host; when tensors it made are kept elsewhere, or a tensor from outside is another
+    one each time; when a number or data made by Python differ between the two calls; when there are more kinds of calls than `programs`
+    (told is what keeps changing); when an argument shares memory with what the step itself holds; when memory was moved (pack(),
+    optimizer.load_state_dict()) since. What cannot be seen: attributes fetched by name (getattr), long containers, files, clocks; what
+    the step does beside computing (print, append) is not done in replays.
     """
-    return Captured(step)
+    if programs < 1:
+        raise ValueError(f"capture: programs must be at least 1: {programs}. Allow as many as there are kinds of calls.")
+    return Captured(step, programs)
+
+
+class Kind:
+    """Calls that are alike: what they saw from outside, and what was found out about them so far."""
+
+    def __init__(self, form: tuple, names: Names):
+        self.form, self.names = form, names
+        self.trace: Trace | None = None  # of the last call, until one is recorded
+        self.result: Any = None
+        self.guards: list[tuple[Guard, Any]] = []  # with the value each had
+        self.live: list[tuple[Guard, Any]] = []
+        self.settings = -1  # the version of the settings for which they held
+        self.rounds = 0
+        self.program: Program | None = None
+
+    def holds(self) -> bool:
+        """Whether the settings are as they were."""
+        for g, value in self.live if self.settings == Settings.version else self.guards:
+            if value_of(g) != value:
+                return False
+        self.settings = Settings.version
+        return True
+
+    def sees(self, now: Names) -> bool:
+        """Whether a call that sees this from outside is of the same kind."""
+        if self.names.differing(now):
+            return False
+        self.names.places = now.places  # equal values in other objects
+        return True
+
+    def keep_guards(self, guards: Iterable[Guard]) -> None:
+        self.guards = [(g, value_of(g)) for g in guards]
+        self.live = [(g, value) for g, value in self.guards if g.live]
+        self.settings = Settings.version
 
 
 class Captured(Generic[R]):
-    """See capture(). `program` is None until the second call; print(captured) shows what was recorded."""
+    """See capture(). `program`: the last one used, None until a call was recorded; print(captured) shows what was recorded."""
 
-    def __init__(self, step: Callable[..., R]):
-        self.step = step
+    def __init__(self, step: Callable[..., R], programs: int):
+        self.step, self.most = step, programs
         self.name = getattr(step, "__name__", "step")
-        self.first: StepRecorder | None = None
+        self.kinds: dict[tuple, list[Kind]] = {}  # by form
+        self.changed: Counter[str] = Counter()  # how often the step itself changed what it sees
         self.program: Program | None = None
-        self.inputs: dict[str, Any] = {}
-        self.constants: dict[str, Any] = {}
-        self.result: Any = None
         self.lock = threading.Lock()
 
     def __call__(self, *args: Any, **options: Any) -> R:
-        if any([isinstance(divert.recorder_of(d), StepRecorder) for d in base.opened()]):
+        if divert.active and any([isinstance(r, StepRecorder) for r in divert.told()]):
             raise CaptureError("capture: a step is being recorded: captured steps do not nest. Call the plain function inside.")
         with self.lock:
-            if self.program is None:
-                given = {name: to_tensor(value, device_of(args, options)) for name, value in named(args, options).items()}
-                return self.eager(len(args), given) if self.first is None else self.record(len(args), given, self.first)
-            self.take_arguments(named(args, options))
-            self.program.run()
-            return self.results(self.program)
+            given = Arguments(args, options)
+            kind = self.kind_of(given)
+            if kind is None:
+                return self.eager(given)
+            return self.replay(kind, kind.program, given) if kind.program is not None else self.record(kind, given)
 
-    def eager(self, count: int, given: dict[str, Any]) -> R:
-        """The first call: only take down what was launched."""
-        with recording(planned=False) as recorders:
-            result = self.call(count, given)
-            self.first = used(recorders)
+    def kind_of(self, given: Arguments) -> Kind | None:
+        """The kind of a call; None for a new one."""
+        kinds = self.kinds.get(given.form, [])
+        found = next((kind for kind in kinds if kind.names.as_before() and kind.holds()), None)
+        if found is None and kinds:
+            now = look(self.step, given.others)
+            found = next((kind for kind in kinds if kind.sees(now) and kind.holds()), None)
+        if found is not None and found is not kinds[0]:  # the one used last is asked first
+            kinds.remove(found)
+            kinds.insert(0, found)
+        return found
+
+    # ---- the three ways to call --------------------------------------------------------------------------------------------------
+    def eager(self, given: Arguments) -> R:
+        """The first call of a kind: only take down what was launched."""
+        names = look(self.step, given.others)
+        kinds = [kind for found in self.kinds.values() for kind in found]
+        self.check_count(given, names, kinds)
+        kind = Kind(given.form, names)
+        with recording(planned=False, given=[t.buffer for t in given.tensors]) as recorders:
+            args, options = given.given()
+            result = self.step(*args, **options)
+            recorder = used(recorders, names)
+        kind.trace, kind.result = recorder.trace, mapped(outline, result)
+        kind.keep_guards(recorder.guards.values())
+        self.changed.update(names.differing(look(self.step, given.others)))
+        self.kinds.setdefault(given.form, []).append(kind)
         return result
 
-    def record(self, count: int, given: dict[str, Any], first: StepRecorder) -> R:
+    def check_count(self, given: Arguments, names: Names, kinds: list[Kind]) -> None:
+        """Raise CaptureError if there are more kinds of calls than allowed, or a step that changes what it sees at every call."""
+        again = [label for label, count in self.changed.items() if count > 1]
+        if len(kinds) < self.most and not again:
+            return
+        last = kinds[-1]
+        what = again or last.names.differing(names)
+        shown = ", ".join([f"{label} (from {last.names.values.get(label)} to {names.values.get(label)})" for label in what[:3]])
+        if not what and last.form != given.form:
+            shown = f"the arguments (from {last.form[1:]} to {given.form[1:]})"
+        by = "the step itself changes" if again else f"more than {self.most} kinds of calls of {self.name}, what keeps changing is"
+        raise CaptureError(
+            f"capture: {by}: {shown or 'a setting of a parameter, module or optimizer'}. "
+            "Pass what changes as a tensor, keep it out of the step, or allow more with capture(step, programs=n)."
+        )
+
+    def record(self, kind: Kind, given: Arguments) -> R:
         """The second call: run and recorded. An error leaves no program, so the next call records; what the step wrote stays written."""
-        inputs, constants = {}, {}
-        for name, value in given.items():
-            if is_tensor(value) and not is_parameter(value):
-                given[name] = inputs[name] = own_tensor(name, value)
-            else:
-                constants[name] = value
-        with recording(planned=True) as recorders:
-            result = self.call(count, given)
-            recorder = used(recorders)
-            recorder.compare(first)
-            found = [x for x in leaves(result) if isinstance(x, Later) or is_tensor(x)]
-            stripped = mapped(strip, result)
+        check_apart(self.name, {id(t.buffer.root or t.buffer) for t in kind.names.tensors}, given.tensors)
+        args, options, memory = given.own()
+        with recording(planned=True, given=memory) as recorders:
+            result = self.step(*args, **options)
+            recorder = used(recorders, kind.names)
+        check_apart(self.name, {id(b) for b in roots(recorder.steps)}, given.tensors)
+        found = [x for x in leaves(result) if isinstance(x, Later) or is_tensor(x)]
+        stripped = mapped(strip, result)
         values = [copied(x) for x in found]
-        buffers = [x.buffer for x in found]
-        del found, result, given
-        self.inputs, self.constants, self.result = inputs, constants, stripped
-        self.program, self.first = Program(recorder, buffers, self.name), None
-        self.program.device.trim()
+        outputs = [recorder.place(x.buffer) for x in found]
+        alike = self.agrees(kind, recorder, stripped, look(self.step, given.others))
+        del found, result, args, options
+        sets = attributes_set(recorder, outputs)
+        memory.clear()
+        allowed = {outputs[value[0]].number for _, _, _, value in sets if isinstance(value, tuple)}
+        check_nothing_left(recorder, allowed | set(recorder.inputs))
+        if alike:
+            program = Program(recorder, outputs, sets, self.name)
+            self.program = kind.program = program
+            kind.trace, kind.result = None, stripped
+            program.device.trim()
         return rebuild(stripped, iter(values))
 
-    def call(self, count: int, given: dict[str, Any]) -> R:
-        """The step with these arguments, the first `count` of them by position."""
-        return self.step(*list(given.values())[:count], **dict(list(given.items())[count:]))
+    def agrees(self, kind: Kind, recorder: StepRecorder, stripped: Any, after: Names) -> bool:
+        """Whether a recorded call did what the one before did; if not, it is what the next one is compared with. Raises CaptureError for
+        what a replay would get wrong."""
+        changes = kind.names.differing(after) or [g.what for g, value in kind.guards if value_of(g) != value]
+        if changes:
+            raise CaptureError(
+                f"capture: the step itself changes what it depends on: {', '.join(changes)}. A replay would not: change it outside."
+            )
+        known_before = {(id(g.owner), g.what) for g, _ in kind.guards}
+        same = recorder.guards.keys() <= known_before and check_same_results(kind.result, stripped)
+        if kind.trace is not None and recorder.trace.agrees(kind.trace) and same:
+            return True
+        kind.rounds += 1
+        if kind.rounds == ROUNDS:
+            raise CaptureError(
+                f"capture: {self.name} does something else at every call: {len(recorder.trace.keys)} steps now. "
+                "What it does may depend on its arguments and on numbers in its closure and globals alone."
+            )
+        kind.trace, kind.result = recorder.trace, stripped
+        kind.keep_guards(recorder.guards.values())
+        return False
 
-    def results(self, program: Program) -> Any:
-        return rebuild(self.result, map(program.result, range(len(program.places))))
-
-    # ---- arguments ---------------------------------------------------------------------------------------------------
-    def take_arguments(self, given: dict[str, Any]) -> None:
-        """Check the arguments of a replay, all of them first, and copy them in."""
-        if given.keys() != self.inputs.keys() | self.constants.keys():
-            known = ", ".join((*self.inputs, *self.constants))
-            raise CaptureError(f"capture: other arguments than recorded: {', '.join(given)}. Call {self.name} as it was recorded: {known}.")
-        for name, value in self.constants.items():
-            if not same(given[name], value):
-                raise CaptureError(
-                    f"capture: argument {name} is frozen: recorded with {value!r}, now {given[name]!r}. "
-                    "Pass a tensor for what changes, or capture again."
-                )
-        found = [(mine, check_argument(name, mine, given[name])) for name, mine in self.inputs.items()]
-        for mine, value in found:
-            mine.device.stream.copy(mine.buffer, value.buffer)
+    def replay(self, kind: Kind, program: Program, given: Arguments) -> R:
+        """Copy the arguments in, run, copy the results out."""
+        program.check()
+        if not program.known.isdisjoint(given.roots):
+            check_apart(self.name, program.known, given.tensors)
+        for mine, t in zip(program.inputs, given.tensors, strict=True):
+            program.device.stream.copy(mine, t.buffer)
+        program.run()
+        self.program = program
+        return rebuild(kind.result, map(program.result, range(len(program.places))))  # type: ignore[no-any-return]
 
     def __reduce__(self) -> Any:
         raise CaptureError(f"pickle: a captured step cannot be copied: {self.name}. Pickle the function, and capture it where it is used.")
 
     def __repr__(self) -> str:
-        return f"captured {self.name}: {self.program or ('call 1 will be recorded' if self.first else 'not called yet')}"
+        found = [kind.program for kinds in self.kinds.values() for kind in kinds]
+        recorded = [repr(program) for program in found if program is not None]
+        return f"captured {self.name}: {'; '.join(recorded) or ('the next call will be recorded' if found else 'not called yet')}"
 
 
 @contextmanager
-def recording(planned: bool) -> Iterator[list[StepRecorder]]:
-    """Record what this thread does on any device."""
+def recording(planned: bool, given: list[base.Buffer]) -> Iterator[list[StepRecorder]]:
+    """Record what this thread does on any device; `given`: the memory of the arguments."""
     with ExitStack() as stack:
-        yield [stack.enter_context(divert.divert(d, StepRecorder(planned))) for d in base.opened()]
+        found = [stack.enter_context(divert.divert(d, StepRecorder(planned))) for d in base.opened()]
+        for recorder in found:
+            for buffer in given:
+                if buffer.device is recorder.device:
+                    recorder.adopt(buffer)
+        yield found
 
 
-def used(recorders: list[StepRecorder]) -> StepRecorder:
-    """The recorder of the device that the step ran on. Raises CaptureError if there are two."""
-    busy = [r for r in recorders if any([isinstance(s, Step) for s in r.steps])] or recorders[:1]
-    if len(busy) > 1:
-        names = ", ".join([r.device.name for r in busy])
+def used(recorders: list[StepRecorder], seen: Names) -> StepRecorder:
+    """The recorder of the device that the step ran on, which is told of the modules and tensors seen from outside. Raises CaptureError
+    if there are two devices."""
+    busy = [r for r in recorders if any([isinstance(s, Step) for s in r.steps])]
+    busy = busy or [r for r in recorders if r.inputs] or recorders[:1]
+    if len(busy) > 1 or any([r.inputs and r is not busy[0] for r in recorders]):
+        names = ", ".join([r.device.name for r in recorders if r in busy or r.inputs])
         raise CaptureError(f"capture: the step runs on two devices: {names}. Put the model and its inputs on one of them.")
+    for module in seen.modules:
+        busy[0].guard(module, "a module", module.settings)
+    for t in seen.tensors:
+        busy[0].guard(t, "requires_grad", lambda t=t: t.requires_grad)  # type: ignore[misc]
     return busy[0]
 
 
-def device_of(args: tuple, options: dict[str, Any]) -> Device:
-    """The device of the first tensor among the arguments: arrays go there too."""
-    return next((x.device for x in (*args, *options.values()) if is_tensor(x)), base.device())
+def attributes_set(recorder: StepRecorder, outputs: list[Any]) -> list[tuple[int, Any, str, Any]]:
+    """What a replay must set (see Program), with the places of what was made by the step added to `outputs`."""
+    found = []
+    for n, owner, attribute in recorder.sets.values():
+        value = getattr(owner, attribute)
+        if value is not None and type(place := recorder.place(value.buffer)) is Spot:
+            value = len(outputs), strip(value.detach()).like
+            outputs.append(place)
+        found.append((n, owner, attribute, value))
+    return found
 
 
-def named(args: tuple, options: dict[str, Any]) -> dict[str, Any]:
-    return {**{str(i): value for i, value in enumerate(args)}, **options}
+def check_apart(name: str, held: set[int], tensors: Sequence[Any]) -> None:
+    """Raise CaptureError if an argument shares memory with what the step holds (ids of roots)."""
+    for t in tensors:
+        if id(t.buffer.root or t.buffer) in held:
+            raise CaptureError(
+                f"capture: an argument shares memory with a tensor that {name} itself uses: shape {t.shape}. A replay works on a copy of "
+                "an argument: pass clone() of it, or use one of the two."
+            )
 
 
-def to_tensor(value: Any, device: Device) -> Any:
-    return _as_tensor(value, device) if isinstance(value, np.ndarray) else value
-
-
-def is_tensor(value: Any) -> bool:
-    return hasattr(value, "buffer") and hasattr(value, "shape")
-
-
-def is_parameter(value: Any) -> bool:
-    return hasattr(value, "set_data")
-
-
-def same(a: Any, b: Any) -> bool:
-    return a is b or (type(a) is type(b) and not is_tensor(a) and bool(a == b))
-
-
-def own_tensor(name: str, value: Any) -> Any:
-    """A leaf with the same numbers in new memory."""
-    if value.entry is not None:
-        raise CaptureError(f"capture: argument {name} has a tape of its own: made by '{value.entry.op.title}'. Pass detach() of it.")
-    mine = value.over(copied(value))
-    mine.requires_grad = value.requires_grad
-    return mine
-
-
-def check_argument(name: str, mine: Any, value: Any) -> Any:
-    """`value` as a Tensor; raises unless it can be copied into the recorded argument `mine`."""
-    value = to_tensor(value, mine.device)
-    if not is_tensor(value):
-        raise CaptureError(f"capture: argument {name} was a tensor when recorded: now {type(value).__name__}. Pass a tensor or an array.")
-    if value.shape != mine.shape:
-        raise ShapeError(
-            f"capture: argument {name} has another shape: recorded {mine.shape}, now {value.shape}. "
-            "Capture a step for each shape, or drop the last incomplete batch."
-        )
-    if value.dtype != mine.dtype:
-        raise DTypeError(f"capture: argument {name} has another dtype: recorded {mine.dtype}, now {value.dtype}. Cast it first.")
-    if value.device != mine.device:
-        raise CaptureError(f"capture: argument {name} is on another device: recorded {mine.device}, now {value.device}. Move it first.")
-    return value
-
-
-# ---- results -----------------------------------------------------------------------------------------------------------
-def leaves(result: Any) -> list[Any]:
-    """Everything in nested tuples, lists and dicts, in order."""
-    if isinstance(result, dict):
-        return [x for value in result.values() for x in leaves(value)]
-    return [x for value in result for x in leaves(value)] if isinstance(result, tuple | list) else [result]
-
-
-def mapped(change: Callable[[Any], Any], result: Any) -> Any:
-    """The same nesting with every leaf changed."""
-    if isinstance(result, dict):
-        return {key: mapped(change, value) for key, value in result.items()}
-    if isinstance(result, tuple | list):
-        values = [mapped(change, value) for value in result]
-        return type(result)(*values) if hasattr(result, "_fields") else type(result)(values)
-    return change(result)
-
-
-class Slot:
-    """Where a result of the program goes: as a tensor like `like`, or (None) as Python number i of its buffer."""
-
-    def __init__(self, like: Any, i: int = 0):
-        self.like, self.i = like, i
-
-    def fill(self, buffer: Buffer) -> Any:
-        return buffer.device.download(buffer)[self.i].item() if self.like is None else self.like.over(buffer)
-
-
-def strip(x: Any) -> Any:
-    """A leaf of the results without its memory. Raises CaptureError for what cannot be replayed."""
-    if isinstance(x, Later):
-        return Slot(None, x.i)
-    if is_tensor(x):
-        return Slot(x.over(Buffer(None, x.size, x.dtype, x.device)))  # the shape without the memory
-    if x is None or isinstance(x, str | bool | int | float):
-        return x
-    raise CaptureError(f"capture: a result that cannot be replayed: {type(x).__name__}. Return tensors, or a dict of them.")
-
-
-def copied(x: Any) -> Buffer:
-    """What a leaf of the results holds now, in a buffer of its own."""
-    copy: Buffer = x.buffer.device.empty(x.buffer.size, x.buffer.dtype)
-    x.buffer.device.stream.copy(copy, x.buffer)
-    return copy
-
-
-def rebuild(result: Any, buffers: Iterator[Buffer]) -> Any:
-    """The results with every Slot filled."""
-    return mapped(lambda x: x.fill(next(buffers)) if isinstance(x, Slot) else x, result)
+def value_of(guard: Guard) -> Any:
+    """What a guard reads, as it is compared."""
+    value = guard.read()
+    return value if isinstance(value, tuple) else known(value)

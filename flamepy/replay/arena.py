@@ -8,6 +8,7 @@ FLAME counterpart: `flame_core::memory_pool`. Read next: recorder.py.
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -23,18 +24,26 @@ class Life(NamedTuple):
 def places(lives: Sequence[Life], align: int, gap: int) -> tuple[list[int], int]:
     """(offset of each buffer, size of the block); offsets are multiples of `align`, neighbours `gap` bytes apart."""
     offsets = [0] * len(lives)
-    placed: list[tuple[int, int, Life]] = []  # (offset, end, life), by offset
+    used: dict[tuple[int, int], tuple[list[int], list[int]]] = {}  # (offset, end) -> firsts and lasts of who lives there, in order of time
+    spots: list[tuple[int, int]] = []  # its keys in order: few where many buffers follow each other
     total = 0
     for i in sorted(range(len(lives)), key=lambda i: -lives[i].nbytes):
         life, at = lives[i], 0
         size = -(-(life.nbytes + gap) // align) * align
-        for offset, end, other in placed:
-            if offset >= at + size:
+        for spot in spots:
+            if spot[0] >= at + size:
                 break
-            if other.first <= life.last and life.first <= other.last:
-                at = max(at, end)
+            firsts, lasts = used[spot]
+            earlier = bisect_right(firsts, life.last)
+            if earlier and lasts[earlier - 1] >= life.first:
+                at = max(at, spot[1])
         offsets[i] = at
-        placed.append((at, at + size, life))
-        placed.sort(key=lambda p: p[0])
+        if (at, at + size) not in used:
+            insort(spots, (at, at + size))
+            used[at, at + size] = [], []
+        firsts, lasts = used[at, at + size]
+        n = bisect_right(firsts, life.first)
+        firsts.insert(n, life.first)
+        lasts.insert(n, life.last)
         total = max(total, at + size)
     return offsets, total

@@ -1,17 +1,20 @@
 """Program: the launches of a recorded step, its arena, and what it must find unchanged to be run again.
 
-Buffers made by the step get places in one arena, by lifetime. Anything else that appears in it is held and stays where it is. So is
-a buffer of the step that is still alive when the step has ended. Read next: arena.py.
+Buffers made by the step, its arguments among them, get places in one arena, by lifetime. Anything else that appears in it is held and
+stays where it is. What the step did to the host's own state (random numbers, step counts) is done before the launches; when a replay
+fails midway, it is taken back as far as the step did not come. Read next: arena.py.
 """
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from ..backend.base import Action, Buffer, Spot, Step, resolve
+from ..backend.divert import Settings
 from ..errors import CaptureError
 from .arena import Life, places
 from .recorder import StepRecorder
@@ -20,28 +23,38 @@ UINT8 = np.dtype("uint8")
 
 
 class Program:
-    """Made when nothing of the step is left but what outlives it; `outputs`: the buffers it is asked for, emptied here."""
+    """Made when nothing of the step is left; `outputs`: places of the buffers it is asked for; `sets`: (after how many steps, owner,
+    attribute, what stands there: (an output's number, a tensor like it), or a tensor from outside, or None)."""
 
-    def __init__(self, recorder: StepRecorder, outputs: list[Buffer], name: str):
+    def __init__(self, recorder: StepRecorder, outputs: list[Any], sets: list[tuple[int, Any, str, Any]], name: str):
         self.device, self.name, self.writer = recorder.device, name, f"a replay of {name}"
-        self.launches = sum(isinstance(s, Step) for s in recorder.steps)
-        self.actions = len(recorder.steps) - self.launches
-        self.places = [recorder.place(b) for b in outputs]
-        outputs.clear()
-        kept = {n: b for n, (reference, _, _) in enumerate(recorder.made) if (b := reference()) is not None}
-        lives = lives_of(recorder.steps, self.places)
-        sizes = {n: (size, dtype) for n, (_, size, dtype) in enumerate(recorder.made)}
-        numbers = [n for n in lives if n not in kept]
-        nbytes = {n: sizes[n][0] * sizes[n][1].itemsize for n in numbers}
-        spans = [Life(lives[n][0], lives[n][1], nbytes[n]) for n in numbers]
+        steps = recorder.steps
+        self.launches = sum(isinstance(s, Step) for s in steps)
+        self.actions = len(steps) - self.launches
+        self.places, self.sets = outputs, sets
+        lives = lives_of(steps, outputs, recorder.inputs)
+        self.memory = self.arena_for(lives, [(size, dtype) for _, size, dtype in recorder.made])
+        self.inputs = [self.memory[n] for n in recorder.inputs]
+        resolved = [self.resolved(s) for s in steps]
+        self.early = [(n, s) for n, s in enumerate(resolved) if isinstance(s, Action) and s.early]
+        self.rest = [(n, s) for n, s in enumerate(resolved) if not (isinstance(s, Action) and s.early)]
+        self.held = list({id(b): b for b in roots(resolved) if b is not self.arena}.values())
+        self.known = {id(b) for b in self.held}
+        self.written = self.writes([s for _, s in self.rest])
+        # Whose state to put back after a failure: the objects behind the early actions.
+        owners = {id(o): o for _, s in self.early if hasattr(o := getattr(s.act, "__self__", None), "saved")}
+        self.states: list[Any] = list(owners.values())
+        self.execute = self.device.direct.program([s for _, s in self.rest])
+        self.settings = -1  # the version of the settings under which nothing was moved
+
+    def arena_for(self, lives: dict[int, list[int]], sizes: list[tuple[int, np.dtype]]) -> dict[int, Buffer]:
+        """A place for each numbered buffer."""
+        nbytes = {n: sizes[n][0] * sizes[n][1].itemsize for n in lives}
+        spans = [Life(first, last, nbytes[n]) for n, (first, last) in lives.items()]
         offsets, self.bytes = places(spans, self.device.align, self.device.gap)
         self.separate = sum(nbytes.values())  # what they would take without sharing
         self.arena = self.device.empty(max(1, self.bytes), UINT8)
-        self.memory = kept | {n: self.device.slot(self.arena, at, *sizes[n]) for n, at in zip(numbers, offsets, strict=True)}
-        steps = [self.resolved(s) for s in recorder.steps]
-        self.held = list({id(b): b for b in roots(steps) if b is not self.arena}.values())
-        self.written = list({id(b): b for b in roots(steps, outs=True) if b is not self.arena}.values())
-        self.execute = self.device.direct.program(steps)
+        return {n: self.device.slot(self.arena, at, *sizes[n]) for n, at in zip(lives, offsets, strict=True)}
 
     def resolved(self, s: Step | Action) -> Step | Action:
         """A step with buffers in the place of its spots."""
@@ -49,14 +62,52 @@ class Program:
             return s._replace(buffers=[resolve(b, self.memory) for b in s.buffers])
         return Step(s.kernel, *[[resolve(a, self.memory) for a in group] for group in s[1:]])
 
+    def writes(self, steps: list[Step | Action]) -> list[Buffer]:
+        """The memory from outside that steps write to."""
+        return list({id(b): b for b in roots(steps, outs=True) if b is not self.arena}.values())
+
+    def check(self) -> None:
+        """Raise CaptureError when memory the program knows has been moved."""
+        if self.settings != Settings.version:
+            version = Settings.version
+            for b in self.held:
+                if b.retired:
+                    raise CaptureError(f"capture: memory was moved since {self.name} was recorded: by {b.retired}. Capture it again.")
+            self.settings = version
+
     def run(self) -> None:
-        """Run every step once. Raises CaptureError when memory the program knows has been moved."""
-        for b in self.held:
-            if b.retired:
-                raise CaptureError(f"capture: memory was moved since {self.name} was recorded: by {b.retired}. Capture it again.")
-        self.execute()
+        """Run every step once. A failure leaves behind what the step itself would have left."""
+        states = [o.saved() for o in self.states]
+        begun = False
+        try:
+            for _, action in self.early:
+                action.call()
+            begun = True
+            self.execute()
+        except BaseException:
+            self.failed(states, self.execute.reached if begun else 0)
+            raise
         for b in self.written:
             b.wrote(self.writer)
+        self.assign(len(self.early) + len(self.rest))
+
+    def failed(self, states: list[Any], reached: int) -> None:
+        """Count what was written, and put the host's state to where the step had come."""
+        at = self.rest[reached - 1][0] if reached else -1
+        for b in self.writes([s for n, s in self.rest if n <= at]):
+            b.wrote(self.writer)
+        for owner, state in zip(self.states, states, strict=True):
+            owner.restore(state)
+        for n, action in self.early:
+            if n < at:
+                action.act()
+        self.assign(at)
+
+    def assign(self, reached: int) -> None:
+        """Set the attributes that the step sets within so many steps."""
+        for n, owner, attribute, value in self.sets:
+            if n <= reached:
+                setattr(owner, attribute, value[1].over(self.result(value[0])) if isinstance(value, tuple) else value)
 
     def result(self, i: int) -> Buffer:
         """A copy of output number i."""
@@ -70,9 +121,9 @@ class Program:
         return f"{self.launches} launches, {self.actions} actions of the host, arena {megabytes}"
 
 
-def lives_of(steps: list[Step | Action], outputs: list[Any]) -> dict[int, list[int]]:
+def lives_of(steps: list[Step | Action], outputs: list[Any], inputs: list[int]) -> dict[int, list[int]]:
     """First and last step that names each numbered buffer. One that is filled before the step lives from its beginning."""
-    lives: dict[int, list[int]] = {}
+    lives = {n: [-1, 0] for n in inputs}
     for now, s in enumerate(steps):
         early = isinstance(s, Action) and s.early
         for a in s.buffers if isinstance(s, Action) else [*s.outs, *s.ins, *s.consts]:
@@ -95,3 +146,20 @@ def roots(steps: list[Any], outs: bool = False) -> Iterator[Buffer]:
         for b in found:
             if isinstance(b, Buffer):
                 yield b.root or b
+
+
+def check_nothing_left(recorder: StepRecorder, allowed: set[int]) -> None:
+    """Raise CaptureError when a tensor made by the step is still alive, but for these numbers: a replay would not make it anew."""
+
+    def left() -> list[int]:
+        return [n for n, (b, _, _) in enumerate(recorder.made) if n not in allowed and b() is not None]
+
+    if left():
+        gc.collect()  # it may be in a cycle that nobody knows any more
+    for n in left():
+        rows = zip([s for s in recorder.steps if isinstance(s, Step)], recorder.trace.launches(), strict=True)
+        place = next((where for s, where in rows if any([type(a) is Spot and a.number == n for a in s.outs])), "a call that filled it")
+        raise CaptureError(
+            f"capture: a tensor of {recorder.made[n][1]} elements, made at {place}, is kept outside of the step. A replay would "
+            "not make it anew: return it (or its values) from the step, or write it into a Parameter with set_data()."
+        )

@@ -9,13 +9,12 @@ Read next: program.py.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import sys
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,19 +30,27 @@ class Later:
     def __init__(self, buffer: Buffer, i: int):
         self.buffer, self.i = buffer, i
 
-    def refuse(self, *_: Any) -> Any:
-        raise host_read()
+    def refuse(self, *_: Any, **__: Any) -> Any:
+        raise host_read("a norm, before it is known,")
 
-    __float__ = __int__ = __bool__ = __index__ = __format__ = __str__ = __round__ = __neg__ = __abs__ = refuse
-    __lt__ = __le__ = __gt__ = __ge__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = refuse
-    __truediv__ = __rtruediv__ = __pow__ = refuse
+    __hash__ = refuse
+    real = imag = property(refuse)
 
 
-def host_read() -> CaptureError:
-    """The error for a read on the host: which call it was, and where outside this package."""
+OPERATORS = "add sub mul matmul truediv floordiv mod divmod pow and or xor lshift rshift"
+OTHERS = "float int complex bool index round trunc floor ceil format str repr bytes array reduce_ex copy deepcopy contains"
+SIGNS = "lt le eq ne gt ge neg pos abs invert"
+for _name in f"{OPERATORS} {OTHERS} {SIGNS} r{OPERATORS.replace(' ', ' r')}".split():
+    setattr(Later, f"__{_name}__", Later.refuse)
+for _name in ("conjugate", "is_integer", "as_integer_ratio", "hex"):  # what a float has beside operators
+    setattr(Later, _name, Later.refuse)
+
+
+def host_read(what: str = "") -> CaptureError:
+    """The error for a read on the host: which call it was (or what was read), and where outside this package."""
     call, place = user_call()
     return CaptureError(
-        f"capture: the step reads a number on the host while it is recorded: {call}() at {place}. "
+        f"capture: the step reads a number on the host while it is recorded: {what or call + '()'} at {place}. "
         "Return the tensor from the step and read it after the call."
     )
 
@@ -104,14 +111,20 @@ class Recorder(Stream):
         self.steps.append(Action(check, [self.place(b) for b in buffers], False))
 
     def acted(self, act: Callable[[], None]) -> None:
-        """Something was done to host state; see base.before()."""
+        """Something was done to host state; see divert.before()."""
         self.steps.append(Action(act, (), True))
 
     def number(self, buffer: Buffer, i: int = 0) -> Any:
         return self.inner.number(buffer, i)
 
     def note(self, what: str, value: Any) -> None:
-        """A setting made meanwhile; see base.note()."""
+        """A setting made meanwhile; see divert.note()."""
+
+    def guard(self, owner: Any, what: str, read: Callable[[], Any], live: bool = False) -> None:
+        """A setting read meanwhile; see divert.guard()."""
+
+    def assigned(self, owner: Any, attribute: str) -> None:
+        """An attribute set meanwhile; see divert.assigned()."""
 
     def number_of(self, buffer: Buffer) -> int | None:
         """The number of a buffer made meanwhile; None for one that is held."""
@@ -131,18 +144,38 @@ class Recorder(Stream):
         return argument if n is None else Spot(n, argument.offset, argument.size, argument.dtype)
 
 
+class Guard(NamedTuple):
+    """A setting outside of buffers that a step depends on: read() gives it. The owner is kept, so that its id stays its own. `live`: it
+    may change without a call of divert.changed()."""
+
+    owner: Any
+    what: str
+    read: Callable[[], Any]
+    live: bool
+
+
 class StepRecorder(Recorder):
     """Records a training step. With `planned` False it only takes down what was launched with which numbers, to be compared with."""
 
     def __init__(self, planned: bool):
         super().__init__()
         self.planned = planned
-        self.keys: list[tuple] = []  # what each step is, without its Python numbers
-        self.values: list[tuple[tuple, str]] = []  # those numbers, and where the step was made
+        self.trace = Trace()
+        self.inputs: list[int] = []  # numbers of the arguments
+        self.constants: dict[int, Buffer] = {}  # uploaded by the step, by id: their numbers are compared
+        self.guards: dict[Any, Guard] = {}
+        self.sets: dict[Any, tuple[int, Any, str]] = {}  # attributes that were set: (after how many steps, owner, name)
+
+    def adopt(self, buffer: Buffer) -> None:
+        """An argument: as if the step had made it."""
+        self.inputs.append(len(self.made))
+        self.numbers[id(buffer)] = len(self.made)
+        self.made.append((weakref.ref(buffer), buffer.size, buffer.dtype))
 
     def upload(self, array: np.ndarray) -> Buffer:
         buffer = super().upload(array)
         if not self.checking:
+            self.constants[id(buffer)] = buffer
             self.note(f"data of shape {array.shape}", hashlib.sha1(np.ascontiguousarray(array).tobytes()).hexdigest())
         return buffer
 
@@ -177,20 +210,63 @@ class StepRecorder(Recorder):
         if not self.checking:
             self.take_down(what, [value], ())
 
-    # ---- what may not change between two calls ---------------------------------------------------------------------------------
-    def take_down(self, what: Any, numbers: list[Any], arguments: Sequence[Any]) -> None:
-        self.keys.append((what, *[a.size if isinstance(a, Buffer | np.ndarray) else -1 for a in arguments]))
-        self.values.append((tuple(numbers), user_call()[1]))
+    def guard(self, owner: Any, what: str, read: Callable[[], Any], live: bool = False) -> None:
+        self.guards.setdefault((id(owner), what), Guard(owner, what, read, live))
 
-    def compare(self, first: StepRecorder) -> None:
-        """Raise if a number differs from the first call: it is Python's, and a replay would freeze it."""
-        matcher = difflib.SequenceMatcher(None, first.keys, self.keys, autojunk=False)
-        for a, b, length in matcher.get_matching_blocks():
-            rows = zip(first.values[a : a + length], self.values[b : b + length], self.keys[b : b + length], strict=True)
-            for (before, _), (now, place), key in rows:
-                for x, y in zip(before, now, strict=True):
-                    if x != y and (x == x or y == y):
-                        raise frozen(key[0] if isinstance(key[0], str) else "a number", x, y, place)
+    def assigned(self, owner: Any, attribute: str) -> None:
+        self.sets[id(owner), attribute] = len(self.steps), owner, attribute
+
+    def take_down(self, what: Any, numbers: list[Any], arguments: Sequence[Any]) -> None:
+        buffers = [a for a in arguments if isinstance(a, Buffer)]
+        for b in buffers:
+            for reference in b.owners:
+                if (t := reference()) is not None:
+                    self.guard(t, "requires_grad", lambda t=t: t.requires_grad)  # type: ignore[misc]
+        sizes = [a.size if isinstance(a, Buffer | np.ndarray) else -1 for a in arguments]
+        self.trace.add((what, *sizes), numbers, [self.from_outside(b) for b in buffers], user_call()[1])
+
+    def from_outside(self, buffer: Buffer) -> Any:
+        """Which memory it is, if it was there before the step and is no argument."""
+        root = buffer.root or buffer
+        return None if id(root) in self.constants or type(self.place(buffer)) is Spot else (weakref.ref(root), buffer.offset, buffer.size)
+
+
+class Trace:
+    """What a call did, to be compared with the next one's: for each step what it is (without Python's numbers), these numbers, the
+    memory from outside that it used, and where in the user's code it was made."""
+
+    def __init__(self) -> None:
+        self.keys: list[tuple] = []
+        self.rows: list[tuple[list[Any], list[Any], str]] = []
+
+    def add(self, key: tuple, numbers: list[Any], held: list[Any], where: str) -> None:
+        self.keys.append(key)
+        self.rows.append((numbers, held, where))
+
+    def launches(self) -> list[str]:
+        """Where each launch was made."""
+        return [where for key, (_, _, where) in zip(self.keys, self.rows, strict=True) if isinstance(key[0], int)]
+
+    def agrees(self, first: Trace) -> bool:
+        """Whether both calls did the same. Raises CaptureError if they did, but with another number or another tensor from outside:
+        that is Python's, and a replay would freeze it."""
+        if self.keys != first.keys:
+            return False
+        for key, (numbers, held, _), (now, others, where) in zip(self.keys, first.rows, self.rows, strict=True):
+            for x, y in zip(numbers, now, strict=True):
+                if x != y and (x == x or y == y):
+                    raise frozen(key[0] if isinstance(key[0], str) else "a number", x, y, where)
+            for x, y in zip(held, others, strict=True):
+                if x != y:
+                    before = None if x is None or y is None else x[0]()
+                    if before is None or before.retired:  # an argument, or memory that is gone or was moved
+                        return False
+                    raise CaptureError(
+                        f"capture: the step took a tensor of {y[2]} elements from outside, another one than in the call before, at "
+                        f"{where}. A replay would go on with this one: pass it as an argument and return the new one, or keep it "
+                        "in a Parameter and write with set_data()."
+                    )
+        return True
 
 
 def frozen(what: str, x: Any, y: Any, place: str) -> CaptureError:

@@ -20,7 +20,7 @@ import numpy as np
 
 from ...dtypes import FULL, HALF, INTEGERS, bool_, float32, float64
 from ...errors import DeviceError, DTypeError
-from ..base import Action, Buffer, Device, HostStream, Kernel, Spot, Step
+from ..base import Action, Buffer, Device, HostStream, Kernel, Run, Spot, Step
 from ..formula.bind import bind, globals_of, reached
 from ..formula.words import COSTLY
 from . import chain, family, memory
@@ -92,32 +92,30 @@ class CpuStream(HostStream):
     def prepare_any_size(self, fresh: Sequence[np.dtype], steps: Sequence[Step], inputs: Sequence[bool]) -> Callable[[list[Any]], None]:
         return chain.any_size(self, super().prepare_any_size(fresh, steps, inputs), fresh, steps, inputs)
 
-    def program(self, steps: Sequence[Step | Action]) -> Callable[[], None]:
-        early = [s.call for s in steps if isinstance(s, Action) and s.early]
-        rest = [s for s in steps if not (isinstance(s, Action) and s.early)]
-        width, calls = 0, []
+    def program(self, steps: Sequence[Step | Action]) -> Run:
+        return CpuRun(steps)
 
-        def resolved() -> list[tuple[Callable[..., Any], tuple]]:
-            found: list[tuple[Callable[..., Any], tuple]] = []
-            for s in rest:
-                if isinstance(s, Action):
-                    found.append((s.act, tuple(s.buffers)))
-                else:
-                    arguments = [b.data if isinstance(b, Buffer) else b for b in (*s.outs, *s.ins)]
-                    found.append((s.kernel.call, (width if s.kernel.wide else 1, *arguments, *s.consts)))
-            return found
 
-        def run() -> None:
-            nonlocal width, calls
-            if threads() != width:
-                width = threads()
-                calls = resolved()
-            for action in early:
-                action()
-            for call, arguments in calls:
-                call(*arguments)
+class CpuRun(Run):
+    """A recorded step, with each kernel's arguments made ready for the number of threads there is."""
 
-        return run
+    def __init__(self, steps: Sequence[Step | Action]):
+        super().__init__([])
+        self.steps, self.width = steps, 0
+
+    def __call__(self) -> None:
+        if threads() != self.width:
+            self.width = threads()
+            self.calls = [self.resolved(s) for s in self.steps]
+        self.rest = rest = iter(self.calls)  # as in Run, without one more call
+        for call, arguments in rest:
+            call(*arguments)
+
+    def resolved(self, s: Step | Action) -> tuple[Callable[..., Any], tuple]:
+        if isinstance(s, Action):
+            return s.act, tuple(s.buffers)
+        arguments = [b.data if isinstance(b, Buffer) else b for b in (*s.outs, *s.ins)]
+        return s.kernel.call, (self.width if s.kernel.wide else 1, *arguments, *s.consts)
 
 
 class CpuDevice(Device):

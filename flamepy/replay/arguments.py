@@ -1,0 +1,219 @@
+"""What goes into a captured step and what comes out: nested tuples, lists and dicts of tensors, arrays and other values.
+
+A call's form is its nesting, what each tensor is like (shape, dtype, device, whether it requires grad or has a tape), which of them
+share memory, and the other values. Calls of one form run one program. Read next: names.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..backend.base import Buffer, Device, device
+from ..errors import CaptureError
+from .names import known
+from .recorder import Later
+
+TAPE = "with a tape"
+_as_tensor: Callable[[Any, Any], Any]
+_tensor_class: Any
+_modes: Callable[[], Any]
+_cut_entry: Callable[[Any], Any]
+
+
+def use_tensor_function(function: Callable[[Any, Any], Any], tensor_class: type) -> None:
+    """Tell capture() how an array becomes a Tensor on a device, and the class of these; tensors.py, further right, says it."""
+    global _as_tensor, _tensor_class
+    _as_tensor, _tensor_class = function, tensor_class
+
+
+def use_tape(modes: Callable[[], Any], cut_entry: Callable[[Any], Any]) -> None:
+    """Tell capture() what a thread decides for itself (no_grad() ...), and how to make an entry that refuses backward(), for a tensor
+    of this spec; autograd, further right, says it."""
+    global _modes, _cut_entry
+    _modes, _cut_entry = modes, cut_entry
+
+
+def is_tensor(value: Any) -> bool:
+    return isinstance(value, _tensor_class)
+
+
+def is_parameter(value: Any) -> bool:
+    return hasattr(type(value), "set_data")
+
+
+# ---- arguments -----------------------------------------------------------------------------------------------------------
+class Arguments:
+    """One call's arguments. `form` as said above; `tensors`: those a replay copies in; `others`: the other values, by label."""
+
+    def __init__(self, args: tuple, options: dict[str, Any]):
+        self.args, self.options = args, options
+        self.tensors: Sequence[Any] = args
+        self.others: dict[str, Any] = {}
+        form: list[Any] = [_modes()]
+        if options or [x for x in args if type(x) is not _tensor_class]:
+            self.take_apart(form)
+        else:  # the usual call, for which this is done quickly
+            form += [x.spec if x.entry is None else (x.spec, TAPE) for x in args]
+        self.roots = [id(t.buffer.root or t.buffer) for t in self.tensors]
+        if len(set(self.roots)) < len(self.roots):  # some share memory
+            form.append(tuple([(self.roots.index(r), id(t.buffer) == r) for r, t in zip(self.roots, self.tensors, strict=True)]))
+        self.form = tuple(form)
+
+    @cached_property
+    def found(self) -> list[tuple[str, Any]]:
+        """Every leaf with its label, arrays as tensors."""
+        return [(str(i), x) for i, x in enumerate(self.args)]
+
+    def take_apart(self, form: list[Any]) -> None:
+        """Find tensors and other values in nested arguments, and add to the form what each is like."""
+        found = self.found = []
+        nesting: list[Any] = [flatten(str(i), value, found) for i, value in enumerate(self.args)]
+        nesting += [(name, flatten(name, value, found)) for name, value in self.options.items()]
+        where: Device | None = None
+        self.tensors = tensors = []
+        for i, (label, value) in enumerate(found):
+            if isinstance(value, np.ndarray):
+                where = where or next((x.device for _, x in found if is_tensor(x)), None) or device()
+                value = _as_tensor(value, where)
+                found[i] = label, value
+            if is_tensor(value) and not is_parameter(value):
+                tensors.append(value)
+                form.append(value.spec if value.entry is None else (value.spec, TAPE))
+            else:
+                self.others[f"argument {label}"] = value
+                form.append(known(value))
+        if any(nesting):
+            form += nesting
+
+    def own(self) -> tuple[tuple, dict[str, Any], list[Buffer]]:
+        """The arguments with a leaf of its own, in new memory, for each tensor, and this memory. A tensor given twice is one leaf.
+
+        Raises CaptureError for a tensor with a tape.
+        """
+        leaves: dict[int, Any] = {}
+        memory: dict[int, Buffer] = {}
+        for label, t in self.found:
+            if is_tensor(t) and not is_parameter(t) and id(t) not in leaves:
+                if t.entry is not None:
+                    by = t.entry.op.title
+                    raise CaptureError(f"capture: argument {label} has a tape of its own: made by '{by}'. Pass detach() of it.")
+                buffer = memory.get(id(t.buffer)) or memory.setdefault(id(t.buffer), copied(t))
+                leaves[id(t)] = t.over(buffer)
+                leaves[id(t)].spec = t.spec
+        change = lambda x: leaves.get(id(x), x)
+        converted = iter([value for _, value in self.found])
+        given = mapped(lambda _: change(next(converted)), [*self.args, *self.options.values()])
+        count = len(self.args)
+        return tuple(given[:count]), dict(zip(self.options, given[count:], strict=True)), [memory[id(t.buffer)] for t in self.tensors]
+
+    def given(self) -> tuple[tuple, dict[str, Any]]:
+        """The arguments themselves, arrays as tensors."""
+        converted = iter([value for _, value in self.found])
+        given = mapped(lambda _: next(converted), [*self.args, *self.options.values()])
+        count = len(self.args)
+        return tuple(given[:count]), dict(zip(self.options, given[count:], strict=True))
+
+
+def flatten(label: str, value: Any, found: list[tuple[str, Any]]) -> Any:
+    """Add the leaves to `found`; returns what the nesting is, None for a leaf."""
+    if isinstance(value, dict):
+        return type(value), *[(key, flatten(f"{label}[{key!r}]", v, found)) for key, v in value.items()]
+    if isinstance(value, tuple | list):
+        return type(value), *[flatten(f"{label}[{i}]", v, found) for i, v in enumerate(value)]
+    found.append((label, value))
+    return None
+
+
+# ---- results -------------------------------------------------------------------------------------------------------------
+def leaves(result: Any) -> list[Any]:
+    """Everything in nested tuples, lists and dicts, in order."""
+    if isinstance(result, dict):
+        return [x for value in result.values() for x in leaves(value)]
+    return [x for value in result for x in leaves(value)] if isinstance(result, tuple | list) else [result]
+
+
+def mapped(change: Callable[[Any], Any], result: Any) -> Any:
+    """The same nesting with every leaf changed."""
+    if isinstance(result, dict):
+        values = {key: mapped(change, value) for key, value in result.items()}
+        return values if type(result) is dict else type(result)(values)
+    if isinstance(result, tuple | list):
+        items = [mapped(change, value) for value in result]
+        return type(result)(*items) if hasattr(result, "_fields") else type(result)(items)
+    return change(result)
+
+
+class Slot:
+    """Where a result of the program goes: as a tensor like `like`, or (None) as Python number i of its buffer."""
+
+    def __init__(self, like: Any, i: int = 0, entry: Any = None):
+        self.like, self.i = like, i
+        self.entry = entry
+
+    def fill(self, buffer: Buffer) -> Any:
+        if self.like is None:
+            return buffer.device.download(buffer)[self.i].item()
+        t = self.like.over(buffer)
+        if self.entry is not None:
+            t.spec, t.entry = self.like.spec, self.entry
+        return t
+
+    def __eq__(self, other: Any) -> bool:
+        return type(other) is Slot and self.kind() == other.kind()
+
+    __hash__ = object.__hash__
+
+    def kind(self) -> Any:
+        return None if self.like is None else (self.like.shape, self.like.dtype, self.like.device)
+
+
+def strip(x: Any) -> Any:
+    """A leaf of the results without its memory. Raises CaptureError for what cannot be replayed."""
+    if isinstance(x, Later):
+        return Slot(None, x.i)
+    if is_tensor(x):
+        like = x.over(Buffer(None, x.size, x.dtype, x.device))  # the shape without the memory
+        like.spec = x.spec
+        return Slot(like, 0, _cut_entry(x.spec) if x.requires_grad else None)
+    if x is None or isinstance(x, str | bool | int | float):
+        return x
+    raise CaptureError(f"capture: a result that cannot be replayed: {type(x).__name__}. Return tensors, or a dict of them.")
+
+
+def outline(x: Any) -> Any:
+    """A leaf of the first call's results, as much of it as is compared."""
+    return Slot(x.over(Buffer(None, x.size, x.dtype, x.device))) if is_tensor(x) else x
+
+
+def check_same_results(before: Any, now: Any) -> bool:
+    """Whether two calls gave results of one form. Raises CaptureError for a Python value that differs: a replay would freeze it."""
+    old, new = leaves(before), leaves(now)
+    if len(old) != len(new):
+        return False
+    for a, b in zip(old, new, strict=True):
+        if type(b) is Slot and (a == b or (b.like is None and isinstance(a, float))):
+            continue
+        if type(a) is Slot or type(b) is Slot:
+            return False
+        if known(a) != known(b):
+            raise CaptureError(
+                f"capture: a value made by Python among the results changed between two calls and would be frozen: {a!r}, then {b!r}. "
+                "Return tensors, or keep such values outside of the step."
+            )
+    return True
+
+
+def copied(x: Any) -> Buffer:
+    """What a leaf of the results holds now, in a buffer of its own."""
+    copy: Buffer = x.buffer.device.empty(x.buffer.size, x.buffer.dtype)
+    x.buffer.device.stream.copy(copy, x.buffer)
+    return copy
+
+
+def rebuild(result: Any, buffers: Iterator[Buffer]) -> Any:
+    """The results with every Slot filled."""
+    return mapped(lambda x: x.fill(next(buffers)) if isinstance(x, Slot) else x, result)

@@ -1,0 +1,296 @@
+"""What a step can see from outside: the numbers, strings, flags and objects behind the names in its code.
+
+A replay runs no Python, so whatever Python decided with these values must be as it was. look() walks from the step through its closure,
+the globals it names, the arguments that are no tensors, and the user's own functions and objects they lead to; attributes count where
+the code names them. `Names.as_before()` compares identities and is fast; `Names.values` are compared when that fails.
+
+Not seen: what code asks for by other means (getattr, files, clocks), long containers, what code of other libraries reads.
+Read next: recorder.py.
+"""
+
+from __future__ import annotations
+
+import dis
+import sysconfig
+from collections.abc import Callable, Iterator
+from enum import Enum
+from functools import cache, partial
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic, np.dtype, Enum, range, slice, type(...))
+LONG = 64  # items of a container that are looked at
+DEEP = 8  # containers in containers
+MISSING = object()
+LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+PACKAGE = __name__.partition(".")[0]
+Path = tuple[str, ...]  # kind of variable ("global", "cell" or "local"), its name, attributes
+
+
+class Same:
+    """An object that counts as equal to itself alone."""
+
+    def __init__(self, object: Any):
+        self.object = object
+
+    def __eq__(self, other: Any) -> bool:
+        return type(other) is Same and other.object is self.object
+
+    def __hash__(self) -> int:
+        return id(self.object)
+
+    def __repr__(self) -> str:
+        return f"a {type(self.object).__name__}"
+
+
+class Number:
+    """A plain value with its type: 1, 1.0 and True differ, and so do 0.0 and -0.0."""
+
+    def __init__(self, value: Any):
+        self.value, self.kind = value, (type(value), repr(value))
+
+    def __eq__(self, other: Any) -> bool:
+        return type(other) is Number and other.kind == self.kind
+
+    def __hash__(self) -> int:
+        return hash(self.kind)
+
+    def __repr__(self) -> str:
+        return self.kind[1]
+
+
+def known(value: Any) -> Any:
+    """A value as it is compared: a plain one by value, anything else by identity."""
+    return Number(value) if isinstance(value, PLAIN) else Same(value)
+
+
+def is_engine(module: Any) -> bool:
+    """Whether code of this module belongs to the engine, which tells recorders of its settings."""
+    return str(module).startswith(PACKAGE + ".") and not str(module).startswith(PACKAGE + ".train")
+
+
+def of_engine(value: Any) -> bool:
+    """Whether it is an object of the engine's, or of a class derived from one of these."""
+    return any([is_engine(cls.__module__) for cls in type(value).__mro__])
+
+
+def is_users(code: CodeType) -> bool:
+    return not code.co_filename.startswith((*LIBRARIES, "<frozen"))
+
+
+@cache
+def reads(code: CodeType) -> tuple[frozenset[Path], frozenset[str]]:
+    """(the variables that code reads, each with the attributes taken from it; attributes taken from anything else)."""
+    paths: set[Path] = set()
+    loose: set[str] = set()
+    path: Path = ()
+    for i in dis.get_instructions(code):
+        name, value = i.opname, i.argval
+        if name in ("LOAD_GLOBAL", "LOAD_NAME"):
+            path = ("global", value)
+        elif name in ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"):
+            path = ("cell" if value in code.co_freevars else "local", value)
+        elif name.startswith("LOAD_FAST"):
+            path = ("local", value[-1] if isinstance(value, tuple) else value)
+        elif name in ("LOAD_ATTR", "LOAD_METHOD"):
+            if not path or path[0] == "local":
+                loose.add(value)
+            path = (*path, value) if path else ()
+        elif name not in ("PUSH_NULL", "PRECALL", "CACHE", "NOP"):
+            path = ()
+        if path:
+            paths.add(path)
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            more, others = reads(inner)
+            paths |= {p for p in more if p[0] == "global" or (p[0] == "cell" and p[1] in code.co_freevars)}
+            loose |= others | {name for p in more if p[0] != "global" for name in p[2:]}
+    return frozenset(paths), frozenset(loose)
+
+
+class Names:
+    """What was seen. `values`: by label, as compared; `modules`, `tensors`: the engine's among it, whose settings count."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.modules: list[Any] = []
+        self.tensors: list[Any] = []
+        self.places: list[tuple[Callable[[Any], Any], Any, Any]] = []  # (look up, what, found) of each value
+        self.loose: set[str] = set()
+        self.objects: list[tuple[str, Any]] = []  # the user's own, whose attributes may be named anywhere
+        self.seen: dict[Any, Any] = {}
+
+    def as_before(self) -> bool:
+        """Whether every place holds the very object that it held."""
+        try:
+            for get, what, found in self.places:
+                if get(what) is not found:
+                    return False
+        except (LookupError, ValueError, AttributeError):  # an item less, an empty cell
+            return False
+        return True
+
+    def differing(self, others: Names) -> list[str]:
+        """Labels of values that others do not have."""
+        return [label for label, value in self.values.items() if others.values.get(label) != value]
+
+    # ---- walking -------------------------------------------------------------------------------------------------------------
+    def place(self, label: str, get: Callable[[Any], Any], what: Any, depth: int = 0) -> Any:
+        """Note the value that get(what) gives now, and go on from there."""
+        try:
+            value = get(what)
+        except (LookupError, ValueError, AttributeError):
+            return MISSING
+        self.places.append((get, what, value))
+        self.visit(label, value, depth)
+        return value
+
+    def visit(self, label: str, value: Any, depth: int = 0) -> None:
+        if isinstance(value, PLAIN):
+            self.values[label] = Number(value)
+            return
+        if (id(value), label) in self.seen:
+            return
+        self.seen[id(value), label] = value
+        if isinstance(value, list | tuple | dict) and type(value).__module__ == "builtins":
+            self.items(label, value, depth)
+        elif isinstance(value, MethodType):
+            self.function(label, value.__func__, value.__self__)  # type: ignore[arg-type]
+            self.visit(label_of(label), value.__self__)
+        elif isinstance(value, partial):
+            for part in (value.func, value.args, value.keywords):
+                self.visit(label, part, depth)
+        elif isinstance(value, FunctionType):
+            self.values[label] = Same(value)
+            self.function(label, value, MISSING)
+        elif not isinstance(value, ModuleType):
+            self.values[label] = Same(value)
+            self.object(label, value)
+
+    def items(self, label: str, value: Any, depth: int) -> None:
+        if len(value) <= LONG and depth < DEEP:
+            for key in list(value) if isinstance(value, dict) else range(len(value)):
+                self.place(f"{label}[{key!r}]", value.__getitem__, key, depth + 1)
+
+    def object(self, label: str, value: Any) -> None:
+        """A module of layers, or an object of the user's own."""
+        if hasattr(type(value), "named_modules") and of_engine(value):
+            self.modules.append(value)
+            for name, module in value.named_modules():
+                forward: Any = getattr(type(module), "forward", None)
+                if isinstance(forward, FunctionType):
+                    self.function(f"{label}.{name}.forward" if name else f"{label}.forward", forward, module)
+        elif hasattr(type(value), "requires_grad") and of_engine(value):
+            self.tensors.append(value)
+        elif not of_engine(value) and not isinstance(value, np.ndarray):
+            self.objects.append((label, value))
+            calls = [space["__call__"] for space in spaces(type(value)) if "__call__" in space]
+            if calls and isinstance(calls[0], FunctionType):
+                self.function(label, calls[0], value)
+
+    def function(self, label: str, function: FunctionType, owner: Any) -> None:
+        """What a function names; `owner`: the object behind its first argument."""
+        code = function.__code__
+        if is_engine(function.__module__) or (id(code), id(owner)) in self.seen:
+            return
+        self.seen[id(code), id(owner)] = function, owner
+        cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+        if not is_users(code):  # a decorator of a library: what it wraps
+            for name, cell in cells.items():
+                self.place(name, contents, cell)
+            return
+        for part in (function.__defaults__ or (), tuple((function.__kwdefaults__ or {}).values())):
+            self.visit(f"{label}'s defaults", part)
+        paths, loose = reads(code)
+        first = code.co_varnames[0] if code.co_argcount and owner is not MISSING else None
+        for path in sorted(paths, key=len):
+            kind, name = path[:2]
+            if kind == "global":
+                found = self.start(path, function.__globals__.get, name)
+            elif kind == "cell" and name in cells:
+                found = self.start(path, contents, cells[name])
+            elif name == first:
+                found = owner
+            else:
+                continue
+            self.follow(name, found, path[2:])
+        self.loose |= loose
+
+    def start(self, path: Path, get: Callable[[Any], Any], what: Any) -> Any:
+        """The variable a path begins with."""
+        key = path[1], id(what) if get is contents else id(getattr(get, "__self__", None))
+        if key not in self.seen:
+            self.seen[key] = what, self.place(path[1], get, what)
+        return self.seen[key][1]
+
+    def follow(self, label: str, value: Any, names: Path) -> None:
+        """The attributes of a path, as long as they are the user's own."""
+        for name in names:
+            if value is MISSING or value is None or isinstance(value, PLAIN):
+                return
+            if isinstance(value, ModuleType):
+                if is_engine(value.__name__ + ".") or not hasattr(value, "__file__") or str(value.__file__).startswith(LIBRARIES):
+                    return
+            elif of_engine(value):
+                return
+            value, label = self.attribute(label, value, name), f"{label}.{name}"
+
+    def attribute(self, label: str, value: Any, name: str) -> Any:
+        """The attribute of an object, a class or a module, without running any code of its class."""
+        key = id(value), name, "attribute"
+        if key in self.seen:
+            return self.seen[key][1]
+        found = MISSING
+        for home in spaces(value):
+            if name in home:
+                found = home[name]
+                if isinstance(found, FunctionType) and home is not getattr(value, "__dict__", None):
+                    self.function(f"{label}.{name}", found, value)
+                elif isinstance(found, property) and isinstance(found.fget, FunctionType):
+                    self.function(f"{label}.{name}", found.fget, value)
+                else:
+                    self.place(f"{label}.{name}", home.__getitem__, name)
+                break
+        self.seen[key] = value, found
+        return found
+
+
+def spaces(value: Any) -> Iterator[Any]:
+    """Where attributes of an object are looked up."""
+    own = getattr(value, "__dict__", None)
+    if own is not None:
+        yield own if isinstance(own, dict) else value.__dict__
+    for cls in value.__mro__[1:] if isinstance(value, type) else type(value).__mro__:
+        if cls.__module__ != "builtins":
+            yield cls.__dict__
+
+
+def contents(cell: Any) -> Any:
+    return cell.cell_contents
+
+
+def label_of(label: str) -> str:
+    """The object of a bound method."""
+    return label.rpartition(".")[0] or "self"
+
+
+def look(step: Any, others: dict[str, Any]) -> Names:
+    """Everything the step and these other values lead to."""
+    names = Names()
+    names.visit(getattr(step, "__name__", "step"), step)
+    if not isinstance(step, FunctionType | MethodType | partial):  # an object that can be called
+        names.visit("self", step)
+    for label, value in others.items():
+        names.visit(label, value)
+    while True:  # attributes named anywhere, of every object found, which may lead to more of both
+        todo = [(label, value, name) for label, value in names.objects for name in sorted(names.loose)]
+        todo = [t for t in todo if (id(t[1]), t[2], "attribute") not in names.seen]
+        if not todo:
+            break
+        for label, value, name in todo:
+            names.attribute(label, value, name)
+    names.seen.clear()
+    names.objects.clear()
+    return names
