@@ -5,7 +5,9 @@ Read next: test_replay_equal.py, flamepy/replay.py.
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 import threading
 from typing import Any
 
@@ -147,7 +149,17 @@ def test_host_reads_while_recording_raise(call, read):
         captured(fp.ones(2))
 
 
-@pytest.mark.parametrize("use", [float, math.isfinite, lambda n: n > 1, lambda n: n * 2, str, lambda n: f"{n:.3f}"])
+USES: dict[str, Any] = {
+    "float": float, "isfinite": math.isfinite, "<": lambda n: n > 1, "*": lambda n: n * 2, "str": str, "format": lambda n: f"{n:.3f}",
+    "==": lambda n: n == 1, "!=": lambda n: n != 1, "in": lambda n: n in [1, 2], "hash": hash, "repr": repr, "set": lambda n: {n},
+    "array": lambda n: np.array([n]), "//": lambda n: n // 2, "%": lambda n: n % 2, "2**n": lambda n: 2**n, "+n": lambda n: +n,
+    "divmod": lambda n: divmod(n, 2), "array + n": lambda n: np.ones(2) + n, "float32 * n": lambda n: np.float32(2) * n,
+    "tensor * n": lambda n: fp.ones(2) * n, "tensor": lambda n: fp.tensor([n]), "complex": complex, "is_integer": lambda n: n.is_integer(),
+    "real": lambda n: n.real, "sum": lambda n: sum([n]), "max": lambda n: max(n, 1), "pickle": pickle.dumps, "copy": copy.copy,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_the_norm_can_only_be_returned(use):
     w = fp.Parameter(fp.ones(3))
 

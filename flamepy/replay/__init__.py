@@ -176,8 +176,7 @@ class Captured(Generic[R]):
         del found, result, args, options
         sets = attributes_set(recorder, outputs)
         memory.clear()
-        allowed = {outputs[value[0]].number for _, _, _, value in sets if isinstance(value, tuple)}
-        check_nothing_left(recorder, allowed | set(recorder.inputs))
+        check_nothing_left(recorder)
         if alike:
             program = Program(recorder, outputs, sets, self.name)
             self.program = kind.program = program
@@ -255,11 +254,13 @@ def used(recorders: list[StepRecorder], seen: Names) -> StepRecorder:
 
 
 def attributes_set(recorder: StepRecorder, outputs: list[Any]) -> list[tuple[int, Any, str, Any]]:
-    """What a replay must set (see Program), with the places of what was made by the step added to `outputs`."""
+    """What a replay must set (see Program), with the places of what was made by the step added to `outputs`. What stands there now
+    becomes a copy, as after a replay."""
     found = []
     for n, owner, attribute in recorder.sets.values():
         value = getattr(owner, attribute)
         if value is not None and type(place := recorder.place(value.buffer)) is Spot:
+            setattr(owner, attribute, value.over(copied(value)))
             value = len(outputs), strip(value.detach()).like
             outputs.append(place)
         found.append((n, owner, attribute, value))

@@ -95,7 +95,7 @@ def reads(code: CodeType) -> tuple[frozenset[Path], frozenset[str]]:
         elif name.startswith("LOAD_FAST"):
             path = ("local", value[-1] if isinstance(value, tuple) else value)
         elif name in ("LOAD_ATTR", "LOAD_METHOD"):
-            if not path or path[0] == "local":
+            if not path:
                 loose.add(value)
             path = (*path, value) if path else ()
         elif name not in ("PUSH_NULL", "PRECALL", "CACHE", "NOP"):
@@ -105,8 +105,8 @@ def reads(code: CodeType) -> tuple[frozenset[Path], frozenset[str]]:
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             more, others = reads(inner)
-            paths |= {p for p in more if p[0] == "global" or (p[0] == "cell" and p[1] in code.co_freevars)}
-            loose |= others | {name for p in more if p[0] != "global" for name in p[2:]}
+            paths |= {p if p[0] == "global" or p[1] in code.co_freevars else ("local", *p[1:]) for p in more if p[0] != "local"}
+            loose |= others | {name for p in more if p[0] == "local" for name in p[2:]}
     return frozenset(paths), frozenset(loose)
 
 
@@ -213,7 +213,8 @@ class Names:
                 found = self.start(path, contents, cells[name])
             elif name == first:
                 found = owner
-            else:
+            else:  # a variable of its own: whose attribute this is, is not known
+                self.loose.update(path[2:])
                 continue
             self.follow(name, found, path[2:])
         self.loose |= loose

@@ -148,11 +148,11 @@ def roots(steps: list[Any], outs: bool = False) -> Iterator[Buffer]:
                 yield b.root or b
 
 
-def check_nothing_left(recorder: StepRecorder, allowed: set[int]) -> None:
-    """Raise CaptureError when a tensor made by the step is still alive, but for these numbers: a replay would not make it anew."""
+def check_nothing_left(recorder: StepRecorder) -> None:
+    """Raise CaptureError when a tensor made by the step is still alive: a replay would not make it anew."""
 
     def left() -> list[int]:
-        return [n for n, (b, _, _) in enumerate(recorder.made) if n not in allowed and b() is not None]
+        return [n for n, (b, _, _) in enumerate(recorder.made) if n not in recorder.inputs and b() is not None]
 
     if left():
         gc.collect()  # it may be in a cycle that nobody knows any more
