@@ -17,7 +17,7 @@ import numpy as np
 from . import creation, ops
 from .autograd import no_grad
 from .autograd.entries import file_line, user_frame
-from .backend.divert import assigned, own
+from .backend.divert import assigned, own, read
 from .dtypes import FLOATS, HALF, float32
 from .errors import DTypeError, ShapeError, StateError
 from .gradient import GradientMap
@@ -69,6 +69,7 @@ class Parameter(Tensor):
     @property
     def grad(self) -> Tensor | None:
         """The gradient set with set_grad(), or None. backward() does not touch it."""
+        read(self, "_grad")
         return self._grad
 
     def set_grad(self, gradient: Any) -> None:
@@ -88,9 +89,9 @@ class Parameter(Tensor):
 
     def update(self, lr: float) -> None:
         """p -= lr * grad; nothing without a gradient."""
-        if self._grad is not None:
+        if (grad := self.grad) is not None:
             with no_grad():
-                self._write(self.detach().to(self._wide) - self._grad * lr, "update")
+                self._write(self.detach().to(self._wide) - grad * lr, "update")
 
     def apply_update(self, change: Any) -> None:
         """p -= change."""

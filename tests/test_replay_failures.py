@@ -105,6 +105,43 @@ def test_two_captured_steps_of_one_optimizer():
     same(case)
 
 
+def test_two_updates_in_one_step():
+    def case(wrap: Wrap, log: Log) -> None:
+        m = model()
+        o = fp.AdamW(m, lr=0.1)
+
+        def step(x: Any, y: Any) -> Any:
+            for rate in (0.1, 0.02):
+                o.lr = rate
+                o.step((loss := F.cross_entropy(m(x), y)).backward())
+            return loss
+
+        f = wrap(step)
+        for i in range(6):
+            o.lr = 1.0
+            log((f(*batch(i)), m, o.lr))
+
+    same(case)
+
+
+def test_grads_set_outside_are_seen():
+    def case(wrap: Wrap, log: Log) -> None:
+        p = fp.Parameter(fp.ones(2))
+        p.set_grad(fp.full((2,), 3.0))
+
+        def step(x: Any) -> Any:
+            p.update(0.1)
+            return (p * x).sum()
+
+        f = wrap(step)
+        for i in range(12):
+            if i in (4, 8):
+                p.set_grad(None if i == 8 else fp.full((2,), 9.0))
+            log((f(fp.ones(2)), p))
+
+    same(case)
+
+
 def test_python_results_that_change_are_refused_and_options_read_are_seen():
     def counted(wrap: Wrap, log: Log) -> None:
         numbers = iter(range(9))

@@ -33,7 +33,7 @@ STEPS = st.fixed_dictionaries(
         "middle": st.sampled_from(["relu", "dropout", "checkpoint", "number", "global", "attribute"]),
         "hook": st.sampled_from(["no", "no", "halves", "keeps"]),
         "clip": st.sampled_from(["no", "norm", "value", "zero", "given"]),
-        "update": st.sampled_from(["map", "grad", "grad stays", "subset", "outside"]),
+        "update": st.sampled_from(["map", "grad", "grad stays", "subset", "twice", "outside"]),
         "result": st.sampled_from(["loss", "both", "grads", "argument", "lr", "output"]),
         "keep": st.sampled_from(["no", "no", "no", "map", "loss", "argument"]),
         "seed": st.sampled_from(["no", "no", "fixed"]),
@@ -93,8 +93,9 @@ class World:
                     model.zero_grad()
             elif spec["update"] == "subset":
                 optimizer.step([(p.id, p, grads.get(p)) for p in model.parameters()[:2]])
-            elif spec["update"] == "map":
-                optimizer.step(grads)
+            elif spec["update"] in ("map", "twice"):
+                for _ in range(2 if spec["update"] == "twice" else 1):
+                    optimizer.step(grads)
 
         def step(x: Any, y: Any, limit: float) -> Any:
             if spec["seed"] == "fixed":

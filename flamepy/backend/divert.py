@@ -1,8 +1,8 @@
 """Recording: another stream in the place of a device's own, for one thread and for a while; nobody else notices.
 
 What Python decides in the meantime passes by the stream. So the places that hold such settings tell the recorders of their thread:
-note() a value, guard() a setting that is read, before() something done to host state, assigned() an attribute. And changed() tells
-recorded steps that some setting is another now: they look at their guards only then.
+note() a value, guard() a setting that is read, before() something done to host state, read() and assigned() an attribute. And changed()
+tells recorded steps that some setting is another now: they look at their guards only then.
 
 Read next: ../replay/recorder.py.
 """
@@ -105,6 +105,12 @@ def guard(owner: Any, what: str, read: Callable[[], Any], live: bool = False) ->
     changed() when it changes."""
     for recorder in told():
         recorder.guard(owner, what, read, live)
+
+
+def read(owner: Any, attribute: str) -> None:
+    """An attribute that holds a tensor or None is read: if the step has not set it, the step depends on which one it is."""
+    for recorder in told():
+        recorder.read(owner, attribute)
 
 
 def assigned(owner: Any, attribute: str) -> None:

@@ -162,7 +162,7 @@ class Optimizer:
 
         guard(self, "which moments it keeps", lambda: self.used_slots(self.groups), live=True)
         guard(block, "whether all parameters were updated as often", block.alike)
-        hyper = block.hyper(len(segments))
+        hyper = device.empty(8 * len(segments), block.dtype)  # for each update its own: a replay fills all of them at once
         device.stream.before(Update(self, block, chosen, first).numbers, hyper)
         outs = (block.master, *block.state.values())
         device.launch("update", self.formula, outs, (gradients, factor, hyper), (segments,), block.dtype)

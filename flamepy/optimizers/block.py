@@ -42,7 +42,6 @@ class Block:
             if first.dtype in HALF:
                 self.master = device.empty(self.buffer.size, float32)
                 device.stream.copy(self.master, self.buffer)
-        self.numbers: dict[int, Buffer] = {}
 
     def span_of(self, grads: GradientMap) -> Buffer | None:
         """The span with all the gradients of this block, as wide as its parameters, if there is one."""
@@ -74,12 +73,6 @@ class Block:
         count, first, group = len(self.params), self.steps[0], self.groups[0]
         return self.whole and self.groups.count(group) == count and self.steps.count(first) == count
 
-    def hyper(self, segments: int) -> Buffer:
-        """Where the eight numbers of each segment are kept: the same buffer whenever the segments are as many."""
-        if segments not in self.numbers:
-            self.numbers[segments] = self.buffer.device.direct.empty(8 * segments, self.dtype)
-        return self.numbers[segments]
-
     def part(self, buffer: Buffer, i: int) -> Tensor:
         """What `buffer` (laid out like the parameters) holds for parameter i."""
         start, size = self.segments[i]
@@ -87,7 +80,7 @@ class Block:
 
     def retire(self, by: str) -> None:
         """Say that this memory is not used any more: a recorded step that knows it must not be replayed."""
-        for buffer in (*self.state.values(), *self.numbers.values()):
+        for buffer in self.state.values():
             buffer.retired = by
         changed()
 

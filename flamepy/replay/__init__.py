@@ -52,7 +52,8 @@ def capture(step: Callable[..., R], programs: int = 8) -> Captured[R]:
     CaptureError: when the step reads numbers on the host; when tensors it made are kept elsewhere, or a tensor from outside is another
     one each time; when a number or data made by Python differ between the two calls; when there are more kinds of calls than `programs`
     (told is what keeps changing); when an argument shares memory with what the step itself holds; when memory was moved (pack(),
-    optimizer.load_state_dict()) since. What cannot be seen: attributes fetched by name (getattr), long containers, files, clocks; what
+    optimizer.load_state_dict()) since. What cannot be seen: attributes fetched by name (getattr), long containers
+    and arrays, files, clocks; what
     the step does beside computing (print, append) is not done in replays.
     """
     if programs < 1:
@@ -85,7 +86,7 @@ class Kind:
         """Whether a call that sees this from outside is of the same kind."""
         if self.names.differing(now):
             return False
-        self.names.places = now.places  # equal values in other objects
+        self.names.places, self.names.arrays = now.places, now.arrays  # equal values in other objects
         return True
 
     def keep_guards(self, guards: Iterable[Guard]) -> None:

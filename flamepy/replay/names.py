@@ -4,7 +4,7 @@ A replay runs no Python, so whatever Python decided with these values must be as
 the globals it names, the arguments that are no tensors, and the user's own functions and objects they lead to; attributes count where
 the code names them. `Names.as_before()` compares identities and is fast; `Names.values` are compared when that fails.
 
-Not seen: what code asks for by other means (getattr, files, clocks), long containers, what code of other libraries reads.
+Not seen: what code asks for by other means (getattr, files, clocks), long containers and arrays, what code of other libraries reads.
 Read next: recorder.py.
 """
 
@@ -15,7 +15,7 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import cache, partial
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ import numpy as np
 PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic, np.dtype, Enum, range, slice, type(...))
 LONG = 64  # items of a container that are looked at
 DEEP = 8  # containers in containers
+SMALL = 1 << 14  # elements of an array that are looked at
 MISSING = object()
 LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 PACKAGE = __name__.partition(".")[0]
@@ -118,6 +119,7 @@ class Names:
         self.modules: list[Any] = []
         self.tensors: list[Any] = []
         self.places: list[tuple[Callable[[Any], Any], Any, Any]] = []  # (look up, what, found) of each value
+        self.arrays: list[tuple[np.ndarray, np.ndarray]] = []  # small ones, with what they held
         self.loose: set[str] = set()
         self.objects: list[tuple[str, Any]] = []  # the user's own, whose attributes may be named anywhere
         self.seen: dict[Any, Any] = {}
@@ -127,6 +129,9 @@ class Names:
         try:
             for get, what, found in self.places:
                 if get(what) is not found:
+                    return False
+            for array, before in self.arrays:
+                if array.shape != before.shape or array.tobytes() != before.tobytes():
                     return False
         except (LookupError, ValueError, AttributeError):  # an item less, an empty cell
             return False
@@ -149,12 +154,12 @@ class Names:
 
     def visit(self, label: str, value: Any, depth: int = 0) -> None:
         if isinstance(value, PLAIN):
-            self.values[label] = Number(value)
+            self.note(label, Number(value))
             return
         if (id(value), label) in self.seen:
             return
         self.seen[id(value), label] = value
-        if isinstance(value, list | tuple | dict) and type(value).__module__ == "builtins":
+        if isinstance(value, list | tuple | dict):
             self.items(label, value, depth)
         elif isinstance(value, MethodType):
             self.function(label, value.__func__, value.__self__)  # type: ignore[arg-type]
@@ -163,16 +168,25 @@ class Names:
             for part in (value.func, value.args, value.keywords):
                 self.visit(label, part, depth)
         elif isinstance(value, FunctionType):
-            self.values[label] = Same(value)
+            self.note(label, Same(value))
             self.function(label, value, MISSING)
+        elif isinstance(value, np.ndarray) and value.size <= SMALL and not value.dtype.hasobject:
+            self.note(label, Number(value.tobytes()))
+            self.arrays.append((value, value.copy()))
         elif not isinstance(value, ModuleType):
-            self.values[label] = Same(value)
+            self.note(label, Same(value))
             self.object(label, value)
+
+    def note(self, label: str, value: Any) -> None:
+        while label in self.values:  # another place of the same name
+            label += "'"
+        self.values[label] = value
 
     def items(self, label: str, value: Any, depth: int) -> None:
         if len(value) <= LONG and depth < DEEP:
+            get = next(kind for kind in (list, tuple, dict) if isinstance(value, kind)).__getitem__  # without code of the user's
             for key in list(value) if isinstance(value, dict) else range(len(value)):
-                self.place(f"{label}[{key!r}]", value.__getitem__, key, depth + 1)
+                self.place(f"{label}[{key!r}]", partial(get, value), key, depth + 1)
 
     def object(self, label: str, value: Any) -> None:
         """A module of layers, or an object of the user's own."""
@@ -184,7 +198,7 @@ class Names:
                     self.function(f"{label}.{name}.forward" if name else f"{label}.forward", forward, module)
         elif hasattr(type(value), "requires_grad") and of_engine(value):
             self.tensors.append(value)
-        elif not of_engine(value) and not isinstance(value, np.ndarray):
+        elif not of_engine(value):
             self.objects.append((label, value))
             calls = [space["__call__"] for space in spaces(type(value)) if "__call__" in space]
             if calls and isinstance(calls[0], FunctionType):
@@ -234,8 +248,10 @@ class Names:
             if isinstance(value, ModuleType):
                 if is_engine(value.__name__ + ".") or not hasattr(value, "__file__") or str(value.__file__).startswith(LIBRARIES):
                     return
-            elif of_engine(value):
-                return
+            elif of_engine(value):  # its own settings are known; what a user's layer keeps beside them is not
+                kept = getattr(value, "__dict__", {}).get(name)
+                if isinstance(kept, (*PLAIN, FunctionType)) or of_engine(kept):
+                    return
             value, label = self.attribute(label, value, name), f"{label}.{name}"
 
     def attribute(self, label: str, value: Any, name: str) -> Any:
@@ -251,6 +267,8 @@ class Names:
                     self.function(f"{label}.{name}", found, value)
                 elif isinstance(found, property) and isinstance(found.fget, FunctionType):
                     self.function(f"{label}.{name}", found.fget, value)
+                elif isinstance(found, MemberDescriptorType):  # of __slots__
+                    found = self.place(f"{label}.{name}", found.__get__, value)
                 else:
                     self.place(f"{label}.{name}", home.__getitem__, name)
                 break

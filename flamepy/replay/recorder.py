@@ -123,6 +123,9 @@ class Recorder(Stream):
     def guard(self, owner: Any, what: str, read: Callable[[], Any], live: bool = False) -> None:
         """A setting read meanwhile; see divert.guard()."""
 
+    def read(self, owner: Any, attribute: str) -> None:
+        """An attribute read meanwhile; see divert.read()."""
+
     def assigned(self, owner: Any, attribute: str) -> None:
         """An attribute set meanwhile; see divert.assigned()."""
 
@@ -212,6 +215,10 @@ class StepRecorder(Recorder):
 
     def guard(self, owner: Any, what: str, read: Callable[[], Any], live: bool = False) -> None:
         self.guards.setdefault((id(owner), what), Guard(owner, what, read, live))
+
+    def read(self, owner: Any, attribute: str) -> None:
+        if (id(owner), attribute) not in self.sets:
+            self.guard(owner, attribute, lambda: getattr(owner, attribute), live=True)
 
     def assigned(self, owner: Any, attribute: str) -> None:
         self.sets[id(owner), attribute] = len(self.steps), owner, attribute
