@@ -10,6 +10,7 @@ FLAME counterpart: `flame_core::nn::Module`. Read next: linear.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from ..backend.divert import active, changed, guard
 from ..errors import StateError
 from ..parameter import Parameter, ParameterDict
-from ..replay.names import known
+from ..replay.names import settings_of
 
 
 class Module:
@@ -31,13 +32,8 @@ class Module:
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         if active:
-            guard(self, "a module", self.settings)
+            guard(self, "a module", partial(settings_of, self))
         return self.forward(*args, **options)
-
-    def settings(self) -> tuple:
-        """What a recorded step depends on: mode and attributes of this module and of those inside."""
-        rows = [(m, name, value) for m in self.modules() for name, value in (("training", m.training), *vars(m).items())]
-        return tuple([(id(m), name, known(value)) for m, name, value in rows if name != "_params"])
 
     # ---- what one launch can do together -------------------------------------------------------------------------------
     def with_next(self, following: Module) -> Callable[[Any], Any] | None:

@@ -19,6 +19,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ..backend import base, divert
@@ -28,7 +29,7 @@ from ..errors import CaptureError
 from .arguments import Arguments, check_same_results, copied, is_tensor, leaves, mapped, outline, rebuild, strip
 from .arguments import use_tape as use_tape
 from .arguments import use_tensor_function as use_tensor_function
-from .names import Names, known, look
+from .names import Names, known, look, settings_of
 from .program import Program, check_nothing_left, roots
 from .recorder import Guard, Later, StepRecorder, Trace
 
@@ -248,7 +249,7 @@ def used(recorders: list[StepRecorder], seen: Names) -> StepRecorder:
         names = ", ".join([r.device.name for r in recorders if r in busy or r.inputs])
         raise CaptureError(f"capture: the step runs on two devices: {names}. Put the model and its inputs on one of them.")
     for module in seen.modules:
-        busy[0].guard(module, "a module", module.settings)
+        busy[0].guard(module, "a module", partial(settings_of, module))
     for t in seen.tensors:
         busy[0].guard(t, "requires_grad", lambda t=t: t.requires_grad)  # type: ignore[misc]
     return busy[0]

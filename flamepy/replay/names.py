@@ -72,6 +72,12 @@ def is_engine(module: Any) -> bool:
     return str(module).startswith(PACKAGE + ".") and not str(module).startswith(PACKAGE + ".train")
 
 
+def settings_of(module: Any) -> tuple:
+    """What a recorded step depends on in a module of layers: mode and attributes, its own and of the modules inside."""
+    rows = [(m, name, value) for m in module.modules() for name, value in (("training", m.training), *vars(m).items())]
+    return tuple([(id(m), name, known(value)) for m, name, value in rows if name != "_params"])
+
+
 def of_engine(value: Any) -> bool:
     """Whether it is an object of the engine's, or of a class derived from one of these."""
     return any([is_engine(cls.__module__) for cls in type(value).__mro__])
