@@ -205,7 +205,8 @@ class ParameterDict:
     def pack(self) -> ParameterDict:
         """Move parameters into one span of memory for each dtype and device; ids, names and numbers stay. Returns self.
 
-        Raises StateError when some parameters are already packed in another dictionary.
+        Packed before, with parameters inserted since, they move into a new span: optimizers follow with their state, a captured step
+        has to be captured again. Raises StateError when a span also holds parameters of another dictionary.
         """
         pack_in_order(list(self._parameters.values()))
         return self
@@ -230,6 +231,14 @@ def packed_together(ps: list[Parameter]) -> bool:
     return span is not None and all(p.buffer.root is span for p in ps) and span.size == sum(p.size for p in ps)
 
 
+def shared_outside(parameters: list[Parameter]) -> list[Parameter]:
+    """Those of the parameters that are in one span with others than these."""
+    here: dict[int, int] = {}
+    for p in parameters:
+        here[id(p.buffer.root)] = here.get(id(p.buffer.root), 0) + p.size
+    return [p for p in parameters if p.buffer.root is not None and p.buffer.root.size != here[id(p.buffer.root)]]
+
+
 def alike(parameters: Iterable[Parameter]) -> list[list[Parameter]]:
     """The parameters, each once, in groups of one dtype and device."""
     groups: dict[Any, list[Parameter]] = {}
@@ -241,14 +250,16 @@ def alike(parameters: Iterable[Parameter]) -> list[list[Parameter]]:
 def pack_in_order(parameters: list[Parameter]) -> None:
     """See ParameterDict.pack()."""
     todo = [ps for ps in alike(parameters) if not packed_together(ps)]
-    for p in [p for ps in todo for p in ps]:
-        if p.buffer.root is not None:
-            raise StateError(f"pack: already packed in another ParameterDict: '{p.name}'. Pack the whole model once.")
+    for p in shared_outside([p for ps in todo for p in ps]):
+        raise StateError(
+            f"pack: already packed in another ParameterDict, with parameters that this one lacks: '{p.name}'. "
+            "Pack one dictionary that holds them all."
+        )
     for ps in todo:
         dtype, where = ps[0].dtype, ps[0].device
         span, at = where.empty(sum(p.size for p in ps), dtype), 0
         for p in ps:
             slot = where.slot(span, at * dtype.itemsize, p.size, dtype)
             where.stream.copy(slot, p.buffer)
-            p.buffer.retired = "pack()"
+            (p.buffer.root or p.buffer).retired = "pack()"
             p.buffer, at = slot, at + p.size

@@ -63,6 +63,8 @@ class Buffer:
         """Count one write into this memory, made by the operation named (or told by a function, where that takes a while)."""
         self.writes += 1
         self.written = by
+        if self.device.recorders:
+            self.device.stream.wrote(self)
 
 
 class Kernel(Protocol):
@@ -154,6 +156,9 @@ class Stream:
                 call()
 
         return run
+
+    def wrote(self, buffer: Buffer) -> None:
+        """A write into existing memory was counted: a stream that records counts it again in each replay."""
 
     # ---- what the host has to do -------------------------------------------------------------------------------------------
     def before(self, values: Callable[[], Sequence[Any] | None], buffer: Buffer | None = None) -> None:

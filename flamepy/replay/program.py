@@ -40,7 +40,8 @@ class Program:
         self.memory = kept | {n: self.device.slot(self.arena, at, *sizes[n]) for n, at in zip(numbers, offsets, strict=True)}
         steps = [self.resolved(s) for s in recorder.steps]
         self.held = list({id(b): b for b in roots(steps) if b is not self.arena}.values())
-        self.written = list({id(b): b for b in roots(steps, outs=True) if b is not self.arena}.values())
+        written = [resolve(place, self.memory) for place in recorder.written]
+        self.written = list({id(b): b for b in written if b.root is not self.arena}.values())
         self.execute = self.device.direct.program(steps)
 
     def resolved(self, s: Step | Action) -> Step | Action:
@@ -85,13 +86,9 @@ def lives_of(steps: list[Step | Action], outputs: list[Any]) -> dict[int, list[i
     return lives
 
 
-def roots(steps: list[Any], outs: bool = False) -> Iterator[Buffer]:
-    """The memory that steps name, or (outs) write to."""
+def roots(steps: list[Any]) -> Iterator[Buffer]:
+    """The memory that steps name."""
     for s in steps:
-        if isinstance(s, Action):
-            found = [] if outs else s.buffers
-        else:
-            found = s.outs if outs else [*s.outs, *s.ins, *s.consts]
-        for b in found:
+        for b in s.buffers if isinstance(s, Action) else [*s.outs, *s.ins, *s.consts]:
             if isinstance(b, Buffer):
                 yield b.root or b

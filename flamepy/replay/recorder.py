@@ -66,6 +66,7 @@ class Recorder(Stream):
         self.steps: list[Step | Action] = []
         self.numbers: dict[int, int] = {}  # id of a made buffer -> its number
         self.made: list[tuple[Any, int, np.dtype]] = []  # (weak reference, size, dtype) of each
+        self.written: list[Any] = []  # places of the memory that was overwritten, as it was told
 
     # ---- memory ------------------------------------------------------------------------------------------------------------
     def empty(self, size: int, dtype: np.dtype) -> Buffer:
@@ -90,6 +91,10 @@ class Recorder(Stream):
         if not self.checking:
             places = [[self.place(a) for a in group] for group in (outs, ins, consts)]
             self.steps.append(Step(kernel, *places))
+
+    def wrote(self, buffer: Buffer) -> None:
+        self.inner.wrote(buffer)
+        self.written.append(self.place(buffer))
 
     def before(self, values: Callable[[], Sequence[Any] | None], buffer: Buffer | None = None) -> None:
         self.inner.before(values, buffer)
