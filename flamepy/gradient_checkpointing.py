@@ -10,13 +10,17 @@ FLAME counterpart: `flame_core::gradient_checkpointing`. Read next: nn/module.py
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
+from . import ids
 from .autograd import enable_grad, is_grad_enabled
 from .autograd.entries import TapeEntry, set_observers, thread
+from .backend.base import Buffer
 from .backend.divert import before
-from .errors import GradientError
+from .errors import GradientError, VersionError
+from .parameter import Parameter
 from .rng import get_rng_state, set_rng_state
 from .tensors import Tensor
 
@@ -38,15 +42,45 @@ class Rewind:
         set_rng_state(self.now)
 
 
-class Segment:
-    """One checkpointed block: what to run again, and the entries waiting for saved values."""
+class Read(NamedTuple):
+    """Something that a block read in its first run, not kept alive, and what an error text says of it."""
 
-    def __init__(self, run: Callable[[], Any], inputs: list[Tensor]):
+    buffer: weakref.ref[Buffer]
+    version: int
+    parameter: weakref.ref[Parameter] | None  # pack() may have moved it
+    label: str
+    id: int
+    shape: tuple[int, ...]
+
+    def overwritten(self) -> Buffer | None:
+        """The memory in which a later run would find other numbers; None if they are the same, or out of reach."""
+        buffer, p = self.buffer(), None if self.parameter is None else self.parameter()
+        if p is not None and p.buffer is not buffer:  # moved: nobody has written into the new memory yet
+            return p.buffer if p.buffer.version else None
+        return buffer if buffer is not None and buffer.version != self.version else None
+
+
+class Segment:
+    """One checkpointed block: what to run again, what it reads, and the entries waiting for saved values."""
+
+    def __init__(self, run: Callable[[], Any]):
         self.run = run
         self.random = Rewind()
-        self.versions = [(t, t.buffer.version) for t in inputs]
+        self.first = ids.next_id()  # tensors made in the block have larger ones
+        self.reads: dict[int, Read] = {}
         self.entries: list[TapeEntry] = []
         self.keep = False
+
+    def read(self, xs: Sequence[Any]) -> None:
+        """Take note of what is read, whether it is an argument, lies in one or is closed over, tracked or not. Results of the block's
+        own recorded ops are left out."""
+        for x in xs:
+            if isinstance(x, Tensor) and (x.entry is None or x.id < self.first):
+                b, packable = x.buffer, isinstance(x, Parameter)
+                key = id(x if packable else b)
+                known = self.reads.get(key)
+                if known is None or known.buffer() is not b:
+                    self.reads[key] = Read(weakref.ref(b), b.version, weakref.ref(x) if packable else None, x.name, x.id, x.shape)
 
     def add(self, entry: TapeEntry) -> None:
         """Take note of an entry; the first time round, drop what it saved, except leaves, which may not be overwritten."""
@@ -56,31 +90,37 @@ class Segment:
             entry.values = [v if id(v) in leaves else None for v in entry.values]
             entry.segment = self
 
+    def check(self) -> None:
+        """Raise unless everything the block read is as it was."""
+        for read in sorted(self.reads.values(), key=lambda r: not r.label):  # one that has a name says more
+            buffer = read.overwritten()
+            if buffer is not None:
+                raise VersionError(
+                    f"checkpoint: a tensor that the block reads was overwritten: {read.label or f'tensor {read.id}'}, shape {read.shape}, "
+                    f"written by {buffer.last_write}. Run backward before writing, or have the block read a clone()."
+                )
+
     def recompute(self) -> None:
         """Run the block again and give every entry its saved values."""
-        for t, version in self.versions:
-            if t.buffer.version != version:
-                raise GradientError(
-                    f"checkpoint: an input was overwritten before backward: {t.name or t.id}, by {t.buffer.last_write}. "
-                    "Run backward before writing."
-                )
-        again = Segment(self.run, [])
+        self.check()
+        again = Segment(self.run)
         again.keep = True
-        observers = thread.modes.observers
-        set_observers((again.add,))
+        modes = thread.modes
+        before_it = modes.observers, modes.reader
+        set_observers((again.add,), None)
         before(self.random.back)
         try:
             with enable_grad():
                 self.run()
         finally:
-            set_observers(observers)
+            set_observers(*before_it)
             before(self.random.forth)
         self.hand_over(again.entries)
 
     def hand_over(self, fresh: list[TapeEntry]) -> None:
         same = len(fresh) == len(self.entries) and all(
             [
-                a.op is b.op and [s.shape for s in a.call.outs] == [s.shape for s in b.call.outs]
+                a.op is b.op and [s.shape for s in a.call.outs] == [s.shape for s in b.call.outs] and self.same_leaves(a, b)
                 for a, b in zip(self.entries, fresh, strict=False)
             ]
         )
@@ -93,8 +133,13 @@ class Segment:
             if old.freed is None:
                 old.call, old.values, old.versions = new.call, new.values, new.versions
             old.segment = None
-        self.entries, self.versions = [], []
+        self.entries, self.reads = [], {}
         self.run = _done
+
+    def same_leaves(self, a: TapeEntry, b: TapeEntry) -> bool:
+        """Whether two entries read the same leaves, those aside that the block makes itself."""
+        pairs = zip(a.inputs, b.inputs, strict=False)
+        return len(a.inputs) == len(b.inputs) and all([x is y or x is None or type(x) is TapeEntry or x.id > self.first for x, y in pairs])
 
 
 def _done() -> None:
@@ -118,13 +163,12 @@ def checkpoint(fn: Callable, *args: Any, **kwargs: Any) -> Any:
     modes = thread.modes
     if not is_grad_enabled() or any([isinstance(getattr(o, "__self__", None), Segment) for o in modes.observers]):
         return run()
-    tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
-    observers = modes.observers
-    set_observers((Segment(run, tensors).add, *observers))
+    segment, observers, reader = Segment(run), modes.observers, modes.reader
+    set_observers((segment.add, *observers), segment.read)
     try:
         return run()
     finally:
-        set_observers(observers)
+        set_observers(observers, reader)
 
 
 def takes_nothing(fn: Callable) -> bool:

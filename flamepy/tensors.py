@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import autograd, ids, ops, pickling
-from .autograd.entries import TapeEntry, file_line, user_frame
+from .autograd.entries import TapeEntry, file_line, observing, tell, user_frame
 from .backend.base import BACKENDS, Buffer, Device, is_device_name
 from .backend.base import device as device_of
 from .dtypes import DTYPES, FLOATS, HALF, as_dtype, float32, host_array, int64
@@ -92,6 +92,8 @@ class Tensor(Methods):
 
     def numpy(self) -> np.ndarray:
         """A read-only view of the numbers, tracked or not."""
+        if observing:
+            tell((self,))
         return self.device.download(self.buffer).reshape(self.shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -105,6 +107,8 @@ class Tensor(Methods):
         return pickling.copied(self, memo)
 
     def __dlpack__(self, **options: Any) -> Any:
+        if observing:
+            tell((self,))
         return self.device.dlpack(self.buffer, self.shape).__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -23,13 +23,14 @@ next_serial = itertools.count(1).__next__
 class Modes:
     """What one thread decides for itself."""
 
-    __slots__ = ("creating_graph", "observers", "recording", "strict")
+    __slots__ = ("creating_graph", "observers", "reader", "recording", "strict")
 
     def __init__(self) -> None:
         self.recording = True
         self.strict = True
         self.creating_graph = False
         self.observers: tuple[Callable[[TapeEntry], None], ...] = ()  # who is told of each new entry
+        self.reader: Callable[[Sequence[Any]], None] | None = None  # who is told of what ops read, recorded or not
 
 
 class _Thread(threading.local):
@@ -38,21 +39,27 @@ class _Thread(threading.local):
 
 
 thread = _Thread()
-observing: list[int] = []  # for each thread that has observers: where nobody has, an op needs not look
+observing: list[int] = []  # for each thread that has observers or a reader: where nobody has, an op needs not look
 
 
-def set_observers(observers: tuple[Callable[[TapeEntry], None], ...]) -> None:
-    """Who is told of each new entry in this thread."""
-    thread.modes.observers = observers
+def set_observers(observers: tuple[Callable[[TapeEntry], None], ...], reader: Callable[[Sequence[Any]], None] | None) -> None:
+    """Who is told of each new entry in this thread, and who of what ops read."""
+    modes = thread.modes
+    modes.observers, modes.reader = observers, reader
     while (me := threading.get_ident()) in observing:
         observing.remove(me)
-    if observers:
+    if observers or reader:
         observing.append(me)
 
 
-def tell_observers(entry: TapeEntry) -> None:
-    for observer in thread.modes.observers:
-        observer(entry)
+def tell(xs: Sequence[Any], entry: TapeEntry | None = None) -> None:
+    """An op, or the host, has read these (Tensors, numbers, None); this is its entry, if it was recorded."""
+    modes = thread.modes
+    if modes.reader is not None:
+        modes.reader(xs)
+    if entry is not None:
+        for observer in modes.observers:
+            observer(entry)
 
 
 _package = Path(__file__).parent.parent

@@ -69,6 +69,8 @@ def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False,
     entries = reachable(loss.entry)
     for entry in entries:
         entry.check()
+    for segment in {entry.segment for entry in entries if entry.segment is not None}:
+        segment.check()
     cotangents = Cotangents(create_graph)
     kept: list[tuple[Any, Any]] = []
     modes = thread.modes
@@ -213,8 +215,8 @@ class _Recording:
     def __enter__(self) -> AutogradEngine:
         self.before = thread.modes.observers
         kept = [o for o in self.before if getattr(o, "__self__", None).__class__ is not Tape]  # an inner block takes over
-        set_observers((*kept, self.engine.tape.append))
+        set_observers((*kept, self.engine.tape.append), thread.modes.reader)
         return self.engine
 
     def __exit__(self, *exc: object) -> None:
-        set_observers(self.before)
+        set_observers(self.before, thread.modes.reader)
