@@ -1,7 +1,7 @@
 """checkpoint(): keep no activations of a block, compute them again in backward (Chen et al. 2016, arXiv:1604.06174).
 
 The block runs and is recorded as always, but its entries drop their saved values at once. When backward first reaches one of
-them, the block runs again, with the same random numbers, and its new entries hand their saved values to the old ones. So a
+them, the block runs again, with the same random numbers, and its new entries lend their saved values to the old ones. So a
 block may use parameters and tensors it was not given as arguments, and hooks, retain_graph and create_graph work as elsewhere.
 
 FLAME counterpart: `flame_core::gradient_checkpointing`. Read next: nn/module.py.
@@ -68,6 +68,7 @@ class Segment:
         self.random = Rewind()
         self.first = ids.next_id()  # tensors made in the block have larger ones
         self.reads: dict[int, Read] = {}
+        self.lent: dict[int, tuple[Any, Any, Any]] = {}  # by serial: what the entries had before the block ran again
         self.entries: list[TapeEntry] = []
         self.keep = False
 
@@ -76,11 +77,11 @@ class Segment:
         own recorded ops are left out."""
         for x in xs:
             if isinstance(x, Tensor) and (x.entry is None or x.id < self.first):
-                b, packable = x.buffer, isinstance(x, Parameter)
-                key = id(x if packable else b)
+                b, p = x.buffer, x if isinstance(x, Parameter) else None
+                key = id(b if p is None else p)
                 known = self.reads.get(key)
                 if known is None or known.buffer() is not b:
-                    self.reads[key] = Read(weakref.ref(b), b.version, weakref.ref(x) if packable else None, x.name, x.id, x.shape)
+                    self.reads[key] = Read(weakref.ref(b), b.version, None if p is None else weakref.ref(p), x.name, x.id, x.shape)
 
     def add(self, entry: TapeEntry) -> None:
         """Take note of an entry; the first time round, drop what it saved, except leaves, which may not be overwritten."""
@@ -92,15 +93,15 @@ class Segment:
 
     def check(self) -> None:
         """Raise unless everything the block read is as it was."""
-        for read in sorted(self.reads.values(), key=lambda r: not r.label):  # one that has a name says more
-            buffer = read.overwritten()
-            if buffer is not None:
-                raise VersionError(
-                    f"checkpoint: a tensor that the block reads was overwritten: {read.label or f'tensor {read.id}'}, shape {read.shape}, "
-                    f"written by {buffer.last_write}. Run backward before writing, or have the block read a clone()."
-                )
+        found = [(read, buffer) for read in self.reads.values() if (buffer := read.overwritten()) is not None]
+        if found:
+            read, buffer = max(found, key=lambda pair: bool(pair[0].label))  # one that has a name says more
+            raise VersionError(
+                f"checkpoint: a tensor that the block reads was overwritten: {read.label or f'tensor {read.id}'}, shape {read.shape}, "
+                f"written by {buffer.last_write}. Run backward before writing, or have the block read a clone()."
+            )
 
-    def recompute(self) -> None:
+    def fill(self) -> None:
         """Run the block again and give every entry its saved values."""
         self.check()
         again = Segment(self.run)
@@ -115,9 +116,9 @@ class Segment:
         finally:
             set_observers(*before_it)
             before(self.random.forth)
-        self.hand_over(again.entries)
+        self.lend(again.entries)
 
-    def hand_over(self, fresh: list[TapeEntry]) -> None:
+    def lend(self, fresh: list[TapeEntry]) -> None:
         same = len(fresh) == len(self.entries) and all(
             [
                 a.op is b.op and [s.shape for s in a.call.outs] == [s.shape for s in b.call.outs] and self.same_leaves(a, b)
@@ -130,11 +131,27 @@ class Segment:
                 "It must depend on its inputs and flamepy's random numbers alone."
             )
         for old, new in zip(self.entries, fresh, strict=True):
-            if old.freed is None:
+            if old.freed is None and old.serial not in self.lent:
+                self.lent[old.serial] = old.call, old.values, old.versions
                 old.call, old.values, old.versions = new.call, new.values, new.versions
-            old.segment = None
-        self.entries, self.reads = [], {}
-        self.run = _done
+
+    def drop(self, entry: TapeEntry) -> None:
+        """Take an entry's saved values back: the block can run once more."""
+        if entry.serial in self.lent:
+            entry.call, entry.values, entry.versions = self.lent.pop(entry.serial)
+
+    def undo(self) -> None:
+        """After a backward that has failed: as if the block had not run again."""
+        for entry in self.entries:
+            self.drop(entry)
+
+    def settle(self) -> None:
+        """After a backward: the block need not run again, so its entries keep what they have, and its inputs are let go of."""
+        if all([entry.freed is not None or entry.serial in self.lent for entry in self.entries]):
+            for entry in self.entries:
+                entry.segment = None
+            self.entries, self.reads, self.lent = [], {}, {}
+            self.run = _done
 
     def same_leaves(self, a: TapeEntry, b: TapeEntry) -> bool:
         """Whether two entries read the same leaves, those aside that the block makes itself."""

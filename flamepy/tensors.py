@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import autograd, ids, ops, pickling
-from .autograd.entries import TapeEntry, file_line, observing, tell, user_frame
+from .autograd.entries import TapeEntry, file_line, tell, user_frame
 from .backend.base import BACKENDS, Buffer, Device, is_device_name
 from .backend.base import device as device_of
 from .dtypes import DTYPES, FLOATS, HALF, as_dtype, float32, host_array, int64
@@ -92,8 +92,7 @@ class Tensor(Methods):
 
     def numpy(self) -> np.ndarray:
         """A read-only view of the numbers, tracked or not."""
-        if observing:
-            tell((self,))
+        tell((self,))
         return self.device.download(self.buffer).reshape(self.shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -107,8 +106,7 @@ class Tensor(Methods):
         return pickling.copied(self, memo)
 
     def __dlpack__(self, **options: Any) -> Any:
-        if observing:
-            tell((self,))
+        tell((self,))
         return self.device.dlpack(self.buffer, self.shape).__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -215,8 +213,7 @@ class Tensor(Methods):
         return f"the chain broke at '{name}' ({file_line(where)}), {why}"
 
     def ones_cotangent(self) -> Tensor:
-        dtype = float32 if self.dtype in HALF else self.dtype
-        seed = full_like(self, 1, dtype)
+        seed = full_like(self, 1, float32 if self.dtype in HALF else self.dtype)
         seed.unit = True
         return seed
 

@@ -151,6 +151,6 @@ def test_a_captured_step_knows_that_its_span_moved():
 def test_a_span_that_holds_parameters_of_another_dictionary_stays():
     params = dictionary("ab")
     other = fp.ParameterDict({"a": params["a"], "z": fp.Parameter(fp.ones(2, device="plain"))})
-    with pytest.raises(fp.StateError, match="pack: already packed in another ParameterDict.*'a'.*Pack one dictionary"):
+    with pytest.raises(fp.StateError, match=r"pack: already packed in another ParameterDict.*'a'.*Pack one dictionary"):
         other.pack()
     assert other["z"].buffer.root is None and params["a"].buffer.root is params["b"].buffer.root

@@ -81,6 +81,18 @@ def file_line(where: tuple[Any, int]) -> str:
     return f"{code.co_filename}:{line}"
 
 
+watchers: list[Callable[[str, Any], None]] = []  # who watches results: op/base.py, on_result()
+
+
+class Freed:
+    """The backward that let go of saved values: where it was called, and what it failed with, if it did."""
+
+    error = ""
+
+    def __init__(self, code: tuple[Any, int]):
+        self.code = code
+
+
 class TapeEntry:
     """One recorded op.
 
@@ -92,7 +104,7 @@ class TapeEntry:
     # Class values are what almost every entry has.
     hooks: dict[int, list[Callable]] | None = None
     retained: dict[int, Any] | None = None
-    freed: tuple[Any, int] | None = None  # where the first backward ran
+    freed: Freed | None = None
     segment: Any = None  # who recomputes the saved values, if they were dropped
     slots: Sequence[int] | None = None  # None: 0 for each
 
@@ -151,9 +163,14 @@ class TapeEntry:
     def check(self) -> None:
         """Raise unless every saved value is as it was when it was saved."""
         if self.freed is not None:
+            what, place = f"backward: the saved values of '{self.op.title}' ({self.where})", file_line(self.freed.code)
+            if self.freed.error:
+                raise GradientError(
+                    f"{what} are gone: the backward at {place} had let go of them when {self.freed.error} broke it off. "
+                    "Run the forward pass again; retain_graph=True keeps saved values until the end."
+                )
             raise GradientError(
-                f"backward: the saved values of '{self.op.title}' ({self.where}) are already freed: first backward at "
-                f"{file_line(self.freed)}. Pass retain_graph=True to the first backward to run a second one."
+                f"{what} are already freed: first backward at {place}. Pass retain_graph=True to the first backward to run a second one."
             )
         if not self.values:
             return
@@ -175,9 +192,9 @@ class TapeEntry:
             return f"{label}, shape {self.call.ins[i].shape}"
         return f"output of {self.op.title}"
 
-    def release(self, where: tuple[Any, int]) -> None:
+    def release(self, freed: Freed) -> None:
         """Let go of saved values. What led here stays readable: tape(loss) prints the same after backward."""
-        self.values, self.freed = (), where
+        self.values, self.freed = (), freed
 
     def record(self) -> dict[str, Any]:
         """A plain, serialisable description: what a viewer, a profiler or a NaN hunt reads."""
@@ -215,14 +232,18 @@ def tape(loss: Any) -> Tape:
     return Tape(reversed(reachable(loss.entry)))
 
 
-def reachable(root: TapeEntry | None) -> list[TapeEntry]:
-    """Every entry reachable from `root`, newest first. No recursion: a chain may be 100,000 entries long."""
+def reachable(root: TapeEntry | None, hooked: list[Any] | None = None) -> list[TapeEntry]:
+    """Every entry reachable from `root`, newest first; leaves that have hooks go into `hooked`. No recursion: a chain may be 100,000
+    entries long."""
     if root is None:
         return []
     found, stack = {root.serial: root}, [root]
     while stack:
         for node in stack.pop().inputs:
-            if type(node) is TapeEntry and node.serial not in found:
-                found[node.serial] = node
-                stack.append(node)
+            if type(node) is TapeEntry:
+                if node.serial not in found:
+                    found[node.serial] = node
+                    stack.append(node)
+            elif node is not None and node.hooks and hooked is not None:
+                hooked.append(node)
     return [found[serial] for serial in sorted(found, reverse=True)]
