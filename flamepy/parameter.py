@@ -215,7 +215,7 @@ class ParameterDict:
         """For pickle and copy: beside the parameters, those that are packed, in the order of their memory."""
         groups = alike(self._parameters.values())
         packed = [p for ps in groups if packed_together(ps) for p in sorted(ps, key=lambda p: p.buffer.offset)]
-        return {**self.__dict__, "packed": packed}
+        return {**self.__dict__, "_parameters": dict(self._parameters), "packed": packed}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update({key: value for key, value in state.items() if key != "packed"})
