@@ -9,6 +9,7 @@ FLAME counterpart: `flame_core::parameter`. Read next: gradient_clip.py.
 from __future__ import annotations
 
 import fnmatch
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -206,7 +207,7 @@ class ParameterDict:
         """Move parameters into one span of memory for each dtype and device; ids, names and numbers stay. Returns self.
 
         Packed before, with parameters inserted since, they move into a new span: optimizers follow with their state, a captured step
-        has to be captured again. Raises StateError when a span also holds parameters of another dictionary.
+        has to be captured again. Raises StateError when a span also holds parameters that are not here, those of another dictionary.
         """
         pack_in_order(list(self._parameters.values()))
         return self
@@ -231,12 +232,14 @@ def packed_together(ps: list[Parameter]) -> bool:
     return span is not None and all(p.buffer.root is span for p in ps) and span.size == sum(p.size for p in ps)
 
 
-def shared_outside(parameters: list[Parameter]) -> list[Parameter]:
-    """Those of the parameters that are in one span with others than these."""
-    here: dict[int, int] = {}
+def left_behind(parameters: list[Parameter]) -> tuple[Parameter, Parameter] | None:
+    """One of the parameters and another that is not among them but lives in the same span, if there are such."""
+    here = {id(p) for p in parameters}
     for p in parameters:
-        here[id(p.buffer.root)] = here.get(id(p.buffer.root), 0) + p.size
-    return [p for p in parameters if p.buffer.root is not None and p.buffer.root.size != here[id(p.buffer.root)]]
+        for other in [found() for found in p.buffer.root.packed] if p.buffer.root is not None else []:
+            if other is not None and id(other) not in here and other.buffer.root is p.buffer.root:
+                return p, other
+    return None
 
 
 def alike(parameters: Iterable[Parameter]) -> list[list[Parameter]]:
@@ -250,14 +253,16 @@ def alike(parameters: Iterable[Parameter]) -> list[list[Parameter]]:
 def pack_in_order(parameters: list[Parameter]) -> None:
     """See ParameterDict.pack()."""
     todo = [ps for ps in alike(parameters) if not packed_together(ps)]
-    for p in shared_outside([p for ps in todo for p in ps]):
+    pair = left_behind([p for ps in todo for p in ps])
+    if pair is not None:
         raise StateError(
-            f"pack: already packed in another ParameterDict, with parameters that this one lacks: '{p.name}'. "
-            "Pack one dictionary that holds them all."
+            f"pack: already packed in another ParameterDict: '{pair[0].name}', beside '{pair[1].name}', which is not in this one. "
+            "Pack one that holds them all."
         )
     for ps in todo:
         dtype, where = ps[0].dtype, ps[0].device
         span, at = where.empty(sum(p.size for p in ps), dtype), 0
+        span.packed = [weakref.ref(p) for p in ps]
         for p in ps:
             slot = where.slot(span, at * dtype.itemsize, p.size, dtype)
             where.stream.copy(slot, p.buffer)

@@ -151,6 +151,14 @@ def test_a_captured_step_knows_that_its_span_moved():
 def test_a_span_that_holds_parameters_of_another_dictionary_stays():
     params = dictionary("ab")
     other = fp.ParameterDict({"a": params["a"], "z": fp.Parameter(fp.ones(2, device="plain"))})
-    with pytest.raises(fp.StateError, match=r"pack: already packed in another ParameterDict.*'a'.*Pack one dictionary"):
+    with pytest.raises(fp.StateError, match=r"pack: already packed in another ParameterDict: 'a', beside 'b'.*Pack one"):
         other.pack()
     assert other["z"].buffer.root is None and params["a"].buffer.root is params["b"].buffer.root
+
+
+def test_a_model_with_a_layer_replaced_packs_again():
+    model = fp.nn.Sequential(fp.nn.Linear(2, 3, device="plain"), fp.nn.Linear(3, 2, device="plain"))
+    span = model.params.pack()["0.weight"].buffer.root
+    setattr(model, "1", fp.nn.Linear(3, 4, device="plain"))
+    homes = {p.buffer.root for p in model.params.pack().parameters()}
+    assert len(homes) == 1 and not homes & {None, span} and homes.pop().size == 9 + 16

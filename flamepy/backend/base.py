@@ -32,6 +32,7 @@ class Buffer:
     written: str | Callable[[], str] = ""
     retired = ""
     writes = 0
+    packed: Sequence[Any] = ()  # weak references to the parameters whose numbers were put here
     root: Buffer | None = None
     offset = 0
     stands_for: Buffer | None = None  # while a call is planned: the buffer that was really given
