@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable, Sequence
+from threading import RLock
 from typing import Any, NamedTuple
 
 from . import ids
@@ -71,6 +72,7 @@ class Segment:
         self.lent: dict[int, tuple[Any, Any, Any]] = {}  # by serial: what the entries had before the block ran again
         self.entries: list[TapeEntry] = []
         self.keep = False
+        self.lock = RLock()  # two threads may go back through one block
 
     def read(self, xs: Sequence[Any]) -> None:
         """Take note of what is read, whether it is an argument, lies in one or is closed over, tracked or not. Results of the block's
@@ -101,8 +103,13 @@ class Segment:
                 f"written by {buffer.last_write}. Run backward before writing, or have the block read a clone()."
             )
 
-    def fill(self) -> None:
-        """Run the block again and give every entry its saved values."""
+    def fill(self, entry: TapeEntry) -> None:
+        """Run the block again and give every entry its saved values, unless another thread has done so."""
+        with self.lock:
+            if self.entries and entry.serial not in self.lent:
+                self.run_again()
+
+    def run_again(self) -> None:
         self.check()
         again = Segment(self.run)
         again.keep = True
@@ -147,11 +154,12 @@ class Segment:
 
     def settle(self) -> None:
         """After a backward: the block need not run again, so its entries keep what they have, and its inputs are let go of."""
-        if all([entry.freed is not None or entry.serial in self.lent for entry in self.entries]):
-            for entry in self.entries:
-                entry.segment = None
-            self.entries, self.reads, self.lent = [], {}, {}
-            self.run = _done
+        with self.lock:
+            if all([entry.freed is not None or entry.serial in self.lent for entry in self.entries]):
+                for entry in self.entries:
+                    entry.segment = None
+                self.entries, self.reads, self.lent = [], {}, {}
+                self.run = _done
 
     def same_leaves(self, a: TapeEntry, b: TapeEntry) -> bool:
         """Whether two entries read the same leaves, those aside that the block makes itself."""

@@ -46,7 +46,7 @@ class Release:
         segment = entry.segment
         if segment is not None and entry.serial not in segment.lent:
             self.segments.add(segment)
-            segment.fill()
+            segment.fill(entry)
         entry.check()
 
     def leave(self, entry: TapeEntry) -> None:
