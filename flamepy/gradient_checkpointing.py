@@ -110,6 +110,7 @@ class Segment:
                 self.run_again()
 
     def run_again(self) -> None:
+        """With the same random numbers, recording, and out of sight of observers."""
         self.check()
         again = Segment(self.run)
         again.keep = True
@@ -126,6 +127,7 @@ class Segment:
         self.lend(again.entries)
 
     def lend(self, fresh: list[TapeEntry]) -> None:
+        """Give the entries what these saved, if they are the same ops on the same leaves."""
         same = len(fresh) == len(self.entries) and all(
             [
                 a.op is b.op and [s.shape for s in a.call.outs] == [s.shape for s in b.call.outs] and self.same_leaves(a, b)
@@ -176,7 +178,8 @@ def checkpoint(fn: Callable, *args: Any, **kwargs: Any) -> Any:
 
     Any number of inputs, tensors or not, and any outputs. A function without parameters is called without arguments (FLAME's
     `checkpoint(closure, input)`). Inside another checkpoint, or when nothing is recorded, it simply runs. Backward raises
-    GradientError if the block does something else the second time.
+    VersionError if a tensor that the block read, by whatever way, was overwritten since, by the block itself too; GradientError if the
+    block does something else the second time.
     """
     if args and takes_nothing(fn):
         run: Callable[[], Any] = fn

@@ -184,26 +184,28 @@ def test_a_kernel_that_cannot_be_compiled_fails_and_leaves_the_graph():
 
 
 def test_who_watches_results_may_raise():
-    """At the last result that is watched: by then a backward has let go of much."""
-
-    def sums():
-        w = fp.Parameter(fp.tensor([0.5, -0.25, 2.0], device=DEVICE))
-        return ((w * w).sum() * w.tanh()).sum()
-
-    names, seen = [], []
-    loss = sums()
-    with on_result(lambda name, y: names.append(name)):
-        wanted = bits(loss.backward())
+    """At the first result, the second, and so on: by the last one a backward has let go of much."""
+    w = fp.Parameter(fp.tensor(np.linspace(-1.0, 1.0, 211), dtype=fp.float32, device=DEVICE))  # of a size for which no rule is planned yet
+    loss = ((w * w).sum() * w.tanh()).sum()
+    w8 = w.numpy().astype("f8")
+    wanted = 2.0 * w8 * np.tanh(w8).sum() + (w8 @ w8) * (1.0 - np.tanh(w8) ** 2)
+    left = failures = 0
 
     def watcher(name, y):
-        seen.append(name)
-        if seen == names:
+        nonlocal left
+        left -= 1
+        if left == 0:
             raise ValueError(name)
 
-    loss = sums()
-    with on_result(watcher), pytest.raises(ValueError, match=names[-1]):
-        loss.backward()
-    assert len(names) > 3 and bits(loss.backward()) == wanted
+    while left <= 0:
+        left = failures + 1
+        with on_result(watcher):
+            try:
+                grads = loss.backward()
+            except ValueError:
+                failures += 1
+    assert failures > 3
+    np.testing.assert_allclose(grads[w].numpy(), wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_a_hook_that_writes_or_runs_backward_itself_is_told():
