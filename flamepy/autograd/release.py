@@ -26,7 +26,7 @@ class Release:
         until, segments = sys.maxsize, set()
         for entry in entries:
             entry.check()
-            if entry.hooks is not None or entry.segment is not None or not entry.call.op.own:
+            if not entry.call.op.own or entry.hooks is not None or entry.segment is not None:
                 until = entry.serial
                 if entry.segment is not None:
                     segments.add(entry.segment)
@@ -38,8 +38,7 @@ class Release:
         self.kept: list[TapeEntry] = []
         modes = thread.modes
         self.strict, self.observers, self.random = modes.strict, (modes.observers, modes.reader), get_rng_state()
-        owners = [getattr(o, "__self__", None) for o in modes.observers]
-        self.tapes = [(t, len(t)) for t in owners if type(t) is Tape]
+        self.tapes = [(t, len(t)) for o in modes.observers if type(t := getattr(o, "__self__", None)) is Tape]
 
     def enter(self, entry: TapeEntry) -> None:
         """Before an entry's rule runs while values are kept: get its own, if they were dropped; a hook may have written into them."""

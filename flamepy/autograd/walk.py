@@ -106,13 +106,14 @@ def walk(entries: list[TapeEntry], cotangents: Cotangents, kept: list[tuple[Any,
             gs = _outputs(entry, cotangents, kept)
             if gs is None:
                 continue
-        if entry.serial >= until:
+        held = entry.serial >= until
+        if held:
             release.enter(entry)
         found = entry.call.vjp(entry, gs, cotangents)
         for i in entry.call.tracked:
             if found[i] is not None:
                 add(entry.inputs[i], 0 if entry.slots is None else entry.slots[i], found[i])
-        if entry.serial >= until:
+        if held:
             release.leave(entry)
         elif freed is not None:
             entry.release(freed)
