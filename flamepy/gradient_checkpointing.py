@@ -165,8 +165,10 @@ class Segment:
 
     def same_leaves(self, a: TapeEntry, b: TapeEntry) -> bool:
         """Whether two entries read the same leaves, those aside that the block makes itself."""
-        pairs = zip(a.inputs, b.inputs, strict=False)
-        return len(a.inputs) == len(b.inputs) and all([x is y or x is None or type(x) is TapeEntry or x.id > self.first for x, y in pairs])
+        for x, y in zip(a.inputs, b.inputs, strict=False):
+            if x is not y and x is not None and type(x) is not TapeEntry and x.id < self.first:
+                return False
+        return len(a.inputs) == len(b.inputs)
 
 
 def _done() -> None:
