@@ -81,8 +81,8 @@ class GradientMap:
     parameters whose gradients are all here and still in that span (`whole_map`: and there are no others); any change of the set of
     gradients empties it. `private` says that no gradient was handed out yet; `factor` is a clip factor that is still to be applied.
 
-    Pickled and copied, a map names the tensors it named before, also when it comes back from another process. Parameters copied along
-    with it have new ids: take to_dict(params) for those.
+    Pickled and copied together with its parameters, in whatever they are, a map names their copies. Alone, it names the tensors it
+    named before, also when it comes back from another process.
     """
 
     def __init__(self) -> None:
@@ -251,16 +251,19 @@ class GradientMap:
         return {name: self[p] for name, p in params.named_parameters() if p in self}
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle and copy: gradients and names by id, and as what each id is known elsewhere (ids.py)."""
-        self.settle()
-        there = {key: ids.origin(key) for key in (*self._gradients, *self.names)}
-        return {"by": ids.mark, "there": there, "gradients": dict(self._gradients), "names": dict(self.names)}
+        """For pickle and copy: gradients and names by what each id is on its way (ids.py)."""
+        gradients = [(ids.key_of(number), gradient) for number, gradient in self.stored().items()]
+        return {"gradients": gradients, "names": [(ids.key_of(number), name) for number, name in self.names.items()]}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__()  # type: ignore[misc]
-        here = {key: ids.of_key(state["by"], key, there) for key, there in state["there"].items()}
-        self._gradients = {here[key]: gradient for key, gradient in state["gradients"].items()}
-        self.names = {here[key]: name for key, name in state["names"].items()}
+        self._gradients = {key.of_key(self): gradient for key, gradient in state["gradients"]}
+        self.names = {key.of_key(self): name for key, name in state["names"]}
+
+    def rename(self, old: int, new: int) -> None:
+        """Have the key `new` in the place of `old`."""
+        self._gradients = {new if key == old else key: gradient for key, gradient in self._gradients.items()}
+        self.names = {new if key == old else key: name for key, name in self.names.items()}
 
     def label(self, key: Any) -> str:
         """How an error text names a key: its name if known, else its id."""

@@ -1,7 +1,7 @@
 """checkpoint(): keep no activations of a block, compute them again in backward (Chen et al. 2016, arXiv:1604.06174).
 
 The block runs and is recorded as always, but its entries drop their saved values at once. When backward first reaches one of
-them, the block runs again, with the same random numbers, and its new entries hand their saved values to the old ones. So a
+them, the block runs again, with the same random numbers, and its new entries lend their saved values to the old ones. So a
 block may use parameters and tensors it was not given as arguments, and hooks, retain_graph and create_graph work as elsewhere.
 
 FLAME counterpart: `flame_core::gradient_checkpointing`. Read next: nn/module.py.
@@ -10,13 +10,18 @@ FLAME counterpart: `flame_core::gradient_checkpointing`. Read next: nn/module.py
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any
+import weakref
+from collections.abc import Callable, Sequence
+from threading import RLock
+from typing import Any, NamedTuple
 
+from . import ids
 from .autograd import enable_grad, is_grad_enabled
 from .autograd.entries import TapeEntry, set_observers, thread
+from .backend.base import Buffer
 from .backend.divert import before
-from .errors import GradientError
+from .errors import GradientError, VersionError
+from .parameter import Parameter
 from .rng import generator
 from .tensors import Tensor
 
@@ -40,15 +45,47 @@ class Rewind:
         generator.restore(self.now)
 
 
-class Segment:
-    """One checkpointed block: what to run again, and the entries waiting for saved values."""
+class Read(NamedTuple):
+    """Something that a block read in its first run, not kept alive, and what an error text says of it."""
 
-    def __init__(self, run: Callable[[], Any], inputs: list[Tensor]):
+    buffer: weakref.ref[Buffer]
+    version: int
+    parameter: weakref.ref[Parameter] | None  # pack() may have moved it
+    label: str
+    id: int
+    shape: tuple[int, ...]
+
+    def overwritten(self) -> Buffer | None:
+        """The memory in which a later run would find other numbers; None if they are the same, or out of reach."""
+        buffer, p = self.buffer(), None if self.parameter is None else self.parameter()
+        if p is not None and p.buffer is not buffer:  # moved: nobody has written into the new memory yet
+            return p.buffer if p.buffer.version else None
+        return buffer if buffer is not None and buffer.version != self.version else None
+
+
+class Segment:
+    """One checkpointed block: what to run again, what it reads, and the entries waiting for saved values."""
+
+    def __init__(self, run: Callable[[], Any]):
         self.run = run
         self.random = Rewind()
-        self.versions = [(t, t.buffer.version) for t in inputs]
+        self.first = ids.next_id()  # tensors made in the block have larger ones
+        self.reads: dict[int, Read] = {}
+        self.lent: dict[int, tuple[Any, Any, Any]] = {}  # by serial: what the entries had before the block ran again
         self.entries: list[TapeEntry] = []
         self.keep = False
+        self.lock = RLock()  # two threads may go back through one block
+
+    def read(self, xs: Sequence[Any]) -> None:
+        """Take note of what is read, whether it is an argument, lies in one or is closed over, tracked or not. Results of the block's
+        own recorded ops are left out."""
+        for x in xs:
+            if isinstance(x, Tensor) and (x.entry is None or x.id < self.first):
+                b, p = x.buffer, x if isinstance(x, Parameter) else None
+                key = id(b if p is None else p)
+                known = self.reads.get(key)
+                if known is None or known.buffer() is not b:
+                    self.reads[key] = Read(weakref.ref(b), b.version, None if p is None else weakref.ref(p), x.name, x.id, x.shape)
 
     def add(self, entry: TapeEntry) -> None:
         """Take note of an entry; the first time round, drop what it saved, except leaves, which may not be overwritten."""
@@ -58,31 +95,44 @@ class Segment:
             entry.values = [v if id(v) in leaves else None for v in entry.values]
             entry.segment = self
 
-    def recompute(self) -> None:
-        """Run the block again and give every entry its saved values."""
-        for t, version in self.versions:
-            if t.buffer.version != version:
-                raise GradientError(
-                    f"checkpoint: an input was overwritten before backward: {t.name or t.id}, by {t.buffer.last_write}. "
-                    "Run backward before writing."
-                )
-        again = Segment(self.run, [])
+    def check(self) -> None:
+        """Raise unless everything the block read is as it was."""
+        found = [(read, buffer) for read in self.reads.values() if (buffer := read.overwritten()) is not None]
+        if found:
+            read, buffer = max(found, key=lambda pair: bool(pair[0].label))  # one that has a name says more
+            raise VersionError(
+                f"checkpoint: a tensor that the block reads was overwritten: {read.label or f'tensor {read.id}'}, shape {read.shape}, "
+                f"written by {buffer.last_write}. Run backward before writing, or have the block read a clone()."
+            )
+
+    def fill(self, entry: TapeEntry) -> None:
+        """Run the block again and give every entry its saved values, unless another thread has done so."""
+        with self.lock:
+            if self.entries and entry.serial not in self.lent:
+                self.run_again()
+
+    def run_again(self) -> None:
+        """With the same random numbers, recording, and out of sight of observers."""
+        self.check()
+        again = Segment(self.run)
         again.keep = True
-        observers = thread.modes.observers
-        set_observers((again.add,))
+        modes = thread.modes
+        before_it = modes.observers, modes.reader
+        set_observers((again.add,), None)
         before(self.random.back)
         try:
             with enable_grad():
                 self.run()
         finally:
-            set_observers(observers)
+            set_observers(*before_it)
             before(self.random.forth)
-        self.hand_over(again.entries)
+        self.lend(again.entries)
 
-    def hand_over(self, fresh: list[TapeEntry]) -> None:
+    def lend(self, fresh: list[TapeEntry]) -> None:
+        """Give the entries what these saved, if they are the same ops on the same leaves."""
         same = len(fresh) == len(self.entries) and all(
             [
-                a.op is b.op and [s.shape for s in a.call.outs] == [s.shape for s in b.call.outs]
+                a.op is b.op and [s.shape for s in a.call.outs] == [s.shape for s in b.call.outs] and self.same_leaves(a, b)
                 for a, b in zip(self.entries, fresh, strict=False)
             ]
         )
@@ -92,11 +142,35 @@ class Segment:
                 "It must depend on its inputs and flamepy's random numbers alone."
             )
         for old, new in zip(self.entries, fresh, strict=True):
-            if old.freed is None:
+            if old.freed is None and old.serial not in self.lent:
+                self.lent[old.serial] = old.call, old.values, old.versions
                 old.call, old.values, old.versions = new.call, new.values, new.versions
-            old.segment = None
-        self.entries, self.versions = [], []
-        self.run = _done
+
+    def drop(self, entry: TapeEntry) -> None:
+        """Take an entry's saved values back: the block can run once more."""
+        if entry.serial in self.lent:
+            entry.call, entry.values, entry.versions = self.lent.pop(entry.serial)
+
+    def undo(self) -> None:
+        """After a backward that has failed: as if the block had not run again."""
+        for entry in self.entries:
+            self.drop(entry)
+
+    def settle(self) -> None:
+        """After a backward: the block need not run again, so its entries keep what they have, and its inputs are let go of."""
+        with self.lock:
+            if all([entry.freed is not None or entry.serial in self.lent for entry in self.entries]):
+                for entry in self.entries:
+                    entry.segment = None
+                self.entries, self.reads, self.lent = [], {}, {}
+                self.run = _done
+
+    def same_leaves(self, a: TapeEntry, b: TapeEntry) -> bool:
+        """Whether two entries read the same leaves, those aside that the block makes itself."""
+        for x, y in zip(a.inputs, b.inputs, strict=False):
+            if x is not y and x is not None and type(x) is not TapeEntry and x.id < self.first:
+                return False
+        return len(a.inputs) == len(b.inputs)
 
 
 def _done() -> None:
@@ -108,7 +182,8 @@ def checkpoint(fn: Callable, *args: Any, **kwargs: Any) -> Any:
 
     Any number of inputs, tensors or not, and any outputs. A function without parameters is called without arguments (FLAME's
     `checkpoint(closure, input)`). Inside another checkpoint, or when nothing is recorded, it simply runs. Backward raises
-    GradientError if the block does something else the second time.
+    VersionError if a tensor that the block read, by whatever way, was overwritten since, by the block itself too; GradientError if the
+    block does something else the second time.
     """
     if args and takes_nothing(fn):
         run: Callable[[], Any] = fn
@@ -120,13 +195,12 @@ def checkpoint(fn: Callable, *args: Any, **kwargs: Any) -> Any:
     modes = thread.modes
     if not is_grad_enabled() or any([isinstance(getattr(o, "__self__", None), Segment) for o in modes.observers]):
         return run()
-    tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
-    observers = modes.observers
-    set_observers((Segment(run, tensors).add, *observers))
+    segment, observers, reader = Segment(run), modes.observers, modes.reader
+    set_observers((segment.add, *observers), segment.read)
     try:
         return run()
     finally:
-        set_observers(observers)
+        set_observers(observers, reader)
 
 
 def takes_nothing(fn: Callable) -> bool:

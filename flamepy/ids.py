@@ -3,7 +3,8 @@
 An id is a number counted up in one process. Everywhere else it is known as (mark of the process that counted it, number): its origin.
 A leaf that can have a gradient keeps its number when it is unpickled in another process, unless that number is taken there; then it
 gets a new one. Both processes know its origin, so a GradientMap that goes from one to the other names the same tensors. Unpickled in
-the process it comes from, a tensor is one more tensor, with a new id; the keys of a map go on naming those that are there.
+the process it comes from, a tensor is one more tensor, with a new id; the keys of a map go on naming those that are there. But in one
+pickle, or one deep copy, tensors and the maps that name them belong together: there an id is a Key, one object for both.
 
 FLAME counterpart: `flame_core::TensorId`. Read next: pickling.py.
 """
@@ -25,6 +26,7 @@ counted: list[tuple[int, str]] = [(1, mark)]  # who counted the numbers from thi
 origins: dict[int, Origin] = {}  # of numbers here that stand for tensors from elsewhere
 known: dict[Origin, list[int]] = {}  # the other way: several where there were several copies at a time
 holders: WeakValueDictionary[int, Any] = WeakValueDictionary()  # the tensors from elsewhere that are alive
+keys: WeakValueDictionary[int, Any] = WeakValueDictionary()  # while something holds them: a pickler, a deep copy's memo
 lock = Lock()
 
 
@@ -36,6 +38,55 @@ def counted_by(number: int) -> str:
 def origin(number: int) -> Origin:
     """What an id here is known as everywhere."""
     return origins.get(number) or (counted_by(number), number)
+
+
+class Key:
+    """An id on its way out, the same object for whatever is pickled or copied together. Left as it is (copy.copy), it means itself."""
+
+    def __init__(self, number: int):
+        self.number = number
+
+    def of_tensor(self, t: Any) -> int:
+        """The id of a copy of the tensor."""
+        return of_tensor(origin(self.number), t)
+
+    def of_key(self, grads: Any) -> int:
+        """What a copied map has as its key."""
+        return self.number
+
+    def __reduce__(self) -> tuple:
+        return ArrivedKey, (mark, self.number, origin(self.number))
+
+
+class ArrivedKey:
+    """A Key where it arrives. A map that was there before the tensor is told its id when the tensor comes."""
+
+    def __init__(self, by: str, number: int, there: Origin):
+        self.by, self.number, self.there = by, number, there
+        self.here = 0
+        self.maps: list[tuple[Any, int]] = []  # those, and what they call it
+
+    def of_tensor(self, t: Any) -> int:
+        return self.take(of_tensor(self.there, t))
+
+    def take(self, number: int) -> int:
+        """Mean this id from now on."""
+        self.here = number
+        for grads, before in self.maps:
+            grads.rename(before, number)
+        return number
+
+    def of_key(self, grads: Any) -> int:
+        if self.here:
+            return self.here
+        number = of_key(self.by, self.number, self.there)
+        self.maps.append((grads, number))
+        return number
+
+
+def key_of(number: int) -> Key:
+    """The Key of an id."""
+    return keys.setdefault(number, Key(number))
 
 
 def of_tensor(there: Origin, t: Any) -> int:

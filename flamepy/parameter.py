@@ -9,6 +9,7 @@ FLAME counterpart: `flame_core::parameter`. Read next: gradient_clip.py.
 from __future__ import annotations
 
 import fnmatch
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -207,7 +208,8 @@ class ParameterDict:
     def pack(self) -> ParameterDict:
         """Move parameters into one span of memory for each dtype and device; ids, names and numbers stay. Returns self.
 
-        Raises StateError when some parameters are already packed in another dictionary.
+        Packed before, with parameters inserted since, they move into a new span: optimizers follow with their state, a captured step
+        has to be captured again. Raises StateError when a span also holds parameters that are not here, those of another dictionary.
         """
         pack_in_order(list(self._parameters.values()))
         return self
@@ -216,7 +218,7 @@ class ParameterDict:
         """For pickle and copy: beside the parameters, those that are packed, in the order of their memory."""
         groups = alike(self._parameters.values())
         packed = [p for ps in groups if packed_together(ps) for p in sorted(ps, key=lambda p: p.buffer.offset)]
-        return {**self.__dict__, "packed": packed}
+        return {**self.__dict__, "_parameters": dict(self._parameters), "packed": packed}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update({key: value for key, value in state.items() if key != "packed"})
@@ -232,6 +234,16 @@ def packed_together(ps: list[Parameter]) -> bool:
     return span is not None and all(p.buffer.root is span for p in ps) and span.size == sum(p.size for p in ps)
 
 
+def left_behind(parameters: list[Parameter]) -> tuple[Parameter, Parameter] | None:
+    """One of the parameters and another that is not among them but lives in the same span, if there are such."""
+    here = {id(p) for p in parameters}
+    for p in parameters:
+        for other in [found() for found in p.buffer.root.packed] if p.buffer.root is not None else []:
+            if other is not None and id(other) not in here and other.buffer.root is p.buffer.root:
+                return p, other
+    return None
+
+
 def alike(parameters: Iterable[Parameter]) -> list[list[Parameter]]:
     """The parameters, each once, in groups of one dtype and device."""
     groups: dict[Any, list[Parameter]] = {}
@@ -243,15 +255,19 @@ def alike(parameters: Iterable[Parameter]) -> list[list[Parameter]]:
 def pack_in_order(parameters: list[Parameter]) -> None:
     """See ParameterDict.pack()."""
     todo = [ps for ps in alike(parameters) if not packed_together(ps)]
-    for p in [p for ps in todo for p in ps]:
-        if p.buffer.root is not None:
-            raise StateError(f"pack: already packed in another ParameterDict: '{p.name}'. Pack the whole model once.")
+    pair = left_behind([p for ps in todo for p in ps])
+    if pair is not None:
+        raise StateError(
+            f"pack: already packed in another ParameterDict: '{pair[0].name}', beside '{pair[1].name}', which is not in this one. "
+            "Pack one that holds them all."
+        )
     for ps in todo:
         dtype, where = ps[0].dtype, ps[0].device
         span, at = where.empty(sum(p.size for p in ps), dtype), 0
+        span.packed = [weakref.ref(p) for p in ps]
         for p in ps:
             slot = where.slot(span, at * dtype.itemsize, p.size, dtype)
             where.stream.copy(slot, p.buffer)
-            p.buffer.retired = "pack()"
+            (p.buffer.root or p.buffer).retired = "pack()"
             p.buffer, at = slot, at + p.size
             own(p)

@@ -1,8 +1,9 @@
 """How tensors go through pickle and copy.deepcopy: their numbers as a NumPy array, the name of their device, their id (ids.py).
 
 Everything else that can be pickled is made of tensors: a ParameterDict that was packed packs again, an optimizer keeps its moments as
-arrays, a GradientMap its keys as origins. Hooks and attributes that users gave a tensor go along. What has a tape cannot. This is for
-users' own pickling, e.g. to send a model to another process; flamepy's own files hold no pickle.
+arrays, a GradientMap its keys as the Keys of ids.py. Hooks and attributes that users gave a tensor go along. What has a tape cannot.
+A dictionary of a user's follows the copies if its keys are the parameters themselves; ids in it stay numbers. This is for users' own
+pickling, e.g. to send a model to another process; flamepy's own files hold no pickle.
 
 Read next: ids.py, tensors.py.
 """
@@ -40,17 +41,20 @@ def reduced(t: Any) -> tuple:
         if "<" in name:
             label = t.name or f"tensor {t.id}"
             raise GradientError(f"pickle: a hook cannot be pickled: {name} of {label}. Remove it, or use a function of a module.")
-    can_be_key = t.requires_grad or hasattr(t, "set_grad")
-    there = ids.origin(t.id) if can_be_key else None
-    return made, (type(t), t.numpy(), t.device, t.requires_grad, there), state
+    return made, (type(t), t.numpy(), t.device, t.requires_grad, ids.key_of(t.id) if can_be_key(t) else None), state
 
 
-def made(cls: Any, array: np.ndarray, device: Device, requires_grad: bool, there: ids.Origin | None) -> Any:
-    """A leaf with these numbers. `there`: where its id comes from; None: a new one."""
+def can_be_key(t: Any) -> bool:
+    """Whether a GradientMap may have a gradient of this leaf."""
+    return t.requires_grad or hasattr(t, "set_grad")
+
+
+def made(cls: Any, array: np.ndarray, device: Device, requires_grad: bool, key: Any) -> Any:
+    """A leaf with these numbers. `key`: what its id is in the pickle; None: it gets a new one."""
     array = array.view(DTYPE[array.dtype])
     t = cls.__new__(cls)
     t.buffer, t.spec = device.upload(array), spec_of(array.shape, array.dtype, device, requires_grad)
-    t.id = ids.next_id() if there is None else ids.of_tensor(there, t)
+    t.id = ids.next_id() if key is None else key.of_tensor(t)
     own(t)
     return t
 
@@ -60,6 +64,9 @@ def copied(t: Any, memo: dict[int, Any]) -> Any:
     state = attributes("deepcopy", t)
     twin = memo[id(t)] = t.__class__.__new__(t.__class__)
     twin.buffer, twin.spec, twin.id = t.detach().clone().buffer, t.spec, ids.next_id()
+    if can_be_key(t):
+        arrived: Any = copy.deepcopy(ids.key_of(t.id), memo)
+        arrived.take(twin.id)
     vars(twin).update(copy.deepcopy(state, memo))
     own(twin)
     return twin

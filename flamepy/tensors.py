@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import autograd, ids, ops, pickling
-from .autograd.entries import TapeEntry, file_line, user_frame
+from .autograd.entries import TapeEntry, file_line, tell, user_frame
 from .backend.base import BACKENDS, Buffer, Device, is_device_name
 from .backend.base import device as device_of
 from .backend.divert import own
@@ -95,6 +95,7 @@ class Tensor(Methods):
 
     def numpy(self) -> np.ndarray:
         """A read-only view of the numbers, tracked or not."""
+        tell((self,))
         return self.device.download(self.buffer).reshape(self.shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -108,6 +109,7 @@ class Tensor(Methods):
         return pickling.copied(self, memo)
 
     def __dlpack__(self, **options: Any) -> Any:
+        tell((self,))
         return self.device.dlpack(self.buffer, self.shape).__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -220,9 +222,7 @@ class Tensor(Methods):
 
     def as_cotangent(self, gradient: Any) -> Tensor:
         g = gradient if isinstance(gradient, Tensor) else tensor(gradient, device=self.device)
-        g = g if g.device is self.device else g.to(self.device)
-        dtype = float32 if self.dtype in HALF else self.dtype
-        return g if g.dtype is dtype else g.to(dtype)
+        return g.to(dtype=float32 if self.dtype in HALF else self.dtype, device=self.device)
 
     def over(self, buffer: Buffer) -> Tensor:
         """An unrecorded tensor of this shape on another buffer of the same size."""

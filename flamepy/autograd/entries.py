@@ -25,13 +25,14 @@ next_serial = itertools.count(1).__next__
 class Modes:
     """What one thread decides for itself."""
 
-    __slots__ = ("creating_graph", "observers", "recording", "strict")
+    __slots__ = ("creating_graph", "observers", "reader", "recording", "strict")
 
     def __init__(self) -> None:
         self.recording = True
         self.strict = True
         self.creating_graph = False
         self.observers: tuple[Callable[[TapeEntry], None], ...] = ()  # who is told of each new entry
+        self.reader: Callable[[Sequence[Any]], None] | None = None  # who is told of what ops read, recorded or not
 
 
 class _Thread(threading.local):
@@ -40,21 +41,27 @@ class _Thread(threading.local):
 
 
 thread = _Thread()
-observing: list[int] = []  # for each thread that has observers: where nobody has, an op needs not look
+observing: list[int] = []  # for each thread that has observers or a reader: where nobody has, an op needs not look
 
 
-def set_observers(observers: tuple[Callable[[TapeEntry], None], ...]) -> None:
-    """Who is told of each new entry in this thread."""
-    thread.modes.observers = observers
+def set_observers(observers: tuple[Callable[[TapeEntry], None], ...], reader: Callable[[Sequence[Any]], None] | None) -> None:
+    """Who is told of each new entry in this thread, and who of what ops read."""
+    modes = thread.modes
+    modes.observers, modes.reader = observers, reader
     while (me := threading.get_ident()) in observing:
         observing.remove(me)
-    if observers:
+    if observers or reader:
         observing.append(me)
 
 
-def tell_observers(entry: TapeEntry) -> None:
-    for observer in thread.modes.observers:
-        observer(entry)
+def tell(xs: Sequence[Any], entry: TapeEntry | None = None) -> None:
+    """An op, or the host, has read these (Tensors, numbers, None); this is its entry, if it was recorded."""
+    modes = thread.modes
+    if modes.reader is not None:
+        modes.reader(xs)
+    if entry is not None:
+        for observer in modes.observers:
+            observer(entry)
 
 
 _package = Path(__file__).parent.parent
@@ -76,6 +83,18 @@ def file_line(where: tuple[Any, int]) -> str:
     return f"{code.co_filename}:{line}"
 
 
+watchers: list[Callable[[str, Any], None]] = []  # who watches results: op/base.py, on_result()
+
+
+class Freed:
+    """The backward that let go of saved values: where it was called, and what it failed with, if it did."""
+
+    error = ""
+
+    def __init__(self, code: tuple[Any, int]):
+        self.code = code
+
+
 class TapeEntry:
     """One recorded op.
 
@@ -87,7 +106,7 @@ class TapeEntry:
     # Class values are what almost every entry has.
     hooks: dict[int, list[Callable]] | None = None
     retained: dict[int, Any] | None = None
-    freed: tuple[Any, int] | None = None  # where the first backward ran
+    freed: Freed | None = None
     segment: Any = None  # who recomputes the saved values, if they were dropped
     slots: Sequence[int] | None = None  # None: 0 for each
 
@@ -151,9 +170,14 @@ class TapeEntry:
                 "detach() the result."
             )
         if self.freed is not None:
+            what, place = f"backward: the saved values of '{self.op.title}' ({self.where})", file_line(self.freed.code)
+            if self.freed.error:
+                raise GradientError(
+                    f"{what} are gone: the backward at {place} had let go of them when {self.freed.error} broke it off. "
+                    "Run the forward pass again; retain_graph=True keeps saved values until the end."
+                )
             raise GradientError(
-                f"backward: the saved values of '{self.op.title}' ({self.where}) are already freed: first backward at "
-                f"{file_line(self.freed)}. Pass retain_graph=True to the first backward to run a second one."
+                f"{what} are already freed: first backward at {place}. Pass retain_graph=True to the first backward to run a second one."
             )
         if not self.values:
             return
@@ -175,9 +199,9 @@ class TapeEntry:
             return f"{label}, shape {self.call.ins[i].shape}"
         return f"output of {self.op.title}"
 
-    def release(self, where: tuple[Any, int]) -> None:
+    def release(self, freed: Freed) -> None:
         """Let go of saved values. What led here stays readable: tape(loss) prints the same after backward."""
-        self.values, self.freed = (), where
+        self.values, self.freed = (), freed
 
     def record(self) -> dict[str, Any]:
         """A plain, serialisable description: what a viewer, a profiler or a NaN hunt reads."""
@@ -227,14 +251,18 @@ def tape(loss: Any) -> Tape:
     return Tape(reversed(reachable(loss.entry)))
 
 
-def reachable(root: TapeEntry | None) -> list[TapeEntry]:
-    """Every entry reachable from `root`, newest first. No recursion: a chain may be 100,000 entries long."""
+def reachable(root: TapeEntry | None, hooked: list[Any] | None = None) -> list[TapeEntry]:
+    """Every entry reachable from `root`, newest first; leaves that have hooks go into `hooked`. No recursion: a chain may be 100,000
+    entries long."""
     if root is None:
         return []
     found, stack = {root.serial: root}, [root]
     while stack:
         for node in stack.pop().inputs:
-            if type(node) is TapeEntry and node.serial not in found:
-                found[node.serial] = node
-                stack.append(node)
+            if type(node) is TapeEntry:
+                if node.serial not in found:
+                    found[node.serial] = node
+                    stack.append(node)
+            elif node is not None and node.hooks and hooked is not None:
+                hooked.append(node)
     return [found[serial] for serial in sorted(found, reverse=True)]

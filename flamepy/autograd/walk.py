@@ -1,7 +1,7 @@
 """Backward: walk the entries behind a loss, newest first, and add up cotangents.
 
 Collect the entries reachable from the loss, sort them by serial number, walk from the newest, ask each op for the cotangents
-of its inputs, accumulate them, and let go of saved values on the way. What reaches a leaf is its gradient.
+of its inputs, accumulate them, and let go of saved values on the way (release.py). What reaches a leaf is its gradient.
 
 FLAME counterpart: `flame_core::autograd`. Read next: ../gradient.py, ../op/base.py.
 """
@@ -16,8 +16,9 @@ from ..backend.base import Buffer
 from ..errors import GradientError, ShapeError
 from ..gradient import GradientMap
 from .cotangents import Cotangents
-from .entries import Tape, TapeEntry, reachable, set_observers, thread, user_frame
+from .entries import Tape, TapeEntry, reachable, set_observers, thread
 from .entries import tape as tape
+from .release import Release
 
 
 class _Mode(ContextDecorator):
@@ -63,12 +64,13 @@ def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False,
 
     `gradient` is the cotangent of `loss` (its shape; 1 for a loss of one element). `retain_graph` keeps saved values for another
     backward; `create_graph` (implies it) also records the backward itself, so that gradients can be differentiated. Returns a
-    GradientMap and touches no `.grad`. Raises GradientError, VersionError or ShapeError before anything is changed.
+    GradientMap and touches no `.grad`. Raises GradientError, VersionError or ShapeError before anything is changed; what a hook or
+    another function of yours raises leaves everything as it was, too: run it again.
     """
     seed = _seed(loss, gradient)
-    entries = reachable(loss.entry)
-    for entry in entries:
-        entry.check()
+    hooked = [loss] if loss.entry is None and loss.hooks else []
+    entries = reachable(loss.entry, hooked)
+    release = Release(entries, bool(hooked), retain_graph or create_graph)
     cotangents = Cotangents(create_graph)
     kept: list[tuple[Any, Any]] = []
     modes = thread.modes
@@ -76,20 +78,24 @@ def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False,
     modes.recording = modes.creating_graph = create_graph
     try:
         cotangents.add(loss.entry if loss.entry is not None else loss, loss.slot, seed)
-        walk(entries, cotangents, kept, None if retain_graph or create_graph else user_frame())
+        walk(entries, cotangents, kept, release)
         for leaf in cotangents.leaves.values():
             g = cotangents.values[-leaf.id]
             kept.append((leaf, g if leaf.hooks is None else _hooked(leaf.hooks, g)))
         saved = [v for entry in entries for v in entry.values] if retain_graph else []
-        return _finish(kept, [seed.buffer, *saved], cotangents)
+        grads = _finish(kept, [seed.buffer, *saved], cotangents)
+        release.settle()
+        return grads
+    except BaseException as error:
+        release.undo(error)
+        raise
     finally:
         modes.recording, modes.creating_graph = before
 
 
-def walk(entries: list[TapeEntry], cotangents: Cotangents, kept: list[tuple[Any, Any]], where: tuple[Any, int] | None) -> None:
-    """Pass cotangents from the newest entry to the oldest. Saved values are let go of on the way if `where`, the caller of this
-    backward, is given."""
-    add, values = cotangents.add, cotangents.values
+def walk(entries: list[TapeEntry], cotangents: Cotangents, kept: list[tuple[Any, Any]], release: Release) -> None:
+    """Pass cotangents from the newest entry to the oldest. Saved values are let go of on the way, as far as release.py allows."""
+    add, values, until, freed = cotangents.add, cotangents.values, release.until, release.freed
     for entry in entries:
         if entry.call.single and entry.hooks is None and entry.retained is None:
             g = values.pop(entry.serial, None)
@@ -100,14 +106,17 @@ def walk(entries: list[TapeEntry], cotangents: Cotangents, kept: list[tuple[Any,
             gs = _outputs(entry, cotangents, kept)
             if gs is None:
                 continue
-        if entry.segment is not None:
-            entry.segment.recompute()
+        held = entry.serial >= until
+        if held:
+            release.enter(entry)
         found = entry.call.vjp(entry, gs, cotangents)
         for i in entry.call.tracked:
             if found[i] is not None:
                 add(entry.inputs[i], 0 if entry.slots is None else entry.slots[i], found[i])
-        if where is not None:
-            entry.release(where)
+        if held:
+            release.leave(entry)
+        elif freed is not None:
+            entry.release(freed)
 
 
 def _seed(loss: Any, gradient: Any | None) -> Any:
@@ -213,8 +222,8 @@ class _Recording:
     def __enter__(self) -> AutogradEngine:
         self.before = thread.modes.observers
         kept = [o for o in self.before if getattr(o, "__self__", None).__class__ is not Tape]  # an inner block takes over
-        set_observers((*kept, self.engine.tape.append))
+        set_observers((*kept, self.engine.tape.append), thread.modes.reader)
         return self.engine
 
     def __exit__(self, *exc: object) -> None:
-        set_observers(self.before)
+        set_observers(self.before, thread.modes.reader)

@@ -33,6 +33,7 @@ class Buffer:
     retired = ""
     writes = 0
     owners: tuple[Callable[[], Any], ...] = ()  # weak references to the leaves that were told whether to require grad
+    packed: Sequence[Any] = ()  # weak references to the parameters whose numbers were put here
     root: Buffer | None = None
     offset = 0
     stands_for: Buffer | None = None  # while a call is planned: the buffer that was really given
@@ -64,6 +65,8 @@ class Buffer:
         """Count one write into this memory, made by the operation named (or told by a function, where that takes a while)."""
         self.writes += 1
         self.written = by
+        if self.device.recorders:
+            self.device.stream.wrote(self)
 
 
 class Kernel(Protocol):
@@ -144,6 +147,9 @@ class Stream:
     def program(self, steps: Sequence[Step | Action]) -> Run:
         """A recorded step, with buffers in the place of spots and without actions marked `early`, as one call."""
         return Run([(s.act, tuple(s.buffers)) if isinstance(s, Action) else (self.run, tuple(s)) for s in steps])
+
+    def wrote(self, buffer: Buffer) -> None:
+        """A write into existing memory was counted: a stream that records counts it again in each replay."""
 
     # ---- what the host has to do -------------------------------------------------------------------------------------------
     def before(self, values: Callable[[], Sequence[Any] | None], buffer: Buffer | None = None) -> None:

@@ -150,6 +150,9 @@ class Switch(Stream):
     def copy(self, out: Buffer, x: Buffer) -> None:
         self.chosen().copy(out, x)
 
+    def wrote(self, buffer: Buffer) -> None:
+        self.chosen().wrote(buffer)
+
     def before(self, values: Callable[[], Sequence[Any] | None], buffer: Buffer | None = None) -> None:
         self.chosen().before(values, buffer)
 

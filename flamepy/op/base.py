@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..autograd.entries import TapeEntry, thread
+from ..autograd.entries import watchers as watchers
 from ..backend.base import Buffer, Device
 from ..errors import GradientError
 from .spec import size_of as size_of
@@ -30,7 +31,6 @@ HOMES: dict[str, str] = {}  # where: "flamepy", "functional" (flamepy.nn.functio
 METHODS: dict[str, bool] = {}  # whether it is a Tensor method as well
 SCALARS = (int, float, bool, np.number, np.bool_)
 ALIASES = {"dim": "axis", "keepdim": "keepdims"}
-watchers: list[Callable[[str, Any], None]] = []  # who watches results: on_result()
 Tensor: Any = None  # the Tensor class; tensors.py, further right, puts it here
 
 
@@ -92,7 +92,7 @@ class Op:
         """`source`: the function the user of a builder wrote, for its module and documentation."""
         if not isinstance(name, str) or not name.isidentifier():
             raise ValueError(f"op: not a name: {name!r}. Use a Python name, such as 'swish'.")
-        own = is_own(source)
+        self.own = own = is_own(source)
         if name in REGISTRY or (name in PUBLIC and not own):
             raise ValueError(f"op: name used twice: '{name}' is flamepy's own. Give the op another name.")
         if name in USERS:  # a cell that runs again

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd.entries import TapeEntry, observing, tell_observers, thread, user_frame
+from ..autograd.entries import TapeEntry, observing, tell, thread, user_frame
 from ..backend.base import Buffer, Spot, Step
 from ..backend.divert import divert
 from ..dtypes import FLOATS
@@ -99,8 +99,10 @@ def finish(call: Call, xs: Sequence[Any], memory: list[Any], attributes: dict[st
             for slot, t in enumerate(ys):
                 t.entry, t.slot = entry, slot
         if observing:
-            tell_observers(entry)
+            tell(xs, entry)
         return y
+    if observing:
+        tell(xs)
     if call.breaks:
         return mark_broken(call.op, xs, y)
     for i in call.tensors:
@@ -158,6 +160,8 @@ def run_once(
     if names is None or not floats:
         if watchers:
             watch(op.title, y)
+        if observing:
+            tell(xs)
         return mark_broken(op, xs, y)
     count = len(ys) if type(y) is tuple else 0
     alike = op.forms.get((kinds, names, count))

@@ -102,7 +102,9 @@ class Block:
             for i, p in enumerate(self.params):
                 if present is None or present[i]:
                     p.device.stream.copy(p.buffer, self.part(self.master, i).buffer)
-        self.buffer.wrote(by)
+        all_of_it = present is None and self.whole
+        for b in [self.buffer] if all_of_it else [b for i, b in enumerate(self.homes) if present is None or present[i]]:
+            b.wrote(by)
 
 
 class Update:

@@ -40,7 +40,8 @@ class Program:
         self.rest = [(n, s) for n, s in enumerate(resolved) if not (isinstance(s, Action) and s.early)]
         self.held = list({id(b): b for b in roots(resolved) if b is not self.arena}.values())
         self.known = {id(b) for b in self.held}
-        self.written = self.writes([s for _, s in self.rest])
+        written = {id(b): (n, b) for n, place in reversed(recorder.written) if (b := resolve(place, self.memory)).root is not self.arena}
+        self.written = list(written.values())
         # Whose state to put back after a failure: the objects behind the early actions.
         owners = {id(o): o for _, s in self.early if hasattr(o := getattr(s.act, "__self__", None), "saved")}
         self.states: list[Any] = list(owners.values())
@@ -61,10 +62,6 @@ class Program:
         if isinstance(s, Action):
             return s._replace(buffers=[resolve(b, self.memory) for b in s.buffers])
         return Step(s.kernel, *[[resolve(a, self.memory) for a in group] for group in s[1:]])
-
-    def writes(self, steps: list[Step | Action]) -> list[Buffer]:
-        """The memory from outside that steps write to."""
-        return list({id(b): b for b in roots(steps, outs=True) if b is not self.arena}.values())
 
     def check(self) -> None:
         """Raise CaptureError when memory the program knows has been moved."""
@@ -87,15 +84,16 @@ class Program:
         except BaseException:
             self.failed(states, self.execute.reached if begun else 0)
             raise
-        for b in self.written:
+        for _, b in self.written:
             b.wrote(self.writer)
         self.assign(len(self.early) + len(self.rest))
 
     def failed(self, states: list[Any], reached: int) -> None:
         """Count what was written, and put the host's state to where the step had come."""
         at = self.rest[reached - 1][0] if reached else -1
-        for b in self.writes([s for n, s in self.rest if n <= at]):
-            b.wrote(self.writer)
+        for n, b in self.written:
+            if n <= at:
+                b.wrote(self.writer)
         for owner, state in zip(self.states, states, strict=True):
             owner.restore(state)
         for n, action in self.early:
@@ -136,14 +134,10 @@ def lives_of(steps: list[Step | Action], outputs: list[Any], inputs: list[int]) 
     return lives
 
 
-def roots(steps: list[Any], outs: bool = False) -> Iterator[Buffer]:
-    """The memory that steps name, or (outs) write to."""
+def roots(steps: list[Any]) -> Iterator[Buffer]:
+    """The memory that steps name."""
     for s in steps:
-        if isinstance(s, Action):
-            found = [] if outs else s.buffers
-        else:
-            found = s.outs if outs else [*s.outs, *s.ins, *s.consts]
-        for b in found:
+        for b in s.buffers if isinstance(s, Action) else [*s.outs, *s.ins, *s.consts]:
             if isinstance(b, Buffer):
                 yield b.root or b
 

@@ -73,6 +73,7 @@ class Recorder(Stream):
         self.steps: list[Step | Action] = []
         self.numbers: dict[int, int] = {}  # id of a made buffer -> its number
         self.made: list[tuple[Any, int, np.dtype]] = []  # (weak reference, size, dtype) of each
+        self.written: list[tuple[int, Any]] = []  # (after how many steps, place) of memory that was overwritten, as it was told
 
     # ---- memory ------------------------------------------------------------------------------------------------------------
     def empty(self, size: int, dtype: np.dtype) -> Buffer:
@@ -97,6 +98,11 @@ class Recorder(Stream):
         if not self.checking:
             places = [[self.place(a) for a in group] for group in (outs, ins, consts)]
             self.steps.append(Step(kernel, *places))
+
+    def wrote(self, buffer: Buffer) -> None:
+        self.inner.wrote(buffer)
+        if not self.checking:
+            self.written.append((len(self.steps), self.place(buffer)))
 
     def before(self, values: Callable[[], Sequence[Any] | None], buffer: Buffer | None = None) -> None:
         self.inner.before(values, buffer)
