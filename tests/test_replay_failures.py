@@ -105,6 +105,34 @@ def test_two_captured_steps_of_one_optimizer():
     same(case)
 
 
+def test_counters_are_no_settings_unless_they_are_read():
+    runs, tally, kept = 0, [0], {"n": 0}
+
+    def step(x: Any) -> Any:
+        nonlocal runs
+        runs += 1
+        tally[0] += 1
+        kept["n"] += 1
+        return x * 2.0
+
+    captured = fp.capture(step)
+    assert [captured(fp.full((1,), i)).item() for i in range(5)] == [0.0, 2.0, 4.0, 6.0, 8.0]
+    assert (runs, tally, kept) == (2, [2], {"n": 2})  # a replay runs no Python
+
+    def read(wrap: Wrap, log: Log) -> None:
+        count = [0]
+
+        def step(x: Any) -> Any:
+            count[0] += 1
+            return x * 2.0 if count[0] % 5 else x
+
+        f = wrap(step)
+        for i in range(9):
+            log(f(fp.full((2,), i)))
+
+    refused(read, "the step itself changes: count[0]", 2)
+
+
 def test_two_updates_in_one_step():
     def case(wrap: Wrap, log: Log) -> None:
         m = model()

@@ -156,10 +156,12 @@ class Captured(Generic[R]):
         shown = ", ".join([f"{label} (from {last.names.values.get(label)} to {names.values.get(label)})" for label in what[:3]])
         if not what and last.form != given.form:
             shown = f"the arguments (from {last.form[1:]} to {given.form[1:]})"
+        shown = shown or ", ".join([f"{g.what.lstrip('_')} of {known(g.owner)!r}" for g, value in last.guards if value_of(g) != value][:3])
         by = "the step itself changes" if again else f"more than {self.most} kinds of calls of {self.name}, what keeps changing is"
         raise CaptureError(
-            f"capture: {by}: {shown or 'a setting of a parameter, module or optimizer'}. "
-            "Pass what changes as a tensor, keep it out of the step, or allow more with capture(step, programs=n)."
+            f"capture: {by}: {shown or 'a mode'}. "
+            "Pass what changes as a tensor and return what the step changes, keep it out of the step, or allow more with "
+            "capture(step, programs=n)."
         )
 
     def record(self, kind: Kind, given: Arguments) -> R:

@@ -5,20 +5,21 @@ the globals it names, the arguments that are no tensors, and the user's own func
 the code names them. `Names.as_before()` compares identities and is fast; `Names.values` are compared when that fails.
 
 Not seen: what code asks for by other means (getattr, files, clocks), long containers and arrays, what code of other libraries reads.
-Read next: recorder.py.
+Read next: code.py, recorder.py.
 """
 
 from __future__ import annotations
 
-import dis
 import sysconfig
 from collections.abc import Callable, Iterator
 from enum import Enum
-from functools import cache, partial
+from functools import partial
 from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
+
+from .code import Path, reads
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic, np.dtype, Enum, range, slice, type(...))
 LONG = 64  # items of a container that are looked at
@@ -27,7 +28,6 @@ SMALL = 1 << 14  # elements of an array that are looked at
 MISSING = object()
 LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 PACKAGE = __name__.partition(".")[0]
-Path = tuple[str, ...]  # kind of variable ("global", "cell" or "local"), its name, attributes
 
 
 class Same:
@@ -47,10 +47,11 @@ class Same:
 
 
 class Number:
-    """A plain value with its type: 1, 1.0 and True differ, and so do 0.0 and -0.0."""
+    """A value that counts as equal to others: a plain one by its text (1, 1.0 and True differ, and so do 0.0 and -0.0), one of a class
+    that says itself what is equal (a path, a frozen dataclass) by that."""
 
     def __init__(self, value: Any):
-        self.value, self.kind = value, (type(value), repr(value))
+        self.kind = type(value), repr(value) if isinstance(value, PLAIN) else value
 
     def __eq__(self, other: Any) -> bool:
         return type(other) is Number and other.kind == self.kind
@@ -59,12 +60,19 @@ class Number:
         return hash(self.kind)
 
     def __repr__(self) -> str:
-        return self.kind[1]
+        return str(self.kind[1])
 
 
 def known(value: Any) -> Any:
-    """A value as it is compared: a plain one by value, anything else by identity."""
-    return Number(value) if isinstance(value, PLAIN) else Same(value)
+    """A value as it is compared: by value where that is possible, else by identity."""
+    if not isinstance(value, PLAIN):
+        if type(value).__hash__ in (None, object.__hash__) or of_engine(value) or isinstance(value, type | FunctionType | MethodType):
+            return Same(value)
+        try:
+            hash(value)
+        except TypeError:  # it holds something without a hash
+            return Same(value)
+    return Number(value)
 
 
 def is_engine(module: Any) -> bool:
@@ -85,36 +93,6 @@ def of_engine(value: Any) -> bool:
 
 def is_users(code: CodeType) -> bool:
     return not code.co_filename.startswith((*LIBRARIES, "<frozen"))
-
-
-@cache
-def reads(code: CodeType) -> tuple[frozenset[Path], frozenset[str]]:
-    """(the variables that code reads, each with the attributes taken from it; attributes taken from anything else)."""
-    paths: set[Path] = set()
-    loose: set[str] = set()
-    path: Path = ()
-    for i in dis.get_instructions(code):
-        name, value = i.opname, i.argval
-        if name in ("LOAD_GLOBAL", "LOAD_NAME"):
-            path = ("global", value)
-        elif name in ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"):
-            path = ("cell" if value in code.co_freevars else "local", value)
-        elif name.startswith("LOAD_FAST"):
-            path = ("local", value[-1] if isinstance(value, tuple) else value)
-        elif name in ("LOAD_ATTR", "LOAD_METHOD"):
-            if not path:
-                loose.add(value)
-            path = (*path, value) if path else ()
-        elif name not in ("PUSH_NULL", "PRECALL", "CACHE", "NOP"):
-            path = ()
-        if path:
-            paths.add(path)
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            more, others = reads(inner)
-            paths |= {p if p[0] == "global" or p[1] in code.co_freevars else ("local", *p[1:]) for p in more if p[0] != "local"}
-            loose |= others | {name for p in more if p[0] == "local" for name in p[2:]}
-    return frozenset(paths), frozenset(loose)
 
 
 class Names:
@@ -180,7 +158,7 @@ class Names:
             self.note(label, Number(value.tobytes()))
             self.arrays.append((value, value.copy()))
         elif not isinstance(value, ModuleType):
-            self.note(label, Same(value))
+            self.note(label, known(value))
             self.object(label, value)
 
     def note(self, label: str, value: Any) -> None:
