@@ -132,6 +132,21 @@ def test_counters_are_no_settings_unless_they_are_read():
 
     refused(read, "the step itself changes: count[0]", 2)
 
+    def grown(wrap: Wrap, log: Log) -> None:
+        factors: list[float] = []
+
+        def step(x: Any) -> Any:
+            for factor in factors:
+                x = x * factor
+            return x
+
+        f = wrap(step)
+        for i in range(9):
+            factors.extend([2.0] if i in (4, 7) else [])
+            log(f(fp.ones(2)))
+
+    same(grown)
+
 
 def test_two_updates_in_one_step():
     def case(wrap: Wrap, log: Log) -> None:

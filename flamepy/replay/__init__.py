@@ -53,9 +53,8 @@ def capture(step: Callable[..., R], programs: int = 8) -> Captured[R]:
     CaptureError: when the step reads numbers on the host; when tensors it made are kept elsewhere, or a tensor from outside is another
     one each time; when a number or data made by Python differ between the two calls; when there are more kinds of calls than `programs`
     (told is what keeps changing); when an argument shares memory with what the step itself holds; when memory was moved (pack(),
-    optimizer.load_state_dict()) since. What cannot be seen: attributes fetched by name (getattr), long containers
-    and arrays, files, clocks; what
-    the step does beside computing (print, append) is not done in replays.
+    optimizer.load_state_dict()) since. What cannot be seen: attributes fetched by name (getattr), containers of more than 64 items,
+    large arrays, files, clocks. What the step does beside computing (print, append, count) is not done in replays.
     """
     if programs < 1:
         raise ValueError(f"capture: programs must be at least 1: {programs}. Allow as many as there are kinds of calls.")
@@ -82,6 +81,10 @@ class Kind:
                 return False
         self.settings = Settings.version
         return True
+
+    def settings_changed(self) -> list[str]:
+        """Which settings are not as they were, for error texts."""
+        return [f"{g.what.lstrip('_')} of {known(g.owner)!r}" for g, value in self.guards if value_of(g) != value]
 
     def sees(self, now: Names) -> bool:
         """Whether a call that sees this from outside is of the same kind."""
@@ -156,7 +159,7 @@ class Captured(Generic[R]):
         shown = ", ".join([f"{label} (from {last.names.values.get(label)} to {names.values.get(label)})" for label in what[:3]])
         if not what and last.form != given.form:
             shown = f"the arguments (from {last.form[1:]} to {given.form[1:]})"
-        shown = shown or ", ".join([f"{g.what.lstrip('_')} of {known(g.owner)!r}" for g, value in last.guards if value_of(g) != value][:3])
+        shown = shown or ", ".join(last.settings_changed()[:3])
         by = "the step itself changes" if again else f"more than {self.most} kinds of calls of {self.name}, what keeps changing is"
         raise CaptureError(
             f"capture: {by}: {shown or 'a mode'}. "
@@ -191,7 +194,7 @@ class Captured(Generic[R]):
     def agrees(self, kind: Kind, recorder: StepRecorder, stripped: Any, after: Names) -> bool:
         """Whether a recorded call did what the one before did; if not, it is what the next one is compared with. Raises CaptureError for
         what a replay would get wrong."""
-        changes = kind.names.differing(after) or [g.what for g, value in kind.guards if value_of(g) != value]
+        changes = kind.names.differing(after) or kind.settings_changed()
         if changes:
             raise CaptureError(
                 f"capture: the step itself changes what it depends on: {', '.join(changes)}. A replay would not: change it outside."

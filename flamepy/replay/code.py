@@ -1,6 +1,6 @@
 """What a function's code reads, found in its bytecode: which variables, and which attributes of them.
 
-Code that calls other functions is followed by names.py. A variable that is only counted up is left out: code does not depend on it.
+Code that calls other functions is followed by names.py. A variable that is only written is left out: code does not depend on it.
 Read next: names.py.
 """
 
@@ -22,7 +22,7 @@ def reads(code: CodeType) -> tuple[frozenset[Path], frozenset[str]]:
     found = list(dis.get_instructions(code))
     for at, i in enumerate(found):
         name, value = i.opname, i.argval
-        if only_counted(found, at):
+        if only_written(found, at):
             path = ()
         elif name in ("LOAD_GLOBAL", "LOAD_NAME"):
             path = ("global", value)
@@ -46,15 +46,19 @@ def reads(code: CodeType) -> tuple[frozenset[Path], frozenset[str]]:
     return frozenset(paths), frozenset(loose)
 
 
-def only_counted(found: list[dis.Instruction], at: int) -> bool:
-    """Whether what is loaded here is a number that is counted up, as in `n += 1`, `n[0] += 1` or `self.n += 1`, and used for nothing
-    else: a note that the step keeps, on which it does not depend."""
+def only_written(found: list[dis.Instruction], at: int) -> bool:
+    """Whether what is loaded here is a number that is counted up, as in `n += 1`, `n[0] += 1` or `self.n += 1`, a list that is added to,
+    or a container in which an item is set, and used for nothing else: a note that the step keeps, on which it does not depend."""
     first, *rest = found[at : at + 10]
+    if rest and rest[0].opname in ("LOAD_ATTR", "LOAD_METHOD") and rest[0].argval in ("append", "extend"):
+        return True
     names = ["CONST" if i.opname in ("LOAD_CONST", "LOAD_SMALL_INT") else i.opname for i in rest]
     names = [
         "ADD" if n == "BINARY_OP" and i.argrepr.endswith("=") else "ITEM" if i.argrepr == "[]" else n
         for n, i in zip(names, rest, strict=True)
     ]
+    if names[1:2] == ["STORE_SUBSCR"]:
+        return True
     if names[:2] == ["CONST", "ADD"]:
         store = rest[3 if names[2:3] == ["SWAP"] else 2]
         return store.opname.startswith("STORE_") and store.argval == first.argval

@@ -60,7 +60,7 @@ class Number:
         return hash(self.kind)
 
     def __repr__(self) -> str:
-        return str(self.kind[1])
+        return str(self.kind[1])[:60]
 
 
 def known(value: Any) -> Any:
@@ -155,7 +155,7 @@ class Names:
             self.note(label, Same(value))
             self.function(label, value, MISSING)
         elif isinstance(value, np.ndarray) and value.size <= SMALL and not value.dtype.hasobject:
-            self.note(label, Number(value.tobytes()))
+            self.note(label, Number((value.shape, value.dtype.str, value.tobytes())))
             self.arrays.append((value, value.copy()))
         elif not isinstance(value, ModuleType):
             self.note(label, known(value))
@@ -168,6 +168,8 @@ class Names:
 
     def items(self, label: str, value: Any, depth: int) -> None:
         if len(value) <= LONG and depth < DEEP:
+            if isinstance(value, list):
+                self.place(f"len({label})", len, value)
             get = next(kind for kind in (list, tuple, dict) if isinstance(value, kind)).__getitem__  # without code of the user's
             for key in list(value) if isinstance(value, dict) else range(len(value)):
                 self.place(f"{label}[{key!r}]", partial(get, value), key, depth + 1)
