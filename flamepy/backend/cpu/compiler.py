@@ -25,7 +25,7 @@ from numba.core.ir_utils import build_definitions
 from numba.core.untyped_passes import IRProcessing
 
 from ..formula.bind import Dialect, announce
-from ..formula.row_words import all_max, all_sum, barrier, lane, lanes
+from ..formula.row_words import RUN, all_max, all_sum, barrier, lane, lanes
 from . import blas, parallel, pool, words
 from .disk_cache import DiskCache
 from .instructions import ALWAYS, INNER, plus
@@ -90,16 +90,29 @@ def words_of(dtype: np.dtype) -> dict[str, Any]:
     found = {name: table[dtype] for name, table in words.WORDS.items() if dtype in table}
     if dtype.kind == "f":
         found.update({name: table[dtype] for name, table in words.CONSTANTS.items()})
-        found.update(blas.words(dtype))
     else:
         found.update(dict.fromkeys(("floor", "ceil", "rint"), WHOLE))
-    found.update(ROW_WORDS)
+    found.update(blas.words(dtype))
+    found.update(ROW_WORDS, wide=WIDE["f" if dtype.kind == "f" else "i"])
     return found
 
 
+def wide_float(x):
+    return np.float64(x)
+
+
+def wide_whole(x):
+    return np.int64(x)
+
+
+def run_at(first, cols):
+    return range(np.uint64(first), np.uint64(min(first + RUN, cols)))  # unsigned: no check for negative ones, and the loop vectorises
+
+
+WIDE = {"f": numba.njit(**INNER)(wide_float), "i": numba.njit(**INNER)(wide_whole)}
 WHOLE = numba.njit(**INNER)(lambda x: x)  # rounding an integer
-# The five words of a row body. The CPU gives a row to one lane: they cost nothing.
-ROW_WORDS = {word.__name__: numba.njit(**INNER)(word) for word in (lane, lanes, all_sum, all_max, barrier)}
+# The other words of a row body. The CPU gives a row to one lane: they cost nothing.
+ROW_WORDS = {word.__name__: numba.njit(**INNER)(word) for word in (lane, lanes, run_at, all_sum, all_max, barrier)}
 
 _here = Path(__file__).parent
 SHARED = (
