@@ -270,18 +270,18 @@ def test_a_transformer_block_adds_no_cotangents_of_the_stream(launched: list[str
 
 R4, C4 = 16, 256
 FLAT = [np.ones(R4 * C4, F32) for _ in range(5)]
-ROW, COLUMN = np.ones(R4, F32), np.ones(C4, F32)
+ROW, MEANS, COLUMN = np.ones(R4, F32), np.ones(2 * R4, F32), np.ones(C4, F32)
 BODIES: dict[str, tuple[str, Any, tuple]] = {
     "cross-entropy": (
         "row", losses.cross_entropy_row,
         (ROW, FLAT[0], FLAT[1], np.zeros(R4, I64), np.array([-1, 0, R4]), F32.type(0), -100, True),
     ),
-    "layer norm": ("row", row_norms.layer_norm_row, (FLAT[0], ROW, ROW, FLAT[1], COLUMN, COLUMN, F32.type(1e-5))),
-    "residual norm": ("row", row_norms.residual_norm_row, (*FLAT[:2], ROW, ROW, *FLAT[2:4], COLUMN, COLUMN, F32.type(1e-5))),
-    "norm dx": ("row", row_norms.norm_dx_row, (FLAT[0], None, FLAT[1], FLAT[2], FLAT[3], COLUMN, ROW, ROW)),
+    "layer norm": ("row", row_norms.layer_norm_row, (FLAT[0], MEANS, ROW, FLAT[1], COLUMN, COLUMN, F32.type(1e-5))),
+    "residual norm": ("row", row_norms.residual_norm_row, (*FLAT[:2], MEANS, ROW, *FLAT[2:4], COLUMN, COLUMN, F32.type(1e-5))),
+    "norm dx": ("row", row_norms.norm_dx_row, (FLAT[0], None, FLAT[1], FLAT[2], FLAT[3], COLUMN, MEANS, ROW)),
     "norm dx dw db": (
         "row_sums", row_norms.norm_dx_row,
-        (FLAT[0], np.ones(2 * C4, F32), np.ones(2 * C4, F32), np.array([R4, 2 * C4]), FLAT[1], None, FLAT[3], COLUMN, ROW, ROW),
+        (FLAT[0], np.ones(2 * C4, F32), np.ones(2 * C4, F32), np.array([R4, 2 * C4]), FLAT[1], None, FLAT[3], COLUMN, MEANS, ROW),
     ),
 }  # fmt: skip
 
