@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..op import base as _op
-from . import activations, attention, conv, copy, indexing, joining, losses, matmul, pointwise, random, reduce, row_norms, rows, shape  # noqa: F401
+from . import activations, attention, conv, copy, indexing, joining, losses, matmul, pointwise, random, reduce, row_norms, rows, shape, variance  # noqa: F401
 
 
 def operator(function: Any, swap: bool = False) -> Any:

@@ -74,7 +74,8 @@ def normalise(r, y, mean, rstd, x, m, w, b, eps, cols):
         m = m + long_sums(scaled_deviations, cols, x, m, scale)[0] / real(cols)
         rest, square = long_sums(scaled_deviations, cols, x, m, scale)
         rest, square = rest / real(cols), square / real(cols)
-        s = scale / sqrt(maximum(square - rest * rest, 0.0) + eps * scale * scale)
+        square = maximum(square - rest * rest, 0.0)
+        s = 1.0 / sqrt(eps) if square == 0.0 else scale / sqrt(square + eps * scale * scale)
         m, rest = m / scale, rest / scale
     mean[2 * r] = m
     mean[2 * r + 1] = rest
