@@ -71,7 +71,7 @@ def normalise(r, y, mean, rstd, x, m, w, b, eps, cols):
     if m * m > 64.0 * square or out_of_range(square + eps):
         scale = scale_of(x, cols) if out_of_range(square + eps) else 1.0
         m = long_sum(scaled, cols, x, scale) / real(cols)
-        m = m + long_sums(scaled_deviations, cols, x, m, scale)[0] / real(cols)
+        m = real(m + long_sums(scaled_deviations, cols, x, m, scale)[0] / real(cols))
         rest, square = long_sums(scaled_deviations, cols, x, m, scale)
         rest, square = rest / real(cols), square / real(cols)
         square = maximum(square - rest * rest, 0.0)

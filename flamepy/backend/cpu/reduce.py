@@ -17,7 +17,7 @@ from .family import launcher, loop
 from .loops import F, same
 from .parallel import tasks
 from .plans import COLUMNS, fold_plan
-from .runs import add_columns, fill_run, long_sum_run, sum_of
+from .runs import add_columns, fill_run, long_sum_run, short_sum_run
 
 
 @loop
@@ -25,7 +25,7 @@ def fold_sum(part, out, x, outer, n, inner, chunk, chunks, scale):
     """out[o, c, j] = scale * sum of F(x[o, i, j]) over chunk c."""
     if inner == 1 and n <= RUN:
         for t in tasks(part, outer):
-            out[t] = scale * sum_of(x[t * n : t * n + n], F)
+            out[t] = scale * short_sum_run(x[t * n : t * n + n], F)
     elif inner == 1:
         for t in tasks(part, outer * chunks):
             o = t // chunks

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..formula.row_words import RUN, wide
 
+VECTORS = 64  # numbers that vectors hold, four of the longest ones
 
 def fill_run(run, value):
     for i in range(run.size):
@@ -39,10 +40,32 @@ def put_run(out, x, add):
 
 def long_sum_run(run, f):
     """The sum of f over a run of any length, in wide()."""
-    total = wide(sum_of(run[:RUN], f))
+    total = wide(short_sum_run(run[:RUN], f))
     for first in range(RUN, run.size, RUN):
-        total += wide(sum_of(run[first : first + RUN], f))
+        total += wide(short_sum_run(run[first : first + RUN], f))
     return total
+
+
+def short_sum_run(run, f):
+    """The sum of RUN numbers at most, in their own type. What vectors leave over is added up by eights: 63 numbers one after the other
+    lose digits."""
+    whole = run.size // VECTORS * VECTORS
+    total = sum_of(run[:whole], f)
+    if whole < run.size:
+        total += eights(run[whole:], f)
+    return total
+
+
+def eights(run, f):
+    size = np.uintp(run.size)
+    whole = size // np.uintp(8) * np.uintp(8)
+    total, rest = 0.0, 0.0
+    for i in range(np.uintp(0), whole, np.uintp(8)):
+        four = (f(run[i]) + f(run[i + 1])) + (f(run[i + 2]) + f(run[i + 3]))
+        total += four + ((f(run[i + 4]) + f(run[i + 5])) + (f(run[i + 6]) + f(run[i + 7])))
+    for i in range(whole, size):
+        rest += f(run[i])
+    return total + rest
 
 
 def sum_of(run, f):
