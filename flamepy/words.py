@@ -1,7 +1,9 @@
 """The words formulas are written in, for ops of your own: `from flamepy.words import exp, select`. See `flamepy.pointwise`.
 
 Each is a plain function on Python numbers; a formula that uses it is compiled with a fast version for each dtype. The bodies of
-`flamepy.rowwise` also use lane, lanes, all_sum, all_max, barrier, and for sums long_sum, long_sums and run_at. Read next: backend/formula/words.py, row_words.py.
+`flamepy.rowwise` also use lane, lanes, all_sum, all_max, barrier, and for long rows long_sum, long_sums, run_at.
+
+Read next: backend/formula/words.py, row_words.py.
 """
 
 from .backend.formula.row_words import all_max as all_max

@@ -1,7 +1,8 @@
 """Scaled dot-product attention, on (..., rows, width) tensors and on one fused buffer of queries, keys and values.
 
 Loops in backend/cpu/attention.py. A layout says where each operand sits, so the fused form moves nothing about. Beside y only two
-numbers a row are kept for the backward rule, the largest score and 1 / the sum; it computes the softmax again. Memory is linear in rows and keys.
+numbers a row are kept for the backward rule, the largest score and 1 / the sum; it computes the softmax again. Memory is linear in
+rows and keys.
 
 FLAME counterpart: `flame_core::attention::sdpa`. Read next: conv.py.
 """

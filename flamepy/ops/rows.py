@@ -5,7 +5,7 @@ writes its row through slices. An operand that is not there is None: the compile
 all_sum() all_max() barrier()` share a row between workers (backend/formula/row_words.py). Beside each fused backward stands the same
 rule in differentiable ops, for create_graph.
 
-FLAME counterpart: `flame_core::ops::softmax`. Read next: row_norms.py.
+FLAME counterpart: `flame_core::ops::softmax`. Read next: norm_bodies.py.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from .runs import add_run, fill_run
 def attention(
     part, y, kept, scratch, q, k, v, mask, layout, batch, heads, rows, keys, d, dv, scale, height, width, groups, is_causal, has_mask
 ):  # fmt: skip
-    """y = softmax(scale q k^T + mask) v and kept (2, B, H, rows): largest scores, 1 / sums. Items: (batch, head) pair, block of `height` rows.
+    """y = softmax(scale q k^T + mask) v and kept (2, B, H, rows): largest scores, 1 / sums. Items: (batch, head) pair, `height` rows.
 
     q, k: d wide; v, y: dv wide. layout: q, k, v, y (four numbers each), then the mask's offset, batch, head, row and column strides,
     0 where it is broadcast. The mask is added; without has_mask it isn't read.

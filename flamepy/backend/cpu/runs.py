@@ -15,6 +15,7 @@ from ..formula.row_words import RUN, wide
 
 VECTORS = 64  # numbers that vectors hold, four of the longest ones
 
+
 def fill_run(run, value):
     for i in range(run.size):
         run[i] = value

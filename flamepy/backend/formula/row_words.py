@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from .words import real
 
-
 RUN = 256  # numbers of a row added up in its own type; vectors hold 16 of them, four at once
 
 

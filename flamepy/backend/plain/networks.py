@@ -19,7 +19,7 @@ from .kernels import kernel, places, put, total_of
 
 @kernel
 def attention(F, outs, ins, consts):
-    """y = softmax(scale q k^T + mask) v; kept: the largest score and 1 / sum(exp(score - largest)). A row that sees no key: y = 0, kept 0."""
+    """y = softmax(scale q k^T + mask) v; kept: the largest score and 1 / sum(exp(score - largest)). A row without keys: all 0."""
     (y, kept), (q, k, v, mask), (layout, sizes, scale, is_causal) = outs, ins, consts
     at = lying(layout, sizes)
     s = scores(q[at[0]], k[at[1]], mask, layout, sizes, scale, is_causal)
