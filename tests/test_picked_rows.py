@@ -70,10 +70,14 @@ def test_rows_are_added_whatever_the_sizes(n: int, width: int, count: int, add: 
     ids, x = ids_of(n, count, seed=seed), draw(count, width, seed=seed, dtype=F32)
     y = fp.tensor(draw(n, width, seed=seed, dtype=F32))
     want = y.numpy().copy() if add else np.zeros((n, width), F32)
+    exact, total = want.astype(np.float64), abs(want)
     for i, r in enumerate(ids):
         want[r] += x[i]
+    np.add.at(exact, ids, x)
+    np.add.at(total, ids, abs(x))
     indexing.add_rows(y, fp.tensor(x), fp.tensor(ids), width, add)
-    assert y.numpy().tobytes() == want.tobytes()
+    assert (abs(y.numpy() - exact) <= 3e-7 * total).all()
+    assert count > 16 or y.numpy().tobytes() == want.tobytes()
 
 
 def test_embedding_and_its_gradient() -> None:
