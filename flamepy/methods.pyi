@@ -305,7 +305,7 @@ class Methods:
     @overload
     def stack(self, dim: int = 0) -> Tensor:
         """The tensors along a new axis; all shapes must be equal. See flamepy.stack."""
-    # flamepy/ops/reduce.py: std
+    # flamepy/ops/var.py: std
     @overload
     def std(self, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Tensor: ...
     @overload
@@ -338,12 +338,12 @@ class Methods:
     @overload
     def unsqueeze(self, dim: int) -> Tensor:
         """A new axis of size 1 at `axis` of the result. See flamepy.unsqueeze."""
-    # flamepy/ops/reduce.py: var
+    # flamepy/ops/var.py: var
     @overload
     def var(self, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Tensor: ...
     @overload
     def var(self, dim: Axis = None, correction: float = 0, keepdim: bool = False) -> Tensor:
-        """Variance over the axes: sum of squared deviations / (n - correction). In two passes. See flamepy.var."""
+        """Variance over the axes: sum of squared deviations / (n - correction). Accurate far from zero too. See flamepy.var."""
     # flamepy/ops/pointwise.py: where_y
     def where(self, a: TensorLike, b: TensorLike, /) -> Tensor:
         """a where the condition holds, b elsewhere. See flamepy.where."""

@@ -36,9 +36,7 @@ def body(llvm: str) -> str:
 def compiled(loop: str, formula, *args):
     # A fresh compilation: code loaded from the disk cache keeps no assembly.
     function = typed(loop_named(loop), F4, compiler.DIALECT, True, formula)
-    import numba
-
-    kernel = numba.njit(error_model="numpy", fastmath=compiler.LOOP_MATH)(function)
+    kernel = compiler.jit_loop(function, error_model="numpy")
     kernel((0, 1), *args)
     signature = kernel.signatures[0]
     return kernel.inspect_llvm(signature), kernel.inspect_asm(signature)

@@ -17,7 +17,7 @@ from flamepy.ops.attention import fused_layout, heads_layout
 
 
 def attention_numpy(q: Array, k: Array, v: Array, mask: Any, is_causal: bool, scale: float, g: Array) -> list:
-    """[y, lse, dq, dk, dv, ds] in float64; a row without keys is zero, and its lse is inf."""
+    """[y, (largest scores, 1 / sums), dq, dk, dv, ds] in float64; a row without keys is zero."""
     s = scale * q @ k.swapaxes(-1, -2)
     s = s if mask is None else s + mask
     s = np.where(np.tri(*s.shape[-2:], dtype=bool), s, -np.inf) if is_causal else s
@@ -26,10 +26,10 @@ def attention_numpy(q: Array, k: Array, v: Array, mask: Any, is_causal: bool, sc
     e = np.exp(s - best)
     total = e.sum(-1, keepdims=True)
     p = e / np.where(total > 0, total, 1.0)
-    lse = np.where(total > 0, best + np.log(np.where(total > 0, total, 1.0)), np.inf)[..., 0]
+    kept = np.stack([best, np.where(total > 0, 1 / np.where(total > 0, total, 1.0), 0.0)])[..., 0]
     dp = g @ v.swapaxes(-1, -2)
     ds = p * (dp - (p * dp).sum(-1, keepdims=True))
-    return [p @ v, lse, scale * ds @ k, scale * ds.swapaxes(-1, -2) @ q, p.swapaxes(-1, -2) @ g, ds]
+    return [p @ v, kept, scale * ds @ k, scale * ds.swapaxes(-1, -2) @ q, p.swapaxes(-1, -2) @ g, ds]
 
 
 def cuts(sizes: tuple, is_causal: bool, cut: Any) -> list[plans.AttentionPlan]:
@@ -55,23 +55,23 @@ def call_attention(
     flat, steps = g, [0] * 4
     if has_mask:  # a step of 0 along every broadcast axis
         flat, steps = mask.astype(dtype), [0 if n == 1 else s // 8 for n, s in zip(mask.shape, mask.strides, strict=True)]
-    y, lse, scratch = (blank(*shape, dtype=dtype) for shape in ((B, H, L, E), (B, H, L), (forward.scratch,)))
+    y, kept, scratch = (blank(*shape, dtype=dtype) for shape in ((B, H, L, E), (2, B, H, L), (forward.scratch,)))
     layout = table(*sum(where, ()), 0, *steps)
     how = forward.height, forward.width, forward.groups, is_causal, has_mask
-    launch(attention.attention, way, y, lse, scratch, q, k, v, flat, layout, *sizes, scale, *how)
+    launch(attention.attention, way, y, kept, scratch, q, k, v, flat, layout, *sizes, scale, *how)
     dq, dk, dv, dmask = (blank(*shape, dtype=dtype) for shape in (q.shape, k.shape, v.shape, (B, H, L, S)))
     scratch, partial = (blank(n, dtype=dtype) for n in (backward.scratch, backward.partial))
     parts = sum(where[1:3], ()) if backward.chunks == 1 else plans.partial_layout(H, S, D, E)
     outs = (dk, dv) if backward.chunks == 1 else (partial, partial)
     layout = table(*sum(where, ()), *where[0], *parts, 0, *steps)
     how = *backward[:4], backward.partial // backward.chunks, is_causal, has_mask
-    ins = g, y, lse, q, k, v, flat, layout
+    ins = g, y, kept, q, k, v, flat, layout
     for keep in (True, False):  # without it dmask is left alone
         launch(attention.attention_dx, way, dq, *outs, dmask, scratch, *ins, *sizes, scale, *how, keep)
     if backward.chunks > 1:
         layout = table(*sum(where[1:3], ()))
         launch(attention.attention_dx_sum, way, dk, dv, partial, layout, B, H, S, D, E, backward.chunks)
-    return [y, lse, dq, dk, dv, dmask]
+    return [y, kept, dq, dk, dv, dmask]
 
 
 SHAPES = [
@@ -151,13 +151,13 @@ def test_attention_on_a_fused_buffer(way: Any) -> None:
     B, H, T, D, dtype = 2, 4, 70, 4, way[0]
     qkv, g = draw(B, T, 3, H, D, dtype=dtype), draw(B, T, H, D, dtype=dtype, seed=1)
     forward, backward = cuts((B, H, T, T, D, D), True, None)
-    y, lse, dqkv = blank(B, T, H, D, dtype=dtype), blank(B, H, T, dtype=dtype), blank(B, T, 3, H, D, dtype=dtype)
+    y, kept, dqkv = blank(B, T, H, D, dtype=dtype), blank(2, B, H, T, dtype=dtype), blank(B, T, 3, H, D, dtype=dtype)
     parts, none = [n for part in range(3) for n in fused_layout(H, T, D, 3, part)], [0] * 5
     out, sizes = fused_layout(H, T, D, 1), (B, H, T, T, D, D)
     layout, scratch = table(*parts, *out, *none), blank(forward.scratch, dtype=dtype)
-    run(attention.attention, way, y, lse, scratch, qkv, qkv, qkv, qkv, layout, *sizes, 0.5, *forward[:3], True, False)
+    run(attention.attention, way, y, kept, scratch, qkv, qkv, qkv, qkv, layout, *sizes, 0.5, *forward[:3], True, False)
     layout, scratch = table(*parts, *out, *parts, *none), blank(backward.scratch, dtype=dtype)
-    given = dqkv, dqkv, dqkv, scratch, scratch, g, y, lse, qkv, qkv, qkv, qkv, layout
+    given = dqkv, dqkv, dqkv, scratch, scratch, g, y, kept, qkv, qkv, qkv, qkv, layout
     run(attention.attention_dx, way, *given, *sizes, 0.5, *backward[:4], 0, True, False, False)
     q, k, v = (qkv[:, :, i].swapaxes(1, 2).astype(F64) for i in range(3))
     want = attention_numpy(q, k, v, None, True, 0.5, g.swapaxes(1, 2).astype(F64))
@@ -184,8 +184,8 @@ def test_not_finite_rows_stay_alone(is_causal: bool) -> None:
     q, k, v, g = operands(1, 2, 40, 40, 3, 3)
     q[0, 0, 7, 0], q[0, 1, 30] = np.nan, np.inf
     for cut in (None, (8, 5, 2, 2)):
-        y, lse, dq, *_ = call_attention(WAYS[1], q, k, v, None, is_causal, 0.5, g, cut)
-        for x in (y, lse[..., None], dq):
+        y, kept, dq, *_ = call_attention(WAYS[1], q, k, v, None, is_causal, 0.5, g, cut)
+        for x in (y, kept[1][..., None], dq):
             bad = np.isnan(x).any(-1)
             assert bad[0, 0, 7] and bad[0, 1, 30] and bad.sum() == 2
 

@@ -54,10 +54,10 @@ def call_conv(way: Any, x: Array, w: Array, b: Any, g: Array, *geometry: Any) ->
         plan.workers,
     )
     plan = plans.conv_plan(size, "dw")
-    partial, col = blank(plan.partial, dtype=dtype), blank(plan.col, dtype=dtype)
+    partial, col, sums = blank(plan.partial, dtype=dtype), blank(plan.col, dtype=dtype), blank(plan.chunks * sizes[4], dtype=F64)
     counts = plan.tile, plan.channels, plan.chunks, plan.workers
-    run(conv.conv2d_dw, way, partial, col, g, x, sizes, *counts)
-    run(conv.conv2d_dw_sum, way, dw, db, partial, plan.chunks, has_bias)
+    run(conv.conv2d_dw, way, partial, sums, col, g, x, sizes, *counts)
+    run(conv.conv2d_dw_sum, way, dw, db, partial, sums, plan.chunks, has_bias)
     return [y, dx, dw, db]
 
 

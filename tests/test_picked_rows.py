@@ -38,19 +38,30 @@ def test_rows_are_added_in_order_whoever_does_it(sizes: tuple[int, int, int], dt
     x, start = draw(count, width, dtype=dtype), draw(n, width, seed=1, dtype=dtype)
     ids = np.minimum(np.random.default_rng(0).zipf(1.3, count) - 1, n - 1)
     plans: list[Any] = []
-    monkeypatch.setattr(CpuStream, "run", lambda stream, kernel, outs, ins, consts: plans.append(consts))
+    monkeypatch.setattr(CpuStream, "run", lambda stream, kernel, outs, ins, consts: plans.append((kernel.loop.__name__, outs, ins, consts)))
     for add in (True, False):
         plans.clear()
         indexing.add_rows(fp.tensor(start), fp.tensor(x), fp.tensor(ids), width, add)
         if not start.size:
             assert not plans
             continue
-        want = start.copy() if add else np.zeros_like(start)
-        for i, r in enumerate(ids):  # in the order of the ids: equal to the last bit
+        blank, flat = start.reshape(-1) if add else np.full(n * width, np.nan, dtype), x.reshape(-1)
+        *before, (name, outs, ins, consts) = plans
+        scratch = [np.full(b.size, -7, b.dtype) for b in outs[1:]]
+        more = [np.zeros(b.size, b.dtype) for b in ins[2:]]
+        if before:
+            more = same_for_any_workers("hot_rows", None, np.dtype("int64"), more, ids)
+        got = same_for_any_workers(name, None, dtype, [blank, *scratch], flat, ids, *more, *consts)[0].reshape(start.shape)
+        want, wide = (start.astype(kind) if add else np.zeros((n, width), kind) for kind in (dtype, np.float64))
+        np.add.at(wide, ids, x)
+        for i, r in enumerate(ids):
             want[r] += x[i]
-        blank = start.reshape(-1) if add else np.full(n * width, np.nan, dtype)
-        (got,) = same_for_any_workers("add_rows", None, dtype, [blank], x.reshape(-1), ids, *plans[-1])
-        assert got.tobytes() == want.tobytes()
+        often = np.bincount(ids, minlength=n) > (16 if dtype == np.float32 else count)
+        if name == "add_rows":  # in the order of the ids: equal to the last bit, unless they are many
+            assert got[~often].tobytes() == want[~often].tobytes()
+        total = abs(start) if add else np.zeros((n, width))
+        np.add.at(total, ids, abs(x))
+        assert (abs(got - wide) <= 3e-7 * total).all()
 
 
 @settings(max_examples=60, deadline=None)
@@ -59,10 +70,14 @@ def test_rows_are_added_whatever_the_sizes(n: int, width: int, count: int, add: 
     ids, x = ids_of(n, count, seed=seed), draw(count, width, seed=seed, dtype=F32)
     y = fp.tensor(draw(n, width, seed=seed, dtype=F32))
     want = y.numpy().copy() if add else np.zeros((n, width), F32)
+    exact, total = want.astype(np.float64), abs(want)
     for i, r in enumerate(ids):
         want[r] += x[i]
+    np.add.at(exact, ids, x)
+    np.add.at(total, ids, abs(x))
     indexing.add_rows(y, fp.tensor(x), fp.tensor(ids), width, add)
-    assert y.numpy().tobytes() == want.tobytes()
+    assert (abs(y.numpy() - exact) <= 3e-7 * total).all()
+    assert count > 16 or y.numpy().tobytes() == want.tobytes()
 
 
 def test_embedding_and_its_gradient() -> None:

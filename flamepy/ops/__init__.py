@@ -4,7 +4,7 @@ Importing this package registers them all; `ops.NAME` then finds any public one 
 writes).
 
     pointwise.py activations.py   one number at a time        shape.py indexing.py   moving numbers about
-    reduce.py                     many numbers to one         matmul.py conv.py attention.py   products
+    reduce.py var.py              many numbers to one         matmul.py conv.py attention.py   products
     rows.py row_norms.py losses.py   one row at a time        random.py              random numbers
 
 FLAME counterpart: `flame_core::ops`. Read next: pointwise.py.
@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..op import base as _op
-from . import activations, attention, conv, copy, indexing, joining, losses, matmul, pointwise, random, reduce, row_norms, rows, shape  # noqa: F401
+from . import activations, attention, conv, copy, indexing, joining, losses, matmul, pointwise, random, reduce, row_norms, rows, shape, var  # noqa: F401
 
 
 def operator(function: Any, swap: bool = False) -> Any:

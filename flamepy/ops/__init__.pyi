@@ -994,7 +994,7 @@ def stack(tensors: Iterable[TensorLike], dim: int = 0) -> Tensor:
     [[1.0], [2.0]]
     """
 
-# flamepy/ops/reduce.py: std
+# flamepy/ops/var.py: std
 @overload
 def std(x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Tensor: ...
 @overload
@@ -1079,12 +1079,12 @@ def unsqueeze(x: TensorLike, dim: int) -> Tensor:
     (3, 1)
     """
 
-# flamepy/ops/reduce.py: var
+# flamepy/ops/var.py: var
 @overload
 def var(x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Tensor: ...
 @overload
 def var(x: TensorLike, dim: Axis = None, correction: float = 0, keepdim: bool = False) -> Tensor:
-    """Variance over the axes: sum of squared deviations / (n - correction). In two passes.
+    """Variance over the axes: sum of squared deviations / (n - correction). Accurate far from zero too.
 
     Shapes: as sum. Raises DTypeError unless x is of floats.
     >>> fp.var(fp.tensor([1.0, 3.0])).item()

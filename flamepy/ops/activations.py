@@ -110,7 +110,8 @@ def twice_inner(x):
 
 
 def gelu_tanh_dx(g, x):
-    x = select(x < -10.0, -10.0, x)  # the slope there is -1e-36; further down exp overflows, and inf * 0 is NaN
+    # The slope is -1e-36 at -10 and 1 at 10; further out exp or x * x overflows, and inf * 0 is NaN.
+    x = select(x < -10.0, -10.0, select(x > 10.0, 10.0, x))
     e = exp(-twice_inner(x))
     s = 1.0 / (1.0 + e)
     return g * s * (1.0 + e * s * x * (1.5957691216057308 + 0.21406444881780078 * x * x))

@@ -1,7 +1,8 @@
 """Scaled dot-product attention, on (..., rows, width) tensors and on one fused buffer of queries, keys and values.
 
-Loops in backend/cpu/attention.py. A layout says where each operand sits, so the fused form moves nothing about. Beside y only one
-number a row is kept for the backward rule, lse; it computes the softmax again. Memory is linear in rows and keys.
+Loops in backend/cpu/attention.py. A layout says where each operand sits, so the fused form moves nothing about. Beside y only two
+numbers a row are kept for the backward rule, the largest score and 1 / the sum; it computes the softmax again. Memory is linear in
+rows and keys.
 
 FLAME counterpart: `flame_core::attention::sdpa`. Read next: conv.py.
 """
@@ -55,17 +56,17 @@ def fused(qkv: Shape, heads: int) -> tuple[Shape, Shape]:
 def attention(q, k, v, mask=None, is_causal=False, scale=1.0):
     """softmax(scale q k^T + mask) v for q (B, H, L, D), k (B, H, S, D), v (B, H, S, Dv)."""
     layout, sizes = apart(q.shape, v.shape, None if mask is None else mask.shape)
-    y, lse = like(q, (*q.shape[:3], v.shape[3])), like(q, sizes[:3])
-    launch("attention", None, (y, lse), (q, k, v, mask), (layout, sizes, y.dtype.type(scale), is_causal))
-    return y, {"lse": lse}
+    y, kept = like(q, (*q.shape[:3], v.shape[3])), like(q, (2, *sizes[:3]))
+    launch("attention", None, (y, kept), (q, k, v, mask), (layout, sizes, y.dtype.type(scale), is_causal))
+    return y, {"kept": kept}
 
 
 @attention.backward
-def attention_dx(g, y, lse, q, k, v, mask, wanted, is_causal, scale):
+def attention_dx(g, y, kept, q, k, v, mask, wanted, is_causal, scale):
     layout, sizes = apart(q.shape, v.shape, None if mask is None else mask.shape)
-    dmask = like(lse, sizes[:4]) if wanted[3] else None
+    dmask = like(kept, sizes[:4]) if wanted[3] else None
     outs = like(q), like(k), like(v), dmask
-    launch("attention_dx", None, outs, (g, y, lse, q, k, v, mask), (layout, sizes, lse.dtype.type(scale), is_causal))
+    launch("attention_dx", None, outs, (g, y, kept, q, k, v, mask), (layout, sizes, kept.dtype.type(scale), is_causal))
     return outs
 
 
@@ -73,16 +74,16 @@ def attention_dx(g, y, lse, q, k, v, mask, wanted, is_causal, scale):
 def fused_attention(qkv, heads=1, is_causal=False):
     """Self-attention of qkv (B, T, 3 * heads * D), the output of one linear layer: (B, T, heads * D)."""
     layout, sizes = fused(qkv.shape, heads)
-    y, lse = like(qkv, (*qkv.shape[:2], heads * sizes[4])), like(qkv, sizes[:3])
-    launch("attention", None, (y, lse), (qkv, qkv, qkv, None), (layout, sizes, y.dtype.type(scale_of(sizes[4])), is_causal))
-    return y, {"lse": lse}
+    y, kept = like(qkv, (*qkv.shape[:2], heads * sizes[4])), like(qkv, (2, *sizes[:3]))
+    launch("attention", None, (y, kept), (qkv, qkv, qkv, None), (layout, sizes, y.dtype.type(scale_of(sizes[4])), is_causal))
+    return y, {"kept": kept}
 
 
 @fused_attention.backward
-def fused_attention_dx(g, y, lse, qkv, heads, is_causal):
+def fused_attention_dx(g, y, kept, qkv, heads, is_causal):
     layout, sizes = fused(qkv.shape, heads)
-    dx, scale = like(qkv), lse.dtype.type(scale_of(sizes[4]))
-    launch("attention_dx", None, (dx, dx, dx, None), (g, y, lse, qkv, qkv, qkv, None), (layout, sizes, scale, is_causal))
+    dx, scale = like(qkv), kept.dtype.type(scale_of(sizes[4]))
+    launch("attention_dx", None, (dx, dx, dx, None), (g, y, kept, qkv, qkv, qkv, None), (layout, sizes, scale, is_causal))
     return dx
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..backend.formula.row_words import all_sum, barrier, lane, lanes
+from ..backend.formula.row_words import barrier, lane, lanes, long_sum, run_at
 from ..backend.formula.words import abs, exp, exp_down, log, log1p, maximum, real, select, sign
 from ..dtypes import HALF, INTEGERS, float32, int64
 from ..errors import DTypeError, ShapeError
@@ -37,6 +37,13 @@ def reduced(name: str, losses: Any, reduction: str) -> Any:
 
 
 # ---- cross-entropy ---------------------------------------------------------------------------------------------------------------
+def gaps(first, cols, x, top):
+    total = 0.0
+    for j in run_at(first, cols):
+        total += top - x[j]
+    return total
+
+
 def cross_entropy_row(r, loss, dx, x, ids, found, smoothing, ignore, mean, rows, cols):
     """The loss of one row, and (unless dx is None) its gradient: softmax minus the target distribution, over the ids that count."""
     first, own = r * cols, ids[r]
@@ -62,9 +69,7 @@ def cross_entropy_row(r, loss, dx, x, ids, found, smoothing, ignore, mean, rows,
             e[own] -= scale * (1.0 - smoothing)
     gap = 0.0
     if smoothing != 0.0:
-        for j in range(lane(), cols, lanes()):
-            gap += top - x[j]
-        gap = all_sum(gap) * smoothing / real(cols)
+        gap = long_sum(gaps, cols, x, top) * smoothing / real(cols)
     loss[r] = (1.0 - smoothing) * (top - x[own]) + gap + log(total)
 
 

@@ -1,10 +1,10 @@
-"""Reductions: sum, mean, max, min, argmax, argmin, var, std, logsumexp, prod.
+"""Reductions: sum, mean, max, min, argmax, argmin, logsumexp, prod; var and std are in var.py.
 
 Each sees its input as (outer, n, inner) with the reduced axes in the middle; axes that are not neighbours are brought together
 by a permutation first. Sums run in chunks of a length that follows from the sizes, so the bits do not depend on threads.
 `axis` is None (all), an int or a tuple; `()` reduces nothing.
 
-FLAME counterpart: `flame_core::ops::reduce`. Read next: shape.py.
+FLAME counterpart: `flame_core::ops::reduce`. Read next: var.py.
 """
 
 from __future__ import annotations
@@ -268,35 +268,6 @@ def floats_only(name: str, x: Any) -> Any:
     if x.dtype not in FLOATS:
         raise DTypeError(f"{name}: needs floats: {x.dtype}. Cast with .to(flamepy.float32).")
     return x
-
-
-@composed
-def var(x: Any, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Any:
-    """Variance over the axes: sum of squared deviations / (n - correction). In two passes.
-
-    Shapes: as sum. Raises DTypeError unless x is of floats.
-    >>> fp.var(fp.tensor([1.0, 3.0])).item()
-    1.0
-    """
-    x = floats_only("var", x)
-    axes = axes_of("var", axis, x.ndim)
-    count = size_of([x.shape[a] for a in axes if x.ndim])
-    squares = ops.sum(ops.square(ops.sub(x, ops.mean(x, axis=axes, keepdims=True))), axis=axes, keepdims=keepdims)
-    divisor = count - correction if count > correction else 0
-    return ops.mul(squares, 1 / divisor) if divisor else ops.div(squares, 0.0)
-
-
-@composed
-def std(x: Any, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Any:
-    """Square root of var(); its gradient where the variance is zero is zero.
-
-    Shapes: as sum. Raises DTypeError unless x is of floats.
-    >>> fp.std(fp.tensor([1.0, 3.0])).item()
-    1.0
-    """
-    v = var(x, axis, correction, keepdims)
-    flat = ops.eq(v, 0.0)
-    return ops.where(flat, 0.0, ops.sqrt(ops.where(flat, 1.0, v)))
 
 
 @composed

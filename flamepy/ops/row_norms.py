@@ -1,6 +1,6 @@
 """layer_norm and rms_norm over rows, and a residual connection with its layer norm, forward and backward.
 
-Forward: one pass over a row that stays in cache. Backward: dx, dw and db in one launch. Each chunk of rows adds up a dw and a db
+The bodies of forward and backward are in norm_bodies.py. Backward: dx, dw and db in one launch. Each chunk of rows adds up a dw and a db
 of its own (how many chunks there are follows from sizes alone), and a small launch adds the chunks. Beside each fused backward
 stands the same rule in differentiable ops, for create_graph.
 
@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..backend.formula.row_words import all_sum, lane, lanes
-from ..backend.formula.words import real, sqrt
 from ..errors import ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, new, share, size_of
 from ..op.custom import custom
+from .norm_bodies import layer_norm_row, norm_dx_row, residual_norm_row, rms_norm_row
 from .rows import over_rows
 
 
@@ -40,89 +39,6 @@ def rows_of(name: str, x: Any, shape: tuple[int, ...], weight: Any, bias: Any = 
         raise ShapeError(f"{name}: sizes differ: x is {x.shape}, normalised shape {shape}, weights {given}. x must end in that shape.")
     cols = size_of(shape)
     return x.size // cols if cols else 0, cols
-
-
-# ---- bodies ------------------------------------------------------------------------------------------------------------------
-def layer_norm_row(r, y, mean, rstd, x, w, b, eps, rows, cols):
-    y, x = y[r * cols : r * cols + cols], x[r * cols : r * cols + cols]
-    total = 0.0
-    for j in range(lane(), cols, lanes()):
-        total += x[j]
-    normalise(r, y, mean, rstd, x, all_sum(total) / real(cols), w, b, eps, cols)
-
-
-def residual_norm_row(r, s, y, mean, rstd, x, residual, w, b, eps, rows, cols):
-    first = r * cols
-    s, y, x, residual = s[first : first + cols], y[first : first + cols], x[first : first + cols], residual[first : first + cols]
-    total = 0.0
-    for j in range(lane(), cols, lanes()):
-        value = x[j] + residual[j]
-        s[j] = value
-        total += value
-    normalise(r, y, mean, rstd, s, all_sum(total) / real(cols), w, b, eps, cols)
-
-
-def normalise(r, y, mean, rstd, x, m, w, b, eps, cols):
-    """y = (x - m) / sqrt(var + eps) * w + b for one row of mean m."""
-    total = 0.0
-    for j in range(lane(), cols, lanes()):
-        total += (x[j] - m) * (x[j] - m)
-    s = 1.0 / sqrt(all_sum(total) / real(cols) + eps)
-    mean[r] = m
-    rstd[r] = s
-    for j in range(lane(), cols, lanes()):
-        value = (x[j] - m) * s
-        if w is not None:
-            value = value * w[j]
-        if b is not None:
-            value = value + b[j]
-        y[j] = value
-
-
-def rms_norm_row(r, y, rstd, x, w, eps, rows, cols):
-    y, x = y[r * cols : r * cols + cols], x[r * cols : r * cols + cols]
-    total = 0.0
-    for j in range(lane(), cols, lanes()):
-        total += x[j] * x[j]
-    s = 1.0 / sqrt(all_sum(total) / real(cols) + eps)
-    rstd[r] = s
-    for j in range(lane(), cols, lanes()):
-        y[j] = x[j] * s if w is None else x[j] * s * w[j]
-
-
-def norm_dx_row(r, dx, sums, g, more, x, w, mean, rstd, rows, cols):
-    """dx (+ more) of one row; its dw and db are added to `sums`. Without a mean: rms_norm."""
-    first = r * cols
-    dx, g, x = dx[first : first + cols], g[first : first + cols], x[first : first + cols]
-    m = 0.0 if mean is None else mean[r]
-    s = rstd[r]
-    if sums is not None:
-        dw = sums[:cols]
-        db = sums[cols:]
-    total = 0.0
-    dot = 0.0
-    for j in range(lane(), cols, lanes()):
-        value = g[j]
-        xn = (x[j] - m) * s
-        if sums is not None:
-            dw[j] += value * xn
-            if mean is not None:
-                db[j] += value
-        if w is not None:
-            value = value * w[j]
-        total += value
-        dot += value * xn
-    shift = 0.0 if mean is None else all_sum(total) / real(cols)
-    dot = all_sum(dot) / real(cols)
-    if more is not None:
-        rest = more[first : first + cols]
-    if cols == 1 and mean is not None:  # the norm is b whatever x is; rounding would leave a trace of s, which may be large
-        dx[0] = 0.0 if more is None else rest[0]
-        return
-    for j in range(lane(), cols, lanes()):
-        value = g[j] if w is None else g[j] * w[j]
-        value = s * (value - shift - (x[j] - m) * s * dot)
-        dx[j] = value if more is None else value + rest[j]
 
 
 # ---- backward, shared --------------------------------------------------------------------------------------------------------
@@ -165,7 +81,7 @@ def layer_norm_op(x, weight=None, bias=None, eps=1e-5, normalized_shape=None):
     """
     shape = norm_shape(x, weight, bias, normalized_shape)
     rows, cols = rows_of("layer_norm", x, shape, weight, bias)
-    mean, rstd = new((rows,), x.dtype, x.device), new((rows,), x.dtype, x.device)
+    mean, rstd = new((rows, 2), x.dtype, x.device), new((rows,), x.dtype, x.device)
     y = like(x)
     over_rows(layer_norm_row, (y, mean, rstd), (x, weight, bias), cols, (x.dtype.type(eps),))
     return y, {"mean": mean, "rstd": rstd, "depth": len(shape)}
@@ -189,7 +105,7 @@ def residual_layer_norm(x, residual=None, weight=None, bias=None, eps=1e-5, norm
     """
     shape = norm_shape(x, weight, bias, normalized_shape)
     rows, cols = rows_of("residual_layer_norm", x, shape, weight, bias)
-    mean, rstd = new((rows,), x.dtype, x.device), new((rows,), x.dtype, x.device)
+    mean, rstd = new((rows, 2), x.dtype, x.device), new((rows,), x.dtype, x.device)
     y, small = like(x), x.dtype.type(eps)
     if residual is None:
         s = share(x, x.shape)

@@ -5,7 +5,7 @@ writes its row through slices. An operand that is not there is None: the compile
 all_sum() all_max() barrier()` share a row between workers (backend/formula/row_words.py). Beside each fused backward stands the same
 rule in differentiable ops, for create_graph.
 
-FLAME counterpart: `flame_core::ops::softmax`. Read next: row_norms.py.
+FLAME counterpart: `flame_core::ops::softmax`. Read next: norm_bodies.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import ops
-from ..backend.formula.row_words import all_max, all_sum, lane, lanes
+from ..backend.formula.row_words import all_max, lane, lanes, long_sum, run_at
 from ..backend.formula.words import INF, exp_down, fmax, log
 from ..op.base import launch, like
 from ..op.custom import custom
@@ -37,6 +37,31 @@ def over_rows(body: Any, outs: tuple, ins: tuple, cols: int, consts: tuple = ())
         launch("row", body, outs, ins, (*consts, rows, cols))
 
 
+# What long_sum() adds up a run of.
+def numbers(first, cols, x):
+    total = 0.0
+    for j in run_at(first, cols):
+        total += x[j]
+    return total
+
+
+def products(first, cols, x, y):
+    total = 0.0
+    for j in run_at(first, cols):
+        total += x[j] * y[j]
+    return total
+
+
+def exponentials(first, cols, e, x, top):
+    total = 0.0
+    for j in run_at(first, cols):
+        value = exp_down(x[j] - top)
+        if e is not None:
+            e[j] = value
+        total += value
+    return total
+
+
 # ---- softmax -----------------------------------------------------------------------------------------------------------------
 def top_and_sum(e, x, cols):
     """The maximum of the row x and the sum of exp(x - maximum); the exponentials go into e, unless it is None."""
@@ -44,13 +69,7 @@ def top_and_sum(e, x, cols):
     for j in range(lane(), cols, lanes()):
         top = fmax(top, x[j])
     top = all_max(top)
-    total = 0.0
-    for j in range(lane(), cols, lanes()):
-        value = exp_down(x[j] - top)
-        if e is not None:
-            e[j] = value
-        total += value
-    return top, all_sum(total)
+    return top, long_sum(exponentials, cols, e, x, top)
 
 
 def softmax_row(r, y, x, rows, cols):
@@ -63,10 +82,7 @@ def softmax_row(r, y, x, rows, cols):
 
 def softmax_dx_row(r, dx, g, y, rows, cols):
     dx, g, y = dx[r * cols : r * cols + cols], g[r * cols : r * cols + cols], y[r * cols : r * cols + cols]
-    dot = 0.0
-    for j in range(lane(), cols, lanes()):
-        dot += g[j] * y[j]
-    dot = all_sum(dot)
+    dot = long_sum(products, cols, g, y)
     for j in range(lane(), cols, lanes()):
         dx[j] = y[j] * (g[j] - dot)
 
@@ -109,10 +125,7 @@ def log_softmax_row(r, y, x, rows, cols):
 
 def log_softmax_dx_row(r, dx, g, y, rows, cols):
     dx, g, y = dx[r * cols : r * cols + cols], g[r * cols : r * cols + cols], y[r * cols : r * cols + cols]
-    total = 0.0
-    for j in range(lane(), cols, lanes()):
-        total += g[j]
-    total = all_sum(total)
+    total = long_sum(numbers, cols, g)
     for j in range(lane(), cols, lanes()):
         dx[j] = g[j] - exp_down(y[j]) * total
 

@@ -1,7 +1,8 @@
 """Scaled dot-product attention, a block of query rows against a block of keys at a time: memory for one block of scores a worker.
 
 Forward, each row keeps its largest score and its sum so far (online softmax: Milakov and Gimelshein 2018, arXiv:1805.02867; tiled
-as in Dao et al. 2022, arXiv:2205.14135) and leaves y and lse = log(sum of exp(score)). Backward makes p = exp(score - lse) again.
+as in Dao et al. 2022, arXiv:2205.14135) and leaves y and, apart, the largest score and 1 / the sum of exp(score - largest). Backward
+makes p = exp(score - largest) / sum again; largest + log(sum) in one number would lose the sum's digits where scores are large.
 Scores lie transposed, those of one key side by side: a block's maxima and sums are vectors of rows, and every product has a form that
 OpenBLAS computes at full speed for small sizes too (q k^T of operands stored by rows has not: 60 to 85 % of it).
 
@@ -16,19 +17,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..formula.words import INF, exp_down, fmax, log, select
+from ..formula.words import INF, exp_down, fmax, select
 from .blas import N, T, copy_matrix, gemm
 from .family import launcher, loop, table
 from .parallel import tasks
-from .plans import ROOM, attention_plan, attention_room, partial_layout
+from .plans import ROOM, STATE, attention_plan, attention_room, partial_layout
 from .runs import add_run, fill_run
 
 
 @loop
 def attention(
-    part, y, lse, scratch, q, k, v, mask, layout, batch, heads, rows, keys, d, dv, scale, height, width, groups, is_causal, has_mask
+    part, y, kept, scratch, q, k, v, mask, layout, batch, heads, rows, keys, d, dv, scale, height, width, groups, is_causal, has_mask
 ):  # fmt: skip
-    """y = softmax(scale q k^T + mask) v and lse (B, H, rows). Items: (batch, head) pair, block of `height` rows.
+    """y = softmax(scale q k^T + mask) v and kept (2, B, H, rows): largest scores, 1 / sums. Items: (batch, head) pair, `height` rows.
 
     q, k: d wide; v, y: dv wide. layout: q, k, v, y (four numbers each), then the mask's offset, batch, head, row and column strides,
     0 where it is broadcast. The mask is added; without has_mask it isn't read.
@@ -37,7 +38,7 @@ def attention(
     items = batch * heads * blocks
     size = attention_room(height, width, d, 0)
     own = groups * part[0] // part[1] * size  # a worker has the scratch of its first group
-    state, qt, scores = thirds(scratch[own : own + size], 4 * ROOM, size - 4 * ROOM - width * height)
+    state, qt, scores = thirds(scratch[own : own + size], STATE, size - STATE - width * height)
     for group in tasks(part, groups):
         for item in range(group * items // groups, (group + 1) * items // groups):
             pair = item // blocks
@@ -63,13 +64,13 @@ def attention(
                     scale_rows(y, y_at, layout[15], state[2 * ROOM : 2 * ROOM + high], dv)
                 beta = 1.0 if at > 0 else 0.0
                 gemm(T, N, high, dv, wide, 1.0, scores, 0, high, v, v_row, layout[11], beta, y, y_at, layout[15])
-            finish(lse[pair * rows + first : pair * rows + first + high], state, high)
+            finish(kept, pair * rows + first, state, high)
             scale_rows(y, y_at, layout[15], state[2 * ROOM : 2 * ROOM + high], dv)
 
 
 @loop
 def attention_dx(
-    part, dq, dk, dv, dmask, scratch, g, y, lse, q, k, v, mask, layout, batch, heads, rows, keys, d, e, scale, height, width, groups,
+    part, dq, dk, dv, dmask, scratch, g, y, kept, q, k, v, mask, layout, batch, heads, rows, keys, d, e, scale, height, width, groups,
     chunks, step, is_causal, has_mask, keep
 ):  # fmt: skip
     """Gradients from g, that of y. q: d wide, v: e. layout: q, k, v, g (and y), dq, dk, dv, four numbers each, then the mask's five.
@@ -94,7 +95,7 @@ def attention_dx(
                 block = turn * chunks + (chunk if turn % 2 == 0 else chunks - 1 - chunk)
                 if block < blocks:
                     seen = rows_dx(
-                        dq, dk, dv, dmask, scratch[own : own + size], g, y, lse, q, k, v, mask, layout, b, h, pair, block * height,
+                        dq, dk, dv, dmask, scratch[own : own + size], g, y, kept, q, k, v, mask, layout, b, h, pair, block * height,
                         dk_at, dv_at, rows, keys, d, e, scale, height, width, done, is_causal, has_mask, keep,
                     )  # fmt: skip
                     done = max(done, seen)
@@ -104,7 +105,7 @@ def attention_dx(
 
 
 def rows_dx(
-    dq, dk, dv, dmask, scratch, g, y, lse, q, k, v, mask, layout, b, h, pair, first, dk_at, dv_at, rows, keys, d, e, scale, height,
+    dq, dk, dv, dmask, scratch, g, y, kept, q, k, v, mask, layout, b, h, pair, first, dk_at, dv_at, rows, keys, d, e, scale, height,
     width, done, is_causal, has_mask, keep
 ):  # fmt: skip
     """The gradients one block of rows gives; returns how many keys it sees. Where done > 0, dk and dv are added to."""
@@ -114,7 +115,7 @@ def rows_dx(
     dq_at, m_at = start_of(layout, 16, b, h, first), start_of(layout, 28, b, h, first)
     k_at, v_at = start_of(layout, 4, b, h, 0), start_of(layout, 8, b, h, 0)
     q_step, k_step, v_step, g_step = layout[3], layout[7], layout[11], layout[15]
-    delta, turned, scores = thirds(scratch, 4 * ROOM, scratch.size - 4 * ROOM - 2 * width * height)
+    delta, turned, scores = thirds(scratch, STATE, scratch.size - STATE - 2 * width * height)
     qt, gt, _ = thirds(turned, height * d, height * e)
     p, ds, _ = thirds(scores, height * width, height * width)
     copy_matrix(True, high, d, q, q_at, q_step, qt, 0, high)
@@ -130,7 +131,7 @@ def rows_dx(
             add_mask(p, mask, m_at + at * layout[32], layout[31], layout[32], high, wide)
         if is_causal:
             hide(p, high, wide, at - first)
-        softmax_dx(ds, p, lse[pair * rows + first : pair * rows + first + high], delta, wide)
+        softmax_dx(ds, p, kept, pair * rows + first, delta[:high], wide)
         beta = 1.0 if at > 0 else 0.0
         gemm(N, N, wide, e, high, 1.0, p, 0, high, g, g_at, g_step, add, dv, dv_row, layout[27])
         gemm(N, N, wide, d, high, scale, ds, 0, high, q, q_at, q_step, add, dk, dk_row, layout[23])
@@ -190,15 +191,19 @@ def hide(scores, high, wide, ahead):
 
 
 def online_softmax(scores, state, high, wide):
-    """scores = exp(scores - largest so far). state: four vectors of rows, ROOM apart: largest, sum, factor (what the sum before this
-    block was multiplied with), base (the largest, or 0 where every score so far is -inf: -inf minus -inf would be NaN)."""
+    """scores = exp(scores - largest so far). state: five vectors of rows, ROOM apart: largest, sum, factor (what the sum before this
+    block was multiplied with), base (the largest, or 0 where every score so far is -inf: -inf minus -inf would be NaN), the block's own
+    sum (added one after the other, thousands of keys would lose digits)."""
     best, total = state[:high], state[ROOM : ROOM + high]
     factor, base = state[2 * ROOM : 2 * ROOM + high], state[3 * ROOM : 3 * ROOM + high]
+    block = state[4 * ROOM : 4 * ROOM + high]
     for r in range(high):
         factor[r] = best[r]
     largest(best, scores, wide)
     change_base(best, total, factor, base)
-    exp_and_sum(total, scores, base, wide)
+    fill_run(block, 0.0)
+    exp_and_sum(block, scores, base, wide)
+    add_run(total, block)
 
 
 def largest(best, scores, wide):
@@ -219,21 +224,29 @@ def change_base(best, total, factor, base):
 
 
 def exp_and_sum(total, scores, base, wide):
-    n = np.uintp(total.size)
-    for j in range(np.uintp(wide)):
+    n, pairs = np.uintp(total.size), np.uintp(wide // 2 * 2)
+    for j in range(np.uintp(0), pairs, np.uintp(2)):  # two keys at once: total goes through memory
+        a, b = j * n, j * n + n
         for r in range(n):
-            e = exp_down(scores[j * n + r] - base[r])
-            scores[j * n + r] = e
-            total[r] += e
+            one, two = exp_down(scores[a + r] - base[r]), exp_down(scores[b + r] - base[r])
+            scores[a + r] = one
+            scores[b + r] = two
+            total[r] += one + two
+    if wide % 2 == 1:
+        for r in range(n):
+            one = exp_down(scores[pairs * n + r] - base[r])
+            scores[pairs * n + r] = one
+            total[r] += one
 
 
-def finish(lse, state, high):
-    """lse, and 1 / sum as the factor. A row that saw no key has lse = inf: exp(score - lse) is then 0, as it must be."""
+def finish(kept, at, state, high):
+    """What is kept of the rows from `at`, and 1 / sum as the factor. A row that saw no key has 0 for both: p is then 0, as it must be."""
     total, factor, base = state[ROOM : ROOM + high], state[2 * ROOM : 2 * ROOM + high], state[3 * ROOM : 3 * ROOM + high]
-    for r in range(lse.size):
-        none = total[r] == 0.0
-        lse[r] = select(none, INF, base[r] + log(total[r]))
-        factor[r] = 1.0 / select(none, 1.0, total[r])
+    top, share = kept[at : at + high], kept[kept.size // 2 + at : kept.size // 2 + at + high]
+    for r in range(high):
+        factor[r] = select(total[r] == 0.0, 0.0, 1.0 / total[r])
+        top[r] = base[r]
+        share[r] = factor[r]
 
 
 def scale_rows(y, at, step, factor, cols):
@@ -255,12 +268,13 @@ def dots(out, g, y, at, step, cols):
         out[r] = total
 
 
-def softmax_dx(ds, p, lse, delta, wide):
-    """p = exp(p - lse), ds = p * (ds - delta), for `wide` keys."""
-    n = np.uintp(lse.size)
+def softmax_dx(ds, p, kept, at, delta, wide):
+    """p = exp(p - largest) / sum, ds = p * (ds - delta), for `wide` keys."""
+    n = np.uintp(delta.size)
+    top, share = kept[at : at + delta.size], kept[kept.size // 2 + at : kept.size // 2 + at + delta.size]
     for j in range(np.uintp(wide)):
         for r in range(n):
-            e = exp_down(p[j * n + r] - lse[r])
+            e = exp_down(p[j * n + r] - top[r]) * share[r]
             p[j * n + r] = e
             ds[j * n + r] = e * (ds[j * n + r] - delta[r])
 
@@ -274,11 +288,11 @@ def sum_parts(out, partial, at, step, chunks):
 # ---- launchers ----
 @launcher(name="attention")
 def attention_launcher(go, outs, ins, layout, sizes, scale, is_causal):
-    y, lse = outs
+    y, kept = outs
     q, k, v, mask = ins
     plan = attention_plan(sizes, is_causal, "y")
     consts = (table(layout), *sizes, scale, plan.height, plan.width, plan.groups, is_causal, mask is not None)
-    go(attention, (y, lse, go.empty(plan.scratch)), (q, k, v, q if mask is None else mask), consts, work=work_of(sizes))
+    go(attention, (y, kept, go.empty(plan.scratch)), (q, k, v, q if mask is None else mask), consts, work=work_of(sizes))
 
 
 @launcher(name="attention_dx")
@@ -286,7 +300,7 @@ def dx_launcher(go, outs, ins, layout, sizes, scale, is_causal):
     """The gradients of q, k, v lie as q, k, v do; cut into chunks, those of k and v are summed from parts."""
     dq, dk, dv, dmask = outs
     *rest, mask = ins
-    lse, plan = rest[2], attention_plan(sizes, is_causal, "dx")
+    plan = attention_plan(sizes, is_causal, "dx")
     batch, heads, _, *widths = sizes
     own, scratch = layout[4:12], go.empty(plan.scratch)
     parts, dest = own, (dk, dv)
@@ -296,7 +310,7 @@ def dx_launcher(go, outs, ins, layout, sizes, scale, is_causal):
     places = table((*layout[:16], *layout[:4], *parts, *(layout[16:] or (0,) * 5)))
     counts = (plan.height, plan.width, plan.groups, plan.chunks, plan.partial // plan.chunks)
     consts = (places, *sizes, scale, *counts, is_causal, mask is not None, dmask is not None)
-    given = (*rest, lse if mask is None else mask)
+    given = (*rest, rest[0] if mask is None else mask)
     go(attention_dx, (dq, *dest, scratch if dmask is None else dmask, scratch), given, consts, work=work_of(sizes))
     if plan.chunks > 1:
         go(attention_dx_sum, (dk, dv), (partial,), (table(own), batch, heads, *widths, plan.chunks), work=plan.partial)

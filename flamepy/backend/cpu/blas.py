@@ -5,6 +5,7 @@
     copy_matrix(turn, rows, cols, a, a_off, lda, c, c_off, ldc)
     c[rows, cols] = a, or with `turn` c[cols, rows] = a transposed
     workspace(x): SPACE numbers of x's type that are this worker's until the loop ends, not initialised
+    wide_space(x): COLUMNS of them, of the type that sums of x's are kept in: float64, int64
 
 OpenBLAS comes from the package scipy-openblas32. It is loaded under its own handle, not into the process's
 namespace, and only this copy is set to one thread: NumPy's and SciPy's BLAS keep theirs. Compiled code finds
@@ -31,6 +32,7 @@ from numba.np.arrayobj import populate_array
 
 from ...errors import DeviceError
 from .instructions import INNER
+from .plans import COLUMNS
 
 SPACE = 15360  # numbers in a workspace: 60 or 120 KB of the worker's stack
 N, T = False, True  # for ta and tb: as it is, transposed (BLAS's own letters)
@@ -137,23 +139,35 @@ def workspace(x):
     return np.empty(SPACE, x.dtype)
 
 
-@intrinsic
-def stack_space(typing: Any, x: Any) -> Any:
-    """The word: memory on the stack of the function that calls it, as an array."""
-    kind = types.Array(x.dtype, 1, "C")
+def wide_space(x):
+    """The word in plain Python."""
+    return np.empty(COLUMNS, np.float64 if x.dtype.kind == "f" else np.int64)
 
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        item = context.get_data_type(x.dtype)
-        with builder.goto_entry_block():  # not cgutils.alloca_once: that fills with zeros
-            memory = builder.alloca(ir.ArrayType(item, SPACE))
-        memory.align = 64
-        made = context.make_array(kind)(context, builder)
-        size, step = (context.get_constant(types.intp, n) for n in (SPACE, context.get_abi_sizeof(item)))
-        data = builder.bitcast(memory, made.data.type)
-        populate_array(made, data=data, shape=(size,), strides=(step,), itemsize=step, meminfo=None)
-        return made._getvalue()
 
-    return kind(x), code
+def stack_space(numbers: int, wide: bool) -> Any:
+    """A word for memory on the stack of the function that calls it, as an array."""
+
+    def space(typing: Any, x: Any) -> Any:
+        number = x.dtype if not wide else types.float64 if isinstance(x.dtype, types.Float) else types.int64
+        kind = types.Array(number, 1, "C")
+
+        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            item = context.get_data_type(number)
+            with builder.goto_entry_block():  # not cgutils.alloca_once: that fills with zeros
+                memory = builder.alloca(ir.ArrayType(item, numbers))
+            memory.align = 64
+            made = context.make_array(kind)(context, builder)
+            size, step = (context.get_constant(types.intp, n) for n in (numbers, context.get_abi_sizeof(item)))
+            data = builder.bitcast(memory, made.data.type)
+            populate_array(made, data=data, shape=(size,), strides=(step,), itemsize=step, meminfo=None)
+            return made._getvalue()
+
+        return kind(x), code
+
+    return intrinsic(space)
+
+
+WORKSPACE, WIDE_SPACE = stack_space(SPACE, False), stack_space(COLUMNS, True)
 
 
 GEMM: dict[np.dtype, Any] = {
@@ -168,7 +182,8 @@ COPY: dict[np.dtype, Any] = {
 
 def words(dtype: np.dtype) -> dict[str, Any]:
     """The words of this file for one dtype."""
-    return {"gemm": GEMM[dtype], "copy_matrix": COPY[dtype], "workspace": stack_space}
+    own = {"gemm": GEMM[dtype], "copy_matrix": COPY[dtype], "workspace": WORKSPACE} if dtype in GEMM else {}
+    return {**own, "wide_space": WIDE_SPACE}
 
 
 def blas_info() -> dict[str, Any]:

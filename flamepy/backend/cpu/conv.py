@@ -13,13 +13,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...dtypes import float64
+from ..formula.row_words import wide
 from ..formula.words import INF, real
 from .blas import N, T, gemm
 from .family import launcher, loop, table
+from .loops import same
 from .parallel import tasks
 from .plans import conv_plan
-from .runs import add_run, fill_run, sum_run
+from .runs import add_run, fill_run, long_sum_run
 
+LINES = 8  # lines of a window added up in their own type
 RUN = 1024  # numbers of the weight's gradient added up by one task
 
 
@@ -86,7 +90,7 @@ def conv2d_dx(part, dx, col, g, w, sizes, tile, channels, workers):
 
 
 @loop
-def conv2d_dw(part, partial, col, g, x, sizes, tile, channels, chunks, workers):
+def conv2d_dw(part, partial, sums, col, g, x, sizes, tile, channels, chunks, workers):
     """Each chunk of images' share of the gradients of w and b. Items: chunk of images, group, block of input channels."""
     groups = sizes[5]
     blocks = (sizes[1] // groups + channels - 1) // channels
@@ -95,22 +99,22 @@ def conv2d_dw(part, partial, col, g, x, sizes, tile, channels, chunks, workers):
     for worker in tasks(part, workers):
         for item in range(worker * items // workers, (worker + 1) * items // workers):
             columns = col[worker * own : (worker + 1) * own]
-            dw_chunk(partial, columns, g, x, sizes, tile, channels, chunks, item // blocks, item % blocks)
+            dw_chunk(partial, sums, columns, g, x, sizes, tile, channels, chunks, item // blocks, item % blocks)
 
 
 @loop
-def conv2d_dw_sum(part, dw, db, partial, chunks, has_bias):
+def conv2d_dw_sum(part, dw, db, partial, sums, chunks, has_bias):
     """dw and, with has_bias, db: the chunks' shares added in order."""
     runs = (dw.size + RUN - 1) // RUN
     for block in tasks(part, runs + (db.size + RUN - 1) // RUN if has_bias else runs):
         if block < runs:
-            add_chunks(dw, partial, 0, chunks, block * RUN)
+            add_chunks(dw, partial, chunks, block * RUN)
         else:
-            add_chunks(db, partial, chunks * dw.size, chunks, (block - runs) * RUN)
+            add_chunks(db, sums, chunks, (block - runs) * RUN)
 
 
-def dw_chunk(partial, col, g, x, sizes, tile, channels, chunks, piece, block):
-    """One (chunk, group) = `piece` and channel block of the weight gradient, into its place in `partial`."""
+def dw_chunk(partial, sums, col, g, x, sizes, tile, channels, chunks, piece, block):
+    """One (chunk, group) = `piece` and channel block of the weight gradient, into its place in `partial`; of the bias's into `sums`."""
     groups = sizes[5]
     each, outs, taps = sizes[1] // groups, sizes[4] // groups, sizes[6] * sizes[7]
     pixels, area = sizes[2] * sizes[3], sizes[14] * sizes[15]
@@ -119,10 +123,10 @@ def dw_chunk(partial, col, g, x, sizes, tile, channels, chunks, piece, block):
     count = min(channels, each - low)
     depth = each * taps
     out = ((chunk * sizes[4] + group * outs) * each + low) * taps
-    sums = chunks * sizes[4] * each * taps + chunk * sizes[4] + group * outs
+    own = sums[chunk * sizes[4] + group * outs : chunk * sizes[4] + group * outs + outs]
     beta = 0.0
     if block == 0:
-        fill_run(partial[sums : sums + outs], 0.0)
+        fill_run(own, 0.0)
     for image in range(chunk * sizes[0] // chunks, (chunk + 1) * sizes[0] // chunks):
         plane = image * groups + group
         x_at = (plane * each + low) * pixels
@@ -138,15 +142,15 @@ def dw_chunk(partial, col, g, x, sizes, tile, channels, chunks, piece, block):
             beta = 1.0
         if block == 0:
             for r in range(outs):
-                partial[sums + r] += sum_run(g[(plane * outs + r) * area : (plane * outs + r + 1) * area])
+                own[r] += long_sum_run(g[(plane * outs + r) * area : (plane * outs + r + 1) * area], same)
 
 
-def add_chunks(out, partial, start, chunks, low):
-    """out[low : low + RUN] = the sum of its parts in the chunks that begin at `start`, in order."""
+def add_chunks(out, partial, chunks, low):
+    """out[low : low + RUN] = the sum of its parts in the chunks, in order."""
     run = out[low : min(out.size, low + RUN)]
     fill_run(run, 0.0)
     for chunk in range(chunks):
-        at = start + chunk * out.size + low
+        at = chunk * out.size + low
         add_run(run, partial[at : at + run.size])
 
 
@@ -189,6 +193,17 @@ def max_pool2d_dx(part, dx, g, positions, sizes):
             image[positions[i]] += g[i]
 
 
+def lines_sum(x, first, last, w, start, stop):
+    """The sum of columns start to stop of the lines first to last."""
+    total = 0.0
+    for i in range(first, last):
+        line = 0.0
+        for j in range(start, stop):
+            line += x[i * w + j]
+        total += line
+    return total
+
+
 @loop
 def avg_pool2d(part, y, x, sizes):
     """The mean of each window; padding counts as zeros."""
@@ -199,10 +214,14 @@ def avg_pool2d(part, y, x, sizes):
             top = r * sizes[5] - sizes[7]
             for c in range(sizes[10]):
                 left = c * sizes[6] - sizes[8]
-                total = 0.0
-                for i in range(max(0, top), min(h, top + kh)):
-                    for j in range(max(0, left), min(w, left + kw)):
-                        total += x[(plane * h + i) * w + j]
+                low, high = max(0, top), min(h, top + kh)
+                start, stop = max(0, left), min(w, left + kw)
+                total = lines_sum(x, plane * h + low, plane * h + min(low + LINES, high), w, start, stop)
+                if high > low + LINES:
+                    longer = wide(total)
+                    for i in range(low + LINES, high, LINES):
+                        longer += wide(lines_sum(x, plane * h + i, plane * h + min(i + LINES, high), w, start, stop))
+                    total = real(longer)
                 y[(plane * sizes[9] + r) * sizes[10] + c] = total * share
 
 
@@ -304,10 +323,10 @@ def conv_dx_launcher(go, outs, ins, sizes):
 def conv_dw_launcher(go, outs, ins, sizes):
     dw, db = outs
     plan = conv_plan(sizes, "dw")
-    col, partial = go.empty(plan.col), go.empty(plan.partial)
+    col, partial, sums = go.empty(plan.col), go.empty(plan.partial), go.empty(plan.chunks * sizes[4], float64)
     consts = (table(sizes), plan.tile, plan.channels, plan.chunks, plan.workers)
-    go(conv2d_dw, (partial, col), ins, consts, work=multiplications(sizes))
-    go(conv2d_dw_sum, (dw, dw if db is None else db), (partial,), (plan.chunks, db is not None), work=plan.partial)
+    go(conv2d_dw, (partial, sums, col), ins, consts, work=multiplications(sizes))
+    go(conv2d_dw_sum, (dw, dw if db is None else db), (partial, sums), (plan.chunks, db is not None), work=plan.partial)
 
 
 @launcher(name="max_pool2d")

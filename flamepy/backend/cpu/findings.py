@@ -163,12 +163,10 @@ def kernels() -> Iterator[Finding]:
 
 def assembly(formula: Any) -> str:
     """The machine code of map1 with `formula`, compiled now as compiler.py would (a cached kernel keeps no text)."""
-    import numba
-
     from . import compiler, loops
 
     function = typed(loops.map1, float32, compiler.DIALECT, True, formula)
-    kernel = numba.njit(error_model="numpy", fastmath=compiler.LOOP_MATH)(function)
+    kernel = compiler.jit_loop(function, error_model="numpy")
     kernel((0, 1), np.empty(1, float32), np.zeros(1, float32))
     return "\n".join(kernel.inspect_asm().values())
 

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ...dtypes import FULL
+from ...dtypes import FULL, float32, float64, int32, int64
 from .blas import copy_matrix
 from .broadcast import offset
 from .family import launcher, loop, table
 from .parallel import tasks
-from .runs import add_run, copy_run, fill_run
+from .runs import add_run, copy_run, fill_run, put_run
 
 LENGTH = 4096  # elements of a run that one task moves
+NEAR = 16  # rows added one after the other in their own type, at most
 SIDE, WIDTH = 64, 256  # rows and columns of the tile of a turned matrix that one task makes
 
 
@@ -71,10 +72,11 @@ def take_rows(part, out, x, index, inner):
 
 
 @loop
-def add_rows(part, out, x, index, inner, block, group, deals, add):
+def add_rows(part, out, far, times, x, index, slots, hot, inner, block, group, deals, add):
     """out[index[r], :] += x[r, :], rows in order, from zeros unless `add`.
 
-    Task t has a block of columns of every deals-th group of 2**group rows of out; deals is a power of two.
+    Task t has a block of columns of every deals-th group of 2**group rows of out; deals is a power of two. hot_rows() says which rows
+    are named often: of these, every NEAR added go to a row of `far`, float64; `times` counts them.
     """
     blocks = (inner + block - 1) // block
     rows = out.size // inner
@@ -83,17 +85,69 @@ def add_rows(part, out, x, index, inner, block, group, deals, add):
         lo = t % blocks * block
         hi = min(inner, lo + block)
         if not add:
-            for first in range(deal << group, rows, deals << group):
-                last = min(rows, first + (1 << group))
-                if blocks == 1:
-                    fill_run(out[first * inner : last * inner], 0)
-                else:
-                    for r in range(first, last):
-                        fill_run(out[r * inner + lo : r * inner + hi], 0)
+            clear(out, rows, inner, lo, hi, group, deals, deal)
+        own = times[t % blocks * hot.size : t % blocks * hot.size + hot.size]
+        for s in range(hot.size):
+            if hot[s] >= 0 and (hot[s] >> group) & (deals - 1) == deal:
+                own[s] = 0
+                fill_run(far[s * inner + lo : s * inner + hi], 0)
         for i in range(index.size):
             r = within(index[i], rows - 1)
             if (r >> group) & (deals - 1) == deal:
-                add_run(out[r * inner + lo : r * inner + hi], x[i * inner + lo : i * inner + hi])
+                line = out[r * inner + lo : r * inner + hi]
+                add_run(line, x[i * inner + lo : i * inner + hi])
+                s = -1 - slots[r] if hot.size else -1
+                if s >= 0:
+                    own[s] += 1
+                    if own[s] % NEAR == 0:
+                        add_run(far[s * inner + lo : s * inner + hi], line)
+                        fill_run(line, 0)
+        for s in range(hot.size):
+            if hot[s] >= 0 and (hot[s] >> group) & (deals - 1) == deal:
+                add_run(out[hot[s] * inner + lo : hot[s] * inner + hi], far[s * inner + lo : s * inner + hi])
+
+
+@loop
+def add_far(part, out, far, x, index, inner, add):
+    """The same for short rows: all of it is added up in `far`, float64, by one worker."""
+    if part[0] == 0:
+        fill_run(far, 0)
+        for i in range(index.size):
+            r = within(index[i], far.size // inner - 1)
+            for j in range(inner):
+                far[r * inner + j] += x[i * inner + j]
+        put_run(out, far, add)
+
+
+def clear(out, rows, inner, lo, hi, group, deals, deal):
+    """Zeros where one task of add_rows() adds."""
+    for first in range(deal << group, rows, deals << group):
+        last = min(rows, first + (1 << group))
+        if hi - lo == inner:
+            fill_run(out[first * inner : last * inner], 0)
+        else:
+            for r in range(first, last):
+                fill_run(out[r * inner + lo : r * inner + hi], 0)
+
+
+@loop
+def hot_rows(part, slots, hot, index):
+    """Of the rows that index names more than NEAR times, `hot` has the numbers, then -1, and slots[r] is -1 - the place of r in it; of the
+    other rows that it names, slots[r] is how often."""
+    if part[0] == 0:
+        last = slots.size - 1
+        for i in range(index.size):
+            slots[within(index[i], last)] = 0
+        for i in range(index.size):
+            slots[within(index[i], last)] += 1
+        fill_run(hot, -1)
+        found = 0
+        for i in range(index.size):
+            r = within(index[i], last)
+            if slots[r] > NEAR:
+                slots[r] = -1 - found
+                hot[found] = r
+                found += 1
 
 
 # ---- integer indices: found out and computed without the host ----
@@ -133,6 +187,7 @@ def within(i, last):
 
 
 # ---- launchers ----
+SHORT = 8  # below so many numbers a row, all are added up in float64
 PIECE = 1 << 19  # bytes of the rows one task adds into: they stay in a core's own cache
 COLUMNS = 64  # columns one task adds, where there are too few rows to share
 
@@ -178,14 +233,23 @@ def take_launcher(go, outs, ins, inner):
 def add_launcher(go, outs, ins, inner, add):
     """A task has some rows of y, in groups of 8 dealt out in turn (ids near each other are often equally frequent), or some columns, and
     goes through all of the index: every element is added up in the order of the index, whoever does it."""
-    (y,), (x, _) = outs, ins
+    (y,), (x, index) = outs, ins
     if not y.size:
         return
     pieces = min(y.size * y.dtype.itemsize // PIECE, inner // 6)  # going through the index costs as much as adding a few columns
     want = min(max(pieces, min(inner // 16, 8)), y.size // inner // 16)
     deals = 1 << max(0, want.bit_length() - 1)
     group, block = 3 if deals > 1 else 62, inner if deals > 2 else COLUMNS
-    go(add_rows, outs, ins, (inner, block, group, deals, add), work=x.size + (0 if add else y.size))
+    if go.dtype == float32 and inner < SHORT and index.size > NEAR and deals == 1:
+        go(add_far, (y, go.empty(y.size, float64)), ins, (inner, add), work=1)
+        return
+    most = index.size // (NEAR + 1) if go.dtype == float32 else 0
+    far, times, hot = go.empty(most * inner, float64), go.empty(most * -(-inner // block), int64), go.empty(most, int64)
+    slots = go.empty(y.size // inner if most else 0, int32)
+    if most:
+        go(hot_rows, (slots, hot), (index,), work=1, dtype=int64)
+    consts = (inner, block, group, deals, add)
+    go(add_rows, (y, far, times), (x, index, slots, hot), consts, work=x.size + (0 if add else y.size))
 
 
 @launcher(name="check_ids")

@@ -7,6 +7,7 @@ FLAME counterpart: CUDA's intrinsics. Read next: loops.py.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from llvmlite import ir
@@ -55,6 +56,21 @@ def select(typing: Any, cond: Any, a: Any, b: Any) -> Any:
         return builder.select(*values)
 
     return kind(types.boolean, kind, kind), code
+
+
+@intrinsic
+def plus(typing: Any, a: Any, b: Any) -> Any:
+    """a + b as a step of a sum whose order is free, so that it can go over the lanes of vectors: what `total += x` in a loop becomes
+    (compiler.py). No other addition may be reordered: (x - top) - log(sum) is not x - (top + log(sum))."""
+    signature = typing.resolve_function_type(operator.iadd, (types.unliteral(a), types.unliteral(b)), {})
+
+    def code(context: Any, builder: Any, given: Any, values: Any) -> Any:
+        if not isinstance(signature.return_type, types.Float):
+            return context.get_function(operator.iadd, signature)(builder, values)
+        numbers = [context.cast(builder, v, kind, signature.return_type) for v, kind in zip(values, signature.args, strict=True)]
+        return builder.fadd(*numbers, flags=("reassoc", "contract", "nsz"))
+
+    return signature, code
 
 
 absolute = instruction("llvm.fabs", 1)

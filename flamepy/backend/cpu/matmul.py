@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from numba import types
 
-from .blas import SMALL_KERNELS, SPACE, N, T, copy_matrix, gemm, workspace
+from .blas import SMALL_KERNELS, SPACE, N, T, copy_matrix, gemm, wide_space, workspace
 from .family import launcher, loop, table
 from .loops import F, same
 from .parallel import tasks
 from .plans import ALONE, NOTHING, RESULT, SUM, flops
+from .runs import add_columns, fill_run, put_run
 
 SHORT = 64  # below so long sums a b.T is packed by BLAS: its small tiles would be too small
 FEW = 4  # with so many strips for each worker, workers share out rows, else panels: rows stay in a core's cache from op to op
@@ -136,13 +137,15 @@ def linear_dw(part, dw, db, g, x, rows, n_out, n_in, has_bias, add_w, add_b):
     g is (rows, n_out), x (rows, n_in). A task is a tile of dw; who has the first of a strip also sums its columns of g.
     """
     height, width, down, across = cut(n_out, n_in, False)
-    mine = tasks(part, down * across)
+    mine, sums = tasks(part, down * across), wide_space(g)
     first, last = mine.start, mine.stop
     while first < last:  # one strip at a time, all its panels that are mine
         strip = first // across
         i, stop = strip * height, min(last, strip * across + across)
         high = min(height, n_out - i)
         deep = depth(rows, n_in - (across - 1) * width, False)
+        bias = has_bias and first == strip * across
+        fill_run(sums[:high], 0.0)
         for p in range(0, max(rows, 1), deep):
             inner = min(deep, rows - p)
             beta = 1.0 if p > 0 or add_w else 0.0
@@ -150,8 +153,10 @@ def linear_dw(part, dw, db, g, x, rows, n_out, n_in, has_bias, add_w, add_b):
                 j = (task - strip * across) * width
                 cols = width if task + 1 < strip * across + across else n_in - j
                 gemm(T, N, high, cols, inner, 1.0, g, p * n_out + i, n_out, x, p * n_in + j, n_in, beta, dw, i * n_in + j, n_in)
-            if has_bias and first == strip * across:
-                column_sums(db, g, p, p + inner, n_out, i, high, p > 0 or add_b)
+            if bias:
+                add_columns(sums[:high], g, p, p + inner, n_out, i, same)
+        if bias:
+            put_run(db[i : i + high], sums[:high], add_b)
         first = stop
 
 
@@ -196,23 +201,6 @@ def run(start, size):
 def derive(dz, g, kept, piece):
     for c in piece:
         dz[c] = F(g[c], kept[c])
-
-
-def column_sums(total, x, first, last, cols, j, size, add):
-    """total[c] = sum over rows first to last of x[row, c] for j <= c < j + size, four rows at a time; with `add`, added to it."""
-    if not add:
-        for c in run(j, size):
-            total[c] = 0.0
-    whole = first + (last - first) // 4 * 4
-    one, two, three = types.uint64(cols), types.uint64(2 * cols), types.uint64(3 * cols)
-    for r in range(first, whole, 4):
-        at = types.uint64(r * cols)
-        for c in run(j, size):
-            total[c] += (x[at + c] + x[at + one + c]) + (x[at + two + c] + x[at + three + c])
-    for r in range(whole, last):
-        at = types.uint64(r * cols)
-        for c in run(j, size):
-            total[c] += x[at + c]
 
 
 # ---- launchers ----

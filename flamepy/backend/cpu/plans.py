@@ -17,6 +17,7 @@ COLUMNS = 512  # neighbouring columns folded by one task
 ATTENTION_GROUPS = 48  # at most so many workers of an attention, each with its own scratch
 KEYS = 256  # keys attention looks at at once, at most
 ROOM = 128  # scratch is cut into multiples of it: where a vector ends just before another, LLVM's overlap check chooses scalar code
+STATE = 5 * ROOM  # what attention keeps of the rows it works on
 SMALL = 1_000_000  # multiplications of one gemm: up to here OpenBLAS packs nothing (measured: 110 against 95 GFLOP/s)
 CONV_WORKERS = 48  # at most so many tasks of a convolution, each with its own columns
 CONV_COLUMNS = 1 << 16  # numbers in one worker's columns: 256 KB of float32, within a core's own cache
@@ -55,8 +56,8 @@ def span_table(segments: tuple[tuple[int, int], ...]) -> np.ndarray:
 
 # ---- attention -----
 def attention_room(height: int, width: int, d: int, dv: int) -> int:
-    """Size of one worker's scratch: four vectors of rows, q and g transposed, scores (and their gradient)."""
-    return 4 * ROOM + ((d + dv) * height + ROOM - 1) // ROOM * ROOM + width * height
+    """Size of one worker's scratch: five vectors of rows, q and g transposed, scores (and their gradient)."""
+    return STATE + ((d + dv) * height + ROOM - 1) // ROOM * ROOM + width * height
 
 
 class AttentionPlan(NamedTuple):
@@ -126,5 +127,5 @@ def conv_plan(sizes: Sequence[int], what: str) -> ConvPlan:
         items = chunks * groups * -(-each // channels)
     tile = min(tile, max(1, area))
     workers = min(items, CONV_WORKERS)
-    partial = chunks * sizes[4] * (each * taps + 1) if what == "dw" else 0
+    partial = chunks * sizes[4] * each * taps if what == "dw" else 0
     return ConvPlan(tile, channels, chunks, workers, workers * channels * taps * tile, partial)

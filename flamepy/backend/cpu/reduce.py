@@ -2,59 +2,55 @@
 
 Every fold sees its input as (outer, n, inner) and folds the middle. It works on chunks of n whose length follows from the
 sizes alone, so the order of additions (and every bit) is the same for any number of threads; when there is more than one
-chunk the caller folds the chunk results again. Sums keep several accumulators (the compiler's vector lanes), so the rounding
-error of a chunk grows with its length / 16.
+chunk the caller folds the chunk results again. Within a chunk runs of numbers, or eight rows at once, are added in the type of the
+input and their sums in float64 (runs.py): the rounding error does not grow with the length.
 
 FLAME counterpart: `flame_core::cuda_kernels` reductions. Read next: index.py.
 """
 
 from __future__ import annotations
 
+from ..formula.row_words import RUN
 from ..formula.words import fmax, maximum
+from .blas import wide_space
 from .family import launcher, loop
 from .loops import F, same
 from .parallel import tasks
 from .plans import COLUMNS, fold_plan
-from .runs import fill_run
+from .runs import add_columns, fill_run, long_sum_run, short_sum_run
 
 
 @loop
 def fold_sum(part, out, x, outer, n, inner, chunk, chunks, scale):
     """out[o, c, j] = scale * sum of F(x[o, i, j]) over chunk c."""
-    if inner == 1:
+    if inner == 1 and n <= RUN:
+        for t in tasks(part, outer):
+            out[t] = scale * short_sum_run(x[t * n : t * n + n], F)
+    elif inner == 1:
         for t in tasks(part, outer * chunks):
             o = t // chunks
             first = (t % chunks) * chunk
-            out[t] = scale * run_sum(x[o * n + first : o * n + min(n, first + chunk)], scale - scale)
+            out[t] = scale * long_sum_run(x[o * n + first : o * n + min(n, first + chunk)], F)
     else:
-        parts = (inner + COLUMNS - 1) // COLUMNS
+        parts, space = (inner + COLUMNS - 1) // COLUMNS, wide_space(x)
         for t in tasks(part, outer * chunks * parts):
             oc = t // parts
             first = (oc % chunks) * chunk
             lo = (t % parts) * COLUMNS
             hi = min(inner, lo + COLUMNS)
-            total = out[oc * inner + lo : oc * inner + hi]
+            total = space[: hi - lo]
             fill_run(total, 0)
-            for i in range(first, min(n, first + chunk)):
-                start = (oc // chunks * n + i) * inner
-                add_formula(total, x[start + lo : start + hi])
-            for j in range(total.size):
-                total[j] *= scale
+            row = oc // chunks * n
+            add_columns(total, x, row + first, row + min(n, first + chunk), inner, lo, F)
+            scaled_run(out[oc * inner + lo : oc * inner + hi], total, scale)
 
 
 # Helpers take slices: an index counted from 0 needs no check for negative values, and the loop vectorises.
 
 
-def run_sum(run, zero):
-    total = zero
-    for i in range(run.size):
-        total += F(run[i])
-    return total
-
-
-def add_formula(total, run):
-    for j in range(run.size):
-        total[j] += F(run[j])
+def scaled_run(out, x, scale):
+    for j in range(out.size):
+        out[j] = scale * x[j]
 
 
 @loop

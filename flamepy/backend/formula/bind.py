@@ -62,7 +62,7 @@ def typed(function: Any, dtype: np.dtype, dialect: Dialect, reorder: bool, formu
     number = dtype.type if dtype.kind == "f" else (lambda value: dtype.type(value) if whole and value.is_integer() else value)
     code = function.__code__
     # Literals sit in co_consts: typing them here is what lets a formula say `0.5 * x` and stay in float32.
-    code = code.replace(co_consts=tuple(number(c) if type(c) is float else c for c in code.co_consts))
+    code = code.replace(co_consts=tuple(typed_literal(c, number) for c in code.co_consts))
     scope = dict(function.__globals__)
     for name in globals_of(code):
         value = scope.get(name)
@@ -80,6 +80,13 @@ def typed(function: Any, dtype: np.dtype, dialect: Dialect, reorder: bool, formu
         # A kernel that comes from the disk cache imports the modules of its functions: a user's may be gone by then, or be a script.
         copy.__qualname__, copy.__module__ = f"{function.__module__}.{function.__qualname__}", __name__
     return copy
+
+
+def typed_literal(value: Any, number: Callable[[float], Any]) -> Any:
+    """A float literal as number() makes it; Python keeps those of `a, b = 0.0, 0.0` in a tuple."""
+    if type(value) is tuple:
+        return tuple(typed_literal(v, number) for v in value)
+    return number(value) if type(value) is float else value
 
 
 def word_for(name: str, value: Any, scope: dict[str, Any], words: dict[str, Any]) -> Any:

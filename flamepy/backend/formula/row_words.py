@@ -1,13 +1,25 @@
-"""The five words in which row bodies (softmax, norms, cross-entropy) are written once for every backend.
+"""The words in which row bodies (softmax, norms, cross-entropy) are written once for every backend.
 
 A row is worked on by `lanes()` workers; worker `lane()` takes elements lane(), lane() + lanes(), ... A CPU row has one lane; a CUDA
 row has a block of threads, where all_sum and all_max combine the lanes' values. These plain versions are what the CPU compiles
 and what a notebook runs.
 
+A sum over a row is a function that adds up a run of it, given to long_sum(); one after the other in float32, a million numbers
+lose four digits.
+
 FLAME counterpart: warp reductions in its CUDA kernels. Read next: ../ops/rows.py.
 """
 
 from __future__ import annotations
+
+from .words import real
+
+RUN = 256  # numbers of a row added up in its own type; vectors hold 16 of them, four at once
+
+
+def wide(x):
+    """x in the type that long sums are kept in: float64, for whole numbers int64."""
+    return float(x)
 
 
 def lane():
@@ -18,6 +30,35 @@ def lane():
 def lanes():
     """How many workers share the row."""
     return 1
+
+
+def run_at(first, cols):
+    """The elements this worker takes of the run that starts at `first`."""
+    return range(first + lane(), min(first + RUN, cols), lanes())
+
+
+def long_sum(run, cols, *args):
+    """The sum over a row: run(first, cols, *args) adds up the elements of run_at(first, cols), and the runs are added in wide()."""
+    total = run(0, cols, *args)
+    if cols > RUN:
+        longer = wide(total)
+        for first in range(RUN, cols, RUN):
+            longer += wide(run(first, cols, *args))
+        total = real(longer)
+    return all_sum(total)
+
+
+def long_sums(run, cols, *args):
+    """The same for a `run` that adds up two things at once."""
+    one, two = run(0, cols, *args)
+    if cols > RUN:
+        longer, other = wide(one), wide(two)
+        for first in range(RUN, cols, RUN):
+            a, b = run(first, cols, *args)
+            longer += wide(a)
+            other += wide(b)
+        one, two = real(longer), real(other)
+    return all_sum(one), all_sum(two)
 
 
 def all_sum(value):

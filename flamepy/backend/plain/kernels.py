@@ -210,10 +210,10 @@ def take_rows(F, outs, ins, consts):
 def add_rows(F, outs, ins, consts):
     """y[index[r]] += x[r], one row after the other, from zeros unless `add`."""
     (y,), (x, index), (inner, add) = outs, ins, consts
-    if not add:
-        y[...] = 0
     if y.size:
-        np.add.at(y.reshape(-1, inner), inside(index, y.size // inner), x.reshape(-1, inner))
+        total = np.zeros((y.size // inner, inner), np.float64 if y.dtype.kind == "f" else y.dtype)
+        np.add.at(total, inside(index, y.size // inner), x.reshape(-1, inner))
+        put(y, total.reshape(-1), add)
 
 
 def inside(index, n):

@@ -19,25 +19,27 @@ from .kernels import kernel, places, put, total_of
 
 @kernel
 def attention(F, outs, ins, consts):
-    """y = softmax(scale q k^T + mask) v, lse = log(sum(exp(scores))). A row that sees no key: y = 0, lse = inf."""
-    (y, lse), (q, k, v, mask), (layout, sizes, scale, is_causal) = outs, ins, consts
+    """y = softmax(scale q k^T + mask) v; kept: the largest score and 1 / sum(exp(score - largest)). A row without keys: all 0."""
+    (y, kept), (q, k, v, mask), (layout, sizes, scale, is_causal) = outs, ins, consts
     at = lying(layout, sizes)
     s = scores(q[at[0]], k[at[1]], mask, layout, sizes, scale, is_causal)
     top = s.max(axis=-1, keepdims=True, initial=-np.inf)
     top = np.where(top == -np.inf, 0, top)
     e = np.exp(s - top)
-    total = e.sum(axis=-1, keepdims=True)
-    y[at[3]] = (e @ v[at[2]]) / np.where(total == 0, 1, total)
-    lse[...] = np.where(total == 0, np.inf, top + np.log(total)).reshape(-1)
+    total = e.sum(axis=-1, keepdims=True, dtype=np.float64)
+    share = np.where(total == 0, 0, 1 / total).astype(y.dtype)
+    y[at[3]] = (e @ v[at[2]]) * share
+    kept[...] = np.concatenate([top.reshape(-1), share.reshape(-1)])
 
 
 @kernel
 def attention_dx(F, outs, ins, consts):
     """Gradients from g, that of y. dq lies as q, dk as k, dv as v, g as y; dmask is contiguous."""
-    (dq, dk, dv, dmask), (g, y, lse, q, k, v, mask), (layout, sizes, scale, is_causal) = outs, ins, consts
+    (dq, dk, dv, dmask), (g, y, kept, q, k, v, mask), (layout, sizes, scale, is_causal) = outs, ins, consts
     at = lying(layout, sizes)
     q, k, v, g, y = q[at[0]], k[at[1]], v[at[2]], g[at[3]], y[at[3]]
-    p = np.exp(scores(q, k, mask, layout, sizes, scale, is_causal) - lse.reshape(*sizes[:3], 1))
+    top, share = kept.reshape(2, *sizes[:3], 1)
+    p = np.exp(scores(q, k, mask, layout, sizes, scale, is_causal) - top) * share
     ds = p * (g @ v.swapaxes(2, 3) - (g * y).sum(axis=-1, keepdims=True))
     dq[at[0]] = scale * (ds @ k)
     dk[at[1]] = scale * (ds.swapaxes(2, 3) @ q)

@@ -52,8 +52,8 @@ NUMBER_WORDS = {**ARRAY_WORDS, **{word: getattr(numbers, word) for word in COMPA
 def typed_words(words: dict[str, Any], dtype: np.dtype) -> dict[str, Any]:
     """The words, and those that depend on the dtype."""
     if dtype.kind == "f":
-        return {**words, "real": dtype.type, "INF": dtype.type(np.inf), "EPS": np.finfo(dtype).eps}
-    return {**words, **dict.fromkeys(("floor", "ceil", "rint"), unchanged)}
+        return {**words, "wide": np.float64, "real": dtype.type, "INF": dtype.type(np.inf), "EPS": np.finfo(dtype).eps}
+    return {**words, "wide": np.int64, **dict.fromkeys(("floor", "ceil", "rint"), unchanged)}
 
 
 def as_it_is(function: Callable, reorder: bool) -> Callable:

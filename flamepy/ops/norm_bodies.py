@@ -1,0 +1,170 @@
+"""The row bodies of layer_norm and rms_norm: what one row computes, forward and backward.
+
+A row is read three times while it stays in cache: for its mean, its variance, its result. Rows that lie far from zero keep what
+rounding cut off their mean; rows whose squares are too large or too small for the type are scaled by a power of two first.
+
+FLAME counterpart: `flame_core::norm`. Read next: row_norms.py.
+"""
+
+from __future__ import annotations
+
+from ..backend.formula.row_words import all_max, lane, lanes, long_sum, long_sums, run_at
+from ..backend.formula.words import EPS, INF, abs, fmax, maximum, real, sqrt
+from .rows import numbers
+
+
+def layer_norm_row(r, y, mean, rstd, x, w, b, eps, rows, cols):
+    y, x = y[r * cols : r * cols + cols], x[r * cols : r * cols + cols]
+    normalise(r, y, mean, rstd, x, long_sum(numbers, cols, x) / real(cols), w, b, eps, cols)
+
+
+def residual_norm_row(r, s, y, mean, rstd, x, residual, w, b, eps, rows, cols):
+    first = r * cols
+    s, y, x, residual = s[first : first + cols], y[first : first + cols], x[first : first + cols], residual[first : first + cols]
+    normalise(r, y, mean, rstd, s, long_sum(both, cols, s, x, residual) / real(cols), w, b, eps, cols)
+
+
+def both(first, cols, s, x, residual):
+    total = 0.0
+    for j in run_at(first, cols):
+        value = x[j] + residual[j]
+        s[j] = value
+        total += value
+    return total
+
+
+def normalise(r, y, mean, rstd, x, m, w, b, eps, cols):
+    """y = (x - mean) / sqrt(var + eps) * w + b for one row of mean m, as far as one number tells it. Two are kept: where a row lies
+    far from zero, what rounding cut off m, the mean of x - m, counts too."""
+    square = long_sum(deviations, cols, x, m) / real(cols)
+    s, rest = 1.0 / sqrt(square + eps), 0.0
+    if m * m > 64.0 * square or out_of_range(square + eps):
+        scale = scale_of(x, cols) if out_of_range(square + eps) else 1.0
+        m = long_sum(scaled, cols, x, scale) / real(cols)
+        m = real(m + long_sums(scaled_deviations, cols, x, m, scale)[0] / real(cols))
+        rest, square = long_sums(scaled_deviations, cols, x, m, scale)
+        rest, square = rest / real(cols), square / real(cols)
+        square = maximum(square - rest * rest, 0.0)
+        s = 1.0 / sqrt(eps) if square == 0.0 else scale / sqrt(square + eps * scale * scale)
+        m, rest = m / scale, rest / scale
+    mean[2 * r] = m
+    mean[2 * r + 1] = rest
+    rstd[r] = s
+    if rest == 0.0:
+        write_norm(y, x, m, 0.0, s, w, b, cols)
+    else:
+        write_norm(y, x, m, rest, s, w, b, cols)
+
+
+def write_norm(y, x, m, rest, s, w, b, cols):
+    for j in range(lane(), cols, lanes()):
+        value = ((x[j] - m) - rest) * s
+        if w is not None:
+            value = value * w[j]
+        if b is not None:
+            value = value + b[j]
+        y[j] = value
+
+
+def deviations(first, cols, x, m):
+    total = 0.0
+    for j in run_at(first, cols):
+        total += (x[j] - m) * (x[j] - m)
+    return total
+
+
+def scaled_deviations(first, cols, x, m, scale):
+    """The sums of scale * x - m and of its square."""
+    total, square = 0.0, 0.0
+    for j in run_at(first, cols):
+        value = x[j] * scale - m
+        total += value
+        square += value * value
+    return total, square
+
+
+def squares(first, cols, x, scale):
+    total = 0.0
+    for j in run_at(first, cols):
+        total += (x[j] * scale) * (x[j] * scale)
+    return total
+
+
+def scaled(first, cols, x, scale):
+    total = 0.0
+    for j in run_at(first, cols):
+        total += x[j] * scale
+    return total
+
+
+def out_of_range(square):
+    """Whether squares were too large to be written down, or so small that they lost digits."""
+    return not EPS * EPS * EPS * EPS < square < INF
+
+
+def scale_of(x, cols):
+    """A power of two that brings a row to where its squares have all their digits."""
+    top = 0.0
+    for j in range(lane(), cols, lanes()):
+        top = fmax(top, abs(x[j]))
+    top = all_max(top)
+    scale = 1.0
+    if 0.0 < top < INF:
+        while top * scale > 1.0 / EPS:
+            scale *= EPS
+        while top * scale < EPS * EPS:
+            scale /= EPS
+    return scale
+
+
+def rms_norm_row(r, y, rstd, x, w, eps, rows, cols):
+    y, x = y[r * cols : r * cols + cols], x[r * cols : r * cols + cols]
+    square = long_sum(squares, cols, x, 1.0) / real(cols)
+    s = 1.0 / sqrt(square + eps)
+    if out_of_range(square + eps):
+        scale = scale_of(x, cols)
+        s = scale / sqrt(long_sum(squares, cols, x, scale) / real(cols) + eps * scale * scale)
+    rstd[r] = s
+    for j in range(lane(), cols, lanes()):
+        y[j] = x[j] * s if w is None else x[j] * s * w[j]
+
+
+def norm_dx_row(r, dx, sums, g, more, x, w, mean, rstd, rows, cols):
+    """dx (+ more) of one row; its dw and db are added to `sums`. Without a mean: rms_norm."""
+    first = r * cols
+    dx, g, x = dx[first : first + cols], g[first : first + cols], x[first : first + cols]
+    m = 0.0 if mean is None else mean[2 * r]
+    rest = 0.0 if mean is None else mean[2 * r + 1]
+    s = rstd[r]
+    total, dot = long_sums(norm_dx_run, cols, sums, g, x, w, mean, m, rest, s)
+    shift = 0.0 if mean is None else total / real(cols)
+    dot = dot / real(cols)
+    if more is not None:
+        line = more[first : first + cols]
+    if cols == 1 and mean is not None:  # the norm is b whatever x is; rounding would leave a trace of s, which may be large
+        dx[0] = 0.0 if more is None else line[0]
+        return
+    for j in range(lane(), cols, lanes()):
+        value = g[j] if w is None else g[j] * w[j]
+        value = s * (value - shift - ((x[j] - m) - rest) * s * dot)
+        dx[j] = value if more is None else value + line[j]
+
+
+def norm_dx_run(first, cols, sums, g, x, w, mean, m, rest, s):
+    """The sums of g * w and of that times the normalised x; dw and db are added to `sums`."""
+    if sums is not None:
+        dw = sums[:cols]
+        db = sums[cols:]
+    total, dot = 0.0, 0.0
+    for j in run_at(first, cols):
+        value = g[j]
+        xn = ((x[j] - m) - rest) * s
+        if sums is not None:
+            dw[j] += value * xn
+            if mean is not None:
+                db[j] += value
+        if w is not None:
+            value = value * w[j]
+        total += value
+        dot += value * xn
+    return total, dot
