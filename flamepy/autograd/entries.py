@@ -164,12 +164,12 @@ class TapeEntry:
 
     def check(self) -> None:
         """Raise unless every saved value is as it was when it was saved."""
-        if self.op is REPLAYED:
-            raise CaptureError(
-                "capture: backward() through the result of a captured step: a replay has no tape. Run backward() inside the step, or "
-                "detach() the result."
-            )
         if self.freed is not None:
+            if self.op is REPLAYED:
+                raise CaptureError(
+                    "capture: backward() through the result of a captured step: a replay has no tape. Run backward() inside the step, or "
+                    "detach() the result."
+                )
             what, place = f"backward: the saved values of '{self.op.title}' ({self.where})", file_line(self.freed.code)
             if self.freed.error:
                 raise GradientError(
@@ -233,7 +233,9 @@ REPLAYED = SimpleNamespace(title="capture", inputs=())  # stands for the op that
 def cut_entry(spec: Any) -> TapeEntry:
     """An entry for results of a replay, which are like tracked tensors of this spec but have no tape: backward() raises."""
     call = SimpleNamespace(op=REPLAYED, single=True, ins=(), outs=(spec,), saved=(), tracked=(), untracked=(), guarded=())
-    return TapeEntry(call, (), (SimpleNamespace(id=0),), {}, ())
+    entry = TapeEntry(call, (), (SimpleNamespace(id=0),), {}, ())
+    entry.freed = Freed(entry.code)
+    return entry
 
 
 use_tape(lambda: (thread.modes.recording, thread.modes.strict), cut_entry)
@@ -263,6 +265,6 @@ def reachable(root: TapeEntry | None, hooked: list[Any] | None = None) -> list[T
                 if node.serial not in found:
                     found[node.serial] = node
                     stack.append(node)
-            elif node is not None and node.hooks and hooked is not None:
+            elif node is not None and node.hooks is not None and hooked is not None and node.hooks:
                 hooked.append(node)
     return [found[serial] for serial in sorted(found, reverse=True)]

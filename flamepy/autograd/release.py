@@ -21,24 +21,28 @@ class Release:
     """One backward's hold on the saved values of `entries`, newest first; `hooked`: whether a leaf has hooks, which run at the end.
     Raises before anything is changed if one of them was freed or overwritten."""
 
+    __slots__ = ("before", "entries", "freed", "kept", "segments", "until")
+
     def __init__(self, entries: list[TapeEntry], hooked: bool, retain: bool):
         self.entries = entries
         until, segments = sys.maxsize, set()
         for entry in entries:
             entry.check()
-            if not entry.call.op.own or entry.hooks is not None or entry.segment is not None:
+            if entry.hooks is not None or entry.segment is not None or not entry.call.op.own:
                 until = entry.serial
                 if entry.segment is not None:
                     segments.add(entry.segment)
-        self.until = 0 if hooked or watchers else until  # the oldest entry at which code of the user's may run
+        self.until = until = 0 if hooked or watchers else until  # the oldest entry at which code of the user's may run
         for segment in segments:
             segment.check()
         self.segments: set[Any] = set()  # that ran again
         self.freed = None if retain else Freed(user_frame())
         self.kept: list[TapeEntry] = []
-        modes = thread.modes
-        self.strict, self.observers, self.random = modes.strict, (modes.observers, modes.reader), generator.saved()
-        self.tapes = [(t, len(t)) for o in modes.observers if type(t := getattr(o, "__self__", None)) is Tape]
+        self.before: Any = None  # what code of the user's may change
+        if until < sys.maxsize:
+            modes = thread.modes
+            tapes = [(t, len(t)) for o in modes.observers if type(t := getattr(o, "__self__", None)) is Tape]
+            self.before = modes.strict, (modes.observers, modes.reader), generator.saved(), tapes
 
     def enter(self, entry: TapeEntry) -> None:
         """Before an entry's rule runs while values are kept: get its own, if they were dropped; a hook may have written into them."""
@@ -75,8 +79,9 @@ class Release:
             segment.undo()
         if self.freed is not None:
             self.freed.error = type(error).__name__
-        thread.modes.strict = self.strict
-        set_observers(*self.observers)
-        for tape, length in self.tapes:
-            del tape[length:]
-        generator.restore(self.random)
+        if self.before is not None:
+            thread.modes.strict, observers, random, tapes = self.before
+            set_observers(*observers)
+            for tape, length in tapes:
+                del tape[length:]
+            generator.restore(random)

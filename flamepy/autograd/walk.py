@@ -8,6 +8,7 @@ FLAME counterpart: `flame_core::autograd`. Read next: ../gradient.py, ../op/base
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import ContextDecorator
 from typing import Any
@@ -84,7 +85,8 @@ def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False,
             kept.append((leaf, g if leaf.hooks is None else _hooked(leaf.hooks, g)))
         saved = [v for entry in entries for v in entry.values] if retain_graph else []
         grads = _finish(kept, [seed.buffer, *saved], cotangents)
-        release.settle()
+        if release.until < sys.maxsize:
+            release.settle()
         return grads
     except BaseException as error:
         release.undo(error)

@@ -136,6 +136,13 @@ def norm_dx_row(r, dx, sums, g, more, x, w, mean, rstd, rows, cols):
     m = 0.0 if mean is None else mean[2 * r]
     rest = 0.0 if mean is None else mean[2 * r + 1]
     s = rstd[r]
+    if rest == 0.0:  # written out: one subtraction less an element
+        norm_dx_line(dx, sums, g, more, first, x, w, mean, m, 0.0, s, cols)
+    else:
+        norm_dx_line(dx, sums, g, more, first, x, w, mean, m, rest, s, cols)
+
+
+def norm_dx_line(dx, sums, g, more, first, x, w, mean, m, rest, s, cols):
     total, dot = long_sums(norm_dx_run, cols, sums, g, x, w, mean, m, rest, s)
     shift = 0.0 if mean is None else total / real(cols)
     dot = dot / real(cols)

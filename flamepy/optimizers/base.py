@@ -19,7 +19,7 @@ import numpy as np
 
 from ..autograd.entries import file_line, user_frame
 from ..backend.base import Buffer
-from ..backend.divert import before, guard, note
+from ..backend.divert import active, before, guard, note
 from ..errors import FlameWarning, ShapeError, StateError
 from ..gradient import GradientMap, check_device
 from ..parameter import Parameter
@@ -160,9 +160,11 @@ class Optimizer:
         segments = ((0, block.buffer.size),) if alike else tuple([block.segments[i] for i in chosen])
         device = block.buffer.device
 
-        guard(self, "which moments it keeps", lambda: self.used_slots(self.groups), live=True)
-        guard(block, "whether all parameters were updated as often", block.alike)
-        hyper = device.empty(8 * len(segments), block.dtype)  # for each update its own: a replay fills all of them at once
+        if active:  # a step is recorded
+            guard(self, "which moments it keeps", lambda: self.used_slots(self.groups), live=True)
+            guard(block, "whether all parameters were updated as often", block.alike)
+        # In a recorded step each update has its own: a replay fills all of them at once.
+        hyper = device.empty(8 * len(segments), block.dtype) if active else block.hyper(len(segments))
         device.stream.before(Update(self, block, chosen, first).numbers, hyper)
         outs = (block.master, *block.state.values())
         device.launch("update", self.formula, outs, (gradients, factor, hyper), (segments,), block.dtype)

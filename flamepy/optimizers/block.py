@@ -37,6 +37,7 @@ class Block:
         self.groups = groups
         device = self.buffer.device
         self.master = self.buffer
+        self.numbers: dict[int, Buffer] = {}
         with aside(device):  # made once, also where a step is recorded
             self.state = {slot: zeroed(device, self.buffer.size, self.dtype) for slot in slots}
             if first.dtype in HALF:
@@ -73,6 +74,12 @@ class Block:
         count, first, group = len(self.params), self.steps[0], self.groups[0]
         return self.whole and self.groups.count(group) == count and self.steps.count(first) == count
 
+    def hyper(self, segments: int) -> Buffer:
+        """Where the eight numbers of each segment are put before an update."""
+        if segments not in self.numbers:
+            self.numbers[segments] = self.buffer.device.direct.empty(8 * segments, self.dtype)
+        return self.numbers[segments]
+
     def part(self, buffer: Buffer, i: int) -> Tensor:
         """What `buffer` (laid out like the parameters) holds for parameter i."""
         start, size = self.segments[i]
@@ -102,13 +109,18 @@ class Block:
             for i, p in enumerate(self.params):
                 if present is None or present[i]:
                     p.device.stream.copy(p.buffer, self.part(self.master, i).buffer)
-        all_of_it = present is None and self.whole
-        for b in [self.buffer] if all_of_it else [b for i, b in enumerate(self.homes) if present is None or present[i]]:
-            b.wrote(by)
+        if present is None and self.whole:
+            self.buffer.wrote(by)
+        else:
+            for i, b in enumerate(self.homes):
+                if present is None or present[i]:
+                    b.wrote(by)
 
 
 class Update:
     """One update of a block: counts the steps of the `chosen` parameters, and gives the numbers of the `first` of each segment."""
+
+    __slots__ = ("block", "chosen", "first", "optimizer")
 
     def __init__(self, optimizer: Any, block: Block, chosen: Sequence[int], first: Sequence[int]):
         self.optimizer, self.block, self.chosen, self.first = optimizer, block, chosen, first

@@ -122,12 +122,16 @@ class Captured(Generic[R]):
 
     def kind_of(self, given: Arguments) -> Kind | None:
         """The kind of a call; None for a new one."""
-        kinds = self.kinds.get(given.form, [])
-        found = next((kind for kind in kinds if kind.names.as_before() and kind.holds()), None)
-        if found is None and kinds:
+        kinds = self.kinds.get(given.form)
+        if not kinds:
+            return None
+        if kinds[0].names.as_before() and kinds[0].holds():  # the one used last
+            return kinds[0]
+        found = next((kind for kind in kinds[1:] if kind.names.as_before() and kind.holds()), None)
+        if found is None:
             now = look(self.step, given.others)
             found = next((kind for kind in kinds if kind.sees(now) and kind.holds()), None)
-        if found is not None and found is not kinds[0]:  # the one used last is asked first
+        if found is not None:
             kinds.remove(found)
             kinds.insert(0, found)
         return found

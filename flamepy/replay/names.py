@@ -14,6 +14,7 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import partial
+from operator import attrgetter
 from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
@@ -23,6 +24,7 @@ from .code import Path, reads
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic, np.dtype, Enum, range, slice, type(...))
 LONG = 64  # items of a container that are looked at
+contents = attrgetter("cell_contents")
 DEEP = 8  # containers in containers
 SMALL = 1 << 14  # elements of an array that are looked at
 MISSING = object()
@@ -270,10 +272,6 @@ def spaces(value: Any) -> Iterator[Any]:
     for cls in value.__mro__[1:] if isinstance(value, type) else type(value).__mro__:
         if cls.__module__ != "builtins":
             yield cls.__dict__
-
-
-def contents(cell: Any) -> Any:
-    return cell.cell_contents
 
 
 def label_of(label: str) -> str:
