@@ -59,7 +59,7 @@ ONE: dict[str, tuple[Callable, Callable]] = {
     "gelu tanh": (lambda x: F.gelu(x, approximate="tanh"), lambda x: TF.gelu(x, approximate="tanh")),
     "clamp": (lambda x: fp.clamp(x, -1.0, 2.0), lambda x: torch.clamp(x, -1.0, 2.0)),
     **{f"{name} {axis}": along(name, axis) for name in ("sum", "mean", "softmax", "log_softmax") for axis in (0, 1)},
-    **{f"var {axis}": along("var", axis, correction=0) for axis in (0, 1)},
+    **{f"{name} {axis}": along(name, axis, correction=0) for name in ("var", "std") for axis in (0, 1)},
     "logsumexp": (lambda x: fp.logsumexp(x, axis=1), logsumexp),
     "layer_norm": (F.layer_norm, layer_norm),
     "rms_norm": (F.rms_norm, lambda x: TF.rms_norm(x, x.shape[-1:], eps=1e-5)),

@@ -9,6 +9,7 @@ FLAME counterpart: `flame_core::autograd::TapeEntry`. Read next: cotangents.py, 
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -64,8 +65,9 @@ def tell(xs: Sequence[Any], entry: TapeEntry | None = None) -> None:
             observer(entry)
 
 
-_package = Path(__file__).parent.parent
-ENGINE_FILES = frozenset(str(p) for p in _package.rglob("*.py") if "train" not in p.parts)
+_package = str(Path(__file__).parent.parent)
+_folders = [(folder, files) for folder, _, files in os.walk(_package) if not folder.startswith(os.path.join(_package, "train"))]
+ENGINE_FILES = frozenset(os.path.join(folder, file) for folder, files in _folders for file in files if file.endswith(".py"))
 
 
 def user_frame() -> tuple[Any, int]:

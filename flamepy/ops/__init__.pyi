@@ -1001,6 +1001,8 @@ def std(x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool 
 def std(x: TensorLike, dim: Axis = None, correction: float = 0, keepdim: bool = False) -> Tensor:
     """Square root of var(); its gradient where the variance is zero is zero.
 
+    Right also where the variance itself would be too large or too small for the type.
+
     Shapes: as sum. Raises DTypeError unless x is of floats.
     >>> fp.std(fp.tensor([1.0, 3.0])).item()
     1.0

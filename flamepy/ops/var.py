@@ -1,7 +1,7 @@
 """Variance and standard deviation: two passes, and what rounding cut off the mean taken out again.
 
 In float32 the mean of numbers around 10^6 is off by a few hundredths. The mean of the deviations says by how much; without it the
-variance would be too large by its square.
+variance would be too large by its square. Squares are taken in float64: those of 10^20 or 10^-25 are no float32, though their root is.
 
 FLAME counterpart: `flame_core::ops::reduce`. Read next: shape.py.
 """
@@ -10,38 +10,46 @@ from __future__ import annotations
 
 from typing import Any
 
+from ml_dtypes import finfo
+
 from .. import ops
-from ..backend.formula.words import INF, maximum, select
-from ..op.base import composed, size_of
+from ..backend.formula.row_words import wide
+from ..backend.formula.words import INF, select, sqrt
+from ..dtypes import float64
+from ..op.base import composed, launch, like, size_of
 from ..op.custom import custom
 from ..op.pointwise import pointwise
-from .reduce import Axis, axes_of, floats_only, fold, gathered, reduction, spread
+from .reduce import Axis, axes_of, floats_only, gathered, reduction, spread
 
 
 def squared(x):
-    return x * x
+    return wide(x) * wide(x)
 
 
 @custom(inputs=1, title="var", internal=True)
 def sum_squares(x, axis=None, keepdims=False):
-    """Sum of x * x over the axes."""
+    """Sum of x * x over the axes, in float64."""
     plan = reduction("var", x.shape, axis, keepdims)
     if x.size == 0:
-        return ops.filled(plan.shape, 0, x.dtype, x.device)
-    return fold("fold_sum", squared, gathered(x, plan), plan, 1)
+        return ops.filled(plan.shape, 0, float64, x.device)
+    y = like(x, plan.shape, float64)
+    launch("fold_sum", squared, (y,), (gathered(x, plan),), (plan.outer, plan.n, plan.inner, x.dtype.type(1)), dtype=x.dtype)
+    return y
 
 
 @sum_squares.backward
 def sum_squares_dx(g, x, axis, keepdims):
-    return ops.mul(x, spread(ops.mul(g, 2.0), x.shape, axis, keepdims))
+    return ops.mul(x, spread(ops.cast(ops.mul(g, 2.0), x.dtype), x.shape, axis, keepdims))
 
 
 sum_squares.differentiable()
 
 
-def variance_y(squares, rest, share=1.0, less=1.0):
-    """share * squares - less * rest^2, but never negative, and no infinity minus another."""
-    return select(squares < INF, maximum(share * squares - less * (rest * rest), 0.0), squares)
+def variance_y(squares, rest, share=1.0, less=1.0, noise=0.0):
+    """share * squares - less * rest^2, but no infinity minus another. What is left by rounding alone, because all numbers are equal,
+    is zero."""
+    v = share * squares - less * (rest * rest)
+    return select(squares < INF, select(v > noise * (share * squares), v, 0.0), squares)
 
 
 def variance_dsquares(g, share):
@@ -49,6 +57,30 @@ def variance_dsquares(g, share):
 
 
 variance = pointwise("variance", variance_y, variance_dsquares, None, title="var")
+
+
+def root_y(v):
+    return sqrt(v)
+
+
+def root_dv(g, y):
+    return select(y > 0.0, g * 0.5 / select(y > 0.0, y, 1.0), 0.0)
+
+
+root = pointwise("root", root_y, root_dv, title="std")
+
+
+def wide_variance(x: Any, axis: Axis, correction: float, keepdims: bool) -> Any:
+    """var() of floats, in float64."""
+    axes = axes_of("var", axis, x.ndim)
+    count = size_of([x.shape[a] for a in axes if x.ndim])
+    deviations = ops.sub(x, ops.mean(x, axis=axes, keepdims=True))
+    squares = sum_squares(deviations, axes, keepdims)
+    divisor = count - correction if count > correction else 0
+    if not divisor:
+        return ops.div(squares, 0.0)
+    rest = ops.cast(ops.mean(deviations.detach(), axis=axes, keepdims=keepdims), float64)
+    return variance(squares, rest, share=1 / divisor, less=count / divisor, noise=2 * float(finfo(x.dtype).eps))
 
 
 @composed
@@ -60,25 +92,18 @@ def var(x: Any, axis: Axis = None, correction: float = 0, keepdims: bool = False
     1.0
     """
     x = floats_only("var", x)
-    axes = axes_of("var", axis, x.ndim)
-    count = size_of([x.shape[a] for a in axes if x.ndim])
-    deviations = ops.sub(x, ops.mean(x, axis=axes, keepdims=True))
-    squares = sum_squares(deviations, axes, keepdims)
-    divisor = count - correction if count > correction else 0
-    if not divisor:
-        return ops.div(squares, 0.0)
-    rest = ops.mean(deviations.detach(), axis=axes, keepdims=keepdims)
-    return variance(squares, rest, share=1 / divisor, less=count / divisor)
+    return ops.cast(wide_variance(x, axis, correction, keepdims), x.dtype)
 
 
 @composed
 def std(x: Any, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Any:
     """Square root of var(); its gradient where the variance is zero is zero.
 
+    Right also where the variance itself would be too large or too small for the type.
+
     Shapes: as sum. Raises DTypeError unless x is of floats.
     >>> fp.std(fp.tensor([1.0, 3.0])).item()
     1.0
     """
-    v = var(x, axis, correction, keepdims)
-    flat = ops.eq(v, 0.0)
-    return ops.where(flat, 0.0, ops.sqrt(ops.where(flat, 1.0, v)))
+    x = floats_only("std", x)
+    return ops.cast(root(wide_variance(x, axis, correction, keepdims)), x.dtype)

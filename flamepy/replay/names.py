@@ -10,7 +10,7 @@ Read next: code.py, recorder.py.
 
 from __future__ import annotations
 
-import sysconfig
+import os
 from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import partial
@@ -28,7 +28,7 @@ contents = attrgetter("cell_contents")
 DEEP = 8  # containers in containers
 SMALL = 1 << 14  # elements of an array that are looked at
 MISSING = object()
-LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+STANDARD = os.path.dirname(os.__file__)  # the standard library; what is installed lies in a folder site-packages
 PACKAGE = __name__.partition(".")[0]
 
 
@@ -94,7 +94,11 @@ def of_engine(value: Any) -> bool:
 
 
 def is_users(code: CodeType) -> bool:
-    return not code.co_filename.startswith((*LIBRARIES, "<frozen"))
+    return not of_library(code.co_filename)
+
+
+def of_library(file: str) -> bool:
+    return file.startswith((STANDARD, "<frozen")) or "-packages" in file
 
 
 class Names:
@@ -234,7 +238,7 @@ class Names:
             if value is MISSING or value is None or isinstance(value, PLAIN):
                 return
             if isinstance(value, ModuleType):
-                if is_engine(value.__name__ + ".") or not hasattr(value, "__file__") or str(value.__file__).startswith(LIBRARIES):
+                if is_engine(value.__name__ + ".") or not hasattr(value, "__file__") or of_library(str(value.__file__)):
                     return
             elif of_engine(value):  # its own settings are known; what a user's layer keeps beside them is not
                 kept = getattr(value, "__dict__", {}).get(name)

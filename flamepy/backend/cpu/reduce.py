@@ -112,14 +112,14 @@ def max_launcher(go, outs, ins, *sizes):
 
 def fold(go, loop, second, outs, ins, outer, n, inner, scale):
     """One pass, or where n is cut into chunks a second one, with the formula `second`, over the results of the chunks."""
-    (x,) = ins
+    (y,), (x,) = outs, ins
     chunk, chunks = fold_plan(outer, n, inner)
     if chunks == 1:
         go(loop, outs, ins, (outer, n, inner, chunk, 1, scale), work=x.size)
         return
-    first = go.empty(outer * chunks * inner)
+    first = go.empty(outer * chunks * inner, y.dtype)
     go(loop, (first,), ins, (outer, n, inner, chunk, chunks, scale if scale < 0 else type(scale)(1)), work=x.size)
-    go(loop, outs, (first,), (outer, chunks, inner, chunks, 1, scale), work=first.size, formula=second)
+    go(loop, outs, (first,), (outer, chunks, inner, chunks, 1, scale), work=first.size, formula=second, dtype=y.dtype)
 
 
 @launcher(name="argmax")
