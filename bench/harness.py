@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -95,12 +96,18 @@ class Plan:
 
 @contextlib.contextmanager
 def ctrl_c_later() -> Iterator[None]:
-    """Ctrl-C inside the block is answered when the block ends."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Ctrl-C inside the block is answered when the block ends. (Blocking the signal would leave it to another thread.)"""
+    if threading.current_thread() is not threading.main_thread():  # it gets no signals
+        yield
+        return
+    asked: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
+    if asked:
+        signal.raise_signal(signal.SIGINT)
 
 
 def summary(seconds: list[float], per: int, built: Built) -> Timing:
