@@ -81,10 +81,10 @@ def same(x):
     return x
 
 
-def fold(loop: str, formula: Any, x: Any, plan: Reduction, scale: Any) -> Any:
-    """The reduced Tensor."""
-    y = like(x, plan.shape)
-    launch(loop, formula, (y,), (x,), (plan.outer, plan.n, plan.inner, x.dtype.type(scale)))
+def fold(loop: str, formula: Any, x: Any, plan: Reduction, scale: Any, dtype: Any = None) -> Any:
+    """The reduced Tensor, of x's dtype unless another is given."""
+    y = like(x, plan.shape, dtype)
+    launch(loop, formula, (y,), (x,), (plan.outer, plan.n, plan.inner, x.dtype.type(scale)), dtype=x.dtype)
     return y
 
 

@@ -16,10 +16,10 @@ from .. import ops
 from ..backend.formula.row_words import wide
 from ..backend.formula.words import INF, select, sqrt
 from ..dtypes import float64
-from ..op.base import composed, launch, like, size_of
+from ..op.base import composed, size_of
 from ..op.custom import custom
 from ..op.pointwise import pointwise
-from .reduce import Axis, axes_of, floats_only, gathered, reduction, spread
+from .reduce import Axis, axes_of, floats_only, fold, gathered, reduction, spread
 
 
 def squared(x):
@@ -32,9 +32,7 @@ def sum_squares(x, axis=None, keepdims=False):
     plan = reduction("var", x.shape, axis, keepdims)
     if x.size == 0:
         return ops.filled(plan.shape, 0, float64, x.device)
-    y = like(x, plan.shape, float64)
-    launch("fold_sum", squared, (y,), (gathered(x, plan),), (plan.outer, plan.n, plan.inner, x.dtype.type(1)), dtype=x.dtype)
-    return y
+    return fold("fold_sum", squared, gathered(x, plan), plan, 1, float64)
 
 
 @sum_squares.backward

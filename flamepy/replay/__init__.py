@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -173,12 +173,12 @@ class Captured(Generic[R]):
 
     def record(self, kind: Kind, given: Arguments) -> R:
         """The second call: run and recorded. An error leaves no program, so the next call records; what the step wrote stays written."""
-        check_apart(self.name, {id(t.buffer.root or t.buffer) for t in kind.names.tensors}, given.tensors)
+        check_apart(self.name, {id(t.buffer.root or t.buffer) for t in kind.names.tensors}, given)
         args, options, memory = given.own()
         with recording(planned=True, given=memory) as recorders:
             result = self.step(*args, **options)
             recorder = used(recorders, kind.names)
-        check_apart(self.name, {id(b) for b in roots(recorder.steps)}, given.tensors)
+        check_apart(self.name, {id(b) for b in roots(recorder.steps)}, given)
         found = [x for x in leaves(result) if isinstance(x, Later) or is_tensor(x)]
         stripped = mapped(strip, result)
         values = [copied(x) for x in found]
@@ -220,8 +220,7 @@ class Captured(Generic[R]):
     def replay(self, kind: Kind, program: Program, given: Arguments) -> R:
         """Copy the arguments in, run, copy the results out."""
         program.check()
-        if not program.known.isdisjoint(given.roots):
-            check_apart(self.name, program.known, given.tensors)
+        check_apart(self.name, program.known, given)
         for mine, t in zip(program.inputs, given.tensors, strict=True):
             program.device.stream.copy(mine, t.buffer)
         program.run()
@@ -278,14 +277,15 @@ def attributes_set(recorder: StepRecorder, outputs: list[Any]) -> list[tuple[int
     return found
 
 
-def check_apart(name: str, held: set[int], tensors: Sequence[Any]) -> None:
+def check_apart(name: str, held: set[int], given: Arguments) -> None:
     """Raise CaptureError if an argument shares memory with what the step holds (ids of roots)."""
-    for t in tensors:
-        if id(t.buffer.root or t.buffer) in held:
-            raise CaptureError(
-                f"capture: an argument shares memory with a tensor that {name} itself uses: shape {t.shape}. A replay works on a copy of "
-                "an argument: pass clone() of it, or use one of the two."
-            )
+    if held.isdisjoint(given.roots):
+        return
+    shape = next(t.shape for root, t in zip(given.roots, given.tensors, strict=True) if root in held)
+    raise CaptureError(
+        f"capture: an argument shares memory with a tensor that {name} itself uses: shape {shape}. A replay works on a copy of "
+        "an argument: pass clone() of it, or use one of the two."
+    )
 
 
 def value_of(guard: Guard) -> Any:

@@ -104,18 +104,15 @@ class Arguments:
                 buffer = memory.get(id(t.buffer)) or memory.setdefault(id(t.buffer), copied(t))
                 leaves[id(t)] = t.over(buffer)
                 leaves[id(t)].spec = t.spec
-        change = lambda x: leaves.get(id(x), x)
-        converted = iter([value for _, value in self.found])
-        given = mapped(lambda _: change(next(converted)), [*self.args, *self.options.values()])
-        count = len(self.args)
-        return tuple(given[:count]), dict(zip(self.options, given[count:], strict=True)), [memory[id(t.buffer)] for t in self.tensors]
+        args, options = self.given(lambda x: leaves.get(id(x), x))
+        return args, options, [memory[id(t.buffer)] for t in self.tensors]
 
-    def given(self) -> tuple[tuple, dict[str, Any]]:
-        """The arguments themselves, arrays as tensors."""
-        converted = iter([value for _, value in self.found])
-        given = mapped(lambda _: next(converted), [*self.args, *self.options.values()])
+    def given(self, change: Callable[[Any], Any] = lambda x: x) -> tuple[tuple, dict[str, Any]]:
+        """The arguments with every leaf changed, arrays as tensors."""
+        converted = iter([change(value) for _, value in self.found])
+        values = mapped(lambda _: next(converted), [*self.args, *self.options.values()])
         count = len(self.args)
-        return tuple(given[:count]), dict(zip(self.options, given[count:], strict=True))
+        return tuple(values[:count]), dict(zip(self.options, values[count:], strict=True))
 
 
 def flatten(label: str, value: Any, found: list[tuple[str, Any]]) -> Any:
