@@ -243,9 +243,10 @@ def add_launcher(go, outs, ins, inner, add):
     if go.dtype == float32 and inner < SHORT and index.size > NEAR and deals == 1:
         go(add_far, (y, go.empty(y.size, float64)), ins, (inner, add), work=1)
         return
-    most = index.size // (NEAR + 1) if go.dtype == float32 else 0
+    rows = y.size // inner
+    most = min(rows, index.size // (NEAR + 1)) if go.dtype == float32 else 0  # rows that can be named often
     far, times, hot = go.empty(most * inner, float64), go.empty(most * -(-inner // block), int64), go.empty(most, int64)
-    slots = go.empty(y.size // inner if most else 0, int32)
+    slots = go.empty(rows if most else 0, int32)
     if most:
         go(hot_rows, (slots, hot), (index,), work=1, dtype=int64)
     consts = (inner, block, group, deals, add)
