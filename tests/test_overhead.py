@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable
 from types import FunctionType
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from thread_tools import at_once
 
 import flamepy as fp
 import flamepy.nn.functional as F
@@ -223,16 +223,7 @@ def test_counts_are_right_with_many_threads() -> None:
             kept = [CPU.empty(n % 7 + 1, fp.float32) for _ in range(3)]
             del kept
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
-    finally:
-        sys.setswitchinterval(interval)
+    at_once(work)
     gc.collect()
     assert CPU.memory()["current"] == before
     assert CPU.memory()["cached"] == sum(len(pool) * pool.nbytes for pool in allocator.pools.values())

@@ -2,8 +2,8 @@
 
 A body gets the row number, outs, ins and constants, then the number of rows and their length; arrays are flat, and it reads and
 writes its row through slices. An operand that is not there is None: the compiler leaves out what asks for it. `lane() lanes()
-all_sum() all_max() barrier()` share a row between workers (backend/formula/row_words.py). Beside each fused backward stands the same
-rule in differentiable ops, for create_graph.
+all_max()` share a row between workers, long_sum() adds it up (backend/formula/row_words.py). Beside each fused backward stands the
+same rule in differentiable ops, for create_graph.
 
 FLAME counterpart: `flame_core::ops::softmax`. Read next: norm_bodies.py.
 """
