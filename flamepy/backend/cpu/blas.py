@@ -31,7 +31,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
 from ...errors import DeviceError
-from .instructions import INNER
+from .inner import INNER
 from .plans import COLUMNS
 
 SPACE = 15360  # numbers in a workspace: 60 or 120 KB of the worker's stack

@@ -10,7 +10,7 @@ Read next: words.py, loops.py.
 
 from __future__ import annotations
 
-import operator
+import dis
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,69 +18,42 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba.core import event, ir
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
-from numba.core.compiler_machinery import FunctionPass, register_pass
-from numba.core.ir_utils import build_definitions
-from numba.core.untyped_passes import IRProcessing
+from numba.core import event
 
 from ..formula.bind import Dialect, announce
 from ..formula.row_words import RUN, all_max, all_sum, barrier, lane, lanes
 from . import blas, parallel, pool, words
 from .disk_cache import DiskCache
-from .instructions import ALWAYS, INNER, plus
+from .inner import INNER, KERNEL, AloneCompiler, InnerCompiler, LoopCompiler
 
 MATH = {"contract", "nsz"}
 
 
-@register_pass(mutates_CFG=False, analysis_only=False)
-class FreeSums(FunctionPass):  # type: ignore[misc]
-    """Makes of each `total += x` a `total = plus(total, x)`: the sums whose order is free."""
-
-    _name = "free_sums"
-
-    def __init__(self) -> None:
-        FunctionPass.__init__(self)
-
-    def run_pass(self, state: Any) -> bool:
-        blocks = state.func_ir.blocks.values()
-        for block in blocks:
-            found = []
-            for line in block.body:
-                value = line.value if isinstance(line, ir.Assign) else None
-                if isinstance(value, ir.Expr) and value.op == "inplace_binop" and value.fn is operator.iadd:
-                    word = block.scope.redefine("$plus", line.loc)
-                    found.append(ir.Assign(ir.Global("plus", plus, line.loc), word, line.loc))
-                    line = ir.Assign(ir.Expr.call(word, (value.lhs, value.rhs), (), line.loc), line.target, line.loc)
-                found.append(line)
-            block.body = found
-        state.func_ir._definitions = build_definitions(state.func_ir.blocks)
-        return True
-
-
-class LoopCompiler(CompilerBase):  # type: ignore[misc]
-    """Numba's compiler with FreeSums."""
-
-    def define_pipelines(self) -> list[Any]:
-        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        passes.add_pass_after(FreeSums, IRProcessing)
-        passes.finalize()
-        return [passes]
-
-
 def jit_function(function: Callable, reorder: bool) -> Any:
-    # forceinline: a formula of several words exceeds LLVM's inlining limit, and a call keeps the loop scalar.
-    compiler = LoopCompiler if reorder else numba.core.compiler.Compiler
-    return numba.njit(fastmath=MATH, forceinline=True, pipeline_class=compiler, **INNER)(function)
+    """A formula or helper. A nest of loops stays a function: it runs for longer than a call takes, and inside another loop LLVM gives up
+    its vectors."""
+    compiler = LoopCompiler if reorder else InnerCompiler
+    return numba.njit(fastmath=MATH, **{**INNER, "forceinline": not nested_loops(function), "pipeline_class": compiler})(function)
 
 
-def jit_loop(function: Callable, **options: Any) -> Any:
-    return numba.njit(fastmath=MATH, pipeline_class=LoopCompiler, **(options or INNER))(function)
+def nested_loops(function: Callable) -> bool:
+    """Whether a loop of the function holds another one."""
+    loops = [(i.argval, i.offset) for i in dis.get_instructions(function) if "JUMP" in i.opname and i.argval < i.offset]
+    return any(first < inner and last > jump for first, jump in loops for inner, last in loops)
+
+
+def jit_loop(function: Callable) -> Any:
+    return numba.njit(fastmath=MATH, **{**INNER, "forceinline": False, "pipeline_class": LoopCompiler})(function)
+
+
+def jit_alone(function: Callable) -> Any:
+    """A loop without its kernel, for those who look at machine code: called with (worker, workers) first."""
+    return numba.njit(fastmath=MATH, **{**KERNEL, "pipeline_class": AloneCompiler})(function)
 
 
 def jit_kernel(function: Callable) -> Any:
     pool.load_launch()  # kernels refer to it
-    dispatcher = numba.njit(**ALWAYS)(function)
+    dispatcher = numba.njit(**KERNEL)(function)
     dispatcher._cache = DiskCache(function)
     return dispatcher
 
@@ -121,6 +94,7 @@ SHARED = (
     "cpu/broadcast.py",
     "cpu/compiler.py",
     "cpu/disk_cache.py",
+    "cpu/inner.py",
     "cpu/instructions.py",
     "cpu/parallel.py",
     "formula/bind.py",

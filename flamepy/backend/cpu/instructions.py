@@ -1,8 +1,8 @@
-"""Words that are one machine instruction: LLVM's own functions, and the choice without a branch; how inner functions are compiled.
+"""Words that are one machine instruction: LLVM's own functions, and the choice without a branch.
 
 Each works in either precision and is given no fast-math flag but those named here.
 
-FLAME counterpart: CUDA's intrinsics. Read next: loops.py.
+FLAME counterpart: CUDA's intrinsics. Read next: inner.py.
 """
 
 from __future__ import annotations
@@ -13,14 +13,6 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
-
-# How every function of a kernel is compiled. _nrt=False: no reference counting. Kernels allocate nothing, and counting every slice of
-# a row, atomically and in one cache line, made two workers slower than one (layer norm of 4096 x 256: 415 us with one, 708 with two;
-# without 304 and 156).
-ALWAYS: Any = {"error_model": "numpy", "_nrt": False}
-# What only kernels call needs no entry for Python (calling it from there crashes) and none for C: a quarter of the time it takes to
-# compile a GPT's kernels.
-INNER: Any = {**ALWAYS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
 def common(args: Any) -> Any:

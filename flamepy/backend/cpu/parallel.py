@@ -3,7 +3,7 @@
 A loop's first argument, `part`, is (worker, workers): it does its share of the work, `tasks(part, n)` or `elements(part, n)`.
 The kernel around it, run(workers, *args), calls the loop once for each worker, on the threads of pool.py. Numba's own `prange`
 would compile the body a second time (4 times slower to compile, and sums contracted differently); here both ways call one function,
-which is never inlined.
+which is never inlined: inlined twice, it could be compiled in two ways.
 
 FLAME counterpart: `flame_core::cuda` launch configuration. Read next: pool.py.
 """
@@ -81,7 +81,6 @@ def task_function(context: Any, builder: Any, compiled: Any, folded: Any, struct
         fixed = len(folded) - 1
         values = [*values[:fixed], context.make_tuple(b, folded[-1], values[fixed:])]
     callee = context.declare_function(b.module, compiled.fndesc)
-    callee.attributes.add("noinline")  # inlined twice, it could be compiled in two ways
     context.call_conv.call_function(b, callee, types.none, folded, values)
     b.ret_void()
     return function

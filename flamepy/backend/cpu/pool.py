@@ -27,7 +27,7 @@ from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
 from .disk_cache import DiskCache
-from .instructions import ALWAYS, INNER
+from .inner import ALWAYS, INNER
 
 SPIN = 200e-6  # seconds a thread watches before it sleeps: longer than the gap between two parallel launches of an eager step
 

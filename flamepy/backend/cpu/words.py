@@ -20,7 +20,8 @@ import numba
 import numpy as np
 
 from ..formula.bind import Dialect, jitted
-from .instructions import INNER, absolute, fmax, instruction, select
+from .inner import INNER
+from .instructions import absolute, fmax, instruction, select
 
 # ----- What float64 uses, and float32 where the table below says nothing else -----
 INF = math.inf
@@ -272,8 +273,7 @@ SWAPS: dict[np.dtype, dict[str, Any]] = {F32: {}, F64: {}, I32: {"whole": np.int
 
 
 def jit(function: Callable, reorder: bool = False) -> Any:
-    # forceinline is LLVM's: a call left in a loop stops it from vectorising.
-    return numba.njit(fastmath={"contract", "nsz"}, forceinline=True, **INNER)(function)
+    return numba.njit(fastmath={"contract", "nsz"}, **INNER)(function)
 
 
 BUILDER = Dialect(jit, SWAPS.__getitem__, ())

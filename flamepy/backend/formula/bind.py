@@ -74,7 +74,7 @@ def typed(function: Any, dtype: np.dtype, dialect: Dialect, reorder: bool, formu
         elif type(value) is float:
             scope[name] = number(value)
         elif isinstance(value, FunctionType):
-            scope[name] = jitted(value, dtype, dialect, reorder, formula)
+            scope[name] = jitted(value, dtype, dialect, reorder, formula if uses_formula(value) else None)
     copy = FunctionType(code, scope, function.__name__, function.__defaults__)
     if not str(function.__module__).startswith(PACKAGE):
         # A kernel that comes from the disk cache imports the modules of its functions: a user's may be gone by then, or be a script.
@@ -107,6 +107,12 @@ def jitted(function: Any, dtype: np.dtype, dialect: Dialect, reorder: bool = Fal
     return dialect.jit_function(typed(function, dtype, dialect, reorder, formula), reorder)
 
 
+@cache
+def uses_formula(function: Any) -> bool:
+    """Whether a helper, or one that it calls, names F: the others are compiled once for all formulas."""
+    return any("F" in globals_of(f.__code__) for f in reached(function))
+
+
 def bind(loop: Any, formula: Any, dtype: np.dtype, dialect: Dialect) -> Any:
     """The kernel for `loop` with `formula` as its F: called with (workers, *arguments of the loop without `part`).
 
@@ -118,9 +124,6 @@ def bind(loop: Any, formula: Any, dtype: np.dtype, dialect: Dialect) -> Any:
     files = sorted({f.__code__.co_filename for f in functions if str(f.__module__).startswith(PACKAGE)})
     mark = digest((*files, *dialect.sources), functions)
     name = f"{name}_{dtype.name}_{mark}"
-    # A name of its own for the loop as well: kernels that come from the disk cache are linked by name, and of two loops with one
-    # name, compiled in different processes, the linker would keep the first.
-    body.__name__ = body.__qualname__ = name + "_loop"
     outer = dialect.kernel
     kernel = FunctionType(outer.__code__, {**outer.__globals__, "LOOP": dialect.jit_loop(body)}, outer.__name__)
     kernel.__name__ = kernel.__qualname__ = name
