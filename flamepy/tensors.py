@@ -1,6 +1,6 @@
 """Tensor: a buffer with a shape, an id and a place on the tape. Every method is one line to an op; no arithmetic here.
 
-FLAME counterpart: `flame_core::Tensor`. Read next: parameter.py.
+FLAME counterpart: `flame_core::Tensor`. Read next: reading.py, parameter.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import autograd, ids, ops, pickling
-from .autograd.entries import TapeEntry, file_line, tell, user_frame
+from .autograd.entries import TapeEntry, file_line, user_frame
 from .backend.base import BACKENDS, Buffer, Device, is_device_name
 from .backend.base import device as device_of
 from .backend.divert import own
@@ -21,6 +21,7 @@ from .errors import DTypeError, FlameError, GradientError, ShapeError
 from .gradient import GradientMap
 from .op.base import METHODS, PUBLIC, use_tensor_class
 from .op.spec import Spec, spec_of
+from .reading import Readable
 from .replay import use_tensor_function
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ else:
 eq, ne = ops.operator(ops.eq), ops.operator(ops.ne)
 
 
-class Tensor(Methods):
+class Tensor(Readable, Methods):
     """Numbers on a device. Make one with `flamepy.tensor(data)`; see flamepy.creation for zeros, randn and the like.
 
     A tensor is always contiguous. `id` is its key in a GradientMap. A leaf has no entry; the result of an op on tracked
@@ -93,13 +94,8 @@ class Tensor(Methods):
         """The last two axes swapped."""
         return ops.transpose(self, -2, -1)
 
-    def numpy(self) -> np.ndarray:
-        """A read-only view of the numbers, tracked or not."""
-        tell((self,))
-        return self.device.download(self.buffer).reshape(self.shape)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.array(self.numpy(), dtype=dtype, copy=copy) if copy or dtype is not None else self.numpy()
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self)))
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
         return pickling.reduced(self)
@@ -107,56 +103,6 @@ class Tensor(Methods):
     def __deepcopy__(self, memo: dict) -> Tensor:
         """A leaf of its own: another id, the same numbers, copies of the other attributes."""
         return pickling.copied(self, memo)
-
-    def __dlpack__(self, **options: Any) -> Any:
-        tell((self,))
-        return self.device.dlpack(self.buffer, self.shape).__dlpack__(**options)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self.device.dlpack(self.buffer, self.shape).__dlpack_device__()  # type: ignore[no-any-return]
-
-    @property
-    def __cuda_array_interface__(self) -> Any:
-        raise AttributeError(f"__cuda_array_interface__: the tensor is on {self.device}. Use .numpy() or DLPack.")
-
-    def item(self) -> Any:
-        """The one element as a Python number."""
-        if self.size != 1:
-            raise ShapeError(f"item: needs one element: shape {self.shape}. Use .tolist() or .numpy().")
-        return self.numpy().item()
-
-    to_scalar = item
-
-    def tolist(self) -> Any:
-        return self.numpy().tolist()
-
-    def __float__(self) -> float:
-        return float(self.item())
-
-    def __int__(self) -> int:
-        return int(self.item())
-
-    def __index__(self) -> int:
-        if self.dtype.kind != "i":
-            raise DTypeError(f"index: not an integer tensor: {self.dtype}. Cast it with .to(flamepy.int64).")
-        return int(self.item())
-
-    def __bool__(self) -> bool:
-        return bool(self.item())
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len: a tensor without axes has no length: shape (). Use .size.")
-        return self.shape[0]
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return (self[i] for i in range(len(self)))
-
-    def __repr__(self) -> str:
-        body = np.array2string(self.numpy().astype(np.float32) if self.dtype in HALF else self.numpy(), separator=", ", prefix="tensor(")
-        kind = "" if self.dtype == float32 else f", dtype={self.dtype}"
-        source = f", op={self.entry.op.title}" if self.entry is not None else ", requires_grad=True" if self.requires_grad else ""
-        return f"tensor({body}{kind}{source})"
 
     __hash__ = object.__hash__
 
@@ -222,7 +168,8 @@ class Tensor(Methods):
 
     def as_cotangent(self, gradient: Any) -> Tensor:
         g = gradient if isinstance(gradient, Tensor) else tensor(gradient, device=self.device)
-        return g.to(dtype=float32 if self.dtype in HALF else self.dtype, device=self.device)
+        dtype = float32 if self.dtype in HALF else self.dtype
+        return g if g.dtype is dtype and g.device is self.device else g.to(dtype=dtype, device=self.device)
 
     def over(self, buffer: Buffer) -> Tensor:
         """An unrecorded tensor of this shape on another buffer of the same size."""

@@ -50,15 +50,9 @@ def normalise(r, y, mean, rstd, x, m, w, b, eps, cols):
     mean[2 * r] = m
     mean[2 * r + 1] = rest
     rstd[r] = s
-    if rest == 0.0:
-        write_norm(y, x, m, 0.0, s, w, b, cols)
-    else:
-        write_norm(y, x, m, rest, s, w, b, cols)
-
-
-def write_norm(y, x, m, rest, s, w, b, cols):
+    shift = rest * s
     for j in range(lane(), cols, lanes()):
-        value = ((x[j] - m) - rest) * s
+        value = (x[j] - m) * s - shift
         if w is not None:
             value = value * w[j]
         if b is not None:
@@ -134,15 +128,8 @@ def norm_dx_row(r, dx, sums, g, more, x, w, mean, rstd, rows, cols):
     first = r * cols
     dx, g, x = dx[first : first + cols], g[first : first + cols], x[first : first + cols]
     m = 0.0 if mean is None else mean[2 * r]
-    rest = 0.0 if mean is None else mean[2 * r + 1]
     s = rstd[r]
-    if rest == 0.0:  # written out: one subtraction less an element
-        norm_dx_line(dx, sums, g, more, first, x, w, mean, m, 0.0, s, cols)
-    else:
-        norm_dx_line(dx, sums, g, more, first, x, w, mean, m, rest, s, cols)
-
-
-def norm_dx_line(dx, sums, g, more, first, x, w, mean, m, rest, s, cols):
+    rest = 0.0 if mean is None else mean[2 * r + 1] * s
     total, dot = long_sums(norm_dx_run, cols, sums, g, x, w, mean, m, rest, s)
     shift = 0.0 if mean is None else total / real(cols)
     dot = dot / real(cols)
@@ -153,7 +140,7 @@ def norm_dx_line(dx, sums, g, more, first, x, w, mean, m, rest, s, cols):
         return
     for j in range(lane(), cols, lanes()):
         value = g[j] if w is None else g[j] * w[j]
-        value = s * (value - shift - ((x[j] - m) - rest) * s * dot)
+        value = s * (value - shift - ((x[j] - m) * s - rest) * dot)
         dx[j] = value if more is None else value + line[j]
 
 
@@ -165,7 +152,7 @@ def norm_dx_run(first, cols, sums, g, x, w, mean, m, rest, s):
     total, dot = 0.0, 0.0
     for j in run_at(first, cols):
         value = g[j]
-        xn = ((x[j] - m) - rest) * s
+        xn = (x[j] - m) * s - rest
         if sums is not None:
             dw[j] += value * xn
             if mean is not None:
