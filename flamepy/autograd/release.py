@@ -17,6 +17,9 @@ from ..rng import generator
 from .entries import Freed, Tape, TapeEntry, set_observers, thread, user_frame, watchers
 
 
+NOTHING: Any = (), ()
+
+
 class Release:
     """One backward's hold on the saved values of `entries`, newest first; `hooked`: whether a leaf has hooks, which run at the end.
     Raises before anything is changed if one of them was freed or overwritten."""
@@ -25,24 +28,26 @@ class Release:
 
     def __init__(self, entries: list[TapeEntry], hooked: bool, retain: bool):
         self.entries = entries
-        until, segments = sys.maxsize, set()
+        until, segments = sys.maxsize, None
         for entry in entries:
             entry.check()
             if entry.hooks is not None or entry.segment is not None or not entry.call.op.own:
                 until = entry.serial
                 if entry.segment is not None:
+                    segments = segments or set()
                     segments.add(entry.segment)
         self.until = until = 0 if hooked or watchers else until  # the oldest entry at which code of the user's may run
-        for segment in segments:
+        for segment in segments or ():
             segment.check()
-        self.segments: set[Any] = set()  # that ran again
         self.freed = None if retain else Freed(user_frame())
-        self.kept: list[TapeEntry] = []
         self.before: Any = None  # what code of the user's may change
-        if until < sys.maxsize:
-            modes = thread.modes
-            tapes = [(t, len(t)) for o in modes.observers if type(t := getattr(o, "__self__", None)) is Tape]
-            self.before = modes.strict, (modes.observers, modes.reader), generator.saved(), tapes
+        if until == sys.maxsize:
+            self.kept, self.segments = NOTHING
+            return
+        self.kept, self.segments = [], set()  # the entries that still have their values, the checkpointed blocks that ran again
+        modes = thread.modes
+        tapes = [(t, len(t)) for o in modes.observers if type(t := getattr(o, "__self__", None)) is Tape]
+        self.before = modes.strict, (modes.observers, modes.reader), generator.saved(), tapes
 
     def enter(self, entry: TapeEntry) -> None:
         """Before an entry's rule runs while values are kept: get its own, if they were dropped; a hook may have written into them."""
