@@ -31,11 +31,12 @@ class Release:
         until, segments = sys.maxsize, None
         for entry in entries:
             entry.check()
-            if entry.hooks is not None or entry.segment is not None or not entry.call.op.own:
+            segment = entry.segment  # read once: another thread may be filling the block
+            if entry.hooks is not None or segment is not None or not entry.call.op.own:
                 until = entry.serial
-                if entry.segment is not None:
+                if segment is not None:
                     segments = segments or set()
-                    segments.add(entry.segment)
+                    segments.add(segment)
         self.until = until = 0 if hooked or watchers else until  # the oldest entry at which code of the user's may run
         for segment in segments or ():
             segment.check()
@@ -61,8 +62,8 @@ class Release:
         """After it. Of a checkpointed block's values only what it takes to run again is kept."""
         if self.freed is not None:
             self.kept.append(entry)
-            if entry.segment is not None:
-                entry.segment.drop(entry)
+            if (segment := entry.segment) is not None:
+                segment.drop(entry)
         if entry.serial == self.until:  # nothing of the user's will run any more
             for other in self.entries:
                 if other.serial < self.until:
