@@ -46,17 +46,16 @@ def test_rows_are_added_in_order_whoever_does_it(sizes: tuple[int, int, int], dt
             assert not plans
             continue
         blank, flat = start.reshape(-1) if add else np.full(n * width, np.nan, dtype), x.reshape(-1)
-        *before, (name, outs, ins, consts) = plans
+        *before, (name, outs, _, consts) = plans
         scratch = [np.full(b.size, -7, b.dtype) for b in outs[1:]]
-        more = [np.zeros(b.size, b.dtype) for b in ins[2:]]
         if before:
-            more = same_for_any_workers("hot_rows", None, np.dtype("int64"), more, ids)
-        got = same_for_any_workers(name, None, dtype, [blank, *scratch], flat, ids, *more, *consts)[0].reshape(start.shape)
+            scratch = same_for_any_workers("chain_rows", None, np.dtype("int64"), scratch, ids)
+        got = same_for_any_workers(name, None, dtype, [blank, *scratch], flat, ids, *consts)[0].reshape(start.shape)
         want, wide = (start.astype(kind) if add else np.zeros((n, width), kind) for kind in (dtype, np.float64))
         np.add.at(wide, ids, x)
         for i, r in enumerate(ids):
             want[r] += x[i]
-        often = np.bincount(ids, minlength=n) > (16 if dtype == np.float32 else count)
+        often = np.bincount(ids, minlength=n) > 16
         if name == "add_rows":  # in the order of the ids: equal to the last bit, unless they are many
             assert got[~often].tobytes() == want[~often].tobytes()
         total = abs(start) if add else np.zeros((n, width))

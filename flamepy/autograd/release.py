@@ -16,7 +16,6 @@ from typing import Any
 from ..rng import generator
 from .entries import Freed, Tape, TapeEntry, set_observers, thread, user_frame, watchers
 
-
 NOTHING: Any = (), ()
 
 

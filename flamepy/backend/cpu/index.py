@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ...dtypes import FULL, float32, float64, int32, int64
-from .blas import copy_matrix
+import numpy as np
+
+from ...dtypes import FULL, float64, int64
+from ..formula.row_words import wide
+from .blas import copy_matrix, wide_space
 from .broadcast import offset
 from .family import launcher, loop, table
 from .parallel import tasks
+from .plans import COLUMNS
 from .runs import add_run, copy_run, fill_run, put_run
 
 LENGTH = 4096  # elements of a run that one task moves
@@ -72,44 +76,77 @@ def take_rows(part, out, x, index, inner):
 
 
 @loop
-def add_rows(part, out, far, times, x, index, slots, hot, inner, block, group, deals, add):
+def add_rows(part, out, first, following, x, index, inner, block, group, deals, add, alone):
     """out[index[r], :] += x[r, :], rows in order, from zeros unless `add`.
 
-    Task t has a block of columns of every deals-th group of 2**group rows of out; deals is a power of two. hot_rows() says which rows
-    are named often: of these, every NEAR added go to a row of `far`, float64; `times` counts them.
+    Task t has a block of columns of every deals-th group of 2**group rows of out. The rows of x that go to one row of out form a chain:
+    it begins at first[row] and goes on at following[r]; -1: no more. chain_rows() made it, or with `alone` this launch does.
     """
-    blocks = (inner + block - 1) // block
-    rows = out.size // inner
+    rows, blocks, space = out.size // inner, (inner + block - 1) // block, wide_space(x)
+    if alone:
+        chain(first, following, index)
     for t in tasks(part, deals * blocks):
-        deal = t // blocks
         lo = t % blocks * block
         hi = min(inner, lo + block)
-        if not add:
-            clear(out, rows, inner, lo, hi, group, deals, deal)
-        own = times[t % blocks * hot.size : t % blocks * hot.size + hot.size]
-        for s in range(hot.size):
-            if hot[s] >= 0 and (hot[s] >> group) & (deals - 1) == deal:
-                own[s] = 0
-                fill_run(far[s * inner + lo : s * inner + hi], 0)
-        for i in range(index.size):
-            r = within(index[i], rows - 1)
-            if (r >> group) & (deals - 1) == deal:
+        for start in range(t // blocks << group, rows, deals << group):
+            end = min(rows, start + (1 << group))
+            if not add and blocks == 1:
+                fill_run(out[start * inner : end * inner], 0)
+            for r in range(start, end):
                 line = out[r * inner + lo : r * inner + hi]
-                add_run(line, x[i * inner + lo : i * inner + hi])
-                s = -1 - slots[r] if hot.size else -1
-                if s >= 0:
-                    own[s] += 1
-                    if own[s] % NEAR == 0:
-                        add_run(far[s * inner + lo : s * inner + hi], line)
-                        fill_run(line, 0)
-        for s in range(hot.size):
-            if hot[s] >= 0 and (hot[s] >> group) & (deals - 1) == deal:
-                add_run(out[hot[s] * inner + lo : hot[s] * inner + hi], far[s * inner + lo : s * inner + hi])
+                if not add and blocks > 1:
+                    fill_run(line, 0)
+                if first[r] >= 0:
+                    add_chain(line, space[: hi - lo], x, first[r], following, inner, lo)
+
+
+def add_chain(out, total, x, r, following, inner, lo):
+    """out += the rows of a chain: NEAR of them in their own type, the others four at a time in wide()."""
+    for _ in range(NEAR):
+        add_run(out, x[r * inner + lo : r * inner + lo + out.size])
+        r = following[r]
+        if r < 0:
+            return
+    fill_run(total, 0)
+    while r >= 0:
+        run, after = x[r * inner + lo : r * inner + lo + out.size], following[r]
+        third = following[after] if after >= 0 else -1
+        fourth = following[third] if third >= 0 else -1
+        if fourth < 0:
+            add_run(total, run)
+            r = after
+        else:
+            second = x[after * inner + lo : after * inner + lo + out.size]
+            third *= inner
+            add_four(total, run, second, x[third + lo :], x[fourth * inner + lo :])
+            r = following[fourth]
+    add_run(out, total)
+
+
+def add_four(total, a, b, c, d):
+    for j in range(total.size):
+        total[j] += wide((a[j] + b[j]) + (c[j] + d[j]))
 
 
 @loop
-def add_far(part, out, far, x, index, inner, add):
-    """The same for short rows: all of it is added up in `far`, float64, by one worker."""
+def chain_rows(part, first, following, index):
+    if part[0] == 0:
+        chain(first, following, index)
+
+
+def chain(first, following, index):
+    fill_run(first, -1)
+    last = first.size - 1
+    for n in range(np.uintp(index.size)):
+        i = np.uintp(index.size) - np.uintp(1) - n
+        r = np.uintp(within(index[i], last))
+        following[i] = first[r]
+        first[r] = i
+
+
+@loop
+def add_short(part, out, far, x, index, inner, add):
+    """What add_rows() does, for short rows: all of it is added up in `far`, float64, by one worker."""
     if part[0] == 0:
         fill_run(far, 0)
         for i in range(index.size):
@@ -117,37 +154,6 @@ def add_far(part, out, far, x, index, inner, add):
             for j in range(inner):
                 far[r * inner + j] += x[i * inner + j]
         put_run(out, far, add)
-
-
-def clear(out, rows, inner, lo, hi, group, deals, deal):
-    """Zeros where one task of add_rows() adds."""
-    for first in range(deal << group, rows, deals << group):
-        last = min(rows, first + (1 << group))
-        if hi - lo == inner:
-            fill_run(out[first * inner : last * inner], 0)
-        else:
-            for r in range(first, last):
-                fill_run(out[r * inner + lo : r * inner + hi], 0)
-
-
-@loop
-def hot_rows(part, slots, hot, index):
-    """Of the rows that index names more than NEAR times, `hot` has the numbers, then -1, and slots[r] is -1 - the place of r in it; of the
-    other rows that it names, slots[r] is how often."""
-    if part[0] == 0:
-        last = slots.size - 1
-        for i in range(index.size):
-            slots[within(index[i], last)] = 0
-        for i in range(index.size):
-            slots[within(index[i], last)] += 1
-        fill_run(hot, -1)
-        found = 0
-        for i in range(index.size):
-            r = within(index[i], last)
-            if slots[r] > NEAR:
-                slots[r] = -1 - found
-                hot[found] = r
-                found += 1
 
 
 # ---- integer indices: found out and computed without the host ----
@@ -188,8 +194,9 @@ def within(i, last):
 
 # ---- launchers ----
 SHORT = 8  # below so many numbers a row, all are added up in float64
-PIECE = 1 << 19  # bytes of the rows one task adds into: they stay in a core's own cache
-COLUMNS = 64  # columns one task adds, where there are too few rows to share
+ALONE = 1 << 14  # up to so many numbers to add, one launch does all of it
+DEALS = 64  # tasks that share rows, at most
+FEW = 64  # columns one task adds, where there are too few rows to share
 
 
 @lru_cache(4096)
@@ -231,26 +238,21 @@ def take_launcher(go, outs, ins, inner):
 
 @launcher(name="add_rows")
 def add_launcher(go, outs, ins, inner, add):
-    """A task has some rows of y, in groups of 8 dealt out in turn (ids near each other are often equally frequent), or some columns, and
-    goes through all of the index: every element is added up in the order of the index, whoever does it."""
+    """A task has some rows of y, in groups of 8 dealt out in turn (ids near each other are often equally frequent), or some columns."""
     (y,), (x, index) = outs, ins
     if not y.size:
         return
-    pieces = min(y.size * y.dtype.itemsize // PIECE, inner // 6)  # going through the index costs as much as adding a few columns
-    want = min(max(pieces, min(inner // 16, 8)), y.size // inner // 16)
-    deals = 1 << max(0, want.bit_length() - 1)
-    group, block = 3 if deals > 1 else 62, inner if deals > 2 else COLUMNS
-    if go.dtype == float32 and inner < SHORT and index.size > NEAR and deals == 1:
-        go(add_far, (y, go.empty(y.size, float64)), ins, (inner, add), work=1)
-        return
     rows = y.size // inner
-    most = min(rows, index.size // (NEAR + 1)) if go.dtype == float32 else 0  # rows that can be named often
-    far, times, hot = go.empty(most * inner, float64), go.empty(most * -(-inner // block), int64), go.empty(most, int64)
-    slots = go.empty(rows if most else 0, int32)
-    if most:
-        go(hot_rows, (slots, hot), (index,), work=1, dtype=int64)
-    consts = (inner, block, group, deals, add)
-    go(add_rows, (y, far, times), (x, index, slots, hot), consts, work=x.size + (0 if add else y.size))
+    deals = 1 << max(0, min(DEALS, rows // 16).bit_length() - 1)
+    group, block = 3 if deals > 1 else 62, min(inner, COLUMNS) if deals > 2 else FEW
+    if inner < SHORT:
+        go(add_short, (y, go.empty(y.size, float64)), ins, (inner, add), work=1)
+        return
+    work, chains = x.size + (0 if add else y.size), (go.empty(rows, int64), go.empty(index.size, int64))
+    if work >= ALONE:
+        go(chain_rows, chains, (index,), work=1, dtype=int64)
+    consts = (inner, block, group, deals, add, work < ALONE)
+    go(add_rows, (y, *chains), ins, consts, work=1 if work < ALONE else work)
 
 
 @launcher(name="check_ids")
