@@ -1,6 +1,6 @@
 """The row bodies of layer_norm and rms_norm: what one row computes, forward and backward.
 
-A row is read three times while it stays in cache: for its mean, its variance, its result. Rows that lie far from zero keep what
+A row is read twice while it stays in cache: for its mean and variance, for its result. Rows that lie far from zero keep what
 rounding cut off their mean; rows whose squares are too large or too small for the type are scaled by a power of two first.
 
 FLAME counterpart: `flame_core::norm`. Read next: row_norms.py.
@@ -10,42 +10,68 @@ from __future__ import annotations
 
 from ..backend.formula.row_words import all_max, lane, lanes, long_sum, long_sums, run_at
 from ..backend.formula.words import EPS, INF, abs, fmax, maximum, real, sqrt
-from .rows import numbers
 
 
 def layer_norm_row(r, y, mean, rstd, x, w, b, eps, rows, cols):
     y, x = y[r * cols : r * cols + cols], x[r * cols : r * cols + cols]
-    normalise(r, y, mean, rstd, x, long_sum(numbers, cols, x) / real(cols), w, b, eps, cols)
+    near = middle(x, cols)
+    total, square = long_sums(deviations, cols, x, near)
+    normalise(r, y, mean, rstd, x, near, total / real(cols), square / real(cols), w, b, eps, cols)
 
 
 def residual_norm_row(r, s, y, mean, rstd, x, residual, w, b, eps, rows, cols):
     first = r * cols
     s, y, x, residual = s[first : first + cols], y[first : first + cols], x[first : first + cols], residual[first : first + cols]
-    normalise(r, y, mean, rstd, s, long_sum(both, cols, s, x, residual) / real(cols), w, b, eps, cols)
+    near = middle(x, cols) + middle(residual, cols)
+    total, square = long_sums(added, cols, s, x, residual, near)
+    normalise(r, y, mean, rstd, s, near, total / real(cols), square / real(cols), w, b, eps, cols)
 
 
-def both(first, cols, s, x, residual):
-    total = 0.0
+def middle(x, cols):
+    """A number among those of a row: the mean of four of them, without overflow, and exact where all are equal."""
+    step = cols // 4
+    return (0.25 * x[0] + 0.25 * x[step]) + (0.25 * x[2 * step] + 0.25 * x[3 * step])
+
+
+def deviations(first, cols, x, near):
+    """The sums of x - near and of its square."""
+    total, square = 0.0, 0.0
+    for j in run_at(first, cols):
+        value = x[j] - near
+        total += value
+        square += value * value
+    return total, square
+
+
+def added(first, cols, s, x, residual, near):
+    """s = x + residual, and its deviations()."""
+    total, square = 0.0, 0.0
     for j in run_at(first, cols):
         value = x[j] + residual[j]
         s[j] = value
+        value = value - near
         total += value
-    return total
+        square += value * value
+    return total, square
 
 
-def normalise(r, y, mean, rstd, x, m, w, b, eps, cols):
-    """y = (x - mean) / sqrt(var + eps) * w + b for one row of mean m, as far as one number tells it. Two are kept: where a row lies
-    far from zero, what rounding cut off m, the mean of x - m, counts too."""
-    square = long_sum(deviations, cols, x, m) / real(cols)
-    s, rest = 1.0 / sqrt(square + eps), 0.0
-    if m * m > 64.0 * square or out_of_range(square + eps):
+def normalise(r, y, mean, rstd, x, near, d, square, w, b, eps, cols):
+    """y = (x - mean) / sqrt(var + eps) * w + b for one row; d and `square` are the means of x - near and of its square.
+
+    The mean is near + d, kept as two numbers: where a row lies far from zero, what rounding cuts off counts too. The variance is
+    square - d * d, as long as d is not large beside the deviations (Chan, Golub, LeVeque 1983); else sums are made again about the mean.
+    """
+    var = square - d * d
+    m = real(near + d)
+    rest, s = d - (m - near), 1.0 / sqrt(var + eps)
+    if d * d > 2.0 * var or out_of_range(var + eps):
         scale = scale_of(x, cols) if out_of_range(square + eps) else 1.0
         m = long_sum(scaled, cols, x, scale) / real(cols)
         m = real(m + long_sums(scaled_deviations, cols, x, m, scale)[0] / real(cols))
         rest, square = long_sums(scaled_deviations, cols, x, m, scale)
         rest, square = rest / real(cols), square / real(cols)
-        square = maximum(square - rest * rest, 0.0)
-        s = 1.0 / sqrt(eps) if square == 0.0 else scale / sqrt(square + eps * scale * scale)
+        var = maximum(square - rest * rest, 0.0)
+        s = 1.0 / sqrt(eps) if var == 0.0 else scale / sqrt(var + eps * scale * scale)
         m, rest = m / scale, rest / scale
     mean[2 * r] = m
     mean[2 * r + 1] = rest
@@ -58,13 +84,6 @@ def normalise(r, y, mean, rstd, x, m, w, b, eps, cols):
         if b is not None:
             value = value + b[j]
         y[j] = value
-
-
-def deviations(first, cols, x, m):
-    total = 0.0
-    for j in run_at(first, cols):
-        total += (x[j] - m) * (x[j] - m)
-    return total
 
 
 def scaled_deviations(first, cols, x, m, scale):
