@@ -6,6 +6,7 @@ or the error, parameters, `.grad`, step counts, the place in the random numbers.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,17 @@ import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
 
-pytestmark = pytest.mark.usefixtures("device")
+pytestmark = pytest.mark.usefixtures("device", "small_heap")
+
+
+@pytest.fixture
+def small_heap():
+    """A refused recording collects garbage: what the tests before have left need not be gone through each time."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
 
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "sgd": lambda m: fp.SGD(m, lr=0.1, groups={"*.bias": {"weight_decay": 0.01}}),
