@@ -48,7 +48,7 @@ def flamepy_gpt(shape: Gpt) -> Any:
         def __init__(self) -> None:
             self.token = nn.Embedding(shape.vocabulary, shape.width)
             self.position = nn.Embedding(shape.context, shape.width)
-            self.blocks = nn.ModuleList([nn.TransformerBlock(shape.width, shape.heads) for _ in range(shape.layers)])
+            self.blocks = nn.ModuleList([nn.TransformerBlock(shape.width, shape.heads, causal=True) for _ in range(shape.layers)])
             self.norm = nn.LayerNorm(shape.width)
             for module in self.modules():
                 if isinstance(module, nn.GELU):
@@ -57,7 +57,7 @@ def flamepy_gpt(shape: Gpt) -> Any:
         def forward(self, ids: Any) -> Any:
             x = self.token(ids) + self.position(fp.arange(ids.shape[1]))
             for block in self.blocks:
-                x = block(x, is_causal=True)
+                x = block(x)
             return F.linear(self.norm(x), self.token.weight).reshape((ids.size, shape.vocabulary))
 
     return GPT()

@@ -252,15 +252,15 @@ def test_norm_kernels_are_the_formulas_as_written() -> None:
 
 
 def test_a_transformer_block_adds_no_cotangents_of_the_stream(launched: list[str]) -> None:
-    block = nn.TransformerBlock(8, 2, dtype=fp.float64)
+    block = nn.TransformerBlock(8, 2, causal=True, dtype=fp.float64)
     x, g = leaf(draw(2, 3, 8)), fp.tensor(draw(2, 3, 8, seed=1))
-    y = block(x, is_causal=True)
+    y = block(x)
     names = [entry.op.name for entry in fp.tape(y)]
     assert names.count("residual_layer_norm") == 2 and "layer_norm" not in names and names.count("add") <= 1
     launched.clear()
     ours = y.backward(g)
     assert "map2 add_y" not in launched and launched.count("row_sums") == 2
-    h = x + block.attn(block.norm1(x), is_causal=True)
+    h = x + block.attn(block.norm1(x))
     z = h + block.mlp(block.norm2(h))
     close(y, z.numpy())
     theirs = z.backward(g)

@@ -41,14 +41,14 @@ class Tied(nn.Module):
         super().__init__()
         self.embed = nn.Embedding(11, 8)
         self.position = fp.Parameter.randn((6, 8))
-        self.blocks = nn.ModuleList(nn.TransformerBlock(8, 2) for _ in range(2))
+        self.blocks = nn.ModuleList(nn.TransformerBlock(8, 2, causal=True) for _ in range(2))
         self.head = nn.Linear(8, 11, bias=False)
         self.head.weight = self.embed.weight
 
     def forward(self, ids: Any) -> Any:
         x = self.embed(ids) + self.position
         for block in self.blocks:
-            x = block(x, is_causal=True)
+            x = block(x)
         return self.head(x)
 
 
@@ -158,10 +158,40 @@ def test_dropout_in_both_modes() -> None:
 
 
 def test_block_dropout() -> None:
-    m, x = nn.TransformerBlock(8, 2, dropout=0.5), fp.randn(3, 8)
+    m, x = nn.TransformerBlock(8, 2, causal=False, dropout=0.5), fp.randn(3, 8)
     assert not np.array_equal(m(x).numpy(), m(x).numpy())
     m.eval()
     assert np.array_equal(m(x).numpy(), m(x).numpy())
+
+
+def test_a_causal_layer_sees_no_later_row() -> None:
+    """Told in the constructor, and overridden in the call; a block must be told."""
+    with pytest.raises(TypeError, match="causal"):
+        nn.TransformerBlock(8, 2)  # type: ignore[call-arg]
+    x = fp.randn(1, 5, 8)
+    changed = fp.cat([x[:, :4], fp.randn(1, 1, 8)], axis=1)
+    assert nn.MultiHeadAttention(8, 2).causal is False
+    for make in (nn.MultiHeadAttention, nn.TransformerBlock):
+        for causal in (True, False):
+            m = make(8, 2, causal=causal)
+            alike = [
+                np.array_equal(m(x, **how)[:, :4].numpy(), m(changed, **how)[:, :4].numpy()) for how in ({}, {"is_causal": not causal})
+            ]
+            assert alike == [causal, not causal]
+            assert f"causal={causal}" in repr(m)
+    for wrong in (1, "no", None):
+        with pytest.raises(fp.DTypeError, match="causal is neither True nor False"):
+            nn.TransformerBlock(8, 2, causal=wrong)
+    with pytest.raises(ValueError, match="a mask for a causal layer"):
+        nn.TransformerBlock(8, 2, causal=True)(x, attn_mask=fp.zeros(5, 5))
+
+
+def test_a_changed_choice_is_seen_by_a_captured_step() -> None:
+    m, x = nn.TransformerBlock(8, 2, causal=True), fp.randn(1, 5, 8)
+    step = fp.capture(lambda x: m(x).sum())
+    for causal in (True, True, True, False, False, False):
+        m.attn.causal = causal
+        assert step(x).item() == m(x).sum().item()
 
 
 def test_zero_grad() -> None:
@@ -291,3 +321,11 @@ def test_z2_an_mlp_loses_its_loss() -> None:
     for _ in range(300):
         optimizer.step(F.mse_loss(m(x), y).backward())
     assert F.mse_loss(m(x), y).item() < 0.02 * first
+
+
+def test_every_forward_says_what_shapes_it_takes_and_gives() -> None:
+    layers = [m for m in vars(nn).values() if isinstance(m, type) and issubclass(m, nn.Module) and m is not nn.ModuleList]
+    assert len(layers) > 12
+    for layer in layers:
+        text = layer.forward.__doc__
+        assert text and (layer is nn.Module or "->" in text), layer

@@ -135,7 +135,7 @@ def test_multi_head_attention_equals_torch(is_causal: bool) -> None:
 
 def test_transformer_block_equals_torch() -> None:
     torch = pytest.importorskip("torch")
-    ours = nn.TransformerBlock(8, 2, **F64)
+    ours = nn.TransformerBlock(8, 2, causal=True, **F64)
     theirs = torch.nn.TransformerEncoderLayer(8, 2, 32, 0.0, "gelu", batch_first=True, norm_first=True).double()
     ours.load_state_dict({n: draw(*p.shape) * 0.3 for n, p in ours.named_parameters()})
     moved = {"attn.qkv.": "self_attn.in_proj_", "attn.proj": "self_attn.out_proj", "mlp.0": "linear1", "mlp.2": "linear2"}
@@ -145,7 +145,7 @@ def test_transformer_block_equals_torch() -> None:
     theirs.load_state_dict({t: torch.tensor(ours.state_dict()[n]) for n, t in names.items()})
     other, mask = dict(theirs.named_parameters()), torch.triu(torch.ones(5, 5), 1).bool()
     pairs = [(ours.params[n], lambda t=t: other[t].grad) for n, t in names.items()]
-    same(ours, lambda x: theirs(x, mask), draw(2, 5, 8), pairs, is_causal=True)
+    same(ours, lambda x: theirs(x, mask), draw(2, 5, 8), pairs)
 
 
 # ---- against NumPy ---------------------------------------------------------------------------------------------------------------

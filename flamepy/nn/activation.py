@@ -23,6 +23,7 @@ class ReLU(Activation):
     op = "relu"
 
     def forward(self, x: Any) -> Any:
+        """x of any shape -> max(x, 0), of the same shape."""
         return F.relu(x)
 
 
@@ -39,6 +40,7 @@ class GELU(Activation):
         return "gelu_erf" if self.approximate == "none" else "gelu_tanh"
 
     def forward(self, x: Any) -> Any:
+        """x of any shape -> x * Phi(x), of the same shape."""
         return F.gelu(x, approximate=self.approximate)
 
     def extra(self) -> str:
@@ -51,6 +53,7 @@ class SiLU(Activation):
     op = "silu"
 
     def forward(self, x: Any) -> Any:
+        """x of any shape -> x * sigmoid(x), of the same shape."""
         return F.silu(x)
 
 
@@ -60,6 +63,7 @@ class Tanh(Activation):
     op = "tanh"
 
     def forward(self, x: Any) -> Any:
+        """x of any shape -> tanh(x), of the same shape."""
         return F.tanh(x)
 
 
@@ -69,4 +73,5 @@ class Sigmoid(Activation):
     op = "sigmoid"
 
     def forward(self, x: Any) -> Any:
+        """x of any shape -> 1 / (1 + exp(-x)), of the same shape."""
         return F.sigmoid(x)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import ops
-from ..errors import ShapeError
+from ..errors import DTypeError, ShapeError
 from ..op.base import size_of
 from ..ops.attention import fused_attention
 from . import functional as F
@@ -22,11 +22,13 @@ from .norm import LayerNorm
 class MultiHeadAttention(Module):
     """Attention of `heads` heads, each width / heads wide (Vaswani et al. 2017, arXiv:1706.03762).
 
-    Call it with x (..., T, width) for self-attention, or with q (..., L, width), k and v (..., S, width). One linear layer
-    `qkv` makes queries, keys and values, `proj` joins the heads. Starts as PyTorch's MultiheadAttention does.
+    Call it with x (..., T, width) for self-attention, or with q (..., L, width), k and v (..., S, width). With `causal` row i sees rows
+    0 to i alone, as a language model must; without, all of them. One linear layer `qkv` makes queries, keys and values, `proj` joins
+    the heads. Starts as PyTorch's MultiheadAttention does. Raises ShapeError unless heads divides width.
     """
 
-    def __init__(self, width: int, heads: int, bias: bool = True, device: Any = None, dtype: Any = None):
+    def __init__(self, width: int, heads: int, *, causal: bool = False, bias: bool = True, device: Any = None, dtype: Any = None):
+        self.causal = yes_or_no("MultiHeadAttention", causal)
         self.width = size("MultiHeadAttention", "width", width, 1)
         self.heads = size("MultiHeadAttention", "heads", heads, 1)
         if width % heads:
@@ -38,7 +40,12 @@ class MultiHeadAttention(Module):
             if layer.bias is not None:
                 init.zeros(layer.bias)
 
-    def forward(self, q: Any, k: Any = None, v: Any = None, *, attn_mask: Any = None, is_causal: bool = False) -> Any:
+    def forward(self, q: Any, k: Any = None, v: Any = None, *, attn_mask: Any = None, is_causal: bool | None = None) -> Any:
+        """q (..., L, width), k and v (..., S, width), both None for self-attention -> (..., L, width).
+
+        `attn_mask` broadcasts against (..., heads, L, S): False (or -inf) hides a key from a row. `is_causal` overrides the layer's
+        `causal` for this call. Raises ShapeError where sizes don't fit, ValueError for a mask and causal together.
+        """
         return self.proj(self.heads_joined(q, k, v, attn_mask, is_causal))
 
     def add_to(self, residual: Any, *args: Any, **options: Any) -> Any:
@@ -47,8 +54,13 @@ class MultiHeadAttention(Module):
             return super().add_to(residual, *args, **options)
         return self.proj.add_to(residual, self.heads_joined(*args, **options))
 
-    def heads_joined(self, q: Any, k: Any = None, v: Any = None, attn_mask: Any = None, is_causal: bool = False) -> Any:
+    def heads_joined(self, q: Any, k: Any = None, v: Any = None, attn_mask: Any = None, is_causal: bool | None = None) -> Any:
         """What `proj` gets: the results of all heads side by side."""
+        causal = self.causal if is_causal is None else bool(is_causal)
+        if causal and attn_mask is not None and is_causal is None:
+            raise ValueError(
+                "MultiHeadAttention: a mask for a causal layer: causal=True. Pass is_causal=False with it and hide later rows in the mask."
+            )
         for name, x in (("q", q), ("k", k), ("v", v)):
             if x is not None and (getattr(x, "ndim", 0) < 2 or x.shape[-1] != self.width):
                 raise ShapeError(
@@ -59,11 +71,11 @@ class MultiHeadAttention(Module):
         if k is None and attn_mask is None:
             qkv = self.qkv(q)
             if q.ndim == 3:
-                return fused_attention(qkv, self.heads, bool(is_causal))
+                return fused_attention(qkv, self.heads, causal)
             flat = ops.reshape(qkv, (size_of(qkv.shape[:-2]), *qkv.shape[-2:]))
-            return ops.reshape(fused_attention(flat, self.heads, bool(is_causal)), q.shape)
+            return ops.reshape(fused_attention(flat, self.heads, causal), q.shape)
         q, k, v = self.projected(q, k, v)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, is_causal=is_causal)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, is_causal=causal)
         y = ops.transpose(y, -3, -2)
         return ops.reshape(y, (*y.shape[:-2], self.width))
 
@@ -79,26 +91,27 @@ class MultiHeadAttention(Module):
         return [ops.transpose(ops.reshape(x, (*x.shape[:-1], self.heads, each)), -3, -2) for x in parts]
 
     def extra(self) -> str:
-        return f"width={self.width}, heads={self.heads}"
+        return f"width={self.width}, heads={self.heads}, causal={self.causal}"
+
+
+def yes_or_no(layer: str, causal: Any) -> bool:
+    if type(causal) is not bool:
+        raise DTypeError(f"{layer}: causal is neither True nor False: {causal!r}. True: no row sees a later one. False: each sees all.")
+    return causal
 
 
 class TransformerBlock(Module):
     """x + attention(norm(x)), then x + mlp(norm(x)): layer norm first, an MLP four times as wide with gelu between.
 
-    `dropout` acts on what each half adds. x is (..., T, width).
+    `causal` has no default: True for a language model, where no row may see a later one, False where each row sees all. `dropout` acts
+    on what each half adds. Raises ShapeError unless heads divides width.
     """
 
     def __init__(
-        self,
-        width: int,
-        heads: int,
-        dropout: float = 0.0,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ):
+        self, width: int, heads: int, *, causal: bool, dropout: float = 0.0, bias: bool = True, device: Any = None, dtype: Any = None
+    ):  # fmt: skip
         self.norm1 = LayerNorm(width, bias=bias, device=device, dtype=dtype)
-        self.attn = MultiHeadAttention(width, heads, bias, device, dtype)
+        self.attn = MultiHeadAttention(width, heads, causal=yes_or_no("TransformerBlock", causal), bias=bias, device=device, dtype=dtype)
         self.norm2 = LayerNorm(width, bias=bias, device=device, dtype=dtype)
         self.mlp = Sequential(
             Linear(width, 4 * width, bias, device, dtype),
@@ -107,7 +120,8 @@ class TransformerBlock(Module):
         )
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Any, *, attn_mask: Any = None, is_causal: bool = False) -> Any:
+    def forward(self, x: Any, *, attn_mask: Any = None, is_causal: bool | None = None) -> Any:
+        """x (..., T, width) -> the same shape. `attn_mask` and `is_causal` go to the attention; see MultiHeadAttention.forward."""
         x, y = self.norm1.residual(x)
         x, y = self.norm2.residual(self.added(self.attn, x, y, attn_mask=attn_mask, is_causal=is_causal))
         return self.added(self.mlp, x, y)

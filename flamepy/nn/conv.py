@@ -46,6 +46,10 @@ class Conv2d(Module):
         self.bias = Parameter.uniform((out_channels,), -bound, bound, dtype=dtype, device=device) if bias else None
 
     def forward(self, x: Any) -> Any:
+        """x (N, in_channels, H, W) -> (N, out_channels, H', W'), H' = (H + 2 padding - dilation (rows - 1) - 1) // stride + 1.
+
+        Raises ShapeError where the channels differ or the kernel is larger than the padded image.
+        """
         return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
     def extra(self) -> str:
@@ -61,6 +65,7 @@ class MaxPool2d(Module):
         self.stride, self.padding = stride, padding
 
     def forward(self, x: Any) -> Any:
+        """x (N, C, H, W) -> (N, C, H', W'), H' = (H + 2 padding - kernel) // stride + 1. Raises ShapeError where nothing is left."""
         return F.max_pool2d(x, self.kernel_size, self.stride, self.padding)
 
     def extra(self) -> str:

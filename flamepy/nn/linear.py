@@ -38,6 +38,7 @@ class Linear(Module):
         self.bias = Parameter.uniform((out_features,), -bound, bound, dtype=dtype, device=device) if bias else None
 
     def forward(self, x: Any) -> Any:
+        """x (..., in_features) -> (..., out_features). Raises ShapeError where x ends otherwise."""
         return F.linear(x, self.weight, self.bias)
 
     def with_next(self, following: Module) -> Callable[[Any], Any] | None:
@@ -73,6 +74,7 @@ class Embedding(Module):
         self.weight = Parameter.randn((num_embeddings, embedding_dim), std=1.0, dtype=dtype, device=device)
 
     def forward(self, ids: Any) -> Any:
+        """Integer ids (...) -> rows (..., embedding_dim). Raises IndexOutOfRange unless all are in 0 to num_embeddings - 1."""
         return F.embedding(ids, self.weight)
 
     def extra(self) -> str:
@@ -88,6 +90,7 @@ class Dropout(Module):
         self.p = p
 
     def forward(self, x: Any) -> Any:
+        """x of any shape -> the same shape; after eval() x itself."""
         return F.dropout(x, self.p, self.training)
 
     def extra(self) -> str:
@@ -101,6 +104,7 @@ class Flatten(Module):
         self.start_dim, self.end_dim = start_dim, end_dim
 
     def forward(self, x: Any) -> Any:
+        """x (..., a, ..., b, ...) -> (..., a * ... * b, ...), the axes start_dim to end_dim as one."""
         return x.flatten(self.start_dim, self.end_dim)
 
     def extra(self) -> str:

@@ -28,6 +28,7 @@ class Module:
     _params: ParameterDict | None = None
 
     def forward(self, *args: Any, **options: Any) -> Any:
+        """What calling the module does; yours to write. Raises NotImplementedError until you do."""
         raise NotImplementedError(f"{type(self).__name__}: no forward(): the class does not define it. Write forward(self, x).")
 
     def __call__(self, *args: Any, **options: Any) -> Any:
@@ -177,6 +178,7 @@ class Sequential(ModuleList):
         super().__init__(modules)
 
     def forward(self, x: Any) -> Any:
+        """x -> what the last module makes of it; an empty Sequential returns x."""
         for step in self.steps():
             x = step(x)
         return x

@@ -33,6 +33,7 @@ class LayerNorm(Module):
         self.bias = Parameter.zeros(self.normalized_shape, dtype=dtype, device=device) if affine and bias else None
 
     def forward(self, x: Any) -> Any:
+        """x (..., *normalized_shape) -> the same shape. Raises ShapeError where x ends otherwise."""
         return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def residual(self, x: Any, residual: Any = None) -> tuple[Any, Any]:
@@ -60,6 +61,7 @@ class RMSNorm(Module):
         self.weight = Parameter.ones(self.normalized_shape, dtype=dtype, device=device) if elementwise_affine else None
 
     def forward(self, x: Any) -> Any:
+        """x (..., *normalized_shape) -> the same shape. Raises ShapeError where x ends otherwise."""
         return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
     def extra(self) -> str:

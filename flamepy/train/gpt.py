@@ -56,7 +56,9 @@ class GPT(nn.Module):
         self.context, self.device = config.context, on
         self.token = nn.Embedding(VOCABULARY, width, device=on)
         self.position = nn.Embedding(config.context, width, device=on)
-        self.blocks = nn.ModuleList(nn.TransformerBlock(width, config.heads, config.dropout, device=on) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(
+            nn.TransformerBlock(width, config.heads, causal=True, dropout=config.dropout, device=on) for _ in range(config.layers)
+        )
         self.norm = nn.LayerNorm(width, device=on)
         self.start(config.layers)
         self.params.pack()
@@ -71,9 +73,10 @@ class GPT(nn.Module):
                 init.zeros(p)
 
     def forward(self, ids: Any) -> Any:
+        """ids (batch, time), time <= context -> scores (batch, time, 256)."""
         x = self.embed(ids, 0)
         for block in self.blocks:
-            x = block(x, is_causal=True)
+            x = block(x)
         return self.scores(x)
 
     def embed(self, ids: Any, first: int) -> Any:
