@@ -26,7 +26,7 @@ PYTHON = [
 def test_python_blocks_run_and_print_what_is_shown(code, printed, tmp_path):
     file = tmp_path / "block.py"
     file.write_text(code)
-    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     if "print(" in code:
         assert done.stdout == printed
