@@ -92,14 +92,14 @@ print(len(made))
 
 
 def test_import_is_light():
-    """Without Numba, and in the processor time that NumPy takes, twice at most."""
+    """Without Numba, and in the processor time that NumPy takes, thrice at most."""
     code = """
 import time, sys
 a = time.process_time(); import numpy; b = time.process_time(); import flamepy; c = time.process_time()
 print((c - b) / (b - a), 'numba' in sys.modules)
 """
     found = [run(code).split() for _ in range(3)]
-    assert {numba for _, numba in found} == {"False"} and min(float(ratio) for ratio, _ in found) < 2
+    assert {numba for _, numba in found} == {"False"} and min(float(ratio) for ratio, _ in found) < 3
 
 
 def test_compiling_is_announced(monkeypatch):

@@ -65,9 +65,16 @@ def tell(xs: Sequence[Any], entry: TapeEntry | None = None) -> None:
             observer(entry)
 
 
-_package = str(Path(__file__).parent.parent)
-_folders = [(folder, files) for folder, _, files in os.walk(_package) if not folder.startswith(os.path.join(_package, "train"))]
-ENGINE_FILES = frozenset(os.path.join(folder, file) for folder, files in _folders for file in files if file.endswith(".py"))
+def engine_files() -> frozenset[str]:
+    """The files whose frames are no user's: those of the package, but for train/."""
+    found = []
+    for folder, inner, files in os.walk(Path(__file__).parent.parent):
+        inner[:] = [name for name in inner if name not in ("train", "__pycache__")]  # caches hold thousands of files
+        found += [os.path.join(folder, file) for file in files if file.endswith(".py")]
+    return frozenset(found)
+
+
+ENGINE_FILES = engine_files()
 
 
 def user_frame() -> tuple[Any, int]:
