@@ -76,14 +76,14 @@ def take_rows(part, out, x, index, inner):
 
 
 @loop
-def add_rows(part, out, first, following, x, index, inner, block, group, deals, add, alone):
+def add_rows(part, out, first, following, x, index, inner, block, group, deals, add):
     """out[index[r], :] += x[r, :], rows in order, from zeros unless `add`.
 
     Task t has a block of columns of every deals-th group of 2**group rows of out. The rows of x that go to one row of out form a chain:
-    it begins at first[row] and goes on at following[r]; -1: no more. chain_rows() made it, or with `alone` this launch does.
+    it begins at first[row] and goes on at following[r]; -1: no more. chain_rows() has made it; a worker that is alone does it itself.
     """
     rows, blocks, space = out.size // inner, (inner + block - 1) // block, wide_space(x)
-    if alone:
+    if part[1] == 1:
         chain(first, following, index)
     for t in tasks(part, deals * blocks):
         lo = t % blocks * block
@@ -245,14 +245,13 @@ def add_launcher(go, outs, ins, inner, add):
     rows = y.size // inner
     deals = 1 << max(0, min(DEALS, rows // 16).bit_length() - 1)
     group, block = 3 if deals > 1 else 62, min(inner, COLUMNS) if deals > 2 else FEW
-    if inner < SHORT:
+    if inner < SHORT and index.size > NEAR:
         go(add_short, (y, go.empty(y.size, float64)), ins, (inner, add), work=1)
         return
     work, chains = x.size + (0 if add else y.size), (go.empty(rows, int64), go.empty(index.size, int64))
     if work >= ALONE:
         go(chain_rows, chains, (index,), work=1, dtype=int64)
-    consts = (inner, block, group, deals, add, work < ALONE)
-    go(add_rows, (y, *chains), ins, consts, work=1 if work < ALONE else work)
+    go(add_rows, (y, *chains), ins, (inner, block, group, deals, add), work=1 if work < ALONE else work)
 
 
 @launcher(name="check_ids")
