@@ -13,6 +13,7 @@ import itertools
 import threading
 
 from .backend.divert import before, note
+from .errors import DTypeError
 
 DEFAULT_SEED = 0x5EED
 _lane = itertools.count()
@@ -58,7 +59,9 @@ class Jump:
 
 
 def manual_seed(seed: int) -> None:
-    """Start this thread's random numbers from `seed` (an int, taken modulo 2^63)."""
+    """Start this thread's random numbers from `seed` (an int, taken modulo 2^63). Raises DTypeError for anything else."""
+    if not hasattr(seed, "__index__"):
+        raise DTypeError(f"manual_seed: not a whole number: {seed!r}. Pass an int.")
     Jump("manual_seed", (int(seed) % (1 << 63), 0, 0))
 
 

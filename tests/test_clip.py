@@ -130,7 +130,16 @@ def test_impossible_norm_type(norm_type):
             call()
 
 
-@pytest.mark.parametrize("empty", [fp.GradientMap(), [], fp.ParameterDict(), maps({"a": [1.0]})[1]], ids=["map", "list", "dict", "no grad"])
+def test_parameters_without_gradients_warn():
+    """PyTorch's habit: there backward() fills .grad, here it returns a map."""
+    params = maps({"a": [1.0]})[1]
+    for call in (lambda given: fp.clip_grad_norm(given, 1.0), lambda given: fp.clip_grad_value(given, 1.0), fp.grad_norm):
+        for given in (params, params.parameters(), iter(params.parameters())):
+            with pytest.warns(fp.FlameWarning, match="no parameter holds a gradient: 1 given. Pass the map"):
+                assert call(given) == 0.0
+
+
+@pytest.mark.parametrize("empty", [fp.GradientMap(), [], fp.ParameterDict()], ids=["map", "list", "dict"])
 def test_no_gradients_have_norm_zero(empty):
     for norm_type in (1, 2, 3.5, INF):
         assert fp.clip_grad_norm(empty, 1.0, norm_type) == 0.0 and fp.grad_norm(empty, norm_type) == 0.0

@@ -155,6 +155,13 @@ def test_flames_randn():
     assert abs(fp.Tensor.randn((50, 50)).numpy().std() - 1) < 0.1 and fp.randn(2, requires_grad=True).requires_grad
 
 
+def test_a_seed_is_a_whole_number():
+    for seed in (1.5, "7", None):
+        with pytest.raises(fp.DTypeError, match="manual_seed: not a whole number"):
+            fp.manual_seed(seed)
+    fp.manual_seed(np.int64(3))
+
+
 def test_manual_seed_makes_it_reproducible():
     def draw(seed):
         fp.manual_seed(seed)
