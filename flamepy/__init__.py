@@ -15,6 +15,7 @@ from __future__ import annotations
 from . import nn as nn
 from . import ops as ops
 from . import schedules as schedules
+from .advice import missing as _missing
 from .autograd import AutogradEngine as AutogradEngine
 from .autograd import enable_grad as enable_grad
 from .autograd import is_grad_enabled as is_grad_enabled
@@ -88,3 +89,8 @@ from .tensors import tensor as tensor
 __version__ = "0.1.0"
 
 globals().update({name: function for name, function in _PUBLIC.items() if _HOMES[name] != "functional"})
+
+
+def __getattr__(name: str) -> object:
+    """Only where nothing else has the name."""
+    raise _missing("flamepy", name, globals())

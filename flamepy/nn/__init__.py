@@ -12,6 +12,9 @@ Names, arguments and first numbers are PyTorch's. A layer is sugar: whatever it 
 FLAME counterpart: `flame_core::nn`. Read next: module.py.
 """
 
+from typing import TYPE_CHECKING
+
+from ..advice import missing
 from . import functional as functional
 from . import init as init
 from .activation import GELU as GELU
@@ -32,3 +35,9 @@ from .module import ModuleList as ModuleList
 from .module import Sequential as Sequential
 from .norm import LayerNorm as LayerNorm
 from .norm import RMSNorm as RMSNorm
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Only where nothing else has the name."""
+        raise missing("nn", name, globals())

@@ -1,0 +1,64 @@
+"""What to do where a name is not here that people know from PyTorch or NumPy, or that is misspelt.
+
+An attribute that is missing raises AttributeError, as everywhere; its text says what takes the name's place, or which name is near.
+Nothing is accepted that would do less than the name promises.
+
+Read next: reading.py.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+MOVES = "Use .to(device), with a name that flamepy.device() knows"
+TYPES = {
+    "float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "long": "int64", "int": "int32", "bool": "bool_",
+}  # fmt: skip
+LOSSES = {
+    "CrossEntropyLoss": "cross_entropy", "NLLLoss": "nll_loss", "MSELoss": "mse_loss", "L1Loss": "l1_loss", "HuberLoss": "huber_loss",
+    "SmoothL1Loss": "smooth_l1_loss", "BCELoss": "binary_cross_entropy", "BCEWithLogitsLoss": "binary_cross_entropy_with_logits",
+}  # fmt: skip
+NORMS = "It would mix the rows of a batch; use nn.LayerNorm or nn.RMSNorm"
+ADVICE = {
+    "Tensor": {
+        "cuda": MOVES, "cpu": f"{MOVES}; .numpy() reads the numbers",
+        **{name: f"Use .to(flamepy.{dtype})" for name, dtype in TYPES.items()}, "type": "Use .dtype, or .to(dtype)",
+        "data": "Use .detach() to read without the tape, set_data() to write into a Parameter",
+        "norm": "Use (x * x).sum().sqrt(); flamepy.grad_norm() for gradients",
+        "all": "Use .numpy().all()", "any": "Use .numpy().any()",
+        "dim": "Use .ndim", "device_type": "Use .device.name", "contiguous": "Every tensor is contiguous",
+        "repeat": "Use flamepy.cat([x] * n)", "sort": "Use .numpy().sort()", "topk": "Use .numpy().argsort()",
+        "scatter_add": "The gradient of flamepy.gather does it", "T_": "Use .T",
+    },
+    "flamepy": {
+        "save": "Use safetensors.numpy.save_file(model.state_dict(), path)", "load": "Use safetensors.numpy.load_file(path)",
+        "cuda": "flamepy.device() names the devices there are", "optim": "Optimizers are flamepy.SGD, flamepy.Adam and flamepy.AdamW",
+        "compile": "Use flamepy.capture(step)", "jit": "Use flamepy.capture(step)", "as_tensor": "Use flamepy.tensor(data)",
+        "from_numpy": "Use flamepy.tensor(array)", "Module": "Use flamepy.nn.Module", "einsum": "Use matmul, permute and sum",
+        "set_grad_enabled": "Use flamepy.no_grad() or flamepy.enable_grad()", "randint": "Use flamepy.tensor(numpy's integers)",
+        "concat": "Use flamepy.cat", "concatenate": "Use flamepy.cat", "float": "Use flamepy.float32", "long": "Use flamepy.int64",
+        "int": "Use flamepy.int32", "bool": "Use flamepy.bool_", "double": "Use flamepy.float64", "half": "Use flamepy.float16",
+        "utils": "Batches are slices of an array; see README, 'A model of your own'", "inference_mode": "Use flamepy.no_grad()",
+    },
+    "nn": {
+        **{name: f"Use nn.functional.{function}(...)" for name, function in LOSSES.items()},
+        "Parameter": "Use flamepy.Parameter", "Softmax": "Use x.softmax(axis=-1)", "LogSoftmax": "Use x.log_softmax(axis=-1)",
+        "MultiheadAttention": "Use nn.MultiHeadAttention(width, heads, causal=...)", "utils": "Use flamepy.clip_grad_norm(grads, max_norm)",
+        **dict.fromkeys(("BatchNorm1d", "BatchNorm2d"), NORMS),
+        "TransformerEncoderLayer": "Use nn.TransformerBlock(width, heads, causal=...)",
+        "Identity": "Use nn.Sequential()", "AvgPool2d": "Use nn.functional.avg_pool2d(x, kernel_size)",
+    },
+}  # fmt: skip
+
+
+def missing(owner: str, name: str, known: Iterable[str]) -> AttributeError:
+    """The error for a name that `owner` (a key of ADVICE) does not have, among those that it has."""
+    text = ADVICE[owner].get(name)
+    known = [n for n in known if n[0] != "_"]
+    if text is None and owner == "Tensor" and name[-1] == "_" and name[0] != "_":
+        text = f"Tensors are not changed in place: x = x.{name[:-1]}(...)" if name[:-1] in known else "Tensors are not changed in place"
+    if text is None:
+        near = difflib.get_close_matches(name, known, 1, 0.75)
+        text = f"Did you mean '{near[0]}'?" if near else "dir() lists what there is"
+    return AttributeError(f"{owner}: no such name: '{name}'. {text}{'' if text[-1] in '.?' else '.'}")

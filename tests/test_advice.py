@@ -1,0 +1,65 @@
+"""Names that are not here: what people know from PyTorch gets advice that is true, a slip of the keyboard the name that was meant.
+
+Read next: flamepy/advice.py.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+
+import numpy as np
+import pytest
+
+import flamepy as fp
+from flamepy import nn
+from flamepy.advice import ADVICE
+
+OWNERS = {"Tensor": fp.ones(2), "flamepy": fp, "nn": nn}
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+def test_each_name_has_advice_and_is_not_here(owner):
+    for name, advice in ADVICE[owner].items():
+        assert not hasattr(OWNERS[owner], name), f"{name} is there: no advice is needed"
+        with pytest.raises(AttributeError, match=re.escape(f"{owner}: no such name: '{name}'. {advice}")):
+            getattr(OWNERS[owner], name)
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+def test_what_the_advice_names_exists(owner):
+    for advice in ADVICE[owner].values():
+        for path in re.findall(r"(?:flamepy|nn)(?:\.\w+)+", advice):
+            found = OWNERS["nn" if path.startswith("nn") else "flamepy"]
+            for part in path.split(".")[1:]:
+                found = getattr(found, part)
+
+
+def test_a_slip_gets_the_name_that_was_meant():
+    with pytest.raises(AttributeError, match=r"flamepy: no such name: 'soft_max'. Did you mean 'softmax'\?"):
+        fp.soft_max  # noqa: B018
+    with pytest.raises(AttributeError, match=r"Tensor: no such name: 'tanhh'. Did you mean 'tanh'\?"):
+        fp.ones(2).tanhh()
+    with pytest.raises(AttributeError, match=r"nn: no such name: 'quux'\. dir"):
+        nn.quux  # noqa: B018
+
+
+def test_nothing_is_changed_in_place():
+    x = fp.ones(2)
+    with pytest.raises(AttributeError, match=re.escape("'add_'. Tensors are not changed in place: x = x.add(...).")):
+        x.add_(1)
+    with pytest.raises(AttributeError, match=re.escape("'fill_'. Tensors are not changed in place.")):
+        x.fill_(1)
+
+
+def test_parameters_and_probes():
+    """A Parameter is a Tensor; libraries look for names that are not there, and copies have attributes before they are made."""
+    p = fp.Parameter(np.ones(2, "f4"))
+    with pytest.raises(AttributeError, match="set_data"):
+        p.data  # noqa: B018
+    with pytest.raises(fp.FlameError, match=re.escape("data: cannot be set: x.data = v. Use set_data(v)")):
+        p.data = fp.zeros(2)
+    for t in (p, fp.ones(2)):
+        assert not hasattr(t, "__array_interface__") and not hasattr(t, "_no_such") and getattr(t, "nothing", 3) == 3
+        assert np.array_equal(copy.deepcopy(t).numpy(), t.numpy()) and np.array_equal(pickle.loads(pickle.dumps(t)).numpy(), t.numpy())
