@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..backend.formula.row_words import barrier, lane, lanes, long_sum, run_at
+from ..backend.formula.row_words import RUN, barrier, lane, lanes, long_sum, run_at, run_space
 from ..backend.formula.words import abs, exp, exp_down, log, log1p, maximum, real, select, sign
 from ..dtypes import HALF, INTEGERS, float32, int64
 from ..errors import DTypeError, ShapeError
@@ -21,7 +21,7 @@ from ..op.base import composed, launch, like, share, size_of
 from ..op.custom import custom
 from ..op.pointwise import pointwise
 from .indexing import check_ids, picked_from_rows
-from .rows import top_and_sum
+from .rows import numbers, top_of
 
 REDUCTIONS = ("none", "mean", "sum")
 
@@ -37,6 +37,23 @@ def reduced(name: str, losses: Any, reduction: str) -> Any:
 
 
 # ---- cross-entropy ---------------------------------------------------------------------------------------------------------------
+def kept(first, cols, e, x, top):
+    """The sum of a run's exponentials, which stay in e."""
+    return put_exponentials(e[first : first + RUN], x[first : first + RUN], top)
+
+
+def passing(first, cols, space, x, top):
+    """The same sum, to the bit; the exponentials are kept for this run alone."""
+    return put_exponentials(space[: min(RUN, cols - first)], x[first : first + RUN], top)
+
+
+def put_exponentials(e, x, top):
+    """Added up in a loop of its own: one that also computes adds in another order where it need not write."""
+    for j in run_at(0, e.size):
+        e[j] = exp_down(x[j] - top)
+    return numbers(0, e.size, e)
+
+
 def gaps(first, cols, x, top):
     total = 0.0
     for j in run_at(first, cols):
@@ -55,11 +72,12 @@ def cross_entropy_row(r, loss, dx, x, ids, found, smoothing, ignore, mean, rows,
             for j in range(lane(), cols, lanes()):
                 line[j] = 0.0
         return
+    top = top_of(x, cols)
     if dx is None:
-        top, total = top_and_sum(None, x, cols)
+        total = long_sum(passing, cols, run_space(x), x, top)
     else:
         e = dx[first : first + cols]
-        top, total = top_and_sum(e, x, cols)
+        total = long_sum(kept, cols, e, x, top)
         scale = 1.0 / real(found[2]) if mean else 1.0
         factor, spread = scale / total, scale * smoothing / real(cols)
         for j in range(lane(), cols, lanes()):

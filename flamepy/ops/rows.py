@@ -65,11 +65,15 @@ def exponentials(first, cols, e, x, top):
 # ---- softmax -----------------------------------------------------------------------------------------------------------------
 def top_and_sum(e, x, cols):
     """The maximum of the row x and the sum of exp(x - maximum); the exponentials go into e, unless it is None."""
+    top = top_of(x, cols)
+    return top, long_sum(exponentials, cols, e, x, top)
+
+
+def top_of(x, cols):
     top = -INF
     for j in range(lane(), cols, lanes()):
         top = fmax(top, x[j])
-    top = all_max(top)
-    return top, long_sum(exponentials, cols, e, x, top)
+    return all_max(top)
 
 
 def softmax_row(r, y, x, rows, cols):

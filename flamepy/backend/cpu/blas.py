@@ -31,6 +31,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
 from ...errors import DeviceError
+from ..formula.row_words import RUN
 from .inner import INNER
 from .plans import COLUMNS
 
@@ -167,7 +168,7 @@ def stack_space(numbers: int, wide: bool) -> Any:
     return intrinsic(space)
 
 
-WORKSPACE, WIDE_SPACE = stack_space(SPACE, False), stack_space(COLUMNS, True)
+WORKSPACE, RUN_SPACE, WIDE_SPACE = stack_space(SPACE, False), stack_space(RUN, False), stack_space(COLUMNS, True)
 
 
 GEMM: dict[np.dtype, Any] = {
@@ -183,7 +184,7 @@ COPY: dict[np.dtype, Any] = {
 def words(dtype: np.dtype) -> dict[str, Any]:
     """The words of this file for one dtype."""
     own = {"gemm": GEMM[dtype], "copy_matrix": COPY[dtype], "workspace": WORKSPACE} if dtype in GEMM else {}
-    return {**own, "wide_space": WIDE_SPACE}
+    return {**own, "run_space": RUN_SPACE, "wide_space": WIDE_SPACE}
 
 
 def blas_info() -> dict[str, Any]:

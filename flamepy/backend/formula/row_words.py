@@ -12,6 +12,8 @@ FLAME counterpart: warp reductions in its CUDA kernels. Read next: ../ops/rows.p
 
 from __future__ import annotations
 
+import numpy as np
+
 from .words import real
 
 RUN = 256  # numbers of a row added up in its own type; vectors hold 16 of them, four at once
@@ -59,6 +61,11 @@ def long_sums(run, cols, *args):
             other += wide(b)
         one, two = real(longer), real(other)
     return all_sum(one), all_sum(two)
+
+
+def run_space(x):
+    """Memory for the elements of one run, of x's type, until the row is done; not initialised."""
+    return np.empty(RUN, x.dtype)
 
 
 def all_sum(value):
