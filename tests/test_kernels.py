@@ -193,6 +193,18 @@ def test_only_the_kernel_itself_becomes_machine_code(monkeypatch):
     assert len(made) == 1 and made[0].startswith("map1_tanh_y_float32")
 
 
+def test_sums_keep_their_digits_without_avx(tmp_path):
+    """Vectors of four numbers add up half as many at once; the runs that they add up are shorter."""
+    code = """
+import numpy as np, flamepy as fp
+x = np.full((40, 3000), np.float32(0.1))
+got = fp.tensor(x).sum(axis=1).numpy().astype(float), fp.tensor(x).softmax().sum(axis=1).numpy().astype(float)
+print(max(abs(got[0] / (3000 * float(x[0, 0])) - 1)), max(abs(got[1] - 1)))
+"""
+    found = run(code, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="", NUMBA_CACHE_DIR=str(tmp_path)).split()
+    assert all(float(error) <= 3e-7 for error in found), found
+
+
 def test_formulas_run_without_numba():
     assert pointwise.tanh_dx(1.0, 0.5) == 0.75
     assert pointwise.clip_y(3.0, 0.0, 1.0) == 1.0

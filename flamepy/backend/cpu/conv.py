@@ -24,7 +24,7 @@ from .plans import conv_plan
 from .runs import add_run, fill_run, long_sum_run
 
 LINES = 8  # lines of a window added up in their own type
-RUN = 1024  # numbers of the weight's gradient added up by one task
+PIECE = 1024  # numbers of the weight's gradient added up by one task
 
 
 @loop
@@ -105,12 +105,12 @@ def conv2d_dw(part, partial, sums, col, g, x, sizes, tile, channels, chunks, wor
 @loop
 def conv2d_dw_sum(part, dw, db, partial, sums, chunks, has_bias):
     """dw and, with has_bias, db: the chunks' shares added in order."""
-    runs = (dw.size + RUN - 1) // RUN
-    for block in tasks(part, runs + (db.size + RUN - 1) // RUN if has_bias else runs):
+    runs = (dw.size + PIECE - 1) // PIECE
+    for block in tasks(part, runs + (db.size + PIECE - 1) // PIECE if has_bias else runs):
         if block < runs:
-            add_chunks(dw, partial, chunks, block * RUN)
+            add_chunks(dw, partial, chunks, block * PIECE)
         else:
-            add_chunks(db, sums, chunks, (block - runs) * RUN)
+            add_chunks(db, sums, chunks, (block - runs) * PIECE)
 
 
 def dw_chunk(partial, sums, col, g, x, sizes, tile, channels, chunks, piece, block):
@@ -146,8 +146,8 @@ def dw_chunk(partial, sums, col, g, x, sizes, tile, channels, chunks, piece, blo
 
 
 def add_chunks(out, partial, chunks, low):
-    """out[low : low + RUN] = the sum of its parts in the chunks, in order."""
-    run = out[low : min(out.size, low + RUN)]
+    """out[low : low + PIECE] = the sum of its parts in the chunks, in order."""
+    run = out[low : min(out.size, low + PIECE)]
     fill_run(run, 0.0)
     for chunk in range(chunks):
         at = chunk * out.size + low

@@ -18,7 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 PART = types.UniTuple(types.int64, 2)
-RUN = 64  # neighbouring elements stay with one worker: whole vectors, the same for any number of workers
+NEIGHBOURS = 64  # neighbouring elements stay with one worker: whole vectors, the same for any number of workers
 
 
 def tasks(part, n):
@@ -28,8 +28,8 @@ def tasks(part, n):
 
 def elements(part, n):
     """The element numbers of this worker, out of n, as unsigned numbers: no check for negative ones keeps the loop vectorised."""
-    runs = (n + RUN - 1) // RUN
-    return range(types.uint64(runs * part[0] // part[1] * RUN), types.uint64(min(n, runs * (part[0] + 1) // part[1] * RUN)))
+    runs = (n + NEIGHBOURS - 1) // NEIGHBOURS
+    return range(types.uint64(runs * part[0] // part[1] * NEIGHBOURS), types.uint64(min(n, runs * (part[0] + 1) // part[1] * NEIGHBOURS)))
 
 
 def LOOP(*args: Any) -> Any:
