@@ -17,9 +17,10 @@ from .dtypes import HALF, float32
 from .errors import DTypeError, ShapeError
 
 # What flamepy's own files use of a Tensor.
-INTERNAL = frozenset(
-    "as_cotangent broken buffer copied_into entry hooks label of ones_cotangent origin over slot spec unit zero_gradient".split()
-)
+INTERNAL = {
+    "as_cotangent", "broken", "buffer", "copied_into", "entry", "hooks", "label", "of", "ones_cotangent", "origin", "over", "slot",
+    "spec", "unit", "zero_gradient",
+}  # fmt: skip
 
 
 class Readable:

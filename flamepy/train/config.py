@@ -29,6 +29,7 @@ def setting(default: Any, text: str, low: float | None = None, high: float | Non
 
 
 WARMUP = 100
+LAST_SEED = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class TrainConfig:
     batch: int = setting(12, "Examples per step.", 1, 10**6, option=True, section="Training")
     lr: float = setting(1e-3, "Highest learning rate; it warms up to this and then falls to a tenth of it.", 0, 1e6,
                         option=True, section="Training")  # fmt: skip
-    seed: int = setting(1337, "Start of all random numbers; the same seed gives the same run, bit for bit.", 0, 2**63 - 1,
+    seed: int = setting(1337, "Start of all random numbers; the same seed gives the same run, bit for bit.", 0, LAST_SEED,
                         option=True, section="Training")  # fmt: skip
     device: str = setting("cpu", f"Where to train: {', '.join(BACKENDS)}.", option=True, section="Training", free=True)
     capture: bool = setting(True, "Record a step once and replay it: the same bits, faster.", option=True, section="Training", free=True)
@@ -141,12 +142,18 @@ def check(field: dataclasses.Field, wanted: Any, value: Any) -> Any:
         raise InputError(f"{name} must be {what}: {value!r}. Change {name}.")
     if limits.get("choices") and value not in limits["choices"]:
         raise InputError(f"{name} must be one of {', '.join(limits['choices'])}: {value!r}. Change {name}.")
-    if wanted is float and not math.isfinite(value):
-        raise InputError(f"{name} must be a finite number: {value}. Change {name}.")
-    for key, fits, word in (("low", operator.ge, "at least"), ("high", operator.le, "at most")):
-        if limits[key] is not None and not fits(value, limits[key]):
-            raise InputError(f"{name} must be {word} {limits[key]:,}: {value}. Change {name}.")
+    if wanted in (int, float):
+        within(name, value, limits["low"], limits["high"])
     return value
+
+
+def within(name: str, value: float, low: float, high: float) -> None:
+    """InputError unless `value` is a number between the limits."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{name} must be a finite number: {value}. Change {name}.")
+    for limit, fits, word in ((low, operator.ge, "at least"), (high, operator.le, "at most")):
+        if not fits(value, limit):
+            raise InputError(f"{name} must be {word} {limit:,}: {value}. Change {name}.")
 
 
 def find_preset(kind: type[TrainConfig], name: str) -> dict[str, Any]:
@@ -156,14 +163,19 @@ def find_preset(kind: type[TrainConfig], name: str) -> dict[str, Any]:
     return choices[name]
 
 
-def read_toml(kind: type[TrainConfig], file: Path) -> dict[str, Any]:
-    """The settings in a TOML file; unknown keys are refused."""
+def read_table(file: Path) -> dict[str, Any]:
+    """What a TOML file says."""
     try:
-        table = tomllib.loads(file.read_text("utf-8"))
+        return tomllib.loads(file.read_text("utf-8"))
     except OSError as error:
         raise InputError(f"cannot read the config file: {file}: {error.strerror}. Check the path.") from error
     except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of thousands of digits, brackets without end
         raise InputError(f"not a TOML file: {file}: {one_line(error)}. Write lines like `width = 128`.") from error
+
+
+def read_toml(kind: type[TrainConfig], file: Path) -> dict[str, Any]:
+    """The settings in a TOML file; unknown keys are refused."""
+    table = read_table(file)
     job = table.pop("job", job_name(kind))
     if job != job_name(kind):
         raise InputError(f"the config file is for another job: {file}: job is {job!r}. Use flamepy train {job}.")
