@@ -20,7 +20,7 @@ from typing import Any
 import click
 
 from flamepy.train.files import replace_file
-from flamepy.train.problems import InputError
+from flamepy.train.problems import InputError, meant
 
 from . import report
 from .harness import Plan, measure, present
@@ -54,7 +54,7 @@ def words(kind: str, given: str | None, known: Sequence[str]) -> list[str] | Non
     found = [word.strip() for word in given.split(",") if word.strip() not in ("", "none")]
     for word in found:
         if word not in known:
-            raise InputError(f"no such {kind}: '{word}'. Use {', '.join(known)}.")
+            raise InputError(f"no such {kind}: '{word}'. {meant(word, known)}")
     return list(dict.fromkeys(found))
 
 
@@ -68,7 +68,7 @@ def works_of(suites: list[str], patterns: str | None) -> dict[str, list[Work]]:
     for pattern in wanted:
         if not fnmatch.filter(names, pattern):
             some = ", ".join(names[:12]) + (f", ... ({len(names)} in all)" if len(names) > 12 else "")
-            raise InputError(f"no such work in {', '.join(suites)}: '{pattern}'. Use {some}.")
+            raise InputError(f"no such work in {', '.join(suites)}: '{pattern}'. {meant(pattern, names, some)}")
     chosen = {name: [w for w in works if any(fnmatch.fnmatchcase(w.name, p) for p in wanted)] for name, works in everything.items()}
     return {name: works for name, works in chosen.items() if works}
 

@@ -233,8 +233,11 @@ def test_a_tiny_step_from_end_to_end():
     "args, start",
     [
         ([], "flamepy bench: missing argument 'SUITE"),
-        (["steps"], "flamepy bench: no such suite: 'steps'. Use kernels, dispatch, optim, step, control."),
-        (["step", "--work", "gpt-z"], "flamepy bench: no such work in step: 'gpt-z'. Use gpt-a, "),
+        (["steps"], "flamepy bench: no such suite: 'steps'. Did you mean step?"),
+        (["all-of-it"], "flamepy bench: no such suite: 'all-of-it'. Use kernels, dispatch, optim, step, control."),
+        (["step", "--work", "gtp-a"], "flamepy bench: no such work in step: 'gtp-a'. Did you mean gpt-a?"),
+        (["step", "--work", "zzz"], "flamepy bench: no such work in step: 'zzz'. Use gpt-a, "),
+        (["step", "--mode", "repaly"], "flamepy bench: no such mode: 'repaly'. Did you mean replay?"),
         (["step", "--against", "tinygrad"], "flamepy bench: no such contender: 'tinygrad'. Use torch, torch-compile, jax."),
         (["step", "--mode", "lazy"], "flamepy bench: no such mode: 'lazy'. Use eager, replay."),
         (["kernels", "--mode", "replay"], "flamepy bench: nothing to time: "),

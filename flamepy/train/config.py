@@ -9,7 +9,6 @@ Read next: presets.py, data.py, loop.py.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import operator
 import tomllib
@@ -19,7 +18,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from ..backend.base import BACKENDS
 from .presets import PRESETS
-from .problems import InputError
+from .problems import InputError, meant
 
 
 def setting(default: Any, text: str, low: float | None = None, high: float | None = None, **more: Any) -> Any:
@@ -159,7 +158,7 @@ def within(name: str, value: float, low: float, high: float) -> None:
 def find_preset(kind: type[TrainConfig], name: str) -> dict[str, Any]:
     choices = PRESETS[kind.__name__]
     if name not in choices:
-        raise InputError(f"no such preset: {name!r}. Choose from {', '.join(choices)}.")
+        raise InputError(f"no such preset: {name!r}. {meant(name, choices)}")
     return choices[name]
 
 
@@ -182,9 +181,7 @@ def read_toml(kind: type[TrainConfig], file: Path) -> dict[str, Any]:
     known = settings(kind)
     for key in table:
         if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
-            advice = f"Did you mean {near[0]}?" if near else f"Known settings: {', '.join(known)}."
-            raise InputError(f"unknown setting in {file}: {key}. {advice}")
+            raise InputError(f"no such setting: {key!r} in {file}. {meant(key, known)}")
     return table
 
 
