@@ -243,13 +243,17 @@ def test_a_tiny_step_from_end_to_end():
         (["kernels", "--mode", "replay"], "flamepy bench: nothing to time: "),
         (["step", "--rounds", "0"], "flamepy bench: invalid value for '--rounds'"),
         (["step", "--threads", "0"], "flamepy bench: invalid value for '--threads'"),
-        (["step", "--json", "."], "flamepy bench: cannot write --json: ."),
-        (["step", "--pictures", "here/file/x"], "flamepy bench: cannot write --pictures: here/file/x."),
+        (["step", "--json", "."], "flamepy bench: cannot write --json: .: Is a directory."),
+        (["step", "--json", "here/file/x.jsonl"], "flamepy bench: cannot write --json: here/file/x.jsonl: its folder is a file."),
+        (["step", "--json", "/proc/nowhere/x.jsonl"], "flamepy bench: cannot write --json: /proc/nowhere/x.jsonl: "),
+        (["step", "--json", "here/" + 300 * "x"], f"flamepy bench: cannot write --json: here/{300 * 'x'}: File name too long."),
+        (["step", "--pictures", "here/file/x"], "flamepy bench: cannot write --pictures: here/file/x: Not a directory."),
         (["step", "--colour"], "flamepy bench: no such option"),
     ],
 )
 def test_unusable_input_is_one_line_and_exit_code_2(capsys, tmp_path, monkeypatch, args, start):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "run", lambda *given: pytest.fail("measured first"))
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "file").touch()
     assert run(["bench", *args]) == 2
@@ -269,9 +273,14 @@ def test_missing_contenders_are_skipped_with_a_line(monkeypatch):
 
 def test_table_json_and_pictures(capsys, tmp_path, monkeypatch):
     """One whole command, its measuring replaced."""
-    monkeypatch.setattr(command, "measure", lambda plan, item: outcome(item.name, 2.0, plan.suite, torch=1.0))
-    monkeypatch.setattr(command, "present", lambda against, note: against)
     file, folder = tmp_path / "new" / "lines.jsonl", tmp_path / "pictures"
+
+    def measure(plan, item):
+        assert file.parent.is_dir() and folder.is_dir()  # known to be writable before the work begins
+        return outcome(item.name, 2.0, plan.suite, torch=1.0)
+
+    monkeypatch.setattr(command, "measure", measure)
+    monkeypatch.setattr(command, "present", lambda against, note: against)
     args = ["bench", "kernels", "--work", "gelu,softmax*", "--against", "torch", "--json", str(file), "--pictures", str(folder)]
     assert run(args) == 0
     lines = [json.loads(text) for text in file.read_text().splitlines()]
