@@ -7,8 +7,10 @@ Read next: bench/harness.py.
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -19,6 +21,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from flamepy.cli import benchmarks, run
 
@@ -106,6 +109,19 @@ def test_verdicts_say_what_was_reached_and_by_how_much():
     assert line["reached"] is False and "missed 100 of 90 MB" in line["verdict"] and "% of sgemm" in line["verdict"]
     (line,) = report.lines_of(outcome("softmax", 0.002, "dispatch", torch=0.001), ABOUT)
     assert line["reached"] is True and line["verdict"] == "reached 2.00 of 2.00: 0 % under; reached 2.0 of 3 us"
+
+
+@pytest.mark.parametrize("width, gone", [(40, ["mode", "theirs", "target"]), (80, ["min .. p90", "MB"]), (120, ["MB"]), (240, [])])
+def test_a_narrow_terminal_drops_columns_never_digits(width, gone):
+    out = io.StringIO()
+    lines = report.lines_of(outcome("softmax", 1234.5, torch=1.25), ABOUT)
+    report.show(lines, Console(file=out, width=width))
+    names, values = (re.split("  +", row.strip()) for row in re.search("^work .*\n.*$", out.getvalue(), re.M)[0].splitlines())
+    whole = dict(zip(report.COLUMNS, report.cells(lines[0]), strict=True))
+    shown = dict(zip(names, values, strict=True))
+    assert {"work", "ours", "ratio", "against"} <= set(shown) <= set(whole) - set(gone)
+    assert (width < 240) or set(shown) == set(whole)
+    assert all(value == whole[name] for name, value in shown.items() if name != "target")  # its words may go on below
 
 
 def test_every_target_is_of_a_work_that_exists():
