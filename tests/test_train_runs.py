@@ -4,10 +4,12 @@ Read next: test_train_stops.py.
 """
 
 import json
+import math
 import os
 import re
 import shutil
 import subprocess
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -114,6 +116,43 @@ def test_a_piped_text_is_kept_for_resuming(capsys):
     assert rows("run") == rows("file")
 
 
+def test_resuming_with_another_text_says_so(capsys):
+    Path("other.txt").write_text(TEXT + "more")
+    process = begin(
+        "--config", "often.toml", *TINY, "--data", "-", "--steps", "4", "--stop-after", "2", "--out", "piped", stdin=subprocess.PIPE
+    )
+    assert process.communicate(TEXT, timeout=120)[1] == ""
+    assert train(capsys, "--steps", "4", "--stop-after", "2", "--out", "run")[0] == 0
+    for run, was in (("piped", "standard input"), ("run", Path("text.txt").resolve())):
+        before = contents(run)
+        for data, text, found in (("other.txt", None, Path("other.txt").resolve()), ("-", TEXT + "more", "standard input")):
+            process = begin("--resume", run, "--data", data, stdin=subprocess.PIPE)
+            out, err = process.communicate(text, timeout=120)
+            texts = [f"{name} (SHA-256 {sha256(t.encode()).hexdigest()[:8]})" for name, t in ((found, TEXT + "more"), (was, TEXT))]
+            said = f"flamepy train: not the text that the run was trained on: {texts[0]}; it was {texts[1]}. Leave --data out, give "
+            assert (process.returncode, out) == (2, "") and err.startswith(said) and err.count("\n") == 1, (run, data, out, err)
+        assert contents(run) == before
+    process = begin("--resume", "run", "--data", "-", "--stop-after", "3", stdin=subprocess.PIPE)  # the same text from a pipe: kept
+    assert process.communicate(TEXT, timeout=120)[1] == "" and Path("run/data.txt").read_text() == TEXT
+    assert flamepy(capsys, "train", "--resume", "run")[0] == 0
+    assert flamepy(capsys, "train", "--resume", "piped", "--data", "text.txt")[0] == 0
+    assert rows("run") == rows("piped")
+
+
+@pytest.mark.parametrize("steps, what", [(12, "stretched"), (6, "shortened")])
+def test_other_steps_say_what_becomes_of_the_learning_rate(capsys, steps, what):
+    Path("often.toml").write_text("save_every = 1\nwarmup = 2\n")
+    assert train(capsys, "--steps", "8", "--stop-after", "4", "--out", "run")[0] == 0
+    code, out, _ = flamepy(capsys, "train", "--resume", "run", "--steps", steps)
+
+    def rate(of):  # of the step after the fourth: a cosine from 1e-3 to 1e-4 after two steps of warm-up
+        return 1e-4 + 9e-4 * (1 + math.cos(math.pi * (4 - 2) / (of - 2))) / 2
+
+    assert f"schedule  {what} from 8 to {steps} steps: the learning rate goes on at {rate(steps):.2e}, not {rate(8):.2e}\n" in out
+    assert code == 0 and rows("run")[4]["lr"] == pytest.approx(rate(steps), rel=1e-12)
+    assert "schedule  " not in flamepy(capsys, "train", "--resume", "run")[1]
+
+
 def test_resume_refuses_what_does_not_fit(capsys):
     assert train(capsys, "--steps", "4", "--stop-after", "2", "--out", "run")[0] == 0
     before = contents("run")
@@ -129,7 +168,7 @@ def test_resume_refuses_what_does_not_fit(capsys):
     assert "the run is at step 2" in refused("--stop-after", "2")
     assert "the config file is for another job" in flamepy(capsys, "train", "digits", "--resume", "run")[2]
     Path("text.txt").write_text(TEXT + "more")
-    assert "the data has changed" in refused()
+    assert f"the text changed after the checkpoint was made: {Path('text.txt').resolve()}. Give the same text" in refused()
     Path("text.txt").unlink()
     assert "no such file or folder" in refused()
     Path("elsewhere.txt").write_text(TEXT)

@@ -189,6 +189,11 @@ def job_name(kind: type[TrainConfig]) -> str:
     return kind.__name__.removesuffix("Config").lower()
 
 
+def source_title(source: str) -> str:
+    """What --data names, for people."""
+    return {"stdlib": "Python standard library", "-": "standard input", "digits": "scikit-learn's digits"}.get(source, source)
+
+
 def to_toml(config: TrainConfig) -> str:
     """The configuration as TOML with one comment a line; `--config` takes it back."""
     lines = [f'job = "{job_name(type(config))}"']
