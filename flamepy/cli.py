@@ -10,8 +10,10 @@ Read next: train/runs.py.
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import importlib
+import io
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -314,6 +316,17 @@ def run(args: list[str]) -> int:
         return 141
 
 
+def as_it_can(error: UnicodeError) -> tuple[bytes, int]:
+    """What a stream's encoding lacks: a byte of a path as that byte, anything else as a question mark."""
+    assert isinstance(error, UnicodeEncodeError)
+    codes = [ord(c) - 0xDC00 for c in error.object[error.start : error.end]]
+    return bytes(code if 0x80 <= code <= 0xFF else ord("?") for code in codes), error.end
+
+
 def main() -> None:
     """Entry point of the `flamepy` script."""
+    codecs.register_error("flamepy", as_it_can)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # None where it is closed
+            stream.reconfigure(errors="flamepy")
     sys.exit(run(sys.argv[1:]))

@@ -9,6 +9,8 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import tomllib
 from hashlib import sha256
 from pathlib import Path
 
@@ -61,6 +63,27 @@ def test_it_learns(capsys):
     assert train(capsys, "--steps", "200", "--lr", "0.01", "--out", "run")[0] == 0
     losses = [row["loss"] for row in rows("run")]
     assert losses[-1] < 3.0 < 5.0 < losses[0] and rows("run")[-1]["val_loss"] < 3.0
+
+
+ASCII_ONLY = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="paths are not bytes everywhere")
+def test_a_path_in_utf_8_works_where_the_locale_knows_only_ascii(capsys):
+    os.mkdir("päth")
+    os.rename("text.txt", "päth/tëxt.txt")
+    args = ["--data", "päth/tëxt.txt", "--config", "often.toml", *TINY, "--steps", "4", "--out", "rün"]
+    code, out, err = end(begin(*args, "--stop-after", "2", env=ASCII_ONLY, encoding="utf-8"))
+    assert (code, err) == (0, "") and str(Path("päth/tëxt.txt").resolve()) in out and str(Path("rün").resolve()) in out
+    assert tomllib.loads(Path("rün/config.toml").read_text("utf-8"))["data"] == str(Path("päth/tëxt.txt").resolve())
+    assert flamepy(capsys, "train", "--resume", "rün", "--stop-after", "3")[0] == 0
+    code, out, err = end(begin("--resume", "rün", env=ASCII_ONLY, encoding="utf-8"))  # shows a sample, of any bytes
+    assert (code, err) == (0, "") and [row["step"] for row in rows("rün")] == [1, 2, 3, 4]
+    name = os.fsdecode(b"n\xe4")  # in Latin-1
+    Path(name).write_text(TEXT)
+    for command in ("train", "--data", name), ("train", "digits", "--data", name):
+        code, out, err = flamepy(capsys, *command)
+        assert (code, out, err.count("\n")) == (2, "", 1) and f"the path is not UTF-8: {os.fsencode(Path(name).resolve())!r}." in err
 
 
 # ---- resuming -----------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from ..backend.base import BACKENDS
+from .files import native, portable
 from .presets import PRESETS
 from .problems import InputError, meant
 
@@ -182,7 +183,7 @@ def read_toml(kind: type[TrainConfig], file: Path) -> dict[str, Any]:
     for key in table:
         if key not in known:
             raise InputError(f"no such setting: {key!r} in {file}. {meant(key, known)}")
-    return table
+    return {key: native(value) if isinstance(value, str) else value for key, value in table.items()}
 
 
 def job_name(kind: type[TrainConfig]) -> str:
@@ -204,7 +205,7 @@ def to_toml(config: TrainConfig) -> str:
 
 def toml_value(value: Any) -> str:
     if isinstance(value, str):
-        escaped = "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08X}" for c in value)
+        escaped = "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08X}" for c in portable(value))
         return f'"{escaped}"'
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
