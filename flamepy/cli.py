@@ -101,8 +101,8 @@ def train() -> None:
 GPT_HELP = """Train a small GPT from scratch, on this machine, one byte of text after another.
 
 Without options it learns from the text of Python's standard library (nothing is downloaded), takes a minute or two,
-shows its progress and leaves a folder runs/gpt-1 with settings, metrics, a picture of the curves, checkpoints and
-a sample of what it writes. Ctrl-C saves and stops; --resume goes on as if nothing had happened.
+shows its progress and leaves a run folder, runs/gpt-1, with settings, metrics, a picture of the curves, checkpoints and
+a sample of what it writes. Ctrl-C saves a checkpoint and stops; --resume goes on as if nothing had happened.
 
 \b
 Examples:
@@ -116,7 +116,7 @@ Examples:
 DIGITS_HELP = """Train two small networks to read handwritten digits: an MLP and a CNN.
 
 Without options they learn from the 1,797 digits that come with scikit-learn (pip install "flamepy[data]"), four fifths for
-training, one fifth held out for the test. A folder runs/digits-1 keeps everything, as with flamepy train.
+training, one fifth held out for the test. A run folder, runs/digits-1, keeps everything, as with flamepy train.
 
 \b
 Examples:
@@ -131,9 +131,9 @@ def run_options(kind: type[TrainConfig]) -> list[click.Option]:
     presets = click.Choice(list(PRESETS[kind.__name__]))
     return [
         click.Option(
-            ["--out"], metavar="DIR", help="Folder for everything the run writes; new or empty. Default: the next free one in runs/."
+            ["--out"], metavar="DIR", help="Run folder for everything the run writes; new or empty. Default: the next free one in runs/."
         ),
-        click.Option(["--resume"], metavar="DIR", help="Go on with the run in this folder, from its last checkpoint."),
+        click.Option(["--resume"], metavar="DIR", help="Go on with the run in this run folder, from its last checkpoint."),
         click.Option(["--stop-after"], type=int, metavar="K", help="Stop after step K as Ctrl-C would; --resume goes on."),
         click.Option(["--config"], metavar="FILE", help="Settings from a TOML file, such as a run's config.toml."),
         click.Option(["--preset"], type=presets, help="Ready-made settings. Command line beats --config beats --preset."),
@@ -204,7 +204,7 @@ def sample(run: str, prompt: str, tokens: int, temperature: float, top_k: int, s
 
 @cli.command()
 def doctor() -> int:
-    """Check this machine: versions, threads, compiled kernels, cache, GPU; says how to mend what is wrong."""
+    """Check this machine: versions, threads, kernels, kernel cache, GPU; says how to mend what is wrong."""
     from .train import doctor as checks
 
     return checks.command()
@@ -220,12 +220,12 @@ def warmup() -> int:
 
 @cli.group(cls=Commands)
 def cache() -> None:
-    """The compiled kernels kept on disk."""
+    """The kernel cache: compiled kernels, kept for the next run."""
 
 
 @cache.command("ls")
 def cache_ls() -> int:
-    """List them: what, how large, where."""
+    """List the kernels in it: what, how large, where."""
     from .train import kernel_cache
 
     return kernel_cache.list_kernels()
@@ -233,7 +233,7 @@ def cache_ls() -> int:
 
 @cache.command("clear")
 def cache_clear() -> int:
-    """Remove them; the next run compiles again."""
+    """Empty it; the next run compiles again."""
     from .train import kernel_cache
 
     return kernel_cache.clear()
@@ -303,7 +303,7 @@ def run(args: list[str]) -> int:
         print(f"{name}: {error}", file=sys.stderr)
         return 2
     except MemoryError:
-        print(f"{name}: not enough memory. Choose a smaller --batch, --context or --width, or close other programs.", file=sys.stderr)
+        print(f"{name}: not enough memory. Choose a smaller --width or --batch, or close other programs.", file=sys.stderr)
         return 2
     except FlameError as error:
         print(f"{name}: {error}", file=sys.stderr)

@@ -1,5 +1,6 @@
 """The command line as a user meets it: help, one-line errors, exit codes. No training here; see test_train_runs.py."""
 
+import ast
 import os
 import platform
 import re
@@ -73,7 +74,7 @@ def test_without_a_command_the_help_is_shown(capsys):
         (["train", "--steps", "0"], "flamepy train: steps must be at least 1: 0."),
         (["train", "--seed", "-1"], "flamepy train: seed must be at least 0: -1."),
         (["train", "--stop-after", "0"], "flamepy train: --stop-after must be at least 1: 0."),
-        (["train", "--width", "1000000", "--layers", "1000"], "flamepy train: the model does not fit into memory: about "),
+        (["train", "--width", "1000000", "--layers", "1000"], "flamepy train: not enough memory for the model: about "),
         (["train", "--device", "cuda"], "flamepy train: cannot use --device cuda: "),
         (["train", "--device", "toaster"], "flamepy train: cannot use --device toaster: "),
         (["train", "--data", "nope.txt"], "flamepy train: no such file or folder: "),
@@ -118,6 +119,31 @@ def test_help_names_every_setting(capsys, kind, command):
             assert re.search(rf"^  --{name}\b", options, re.M), name
         else:
             assert re.search(rf"^  {name} .*\n?.*\[{re.escape(str(field.default))}\]$", only_config, re.M), name
+
+
+WORDS = {
+    "kernel cache": "kept on disk|compile cache|disk cache",
+    "run folder": "folder (that )?flamepy train wrote|holds a run|run directory|in this folder",
+    "checkpoint": "saved file|snapshot|go back to the one|beyond that",
+    "validation loss": "val loss",
+    "text": "corpus|dataset",
+    "step": "iteration|epoch",
+    "not enough memory": "fit into memory|out of memory",
+    "no such ...": "unknown|jobs are|known settings",
+}
+
+
+@pytest.mark.parametrize("path", ["cli.py", *(f"train/{p.name}" for p in sorted((Path(flamepy.__file__).parent / "train").glob("*.py")))])
+def test_one_word_for_one_thing(path):
+    tree = ast.parse((Path(flamepy.__file__).parent / path).read_text())
+    kinds = ast.Module | ast.ClassDef if path == "cli.py" else ast.Module | ast.ClassDef | ast.FunctionDef  # there they are help texts
+    heads = [node.body[0] for node in ast.walk(tree) if isinstance(node, kinds)]
+    docstrings = {id(head.value) for head in heads if isinstance(head, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            for word, others in WORDS.items():
+                found = re.search(rf"\b({others})\b", " ".join(node.value.split()), re.I)
+                assert not found, f"{path}:{node.lineno}: {found[0] if found else ''}: say {word}"
 
 
 def test_version_and_module(capsys):

@@ -30,7 +30,7 @@ def test_a_run_leaves_everything_it_promises(capsys):
     code, out, err = train(capsys, "--steps", "8", "--out", "run")
     assert (code, err) == (0, "")
     for words in ("byte-level GPT: 1 layers", "text.txt (1 file)", "step 1/8", "step 8/8", "tokens/s", "left 0:00", "grad norm", "smoothed",
-                  "validation loss", "nats per byte", "sample", "written", "finished  8 steps"):  # fmt: skip
+                  "step 8/8  validation loss ", "nats per byte", "sample", "written", "finished  8 steps"):  # fmt: skip
         assert words in out, words
     for name in ("config.toml", "metrics.jsonl", "timing.jsonl", "curves.png", "sample.txt", "checkpoints"):
         assert Path("run", name).exists() and str(Path("run", name).resolve()) in out, name
@@ -187,7 +187,7 @@ def test_resume_refuses_what_does_not_fit(capsys):
 
     assert "--width 32 was given, the run has 16" in refused("--width", "32")
     assert "--seed 1 was given, the run has 1337" in refused("--seed", "1")
-    assert "the run is already beyond that: steps 1, checkpoint at 2" in refused("--steps", "1")
+    assert "nothing to do: --steps 1, the run is at step 2" in refused("--steps", "1")
     assert "the run is at step 2" in refused("--stop-after", "2")
     assert "the config file is for another job" in flamepy(capsys, "train", "digits", "--resume", "run")[2]
     Path("text.txt").write_text(TEXT + "more")

@@ -29,6 +29,7 @@ def setting(default: Any, text: str, low: float | None = None, high: float | Non
 
 
 WARMUP = 100
+STEPS = "Training steps; also the length of the learning rate schedule, which other --steps with --resume stretch or shorten."
 LAST_SEED = 2**63 - 1
 
 
@@ -37,7 +38,7 @@ class TrainConfig:
     """The settings every job has."""
 
     data: str = setting("", "What to learn from.", option=True, section="Data", free=True)
-    steps: int = setting(2000, "Training steps; also the length of the learning rate schedule.", 1, 10**9, option=True,
+    steps: int = setting(2000, STEPS, 1, 10**9, option=True,
                          section="Training", free=True)  # fmt: skip
     batch: int = setting(12, "Examples per step.", 1, 10**6, option=True, section="Training")
     lr: float = setting(1e-3, "Highest learning rate; it warms up to this and then falls to a tenth of it.", 0, 1e6,
@@ -90,7 +91,7 @@ class DigitsConfig(TrainConfig):
                          choices=("mlp", "cnn", "both"))  # fmt: skip
     width: int = setting(128, "Hidden units of the MLP; the CNN has a quarter and half as many channels.", 4, 10**5,
                          option=True, section="Model")  # fmt: skip
-    steps: int = setting(1000, "Training steps; also the length of the learning rate schedule.", 1, 10**9, option=True,
+    steps: int = setting(1000, STEPS, 1, 10**9, option=True,
                          section="Training", free=True)  # fmt: skip
     batch: int = setting(64, "Images per step.", 1, 10**6, option=True, section="Training")
     lr: float = setting(3e-3, "Highest learning rate; it warms up to this and then falls to a tenth of it.", 0, 1e6,

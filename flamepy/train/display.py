@@ -174,7 +174,7 @@ class PlainDisplay:
         """One line for all that was compiled since the last summary."""
         if self.kernels:
             many = f"{self.kernels} kernel{'s' * (self.kernels > 1)}"
-            self.line(f"compiled  {many} in {self.kernel_seconds:.1f} s; they are kept on disk for the next run")
+            self.line(f"compiled  {many} in {self.kernel_seconds:.1f} s; the kernel cache keeps them for the next run")
             self.kernels, self.kernel_seconds = 0, 0.0
 
     def step(self, row: Row) -> float:

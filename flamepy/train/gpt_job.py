@@ -101,6 +101,6 @@ def check_memory(config: GptConfig) -> None:
     have = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else need
     if need > have:
         raise InputError(
-            f"the model does not fit into memory: about {need / 1e9:,.1f} GB needed, {have / 1e9:,.1f} GB here. "
+            f"not enough memory for the model: about {need / 1e9:,.1f} GB needed, {have / 1e9:,.1f} GB here. "
             "Choose a smaller --width, --layers, --context or --batch."
         )

@@ -149,7 +149,8 @@ class Trainer:
             self.validated = found
         self.display.pause()
         self.display.line(
-            f"step {self.step}/{self.config.steps}  " + "  ".join(f"{k.replace('_', ' ')} {short(v)}" for k, v in found.items())
+            f"step {self.step}/{self.config.steps}  "
+            + "  ".join(f"{k.replace('val_', 'validation ')} {short(v)}" for k, v in found.items())
         )
         return found
 

@@ -60,7 +60,7 @@ def resume(kind: Kind, path: Path, given: dict[str, Any], stop_after: int | None
     try:
         saved = checkpoint.load(folder.checkpoints)
         if saved is not None and given.get("steps", saved.step) < saved.step:
-            raise InputError(f"the run is already beyond that: steps {given['steps']}, checkpoint at {saved.step}. Raise --steps.")
+            raise InputError(f"nothing to do: --steps {given['steps']}, the run is at step {saved.step}. Give a later step.")
         config = kept_config(kind, folder, given)
         if saved is None:  # it died before the first checkpoint: begin again
             folder.forget_after(0)
@@ -85,7 +85,7 @@ def make(kind: Kind, config: TrainConfig, source: str) -> Job:
     except DeviceError as error:
         raise InputError(f"cannot use --device {config.device}: {error}") from error
     except MemoryError as error:
-        raise InputError("the model does not fit into memory: choose a smaller --width, --layers, --context or --batch.") from error
+        raise InputError("not enough memory for the model. Choose a smaller --width or --batch, or close other programs.") from error
 
 
 def kept_config(kind: Kind, folder: RunFolder, given: dict[str, Any]) -> TrainConfig:
@@ -141,8 +141,8 @@ def train(job: Job, folder: RunFolder, saved: checkpoint.Checkpoint | None, stop
         raise InputError(f"{error} Go on with: {going_on(job, folder)}") from error
     except MemoryError as error:
         raise InputError(
-            f"not enough memory after step {trainer.step}; what was saved before is untouched. Close other programs and go on with: "
-            f"{going_on(job, folder)}, or start a new run with a smaller --batch or --width."
+            f"not enough memory after step {trainer.step}; the last checkpoint is untouched. Close other programs and go on with: "
+            f"{going_on(job, folder)}, or start a new run with a smaller --width or --batch."
         ) from error
     finally:
         forget()
