@@ -9,18 +9,21 @@ Read next: harness.py.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fnmatch
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from flamepy.train.files import replace_file
-from flamepy.train.problems import InputError
+from flamepy.train.files import TEMPORARY, replace_file
+from flamepy.train.problems import InputError, meant
 
 from . import report
 from .harness import Plan, measure, present
@@ -54,7 +57,7 @@ def words(kind: str, given: str | None, known: Sequence[str]) -> list[str] | Non
     found = [word.strip() for word in given.split(",") if word.strip() not in ("", "none")]
     for word in found:
         if word not in known:
-            raise InputError(f"no such {kind}: '{word}'. Use {', '.join(known)}.")
+            raise InputError(f"no such {kind}: '{word}'. {meant(word, known)}")
     return list(dict.fromkeys(found))
 
 
@@ -68,19 +71,25 @@ def works_of(suites: list[str], patterns: str | None) -> dict[str, list[Work]]:
     for pattern in wanted:
         if not fnmatch.filter(names, pattern):
             some = ", ".join(names[:12]) + (f", ... ({len(names)} in all)" if len(names) > 12 else "")
-            raise InputError(f"no such work in {', '.join(suites)}: '{pattern}'. Use {some}.")
+            raise InputError(f"no such work in {', '.join(suites)}: '{pattern}'. {meant(pattern, names, some)}")
     chosen = {name: [w for w in works if any(fnmatch.fnmatchcase(w.name, p) for p in wanted)] for name, works in everything.items()}
     return {name: works for name, works in chosen.items() if works}
 
 
-def check_places(file: Path | None, pictures: Path | None) -> None:
-    """Refuse at once what could not be written an hour later."""
+def make_places(file: Path | None, pictures: Path | None) -> None:
+    """Make the folders that are written into when all is measured; refuse at once what could not be written an hour later."""
     for option, path, folder in (("--json", file, file and file.parent), ("--pictures", pictures, pictures)):
         if path is None or folder is None:
             continue
-        there = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
-        if not there.is_dir() or not os.access(there, os.W_OK) or (path is file and path.is_dir()):
-            raise InputError(f"cannot write {option}: {path}. Give another place.")
+        try:
+            if path is file and path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder), contextlib.suppress(FileNotFoundError):
+                os.stat(folder / (TEMPORARY + path.name))  # its name may be too long
+        except (OSError, ValueError) as error:
+            reason = "its folder is a file" if isinstance(error, FileExistsError) else getattr(error, "strerror", error)
+            raise InputError(f"cannot write {option}: {path}: {reason}. Give another place.") from error
 
 
 def progress(text: str) -> None:
@@ -119,15 +128,13 @@ def command(
     works = works_of(suites, work)
     if not any(set(w.modes) & set(modes) for chosen in works.values() for w in chosen):
         raise InputError(f"nothing to time: none of these works has the mode {', '.join(modes)}. Use --mode eager.")
-    check_places(file, pictures)
+    make_places(file, pictures)
     lines, wrong = run(works, wanted, modes, threads, rounds)
     if file is not None:
-        file.parent.mkdir(parents=True, exist_ok=True)
         replace_file(file, "".join(json.dumps(line) + "\n" for line in lines).encode())
     if pictures is not None:
         from .pictures import draw
 
-        pictures.mkdir(parents=True, exist_ok=True)
         for path in draw(lines, pictures):
             print(path)
     return 1 if wrong else 0

@@ -13,6 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from flamepy.train.display import columns_that_fit
+
 from . import targets
 from .harness import Outcome, Timing, percent
 from .work import CONTENDERS
@@ -136,6 +138,7 @@ COLUMNS = (
 )  # fmt: skip
 OURS = COLUMNS.index("against")  # the columns before say the same for every contender
 LEFT = ("work", "mode", "against", "target")
+LEAST = ("their MB", "MB", "first call", "GB/s", "GFLOP/s", "min .. p90", "% ceiling", "target", "theirs", "mode", "ratio", "against")
 
 
 def cells(line: Line) -> list[str]:
@@ -169,6 +172,10 @@ def show(lines: list[Line], console: Any) -> None:
     table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
     rows = [cells(line) for line in lines]
     used = [i for i in range(len(COLUMNS)) if any(row[i] not in ("", "-") for row in rows)]
+    # The verdict in words may take several lines, a number may not.
+    texts = [[COLUMNS[i], *(word for row in rows for word in (row[i].split() if COLUMNS[i] == "target" else [row[i]]))] for i in used]
+    least = [used.index(COLUMNS.index(name)) for name in LEAST if COLUMNS.index(name) in used]
+    used = [used[i] for i in columns_that_fit([max(map(len, text)) for text in texts], console.width, least)]
     for i in used:
         name = COLUMNS[i]
         table.add_column(name, justify="left" if name in LEFT else "right", no_wrap=name != "target")
@@ -177,7 +184,8 @@ def show(lines: list[Line], console: Any) -> None:
         style = {True: "green", False: "red", None: ""}[line["reached"]]
         shown = [""] * OURS + row[OURS:] if row[:OURS] == before else row
         before = row[:OURS]
-        table.add_row(*[f"[{style}]{shown[i]}[/]" if style and COLUMNS[i] == "target" else shown[i] for i in used])
+        if any(shown[i] for i in used):
+            table.add_row(*[f"[{style}]{shown[i]}[/]" if style and COLUMNS[i] == "target" else shown[i] for i in used])
     console.print(table)
     judged = [line["reached"] for line in lines if line["reached"] is not None]
     if judged:

@@ -90,7 +90,16 @@ __version__ = "0.1.0"
 
 globals().update({name: function for name, function in _PUBLIC.items() if _HOMES[name] != "functional"})
 
+# The modules that a user may import; the others hold what stands above.
+_MODULES = ("autograd", "gradient", "gradient_checkpointing", "gradient_clip", "nn", "ops", "optimizers", "parameter", "schedules", "words")
+
+
+def __dir__() -> list[str]:
+    """The names that are public."""
+    hidden = {name for name, value in globals().items() if isinstance(value, type(nn)) and name not in _MODULES} | {"annotations"}
+    return sorted(name for name in globals() if name not in hidden and (name[0] != "_" or name.startswith("__")))
+
 
 def __getattr__(name: str) -> object:
     """Only where nothing else has the name."""
-    raise _missing("flamepy", name, globals())
+    raise _missing("flamepy", name, __dir__())

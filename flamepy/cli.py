@@ -10,7 +10,10 @@ Read next: train/runs.py.
 
 from __future__ import annotations
 
+import codecs
+import dataclasses
 import importlib
+import io
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,17 +25,18 @@ import click
 from .errors import FlameError
 from .train.config import DigitsConfig, GptConfig, TrainConfig, resolve, settings
 from .train.presets import PRESETS
-from .train.problems import InputError, Interrupted
+from .train.problems import InputError, Interrupted, meant, nearest
 from .train.signals import StopRequest
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 class Sections(click.Command):
-    """A command whose options are listed under headings: Data, Model, Training, Run."""
+    """A command whose options are listed under headings: Data, Model, Training, Run; after them what only --config takes."""
 
     usage = ""
     headings: Mapping[str, str] = MappingProxyType({})
+    only_config: Mapping[str, dataclasses.Field] = MappingProxyType({})
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write(f"Usage: {self.usage}\n")
@@ -46,6 +50,17 @@ class Sections(click.Command):
         for heading, records in grouped.items():
             with formatter.section(heading):
                 formatter.write_dl(records, col_max=24)
+        with formatter.section("Only in a file given with --config, a line `name = value` for each"):
+            formatter.write_dl([(name, f"{f.metadata['help']}  [{f.default}]") for name, f in self.only_config.items()], col_max=24)
+
+
+class Commands(click.Group):
+    """A group that says which command was probably meant."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self.commands:
+            raise click.UsageError(f"no such command: {args[0]!r}. {meant(args[0], self.commands)}", ctx)
+        return super().resolve_command(ctx, args)
 
 
 class Jobs(click.Group):
@@ -55,11 +70,19 @@ class Jobs(click.Group):
         if not args or args[0].startswith("-"):
             args = ["gpt", *args]
         elif args[0] not in self.commands:
-            raise click.UsageError(f"no such job: {args[0]!r}; jobs are {', '.join(self.commands)}, a text is given with --data.")
+            advice = meant(args[0], self.commands, f"{' or '.join(self.commands)}; give a text with --data")
+            raise click.UsageError(f"no such job: {args[0]!r}. {advice}")
         return super().parse_args(ctx, args)
 
 
-@click.group(context_settings=CONTEXT)
+def print_version(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        version.callback()  # type: ignore[misc]
+        ctx.exit()
+
+
+@click.group(cls=Commands, context_settings=CONTEXT)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=print_version, help="Print flamepy's version.")
 def cli() -> None:
     """Train, sample and check: a tape autograd engine you can read in an evening.
 
@@ -78,8 +101,8 @@ def train() -> None:
 GPT_HELP = """Train a small GPT from scratch, on this machine, one byte of text after another.
 
 Without options it learns from the text of Python's standard library (nothing is downloaded), takes a minute or two,
-shows its progress and leaves a folder runs/gpt-1 with settings, metrics, a picture of the curves, checkpoints and
-a sample of what it writes. Ctrl-C saves and stops; --resume goes on as if nothing had happened.
+shows its progress and leaves a run folder, runs/gpt-1, with settings, metrics, a picture of the curves, checkpoints and
+a sample of what it writes. Ctrl-C saves a checkpoint and stops; --resume goes on as if nothing had happened.
 
 \b
 Examples:
@@ -93,7 +116,7 @@ Examples:
 DIGITS_HELP = """Train two small networks to read handwritten digits: an MLP and a CNN.
 
 Without options they learn from the 1,797 digits that come with scikit-learn (pip install "flamepy[data]"), four fifths for
-training, one fifth held out for the test. A folder runs/digits-1 keeps everything, as with flamepy train.
+training, one fifth held out for the test. A run folder, runs/digits-1, keeps everything, as with flamepy train.
 
 \b
 Examples:
@@ -108,9 +131,9 @@ def run_options(kind: type[TrainConfig]) -> list[click.Option]:
     presets = click.Choice(list(PRESETS[kind.__name__]))
     return [
         click.Option(
-            ["--out"], metavar="DIR", help="Folder for everything the run writes; new or empty. Default: the next free one in runs/."
+            ["--out"], metavar="DIR", help="Run folder for everything the run writes; new or empty. Default: the next free one in runs/."
         ),
-        click.Option(["--resume"], metavar="DIR", help="Go on with the run in this folder, from its last checkpoint."),
+        click.Option(["--resume"], metavar="DIR", help="Go on with the run in this run folder, from its last checkpoint."),
         click.Option(["--stop-after"], type=int, metavar="K", help="Stop after step K as Ctrl-C would; --resume goes on."),
         click.Option(["--config"], metavar="FILE", help="Settings from a TOML file, such as a run's config.toml."),
         click.Option(["--preset"], type=presets, help="Ready-made settings. Command line beats --config beats --preset."),
@@ -120,7 +143,7 @@ def run_options(kind: type[TrainConfig]) -> list[click.Option]:
 def job_command(name: str, kind: type[TrainConfig], text: str, usage: str, run: Callable[..., int]) -> click.Command:
     """The command for one job, with an option for each setting that is marked as one."""
     hints = get_type_hints(kind)
-    options, headings = [], {}
+    options, headings, only_config = [], {}, {}
     for setting, field in settings(kind).items():
         if field.metadata.get("option"):
             wanted: Any = click.Choice(field.metadata["choices"]) if "choices" in field.metadata else hints[setting]
@@ -129,8 +152,10 @@ def job_command(name: str, kind: type[TrainConfig], text: str, usage: str, run: 
             names, shown = ([f"--{setting}/--no-{setting}"], "  [on]") if wanted is bool else ([f"--{setting}"], shown)
             options.append(click.Option(names, type=wanted, default=None, metavar=metavar, help=field.metadata["help"] + shown))
             headings[setting] = field.metadata["section"]
+        else:
+            only_config[setting] = field
     command = Sections(name, params=[*options, *run_options(kind)], help=text, callback=run, short_help=text.split(".")[0])
-    command.usage, command.headings = usage, headings
+    command.usage, command.headings, command.only_config = usage, headings, only_config
     return command
 
 
@@ -179,7 +204,7 @@ def sample(run: str, prompt: str, tokens: int, temperature: float, top_k: int, s
 
 @cli.command()
 def doctor() -> int:
-    """Check this machine: versions, threads, compiled kernels, cache, GPU; says how to mend what is wrong."""
+    """Check this machine: versions, threads, kernels, kernel cache, GPU; says how to mend what is wrong."""
     from .train import doctor as checks
 
     return checks.command()
@@ -193,14 +218,14 @@ def warmup() -> int:
     return compiling.command()
 
 
-@cli.group()
+@cli.group(cls=Commands)
 def cache() -> None:
-    """The compiled kernels kept on disk."""
+    """The kernel cache: compiled kernels, kept for the next run."""
 
 
 @cache.command("ls")
 def cache_ls() -> int:
-    """List them: what, how large, where."""
+    """List the kernels in it: what, how large, where."""
     from .train import kernel_cache
 
     return kernel_cache.list_kernels()
@@ -208,7 +233,7 @@ def cache_ls() -> int:
 
 @cache.command("clear")
 def cache_clear() -> int:
-    """Remove them; the next run compiles again."""
+    """Empty it; the next run compiles again."""
     from .train import kernel_cache
 
     return kernel_cache.clear()
@@ -238,11 +263,28 @@ def bench(arguments: tuple[str, ...]) -> int:
 
 @cli.command()
 def version() -> int:
-    """Print flamepy's version."""
-    from . import __version__
+    """Print flamepy's version, what it runs on and where it is."""
+    from .train.loop import versions
 
-    print(f"flamepy {__version__}")
+    flamepy, *others = (f"{name} {number}" for name, number in versions().items())
+    print(f"{flamepy} ({', '.join(others)}) in {Path(__file__).parent}")
     return 0
+
+
+def wrong_usage(error: click.UsageError) -> str:
+    """What is wrong with the command line, and what was probably meant; the same words with every version of click."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        text = error.format_message().rstrip(".")
+        return text[:1].lower() + text[1:] + "." * (text[-1:] not in "?!")
+    command = error.ctx.command
+    only_config = getattr(command, "only_config", {})
+    known = [name for p in command.params if not getattr(p, "hidden", False) for name in (*p.opts, *p.secondary_opts)]
+    near = nearest(error.option_name, [*known, *only_config])
+    if near in only_config:
+        advice = f" {near} is set in a file: --config FILE, with a line such as `{near} = {only_config[near].default}`."
+    else:
+        advice = f" Did you mean {near}?" if near else ""
+    return f"no such option: {error.option_name!r}.{advice}"
 
 
 def run(args: list[str]) -> int:
@@ -255,15 +297,13 @@ def run(args: list[str]) -> int:
         print(error.ctx.get_help() if error.ctx else error.format_message())
         return 2
     except click.UsageError as error:
-        text = error.format_message().rstrip(".")
-        text = text[:1].lower() + text[1:] + "." * (text[-1:] not in "?!")
-        print(f"{name}: {text} See {name} --help.", file=sys.stderr)
+        print(f"{name}: {wrong_usage(error)} See {name} --help.", file=sys.stderr)
         return 2
     except InputError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 2
     except MemoryError:
-        print(f"{name}: not enough memory. Choose a smaller --batch, --context or --width, or close other programs.", file=sys.stderr)
+        print(f"{name}: not enough memory. Choose a smaller --width or --batch, or close other programs.", file=sys.stderr)
         return 2
     except FlameError as error:
         print(f"{name}: {error}", file=sys.stderr)
@@ -276,6 +316,17 @@ def run(args: list[str]) -> int:
         return 141
 
 
+def as_it_can(error: UnicodeError) -> tuple[bytes, int]:
+    """What a stream's encoding lacks: a byte of a path as that byte, anything else as a question mark."""
+    assert isinstance(error, UnicodeEncodeError)
+    codes = [ord(c) - 0xDC00 for c in error.object[error.start : error.end]]
+    return bytes(code if 0x80 <= code <= 0xFF else ord("?") for code in codes), error.end
+
+
 def main() -> None:
     """Entry point of the `flamepy` script."""
+    codecs.register_error("flamepy", as_it_can)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # None where it is closed
+            stream.reconfigure(errors="flamepy")
     sys.exit(run(sys.argv[1:]))

@@ -16,6 +16,12 @@ from .backend.base import Buffer, Device
 from .dtypes import HALF, float32
 from .errors import DTypeError, ShapeError
 
+# What flamepy's own files use of a Tensor.
+INTERNAL = {
+    "as_cotangent", "broken", "buffer", "copied_into", "entry", "hooks", "label", "of", "ones_cotangent", "origin", "over", "slot",
+    "spec", "unit", "zero_gradient",
+}  # fmt: skip
+
 
 class Readable:
     """The methods of Tensor that hand its numbers to Python."""
@@ -79,6 +85,10 @@ class Readable:
         if not self.shape:
             raise TypeError("len: a tensor without axes has no length: shape (). Use .size.")
         return self.shape[0]
+
+    def __dir__(self) -> list[str]:
+        """The names that are public, for completion."""
+        return [n for n in super().__dir__() if n not in INTERNAL and (n[0] != "_" or n.startswith("__"))]
 
     def __repr__(self) -> str:
         body = np.array2string(self.numpy().astype(np.float32) if self.dtype in HALF else self.numpy(), separator=", ", prefix="tensor(")

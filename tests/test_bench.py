@@ -7,8 +7,10 @@ Read next: bench/harness.py.
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -19,6 +21,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from flamepy.cli import benchmarks, run
 
@@ -106,6 +109,19 @@ def test_verdicts_say_what_was_reached_and_by_how_much():
     assert line["reached"] is False and "missed 100 of 90 MB" in line["verdict"] and "% of sgemm" in line["verdict"]
     (line,) = report.lines_of(outcome("softmax", 0.002, "dispatch", torch=0.001), ABOUT)
     assert line["reached"] is True and line["verdict"] == "reached 2.00 of 2.00: 0 % under; reached 2.0 of 3 us"
+
+
+@pytest.mark.parametrize("width, gone", [(40, ["mode", "theirs", "target"]), (80, ["min .. p90", "MB"]), (120, ["MB"]), (240, [])])
+def test_a_narrow_terminal_drops_columns_never_digits(width, gone):
+    out = io.StringIO()
+    lines = report.lines_of(outcome("softmax", 1234.5, torch=1.25), ABOUT)
+    report.show(lines, Console(file=out, width=width))
+    names, values = (re.split("  +", row.strip()) for row in re.search("^work .*\n.*$", out.getvalue(), re.M)[0].splitlines())
+    whole = dict(zip(report.COLUMNS, report.cells(lines[0]), strict=True))
+    shown = dict(zip(names, values, strict=True))
+    assert {"work", "ours", "ratio", "against"} <= set(shown) <= set(whole) - set(gone)
+    assert (width < 240) or set(shown) == set(whole)
+    assert all(value == whole[name] for name, value in shown.items() if name != "target")  # its words may go on below
 
 
 def test_every_target_is_of_a_work_that_exists():
@@ -233,20 +249,27 @@ def test_a_tiny_step_from_end_to_end():
     "args, start",
     [
         ([], "flamepy bench: missing argument 'SUITE"),
-        (["steps"], "flamepy bench: no such suite: 'steps'. Use kernels, dispatch, optim, step, control."),
-        (["step", "--work", "gpt-z"], "flamepy bench: no such work in step: 'gpt-z'. Use gpt-a, "),
+        (["steps"], "flamepy bench: no such suite: 'steps'. Did you mean step?"),
+        (["all-of-it"], "flamepy bench: no such suite: 'all-of-it'. Use kernels, dispatch, optim, step, control."),
+        (["step", "--work", "gtp-a"], "flamepy bench: no such work in step: 'gtp-a'. Did you mean gpt-a?"),
+        (["step", "--work", "zzz"], "flamepy bench: no such work in step: 'zzz'. Use gpt-a, "),
+        (["step", "--mode", "repaly"], "flamepy bench: no such mode: 'repaly'. Did you mean replay?"),
         (["step", "--against", "tinygrad"], "flamepy bench: no such contender: 'tinygrad'. Use torch, torch-compile, jax."),
         (["step", "--mode", "lazy"], "flamepy bench: no such mode: 'lazy'. Use eager, replay."),
         (["kernels", "--mode", "replay"], "flamepy bench: nothing to time: "),
         (["step", "--rounds", "0"], "flamepy bench: invalid value for '--rounds'"),
         (["step", "--threads", "0"], "flamepy bench: invalid value for '--threads'"),
-        (["step", "--json", "."], "flamepy bench: cannot write --json: ."),
-        (["step", "--pictures", "here/file/x"], "flamepy bench: cannot write --pictures: here/file/x."),
+        (["step", "--json", "."], "flamepy bench: cannot write --json: .: Is a directory."),
+        (["step", "--json", "here/file/x.jsonl"], "flamepy bench: cannot write --json: here/file/x.jsonl: its folder is a file."),
+        (["step", "--json", "/proc/nowhere/x.jsonl"], "flamepy bench: cannot write --json: /proc/nowhere/x.jsonl: "),
+        (["step", "--json", "here/" + 300 * "x"], f"flamepy bench: cannot write --json: here/{300 * 'x'}: File name too long."),
+        (["step", "--pictures", "here/file/x"], "flamepy bench: cannot write --pictures: here/file/x: Not a directory."),
         (["step", "--colour"], "flamepy bench: no such option"),
     ],
 )
 def test_unusable_input_is_one_line_and_exit_code_2(capsys, tmp_path, monkeypatch, args, start):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "run", lambda *given: pytest.fail("measured first"))
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "file").touch()
     assert run(["bench", *args]) == 2
@@ -266,9 +289,14 @@ def test_missing_contenders_are_skipped_with_a_line(monkeypatch):
 
 def test_table_json_and_pictures(capsys, tmp_path, monkeypatch):
     """One whole command, its measuring replaced."""
-    monkeypatch.setattr(command, "measure", lambda plan, item: outcome(item.name, 2.0, plan.suite, torch=1.0))
-    monkeypatch.setattr(command, "present", lambda against, note: against)
     file, folder = tmp_path / "new" / "lines.jsonl", tmp_path / "pictures"
+
+    def measure(plan, item):
+        assert file.parent.is_dir() and folder.is_dir()  # known to be writable before the work begins
+        return outcome(item.name, 2.0, plan.suite, torch=1.0)
+
+    monkeypatch.setattr(command, "measure", measure)
+    monkeypatch.setattr(command, "present", lambda against, note: against)
     args = ["bench", "kernels", "--work", "gelu,softmax*", "--against", "torch", "--json", str(file), "--pictures", str(folder)]
     assert run(args) == 0
     lines = [json.loads(text) for text in file.read_text().splitlines()]

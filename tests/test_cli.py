@@ -1,14 +1,20 @@
 """The command line as a user meets it: help, one-line errors, exit codes. No training here; see test_train_runs.py."""
 
+import ast
 import os
+import platform
 import re
 import subprocess
 import sys
+from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
+import flamepy
 from flamepy import cli
 from flamepy.backend.base import BACKENDS
+from flamepy.train.config import DigitsConfig, GptConfig, settings
 
 
 def call(*args, **options):
@@ -45,7 +51,20 @@ def test_without_a_command_the_help_is_shown(capsys):
 @pytest.mark.parametrize(
     "args, start",
     [
-        (["train", "--widht", "3"], "flamepy train: no such option"),
+        (["train", "--widht", "3"], "flamepy train: no such option: '--widht'. Did you mean --width? See flamepy train --help."),
+        (["train", "--nonsense"], "flamepy train: no such option: '--nonsense'. See flamepy train --help."),
+        (
+            ["train", "--dropout", "0.1"],
+            "flamepy train: no such option: '--dropout'. dropout is set in a file: --config FILE, with a line ",
+        ),
+        (["train", "--weight-decay=1"], "flamepy train: no such option: '--weight-decay'. weight_decay is set in a file: --config FILE, "),
+        (["train", "digits", "--shfit", "1"], "flamepy train: no such option: '--shfit'. shift is set in a file: --config FILE, with a "),
+        (["sample", "run", "--tempreature", "1"], "flamepy sample: no such option: '--tempreature'. Did you mean --temperature? See "),
+        (["smaple", "run"], "flamepy: no such command: 'smaple'. Did you mean sample? See flamepy --help."),
+        (["cache", "cler"], "flamepy cache: no such command: 'cler'. Did you mean clear? See flamepy cache --help."),
+        (["cache", "fill"], "flamepy cache: no such command: 'fill'. Use ls, clear. See flamepy cache --help."),
+        (["train", "digit"], "flamepy train: no such job: 'digit'. Did you mean digits? See flamepy train --help."),
+        (["--verison"], "flamepy: no such option: '--verison'. Did you mean --version? See flamepy --help."),
         (["train", "--width", "wide"], "flamepy train: invalid value for '--width': 'wide' is not a valid integer."),
         (["train", "--width", "0"], "flamepy train: width must be at least 1: 0."),
         (["train", "--width", "100", "--heads", "3"], "flamepy train: width must be divisible by heads: width 100, heads 3."),
@@ -55,7 +74,7 @@ def test_without_a_command_the_help_is_shown(capsys):
         (["train", "--steps", "0"], "flamepy train: steps must be at least 1: 0."),
         (["train", "--seed", "-1"], "flamepy train: seed must be at least 0: -1."),
         (["train", "--stop-after", "0"], "flamepy train: --stop-after must be at least 1: 0."),
-        (["train", "--width", "1000000", "--layers", "1000"], "flamepy train: the model does not fit into memory: about "),
+        (["train", "--width", "1000000", "--layers", "1000"], "flamepy train: not enough memory for the model: about "),
         (["train", "--device", "cuda"], "flamepy train: cannot use --device cuda: "),
         (["train", "--device", "toaster"], "flamepy train: cannot use --device toaster: "),
         (["train", "--data", "nope.txt"], "flamepy train: no such file or folder: "),
@@ -65,16 +84,20 @@ def test_without_a_command_the_help_is_shown(capsys):
         (["train", "--resume", "nope"], "flamepy train: no such run folder: "),
         (["train", "--resume", "."], "flamepy train: not a run folder: "),
         (["train", "--resume", ".", "--out", "x"], "flamepy train: --out does not go with --resume: x."),
-        (["train", "book.txt"], "flamepy train: no such job: 'book.txt'; jobs are gpt, digits, a text is given with --data."),
+        (["train", "book.txt"], "flamepy train: no such job: 'book.txt'. Use gpt or digits; give a text with --data."),
         (["train", "--steps", "3", "digits"], "flamepy train: got unexpected extra argument (digits)."),
         (["train", "digits", "--model", "rnn"], "flamepy train: invalid value for '--model'"),
         (["train", "digits", "--data", "nope"], "flamepy train: no such file or folder: "),
         (["sample"], "flamepy sample: missing argument 'RUN'."),
         (["sample", "nope"], "flamepy sample: no such run folder: "),
         (["sample", "nope", "--temperature", "-1"], "flamepy sample: --temperature must be at least 0: -1.0."),
-        (["sample", "nope", "--temperature", "nan"], "flamepy sample: --temperature must be at least 0: nan."),
+        (["sample", "nope", "--temperature", "nan"], "flamepy sample: --temperature must be a finite number: nan."),
+        (["sample", "nope", "--temperature", "-inf"], "flamepy sample: --temperature must be a finite number: -inf."),
+        (["sample", "nope", "--seed", "-1"], "flamepy sample: --seed must be at least 0: -1."),
+        (["sample", "nope", "--seed", "9" * 30], "flamepy sample: --seed must be at most 9,223,372,036,854,775,807: 999"),
+        (["train", "--seed", "9" * 30], "flamepy train: seed must be at most 9,223,372,036,854,775,807: 999"),
         (["sample", "nope", "--top-k", "-1"], "flamepy sample: --top-k must be at least 0: -1."),
-        (["nonsense"], "flamepy: no such command 'nonsense'."),
+        (["nonsense"], "flamepy: no such command: 'nonsense'. Use train, sample, "),
     ],
 )
 def test_unusable_input_is_one_line_and_exit_code_2(capsys, tmp_path, monkeypatch, args, start):
@@ -86,9 +109,50 @@ def test_unusable_input_is_one_line_and_exit_code_2(capsys, tmp_path, monkeypatc
     assert os.listdir(tmp_path) == []  # nothing half-written
 
 
+@pytest.mark.parametrize("kind, command", [(GptConfig, ["train"]), (DigitsConfig, ["train", "digits"])])
+def test_help_names_every_setting(capsys, kind, command):
+    code, out, _ = run(capsys, *command, "--help")
+    options, only_config = out.split("Only in a file given with --config")
+    assert code == 0 and settings(kind)
+    for name, field in settings(kind).items():
+        if field.metadata.get("option"):
+            assert re.search(rf"^  --{name}\b", options, re.M), name
+        else:
+            assert re.search(rf"^  {name} .*\n?.*\[{re.escape(str(field.default))}\]$", only_config, re.M), name
+
+
+WORDS = {
+    "kernel cache": "kept on disk|compile cache|disk cache",
+    "run folder": "folder (that )?flamepy train wrote|holds a run|run directory|in this folder",
+    "checkpoint": "saved file|snapshot|go back to the one|beyond that",
+    "validation loss": "val loss",
+    "text": "corpus|dataset",
+    "step": "iteration|epoch",
+    "not enough memory": "fit into memory|out of memory",
+    "no such ...": "unknown|jobs are|known settings",
+}
+
+
+@pytest.mark.parametrize("path", ["cli.py", *(f"train/{p.name}" for p in sorted((Path(flamepy.__file__).parent / "train").glob("*.py")))])
+def test_one_word_for_one_thing(path):
+    tree = ast.parse((Path(flamepy.__file__).parent / path).read_text())
+    kinds = ast.Module | ast.ClassDef if path == "cli.py" else ast.Module | ast.ClassDef | ast.FunctionDef  # there they are help texts
+    heads = [node.body[0] for node in ast.walk(tree) if isinstance(node, kinds)]
+    docstrings = {id(head.value) for head in heads if isinstance(head, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            for word, others in WORDS.items():
+                found = re.search(rf"\b({others})\b", " ".join(node.value.split()), re.I)
+                assert not found, f"{path}:{node.lineno}: {found[0] if found else ''}: say {word}"
+
+
 def test_version_and_module(capsys):
-    code, out, _ = run(capsys, "version")
-    assert code == 0 and re.fullmatch(r"flamepy \d+\.\d+\S*\n", out)
+    code, out, _ = run(capsys, "--version")
+    found = re.fullmatch(r"flamepy (\S+) \(python (\S+), numpy (\S+), numba (\S+)\) in (.+)\n", out)
+    assert code == 0 and found is not None, out
+    place = str(Path(flamepy.__file__).parent)
+    assert found.groups() == (flamepy.__version__, platform.python_version(), version("numpy"), version("numba"), place)
+    assert run(capsys, "version") == (0, out, "")
     done = call("version")
     assert (done.returncode, done.stdout) == (0, out)
 

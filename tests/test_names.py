@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
+import types
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 import flamepy as fp
@@ -37,6 +41,7 @@ OBJECTS = {
     "Tensor": fp.ones(1), "Parameter": fp.Parameter.ones(1), "ParameterDict": fp.ParameterDict(), "GradientMap": fp.GradientMap(),
     "AutogradEngine": fp.AutogradEngine(device=None), "SGD": fp.SGD([fp.Parameter.ones(1)]), "AdamW": fp.AdamW([fp.Parameter.ones(1)]),
 }  # fmt: skip
+STUB = Path(fp.__file__).with_suffix(".pyi")
 TREE = {
     "ShapeError": ValueError, "DTypeError": TypeError, "IndexOutOfRange": IndexError, "DeviceError": RuntimeError,
     "GradientError": RuntimeError, "VersionError": errors.GradientError, "NonFiniteError": ArithmeticError, "StateError": ValueError,
@@ -53,6 +58,23 @@ def test_public_names(name):
 @pytest.mark.parametrize("cls", ATTRIBUTES)
 def test_attributes(cls):
     assert not [name for name in ATTRIBUTES[cls].split() if not hasattr(OBJECTS[cls], name)]
+
+
+def test_dir_shows_what_is_public_and_nothing_else():
+    modules = {*FLAME_MODULES, "nn", "ops", "schedules", "words"}
+    shown = {name for name in dir(fp) if not name.startswith("__")}
+    assert {name for name in shown if isinstance(getattr(fp, name), types.ModuleType)} <= modules
+    assert shown - modules == set(re.findall(r" as (\w+)$", STUB.read_text(), re.M)) - modules  # the names an editor is told
+    for cls in ("Tensor", "Parameter"):
+        names = dir(OBJECTS[cls])
+        assert set(ATTRIBUTES[cls].split()) - {"__cuda_array_interface__"} <= set(names)
+        private = "buffer entry slot spec unit broken hooks over origin copied_into as_cotangent ones_cotangent zero_gradient _grad _write"
+        assert not set(private.split()) & set(names)
+        assert not [name for name in names if name.startswith("_") and not name.endswith("__")]
+    tensor = fp.ones(1)
+    tensor.mine = 1
+    assert "mine" in dir(tensor) and set(vars(np.ndarray)) & set(dir(tensor)) >= {"shape", "sum", "reshape", "tolist"}
+    assert importlib.import_module("flamepy.optimizers").AdamW is fp.AdamW
 
 
 def test_importing_a_module_replaces_no_function():

@@ -251,7 +251,7 @@ def test_default_folders_are_numbered_and_never_shared(tmp_path, monkeypatch):
 
 def test_nothing_is_ever_overwritten(tmp_path):
     RunFolder.create(str(tmp_path / "run"), "gpt", CONFIG).close()
-    with pytest.raises(InputError, match="already holds a run"):
+    with pytest.raises(InputError, match="already a run folder"):
         RunFolder.create(str(tmp_path / "run"), "gpt", CONFIG)
     (tmp_path / "other").mkdir()
     RunFolder.create(str(tmp_path / "other"), "gpt", CONFIG).close()

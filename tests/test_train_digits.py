@@ -59,12 +59,25 @@ def test_both_networks_stop_and_resume_bit_for_bit(capsys):
     assert digits(capsys, "--resume", "whole/cnn")[0] == 0
 
 
+def test_resuming_with_other_images_says_so_and_changes_nothing(capsys):
+    options = ["--data", "small.npz", "--steps", "4", "--batch", "8", "--width", "8", "--stop-after", "2", "--out", "run"]
+    assert digits(capsys, *options)[0] == 0
+    with np.load("small.npz") as arrays:
+        np.savez("other.npz", **{**arrays, "x_test": arrays["x_test"] // 2})
+    before = contents("run")
+    code, out, err = digits(capsys, "--resume", "run", "--data", "other.npz")
+    assert (code, out, err.count("\n")) == (2, "", 1) and contents("run") == before
+    assert f"not the images that the run was trained on: {Path('other.npz').resolve()} (SHA-256 " in err
+
+
 def test_a_run_of_the_other_job_is_refused(capsys):
     assert digits(capsys, "--data", "small.npz", "--model", "mlp", "--steps", "1", "--out", "run")[0] == 0
     assert cli.run(["train", "--resume", "run"]) == 2
     assert "the config file is for another job" in capsys.readouterr().err
     assert cli.run(["sample", "run"]) == 2
-    assert "the config file is for another job" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.startswith(f"flamepy sample: a digits run has no text to go on with: {Path('run').resolve()}.")
+    assert said.err.count("\n") == 1
 
 
 def test_nothing_is_left_when_the_data_is_unusable(capsys):

@@ -62,6 +62,43 @@ def test_live_display_shows_everything(monkeypatch):
     assert "\x1b[?25h" in stream.getvalue()  # the cursor is back
 
 
+@pytest.mark.parametrize("width", [20, 40, 60, 80])
+def test_a_narrow_terminal_drops_columns_never_digits(monkeypatch, width):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(width))
+    stream = Terminal()
+    display = LiveDisplay(stream, 1_000_000, "tokens", 768)
+    display.clock.steps, display.row = 20, Row(999_999, 1.234567, 2.345678, 1e-3, 3.456789)
+    display.clock.recent.extend([0.01] * 18)
+    display.console.print(display.render())
+    lines = [re.sub(r"\x1b\[[\d;]*m", "", line).rstrip() for line in stream.getvalue().splitlines()]
+    names, values, bar = (re.split("  +", line.strip()) for line in lines)
+    whole = {
+        "step": "999,999/1,000,000", "loss": "1.2346", "smoothed": "2.3457", "learning rate": "1.00e-03", "grad norm": "3.4568",
+        "tokens/s": "76,800", "left": "0:00",
+    }  # fmt: skip
+    kept = {20: ["step"], 40: ["step", "loss", "left"], 60: ["step", "loss", "smoothed", "tokens/s", "left"], 80: list(whole)}[width]
+    assert dict(zip(names, values, strict=True)) == {name: whole[name] for name in kept}
+    assert all(len(line) <= width for line in lines) and any("99 %" in cell for cell in bar)
+
+
+def test_the_time_left_is_told_only_when_it_is_known(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    stream = io.StringIO()
+    with PlainDisplay(stream, 14, "tokens", 1) as display:
+        for row, took in zip(rows(14), (60.0, 9.0, 0.5, *[0.1] * 11), strict=True):  # kernels are loaded, a step is recorded
+            now[0] += took
+            display.step(row)
+    told = [(int(line.split("/")[0][5:]), line.partition("  left ")[2]) for line in stream.getvalue().splitlines()]
+    assert told == [(s, "") for s in range(1, 10)] + [(s, "0:00") for s in range(10, 15)]
+    slow = Clock(1)
+    for _ in range(4):
+        now[0] += 6.0
+        slow.step()
+    assert slow.left(10) == "1:00"  # a few seconds are enough when steps are long
+
+
 def test_compilation_is_not_counted_in_the_speed(monkeypatch):
     now = [0.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
@@ -72,7 +109,11 @@ def test_compilation_is_not_counted_in_the_speed(monkeypatch):
     now[0] = 9.0
     clock.pause()  # a validation
     now[0] = 9.1
-    assert clock.step() == pytest.approx(0.1) and clock.left(20) == "0:02"
+    assert clock.step() == pytest.approx(0.1)
+    for _ in range(8):
+        now[0] += 0.1
+        clock.step()
+    assert clock.left(20) == "0:02"
 
 
 def test_small_texts():

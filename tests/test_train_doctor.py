@@ -22,7 +22,7 @@ def test_a_report_of_everything():
     assert done.stderr == ""
     for word in ("versions", "python", "numpy", "numba", "llvmlite", "flamepy", "threads", "processors", "quota", "helpers",
                  "empty launch", "processor time", "BLAS",
-                 "kernels", "exp", "tanh", "cache", "free disk", "GPU"):  # fmt: skip
+                 "kernels", "exp", "tanh", "kernel cache", "free disk", "GPU"):  # fmt: skip
         assert word in done.stdout, word
     assert (done.returncode == 0) == ("no problems found" in done.stdout)
 
@@ -102,6 +102,6 @@ def test_cache_ls_and_clear_touch_only_kernels(tmp_path, monkeypatch, capsys):
     (tmp_path / "other.f-1.py311.nbi").write_text("somebody else's")
     assert kernel_cache.list_kernels() == 0
     out = capsys.readouterr().out
-    assert "2.0 kB  map1_tanh_y float32" in out and "1 kernel, 0.0 MB" in out
+    assert "2.0 kB  map1_tanh_y float32" in out and f"1 kernel, 0.0 MB in the kernel cache {tmp_path}\n" in out
     assert kernel_cache.clear() == 0
     assert sorted(p.name for p in tmp_path.iterdir()) == ["loops.cpython-311.pyc", "other.f-1.py311.nbi"]

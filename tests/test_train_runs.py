@@ -4,10 +4,14 @@ Read next: test_train_stops.py.
 """
 
 import json
+import math
 import os
 import re
 import shutil
 import subprocess
+import sys
+import tomllib
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -26,7 +30,7 @@ def test_a_run_leaves_everything_it_promises(capsys):
     code, out, err = train(capsys, "--steps", "8", "--out", "run")
     assert (code, err) == (0, "")
     for words in ("byte-level GPT: 1 layers", "text.txt (1 file)", "step 1/8", "step 8/8", "tokens/s", "left 0:00", "grad norm", "smoothed",
-                  "validation loss", "nats per byte", "sample", "written", "finished  8 steps"):  # fmt: skip
+                  "step 8/8  validation loss ", "nats per byte", "sample", "written", "finished  8 steps"):  # fmt: skip
         assert words in out, words
     for name in ("config.toml", "metrics.jsonl", "timing.jsonl", "curves.png", "sample.txt", "checkpoints"):
         assert Path("run", name).exists() and str(Path("run", name).resolve()) in out, name
@@ -59,6 +63,27 @@ def test_it_learns(capsys):
     assert train(capsys, "--steps", "200", "--lr", "0.01", "--out", "run")[0] == 0
     losses = [row["loss"] for row in rows("run")]
     assert losses[-1] < 3.0 < 5.0 < losses[0] and rows("run")[-1]["val_loss"] < 3.0
+
+
+ASCII_ONLY = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="paths are not bytes everywhere")
+def test_a_path_in_utf_8_works_where_the_locale_knows_only_ascii(capsys):
+    os.mkdir("päth")
+    os.rename("text.txt", "päth/tëxt.txt")
+    args = ["--data", "päth/tëxt.txt", "--config", "often.toml", *TINY, "--steps", "4", "--out", "rün"]
+    code, out, err = end(begin(*args, "--stop-after", "2", env=ASCII_ONLY, encoding="utf-8"))
+    assert (code, err) == (0, "") and str(Path("päth/tëxt.txt").resolve()) in out and str(Path("rün").resolve()) in out
+    assert tomllib.loads(Path("rün/config.toml").read_text("utf-8"))["data"] == str(Path("päth/tëxt.txt").resolve())
+    assert flamepy(capsys, "train", "--resume", "rün", "--stop-after", "3")[0] == 0
+    code, out, err = end(begin("--resume", "rün", env=ASCII_ONLY, encoding="utf-8"))  # shows a sample, of any bytes
+    assert (code, err) == (0, "") and [row["step"] for row in rows("rün")] == [1, 2, 3, 4]
+    name = os.fsdecode(b"n\xe4")  # in Latin-1
+    Path(name).write_text(TEXT)
+    for command in ("train", "--data", name), ("train", "digits", "--data", name):
+        code, out, err = flamepy(capsys, *command)
+        assert (code, out, err.count("\n")) == (2, "", 1) and f"the path is not UTF-8: {os.fsencode(Path(name).resolve())!r}." in err
 
 
 # ---- resuming -----------------------------------------------------------------------------------------------------------
@@ -114,6 +139,43 @@ def test_a_piped_text_is_kept_for_resuming(capsys):
     assert rows("run") == rows("file")
 
 
+def test_resuming_with_another_text_says_so(capsys):
+    Path("other.txt").write_text(TEXT + "more")
+    process = begin(
+        "--config", "often.toml", *TINY, "--data", "-", "--steps", "4", "--stop-after", "2", "--out", "piped", stdin=subprocess.PIPE
+    )
+    assert process.communicate(TEXT, timeout=120)[1] == ""
+    assert train(capsys, "--steps", "4", "--stop-after", "2", "--out", "run")[0] == 0
+    for run, was in (("piped", "standard input"), ("run", Path("text.txt").resolve())):
+        before = contents(run)
+        for data, text, found in (("other.txt", None, Path("other.txt").resolve()), ("-", TEXT + "more", "standard input")):
+            process = begin("--resume", run, "--data", data, stdin=subprocess.PIPE)
+            out, err = process.communicate(text, timeout=120)
+            texts = [f"{name} (SHA-256 {sha256(t.encode()).hexdigest()[:8]})" for name, t in ((found, TEXT + "more"), (was, TEXT))]
+            said = f"flamepy train: not the text that the run was trained on: {texts[0]}; it was {texts[1]}. Leave --data out, give "
+            assert (process.returncode, out) == (2, "") and err.startswith(said) and err.count("\n") == 1, (run, data, out, err)
+        assert contents(run) == before
+    process = begin("--resume", "run", "--data", "-", "--stop-after", "3", stdin=subprocess.PIPE)  # the same text from a pipe: kept
+    assert process.communicate(TEXT, timeout=120)[1] == "" and Path("run/data.txt").read_text() == TEXT
+    assert flamepy(capsys, "train", "--resume", "run")[0] == 0
+    assert flamepy(capsys, "train", "--resume", "piped", "--data", "text.txt")[0] == 0
+    assert rows("run") == rows("piped")
+
+
+@pytest.mark.parametrize("steps, what", [(12, "stretched"), (6, "shortened")])
+def test_other_steps_say_what_becomes_of_the_learning_rate(capsys, steps, what):
+    Path("often.toml").write_text("save_every = 1\nwarmup = 2\n")
+    assert train(capsys, "--steps", "8", "--stop-after", "4", "--out", "run")[0] == 0
+    code, out, _ = flamepy(capsys, "train", "--resume", "run", "--steps", steps)
+
+    def rate(of):  # of the step after the fourth: a cosine from 1e-3 to 1e-4 after two steps of warm-up
+        return 1e-4 + 9e-4 * (1 + math.cos(math.pi * (4 - 2) / (of - 2))) / 2
+
+    assert f"schedule  {what} from 8 to {steps} steps: the learning rate goes on at {rate(steps):.2e}, not {rate(8):.2e}\n" in out
+    assert code == 0 and rows("run")[4]["lr"] == pytest.approx(rate(steps), rel=1e-12)
+    assert "schedule  " not in flamepy(capsys, "train", "--resume", "run")[1]
+
+
 def test_resume_refuses_what_does_not_fit(capsys):
     assert train(capsys, "--steps", "4", "--stop-after", "2", "--out", "run")[0] == 0
     before = contents("run")
@@ -125,11 +187,11 @@ def test_resume_refuses_what_does_not_fit(capsys):
 
     assert "--width 32 was given, the run has 16" in refused("--width", "32")
     assert "--seed 1 was given, the run has 1337" in refused("--seed", "1")
-    assert "the run is already beyond that: steps 1, checkpoint at 2" in refused("--steps", "1")
+    assert "nothing to do: --steps 1, the run is at step 2" in refused("--steps", "1")
     assert "the run is at step 2" in refused("--stop-after", "2")
     assert "the config file is for another job" in flamepy(capsys, "train", "digits", "--resume", "run")[2]
     Path("text.txt").write_text(TEXT + "more")
-    assert "the data has changed" in refused()
+    assert f"the text changed after the checkpoint was made: {Path('text.txt').resolve()}. Give the same text" in refused()
     Path("text.txt").unlink()
     assert "no such file or folder" in refused()
     Path("elsewhere.txt").write_text(TEXT)

@@ -59,6 +59,7 @@ def test_choose_follows_the_probabilities():
     assert {sample.choose(logits, 0.0, 0, u) for u in places} == {1}
     assert {sample.choose(logits, 1.0, 1, u) for u in places} == {1}
     assert sample.choose(np.array([1000.0, -1000.0]), 1e-3, 0, 0.999999) == 0
+    assert sample.choose(np.array([0.0, 1.0]), 1e-320, 0, 0.999999) == 1  # without a warning: pytest makes them errors
 
 
 def test_the_command(tmp_path, monkeypatch, capsys):

@@ -135,7 +135,7 @@ def test_no_memory_for_a_checkpoint_is_one_line_and_the_one_before_is_kept(capsy
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
     assert re.fullmatch(
-        r"flamepy train: not enough memory after step 1; what was saved before is untouched\. Close other programs and go on with: "
+        r"flamepy train: not enough memory after step 1; the last checkpoint is untouched\. Close other programs and go on with: "
         r"flamepy train --resume \S*run, or .*\.\n",
         done.stderr,
     )
@@ -149,6 +149,6 @@ def test_two_processes_never_write_into_one_run(capsys):
     process = begin(*fresh("--steps", "100000", "--out", "run"))
     wait_for_step("run", 1, process)
     code, _out, err = flamepy(capsys, "train", "--resume", "run")
-    assert code == 2 and "another process is training in this folder" in err
+    assert code == 2 and "another process is training in this run folder" in err
     process.terminate()
     end(process)

@@ -147,5 +147,5 @@ def advice(folder: Path, bad: str) -> str:
     """How to go back to an earlier checkpoint, or start again."""
     others = sorted(p.name for p in folder.glob("step-*") if p.name != bad)
     if others:
-        return f"Go back to the one before: echo {others[-1]} > {folder / LAST}"
+        return f"Go back to the checkpoint before: echo {others[-1]} > {folder / LAST}"
     return "There is no other checkpoint: start a new run."

@@ -9,7 +9,6 @@ Read next: presets.py, data.py, loop.py.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import operator
 import tomllib
@@ -18,8 +17,9 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from ..backend.base import BACKENDS
+from .files import native, portable
 from .presets import PRESETS
-from .problems import InputError
+from .problems import InputError, meant
 
 
 def setting(default: Any, text: str, low: float | None = None, high: float | None = None, **more: Any) -> Any:
@@ -29,6 +29,8 @@ def setting(default: Any, text: str, low: float | None = None, high: float | Non
 
 
 WARMUP = 100
+STEPS = "Training steps; also the length of the learning rate schedule, which other --steps with --resume stretch or shorten."
+LAST_SEED = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,12 @@ class TrainConfig:
     """The settings every job has."""
 
     data: str = setting("", "What to learn from.", option=True, section="Data", free=True)
-    steps: int = setting(2000, "Training steps; also the length of the learning rate schedule.", 1, 10**9, option=True,
+    steps: int = setting(2000, STEPS, 1, 10**9, option=True,
                          section="Training", free=True)  # fmt: skip
     batch: int = setting(12, "Examples per step.", 1, 10**6, option=True, section="Training")
     lr: float = setting(1e-3, "Highest learning rate; it warms up to this and then falls to a tenth of it.", 0, 1e6,
                         option=True, section="Training")  # fmt: skip
-    seed: int = setting(1337, "Start of all random numbers; the same seed gives the same run, bit for bit.", 0, 2**63 - 1,
+    seed: int = setting(1337, "Start of all random numbers; the same seed gives the same run, bit for bit.", 0, LAST_SEED,
                         option=True, section="Training")  # fmt: skip
     device: str = setting("cpu", f"Where to train: {', '.join(BACKENDS)}.", option=True, section="Training", free=True)
     capture: bool = setting(True, "Record a step once and replay it: the same bits, faster.", option=True, section="Training", free=True)
@@ -89,7 +91,7 @@ class DigitsConfig(TrainConfig):
                          choices=("mlp", "cnn", "both"))  # fmt: skip
     width: int = setting(128, "Hidden units of the MLP; the CNN has a quarter and half as many channels.", 4, 10**5,
                          option=True, section="Model")  # fmt: skip
-    steps: int = setting(1000, "Training steps; also the length of the learning rate schedule.", 1, 10**9, option=True,
+    steps: int = setting(1000, STEPS, 1, 10**9, option=True,
                          section="Training", free=True)  # fmt: skip
     batch: int = setting(64, "Images per step.", 1, 10**6, option=True, section="Training")
     lr: float = setting(3e-3, "Highest learning rate; it warms up to this and then falls to a tenth of it.", 0, 1e6,
@@ -141,43 +143,57 @@ def check(field: dataclasses.Field, wanted: Any, value: Any) -> Any:
         raise InputError(f"{name} must be {what}: {value!r}. Change {name}.")
     if limits.get("choices") and value not in limits["choices"]:
         raise InputError(f"{name} must be one of {', '.join(limits['choices'])}: {value!r}. Change {name}.")
-    if wanted is float and not math.isfinite(value):
-        raise InputError(f"{name} must be a finite number: {value}. Change {name}.")
-    for key, fits, word in (("low", operator.ge, "at least"), ("high", operator.le, "at most")):
-        if limits[key] is not None and not fits(value, limits[key]):
-            raise InputError(f"{name} must be {word} {limits[key]:,}: {value}. Change {name}.")
+    if wanted in (int, float):
+        within(name, value, limits["low"], limits["high"])
     return value
+
+
+def within(name: str, value: float, low: float, high: float) -> None:
+    """InputError unless `value` is a number between the limits."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{name} must be a finite number: {value}. Change {name}.")
+    for limit, fits, word in ((low, operator.ge, "at least"), (high, operator.le, "at most")):
+        if not fits(value, limit):
+            raise InputError(f"{name} must be {word} {limit:,}: {value}. Change {name}.")
 
 
 def find_preset(kind: type[TrainConfig], name: str) -> dict[str, Any]:
     choices = PRESETS[kind.__name__]
     if name not in choices:
-        raise InputError(f"no such preset: {name!r}. Choose from {', '.join(choices)}.")
+        raise InputError(f"no such preset: {name!r}. {meant(name, choices)}")
     return choices[name]
 
 
-def read_toml(kind: type[TrainConfig], file: Path) -> dict[str, Any]:
-    """The settings in a TOML file; unknown keys are refused."""
+def read_table(file: Path) -> dict[str, Any]:
+    """What a TOML file says."""
     try:
-        table = tomllib.loads(file.read_text("utf-8"))
+        return tomllib.loads(file.read_text("utf-8"))
     except OSError as error:
         raise InputError(f"cannot read the config file: {file}: {error.strerror}. Check the path.") from error
     except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of thousands of digits, brackets without end
         raise InputError(f"not a TOML file: {file}: {one_line(error)}. Write lines like `width = 128`.") from error
+
+
+def read_toml(kind: type[TrainConfig], file: Path) -> dict[str, Any]:
+    """The settings in a TOML file; unknown keys are refused."""
+    table = read_table(file)
     job = table.pop("job", job_name(kind))
     if job != job_name(kind):
         raise InputError(f"the config file is for another job: {file}: job is {job!r}. Use flamepy train {job}.")
     known = settings(kind)
     for key in table:
         if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
-            advice = f"Did you mean {near[0]}?" if near else f"Known settings: {', '.join(known)}."
-            raise InputError(f"unknown setting in {file}: {key}. {advice}")
-    return table
+            raise InputError(f"no such setting: {key!r} in {file}. {meant(key, known)}")
+    return {key: native(value) if isinstance(value, str) else value for key, value in table.items()}
 
 
 def job_name(kind: type[TrainConfig]) -> str:
     return kind.__name__.removesuffix("Config").lower()
+
+
+def source_title(source: str) -> str:
+    """What --data names, for people."""
+    return {"stdlib": "Python standard library", "-": "standard input", "digits": "scikit-learn's digits"}.get(source, source)
 
 
 def to_toml(config: TrainConfig) -> str:
@@ -190,7 +206,7 @@ def to_toml(config: TrainConfig) -> str:
 
 def toml_value(value: Any) -> str:
     if isinstance(value, str):
-        escaped = "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08X}" for c in value)
+        escaped = "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08X}" for c in portable(value))
         return f'"{escaped}"'
     return str(value).lower() if isinstance(value, bool) else repr(value)
 

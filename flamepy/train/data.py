@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from .files import given_path
 from .problems import InputError
 
 STANDARD_LIBRARY = "stdlib"
@@ -64,7 +65,7 @@ def load_text(source: str, context: int) -> Text:
     elif source == STANDARD_INPUT:
         text = one_source(source, sys.stdin.buffer.read(), "standard input", once=True)
     else:
-        text = from_path(Path(os.path.abspath(os.path.expanduser(source))))
+        text = from_path(given_path(source))
     need = 10 * context + 1
     if min(len(text.training), len(text.held_out)) <= context:
         raise InputError(
@@ -86,10 +87,7 @@ def standard_library() -> Text:
 def from_path(path: Path) -> Text:
     """A file, a folder, or a pipe such as <(command)."""
     try:
-        os.fspath(path).encode("utf-8")
         mode = path.stat().st_mode
-    except UnicodeEncodeError as error:
-        raise InputError(f"the path is not UTF-8: {os.fsencode(path)!r}. Rename the file.") from error
     except FileNotFoundError as error:
         raise InputError(f"no such file or folder: {path}. Check the path given to --data.") from error
     except OSError as error:

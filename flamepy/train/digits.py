@@ -17,9 +17,9 @@ import numpy as np
 from .. import autograd, nn, rng, tensors
 from ..backend.base import Device, device
 from ..nn import functional as F
-from .config import DigitsConfig
+from .config import DigitsConfig, source_title
 from .display import short
-from .images import BUNDLED, Images, load_images
+from .images import Images, load_images
 from .run_folder import RunFolder
 
 EVALUATE = 500  # test images at once
@@ -58,7 +58,7 @@ class DigitsJob:
 
     name = "digits"
     command = "digits "
-    unit = "images"
+    unit = data_word = "images"
     loss_unit = "loss"
     copy = None
 
@@ -76,9 +76,9 @@ class DigitsJob:
 
     @property
     def data_line(self) -> str:
-        name = "scikit-learn's digits" if self.config.data == BUNDLED else self.config.data
         size = "x".join(map(str, self.images.x_train.shape[1:]))
-        return f"{name}: {len(self.images.x_train):,} images of {size} to train on, {len(self.images.x_test):,} held out"
+        parts = f"{len(self.images.x_train):,} images of {size} to train on, {len(self.images.x_test):,} held out"
+        return f"{source_title(self.config.data)}: {parts}"
 
     def data_facts(self) -> dict[str, Any]:
         return {"source": self.config.data, "sha256": self.images.sha256}

@@ -17,6 +17,7 @@ import statistics
 import sys
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TextIO
 
 from .problems import InputError
@@ -48,6 +49,7 @@ class Clock:
     """Speed and time left from the last hundred steps, without the time spent compiling."""
 
     COLD = 2  # the first steps load kernels from disk and fill the allocator
+    ENOUGH, LONG = 8, 5.0  # after so many more steps, or seconds of them, the time left is known
     WINDOW, SLOW = 20, 4  # every so many steps: does half of them take so many times as long as the fastest of all?
 
     def __init__(self, per_step: int):
@@ -91,7 +93,9 @@ class Clock:
         return sum(self.recent) / len(self.recent) if self.recent else math.nan
 
     def left(self, steps: int) -> str:
-        return duration(steps * self.seconds) if self.recent else "?"
+        """The time for so many steps; empty while too few were measured to know it."""
+        warm = self.steps > self.COLD and (len(self.recent) >= self.ENOUGH or sum(self.recent) >= self.LONG)
+        return duration(steps * statistics.median(self.recent)) if warm else "" if steps else duration(0)
 
 
 def silence(stream: TextIO) -> None:
@@ -106,6 +110,16 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def columns_that_fit(widths: Sequence[int], room: int, least: Sequence[int]) -> list[int]:
+    """Which columns, two spaces apart, fit side by side into `room`; those in `least` give way, in that order, and no other."""
+    kept = list(range(len(widths)))
+    for column in least:
+        if sum(widths[i] + 2 for i in kept) - 2 <= room:
+            break
+        kept.remove(column)
+    return kept
 
 
 def kernel_title(name: str) -> str:
@@ -160,7 +174,7 @@ class PlainDisplay:
         """One line for all that was compiled since the last summary."""
         if self.kernels:
             many = f"{self.kernels} kernel{'s' * (self.kernels > 1)}"
-            self.line(f"compiled  {many} in {self.kernel_seconds:.1f} s; they are kept on disk for the next run")
+            self.line(f"compiled  {many} in {self.kernel_seconds:.1f} s; the kernel cache keeps them for the next run")
             self.kernels, self.kernel_seconds = 0, 0.0
 
     def step(self, row: Row) -> float:
@@ -179,7 +193,8 @@ class PlainDisplay:
         if row.step % every == 0 or row.step in (1, self.steps) or now - self.told > self.EVERY_SECONDS:
             self.compile_summary()
             self.told = now
-            self.line(f"{row.text(self.steps)}  {self.speed()}  left {self.clock.left(self.steps - row.step)}")
+            left = self.clock.left(self.steps - row.step)
+            self.line(f"{row.text(self.steps)}  {self.speed()}" + f"  left {left}" * bool(left))
 
     def speed(self) -> str:
         return f"{self.clock.per_step / self.clock.seconds:,.0f} {self.unit}/s"
@@ -241,19 +256,23 @@ class LiveDisplay(PlainDisplay):
         row = self.row
         if row is None:
             return Text(f"{self.activity} ...", style="dim")
-        table = Table.grid(padding=(0, 2))
-        for name in ("step", "loss", "smoothed", "learning rate", "grad norm", f"{self.unit}/s", "left"):
-            table.add_column(name)
-        style = ("bold", "bold green", "green", "", "", "", "cyan")
-        values = (
-            f"{row.step:,}/{self.steps:,}", short(row.loss), short(row.smoothed), f"{row.lr:.2e}",
-            short(row.grad_norm), f"{self.clock.per_step / self.clock.seconds:,.0f}", self.clock.left(self.steps - row.step),
+        cells = (
+            ("step", f"{row.step:,}/{self.steps:,}", "bold"), ("loss", short(row.loss), "bold green"),
+            ("smoothed", short(row.smoothed), "green"), ("learning rate", f"{row.lr:.2e}", ""), ("grad norm", short(row.grad_norm), ""),
+            (f"{self.unit}/s", f"{self.clock.per_step / self.clock.seconds:,.0f}", ""),
+            ("left", self.clock.left(self.steps - row.step), "cyan"),
         )  # fmt: skip
-        table.add_row(*[Text(str(c.header), style="dim") for c in table.columns])
-        table.add_row(*[Text(v, style=s) for v, s in zip(values, style, strict=True)])
-        bar = Table.grid(padding=(0, 2))
+        widths, room = [max(len(name), len(value)) for name, value, _ in cells], self.console.width
+        shown = [cells[i] for i in columns_that_fit(widths, room, (3, 4, 5, 2, 6, 1)) if cells[i][1]]
+        table, bar = Table.grid(padding=(0, 2)), Table.grid(padding=(0, 2))
+        for _ in shown:
+            table.add_column(overflow="fold")
+        table.add_row(*[Text(name, style="dim") for name, *_ in shown])
+        table.add_row(*[Text(value, style=style) for _, value, style in shown])
         share = f"{100 * row.step // self.steps} %"
-        bar.add_row(ProgressBar(self.steps, row.step, width=40), Text(share), Text(self.activity, style="dim"))
+        long = max(1, min(40, room - len(share) - 2))
+        ends = [Text(share), Text(self.activity, style="dim")]
+        bar.add_row(ProgressBar(self.steps, row.step, width=long), *ends[: len(columns_that_fit((long, *map(len, ends)), room, (2,))) - 1])
         return Group(table, bar)
 
 

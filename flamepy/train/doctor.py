@@ -55,13 +55,13 @@ def cache() -> Iterator[Finding]:
     try:
         folder = cache_folder()
     except AttributeError:  # NUMBA_DISABLE_JIT
-        yield Finding("cache", "none: nothing is compiled")
+        yield Finding("kernel cache", "none: nothing is compiled")
         return
     except RuntimeError as error:
-        yield Finding("cache", f"no place for it: {error}", "export NUMBA_CACHE_DIR=$HOME/.cache/flamepy")
+        yield Finding("kernel cache", f"no place for it: {error}", "export NUMBA_CACHE_DIR=$HOME/.cache/flamepy")
         return
     found = entries()
-    yield Finding("cache", str(folder))
+    yield Finding("kernel cache", str(folder))
     yield Finding("holds", total(found))
     place = next(p for p in (folder, *folder.parents) if p.exists())
     if not os.access(place, os.W_OK):
@@ -93,7 +93,7 @@ def gpu() -> Iterator[Finding]:
         yield Finding("cuda", f"not usable from this flamepy; it trains on the CPU ({error})")
 
 
-CHECKS = {"versions": versions, "cpu": cpu, "cache": cache, "GPU": gpu}
+CHECKS = {"versions": versions, "cpu": cpu, "kernel cache": cache, "GPU": gpu}
 
 
 def command() -> int:

@@ -30,6 +30,30 @@ def writing(path: Path) -> Iterator[None]:
         raise InputError(f"cannot write: {path}: {reason}. {advice}; what was saved before is untouched.") from error
 
 
+def given_path(source: str) -> Path:
+    """The path that --data names, absolute; InputError unless config.toml can hold it."""
+    path = os.path.abspath(os.path.expanduser(source))
+    try:
+        portable(path)
+    except UnicodeError as error:
+        raise InputError(f"the path is not UTF-8: {os.fsencode(path)!r}. Rename the file.") from error
+    return Path(path)
+
+
+def portable(path: str) -> str:
+    """A path as text for a file: where the locale knows only ASCII (LC_ALL=C), Python has bytes stand in for the rest."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8")
+
+
+def native(text: str) -> str:
+    """What portable() made of a path, as a path again."""
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return os.fsdecode(text.encode())
+    return text
+
+
 def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
     """Create `path` from `pieces`, on disk when this returns. Plain os.write: no buffer that could fail later."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o644)

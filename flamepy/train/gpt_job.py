@@ -15,7 +15,7 @@ from .. import autograd, rng, tensors
 from ..backend.base import device
 from ..nn import functional as F
 from . import data, sample, tokens
-from .config import GptConfig
+from .config import GptConfig, source_title
 from .display import short
 from .files import replace_file
 from .gpt import GPT
@@ -31,6 +31,7 @@ class GptJob:
     name = "gpt"
     command = ""  # what follows `flamepy train` to get here
     unit = "tokens"
+    data_word = "text"
     loss_unit = "loss, nats per byte"
 
     def __init__(self, config: GptConfig, source: str):
@@ -49,11 +50,8 @@ class GptJob:
         text = self.text
         files = f"{text.files} files" if text.files > 1 else "1 file"
         skipped = f", {text.skipped} others left out" if text.skipped else ""
-        name = {data.STANDARD_LIBRARY: "Python standard library", data.STANDARD_INPUT: "standard input"}.get(
-            self.config.data, self.config.data
-        )
         parts = f"{len(text.training):,} bytes to train on, {len(text.held_out):,} held out"
-        return f"{name} ({files}{skipped}): {parts}"
+        return f"{source_title(self.config.data)} ({files}{skipped}): {parts}"
 
     def data_facts(self) -> dict[str, Any]:
         return {"source": self.config.data, "bytes": len(self.text.content), "sha256": self.text.sha256}
@@ -103,6 +101,6 @@ def check_memory(config: GptConfig) -> None:
     have = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else need
     if need > have:
         raise InputError(
-            f"the model does not fit into memory: about {need / 1e9:,.1f} GB needed, {have / 1e9:,.1f} GB here. "
+            f"not enough memory for the model: about {need / 1e9:,.1f} GB needed, {have / 1e9:,.1f} GB here. "
             "Choose a smaller --width, --layers, --context or --batch."
         )

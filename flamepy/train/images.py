@@ -11,7 +11,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import os
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from .files import given_path
 from .problems import InputError
 
 BUNDLED = "digits"
@@ -53,7 +53,7 @@ def load_images(source: str) -> Images:
     """The images that `--data` names, or InputError."""
     if source == BUNDLED:
         return bundled()
-    path = Path(os.path.abspath(os.path.expanduser(source)))
+    path = given_path(source)
     if not path.exists():
         raise InputError(f"no such file or folder: {path}. Check the path given to --data.")
     try:

@@ -5,15 +5,17 @@ Read next: runs.py.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from . import runs
+from . import checkpoint, runs
 from .config import DigitsConfig, GptConfig, TrainConfig, build, read_toml
 from .digits import DigitsJob
 from .gpt_job import GptJob
 from .images import load_images
+from .loop import check_data
 from .run_folder import RunFolder, check_run
 from .runs import Kind
 from .signals import StopRequest
@@ -45,11 +47,21 @@ def resume(name: str, path: Path, given: dict[str, Any], stop_after: int | None,
     folder = RunFolder.reopen(path)
     try:
         kept = runs.kept_config(kind, folder, given)
+        if kept.data != config.data:
+            check_images(path / BOTH[0], kept)
         if kept != config:
             folder.write_config(kept)
         both(folder, kept, given, stop_after, stop)
     finally:
         folder.close()
+
+
+def check_images(path: Path, config: Any) -> None:
+    """Refuse images that a run begun in `path` was not trained on, before the configuration of both names them."""
+    saved = checkpoint.load(path / "checkpoints")
+    if saved is not None:
+        with contextlib.suppress(LookupError, TypeError):  # a damaged checkpoint is told when it is restored
+            check_data(runs.make(KINDS["digits"], replace(config, model=path.name), config.data), saved.facts["data"])
 
 
 def both(folder: RunFolder, config: Any, given: dict[str, Any], stop_after: int | None, stop: StopRequest) -> None:

@@ -54,7 +54,7 @@ def list_kernels() -> int:
     found = entries()
     for name, files in found.items():
         print(f"{size_of(files) / 1e3:8.1f} kB  {kernel_title(name)}")
-    print(f"{total(found)} in {cache_folder()}")
+    print(f"{total(found)} in the kernel cache {cache_folder()}")
     return 0
 
 
@@ -67,5 +67,5 @@ def clear() -> int:
                 file.unlink(missing_ok=True)
             except OSError as error:
                 raise InputError(f"cannot remove: {file}: {error.strerror}. Check its permissions.") from error
-    print(f"removed {removed} from {cache_folder()}; the next run compiles again")
+    print(f"removed {removed} from the kernel cache {cache_folder()}; the next run compiles again")
     return 0

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import platform
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any, NoReturn, Protocol
 
@@ -24,7 +24,7 @@ from ..gradient_clip import clip_grad_norm
 from ..replay import capture
 from . import checkpoint
 from .checkpoint import Checkpoint
-from .config import TrainConfig, job_name, one_line
+from .config import TrainConfig, job_name, one_line, source_title
 from .display import PlainDisplay, Row, short
 from .nonfinite import explain, some
 from .problems import InputError
@@ -44,7 +44,8 @@ class Job(Protocol):
     name: str  # begins the name of the run folder
     command: str  # what stands between `flamepy train` and the options: "" or "digits "
     title: str
-    data_line: str  # the data, for people
+    data_word: str  # what it learns from: "text", "images"
+    data_line: str  # the same with its source and size, for people
     unit: str  # what a step processes, for the speed: "tokens", "images"
     per_step: int  # how many of them
     loss_unit: str  # what the axis of the loss says
@@ -76,7 +77,7 @@ class Trainer:
         self.optimizer = optimizers.AdamW(
             job.model.params, lr=config.lr, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay
         )
-        self.schedule = schedules.warmup_cosine(config.lr, config.warmup, config.steps, config.lr * config.final_lr)
+        self.schedule = schedule_of(config)
         self.update = capture(self.learn) if config.capture else self.learn
         self.step = 0
         self.smoothed = 0.0
@@ -148,7 +149,8 @@ class Trainer:
             self.validated = found
         self.display.pause()
         self.display.line(
-            f"step {self.step}/{self.config.steps}  " + "  ".join(f"{k.replace('_', ' ')} {short(v)}" for k, v in found.items())
+            f"step {self.step}/{self.config.steps}  "
+            + "  ".join(f"{k.replace('val_', 'validation ')} {short(v)}" for k, v in found.items())
         )
         return found
 
@@ -204,11 +206,7 @@ class Trainer:
             ) from error
 
     def take_over(self, saved: Checkpoint, facts: dict[str, Any]) -> None:
-        if facts["data"]["sha256"] != self.job.data_facts()["sha256"]:
-            raise InputError(
-                f"the data has changed since the checkpoint was made: {facts['data']['source']}. "
-                "Give the same text with --data, or start a new run."
-            )
+        check_data(self.job, facts["data"])
         self.job.model.load_state_dict(pick(saved.tensors, MODEL))
         state = {name: dict(values) for name, values in facts["optimizer"]["state"].items()}
         for key, array in pick(saved.tensors, OPTIMIZER).items():
@@ -222,6 +220,26 @@ class Trainer:
         self.smoothed = float(facts["smoothed_loss"])
         saved.tensors.clear()  # lets go of the file: once removed, it shall take no more room on disk
         self.folder.forget_after(self.step)
+
+
+def schedule_of(config: TrainConfig) -> Callable[[int], float]:
+    """The learning rate of each step."""
+    return schedules.warmup_cosine(config.lr, config.warmup, config.steps, config.lr * config.final_lr)
+
+
+def check_data(job: Job, before: dict[str, Any]) -> None:
+    """Refuse to go on with other data than the checkpoint was made with; `before`: its facts about them."""
+    word, here = job.data_word, job.data_facts()
+    if here["sha256"] == before["sha256"]:
+        return
+    if here["source"] == before["source"] and job.copy is None:
+        raise InputError(
+            f"the {word} changed after the checkpoint was made: {here['source']}. Give the same {word} with --data, or start a new run."
+        )
+    given, wanted = (f"{source_title(facts['source'])} (SHA-256 {facts['sha256'][:8]})" for facts in (here, before))
+    raise InputError(
+        f"not the {word} that the run was trained on: {given}; it was {wanted}. Leave --data out, give the same {word}, or start a new run."
+    )
 
 
 def check_loss(loss: Any) -> None:

@@ -9,6 +9,9 @@ Read next: config.py.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 from ..errors import FlameError
 
 
@@ -26,3 +29,16 @@ class Interrupted(BaseException):
     @property
     def exit_code(self) -> int:
         return 128 + self.number
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that was probably meant; dashes before and in it do not count."""
+    names = {name.strip("-").replace("_", "-"): name for name in known}
+    found = difflib.get_close_matches(word.strip("-").replace("_", "-"), names, 1, 0.7)
+    return names[found[0]] if found else None
+
+
+def meant(word: str, known: Iterable[str], use: str = "") -> str:
+    """What to do about an unknown word; `use`: when nothing is near it, in place of a list of all."""
+    near = nearest(word, known)
+    return f"Did you mean {near}?" if near else f"Use {use or ', '.join(known)}."

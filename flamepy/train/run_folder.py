@@ -150,7 +150,7 @@ class RunFolder:
         except BlockingIOError as error:
             os.close(self.lock)
             self.lock = None
-            raise InputError(f"another process is training in this folder: {self.path}. Wait for it or stop it.") from error
+            raise InputError(f"another process is training in this run folder: {self.path}. Wait for it or stop it.") from error
         except OSError:  # some network file systems cannot lock; better to train than to refuse
             pass
 
@@ -199,7 +199,7 @@ def fresh(path: Path) -> Path:
     if path.exists() and not path.is_dir():
         raise InputError(f"not a folder: {path}. Choose another --out.")
     if path.is_dir() and (path / "config.toml").exists():
-        raise InputError(f"the folder already holds a run: {path}. Go on with --resume {path}, or choose another --out.")
+        raise InputError(f"already a run folder: {path}. Go on with --resume {path}, or choose another --out.")
     if path.is_dir() and any(path.iterdir()):
         raise InputError(f"the folder is not empty: {path}. Choose another --out.")
     with writing(path):
@@ -211,9 +211,9 @@ def check_run(path: Path) -> Path:
     """`path` as an absolute path, if a run lives there."""
     path = Path(os.path.abspath(os.path.expanduser(path)))
     if not path.is_dir():
-        raise InputError(f"no such run folder: {path}. Give the folder that flamepy train wrote, such as runs/gpt-1.")
+        raise InputError(f"no such run folder: {path}. Give a run folder, such as runs/gpt-1.")
     if not (path / "config.toml").is_file():
         inside = path.name.startswith("step-") or path.name == "checkpoints"
         hint = f" Try {path.parent if path.name == 'checkpoints' else path.parent.parent}." if inside else ""
-        raise InputError(f"not a run folder: {path} has no config.toml.{hint or ' Give the folder flamepy train wrote.'}")
+        raise InputError(f"not a run folder: {path} has no config.toml.{hint or ' Give a run folder, such as runs/gpt-1.'}")
     return path

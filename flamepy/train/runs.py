@@ -14,8 +14,8 @@ import contextlib
 import math
 import shlex
 import signal
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from ..errors import DeviceError, NonFiniteError
 from . import checkpoint, curves
 from .config import TrainConfig, build, job_name, read_toml, settings
 from .display import PlainDisplay, duration, make_display
-from .loop import Job, Trainer
+from .loop import Job, Trainer, schedule_of
 from .problems import InputError
 from .run_folder import JsonLines, RunFolder
 from .signals import StopRequest
@@ -49,8 +49,6 @@ def start(kind: Kind, config: TrainConfig, out: str | None, stop_after: int | No
     job = make(kind, config, config.data)
     folder = RunFolder.create(out, job.name, job.config)
     try:
-        if job.copy is not None:
-            folder.copy_data(job.copy)
         return train(job, folder, None, stop_after, stop)
     finally:
         folder.close()
@@ -62,14 +60,14 @@ def resume(kind: Kind, path: Path, given: dict[str, Any], stop_after: int | None
     try:
         saved = checkpoint.load(folder.checkpoints)
         if saved is not None and given.get("steps", saved.step) < saved.step:
-            raise InputError(f"the run is already beyond that: steps {given['steps']}, checkpoint at {saved.step}. Raise --steps.")
+            raise InputError(f"nothing to do: --steps {given['steps']}, the run is at step {saved.step}. Give a later step.")
         config = kept_config(kind, folder, given)
         if saved is None:  # it died before the first checkpoint: begin again
             folder.forget_after(0)
         else:
             same_run(config, saved)
             check_stop_after(stop_after, saved.step)
-        job = make(kind, config, str(folder.data) if folder.data.exists() else config.data)
+        job = make(kind, config, str(folder.data) if folder.data.exists() and "data" not in given else config.data)
         return train(job, folder, saved, stop_after, stop)
     finally:
         folder.close()
@@ -87,7 +85,7 @@ def make(kind: Kind, config: TrainConfig, source: str) -> Job:
     except DeviceError as error:
         raise InputError(f"cannot use --device {config.device}: {error}") from error
     except MemoryError as error:
-        raise InputError("the model does not fit into memory: choose a smaller --width, --layers, --context or --batch.") from error
+        raise InputError("not enough memory for the model. Choose a smaller --width or --batch, or close other programs.") from error
 
 
 def kept_config(kind: Kind, folder: RunFolder, given: dict[str, Any]) -> TrainConfig:
@@ -125,7 +123,9 @@ def train(job: Job, folder: RunFolder, saved: checkpoint.Checkpoint | None, stop
         trainer.restore(saved)
         if asdict(job.config) != saved.facts["config"]:
             folder.write_config(job.config)
-    for line in introduction(job, folder, trainer.step):
+    if job.copy is not None:
+        folder.copy_data(job.copy)
+    for line in (*introduction(job, folder, trainer.step), *other_schedule(job.config, saved)):
         display.line(line)
     forget = bind.on_compile(display.compiled)
     try:
@@ -141,8 +141,8 @@ def train(job: Job, folder: RunFolder, saved: checkpoint.Checkpoint | None, stop
         raise InputError(f"{error} Go on with: {going_on(job, folder)}") from error
     except MemoryError as error:
         raise InputError(
-            f"not enough memory after step {trainer.step}; what was saved before is untouched. Close other programs and go on with: "
-            f"{going_on(job, folder)}, or start a new run with a smaller --batch or --width."
+            f"not enough memory after step {trainer.step}; the last checkpoint is untouched. Close other programs and go on with: "
+            f"{going_on(job, folder)}, or start a new run with a smaller --width or --batch."
         ) from error
     finally:
         forget()
@@ -162,6 +162,14 @@ def introduction(job: Job, folder: RunFolder, step: int) -> list[str]:
         f"step      {how}",
         f"run       {folder.path} ({begin}, batch {config.batch}, seed {config.seed}, device {config.device})",
     ]
+
+
+def other_schedule(config: TrainConfig, saved: checkpoint.Checkpoint | None) -> Iterator[str]:
+    """What other --steps do to the learning rate of a resumed run: its curve is that of a run with these steps from the start."""
+    if saved is not None and (steps := saved.facts["config"]["steps"]) != config.steps:
+        rate, before = (schedule_of(c)(saved.step) for c in (config, replace(config, steps=steps)))
+        what = "stretched" if config.steps > steps else "shortened"
+        yield f"schedule  {what} from {steps:,} to {config.steps:,} steps: the learning rate goes on at {rate:.2e}, not {before:.2e}"
 
 
 def finish(job: Job, folder: RunFolder, trainer: Trainer, display: PlainDisplay) -> None:

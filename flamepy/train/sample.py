@@ -9,7 +9,6 @@ Read next: gpt.py.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 
 from .. import autograd, tensors
 from . import checkpoint, tokens
-from .config import GptConfig, build, read_toml
+from .config import LAST_SEED, DigitsConfig, GptConfig, build, job_name, read_table, read_toml, within
 from .gpt import GPT, Cache
 from .loop import MODEL, check_fit, pick
 from .problems import InputError
@@ -59,7 +58,8 @@ def choose(logits: np.ndarray, temperature: float, top_k: int, u: float) -> int:
         return int(order[0])
     if top_k:
         order = order[:top_k]
-    weights = np.exp((logits[order] - logits[order[0]]) / temperature)
+    with np.errstate(over="ignore"):  # a tiny temperature: minus infinity, whose share is 0
+        weights = np.exp((logits[order] - logits[order[0]]) / temperature)
     place = np.searchsorted(np.cumsum(weights), u * weights.sum(), side="right")
     return int(order[min(place, len(order) - 1)])
 
@@ -67,6 +67,8 @@ def choose(logits: np.ndarray, temperature: float, top_k: int, u: float) -> int:
 def load_model(run: Path) -> GPT:
     """The model of a run folder, with the parameters of its last checkpoint."""
     folder = RunFolder(check_run(run))
+    if read_table(folder.config).get("job") == job_name(DigitsConfig):
+        raise InputError(f"a digits run has no text to go on with: {folder.path}. Give the run folder of a GPT.")
     config = build(GptConfig, read_toml(GptConfig, folder.config))
     saved = checkpoint.load(folder.checkpoints)
     if saved is None:
@@ -80,9 +82,13 @@ def load_model(run: Path) -> GPT:
 
 def command(run: Path, prompt: str, count: int, temperature: float, top_k: int, seed: int, cached: bool) -> None:
     """Write the prompt and what the model makes of it to standard output, character by character."""
-    for name, value, low in (("tokens", count, 0), ("temperature", temperature, 0), ("top-k", top_k, 0), ("seed", seed, 0)):
-        if not (math.isfinite(value) and low <= value < 2**63):
-            raise InputError(f"--{name} must be at least {low}: {value}. Change --{name}.")
+    for name, value, high in (
+        ("tokens", count, 10**9),
+        ("temperature", temperature, 1e9),
+        ("top-k", top_k, 10**9),
+        ("seed", seed, LAST_SEED),
+    ):
+        within(f"--{name}", value, 0, high)
     model = load_model(run)
     decode = tokens.StreamDecoder()
     given = tokens.encode(prompt or "\n")

@@ -40,8 +40,10 @@ def command() -> int:
     finally:
         forget()
     count = display.kernels
-    display.line(f"{count} kernels compiled in {time.perf_counter() - started:.1f} s" if count else "every kernel was compiled already")
-    display.line(f"kept in {cache_folder()}")
+    display.line(
+        f"{count} kernels compiled in {time.perf_counter() - started:.1f} s" if count else "every kernel was in the kernel cache already"
+    )
+    display.line(f"the kernel cache is {cache_folder()}")
     return 0
 
 

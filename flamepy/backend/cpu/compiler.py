@@ -74,7 +74,7 @@ def words_of(dtype: np.dtype) -> dict[str, Any]:
 
 def run_length() -> int:
     """RUN on this processor. Vectors of 4 numbers add up half as many at once as those of 8: shorter runs keep the digits."""
-    given = config.CPU_FEATURES
+    given = config.CPU_FEATURES  # type: ignore[attr-defined]
     features = get_host_cpu_features() if given is None else given
     return row_words.RUN if "+avx" in features.split(",") else row_words.RUN // 2
 
