@@ -49,7 +49,7 @@ def named_gradients(name: str, grads: Any) -> list[tuple[Any, Any]]:
     for p in ps:
         if not isinstance(p, Parameter):
             raise TypeError(f"{name}: not a Parameter: {type(p).__name__}. Pass a GradientMap, a ParameterDict or a list of Parameters.")
-    return [(f"'{p.name}'" if p.name else p.label, p.grad) for p in dict.fromkeys(ps) if p.grad is not None]
+    return [(f"'{p.name}'" if p.name else p.label, g) for p in dict.fromkeys(ps) if (g := p.kept_grad()) is not None]
 
 
 def regions(name: str, grads: Any, found: list[tuple[str, Any]]) -> list[Buffer]:

@@ -140,7 +140,7 @@ class Optimizer:
                 self.load_state_dict(self.waiting)
             found = {p.id: g for _, p, g in rows if g is not None}
         else:
-            found = {p.id: p.grad for p in self.params if p.grad is not None}
+            found = {p.id: g for p in self.params if (g := p.kept_grad()) is not None}
         for p in self.params:
             if p.id in found and found[p.id].shape != p.shape:
                 raise ShapeError(
