@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..backend.formula.words import sqrt
-from .base import Optimizer, options_of
+from .base import Optimizer
+from .given import options_of
 
 
 @dataclass

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .base import Optimizer, options_of
+from .base import Optimizer
+from .given import options_of
 
 
 @dataclass
