@@ -60,9 +60,8 @@ class Module:
         if isinstance(before, Module | Parameter) and not isinstance(value, Module | Parameter | None):
             kind = type(before).__name__
             advice = f"Write its numbers with .{name}.set_data(value), or assign a Parameter" if kind == "Parameter" else "Assign a Module"
-            raise DTypeError(
-                f"{type(self).__name__}: a {type(value).__name__} in the place of a {kind}: attribute '{name}'. {advice} (None: there is none)."
-            )
+            what = f"a {type(value).__name__} in the place of a {kind}: attribute '{name}'"
+            raise DTypeError(f"{type(self).__name__}: {what}. {advice} (None: there is none).")
         object.__setattr__(self, name, value)
         changed()
 

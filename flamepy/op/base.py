@@ -30,6 +30,7 @@ PUBLIC: dict[str, Callable] = {}  # what users call: functions of ops, and funct
 HOMES: dict[str, str] = {}  # where: "flamepy", "functional" (flamepy.nn.functional) or "both"
 METHODS: dict[str, bool] = {}  # whether it is a Tensor method as well
 SCALARS = (int, float, bool, np.number, np.bool_)
+NUMPYS = ("out", "dtype")  # what numpy.sum(x) passes to x.sum(), None where its caller gave none
 ALIASES = {"dim": "axis", "keepdim": "keepdims"}
 Tensor: Any = None  # the Tensor class; tensors.py, further right, puts it here
 

@@ -26,7 +26,8 @@ class Rates:
         self.schedule: Callable[[int], float] | None = lr if callable(lr) else None
         base = self.asked(0) if callable(lr) else lr
         self.factors = [self.factor(pattern, base, options) for pattern, options in changes.items()]
-        for group, factor in zip(optimizer.groups, (1.0, *self.factors), strict=True):
+        factors: list[Any] = [1.0, *self.factors]
+        for group, factor in zip(optimizer.groups, factors, strict=True):
             if "lr_scale" in group or callable(group["lr"]):
                 group["lr"] = base * factor
             group.pop("lr_scale", None)
@@ -37,7 +38,7 @@ class Rates:
         if "lr" in changes:
             if "lr_scale" in changes or self.schedule is not None or callable(changes["lr"]):
                 other = "lr_scale" if "lr_scale" in changes else "a schedule"
-                raise ValueError(f"{name}: a group has an lr beside {other}: '{pattern}'. Use lr_scale alone, its share of the optimizer's lr.")
+                raise ValueError(f"{name}: a group has an lr beside {other}: '{pattern}'. Use lr_scale, its share of the optimizer's lr.")
             return changes["lr"] / base if base else None
         factor: float = changes.get("lr_scale", 1.0)
         if not 0 <= factor < math.inf:
