@@ -194,7 +194,9 @@ def composed(function: Any = None, *, home: str = "flamepy") -> Any:
 
         @functools.wraps(plain)
         def function(*args: Any, **options: Any) -> Any:
-            return plain(*args, **{ALIASES.get(k, k): v for k, v in options.items()}) if options else plain(*args)
+            if not options:
+                return plain(*args)
+            return plain(*args, **{ALIASES.get(k, k): v for k, v in options.items() if v is not None or k not in NUMPYS})
 
     publish(function.__name__, function, home)
     return function
