@@ -107,7 +107,7 @@ def test_a_rate_beside_zero_stays_as_it_is():
 def test_rates_that_cannot_be():
     params, a, _ = pair()
     for lr, groups, words in (
-        (1.0, {"b": {"lr": 1.0, "lr_scale": 1.0}}, ["lr_scale", "'b'"]), (lambda n: 1.0, {"b": {"lr": 1.0}}, ["a schedule", "Use lr_scale"]),
+        (1.0, {"b": {"lr": 1.0, "lr_scale": 1.0}}, ["lr_scale", "'b'"]), (lambda n: 1.0, {"b": {"lr": 1.0}}, ["a schedule", "lr_scale"]),
         (1.0, {"b": {"lr_scale": -1.0}}, ["lr_scale out of range: -1.0"]), (lambda n: -1.0, {}, ["lr out of range: -1.0", "0 steps"]),
     ):  # fmt: skip
         with raises(ValueError, "SGD", *words):
