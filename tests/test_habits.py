@@ -199,9 +199,10 @@ def test_a_parameter_shows_its_name_and_numbers():
 def test_an_optimizer_shows_its_settings():
     net = Net()
     shown = repr(fp.AdamW(net, lr=0.25, groups={"bias": {"lr_scale": 0.5, "weight_decay": 0.0}})).split("\n")
-    assert shown[0] == "AdamW(2 parameters, lr=0.25, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.01)"
+    assert shown[0] == "AdamW(2 parameters: lr=0.25, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.01)"
     assert shown[1].strip() == "'bias': lr=0.125, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.0"
-    assert repr(fp.SGD(net, lr=lambda n: 0.5)).startswith("SGD(2 parameters by a schedule, lr=0.5, momentum=0.0, ")
+    shown = repr(fp.SGD(net, lr=fp.schedules.linear(0.5, end=0.0, n=4)))
+    assert shown.startswith("SGD(2 parameters, lr by linear(0.5, end=0.0, n=4): lr=0.5, momentum=0.0, ")
 
 
 # ---- NumPy -----------------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -190,3 +191,14 @@ def test_a_restored_schedule_goes_on_where_it_was():
     state["groups"][0]["finished"] = -1
     with raises(fp.StateError, "finished is -1"):
         restored.load_state_dict(state)
+
+
+def test_an_optimizer_with_a_schedule_is_pickled():
+    params, a, _ = pair()
+    optimizer = fp.SGD(params, lr=schedules.multistep(1.0, [1, 3], gamma=0.5), groups={"b": {"lr_scale": 0.5}})
+    rates = [moved(optimizer, a) for _ in range(2)]
+    again = pickle.loads(pickle.dumps(optimizer))
+    assert repr(again) == repr(optimizer) and again.lr == optimizer.lr == 0.5
+    assert [*rates, *[moved(again, again.params[0]) for _ in range(2)]] == [1.0, 0.5, 0.5, 0.25]
+    for n in range(4):  # one that is used by hand goes along, too
+        assert pickle.loads(pickle.dumps(schedules.cosine(0.1, n=3)))(n) == schedules.cosine(0.1, n=3)(n)

@@ -110,9 +110,9 @@ class Optimizer:
             return ", ".join([f"{key}={value!r}" for key, value in group.items() if key != "names"])
 
         first, *others = self.rates.groups()
-        by = " by a schedule" if self.rates.schedule is not None else ""
+        by = f", lr by {self.rates.schedule!r}" if self.rates.schedule is not None else ""
         rows = [f"  {pattern!r}: {options(group)}" for pattern, group in zip(self.patterns, others, strict=True)]
-        return "\n".join([f"{self.name}({len(self.params)} parameters{by}, {options(first)})", *rows])
+        return "\n".join([f"{self.name}({len(self.params)} parameters{by}: {options(first)})", *rows])
 
     # ---- the step -----------------------------------------------------------------------------------------------------------
     def step(self, grads: Any = None) -> None:
