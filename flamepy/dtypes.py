@@ -34,7 +34,7 @@ def as_dtype(dtype: Any, wrong: str = "", others: Sequence[str] = ()) -> np.dtyp
     what `others` there are."""
     try:
         found = np.dtype(dtype)
-    except TypeError:
+    except (TypeError, ValueError):
         if of_torch(dtype):
             return as_dtype(str(dtype).removeprefix("torch."), wrong, others)
         found = None
@@ -67,6 +67,8 @@ def host_array(data: Any, wanted: np.dtype | None = None) -> np.ndarray:
         return torch_array(data)
     if hasattr(data, "__dlpack__"):
         return np.from_dlpack(data)
+    if isinstance(data, list | tuple) and data and hasattr(data[0], "numpy") and of_torch(data[0]):
+        data = [torch_array(x) if of_torch(x) else x for x in data]
     try:
         array = np.array(data)
     except ValueError as problem:

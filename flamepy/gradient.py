@@ -105,7 +105,7 @@ class GradientMap:
     def id_of(self, key: Any) -> int:
         """The id behind a key; 0, which is no tensor's, for a name that has no gradient here. Raises StateError for a name of two."""
         if isinstance(key, str):
-            found = [number for number in self._gradients if self.names.get(number) == key]
+            found = [number for number in self._gradients if key and self.names.get(number) == key]
             if len(found) > 1:
                 raise StateError(f"GradientMap: {len(found)} parameters have this name: '{key}'. Pass the parameter itself.")
             return found[0] if found else 0

@@ -91,6 +91,7 @@ def test_gradients_by_a_name_that_says_nothing():
     assert {name for name, _ in grads.named_items()} == {f"tensor {p.id}", f"tensor {q.id}"}
     with raises(KeyError, "'w'", "No gradient here has a name"):
         grads["w"]
+    assert "" not in grads and grads.get("") is None
     p.name = q.name = "w"
     with raises(fp.StateError, "2 parameters have this name: 'w'"):
         (p * q).sum().backward()["w"]
@@ -253,6 +254,7 @@ def test_pytorchs_tensors_are_taken(name):
         found = take(t)
         assert found.shape == tuple(t.shape) and str(found.dtype) == str(t.dtype).removeprefix("torch.") and not found.requires_grad
         assert found.tolist() == t.tolist()
+    assert str((found := fp.tensor([t, t])).dtype) == str(t.dtype).removeprefix("torch.") and found.tolist() == [t.tolist()] * 2
     if t.is_floating_point():
         p = fp.Parameter(t)
         p.set_data(t * 2)
@@ -278,6 +280,8 @@ def test_pytorchs_dtypes_and_devices_are_taken_by_name():
     assert nn.Linear(2, 3, dtype=torch.float64).weight.dtype == fp.float64 and fp.ones(1).to(torch.device("cpu")).device == "cpu"
     with raises(fp.DTypeError, "dtype: not supported: uint8", "float32"):
         fp.zeros(2, dtype=torch.uint8)
+    with raises(fp.DTypeError, "to: neither a dtype nor a device", "bfloat16"):
+        fp.ones(2).to(torch.ones(1))
 
 
 def test_pytorchs_and_numpys_names():

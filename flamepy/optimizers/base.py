@@ -19,7 +19,7 @@ import numpy as np
 from ..autograd.entries import file_line, user_frame
 from ..backend.base import Buffer
 from ..backend.divert import active, before, guard, note
-from ..errors import FlameWarning, ShapeError, StateError
+from ..errors import DTypeError, FlameWarning, ShapeError, StateError
 from ..gradient import GradientMap, check_device
 from ..parameter import Parameter
 from ..tensors import Tensor
@@ -67,6 +67,8 @@ class Optimizer:
     def check(self, options: dict[str, Any]) -> None:
         """Raise ValueError for impossible hyperparameters."""
         for key, low, high in (("lr", 0, np.inf), ("eps", 0, np.inf), ("weight_decay", 0, np.inf), ("momentum", 0, np.inf)):
+            if not hasattr(options.get(key, 0), "__float__"):
+                raise DTypeError(f"{self.name}: {key} is no number: {options[key]!r}. Use a number >= 0.")
             if key in options and not low <= options[key] <= high:
                 raise ValueError(f"{self.name}: {key} out of range: {options[key]}. Use a number >= 0.")
         betas = options.get("betas", (0, 0))
