@@ -25,6 +25,8 @@ from .autograd import tape as tape
 from .backend.base import device as device
 from .creation import arange as arange
 from .creation import eye as eye
+from .creation import from_dlpack as from_dlpack
+from .creation import linspace as linspace
 from .creation import ones as ones
 from .creation import ones_like as ones_like
 from .creation import rand as rand

@@ -12,6 +12,8 @@ from .autograd import tape as tape
 from .backend.base import device as device
 from .creation import arange as arange
 from .creation import eye as eye
+from .creation import from_dlpack as from_dlpack
+from .creation import linspace as linspace
 from .creation import ones as ones
 from .creation import ones_like as ones_like
 from .creation import rand as rand
@@ -84,6 +86,9 @@ from .ops import gelu as gelu
 from .ops import gt as gt
 from .ops import huber_loss as huber_loss
 from .ops import index_select as index_select
+from .ops import isfinite as isfinite
+from .ops import isinf as isinf
+from .ops import isnan as isnan
 from .ops import l1_loss as l1_loss
 from .ops import le as le
 from .ops import leaky_relu as leaky_relu

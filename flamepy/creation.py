@@ -44,6 +44,20 @@ def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any 
     return tensor(np.arange(first, last, step), float32 if floats and dtype is None else dtype, device)
 
 
+def linspace(start: float, stop: float, num: int, dtype: Any = None, device: Any = None) -> Tensor:
+    """`num` numbers at equal distances from start to stop, both included (float32 unless said otherwise)."""
+    if num < 0:
+        raise ValueError(f"linspace: num is negative: {num}. Use 0 or more.")
+    return tensor(np.linspace(start, stop, num), float32 if dtype is None else dtype, device)
+
+
+def from_dlpack(x: Any, device: Any = None) -> Tensor:
+    """A tensor with a copy of the numbers of another library's: anything that has `__dlpack__`, a PyTorch tensor of any dtype we have."""
+    if not hasattr(x, "__dlpack__"):
+        raise DTypeError(f"from_dlpack: nothing with __dlpack__: {type(x).__name__}. Pass an array or tensor, or use flamepy.tensor(...).")
+    return tensor(x, device=device)
+
+
 def eye(n: int, m: int | None = None, dtype: Any = None, device: Any = None) -> Tensor:
     """Ones on the diagonal of an n by m matrix (m defaults to n)."""
     return tensor(np.eye(n, m), float32 if dtype is None else dtype, device)

@@ -30,10 +30,13 @@ DTYPES = FLOATS | INTEGERS | {bool_}
 
 
 def as_dtype(dtype: Any, wrong: str = "", others: Sequence[str] = ()) -> np.dtype:
-    """A supported dtype from whatever NumPy takes for one. Raises DTypeError, which says what is `wrong` and what `others` there are."""
+    """A supported dtype from whatever NumPy takes for one, or PyTorch's of that name. Raises DTypeError, which says what is `wrong` and
+    what `others` there are."""
     try:
         found = np.dtype(dtype)
-    except TypeError:
+    except (TypeError, ValueError):
+        if of_torch(dtype):
+            return as_dtype(str(dtype).removeprefix("torch."), wrong, others)
         found = None
     if found not in DTYPES:
         known = ", ".join([*sorted(map(str, DTYPES)), *others])
@@ -41,12 +44,31 @@ def as_dtype(dtype: Any, wrong: str = "", others: Sequence[str] = ()) -> np.dtyp
     return found
 
 
+def of_torch(value: Any) -> bool:
+    """Whether it is an object of PyTorch's, which is not imported to find out."""
+    return any([cls.__module__.partition(".")[0] == "torch" for cls in type(value).__mro__])
+
+
+def torch_array(t: Any) -> np.ndarray:
+    """The numbers of a PyTorch tensor: those of one that requires grad, or is on another device, too."""
+    try:
+        if str(t.dtype) == "torch.bfloat16":  # NumPy has none: float32 holds every one exactly
+            return t.float().numpy(force=True).astype(bfloat16)  # type: ignore[no-any-return]
+        return t.numpy(force=True)  # type: ignore[no-any-return]
+    except (TypeError, RuntimeError) as problem:
+        raise DTypeError(f"tensor: PyTorch gives no array: {t.dtype}, {t.layout}. Convert it with .to(torch.float32).") from problem
+
+
 def host_array(data: Any, wanted: np.dtype | None = None) -> np.ndarray:
     """Data as a NumPy array; Python floats become float32 unless another dtype is wanted."""
     if isinstance(data, np.ndarray | np.generic):
         return np.asarray(data)
+    if hasattr(data, "numpy") and of_torch(data):
+        return torch_array(data)
     if hasattr(data, "__dlpack__"):
         return np.from_dlpack(data)
+    if isinstance(data, list | tuple) and data and hasattr(data[0], "numpy") and of_torch(data[0]):
+        data = [torch_array(x) if of_torch(x) else x for x in data]
     try:
         array = np.array(data)
     except ValueError as problem:

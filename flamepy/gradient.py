@@ -1,7 +1,7 @@
 """GradientMap: what backward() returns. Tensor id -> gradient; clipping and optimizers consume it.
 
-A key may be an id, a Tensor or a Parameter. What `get` returns is the stored gradient: editing it edits the map. Gradients of
-packed parameters are slots of one span, so that norm, scaling and the optimizer step are one launch each. While nobody
+A key may be an id, a Tensor, a Parameter or a parameter's name. What `get` returns is the stored gradient: editing it edits the map.
+Gradients of packed parameters are slots of one span, so that norm, scaling and the optimizer step are one launch each. While nobody
 has looked at them, clipping only leaves its factor here, and the optimizer multiplies as it reads.
 
 FLAME counterpart: `flame_core::gradient::GradientMap`. Read next: autograd/entries.py.
@@ -18,15 +18,10 @@ import numpy as np
 from . import ids
 from .backend.base import Buffer
 from .dtypes import HALF, float32
-from .errors import DeviceError, DTypeError, ShapeError
+from .errors import DeviceError, DTypeError, ShapeError, StateError
 
 if TYPE_CHECKING:
     from .methods import Tensor  # from a stub: this file imports no tensors when it runs
-
-
-def key_id(key: Any) -> int:
-    """The id behind a key: an int, a Tensor or a Parameter."""
-    return key if isinstance(key, int) else key.id
 
 
 def label_of(number: int, name: str) -> str:
@@ -107,6 +102,23 @@ class GradientMap:
             for _, span in self.spans:
                 scale_by_factor(span, factor)
 
+    def id_of(self, key: Any) -> int:
+        """The id behind a key; 0, which is no tensor's, for a name that has no gradient here. Raises StateError for a name of two."""
+        if isinstance(key, str):
+            found = [number for number in self._gradients if key and self.names.get(number) == key]
+            if len(found) > 1:
+                raise StateError(f"GradientMap: {len(found)} parameters have this name: '{key}'. Pass the parameter itself.")
+            return found[0] if found else 0
+        return key if isinstance(key, int) else key.id  # type: ignore[no-any-return]
+
+    def sized(self, name: str, key: Any) -> Any:
+        """A key that an entry is made for. Raises KeyError for a name that has none: it says nothing of the tensor."""
+        if not isinstance(key, str):
+            return key
+        if (number := self.id_of(key)) == 0:
+            raise KeyError(f"{name}: no gradient of this name to replace: '{key}'. Pass the parameter itself.")
+        return number
+
     @property
     def packed(self) -> bool:
         """Whether the spans hold every gradient."""
@@ -121,12 +133,12 @@ class GradientMap:
 
     def get(self, key: Any) -> Tensor | None:
         """The stored gradient, or None."""
-        return self.stored().get(key_id(key))
+        return self.stored().get(self.id_of(key))
 
     def __getitem__(self, key: Any) -> Tensor:
         found = self.get(key)
         if found is None:
-            raise KeyError(f"GradientMap: no gradient: {self.label(key)}. Check that it requires grad and reaches the loss.")
+            raise KeyError(f"GradientMap: no gradient: {self.label(key)}. {self.advice(key)}")
         return found
 
     def insert(self, key: Any, gradient: Any) -> None:
@@ -136,6 +148,7 @@ class GradientMap:
         """
         if not hasattr(gradient, "buffer"):
             raise DTypeError(f"insert: not a Tensor: {type(gradient).__name__}. Pass flamepy.tensor(...).")
+        key = self.sized("insert", key)
         if not isinstance(key, int) and tuple(key.shape) != tuple(gradient.shape):
             raise ShapeError(
                 f"insert: gradient shape differs for {self.label(key)}: expected {key.shape}, got {gradient.shape}. "
@@ -150,8 +163,7 @@ class GradientMap:
     def put(self, key: Any, gradient: Any) -> None:
         """Store a gradient that is known to fit, in a map that has no spans yet."""
         if not isinstance(key, int):
-            if key.name:
-                self.names[key.id] = key.name
+            self.names[key.id] = key.name
             key = key.id
         self._gradients[key] = gradient.to(float32) if gradient.dtype in HALF else gradient
 
@@ -178,20 +190,20 @@ class GradientMap:
         """The stored gradient; zeros of the tensor's shape are inserted when there is none."""
         stored = self.get(key)
         if stored is None:
-            if isinstance(key, int):
-                raise KeyError(f"get_or_create: an id has no shape: {self.label(key)}. Pass the tensor.")
+            if isinstance(key, int | str):
+                raise KeyError(f"get_or_create: an id or name has no shape: {self.label(key)}. Pass the tensor.")
             stored = key.zero_gradient()
             self.insert(key, stored)
         return stored
 
     def take(self, key: Any) -> Tensor | None:
         """Remove and return a gradient, or None."""
-        found = self.stored().pop(key_id(key), None)
+        found = self.stored().pop(self.id_of(key), None)
         self.spans = []
         return found
 
     def contains(self, key: Any) -> bool:
-        return key_id(key) in self._gradients
+        return self.id_of(key) in self._gradients
 
     __contains__ = contains
 
@@ -203,6 +215,10 @@ class GradientMap:
 
     def items(self) -> Iterable[tuple[int, Tensor]]:
         return self.stored().items()
+
+    def named_items(self) -> list[tuple[str, Tensor]]:
+        """(name, gradient) of each; a tensor without a name is called as repr() shows it."""
+        return [(self.names.get(number) or label_of(number, ""), gradient) for number, gradient in self.items()]
 
     def clear(self) -> None:
         self._gradients.clear()
@@ -267,7 +283,19 @@ class GradientMap:
 
     def label(self, key: Any) -> str:
         """How an error text names a key: its name if known, else its id."""
-        return label_of(key_id(key), self.names.get(key_id(key)) or ("" if isinstance(key, int) else key.name))
+        if isinstance(key, str):
+            return label_of(0, key)
+        number = self.id_of(key)
+        return label_of(number, self.names.get(number) or ("" if isinstance(key, int) else key.name))
+
+    def advice(self, key: Any) -> str:
+        """What to do when there is no gradient of this key."""
+        if not isinstance(key, str):
+            return "Check that it requires grad and reaches the loss."
+        names = [name for number in self._gradients if (name := self.names.get(number))]
+        if names:
+            return f"Use one of: {', '.join(names)}."
+        return "No gradient here has a name: pass the parameter, or give names before backward() (a ParameterDict or model.params does)."
 
     def __repr__(self) -> str:
         rows = ", ".join(f"{self.label(k)}: {tuple(g.shape)}" for k, g in self._gradients.items())

@@ -49,7 +49,7 @@ def named_gradients(name: str, grads: Any) -> list[tuple[Any, Any]]:
     for p in ps:
         if not isinstance(p, Parameter):
             raise TypeError(f"{name}: not a Parameter: {type(p).__name__}. Pass a GradientMap, a ParameterDict or a list of Parameters.")
-    found = [(f"'{p.name}'" if p.name else p.label, p.grad) for p in dict.fromkeys(ps) if p.grad is not None]
+    found = [(f"'{p.name}'" if p.name else p.label, g) for p in dict.fromkeys(ps) if (g := p.kept_grad()) is not None]
     if ps and not found:
         what = f"{name}: no parameter holds a gradient: {len(ps)} given. Pass the map that loss.backward() returned."
         warnings.warn(what, FlameWarning, stacklevel=3)

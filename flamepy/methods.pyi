@@ -87,7 +87,7 @@ class Methods:
     # flamepy/ops/activations.py: elu_y
     def elu(self, alpha: float = 1.0) -> Tensor:
         """x above zero, alpha * (exp(x) - 1) below (Clevert et al. 2015, arXiv:1511.07289). See flamepy.elu."""
-    # flamepy/ops/pointwise.py: eq_y
+    # flamepy/ops/comparisons.py: eq_y
     def eq(self, b: TensorLike, /) -> Tensor:
         """a == b. See flamepy.eq."""
     # flamepy/ops/pointwise.py: erf_y
@@ -111,13 +111,13 @@ class Methods:
     @overload
     def gather(self, dim: int, index: TensorLike) -> Tensor:
         """y[i, j] = x[index[i, j], j] for axis 0, and so on. See flamepy.gather."""
-    # flamepy/ops/pointwise.py: ge_y
+    # flamepy/ops/comparisons.py: ge_y
     def ge(self, b: TensorLike, /) -> Tensor:
         """a >= b. See flamepy.ge."""
     # flamepy/ops/activations.py: gelu
     def gelu(self, approximate: str = 'none') -> Tensor:
         """Gaussian error linear unit, exact ("none") or by tanh ("tanh"). See flamepy.gelu."""
-    # flamepy/ops/pointwise.py: gt_y
+    # flamepy/ops/comparisons.py: gt_y
     def gt(self, b: TensorLike, /) -> Tensor:
         """a > b. See flamepy.gt."""
     # flamepy/ops/losses.py: huber_loss
@@ -129,10 +129,19 @@ class Methods:
     @overload
     def index_select(self, dim: int, index: TensorLike) -> Tensor:
         """The slices of x along `axis` at the integers in the 1-D `index`. See flamepy.index_select."""
+    # flamepy/ops/comparisons.py: isfinite
+    def isfinite(self) -> Tensor:
+        """Whether each number is neither NaN nor infinite. See flamepy.isfinite."""
+    # flamepy/ops/comparisons.py: isinf
+    def isinf(self) -> Tensor:
+        """Whether each number is infinite, of either sign. See flamepy.isinf."""
+    # flamepy/ops/comparisons.py: isnan
+    def isnan(self) -> Tensor:
+        """Whether each number is NaN. See flamepy.isnan."""
     # flamepy/ops/losses.py: l1_loss
     def l1_loss(self, target: TensorLike, *, reduction: str = 'mean') -> Tensor:
         """|x - target|. See flamepy.l1_loss."""
-    # flamepy/ops/pointwise.py: le_y
+    # flamepy/ops/comparisons.py: le_y
     def le(self, b: TensorLike, /) -> Tensor:
         """a <= b. See flamepy.le."""
     # flamepy/ops/activations.py: leaky_relu_y
@@ -147,13 +156,13 @@ class Methods:
     @overload
     def log_softmax(self, dim: int = -1) -> Tensor:
         """log(softmax(x)) along one axis, accurate where softmax is tiny. See flamepy.log_softmax."""
-    # flamepy/ops/pointwise.py: logical_and_y
+    # flamepy/ops/comparisons.py: logical_and_y
     def logical_and(self, b: TensorLike, /) -> Tensor:
         """Both hold. See flamepy.logical_and."""
-    # flamepy/ops/pointwise.py: logical_not_y
+    # flamepy/ops/comparisons.py: logical_not_y
     def logical_not(self) -> Tensor:
         """x does not hold. See flamepy.logical_not."""
-    # flamepy/ops/pointwise.py: logical_or_y
+    # flamepy/ops/comparisons.py: logical_or_y
     def logical_or(self, b: TensorLike, /) -> Tensor:
         """At least one holds. See flamepy.logical_or."""
     # flamepy/ops/reduce.py: logsumexp
@@ -162,7 +171,7 @@ class Methods:
     @overload
     def logsumexp(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
         """log(sum(exp(x))) over the axes, without overflow. See flamepy.logsumexp."""
-    # flamepy/ops/pointwise.py: lt_y
+    # flamepy/ops/comparisons.py: lt_y
     def lt(self, b: TensorLike, /) -> Tensor:
         """a < b. See flamepy.lt."""
     # flamepy/ops/activations.py: masked_fill
@@ -207,7 +216,7 @@ class Methods:
     @overload
     def narrow(self, dim: int, start: int, length: int) -> Tensor:
         """`length` elements of one axis, from `start`. See flamepy.narrow."""
-    # flamepy/ops/pointwise.py: ne_y
+    # flamepy/ops/comparisons.py: ne_y
     def ne(self, b: TensorLike, /) -> Tensor:
         """a != b. See flamepy.ne."""
     # flamepy/ops/pointwise.py: neg_y

@@ -22,6 +22,7 @@ from .backend.divert import assigned, own, read
 from .dtypes import FLOATS, HALF, float32
 from .errors import DTypeError, ShapeError, StateError
 from .gradient import GradientMap
+from .reading import hint_at_map, hinted
 from .tensors import Tensor, tensor
 
 
@@ -69,13 +70,24 @@ class Parameter(Tensor):
     # ---- gradient: set by hand, never by backward() ---------------------------------------------------------------------
     @property
     def grad(self) -> Tensor | None:
-        """The gradient set with set_grad(), or None. backward() does not touch it."""
+        """The gradient set with set_grad(), or None. backward() does not touch it; assigning is set_grad()."""
+        if (kept := self.kept_grad()) is None:
+            hint_at_map(self)
+        return kept
+
+    @grad.setter
+    def grad(self, gradient: Any) -> None:
+        self.set_grad(gradient)
+
+    def kept_grad(self) -> Tensor | None:
+        """The same without a hint, for what reads many."""
         read(self, "_grad")
         return self._grad
 
     def set_grad(self, gradient: Any) -> None:
         """Keep a gradient (None clears it). Cast to float32 or wider. Raises ShapeError unless the shape is the parameter's."""
         self._grad = None if gradient is None else self._fitting("set_grad", gradient, self._wide)
+        hinted.add("grad")
         assigned(self, "_grad")
 
     def zero_grad(self) -> None:
@@ -90,7 +102,7 @@ class Parameter(Tensor):
 
     def update(self, lr: float) -> None:
         """p -= lr * grad; nothing without a gradient."""
-        if (grad := self.grad) is not None:
+        if (grad := self.kept_grad()) is not None:
             with no_grad():
                 self._write(self.detach().to(self._wide) - grad * lr, "update")
 
@@ -117,7 +129,8 @@ class Parameter(Tensor):
         self.buffer.wrote(f"{by} of {self.label} at {file_line(user_frame())}")
 
     def __repr__(self) -> str:
-        return f"Parameter({self.label}, {self.dtype}{list(self.shape)}{'' if self.requires_grad else ', frozen'})"
+        name = f"'{self.name}', " if self.name else ""
+        return f"Parameter({name}{self.shown(f'Parameter({name}')}{'' if self.requires_grad else ', requires_grad=False'})"
 
 
 class ParameterDict:

@@ -7,14 +7,34 @@ FLAME counterpart: `Tensor::to_vec`, `to_scalar`. Read next: parameter.py.
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .autograd.entries import TapeEntry, tell
+from .autograd.entries import TapeEntry, tell, was_reached
 from .backend.base import Buffer, Device
 from .dtypes import HALF, float32
-from .errors import DTypeError, ShapeError
+from .errors import DTypeError, FlameWarning, ShapeError
+from .op.base import PUBLIC
+
+# NumPy's functions that stand for an operator, with the method that does it; those that have another name here.
+OPERATORS = {
+    "add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "divide": "__rtruediv__", "power": "__rpow__",
+    "matmul": "__rmatmul__", "less": "__gt__", "less_equal": "__ge__", "greater": "__lt__", "greater_equal": "__le__",
+    "equal": "__eq__", "not_equal": "__ne__",
+}  # fmt: skip
+NAMES = {"subtract": "sub", "multiply": "mul", "divide": "div", "power": "pow", "negative": "neg", "absolute": "abs", "rint": "round"}
+hinted: set[str] = set()  # hints that were given in this process, or that nobody needs: each comes once
+
+
+def hint_at_map(t: Any) -> None:
+    """Say once that gradients are in a map, to whoever looks for this tensor's, which backward() has computed, elsewhere."""
+    if "grad" not in hinted and was_reached(t):
+        hinted.add("grad")
+        text = "grad: backward() fills no .grad, it returns the gradients: grads = loss.backward(). Use grads[w] and optimizer.step(grads)."
+        warnings.warn(text, FlameWarning, stacklevel=3)
+
 
 # What flamepy's own files use of a Tensor.
 INTERNAL = {
@@ -31,6 +51,7 @@ class Readable:
         device: Device
         dtype: np.dtype
         entry: TapeEntry | None
+        id: int
         requires_grad: bool
         shape: tuple[int, ...]
 
@@ -44,6 +65,16 @@ class Readable:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.numpy(), dtype=dtype, copy=copy) if copy or dtype is not None else self.numpy()
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """NumPy arrays leave operators with a Tensor to the Tensor; NumPy's own functions are refused."""
+        name = ufunc.__name__
+        plain = method == "__call__" and not options
+        if plain and name in OPERATORS and inputs[1] is self and not isinstance(inputs[0], Readable):
+            return getattr(self, OPERATORS[name])(inputs[0])
+        own = NAMES.get(name, name)
+        own = f"fp.{own}(...), or " if plain and own in PUBLIC else ""
+        raise DTypeError(f"numpy.{name}: does not take a Tensor: shape {self.shape}. Use {own}t.numpy() for NumPy's.")
 
     def __dlpack__(self, **options: Any) -> Any:
         tell((self,))
@@ -63,6 +94,26 @@ class Readable:
         return self.numpy().item()
 
     to_scalar = item
+
+    def __format__(self, form: str) -> str:
+        if form and self.size != 1:
+            raise ShapeError(f"format: '{form}' needs one element: shape {self.shape}. Format one of .tolist(), or print it without.")
+        return format(self.item(), form) if form else str(self)
+
+    def __round__(self, digits: int | None = None) -> Any:
+        if self.size != 1:
+            raise ShapeError(f"round: needs one element: shape {self.shape}. Use flamepy.round(x) for each, or numpy.round(x.numpy(), n).")
+        return round(self.item(), digits)
+
+    def numel(self) -> int:
+        """How many elements: the same as .size."""
+        return self.size
+
+    @property
+    def grad(self) -> Any:
+        """None, but for what was set with Parameter.set_grad(): backward() returns its gradients."""
+        hint_at_map(self)
+        return None
 
     def tolist(self) -> Any:
         return self.numpy().tolist()
@@ -90,8 +141,11 @@ class Readable:
         """The names that are public, for completion."""
         return [n for n in super().__dir__() if n not in INTERNAL and (n[0] != "_" or n.startswith("__"))]
 
+    def shown(self, before: str) -> str:
+        """The numbers, as repr() shows them behind `before`, and the dtype."""
+        body = np.array2string(self.numpy().astype(np.float32) if self.dtype in HALF else self.numpy(), separator=", ", prefix=before)
+        return body if self.dtype == float32 else f"{body}, dtype={self.dtype}"
+
     def __repr__(self) -> str:
-        body = np.array2string(self.numpy().astype(np.float32) if self.dtype in HALF else self.numpy(), separator=", ", prefix="tensor(")
-        kind = "" if self.dtype == float32 else f", dtype={self.dtype}"
         source = f", op={self.entry.op.title}" if self.entry is not None else ", requires_grad=True" if self.requires_grad else ""
-        return f"tensor({body}{kind}{source})"
+        return f"tensor({self.shown('tensor(')}{source})"

@@ -40,8 +40,6 @@ class Tensor(Readable, Methods):
     tensors has one.
     """
 
-    __array_ufunc__ = None  # NumPy arrays leave operators with a Tensor to the Tensor
-
     # Class values are what almost every tensor has. What each op reads is set below: that is faster than finding it in the class.
     name: str = ""
     hooks: list[Callable] | None = None
@@ -247,6 +245,12 @@ class Tensor(Readable, Methods):
             dtype = as_dtype(dtype, f"to: neither a dtype nor a device: {dtype!r}", BACKENDS)
         moved = self if device is None else ops.move(self, device_of(device))
         return moved if dtype is None or dtype == self.dtype else ops.cast(moved, dtype)
+
+    def view(self, *shape: Any) -> Tensor:
+        """PyTorch's name of reshape(). Raises DTypeError for a dtype: numbers are not read as another type."""
+        if any([isinstance(n, np.dtype | type) for n in shape]):
+            raise DTypeError(f"view: not a shape: {shape}. Cast with .to(dtype), or use x.numpy().view(dtype).")
+        return ops.reshape(self, *shape)
 
     def mul_scalar(self, value: float) -> Tensor:
         return ops.mul(self, value)

@@ -22,19 +22,19 @@ NAMES = """
     tensor zeros ones full arange eye randn rand uniform zeros_like ones_like full_like randn_like rand_like uniform_like manual_seed
     float32 float64 float16 bfloat16 int32 int64 bool_ Tensor Parameter ParameterDict GradientMap AutogradEngine tape no_grad
     enable_grad is_grad_enabled clip_grad_norm clip_grad_norm_ clip_grad_value clip_grad_value_ grad_norm SGD Adam AdamW AdamConfig
-    SGDConfig checkpoint gradcheck schedules nn FlameWarning
+    SGDConfig checkpoint gradcheck schedules nn FlameWarning from_dlpack linspace isnan isinf isfinite
 """
 ATTRIBUTES = {
     "Tensor": """shape ndim size dtype device id name requires_grad numpy item tolist to clone detach requires_grad_ backward mul_scalar
-        add_scalar div_scalar square to_scalar randn __array__ __dlpack__ __dlpack_device__""",
+        add_scalar div_scalar square to_scalar view numel grad randn __array__ __dlpack__ __dlpack_device__""",
     "Parameter": "id randn zeros ones uniform tensor grad set_grad zero_grad update apply_update set_data requires_grad",
     "ParameterDict": """insert get __getitem__ __contains__ __len__ __iter__ parameters named_parameters zero_grad set_grads freeze
         state_dict load_state_dict pack""",
     "GradientMap": """get __getitem__ insert accumulate get_or_create take contains __contains__ __len__ items __iter__ clear set_grad
-        scale_grad scale_ merge to_dict""",
+        scale_grad scale_ merge to_dict named_items""",
     "AutogradEngine": "record backward reset tape tape_len",
-    "SGD": "step lr state_dict load_state_dict get_state restore_state",
-    "AdamW": "step lr state_dict load_state_dict get_state restore_state",
+    "SGD": "step zero_grad lr state_dict load_state_dict get_state restore_state",
+    "AdamW": "step zero_grad lr state_dict load_state_dict get_state restore_state",
 }
 FLAME_MODULES = ["gradient", "parameter", "gradient_clip", "gradient_checkpointing", "autograd", "optimizers", "nn.functional"]
 OBJECTS = {

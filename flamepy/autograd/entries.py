@@ -26,13 +26,14 @@ next_serial = itertools.count(1).__next__
 class Modes:
     """What one thread decides for itself."""
 
-    __slots__ = ("creating_graph", "observers", "reader", "recording", "strict")
+    __slots__ = ("creating_graph", "observers", "reached", "reader", "recording", "strict")
 
     def __init__(self) -> None:
         self.recording = True
         self.strict = True
         self.creating_graph = False
         self.observers: tuple[Callable[[TapeEntry], None], ...] = ()  # who is told of each new entry
+        self.reached: tuple[Any, dict[int, str]] = (None, {})  # (reference to the last backward's map, names of what is in it by id)
         self.reader: Callable[[Sequence[Any]], None] | None = None  # who is told of what ops read, recorded or not
 
 
@@ -63,6 +64,16 @@ def tell(xs: Sequence[Any], entry: TapeEntry | None = None) -> None:
     if entry is not None:
         for observer in modes.observers:
             observer(entry)
+
+
+def was_reached(t: Any) -> bool:
+    """Whether a backward has passed through a tensor's entry or, if it was this thread's last, put its gradient into a map; and nobody is
+    known to have looked into that map."""
+    last, names = thread.modes.reached
+    grads = last and last()
+    if grads is not None and not grads.private:
+        return False
+    return t.id in names or (t.entry is not None and t.entry.freed is not None and t.entry.op is not REPLAYED)
 
 
 def engine_files() -> frozenset[str]:

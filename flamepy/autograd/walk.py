@@ -9,6 +9,7 @@ FLAME counterpart: `flame_core::autograd`. Read next: ../gradient.py, ../op/base
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ContextDecorator
 from typing import Any
@@ -185,6 +186,7 @@ def _finish(kept: list[tuple[Any, Any]], taken: list[Buffer], cotangents: Cotang
         seen.add(id(g.buffer))
         grads.put(tensor, g)
     grads.spans = [(home, span) for key, (home, span) in cotangents.spans.items() if filled.get(key) == home.size]
+    thread.modes.reached = weakref.ref(grads), grads.names
     grads.whole_map = placed == len(kept) and len(grads.spans) == len(filled)
     return grads
 

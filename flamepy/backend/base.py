@@ -346,5 +346,5 @@ def opened() -> list[Device]:
 
 
 def is_device_name(text: Any) -> bool:
-    """Whether a string names a device, there or not, rather than a dtype."""
-    return isinstance(text, str) and text.partition(":")[0] in (*BACKENDS, "cuda")
+    """Whether a string (or PyTorch's device, by its name) names a device, there or not, rather than a dtype."""
+    return (isinstance(text, str) or type(text).__name__ == "device") and str(text).partition(":")[0] in (*BACKENDS, "cuda")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..backend.divert import active, changed, guard
-from ..errors import StateError
+from ..errors import DTypeError, IndexOutOfRange, StateError
 from ..parameter import Parameter, ParameterDict
 from ..replay.names import settings_of
 
@@ -57,6 +57,12 @@ class Module:
                 f"{type(self).__name__}: parameters in a {type(value).__name__} would not be found: attribute '{name}'. "
                 "Use ModuleList or Sequential, or an attribute for each."
             )
+        before = self.__dict__.get(name)
+        if isinstance(before, Module | Parameter) and not isinstance(value, Module | Parameter | None):
+            kind = type(before).__name__
+            advice = f"Write its numbers with .{name}.set_data(value), or assign a Parameter" if kind == "Parameter" else "Assign a Module"
+            what = f"a {type(value).__name__} in the place of a {kind}: attribute '{name}'"
+            raise DTypeError(f"{type(self).__name__}: {what}. {advice} (None: there is none).")
         object.__setattr__(self, name, value)
         changed()
 
@@ -155,7 +161,10 @@ class ModuleList(Module):
     def append(self, module: Module) -> ModuleList:
         if not isinstance(module, Module):
             raise TypeError(f"{type(self).__name__}: not a Module: {type(module).__name__}. Pass layers, e.g. nn.ReLU() for relu.")
-        setattr(self, str(len(self)), module)
+        number = len(self)
+        while hasattr(self, str(number)):  # a part cut out of a longer one keeps its numbers
+            number += 1
+        setattr(self, str(number), module)
         return self
 
     def __len__(self) -> int:
@@ -164,8 +173,18 @@ class ModuleList(Module):
     def __iter__(self) -> Iterator[Any]:
         return iter([m for _, m in self.children()])
 
-    def __getitem__(self, i: int) -> Any:
-        return list(self)[i]
+    def __getitem__(self, i: int | slice) -> Any:
+        """A module; of a slice, a ModuleList or Sequential of the same modules under the names they have here."""
+        found = self.children()
+        if isinstance(i, slice):
+            part = Sequential() if isinstance(self, Sequential) else ModuleList()
+            for name, m in found[i]:
+                setattr(part, name, m)
+            part.training = self.training
+            return part
+        if not -len(found) <= i < len(found):
+            raise IndexOutOfRange(f"{type(self).__name__}: index out of range: {i} of {len(found)} modules. Use one below len().")
+        return found[i][1]
 
 
 class Sequential(ModuleList):

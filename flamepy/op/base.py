@@ -30,6 +30,7 @@ PUBLIC: dict[str, Callable] = {}  # what users call: functions of ops, and funct
 HOMES: dict[str, str] = {}  # where: "flamepy", "functional" (flamepy.nn.functional) or "both"
 METHODS: dict[str, bool] = {}  # whether it is a Tensor method as well
 SCALARS = (int, float, bool, np.number, np.bool_)
+NUMPYS = ("out", "dtype")  # what numpy.sum(x) passes to x.sum(), None where its caller gave none
 ALIASES = {"dim": "axis", "keepdim": "keepdims"}
 Tensor: Any = None  # the Tensor class; tensors.py, further right, puts it here
 
@@ -193,7 +194,9 @@ def composed(function: Any = None, *, home: str = "flamepy") -> Any:
 
         @functools.wraps(plain)
         def function(*args: Any, **options: Any) -> Any:
-            return plain(*args, **{ALIASES.get(k, k): v for k, v in options.items()}) if options else plain(*args)
+            if not options:
+                return plain(*args)
+            return plain(*args, **{ALIASES.get(k, k): v for k, v in options.items() if v is not None or k not in NUMPYS})
 
     publish(function.__name__, function, home)
     return function

@@ -206,7 +206,7 @@ class Custom(Op):
             name = ALIASES.get(key, key)
             if name in attributes:
                 attributes[name] = value
-            elif name not in self.inputs[len(xs) :]:
+            elif name not in self.inputs[len(xs) :] and (value is not None or name not in base.NUMPYS):
                 raise TypeError(f"{self.name}: unknown option: {key}={value!r}. Known: {', '.join(self.positional)}.")
         for name in self.inputs[len(xs) :]:
             if name not in options and len(xs) < self.required:

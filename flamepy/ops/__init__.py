@@ -3,7 +3,7 @@
 Importing this package registers them all; `ops.NAME` then finds any public one (editors read __init__.pyi, which tools/make_stubs.py
 writes).
 
-    pointwise.py activations.py   one number at a time        shape.py indexing.py   moving numbers about
+    pointwise.py comparisons.py activations.py   one number at a time     shape.py indexing.py   moving numbers about
     reduce.py var.py              many numbers to one         matmul.py conv.py attention.py   products
     rows.py row_norms.py losses.py   one row at a time        random.py              random numbers
 
@@ -15,7 +15,24 @@ from __future__ import annotations
 from typing import Any
 
 from ..op import base as _op
-from . import activations, attention, conv, copy, indexing, joining, losses, matmul, pointwise, random, reduce, row_norms, rows, shape, var  # noqa: F401
+from . import (  # noqa: F401
+    activations,
+    attention,
+    comparisons,
+    conv,
+    copy,
+    indexing,
+    joining,
+    losses,
+    matmul,
+    pointwise,
+    random,
+    reduce,
+    row_norms,
+    rows,
+    shape,
+    var,
+)
 
 
 def operator(function: Any, swap: bool = False) -> Any:

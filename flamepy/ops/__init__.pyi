@@ -218,7 +218,8 @@ def cross_entropy(
 ) -> Tensor:
     """-log softmax(x)[id], averaged over the ids that are not ignored.
 
-    Shapes: logits x (rows, classes), (classes,) or (N, classes, d1, ...); ids: integers of that shape without classes.
+    Shapes: logits x (rows, classes), (classes,), (N, T, ..., classes) or (N, classes, d1, ...); ids: integers of that shape without
+    classes. Where both of the last two would fit: ShapeError.
     `label_smoothing` in [0, 1] mixes in the mean over all classes (Szegedy et al. 2015, arXiv:1512.00567).
     Raises ShapeError for ids of another shape, DTypeError unless they are integers, IndexOutOfRange for an id that is no class.
     >>> round(fp.cross_entropy(fp.tensor([[0.0, 0.0]]), [1]).item(), 4)
@@ -269,7 +270,7 @@ def embedding(ids: TensorLike, weight: TensorLike) -> Tensor:
     [[3.0, 4.0], [1.0, 2.0]]
     """
 
-# flamepy/ops/pointwise.py: eq_y
+# flamepy/ops/comparisons.py: eq_y
 def eq(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a == b.
 
@@ -345,7 +346,7 @@ def gather(x: TensorLike, dim: int, index: TensorLike) -> Tensor:
     [[2], [3]]
     """
 
-# flamepy/ops/pointwise.py: ge_y
+# flamepy/ops/comparisons.py: ge_y
 def ge(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a >= b.
 
@@ -367,7 +368,7 @@ def gelu(x: TensorLike, approximate: str = 'none') -> Tensor:
     [-0.1002, 1.3998]
     """
 
-# flamepy/ops/pointwise.py: gt_y
+# flamepy/ops/comparisons.py: gt_y
 def gt(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a > b.
 
@@ -399,6 +400,27 @@ def index_select(x: TensorLike, dim: int, index: TensorLike) -> Tensor:
     [3.0, 1.0]
     """
 
+# flamepy/ops/comparisons.py: isfinite
+def isfinite(x: TensorLike) -> Tensor:
+    """Whether each number is neither NaN nor infinite. Shapes: any to the same.
+    >>> fp.isfinite(fp.tensor([1.0, float("nan"), float("inf")])).tolist()
+    [True, False, False]
+    """
+
+# flamepy/ops/comparisons.py: isinf
+def isinf(x: TensorLike) -> Tensor:
+    """Whether each number is infinite, of either sign. Shapes: any to the same.
+    >>> fp.isinf(fp.tensor([1.0, -float("inf")])).tolist()
+    [False, True]
+    """
+
+# flamepy/ops/comparisons.py: isnan
+def isnan(x: TensorLike) -> Tensor:
+    """Whether each number is NaN. Shapes: any to the same.
+    >>> fp.isnan(fp.tensor([1.0, float("nan")])).tolist()
+    [False, True]
+    """
+
 # flamepy/ops/losses.py: l1_loss
 def l1_loss(x: TensorLike, target: TensorLike, *, reduction: str = 'mean') -> Tensor:
     """|x - target|.
@@ -424,7 +446,7 @@ def layer_norm(
     [-1.0, 1.0]
     """
 
-# flamepy/ops/pointwise.py: le_y
+# flamepy/ops/comparisons.py: le_y
 def le(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a <= b.
 
@@ -493,7 +515,7 @@ def log_softmax(x: TensorLike, dim: int = -1) -> Tensor:
     [-0.6931, -0.6931]
     """
 
-# flamepy/ops/pointwise.py: logical_and_y
+# flamepy/ops/comparisons.py: logical_and_y
 def logical_and(a: TensorLike, b: TensorLike, /) -> Tensor:
     """Both hold.
 
@@ -506,7 +528,7 @@ def logical_and(a: TensorLike, b: TensorLike, /) -> Tensor:
     [True, True]
     """
 
-# flamepy/ops/pointwise.py: logical_not_y
+# flamepy/ops/comparisons.py: logical_not_y
 def logical_not(x: TensorLike, /) -> Tensor:
     """x does not hold.
 
@@ -519,7 +541,7 @@ def logical_not(x: TensorLike, /) -> Tensor:
     [False, False]
     """
 
-# flamepy/ops/pointwise.py: logical_or_y
+# flamepy/ops/comparisons.py: logical_or_y
 def logical_or(a: TensorLike, b: TensorLike, /) -> Tensor:
     """At least one holds.
 
@@ -544,7 +566,7 @@ def logsumexp(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     0.6931
     """
 
-# flamepy/ops/pointwise.py: lt_y
+# flamepy/ops/comparisons.py: lt_y
 def lt(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a < b.
 
@@ -686,7 +708,7 @@ def narrow(x: TensorLike, dim: int, start: int, length: int) -> Tensor:
     [2, 3]
     """
 
-# flamepy/ops/pointwise.py: ne_y
+# flamepy/ops/comparisons.py: ne_y
 def ne(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a != b.
 

@@ -139,13 +139,22 @@ def class_ids(
     return share(ids, (ids.size,)), found
 
 
-def classes_last(name: str, x: Any) -> Any:
-    """Logits (N, C, d1, ...) or (C,) as (rows, C)."""
+def classes_last(name: str, x: Any, ids: Any) -> tuple[Any, tuple[int, ...]]:
+    """Logits (N, ..., C), (N, C, d1, ...) or (C,), which the shape of the ids says, as (rows, C); and the shape that the ids should have.
+    Raises ShapeError where it could be both."""
     if not x.ndim:
         raise ShapeError(f"{name}: logits have no class axis: shape {x.shape}. Use (rows, classes).")
+    shape = x.shape[:-1]
     if x.ndim > 2:
-        x = ops.permute(x, (0, *range(2, x.ndim), 1))
-    return x if x.ndim == 2 else ops.reshape(x, (size_of(x.shape[:-1]), x.shape[-1]))
+        second = x.shape[:1] + x.shape[2:]
+        if shape == second == ids.shape and x.shape[1] > 1:
+            raise ShapeError(
+                f"{name}: the classes may be the second or the last axis: logits {x.shape}, class ids {ids.shape}. Make the logits "
+                "(rows, classes): x.reshape(-1, x.shape[-1]), after x.permute(...) where they are second; and ids.reshape(-1)."
+            )
+        if shape != ids.shape:
+            x, shape = ops.permute(x, (0, *range(2, x.ndim), 1)), second
+    return x if x.ndim == 2 else ops.reshape(x, (size_of(x.shape[:-1]), x.shape[-1])), shape
 
 
 def in_compute_type(x: Any, *rest: Any) -> Any:
@@ -160,7 +169,8 @@ def in_compute_type(x: Any, *rest: Any) -> Any:
 def cross_entropy(x: Any, ids: Any, *, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean") -> Any:
     """-log softmax(x)[id], averaged over the ids that are not ignored.
 
-    Shapes: logits x (rows, classes), (classes,) or (N, classes, d1, ...); ids: integers of that shape without classes.
+    Shapes: logits x (rows, classes), (classes,), (N, T, ..., classes) or (N, classes, d1, ...); ids: integers of that shape without
+    classes. Where both of the last two would fit: ShapeError.
     `label_smoothing` in [0, 1] mixes in the mean over all classes (Szegedy et al. 2015, arXiv:1512.00567).
     Raises ShapeError for ids of another shape, DTypeError unless they are integers, IndexOutOfRange for an id that is no class.
     >>> round(fp.cross_entropy(fp.tensor([[0.0, 0.0]]), [1]).item(), 4)
@@ -169,8 +179,7 @@ def cross_entropy(x: Any, ids: Any, *, ignore_index: int = -100, label_smoothing
     x, ids = op.tensors_of("cross_entropy", x, ids)
     if not 0.0 <= label_smoothing <= 1.0:
         raise ValueError(f"cross_entropy: label_smoothing outside [0, 1]: {label_smoothing}. Use a small number such as 0.1.")
-    rows = classes_last("cross_entropy", x)
-    shape = x.shape[:1] * (x.ndim > 1) + x.shape[2:]
+    rows, shape = classes_last("cross_entropy", x, ids)
     ids, found = class_ids("cross_entropy", ids, x.device, shape, rows.shape[-1], ignore_index, reduction)
     loss = in_compute_type(rows, ids, found, float(label_smoothing), int(ignore_index), reduction)
     return ops.reshape(loss, shape) if reduction == "none" and loss.shape != shape else loss
@@ -185,8 +194,7 @@ def nll_loss(x: Any, ids: Any, *, ignore_index: int = -100, reduction: str = "me
     1.5
     """
     x, ids = op.tensors_of("nll_loss", x, ids)
-    rows = classes_last("nll_loss", x)
-    shape = x.shape[:1] * (x.ndim > 1) + x.shape[2:]
+    rows, shape = classes_last("nll_loss", x, ids)
     ids, _ = class_ids("nll_loss", ids, x.device, shape, rows.shape[-1], ignore_index, reduction)
     keep = ops.ne(ids, int(ignore_index))
     picked = picked_from_rows(rows, ops.where(keep, ids, 0)) if rows.size else ops.sum(rows, axis=1)

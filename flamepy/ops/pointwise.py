@@ -4,7 +4,7 @@
 backend/formula/words.py; float literals take the dtype of the kernel. The ops are not assigned to names here, because many are called
 like the word they are made of: reach them as `ops.exp`.
 
-FLAME counterpart: `flame_core::ops::elementwise`. Read next: activations.py, reduce.py.
+FLAME counterpart: `flame_core::ops::elementwise`. Read next: comparisons.py, activations.py, reduce.py.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from ..backend.formula.words import (
     tanh,
 )
 from ..backend.formula.words import abs as abs_word
-from ..dtypes import bool_
 from ..op.pointwise import pass_g, pointwise, zero
 
 
@@ -284,53 +283,3 @@ pointwise("maximum", maximum_y, maximum_da, maximum_db, kind="number", home="fla
 pointwise("minimum", minimum_y, maximum_db, maximum_da, kind="number", home="flamepy")
 pointwise("clip", clip_y, clip_dx, title="clamp")
 pointwise("where", where_y, None, where_da, where_db, kind="any", masks=1, home="flamepy")
-
-
-# ---- comparisons: bool results, nothing recorded ---------------------------------------------------------------------------
-def eq_y(a, b):
-    """a == b."""
-    return a == b
-
-
-def ne_y(a, b):
-    """a != b."""
-    return a != b
-
-
-def lt_y(a, b):
-    """a < b."""
-    return a < b
-
-
-def le_y(a, b):
-    """a <= b."""
-    return a <= b
-
-
-def gt_y(a, b):
-    """a > b."""
-    return a > b
-
-
-def ge_y(a, b):
-    """a >= b."""
-    return a >= b
-
-
-def logical_and_y(a, b):
-    """Both hold."""
-    return (a != 0) & (b != 0)
-
-
-def logical_or_y(a, b):
-    """At least one holds."""
-    return (a != 0) | (b != 0)
-
-
-def logical_not_y(x):
-    """x does not hold."""
-    return x == 0
-
-
-for _formula in (eq_y, ne_y, lt_y, le_y, gt_y, ge_y, logical_and_y, logical_or_y, logical_not_y):
-    pointwise(_formula.__name__[:-2], _formula, kind="any", out=bool_, home="flamepy")

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..backend.formula.words import sqrt
-from .base import Optimizer, options_of
+from .base import Optimizer
+from .given import options_of
 
 
 @dataclass
@@ -39,7 +40,7 @@ class Adam(Optimizer):
     """Adam; its weight decay is L2: added to the gradient.
 
     Adam(params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, groups=None), Adam(params, AdamConfig(...)) or
-    Adam(AdamConfig(...)) for FLAME's step([(id, parameter, gradient), ...]). Moments are float32 or wider.
+    Adam(AdamConfig(...)) for FLAME's step([(id, parameter, gradient), ...]). `lr` may be a schedule. Moments are float32 or wider.
     """
 
     name = "Adam"

@@ -11,7 +11,6 @@ from __future__ import annotations
 import fnmatch
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, is_dataclass
 from functools import partial
 from typing import Any
 
@@ -20,18 +19,21 @@ import numpy as np
 from ..autograd.entries import file_line, user_frame
 from ..backend.base import Buffer
 from ..backend.divert import active, before, guard, note
-from ..errors import FlameWarning, ShapeError, StateError
+from ..errors import DTypeError, FlameWarning, ShapeError, StateError
 from ..gradient import GradientMap, check_device
 from ..parameter import Parameter
 from ..tensors import Tensor
 from .block import Block, Update
+from .given import list_of, triples
+from .rates import Rates, checked, finished_in
 
 
 class Optimizer:
     """Base of SGD, Adam and AdamW. See their docstrings; `step` and the state methods are the same for all.
 
     `params`: a ParameterDict, a Module, a list of Parameters, or a config object alone (then parameters come with step()).
-    `groups`: {"glob of names": {option: value}} overrides options for some parameters; the first matching glob counts.
+    `groups`: {"glob of names": {option: value}} overrides options for some parameters; the first matching glob counts. A group's lr,
+    or its `lr_scale`, is kept as a share of the optimizer's. `lr` may be a schedule: a function of the number of finished steps.
     """
 
     name = "optimizer"
@@ -42,11 +44,12 @@ class Optimizer:
         self.groups = [{"names": [], **options}]
         self.patterns: list[str] = []
         for pattern, changes in (groups or {}).items():
-            unknown = set(changes) - set(options)
+            unknown = set(changes) - set(options) - {"lr_scale"}
             if unknown:
                 raise TypeError(f"{self.name}: unknown option in group '{pattern}': {', '.join(unknown)}. Known: {', '.join(options)}.")
             self.groups.append({"names": [], **options, **changes})
             self.patterns.append(pattern)
+        self.rates = Rates(self, options["lr"], groups or {})
         for group in self.groups:
             self.check(group)
         self.params: list[Parameter] = []
@@ -64,6 +67,8 @@ class Optimizer:
     def check(self, options: dict[str, Any]) -> None:
         """Raise ValueError for impossible hyperparameters."""
         for key, low, high in (("lr", 0, np.inf), ("eps", 0, np.inf), ("weight_decay", 0, np.inf), ("momentum", 0, np.inf)):
+            if not hasattr(options.get(key, 0), "__float__"):
+                raise DTypeError(f"{self.name}: {key} is no number: {options[key]!r}. Use a number >= 0.")
             if key in options and not low <= options[key] <= high:
                 raise ValueError(f"{self.name}: {key} out of range: {options[key]}. Use a number >= 0.")
         betas = options.get("betas", (0, 0))
@@ -85,21 +90,31 @@ class Optimizer:
 
     @property
     def lr(self) -> float:
-        """The learning rate (of the first group); setting it sets every group's."""
-        guard(self, f"{self.name}.lr", lambda: self.groups[0]["lr"], live=True)
-        return self.groups[0]["lr"]
+        """The learning rate of the next step (in groups: times their share). A number or a schedule may be set."""
+        guard(self, f"{self.name}.lr", self.rates.now, live=True)
+        return self.rates.now()
 
     @lr.setter
     def lr(self, value: float) -> None:
-        for group in self.groups:
-            self.check({**group, "lr": value})
+        number = checked(self.name, value(self.rates.finished), self.rates.finished) if callable(value) else value
+        for group, lr in zip(self.groups, self.rates.of_groups(number), strict=True):
+            self.check({**group, "lr": lr})
         note(f"{self.name}.lr", value)
+        before(partial(self.rates.set, value))
 
-        def act() -> None:
-            for group in self.groups:
-                group["lr"] = value
+    def zero_grad(self) -> None:
+        """Forget what set_grad() put into the parameters; backward() puts nothing there, so its loop needs no zero_grad()."""
+        for p in self.params:
+            p.zero_grad()
 
-        before(act)
+    def __repr__(self) -> str:
+        def options(group: dict[str, Any]) -> str:
+            return ", ".join([f"{key}={value!r}" for key, value in group.items() if key != "names"])
+
+        first, *others = self.rates.groups()
+        by = f", lr by {self.rates.schedule!r}" if self.rates.schedule is not None else ""
+        rows = [f"  {pattern!r}: {options(group)}" for pattern, group in zip(self.patterns, others, strict=True)]
+        return "\n".join([f"{self.name}({len(self.params)} parameters{by}: {options(first)})", *rows])
 
     # ---- the step -----------------------------------------------------------------------------------------------------------
     def step(self, grads: Any = None) -> None:
@@ -118,6 +133,7 @@ class Optimizer:
             self.arrange()
         else:
             found = {}
+        before(self.rates.begin)
         by = partial(writer, self.name, user_frame())
         for block in self.blocks:
             buffer, present, factor = block.gradients(found, grads)
@@ -133,14 +149,14 @@ class Optimizer:
         if isinstance(grads, GradientMap):
             found = {p.id: g for p in self.params if (g := grads.get(p)) is not None}
         elif grads is not None:
-            rows = list(grads)
+            rows = triples(self.name, grads)
             for _, p, _ in rows:
                 self.adopt(p)
             if self.waiting is not None and self.params:
                 self.load_state_dict(self.waiting)
             found = {p.id: g for _, p, g in rows if g is not None}
         else:
-            found = {p.id: p.grad for p in self.params if p.grad is not None}
+            found = {p.id: g for p in self.params if (g := p.kept_grad()) is not None}
         for p in self.params:
             if p.id in found and found[p.id].shape != p.shape:
                 raise ShapeError(
@@ -197,7 +213,7 @@ class Optimizer:
         """Plain data: {"groups": [options and names], "state": {name: {"step": int, moment: array, ...}}}."""
         if self.waiting is not None:
             return self.waiting
-        return {"groups": [{**g, "names": list(g["names"])} for g in self.groups], "state": self.rows()}
+        return {"groups": self.rates.groups(), "state": self.rows()}
 
     def rows(self) -> dict[str, dict[str, Any]]:
         """The state of every parameter that was updated, by name."""
@@ -223,9 +239,12 @@ class Optimizer:
             return
         groups = self.checked_groups(state["groups"], state["state"])
         self.check_rows(state["state"], self.used_slots(groups))
+        finished = finished_in(self.name, state)
+        lr = groups[0]["lr"] if self.rates.schedule is None else self.rates.asked(finished)
         for block in self.blocks:
             block.retire(f"{self.name}.load_state_dict()")
-        self.groups, self.waiting, self.blocks = groups, None, []
+        self.groups, self.waiting, self.blocks, self.rates.finished = groups, None, [], finished
+        self.rates.put(lr)
         self.arrange()
         self.put_state(state["state"])
 
@@ -242,9 +261,9 @@ class Optimizer:
             raise StateError(f"{self.name}: groups hold other parameters: {[g['names'] for g in groups]}. Use the same globs.")
         restored = []
         for old, new in zip(self.groups, groups, strict=True):
-            if set(new) != set(old):
+            if set(new) - {"finished"} != set(old):
                 raise StateError(f"{self.name}: options differ: {sorted(set(new) ^ set(old))}. Restore the same kind of optimizer.")
-            restored.append({k: old[k] if k == "names" else tuple(v) if isinstance(v, list) else v for k, v in new.items()})
+            restored.append({k: v if k == "names" else tuple(new[k]) if isinstance(new[k], list) else new[k] for k, v in old.items()})
             self.check(restored[-1])
         return restored
 
@@ -297,35 +316,3 @@ class Optimizer:
 def writer(name: str, place: tuple[Any, int]) -> str:
     """Who wrote: what error texts say of a parameter that was updated too early."""
     return f"{name}.step at {file_line(place)}"
-
-
-def list_of(name: str, params: Any) -> list[Parameter]:
-    """Parameters from a ParameterDict, a Module, one Parameter or an iterable of them."""
-    if params is None or is_dataclass(params):
-        return []
-    if hasattr(params, "params") and not isinstance(params, Parameter):  # a Module: its dictionary gives names
-        params = params.params
-    found = params.parameters() if hasattr(params, "parameters") else [params] if isinstance(params, Parameter) else list(params)
-    if not found:
-        raise StateError(f"{name}: no parameters: an empty {type(params).__name__}. Pass a model, a ParameterDict or a list of Parameters.")
-    for p in found:
-        if not isinstance(p, Parameter):
-            raise TypeError(f"{name}: not a Parameter: {type(p).__name__}. Pass a model, a ParameterDict or a list of Parameters.")
-    return found
-
-
-def options_of(name: str, config: Any, params: Any, options: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    """Options from a config object given as the second or the only argument, else the keywords; never both.
-
-    None in a config stands for the optimizer's own default.
-    """
-    chosen = config if is_dataclass(config) else params if is_dataclass(params) else None
-    if chosen is None:
-        return options
-    given: dict[str, Any] = asdict(chosen)  # type: ignore[call-overload, arg-type]
-    if set(given) != set(options):
-        raise TypeError(f"{name}: not its config: {type(chosen).__name__}. Pass one with {', '.join(options)}.")
-    twice = [key for key, value in options.items() if key != "lr" and value != defaults[key]]
-    if twice:
-        raise TypeError(f"{name}: options beside a config: {', '.join(twice)}. Put them into the config.")
-    return {key: defaults[key] if value is None else value for key, value in given.items()}

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .base import Optimizer, options_of
+from .base import Optimizer
+from .given import options_of
 
 
 @dataclass
@@ -36,8 +37,8 @@ def momentum_update(p, m, g, lr, l2, momentum, share, nesterov, c5, c6, c7):
 class SGD(Optimizer):
     """p -= lr * velocity. SGD(params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, groups=None).
 
-    Weight decay is L2: added to the gradient. The first velocity is the gradient itself. Raises ValueError for nesterov
-    without momentum or with dampening.
+    `lr` may be a schedule. Weight decay is L2: added to the gradient. The first velocity is the gradient itself. Raises ValueError for
+    nesterov without momentum or with dampening.
     """
 
     name = "SGD"

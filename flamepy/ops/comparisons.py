@@ -1,0 +1,90 @@
+"""Comparisons: pointwise ops with bool results, of which nothing is recorded, and questions about numbers that are composed of them.
+
+FLAME counterpart: `flame_core::ops::comparison`. Read next: activations.py.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .. import ops
+from ..dtypes import bool_
+from ..op.base import composed, tensors_of
+from ..op.pointwise import pointwise
+
+
+def eq_y(a, b):
+    """a == b."""
+    return a == b
+
+
+def ne_y(a, b):
+    """a != b."""
+    return a != b
+
+
+def lt_y(a, b):
+    """a < b."""
+    return a < b
+
+
+def le_y(a, b):
+    """a <= b."""
+    return a <= b
+
+
+def gt_y(a, b):
+    """a > b."""
+    return a > b
+
+
+def ge_y(a, b):
+    """a >= b."""
+    return a >= b
+
+
+def logical_and_y(a, b):
+    """Both hold."""
+    return (a != 0) & (b != 0)
+
+
+def logical_or_y(a, b):
+    """At least one holds."""
+    return (a != 0) | (b != 0)
+
+
+def logical_not_y(x):
+    """x does not hold."""
+    return x == 0
+
+
+for _formula in (eq_y, ne_y, lt_y, le_y, gt_y, ge_y, logical_and_y, logical_or_y, logical_not_y):
+    pointwise(_formula.__name__[:-2], _formula, kind="any", out=bool_, home="flamepy")
+
+
+@composed
+def isnan(x: Any) -> Any:
+    """Whether each number is NaN. Shapes: any to the same.
+    >>> fp.isnan(fp.tensor([1.0, float("nan")])).tolist()
+    [False, True]"""
+    (x,) = tensors_of("isnan", x)
+    return ops.ne(x, x)
+
+
+@composed
+def isinf(x: Any) -> Any:
+    """Whether each number is infinite, of either sign. Shapes: any to the same.
+    >>> fp.isinf(fp.tensor([1.0, -float("inf")])).tolist()
+    [False, True]"""
+    (x,) = tensors_of("isinf", x)
+    return ops.eq(ops.abs(x.detach()), math.inf)
+
+
+@composed
+def isfinite(x: Any) -> Any:
+    """Whether each number is neither NaN nor infinite. Shapes: any to the same.
+    >>> fp.isfinite(fp.tensor([1.0, float("nan"), float("inf")])).tolist()
+    [True, False, False]"""
+    (x,) = tensors_of("isfinite", x)
+    return ops.lt(ops.abs(x.detach()), math.inf)

@@ -1,0 +1,54 @@
+"""What a user hands to an optimizer: parameters in several forms, options or a config object, gradients as FLAME's list.
+
+FLAME counterpart: the arguments of `flame_core::optimizers`. Read next: base.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+from ..errors import DTypeError, StateError
+from ..parameter import Parameter
+from ..tensors import Tensor
+
+
+def triples(name: str, grads: Any) -> list[Any]:
+    """FLAME's list of (id, parameter, gradient). Raises DTypeError for what is neither that nor a map: a loss, a closure."""
+    rows = [None] if isinstance(grads, Tensor) or not hasattr(grads, "__iter__") else list(grads)
+    if not all([isinstance(row, tuple | list) and len(row) == 3 for row in rows]):
+        what = f"a tensor of shape {grads.shape}" if isinstance(grads, Tensor) else f"a {type(grads).__name__}"
+        raise DTypeError(f"{name}.step: not a map of gradients: {what}. Pass the map that loss.backward() returned: step(loss.backward()).")
+    return rows
+
+
+def list_of(name: str, params: Any) -> list[Parameter]:
+    """Parameters from a ParameterDict, a Module, one Parameter or an iterable of them."""
+    if params is None or is_dataclass(params):
+        return []
+    if hasattr(params, "params") and not isinstance(params, Parameter):  # a Module: its dictionary gives names
+        params = params.params
+    found = params.parameters() if hasattr(params, "parameters") else [params] if isinstance(params, Parameter) else list(params)
+    if not found:
+        raise StateError(f"{name}: no parameters: an empty {type(params).__name__}. Pass a model, a ParameterDict or a list of Parameters.")
+    for p in found:
+        if not isinstance(p, Parameter):
+            raise TypeError(f"{name}: not a Parameter: {type(p).__name__}. Pass a model, a ParameterDict or a list of Parameters.")
+    return found
+
+
+def options_of(name: str, config: Any, params: Any, options: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    """Options from a config object given as the second or the only argument, else the keywords; never both.
+
+    None in a config stands for the optimizer's own default.
+    """
+    chosen = config if is_dataclass(config) else params if is_dataclass(params) else None
+    if chosen is None:
+        return options
+    given: dict[str, Any] = asdict(chosen)  # type: ignore[call-overload, arg-type]
+    if set(given) != set(options):
+        raise TypeError(f"{name}: not its config: {type(chosen).__name__}. Pass one with {', '.join(options)}.")
+    twice = [key for key, value in options.items() if key != "lr" and value != defaults[key]]
+    if twice:
+        raise TypeError(f"{name}: options beside a config: {', '.join(twice)}. Put them into the config.")
+    return {key: defaults[key] if value is None else value for key, value in given.items()}

@@ -1,0 +1,328 @@
+"""What someone types who comes from PyTorch or NumPy: it works as there, or a text says what to type instead.
+
+Oracles: PyTorch, NumPy, Python's own formatting. Read next: test_tensor.py, test_optimizers.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from error_text import raises
+
+import flamepy as fp
+import flamepy.nn.functional as F
+from flamepy import nn, reading
+
+W, B = np.linspace(-1, 1, 6, dtype="f4").reshape(3, 2), np.float32([0.5, -0.25])
+X = np.random.default_rng(0).standard_normal((6, 5, 3)).astype("f4")
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        self.weight, self.bias = fp.Parameter(W), fp.Parameter(B)
+
+    def forward(self, x: Any) -> Any:
+        return (x @ self.weight + self.bias).square().mean()
+
+
+# ---- modules -------------------------------------------------------------------------------------------------------------------
+def test_nothing_but_a_parameter_replaces_a_parameter():
+    layer = nn.Linear(2, 2)
+    model = nn.Sequential(layer)
+    for value in (fp.ones(2, 2), np.ones((2, 2), "f4"), 1.0, layer.bias.detach()):
+        with raises(fp.DTypeError, "Linear: a ", type(value).__name__, "'weight'", "set_data", "Parameter"):
+            layer.weight = value
+    with raises(fp.DTypeError, "Sequential: a function", "'0'", "Assign a Module"):
+        setattr(model, "0", lambda x: x)
+    assert list(model.params) == ["0.weight", "0.bias"]
+    layer.weight.set_data(fp.ones(2, 2))
+    layer.bias = None
+    assert list(model.params) == ["0.weight"] and layer(fp.ones(1, 2)).tolist() == [[2.0, 2.0]]
+
+
+def test_slices_of_a_sequential_are_sequentials():
+    theirs = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2), torch.nn.Tanh())
+    ours = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2), nn.Tanh())
+    ours.load_state_dict(theirs.state_dict())
+    for part in (slice(1), slice(1, None), slice(0, 3), slice(-2, None), slice(0, 0)):
+        mine, other = ours[part], theirs[part]
+        assert type(mine) is nn.Sequential and list(mine.state_dict()) == list(other.state_dict())
+        x = X[0, :, :1].repeat(4 if part.start else 3, axis=1)
+        np.testing.assert_allclose(mine(fp.tensor(x)).numpy(), other(torch.tensor(x)).detach(), rtol=1e-5, atol=1e-6)
+    assert ours[1:][1] is ours[2] and ours[-1] is ours[3]
+    longer = ours[2:].append(nn.ReLU())
+    assert list(longer.params) == ["2.weight", "2.bias"] and len(longer) == 3 and type(nn.ModuleList([nn.ReLU()])[:]) is nn.ModuleList
+    with raises(fp.IndexOutOfRange, "Sequential", "4 of 4 modules"):
+        ours[4]
+
+
+# ---- gradients -----------------------------------------------------------------------------------------------------------------
+def test_gradients_by_name():
+    net = Net()
+    params = net.params
+    grads = net(fp.tensor(X[0])).backward()
+    w, b = torch.tensor(W, requires_grad=True), torch.tensor(B, requires_grad=True)
+    (torch.tensor(X[0]) @ w + b).square().mean().backward()
+    np.testing.assert_allclose(grads["weight"].numpy(), w.grad, rtol=1e-5)
+    named = dict(grads.named_items())
+    assert set(named) == {"weight", "bias"} and named["bias"] is grads["bias"]
+    assert grads.get("bias") is grads[net.bias] and "weight" in grads and grads.contains("bias") and "nothing" not in grads
+    assert grads.get("nothing") is None and grads.take("nothing") is None and not grads.scale_grad("nothing", 2.0)
+    before = grads["bias"].numpy().copy()
+    grads.accumulate("bias", fp.ones(2))
+    assert grads.scale_grad("bias", 2.0) and grads["bias"].tolist() == ((before + 1) * 2).tolist()
+    grads["bias"] = fp.zeros(2)
+    assert grads[params["bias"]].tolist() == [0.0, 0.0] and grads.take("bias") is not None and "bias" not in grads
+    with raises(KeyError, "'bias'", "Use one of: weight."):
+        grads["bias"]
+    for call in (lambda: grads.insert("bias", fp.ones(2)), lambda: grads.get_or_create("bias")):
+        with raises(KeyError, "'bias'", "Pass the "):
+            call()
+
+
+def test_gradients_by_a_name_that_says_nothing():
+    p, q = fp.Parameter(B), fp.Parameter(B)
+    grads = (p * q).sum().backward()
+    assert {name for name, _ in grads.named_items()} == {f"tensor {p.id}", f"tensor {q.id}"}
+    with raises(KeyError, "'w'", "No gradient here has a name"):
+        grads["w"]
+    assert "" not in grads and grads.get("") is None
+    p.name = q.name = "w"
+    with raises(fp.StateError, "2 parameters have this name: 'w'"):
+        (p * q).sum().backward()["w"]
+
+
+@pytest.fixture
+def hints() -> Iterator[None]:
+    """As if nobody had been given a hint."""
+    before = set(reading.hinted)
+    reading.hinted.clear()
+    yield
+    reading.hinted.clear()
+    reading.hinted.update(before)
+
+
+@pytest.mark.usefixtures("hints")
+def test_a_look_at_grad_is_told_once_where_gradients_are():
+    net, other = Net(), Net()
+    loss = net(fp.tensor(X[0]))
+    assert loss.grad is None and net.weight.grad is None and fp.ones(2).grad is None
+    loss.backward()
+    assert other.weight.grad is None  # no backward has reached it
+    with pytest.warns(fp.FlameWarning, match=r"backward\(\) fills no .grad, it returns the gradients: grads = loss.backward\(\)") as told:
+        assert net.weight.grad is None
+    assert told[0].filename == __file__
+    assert net.bias.grad is None and loss.grad is None  # once
+
+
+@pytest.mark.usefixtures("hints")
+def test_a_look_at_the_grad_of_a_loss_is_told():
+    net = Net()
+    loss = net(fp.tensor(X[0]))
+    grads = loss.backward()
+    assert grads[net.weight] is not None and loss.grad is net.weight.grad is None  # who has looked into the map knows
+    del grads
+    with pytest.warns(fp.FlameWarning, match="fills no .grad"):
+        assert loss.grad is None
+    reading.hinted.clear()
+    net.weight.set_grad(W)
+    net.zero_grad()
+    assert net.weight.grad is None  # who sets it knows, too
+    net(fp.tensor(X[0])).backward()
+    with pytest.warns(fp.FlameWarning) as told:
+        fp.SGD(net, lr=1.0).step()
+    assert len(told) == 1 and "nothing to update" in str(told[0].message)
+
+
+# ---- optimizers ----------------------------------------------------------------------------------------------------------------
+def test_a_step_wants_the_map():
+    net = Net()
+    optimizer, loss = fp.AdamW(net, lr=0.1), net(fp.tensor(X[0]))
+    for given, word in (
+        (loss, "a tensor of shape ()"),
+        (lambda: loss, "a function"),
+        (0.5, "a float"),
+        ([loss], "a list"),
+        ({"weight": W}, "a dict"),
+    ):
+        with raises(fp.DTypeError, "AdamW.step", word, "loss.backward() returned"):
+            optimizer.step(given)
+    assert net.weight.numpy().tobytes() == W.tobytes() and optimizer.state_dict()["state"] == {}
+
+
+def test_zero_grad_of_an_optimizer():
+    net = Net()
+    optimizer = fp.SGD(net, lr=0.1)
+    optimizer.zero_grad()
+    net.weight.set_grad(W)
+    optimizer.zero_grad()
+    assert net.weight.grad is None
+
+
+# ---- numbers of a tensor ---------------------------------------------------------------------------------------------------------
+def test_a_loss_is_formatted_and_rounded_as_a_number():
+    for value in (1.23456, -0.5, math.nan, math.inf):
+        t = fp.tensor([[value]], dtype=fp.float64)
+        for form in (".3f", "10.2e", "g", "+.1%"):
+            assert format(t, form) == format(value, form) and f"{fp.tensor(value, dtype=fp.float64):{form}}" == f"{value:{form}}"
+    assert round(fp.tensor(1.23456, dtype=fp.float64), 2) == 1.23 and round(fp.tensor(2.5)) == 2 and f"{fp.tensor(7):>4d}" == "   7"
+    pair = fp.tensor([1.5, 2.0])
+    assert f"{pair}" == str(pair)
+    with raises(fp.ShapeError, "format: '.3f' needs one element", "(2,)"):
+        f"{pair:.3f}"
+    with raises(fp.ShapeError, "round: needs one element", "(2,)", "flamepy.round"):
+        round(pair)
+
+
+@pytest.mark.parametrize("read", ["format", "round", "repr"])
+def test_a_captured_step_cannot_look_at_numbers_so(read):
+    p = fp.Parameter(B)
+    look = {"format": lambda x: f"{x.sum():.3f}", "round": lambda x: round(x.sum(), 2), "repr": lambda x: repr(p)}[read]
+    captured = fp.capture(lambda x: (look(x), x * p)[1])
+    captured(fp.ones(2))
+    with pytest.raises(fp.CaptureError, match=rf"host while it is recorded: (__{read}__|shown)\(\) at .*test_habits.py"):
+        captured(fp.ones(2))
+
+
+def test_a_parameter_shows_its_name_and_numbers():
+    params = fp.ParameterDict({"w": fp.Parameter(B)})
+    assert repr(params["w"]) == "Parameter('w', [ 0.5 , -0.25])" and repr(fp.Parameter(B)) == "Parameter([ 0.5 , -0.25])"
+    params.freeze()
+    assert repr(params["w"]) == "Parameter('w', [ 0.5 , -0.25], requires_grad=False)"
+    assert repr(fp.Parameter(fp.ones(1, dtype=fp.bfloat16))) == "Parameter([1.], dtype=bfloat16)"
+
+
+def test_an_optimizer_shows_its_settings():
+    net = Net()
+    shown = repr(fp.AdamW(net, lr=0.25, groups={"bias": {"lr_scale": 0.5, "weight_decay": 0.0}})).split("\n")
+    assert shown[0] == "AdamW(2 parameters: lr=0.25, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.01)"
+    assert shown[1].strip() == "'bias': lr=0.125, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.0"
+    shown = repr(fp.SGD(net, lr=fp.schedules.linear(0.5, end=0.0, n=4)))
+    assert shown.startswith("SGD(2 parameters, lr by linear(0.5, end=0.0, n=4): lr=0.5, momentum=0.0, ")
+
+
+# ---- NumPy -----------------------------------------------------------------------------------------------------------------------
+def test_numpys_functions_are_refused_with_advice():
+    t = fp.tensor([1.0, 2.0])
+    for call, words in (
+        (lambda: np.exp(t), ["numpy.exp: does not take a Tensor: shape (2,)", "fp.exp(...)", "t.numpy()"]),
+        (lambda: np.maximum(t, 0), ["numpy.maximum", "fp.maximum(...)"]), (lambda: np.isnan(t), ["numpy.isnan", "fp.isnan(...)"]),
+        (lambda: np.negative(t), ["fp.neg(...)"]), (lambda: np.add(t, t), ["fp.add(...)"]), (lambda: np.cbrt(t), ["Use t.numpy()"]),
+        (lambda: np.add.reduce(t), ["numpy.add", "Use t.numpy()"]), (lambda: np.ones(2, "f4").__iadd__(t), ["Use t.numpy()"]),
+    ):  # fmt: skip
+        with raises(fp.DTypeError, *words):
+            call()
+
+
+def test_operators_with_an_array_on_the_left_are_the_tensors():
+    a, x = np.float32([[2.0, 3.0], [0.5, -1.0]]), np.float32([[1.0, 3.0], [2.0, -4.0]])
+    t = fp.tensor(x, requires_grad=True)
+    table: dict[str, Callable[[Any, Any], Any]] = {
+        "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "/": lambda a, b: a / b, "**": lambda a, b: a**b,
+        "@": lambda a, b: a @ b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b,
+        "==": lambda a, b: a == b, "!=": lambda a, b: a != b,
+    }  # fmt: skip
+    for name, function in table.items():
+        for left in (a, np.abs(a[0, 0])) if name != "@" else (a,):
+            found, want = function(left, t), function(left, x)
+            assert isinstance(found, fp.Tensor) and found.dtype == want.dtype and found.requires_grad == (want.dtype == "f4"), name
+            np.testing.assert_allclose(found.numpy(), want, rtol=1e-6, err_msg=name)
+    for reduce in (np.sum, np.mean, np.max, np.min, np.prod):  # they ask the tensor
+        assert isinstance(reduce(t, axis=0), fp.Tensor) and reduce(t).requires_grad
+        np.testing.assert_allclose(reduce(t, axis=0).numpy(), reduce(x, axis=0), rtol=1e-6)
+    with raises(TypeError, "sum: unknown option: dtype="):
+        np.sum(t, dtype=np.float64)
+
+
+# ---- PyTorch's tensors and names -------------------------------------------------------------------------------------------------
+THEIRS = {
+    "float32": torch.arange(6.0).reshape(2, 3).T, "bfloat16": torch.tensor([1.0, -2.5, 1e30]).to(torch.bfloat16),
+    "float16": torch.tensor([1.0, -2.5]).half(), "int64": torch.arange(3), "bool": torch.tensor([True, False]),
+    "requires grad": torch.nn.Parameter(torch.ones(2, dtype=torch.float64)), "negative bit": torch._neg_view(torch.ones(2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", THEIRS)
+def test_pytorchs_tensors_are_taken(name):
+    t = THEIRS[name]
+    for take in (fp.tensor, fp.from_dlpack):
+        found = take(t)
+        assert found.shape == tuple(t.shape) and str(found.dtype) == str(t.dtype).removeprefix("torch.") and not found.requires_grad
+        assert found.tolist() == t.tolist()
+    assert str((found := fp.tensor([t, t])).dtype) == str(t.dtype).removeprefix("torch.") and found.tolist() == [t.tolist()] * 2
+    if t.is_floating_point():
+        p = fp.Parameter(t)
+        p.set_data(t * 2)
+        assert p.tolist() == (t * 2).tolist() and fp.tensor(t, dtype=torch.float64).tolist() == t.double().tolist()
+
+
+def test_what_pytorch_gives_no_array_of_is_refused():
+    with raises(fp.DTypeError, "tensor: PyTorch gives no array: torch.float32, torch.sparse_coo"):
+        fp.tensor(torch.eye(2).to_sparse())
+    with raises(fp.DTypeError, "not supported: complex64"):
+        fp.tensor(torch.ones(2, dtype=torch.complex64))
+    with raises(fp.DTypeError, "from_dlpack: nothing with __dlpack__: list", "flamepy.tensor"):
+        fp.from_dlpack([1.0])
+    assert fp.from_dlpack(np.arange(3.0)[::-1]).tolist() == [2.0, 1.0, 0.0] and fp.from_dlpack(fp.ones(2)).tolist() == [1.0, 1.0]
+
+
+def test_pytorchs_dtypes_and_devices_are_taken_by_name():
+    for name in ("float16", "bfloat16", "float32", "float64", "int32", "int64", "bool"):
+        dtype = getattr(torch, name)
+        assert {fp.zeros(2, dtype=dtype).dtype, fp.tensor([1], dtype=dtype).dtype, fp.ones(1).to(dtype).dtype} == {
+            fp.zeros(1, dtype=name).dtype
+        }
+    assert nn.Linear(2, 3, dtype=torch.float64).weight.dtype == fp.float64 and fp.ones(1).to(torch.device("cpu")).device == "cpu"
+    with raises(fp.DTypeError, "dtype: not supported: uint8", "float32"):
+        fp.zeros(2, dtype=torch.uint8)
+    with raises(fp.DTypeError, "to: neither a dtype nor a device", "bfloat16"):
+        fp.ones(2).to(torch.ones(1))
+
+
+def test_pytorchs_and_numpys_names():
+    x = fp.arange(6).reshape(2, 3)
+    assert x.view(3, -1).tolist() == x.reshape(3, 2).tolist() and x.view((6,)).shape == (6,) and x.numel() == x.size == 6
+    with raises(fp.DTypeError, "view: not a shape", ".to(dtype)"):
+        x.view(fp.int32)
+    for start, stop, num in ((0, 1, 5), (-2.5, 7, 4), (3, 3, 1), (0, 1, 0)):
+        assert fp.linspace(start, stop, num).tolist() == np.linspace(start, stop, num, dtype="f4").tolist()
+    assert fp.linspace(0, 1, 3, dtype=torch.float64).dtype == fp.float64
+    with raises(ValueError, "linspace: num is negative: -1"):
+        fp.linspace(0, 1, -1)
+    for dtype in (fp.float16, fp.bfloat16, fp.float32, fp.float64):
+        t = fp.tensor([0.0, -1.5, math.nan, math.inf, -math.inf, 6e4], dtype=dtype, requires_grad=True)
+        for name in ("isnan", "isinf", "isfinite"):
+            want = getattr(np, name)(np.array(t.tolist()))
+            assert getattr(fp, name)(t).tolist() == getattr(t, name)().tolist() == want.tolist()
+    assert fp.isfinite([2**62, -1]).tolist() == [True, True] and not fp.isnan(fp.tensor([True])).item()
+
+
+# ---- cross-entropy -----------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("shape", [(2, 7, 5), (2, 3, 4, 5)])
+def test_classes_on_the_last_axis_as_on_the_second(shape):
+    draw = np.random.default_rng(1)
+    x, ids = draw.standard_normal(shape), draw.integers(0, 5, shape[:-1])
+    theirs = torch.tensor(np.moveaxis(x, -1, 1).copy(), requires_grad=True)
+    mine = fp.tensor(x, requires_grad=True)
+    for reduction in ("mean", "none"):
+        want = torch.nn.functional.cross_entropy(theirs, torch.tensor(ids), reduction=reduction)
+        np.testing.assert_allclose(F.cross_entropy(mine, ids, reduction=reduction).numpy(), want.detach(), rtol=1e-12)
+        want = torch.nn.functional.nll_loss(theirs, torch.tensor(ids), reduction=reduction)
+        np.testing.assert_allclose(F.nll_loss(mine, ids, reduction=reduction).numpy(), want.detach(), rtol=1e-12)
+    torch.nn.functional.cross_entropy(theirs, torch.tensor(ids)).backward()
+    want = theirs.grad.movedim(1, -1)
+    np.testing.assert_allclose(F.cross_entropy(mine, ids).backward()[mine].numpy(), want, rtol=1e-10, atol=1e-15)
+
+
+def test_logits_that_can_be_read_both_ways_are_refused():
+    for loss in (F.cross_entropy, F.nll_loss):
+        with raises(fp.ShapeError, f"{loss.__name__}: the classes may be the second or the last axis", "(2, 3, 3)", "(2, 3)", "reshape"):
+            loss(fp.ones(2, 3, 3), np.zeros((2, 3), int))
+        assert loss(fp.zeros(2, 1, 1), [[0], [0]]).item() == 0.0  # both say the same
+        with raises(fp.ShapeError, "sizes differ: class ids (2, 4)"):
+            loss(fp.ones(2, 3, 5), np.zeros((2, 4), int))
