@@ -41,6 +41,14 @@ ADVICE = {
         "int": "Use flamepy.int32", "bool": "Use flamepy.bool_", "double": "Use flamepy.float64", "half": "Use flamepy.float16",
         "utils": "Batches are slices of an array; see README, 'A model of your own'", "inference_mode": "Use flamepy.no_grad()",
     },
+    "Module": {
+        **dict.fromkeys(("to", "cuda", "cpu"), "Pass device= to each layer, and load_state_dict() what another model has learnt"),
+        **dict.fromkeys(("float", "double", "half", "bfloat16"), "Pass dtype= to each layer, and load_state_dict()"),
+        "requires_grad_": "Use .params.freeze(pattern of names), or p.requires_grad = ... for each of .parameters()",
+        "register_parameter": "Assign a Parameter: self.w = flamepy.Parameter(...)", "add_module": "Assign it: self.name = module",
+        "register_buffer": "Assign it: self.mask = ..., an array or Tensor; state_dict() holds Parameters alone",
+        "named_children": "Use .children()", "apply": "Use a loop over .modules()",
+    },
     "nn": {
         **{name: f"Use nn.functional.{function}(...)" for name, function in LOSSES.items()},
         "Parameter": "Use flamepy.Parameter", "Softmax": "Use x.softmax(axis=-1)", "LogSoftmax": "Use x.log_softmax(axis=-1)",

@@ -22,7 +22,7 @@ from .backend.divert import assigned, own, read
 from .dtypes import FLOATS, HALF, float32
 from .errors import DTypeError, ShapeError, StateError
 from .gradient import GradientMap
-from .reading import hint_at_map, hinted
+from .reading import StateArray, hint_at_map, hinted
 from .tensors import Tensor, tensor
 
 
@@ -70,14 +70,14 @@ class Parameter(Tensor):
     # ---- gradient: set by hand, never by backward() ---------------------------------------------------------------------
     @property
     def grad(self) -> Tensor | None:
-        """The gradient set with set_grad(), or None. backward() does not touch it; assigning is set_grad()."""
+        """The gradient set with set_grad(), or None. backward() does not touch it."""
         if (kept := self.kept_grad()) is None:
             hint_at_map(self)
         return kept
 
     @grad.setter
     def grad(self, gradient: Any) -> None:
-        self.set_grad(gradient)
+        raise AttributeError("grad: cannot be assigned: p.grad = g. Use p.set_grad(g), or p.zero_grad() for None.")
 
     def kept_grad(self) -> Tensor | None:
         """The same without a hint, for what reads many."""
@@ -195,8 +195,8 @@ class ParameterDict:
         return names
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Copies of the numbers by name."""
-        return {name: p.numpy().copy() for name, p in self._parameters.items()}
+        """Copies of the numbers by name: NumPy arrays that also answer to .numpy(), .clone(), .detach(), .cpu() and .numel()."""
+        return {name: p.numpy().copy().view(StateArray) for name, p in self._parameters.items()}
 
     def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
         """Overwrite parameters from arrays by name. Everything is checked first: a failure changes nothing.

@@ -43,6 +43,29 @@ INTERNAL = {
 }  # fmt: skip
 
 
+class StateArray(np.ndarray):
+    """A parameter's numbers in a state_dict(): a NumPy array that also answers to a Tensor's names for reading."""
+
+    def numpy(self) -> np.ndarray:
+        return self.view(np.ndarray)
+
+    def detach(self) -> StateArray:
+        return self
+
+    def clone(self) -> StateArray:
+        return self.copy()
+
+    def cpu(self) -> StateArray:
+        return self
+
+    def numel(self) -> int:
+        return self.size
+
+    def __array_wrap__(self, array: np.ndarray, context: Any = None, return_scalar: bool = False) -> Any:
+        """What is computed from it is a plain array or number."""
+        return array[()] if return_scalar else array.view(np.ndarray)
+
+
 class Readable:
     """The methods of Tensor that hand its numbers to Python."""
 

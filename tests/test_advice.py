@@ -11,12 +11,13 @@ import re
 
 import numpy as np
 import pytest
+from safetensors.numpy import load, save
 
 import flamepy as fp
 from flamepy import nn
 from flamepy.advice import ADVICE
 
-OWNERS = {"Tensor": fp.ones(2), "flamepy": fp, "nn": nn}
+OWNERS = {"Tensor": fp.ones(2), "flamepy": fp, "nn": nn, "Module": nn.Linear(2, 2)}
 
 
 @pytest.mark.parametrize("owner", OWNERS)
@@ -60,6 +61,29 @@ def test_parameters_and_probes():
         p.data  # noqa: B018
     with pytest.raises(fp.FlameError, match=re.escape("data: cannot be set: x.data = v. Use set_data(v)")):
         p.data = fp.zeros(2)
+    with pytest.raises(AttributeError, match=re.escape("grad: cannot be assigned: p.grad = g. Use p.set_grad(g)")):
+        p.grad = None
     for t in (p, fp.ones(2)):
         assert not hasattr(t, "__array_interface__") and not hasattr(t, "_no_such") and getattr(t, "nothing", 3) == 3
         assert np.array_equal(copy.deepcopy(t).numpy(), t.numpy()) and np.array_equal(pickle.loads(pickle.dumps(t)).numpy(), t.numpy())
+
+
+def test_values_of_a_state_are_arrays_and_answer_as_tensors():
+    m = nn.Linear(3, 2)
+    state = m.state_dict()
+    w = state["weight"]
+    assert isinstance(w, np.ndarray) and type(w.numpy()) is np.ndarray and w.numel() == w.size == 6
+    copied = w.detach().cpu().clone()
+    copied[0, 0] = 7
+    assert w[0, 0] != 7 and np.array_equal(copied.numpy()[1:], w[1:])
+    assert type(w + 1) is np.ndarray and isinstance(w.mean(), np.float32) and isinstance(np.exp(w)[0, 0], np.float32)
+    for back in (pickle.loads(pickle.dumps(state)), copy.deepcopy(state), load(save(dict(state)))):
+        m.load_state_dict({name: v * 2 for name, v in back.items()})
+        assert np.array_equal(m.weight.numpy(), 2 * w)
+    assert np.array_equal(fp.tensor(w).numpy(), w)
+
+
+def test_a_module_says_where_devices_and_dtypes_are_told():
+    for name in ("to", "cuda", "half"):
+        with pytest.raises(AttributeError, match=re.escape(f"Module: no such name: '{name}'. Pass d")):
+            getattr(nn.Linear(2, 2), name)()

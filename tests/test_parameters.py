@@ -240,7 +240,7 @@ def test_freeze_takes_a_glob():
 def test_state_is_a_copy_and_goes_back_bit_for_bit(dtype):
     params, other = three(dtype), three(dtype, seed=1)
     state = params.state_dict()
-    assert list(state) == ["w", "b", "s"] and all(type(v) is np.ndarray and v.dtype == dtype for v in state.values())
+    assert list(state) == ["w", "b", "s"] and all(isinstance(v, np.ndarray) and v.dtype == dtype for v in state.values())
     other.load_state_dict(state)
     for name, p in other.named_parameters():
         assert p.numpy().tobytes() == state[name].tobytes()

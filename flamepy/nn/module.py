@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..advice import missing
 from ..backend.divert import active, changed, guard
 from ..errors import DTypeError, IndexOutOfRange, StateError
 from ..parameter import Parameter, ParameterDict
@@ -49,6 +50,12 @@ class Module:
         """Whether calling this does what class `layer` says: no subclass and no attribute has another forward() or __call__()."""
         mine = type(self)
         return mine.forward is layer.forward and mine.__call__ is Module.__call__ and "forward" not in self.__dict__
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Only where nothing else has the name."""
+            raise missing("Module", name, [*dir(type(self)), *vars(self)])
 
     def __setattr__(self, name: str, value: Any) -> None:
         held = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple | set) else ()
