@@ -19,6 +19,8 @@ import time
 from collections import deque
 from typing import Any, NamedTuple, TextIO
 
+from ..backend.base import device
+from ..errors import DeviceError
 from .problems import InputError
 
 
@@ -114,6 +116,14 @@ def kernel_title(name: str) -> str:
     return f"{'_'.join(parts[:-2])} {parts[-2]}" if len(parts) > 2 else name
 
 
+def are_kept() -> bool:
+    """Whether compiled kernels find a place on disk."""
+    try:
+        return bool(device("cpu").cache_folder())
+    except DeviceError:
+        return False
+
+
 class PlainDisplay:
     """Lines on a stream."""
 
@@ -160,7 +170,8 @@ class PlainDisplay:
         """One line for all that was compiled since the last summary."""
         if self.kernels:
             many = f"{self.kernels} kernel{'s' * (self.kernels > 1)}"
-            self.line(f"compiled  {many} in {self.kernel_seconds:.1f} s; they are kept on disk for the next run")
+            kept = "; they are kept on disk for the next run" if are_kept() else ""
+            self.line(f"compiled  {many} in {self.kernel_seconds:.1f} s{kept}")
             self.kernels, self.kernel_seconds = 0, 0.0
 
     def step(self, row: Row) -> float:

@@ -26,6 +26,7 @@ from .signals import StopRequest
 
 def command() -> int:
     """Rehearse every default job; tell each kernel as it is compiled."""
+    folder = cache_folder()  # before a minute's work: without one nothing could be kept
     display = PlainDisplay(sys.stdout, 2, "steps", 1)
     forget = bind.on_compile(display.compiled)
     started = time.perf_counter()
@@ -41,7 +42,7 @@ def command() -> int:
         forget()
     count = display.kernels
     display.line(f"{count} kernels compiled in {time.perf_counter() - started:.1f} s" if count else "every kernel was compiled already")
-    display.line(f"kept in {cache_folder()}")
+    display.line(f"kept in {folder}")
     return 0
 
 

@@ -23,7 +23,7 @@ from ...errors import DeviceError, DTypeError
 from ..base import Action, Buffer, Device, HostStream, Kernel, Run, Spot, Step
 from ..formula.bind import bind, globals_of, reached
 from ..formula.words import COSTLY
-from . import chain, family, memory
+from . import chain, family, memory, settings
 from .memory import ALIGN, APART, allocator
 from .threads import threads
 
@@ -49,6 +49,7 @@ class CpuKernel:
         return f"<kernel {' '.join(names) or 'convert'}{', on all threads' if self.wide else ''}>"
 
     def first(self, *arguments: Any) -> None:
+        settings.check()
         from numba.core.errors import NumbaError
 
         try:
@@ -204,6 +205,7 @@ class CpuDevice(Device):
         return buffer.data.reshape(shape)
 
     def cache_folder(self) -> Path:
+        settings.check()
         return import_module(".compiler", __package__).cache_folder()  # type: ignore[no-any-return]
 
     def findings(self) -> Iterator[tuple[str, str, str]]:
@@ -220,6 +222,7 @@ def open(rest: str) -> CpuDevice:
 @cache
 def launchers() -> dict[str, Callable[..., None]]:
     """Every launcher, from all families."""
+    settings.check()
     for name in FAMILIES:
         import_module("." + name, __package__)
     return family.LAUNCHERS
@@ -234,6 +237,7 @@ def loop_named(name: str) -> Any:
 @cache
 def copying() -> Any:
     """The loops that copy. Every argument and result of a replay is copied, so the import is looked up once."""
+    settings.check()
     return import_module(".loops", __package__)
 
 
