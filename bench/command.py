@@ -9,6 +9,7 @@ Read next: harness.py.
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import json
 import os
@@ -85,7 +86,7 @@ def check_places(file: Path | None, pictures: Path | None) -> None:
 
 def progress(text: str) -> None:
     """What is going on, on one line that is overwritten, in a terminal only."""
-    if sys.stderr.isatty():
+    if sys.stderr is not None and sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
@@ -95,9 +96,15 @@ def done(text: str) -> None:
         print(text, flush=True)
 
 
+def stop_here() -> None:
+    """A reader that has gone ends the benchmarks as it ends every command."""
+    raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
 def note(text: str) -> None:
     progress("")
-    print(f"bench: {text}", file=sys.stderr, flush=True)
+    if sys.stderr is not None:
+        print(f"bench: {text}", file=sys.stderr, flush=True)
 
 
 @click.command(help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -143,6 +150,7 @@ def run(works: dict[str, list[Work]], wanted: list[str] | None, modes: list[str]
     asked = [c for name in works for c in (suite_of(name).DEFAULT if wanted is None else wanted)]
     here = present(list(dict.fromkeys(asked)), note)
     console = Console(width=None if sys.stdout.isatty() else 240)
+    console.on_broken_pipe = stop_here  # type: ignore[method-assign]  # rich would exit with 1
     for name, chosen in works.items():
         suite = suite_of(name)
         against = [c for c in here if c in (suite.DEFAULT if wanted is None else suite.AGAINST)]

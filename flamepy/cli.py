@@ -11,6 +11,7 @@ Read next: train/runs.py.
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ import click
 
 from .errors import FlameError
 from .train.config import DigitsConfig, GptConfig, TrainConfig, resolve, settings
+from .train.files import GONE, silence
 from .train.presets import PRESETS
 from .train.problems import InputError, Interrupted
 from .train.signals import StopRequest
@@ -233,7 +235,7 @@ def benchmarks() -> Any:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def bench(arguments: tuple[str, ...]) -> int:
     """Time kernels and training steps beside PyTorch and JAX."""
-    return benchmarks().command.main(list(arguments), prog_name="flamepy bench", standalone_mode=False) or 0
+    return invoke(benchmarks().command, list(arguments), "flamepy bench")
 
 
 @cli.command()
@@ -246,36 +248,74 @@ def version() -> int:
 
 
 def run(args: list[str]) -> int:
-    """Run one command; every foreseeable failure is one line on standard error and an exit code."""
+    """Run one command; every foreseeable failure is one line on standard error and an exit code, also one of the output itself."""
     name = f"flamepy {args[0]}" if args and args[0] in cli.commands else "flamepy"
+    if sys.stdout is None:
+        complain(name, "the output is closed. Send it to a file, or to /dev/null.")
+        return 2
+    try:
+        code = attempt(name, args)
+        sys.stdout.flush()  # what fails at exit fails unseen
+        return code
+    except OSError as error:
+        if error.filename is not None:  # not the output but a file
+            raise
+        silence(sys.stdout)
+        if error.errno in GONE:
+            return 141
+        complain(name, f"cannot write to the output: {error.strerror}. Send it somewhere with room.")
+        return 2
+
+
+def attempt(name: str, args: list[str]) -> int:
+    """Run one command; what it raises becomes a line and an exit code."""
     try:
         with StopRequest() as stop:
-            return cli.main(args, prog_name="flamepy", standalone_mode=False, obj=stop) or 0
+            return invoke(cli, args, "flamepy", stop)
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.ctx.get_help() if error.ctx else error.format_message())
         return 2
     except click.UsageError as error:
         text = error.format_message().rstrip(".")
         text = text[:1].lower() + text[1:] + "." * (text[-1:] not in "?!")
-        print(f"{name}: {text} See {name} --help.", file=sys.stderr)
+        complain(name, f"{text} See {name} --help.")
         return 2
     except InputError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        complain(name, str(error))
         return 2
     except MemoryError:
-        print(f"{name}: not enough memory. Choose a smaller --batch, --context or --width, or close other programs.", file=sys.stderr)
+        complain(name, "not enough memory. Choose a smaller --batch, --context or --width, or close other programs.")
         return 2
     except FlameError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        complain(name, str(error))
         return 1
     except Interrupted as error:
         what = "before training began; nothing to save" if name == "flamepy train" else "as you asked"
-        print(f"{name}: interrupted {what}.", file=sys.stderr)
+        complain(name, f"interrupted {what}.")
         return error.exit_code
-    except BrokenPipeError:
-        return 141
 
 
-def main() -> None:
+def invoke(command: click.Command, args: list[str], name: str, stop: Any = None) -> int:
+    """click's main() without its own ideas about broken pipes and exit codes."""
+    try:
+        with command.make_context(name, list(args), obj=stop) as context:
+            return command.invoke(context) or 0
+    except click.exceptions.Exit as error:  # --help
+        return error.exit_code
+
+
+def complain(name: str, text: str) -> None:
+    """One line on standard error, if there is one."""
+    if sys.stderr is not None:
+        try:
+            print(f"{name}: {text}", file=sys.stderr, flush=True)
+        except OSError:
+            silence(sys.stderr)
+
+
+def main(args: list[str] | None = None) -> None:
     """Entry point of the `flamepy` script."""
-    sys.exit(run(sys.argv[1:]))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name that the output's encoding lacks is no reason to stop
+    sys.exit(run(sys.argv[1:] if args is None else args))

@@ -10,7 +10,6 @@ Read next: loop.py.
 from __future__ import annotations
 
 import contextlib
-import errno
 import math
 import os
 import statistics
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple, TextIO
 
 from ..backend.base import device
 from ..errors import DeviceError
+from .files import GONE, silence
 from .problems import InputError
 
 
@@ -96,14 +96,6 @@ class Clock:
         return duration(steps * self.seconds) if self.recent else "?"
 
 
-def silence(stream: TextIO) -> None:
-    """Lead a stream nobody reads to nowhere, so that Python's own flush at exit does not fail again."""
-    with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
-
-
 def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
@@ -151,7 +143,7 @@ class PlainDisplay:
             self.write(text)
         except OSError as error:
             silence(self.stream)
-            if error.errno in (errno.EPIPE, errno.EIO):  # a pipe nobody reads, a terminal that was closed
+            if error.errno in GONE:
                 self.broken = True
                 return
             raise InputError(f"cannot write to the output: {error.strerror}. Send it somewhere with room.") from error
@@ -270,6 +262,6 @@ class LiveDisplay(PlainDisplay):
 
 def make_display(steps: int, unit: str, per_step: int, stream: TextIO | None = None) -> PlainDisplay:
     """Live in a terminal that can do it; NO_COLOR and TERM=dumb are respected."""
-    stream = stream or sys.stdout or open(os.devnull, "w")  # noqa: SIM115  (a closed standard output is None)
+    stream = stream or sys.stdout
     capable = stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "") and not os.environ.get("NO_COLOR")
     return (LiveDisplay if capable else PlainDisplay)(stream, steps, unit, per_step)

@@ -43,7 +43,7 @@ def command() -> int:
     count = display.kernels
     display.line(f"{count} kernels compiled in {time.perf_counter() - started:.1f} s" if count else "every kernel was compiled already")
     display.line(f"kept in {folder}")
-    return 0
+    return 141 if display.broken else 0
 
 
 def rehearse(job: Any, display: PlainDisplay) -> None:
