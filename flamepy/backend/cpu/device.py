@@ -21,7 +21,7 @@ import numpy as np
 from ...dtypes import FULL, HALF, INTEGERS, bool_, float32, float64
 from ...errors import DeviceError, DTypeError
 from ..base import Action, Buffer, Device, HostStream, Kernel, Run, Spot, Step
-from ..formula.bind import bind, globals_of, reached
+from ..formula.bind import bind, globals_of, making_kernel, reached
 from ..formula.words import COSTLY
 from . import chain, family, memory, settings
 from .memory import ALIGN, APART, allocator
@@ -53,8 +53,9 @@ class CpuKernel:
         from numba.core.errors import NumbaError
 
         try:
-            self.call = self.bind()
-            self.call(*arguments)
+            with making_kernel():
+                self.call = self.bind()
+                self.call(*arguments)
         except NumbaError:
             self.call = self.first
             name = getattr(self.formula or self.loop, "__name__", "kernel")
