@@ -127,3 +127,11 @@ def test_the_display_says_kernels_are_kept_only_when_they_are(monkeypatch, capsy
     shown.compiled("map1_exp_y_float32_0123456789", 0.5)
     shown.compile_summary()
     assert ("kept on disk" in capsys.readouterr().out) == there
+
+
+def test_curves_are_drawn_without_a_home_and_without_a_word(tmp_path):
+    row = {"step": 1, "loss": 2.0, "smoothed": 2.0, "grad_norm": 1.0}
+    code = f"from pathlib import Path; from flamepy.train import curves; curves.draw([{row}], Path('curves.png'), 'a run')"
+    nowhere = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"), "/dev/null")
+    assert python("-c", code, cwd=tmp_path, PYTHONPATH=str(ROOT), MPLCONFIGDIR=None, **nowhere) == (0, "", "")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
