@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from flamepy.cli import run
+from flamepy.cli import main
 
 if __name__ == "__main__":
-    sys.exit(run(["bench", *sys.argv[1:]]))
+    main(["bench", *sys.argv[1:]])

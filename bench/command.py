@@ -94,7 +94,7 @@ def make_places(file: Path | None, pictures: Path | None) -> None:
 
 def progress(text: str) -> None:
     """What is going on, on one line that is overwritten, in a terminal only."""
-    if sys.stderr.isatty():
+    if sys.stderr is not None and sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
@@ -104,9 +104,15 @@ def done(text: str) -> None:
         print(text, flush=True)
 
 
+def stop_here() -> None:
+    """A reader that has gone ends the benchmarks as it ends every command."""
+    raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
 def note(text: str) -> None:
     progress("")
-    print(f"bench: {text}", file=sys.stderr, flush=True)
+    if sys.stderr is not None:
+        print(f"bench: {text}", file=sys.stderr, flush=True)
 
 
 @click.command(help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -150,6 +156,7 @@ def run(works: dict[str, list[Work]], wanted: list[str] | None, modes: list[str]
     asked = [c for name in works for c in (suite_of(name).DEFAULT if wanted is None else wanted)]
     here = present(list(dict.fromkeys(asked)), note)
     console = Console(width=None if sys.stdout.isatty() else 240)
+    console.on_broken_pipe = stop_here  # type: ignore[method-assign]  # rich would exit with 1
     for name, chosen in works.items():
         suite = suite_of(name)
         against = [c for c in here if c in (suite.DEFAULT if wanted is None else suite.AGAINST)]

@@ -12,6 +12,8 @@ kernel runs. Read next: README.md for the order in which to read the code.
 
 from __future__ import annotations
 
+from . import starting as starting  # isort: split
+
 from . import nn as nn
 from . import ops as ops
 from . import schedules as schedules

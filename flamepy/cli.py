@@ -5,74 +5,30 @@ This file reads the command line and turns every outcome into one line and an ex
 
     exit codes   0 done   1 training failed, or doctor found a problem   2 unusable input   130, 143 Ctrl-C, SIGTERM
 
-Read next: train/runs.py.
+Read next: train/command_line.py, train/runs.py.
 """
 
 from __future__ import annotations
 
 import codecs
-import dataclasses
 import importlib
 import io
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, get_type_hints
 
 import click
 
 from .errors import FlameError
+from .train.command_line import Commands, Jobs, Sections, wrong_usage
 from .train.config import DigitsConfig, GptConfig, TrainConfig, resolve, settings
+from .train.files import GONE, silence
 from .train.presets import PRESETS
-from .train.problems import InputError, Interrupted, meant, nearest
+from .train.problems import InputError, Interrupted
 from .train.signals import StopRequest
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-
-
-class Sections(click.Command):
-    """A command whose options are listed under headings: Data, Model, Training, Run; after them what only --config takes."""
-
-    usage = ""
-    headings: Mapping[str, str] = MappingProxyType({})
-    only_config: Mapping[str, dataclasses.Field] = MappingProxyType({})
-
-    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        formatter.write(f"Usage: {self.usage}\n")
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        grouped: dict[str, list] = {}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record:
-                grouped.setdefault(self.headings.get(str(parameter.name), "Run"), []).append(record)
-        for heading, records in grouped.items():
-            with formatter.section(heading):
-                formatter.write_dl(records, col_max=24)
-        with formatter.section("Only in a file given with --config, a line `name = value` for each"):
-            formatter.write_dl([(name, f"{f.metadata['help']}  [{f.default}]") for name, f in self.only_config.items()], col_max=24)
-
-
-class Commands(click.Group):
-    """A group that says which command was probably meant."""
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in self.commands:
-            raise click.UsageError(f"no such command: {args[0]!r}. {meant(args[0], self.commands)}", ctx)
-        return super().resolve_command(ctx, args)
-
-
-class Jobs(click.Group):
-    """`flamepy train` alone means `flamepy train gpt`."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or args[0].startswith("-"):
-            args = ["gpt", *args]
-        elif args[0] not in self.commands:
-            advice = meant(args[0], self.commands, f"{' or '.join(self.commands)}; give a text with --data")
-            raise click.UsageError(f"no such job: {args[0]!r}. {advice}")
-        return super().parse_args(ctx, args)
 
 
 def print_version(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:
@@ -258,7 +214,7 @@ def benchmarks() -> Any:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def bench(arguments: tuple[str, ...]) -> int:
     """Time kernels and training steps beside PyTorch and JAX."""
-    return benchmarks().command.main(list(arguments), prog_name="flamepy bench", standalone_mode=False) or 0
+    return invoke(benchmarks().command, list(arguments), "flamepy bench")
 
 
 @cli.command()
@@ -271,49 +227,50 @@ def version() -> int:
     return 0
 
 
-def wrong_usage(error: click.UsageError) -> str:
-    """What is wrong with the command line, and what was probably meant; the same words with every version of click."""
-    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
-        text = error.format_message().rstrip(".")
-        return text[:1].lower() + text[1:] + "." * (text[-1:] not in "?!")
-    command = error.ctx.command
-    only_config = getattr(command, "only_config", {})
-    known = [name for p in command.params if not getattr(p, "hidden", False) for name in (*p.opts, *p.secondary_opts)]
-    near = nearest(error.option_name, [*known, *only_config])
-    if near in only_config:
-        advice = f" {near} is set in a file: --config FILE, with a line such as `{near} = {only_config[near].default}`."
-    else:
-        advice = f" Did you mean {near}?" if near else ""
-    return f"no such option: {error.option_name!r}.{advice}"
-
-
 def run(args: list[str]) -> int:
-    """Run one command; every foreseeable failure is one line on standard error and an exit code."""
+    """Run one command; every foreseeable failure is one line on standard error and an exit code, also one of the output itself."""
     name = f"flamepy {args[0]}" if args and args[0] in cli.commands else "flamepy"
+    if sys.stdout is None:
+        complain(name, "the output is closed. Send it to a file, or to /dev/null.")
+        return 2
+    try:
+        code = attempt(name, args)
+        sys.stdout.flush()  # what fails at exit fails unseen
+        return code
+    except OSError as error:
+        if error.filename is not None:  # not the output but a file
+            raise
+        silence(sys.stdout)
+        if error.errno in GONE:
+            return 141
+        complain(name, f"cannot write to the output: {error.strerror}. Send it somewhere with room.")
+        return 2
+
+
+def attempt(name: str, args: list[str]) -> int:
+    """Run one command; what it raises becomes a line and an exit code."""
     try:
         with StopRequest() as stop:
-            return cli.main(args, prog_name="flamepy", standalone_mode=False, obj=stop) or 0
+            return invoke(cli, args, "flamepy", stop)
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.ctx.get_help() if error.ctx else error.format_message())
         return 2
     except click.UsageError as error:
-        print(f"{name}: {wrong_usage(error)} See {name} --help.", file=sys.stderr)
+        complain(name, f"{wrong_usage(error)} See {name} --help.")
         return 2
     except InputError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        complain(name, str(error))
         return 2
     except MemoryError:
-        print(f"{name}: not enough memory. Choose a smaller --width or --batch, or close other programs.", file=sys.stderr)
+        complain(name, "not enough memory. Choose a smaller --batch, --context or --width, or close other programs.")
         return 2
     except FlameError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        complain(name, str(error))
         return 1
     except Interrupted as error:
         what = "before training began; nothing to save" if name == "flamepy train" else "as you asked"
-        print(f"{name}: interrupted {what}.", file=sys.stderr)
+        complain(name, f"interrupted {what}.")
         return error.exit_code
-    except BrokenPipeError:
-        return 141
 
 
 def as_it_can(error: UnicodeError) -> tuple[bytes, int]:
@@ -323,10 +280,28 @@ def as_it_can(error: UnicodeError) -> tuple[bytes, int]:
     return bytes(code if 0x80 <= code <= 0xFF else ord("?") for code in codes), error.end
 
 
-def main() -> None:
+def invoke(command: click.Command, args: list[str], name: str, stop: Any = None) -> int:
+    """click's main() without its own ideas about broken pipes and exit codes."""
+    try:
+        with command.make_context(name, list(args), obj=stop) as context:
+            return command.invoke(context) or 0
+    except click.exceptions.Exit as error:  # --help
+        return error.exit_code
+
+
+def complain(name: str, text: str) -> None:
+    """One line on standard error, if there is one."""
+    if sys.stderr is not None:
+        try:
+            print(f"{name}: {text}", file=sys.stderr, flush=True)
+        except OSError:
+            silence(sys.stderr)
+
+
+def main(args: list[str] | None = None) -> None:
     """Entry point of the `flamepy` script."""
     codecs.register_error("flamepy", as_it_can)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # None where it is closed
             stream.reconfigure(errors="flamepy")
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(run(sys.argv[1:] if args is None else args))

@@ -106,3 +106,24 @@ def test_a_cache_that_cannot_be_written_does_not_end_the_run(tmp_path, monkeypat
     with pytest.warns(FlameWarning, match=r"kernel cache: cannot write: .*: No space left on device\. "):
         kernel(1, out, np.ones(2, "f4"))
     assert out.tolist() == [3.0, 3.0]
+
+
+def test_how_a_loop_skips_its_rest_does_not_change_what_is_inlined():
+    """Python 3.12 compiles the first into the second."""
+    from flamepy.backend.cpu.compiler import nested_loops
+
+    def under_if(y, x):
+        for r in range(2):
+            if x[r] != 1.0:
+                for c in range(3):
+                    y[c] *= x[r]
+
+    def after_continue(y, x):
+        for r in range(2):
+            if x[r] == 1.0:
+                y[0] = 0.0
+                continue
+            for c in range(3):
+                y[c] *= x[r]
+
+    assert nested_loops(under_if) == nested_loops(after_continue)

@@ -17,6 +17,7 @@ TESTS = sorted((ROOT.parent / "tests").glob("*.py"))
 
 # Left to right: a file may import what stands before it, its own folder, and nothing after it.
 LAYERS = [
+    "starting",
     "errors", "advice", "ids", "dtypes", "backend", "words", "replay", "rng", "gradient", "autograd", "op", "pickling", "ops", "reading",
     "tensors", "creation", "parameter",
     "schedules", "gradient_clip", "gradient_checkpointing", "gradient_check", "optimizers", "nn", "train", "cli",

@@ -3,6 +3,7 @@
 Whatever happens, resuming gives what one go would have given. Read next: test_train_checkpoint.py.
 """
 
+import os
 import re
 import signal
 import subprocess
@@ -12,6 +13,9 @@ from pathlib import Path
 
 import pytest
 from train_tools import begin, contents, end, flamepy, fresh, posix, prepare, rows, train, wait_for_step
+
+SLOW = "stopping when this is done and saved; again: quit at once\n"  # said unless it is done at once
+ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +34,7 @@ def test_a_signal_saves_and_stops_and_nothing_is_lost(capsys, number, code):
     wait_for_step("run", 5, process)
     process.send_signal(number)
     done, out, err = end(process)
-    assert (done, err) == (code, "")
+    assert done == code and err in ("", SLOW)
     step = int(re.search(rf"stopped   {number.name}: after step ([\d,]+) of 100,000", out)[1].replace(",", ""))
     assert rows("run")[-1]["step"] == step
     assert Path("run/checkpoints/last").read_text() == f"step-{step:08d}\n"
@@ -64,7 +68,108 @@ def test_the_second_signal_ends_at_once():
     assert process.poll() is None  # it would finish the step first
     started = time.monotonic()
     process.send_signal(signal.SIGINT)
-    assert end(process)[0] == 130 and time.monotonic() - started < 5
+    code, _out, err = end(process)
+    assert code == 130 and time.monotonic() - started < 5
+    here = Path.cwd() / "run"
+    first, second = err.splitlines()
+    assert first == SLOW.rstrip()
+    assert second == (
+        f"flamepy train: quit at once; the checkpoint of step 0 is in {here}/checkpoints. Go on with: flamepy train --resume {here}"
+    )
+
+
+# LLVM at work, as the main thread sees it: no line of Python runs before it is done.
+COMPILING = """
+import ctypes, sys, time
+from pathlib import Path
+import flamepy.cli
+sleep = ctypes.CDLL(None).usleep
+
+from flamepy.backend.cpu import device
+real = device.bind
+
+def slow(loop, formula, dtype, dialect):
+    Path(f"kernel-{loop.__name__}").touch()
+    end = time.monotonic() + 1.5
+    while (left := end - time.monotonic()) > 0:
+        sleep(int(left * 1e6))
+    return real(loop, formula, dtype, dialect)
+
+device.bind = slow
+sys.exit(flamepy.cli.run(sys.argv[1:]))
+"""
+
+
+def compiling(*args):
+    """A run that has begun to compile its first step."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMPILING, "train", *fresh(*args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while not (Path("run/checkpoints/last").exists() and list(Path().glob("kernel-*"))) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    return process
+
+
+@posix
+def test_while_a_kernel_is_compiled_the_answer_comes_at_once_and_the_step_is_not_finished(capsys):
+    process = compiling("--steps", "6", "--out", "run")
+    begun = set(Path().glob("kernel-*"))
+    process.send_signal(signal.SIGINT)
+    started = time.monotonic()
+    line = process.stderr.readline()
+    answered = time.monotonic() - started
+    code, out, err = end(process)
+    assert (code, line, err) == (130, "stopping after this kernel; again: quit at once\n", "")
+    assert answered < 0.3
+    assert "stopped   SIGINT: after step 0 of 6; the checkpoint is saved\ngo on     flamepy train --resume " in out
+    assert Path("run/checkpoints/last").read_text() == "step-00000000\n" and not Path("run/metrics.jsonl").exists()
+    assert set(Path().glob("kernel-*")) == begun  # the others of the step were not
+    assert flamepy(capsys, "train", "--resume", "run")[0] == 0
+    assert train(capsys, "--steps", "6", "--out", "whole")[0] == 0
+    assert contents("run") == contents("whole")
+
+
+@posix
+def test_while_a_kernel_is_compiled_the_second_signal_ends_at_once():
+    process = compiling("--out", "run")
+    process.send_signal(signal.SIGINT)
+    process.stderr.readline()
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    code, _out, err = end(process)
+    assert code == 130 and time.monotonic() - started < 1
+    assert "quit at once; the checkpoint of step 0 is in " in err and err.endswith(f"--resume {Path.cwd()}/run\n")
+
+
+def test_how_to_go_on_is_said_before_the_curves_are_drawn(capsys, monkeypatch):
+    monkeypatch.setattr("flamepy.train.curves.draw", lambda *_: print("drawing"))
+    code, out, _ = train(capsys, "--steps", "8", "--stop-after", "2", "--out", "run")
+    assert code == 0 and out.index("go on     flamepy train --resume ") < out.index("drawing")
+
+
+@posix
+@pytest.mark.parametrize("how", ["module", "script"])
+def test_ctrl_c_while_the_modules_are_imported_leaves_no_traceback(tmp_path, how):
+    script = tmp_path / "flamepy"
+    script.write_text("import sys\nfrom flamepy.cli import main\nsys.exit(main())\n")
+    words = ["-m", "flamepy"] if how == "module" else [str(script)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([sys.executable, "-X", "importtime", *words, "version"], stderr=subprocess.PIPE, text=True, env=environment)
+    while not process.stderr.readline().endswith("flamepy.errors\n"):  # the first of some hundred modules
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    rest = process.stderr.read()
+    process.wait()
+    process.stderr.close()
+    assert process.returncode == -signal.SIGINT and "Traceback" not in rest and "KeyboardInterrupt" not in rest
+
+
+def test_a_program_that_imports_flamepy_keeps_its_ctrl_c():
+    code = "import signal, flamepy; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    done = subprocess.run([sys.executable, "-c", code, "-m", "flamepy"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "True\n"
 
 
 @posix

@@ -9,6 +9,7 @@ Read next: loop.py.
 from __future__ import annotations
 
 import io
+import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ LARGEST = 1e100  # beyond it matplotlib's own arithmetic overflows
 
 def draw(rows: Rows, path: Path, title: str, unit: str = "loss") -> None:
     """Write the picture of `rows` (the lines of metrics.jsonl) to `path`."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # without a home it would recommend one, at length
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator
 

@@ -10,7 +10,6 @@ Read next: loop.py.
 from __future__ import annotations
 
 import contextlib
-import errno
 import math
 import os
 import statistics
@@ -20,6 +19,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TextIO
 
+from ..backend.base import device
+from ..errors import DeviceError
+from .files import GONE, silence
 from .problems import InputError
 
 
@@ -98,14 +100,6 @@ class Clock:
         return duration(steps * statistics.median(self.recent)) if warm else "" if steps else duration(0)
 
 
-def silence(stream: TextIO) -> None:
-    """Lead a stream nobody reads to nowhere, so that Python's own flush at exit does not fail again."""
-    with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
-
-
 def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
@@ -126,6 +120,14 @@ def kernel_title(name: str) -> str:
     """map1_gelu_y_float32_0a1b2c3d4e -> map1_gelu_y float32."""
     parts = name.split("_")
     return f"{'_'.join(parts[:-2])} {parts[-2]}" if len(parts) > 2 else name
+
+
+def are_kept() -> bool:
+    """Whether compiled kernels find a place on disk."""
+    try:
+        return bool(device("cpu").cache_folder())
+    except DeviceError:
+        return False
 
 
 class PlainDisplay:
@@ -155,7 +157,7 @@ class PlainDisplay:
             self.write(text)
         except OSError as error:
             silence(self.stream)
-            if error.errno in (errno.EPIPE, errno.EIO):  # a pipe nobody reads, a terminal that was closed
+            if error.errno in GONE:
                 self.broken = True
                 return
             raise InputError(f"cannot write to the output: {error.strerror}. Send it somewhere with room.") from error
@@ -174,7 +176,8 @@ class PlainDisplay:
         """One line for all that was compiled since the last summary."""
         if self.kernels:
             many = f"{self.kernels} kernel{'s' * (self.kernels > 1)}"
-            self.line(f"compiled  {many} in {self.kernel_seconds:.1f} s; the kernel cache keeps them for the next run")
+            kept = "; the kernel cache keeps them for the next run" if are_kept() else ""
+            self.line(f"compiled  {many} in {self.kernel_seconds:.1f} s{kept}")
             self.kernels, self.kernel_seconds = 0, 0.0
 
     def step(self, row: Row) -> float:
@@ -278,6 +281,6 @@ class LiveDisplay(PlainDisplay):
 
 def make_display(steps: int, unit: str, per_step: int, stream: TextIO | None = None) -> PlainDisplay:
     """Live in a terminal that can do it; NO_COLOR and TERM=dumb are respected."""
-    stream = stream or sys.stdout or open(os.devnull, "w")  # noqa: SIM115  (a closed standard output is None)
+    stream = stream or sys.stdout
     capable = stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "") and not os.environ.get("NO_COLOR")
     return (LiveDisplay if capable else PlainDisplay)(stream, steps, unit, per_step)

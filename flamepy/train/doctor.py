@@ -54,11 +54,9 @@ def cache() -> Iterator[Finding]:
 
     try:
         folder = cache_folder()
-    except AttributeError:  # NUMBA_DISABLE_JIT
-        yield Finding("kernel cache", "none: nothing is compiled")
-        return
-    except RuntimeError as error:
-        yield Finding("kernel cache", f"no place for it: {error}", "export NUMBA_CACHE_DIR=$HOME/.cache/flamepy")
+    except FlameError as error:
+        no_place = "NUMBA_CACHE_DIR" in str(error)  # else a variable is wrong, which the backend has told
+        yield Finding("kernel cache", f"none ({error})", "export NUMBA_CACHE_DIR=/tmp/flamepy" if no_place else "")
         return
     found = entries()
     yield Finding("kernel cache", str(folder))

@@ -1,7 +1,8 @@
 """Writing files so that a crash, a kill -9 or a full disk never leaves half of one.
 
 The recipe is always: write under a temporary name, fsync the file, rename over the real name, fsync the folder. Rename is
-atomic, so a reader sees the old file or the new one; the fsyncs make that true after a power cut as well.
+atomic, so a reader sees the old file or the new one; the fsyncs make that true after a power cut as well. At the end: what to do
+with an output that nobody reads.
 
 Read next: checkpoint.py.
 """
@@ -9,10 +10,12 @@ Read next: checkpoint.py.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TextIO
 
 from .problems import InputError
 
@@ -99,3 +102,14 @@ def sweep(folder: Path) -> None:
         else:
             with contextlib.suppress(OSError):
                 left.unlink()
+
+
+GONE = (errno.EPIPE, errno.EIO)  # a pipe nobody reads, a terminal that was closed
+
+
+def silence(stream: TextIO) -> None:
+    """Lead a stream nobody reads to nowhere, so that Python's own flush at exit does not fail again."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

@@ -27,7 +27,7 @@ from .checkpoint import Checkpoint
 from .config import TrainConfig, job_name, one_line, source_title
 from .display import PlainDisplay, Row, short
 from .nonfinite import explain, some
-from .problems import InputError
+from .problems import InputError, Interrupted
 from .run_folder import RunFolder
 from .signals import StopRequest
 
@@ -89,7 +89,10 @@ class Trainer:
         if self.saved is None:
             self.save()  # so that there is a good checkpoint to return to, whatever happens
         while self.step < until and not self.asked_to_stop():
-            row = self.one_step()
+            try:
+                row = self.one_step()
+            except Interrupted:  # parameters may be half updated
+                return False
             seconds = self.display.step(row)
             record = {**row._asdict(), **self.due_validation()}
             self.folder.metrics.append(record)
@@ -110,7 +113,9 @@ class Trainer:
         self.optimizer.lr = lr = self.schedule(self.step)
         x, y = (tensors.tensor(array, device=self.config.device) for array in self.job.batch(self.step))
         try:
-            loss, norm = self.update(x, y)
+            # A step that is broken off is lost, and those since the last checkpoint with it: at the beginning, where kernels are compiled.
+            with self.stop.between_kernels(self.saved is not None and self.step - self.saved <= 1):
+                loss, norm = self.update(x, y)
         except NonFiniteError as error:
             self.give_up(str(error), before)
         value = loss.item()

@@ -125,6 +125,7 @@ def train(job: Job, folder: RunFolder, saved: checkpoint.Checkpoint | None, stop
             folder.write_config(job.config)
     if job.copy is not None:
         folder.copy_data(job.copy)
+    stop.last_words = lambda: quit_line(job, folder, trainer)
     for line in (*introduction(job, folder, trainer.step), *other_schedule(job.config, saved)):
         display.line(line)
     forget = bind.on_compile(display.compiled)
@@ -173,17 +174,19 @@ def other_schedule(config: TrainConfig, saved: checkpoint.Checkpoint | None) -> 
 
 
 def finish(job: Job, folder: RunFolder, trainer: Trainer, display: PlainDisplay) -> None:
-    """The end of a run, complete or not: picture, results, where things are, how to go on."""
+    """The end of a run, complete or not: how to go on; picture, results, where things are."""
+    complete = trainer.step >= job.config.steps and not stop_number(trainer)
+    if not complete:  # how to go on comes first: the picture takes a while, and somebody may press Ctrl-C again
+        number = stop_number(trainer)
+        why = f"{signal.Signals(number).name}: " if number else ""
+        display.line(f"stopped   {why}after step {trainer.saved or 0:,} of {job.config.steps:,}; the checkpoint is saved")
+        display.line(f"go on     {going_on(job, folder)}")
+        trainer.stop.told = True
     try:
         draw(job, folder, display)
     finally:  # a picture that cannot be written must not cost the results
-        if trainer.step >= job.config.steps and not stop_number(trainer):
+        if complete:
             tell_results(job, folder, trainer, display)
-        else:
-            number = stop_number(trainer)
-            why = f"{signal.Signals(number).name}: " if number else ""
-            display.line(f"stopped   {why}after step {trainer.step:,} of {job.config.steps:,}; the checkpoint is saved")
-            display.line(f"go on     {going_on(job, folder)}")
 
 
 def tell_results(job: Job, folder: RunFolder, trainer: Trainer, display: PlainDisplay) -> None:
@@ -224,6 +227,14 @@ def memory_line(job: Job) -> str:
 def going_on(job: Job, folder: RunFolder) -> str:
     """The command that resumes the run."""
     return f"flamepy train {job.command}--resume {shlex.quote(str(folder.path))}"
+
+
+def quit_line(job: Job, folder: RunFolder, trainer: Trainer) -> str:
+    """What is left to say when a second signal ends the process."""
+    if trainer.saved is None:
+        return "flamepy train: quit at once; there is no checkpoint yet"
+    place = f"the checkpoint of step {trainer.saved} is in {folder.checkpoints}"
+    return f"flamepy train: quit at once; {place}. Go on with: {going_on(job, folder)}"
 
 
 def stop_number(trainer: Trainer) -> int | None:

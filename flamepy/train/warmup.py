@@ -26,6 +26,7 @@ from .signals import StopRequest
 
 def command() -> int:
     """Rehearse every default job; tell each kernel as it is compiled."""
+    folder = cache_folder()  # before a minute's work: without one nothing could be kept
     display = PlainDisplay(sys.stdout, 2, "steps", 1)
     forget = bind.on_compile(display.compiled)
     started = time.perf_counter()
@@ -43,8 +44,8 @@ def command() -> int:
     display.line(
         f"{count} kernels compiled in {time.perf_counter() - started:.1f} s" if count else "every kernel was in the kernel cache already"
     )
-    display.line(f"the kernel cache is {cache_folder()}")
-    return 0
+    display.line(f"the kernel cache is {folder}")
+    return 141 if display.broken else 0
 
 
 def rehearse(job: Any, display: PlainDisplay) -> None:

@@ -21,11 +21,12 @@ import numpy as np
 from numba.core import config, event
 from numba.core.codegen import get_host_cpu_features
 
+from ...errors import DeviceError
 from ..formula import row_words
 from ..formula.bind import Dialect, announce
 from ..formula.row_words import all_max, all_sum, barrier, lane, lanes
 from . import blas, parallel, pool, words
-from .disk_cache import DiskCache
+from .disk_cache import REMEDY, DiskCache, cache_of
 from .inner import INNER, KERNEL, AloneCompiler, InnerCompiler, LoopCompiler
 
 MATH = {"contract", "nsz"}
@@ -40,8 +41,9 @@ def jit_function(function: Callable, reorder: bool) -> Any:
 
 def nested_loops(function: Callable) -> bool:
     """Whether a loop of the function holds another one."""
-    loops = [(i.argval, i.offset) for i in dis.get_instructions(function) if "JUMP" in i.opname and i.argval < i.offset]
-    return any(first < inner and last > jump for first, jump in loops for inner, last in loops)
+    # Of the jumps back to one place the last one ends the loop; the others are a `continue`, of which Python 3.12 makes more than 3.11.
+    loops = {i.argval: i.offset for i in dis.get_instructions(function) if "JUMP" in i.opname and i.argval < i.offset}
+    return any(first < inner and last > jump for first, jump in loops.items() for inner, last in loops.items())
 
 
 def jit_loop(function: Callable) -> Any:
@@ -56,7 +58,7 @@ def jit_alone(function: Callable) -> Any:
 def jit_kernel(function: Callable) -> Any:
     pool.load_launch()  # kernels refer to it
     dispatcher = numba.njit(**KERNEL)(function)
-    dispatcher._cache = DiskCache(function)
+    dispatcher._cache = cache_of(function)
     return dispatcher
 
 
@@ -138,9 +140,7 @@ event.register("numba:compile", _CompileListener())
 
 def cache_folder() -> Path:
     """Where this machine's compiled kernels are kept."""
-
-    def probe() -> None: ...
-
-    probe.__qualname__ = "probe"
-    probe.__module__ = __name__
-    return Path(str(numba.njit(cache=True)(probe).stats.cache_path))
+    try:
+        return Path(DiskCache(parallel.run).cache_path)
+    except RuntimeError:
+        raise DeviceError(f"cache: no folder can be written to: every process compiles its kernels again. {REMEDY}") from None

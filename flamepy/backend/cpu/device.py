@@ -21,9 +21,9 @@ import numpy as np
 from ...dtypes import FULL, HALF, INTEGERS, bool_, float32, float64
 from ...errors import DeviceError, DTypeError
 from ..base import Action, Buffer, Device, HostStream, Kernel, Run, Spot, Step
-from ..formula.bind import bind, globals_of, reached
+from ..formula.bind import bind, globals_of, making_kernel, reached
 from ..formula.words import COSTLY
-from . import chain, family, memory
+from . import chain, family, memory, settings
 from .memory import ALIGN, APART, allocator
 from .threads import threads
 
@@ -49,11 +49,13 @@ class CpuKernel:
         return f"<kernel {' '.join(names) or 'convert'}{', on all threads' if self.wide else ''}>"
 
     def first(self, *arguments: Any) -> None:
+        settings.check()
         from numba.core.errors import NumbaError
 
         try:
-            self.call = self.bind()
-            self.call(*arguments)
+            with making_kernel():
+                self.call = self.bind()
+                self.call(*arguments)
         except NumbaError:
             self.call = self.first
             name = getattr(self.formula or self.loop, "__name__", "kernel")
@@ -204,6 +206,7 @@ class CpuDevice(Device):
         return buffer.data.reshape(shape)
 
     def cache_folder(self) -> Path:
+        settings.check()
         return import_module(".compiler", __package__).cache_folder()  # type: ignore[no-any-return]
 
     def findings(self) -> Iterator[tuple[str, str, str]]:
@@ -220,6 +223,7 @@ def open(rest: str) -> CpuDevice:
 @cache
 def launchers() -> dict[str, Callable[..., None]]:
     """Every launcher, from all families."""
+    settings.check()
     for name in FAMILIES:
         import_module("." + name, __package__)
     return family.LAUNCHERS
@@ -234,6 +238,7 @@ def loop_named(name: str) -> Any:
 @cache
 def copying() -> Any:
     """The loops that copy. Every argument and result of a replay is copied, so the import is looked up once."""
+    settings.check()
     return import_module(".loops", __package__)
 
 

@@ -14,7 +14,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 
 from ...errors import FlameWarning
 
@@ -89,6 +89,18 @@ class DiskCache(FunctionCache):
             action()
         except OSError as error:
             warn_once(f"cannot write: {self._cache_path}: {error.strerror}. Make room there, or set NUMBA_CACHE_DIR to another folder.")
+
+
+def cache_of(function: Any) -> Any:
+    """The disk cache of a function; where no folder can be written to, as in a read-only container, one that keeps nothing."""
+    try:
+        return DiskCache(function)
+    except RuntimeError:
+        warn_once(f"no folder can be written to, so every process compiles its kernels again (seconds to a minute). {REMEDY}")
+        return NullCache()
+
+
+REMEDY = "Set NUMBA_CACHE_DIR to a folder that can be written to."
 
 
 def warn_once(text: str) -> None:

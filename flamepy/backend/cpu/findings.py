@@ -19,8 +19,9 @@ from ...dtypes import float32
 from ..base import device
 from ..formula.bind import typed
 from ..formula.words import exp, tanh
+from . import settings
 
-LOOSE = ("NUMBA_DISABLE_JIT", "NUMBA_OPT", "NUMBA_LOOP_VECTORIZE", "NUMBA_ENABLE_AVX", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")
+LOOSE = ("NUMBA_OPT", "NUMBA_LOOP_VECTORIZE", "NUMBA_ENABLE_AVX", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")
 QUIET = 0.75  # a process that gets less of the processors it wants shares them with others
 
 Finding = tuple[str, str, str]
@@ -31,9 +32,13 @@ def finding(label: str, value: str, remedy: str = "") -> Finding:
 
 
 def findings() -> Iterator[Finding]:
-    """All of them."""
-    yield from threads()
-    yield from kernels()
+    """All of them; where a variable stands in the way of Numba, that alone."""
+    wrong = settings.trouble()
+    for name, value, why in wrong:
+        yield finding(name, f"'{value}' {why}", f"unset {name}")
+    if not wrong:
+        yield from threads()
+        yield from kernels()
 
 
 def threads() -> Iterator[Finding]:
@@ -63,8 +68,6 @@ def launches(seconds: float = 0.2) -> Iterator[Finding]:
     from . import loops, pool
     from .threads import threads as count_threads
 
-    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
-        return
     cpu: Any = device("cpu")
     count = count_threads()
     if pool.forked:
@@ -150,8 +153,6 @@ def kernels() -> Iterator[Finding]:
     for name in LOOSE:
         if name in os.environ:
             yield finding(name, os.environ[name], f"unset {name}")
-    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
-        return
     for name, formula in (("exp", exp_y), ("tanh", tanh_y)):
         lanes = vector_lanes(assembly(formula))
         if lanes > 1:

@@ -26,7 +26,7 @@ from numba.core import cgutils
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
-from .disk_cache import DiskCache
+from .disk_cache import cache_of
 from .inner import ALWAYS, INNER
 
 SPIN = 200e-6  # seconds a thread watches before it sleeps: longer than the gap between two parallel launches of an eager step
@@ -221,7 +221,7 @@ def word(offset: int) -> ctypes.c_int64:
 def compiled(function: Any, result: Any, arity: int) -> Any:
     """A function of this file as one of C, taken from the disk cache when it is there."""
     made = CFunc(function, ((types.int64,) * arity, result), {}, dict(ALWAYS))
-    made._cache = DiskCache(function)  # type: ignore[attr-defined]
+    made._cache = cache_of(function)  # type: ignore[attr-defined]
     made.compile()
     return made
 

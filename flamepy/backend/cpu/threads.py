@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
+from . import settings
+
 
 def threads() -> int:
     """How many threads a parallel launch uses: what numba.set_num_threads() was given, else NUMBA_NUM_THREADS."""
@@ -14,6 +16,7 @@ def threads() -> int:
 @cache
 def counter() -> Callable[[], int]:
     """What tells that number; starts the threads."""
+    settings.check()
     from numba import config
     from numba.np.ufunc import parallel
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 import dis
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import FunctionType
@@ -49,6 +50,34 @@ def announce(name: str, started: float) -> None:
     """Tell the listeners that kernel `name` was compiled; `started` is a time.perf_counter() value."""
     for listener in _listeners:
         listener(name, time.perf_counter() - started)
+
+
+_waiting: list[Callable[[], None]] = []
+_made = 0  # kernels that are being made at this moment
+
+
+def after_kernel(action: Callable[[], None]) -> Callable[[], None]:
+    """Call `action()`, which may raise, whenever a kernel has been made and run once; returns a function that removes it."""
+    _waiting.append(action)
+    return lambda: _waiting.remove(action)
+
+
+@contextmanager
+def making_kernel() -> Iterator[None]:
+    """Around the first launch of a kernel, which compiles it or loads it from disk."""
+    global _made
+    _made += 1
+    try:
+        yield
+    finally:
+        _made -= 1
+    for action in _waiting:
+        action()
+
+
+def is_making_kernel() -> bool:
+    """Whether a kernel is being made, in whichever thread."""
+    return _made > 0
 
 
 def typed(function: Any, dtype: np.dtype, dialect: Dialect, reorder: bool, formula: Any = None) -> Any:
