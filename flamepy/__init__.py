@@ -12,7 +12,7 @@ kernel runs. Read next: README.md for the order in which to read the code.
 
 from __future__ import annotations
 
-from . import starting as starting  # isort: split
+from . import starting as _starting  # noqa: F401  # isort: split
 
 from . import nn as nn
 from . import ops as ops

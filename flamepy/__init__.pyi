@@ -1,6 +1,5 @@
 # Written by tools/make_stubs.py, not by hand.
 # fmt: off
-from . import starting as starting
 from . import nn as nn
 from . import ops as ops
 from . import schedules as schedules
