@@ -12,8 +12,9 @@ kernel runs. Read next: README.md for the order in which to read the code.
 
 from __future__ import annotations
 
-from . import starting as starting  # isort: split
+from . import starting as _starting  # noqa: F401  (before all others: see there)
 
+# isort: split
 from . import nn as nn
 from . import ops as ops
 from . import schedules as schedules
