@@ -126,4 +126,10 @@ def test_how_a_loop_skips_its_rest_does_not_change_what_is_inlined():
             for c in range(3):
                 y[c] *= x[r]
 
-    assert nested_loops(under_if) == nested_loops(after_continue)
+    def one_after_the_other(y, x):
+        for r in range(2):
+            y[r] = x[r]
+        while y[0] > 1.0:
+            y[0] *= 0.5
+
+    assert nested_loops(under_if) and nested_loops(after_continue) and not nested_loops(one_after_the_other)

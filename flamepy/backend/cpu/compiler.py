@@ -43,7 +43,7 @@ def nested_loops(function: Callable) -> bool:
     """Whether a loop of the function holds another one."""
     # Of the jumps back to one place the last one ends the loop; the others are a `continue`, of which Python 3.12 makes more than 3.11.
     loops = {i.argval: i.offset for i in dis.get_instructions(function) if "JUMP" in i.opname and i.argval < i.offset}
-    return any(first < inner and last > jump for first, jump in loops.items() for inner, last in loops.items())
+    return any(first < inner and last < jump for first, jump in loops.items() for inner, last in loops.items())
 
 
 def jit_loop(function: Callable) -> Any:
