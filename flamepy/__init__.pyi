@@ -3,7 +3,6 @@
 from . import nn as nn
 from . import ops as ops
 from . import schedules as schedules
-from . import starting as starting
 from .autograd import AutogradEngine as AutogradEngine
 from .autograd import enable_grad as enable_grad
 from .autograd import is_grad_enabled as is_grad_enabled

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
+
+from .errors import FlameError
 
 MOVES = "Use .to(device), with a name that flamepy.device() knows"
 TYPES = {
@@ -60,13 +63,39 @@ ADVICE = {
 }  # fmt: skip
 
 
-def missing(owner: str, name: str, known: Iterable[str]) -> AttributeError:
+IN_PLACE = "add", "sub", "mul", "div", "pow", "neg", "abs", "exp", "log", "sqrt", "clamp", "relu"
+WRITTEN = "fill", "zero", "copy", "normal", "uniform"
+ADVICE["Tensor"].update({f"{name}_": f"Tensors are not changed in place: x = x.{name}(...)" for name in IN_PLACE})
+ADVICE["Tensor"].update({f"{name}_": "Tensors are not changed in place; set_data() writes into a Parameter" for name in WRITTEN})
+
+
+def missing(owner: str, name: str, known: Iterable[str] = ()) -> AttributeError:
     """The error for a name that `owner` (a key of ADVICE) does not have, among those that it has."""
     text = ADVICE[owner].get(name)
-    known = [n for n in known if n[0] != "_"]
-    if text is None and owner == "Tensor" and name[-1] == "_" and name[0] != "_":
-        text = f"Tensors are not changed in place: x = x.{name[:-1]}(...)" if name[:-1] in known else "Tensors are not changed in place"
     if text is None:
-        near = difflib.get_close_matches(name, known, 1, 0.75)
+        near = difflib.get_close_matches(name, [n for n in known if n[0] != "_"], 1, 0.75)
         text = f"Did you mean '{near[0]}'?" if near else "dir() lists what there is"
     return AttributeError(f"{owner}: no such name: '{name}'. {text}{'' if text[-1] in '.?' else '.'}")
+
+
+class NotHere:
+    """Stands in a class where such a name would be. (With a __getattr__ every attribute that is there would be slower.)"""
+
+    def __init__(self, owner: str, name: str):
+        self.owner, self.name = owner, name
+
+    def __get__(self, instance: Any, kind: Any = None) -> Any:
+        raise missing(self.owner, self.name)
+
+
+class NotData(NotHere):
+    """PyTorch's `data`: as an attribute it would take what is assigned, and nothing would come of it."""
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        raise FlameError("data: cannot be set: x.data = v. Use set_data(v) of a Parameter, or build a new tensor.")
+
+
+def advise(kind: type, owner: str) -> None:
+    """Put advice into a class for each name of PyTorch's that it does not have."""
+    for name in ADVICE[owner]:
+        setattr(kind, name, (NotData if name == "data" else NotHere)(owner, name))

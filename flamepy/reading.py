@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .advice import ADVICE
 from .autograd.entries import TapeEntry, tell, was_reached
 from .backend.base import Buffer, Device
 from .dtypes import HALF, float32
@@ -162,7 +163,7 @@ class Readable:
 
     def __dir__(self) -> list[str]:
         """The names that are public, for completion."""
-        return [n for n in super().__dir__() if n not in INTERNAL and (n[0] != "_" or n.startswith("__"))]
+        return [n for n in super().__dir__() if n not in INTERNAL and n not in ADVICE["Tensor"] and (n[0] != "_" or n.startswith("__"))]
 
     def shown(self, before: str) -> str:
         """The numbers, as repr() shows them behind `before`, and the dtype."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import autograd, ids, ops, pickling
-from .advice import missing
+from .advice import advise
 from .autograd.entries import TapeEntry, file_line, user_frame
 from .backend.base import BACKENDS, Buffer, Device, is_device_name
 from .backend.base import device as device_of
@@ -92,17 +92,6 @@ class Tensor(Readable, Methods):
     def mT(self) -> Tensor:
         """The last two axes swapped."""
         return ops.transpose(self, -2, -1)
-
-    if not TYPE_CHECKING:
-
-        def set_nothing(self, value: Any) -> None:
-            raise FlameError("data: cannot be set: x.data = v. Use set_data(v) of a Parameter, or build a new tensor.")
-
-        data = property(fset=set_nothing)  # PyTorch's; an attribute would take the value and do nothing with it
-
-        def __getattr__(self, name: str) -> Any:
-            """Only where nothing else has the name."""
-            raise missing("Tensor", name, dir(type(self)))
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))
@@ -273,6 +262,7 @@ class Tensor(Readable, Methods):
 
 
 use_tensor_class(Tensor)
+advise(Tensor, "Tensor")
 for _name, _function in PUBLIC.items():  # every public op is a method too: an op is written in one place
     if METHODS[_name] and _name not in Tensor.__dict__:
         setattr(Tensor, _name, ops.operator(_function))

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..advice import missing
+from ..advice import advise
 from ..backend.divert import active, changed, guard
 from ..errors import DTypeError, IndexOutOfRange, StateError
 from ..parameter import Parameter, ParameterDict
@@ -50,12 +50,6 @@ class Module:
         """Whether calling this does what class `layer` says: no subclass and no attribute has another forward() or __call__()."""
         mine = type(self)
         return mine.forward is layer.forward and mine.__call__ is Module.__call__ and "forward" not in self.__dict__
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Only where nothing else has the name."""
-            raise missing("Module", name, [*dir(type(self)), *vars(self)])
 
     def __setattr__(self, name: str, value: Any) -> None:
         held = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple | set) else ()
@@ -156,6 +150,9 @@ class Module:
         lines = [f"({name}): {m!r}".replace("\n", "\n  ") for name, m in self.children()]
         body = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
         return f"{type(self).__name__}({self.extra()}{body})"
+
+
+advise(Module, "Module")
 
 
 class ModuleList(Module):
