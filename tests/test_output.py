@@ -94,8 +94,12 @@ def test_a_warmup_nobody_reads_says_so_by_its_exit_code(capsys, monkeypatch):
     assert cli.run(["warmup"]) == 141
 
 
-@pytest.mark.parametrize("setting", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}])
-def test_what_the_encoding_lacks_is_escaped(folder, setting):
+@pytest.mark.parametrize(
+    ("setting", "shown"),
+    [({"PYTHONIOENCODING": "ascii"}, b"caf?"), ({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, "caf\xe9".encode())],
+)
+def test_no_output_fails_for_what_its_encoding_lacks(folder, setting, shown):
+    """A path is shown by its own bytes where it was read so; any other character as a question mark."""
     command = [sys.executable, "-m", "flamepy", "train", *fresh("--steps", "2", "--out", "caf\xe9")]
     place = folder / "_".join(setting)
     place.mkdir()
@@ -103,13 +107,13 @@ def test_what_the_encoding_lacks_is_escaped(folder, setting):
         (place / file).write_bytes((folder / file).read_bytes())
     done = subprocess.run(command, cwd=place, env={**ENV, **setting}, capture_output=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert b"finished  2 steps" in done.stdout and done.stdout.isascii() and b"caf\\" in done.stdout
+    assert b"finished  2 steps" in done.stdout and shown in done.stdout
     for words in (["cache", "ls"], ["sample", "caf\xe9", "--tokens", "3", "--prompt", "\xe9"], ["sample", "\xe9"]):
         done = subprocess.run(
             [sys.executable, "-m", "flamepy", *words], cwd=place, env={**ENV, **setting}, capture_output=True, timeout=120, check=False
         )
         assert done.returncode == (2 if words == ["sample", "\xe9"] else 0) and b"Traceback" not in done.stderr, done.stderr
-        assert done.stdout.isascii() and done.stderr.isascii() and done.stderr.count(b"\n") <= 1
+        assert done.stderr.count(b"\n") <= 1
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
