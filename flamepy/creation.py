@@ -46,8 +46,8 @@ def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any 
 
 def linspace(start: float, stop: float, num: int, dtype: Any = None, device: Any = None) -> Tensor:
     """`num` numbers at equal distances from start to stop, both included (float32 unless said otherwise)."""
-    if num < 0:
-        raise ValueError(f"linspace: num is negative: {num}. Use 0 or more.")
+    if not hasattr(num, "__index__") or num < 0:
+        raise ValueError(f"linspace: num is no count: {num}. Use a whole number, 0 or more.")
     return tensor(np.linspace(start, stop, num), float32 if dtype is None else dtype, device)
 
 

@@ -1,0 +1,95 @@
+"""PyTorch's tensors, dtypes and devices are taken, slices of a Sequential and class axes are its: with PyTorch as the judge.
+
+Read next: test_habits.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from error_text import raises
+
+import flamepy as fp
+import flamepy.nn.functional as F
+from flamepy import nn
+
+torch = pytest.importorskip("torch", reason="PyTorch is the judge here and is not installed")
+
+X = np.random.default_rng(0).standard_normal((6, 5, 3)).astype("f4")
+
+
+def test_slices_of_a_sequential_are_sequentials():
+    theirs = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2), torch.nn.Tanh())
+    ours = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2), nn.Tanh())
+    ours.load_state_dict(theirs.state_dict())
+    for part in (slice(1), slice(1, None), slice(0, 3), slice(-2, None), slice(0, 0)):
+        mine, other = ours[part], theirs[part]
+        assert type(mine) is nn.Sequential and list(mine.state_dict()) == list(other.state_dict())
+        x = X[0, :, :1].repeat(4 if part.start else 3, axis=1)
+        np.testing.assert_allclose(mine(fp.tensor(x)).numpy(), other(torch.tensor(x)).detach(), rtol=1e-5, atol=1e-6)
+    assert ours[1:][1] is ours[2] and ours[-1] is ours[3]
+    longer = ours[2:].append(nn.ReLU())
+    assert list(longer.params) == ["2.weight", "2.bias"] and len(longer) == 3 and type(nn.ModuleList([nn.ReLU()])[:]) is nn.ModuleList
+    with raises(fp.IndexOutOfRange, "Sequential", "4 of 4 modules"):
+        ours[4]
+
+
+@pytest.mark.parametrize("shape", [(2, 7, 5), (2, 3, 4, 5)])
+def test_classes_on_the_last_axis_as_on_the_second(shape):
+    draw = np.random.default_rng(1)
+    x, ids = draw.standard_normal(shape), draw.integers(0, 5, shape[:-1])
+    theirs = torch.tensor(np.moveaxis(x, -1, 1).copy(), requires_grad=True)
+    mine = fp.tensor(x, requires_grad=True)
+    for reduction in ("mean", "none"):
+        want = torch.nn.functional.cross_entropy(theirs, torch.tensor(ids), reduction=reduction)
+        np.testing.assert_allclose(F.cross_entropy(mine, ids, reduction=reduction).numpy(), want.detach(), rtol=1e-12)
+        want = torch.nn.functional.nll_loss(theirs, torch.tensor(ids), reduction=reduction)
+        np.testing.assert_allclose(F.nll_loss(mine, ids, reduction=reduction).numpy(), want.detach(), rtol=1e-12)
+    torch.nn.functional.cross_entropy(theirs, torch.tensor(ids)).backward()
+    want = theirs.grad.movedim(1, -1)
+    np.testing.assert_allclose(F.cross_entropy(mine, ids).backward()[mine].numpy(), want, rtol=1e-10, atol=1e-15)
+
+
+# ---- PyTorch's tensors and names -------------------------------------------------------------------------------------------------
+THEIRS = {
+    "float32": torch.arange(6.0).reshape(2, 3).T, "bfloat16": torch.tensor([1.0, -2.5, 1e30]).to(torch.bfloat16),
+    "float16": torch.tensor([1.0, -2.5]).half(), "int64": torch.arange(3), "bool": torch.tensor([True, False]),
+    "requires grad": torch.nn.Parameter(torch.ones(2, dtype=torch.float64)), "negative bit": torch._neg_view(torch.ones(2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", THEIRS)
+def test_pytorchs_tensors_are_taken(name):
+    t = THEIRS[name]
+    for take in (fp.tensor, fp.from_dlpack):
+        found = take(t)
+        assert found.shape == tuple(t.shape) and str(found.dtype) == str(t.dtype).removeprefix("torch.") and not found.requires_grad
+        assert found.tolist() == t.tolist()
+    assert str((found := fp.tensor([t, t])).dtype) == str(t.dtype).removeprefix("torch.") and found.tolist() == [t.tolist()] * 2
+    if t.is_floating_point():
+        p = fp.Parameter(t)
+        p.set_data(t * 2)
+        assert p.tolist() == (t * 2).tolist() and fp.tensor(t, dtype=torch.float64).tolist() == t.double().tolist()
+
+
+def test_what_pytorch_gives_no_array_of_is_refused():
+    with raises(fp.DTypeError, "tensor: PyTorch gives no array: torch.float32, torch.sparse_coo"):
+        fp.tensor(torch.eye(2).to_sparse())
+    with raises(fp.DTypeError, "not supported: complex64"):
+        fp.tensor(torch.ones(2, dtype=torch.complex64))
+    with raises(fp.DTypeError, "from_dlpack: nothing with __dlpack__: list", "flamepy.tensor"):
+        fp.from_dlpack([1.0])
+    assert fp.from_dlpack(np.arange(3.0)[::-1]).tolist() == [2.0, 1.0, 0.0] and fp.from_dlpack(fp.ones(2)).tolist() == [1.0, 1.0]
+
+
+def test_pytorchs_dtypes_and_devices_are_taken_by_name():
+    for name in ("float16", "bfloat16", "float32", "float64", "int32", "int64", "bool"):
+        dtype = getattr(torch, name)
+        assert {fp.zeros(2, dtype=dtype).dtype, fp.tensor([1], dtype=dtype).dtype, fp.ones(1).to(dtype).dtype} == {
+            fp.zeros(1, dtype=name).dtype
+        }
+    assert nn.Linear(2, 3, dtype=torch.float64).weight.dtype == fp.float64 and fp.ones(1).to(torch.device("cpu")).device == "cpu"
+    with raises(fp.DTypeError, "dtype: not supported: uint8", "float32"):
+        fp.zeros(2, dtype=torch.uint8)
+    with raises(fp.DTypeError, "to: neither a dtype nor a device", "bfloat16"):
+        fp.ones(2).to(torch.ones(1))
