@@ -108,7 +108,7 @@ def test_without_a_place_for_a_cache_kernels_are_compiled_in_memory(closed, tmp_
 def test_the_commands_without_a_place_for_a_cache(closed, tmp_path):
     code, out, err = python("-m", "flamepy", "doctor", cwd=tmp_path, **closed)
     assert code == 1 and err.count("FlameWarning") == 1 and "Traceback" not in err
-    assert "problem: cache: none (cache: no folder can be written to" in out and "remedy: export NUMBA_CACHE_DIR=" in out
+    assert "problem: kernel cache: none (cache: no folder can be written to" in out and "remedy: export NUMBA_CACHE_DIR=" in out
     for command in ("ls", "clear"):
         code, out, err = python("-m", "flamepy", "cache", command, cwd=tmp_path, **closed)
         assert (code, out) == (1, "") and err.count("\n") == 1 and "Set NUMBA_CACHE_DIR" in err
@@ -126,7 +126,7 @@ def test_the_display_says_kernels_are_kept_only_when_they_are(monkeypatch, capsy
     shown = display.PlainDisplay(sys.stdout, 1, "tokens", 1)
     shown.compiled("map1_exp_y_float32_0123456789", 0.5)
     shown.compile_summary()
-    assert ("kept on disk" in capsys.readouterr().out) == there
+    assert ("the kernel cache keeps them" in capsys.readouterr().out) == there
 
 
 def test_curves_are_drawn_without_a_home_and_without_a_word(tmp_path):
