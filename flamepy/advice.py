@@ -30,9 +30,9 @@ ADVICE = {
         "data": "Use .detach() to read without the tape, set_data() to write into a Parameter",
         "norm": "Use (x * x).sum().sqrt(); flamepy.grad_norm() for gradients",
         "all": "Use .numpy().all()", "any": "Use .numpy().any()",
-        "dim": "Use .ndim", "device_type": "Use .device.name", "contiguous": "Every tensor is contiguous",
+        "dim": "Use .ndim", "contiguous": "Every tensor is contiguous",
         "repeat": "Use flamepy.cat([x] * n)", "sort": "Use .numpy().sort()", "topk": "Use .numpy().argsort()",
-        "scatter_add": "The gradient of flamepy.gather does it", "T_": "Use .T",
+        "scatter_add": "The gradient of flamepy.gather does it",
     },
     "flamepy": {
         "save": "Use safetensors.numpy.save_file(model.state_dict(), path)", "load": "Use safetensors.numpy.load_file(path)",

@@ -8,14 +8,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from error_text import raises
+from habit_tools import X
 
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
 
 torch = pytest.importorskip("torch", reason="PyTorch is the judge here and is not installed")
-
-X = np.random.default_rng(0).standard_normal((6, 5, 3)).astype("f4")
 
 
 def test_slices_of_a_sequential_are_sequentials():
