@@ -20,9 +20,13 @@ LAYERS = [
     "starting",
     "errors", "advice", "ids", "dtypes", "backend", "words", "replay", "rng", "gradient", "autograd", "op", "pickling", "ops", "reading",
     "tensors", "creation", "parameter",
-    "schedules", "gradient_clip", "gradient_checkpointing", "gradient_check", "optimizers", "nn", "train", "cli",
+    "schedules", "gradient_checkpointing", "gradient_check", "gradient_clip", "gradient_transforms", "accumulation", "averages",
+    "regularizer", "optimizers", "loss_scaling", "nn", "saving", "train", "cli",
 ]  # fmt: skip
-SIDE_BY_SIDE = [{"gradient_clip", "gradient_checkpointing", "gradient_check", "optimizers", "schedules", "nn"}]
+SIDE_BY_SIDE = [
+    {"gradient_clip", "gradient_checkpointing", "gradient_check", "schedules", "nn"},
+    {"accumulation", "averages", "regularizer", "optimizers", "nn"},
+]
 TOP = {"__init__", "__main__"}
 
 
