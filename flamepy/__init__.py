@@ -18,6 +18,7 @@ from . import starting as _starting  # noqa: F401  (before all others: see there
 from . import nn as nn
 from . import ops as ops
 from . import schedules as schedules
+from . import transforms as transforms
 from .advice import missing as _missing
 from .autograd import AutogradEngine as AutogradEngine
 from .autograd import enable_grad as enable_grad
@@ -67,9 +68,18 @@ from .gradient_check import gradcheck as gradcheck
 from .gradient_checkpointing import checkpoint as checkpoint
 from .gradient_clip import clip_grad_norm as clip_grad_norm
 from .gradient_clip import clip_grad_norm_ as clip_grad_norm_
+from .gradient_clip import clip_grad_norm_by_group as clip_grad_norm_by_group
 from .gradient_clip import clip_grad_value as clip_grad_value
 from .gradient_clip import clip_grad_value_ as clip_grad_value_
-from .gradient_clip import grad_norm as grad_norm
+from .gradient_history import GradientNormTracker as GradientNormTracker
+from .gradient_norm import ClipResult as ClipResult
+from .gradient_norm import grad_norm as grad_norm
+from .gradient_transforms import add_gradient_noise as add_gradient_noise
+from .gradient_transforms import centralize_gradients as centralize_gradients
+from .gradient_transforms import clip_grad_agc as clip_grad_agc
+from .gradient_transforms import clip_grad_per_layer as clip_grad_per_layer
+from .gradient_transforms import decay_gradients as decay_gradients
+from .gradient_transforms import repair_gradients as repair_gradients
 from .op.base import HOMES as _HOMES
 from .op.base import PUBLIC as _PUBLIC
 from .op.custom import custom as custom
@@ -96,7 +106,10 @@ __version__ = "0.1.0"
 globals().update({name: function for name, function in _PUBLIC.items() if _HOMES[name] != "functional"})
 
 # The modules that a user may import; the others hold what stands above.
-_MODULES = ("autograd", "gradient", "gradient_checkpointing", "gradient_clip", "nn", "ops", "optimizers", "parameter", "schedules", "words")
+_MODULES = (
+    "autograd", "gradient", "gradient_checkpointing", "gradient_clip", "nn", "ops", "optimizers", "parameter", "schedules",
+    "transforms", "words",
+)  # fmt: skip
 
 
 def __dir__() -> list[str]:

@@ -3,6 +3,7 @@
 from . import nn as nn
 from . import ops as ops
 from . import schedules as schedules
+from . import transforms as transforms
 from .autograd import AutogradEngine as AutogradEngine
 from .autograd import enable_grad as enable_grad
 from .autograd import is_grad_enabled as is_grad_enabled
@@ -51,9 +52,18 @@ from .gradient_check import gradcheck as gradcheck
 from .gradient_checkpointing import checkpoint as checkpoint
 from .gradient_clip import clip_grad_norm as clip_grad_norm
 from .gradient_clip import clip_grad_norm_ as clip_grad_norm_
+from .gradient_clip import clip_grad_norm_by_group as clip_grad_norm_by_group
 from .gradient_clip import clip_grad_value as clip_grad_value
 from .gradient_clip import clip_grad_value_ as clip_grad_value_
-from .gradient_clip import grad_norm as grad_norm
+from .gradient_history import GradientNormTracker as GradientNormTracker
+from .gradient_norm import ClipResult as ClipResult
+from .gradient_norm import grad_norm as grad_norm
+from .gradient_transforms import add_gradient_noise as add_gradient_noise
+from .gradient_transforms import centralize_gradients as centralize_gradients
+from .gradient_transforms import clip_grad_agc as clip_grad_agc
+from .gradient_transforms import clip_grad_per_layer as clip_grad_per_layer
+from .gradient_transforms import decay_gradients as decay_gradients
+from .gradient_transforms import repair_gradients as repair_gradients
 from .op.custom import custom as custom
 from .op.pointwise import pointwise as pointwise
 from .ops import abs as abs

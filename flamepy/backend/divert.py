@@ -159,5 +159,5 @@ class Switch(Stream):
     def after(self, check: Callable[..., None], *buffers: Buffer) -> None:
         self.chosen().after(check, *buffers)
 
-    def number(self, buffer: Buffer, i: int = 0) -> Any:
-        return self.chosen().number(buffer, i)
+    def report(self, make: Callable[[np.ndarray], Any], buffer: Buffer) -> Any:
+        return self.chosen().report(make, buffer)

@@ -265,6 +265,13 @@ def philox_normal(F, outs, ins, consts):
 
 
 @kernel
+def philox_add(F, outs, ins, consts):
+    """x += width * normal numbers; the width is there in float64."""
+    (x,), (key, width) = outs, ins
+    x += x.dtype.type(width[0]) * drawn(philox.normals, x, 16 // x.itemsize, x.dtype, key)
+
+
+@kernel
 def philox_dropout(F, outs, ins, consts):
     """mask: which elements are kept, each with probability 1 - p; out = x * scale where kept, else 0."""
     (out, mask), (x, key), (p, scale) = outs, ins, consts
@@ -279,32 +286,64 @@ F64 = np.dtype("float64")
 
 @kernel
 def norm(F, outs, ins, consts):
-    """found = (norm, clip factor) of all buffers together, from F(x), a power of |x|. Order 0: the largest. See formula/clip.py."""
-    (found,), (before, *buffers), (order, limit, other, *numbers) = outs, ins, consts
-    parts = [F(x.astype(F64), *numbers) for x in buffers if x.size]
-    total = np.max([0.0, *[p.max() for p in parts]]) if order == 0 else np.sum([p.sum() for p in parts])
-    value = clip.scaled(clip.norm_of(float(total), order), float(before[1]))
-    found[...] = value, clip.clip_factor(value, float(before[1]), limit, other)
+    """found = what formula/clip.py says, from F(x), a power of |x|, of each segment of each buffer. Order 0: the largest."""
+    (found,), (before, mark, *buffers), (segments, order, limit, other, keep, *numbers) = outs, ins, consts
+    parts = [x[at : at + n].astype(F64) for x, each in zip(buffers, segments, strict=True) for at, n in each]
+    sums = [(F(x, *numbers).max() if order == 0 else F(x, *numbers).sum()) if x.size else 0.0 for x in parts]
+    total = np.max([0.0, *sums]) if order == 0 else np.sum(sums)
+    scale = float(before[1])
+    value = clip.scaled(clip.norm_of(float(total), order), scale)
+    factor = clip.clip_factor(value, limit, other)
+    norms = [clip.scaled(clip.norm_of(float(part), order), scale) for part in sums]
+    found[...] = [value, scale * factor, float(mark[2]) * clip.kept(value, limit, keep), factor, *norms]
+
+
+@kernel
+def limits(F, outs, ins, consts):
+    """The factor of a norm that was measured, for limits that the host fills in: (limit, norm above which no step is taken)."""
+    (found,), (limits, before, mark) = outs, ins
+    factor = clip.clip_factor(float(found[0]), float(limits[0]), 1.0)
+    found[1:4] = before[1] * factor, mark[2] * clip.within(float(found[0]), float(limits[1])), factor
 
 
 @kernel
 def scale(F, outs, ins, consts):
-    """x *= factor[1]; 0 gives zeros whatever was there."""
-    (x,), (factor,) = outs, ins
-    x[...] = times(x, factor)
+    """The segments of x times factor[1]; 0 gives zeros whatever was there."""
+    (x,), (factor,), (segments,) = outs, ins, consts
+    for start, size in segments:
+        part = slice(start, start + size)
+        x[part] = times(x[part], factor[1])
+
+
+@kernel
+def scale_each(F, outs, ins, consts):
+    """Each segment of x times its factor."""
+    (x,), (factors,), (segments,) = outs, ins, consts
+    for (start, size), factor in zip(segments, factors, strict=True):
+        part = slice(start, start + size)
+        x[part] = times(x[part], factor)
+
+
+@kernel
+def center(F, outs, ins, consts):
+    """Subtract from each row of each segment its mean."""
+    (x,), (), (segments,) = outs, ins, consts
+    for start, size, cols in segments:
+        rows = x[start : start + size].reshape(-1, cols)
+        rows -= rows.mean(1, F64, keepdims=True).astype(x.dtype)
 
 
 @kernel
 def update(F, outs, ins, consts):
-    """An optimizer's step: for segment s, (start, size), (p, moments) = F(p, moments, clipped g, the segment's eight numbers)."""
-    (g, factor, hyper), (segments,) = ins, consts
-    for s, (start, size) in enumerate(segments):
+    """An optimizer's step: for segment s, (start, size), (p, moments) = F(p, moments, clipped g, the segment's numbers)."""
+    (g, factor, mark, hyper), (segments,) = ins, consts
+    for s, (start, size) in enumerate(segments if mark[2] else ()):
         part = slice(start, start + size)
-        found = F(*[out[part] for out in outs], times(g[part], factor), *hyper[8 * s : 8 * s + 8])
+        found = F(*[out[part] for out in outs], times(g[part], factor[1]), *hyper[12 * s : 12 * s + 12])
         for out, value in zip(outs, found if isinstance(found, tuple) else (found,), strict=True):
             out[part] = value
 
 
 def times(g, factor):
-    """Gradients times the clip factor, which is there in float64."""
-    return jitted(clip.scaled, g.dtype, ON_ARRAYS)(g, g.dtype.type(factor[1]))
+    """Gradients times a clip factor, which is there in float64."""
+    return jitted(clip.scaled, g.dtype, ON_ARRAYS)(g, g.dtype.type(factor))
