@@ -35,7 +35,6 @@ ADVICE = {
         "scatter_add": "The gradient of flamepy.gather does it",
     },
     "flamepy": {
-        "save": "Use safetensors.numpy.save_file(model.state_dict(), path)", "load": "Use safetensors.numpy.load_file(path)",
         "cuda": "flamepy.device() names the devices there are", "optim": "Optimizers are flamepy.SGD, flamepy.Adam and flamepy.AdamW",
         "compile": "Use flamepy.capture(step)", "jit": "Use flamepy.capture(step)", "as_tensor": "Use flamepy.tensor(data)",
         "from_numpy": "Use flamepy.tensor(array)", "Module": "Use flamepy.nn.Module", "einsum": "Use matmul, permute and sum",

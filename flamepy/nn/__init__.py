@@ -35,6 +35,7 @@ from .module import ModuleList as ModuleList
 from .module import Sequential as Sequential
 from .norm import LayerNorm as LayerNorm
 from .norm import RMSNorm as RMSNorm
+from .torch_names import from_torch_names as from_torch_names
 
 if not TYPE_CHECKING:
 
