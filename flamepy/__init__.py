@@ -18,6 +18,8 @@ from . import starting as _starting  # noqa: F401  (before all others: see there
 from . import nn as nn
 from . import ops as ops
 from . import schedules as schedules
+from .accumulation import AccumulationConfig as AccumulationConfig
+from .accumulation import GradientAccumulator as GradientAccumulator
 from .advice import missing as _missing
 from .autograd import AutogradEngine as AutogradEngine
 from .autograd import enable_grad as enable_grad

@@ -3,6 +3,8 @@
 from . import nn as nn
 from . import ops as ops
 from . import schedules as schedules
+from .accumulation import AccumulationConfig as AccumulationConfig
+from .accumulation import GradientAccumulator as GradientAccumulator
 from .autograd import AutogradEngine as AutogradEngine
 from .autograd import enable_grad as enable_grad
 from .autograd import is_grad_enabled as is_grad_enabled
