@@ -72,6 +72,7 @@ from .gradient_clip import clip_grad_norm_ as clip_grad_norm_
 from .gradient_clip import clip_grad_value as clip_grad_value
 from .gradient_clip import clip_grad_value_ as clip_grad_value_
 from .gradient_clip import grad_norm as grad_norm
+from .learning_rate import find_lr as find_lr
 from .op.base import HOMES as _HOMES
 from .op.base import PUBLIC as _PUBLIC
 from .op.custom import custom as custom

@@ -56,6 +56,7 @@ from .gradient_clip import clip_grad_norm_ as clip_grad_norm_
 from .gradient_clip import clip_grad_value as clip_grad_value
 from .gradient_clip import clip_grad_value_ as clip_grad_value_
 from .gradient_clip import grad_norm as grad_norm
+from .learning_rate import find_lr as find_lr
 from .op.custom import custom as custom
 from .op.pointwise import pointwise as pointwise
 from .ops import abs as abs

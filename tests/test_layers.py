@@ -21,7 +21,7 @@ LAYERS = [
     "errors", "advice", "ids", "dtypes", "backend", "words", "replay", "rng", "gradient", "autograd", "op", "pickling", "ops", "reading",
     "tensors", "creation", "parameter",
     "schedules", "gradient_checkpointing", "gradient_check", "gradient_clip", "gradient_transforms", "accumulation", "averages",
-    "regularizer", "optimizers", "loss_scaling", "nn", "saving", "train", "cli",
+    "regularizer", "optimizers", "learning_rate", "loss_scaling", "nn", "saving", "train", "cli",
 ]  # fmt: skip
 SIDE_BY_SIDE = [
     {"gradient_clip", "gradient_checkpointing", "gradient_check", "schedules", "nn"},
