@@ -19,6 +19,8 @@ from . import nn as nn
 from . import ops as ops
 from . import schedules as schedules
 from . import transforms as transforms
+from .accumulation import AccumulationConfig as AccumulationConfig
+from .accumulation import GradientAccumulator as GradientAccumulator
 from .advice import missing as _missing
 from .autograd import AutogradEngine as AutogradEngine
 from .autograd import enable_grad as enable_grad
@@ -80,6 +82,7 @@ from .gradient_transforms import clip_grad_agc as clip_grad_agc
 from .gradient_transforms import clip_grad_per_layer as clip_grad_per_layer
 from .gradient_transforms import decay_gradients as decay_gradients
 from .gradient_transforms import repair_gradients as repair_gradients
+from .learning_rate import find_lr as find_lr
 from .op.base import HOMES as _HOMES
 from .op.base import PUBLIC as _PUBLIC
 from .op.custom import custom as custom

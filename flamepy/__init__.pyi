@@ -4,6 +4,8 @@ from . import nn as nn
 from . import ops as ops
 from . import schedules as schedules
 from . import transforms as transforms
+from .accumulation import AccumulationConfig as AccumulationConfig
+from .accumulation import GradientAccumulator as GradientAccumulator
 from .autograd import AutogradEngine as AutogradEngine
 from .autograd import enable_grad as enable_grad
 from .autograd import is_grad_enabled as is_grad_enabled
@@ -64,6 +66,7 @@ from .gradient_transforms import clip_grad_agc as clip_grad_agc
 from .gradient_transforms import clip_grad_per_layer as clip_grad_per_layer
 from .gradient_transforms import decay_gradients as decay_gradients
 from .gradient_transforms import repair_gradients as repair_gradients
+from .learning_rate import find_lr as find_lr
 from .op.custom import custom as custom
 from .op.pointwise import pointwise as pointwise
 from .ops import abs as abs
