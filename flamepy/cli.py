@@ -220,7 +220,7 @@ def bench(arguments: tuple[str, ...]) -> int:
 @cli.command()
 def version() -> int:
     """Print flamepy's version, what it runs on and where it is."""
-    from .train.loop import versions
+    from .train.state import versions
 
     flamepy, *others = (f"{name} {number}" for name, number in versions().items())
     print(f"{flamepy} ({', '.join(others)}) in {Path(__file__).parent}")

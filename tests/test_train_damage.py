@@ -158,7 +158,7 @@ def test_pictures_of_odd_numbers(tmp_path, value):
 STEP = "checkpoints/step-00000002"
 FILES = [
     "config.toml", "checkpoints", "checkpoints/last", STEP, f"{STEP}/state.json", f"{STEP}/tensors.safetensors",
-    "metrics.jsonl", "timing.jsonl", "curves.png", "sample.txt", "data.txt",
+    "metrics.jsonl", "timing.jsonl", "ledger.jsonl", "curves.png", "sample.txt", "data.txt",
 ]  # fmt: skip
 CONTENTS = {
     "empty": b"", "zeros": bytes(4096), "junk": bytes(range(256)) * 4, "a list": b"[]\n", "a number": b"3\n", "brackets": b"[" * 100_000,
@@ -188,13 +188,16 @@ def test_each_file_of_a_run_damaged(capsys, finished, tmp_path, file):
 STATE = {
     "tensors": [[], "x", {"sha256": 3}, {}],
     "config": [[], "x", 3, {}, {"steps": []}],
-    "random_state": [[], 3, {"seed": []}, *[{"seed": seed, "stream": 0, "step": 0} for seed in ("x", -1, 10**30)]],
-    "smoothed_loss": ["x", [], {}],
+    "state.random": [[], 3, None, {"seed": []}, *[{"seed": seed, "stream": 0, "step": 0} for seed in ("x", -1, 10**30)]],
+    "state.progress.smoothed": ["x", [], {}, ["array", "model.norm.bias"], ["array", "none"], ["dict"], ["list", 1]],
+    "state.progress.step": [1, 3, True, None],
+    "state.model": [[], 3, {}, {"norm.bias": 3}],
     "data": [[], "x", 3, {}],
-    "optimizer": [[], 3, {}, {"groups": 3, "state": {}}, {"groups": [], "state": []}],
+    "state.optimizer": [[], 3, {}, {"groups": 3, "state": {}}, {"groups": ["list"], "state": ["list"]}],
+    "state": [[], 3, {}, {"model": {}}],
     "job": [3, [], "digits"],
     "step": [1, 3, -2, 10**30, True, 2.0, "2"],
-    "format": ["flamepy-checkpoint-2", 3],
+    "format": ["flamepy-checkpoint-1", "flamepy-checkpoint-3", 3],
 }
 
 
@@ -202,9 +205,14 @@ STATE = {
 def test_each_part_of_a_state_damaged(capsys, finished, key):
     run = Path(shutil.copytree(finished / "stopped", "run"))
     file = run / "checkpoints/step-00000002/state.json"
-    facts = json.loads(file.read_text())
     for value in STATE[key]:
-        file.write_text(json.dumps({**facts, key: value}))
+        facts = json.loads((finished / "stopped/checkpoints/step-00000002/state.json").read_text())
+        *outer, last = key.split(".")
+        inner = facts
+        for name in outer:
+            inner = inner[name]
+        inner[last] = value
+        file.write_text(json.dumps(facts))
         before = contents(run)
         code, out, err = flamepy(capsys, "train", "--resume", "run")
         assert (code, out, err.count("\n")) == (2, "", 1), (value, err)
@@ -219,7 +227,7 @@ def test_each_option_of_the_optimizer_damaged(capsys, finished, change):
     shutil.copytree(finished / "stopped", "run")
     file = Path("run/checkpoints/step-00000002/state.json")
     facts = json.loads(file.read_text())
-    facts["optimizer"]["groups"][0].update(change)
+    facts["state"]["optimizer"]["groups"][1].update(change)  # after the word "list"
     file.write_text(json.dumps(facts))
     before = contents("run")
     code, out, err = flamepy(capsys, "train", "--resume", "run")
@@ -251,11 +259,11 @@ def test_without_last_no_checkpoint_is_thrown_away(capsys, finished):
 
 def test_a_restored_run_lets_go_of_the_file(capsys, finished, monkeypatch):
     """Mapped, it would keep its room on disk for the rest of the run."""
-    from flamepy.train.loop import Trainer
+    from flamepy.train.loop import Loop
 
     shutil.copytree(finished / "stopped", "run")
     found = []
-    monkeypatch.setattr(Trainer, "run", lambda self, until: found.append(Path("/proc/self/maps").read_text()))
+    monkeypatch.setattr(Loop, "run", lambda self, until: found.append(Path("/proc/self/maps").read_text()))
     flamepy(capsys, "train", "--resume", "run")
     if not Path("/proc/self/maps").exists():
         pytest.skip("reads /proc")

@@ -42,7 +42,7 @@ def test_a_run_leaves_everything_it_promises(capsys):
     assert abs(metrics[0]["loss"] - 5.545) < 0.1  # ln 256: it knows nothing yet
     facts = json.loads(Path("run/checkpoints/step-00000008/state.json").read_text())
     assert facts["data"]["position"] == facts["schedule"]["position"] == facts["step"] == 8
-    assert {"random_state", "versions", "optimizer", "config"} <= set(facts)
+    assert {"versions", "state", "config"} <= set(facts) and {"model", "optimizer", "progress", "random"} == set(facts["state"])
     assert len(Path("run/sample.txt").read_bytes()) >= 20
 
 
@@ -225,12 +225,13 @@ def test_damaged_and_foreign_checkpoints_are_refused(capsys):
     refused("not a flamepy checkpoint")
 
 
-@pytest.mark.parametrize("missing", ["random_state", "optimizer", "data", "config", "smoothed_loss", "job"])
+@pytest.mark.parametrize("missing", ["state.random", "state.optimizer", "state.progress", "state.model", "state", "data", "config", "job"])
 def test_a_checkpoint_that_lacks_a_part_is_refused(capsys, missing):
     assert train(capsys, "--steps", "4", "--stop-after", "2", "--out", "run")[0] == 0
     state = Path("run/checkpoints/step-00000002/state.json")
     facts = json.loads(state.read_text())
-    del facts[missing]
+    *outer, last = missing.split(".")
+    del (facts["state"] if outer else facts)[last]
     state.write_text(json.dumps(facts))
     before = contents("run")
     code, out, err = flamepy(capsys, "train", "--resume", "run")

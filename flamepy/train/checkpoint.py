@@ -1,13 +1,14 @@
 """Checkpoints: everything a run needs to go on, on disk, so that no crash can spoil it.
 
     checkpoints/
-      step-00000500/  tensors.safetensors   parameters and optimizer moments
-                      state.json            step, configuration, schedule, data position, random state, versions, SHA-256
+      step-00000500/  tensors.safetensors   the arrays of a TrainState: parameters, optimizer moments ...
+                      state.json            the rest of it; step, configuration, schedule, data, versions, SHA-256
       last            the name of the newest good one
+      best            the name of the one with the lowest validation loss, in runs that stop when it does not fall any more
 
 A checkpoint is written into a temporary folder, made durable, renamed, made durable again; only then does `last` point to
-it, and only then are old ones removed. Whenever the process dies, `last` names a whole checkpoint. Neither saving nor loading
-copies the state in memory. (`flamepy.checkpoint`, which saves memory in backward, is something else.)
+it, and only then are old ones removed. Whenever the process dies, `last` names a whole checkpoint. Parameters are not copied
+in memory to be saved. (`flamepy.checkpoint`, which saves memory in backward, is something else.)
 
 Read next: run_folder.py.
 """
@@ -34,8 +35,8 @@ from .config import one_line
 from .files import replace_file, writing
 from .problems import InputError
 
-FORMAT = "flamepy-checkpoint-1"
-TENSORS, STATE, LAST = "tensors.safetensors", "state.json", "last"
+FORMAT = "flamepy-checkpoint-2"
+TENSORS, STATE, LAST, BEST = "tensors.safetensors", "state.json", "last", "best"
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,8 @@ def folder_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
-def save(folder: Path, tensors: Mapping[str, np.ndarray], facts: dict[str, Any], keep: int) -> Path:
-    """Write one checkpoint into `folder`, point `last` to it, and remove all but the newest `keep`."""
+def save(folder: Path, tensors: Mapping[str, np.ndarray], facts: dict[str, Any], keep: int, best: int | None = None) -> Path:
+    """Write one checkpoint into `folder`, point `last` to it, and remove all but the newest `keep` and that of step `best`."""
     name = folder_name(facts["step"])
     final, temporary = folder / name, folder / (TEMPORARY + name)
     with writing(final):
@@ -76,7 +77,10 @@ def save(folder: Path, tensors: Mapping[str, np.ndarray], facts: dict[str, Any],
             shutil.rmtree(temporary, ignore_errors=True)
             raise
     replace_file(folder / LAST, (name + "\n").encode())
-    prune(folder, name, keep)
+    chosen = "" if best is None else folder_name(best)
+    if chosen and (folder / chosen).is_dir():
+        replace_file(folder / BEST, (chosen + "\n").encode())
+    prune(folder, name, keep, chosen)
     return final
 
 
@@ -96,35 +100,39 @@ def set_aside(final: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def prune(folder: Path, newest: str, keep: int) -> None:
-    """Remove old checkpoints. One from beyond `newest` belongs to a future that is being computed anew: it goes first."""
+def prune(folder: Path, newest: str, keep: int, best: str = "") -> None:
+    """Remove old checkpoints but the best. One from beyond `newest` belongs to a future that is being computed anew: it goes first."""
     names = sorted(p.name for p in folder.glob("step-*"))
     kept = [name for name in names if name <= newest][-keep:]
     for name in names:
-        if name not in kept:
+        if name not in (*kept, best):
             with contextlib.suppress(OSError):
                 # Rename first: a half-removed folder must not look like a checkpoint.
                 os.rename(folder / name, folder / (TEMPORARY + "old-" + name))
             shutil.rmtree(folder / (TEMPORARY + "old-" + name), ignore_errors=True)
 
 
-def load(folder: Path) -> Checkpoint | None:
-    """The checkpoint that `last` points to; None when there is none yet; InputError when it is damaged or foreign."""
+def load(folder: Path, pointer: str = LAST) -> Checkpoint | None:
+    """The checkpoint that `last` (or `best`) points to; None when there is none yet; InputError when it is damaged or foreign."""
     try:
-        name = (folder / LAST).read_text("ascii").strip()
+        name = (folder / pointer).read_text("ascii").strip()
     except FileNotFoundError:
+        if pointer == BEST:
+            return None
         if any(p.name != folder_name(0) for p in folder.glob("step-*")):  # a process can die between its first checkpoint and `last`
             raise InputError(f"the last checkpoint is not known: {folder / LAST} is missing. {advice(folder, '')}") from None
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {folder / LAST}: {one_line(error)}. {advice(folder, '')}") from error
+        raise InputError(f"cannot read {folder / pointer}: {one_line(error)}. {advice(folder, '')}") from error
     path = folder / name
     if not re.fullmatch(r"step-\d{8,12}", name) or not path.is_dir():
-        raise InputError(f"the last checkpoint is missing: {folder / LAST} names {name[:40]!r}. {advice(folder, name)}")
+        raise InputError(f"the {pointer} checkpoint is missing: {folder / pointer} names {name[:40]!r}. {advice(folder, name)}")
     try:
         facts = json.loads((path / STATE).read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"the checkpoint is damaged: {path / STATE}: {one_line(error)}. {advice(folder, name)}") from error
+    if isinstance(facts, dict) and facts.get("format") == "flamepy-checkpoint-1":
+        raise InputError(f"the checkpoint is of an earlier flamepy: {path / STATE} has format 1, this one {FORMAT[-1]}. Start a new run.")
     if not isinstance(facts, dict) or facts.get("format") != FORMAT or type(facts.get("step")) is not int:
         raise InputError(f"not a flamepy checkpoint: {path / STATE} lacks format {FORMAT!r}. {advice(folder, name)}")
     if folder_name(facts["step"]) != name:

@@ -34,28 +34,42 @@ LAST_SEED = 2**63 - 1
 
 
 @dataclass(frozen=True)
-class TrainConfig:
-    """The settings every job has."""
+class LoopConfig:
+    """The settings of the training loop, whatever it trains."""
+
+    steps: int = setting(1000, STEPS, 1, 10**9, option=True, section="Training", free=True)
+    accumulate: int = setting(1, "Batches in one step: their gradients are added up, as if they were one large batch.", 1, 10**6,
+                              option=True, section="Training")  # fmt: skip
+    capture: bool = setting(True, "Record a step once and replay it: the same bits, faster.", option=True, section="Training", free=True)
+    ledger: bool = setting(False, "Note each parameter's gradient and update, in ledger.jsonl and ledger.png.", option=True,
+                           section="Training", free=True)  # fmt: skip
+    ledger_every: int = setting(10, "steps from line to line of the ledger; spikes have a line of their own", 1, 10**9, free=True)
+    clip: float = setting(1.0, "largest gradient norm; 0 turns clipping off", 0, 1e9)
+    validate_every: int = setting(500, "steps between validations", 1, 10**9)
+    patience: int = setting(0, "stop after so many validations without a lower loss, and keep the best checkpoint; 0: never", 0, 10**9,
+                            free=True)  # fmt: skip
+    save_every: int = setting(250, "steps between checkpoints", 1, 10**9, free=True)
+    keep: int = setting(2, "checkpoints to keep", 1, 10**6, free=True)
+
+
+@dataclass(frozen=True)
+class TrainConfig(LoopConfig):
+    """The settings that every job of `flamepy train` has."""
 
     data: str = setting("", "What to learn from.", option=True, section="Data", free=True)
     steps: int = setting(2000, STEPS, 1, 10**9, option=True,
                          section="Training", free=True)  # fmt: skip
-    batch: int = setting(12, "Examples per step.", 1, 10**6, option=True, section="Training")
+    batch: int = setting(12, "Examples in a batch.", 1, 10**6, option=True, section="Training")
     lr: float = setting(1e-3, "Highest learning rate; it warms up to this and then falls to a tenth of it.", 0, 1e6,
                         option=True, section="Training")  # fmt: skip
     seed: int = setting(1337, "Start of all random numbers; the same seed gives the same run, bit for bit.", 0, LAST_SEED,
                         option=True, section="Training")  # fmt: skip
     device: str = setting("cpu", f"Where to train: {', '.join(BACKENDS)}.", option=True, section="Training", free=True)
-    capture: bool = setting(True, "Record a step once and replay it: the same bits, faster.", option=True, section="Training", free=True)
     warmup: int = setting(WARMUP, "steps of linear warm-up (when not given: 100, at most a tenth of the steps)", 0, 10**9)
     final_lr: float = setting(0.1, "learning rate at the end, as a fraction of lr", 0, 1)
     beta1: float = setting(0.9, "AdamW: memory of the gradient", 0, 0.999999)
     beta2: float = setting(0.99, "AdamW: memory of the squared gradient", 0, 0.999999)
     weight_decay: float = setting(0.1, "AdamW: pull towards zero", 0, 1e6)
-    clip: float = setting(1.0, "largest gradient norm; 0 turns clipping off", 0, 1e9)
-    validate_every: int = setting(500, "steps between validations", 1, 10**9)
-    save_every: int = setting(250, "steps between checkpoints", 1, 10**9, free=True)
-    keep: int = setting(2, "checkpoints to keep", 1, 10**6, free=True)
 
 
 @dataclass(frozen=True)
@@ -93,16 +107,16 @@ class DigitsConfig(TrainConfig):
                          option=True, section="Model")  # fmt: skip
     steps: int = setting(1000, STEPS, 1, 10**9, option=True,
                          section="Training", free=True)  # fmt: skip
-    batch: int = setting(64, "Images per step.", 1, 10**6, option=True, section="Training")
+    batch: int = setting(64, "Images in a batch.", 1, 10**6, option=True, section="Training")
     lr: float = setting(3e-3, "Highest learning rate; it warms up to this and then falls to a tenth of it.", 0, 1e6,
                         option=True, section="Training")  # fmt: skip
     shift: int = setting(1, "pixels by which the CNN's training images are moved at random, at most; the MLP sees them as they are", 0, 100)
 
 
-Config = TypeVar("Config", bound=TrainConfig)
+Config = TypeVar("Config", bound=LoopConfig)
 
 
-def settings(kind: type[TrainConfig]) -> dict[str, dataclasses.Field]:
+def settings(kind: type[LoopConfig]) -> dict[str, dataclasses.Field]:
     """Name -> field, in the order a reader expects: data, model, training, then what only a config file can set."""
     order = ("Data", "Model", "Training", None)
     fields = sorted(dataclasses.fields(kind), key=lambda f: order.index(f.metadata.get("section")))
@@ -128,7 +142,7 @@ def build(kind: type[Config], values: dict[str, Any]) -> Config:
     hints = get_type_hints(kind)
     checked = {name: check(settings(kind)[name], hints[name], value) for name, value in values.items()}
     config = kind(**checked)
-    if config.warmup > config.steps:
+    if isinstance(config, TrainConfig) and config.warmup > config.steps:
         raise InputError(f"warmup is longer than the run: warmup {config.warmup}, steps {config.steps}. Lower warmup.")
     return config
 
@@ -157,7 +171,7 @@ def within(name: str, value: float, low: float, high: float) -> None:
             raise InputError(f"{name} must be {word} {limit:,}: {value}. Change {name}.")
 
 
-def find_preset(kind: type[TrainConfig], name: str) -> dict[str, Any]:
+def find_preset(kind: type[LoopConfig], name: str) -> dict[str, Any]:
     choices = PRESETS[kind.__name__]
     if name not in choices:
         raise InputError(f"no such preset: {name!r}. {meant(name, choices)}")
@@ -174,7 +188,7 @@ def read_table(file: Path) -> dict[str, Any]:
         raise InputError(f"not a TOML file: {file}: {one_line(error)}. Write lines like `width = 128`.") from error
 
 
-def read_toml(kind: type[TrainConfig], file: Path) -> dict[str, Any]:
+def read_toml(kind: type[LoopConfig], file: Path) -> dict[str, Any]:
     """The settings in a TOML file; unknown keys are refused."""
     table = read_table(file)
     job = table.pop("job", job_name(kind))
@@ -187,7 +201,7 @@ def read_toml(kind: type[TrainConfig], file: Path) -> dict[str, Any]:
     return {key: native(value) if isinstance(value, str) else value for key, value in table.items()}
 
 
-def job_name(kind: type[TrainConfig]) -> str:
+def job_name(kind: type[LoopConfig]) -> str:
     return kind.__name__.removesuffix("Config").lower()
 
 
@@ -196,7 +210,7 @@ def source_title(source: str) -> str:
     return {"stdlib": "Python standard library", "-": "standard input", "digits": "scikit-learn's digits"}.get(source, source)
 
 
-def to_toml(config: TrainConfig) -> str:
+def to_toml(config: LoopConfig) -> str:
     """The configuration as TOML with one comment a line; `--config` takes it back."""
     lines = [f'job = "{job_name(type(config))}"']
     for name, field in settings(type(config)).items():

@@ -8,6 +8,7 @@ Read next: images.py.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,7 @@ from ..nn import functional as F
 from .config import DigitsConfig, source_title
 from .display import short
 from .images import Images, load_images
+from .job import Batch, adamw, schedule_of, settings_line, split
 from .run_folder import RunFolder
 
 EVALUATE = 500  # test images at once
@@ -57,7 +59,7 @@ class DigitsJob:
     """Model, batches and results of one of the two networks."""
 
     name = "digits"
-    command = "digits "
+    who = "flamepy train"
     unit = data_word = "images"
     loss_unit = "loss"
     copy = None
@@ -70,7 +72,10 @@ class DigitsJob:
         build = {"mlp": mlp, "cnn": cnn}[config.model]
         self.model = build(self.images.x_train.shape[1:], self.images.classes, config.width, self.device)
         self.model.params.pack()
-        self.per_step = config.batch
+        self.optimizer, self.schedule = adamw(config, self.model), schedule_of(config)
+        self.members: dict[str, Any] = {}
+        self.per_step = config.batch * config.accumulate
+        self.settings_line = settings_line(config)
         self.shift = config.shift if config.model == "cnn" else 0
         self.title = f"digits, {config.model.upper()} of width {config.width}"
 
@@ -86,8 +91,9 @@ class DigitsJob:
     def tensor(self, array: np.ndarray) -> Any:
         return tensors.tensor(array, device=self.device)
 
-    def batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        return training_batch(self.images, self.config.seed, step, self.config.batch, self.shift)
+    def batches(self, step: int) -> list[Batch]:
+        c = self.config
+        return split(training_batch(self.images, c.seed, step, c.batch * c.accumulate, self.shift), c.accumulate)
 
     def loss(self, x: Any, y: Any) -> Any:
         return F.cross_entropy(self.model(x), y)
@@ -109,6 +115,9 @@ class DigitsJob:
         count, share = len(self.images.x_test), last["accuracy"]
         right = f"{round(share * count)} of {count} images it has never seen"
         yield f"test accuracy {100 * share:.2f} % ({right}), loss {short(last['val_loss'])}"
+
+    def going_on(self, folder: RunFolder) -> str:
+        return f"flamepy train digits --resume {shlex.quote(str(folder.path))}"
 
 
 def training_batch(images: Images, seed: int, step: int, batch: int, shift: int) -> tuple[np.ndarray, np.ndarray]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,7 @@ from .config import GptConfig, source_title
 from .display import short
 from .files import replace_file
 from .gpt import GPT
+from .job import Batch, adamw, schedule_of, settings_line, split
 from .problems import InputError
 from .run_folder import RunFolder
 
@@ -29,7 +31,7 @@ class GptJob:
     """Model, batches and results of `flamepy train`."""
 
     name = "gpt"
-    command = ""  # what follows `flamepy train` to get here
+    who = "flamepy train"
     unit = "tokens"
     data_word = "text"
     loss_unit = "loss, nats per byte"
@@ -42,7 +44,10 @@ class GptJob:
         self.copy = self.text.content.tobytes() if self.text.once else None
         rng.manual_seed(config.seed)
         self.model = GPT(config)
-        self.per_step = config.batch * config.context
+        self.optimizer, self.schedule = adamw(config, self.model), schedule_of(config)
+        self.members: dict[str, Any] = {}
+        self.per_step = config.batch * config.accumulate * config.context
+        self.settings_line = settings_line(config)
         self.title = f"byte-level GPT: {config.layers} layers, {config.heads} heads, width {config.width}, context {config.context}"
 
     @property
@@ -56,9 +61,9 @@ class GptJob:
     def data_facts(self) -> dict[str, Any]:
         return {"source": self.config.data, "bytes": len(self.text.content), "sha256": self.text.sha256}
 
-    def batch(self, step: int) -> data.Batch:
+    def batches(self, step: int) -> list[Batch]:
         c = self.config
-        return data.training_batch(self.text, c.seed, step, c.batch, c.context)
+        return split(data.training_batch(self.text, c.seed, step, c.batch * c.accumulate, c.context), c.accumulate)
 
     def loss(self, x: Any, y: Any) -> Any:
         return F.cross_entropy(self.model(x).reshape((-1, tokens.VOCABULARY)), y.reshape((-1,)))
@@ -90,6 +95,9 @@ class GptJob:
         yield "sample"
         yield from (f"  | {line}" for line in tokens.printable(text).split("\n"))
         replace_file(folder.sample, text.encode())
+
+    def going_on(self, folder: RunFolder) -> str:
+        return f"flamepy train --resume {shlex.quote(str(folder.path))}"
 
 
 def check_memory(config: GptConfig) -> None:

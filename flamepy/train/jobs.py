@@ -15,7 +15,7 @@ from .config import DigitsConfig, GptConfig, TrainConfig, build, read_toml
 from .digits import DigitsJob
 from .gpt_job import GptJob
 from .images import load_images
-from .loop import check_data
+from .keeping import check_data
 from .run_folder import RunFolder, check_run
 from .runs import Kind
 from .signals import StopRequest

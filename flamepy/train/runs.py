@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import contextlib
 import math
-import shlex
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..backend.base import device
 from ..backend.formula import bind
 from ..errors import DeviceError, NonFiniteError
 from . import checkpoint, curves
-from .config import TrainConfig, build, job_name, read_toml, settings
+from .config import LoopConfig, TrainConfig, build, job_name, read_toml, settings
 from .display import PlainDisplay, duration, make_display
-from .loop import Job, Trainer, schedule_of
+from .events import Events
+from .job import Job, schedule_of
+from .loop import Loop
 from .problems import InputError
 from .run_folder import JsonLines, RunFolder
 from .signals import StopRequest
@@ -35,7 +35,7 @@ from .signals import StopRequest
 class Kind:
     """One kind of job: its configuration and how to make it. `make(config, source)` reads the data and builds the model."""
 
-    config: type[TrainConfig]
+    config: type[LoopConfig]
     make: Callable[[Any, str], Any]
 
     @property
@@ -100,7 +100,7 @@ def kept_config(kind: Kind, folder: RunFolder, given: dict[str, Any]) -> TrainCo
     return build(kind.config, {**{n: getattr(config, n) for n in settings(kind.config)}, **given})
 
 
-def same_run(config: TrainConfig, saved: checkpoint.Checkpoint) -> None:
+def same_run(config: LoopConfig, saved: checkpoint.Checkpoint) -> None:
     """Refuse a checkpoint that was made with other settings than config.toml says."""
     there = saved.facts.get("config")
     there = there if isinstance(there, dict) else {}
@@ -114,40 +114,43 @@ def same_run(config: TrainConfig, saved: checkpoint.Checkpoint) -> None:
             )
 
 
-def train(job: Job, folder: RunFolder, saved: checkpoint.Checkpoint | None, stop_after: int | None, stop: StopRequest) -> bool:
+def train(
+    job: Job, folder: RunFolder, saved: checkpoint.Checkpoint | None, stop_after: int | None, stop: StopRequest,
+    events: Events | None = None, display: PlainDisplay | None = None,
+) -> bool:  # fmt: skip
     """Train, and leave everything behind that a run leaves."""
     steps = job.config.steps
-    display = make_display(steps, job.unit, job.per_step)
-    trainer = Trainer(job, folder, display, stop)
+    display = display or make_display(steps, job.unit, job.per_step)
+    loop = Loop(job, folder, display, stop, events)
     if saved is not None:
-        trainer.restore(saved)
+        loop.keeper.restore(saved)
         if asdict(job.config) != saved.facts["config"]:
             folder.write_config(job.config)
     if job.copy is not None:
         folder.copy_data(job.copy)
-    stop.last_words = lambda: quit_line(job, folder, trainer)
-    for line in (*introduction(job, folder, trainer.step), *other_schedule(job.config, saved)):
+    stop.last_words = lambda: quit_line(job, folder, loop)
+    for line in (*introduction(job, folder, loop.step), *other_schedule(job.config, saved)):
         display.line(line)
     forget = bind.on_compile(display.compiled)
     try:
         with stop.gently():
             with display:
-                trainer.run(min(steps, stop_after or steps))
-            finish(job, folder, trainer, display)
+                loop.run(min(steps, stop_after or steps))
+            finish(job, folder, loop, display)
     except NonFiniteError:
         with contextlib.suppress(InputError):  # the number that is not finite matters more than the picture
             draw(job, folder, display)
         raise
     except InputError as error:  # a full disk: say how to go on
-        raise InputError(f"{error} Go on with: {going_on(job, folder)}") from error
+        raise InputError(f"{error} Go on with: {job.going_on(folder)}") from error
     except MemoryError as error:
         raise InputError(
-            f"not enough memory after step {trainer.step}; the last checkpoint is untouched. Close other programs and go on with: "
-            f"{going_on(job, folder)}, or start a new run with a smaller --width or --batch."
+            f"not enough memory after step {loop.step}; the last checkpoint is untouched. Close other programs and go on with: "
+            f"{job.going_on(folder)}, or start a new run with a smaller --width or --batch."
         ) from error
     finally:
         forget()
-    return trainer.step >= steps
+    return loop.step >= steps or loop.early
 
 
 def introduction(job: Job, folder: RunFolder, step: int) -> list[str]:
@@ -161,46 +164,53 @@ def introduction(job: Job, folder: RunFolder, step: int) -> list[str]:
         f"flamepy {__version__}  {job.title}, {size / 1e6:.2f} million parameters",
         f"data      {job.data_line}",
         f"step      {how}",
-        f"run       {folder.path} ({begin}, batch {config.batch}, seed {config.seed}, device {config.device})",
+        f"run       {folder.path} ({begin}, {job.settings_line})",
     ]
 
 
-def other_schedule(config: TrainConfig, saved: checkpoint.Checkpoint | None) -> Iterator[str]:
+def other_schedule(config: LoopConfig, saved: checkpoint.Checkpoint | None) -> Iterator[str]:
     """What other --steps do to the learning rate of a resumed run: its curve is that of a run with these steps from the start."""
-    if saved is not None and (steps := saved.facts["config"]["steps"]) != config.steps:
+    if isinstance(config, TrainConfig) and saved is not None and (steps := saved.facts["config"]["steps"]) != config.steps:
         rate, before = (schedule_of(c)(saved.step) for c in (config, replace(config, steps=steps)))
         what = "stretched" if config.steps > steps else "shortened"
         yield f"schedule  {what} from {steps:,} to {config.steps:,} steps: the learning rate goes on at {rate:.2e}, not {before:.2e}"
 
 
-def finish(job: Job, folder: RunFolder, trainer: Trainer, display: PlainDisplay) -> None:
+def finish(job: Job, folder: RunFolder, loop: Loop, display: PlainDisplay) -> None:
     """The end of a run, complete or not: how to go on; picture, results, where things are."""
-    complete = trainer.step >= job.config.steps and not stop_number(trainer)
+    complete = (loop.step >= job.config.steps or loop.early) and not stop_number(loop)
     if not complete:  # how to go on comes first: the picture takes a while, and somebody may press Ctrl-C again
-        number = stop_number(trainer)
-        why = f"{signal.Signals(number).name}: " if number else ""
-        display.line(f"stopped   {why}after step {trainer.saved or 0:,} of {job.config.steps:,}; the checkpoint is saved")
-        display.line(f"go on     {going_on(job, folder)}")
-        trainer.stop.told = True
+        number = stop_number(loop)
+        why = f"{signal.Signals(number).name}: " if number else f"{loop.stop_reason}: " if loop.stop_reason else ""
+        display.line(f"stopped   {why}after step {loop.saved or 0:,} of {job.config.steps:,}; the checkpoint is saved")
+        display.line(f"go on     {job.going_on(folder)}")
+        loop.stop.told = True
     try:
         draw(job, folder, display)
+        if loop.ledger is not None:
+            display.busy("drawing")
+            loop.ledger.draw(folder.ledger_picture, job.title)
     finally:  # a picture that cannot be written must not cost the results
         if complete:
-            tell_results(job, folder, trainer, display)
+            tell_results(job, folder, loop, display)
 
 
-def tell_results(job: Job, folder: RunFolder, trainer: Trainer, display: PlainDisplay) -> None:
+def tell_results(job: Job, folder: RunFolder, loop: Loop, display: PlainDisplay) -> None:
     """What a complete run has found, and the files it leaves."""
     seconds = sum(row["seconds"] for row in readable(folder.timing, display))
     took = f" in {duration(seconds)}" if math.isfinite(seconds) and seconds else ""
-    display.line(f"finished  {trainer.step:,} steps{took}")
+    display.line(f"finished  {loop.step:,} steps{took}")
+    if loop.early:
+        display.line(f"early     {loop.stop_reason}")
     display.line(memory_line(job))
     # A run that was resumed at its end validates once more: the same number, as nothing of it is random.
-    for line in job.results(trainer.validated or job.validate(), folder):
+    for line in job.results(loop.validated or job.validate(), folder):
         display.compile_summary()
         display.line(line)
     display.line("written")
-    for path in (folder.config, folder.metrics.path, folder.timing.path, folder.checkpoints, folder.curves, folder.sample):
+    files = (folder.config, folder.metrics.path, folder.timing.path, folder.ledger, folder.checkpoints, folder.curves,
+             folder.ledger_picture, folder.sample)  # fmt: skip
+    for path in files:
         if path.is_file() or path == folder.checkpoints:
             display.line(f"  {path}")
 
@@ -219,29 +229,24 @@ def readable(file: JsonLines, display: PlainDisplay) -> list[dict[str, Any]]:
 
 def memory_line(job: Job) -> str:
     """How much memory tensors took, at most."""
-    found = device(job.config.device).memory()
+    found = job.device.memory()
     peak, current, cached = (f"{found[key] / 1e6:,.1f}" for key in ("peak", "current", "cached"))
     return f"memory    at most {peak} MB in tensors; now {current}, and {cached} kept free"
 
 
-def going_on(job: Job, folder: RunFolder) -> str:
-    """The command that resumes the run."""
-    return f"flamepy train {job.command}--resume {shlex.quote(str(folder.path))}"
-
-
-def quit_line(job: Job, folder: RunFolder, trainer: Trainer) -> str:
+def quit_line(job: Job, folder: RunFolder, loop: Loop) -> str:
     """What is left to say when a second signal ends the process."""
-    if trainer.saved is None:
-        return "flamepy train: quit at once; there is no checkpoint yet"
-    place = f"the checkpoint of step {trainer.saved} is in {folder.checkpoints}"
-    return f"flamepy train: quit at once; {place}. Go on with: {going_on(job, folder)}"
+    if loop.saved is None:
+        return f"{job.who}: quit at once; there is no checkpoint yet"
+    place = f"the checkpoint of step {loop.saved} is in {folder.checkpoints}"
+    return f"{job.who}: quit at once; {place}. Go on with: {job.going_on(folder)}"
 
 
-def stop_number(trainer: Trainer) -> int | None:
+def stop_number(loop: Loop) -> int | None:
     """The signal that asks to stop, if any; a reader that went away counts as SIGPIPE."""
-    if trainer.stop.number is None and trainer.display.broken:
-        trainer.stop.number = getattr(signal, "SIGPIPE", signal.SIGTERM)
-    return trainer.stop.number
+    if loop.stop.number is None and loop.display.broken:
+        loop.stop.number = getattr(signal, "SIGPIPE", signal.SIGTERM)
+    return loop.stop.number
 
 
 def draw(job: Job, folder: RunFolder, display: PlainDisplay) -> None:

@@ -19,7 +19,7 @@ from .. import autograd, tensors
 from . import checkpoint, tokens
 from .config import LAST_SEED, DigitsConfig, GptConfig, build, job_name, read_table, read_toml, within
 from .gpt import GPT, Cache
-from .loop import MODEL, check_fit, pick
+from .keeping import check_fit, model_state, shapes_of
 from .problems import InputError
 from .run_folder import RunFolder, check_run
 
@@ -74,8 +74,8 @@ def load_model(run: Path) -> GPT:
     if saved is None:
         raise InputError(f"the run has no checkpoint yet: {folder.path}. Train it first: flamepy train --resume {folder.path}.")
     model = GPT(config)
-    check_fit(saved, {MODEL + name: p.shape for name, p in model.named_parameters()})
-    model.load_state_dict(pick(saved.tensors, MODEL))
+    check_fit(saved, shapes_of(model))
+    model.load_state_dict(model_state(saved))
     model.eval()
     return model
 

@@ -18,7 +18,7 @@ from .digits import DigitsJob
 from .display import PlainDisplay
 from .gpt_job import GptJob
 from .kernel_cache import cache_folder
-from .loop import Trainer
+from .loop import Loop
 from .problems import InputError
 from .run_folder import RunFolder
 from .signals import StopRequest
@@ -50,7 +50,7 @@ def command() -> int:
 
 def rehearse(job: Any, display: PlainDisplay) -> None:
     """Two steps and a validation, without a run folder."""
-    trainer = Trainer(job, RunFolder.nowhere(), display, StopRequest())
+    loop = Loop(job, RunFolder.nowhere(), display, StopRequest())
     for _ in range(2):
-        trainer.one_step()
+        loop.one_step()
     job.validate()

@@ -1,0 +1,82 @@
+"""A file of JSON objects, one a line: what a run notes of its steps.
+
+Read next: run_folder.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from .files import replace_file, writing
+from .problems import InputError
+
+
+class JsonLines:
+    """A file of one JSON object of numbers a line, appended with one write each: a crash can only cut the last line.
+
+    `needed`: what every line must have besides "step". Lines that a bad disk or an editor has damaged are left out when the file
+    is read, and left alone when it is rewritten.
+    """
+
+    def __init__(self, path: Path, needed: tuple[str, ...] = ()):
+        self.path, self.needed = path, needed
+        self.handle: int | None = None
+
+    def append(self, row: dict[str, Any]) -> None:
+        with writing(self.path):
+            if self.handle is None:
+                self.handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            line = memoryview((json.dumps(row) + "\n").encode())
+            while line:
+                line = line[os.write(self.handle, line) :]
+
+    def sync(self) -> None:
+        """Everything appended so far is on disk when this returns."""
+        if self.handle is not None:
+            with writing(self.path):
+                os.fsync(self.handle)
+
+    def lines(self) -> list[tuple[bytes, dict[str, Any] | None]]:
+        """Every line with its end, and what it says: None if it is damaged or a crash has cut it."""
+        try:
+            content = self.path.read_bytes()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise InputError(f"cannot read: {self.path}: {error.strerror}. Move away what is in its place.") from error
+        return [(line, self.parsed(line)) for line in re.findall(rb"[^\n]*\n|[^\n]+", content)]
+
+    def parsed(self, line: bytes) -> dict[str, Any] | None:
+        """The numbers in one line, None if they are not all there."""
+        with contextlib.suppress(ValueError, RecursionError):
+            row = json.loads(line)
+            whole = line.endswith(b"\n") and isinstance(row, dict) and {"step", *self.needed} <= row.keys()
+            if whole and all(map(is_number, row.values())) and type(row["step"]) is int and 0 <= row["step"] < 10**12:
+                return row
+        return None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What the undamaged lines say."""
+        return [row for _, row in self.lines() if row is not None]
+
+    def drop_after(self, step: int) -> None:
+        """Forget the steps that will be computed again and what a crash has cut, in one atomic move."""
+        lines = self.lines()
+        if self.path.exists():
+            kept = [line for line, row in lines if line.endswith(b"\n") and (row is None or row["step"] <= step)]
+            replace_file(self.path, b"".join(kept))
+
+    def close(self) -> None:
+        if self.handle is not None:
+            os.close(self.handle)
+            self.handle = None
+
+
+def is_number(value: Any) -> bool:
+    """Whether a JSON value is a number that a float can hold, or NaN or infinity."""
+    return type(value) is float or (type(value) is int and abs(value) < 1e300)

@@ -1,0 +1,188 @@
+"""The ledger: what every parameter's gradient and update look like over the steps, one line of JSON at a time.
+
+    ledger = Ledger("ledger.jsonl", model)
+    for step in range(1, 1001):
+        grads = loss(...).backward()
+        zeros, norm = ledger.zeros(grads), fp.clip_grad_norm(grads, 1.0)
+        ledger.before(step)
+        optimizer.step(grads)
+        ledger.record(step, norm, zeros)
+    ledger.draw("ledger.png")
+
+Norms come with clipping and cost nothing; zeros() is one pass over the gradients and may stand in a captured step; before() and record()
+measure the update of every k-th step, outside of it. Every step is looked at: a spike has a line of its own.
+
+Read next: ledger_file.py.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..backend.base import Buffer
+from ..backend.formula.words import select
+from ..dtypes import HALF, float32, float64
+from ..errors import DTypeError, StateError
+from ..gradient_memory import no_factor
+from ..gradient_norm import ClipResult, places_of, result_of, square_size
+from ..parameter import named
+from .ledger_file import LedgerFile, Sheet, draw
+
+ALL = "*"  # in the place of a name: all gradients together
+WARMUP = 10  # steps that must have been seen before one can be a spike
+
+
+def is_zero(x):
+    return select(x == 0.0, 1.0, 0.0)
+
+
+def moved(now, then):
+    return now - then
+
+
+class Ledger:
+    """Notes of each parameter: norm of its gradient, update divided by weights, share of zeros in the gradient, or that it has none.
+
+    `params`: a model, a ParameterDict or a list. A line is written every `every` steps, and at spikes: norms more than `z` standard
+    deviations above the mean of the last `window`. A file that is there is gone on with, from the step that is recorded next; InputError
+    if it is of other parameters. `norm` in record() is what clip_grad_norm() or grad_norm() returned.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], params: Any, every: int = 10, window: int = 100, z: float = 4.0):
+        for what, number in (("every", every), ("window", window)):
+            if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+                raise ValueError(f"Ledger: {what} must be a number of steps: {number!r}. Use 1 or more.")
+        if not z > 0:
+            raise ValueError(f"Ledger: z must be positive: {z}. Use how many standard deviations are a spike.")
+        self.params = named("Ledger", params)
+        self.file = LedgerFile(Path(path), list(self.params))
+        self.every, self.window, self.z = every, window, float(z)
+        self.past = np.empty((0, len(self.params) + 1))  # norms of the last steps, of all together last; NaN for a missing gradient
+        self.sizes = np.array([p.size for p in self.params.values()])
+        self.weights: list[Update] = []
+        self.order: tuple[Any, np.ndarray] = (None, np.empty(0, int))
+        self.spikes: list[str] = []  # of the newest step
+
+    def due(self, step: int) -> bool:
+        """Whether this step is measured in full; steps count from 1."""
+        return step % self.every == 0 or step == 1
+
+    def zeros(self, grads: Any) -> Any:
+        """How many elements of each gradient are 0: a ClipResult whose norms are the counts. May be called in a captured step."""
+        places = places_of("Ledger.zeros", grads)
+        if not places.buffers:
+            return result_of(places, no_factor(next(iter(self.params.values())).device))
+        on = places.buffers[0].device
+        found, one = on.empty(4 + len(places.ids), float64), no_factor(on)
+        on.launch("norm", is_zero, (found,), (one, one, *places.buffers), (places.segments, 1.0, 0.0, 1.0, 1.0), float64)
+        return result_of(places, found)
+
+    def before(self, step: int) -> None:
+        """Remember the weights, if the update that comes is to be measured."""
+        self.weights = [Update(home, list(places)) for home, places in self.homes()] if self.due(step) else []
+
+    def homes(self) -> list[tuple[Buffer, list[tuple[int, int, int]]]]:
+        """Each piece of memory with parameters in it, and where: (number of the parameter, start, size)."""
+        found: dict[int, tuple[Buffer, list[tuple[int, int, int]]]] = {}
+        for i, p in enumerate(self.params.values()):
+            home = p.buffer.root or p.buffer
+            found.setdefault(id(home), (home, []))[1].append((i, p.buffer.start if p.buffer is not home else 0, p.size))
+        return list(found.values())
+
+    def record(self, step: int, norm: ClipResult, zeros: Any = None) -> list[str]:
+        """Take note of a finished step; returns the names of those with a spike ("*": all together)."""
+        if not isinstance(norm, ClipResult):
+            raise DTypeError(f"Ledger: not what clip_grad_norm() returned: {type(norm).__name__}. Pass its result, which knows each norm.")
+        norms = self.by_parameter(norm)
+        self.spikes = self.spiking(np.append(norms, float(norm)))
+        if self.weights or self.due(step) or self.spikes:
+            shares = None if zeros is None else self.by_parameter(zeros) / np.maximum(self.sizes, 1)
+            self.file.add(step, float(norm), norms, self.ratios(), shares, self.spikes)
+        self.weights = []
+        return self.spikes
+
+    def by_parameter(self, result: ClipResult) -> np.ndarray:
+        """The numbers that a result has by name, in the order of the parameters; NaN for those it lacks."""
+        if result.labels is not self.order[0]:  # a replayed step has the same each time
+            where = {name: i for i, name in enumerate(result.labels())}
+            ids = {f"tensor {p.id}": name for name, p in self.params.items()}
+            where.update({ids[label]: i for label, i in list(where.items()) if label in ids})
+            self.order = result.labels, np.array([where.get(p.name or name, where.get(name, -1)) for name, p in self.params.items()])
+        numbers, order = np.append(result.numbers[4:], math.nan), self.order[1]
+        return numbers[order]  # -1: the NaN at the end
+
+    def ratios(self) -> np.ndarray | None:
+        """How far each parameter moved, divided by how large it was; NaN where it was 0."""
+        if not self.weights:
+            return None
+        found = np.full(len(self.params), math.nan)
+        for update in self.weights:
+            found[[i for i, _, _ in update.places]] = update.ratios()
+        return found
+
+    def spiking(self, norms: np.ndarray) -> list[str]:
+        """Which norms of this step are spikes beside those of the steps before; takes them into the window."""
+        past = self.past
+        finite = np.isfinite(past)
+        count = finite.sum(0)
+        total = np.where(finite, past, 0.0)
+        mean = total.sum(0) / np.maximum(count, 1)
+        std = np.sqrt((np.where(finite, total - mean, 0.0) ** 2).sum(0) / np.maximum(count, 1))
+        broken = ~np.isfinite(norms) & np.append(self.order[1] >= 0, True)
+        high = (count >= min(WARMUP, self.window)) & (norms > mean + self.z * std)
+        self.past = np.vstack([past, norms])[-self.window :]
+        names = [*self.params, ALL]
+        return [names[i] for i in np.flatnonzero(high | broken)]
+
+    # ---- files, state --------------------------------------------------------------------------------------------------------------
+    def sheet(self) -> Sheet:
+        """What the file says, as arrays."""
+        return self.file.sheet()
+
+    def draw(self, path: str | os.PathLike[str], title: str = "") -> None:
+        """A picture (PNG) of the file: parameters by steps."""
+        draw(self.sheet(), Path(path), title)
+
+    def close(self) -> None:
+        self.file.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"parameters": list(self.params), "past": self.past.copy()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore state_dict(). Raises StateError for what it did not return, and changes nothing then."""
+        past = np.asarray(state.get("past")) if isinstance(state, dict) else np.empty(0)
+        if past.dtype != float64 or past.shape[1:] != (len(self.params) + 1,) or state["parameters"] != list(self.params):
+            raise StateError(f"Ledger: not its state: {past.shape} of {past.dtype}. Restore the ledger of the same parameters.")
+        self.past = np.array(past)[-self.window :]
+
+
+class Update:
+    """One piece of memory before a step, and how far its parameters moved since. `places`: (number, start, size) of each."""
+
+    def __init__(self, home: Buffer, places: list[tuple[int, int, int]]):
+        self.home, self.places = home, places
+        self.then = self.copied()
+        self.sizes = self.norms()
+
+    def copied(self) -> Buffer:
+        copy = self.home.device.empty(self.home.size, float32 if self.home.dtype in HALF else self.home.dtype)
+        self.home.device.stream.copy(copy, self.home)
+        return copy
+
+    def norms(self) -> np.ndarray:
+        """Of what `then` holds for each parameter."""
+        device, segments = self.then.device, tuple([(start, size) for _, start, size in self.places])
+        found, one = device.empty(4 + len(segments), float64), no_factor(device)
+        device.launch("norm", square_size, (found,), (one, one, self.then), ((segments,), 2.0, 0.0, 1.0, 1.0), float64)
+        return np.array(device.download(found)[4:])
+
+    def ratios(self) -> np.ndarray:
+        now = self.copied() if self.home.dtype in HALF else self.home
+        self.then.device.launch("map", moved, (self.then,), (now, self.then), (), self.then.dtype)
+        return np.divide(self.norms(), self.sizes, out=np.full(len(self.places), math.nan), where=self.sizes > 0)

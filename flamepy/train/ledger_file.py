@@ -1,0 +1,155 @@
+"""The file of a ledger, and its picture.
+
+    {"step": 0, "parameters": [names]}
+    {"step": 10, "norm": 1.23, "norms": [...], "ratios": [...], "zeros": [...], "spikes": [names]}
+
+Four digits a number; null where there is none: a missing gradient, weights that were 0, an update that was not measured. Lines are
+appended with one write each, so a crash can only cut the last one; damaged lines are left out when the file is read.
+
+Read next: run_folder.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .files import replace_file
+from .json_lines import JsonLines, is_number
+from .problems import InputError
+
+COLUMNS, LABELS = 600, 60  # of the picture, at most
+LISTS = ("norms", "ratios", "zeros")
+
+
+class Sheet(NamedTuple):
+    """What a ledger says: arrays of (lines, parameters), NaN where nothing is known. `shares`: squares of the norms, divided by their sum.
+    `spikes`: names at each line. `missing`: no gradient."""
+
+    names: list[str]
+    steps: np.ndarray
+    total: np.ndarray
+    norms: np.ndarray
+    shares: np.ndarray
+    ratios: np.ndarray
+    zeros: np.ndarray
+    spikes: list[list[str]]
+
+    @property
+    def missing(self) -> np.ndarray:
+        return np.isnan(self.norms)
+
+
+class LedgerFile(JsonLines):
+    """Lines of a ledger; the first says whose they are."""
+
+    def __init__(self, path: Path, names: list[str]):
+        super().__init__(path)
+        self.names = names
+        self.begun = False
+
+    def parsed(self, line: bytes) -> dict[str, Any] | None:
+        with contextlib.suppress(ValueError, RecursionError):
+            row = json.loads(line)
+            if line.endswith(b"\n") and isinstance(row, dict) and type(row.get("step")) is int and 0 <= row["step"] < 10**12:
+                names = row.get("parameters")
+                if isinstance(names, list) and all([isinstance(n, str) for n in names]):
+                    return row
+                lists = [row.get(key) for key in LISTS]
+                spikes = row.get("spikes", [])
+                numbers = is_number(row.get("norm")) and is_list(lists[0]) and all([x is None or is_list(x) for x in lists])
+                if numbers and isinstance(spikes, list) and all([isinstance(n, str) for n in spikes]):
+                    return row
+        return None
+
+    def begin(self, step: int) -> None:
+        """Go on from this step in a file that may be there: later steps are computed again, a line that a crash has cut goes."""
+        headers = [row for row in self.rows() if "parameters" in row]
+        if headers and headers[0]["parameters"] != self.names:
+            differ = sorted(set(headers[0]["parameters"]) ^ set(self.names)) or "their order"
+            raise InputError(f"Ledger: the file is of other parameters: {self.path}: {differ}. Choose another path.")
+        self.drop_after(step - 1)
+        if not headers:
+            self.append({"step": 0, "parameters": self.names})
+        self.begun = True
+
+    def add(
+        self, step: int, norm: float, norms: np.ndarray, ratios: np.ndarray | None, zeros: np.ndarray | None, spikes: list[str]
+    ) -> None:  # fmt: skip
+        if not self.begun:
+            self.begin(step)
+        row: dict[str, Any] = {"step": step, "norm": norm, "norms": shortened(norms)}
+        row |= {key: shortened(x) for key, x in (("ratios", ratios), ("zeros", zeros)) if x is not None}
+        self.append(row | ({"spikes": spikes} if spikes else {}))
+
+    def drop_after(self, step: int) -> None:
+        super().drop_after(step)
+        self.close()  # the handle is of the file that was replaced
+
+    def sheet(self) -> Sheet:
+        """All undamaged lines as arrays."""
+        found = self.rows()
+        names = next((row["parameters"] for row in found if "parameters" in row), self.names)
+        rows = [r for r in found if "norms" in r and all([r.get(key) is None or len(r[key]) == len(names) for key in LISTS])]
+        empty = [None] * len(names)
+        tables = [np.array([r.get(key) or empty for r in rows], float).reshape(len(rows), len(names)) for key in LISTS]
+        squares = np.where(np.isnan(tables[0]), 0.0, tables[0]) ** 2
+        sums = squares.sum(1, keepdims=True)
+        shares = np.divide(squares, sums, out=np.full(squares.shape, math.nan), where=sums > 0)
+        steps, total = np.array([r["step"] for r in rows], int), np.array([r["norm"] for r in rows], float)
+        return Sheet(names, steps, total, tables[0], shares, tables[1], tables[2], [r.get("spikes", []) for r in rows])
+
+
+def is_list(values: Any) -> bool:
+    return isinstance(values, list) and all([x is None or is_number(x) for x in values])
+
+
+def shortened(values: np.ndarray) -> list[float | None]:
+    return [None if math.isnan(x) else float(f"{x:.4g}") for x in values.tolist()]
+
+
+def draw(sheet: Sheet, path: Path, title: str = "") -> None:
+    """Write the picture: shares of the norm, updates and zeros, parameters by steps; spikes are marked."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    from matplotlib.figure import Figure  # costs a second
+
+    lines, many = sheet.norms.shape
+    figure = Figure(figsize=(15, min(30.0, 3.0 + 0.17 * min(many, LABELS))), dpi=100, layout="constrained")
+    groups = np.unique(np.arange(lines) * min(COLUMNS, lines) // max(lines, 1), return_index=True)[1]
+    panels = (
+        ("norm of the gradient, log10", logarithm(sheet.norms)),
+        ("update / weights, log10", logarithm(sheet.ratios)),
+        ("zeros in the gradient", sheet.zeros),
+    )
+    for i, (axes, (name, table)) in enumerate(zip(figure.subplots(1, 3, sharey=True), panels, strict=True)):
+        axes.set_title(name, fontsize=10)
+        axes.set_xlabel("step")
+        if lines and many and not np.isnan(table).all():
+            colors = {"vmin": 0.0, "vmax": 1.0} if table is sheet.zeros else {}
+            image = axes.imshow(np.fmax.reduceat(table, groups).T, aspect="auto", interpolation="nearest", cmap="viridis", **colors)
+            figure.colorbar(image, ax=axes)
+        ticks = np.unique(np.linspace(0, max(len(groups) - 1, 0), 5).astype(int)) if lines else np.empty(0, int)
+        axes.set_xticks(ticks, [f"{sheet.steps[groups[t]]:,}" for t in ticks])
+        if i == 0 and many:
+            shown = range(0, many, -(-many // LABELS))
+            axes.set_yticks(list(shown), [sheet.names[k] for k in shown], fontsize=7)
+            marks = [(line, sheet.names.index(n)) for line, names in enumerate(sheet.spikes) for n in names if n in sheet.names]
+            if marks:
+                at = np.searchsorted(groups, [line for line, _ in marks], "right") - 1
+                axes.plot(at, [k for _, k in marks], "x", color="#e0301e", markersize=4)
+    figure.suptitle(title)
+    memory = io.BytesIO()
+    figure.savefig(memory, format="png")
+    replace_file(path, memory.getvalue())
+
+
+def logarithm(table: np.ndarray) -> np.ndarray:
+    usable = np.isfinite(table) & (table > 0)
+    return np.log10(table, out=np.full(table.shape, math.nan), where=usable)
