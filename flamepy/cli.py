@@ -28,6 +28,7 @@ from .train.presets import PRESETS
 from .train.problems import InputError, Interrupted
 from .train.signals import StopRequest
 
+PICTURE = "find-lr.png"
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -66,6 +67,7 @@ Examples:
   flamepy train --preset tiny                   a first try, some seconds
   flamepy train --data book.txt --steps 5000    your own text, longer
   flamepy train --resume runs/gpt-1             go on with a stopped run
+  flamepy train --preset tiny --find-lr         which learning rate?
   flamepy train digits --help                   the other job: read handwritten digits
 """
 
@@ -91,6 +93,13 @@ def run_options(kind: type[TrainConfig]) -> list[click.Option]:
         ),
         click.Option(["--resume"], metavar="DIR", help="Go on with the run in this run folder, from its last checkpoint."),
         click.Option(["--stop-after"], type=int, metavar="K", help="Stop after step K as Ctrl-C would; --resume goes on."),
+        click.Option(
+            ["--find-lr"],
+            metavar="FILE",
+            is_flag=False,
+            flag_value=PICTURE,
+            help=f"Train nothing: try rates, suggest one, and draw them into FILE.  [{PICTURE}]",
+        ),
         click.Option(["--config"], metavar="FILE", help="Settings from a TOML file, such as a run's config.toml."),
         click.Option(["--preset"], type=presets, help="Ready-made settings. Command line beats --config beats --preset."),
     ]
@@ -118,14 +127,22 @@ def job_command(name: str, kind: type[TrainConfig], text: str, usage: str, run: 
 def train_job(name: str, kind: type[TrainConfig]) -> Callable[..., int]:
     """What runs when the command is called."""
 
-    def run(out: str | None, resume: str | None, stop_after: int | None, config: str | None, preset: str | None, **options: Any) -> int:
-        from .train import jobs
+    def run(
+        out: str | None, resume: str | None, stop_after: int | None, find_lr: str | None, config: str | None, preset: str | None,
+        **options: Any,
+    ) -> int:  # fmt: skip
+        from .train import jobs, rates
 
         given = {key: value for key, value in options.items() if value is not None}
         stop: StopRequest = click.get_current_context().obj
         if stop_after is not None and stop_after < 1:
             raise InputError(f"--stop-after must be at least 1: {stop_after}. Give a step number.")
-        if resume is None:
+        if find_lr is not None:
+            for option, other in (("--out", out), ("--resume", resume), ("--stop-after", stop_after)):
+                if other is not None:
+                    raise InputError(f"{option} does not go with --find-lr: {other}. It makes no run folder.")
+            rates.command(jobs.KINDS[name], resolve(kind, given, None if config is None else Path(config), preset), find_lr, stop)
+        elif resume is None:
             wanted = resolve(kind, given, None if config is None else Path(config), preset)
             jobs.start(name, wanted, out, stop_after, stop)
         else:

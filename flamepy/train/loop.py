@@ -117,7 +117,7 @@ class Loop:
         if self.job.schedule is not None:
             self.optimizer.lr = self.job.schedule(self.step)
         lr = self.optimizer.lr
-        batches = [tuple([self.on_device(x) for x in batch]) for batch in self.job.batches(self.step)]
+        batches = self.batches(self.step)
         if self.ledger is not None:
             self.ledger.before(self.step + 1)
         try:
@@ -136,8 +136,13 @@ class Loop:
             self.ledger.record(self.step, norm, zeros)
         return Row(self.step, value, self.progress.smoothed, lr, norm)
 
-    def on_device(self, x: Any) -> Any:
-        return tensors.tensor(x, device=self.job.device) if isinstance(x, np.ndarray) else x
+    def batches(self, step: int) -> list[Batch]:
+        """The batches of a step, arrays as tensors on the job's device."""
+
+        def moved(x: Any) -> Any:
+            return tensors.tensor(x, device=self.job.device) if isinstance(x, np.ndarray) else x
+
+        return [tuple([moved(x) for x in batch]) for batch in self.job.batches(step)]
 
     def learn(self, *batches: Batch) -> tuple[Any, Any, Any]:
         """One step on its batches, as it is captured: the loss, the norm of the gradients before clipping, the zeros in them."""

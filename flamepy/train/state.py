@@ -56,7 +56,7 @@ class TrainState:
         wanted = [*self.members, RANDOM]
         missing, unknown = [n for n in wanted if n not in state], [n for n in state if n not in wanted]
         if missing or unknown:
-            raise StateError(f"TrainState: members differ: missing {missing}, unknown {unknown}. Give it the members that were saved.")
+            raise StateError(f"TrainState: members differ: missing {missing}, not here {unknown}. Give it the members that were saved.")
         check_random(state[RANDOM])
         before: list[tuple[Any, Any]] = []
         name = ""
