@@ -18,6 +18,7 @@ from . import starting as _starting  # noqa: F401  (before all others: see there
 from . import nn as nn
 from . import ops as ops
 from . import schedules as schedules
+from . import train as train
 from . import transforms as transforms
 from .accumulation import AccumulationConfig as AccumulationConfig
 from .accumulation import GradientAccumulator as GradientAccumulator
@@ -105,6 +106,7 @@ from .tensors import Tensor as Tensor
 from .tensors import full as full
 from .tensors import full_like as full_like
 from .tensors import tensor as tensor
+from .train import TrainState as TrainState
 
 __version__ = "0.1.0"
 
@@ -113,7 +115,7 @@ globals().update({name: function for name, function in _PUBLIC.items() if _HOMES
 # The modules that a user may import; the others hold what stands above.
 _MODULES = (
     "autograd", "gradient", "gradient_checkpointing", "gradient_clip", "nn", "ops", "optimizers", "parameter", "schedules",
-    "transforms", "words",
+    "train", "transforms", "words",
 )  # fmt: skip
 
 

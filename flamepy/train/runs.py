@@ -129,7 +129,7 @@ def train(
     if job.copy is not None:
         folder.copy_data(job.copy)
     stop.last_words = lambda: quit_line(job, folder, loop)
-    for line in (*introduction(job, folder, loop.step), *other_schedule(job.config, saved)):
+    for line in (*introduction(job, folder, loop), *other_schedule(job.config, saved)):
         display.line(line)
     forget = bind.on_compile(display.compiled)
     try:
@@ -153,13 +153,16 @@ def train(
     return loop.step >= steps or loop.early
 
 
-def introduction(job: Job, folder: RunFolder, step: int) -> list[str]:
+def introduction(job: Job, folder: RunFolder, loop: Loop) -> list[str]:
     from .. import __version__
 
     config = job.config
     size = sum(p.size for _, p in job.model.named_parameters())
-    begin = f"goes on from step {step}" if step else f"{config.steps:,} steps"
-    how = "recorded at step 2, then replayed (--no-capture turns it off)" if config.capture else "eager (--capture records and replays it)"
+    begin = f"goes on from step {loop.step}" if loop.step else f"{config.steps:,} steps"
+    on, off = ("--capture", "--no-capture") if isinstance(config, TrainConfig) else ("capture=True", "capture=False")
+    how = f"recorded at step 2, then replayed ({off} turns it off)" if config.capture else f"eager ({on} records and replays it)"
+    if loop.events.inside:
+        how = "eager, as a callback is inside of it"
     return [
         f"flamepy {__version__}  {job.title}, {size / 1e6:.2f} million parameters",
         f"data      {job.data_line}",

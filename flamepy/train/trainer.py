@@ -1,0 +1,228 @@
+"""Trainer: what `flamepy train` does, for a model, data and loss of your own.
+
+    trainer = Trainer(model, lambda x, y: F.cross_entropy(model(x), y), batches, folder="runs/mine", steps=1000)
+    trainer.run()
+
+It is the same loop (loop.py) with the same run folder: config.toml, metrics.jsonl, timing.jsonl, checkpoints, curves.png. Ctrl-C finishes
+the step, saves and ends the process; with resume=True the run goes on, bit for bit.
+
+Read next: loop.py, events.py, feed.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from .. import optimizers, rng
+from ..autograd import no_grad
+from ..backend.base import device
+from ..errors import DTypeError, StateError
+from ..nn import Module
+from . import checkpoint, runs
+from .config import LoopConfig, build, read_toml, setting
+from .display import PlainDisplay, make_display
+from .events import Events
+from .feed import Feed
+from .job import Batch
+from .keeping import check_fit, model_state, shapes_of
+from .problems import InputError, meant
+from .run_folder import RunFolder
+from .signals import StopRequest
+from .writers import tensorboard_writer, write_csv
+
+
+@dataclass(frozen=True)
+class TrainerConfig(LoopConfig):
+    """The options of Trainer."""
+
+    csv: bool = setting(False, "the metrics as metrics.csv too, when the run ends", free=True)
+    tensorboard: bool = setting(False, "the metrics for TensorBoard too, in the folder tensorboard", free=True)
+
+
+class OwnJob:
+    """A user's model, data and loss as the loop wants them; see job.py."""
+
+    name, who, data_word, unit, loss_unit, copy = "run", "Trainer", "data", "batches", "loss", None
+
+    def __init__(self, config: TrainerConfig, model: Module, loss: Callable[..., Any], feed: Feed, optimizer: Any):
+        self.config, self.model, self.loss, self.feed, self.optimizer = config, model, loss, feed, optimizer
+        self.schedule: Callable[[int], float] | None = None
+        self.validation: Callable[[], Any] | None = None
+        self.members: dict[str, Any] = {"data": feed}
+        first = next(iter(model.parameters()), None)
+        self.device = device() if first is None else first.device
+        self.per_step = config.accumulate
+        self.title = type(model).__name__
+        self.data_line = type(feed.data).__name__
+        self.settings_line = f"{config.accumulate} batches in a step, {self.device}" if config.accumulate > 1 else str(self.device)
+
+    def batches(self, step: int) -> list[Batch]:
+        return self.feed.take(self.config.accumulate)
+
+    def validate(self) -> dict[str, float]:
+        """What the user's function finds; a number alone is "val_loss"."""
+        if self.validation is None:
+            return {}
+        here = rng.get_rng_state()  # a run that is resumed at its end validates once more
+        self.model.eval()
+        try:
+            with no_grad():
+                found = self.validation()
+        finally:
+            self.model.train()
+            rng.set_rng_state(here)
+        found = found if isinstance(found, dict) else {"val_loss": found}
+        wrong = [f"{key!r}: {type(x).__name__}" for key, x in found.items() if not hasattr(x, "__float__") or not isinstance(key, str)]
+        if wrong:
+            raise DTypeError(f"Trainer: validate() gave no number: {', '.join(wrong)}. Return a float, or floats by name.")
+        return {key: float(x) for key, x in found.items()}
+
+    def data_facts(self) -> dict[str, Any]:
+        return {"source": self.data_line, "sha256": ""}
+
+    def results(self, last: dict[str, float], folder: RunFolder) -> Iterator[str]:
+        for name, value in last.items():
+            yield f"{name.replace('val_', 'validation ')} {value:.6g}"
+
+    def going_on(self, folder: RunFolder) -> str:
+        return f'the same program with Trainer(..., folder="{folder.path}", resume=True)'
+
+
+class Quiet(PlainDisplay):
+    """Shows nothing."""
+
+    def write(self, text: str) -> None:
+        pass
+
+
+class Trainer:
+    """Trains `model` with `loss(*batch)` on `data`, into the run folder `folder` (None: the next free one in runs/).
+
+    `data`: a list of batches or anything that can be gone through again and again, a function of the batch's number, or an iterator;
+    NumPy arrays in a batch become tensors on the model's device. `optimizer`: AdamW(model, lr=1e-3) if None. `schedule`: the rate after
+    so many steps (None: the optimizer's own). `validate`: a function that returns the validation loss, or numbers by name ("val_loss"
+    is the one that early stopping looks at). `members`: what else belongs into a checkpoint, by name: {"ema": ema}. resume=True goes
+    on with the run in the folder if there is one. `quiet`: show nothing.
+
+    More options: steps=1000, accumulate=1, clip=1.0 (0: off), capture=True, validate_every=500, save_every=250, keep=2, patience=0 (early
+    stopping, and the best checkpoint is kept), ledger=False, ledger_every=10, csv=False, tensorboard=False.
+    """
+
+    def __init__(
+        self, model: Module, loss: Callable[..., Any], data: Any, optimizer: Any = None, folder: str | os.PathLike[str] | None = None,
+        schedule: Callable[[int], float] | None = None, validate: Callable[[], Any] | None = None, members: dict[str, Any] | None = None,
+        resume: bool = False, quiet: bool = False, **options: Any,
+    ):  # fmt: skip
+        known = [field.name for field in fields(TrainerConfig)]
+        for name in options:
+            if name not in known:
+                raise TypeError(f"Trainer: no such option: {name!r}. {meant(name, known)}")
+        if not isinstance(model, Module):
+            raise DTypeError(f"Trainer: no model: {type(model).__name__}. Give a flamepy.nn.Module.")
+        if not callable(loss):
+            raise DTypeError(f"Trainer: the loss is no function: {type(loss).__name__}. Give a function of a batch that returns the loss.")
+        with speaking():
+            config = build(TrainerConfig, options)
+        optimizer = optimizers.AdamW(model, lr=1e-3) if optimizer is None else optimizer
+        self.job = OwnJob(config, model, loss, Feed(data), optimizer)
+        self.job.schedule, self.job.validation = schedule, validate
+        more = dict(members or {})
+        if more.keys() & {"model", "optimizer", "progress", "data", "ledger"}:
+            raise StateError(f"Trainer: members that it has itself: {sorted(more)}. Choose other names.")
+        self.job.members.update(more)
+        self.place, self.resume, self.quiet = None if folder is None else os.fspath(folder), resume, quiet
+        self.events = Events()
+        if config.patience and validate is None:
+            raise InputError(f"Trainer: patience without validation: {config.patience}. Give validate=, a function that returns the loss.")
+
+    def on(self, event: str, callback: Callable[[Any, Any], Any] | None = None) -> Any:
+        """Have callback(run, value) called at an event: "step", "validation", "checkpoint", or inside each step "backward", "clip",
+        "optimizer" (then steps are not captured). run.ask_stop("reason") ends the run after the step. What a callback raises ends it too,
+        with the finished steps saved. Without a callback: a decorator."""
+        if callback is None:
+            return lambda function: self.on(event, function) or function
+        self.events.on(event, callback)
+        return None
+
+    def run(self, stop_after: int | None = None) -> bool:
+        """Train to the end, or to step `stop_after`; whether the run is complete (by early stopping too). After Ctrl-C or SIGTERM the
+        checkpoint is saved and SystemExit raised, with 130 or 143. May be called again: it goes on."""
+        with speaking():
+            if threading.current_thread() is threading.main_thread():
+                with StopRequest() as stop:
+                    done = self.run_in_folder(stop, stop_after)
+            else:
+                stop = StopRequest()
+                done = self.run_in_folder(stop, stop_after)
+        if stop.number is not None:
+            raise SystemExit(128 + stop.number)
+        return done
+
+    def run_in_folder(self, stop: StopRequest, stop_after: int | None) -> bool:
+        config = self.job.config
+        there = self.place is not None and (Path(self.place) / "config.toml").exists()
+        if there and self.resume:
+            folder = RunFolder.reopen(Path(str(self.place)))
+        else:
+            folder = RunFolder.create(self.place, self.job.name, config)
+        display = Quiet(io.StringIO(), config.steps, self.job.unit, self.job.per_step) if self.quiet else None
+        try:
+            saved = self.fitting(folder) if there else None
+            self.place, self.resume = str(folder.path), True
+            runs.check_stop_after(stop_after, 0 if saved is None else saved.step)
+            display = display or make_display(config.steps, self.job.unit, self.job.per_step)
+            close = tensorboard_writer(folder, self.events, 0 if saved is None else saved.step) if config.tensorboard else None
+            try:
+                return runs.train(self.job, folder, saved, stop_after, stop, self.events, display)
+            finally:
+                if close is not None:
+                    close()
+                if config.csv:
+                    write_csv(folder)
+        finally:
+            folder.close()
+
+    def fitting(self, folder: RunFolder) -> checkpoint.Checkpoint | None:
+        """The checkpoint to go on from; InputError when it was made with other options."""
+        before, config = build(TrainerConfig, read_toml(TrainerConfig, folder.config)), self.job.config
+        for field in fields(TrainerConfig):
+            was, now = getattr(before, field.name), getattr(config, field.name)
+            if was != now and not field.metadata.get("free"):
+                raise InputError(
+                    f"a resumed run keeps its options: {field.name} is {now}, the run has {was}. Use the same, or a new folder."
+                )
+        saved = checkpoint.load(folder.checkpoints)
+        if saved is None:
+            folder.forget_after(0)
+            return None
+        if saved.step > config.steps:
+            raise InputError(f"nothing to do: steps is {config.steps}, the run is at step {saved.step}. Give more steps.")
+        runs.same_run(config, saved)
+        return saved
+
+    def load_best(self) -> int:
+        """Give the model the numbers of the best checkpoint (of the last, where none was chosen); returns its step."""
+        with speaking():
+            folder = RunFolder(Path(str(self.place))).checkpoints
+            saved = checkpoint.load(folder, checkpoint.BEST) or checkpoint.load(folder)
+            if saved is None:
+                raise InputError(f"there is no checkpoint yet: {folder}. Call run() first.")
+            check_fit(saved, shapes_of(self.job.model))
+            self.job.model.load_state_dict(model_state(saved))
+            return saved.step
+
+
+@contextlib.contextmanager
+def speaking() -> Iterator[None]:
+    """In the block an InputError begins with whose it is."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"Trainer: {error}") from error
