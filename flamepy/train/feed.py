@@ -72,7 +72,7 @@ class Feed:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore state_dict(). Raises StateError for what it did not return, and changes nothing then."""
-        counts = [state.get(key) for key in ("round", "place", "taken")] if isinstance(state, dict) else []
+        counts: list[Any] = [state.get(key) for key in ("round", "place", "taken")] if isinstance(state, dict) else []
         if not counts or not all([type(n) is int and n >= 0 for n in counts]) or ("data" in state) is not self.keeps_place:
             raise StateError(f"Trainer: not the place in this data: {str(state)[:80]}. Give the data that was trained on.")
         if self.keeps_place:

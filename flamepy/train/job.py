@@ -22,7 +22,10 @@ Batch = tuple[Any, ...]  # the arguments of one call of the loss
 class Job(Protocol):
     """What a kind of training has to provide."""
 
-    config: LoopConfig
+    @property
+    def config(self) -> LoopConfig:
+        """Its settings."""
+
     device: Any
     model: Any
     optimizer: Any
@@ -37,7 +40,10 @@ class Job(Protocol):
     unit: str  # what a step processes, for the speed: "tokens", "images"
     per_step: int  # how many of them
     loss_unit: str  # what the axis of the loss says
-    copy: bytes | None  # data that came from a pipe and must be kept for resuming
+
+    @property
+    def copy(self) -> bytes | None:
+        """Data that came from a pipe and must be kept for resuming."""
 
     def batches(self, step: int) -> list[Batch]:
         """The batches of one step, `config.accumulate` of them."""

@@ -100,9 +100,10 @@ class LedgerFile(JsonLines):
         rows = [r for r in found if "norms" in r and all([r.get(key) is None or len(r[key]) == len(names) for key in LISTS])]
         empty = [None] * len(names)
         tables = [np.array([r.get(key) or empty for r in rows], float).reshape(len(rows), len(names)) for key in LISTS]
-        squares = np.where(np.isnan(tables[0]), 0.0, tables[0]) ** 2
-        sums = squares.sum(1, keepdims=True)
-        shares = np.divide(squares, sums, out=np.full(squares.shape, math.nan), where=sums > 0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = np.where(np.isnan(tables[0]), 0.0, tables[0]) ** 2
+            sums = squares.sum(1, keepdims=True)
+            shares = np.divide(squares, sums, out=np.full(squares.shape, math.nan), where=sums > 0)
         steps, total = np.array([r["step"] for r in rows], int), np.array([r["norm"] for r in rows], float)
         return Sheet(names, steps, total, tables[0], shares, tables[1], tables[2], [r.get("spikes", []) for r in rows])
 

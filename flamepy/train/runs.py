@@ -35,7 +35,7 @@ from .signals import StopRequest
 class Kind:
     """One kind of job: its configuration and how to make it. `make(config, source)` reads the data and builds the model."""
 
-    config: type[LoopConfig]
+    config: type[TrainConfig]
     make: Callable[[Any, str], Any]
 
     @property

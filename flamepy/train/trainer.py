@@ -98,6 +98,9 @@ class OwnJob:
 class Quiet(PlainDisplay):
     """Shows nothing."""
 
+    def __init__(self, steps: int, unit: str, per_step: int):
+        super().__init__(io.StringIO(), steps, unit, per_step)
+
     def write(self, text: str) -> None:
         pass
 
@@ -172,12 +175,12 @@ class Trainer:
             folder = RunFolder.reopen(Path(str(self.place)))
         else:
             folder = RunFolder.create(self.place, self.job.name, config)
-        display = Quiet(io.StringIO(), config.steps, self.job.unit, self.job.per_step) if self.quiet else None
+        make = Quiet if self.quiet else make_display
         try:
             saved = self.fitting(folder) if there else None
             self.place, self.resume = str(folder.path), True
             runs.check_stop_after(stop_after, 0 if saved is None else saved.step)
-            display = display or make_display(config.steps, self.job.unit, self.job.per_step)
+            display = make(config.steps, self.job.unit, self.job.per_step)
             close = tensorboard_writer(folder, self.events, 0 if saved is None else saved.step) if config.tensorboard else None
             try:
                 return runs.train(self.job, folder, saved, stop_after, stop, self.events, display)
