@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.base import Buffer
+from ..backend.base import Buffer, device
 from ..backend.formula.words import select
 from ..dtypes import HALF, float32, float64
 from ..errors import DTypeError, StateError
@@ -43,6 +43,15 @@ def is_zero(x):
 
 def moved(now, then):
     return now - then
+
+
+def zeros_in(grads: Any) -> Any:
+    """See Ledger.zeros()."""
+    places = places_of("Ledger.zeros", grads)
+    on = places.buffers[0].device if places.buffers else device()
+    found, one = on.empty(4 + len(places.ids), float64), no_factor(on)
+    on.launch("norm", is_zero, (found,), (one, one, *places.buffers), (places.segments, 1.0, 0.0, 1.0, 1.0), float64)
+    return result_of(places, found)
 
 
 class Ledger:
@@ -74,13 +83,7 @@ class Ledger:
 
     def zeros(self, grads: Any) -> Any:
         """How many elements of each gradient are 0: a ClipResult whose norms are the counts. May be called in a captured step."""
-        places = places_of("Ledger.zeros", grads)
-        if not places.buffers:
-            return result_of(places, no_factor(next(iter(self.params.values())).device))
-        on = places.buffers[0].device
-        found, one = on.empty(4 + len(places.ids), float64), no_factor(on)
-        on.launch("norm", is_zero, (found,), (one, one, *places.buffers), (places.segments, 1.0, 0.0, 1.0, 1.0), float64)
-        return result_of(places, found)
+        return zeros_in(grads)
 
     def before(self, step: int) -> None:
         """Remember the weights, if the update that comes is to be measured."""

@@ -4,25 +4,21 @@ A Job says what to learn (model, loss of a step, validation); the Loop does the 
 metrics, checkpoints, stopping. A step depends on nothing but the state, so a run that was stopped and resumed is the same, bit for bit,
 as one that was not. `flamepy train` and Trainer (trainer.py) both run it.
 
-Read next: keeping.py, runs.py, gpt_job.py.
+Read next: step.py, keeping.py, runs.py, gpt_job.py.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
 
 from .. import rng, tensors
-from ..accumulation import GradientAccumulator
-from ..autograd import no_grad
 from ..errors import NonFiniteError
-from ..gradient_clip import clip_grad_norm
 from ..replay import capture
-from ..tensors import Tensor
+from .config import TrainConfig
 from .display import PlainDisplay, Row, short
 from .events import CallbackError, Events
 from .job import Batch, Job
@@ -32,6 +28,7 @@ from .nonfinite import explain
 from .problems import Interrupted
 from .run_folder import RunFolder
 from .signals import StopRequest
+from .step import Step, tell_nobody
 
 NOT_FINITE = {"norm": "the gradient norm is", "the loss is": "the loss is"}
 
@@ -44,15 +41,15 @@ class Loop:
         config = self.config = job.config
         self.model, self.optimizer, self.events = job.model, job.optimizer, events or Events()
         self.parameters = job.model.named_parameters()
-        self.accumulator = GradientAccumulator(config.accumulate)
         self.ledger = Ledger(folder.ledger, job.model.params, config.ledger_every) if config.ledger else None
         self.progress = Progress()
         self.keeper = Keeper(job, folder, self.progress, self.ledger)
-        # A step that calls back cannot be recorded, and one that is recorded must not look at who is called.
-        self.tell: Callable[[str, Any, Any], None] = self.events.fire if self.events.inside else tell_nobody
-        self.update = capture(self.learn) if config.capture and not self.events.inside else self.learn
+        # A step that calls back cannot be recorded, and one that is recorded must not reach who is called.
+        tell = (lambda event, value: self.events.fire(event, self, value)) if self.events.inside else tell_nobody
+        self.arithmetic = Step(job.loss, self.optimizer, config.accumulate, config.clip, config.ledger, tell)
+        self.update = capture(self.arithmetic.learn) if config.capture and not self.events.inside else self.arithmetic.learn
         self.stop_reason = ""  # what a callback gave
-        self.validated: dict[str, float] | None = None  # what the last step's validation found, if this process made it
+        self.validated: dict[str, float] | None = None  # what the validation after the newest step found, if there was one
 
     @property
     def step(self) -> int:
@@ -113,7 +110,7 @@ class Loop:
 
     def one_step(self) -> Row:
         """Loss, gradients, clipping, update. Nothing is updated unless loss and gradients are finite."""
-        before = rng.get_rng_state()
+        before, self.validated = rng.get_rng_state(), None
         if self.job.schedule is not None:
             self.optimizer.lr = self.job.schedule(self.step)
         lr = self.optimizer.lr
@@ -128,7 +125,7 @@ class Loop:
             self.give_up(str(error), before, batches)
         except CallbackError:
             rng.set_rng_state(before)
-            self.accumulator = GradientAccumulator(self.config.accumulate)
+            self.arithmetic.broken_off()
             raise
         value = loss.item()
         self.progress.count(value)
@@ -144,30 +141,6 @@ class Loop:
 
         return [tuple([moved(x) for x in batch]) for batch in self.job.batches(step)]
 
-    def learn(self, *batches: Batch) -> tuple[Any, Any, Any]:
-        """One step on its batches, as it is captured: the loss, the norm of the gradients before clipping, the zeros in them."""
-        sizes = [len(batch[0]) if isinstance(batch[0], Tensor) and batch[0].ndim else 1 for batch in batches]
-        mean: Any = None
-        grads: Any = None
-        for batch, size in zip(batches, sizes, strict=True):
-            loss = self.job.loss(*batch)
-            grads = loss.backward()
-            if len(batches) > 1:
-                grads = self.accumulator.add(grads, size / sizes[0])
-                with no_grad():
-                    part = loss * (size / sum(sizes))
-                    mean = part if mean is None else mean + part
-            else:
-                mean = loss
-        mean.device.stream.after(check_loss, mean.buffer)
-        self.tell("backward", self, grads)
-        zeros = None if self.ledger is None else self.ledger.zeros(grads)
-        norm = clip_grad_norm(grads, self.config.clip or math.inf)
-        self.tell("clip", self, norm)
-        self.optimizer.step(grads)
-        self.tell("optimizer", self, grads)
-        return mean, norm, zeros
-
     def give_up(self, error: str, before: dict[str, int], batches: list[Batch]) -> NoReturn:
         """Find out what made the number that is not finite, and stop."""
         what = re.sub(r".*: (norm|the loss is) (\S+),.*", lambda m: f"{NOT_FINITE[m[1]]} {m[2]}", error)
@@ -179,9 +152,11 @@ class Loop:
                 rng.set_rng_state(here)
                 reason = explain(lambda batch=batch: self.job.loss(*batch), self.parameters)  # type: ignore[misc]
                 break
+        own = not isinstance(self.config, TrainConfig)
+        advice = "Lower the learning rate, or look at the data" if own else "start again with a lower --lr or another --seed"
         raise NonFiniteError(
-            f"{what} at step {self.step + 1}: {reason}. The checkpoint of step {self.saved} is kept in "
-            f"{self.folder.checkpoints}: start again with a lower {'--lr or another --seed' if self.job.who == 'flamepy train' else 'lr'}."
+            f"{'Trainer: ' * own}{what} at step {self.step + 1}: {reason}. The checkpoint of step {self.saved} is kept in "
+            f"{self.folder.checkpoints}{'. ' if own else ': '}{advice}."
         )
 
     def is_broken(self, batch: Batch) -> bool:
@@ -195,8 +170,7 @@ class Loop:
             return {}
         self.display.busy("validating")
         found = self.job.validate()
-        if self.step == self.config.steps:
-            self.validated = found
+        self.validated = found
         self.display.pause()
         if found:
             self.display.line(
@@ -212,14 +186,3 @@ class Loop:
         self.display.pause()
         if told:
             self.events.fire("checkpoint", self, path)
-
-
-def tell_nobody(event: str, run: Any, value: Any) -> None:
-    """Where no callback is inside of a step."""
-
-
-def check_loss(loss: Any) -> None:
-    """Raise NonFiniteError unless the loss in this buffer is finite."""
-    value = loss.device.download(loss)[0]
-    if not math.isfinite(value):
-        raise NonFiniteError(f"train: the loss is {value}, which no step can use. Lower the learning rate.")
