@@ -1,0 +1,133 @@
+"""Trainer's events and callbacks, what it writes for other programs, what it refuses.
+
+Oracles: the same run without callbacks; what is on disk when one of them raises. Read next: test_trainer.py, flamepy/train/events.py.
+"""
+
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+from error_text import raises
+from train_tools import rows
+from trainer_tools import BATCHES, X, Y, on_plain, trainer
+
+import flamepy as fp
+from flamepy import nn
+from flamepy.train import Trainer
+
+
+@pytest.fixture(autouse=True)
+def plain(tmp_path, monkeypatch):
+    yield from on_plain(tmp_path, monkeypatch)
+
+
+# ---- callbacks -------------------------------------------------------------------------------------------------------------------------
+def test_events_come_in_order_with_what_happened():
+    t = trainer("run", steps=2, save_every=1, validate=lambda: 2.0, validate_every=2)
+    seen = []
+    for event in ("step", "validation", "checkpoint", "backward", "clip", "optimizer"):
+        t.on(event, lambda run, value, event=event: seen.append((event, run.step, value)))
+    t.run()
+    order = [(event, step) for event, step, _ in seen]
+    one = ["backward", "clip", "optimizer"]
+    assert order == [
+        ("checkpoint", 0), *[(e, 0) for e in one], ("step", 1), ("checkpoint", 1),
+        *[(e, 1) for e in one], ("step", 2), ("validation", 2), ("checkpoint", 2),
+    ]  # fmt: skip
+    by = {event: value for event, _, value in seen}
+    assert by["validation"] == {"val_loss": 2.0} and by["checkpoint"].name == "step-00000002" and by["step"].loss == rows("run")[-1]["loss"]
+    assert len(by["backward"]) == 2 and float(by["clip"]) == rows("run")[-1]["grad_norm"]
+    trainer("whole", steps=2, save_every=1, validate=lambda: 2.0, validate_every=2).run()
+    assert rows("run") == rows("whole")  # eager, the same bits
+    with raises(ValueError, "Trainer.on: no such event: 'stpe'. Did you mean step?"):
+        t.on("stpe", print)
+
+
+@pytest.mark.parametrize("event, done", [("step", 4), ("validation", 4), ("checkpoint", 5), ("backward", 3), ("clip", 3), ("optimizer", 4)])
+def test_a_callback_that_raises_ends_the_run_with_everything_saved(event, done):
+    t = trainer("run", dropout=0.3, validate=lambda: 1.0, validate_every=4, accumulate=2)
+
+    @t.on(event)
+    def fail(run, value):
+        if run.step >= (5 if event == "checkpoint" else 3 if event in ("backward", "clip", "optimizer") else 4):
+            raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine") as caught:
+        t.run()
+    assert any(f"callback for '{event}' after step {done}" in note for note in caught.value.__notes__)
+    assert Path("run/checkpoints/last").read_text() == f"step-{done:08d}\n" and len(rows("run")) == done
+    trainer("run", dropout=0.3, validate=lambda: 1.0, validate_every=4, accumulate=2, resume=True).run()
+    trainer("whole", dropout=0.3, validate=lambda: 1.0, validate_every=4, accumulate=2).run()
+    if event not in ("backward", "clip"):  # the batches of the step that was broken off are taken
+        assert rows("run") == rows("whole")
+    assert len(rows("run")) == 12
+
+
+def test_a_callback_may_stop_the_run(capsys):
+    t = trainer("run", quiet=False)
+    t.on("step", lambda run, row: run.ask_stop("enough") if row.step == 7 else None)
+    assert t.run() is False and len(rows("run")) == 7 and Path("run/checkpoints/last").read_text() == "step-00000007\n"
+    out = capsys.readouterr().out
+    assert "stopped   enough: after step 7 of 12; the checkpoint is saved" in out
+    assert f'the same program with Trainer(..., folder="{Path("run").resolve()}", resume=True)' in out
+
+
+def test_nan_is_explained_and_the_checkpoint_kept():
+    bad = (np.full_like(X[:4], np.nan), Y[:4])
+    with raises(fp.NonFiniteError, "Trainer: the loss is nan at step 6: first made by op 'linear'", "The checkpoint of step 5 is kept in"):
+        trainer("run", [*BATCHES[:5], bad]).run()
+    assert Path("run/checkpoints/last").read_text() == "step-00000005\n"
+    with raises(fp.NonFiniteError, "at step 2: first made by op 'linear'"):  # in the second of its three batches
+        trainer("more", [*BATCHES[:4], bad, BATCHES[5]], accumulate=3).run()
+
+
+# ---- other programs' forms, and what is refused ----------------------------------------------------------------------------------------
+def test_tensorboard(monkeypatch):
+    written = []
+
+    class SummaryWriter:
+        def __init__(self, folder, purge_step):
+            written.append((Path(folder).name, purge_step))
+
+        def add_scalar(self, name, value, step):
+            written.append((name, value, step))
+
+        def close(self):
+            written.append("closed")
+
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with raises(ValueError, "Trainer: there is no writer for TensorBoard", 'pip install "flamepy[tensorboard]"'):
+        trainer("none", tensorboard=True).run()
+    monkeypatch.setitem(sys.modules, "tensorboardX", types.SimpleNamespace(SummaryWriter=SummaryWriter))
+    options = {"tensorboard": True, "steps": 2, "validate": lambda: 2.0, "validate_every": 2}
+    t = trainer("run", **options)
+    t.run(1)
+    t.run()
+    row = rows("run")[1]
+    assert written[0] == ("tensorboard", 1) and written[-1] == "closed" and written.count("closed") == 2
+    assert [w for w in written if w[-1] == 2][1:] == [
+        *[(name, row[name], 2) for name in ("loss", "smoothed", "lr", "grad_norm")], ("val_loss", 2.0, 2),
+    ]  # fmt: skip
+
+
+def test_arguments_are_checked():
+    model = nn.Linear(3, 1)
+    with raises(TypeError, "Trainer: no such option: 'step'. Did you mean steps?"):
+        Trainer(model, print, BATCHES, step=3)
+    with raises(ValueError, "Trainer: steps must be at least 1: 0"):
+        Trainer(model, print, BATCHES, steps=0)
+    with raises(fp.DTypeError, "Trainer: no model: function"):
+        Trainer(lambda x: x, print, BATCHES)
+    with raises(fp.DTypeError, "Trainer: the loss is no function: int"):
+        Trainer(model, 3, BATCHES)
+    with raises(fp.DTypeError, "Trainer: no data: int"):
+        Trainer(model, print, 3)
+    with raises(fp.StateError, "Trainer: members that it has itself: ['data']"):
+        Trainer(model, print, BATCHES, members={"data": {}})
+    with raises(fp.DTypeError, "Trainer: validate() gave no number: 'val_loss': str"):
+        trainer("run", validate=lambda: "low", validate_every=1).run()
+    with raises(ValueError, "Trainer: there is no checkpoint yet"):
+        trainer("nowhere").load_best()
