@@ -130,15 +130,17 @@ class Ledger:
 
     def spiking(self, norms: np.ndarray) -> list[str]:
         """Which norms of this step are spikes beside those of the steps before; takes them into the window."""
-        past = self.past
-        finite = np.isfinite(past)
-        count = finite.sum(0)
-        total = np.where(finite, past, 0.0)
-        mean = total.sum(0) / np.maximum(count, 1)
-        std = np.sqrt((np.where(finite, total - mean, 0.0) ** 2).sum(0) / np.maximum(count, 1))
+        past, finite = self.past, np.isfinite(self.past)
+        if finite.all():  # as good as always
+            count, kept = np.full(norms.size, len(past)), past
+        else:
+            count, kept = finite.sum(0), np.where(finite, past, 0.0)
+        mean = kept.sum(0) / np.maximum(count, 1)
+        away = kept - mean if kept is past else np.where(finite, kept - mean, 0.0)
+        std = np.sqrt(np.einsum("ij,ij->j", away, away) / np.maximum(count, 1))
         broken = ~np.isfinite(norms) & np.append(self.order[1] >= 0, True)
         high = (count >= min(WARMUP, self.window)) & (norms > mean + self.z * std)
-        self.past = np.vstack([past, norms])[-self.window :]
+        self.past = np.concatenate([past[-self.window + 1 :] if self.window > 1 else past[:0], norms[None]])
         names = [*self.params, ALL]
         return [names[i] for i in np.flatnonzero(high | broken)]
 
