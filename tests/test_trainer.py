@@ -195,7 +195,7 @@ def test_data_that_ends():
     assert len(rows("run")) == 6
     with raises(ValueError, "the data ended after 0 batches: list is empty"):
         trainer("none", []).run()
-    with raises(ValueError, "there is less data than before: list ends before batch 5"):
+    with raises(ValueError, "there is less data than before: list ends before batch 6"):
         trainer("run", BATCHES[:2], resume=True).run()
     assert trainer("run", BATCHES, resume=True).run()  # from the checkpoint on
     trainer("whole").run()

@@ -56,13 +56,56 @@ def test_a_callback_that_raises_ends_the_run_with_everything_saved(event, done):
 
     with pytest.raises(ZeroDivisionError, match="mine") as caught:
         t.run()
-    assert any(f"callback for '{event}' after step {done}" in note for note in caught.value.__notes__)
+    assert any(f"raised in '{event}' after step {done}" in note for note in caught.value.__notes__)
     assert Path("run/checkpoints/last").read_text() == f"step-{done:08d}\n" and len(rows("run")) == done
     trainer("run", dropout=0.3, validate=lambda: 1.0, validate_every=4, accumulate=2, resume=True).run()
     trainer("whole", dropout=0.3, validate=lambda: 1.0, validate_every=4, accumulate=2).run()
-    if event not in ("backward", "clip"):  # the batches of the step that was broken off are taken
-        assert rows("run") == rows("whole")
-    assert len(rows("run")) == 12
+    assert rows("run") == rows("whole") and len(rows("run")) == 12
+
+
+@pytest.mark.parametrize("what", ["data", "validation"])
+def test_data_and_validation_that_raise_lose_no_finished_step(what):
+    asked = []
+
+    def data(n):
+        asked.append(n)
+        if what == "data" and asked.count(9) == 1 and n == 9:
+            raise OSError("the network is gone")
+        return BATCHES[n % 6]
+
+    def validate():
+        asked.append("validation")
+        if what == "validation" and asked.count("validation") == 1:
+            raise OSError("the network is gone")
+        return 1.0
+
+    options = {"validate": validate, "validate_every": 4, "accumulate": 2, "dropout": 0.3}
+    with pytest.raises(OSError, match="the network is gone"):
+        trainer("run", data, **options).run()
+    assert Path("run/checkpoints/last").read_text() == "step-00000004\n" and len(rows("run")) == 4
+    assert trainer("run", data, resume=True, **options).run()
+    assert trainer("whole", data, **options).run()
+    found, whole = rows("run"), rows("whole")
+    assert [row["loss"] for row in found] == [row["loss"] for row in whole]
+
+
+def test_batches_may_be_dicts_and_single_arrays():
+    fp.manual_seed(1)
+    model = nn.Linear(3, 1)
+    start = [p.numpy().copy() for p in model.parameters()]
+    losses = []
+    for name, data, loss in (
+        ("dict", [{"x": X[:2], "y": Y[:2]}, {"x": X[2:8], "y": Y[2:8]}], lambda b: (model(b["x"]) - b["y"]).square().mean()),
+        ("tuple", [(X[:2], Y[:2]), (X[2:8], Y[2:8])], lambda x, y: (model(x) - y).square().mean()),
+        ("one", [np.hstack([X, Y])[:2], np.hstack([X, Y])[2:8]], lambda both: (model(both[:, :3]) - both[:, 3:]).square().mean()),
+    ):
+        for p, numbers in zip(model.parameters(), start, strict=True):
+            p.set_data(numbers)
+        Trainer(model, loss, data, fp.SGD(model, lr=0.1), name, accumulate=2, steps=4, quiet=True).run()
+        losses.append([row["loss"] for row in rows(name)])
+    np.testing.assert_allclose(losses[1:], [losses[0]] * 2, rtol=1e-5)
+    with raises(fp.DTypeError, "train: the loss is no tensor: float. Return the tracked loss"):
+        Trainer(model, lambda x: 3.0, [X], folder="none", quiet=True, steps=1).run()
 
 
 def test_a_callback_may_stop_the_run(capsys):

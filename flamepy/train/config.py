@@ -37,7 +37,7 @@ LAST_SEED = 2**63 - 1
 class LoopConfig:
     """The settings of the training loop, whatever it trains."""
 
-    steps: int = setting(1000, STEPS, 1, 10**9, option=True, section="Training", free=True)
+    steps: int = setting(1000, "training steps", 1, 10**9, option=True, section="Training", free=True)
     accumulate: int = setting(1, "Batches in one step: their gradients are added up, as if they were one large batch.", 1, 10**6,
                               option=True, section="Training")  # fmt: skip
     capture: bool = setting(True, "Record a step once and replay it: the same bits, faster.", option=True, section="Training", free=True)
@@ -193,7 +193,8 @@ def read_toml(kind: type[LoopConfig], file: Path) -> dict[str, Any]:
     table = read_table(file)
     job = table.pop("job", job_name(kind))
     if job != job_name(kind):
-        raise InputError(f"the config file is for another job: {file}: job is {job!r}. Use flamepy train {job}.")
+        advice = "Go on with the program that began the run" if job == "trainer" else f"Use flamepy train {job}"
+        raise InputError(f"the config file is for another job: {file}: job is {job!r}. {advice}.")
     known = settings(kind)
     for key in table:
         if key not in known:

@@ -30,15 +30,27 @@ class Feed:
         self.keeps_place = hasattr(data, "state_dict") and hasattr(data, "load_state_dict")
         self.round = self.place = self.taken = 0  # of the next batch: through the data so often, so many in this round, so many in all
         self.now: Iterator[Any] | None = None
+        self.before = 0, 0, 0
 
     def take(self, count: int) -> list[Batch]:
-        """The next batches."""
-        return [as_batch(self.next()) for _ in range(count)]
+        """The next batches, or none of them: then it is as if none had been asked for."""
+        self.before = self.round, self.place, self.taken
+        try:
+            return [as_batch(self.next()) for _ in range(count)]
+        except BaseException:
+            self.give_back()
+            raise
+
+    def give_back(self) -> None:
+        """The batches that were just taken are the next again; an iterator, and a loader that keeps its own place, cannot go back."""
+        if not self.once and not self.keeps_place:
+            (self.round, self.place, self.taken), self.now = self.before, None
 
     def next(self) -> Any:
         if self.asked:
+            batch = self.data(self.taken)
             self.taken += 1
-            return self.data(self.taken - 1)
+            return batch
         if self.now is None:
             self.now = self.begun()
         for batch in self.now:

@@ -48,6 +48,9 @@ class Job(Protocol):
     def batches(self, step: int) -> list[Batch]:
         """The batches of one step, `config.accumulate` of them."""
 
+    def give_back(self) -> None:
+        """The step whose batches were taken is not made; they will be taken again."""
+
     def loss(self, *batch: Any) -> Any:
         """The tracked loss of a batch; a pure function of the parameters, the batch and the random state."""
 

@@ -25,7 +25,7 @@ from .job import Batch, Job
 from .keeping import Keeper, Progress
 from .ledger import Ledger
 from .nonfinite import explain
-from .problems import Interrupted
+from .problems import InputError, Interrupted
 from .run_folder import RunFolder
 from .signals import StopRequest
 from .step import Step, tell_nobody
@@ -77,7 +77,7 @@ class Loop:
         except CallbackError as failed:
             if self.saved != self.step:
                 self.save(told=False)
-            failed.error.add_note(f"flamepy: raised by a callback for '{failed.event}' after step {self.step}, whose checkpoint is saved")
+            failed.error.add_note(f"flamepy: raised in '{failed.event}' after step {self.step}, whose checkpoint is saved")
             raise failed.error from None
         if self.saved != self.step:
             self.save(told=False)
@@ -126,6 +126,7 @@ class Loop:
         except CallbackError:
             rng.set_rng_state(before)
             self.arithmetic.broken_off()
+            self.job.give_back()
             raise
         value = loss.item()
         self.progress.count(value)
@@ -137,9 +138,16 @@ class Loop:
         """The batches of a step, arrays as tensors on the job's device."""
 
         def moved(x: Any) -> Any:
+            if isinstance(x, dict):
+                return {key: moved(value) for key, value in x.items()}
+            if type(x) in (tuple, list):
+                return type(x)([moved(value) for value in x])
             return tensors.tensor(x, device=self.job.device) if isinstance(x, np.ndarray) else x
 
-        return [tuple([moved(x) for x in batch]) for batch in self.job.batches(step)]
+        try:
+            return [moved(batch) for batch in self.job.batches(step)]
+        except Exception as error:
+            raise CallbackError("data", error) from error
 
     def give_up(self, error: str, before: dict[str, int], batches: list[Batch]) -> NoReturn:
         """Find out what made the number that is not finite, and stop."""
@@ -169,7 +177,13 @@ class Loop:
         if self.step % self.config.validate_every and self.step != self.config.steps:
             return {}
         self.display.busy("validating")
-        found = self.job.validate()
+        try:
+            found = self.job.validate()
+        except InputError:
+            raise
+        except Exception as error:
+            self.events.late = CallbackError("validation", error)
+            found = {}
         self.validated = found
         self.display.pause()
         if found:

@@ -135,11 +135,11 @@ def next_free(name: str) -> Path:
 def fresh(path: Path) -> Path:
     """`path`, if nothing is there yet; InputError if it holds anything at all."""
     if path.exists() and not path.is_dir():
-        raise InputError(f"not a folder: {path}. Choose another --out.")
+        raise InputError(f"not a folder: {path}. Choose another folder.")
     if path.is_dir() and (path / "config.toml").exists():
-        raise InputError(f"already a run folder: {path}. Go on with --resume {path}, or choose another --out.")
+        raise InputError(f"already a run folder: {path}. Go on with --resume {path}, or choose another folder.")
     if path.is_dir() and any(path.iterdir()):
-        raise InputError(f"the folder is not empty: {path}. Choose another --out.")
+        raise InputError(f"the folder is not empty: {path}. Choose another folder.")
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
     return path

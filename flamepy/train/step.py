@@ -11,7 +11,7 @@ from typing import Any
 
 from ..accumulation import GradientAccumulator
 from ..autograd import no_grad
-from ..errors import NonFiniteError
+from ..errors import DTypeError, NonFiniteError
 from ..gradient_clip import clip_grad_norm
 from ..tensors import Tensor
 from .job import Batch
@@ -46,16 +46,18 @@ class Step:
 
     def of_one(self, batch: Batch) -> tuple[Any, Any]:
         loss = self.loss(*batch)
+        if not isinstance(loss, Tensor):
+            raise DTypeError(f"train: the loss is no tensor: {type(loss).__name__}. Return the tracked loss, a tensor of one element.")
         return loss, loss.backward()
 
     def gradients(self, *batches: Batch) -> tuple[Any, Any]:
         """The loss and the gradients of several batches as if they were one: each counts by its examples."""
-        sizes = [len(batch[0]) if isinstance(batch[0], Tensor) and batch[0].ndim else 1 for batch in batches]
+        sizes = [examples(batch) for batch in batches]
         mean: Any = None
         grads: Any = None
         for batch, size in zip(batches, sizes, strict=True):
-            loss = self.loss(*batch)
-            grads = self.accumulator.add(loss.backward(), size / sizes[0])
+            loss, found = self.of_one(batch)
+            grads = self.accumulator.add(found, size / sizes[0])
             with no_grad():
                 part = loss * (size / sum(sizes))
                 mean = part if mean is None else mean + part
@@ -64,6 +66,16 @@ class Step:
     def broken_off(self) -> None:
         """Forget the batches of a step that was not finished."""
         self.accumulator = GradientAccumulator(self.accumulator.config)
+
+
+def examples(batch: Any) -> int:
+    """How many examples a batch has: the length of its first tensor, 1 if that is a number."""
+    for x in batch.values() if isinstance(batch, dict) else batch:
+        if isinstance(x, Tensor):
+            return len(x) if x.ndim else 1
+        if isinstance(x, tuple | list | dict):
+            return examples(x)
+    return 1
 
 
 def check_loss(loss: Any) -> None:

@@ -66,6 +66,9 @@ class OwnJob:
     def batches(self, step: int) -> list[Batch]:
         return self.feed.take(self.config.accumulate)
 
+    def give_back(self) -> None:
+        self.feed.give_back()
+
     def validate(self) -> dict[str, float]:
         """What the user's function finds; a number alone is "val_loss"."""
         if self.validation is None:
@@ -171,7 +174,9 @@ class Trainer:
     def run_in_folder(self, stop: StopRequest, stop_after: int | None) -> bool:
         config = self.job.config
         there = self.place is not None and (Path(self.place) / "config.toml").exists()
-        if there and self.resume:
+        if there and not self.resume:
+            raise InputError(f"already a run folder: {self.place}. Pass resume=True to go on with it, or another folder.")
+        if there:
             folder = RunFolder.reopen(Path(str(self.place)))
         else:
             folder = RunFolder.create(self.place, self.job.name, config)
