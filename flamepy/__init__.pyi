@@ -64,6 +64,7 @@ from .gradient_transforms import clip_grad_agc as clip_grad_agc
 from .gradient_transforms import clip_grad_per_layer as clip_grad_per_layer
 from .gradient_transforms import decay_gradients as decay_gradients
 from .gradient_transforms import repair_gradients as repair_gradients
+from .loss_scaling import GradScaler as GradScaler
 from .op.custom import custom as custom
 from .op.pointwise import pointwise as pointwise
 from .ops import abs as abs

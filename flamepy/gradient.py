@@ -269,6 +269,8 @@ class GradientMap:
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: gradients and names by what each id is on its way (ids.py)."""
+        if self.scaled is not None or self.mark is not None:
+            raise GradientError("pickle: gradients of a scaled loss, or marked for one step: scaled or marked. Pickle them before.")
         gradients = [(ids.key_of(number), gradient) for number, gradient in self.stored().items()]
         names, others = [[(ids.key_of(n), x) for n, x in of.items()] for of in (self.names, self.others)]
         return {"gradients": gradients, "names": names, "others": others}

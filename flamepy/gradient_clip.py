@@ -77,9 +77,9 @@ def apply_factor(grads: Any, places: Places, found: Buffer) -> None:
 
 
 def check_finite(labels: Callable[[], list[str]], segments: tuple[Segments, ...], found: Buffer, *buffers: Buffer) -> None:
-    """Raise NonFiniteError when the norm is not finite."""
-    norm = found.device.download(found)[0]
-    if not math.isfinite(norm):
+    """Raise NonFiniteError when the norm is not finite, unless the gradients are marked: then no step uses them anyway."""
+    norm, _, keep = found.device.download(found)[:3]
+    if keep and not math.isfinite(norm):
         parts = [b.device.download(b)[at : at + n] for b, each in zip(buffers, segments, strict=True) for at, n in each]
         named = [label if label.startswith("tensor ") else f"'{label}'" for label in labels()]
         bad = [label for label, part in zip(named, parts, strict=True) if not np.isfinite(part).all()]

@@ -200,7 +200,7 @@ class Remembering(Clip):
         self._past: tuple[float, ...] = ()
 
     def limits(self) -> list[float]:
-        """(limit of the norm, 0 for none; norm above which no step is taken, NaN for never) of the next step."""
+        """(limit of the norm, 0 for none; norm above which no step is taken, NaN for never; 1.0) for the next step."""
         raise NotImplementedError
 
     def edit(self, grads: GradientMap, params: set[int] | None, optimizer: Any) -> None:
@@ -209,7 +209,7 @@ class Remembering(Clip):
             return
         found = norm_of(grads, places, 2.0)
         device = found.device
-        limits = device.empty(2, float64)
+        limits = device.empty(3, float64)
         device.stream.before(self.limits, limits)
         device.launch("limits", None, (found,), (limits, factor_of(grads, device), mark_of(grads, device)), (), float64)
         labels = labels_of(places)
@@ -257,11 +257,11 @@ class ClipHistory(Remembering):
 
     def limits(self) -> list[float]:
         if len(self._past) < self.warmup:
-            return [0.0, math.nan]
+            return [0.0, math.nan, 1.0]
         if self.z is None:
-            return [quantile(self._past, self.quantile), math.nan]
+            return [quantile(self._past, self.quantile), math.nan, 1.0]
         mean, std = mean_and_std(self._past)
-        return [mean + self.z * std, math.nan]
+        return [mean + self.z * std, math.nan, 1.0]
 
 
 class SkipSpikes(Remembering):
@@ -281,9 +281,9 @@ class SkipSpikes(Remembering):
 
     def limits(self) -> list[float]:
         if len(self._past) < self.warmup or self.skipped >= self.most:
-            return [0.0, np.finfo(np.float64).max]
+            return [0.0, np.finfo(np.float64).max, 1.0]
         mean, std = mean_and_std(self._past)
-        return [0.0, mean + self.z * std]
+        return [0.0, mean + self.z * std, 1.0]
 
     def record(self, labels: Callable[[], list[str]], segments: Any, found: Buffer, *buffers: Buffer) -> None:
         self.known(labels, found)

@@ -18,7 +18,7 @@ from ..backend.base import Buffer
 from ..errors import GradientError, ShapeError
 from ..gradient import GradientMap
 from .cotangents import Cotangents
-from .entries import Tape, TapeEntry, reachable, set_observers, thread
+from .entries import Tape, TapeEntry, reachable, scalings, set_observers, thread
 from .entries import tape as tape
 from .release import Release
 
@@ -86,7 +86,8 @@ def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False,
             kept.append((leaf, g if leaf.hooks is None else _hooked(leaf.hooks, g)))
         saved = [v for entry in entries for v in entry.values] if retain_graph else []
         grads = _finish(kept, [seed.buffer, *saved], cotangents)
-        grads.scaled = loss.scaled
+        if scalings:
+            grads.scaled = next((entry.scaled for entry in entries if entry.scaled is not None), None)
         if release.until < sys.maxsize:
             release.settle()
         return grads
