@@ -26,7 +26,7 @@ from .errors import DeviceError, GradientError, StateError
 from .gradient import GradientMap
 from .gradient_clip import apply_factor
 from .gradient_memory import both_marks, scale_by_factor
-from .gradient_norm import factor_of, mark_of, norm_of, places_of
+from .gradient_norm import factor_and_mark, norm_of, places_of
 from .tensors import Tensor, tensor
 
 MODES = ("dynamic", "static", "off")
@@ -112,7 +112,7 @@ class GradScaler:
         places = places_of("GradScaler", grads)
         found = norm_of(grads, places, math.inf)
         device = found.device
-        device.launch("limits", None, (found,), (self.limits, factor_of(grads, device), mark_of(grads, device)), (), float64)
+        device.launch("limits", None, (found,), (self.limits, *factor_and_mark(grads, device)), (), float64)
         apply_factor(grads, places, found)
         counted = set(places.ids)
         for number, g in grads._gradients.items():  # of inputs, and of tensors with retain_grad()

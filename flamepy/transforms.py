@@ -24,7 +24,7 @@ from .errors import NonFiniteError, StateError
 from .gradient import GradientMap
 from .gradient_clip import apply_factor, check_finite, checked_limit, clip_grad_norm, clip_grad_value, clip_norm, clip_value_to
 from .gradient_history import mean_and_std, quantile
-from .gradient_norm import ClipResult, Places, chosen_keys, factor_of, labels_of, mark_of, norm_of, places_of
+from .gradient_norm import ClipResult, Places, chosen_keys, factor_and_mark, norm_of, places_of
 from .gradient_transforms import (
     add_noise,
     centralize_gradients,
@@ -98,10 +98,10 @@ class Clip(Transform):
 
     def keep(self, places: Places, found: Buffer) -> None:
         """Have the result as soon as it is known."""
-        found.device.stream.after(partial(self.known, labels_of(places)), found)
+        found.device.stream.after(partial(self.known, places.ids, places.names), found)
 
-    def known(self, labels: Callable[[], list[str]], found: Buffer) -> None:
-        self.result = ClipResult(found.device.download(found), labels)
+    def known(self, ids: list[int], names: dict[int, str], found: Buffer) -> None:
+        self.result = ClipResult(found.device.download(found), ids, names)
 
 
 class ClipNorm(Clip):
@@ -211,16 +211,15 @@ class Remembering(Clip):
         device = found.device
         limits = device.empty(3, float64)
         device.stream.before(self.limits, limits)
-        device.launch("limits", None, (found,), (limits, factor_of(grads, device), mark_of(grads, device)), (), float64)
-        labels = labels_of(places)
-        device.stream.after(partial(self.record, labels, places.segments), found, *places.buffers)
+        device.launch("limits", None, (found,), (limits, *factor_and_mark(grads, device)), (), float64)
+        device.stream.after(partial(self.record, places.ids, places.names, places.segments), found, *places.buffers)
         apply_factor(grads, places, found)
         grads.mark = found
 
-    def record(self, labels: Callable[[], list[str]], segments: Any, found: Buffer, *buffers: Buffer) -> None:
+    def record(self, ids: list[int], names: dict[int, str], segments: Any, found: Buffer, *buffers: Buffer) -> None:
         """What the norm was."""
-        check_finite(labels, segments, found, *buffers)
-        self.known(labels, found)
+        check_finite(ids, names, segments, found, *buffers)
+        self.known(ids, names, found)
         self.remember(float(self.result or 0.0))
 
     def remember(self, norm: float) -> None:
@@ -285,8 +284,8 @@ class SkipSpikes(Remembering):
         mean, std = mean_and_std(self._past)
         return [0.0, mean + self.z * std, 1.0]
 
-    def record(self, labels: Callable[[], list[str]], segments: Any, found: Buffer, *buffers: Buffer) -> None:
-        self.known(labels, found)
+    def record(self, ids: list[int], names: dict[int, str], segments: Any, found: Buffer, *buffers: Buffer) -> None:
+        self.known(ids, names, found)
         norm = float(self.result or 0.0)
         if self.result is not None and self.result.skipped:
             if self.skipped >= self.most:

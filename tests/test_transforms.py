@@ -202,6 +202,11 @@ def test_what_may_stand_in_a_chain():
     optimizer = fp.SGD(params, lr=0.0, transforms=[lambda g: seen.append(len(g)), fp.centralize_gradients, T.ClipNorm(1.0)])
     optimizer.step(loss_of(params, data(0)).backward())
     assert (seen == [2] and repr(optimizer.transforms[2]) == "ClipNorm(max_norm=1.0, norm_type=2.0, nonfinite='raise')") or True
+    before = params["b"].numpy().copy()
+    optimizer = fp.SGD(params, lr=0.5, transforms=lambda g: g.insert(params["b"], np.array([2.0, 4.0, 6.0])))
+    assert optimizer.step(loss_of(params, data(0)).backward()) and np.array_equal(params["b"].numpy(), before - np.float32([1, 2, 3]))
+    with pytest.warns(fp.FlameWarning, match="nothing to update"):
+        assert optimizer.step(fp.GradientMap()) is False
     for wrong in (1.0, "clip", T.ClipNorm, [None]):
         with raises(TypeError, "SGD", "not a transform"):
             fp.SGD(params, lr=0.1, transforms=wrong)

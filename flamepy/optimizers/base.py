@@ -22,7 +22,6 @@ from ..backend.base import Buffer
 from ..backend.divert import Settings, active, before, guard, note, told
 from ..errors import FlameWarning, GradientError, StateError
 from ..gradient import GradientMap
-from ..gradient_memory import no_factor
 from ..parameter import Parameter
 from ..tensors import Tensor
 from ..transforms import chain_of
@@ -186,7 +185,7 @@ class Optimizer:
         for block in self.blocks:
             buffer, present, factor = block.gradients(found, grads)
             if buffer is not None:
-                self.update(block, buffer, present, (factor, no_factor(factor.device) if mark is None else mark), by)
+                self.update(block, buffer, present, (factor, mark or block.one), by)
                 stepped.append((block, present))
         if mark is None or not recorded:
             return True
@@ -212,17 +211,13 @@ class Optimizer:
                 f"{self.name}: these are the gradients of a scaled loss: {grads.scaled}. Use scaler.step(optimizer, grads)."
             )
         still = self.frozen()
-        mine = self.blocks and not still and all([b.span_of(grads) is not None for b in self.blocks])
-        found = (
-            None
-            if mine
-            else {p.id: as_gradient(self.name, p, g) for p in self.params if p.id not in still and (g := grads.get(p)) is not None}
-        )
-        for transform in self.transforms if found is None or found else ():
-            transform(grads, self)
-        if found is not None and self.transforms:  # they may have put other tensors there
-            found = {key: grads[key] for key in found}
-        return grads, found
+        if self.transforms and any([p.id in grads for p in self.params if p.id not in still]):
+            for transform in self.transforms:
+                transform(grads, self)
+        if self.blocks and not still and all([b.span_of(grads) is not None for b in self.blocks]):
+            return grads, None
+        rows = [(p, g) for p in self.params if p.id not in still and (g := grads.get(p)) is not None]
+        return grads, {p.id: as_gradient(self.name, p, g) for p, g in rows}
 
     def frozen(self) -> frozenset[int]:
         """Ids of the parameters that do not require grad: no step moves them."""
