@@ -99,24 +99,6 @@ def test_one_joint_norm_over_all_gradients():
     assert fp.clip_grad_norm(grads, 1.0) < 1.0  # the 1e-6 leaves the norm below
 
 
-@pytest.mark.parametrize("pack", [False, True])
-def test_only_parameters_count(pack):
-    """retain_grad() and an input that requires grad let one look, and change no clipping."""
-    params = parameters({"w": np.zeros(2)}, pack=pack)
-    x = fp.tensor(np.array([30.0, 40.0]), requires_grad=True)
-    hidden = (params["w"] * x).retain_grad()
-    grads = hidden.sum().backward()
-    assert set(grads) == {params["w"].id, x.id, hidden.id}
-    norm = fp.clip_grad_norm(grads, 1.0)
-    assert norm == 50.0 and list(norm.norms) == ["w"]
-    assert grads[hidden].tolist() == [1.0, 1.0] and grads[x].tolist() == [0.0, 0.0]
-    np.testing.assert_allclose(grads[params["w"]].numpy(), np.array([30.0, 40.0]) / (50.0 + 1e-6), rtol=1e-12)
-    assert fp.clip_grad_value(grads, 0.5) == pytest.approx(0.8) and grads[hidden].tolist() == [1.0, 1.0]
-    assert grads.scale_(2.0)[hidden].tolist() == [2.0, 2.0] and grads[params["w"]].tolist() == [1.0, 1.0]
-    leaves = (x * 3.0).retain_grad().sum().backward()  # a map without any Parameter: over its leaves
-    assert fp.grad_norm(leaves) == pytest.approx(math.sqrt(18.0))
-
-
 def test_the_comparison_is_strict():
     grads, _ = maps({"a": [3.0], "b": [4.0]})
     before = bits(grads)
