@@ -17,6 +17,7 @@ from . import starting as _starting  # noqa: F401  (before all others: see there
 # isort: split
 from . import nn as nn
 from . import ops as ops
+from . import regularizer as regularizer
 from . import schedules as schedules
 from .advice import missing as _missing
 from .autograd import AutogradEngine as AutogradEngine
@@ -82,6 +83,8 @@ from .optimizers import AdamW as AdamW
 from .optimizers import SGDConfig as SGDConfig
 from .parameter import Parameter as Parameter
 from .parameter import ParameterDict as ParameterDict
+from .regularizer import GradientTracker as GradientTracker
+from .regularizer import Pipeline as Pipeline
 from .replay import capture as capture
 from .rng import get_rng_state as get_rng_state
 from .rng import manual_seed as manual_seed
@@ -96,7 +99,10 @@ __version__ = "0.1.0"
 globals().update({name: function for name, function in _PUBLIC.items() if _HOMES[name] != "functional"})
 
 # The modules that a user may import; the others hold what stands above.
-_MODULES = ("autograd", "gradient", "gradient_checkpointing", "gradient_clip", "nn", "ops", "optimizers", "parameter", "schedules", "words")
+_MODULES = (
+    "autograd", "gradient", "gradient_checkpointing", "gradient_clip", "nn", "ops", "optimizers", "parameter", "regularizer", "schedules",
+    "words",
+)  # fmt: skip
 
 
 def __dir__() -> list[str]:
