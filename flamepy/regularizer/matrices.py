@@ -42,9 +42,9 @@ def orthogonality(w: Any) -> Tensor:
 def spectral_norm(w: Any, iterations: int = 20) -> Tensor:
     """The largest singular value, by power iteration (Yoshida and Miyato 2017, arXiv:1705.10941).
 
-    From a fixed start (so the same matrix gives the same bits), v = W^T u and u = W v are normalised `iterations` times; the error
-    shrinks as (s2 / s1)^(2 iterations), where these are the two largest. The value is u^T W v, and its gradient u v^T: u and v count as
-    constants. A matrix of zeros has the value 0 and the gradient 0.
+    From a fixed start (so the same matrix gives the same bits), v = W^T u and u = W v are normalised `iterations` times; with s1, s2
+    the two largest values, the error of u and v shrinks as (s2 / s1)^(2 iterations), that of the value u^T W v as the square of this. The
+    gradient is u v^T: u and v count as constants. A matrix of zeros has the value 0 and the gradient 0.
     Shapes: w (rows, ...), two axes or more; the result is (). Raises ShapeError, DTypeError, ValueError for less than one iteration.
     """
     if iterations < 1:

@@ -14,7 +14,7 @@ from ..autograd import enable_grad, is_grad_enabled
 from ..dtypes import FLOATS
 from ..errors import DTypeError, GradientError, ShapeError
 from ..tensors import Tensor
-from .paths import gradient_of
+from .paths import gradient_of, stand_in
 
 
 def floats(name: str, x: Any) -> Tensor:
@@ -53,7 +53,7 @@ def elastic_net(x: Any, l1_ratio: float = 0.5) -> Tensor:
     Shapes: x any, of floats; the result is (). Raises DTypeError for integers, ValueError for a ratio outside [0, 1].
     """
     if not 0.0 <= l1_ratio <= 1.0:
-        raise ValueError(f"elastic_net: l1_ratio outside [0, 1]: {l1_ratio}. 1 is the lasso, 0 is ridge.")
+        raise ValueError(f"elastic_net: l1_ratio outside [0, 1]: {l1_ratio}. Use 1 for the lasso, 0 for ridge.")
     return l1(x) * l1_ratio + l2(x) * (1.0 - l1_ratio)
 
 
@@ -75,7 +75,7 @@ def gradient_penalty(x: Any, fn: Callable[[Any], Any], kind: str = "wgan") -> Te
         raise ShapeError("gradient_penalty: x has no axis of samples: shape (). Use (samples, ...).")
     recording = is_grad_enabled()
     with enable_grad():  # the gradient is part of the value: under no_grad() too
-        at = x if x.requires_grad else x.detach().requires_grad_()
+        at = x if x.requires_grad else stand_in(x)
         found = gradient_of(ops.sum(fn(at)), at, create_graph=recording)
     if found is None:
         raise GradientError(
