@@ -5,25 +5,16 @@ Oracles: Algorithm 1 of arXiv:2001.06782, Algorithm 1 of arXiv:1711.02257. Read 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from devices import default_device
 from error_text import raises
 
 import flamepy as fp
 from flamepy import regularizer as reg
 
-
-@pytest.fixture(autouse=True)
-def plain(request: pytest.FixtureRequest) -> Iterator[None]:
-    if "device" in request.fixturenames:
-        yield
-        return
-    with default_device("plain"):
-        yield
+pytestmark = pytest.mark.usefixtures("plain")
 
 
 def parameters() -> list[Any]:

@@ -6,14 +6,13 @@ values, finite differences (gradcheck). Read next: test_regularizer_pipeline.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-from devices import default_device
 from error_text import raises
 
 import flamepy as fp
@@ -24,14 +23,7 @@ X, T = RANDOM.normal(size=(4, 5)), RANDOM.normal(size=(4, 5))
 W = RANDOM.normal(size=(3, 4))
 
 
-@pytest.fixture(autouse=True)
-def plain(request: pytest.FixtureRequest) -> Iterator[None]:
-    """On the device without kernels, but where a test asks for both."""
-    if "device" in request.fixturenames:
-        yield
-        return
-    with default_device("plain"):
-        yield
+pytestmark = pytest.mark.usefixtures("plain")
 
 
 def softmax(x: np.ndarray) -> np.ndarray:

@@ -6,12 +6,11 @@ Oracles: gradients by hand with NumPy in float64; the definition of each way to 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from devices import default_device
 from error_text import raises
 
 import flamepy as fp
@@ -23,13 +22,7 @@ X = np.array([1.0, -2.0, 3.0])
 norm = fp.GradientTracker.compute_grad_norm
 
 
-@pytest.fixture(autouse=True)
-def plain(request: pytest.FixtureRequest) -> Iterator[None]:
-    if "device" in request.fixturenames:
-        yield
-        return
-    with default_device("plain"):
-        yield
+pytestmark = pytest.mark.usefixtures("plain")
 
 
 # ---- the norm at a tensor ----------------------------------------------------------------------------------------------------------
