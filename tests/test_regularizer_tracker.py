@@ -213,6 +213,8 @@ def test_each_so_many_steps():
     tracker = fp.GradientTracker(every=3)
     assert [tracker.should_track(step) for step in range(7)] == [True, False, False, True, False, False, True]
     assert all([fp.GradientTracker(every=1).should_track(step) for step in range(5)])
+    assert tracker.should_track(np.int64(3)) is True and tracker.should_track(fp.tensor(4)) is False
+    assert repr(tracker) == "GradientTracker(every=3, spike_ratio=2.0)"
 
 
 def test_and_where_the_loss_spikes():

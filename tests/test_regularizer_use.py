@@ -5,6 +5,8 @@ Oracles: the eager step, counts and sums by hand. Read next: test_regularizer_tr
 
 from __future__ import annotations
 
+import copy
+import pickle
 from functools import partial
 from typing import Any
 
@@ -65,6 +67,11 @@ def test_wrong_calls_are_refused():
     for call in (lambda: pipeline.remove("l3"), lambda: pipeline.enable("l3", True), lambda: pipeline.update_weight("l3", 1.0)):
         with raises(KeyError, "no such term: 'l3'", "l1"):
             call()
+    for weight in ("0.5", None, [1.0]):
+        with raises(TypeError, "the weight is no number", "'l2'"):
+            pipeline.add("l2", reg.l2, weight)
+    with raises(TypeError, "compute: extra_args is no dict"):
+        pipeline.compute(fp.tensor(X), False, [("a", 1)])
     for call in (lambda: fp.Pipeline(3), lambda: pipeline.add("x", fp.tensor(X)), lambda: pipeline.subscribe("print")):
         with raises(TypeError, "not a function"):
             call()
@@ -79,7 +86,7 @@ def test_extra_args_reach_every_function_that_accepts_them():
     pipeline = fp.Pipeline(lambda z, *, target: (z - target).square().sum())
     pipeline.add("kl", reg.kl).add("elastic", partial(reg.elastic_net, l1_ratio=1.0)).add("plain", lambda x: x.sum())
     pipeline.add("all", lambda x, **options: seen.update(options) or x.sum()).add("bound", Kept(2.0).term).add("op", fp.sum)
-    pipeline.add("module", Model().forward).add("rest", lambda *xs, scale: xs[0].sum() * scale).add("twice", lambda x, /, scale: scale)
+    pipeline.add("module", Model()).add("rest", lambda *xs, scale: xs[0].sum() * scale).add("twice", lambda x, /, scale: scale)
     target = fp.tensor(X + 1)
     _, metrics = pipeline.compute(fp.tensor(X), True, extra_args={"target": target, "scale": 3.0, "x": "not this", "weight": 5})
     assert metrics["base_loss"] == 3.0 and metrics["kl"] == pytest.approx(0.0, abs=1e-12) and metrics["elastic"] == 6.0
@@ -189,6 +196,65 @@ def test_a_captured_step_gives_the_eager_numbers(device):
 
     eager, captured = steps(lambda step: step), steps(fp.capture)
     assert eager[:2] == captured[:2] and eager[2] == 14
+
+
+def test_a_pipeline_made_in_a_captured_step():
+    def step(x: Any) -> Any:
+        return fp.Pipeline(lambda z: (z * z).sum()).add("l1", reg.l1, 0.5).compute(x)[0]
+
+    run = fp.capture(step)
+    assert [run(fp.tensor(X * n)).item() for n in range(5)] == [14 * n * n + 3 * n for n in range(5)]
+    assert run.program is not None
+
+
+def test_a_pipeline_is_pickled_and_copied():
+    pipeline = fp.Pipeline(reg.l2).add("l1", reg.l1, 2.0).add("kl", partial(reg.kl, of="probs"))
+    pipeline.enable("kl", False)
+    for other in (pickle.loads(pickle.dumps(pipeline)), copy.deepcopy(pipeline)):
+        assert repr(other) == repr(pipeline) and other.compute(fp.tensor(X))[0].item() == 26.0
+        other.update_weight("l1", 1.0)
+    assert "2 * l1" in repr(pipeline)
+
+
+def test_a_term_that_writes_into_the_input_fails_alone():
+    w = fp.Parameter(X)
+
+    def writes(x: Any) -> Any:
+        y = (x * x).sum()
+        x.set_data(np.ones(3))
+        return y
+
+    _, metrics = fp.Pipeline().add("writes", writes).add("l1", reg.l1).compute(w, True)
+    assert metrics["writes_grad_norm"] is None and metrics["total_grad_norm"] is None  # backward() would refuse it as well
+    assert metrics["l1"] == 3.0 and metrics["l1_grad_norm"] == pytest.approx(3**0.5)
+
+
+def test_terms_that_share_a_tape_or_have_lost_it():
+    w = fp.Parameter(X)
+    hidden = w * 2.0
+    shared = (hidden * hidden).sum()
+    pipeline = fp.Pipeline().add("shared", lambda x: shared).add("also", lambda x: x.sum() + shared)
+    total, metrics = pipeline.compute(hidden, True)
+    assert metrics["shared_grad_norm"] == pytest.approx(np.linalg.norm(4 * X))
+    assert metrics["also_grad_norm"] == pytest.approx(np.linalg.norm(4 * X + 1))
+    np.testing.assert_allclose(total.backward()[w].numpy(), 16 * X + 2)
+    _, metrics = pipeline.compute(hidden, True)  # its saved values are gone
+    assert metrics["shared_grad_norm_error"] and metrics["also_grad_norm"] is None
+
+
+def test_checkpoints_hooks_and_retained_gradients_in_a_term():
+    w = fp.Parameter(X.astype("f4"))
+
+    def term(x: Any) -> Any:
+        y = (x * w).retain_grad() if x.requires_grad else x * w
+        return fp.checkpoint(lambda z: (fp.nn.functional.dropout(z, 0.5) * z).sum(), y)
+
+    pipeline, found = fp.Pipeline().add("block", term).add("l2", reg.l2), []
+    for track in (False, True):
+        fp.manual_seed(1)
+        total, _ = pipeline.compute(w * 2.0, track)
+        found.append((total.item(), total.backward()[w].tolist()))
+    assert found[0] == found[1]
 
 
 def test_the_example_of_the_readme():

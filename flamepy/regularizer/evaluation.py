@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -115,19 +115,24 @@ def wide(values: list[Tensor]) -> Any:
     return float64 if any([v.dtype == float64 for v in values]) else float32
 
 
-def accepted(fn: Callable[..., Any]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """A function that picks those options which fn takes by name; its first parameter, the input, is not one of them."""
+class Takes(NamedTuple):
+    """Which options a function takes by name; `first` is its input's name, `anything` whether it takes **options."""
+
+    names: frozenset[str]
+    first: str
+    anything: bool
+
+    def pick(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: v for name, v in options.items() if name in self.names or (self.anything and name != self.first)}
+
+
+def takes(fn: Callable[..., Any]) -> Takes:
+    """What fn takes; of a module, what its forward() takes."""
     try:
-        parameters = list(inspect.signature(fn).parameters.values())
+        parameters = list(inspect.signature(getattr(fn, "forward", fn)).parameters.values())
     except (TypeError, ValueError):  # written in C
-        return lambda options: {}
-    by_name = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-    first = parameters[0] if parameters else None
-    if first is not None and first.kind is first.POSITIONAL_OR_KEYWORD:
-        by_name.discard(first.name)
-        taken = {first.name}
-    else:
-        taken = set()
-    if any([p.kind is p.VAR_KEYWORD for p in parameters]):
-        return lambda options: {name: value for name, value in options.items() if name not in taken}
-    return lambda options: {name: value for name, value in options.items() if name in by_name}
+        return Takes(frozenset(), "", False)
+    named = parameters and parameters[0].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    first = parameters[0].name if named else ""
+    names = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)} - {first}
+    return Takes(frozenset(names), first, any([p.kind is p.VAR_KEYWORD for p in parameters]))

@@ -4,7 +4,8 @@ gradient_of() walks only the entries that lead from x to y, so x may be anything
 is neither walked nor freed. Where no entry leads there, the tape alone cannot tell a function that never uses x from one that takes
 the path away from the tape (detach, argmax, no_grad, NumPy). The launches can: while a function is followed(), a stream stands in
 the place of the device's, and notes which memory was computed from the memory of x, recorded or not. What the host has read is beyond
-that: it may have come back in any number, so a function whose host code reads x counts as one that uses it.
+that: it may have come back in any number, so a function whose host code reads x counts as one that uses it. What a function hands to
+another thread is not followed.
 
 Read next: evaluation.py.
 """

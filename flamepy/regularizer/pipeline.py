@@ -12,13 +12,14 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 from ..autograd import is_grad_enabled, no_grad
-from ..backend.divert import active, changed, guard
+from ..backend.divert import changed, guard, told
 from ..errors import StateError
 from ..replay.names import look
 from ..tensors import Tensor, full
-from .evaluation import Cut, Evaluation, accepted, added, evaluate, norm_of, reason_of, wide
+from .evaluation import Cut, Evaluation, Takes, added, evaluate, norm_of, reason_of, takes, wide
 from .events import Callback, Events
 
 BASE = "base_loss"
@@ -26,13 +27,13 @@ ENDINGS = ("", "_weighted", "_grad_norm", "_grad_norm_error")
 
 
 class Term(NamedTuple):
-    """One term; `options` picks what it takes of extra_args. Replaced, not changed: who computes has a list of his own."""
+    """One term; `takes`: what of extra_args. Replaced, not changed: who computes has a list of his own."""
 
     name: str
     fn: Callable[..., Any]
     weight: float
     enabled: bool
-    options: Callable[[Mapping[str, Any]], dict[str, Any]]
+    takes: Takes
 
 
 class Pipeline:
@@ -41,9 +42,13 @@ class Pipeline:
     def __init__(self, base_loss: Callable[..., Any] | None = None):
         if base_loss is not None:
             check_function("Pipeline", base_loss)
-        self._base = None if base_loss is None else Term(BASE, base_loss, 1.0, True, accepted(base_loss))
+        self._base = None if base_loss is None else Term(BASE, base_loss, 1.0, True, takes(base_loss))
         self._terms: dict[str, Term] = {}
         self._events = Events()
+        self._made_in: WeakSet[Any] = WeakSet(told())  # recorded steps that make it anew each time
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_made_in": ()}
 
     # ---- the terms -----------------------------------------------------------------------------------------------------------------
     def add(self, name: str, fn: Callable[..., Any], weight: float = 1.0) -> Pipeline:
@@ -55,7 +60,7 @@ class Pipeline:
         taken = {known + ending for known in (*self._terms, BASE, "total") for ending in ENDINGS}
         if not taken.isdisjoint({name + ending for ending in ENDINGS}):
             raise StateError(f"add: name used twice: '{name}', or one of its metrics is another's. Choose another name.")
-        self._set(Term(name, fn, checked_weight("add", name, weight), True, accepted(fn)))
+        self._set(Term(name, fn, checked_weight("add", name, weight), True, takes(fn)))
         return self
 
     def remove(self, name: str) -> None:
@@ -124,9 +129,12 @@ class Pipeline:
         """
         x = Tensor.of("compute", x)
         terms = [t for t in (self._base, *self._terms.values()) if t is not None and t.enabled]
-        if active:
+        if not isinstance(extra_args, Mapping | None):
+            raise TypeError(f"compute: extra_args is no dict: {type(extra_args).__name__}. Pass {{name: value}}.")
+        recorders = list(told())
+        if recorders and not any([recorder in self._made_in for recorder in recorders]):
             guard(self, "terms", self._settings)
-            guard(self, "what terms see", lambda: seen(self), live=True)
+            guard(self, "what terms see", Seen([t.fn for t in terms]), live=True)
         recording, given = is_grad_enabled(), extra_args or {}
         found = {t.name: called(t, x, given, track_grad_norms, recording) for t in terms}
         values = [e.value for e in found.values()]
@@ -182,15 +190,27 @@ class Pipeline:
         return tuple([(t.name, id(t.fn), t.weight, t.enabled) for t in self._terms.values()])
 
 
-def seen(pipeline: Pipeline) -> tuple:
-    """What the functions see from outside: a replay must see the same."""
-    terms = [*pipeline._terms.values(), *([pipeline._base] if pipeline._base is not None else [])]
-    return tuple([(t.name, *look(t.fn, {}).values.items()) for t in terms])
+class Seen:
+    """What the functions see from outside (numbers in closures, globals): a replay must see the same. Looked up anew only where a place
+    holds another object than before."""
+
+    def __init__(self, functions: list[Callable[..., Any]]):
+        self.functions = functions
+        self.look()
+
+    def look(self) -> None:
+        self.names = [look(fn, {}) for fn in self.functions]
+        self.values = tuple([tuple(names.values.items()) for names in self.names])
+
+    def __call__(self) -> tuple:
+        if not all([names.as_before() for names in self.names]):
+            self.look()
+        return self.values
 
 
 def called(t: Term, x: Tensor, given: Mapping[str, Any], track: bool, recording: bool) -> Evaluation:
     try:
-        return evaluate(t.fn, x, t.options(given), track, recording)
+        return evaluate(t.fn, x, t.takes.pick(given), track, recording)
     except Exception as error:
         error.add_note(f"Pipeline: raised by the term '{t.name}'. Mend it, or leave it out with enable('{t.name}', False).")
         raise
@@ -211,6 +231,8 @@ def check_function(by: str, fn: Any) -> None:
 
 
 def checked_weight(by: str, name: str, weight: Any) -> float:
+    if isinstance(weight, str) or not hasattr(weight, "__float__"):
+        raise TypeError(f"{by}: the weight is no number: {weight!r} for '{name}'. Pass a float.")
     found = float(weight)
     if not 0.0 <= found < math.inf:
         raise ValueError(f"{by}: the weight must be finite and not negative: {weight} for '{name}'. For the opposite, negate the term.")

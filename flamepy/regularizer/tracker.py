@@ -13,6 +13,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from functools import update_wrapper
+from operator import index
 from time import perf_counter
 from typing import Any
 
@@ -59,7 +60,7 @@ class GradientTracker:
 
         A spike is a rise above the last finite loss by more than (spike_ratio - 1) of its size: above spike_ratio times a positive one.
         """
-        due = step % self.every == 0
+        due = index(step) % self.every == 0
         if loss is None:
             return due
         loss = float(loss)
@@ -68,6 +69,9 @@ class GradientTracker:
         last, self.last = self.last, loss
         spiked = self.spike_ratio is not None and last is not None and loss - last > (self.spike_ratio - 1) * abs(last)
         return due or spiked
+
+    def __repr__(self) -> str:
+        return f"GradientTracker(every={self.every}, spike_ratio={self.spike_ratio})"
 
     @Either
     def compute_grad_norm(self, fn: Callable[[Any], Any], tensor: Any) -> float | None:
