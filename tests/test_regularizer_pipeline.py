@@ -229,7 +229,7 @@ def test_tracking_fails_no_term_that_works_without():
     def rounded(x):
         return x.round()
 
-    pipeline = fp.Pipeline().add("noise", lambda x: (rounded(x) * fp.rand(3)).sum()).add("l1", reg.l1)
+    pipeline = fp.Pipeline().add("noise", lambda x: (fp.rand(3) * rounded(x)).sum()).add("l1", reg.l1)
     results = []
     for track in (False, True):
         fp.manual_seed(3)

@@ -203,6 +203,24 @@ def test_gradient_penalty_at_a_result_and_under_no_grad():
     assert one.item() == pytest.approx((4 + 16) / 4)
 
 
+@fp.custom
+def cubed(x):
+    """An op that can be differentiated once."""
+    return x * x * x
+
+
+@cubed.backward
+def cubed_dx(g, x):
+    return g * 3 * x * x
+
+
+def test_gradient_penalty_needs_second_derivatives_only_where_it_is_recorded():
+    with raises(fp.GradientError, "cubed: no second derivative"):
+        reg.gradient_penalty(fp.tensor(X), cubed, kind="r1")
+    with fp.no_grad():
+        assert reg.gradient_penalty(fp.tensor(X), cubed, kind="r1").item() == pytest.approx((9 * X**4).sum(1).mean() / 2)
+
+
 def test_gradient_penalty_says_when_no_gradient_arrives():
     x = fp.tensor(X)
     for cut in (lambda z: z.detach(), lambda z: fp.ones(3), lambda z: (z > 0).sum()):

@@ -97,6 +97,7 @@ CONSTANT: dict[str, Callable[[Any, Any], Any]] = {
     "a parameter, read": lambda x, w: float(w.numpy().sum()),
     "the shape": lambda x, w: w.sum() * x.shape[0] / x.size,
     "a result nobody uses": lambda x, w: (x.sum(), x.detach().argmax(), w.sum())[-1],
+    "class ids nobody uses, which are checked": lambda x, w: (F.cross_entropy(w, x.argmax()), w.sum())[-1],
     "the gradient of something linear": lambda x, w: gradient_of((w * 2.0).sum(), w).sum(),
     "zeros like it": lambda x, w: fp.zeros_like(x).sum(),
 }
@@ -124,6 +125,24 @@ def test_a_function_on_the_tape_or_without_its_input_has_a_norm(name, device):
     for _ in range(2 if device == "plain" else 3):
         for x in inputs():
             assert norm(lambda x: fn(x, other.w), x) == pytest.approx(wanted, rel=1e-12)
+
+
+@fp.custom
+def ends(x):
+    """One op with two scalars."""
+    return x[0].clone(), x[2].clone()
+
+
+@ends.backward
+def ends_dx(gs):
+    return fp.stack([fp.tensor(0.0, dtype=fp.float64) if g is None else g for g in (gs[0], None, gs[1])])
+
+
+def test_results_of_one_op_are_told_apart():
+    leaf = fp.tensor(X, requires_grad=True)
+    first, last = ends(leaf)
+    assert norm(lambda x: x, last) == 1.0 and norm(lambda x: first, last) == 0.0
+    assert norm(lambda x: first * x, last) == 1.0 and norm(lambda x: first * last, last) == 1.0
 
 
 def test_parts_of_one_memory_are_told_apart():

@@ -146,8 +146,6 @@ class Trail:
 
 def region(buffer: Any) -> tuple[Buffer, int, int]:
     """(the memory that a buffer is part of, its first byte there, the end)."""
-    while buffer.stands_for is not None:
-        buffer = buffer.stands_for
     return buffer.root or buffer, buffer.offset, buffer.offset + buffer.size * buffer.dtype.itemsize
 
 
