@@ -46,7 +46,7 @@ def paper_pcgrad(gradients: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 # ---- pcgrad ----------------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("tasks", [1, 2, 3, 5])
-def test_pcgrad_is_the_papers(tasks, device):
+def test_pcgrad_is_the_papers(tasks):
     random = np.random.default_rng(tasks)
     params = parameters()
     ours, theirs = np.random.default_rng(9), np.random.default_rng(9)
@@ -128,7 +128,7 @@ def paper_gradnorm(weights: np.ndarray, norms: np.ndarray, losses: np.ndarray, f
     return moved * len(weights) / moved.sum()
 
 
-def test_gradnorm_is_the_papers(device):
+def test_gradnorm_is_the_papers():
     random = np.random.default_rng(4)
     params = parameters()
     balance, weights = reg.GradNorm(tasks=3, alpha=1.2, lr=0.03), np.ones(3)

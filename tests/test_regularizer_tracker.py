@@ -109,7 +109,12 @@ def inputs() -> list[Any]:
     return [fp.tensor(X), leaf, leaf * 1.0, packed["x"]]
 
 
-@pytest.mark.parametrize("name", CUT)
+def on_both(names: Any, *on_cpu: str) -> Any:
+    """All these on the device without kernels; on the CPU, which plans and compiles, one of each kind."""
+    return pytest.mark.parametrize(("name", "device"), [*[(n, "plain") for n in names], *[(n, "cpu") for n in on_cpu]], indirect=["device"])
+
+
+@on_both(CUT, "detach later", "argmax", "a mask and nothing else", "cast", "numpy", "item", "DLPack", "another device and back")
 def test_a_cut_path_is_a_failure(name, device):
     other = Other()
     for _ in range(2 if device == "plain" else 3):  # at first sight, while it is planned, as planned
@@ -118,7 +123,7 @@ def test_a_cut_path_is_a_failure(name, device):
                 assert norm(lambda x: CUT[name](x, other.w), x) is None
 
 
-@pytest.mark.parametrize("name", [*REACHED, *CONSTANT])
+@on_both([*REACHED, *CONSTANT], "a mask beside the tape", "detached in part", "a number", "a parameter, detached", "a result nobody uses")
 def test_a_function_on_the_tape_or_without_its_input_has_a_norm(name, device):
     fn, wanted = REACHED.get(name) or (CONSTANT[name], 0.0)
     other = Other()
