@@ -17,6 +17,7 @@ from . import starting as _starting  # noqa: F401  (before all others: see there
 # isort: split
 from . import nn as nn
 from . import ops as ops
+from . import regularizer as regularizer
 from . import schedules as schedules
 from . import transforms as transforms
 from .advice import missing as _missing
@@ -93,6 +94,8 @@ from .optimizers import AdamW as AdamW
 from .optimizers import SGDConfig as SGDConfig
 from .parameter import Parameter as Parameter
 from .parameter import ParameterDict as ParameterDict
+from .regularizer import GradientTracker as GradientTracker
+from .regularizer import Pipeline as Pipeline
 from .replay import capture as capture
 from .rng import get_rng_state as get_rng_state
 from .rng import manual_seed as manual_seed
@@ -108,8 +111,8 @@ globals().update({name: function for name, function in _PUBLIC.items() if _HOMES
 
 # The modules that a user may import; the others hold what stands above.
 _MODULES = (
-    "autograd", "gradient", "gradient_checkpointing", "gradient_clip", "nn", "ops", "optimizers", "parameter", "schedules",
-    "transforms", "words",
+    "autograd", "gradient", "gradient_checkpointing", "gradient_clip", "nn", "ops", "optimizers", "parameter", "regularizer",
+    "schedules", "transforms", "words",
 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 # fmt: off
 from . import nn as nn
 from . import ops as ops
+from . import regularizer as regularizer
 from . import schedules as schedules
 from . import transforms as transforms
 from .autograd import AutogradEngine as AutogradEngine
@@ -163,6 +164,8 @@ from .optimizers import AdamW as AdamW
 from .optimizers import SGDConfig as SGDConfig
 from .parameter import Parameter as Parameter
 from .parameter import ParameterDict as ParameterDict
+from .regularizer import GradientTracker as GradientTracker
+from .regularizer import Pipeline as Pipeline
 from .replay import capture as capture
 from .rng import get_rng_state as get_rng_state
 from .rng import manual_seed as manual_seed

@@ -15,6 +15,7 @@ import numpy as np
 from .advice import ADVICE
 from .autograd.entries import TapeEntry, tell, was_reached
 from .backend.base import Buffer, Device
+from .backend.divert import SHARED, note
 from .dtypes import HALF, float32
 from .errors import DTypeError, FlameWarning, ShapeError
 from .op.base import PUBLIC
@@ -103,6 +104,7 @@ class Readable:
 
     def __dlpack__(self, **options: Any) -> Any:
         tell((self,))
+        note(SHARED, self.shape)
         return self.device.dlpack(self.buffer, self.shape).__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
