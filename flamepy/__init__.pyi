@@ -11,6 +11,9 @@ from .autograd import is_grad_enabled as is_grad_enabled
 from .autograd import no_grad as no_grad
 from .autograd import strict_mode as strict_mode
 from .autograd import tape as tape
+from .averages import EMA as EMA
+from .averages import SWA as SWA
+from .averages import Lookahead as Lookahead
 from .backend.base import device as device
 from .creation import arange as arange
 from .creation import eye as eye

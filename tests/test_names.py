@@ -22,8 +22,8 @@ NAMES = """
     tensor zeros ones full arange eye randn rand uniform zeros_like ones_like full_like randn_like rand_like uniform_like manual_seed
     float32 float64 float16 bfloat16 int32 int64 bool_ Tensor Parameter ParameterDict GradientMap AutogradEngine tape no_grad
     enable_grad is_grad_enabled clip_grad_norm clip_grad_norm_ clip_grad_value clip_grad_value_ grad_norm SGD Adam AdamW AdamConfig
-    SGDConfig checkpoint gradcheck schedules AccumulationConfig GradientAccumulator nn FlameWarning from_dlpack linspace isnan isinf
-    isfinite
+    SGDConfig checkpoint gradcheck schedules AccumulationConfig GradientAccumulator EMA SWA Lookahead find_lr nn FlameWarning
+    from_dlpack linspace isnan isinf isfinite
 """
 ATTRIBUTES = {
     "Tensor": """shape ndim size dtype device id name requires_grad numpy item tolist to clone detach requires_grad_ backward mul_scalar
