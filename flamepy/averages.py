@@ -154,7 +154,8 @@ class Averaged:
     @contextmanager
     def applied(self) -> Iterator[None]:
         """In the block the parameters are the averages; afterwards, whatever happened, what they were. Writing into them in the block
-        (a training step, load_state_dict()) is lost and raises StateError at its end."""
+        (a training step, load_state_dict()) is lost and raises StateError at its end. Ask an optimizer of 16-bit parameters for its
+        state_dict() outside: it follows what is written into them."""
         self.check_outside("applied()")
         self.arrange()
         kept = [(region, region.copied()) for region in self.regions]
@@ -291,6 +292,7 @@ class Lookahead:
         self.slow.alpha = float(alpha)
 
     params = property(lambda self: self.optimizer.params)
+    groups = property(lambda self: self.optimizer.groups)
     rates = property(lambda self: self.optimizer.rates)
     lr = property(lambda self: self.optimizer.lr, lambda self, lr: setattr(self.optimizer, "lr", lr))
 

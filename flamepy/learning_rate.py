@@ -96,8 +96,9 @@ def find_lr(step: Callable[[], Any], optimizer: Any, start: float = 1e-7, end: f
     """Call step(), which makes one training step with `optimizer` and returns its loss, at `steps` rates from start to end.
 
     Ends early where the loss is not finite (or clipping raised NonFiniteError), or its moving average is four times its best. Whatever
-    happens, the parameters of the optimizer, its state and rate, and this thread's random numbers are put back; batches that step() took
-    from an iterator stay taken. A captured step has to be captured again afterwards: the optimizer's state was restored.
+    happens, the parameters of the optimizer, its state and rate, and this thread's random numbers are put back; not what else step()
+    changes: batches taken from an iterator, an EMA, a count. A captured step has to be captured again afterwards: the optimizer's state
+    was restored.
     """
     for what, value in (("start", start), ("end", end)):
         if not hasattr(value, "__float__") or not 0 < float(value) < math.inf:

@@ -143,6 +143,43 @@ def test_a_registered_parameter_has_its_own_id() -> None:
     assert accumulator.stats()[2:] == (2, 2, 8)
 
 
+def test_names_and_shapes_that_are_none() -> None:
+    accumulator = GradientAccumulator(2)
+    for name, shape, word in (("", 2, "''"), (None, 2, "None"), ("w", -1, "-1"), ("w", (2, 1.5), "1.5")):
+        with raises(fp.AccumulationError, "register: not a", word):
+            accumulator.register(name, shape)  # type: ignore[arg-type]
+    accumulator.register("s", ())
+    accumulator.accumulate("s", 3.0)
+    assert accumulator.flush()["s"].item() == 3.0 and accumulator.stats()[3:] == (1, 1)
+
+
+def test_what_was_tracked_is_not_kept() -> None:
+    p, accumulator = fp.Parameter(np.ones(2, "f4")), GradientAccumulator(1)
+    for _ in range(9):
+        h = p * 2.0
+        h.retain_grad()
+        found = accumulator.step(h.sum().backward(create_graph=True))
+    assert len(found) == 2 and not any([g.requires_grad for _, g in found.items()])
+    assert accumulator.stats()[3:] == (2, 4)  # of nine h the last
+
+
+def test_a_factor_that_waits_is_part_of_the_gradients() -> None:
+    net = Net()
+    (grads, *_) = micro(net, True)
+    fp.clip_grad_norm(grads, 1e-3)
+    assert fp.grad_norm(GradientAccumulator(1).step(grads)) == pytest.approx(1e-3, rel=1e-2)
+    (grads, more, *_) = micro(net)
+    accumulator, optimizer = GradientAccumulator(2), fp.SGD(net, lr=0.0)
+    accumulator.step(grads)
+    both = fp.ParameterDict({**net.params._parameters, "more": fp.Parameter(np.ones(3, "f4"))}).pack()
+    loss = net(fp.tensor(X[1])) + both["more"].sum()
+    found = accumulator.step(loss.backward())  # all moved into another span meanwhile
+    optimizer.step(found)
+    assert found.packed and found["more"].tolist() == [0.5] * 3
+    for p in net.parameters():
+        np.testing.assert_allclose(found[p].numpy(), (grads[p].numpy().astype("f8") + more[p].numpy()) / 2, rtol=1e-5, atol=1e-6)
+
+
 def test_the_last_partial_window() -> None:
     accumulator = GradientAccumulator(4)
     assert accumulator.flush() is None

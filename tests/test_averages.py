@@ -290,6 +290,7 @@ def test_lookahead_is_an_optimizer() -> None:
     nets[0].weight.set_grad(np.ones((3, 2)))
     first.zero_grad()
     assert first.lr == first.optimizer.lr == 0.25 and nets[0].weight.grad is None and first.params == nets[0].parameters()
+    assert first.groups is first.optimizer.groups and first.groups[0]["lr"] == 0.25
     slow = first.slow.state_dict()
     found = fp.find_lr(lambda: steps(nets[0], first, range(1)) or 1.0, first, steps=5)
     assert len(found.losses) == 5 and str(first.state_dict()["slow"]) == str(slow)

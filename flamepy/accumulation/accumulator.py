@@ -87,7 +87,7 @@ class GradientAccumulator:
         self.restored: dict[str, Known] = {}  # from a state, until their gradients come
         self.window = Window(GradientMap())
         self.done = Counts()
-        self.sizes: dict[int, int] = {}  # elements of every id seen
+        self.sizes: dict[int, int] = {}  # elements of every id registered, or seen in the last window
         self.lock = threading.RLock()
 
     @property
@@ -138,6 +138,8 @@ class GradientAccumulator:
     def register(self, name: str, shape: Any) -> None:
         """Make a name known to accumulate(). With the Parameter itself in the place of its shape the result also has its id, as
         optimizers need it. A name registered before stays as it is; ShapeMismatch if it has another shape."""
+        if not isinstance(name, str) or not name:
+            raise AccumulationError(f"register: not a name: {name!r}. Pass the parameter's name, then its shape.")
         given = shape.shape if isinstance(shape, Tensor) else (shape,) if hasattr(shape, "__index__") else tuple(shape)
         if not all([hasattr(n, "__index__") and n >= 0 for n in given]):
             raise AccumulationError(f"register: not a shape: '{name}', {shape!r}. Pass sizes, or the Parameter.")
@@ -194,7 +196,7 @@ class GradientAccumulator:
                 self.close()
 
     def stats(self) -> AccumulationStats:
-        """Counts since the beginning; parameters and elements are those that were registered or came in a map."""
+        """Counts since the beginning; parameters and elements are those registered, and those that came in the last window."""
         with self.lock:
             return AccumulationStats(*self.done.saved(), self._config.accumulation_steps, len(self.sizes), sum(self.sizes.values()))
 
@@ -242,6 +244,8 @@ class GradientAccumulator:
             if stored is not None:
                 check_device("accumulate", label, stored.device, g)
         self.bind(rows)
+        if not window.arrived:
+            self.sizes = {k.number: math.prod(k.shape) for k in self.known.values()}
         self.sizes.update({row.number: row.gradient.size for row in rows})
         if not window.arrived:
             self.window = window._replace(recorders=recorders)
