@@ -247,7 +247,7 @@ class EMA(Averaged):
 
     def __init__(self, params: Any, decay: float = 0.999, warmup: bool = False):
         if not hasattr(decay, "__float__") or not 0 <= float(decay) < 1:
-            raise ValueError(f"EMA: decay out of range: {decay!r}. Use a number in [0, 1), 0.999.")
+            raise ValueError(f"EMA: decay out of range: {decay!r:.40}. Use a number in [0, 1), 0.999.")
         self.decay, self.warmup = float(decay), bool(warmup)
         super().__init__(params)
 

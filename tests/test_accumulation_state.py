@@ -78,6 +78,16 @@ def test_restored_sums_need_their_parameters() -> None:
     second.load_state_dict(first.state_dict(), net)
     found = second.flush()
     assert all((found[p].numpy() == alone[p].numpy()).all() for p in net.parameters())
+    p = fp.Parameter.ones(2)  # has no name of its own
+    named = GradientAccumulator(2)
+    named.register("v", p)
+    named.step((p * 2.0).sum().backward())
+    again = GradientAccumulator(2)
+    again.load_state_dict(named.state_dict())
+    with raises(fp.AccumulationError, "restored gradients met no parameter: v", "register(name, parameter)"):
+        again.step((p * 4.0).sum().backward())
+    again.register("v", p)
+    assert again.step((p * 4.0).sum().backward())[p].tolist() == [3.0, 3.0]
     by_name = GradientAccumulator(3)
     by_name.register("v", 2)
     by_name.accumulate("v", [1.0, 2.0])

@@ -5,10 +5,11 @@ Oracle: PyTorch, which wraps each resume, and what Python says of generators. Re
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from error_text import raises
 
 import flamepy as fp
 
@@ -90,3 +91,15 @@ def test_what_a_generator_computes() -> None:
     with pytest.raises(ZeroDivisionError):
         list(fp.no_grad()(lambda: (yield 1 // 0))())
     assert fp.is_grad_enabled()
+
+
+def test_coroutines_are_refused() -> None:
+    async def waits() -> None:
+        pass
+
+    async def yields() -> AsyncIterator[int]:
+        yield 1
+
+    for function in (waits, yields):
+        with raises(fp.GradientError, "no_grad: a coroutine cannot be decorated", function.__name__):
+            fp.no_grad()(function)

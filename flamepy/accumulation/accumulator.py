@@ -35,11 +35,12 @@ Shape = tuple[int, ...]
 
 
 class Known:
-    """A name that was registered, or came with a restored state. `number`: its id; one of its own until a gradient comes with an id."""
+    """A name that was registered, or came with a restored state. `number`: its id; one of its own until a gradient comes with an id.
+    `bound`: whether it has; `homeless`: that it had one where the state was saved."""
 
-    def __init__(self, name: str, shape: Shape, number: int = 0):
+    def __init__(self, name: str, shape: Shape, number: int = 0, homeless: bool = False):
         self.name, self.shape = name, shape
-        self.bound = number != 0
+        self.bound, self.homeless = number != 0, homeless
         self.number = number or ids.next_id()
 
 
@@ -119,7 +120,8 @@ class GradientAccumulator:
             rows = self.arrivals(grads)
             self.open(rows, n)
             window = self.window
-            last = window.arrived + 1 == n
+            if last := window.arrived + 1 == n:
+                self.check_homes()
             if last and self._config.normalize and window.weight + share == 0:
                 raise AccumulationError(f"accumulate: all weights are zero: {n} micro-batches. Skip those without tokens, or reset().")
             total = copied(window.total) if last and limit else window.total  # clipping may raise
@@ -178,6 +180,7 @@ class GradientAccumulator:
             window = self.window
             if not window.arrived:
                 raise NoGradients()
+            self.check_homes()
             return self.result(window._replace(total=copied(window.total)))
 
     def flush(self) -> GradientMap | None:
@@ -268,12 +271,15 @@ class GradientAccumulator:
             self.sizes.pop(known.number, None)
             known.number, known.bound = number, True
 
+    def check_homes(self) -> None:
+        """Raise AccumulationError while the sums of a restored state have not found all their parameters."""
+        homeless = [name for name, known in {**self.restored, **self.known}.items() if known.homeless and not known.bound]
+        if homeless:
+            what = f"restored gradients met no parameter: {', '.join(homeless)}"
+            raise AccumulationError(f"accumulate: {what}. Use load_state_dict(state, model), or register(name, parameter).")
+
     def result(self, window: Window) -> GradientMap:
         """The window's sum divided and clipped, in its own memory."""
-        homeless = [name for name, known in self.restored.items() if not known.bound]
-        if homeless:
-            names = ", ".join(homeless)
-            raise AccumulationError(f"accumulate: restored gradients met no parameter: {names}. Use load_state_dict(state, model).")
         if self._config.normalize and window.weight != 1:
             window.total.scale_(1.0 / window.weight if window.weight else 0.0)
         clip_grad_norm(window.total, self._config.max_grad_norm) if self._config.max_grad_norm else None
@@ -297,10 +303,12 @@ class GradientAccumulator:
                 raise StateError(f"GradientAccumulator: each parameter needs a name of its own: {twice}. Put them into one ParameterDict.")
             sums = {found[number]: g.numpy().copy() for number, g in window.total._gradients.items()}
             counts = {found[number]: count for number, count in window.counts.items()}
+            free = [name for name, known in self.known.items() if not (known.bound or known.homeless)]  # with no id to find again
             return {
                 "accumulation_steps": self._config.accumulation_steps, "micro_batches": window.arrived, "weight": window.weight,
                 "total_micro_batches": self.done.micro_batches, "total_updates": self.done.updates,
                 "registered": {name: list(known.shape) for name, known in self.known.items()}, "counts": counts, "sums": sums,
+                "parameters": [name for name in {**self.restored, **self.known, **sums} if name not in free],
             }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any], params: Any = None) -> None:
@@ -316,7 +324,8 @@ class GradientAccumulator:
                     raise StateError(f"GradientAccumulator: no such parameter: '{name}'. Restore into the same model.")
                 if p is not None and p.shape != shape:
                     raise StateError(f"GradientAccumulator: shape differs for '{name}': state {shape}, model {p.shape}. Restore the same.")
-            known = {name: Known(name, shape, there[name].id if name in there else 0) for name, shape in shapes.items()}
+            ids_there = {name: p.id for name, p in there.items()}
+            known = {n: Known(n, shape, ids_there.get(n, 0), n in state["parameters"]) for n, shape in shapes.items()}
             total = GradientMap()
             for name, array in state["sums"].items():
                 number = known[name].number

@@ -14,7 +14,7 @@ from ..dtypes import FLOATS
 from ..errors import StateError
 
 COUNTS = "accumulation_steps", "micro_batches", "total_micro_batches", "total_updates"
-PARTS = {*COUNTS, "weight", "registered", "counts", "sums"}
+PARTS = {*COUNTS, "weight", "registered", "counts", "sums", "parameters"}
 
 
 def wrong(what: str, value: Any) -> StateError:
@@ -49,4 +49,5 @@ def checked_state(state: Any, steps: int) -> dict[str, Any]:
         if name in arrays and arrays[name].shape != shape:
             raise wrong(f"shape differs for '{name}'", (shape, arrays[name].shape))
     whole = {key: int(state[key]) for key in COUNTS}
-    return {**whole, "weight": float(weight), "registered": registered, "counts": {n: int(c) for n, c in counts.items()}, "sums": arrays}
+    rest = {"counts": {name: int(n) for name, n in counts.items()}, "parameters": list(state["parameters"])}
+    return {**whole, **rest, "weight": float(weight), "registered": registered, "sums": arrays}

@@ -43,7 +43,11 @@ class _Mode(ContextDecorator):
         return _Mode(self.switch, self.value)
 
     def __call__(self, function: Any) -> Any:
-        """As a decorator. The body of a generator has the mode while it runs, and the caller in between its own."""
+        """As a decorator. The body of a generator has the mode while it runs, and the caller in between its own. GradientError for a
+        coroutine: others run in its thread while it waits."""
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            what = f"a coroutine cannot be decorated: {function.__name__}"
+            raise GradientError(f"no_grad: {what}. Use the context inside, around what awaits nothing.")
         if not inspect.isgeneratorfunction(function):
             return super().__call__(function)
 
