@@ -20,6 +20,8 @@ from . import ops as ops
 from . import regularizer as regularizer
 from . import schedules as schedules
 from . import transforms as transforms
+from .accumulation import AccumulationConfig as AccumulationConfig
+from .accumulation import GradientAccumulator as GradientAccumulator
 from .advice import missing as _missing
 from .autograd import AutogradEngine as AutogradEngine
 from .autograd import enable_grad as enable_grad
@@ -27,6 +29,9 @@ from .autograd import is_grad_enabled as is_grad_enabled
 from .autograd import no_grad as no_grad
 from .autograd import strict_mode as strict_mode
 from .autograd import tape as tape
+from .averages import EMA as EMA
+from .averages import SWA as SWA
+from .averages import Lookahead as Lookahead
 from .backend.base import device as device
 from .creation import arange as arange
 from .creation import eye as eye
@@ -81,6 +86,7 @@ from .gradient_transforms import clip_grad_agc as clip_grad_agc
 from .gradient_transforms import clip_grad_per_layer as clip_grad_per_layer
 from .gradient_transforms import decay_gradients as decay_gradients
 from .gradient_transforms import repair_gradients as repair_gradients
+from .learning_rate import find_lr as find_lr
 from .loss_scaling import GradScaler as GradScaler
 from .op.base import HOMES as _HOMES
 from .op.base import PUBLIC as _PUBLIC

@@ -52,6 +52,16 @@ ADVICE = {
         "register_buffer": "Assign it: self.mask = ..., an array or Tensor; state_dict() holds Parameters alone",
         "named_children": "Use .children()", "apply": "Use a loop over .modules()",
     },
+    "schedules": {
+        "StepLR": "Use step(lr, every, gamma)", "MultiStepLR": "Use multistep(lr, milestones, gamma)",
+        "ExponentialLR": "Use exponential(lr, gamma)", "LinearLR": "Use linear(start, end, n) or warmup(lr, n)",
+        "CosineAnnealingLR": "Use cosine(lr, n, end)", "CosineAnnealingWarmRestarts": "Use cosine_restarts(lr, n, factor, end)",
+        "CyclicLR": "Use cyclic(low, high, up, down, mode, gamma)", "OneCycleLR": "Use one_cycle(lr, n)",
+        "SequentialLR": "Use sequence(schedules, milestones)", "ReduceLROnPlateau": "Use ReduceOnPlateau(lr, factor, patience)",
+        "LambdaLR": "Any function of the step number is a schedule: lr=lambda n: ...",
+        **dict.fromkeys(("ChainedScheduler", "scaled"), "Use product(schedule, schedule or number)"),
+        **dict.fromkeys(("PolynomialLR", "polynomial"), "Use poly(lr, n, end, power)"),
+    },
     "nn": {
         **{name: f"Use nn.functional.{function}(...)" for name, function in LOSSES.items()},
         "Parameter": "Use flamepy.Parameter", "Softmax": "Use x.softmax(axis=-1)", "LogSoftmax": "Use x.log_softmax(axis=-1)",

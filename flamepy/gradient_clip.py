@@ -21,6 +21,7 @@ from .errors import NonFiniteError
 from .gradient import GradientMap
 from .gradient_memory import Segments, scale_by_factor
 from .gradient_norm import Places, labels_of, listed, norm_of, places_of, result_of, split
+from .gradient_norm import grad_norm as grad_norm
 
 POLICIES = {"raise": (1.0, 1.0), "skip": (1.0, 0.0), "zero": (0.0, 1.0)}  # what a norm that is not finite gives: factor, whether to use
 

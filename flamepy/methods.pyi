@@ -233,7 +233,7 @@ class Methods:
         """The axes in another order; permute(x, (1, 0)) or permute(x, 1, 0). See flamepy.permute."""
     # flamepy/ops/activations.py: pow
     def pow(self, b: TensorLike) -> Tensor:
-        """a to the power b, broadcasting. Integers are computed in float32, squares as they are. See flamepy.pow."""
+        """a to the power b, broadcasting. Integers to the power of integers are integers, exact where they fit; else float32 is computed. See flamepy.pow."""
     # flamepy/ops/reduce.py: prod
     @overload
     def prod(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...

@@ -244,6 +244,22 @@ class ParameterDict:
         return "\n".join(f"{name:40} {p.dtype!s:9} {p.shape}" for name, p in self._parameters.items())
 
 
+def named(op: str, params: Any) -> dict[str, Parameter]:
+    """Parameters by name, of a Module, a ParameterDict, one Parameter or an iterable of them; those without a name get "0", "1", ..."""
+    if hasattr(params, "params") and not isinstance(params, Parameter):  # a Module: its dictionary gives names
+        params = params.params
+    given = params.parameters() if hasattr(params, "parameters") else [params] if isinstance(params, Parameter) else params
+    given = list(given) if hasattr(given, "__iter__") and not isinstance(given, Tensor) else [None]
+    if not all([isinstance(p, Parameter) for p in given]):
+        kind = type(params).__name__
+        raise DTypeError(f"{op}: not parameters: {kind}. Pass a model, a ParameterDict or a list of Parameters.")
+    found: dict[str, Parameter] = {}
+    for i, p in enumerate(dict.fromkeys(given)):
+        if found.setdefault(p.name or str(i), p) is not p:
+            raise StateError(f"{op}: two parameters have one name: '{p.name}'. Put them into one ParameterDict, which names them.")
+    return found
+
+
 def packed_together(ps: list[Parameter]) -> bool:
     """Whether these parameters are all that is in one span."""
     span = ps[0].buffer.root

@@ -52,7 +52,7 @@ def inputs(n: int) -> list[np.ndarray]:
 FORMULAS = [
     (op.name, f, len(names))
     for op in REGISTRY.values()
-    if isinstance(op, Pointwise) and not op.masks and not op.attributes and op.out is None
+    if isinstance(op, Pointwise) and not op.masks and not op.attributes and op.out is None and op.name != "whole_power"  # of integers
     for f, names in [(op.formula, op.inputs), *[(r, n) for r, n in zip(op.rule, op.names, strict=True) if r and len(n) > 1]]
 ]
 

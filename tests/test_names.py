@@ -24,6 +24,8 @@ NAMES = """
     enable_grad is_grad_enabled clip_grad_norm clip_grad_norm_ clip_grad_value clip_grad_value_ grad_norm SGD Adam AdamW AdamConfig
     SGDConfig checkpoint gradcheck schedules nn FlameWarning from_dlpack linspace isnan isinf isfinite
     regularizer GradientTracker Pipeline
+    SGDConfig checkpoint gradcheck schedules AccumulationConfig GradientAccumulator EMA SWA Lookahead find_lr nn FlameWarning
+    from_dlpack linspace isnan isinf isfinite
 """
 ATTRIBUTES = {
     "Tensor": """shape ndim size dtype device id name requires_grad numpy item tolist to clone detach requires_grad_ backward mul_scalar

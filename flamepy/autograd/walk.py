@@ -8,10 +8,12 @@ FLAME counterpart: `flame_core::autograd`. Read next: ../gradient.py, ../op/base
 
 from __future__ import annotations
 
+import inspect
 import sys
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ContextDecorator
+from functools import wraps
 from typing import Any
 
 from ..backend.base import Buffer
@@ -39,6 +41,37 @@ class _Mode(ContextDecorator):
 
     def _recreate_cm(self) -> _Mode:
         return _Mode(self.switch, self.value)
+
+    def __call__(self, function: Any) -> Any:
+        """As a decorator. The body of a generator has the mode while it runs, and the caller in between its own. GradientError for a
+        coroutine: others run in its thread while it waits."""
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            what = f"a coroutine cannot be decorated: {function.__name__}"
+            raise GradientError(f"no_grad: {what}. Use the context inside, around what awaits nothing.")
+        if not inspect.isgeneratorfunction(function):
+            return super().__call__(function)
+
+        @wraps(function)
+        def generator(*args: Any, **options: Any) -> Any:
+            running = function(*args, **options)
+            resume, given = running.send, None
+            try:
+                while True:
+                    with self._recreate_cm():
+                        found, given = resume(given), None
+                    try:
+                        resume, given = running.send, (yield found)
+                    except GeneratorExit:
+                        raise
+                    except BaseException as error:
+                        resume, given = running.throw, error
+            except StopIteration as end:
+                return end.value
+            finally:
+                with self._recreate_cm():
+                    running.close()
+
+        return generator
 
 
 def no_grad() -> _Mode:

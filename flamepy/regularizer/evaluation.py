@@ -19,7 +19,8 @@ from ..dtypes import FLOATS, float32, float64
 from ..errors import DTypeError, FlameError, GradientError, ShapeError
 from ..gradient import GradientMap
 from ..gradient_checkpointing import Rewind
-from ..gradient_clip import grad_norm
+from ..gradient_norm import norm_of as norms_of
+from ..gradient_norm import places_of
 from ..tensors import Tensor
 from .paths import Trail, followed, gradient_of, leaves_behind, stand_in
 
@@ -98,7 +99,8 @@ def norm_of(gradient: Tensor | None) -> float:
     grads = GradientMap()
     if gradient is not None:
         grads.put(gradient.id, gradient)
-    return grad_norm(grads)
+    found = norms_of(grads, places_of("grad_norm", grads), 2.0)
+    return found.device.stream.number(found)  # type: ignore[no-any-return]
 
 
 def added(values: list[tuple[Tensor, float]]) -> Tensor | None:

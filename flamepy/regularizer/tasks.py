@@ -36,7 +36,9 @@ def combined(maps: Sequence[GradientMap], factors: Sequence[float]) -> GradientM
     total = GradientMap()
     with no_grad():
         for m, factor in zip(maps, factors, strict=True):
+            total.check_scaled("combine", m)
             total.names.update(m.names)
+            total.take_marks(m)
             for key, g in m.items():
                 part, before = g.detach() * factor, total.get(key)
                 total.put(key, part if before is None else before + part)
