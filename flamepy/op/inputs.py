@@ -68,7 +68,7 @@ def mixed(name: str, args: Sequence[Any], kind: str, place: Any) -> tuple[list[A
     xs = [x if isinstance(x, (base.Tensor, *base.SCALARS)) else base.Tensor.of(name, x, device) for x in args]
     dtype = common_dtype(name, xs, kind)
     cast = base.REGISTRY["cast"]
-    scalar = (lambda v: v) if dtype in HALF else dtype.type
+    scalar = float32.type if dtype in HALF else dtype.type
     try:
         return [scalar(x) if not isinstance(x, base.Tensor) else x if x.dtype == dtype else cast(x, dtype) for x in xs], dtype, device
     except OverflowError:
@@ -97,15 +97,6 @@ def common_dtype(name: str, xs: Sequence[Any], kind: str) -> np.dtype:
     if kind == "any" and all(isinstance(s, bool | np.bool_) for s in scalars):
         return bool_
     return int64
-
-
-def in_float32(function: base.Op, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Run an op on 16-bit floats: computed in float32, the result rounded back."""
-    half = next(x.dtype for x in xs if isinstance(x, base.Tensor) and x.dtype in HALF)
-    cast = base.REGISTRY["cast"]
-    y = function(*[cast(x, float32) if isinstance(x, base.Tensor) and x.dtype in HALF else x for x in xs], **attributes)
-    outputs = [cast(t, half) if t.dtype == float32 else t for t in (y if type(y) is tuple else (y,))]
-    return tuple(outputs) if type(y) is tuple else outputs[0]
 
 
 # ---- shapes that broadcast ---------------------------------------------------------------------------------------------
