@@ -58,10 +58,10 @@ MODELS = {
 def test_a_16_bit_model_holds_half_of_what_float32_does(name: str, device: str) -> None:
     make, shape, loss = MODELS[name]
     held = {}
+    gc.collect()
     for dtype in ("float32", "bfloat16"):
         model, x = make(dtype), leaves(dtype, shape)[0]
         for _ in range(3):  # as it is, recorded, as recorded
-            gc.collect()
             before = fp.device(device).memory()["current"]
             y = loss(model(x))
             held[dtype] = fp.device(device).memory()["current"] - before

@@ -140,7 +140,8 @@ class Custom(Op):
         if "shapes" in names:
             values["shapes"] = [None if s is None else s.shape for s in ins]
         if ins and ins[0] is not None:
-            values = {"source": ins[0].dtype, "origin": ins[0].device, **values}
+            values.setdefault("source", ins[0].dtype)
+            values["origin"] = ins[0].device
         found = rule(*[values.get(name) for name in names])
         return found if type(found) is tuple else (found,)
 

@@ -21,7 +21,7 @@ from . import base
 
 # ---- one dtype, one device ---------------------------------------------------------------------------------------------
 def coerce(name: str, args: Sequence[Any], kind: str, place: Any = None) -> tuple[Sequence[Any], np.dtype, Device]:
-    """Inputs as Tensors of one dtype (Python scalars stay scalars of that dtype), that dtype, the device.
+    """Inputs as Tensors of one dtype (Python scalars stay scalars of that dtype, or of float32 beside 16 bits), that dtype, the device.
 
     kind: "float" turns integers into float32, "number" also computes integers as they are, "any" takes bools as well. place: the device
     where there is no Tensor among them.
@@ -35,10 +35,13 @@ def coerce(name: str, args: Sequence[Any], kind: str, place: Any = None) -> tupl
             dtype, device = x.dtype, x.device
         elif not isinstance(x, base.SCALARS):
             return mixed(name, args, kind, place)
+    wide = dtype
     if dtype not in FULL:
-        return mixed(name, args, kind, place)
+        if dtype not in HALF:
+            return mixed(name, args, kind, place)
+        wide = float32
     try:
-        return [x if isinstance(x, base.Tensor) else number(x, dtype) for x in args], dtype, device
+        return [x if isinstance(x, base.Tensor) else number(x, wide) for x in args], dtype, device
     except OverflowError:
         raise too_large(name, args, dtype) from None
 
