@@ -127,9 +127,7 @@ class GradientAccumulator:
                 raise AccumulationError(f"accumulate: all weights are zero: {n} micro-batches. Skip those without tokens, or reset().")
             total = copied(window.total) if last and limit else window.total  # clipping may raise
             if share:
-                add_map(total, rows, grads.spans if isinstance(grads, GradientMap) else [], share)
-                if isinstance(grads, GradientMap):
-                    total.take_marks(grads)
+                add_map(total, rows, grads if isinstance(grads, GradientMap) else GradientMap(), share)
             counts = {**window.counts, **{row.number: window.counts.get(row.number, 0) + 1 for row in rows}}
             now = window._replace(total=total, arrived=window.arrived + 1, weight=window.weight + share, counts=counts)
             result = self.result(now) if last else None
