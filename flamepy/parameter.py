@@ -42,20 +42,20 @@ class Parameter(Tensor):
         own(self)
 
     @staticmethod
-    def randn(shape: Any, mean: float = 0.0, std: float = 0.02, dtype: Any = None, device: Any = None) -> Parameter:
+    def randn(shape: Any, mean: float = 0.0, std: float = 0.02, device: Any = None, dtype: Any = None) -> Parameter:
         """Normally distributed numbers."""
         return Parameter(creation.randn(shape, mean=mean, std=std, dtype=dtype, device=device))
 
     @staticmethod
-    def zeros(shape: Any, dtype: Any = None, device: Any = None) -> Parameter:
+    def zeros(shape: Any, device: Any = None, dtype: Any = None) -> Parameter:
         return Parameter(creation.zeros(shape, dtype=dtype, device=device))
 
     @staticmethod
-    def ones(shape: Any, dtype: Any = None, device: Any = None) -> Parameter:
+    def ones(shape: Any, device: Any = None, dtype: Any = None) -> Parameter:
         return Parameter(creation.ones(shape, dtype=dtype, device=device))
 
     @staticmethod
-    def uniform(shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any = None, device: Any = None) -> Parameter:
+    def uniform(shape: Any, low: float = 0.0, high: float = 1.0, device: Any = None, dtype: Any = None) -> Parameter:
         """Uniform numbers in [low, high)."""
         return Parameter(creation.uniform(shape, low, high, dtype=dtype, device=device))
 

@@ -18,6 +18,7 @@ from .backend.base import Buffer, Device
 from .dtypes import HALF, float32
 from .errors import DTypeError, FlameWarning, ShapeError
 from .op.base import PUBLIC
+from .tensor_grad import TensorGradExt
 
 # NumPy's functions that stand for an operator, with the method that does it; those that have another name here.
 OPERATORS = {
@@ -67,7 +68,7 @@ class StateArray(np.ndarray):
         return array[()] if return_scalar else array.view(np.ndarray)
 
 
-class Readable:
+class Readable(TensorGradExt):
     """The methods of Tensor that hand its numbers to Python."""
 
     if TYPE_CHECKING:
