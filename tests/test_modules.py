@@ -90,6 +90,18 @@ def test_what_is_no_buffer_is_refused():
     assert "scale" not in m.state_dict()
 
 
+def test_a_name_is_a_buffer_until_it_is_deleted_or_a_parameter():
+    m = mlp()
+    m.register_buffer("b", [1.0])
+    del m.b
+    assert m.buffers() == [] and "b" not in m.state_dict()
+    m.b = [1.0]  # the name is free
+    del m.b
+    m.register_buffer("b", [1.0])
+    m.b = fp.Parameter([2.0])
+    assert m.buffers() == [] and m.named_parameters()[0][0] == "b" and m.state_dict()["b"].tolist() == [2]
+
+
 # ---- hooks -----------------------------------------------------------------------------------------------------------------------
 def test_hooks_see_and_replace_what_goes_in_and_out():
     m, calls = mlp(), []
@@ -111,6 +123,27 @@ def test_hooks_see_and_replace_what_goes_in_and_out():
     assert len(calls) == count and "_hooks" not in vars(m)
     with raises(fp.DTypeError, "hook: not a function: int"):
         m.register_forward_hook(3)
+
+
+def test_hooks_go_along_with_copies():
+    m = mlp()
+    handle = m[0].register_forward_hook(doubled)
+    want = m(given()).numpy()
+    for twin in (copy.deepcopy(m), pickle.loads(pickle.dumps(m))):
+        assert np.array_equal(twin(given()).numpy(), want)
+        twin[0]._hooks[0].remove()
+        assert np.allclose(twin(given()).numpy(), by_hand(m), atol=1e-6) and np.array_equal(m(given()).numpy(), want)
+    handle.remove()
+    handle = m[0].register_forward_hook(lambda layer, args, y: handle.remove() or y * 2.0)  # takes itself away
+    assert np.array_equal(m(given()).numpy(), want) and np.allclose(m(given()).numpy(), by_hand(m), atol=1e-6)
+    m[0].register_forward_hook(lambda layer, args, y: None)
+    assert np.array_equal(copy.deepcopy(m)(given()).numpy(), m(given()).numpy())
+    with raises(fp.StateError, "pickle: a hook cannot be pickled", "<lambda> of a Linear"):
+        pickle.dumps(m)
+
+
+def doubled(layer, args, y):
+    return y * 2.0
 
 
 def test_no_fused_form_leaves_out_a_hook():

@@ -48,6 +48,7 @@ def lend(buffer: Buffer, place: str) -> None:
     """From now on, look for writes of others. `place`: where in the user's code it was handed out."""
     if not isinstance(buffer, Lent):
         count = buffer.__dict__.pop("writes", 0)
-        buffer.__class__ = lent(type(buffer))
+        kind: Any = type(buffer)
+        buffer.__class__ = lent(kind)
         buffer.writes = count
     buffer.place = place  # type: ignore[attr-defined]
