@@ -38,7 +38,7 @@ def save(state: Any, path: str | os.PathLike[str]) -> None:
     Raises StateError for what cannot be saved and for a place that cannot be written, DTypeError for complex numbers and the like.
     """
     if not isinstance(state, dict):
-        advice = "Pass its state_dict()" if hasattr(state, "state_dict") else 'Wrap it: {"x": ...}'
+        advice = "Pass its state_dict()" if hasattr(state, "state_dict") else 'Pass save({"x": ...}, path)'
         raise StateError(f"save: not a dict: {type(state).__name__}. {advice}.")
     leaves: dict[str, Leaf] = {}
     tree = taken_apart(state, leaves)
