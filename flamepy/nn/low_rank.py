@@ -7,7 +7,7 @@
 
 B starts at zero, so the model begins as it was: the first step moves B alone, A from the second on.
 
-FLAME counterpart: the `lora_parameters()` of its trainers. Read next: attention.py.
+FLAME counterpart: `flame_core::lora`. Read next: attention.py.
 """
 
 from __future__ import annotations
