@@ -18,13 +18,13 @@ from flamepy import nn
 X = np.linspace(-1, 1, 6, dtype="f4").reshape(2, 3)
 
 
-def mlp(device="plain"):
+def mlp():
     fp.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 4, device=device), nn.ReLU(), nn.Linear(4, 2, device=device))
+    return nn.Sequential(nn.Linear(3, 4, device="plain"), nn.ReLU(), nn.Linear(4, 2, device="plain"))
 
 
-def given(device="plain", dtype="float32"):
-    return fp.tensor(X, device=device, dtype=dtype)
+def given(dtype="float32"):
+    return fp.tensor(X, device="plain", dtype=dtype)
 
 
 def by_hand(m):
@@ -81,7 +81,7 @@ def test_what_is_no_buffer_is_refused():
         with raises(fp.StateError, "register_buffer: ", words):
             m.register_buffer(name, value)
     with raises(fp.StateError, "register_buffer: it requires grad"):
-        m.register_buffer("w", fp.Parameter.ones(2))
+        m.register_buffer("w", fp.Parameter(np.ones(2)))
     with raises(fp.DTypeError, "Scaled: a list in the place of a buffer: attribute 'scale'"):
         m.scale = [1.0, 2.0]
     m.scale = fp.ones(2, device="plain")
@@ -149,8 +149,8 @@ def doubled(layer, args, y):
 def test_hooks_run_when_pytorchs_do():
     torch = pytest.importorskip("torch", reason="PyTorch is the judge here and is not installed")
 
-    def told(lib, x):
-        m, log = lib.Sequential(lib.Linear(3, 4), lib.ReLU(), lib.Linear(4, 2)), []
+    def told(m, x):
+        log = []
         m.register_forward_hook(lambda m, args, y: log.append(("after all", len(args), tuple(y.shape))))
         m.register_forward_pre_hook(lambda m, args: log.append(("before all", len(args))))
         m[0].register_forward_hook(lambda m, args, y: log.append("first"))
@@ -159,7 +159,8 @@ def test_hooks_run_when_pytorchs_do():
         m(x)
         return log
 
-    assert told(nn, fp.tensor(X)) == told(torch.nn, torch.tensor(X))
+    theirs = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    assert told(mlp(), given()) == told(theirs, torch.tensor(X))
 
 
 def test_no_fused_form_leaves_out_a_hook():
@@ -300,8 +301,9 @@ def test_to_another_type_and_device_keeps_ids_and_the_optimizers_state(packed):
     with raises(fp.VersionError, "backward: a saved value was overwritten", "written by to()"):
         old.backward()
     m.to(device="cpu").to("cpu")
-    assert {p.device.name for p in [*m.parameters(), *m.buffers()]} == {"cpu"}
-    grads = m(given("cpu", "float64")).sum().backward()
+    assert {p.device.name for p in [*m.parameters(), *m.buffers()]} == {"cpu"} == {m[0].bias.grad.device.name}
+    m.to("plain")
+    grads = m(given(dtype="float64")).sum().backward()
     optimizer.step(grads)
     found = optimizer.state_dict()["state"]["2.bias"]
     assert found["step"] == 2 and found["momentum" if "momentum" in found else "m"].dtype == np.float64

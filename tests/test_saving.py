@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import safetensors
 import safetensors.numpy
+from devices import default_device
 from error_text import raises
 
 import flamepy as fp
@@ -25,6 +26,13 @@ from flamepy.saving import disk, tensor_file
 
 DTYPES = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, np.int64, np.int32, np.uint8, np.bool_]
 ARRAYS = {np.dtype(d).name: np.arange(-3, 3).reshape(3, 2).astype(d) for d in DTYPES}
+
+
+@pytest.fixture(autouse=True)
+def plain():
+    """Nothing here depends on the device, and nothing has to be compiled on this one."""
+    with default_device("plain"):
+        yield
 
 
 @pytest.fixture
