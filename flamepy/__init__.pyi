@@ -176,6 +176,8 @@ from .replay import capture as capture
 from .rng import get_rng_state as get_rng_state
 from .rng import manual_seed as manual_seed
 from .rng import set_rng_state as set_rng_state
+from .saving import load as load
+from .saving import save as save
 from .tensors import Tensor as Tensor
 from .tensors import full as full
 from .tensors import full_like as full_like

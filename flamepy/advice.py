@@ -35,7 +35,6 @@ ADVICE = {
         "scatter_add": "The gradient of flamepy.gather does it",
     },
     "flamepy": {
-        "save": "Use safetensors.numpy.save_file(model.state_dict(), path)", "load": "Use safetensors.numpy.load_file(path)",
         "cuda": "flamepy.device() names the devices there are", "optim": "Optimizers are flamepy.SGD, flamepy.Adam and flamepy.AdamW",
         "compile": "Use flamepy.capture(step)", "jit": "Use flamepy.capture(step)", "as_tensor": "Use flamepy.tensor(data)",
         "from_numpy": "Use flamepy.tensor(array)", "Module": "Use flamepy.nn.Module", "einsum": "Use matmul, permute and sum",
@@ -45,12 +44,11 @@ ADVICE = {
         "utils": "Batches are slices of an array; see README, 'A model of your own'", "inference_mode": "Use flamepy.no_grad()",
     },
     "Module": {
-        **dict.fromkeys(("to", "cuda", "cpu"), "Pass device= to each layer, and load_state_dict() what another model has learnt"),
-        **dict.fromkeys(("float", "double", "half", "bfloat16"), "Pass dtype= to each layer, and load_state_dict()"),
-        "requires_grad_": "Use .params.freeze(pattern of names), or p.requires_grad = ... for each of .parameters()",
+        **dict.fromkeys(("cuda", "cpu"), MOVES),
+        **{name: f"Use .to(flamepy.{dtype})" for name, dtype in TYPES.items() if dtype.endswith(("16", "32", "64")) and dtype[0] != "i"},
+        "requires_grad_": "Use .freeze(pattern of names) and .unfreeze(pattern)",
         "register_parameter": "Assign a Parameter: self.w = flamepy.Parameter(...)", "add_module": "Assign it: self.name = module",
-        "register_buffer": "Assign it: self.mask = ..., an array or Tensor; state_dict() holds Parameters alone",
-        "named_children": "Use .children()", "apply": "Use a loop over .modules()",
+        "named_children": "Use .children()", "register_full_backward_hook": "Use register_hook() of a tensor in a forward hook",
     },
     "schedules": {
         "StepLR": "Use step(lr, every, gamma)", "MultiStepLR": "Use multistep(lr, milestones, gamma)",

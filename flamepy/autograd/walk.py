@@ -226,6 +226,14 @@ def _finish(kept: list[tuple[Any, Any]], taken: list[Buffer], cotangents: Cotang
     return grads
 
 
+class AutogradContext(_Mode):
+    """FLAME's context object: operations inside its `with` block, or in a function it decorates, are recorded. Outside of no_grad()
+    they are anyway, so that making one, as FLAME's programs do at the start, changes nothing. The argument is FLAME's."""
+
+    def __init__(self, device: Any = None):
+        super().__init__("recording", True)
+
+
 class AutogradEngine:
     """FLAME's engine object: collects this thread's entries while its `record()` block runs.
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import autograd
 from ..autograd.entries import TapeEntry, thread
 from ..autograd.entries import watchers as watchers
 from ..backend.base import Buffer, Device
@@ -158,6 +159,9 @@ class Op:
             f"{self.name}: no derivative for an input that requires grad: '{self.name}'. Use detach(), no_grad(), or strict_mode(False) "
             "if the gradient may stop here."
         )
+
+
+autograd.Op = Op  # FLAME's place for it
 
 
 def is_own(function: Any) -> bool:
