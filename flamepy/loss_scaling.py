@@ -20,7 +20,7 @@ import numpy as np
 
 from .autograd.entries import scalings
 from .backend.base import Buffer
-from .backend.divert import aside
+from .backend.divert import aside, changed, guard
 from .dtypes import HALF, float32, float64
 from .errors import DeviceError, GradientError, StateError
 from .gradient import GradientMap
@@ -30,6 +30,7 @@ from .gradient_norm import factor_and_mark, norm_of, places_of
 from .tensors import Tensor, tensor
 
 MODES = ("dynamic", "static", "off")
+LARGEST = float(np.finfo(np.float64).max)
 
 
 class GradScaler:
@@ -42,7 +43,8 @@ class GradScaler:
     def __init__(self, init_scale: float = 65536.0, growth_interval: int = 2000, mode: str = "dynamic"):
         if mode not in MODES:
             raise ValueError(f"GradScaler: unknown mode: {mode!r}. Use 'dynamic', 'static' or 'off'.")
-        self.mode, self.growth_interval = mode, checked_interval(growth_interval)
+        self.mode = mode
+        self.growth_interval = growth_interval
         self.start = checked_numbers(init_scale, 0, 0)
         self.state: Buffer | None = None  # scale, good steps since it last changed, overflows: on the device of the first loss
         self.seen: Buffer | None = None  # whether the gradients unscaled since the last step may be used
@@ -52,6 +54,17 @@ class GradScaler:
         return f"GradScaler({self.mode}, scale={scale:g}, good_steps={int(good)}, overflows={int(overflows)})"
 
     # ---- what it knows --------------------------------------------------------------------------------------------------------
+    @property
+    def growth_interval(self) -> int:
+        """After how many good steps the scale is doubled. May be set."""
+        guard(self, "growth_interval", lambda: self._interval)
+        return self._interval
+
+    @growth_interval.setter
+    def growth_interval(self, interval: int) -> None:
+        self._interval = checked_interval(interval)
+        changed()
+
     def numbers(self) -> Any:
         """Scale, good steps, overflows."""
         return self.start if self.state is None else tuple(self.state.device.direct.download(self.state).tolist())
@@ -77,7 +90,7 @@ class GradScaler:
         if self.state is None:
             with aside(device):
                 self.state = device.direct.upload(np.array(self.start))
-                self.limits = device.direct.upload(np.array([0.0, np.finfo(np.float64).max, 1.0 / self.start[0]]))
+                self.limits = device.direct.upload(np.array([0.0, LARGEST, 1.0 / self.start[0]]))
                 self.factor = tensor(np.float32(self.start[0]), device=device)
         if self.state.device is not device:
             raise DeviceError(f"GradScaler: a loss on another device: {device}, its scale is on {self.state.device}. Use one scaler each.")
@@ -157,11 +170,12 @@ class GradScaler:
         if mode != self.mode:
             raise StateError(f"GradScaler: the state of another mode: state '{mode}', this is '{self.mode}'. Make one of the same mode.")
         self.growth_interval, self.start, self.seen = interval, numbers, None
-        if self.state is not None:
+        if self.state is not None:  # in its place: recorded steps go on with it
             device = self.state.device
-            self.state.retired = "GradScaler.load_state_dict()"
-            self.state = None
-            self.prepare(device)
+            device.write(self.state, numbers)
+            device.write(self.limits, [0.0, LARGEST, 1.0 / numbers[0]])
+            device.write(self.factor.buffer, [numbers[0]])
+            self.factor.buffer.wrote("GradScaler.load_state_dict")
 
     def __getstate__(self) -> dict[str, Any]:
         return self.state_dict()

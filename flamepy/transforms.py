@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from .backend.base import Buffer
+from .backend.divert import active, changed, guard
 from .dtypes import float64
 from .errors import NonFiniteError, StateError
 from .gradient import GradientMap
@@ -36,6 +37,8 @@ from .gradient_transforms import (
     repair_gradients,
 )  # fmt: skip
 
+RESULTS = ("result", "skipped", "total")  # attributes that a step sets
+
 
 class Transform:
     """Base of all: `params` (a glob of names, a ParameterDict, a list) chooses among the optimizer's parameters."""
@@ -48,7 +51,19 @@ class Transform:
         return type(self).__name__
 
     def __call__(self, grads: GradientMap, optimizer: Any) -> None:
+        if active:
+            guard(self, "its settings", self.settings)
         self.edit(grads, self.chosen(grads, optimizer), optimizer)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        if name[0] != "_" and name not in RESULTS:
+            changed()
+
+    def settings(self) -> tuple[Any, ...]:
+        """What a recorded step depends on."""
+        rows = [(key, value) for key, value in vars(self).items() if key[0] != "_" and key not in RESULTS]
+        return tuple([(key, value if isinstance(value, int | float | str | None) else id(value)) for key, value in rows])
 
     def chosen(self, grads: GradientMap, optimizer: Any) -> set[int] | None:
         """Ids of the gradients to edit; None where that is all of the map that count."""
@@ -323,7 +338,7 @@ def those(optimizer: Any, params: set[int] | None) -> list[Any]:
     return [p for p in optimizer.params if params is None or p.id in params]
 
 
-def chain_of(name: str, transforms: Any) -> list[Transform]:
+def chain_of(name: str, transforms: Any) -> tuple[Transform, ...]:
     """What a user gives as `transforms`: one, or several in order; functions too. Raises TypeError for anything else."""
     found = [] if transforms is None else list(transforms) if isinstance(transforms, list | tuple) else [transforms]
     for t in found:
@@ -331,4 +346,4 @@ def chain_of(name: str, transforms: Any) -> list[Transform]:
             raise TypeError(
                 f"{name}: not a transform: {t!r}. Use those of flamepy.transforms, such as ClipNorm(1.0), or a function of the map."
             )
-    return [t if isinstance(t, Transform) else Function(t) for t in found]
+    return tuple([t if isinstance(t, Transform) else Function(t) for t in found])

@@ -196,6 +196,33 @@ def test_state_of_a_chain_is_saved_with_the_optimizer():
         again.load_state_dict(saved)
 
 
+def test_what_is_set_between_replays_counts():
+    """The limit of a transform, the chain, the interval of a scaler: a replay with the old ones would be wrong in silence."""
+    p = fp.ParameterDict({"w": fp.Parameter(np.zeros(4, "f4"))}).pack()["w"]
+    clip = T.ClipNorm(1.0)
+    scaler, optimizer = fp.GradScaler(growth_interval=1000), fp.SGD([p], lr=1.0, transforms=clip)
+
+    @fp.capture
+    def step(x):
+        return scaler.step(optimizer, scaler.scale((p * x).sum()).backward())
+
+    def moved():
+        before = p.numpy().copy()
+        step(fp.tensor(np.full(4, 100.0, "f4")))
+        return pytest.approx(float((before - p.numpy())[0]), rel=1e-4)
+
+    assert [moved() for _ in range(3)] == [0.5] * 3
+    clip.max_norm = 0.5
+    assert [moved() for _ in range(3)] == [0.25] * 3
+    optimizer.transforms = [clip, T.ClipNorm(0.1)]
+    assert [moved() for _ in range(3)] == [0.05] * 3
+    scaler.growth_interval = 1
+    scale = scaler.get_scale()
+    assert [(moved(), scaler.get_scale())[1] for _ in range(3)] == [scale * 2, scale * 4, scale * 8]
+    scaler.load_state_dict({**scaler.state_dict(), "scale": 4.0})
+    assert moved() == 0.05 and scaler.get_scale() == 8.0
+
+
 def test_what_may_stand_in_a_chain():
     params = model()
     seen = []

@@ -19,12 +19,12 @@ import numpy as np
 
 from ..autograd.entries import file_line, user_frame
 from ..backend.base import Buffer
-from ..backend.divert import Settings, active, before, guard, note, told
+from ..backend.divert import Settings, active, before, changed, guard, note, told
 from ..errors import FlameWarning, GradientError, StateError
 from ..gradient import GradientMap
 from ..parameter import Parameter
 from ..tensors import Tensor
-from ..transforms import chain_of
+from ..transforms import Transform, chain_of
 from . import state
 from .block import NUMBERS, Block, Update
 from .given import as_gradient, as_map, list_of, triples
@@ -58,7 +58,7 @@ class Optimizer:
         self.rates = Rates(self, options["lr"], groups or {})
         for group in self.groups:
             self.check(group)
-        self.transforms = chain_of(self.name, transforms)
+        self.chain = chain_of(self.name, transforms)
         self.params: list[Parameter] = []
         self.names: dict[int, str] = {}
         self.group_of: dict[int, int] = {}
@@ -124,6 +124,16 @@ class Optimizer:
         self.rates.add(factor)
 
     @property
+    def transforms(self) -> tuple[Transform, ...]:
+        """What is done to the gradients before each step. May be set as in the constructor."""
+        return self.chain
+
+    @transforms.setter
+    def transforms(self, transforms: Any) -> None:
+        self.chain = chain_of(self.name, transforms)
+        changed()
+
+    @property
     def param_groups(self) -> list[Group]:
         """PyTorch's name of `groups`."""
         return self.groups
@@ -178,7 +188,7 @@ class Optimizer:
             warnings.warn(text, FlameWarning, stacklevel=2)
             return False
         if recorded:
-            self.guard_parameters()
+            self.guard_settings()
         before(self.rates.begin)
         by = partial(writer, self.name, user_frame())
         stepped = []
@@ -203,7 +213,7 @@ class Optimizer:
                 self.adopt([p for p, _ in rows])
                 self.arrange()
                 pairs = {p.id: (p, g) for p, g in rows if p.requires_grad}
-            if not self.transforms and all([g.mark is None for _, g in pairs.values()]):
+            if not self.chain and all([g.mark is None for _, g in pairs.values()]):
                 return None, {key: as_gradient(self.name, p, g) for key, (p, g) in pairs.items()}
             grads = as_map(pairs)
         if grads.scaled is not None:
@@ -211,8 +221,8 @@ class Optimizer:
                 f"{self.name}: these are the gradients of a scaled loss: {grads.scaled}. Use scaler.step(optimizer, grads)."
             )
         still = self.frozen()
-        if self.transforms and any([p.id in grads for p in self.params if p.id not in still]):
-            for transform in self.transforms:
+        if self.chain and any([p.id in grads for p in self.params if p.id not in still]):
+            for transform in self.chain:
                 transform(grads, self)
         if self.blocks and not still and all([b.span_of(grads) is not None for b in self.blocks]):
             return grads, None
@@ -225,8 +235,9 @@ class Optimizer:
             self.still = Settings.version, frozenset([p.id for p in self.params if not p.requires_grad])
         return self.still[1]
 
-    def guard_parameters(self) -> None:
-        """A recorded step depends on which parameters require grad."""
+    def guard_settings(self) -> None:
+        """A recorded step depends on the transforms, and on which parameters require grad."""
+        guard(self, "transforms", lambda: tuple([id(t) for t in self.chain]))
         for p in self.params:
             guard(p, "requires_grad", lambda p=p: p.requires_grad)  # type: ignore[misc]
 
