@@ -17,9 +17,8 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from .. import ids
 from ..backend.divert import before, told
 from ..dtypes import FLOATS, HALF, float32
 from ..errors import AccumulationError, AccumulatorFull, CaptureError, DTypeError, NoGradients, ShapeMismatch, StateError
@@ -30,47 +29,7 @@ from ..tensors import Tensor, tensor
 from .config import AccumulationConfig, AccumulationStats, checked_weight
 from .state import checked_state
 from .sums import Arrived, add_map, copied, taken_in
-
-Shape = tuple[int, ...]
-
-
-class Known:
-    """A name that was registered, or came with a restored state. `number`: its id; one of its own until a gradient comes with an id.
-    `bound`: whether it has; `homeless`: that it had one where the state was saved."""
-
-    def __init__(self, name: str, shape: Shape, number: int = 0, homeless: bool = False):
-        self.name, self.shape = name, shape
-        self.bound, self.homeless = number != 0, homeless
-        self.number = number or ids.next_id()
-
-
-class Counts:
-    """What has been done since the beginning; a replayed step counts too."""
-
-    def __init__(self) -> None:
-        self.micro_batches = self.updates = 0
-
-    def micro_batch(self) -> None:
-        self.micro_batches += 1
-
-    def update(self) -> None:
-        self.updates += 1
-
-    def saved(self) -> tuple[int, int]:
-        return self.micro_batches, self.updates
-
-    def restore(self, state: tuple[int, int]) -> None:
-        self.micro_batches, self.updates = state
-
-
-class Window(NamedTuple):
-    """The micro-batches since the last update: their sum, how many, what they weigh together, and how often each id came."""
-
-    total: GradientMap
-    arrived: int = 0
-    weight: float = 0.0
-    counts: Mapping[int, int] = {}
-    recorders: tuple[Any, ...] = ()  # who recorded when it began
+from .window import Counts, Known, Window
 
 
 class GradientAccumulator:
@@ -150,6 +109,8 @@ class GradientAccumulator:
             known = self.known.get(name) or self.restored.get(name) or Known(name, given)
             if known.shape != given:
                 raise ShapeMismatch(name, known.shape, given)
+            if isinstance(shape, Tensor) and not self.stands_for(known, shape.id):
+                raise AccumulationError(f"register: another Parameter has this name: '{name}'. Give each its own accumulator or name.")
             self.known[name] = known
             self.sizes[known.number] = math.prod(given)
             self.restored.pop(name, None)
@@ -220,7 +181,7 @@ class GradientAccumulator:
             known = self.known.get(name)
             if known is None:
                 raise NoGradients(name)
-            g = Tensor.of("accumulate", given).detach()
+            g = Tensor.of("accumulate", given, known.device).detach()
             if g.dtype not in FLOATS or g.dtype in HALF:
                 g = g.to(float32)
             rows.append(Arrived(known.number, name, g))
@@ -255,7 +216,8 @@ class GradientAccumulator:
 
     def stands_for(self, known: Known, number: int) -> bool:
         """Whether a gradient with this id and the name of `known` belongs to it."""
-        return known.number == number or (not known.bound and number not in self.window.total._gradients)
+        sums = self.window.total._gradients
+        return known.number == number or (not known.bound and not (number in sums and known.number in sums))
 
     def bind(self, rows: list[Arrived]) -> None:
         """Have names that had no id of a Parameter's take those that came with one."""
@@ -267,9 +229,11 @@ class GradientAccumulator:
             if known.number in total._gradients:
                 total._gradients[known.number] = total._gradients[known.number].to(device=g.device)
                 total.rename(known.number, number)
+            if number in total:
+                total.names[number] = name
             self.window = self.window._replace(counts={number if key == known.number else key: n for key, n in counts.items()})
             self.sizes.pop(known.number, None)
-            known.number, known.bound = number, True
+            known.number, known.bound, known.device = number, True, g.device
 
     def check_homes(self) -> None:
         """Raise AccumulationError while the sums of a restored state have not found all their parameters."""
