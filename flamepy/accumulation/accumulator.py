@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..backend.divert import before, told
-from ..dtypes import FLOATS, HALF, float32
+from ..dtypes import FLOATS, HALF, float32, is_count
 from ..errors import AccumulationError, AccumulatorFull, CaptureError, DTypeError, NoGradients, ShapeMismatch, StateError
 from ..gradient import GradientMap, check_device
 from ..gradient_clip import clip_grad_norm
@@ -102,7 +102,7 @@ class GradientAccumulator:
         if not isinstance(name, str) or not name:
             raise AccumulationError(f"register: not a name: {name!r}. Pass the parameter's name, then its shape.")
         given = shape.shape if isinstance(shape, Tensor) else (shape,) if hasattr(shape, "__index__") else tuple(shape)
-        if not all([hasattr(n, "__index__") and n >= 0 for n in given]):
+        if not all([is_count(n) for n in given]):
             raise AccumulationError(f"register: not a shape: '{name}', {shape!r}. Pass sizes, or the Parameter.")
         given = tuple([int(n) for n in given])
         with self.lock:
