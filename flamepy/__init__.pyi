@@ -2,7 +2,9 @@
 # fmt: off
 from . import nn as nn
 from . import ops as ops
+from . import regularizer as regularizer
 from . import schedules as schedules
+from . import transforms as transforms
 from .accumulation import AccumulationConfig as AccumulationConfig
 from .accumulation import GradientAccumulator as GradientAccumulator
 from .autograd import AutogradEngine as AutogradEngine
@@ -56,10 +58,20 @@ from .gradient_check import gradcheck as gradcheck
 from .gradient_checkpointing import checkpoint as checkpoint
 from .gradient_clip import clip_grad_norm as clip_grad_norm
 from .gradient_clip import clip_grad_norm_ as clip_grad_norm_
+from .gradient_clip import clip_grad_norm_by_group as clip_grad_norm_by_group
 from .gradient_clip import clip_grad_value as clip_grad_value
 from .gradient_clip import clip_grad_value_ as clip_grad_value_
-from .gradient_clip import grad_norm as grad_norm
+from .gradient_history import GradientNormTracker as GradientNormTracker
+from .gradient_norm import ClipResult as ClipResult
+from .gradient_norm import grad_norm as grad_norm
+from .gradient_transforms import add_gradient_noise as add_gradient_noise
+from .gradient_transforms import centralize_gradients as centralize_gradients
+from .gradient_transforms import clip_grad_agc as clip_grad_agc
+from .gradient_transforms import clip_grad_per_layer as clip_grad_per_layer
+from .gradient_transforms import decay_gradients as decay_gradients
+from .gradient_transforms import repair_gradients as repair_gradients
 from .learning_rate import find_lr as find_lr
+from .loss_scaling import GradScaler as GradScaler
 from .op.custom import custom as custom
 from .op.pointwise import pointwise as pointwise
 from .ops import abs as abs
@@ -158,6 +170,8 @@ from .optimizers import AdamW as AdamW
 from .optimizers import SGDConfig as SGDConfig
 from .parameter import Parameter as Parameter
 from .parameter import ParameterDict as ParameterDict
+from .regularizer import GradientTracker as GradientTracker
+from .regularizer import Pipeline as Pipeline
 from .replay import capture as capture
 from .rng import get_rng_state as get_rng_state
 from .rng import manual_seed as manual_seed

@@ -9,84 +9,43 @@ FLAME counterpart: `flame_core::gradient::GradientMap`. Read next: autograd/entr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from . import ids
-from .backend.base import Buffer
-from .dtypes import HALF, float32
-from .errors import DeviceError, DTypeError, ShapeError, StateError
+from .dtypes import FLOATS, HALF, float32, float64
+from .errors import DTypeError, GradientError, ShapeError, StateError
+from .gradient_memory import add_to_buffer, both_marks, check_device, label_of, scale_buffer, scale_by_factor
 
 if TYPE_CHECKING:
     from .methods import Tensor  # from a stub: this file imports no tensors when it runs
-
-
-def label_of(number: int, name: str) -> str:
-    """How an error text names a gradient."""
-    return f"'{name}'" if name else f"tensor {number}"
-
-
-def scale_y(x, s):
-    return x * s
-
-
-def add_y(x, y):
-    return x + y
-
-
-def scale_buffer(buffer: Any, factor: float, by: str) -> None:
-    """Multiply a buffer in place."""
-    buffer.device.launch("map", scale_y, (buffer,), (buffer,), (buffer.dtype.type(factor),), buffer.dtype)
-    buffer.wrote(by)
-
-
-def add_to_buffer(buffer: Any, other: Any, by: str) -> None:
-    """Add `other` to a buffer of the same size and dtype in place."""
-    buffer.device.launch("map", add_y, (buffer,), (buffer, other), (), buffer.dtype)
-    buffer.wrote(by)
-
-
-def scale_by_factor(buffer: Any, factor: Any, by: str = "clip_grad_norm") -> None:
-    """Multiply a buffer in place by the factor that the launch "norm" found."""
-    buffer.device.launch("scale", None, (buffer,), (factor,), (), buffer.dtype)
-    buffer.device.stream.after(lambda b, found: b.wrote(by) if b.device.download(found)[1] != 1.0 else None, buffer, factor)
-
-
-@cache
-def no_factor(device: Any) -> Buffer:
-    """The clip factor of gradients that need none."""
-    return device.direct.upload(np.array([0.0, 1.0]))
-
-
-def check_device(name: str, label: str, wanted: Any, gradient: Any) -> None:
-    """Raise DeviceError unless the gradient is on the device `wanted`."""
-    if gradient.device is not wanted:
-        raise DeviceError(
-            f"{name}: gradient is on another device for {label}: expected {wanted}, got {gradient.device}. Move it with .to('{wanted}')."
-        )
 
 
 class GradientMap:
     """Gradients by tensor id, in the order they were inserted.
 
     `names` maps ids to names for error texts. `spans` lists (span of parameters, span of their gradients) for packed
-    parameters whose gradients are all here and still in that span (`whole_map`: and there are no others); any change of the set of
-    gradients empties it. `private` says that no gradient was handed out yet; `factor` is a clip factor that is still to be applied.
+    parameters whose gradients are all here and still in that span (`whole_map`: and no other Parameter has one); any change of the set
+    of gradients empties it. `others` holds the ids of tensors that are no Parameters, and whether they are leaves: clipping leaves them
+    alone where there are Parameters. `private` says that no gradient was handed out yet; `factor` is a clip factor that is still to be
+    applied; `mark` says whether a step may use these gradients (both: formula/clip.py), `scaled` by which scale the loss was multiplied.
 
     Pickled and copied together with its parameters, in whatever they are, a map names their copies. Alone, it names the tensors it
     named before, also when it comes back from another process.
     """
 
+    tensor_of: Callable[[str, Any, Any], Any]  # (who asks, numbers, device) -> Tensor: tensors.py, which stands above, gives it
+
     def __init__(self) -> None:
         self._gradients: dict[int, Any] = {}
         self.names: dict[int, str] = {}
+        self.others: dict[int, bool] = {}
         self.spans: list[tuple[Any, Any]] = []
         self.whole_map = False
         self.private = True
         self.factor: Any = None
+        self.mark: Any = None
+        self.scaled: Any = None
 
     def stored(self) -> dict[int, Any]:
         """Gradients by id, to be handed out: what clipping left to do is done first."""
@@ -121,8 +80,23 @@ class GradientMap:
 
     @property
     def packed(self) -> bool:
-        """Whether the spans hold every gradient."""
+        """Whether the spans hold the gradients of every Parameter."""
         return bool(self.spans) and self.whole_map
+
+    def counted(self) -> dict[int, Any]:
+        """The gradients that norms and clipping go over: those of Parameters; where there are none, those of leaves."""
+        if not self.others:
+            return self._gradients
+        found = {key: g for key, g in self._gradients.items() if key not in self.others}
+        return found or {key: g for key, g in self._gradients.items() if self.others[key]}
+
+    def buffers(self) -> list[Any]:
+        """The memory of all gradients, each once: whole spans where there are some."""
+        if not self.packed:
+            found = [g.buffer for g in self._gradients.values()]
+        else:
+            found = [*[span for _, span in self.spans], *[self._gradients[key].buffer for key in self.others if key in self._gradients]]
+        return list({id(b): b for b in found}.values())
 
     def whole(self, home: Any) -> Any | None:
         """The span with the gradients of every parameter in the span `home`, if there is one."""
@@ -141,21 +115,33 @@ class GradientMap:
             raise KeyError(f"GradientMap: no gradient: {self.label(key)}. {self.advice(key)}")
         return found
 
-    def insert(self, key: Any, gradient: Any) -> None:
-        """Store this gradient (no copy; 16-bit ones become float32), replacing any other.
-
-        Raises ShapeError or DeviceError if it does not fit the tensor given as key, DTypeError if it is no Tensor.
-        """
+    def fitting(self, name: str, key: Any, gradient: Any, like: Any) -> Any:
+        """A gradient as a Tensor that fits `like`, if there is one. Raises DTypeError for what is neither a Tensor nor an array of
+        numbers, ShapeError or DeviceError if it does not fit."""
         if not hasattr(gradient, "buffer"):
-            raise DTypeError(f"insert: not a Tensor: {type(gradient).__name__}. Pass flamepy.tensor(...).")
-        key = self.sized("insert", key)
-        if not isinstance(key, int) and tuple(key.shape) != tuple(gradient.shape):
+            found = [like, self._gradients.get(key), *self._gradients.values()]
+            near = next((t for t in found if t is not None), None)
+            made = self.tensor_of(name, gradient, None if near is None else near.device)
+            gradient = made.to(float64 if near is not None and near.dtype == float64 else float32)
+        if gradient.dtype not in FLOATS:
+            raise DTypeError(f"{name}: a gradient of another type for {self.label(key)}: {gradient.dtype}. Cast it to float32.")
+        if like is not None and tuple(like.shape) != tuple(gradient.shape):
             raise ShapeError(
-                f"insert: gradient shape differs for {self.label(key)}: expected {key.shape}, got {gradient.shape}. "
+                f"{name}: gradient shape differs for {self.label(key)}: expected {like.shape}, got {gradient.shape}. "
                 "Pass a gradient of the tensor's shape."
             )
-        if not isinstance(key, int):
-            check_device("insert", self.label(key), key.device, gradient)
+        if like is not None:
+            check_device(name, self.label(key), like.device, gradient)
+        return gradient
+
+    def insert(self, key: Any, gradient: Any) -> None:
+        """Store this gradient (no copy of a Tensor; 16-bit ones become float32), replacing any other.
+
+        Raises ShapeError or DeviceError if it does not fit the tensor given as key (an id says nothing of its tensor), DTypeError if it
+        is neither a Tensor nor an array.
+        """
+        key = self.sized("insert", key)
+        gradient = self.fitting("insert", key, gradient, None if isinstance(key, int) else key)
         self.settle()
         self.put(key, gradient)
         self.spans = []
@@ -164,6 +150,8 @@ class GradientMap:
         """Store a gradient that is known to fit, in a map that has no spans yet."""
         if not isinstance(key, int):
             self.names[key.id] = key.name
+            if not key.is_parameter:
+                self.others[key.id] = key.entry is None
             key = key.id
         self._gradients[key] = gradient.to(float32) if gradient.dtype in HALF else gradient
 
@@ -173,18 +161,14 @@ class GradientMap:
         self.insert(key, gradient)
 
     def accumulate(self, key: Any, gradient: Any) -> None:
-        """Add a gradient to the stored one; a key that is not there yet gets a copy of it."""
-        stored = self.get(key)
+        """Add a gradient to the stored one; a key that is not there yet gets a copy of it. Raises as insert() does."""
+        key = self.sized("accumulate", key)
+        stored = self.stored().get(key if isinstance(key, int) else key.id)
+        gradient = self.fitting("accumulate", key, gradient, stored if stored is not None else None if isinstance(key, int) else key)
         if stored is None:
-            self.insert(key, gradient.clone())
-            return
-        if tuple(stored.shape) != tuple(gradient.shape):
-            raise ShapeError(
-                f"accumulate: gradient shape differs for {self.label(key)}: stored {stored.shape}, got {gradient.shape}. "
-                "Pass a gradient of the same shape."
-            )
-        check_device("accumulate", self.label(key), stored.device, gradient)
-        add_to_buffer(stored.buffer, gradient.detach().to(stored.dtype).buffer, "GradientMap.accumulate")
+            self.insert(key, gradient.detach().clone())
+        else:
+            add_to_buffer(stored.buffer, gradient.detach().to(stored.dtype).buffer, "GradientMap.accumulate")
 
     def get_or_create(self, key: Any) -> Tensor:
         """The stored gradient; zeros of the tensor's shape are inserted when there is none."""
@@ -222,7 +206,8 @@ class GradientMap:
 
     def clear(self) -> None:
         self._gradients.clear()
-        self.spans, self.factor = [], None
+        self.others.clear()
+        self.spans, self.factor, self.mark, self.scaled = [], None, None, None
 
     def scale_grad(self, key: Any, factor: float) -> bool:
         """Multiply one gradient in place; False when there is none."""
@@ -235,13 +220,13 @@ class GradientMap:
     def scale_(self, factor: float) -> GradientMap:
         """Multiply every gradient in place."""
         self.settle()
-        found = [span for _, span in self.spans] if self.packed else [g.buffer for g in self._gradients.values()]
-        for buffer in {id(b): b for b in found}.values():  # a gradient inserted twice: once
+        for buffer in self.buffers():  # a gradient inserted twice: once
             scale_buffer(buffer, factor, "GradientMap.scale_")
         return self
 
     def merge(self, other: GradientMap) -> GradientMap:
         """Add every gradient of `other` to this map."""
+        self.check_scaled("merge", other)
         for key, gradient in other._gradients.items():
             stored = self._gradients.get(key)
             if stored is not None and tuple(stored.shape) != tuple(gradient.shape):
@@ -256,11 +241,32 @@ class GradientMap:
             other.settle()
             for (_, span), (_, more) in zip(self.spans, other.spans, strict=True):
                 add_to_buffer(span, more, "GradientMap.merge")
+            rest = [(key, other._gradients[key]) for key in other.others if key in other._gradients]
         else:
-            for key, gradient in other.items():
+            rest = list(other.items())
+        for key, gradient in rest:
+            if key in self._gradients:
                 self.accumulate(key, gradient)
+            else:
+                self._gradients[key] = gradient.clone()
+                self.spans = self.spans if key in other.others else []
         self.names.update(other.names)
+        self.take_marks(other)
         return self
+
+    def check_scaled(self, name: str, other: GradientMap) -> None:
+        """Raise GradientError unless both maps are of losses scaled alike, so that one can be added to the other."""
+        if self._gradients and self.scaled is not other.scaled:
+            raise GradientError(f"{name}: gradients of a scaled loss and others: they differ in scale. Call unscale() on each map first.")
+
+    def take_marks(self, other: GradientMap) -> None:
+        """What holds for the gradients of another map holds for these, which now contain them."""
+        self.others.update(other.others)
+        if self.mark is None or other.mark is None:
+            self.mark = self.mark or other.mark
+        else:
+            self.mark = both_marks(self.mark, other.mark)
+        self.scaled = other.scaled
 
     def to_dict(self, params: Any) -> dict[str, Any]:
         """name -> gradient for the parameters (a ParameterDict) that have one."""
@@ -268,18 +274,23 @@ class GradientMap:
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: gradients and names by what each id is on its way (ids.py)."""
+        if self.scaled is not None or self.mark is not None:
+            raise GradientError("pickle: gradients of a scaled loss, or marked for one step: scaled or marked. Pickle them before.")
         gradients = [(ids.key_of(number), gradient) for number, gradient in self.stored().items()]
-        return {"gradients": gradients, "names": [(ids.key_of(number), name) for number, name in self.names.items()]}
+        names, others = [[(ids.key_of(n), x) for n, x in of.items()] for of in (self.names, self.others)]
+        return {"gradients": gradients, "names": names, "others": others}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__()  # type: ignore[misc]
         self._gradients = {key.of_key(self): gradient for key, gradient in state["gradients"]}
         self.names = {key.of_key(self): name for key, name in state["names"]}
+        self.others = {key.of_key(self): leaf for key, leaf in state["others"]}
 
     def rename(self, old: int, new: int) -> None:
         """Have the key `new` in the place of `old`."""
         self._gradients = {new if key == old else key: gradient for key, gradient in self._gradients.items()}
         self.names = {new if key == old else key: name for key, name in self.names.items()}
+        self.others = {new if key == old else key: leaf for key, leaf in self.others.items()}
 
     def label(self, key: Any) -> str:
         """How an error text names a key: its name if known, else its id."""

@@ -9,6 +9,7 @@ FLAME counterpart: `flame_core::parameter`. Read next: gradient_clip.py.
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -31,6 +32,8 @@ class Parameter(Tensor):
 
     Made from a Tensor, an array or nested lists (copied). Raises DTypeError for integers.
     """
+
+    is_parameter = True
 
     def __init__(self, data: Any, requires_grad: bool = True):
         t = data.detach().clone() if isinstance(data, Tensor) else tensor(data)
@@ -294,6 +297,8 @@ def pack_in_order(parameters: list[Parameter]) -> None:
         dtype, where = ps[0].dtype, ps[0].device
         span, at = where.empty(sum(p.size for p in ps), dtype), 0
         span.packed = [weakref.ref(p) for p in ps]
+        starts = itertools.accumulate([p.size for p in ps], initial=0)
+        span.layout = [p.id for p in ps], tuple([(start, p.size) for p, start in zip(ps, starts, strict=False)])
         for p in ps:
             slot = where.slot(span, at * dtype.itemsize, p.size, dtype)
             where.stream.copy(slot, p.buffer)

@@ -15,6 +15,7 @@ import numpy as np
 from .advice import ADVICE
 from .autograd.entries import TapeEntry, tell, was_reached
 from .backend.base import Buffer, Device
+from .backend.divert import SHARED, note
 from .dtypes import HALF, float32
 from .errors import DTypeError, FlameWarning, ShapeError
 from .op.base import PUBLIC
@@ -39,8 +40,9 @@ def hint_at_map(t: Any) -> None:
 
 # What flamepy's own files use of a Tensor.
 INTERNAL = {
-    "as_cotangent", "broken", "buffer", "copied_into", "entry", "hooks", "label", "of", "ones_cotangent", "origin", "over", "slot",
-    "spec", "unit", "zero_gradient",
+    "as_cotangent", "broken", "buffer", "copied_into", "entry", "hooks", "is_parameter", "label", "mark",
+    "of", "ones_cotangent", "origin", "over",
+    "slot", "spec", "unit", "zero_gradient",
 }  # fmt: skip
 
 
@@ -102,6 +104,7 @@ class Readable:
 
     def __dlpack__(self, **options: Any) -> Any:
         tell((self,))
+        note(SHARED, self.shape)
         return self.device.dlpack(self.buffer, self.shape).__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:

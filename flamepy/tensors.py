@@ -42,6 +42,8 @@ class Tensor(Readable, Methods):
 
     # Class values are what almost every tensor has. What each op reads is set below: that is faster than finding it in the class.
     name: str = ""
+    is_parameter: bool = False
+    mark: Any = None  # whether a step may use it, if it is a gradient that was clipped with nonfinite="skip"
     hooks: list[Callable] | None = None
     entry: TapeEntry | None = None
     slot: int = 0  # which output of its entry it is
@@ -262,6 +264,7 @@ class Tensor(Readable, Methods):
 
 
 use_tensor_class(Tensor)
+GradientMap.tensor_of = staticmethod(Tensor.of)
 advise(Tensor, "Tensor")
 for _name, _function in PUBLIC.items():  # every public op is a method too: an op is written in one place
     if METHODS[_name] and _name not in Tensor.__dict__:

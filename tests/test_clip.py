@@ -150,7 +150,7 @@ def test_no_gradients_have_norm_zero(empty):
 def test_norm_types(norm_type, expected):
     grads, params = maps({"a": [3.0], "b": [-4.0]})
     norm = fp.clip_grad_norm(grads, 1.0, norm_type)
-    assert type(norm) is float and norm == pytest.approx(expected, rel=1e-14)
+    assert isinstance(norm, float) and norm == pytest.approx(expected, rel=1e-14)
     assert grads[params["b"]].item() == pytest.approx(-4.0 / (norm + 1e-6), rel=1e-14)
 
 

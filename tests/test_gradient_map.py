@@ -146,12 +146,21 @@ def test_insert_replaces_and_keeps_the_tensor_given(grads, params, call):
     assert grads[params["b"]] is g
 
 
-def test_insert_checks_the_shape_and_takes_tensors_only(grads, params):
-    with raises(fp.ShapeError, "insert", "'a'", "(2,)", "(3,)"):
-        grads.insert(params["a"], tensor(1.0, 2.0, 3.0))
-    with raises(fp.DTypeError, "insert", "ndarray"):
-        grads.insert(params["a"], np.ones(2))
+@pytest.mark.parametrize("call", ["insert", "accumulate", "__setitem__"])
+def test_gradients_may_be_arrays_of_the_right_shape(grads, params, call):
+    edit = getattr(grads, call)
+    for wrong, error in ((tensor(1.0, 2.0, 3.0), fp.ShapeError), (np.ones(3), fp.ShapeError), ([[1.0, 2.0]], fp.ShapeError),
+                         ("no", fp.DTypeError), (None, fp.DTypeError), (fp.arange(2), fp.DTypeError)):  # fmt: skip
+        with pytest.raises(error, match=r"'a'|not a tensor"):
+            edit(params["a"], wrong)
     assert grads[params["a"]].tolist() == [2.0, 4.0]
+    before = np.array([2.0, 4.0] if call == "accumulate" else [0.0, 0.0])
+    for given in (np.array([1.0, 2.0]), [1.0, 2.0], np.array([1, 2])):
+        for key in (params["a"], params["a"].id, "a"):
+            edit(key, given)
+            before = before + [1.0, 2.0] if call == "accumulate" else np.array([1.0, 2.0])
+            found = grads[params["a"]]
+            assert found.tolist() == before.tolist() and found.dtype == fp.float64 and found.device is params["a"].device
 
 
 @pytest.mark.parametrize("dtype", [fp.float16, fp.bfloat16], ids=str)

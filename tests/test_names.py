@@ -22,6 +22,8 @@ NAMES = """
     tensor zeros ones full arange eye randn rand uniform zeros_like ones_like full_like randn_like rand_like uniform_like manual_seed
     float32 float64 float16 bfloat16 int32 int64 bool_ Tensor Parameter ParameterDict GradientMap AutogradEngine tape no_grad
     enable_grad is_grad_enabled clip_grad_norm clip_grad_norm_ clip_grad_value clip_grad_value_ grad_norm SGD Adam AdamW AdamConfig
+    SGDConfig checkpoint gradcheck schedules nn FlameWarning from_dlpack linspace isnan isinf isfinite
+    regularizer GradientTracker Pipeline
     SGDConfig checkpoint gradcheck schedules AccumulationConfig GradientAccumulator EMA SWA Lookahead find_lr nn FlameWarning
     from_dlpack linspace isnan isinf isfinite
 """
@@ -62,7 +64,7 @@ def test_attributes(cls):
 
 
 def test_dir_shows_what_is_public_and_nothing_else():
-    modules = {*FLAME_MODULES, "nn", "ops", "schedules", "words"}
+    modules = {*FLAME_MODULES, "nn", "ops", "regularizer", "schedules", "transforms", "words"}
     shown = {name for name in dir(fp) if not name.startswith("__")}
     assert {name for name in shown if isinstance(getattr(fp, name), types.ModuleType)} <= modules
     assert shown - modules == set(re.findall(r" as (\w+)$", STUB.read_text(), re.M)) - modules  # the names an editor is told

@@ -22,8 +22,9 @@ from typing import Any
 from ..backend.divert import before, told
 from ..dtypes import FLOATS, HALF, float32, is_count
 from ..errors import AccumulationError, AccumulatorFull, CaptureError, DTypeError, NoGradients, ShapeMismatch, StateError
-from ..gradient import GradientMap, check_device
+from ..gradient import GradientMap
 from ..gradient_clip import clip_grad_norm
+from ..gradient_memory import check_device
 from ..parameter import named
 from ..tensors import Tensor, tensor
 from .config import AccumulationConfig, AccumulationStats, checked_weight
@@ -86,6 +87,8 @@ class GradientAccumulator:
             total = copied(window.total) if last and limit else window.total  # clipping may raise
             if share:
                 add_map(total, rows, grads.spans if isinstance(grads, GradientMap) else [], share)
+                if isinstance(grads, GradientMap):
+                    total.take_marks(grads)
             counts = {**window.counts, **{row.number: window.counts.get(row.number, 0) + 1 for row in rows}}
             now = window._replace(total=total, arrived=window.arrived + 1, weight=window.weight + share, counts=counts)
             result = self.result(now) if last else None
@@ -171,6 +174,7 @@ class GradientAccumulator:
     def arrivals(self, grads: Any) -> list[Arrived]:
         """What was handed in, one by one."""
         if isinstance(grads, GradientMap):
+            self.window.total.check_scaled("accumulate", grads)
             grads.settle()
             return [Arrived(number, grads.names.get(number, ""), g) for number, g in grads._gradients.items()]
         if not isinstance(grads, Mapping):

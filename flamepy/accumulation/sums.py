@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ..backend.base import Buffer
-from ..gradient import GradientMap, add_to_buffer, label_of, scale_y
+from ..gradient import GradientMap
+from ..gradient_memory import add_to_buffer, label_of, scale_y
 from ..tensors import Tensor
 
 
@@ -103,4 +104,5 @@ def copied(grads: GradientMap) -> GradientMap:
     copy = GradientMap()
     rows = [Arrived(number, grads.names.get(number, ""), g) for number, g in grads._gradients.items()]
     add_map(copy, rows, grads.spans, 1.0)
+    copy.others, copy.mark, copy.scaled = dict(grads.others), grads.mark, grads.scaled
     return copy

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..dtypes import HALF, float32
-from ..gradient import add_to_buffer
+from ..gradient_memory import add_to_buffer
 from .entries import TapeEntry
 
 

@@ -20,7 +20,7 @@ from ..backend.base import Buffer
 from ..errors import GradientError, ShapeError
 from ..gradient import GradientMap
 from .cotangents import Cotangents
-from .entries import Tape, TapeEntry, reachable, set_observers, thread
+from .entries import Tape, TapeEntry, reachable, scalings, set_observers, thread
 from .entries import tape as tape
 from .release import Release
 
@@ -119,6 +119,8 @@ def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False,
             kept.append((leaf, g if leaf.hooks is None else _hooked(leaf.hooks, g)))
         saved = [v for entry in entries for v in entry.values] if retain_graph else []
         grads = _finish(kept, [seed.buffer, *saved], cotangents)
+        if scalings:
+            grads.scaled = next((entry.scaled for entry in entries if entry.scaled is not None), None)
         if release.until < sys.maxsize:
             release.settle()
         return grads
@@ -220,7 +222,7 @@ def _finish(kept: list[tuple[Any, Any]], taken: list[Buffer], cotangents: Cotang
         grads.put(tensor, g)
     grads.spans = [(home, span) for key, (home, span) in cotangents.spans.items() if filled.get(key) == home.size]
     thread.modes.reached = weakref.ref(grads), grads.names
-    grads.whole_map = placed == len(kept) and len(grads.spans) == len(filled)
+    grads.whole_map = placed == sum([tensor.is_parameter for tensor, _ in kept]) and len(grads.spans) == len(filled)
     return grads
 
 

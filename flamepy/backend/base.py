@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,7 +33,8 @@ class Buffer:
     retired = ""
     writes = 0
     owners: tuple[Callable[[], Any], ...] = ()  # weak references to the leaves that were told whether to require grad
-    packed: Sequence[Any] = ()  # weak references to the parameters whose numbers were put here
+    packed: Sequence[Any] = ()  # weak references to the parameters whose numbers were put here; layout: their ids, (start, size) of each
+    layout: Any = None
     root: Buffer | None = None
     offset = 0
     stands_for: Buffer | None = None  # while a call is planned: the buffer that was really given
@@ -53,7 +54,7 @@ class Buffer:
 
     @property
     def last_write(self) -> str:
-        found = self.written or (self.root.written if self.root is not None else "")
+        found = self.written or ("" if self.root is None else self.root.written)
         return found if isinstance(found, str) else found()
 
     @property
@@ -69,8 +70,7 @@ class Buffer:
             self.device.stream.wrote(self)
 
 
-class Kernel(Protocol):
-    """What a stream can launch. Only the streams of its device look inside."""
+Kernel = Any  # what a stream can launch: only the streams of its device look inside
 
 
 class Step(NamedTuple):
@@ -160,32 +160,12 @@ class Stream:
         """Call check(*buffers) when these results are known, at the latest before a host read; it may raise."""
         check(*buffers)
 
+    def report(self, make: Callable[[np.ndarray], Any], buffer: Buffer) -> Any:
+        """What make() makes of a small buffer's numbers."""
+        return make(self.download(buffer))
+
     def number(self, buffer: Buffer, i: int = 0) -> Any:
-        """Element i of a buffer as a Python number."""
-        return self.download(buffer)[i].item()
-
-
-FEW = 16384  # elements NumPy copies as fast as any kernel
-
-
-class HostStream(Stream):
-    """A stream whose buffers' data are NumPy arrays, for kernels that run on the host."""
-
-    def upload(self, array: np.ndarray) -> Buffer:
-        buffer = self.empty(array.size, array.dtype)
-        np.copyto(buffer.data.reshape(array.shape), array)
-        return buffer
-
-    def copy(self, out: Buffer, x: Buffer) -> None:
-        if out.size <= FEW and x.device is out.device and x.dtype == out.dtype:  # such as arguments and results of a small captured step
-            np.copyto(out.data, x.data)
-        else:
-            super().copy(out, x)
-
-    def download(self, buffer: Buffer) -> np.ndarray:
-        view: np.ndarray = buffer.data.view()
-        view.flags.writeable = False
-        return view
+        return self.report(lambda numbers: numbers[i].item(), buffer)
 
 
 class Spot(NamedTuple):

@@ -20,6 +20,7 @@ import numpy as np
 
 from .base import Buffer, Device, Stream
 
+SHARED = "memory shared with another library"  # what note() calls it
 diverted = threading.local()  # stacks: device -> the recorders of this thread, the innermost last
 _diverting = threading.Lock()
 active: list[Any] = []  # every recorder there is, of any thread: where there is none, nobody needs to be told
@@ -159,5 +160,5 @@ class Switch(Stream):
     def after(self, check: Callable[..., None], *buffers: Buffer) -> None:
         self.chosen().after(check, *buffers)
 
-    def number(self, buffer: Buffer, i: int = 0) -> Any:
-        return self.chosen().number(buffer, i)
+    def report(self, make: Callable[[np.ndarray], Any], buffer: Buffer) -> Any:
+        return self.chosen().report(make, buffer)

@@ -88,6 +88,7 @@ class Op:
 
     function: Callable[..., Any]
     first: Callable[..., Any]  # a call without a plan: plan.run_once(), or what pointwise.py does
+    large = ""  # the extra that is as large as the result: see half.py
 
     def __init__(self, name: str, inputs: tuple[str, ...], attributes: dict[str, Any], source: Any, title: str = ""):
         """`source`: the function the user of a builder wrote, for its module and documentation."""
@@ -97,7 +98,8 @@ class Op:
         if name in REGISTRY or (name in PUBLIC and not own):
             raise ValueError(f"op: name used twice: '{name}' is flamepy's own. Give the op another name.")
         if name in USERS:  # a cell that runs again
-            EVERY.remove(USERS[name])
+            gone = USERS[name], vars(USERS[name]).get("half")
+            EVERY[:] = [op for op in EVERY if op not in gone]
         self.name, self.title = name, title or name
         self.inputs, self.attributes = inputs, attributes
         self.__doc__, self.__name__, self.__module__ = source.__doc__, name, source.__module__
@@ -114,6 +116,7 @@ class Op:
         """The same op under another title, as the tape shows it: `rows_at` is an embedding or a gather, as its caller says."""
         twin = object.__new__(type(self))
         vars(twin).update(vars(self))
+        vars(twin).pop("half", None)
         twin.title = title
         twin.start()
         twin.function = twin.caller()

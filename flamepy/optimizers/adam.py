@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..backend.formula.words import sqrt
+from ..backend.formula.words import maximum, sqrt
 from .base import Optimizer
 from .given import options_of
 
@@ -26,48 +26,72 @@ class AdamConfig:
     weight_decay: float | None = None
 
 
-def adam_update(p, m, v, g, before, l2, after, rise1, rise2, step_size, root, eps):
+def adam_update(p, m, v, g, before, l2, after, rise1, rise2, step_size, root, eps, sign, *_):
     """p times `before` (decay first), gradient plus l2 * p, moments, the step, p times `after` (decay last)."""
     p = p * before
-    g = g + l2 * p
+    g = sign * g + l2 * p
     m = m + (g - m) * rise1
     v = v + (g * g - v) * rise2
     p = p - step_size * (m / (sqrt(v) / root + eps))
     return p * after, m, v
 
 
+def amsgrad_update(p, m, v, top, g, before, l2, after, rise1, rise2, step_size, root, eps, sign, largest, *_):
+    """The same by the largest v so far: Reddi et al. 2018 (arXiv:1904.09237). `largest` is 1, or 0 for Adam."""
+    p = p * before
+    g = sign * g + l2 * p
+    m = m + (g - m) * rise1
+    v = v + (g * g - v) * rise2
+    top = maximum(largest * top, v)
+    p = p - step_size * (m / (sqrt(top) / root + eps))
+    return p * after, m, v, top
+
+
 class Adam(Optimizer):
     """Adam; its weight decay is L2: added to the gradient.
 
-    Adam(params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, groups=None), Adam(params, AdamConfig(...)) or
-    Adam(AdamConfig(...)) for FLAME's step([(id, parameter, gradient), ...]). `lr` may be a schedule. Moments are float32 or wider.
+    Adam(params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, groups=None, order="torch", amsgrad=False, maximize=False,
+    transforms=None), Adam(params, AdamConfig(...)) or Adam(AdamConfig(...)) for FLAME's step([(id, parameter, gradient), ...]). `lr`
+    may be a schedule. Moments are float32 or wider. amsgrad divides by the largest v so far; maximize goes up the gradient.
     """
 
     name = "Adam"
     slots = ("m", "v")
-    formula = staticmethod(adam_update)
     decoupled = False
     default_decay = 0.0
 
     def __init__(
         self, params: Any = None, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
         weight_decay: float | None = None, groups: dict[str, dict[str, Any]] | None = None, order: str = "torch",
+        amsgrad: bool = False, maximize: bool = False, transforms: Any = None,
     ):  # fmt: skip
         if order not in ("torch", "flame"):
             raise ValueError(f"{self.name}: unknown order: {order!r}. Use 'torch' (decay first) or 'flame' (decay after the step).")
         self.order = order
         decay = self.default_decay if weight_decay is None else weight_decay
-        options = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": decay}
+        options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": decay, "amsgrad": amsgrad, "maximize": maximize}
         defaults = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": self.default_decay}
-        super().__init__(params, options_of(self.name, lr, params, options, defaults), groups)
+        options = options_of(self.name, lr, params, options, defaults)
+        super().__init__(params, options, groups, transforms)
+
+    def used_slots(self, groups: list[Any]) -> tuple[str, ...]:
+        for group in groups:
+            if group["amsgrad"]:
+                return (*self.slots, "v_max")
+        return self.slots
+
+    @property
+    def formula(self) -> Any:  # type: ignore[override]
+        return adam_update if self.used_slots(self.groups) is self.slots else amsgrad_update
 
     def numbers(self, group: dict[str, Any], step: int) -> tuple[float, ...]:
         lr, (beta1, beta2), decay = group["lr"], group["betas"], group["weight_decay"]
         keep = 1.0 - lr * decay if self.decoupled else 1.0
         before, after = (keep, 1.0) if self.order == "torch" else (1.0, keep)
         step_size = lr / (1.0 - beta1**step)
-        root = (1.0 - beta2**step) ** 0.5
-        return before, 0.0 if self.decoupled else decay, after, 1.0 - beta1, 1.0 - beta2, step_size, root, group["eps"]
+        root, l2 = (1.0 - beta2**step) ** 0.5, 0.0 if self.decoupled else decay
+        sign, largest = -1.0 if group["maximize"] else 1.0, float(group["amsgrad"])
+        return before, l2, after, 1.0 - beta1, 1.0 - beta2, step_size, root, group["eps"], sign, largest
 
 
 class AdamW(Adam):

@@ -8,7 +8,7 @@ FLAME counterpart: the moment vectors of `flame_core::adam`. Read next: base.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,15 +17,18 @@ from .. import ops
 from ..backend.base import Buffer
 from ..backend.divert import aside, changed
 from ..dtypes import HALF, float32
-from ..gradient import GradientMap, no_factor
+from ..gradient import GradientMap
+from ..gradient_memory import no_factor
 from ..parameter import Parameter
 from ..tensors import Tensor
+
+NUMBERS = 12  # what the formula of an update gets for each segment, at most
 
 
 class Block:
     """Parameters in one piece of memory, and their state: `steps` counts each one's updates, `state` holds the moments."""
 
-    def __init__(self, params: list[Parameter], groups: list[int], slots: tuple[str, ...]):
+    def __init__(self, params: list[Parameter], groups: list[int], slots: tuple[str, ...], shapes_of: Callable[..., dict[str, Any]]):
         first = params[0]
         self.params = params
         self.buffer = first.buffer.root or first.buffer
@@ -36,10 +39,13 @@ class Block:
         self.steps = [0] * len(params)
         self.groups = groups
         device = self.buffer.device
+        self.one = no_factor(device)
         self.master = self.buffer
         self.numbers: dict[int, Buffer] = {}
         with aside(device):  # made once, also where a step is recorded
             self.state = {slot: zeroed(device, self.buffer.size, self.dtype) for slot in slots}
+            apart = [{slot: shape for slot, shape in shapes_of(p, slots).items() if slot not in slots} for p in params]
+            self.apart = [{slot: ops.filled(shape, 0.0, self.dtype, device) for slot, shape in each.items()} for each in apart]
             if first.dtype in HALF:
                 self.master = device.empty(self.buffer.size, float32)
                 device.stream.copy(self.master, self.buffer)
@@ -49,16 +55,16 @@ class Block:
         span = grads.whole(self.buffer) if self.whole else None
         return span if span is not None and span.dtype == self.dtype else None
 
-    def gradients(self, found: dict[int, Any], grads: Any) -> tuple[Buffer | None, np.ndarray | None, Buffer]:
-        """One buffer laid out like the parameters, holding the gradients there are; which those are (None: all); the clip factor
-        still to be applied."""
-        one = no_factor(self.buffer.device)
+    def gradients(self, found: dict[int, Any] | None, grads: Any) -> tuple[Buffer | None, np.ndarray | None, Buffer]:
+        """One buffer laid out like the parameters, holding the gradients there are (`found`, by id; None: all are in the span); which
+        those are (None: all); the clip factor still to be applied."""
+        one = self.one
         span = self.span_of(grads) if isinstance(grads, GradientMap) else None
-        if span is not None:
+        if found is None:
             return span, None, one if grads.factor is None else grads.factor
         present = np.array([p.id in found for p in self.params])
-        if not present.any():
-            return None, present, one
+        if span is not None or not present.any():
+            return span if present.any() else None, None if present.all() else present, one
         if len(self.params) == 1 and self.params[0].buffer.root is None and self.whole:
             return found[self.params[0].id].detach().to(self.dtype).buffer, None, one
         device = self.buffer.device
@@ -75,15 +81,20 @@ class Block:
         return self.whole and self.groups.count(group) == count and self.steps.count(first) == count
 
     def hyper(self, segments: int) -> Buffer:
-        """Where the eight numbers of each segment are put before an update."""
+        """Where the numbers of each segment are put before an update."""
         if segments not in self.numbers:
-            self.numbers[segments] = self.buffer.device.direct.empty(8 * segments, self.dtype)
+            self.numbers[segments] = self.buffer.device.direct.empty(NUMBERS * segments, self.dtype)
         return self.numbers[segments]
 
     def part(self, buffer: Buffer, i: int) -> Tensor:
         """What `buffer` (laid out like the parameters) holds for parameter i."""
         start, size = self.segments[i]
         return self.params[i].over(buffer.device.slot(buffer, start * buffer.dtype.itemsize, size, buffer.dtype))
+
+    def places(self, i: int) -> dict[str, Tensor]:
+        """What is kept for parameter i, by name."""
+        kept = self.state if self.master is self.buffer else {**self.state, "master": self.master}
+        return {**{slot: self.part(buffer, i) for slot, buffer in kept.items()}, **self.apart[i]}
 
     def retire(self, by: str) -> None:
         """Say that this memory is not used any more: a recorded step that knows it must not be replayed."""
@@ -132,7 +143,7 @@ class Update:
         if len(self.chosen) < len(steps):  # what block.alike() says may be another now
             changed()
         rows = [optimizer.numbers(optimizer.groups[groups[i]], steps[i]) for i in self.first]
-        return [number for row in rows for number in (*row, *(0.0,) * (8 - len(row)))]
+        return [number for row in rows for number in (*row, *(0.0,) * (NUMBERS - len(row)))]
 
     def saved(self) -> list[int]:
         """The counts, for a replay that fails."""

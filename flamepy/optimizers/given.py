@@ -1,4 +1,4 @@
-"""What a user hands to an optimizer: parameters in several forms, options or a config object, gradients as FLAME's list.
+"""What a user hands to an optimizer: parameters in several forms, options or a config object, gradients in three forms.
 
 FLAME counterpart: the arguments of `flame_core::optimizers`. Read next: base.py.
 """
@@ -8,18 +8,49 @@ from __future__ import annotations
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
-from ..errors import DTypeError, StateError
+from ..errors import DTypeError, ShapeError, StateError
+from ..gradient import GradientMap
+from ..gradient_memory import both_marks, check_device
 from ..parameter import Parameter
 from ..tensors import Tensor
 
 
-def triples(name: str, grads: Any) -> list[Any]:
-    """FLAME's list of (id, parameter, gradient). Raises DTypeError for what is neither that nor a map: a loss, a closure."""
+def triples(name: str, grads: Any) -> list[tuple[Any, Parameter, Any]]:
+    """FLAME's list of (id, parameter, gradient), checked. Raises DTypeError for what is neither that nor a map: a loss, a closure;
+    StateError for an id that is not the parameter's, or a parameter listed twice."""
     rows = [None] if isinstance(grads, Tensor) or not hasattr(grads, "__iter__") else list(grads)
     if not all([isinstance(row, tuple | list) and len(row) == 3 for row in rows]):
         what = f"a tensor of shape {grads.shape}" if isinstance(grads, Tensor) else f"a {type(grads).__name__}"
         raise DTypeError(f"{name}.step: not a map of gradients: {what}. Pass the map that loss.backward() returned: step(loss.backward()).")
-    return rows
+    seen: set[int] = set()
+    for key, p, _ in rows:  # type: ignore[misc]
+        if not isinstance(p, Parameter):
+            raise DTypeError(f"{name}.step: not a Parameter: {type(p).__name__}. Pass a list of (id, parameter, gradient).")
+        if getattr(key, "id", key) != p.id:
+            raise StateError(f"{name}.step: not the id of {p.label}: {key}. Pass (p.id, p, gradient).")
+        if p.id in seen:
+            raise StateError(f"{name}.step: a parameter is listed twice: {p.label}. Add its gradients first: grads.accumulate(p, g).")
+        seen.add(p.id)
+    return rows  # type: ignore[return-value]
+
+
+def as_gradient(name: str, p: Parameter, gradient: Any) -> Tensor:
+    """A gradient given as a Tensor or an array. Raises ShapeError, DTypeError or DeviceError unless it fits the parameter."""
+    g = gradient if isinstance(gradient, Tensor) else Tensor.of(name, gradient, p.device)
+    if g.shape != p.shape:
+        raise ShapeError(f"{name}: gradient shape differs for {p.label}: expected {p.shape}, got {g.shape}. Pass this model's gradients.")
+    check_device(name, p.label, p.device, g)
+    return g
+
+
+def as_map(found: dict[int, tuple[Parameter, Tensor]]) -> GradientMap:
+    """Gradients as a map that holds these very tensors."""
+    grads = GradientMap()
+    for p, g in found.values():
+        grads.insert(p, g)
+        if g.mark is not None:
+            grads.mark = g.mark if grads.mark is None else both_marks(grads.mark, g.mark)
+    return grads
 
 
 def list_of(name: str, params: Any) -> list[Parameter]:
@@ -40,15 +71,15 @@ def list_of(name: str, params: Any) -> list[Parameter]:
 def options_of(name: str, config: Any, params: Any, options: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
     """Options from a config object given as the second or the only argument, else the keywords; never both.
 
-    None in a config stands for the optimizer's own default.
+    None in a config stands for the optimizer's own default; an option that it does not have is the keyword's.
     """
     chosen = config if is_dataclass(config) else params if is_dataclass(params) else None
     if chosen is None:
         return options
     given: dict[str, Any] = asdict(chosen)  # type: ignore[call-overload, arg-type]
-    if set(given) != set(options):
+    if not set(given) <= set(options):
         raise TypeError(f"{name}: not its config: {type(chosen).__name__}. Pass one with {', '.join(options)}.")
-    twice = [key for key, value in options.items() if key != "lr" and value != defaults[key]]
+    twice = [key for key, value in options.items() if key in given and key != "lr" and value != defaults[key]]
     if twice:
         raise TypeError(f"{name}: options beside a config: {', '.join(twice)}. Put them into the config.")
-    return {key: defaults[key] if value is None else value for key, value in given.items()}
+    return {**options, **{key: defaults[key] if value is None else value for key, value in given.items()}}

@@ -29,8 +29,14 @@ class Rates:
         factors: list[Any] = [1.0, *self.factors]
         for group, factor in zip(optimizer.groups, factors, strict=True):
             if "lr_scale" in group or callable(group["lr"]):
-                group["lr"] = base * factor
-            group.pop("lr_scale", None)
+                dict.__setitem__(group, "lr", base * factor)
+            dict.pop(group, "lr_scale", None)
+
+    def add(self, factor: float | None) -> None:
+        """There is one more group, whose rate is that times the optimizer's."""
+        self.factors.append(factor)
+        if factor is not None:
+            dict.__setitem__(self.optimizer.groups[-1], "lr", self.now() * factor)
 
     def factor(self, pattern: str, base: float, changes: dict[str, Any]) -> float | None:
         """A group's rate divided by the optimizer's."""
@@ -65,7 +71,7 @@ class Rates:
 
     def put(self, base: float) -> None:
         for group, lr in zip(self.optimizer.groups, self.of_groups(base), strict=True):
-            group["lr"] = lr
+            dict.__setitem__(group, "lr", lr)
 
     def set(self, lr: Any) -> None:
         """Have another rate or schedule from now on."""
@@ -93,7 +99,7 @@ class Rates:
     def restore(self, state: tuple[Any, ...]) -> None:
         self.finished, self.schedule, self.factors, rates = state
         for group, lr in zip(self.optimizer.groups, rates, strict=True):
-            group["lr"] = lr
+            dict.__setitem__(group, "lr", lr)
 
 
 def checked(name: str, lr: Any, step: int) -> float:

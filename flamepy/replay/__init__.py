@@ -44,7 +44,7 @@ def capture(step: Callable[..., R], programs: int = 8) -> Captured[R]:
     require grad, which of them share memory; all other arguments; grad mode; numbers, strings, flags and objects in the step's closure
     and in the globals it names, also where its own functions and objects lead to; of every Parameter and Module it reaches requires_grad,
     the mode, attributes. So the last short batch, eval(), freeze(), another max_norm each give the eager result. Arguments may be nested
-    in tuples, lists and dicts. Results are Tensors, the norm that clip_grad_norm returns (a float), None, or tuples, lists and dicts of
+    in tuples, lists and dicts. Results are Tensors, the ClipResult of clip_grad_norm, None, or tuples, lists and dicts of
     them; a result is a copy that no later call changes, and backward() from it raises.
 
     `step` may call backward(), clip, set `.grad`, and step optimizers, whose options may be set between calls. State goes in and comes

@@ -147,13 +147,13 @@ def mapped(change: Callable[[Any], Any], result: Any) -> Any:
 class Slot:
     """Where a result of the program goes: as a tensor like `like`, or (None) as Python number i of its buffer."""
 
-    def __init__(self, like: Any, i: int = 0, entry: Any = None):
-        self.like, self.i = like, i
+    def __init__(self, like: Any, make: Any = None, entry: Any = None):
+        self.like, self.make = like, make
         self.entry = entry
 
     def fill(self, buffer: Buffer) -> Any:
         if self.like is None:
-            return buffer.device.download(buffer)[self.i].item()
+            return self.make(buffer.device.download(buffer))
         t = self.like.over(buffer)
         if self.entry is not None:
             t.spec, t.entry = self.like.spec, self.entry
@@ -171,11 +171,11 @@ class Slot:
 def strip(x: Any) -> Any:
     """A leaf of the results without its memory. Raises CaptureError for what cannot be replayed."""
     if isinstance(x, Later):
-        return Slot(None, x.i)
+        return Slot(None, x.make)
     if is_tensor(x):
         like = x.over(Buffer(None, x.size, x.dtype, x.device))  # the shape without the memory
         like.spec = x.spec
-        return Slot(like, 0, _cut_entry(x.spec) if x.requires_grad else None)
+        return Slot(like, None, _cut_entry(x.spec) if x.requires_grad else None)
     if x is None or isinstance(x, str | bool | int | float):
         return x
     raise CaptureError(f"capture: a result that cannot be replayed: {type(x).__name__}. Return tensors, or a dict of them.")

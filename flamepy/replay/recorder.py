@@ -25,10 +25,11 @@ PACKAGE = str(Path(__file__).parent.parent)
 
 
 class Later:
-    """A number the host will know after the step: it can be returned from a captured step, and nothing else."""
+    """A number the host will know after the step, by make(what is in the buffer): it can be returned from a captured step, and nothing
+    else."""
 
-    def __init__(self, buffer: Buffer, i: int):
-        self.buffer, self.i = buffer, i
+    def __init__(self, buffer: Buffer, make: Callable[[np.ndarray], Any]):
+        self.buffer, self.make = buffer, make
 
     def refuse(self, *_: Any, **__: Any) -> Any:
         raise host_read("a norm, before it is known,")
@@ -120,8 +121,8 @@ class Recorder(Stream):
         """Something was done to host state; see divert.before()."""
         self.steps.append(Action(act, (), True))
 
-    def number(self, buffer: Buffer, i: int = 0) -> Any:
-        return self.inner.number(buffer, i)
+    def report(self, make: Callable[[np.ndarray], Any], buffer: Buffer) -> Any:
+        return self.inner.report(make, buffer)
 
     def note(self, what: str, value: Any) -> None:
         """A setting made meanwhile; see divert.note()."""
@@ -212,8 +213,8 @@ class StepRecorder(Recorder):
         super().acted(act)
         self.take_down("before", [], ())
 
-    def number(self, buffer: Buffer, i: int = 0) -> Any:
-        return Later(buffer, i) if self.planned and not self.checking else super().number(buffer, i)
+    def report(self, make: Callable[[np.ndarray], Any], buffer: Buffer) -> Any:
+        return Later(buffer, make) if self.planned and not self.checking else super().report(make, buffer)
 
     def note(self, what: str, value: Any) -> None:
         if not self.checking:

@@ -20,9 +20,10 @@ import numpy as np
 
 from ...dtypes import FULL, HALF, INTEGERS, bool_, float32, float64
 from ...errors import DeviceError, DTypeError
-from ..base import Action, Buffer, Device, HostStream, Kernel, Run, Spot, Step
+from ..base import Action, Buffer, Device, Kernel, Run, Spot, Step
 from ..formula.bind import bind, globals_of, making_kernel, reached
 from ..formula.words import COSTLY
+from ..host import HostStream
 from . import chain, family, memory, settings
 from .memory import ALIGN, APART, allocator
 from .threads import threads

@@ -54,6 +54,27 @@ def span_table(segments: tuple[tuple[int, int], ...]) -> np.ndarray:
     return np.array(rows, np.int64).reshape(-1)
 
 
+@lru_cache(1024)
+def norm_tables(buffers: tuple[tuple[tuple[int, int], ...], ...]) -> tuple[list[np.ndarray], np.ndarray]:
+    """The task table of each buffer, and for every task of all of them its segment, counted through all buffers."""
+    tables = [span_table(segments) for segments in buffers]
+    firsts = np.cumsum([0, *[len(segments) for segments in buffers]])
+    owner = [table[2::3] + first for table, first in zip(tables, firsts, strict=False)]
+    return tables, np.concatenate([*owner, np.empty(0, np.int64)])
+
+
+@lru_cache(1024)
+def row_table(segments: tuple[tuple[int, int, int], ...]) -> np.ndarray:
+    """Tasks of whole rows for (start, size, length of a row) segments: first element, end, length of a row."""
+    rows = [
+        (at, min(at + step, start + size), cols)
+        for start, size, cols in segments
+        for step in [cols * max(1, SPAN_TASK // cols)]
+        for at in range(start, start + size, step)
+    ]
+    return np.array(rows, np.int64).reshape(-1)
+
+
 # ---- attention -----
 def attention_room(height: int, width: int, d: int, dv: int) -> int:
     """Size of one worker's scratch: five vectors of rows, q and g transposed, scores (and their gradient)."""

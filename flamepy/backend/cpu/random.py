@@ -84,6 +84,29 @@ def philox_normal(part, out, key, mean, std):
 
 
 @loop
+def philox_add(part, x, key, width):
+    """x += width[0] * normal numbers."""
+    seed, stream, step = key[0], key[1], key[2]
+    scale = real(width[0])
+    lanes = 4 if EPS > SINGLE else 2
+    full = x.size // lanes
+    for t in tasks(part, (full + BLOCKS - 1) // BLOCKS):
+        first = max(0, t * BLOCKS)  # see BLOCKS
+        for j in range(min(BLOCKS, full - first)):
+            at = lanes * (first + j)
+            a, b, c, d = normals(first + j, seed, stream, step)
+            x[at] += scale * a
+            x[at + 1] += scale * b
+            if EPS > SINGLE:
+                x[at + 2] += scale * c
+                x[at + 3] += scale * d
+    if part[0] == 0:
+        a, b, c, _ = normals(full, seed, stream, step)
+        for i in range(full * lanes, x.size):
+            x[i] += scale * (a if i == full * lanes else b if i == full * lanes + 1 else c)
+
+
+@loop
 def philox_dropout(part, out, mask, x, key, p, scale):
     """mask = whether an element is kept (with probability 1 - p); out = x * scale where kept, else 0."""
     seed, stream, step = key[0], key[1], key[2]
@@ -123,6 +146,11 @@ def uniform_launcher(go, outs, ins, low, high):
 @launcher(name="philox_normal")
 def normal_launcher(go, outs, ins, mean, std):
     go(philox_normal, outs, ins, (mean, std))
+
+
+@launcher(name="philox_add")
+def add_launcher(go, outs, ins):
+    go(philox_add, outs, ins)
 
 
 @launcher(name="philox_dropout")

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from ...errors import DeviceError
-from ..base import Buffer, Device, HostStream
+from ..base import Buffer, Device
 from ..formula.bind import jitted
-from . import networks  # noqa: F401  (its kernels enter the list)
+from ..host import HostStream
+from . import networks, spans  # noqa: F401  (their kernels enter the list)
 from .kernels import KERNELS
 
 

@@ -4,8 +4,8 @@ A kernel gets F (the formula or row body, or None) and three lists: outs, ins, c
 what is in the lists. All arrays are flat; sizes and strides are among the constants. Rows and folds are summed in float64 and rounded
 once, so that other backends can be held against them.
 
-The order: formulas, rows, folds, products, moving elements, random numbers, norms and updates. Attention, convolution and pooling are
-in networks.py. FLAME counterpart: `flame_core::cuda_kernels`. Read next: networks.py.
+The order: formulas, rows, folds, products, moving elements, random numbers. What is done to gradients and parameters is in spans.py;
+attention, convolution and pooling are in networks.py. FLAME counterpart: `flame_core::cuda_kernels`. Read next: spans.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..formula import clip, philox
+from ..formula import philox
 from ..formula.bind import Dialect, jitted
 from .words import ON_ARRAYS, ON_NUMBERS
 
@@ -265,46 +265,16 @@ def philox_normal(F, outs, ins, consts):
 
 
 @kernel
+def philox_add(F, outs, ins, consts):
+    """x += width * normal numbers; the width is there in float64."""
+    (x,), (key, width) = outs, ins
+    x += x.dtype.type(width[0]) * drawn(philox.normals, x, 16 // x.itemsize, x.dtype, key)
+
+
+@kernel
 def philox_dropout(F, outs, ins, consts):
     """mask: which elements are kept, each with probability 1 - p; out = x * scale where kept, else 0."""
     (out, mask), (x, key), (p, scale) = outs, ins, consts
     words = drawn(philox.words_at, out, 4, x.dtype, key)
     mask[...] = jitted(philox.unit24, x.dtype, ON_ARRAYS)(words) >= p
     out[...] = np.where(mask, x * scale, 0)
-
-
-# ---- norms and updates -------------------------------------------------------------------------------------------------------------
-F64 = np.dtype("float64")
-
-
-@kernel
-def norm(F, outs, ins, consts):
-    """found = (norm, clip factor) of all buffers together, from F(x), a power of |x|. Order 0: the largest. See formula/clip.py."""
-    (found,), (before, *buffers), (order, limit, other, *numbers) = outs, ins, consts
-    parts = [F(x.astype(F64), *numbers) for x in buffers if x.size]
-    total = np.max([0.0, *[p.max() for p in parts]]) if order == 0 else np.sum([p.sum() for p in parts])
-    value = clip.scaled(clip.norm_of(float(total), order), float(before[1]))
-    found[...] = value, clip.clip_factor(value, float(before[1]), limit, other)
-
-
-@kernel
-def scale(F, outs, ins, consts):
-    """x *= factor[1]; 0 gives zeros whatever was there."""
-    (x,), (factor,) = outs, ins
-    x[...] = times(x, factor)
-
-
-@kernel
-def update(F, outs, ins, consts):
-    """An optimizer's step: for segment s, (start, size), (p, moments) = F(p, moments, clipped g, the segment's eight numbers)."""
-    (g, factor, hyper), (segments,) = ins, consts
-    for s, (start, size) in enumerate(segments):
-        part = slice(start, start + size)
-        found = F(*[out[part] for out in outs], times(g[part], factor), *hyper[8 * s : 8 * s + 8])
-        for out, value in zip(outs, found if isinstance(found, tuple) else (found,), strict=True):
-            out[part] = value
-
-
-def times(g, factor):
-    """Gradients times the clip factor, which is there in float64."""
-    return jitted(clip.scaled, g.dtype, ON_ARRAYS)(g, g.dtype.type(factor[1]))

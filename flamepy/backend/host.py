@@ -1,0 +1,32 @@
+"""HostStream: what the streams of the two backends share whose memory is NumPy arrays and whose kernels run on the host.
+
+Read next: plain/device.py, cpu/device.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .base import Buffer, Stream
+
+FEW = 16384  # elements NumPy copies as fast as any kernel
+
+
+class HostStream(Stream):
+    """A stream whose buffers' data are NumPy arrays, for kernels that run on the host."""
+
+    def upload(self, array: np.ndarray) -> Buffer:
+        buffer = self.empty(array.size, array.dtype)
+        np.copyto(buffer.data.reshape(array.shape), array)
+        return buffer
+
+    def copy(self, out: Buffer, x: Buffer) -> None:
+        if out.size <= FEW and x.device is out.device and x.dtype == out.dtype:  # such as arguments and results of a small captured step
+            np.copyto(out.data, x.data)
+        else:
+            super().copy(out, x)
+
+    def download(self, buffer: Buffer) -> np.ndarray:
+        view: np.ndarray = buffer.data.view()
+        view.flags.writeable = False
+        return view

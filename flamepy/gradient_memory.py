@@ -1,0 +1,72 @@
+"""What is done to the memory of gradients in place: scaled, added to, multiplied by the factor that clipping found.
+
+A gradient of a packed model is a part of a span. `no_factor` is what an update reads where nobody has clipped: formula/clip.py says
+what stands in such a buffer.
+
+Read next: gradient.py.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from .backend.base import Buffer
+from .errors import DeviceError
+
+Segments = tuple[tuple[int, int], ...]  # (start, size) of parts of a buffer, in elements
+
+
+def scale_y(x, s):
+    return x * s
+
+
+def add_y(x, y):
+    return x + y
+
+
+def scale_buffer(buffer: Any, factor: float, by: str) -> None:
+    """Multiply a buffer in place."""
+    buffer.device.launch("map", scale_y, (buffer,), (buffer,), (buffer.dtype.type(factor),), buffer.dtype)
+    buffer.wrote(by)
+
+
+def add_to_buffer(buffer: Any, other: Any, by: str) -> None:
+    """Add `other` to a buffer of the same size and dtype in place."""
+    buffer.device.launch("map", add_y, (buffer,), (buffer, other), (), buffer.dtype)
+    buffer.wrote(by)
+
+
+def scale_by_factor(buffer: Any, factor: Any, segments: Segments | None = None, by: str = "clip_grad_norm") -> None:
+    """Multiply a buffer, or these segments of it, in place by the factor that a launch "norm" found."""
+    buffer.device.launch("scale", None, (buffer,), (factor,), (segments or ((0, buffer.size),),), buffer.dtype)
+    buffer.device.stream.after(lambda b, found: b.wrote(by) if b.device.download(found)[1] != 1.0 else None, buffer, factor)
+
+
+@cache
+def no_factor(device: Any) -> Buffer:
+    """What clipping would leave for gradients that need no factor and may be used."""
+    return device.direct.upload(np.array([0.0, 1.0, 1.0, 1.0]))
+
+
+def both_marks(x: Buffer, y: Buffer) -> Buffer:
+    """What says of gradients whether a step may use them, where two such buffers say it."""
+    parts = [b.device.slot(b, 0, 4, b.dtype) for b in (x, y)]
+    both = x.device.empty(4, x.dtype)
+    x.device.launch("map", scale_y, (both,), parts, (), x.dtype)
+    return both
+
+
+def check_device(name: str, label: str, wanted: Any, gradient: Any) -> None:
+    """Raise DeviceError unless the gradient is on the device `wanted`."""
+    if gradient.device is not wanted:
+        raise DeviceError(
+            f"{name}: gradient is on another device for {label}: expected {wanted}, got {gradient.device}. Move it with .to('{wanted}')."
+        )
+
+
+def label_of(number: int, name: str) -> str:
+    """How an error text names a gradient."""
+    return f"'{name}'" if name else f"tensor {number}"

@@ -1,0 +1,205 @@
+"""Transforms: what may be done to gradients between backward() and the step, beside clipping by the joint norm or by value.
+
+Each function edits the gradients of Parameters in a GradientMap (or the `.grad` of parameters) and returns what it was given. Packed
+parameters are one launch for each pass over the memory. As parts of an optimizer they are in transforms.py.
+
+Read next: gradient_history.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .backend.base import Buffer
+from .backend.formula.words import abs, maximum, select
+from .dtypes import float64
+from .gradient import GradientMap
+from .gradient_clip import checked_limit
+from .gradient_memory import no_factor
+from .gradient_norm import Places, listed, norm_of, places_of, square_size
+from .ops.random import next_key
+from .parameter import Parameter
+
+
+def layer_factor(norm, limit):
+    """What makes a norm at most `limit`; 1 where it is not finite, which is left as it is."""
+    return select(norm > limit, select(norm - norm == 0.0, limit / (norm + 1e-6), 1.0), 1.0)
+
+
+def agc_factor(g_norm, w_norm, clip, eps):
+    limit = clip * maximum(w_norm, eps)
+    return select(g_norm > limit, select(g_norm - g_norm == 0.0, limit / g_norm, 1.0), 1.0)
+
+
+def repaired_y(x):
+    return select(abs(x - x) == 0.0, x, 0.0)
+
+
+def decayed_y(g, w, l1, l2):
+    return g + l2 * w + l1 * (select(w > 0.0, 1.0, 0.0) - select(w < 0.0, 1.0, 0.0))
+
+
+def clip_grad_per_layer(grads: Any, max_norm: float, params: Any = None) -> Any:
+    """Limit the L2 norm of each gradient alone to max_norm, by max_norm / (norm + 1e-6). One that is not finite is left alone.
+
+    `params` (a glob of names, a ParameterDict, a list) chooses among the parameters. Raises ValueError for a negative limit or NaN.
+    """
+    limit = checked_limit("clip_grad_per_layer", "max_norm", max_norm)
+    places = edited("clip_grad_per_layer", grads, params)
+    if limit:
+        found = norm_of(grads, places, 2.0)
+        scale_each(places, layer_factor, [found], (limit,), "clip_grad_per_layer")
+    return grads
+
+
+def clip_grad_agc(grads: Any, params: Any, clip: float = 0.01, eps: float = 1e-3) -> Any:
+    """Adaptive gradient clipping: limit the norm of each gradient to clip * max(norm of its parameter, eps).
+
+    (Brock et al. 2021, arXiv:2102.06171, with one norm for each tensor.) `params`: the parameters, those not listed are left alone.
+    """
+    ratio, least = checked_limit("clip_grad_agc", "clip", clip), checked_limit("clip_grad_agc", "eps", eps)
+    by_id = {p.id: p for p in listed("clip_grad_agc", params)}
+    places = edited("clip_grad_agc", grads, chosen(grads, by_id))
+    weights = weights_of(grads, places, by_id)
+    found = [norm_of(grads, places, 2.0), weight_norms(places, weights)]
+    scale_each(places, agc_factor, found, (ratio, least), "clip_grad_agc")
+    return grads
+
+
+def centralize_gradients(grads: Any, params: Any = None) -> Any:
+    """Subtract from each gradient of two or more axes its mean over all axes but the first (Yong et al. 2020, arXiv:2004.01461)."""
+    places = edited("centralize_gradients", grads, params)
+    shapes = shapes_of(grads, places)
+    at = 0
+    for buffer, segments in zip(places.buffers, places.segments, strict=True):
+        rows = [
+            (start, size, size // shape[0]) for (start, size), shape in zip(segments, shapes[at:], strict=False) if len(shape) > 1 and size
+        ]
+        at += len(segments)
+        if rows:
+            buffer.device.launch("center", None, (buffer,), (), (tuple(rows),), buffer.dtype)
+            buffer.wrote("centralize_gradients")
+    return grads
+
+
+def add_gradient_noise(grads: Any, variance: float, step: int, params: Any = None) -> Any:
+    """Add normal noise of variance `variance` / (1 + step)^0.55, which shrinks as training goes on (Neelakantan et al. 2015,
+    arXiv:1511.06807). The numbers follow from the seed: see manual_seed()."""
+    width = noise_width(checked_limit("add_gradient_noise", "variance", variance), step)
+    add_noise(edited("add_gradient_noise", grads, params), lambda: [width])
+    return grads
+
+
+def noise_width(variance: float, step: int) -> float:
+    """The standard deviation of the noise after so many steps."""
+    if not step >= 0:
+        raise ValueError(f"add_gradient_noise: step is negative: {step}. Count finished steps from 0.")
+    return math.sqrt(variance / (1.0 + step) ** 0.55)
+
+
+def add_noise(places: Places, width: Callable[[], list[float]]) -> None:
+    """Add noise of a standard deviation that the host fills in."""
+    for buffer in once(places):
+        device = buffer.device
+        numbers = device.empty(1, float64)
+        device.stream.before(width, numbers)
+        device.launch("philox_add", None, (buffer,), (next_key(device), numbers), (), buffer.dtype)
+        buffer.wrote("add_gradient_noise")
+
+
+def repair_gradients(grads: Any, params: Any = None) -> Any:
+    """Put 0 in the place of every NaN and infinity."""
+    for buffer in once(edited("repair_gradients", grads, params)):
+        buffer.device.launch("map", repaired_y, (buffer,), (buffer,), (), buffer.dtype)
+        buffer.wrote("repair_gradients")
+    return grads
+
+
+def decay_gradients(grads: Any, params: Any, l1: float = 0.0, l2: float = 0.0) -> Any:
+    """Add the gradient of l1 * sum |w| + l2 / 2 * sum w^2 to that of each parameter listed: lasso, ridge, or both (elastic net)."""
+    one, two = checked_limit("decay_gradients", "l1", l1), checked_limit("decay_gradients", "l2", l2)
+    by_id = {p.id: p for p in listed("decay_gradients", params)}
+    places = edited("decay_gradients", grads, chosen(grads, by_id))
+    done: set[int] = set()
+    for buffer, w in zip(places.buffers, weights_of(grads, places, by_id), strict=True):
+        if buffer.size and id(buffer) not in done:
+            done.add(id(buffer))
+            number = buffer.dtype.type
+            buffer.device.launch("map", decayed_y, (buffer,), (buffer, w), (number(one), number(two)), buffer.dtype)
+            buffer.wrote("decay_gradients")
+    return grads
+
+
+# ---- parts ----------------------------------------------------------------------------------------------------------------------------
+def edited(name: str, grads: Any, params: Any) -> Places:
+    """Where the gradients are that are to be edited now; a factor that clipping left for later is applied first."""
+    places = places_of(name, grads, params)
+    if isinstance(grads, GradientMap):
+        grads.settle()
+    return places
+
+
+def chosen(grads: Any, by_id: dict[int, Parameter]) -> Any:
+    """What places_of() takes as `params` for these parameters: None where that is all there are."""
+    if isinstance(grads, GradientMap):
+        return None if grads.counted().keys() <= by_id.keys() else set(by_id)
+    return set(by_id)
+
+
+def once(places: Places) -> list[Buffer]:
+    """Each piece of memory once."""
+    return list({id(b): b for b in places.buffers if b.size}.values())
+
+
+def shapes_of(grads: Any, places: Places) -> list[tuple[int, ...]]:
+    """The shape of each gradient, in the order of the places."""
+    if isinstance(grads, GradientMap):
+        return [grads._gradients[number].shape for number in places.ids]
+    return [g.shape for g in places.gradients]
+
+
+def weights_of(grads: Any, places: Places, by_id: dict[int, Parameter]) -> list[Buffer]:
+    """The numbers of the parameters, laid out as their gradients are, in the gradients' type."""
+    homes = [home for home, _ in grads.spans] if places.whole else []
+    if homes and all([home.dtype == b.dtype for home, b in zip(homes, places.buffers, strict=True)]):
+        return homes
+    ps = [by_id[number] for number in places.ids]
+    if not places.whole:
+        return [p.buffer if p.dtype == b.dtype else p.detach().to(b.dtype).buffer for p, b in zip(ps, places.buffers, strict=True)]
+    wide = [home.device.empty(home.size, b.dtype) for home, b in zip(homes, places.buffers, strict=True)]
+    for home, w in zip(homes, wide, strict=True):
+        home.device.stream.copy(w, home)
+    return wide
+
+
+def weight_norms(places: Places, weights: list[Buffer]) -> Buffer:
+    """The L2 norm of each parameter, as norm_of() gives those of gradients."""
+    on = places.buffers[0].device if places.buffers else None
+    if on is None:
+        return norm_of(None, places, 2.0)
+    found, one = on.empty(4 + len(places.ids), float64), no_factor(on)
+    on.launch("norm", square_size, (found,), (one, one, *weights), (places.segments, 2.0, 0.0, 1.0, 1.0), float64)
+    return found
+
+
+def scale_each(places: Places, formula: Callable, found: list[Buffer], numbers: tuple[float, ...], by: str) -> None:
+    """Multiply each gradient by formula(its norms, *numbers)."""
+    n = len(places.ids)
+    if not n:
+        return
+    device = found[0].device
+    norms = [device.slot(b, 4 * float64.itemsize, n, float64) for b in found]
+    factors = device.empty(n, float64)
+    device.launch("map", formula, (factors,), norms, tuple([np.float64(x) for x in numbers]), float64)
+    at, done = 0, set()
+    for buffer, segments in zip(places.buffers, places.segments, strict=True):
+        part = device.slot(factors, at * float64.itemsize, len(segments), float64)
+        at += len(segments)
+        if buffer.size and id(buffer) not in done:
+            done.add(id(buffer))
+            device.launch("scale_each", None, (buffer,), (part,), (segments,), buffer.dtype)
+            device.stream.after(lambda b, f: b.wrote(by) if (b.device.download(f) != 1.0).any() else None, buffer, part)

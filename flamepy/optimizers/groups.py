@@ -1,0 +1,76 @@
+"""Groups: the options of some of an optimizer's parameters, as dictionaries whose values are checked when they are set.
+
+The first group is for parameters that no pattern names. "names" lists the parameters; "params" gives them themselves, as in PyTorch.
+
+FLAME counterpart: parameter groups of `flame_core::optimizers`. Read next: rates.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import DTypeError
+
+POSITIVE = (0.0, np.inf)
+RANGES = {  # from the first number on, below the second
+    "lr": POSITIVE, "eps": POSITIVE, "weight_decay": POSITIVE, "momentum": POSITIVE, "lr_decay": POSITIVE, "rho": (0.0, 1.0),
+    "alpha": (0.0, 1.0), "momentum_decay": POSITIVE, "dampening": (-np.inf, np.inf),
+}  # fmt: skip
+FLAGS = ("nesterov", "maximize", "amsgrad", "centered")
+
+
+class Group(dict):
+    """The options of some parameters. Setting one checks it as the constructor does; copies and pickles are plain dictionaries."""
+
+    def __init__(self, optimizer: Any, options: dict[str, Any]):
+        super().__init__(options)
+        self.optimizer = optimizer
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.update({key: value})
+
+    def update(self, *changes: Any, **more: Any) -> None:
+        """Set several options: all or none."""
+        found = dict(*changes, **more)
+        name, known = self.optimizer.name, [key for key in self if key != "names"]
+        for key in found:
+            if key not in known:
+                raise TypeError(f"{name}: unknown option in a group: {key!r}. Known: {', '.join(known)}.")
+        self.optimizer.check({**self, **found})
+        super().update(found)
+
+    def __ior__(self, other: Any) -> Group:  # type: ignore[override, misc]
+        self.update(other)
+        return self
+
+    def refuse(self, *_: Any) -> Any:
+        raise TypeError(f"{self.optimizer.name}: an option cannot be removed from a group. Set another value.")
+
+    __delitem__ = pop = popitem = clear = refuse
+
+    def __missing__(self, key: str) -> Any:
+        if key != "params":
+            raise KeyError(key)
+        return [p for p in self.optimizer.params if self.optimizer.groups[self.optimizer.group_of[p.id]] is self]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
+def check_options(name: str, options: dict[str, Any]) -> None:
+    """Raise ValueError for impossible hyperparameters, DTypeError for what is no number."""
+    for key, (low, high) in RANGES.items():
+        value = options.get(key, 0.0)
+        if isinstance(value, bool) or not hasattr(value, "__float__"):
+            raise DTypeError(f"{name}: {key} is no number: {value!r}. Use a number >= 0.")
+        if not low <= value < high:
+            below = f" and < {high:g}" if high < np.inf else ""
+            raise ValueError(f"{name}: {key} out of range: {value}. Use a number >= 0{below}.")
+    betas = options.get("betas", (0, 0))
+    if not isinstance(betas, tuple | list) or len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+        raise ValueError(f"{name}: betas out of range: {betas}. Use two numbers in [0, 1).")
+    for key in FLAGS:
+        if not isinstance(options.get(key, False), bool | np.bool_):
+            raise DTypeError(f"{name}: {key} is no yes or no: {options[key]!r}. Use True or False.")

@@ -1,0 +1,148 @@
+"""The saved state of an optimizer: plain data by parameter name, restored whole or not at all.
+
+    {"class": "AdamW", "order": "torch", "groups": [options and names], "state": {name: {"step": int, moment: array, ...}}}
+
+Parameters without a name are called "0", "1", ... in the order in which they came, so their state is restored by position. An optimizer
+that learns of its parameters at its first steps (FLAME's style) keeps the rows of those that have not come yet.
+
+FLAME counterpart: `get_state` and `restore_state` of `flame_core::optimizers`. Read next: base.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import StateError
+from ..tensors import Tensor
+from .groups import Group
+from .rates import finished_in
+
+if TYPE_CHECKING:
+    from .base import Optimizer
+
+
+def state_dict(optimizer: Optimizer) -> dict[str, Any]:
+    """Copies of all that is needed to go on."""
+    groups = optimizer.rates.groups()
+    for name, (number, _) in optimizer.waiting.items():
+        groups[number]["names"].append(name)
+    rows = {**optimizer.rows(), **{name: row for name, (_, row) in optimizer.waiting.items() if row}}
+    found = {"class": optimizer.name, "order": optimizer.order, "groups": groups, "state": rows}
+    if optimizer.transforms:
+        found["transforms"] = [t.state_dict() for t in optimizer.transforms]
+    return found
+
+
+def load_state_dict(optimizer: Optimizer, state: dict[str, Any]) -> None:
+    """See Optimizer.load_state_dict()."""
+    name = optimizer.name
+    if not isinstance(state, dict) or not {"groups", "state"} <= set(state):
+        raise StateError(f"{name}: not the state of an optimizer: {type(state).__name__}. Pass what state_dict() returned.")
+    saved, mine = (state.get("class", name), state.get("order", optimizer.order)), (name, optimizer.order)
+    if saved != mine:
+        shown = [f"{kind} (order '{order}')" for kind, order in (saved, mine)]
+        raise StateError(f"{name}: the state of another optimizer: state of {shown[0]}, this is {shown[1]}. Make one of the same class.")
+    groups = checked_groups(optimizer, state["groups"], state["state"])
+    check_rows(optimizer, state["state"], optimizer.used_slots(groups))
+    finished = finished_in(name, state)
+    lr = groups[0]["lr"] if optimizer.rates.schedule is None else optimizer.rates.asked(finished)
+    restore_transforms(optimizer, state)
+    for block in optimizer.blocks:
+        block.retire(f"{name}.load_state_dict()")
+    known = set(optimizer.names.values())
+    missing = [(n, i) for i, g in enumerate(state["groups"]) for n in g["names"] if n not in known]
+    optimizer.waiting = {n: (i, state["state"].get(n, {})) for n, i in missing}
+    optimizer.groups, optimizer.blocks, optimizer.rates.finished = groups, [], finished
+    optimizer.rates.put(lr)
+    optimizer.arrange()
+    put_rows(optimizer, state["state"])
+
+
+def checked_groups(optimizer: Optimizer, groups: list[dict[str, Any]], rows: dict[str, Any]) -> list[Any]:
+    """Groups with the options of a saved state, which must hold these parameters in the same groups."""
+    name, known = optimizer.name, set(optimizer.names.values())
+    saved, mine = [n for g in groups for n in g["names"]], list(optimizer.names.values())
+    if len(saved) < len(mine) or (len(saved) > len(mine) and not optimizer.open):
+        counts = f"state has {len(saved)}, model has {len(mine)}"
+        raise StateError(f"{name}: parameter count mismatch: {counts}. Restore the same model.")
+    wrong = sorted(known - set(saved) | set(rows) - set(saved) | (set() if optimizer.open else set(saved) - known))
+    if wrong:
+        raise StateError(f"{name}: parameter names mismatch: {wrong}. Restore the same model.")
+    if [sorted(set(g["names"]) & known) for g in groups] != [sorted(g["names"]) for g in optimizer.groups]:
+        raise StateError(f"{name}: groups hold other parameters: {[g['names'] for g in groups]}. Use the same globs.")
+    restored = []
+    for old, new in zip(optimizer.groups, groups, strict=True):
+        if set(new) - {"finished"} != set(old):
+            raise StateError(f"{name}: options differ: {sorted(set(new) ^ set(old))}. Restore the same kind of optimizer.")
+        options = {k: v if k == "names" else tuple(new[k]) if isinstance(new[k], list) else new[k] for k, v in old.items()}
+        optimizer.check(options)
+        restored.append(Group(optimizer, options))
+    return restored
+
+
+def check_rows(optimizer: Optimizer, rows: dict[str, Any], slots: tuple[str, ...]) -> None:
+    """Raise StateError unless every row of a known parameter has a step count and arrays of the right shape."""
+    params = {optimizer.names[p.id]: p for p in optimizer.params}
+    for name, row in rows.items():
+        step = np.asarray(row.get("step"))
+        if step.shape != () or step.dtype.kind not in "iu" or step < 0:
+            raise StateError(f"{optimizer.name}: not a step count: '{name}' has {row.get('step')!r}. Restore what state_dict() returned.")
+        if name in params:
+            check_shapes(optimizer, name, params[name], row, slots)
+
+
+def check_shapes(optimizer: Optimizer, name: str, p: Any, row: dict[str, Any], slots: tuple[str, ...]) -> None:
+    """Raise StateError unless the moments in a row have the shapes that this parameter's have."""
+    shapes = optimizer.shapes_of(p, slots)
+    for slot in [*shapes, *(["master"] if "master" in row else [])]:
+        array, shape = np.asarray(row.get(slot)), shapes.get(slot, p.shape)
+        if array.shape != shape or array.dtype.kind not in "fiu":
+            got = "nothing" if slot not in row else f"{array.shape} of {array.dtype}"
+            raise StateError(f"{optimizer.name}: shape mismatch for '{name}' {slot}: state {got}, model {shape}. Restore the same model.")
+
+
+def restore_transforms(optimizer: Optimizer, state: dict[str, Any]) -> None:
+    """Give each transform its state back. Raises StateError when the state is of another chain."""
+    saved, mine = state.get("transforms", []), optimizer.transforms
+    if not isinstance(saved, list) or [row.get("class") for row in saved] != [t.name for t in mine]:
+        shown = [row.get("class") for row in saved] if isinstance(saved, list) else saved
+        raise StateError(
+            f"{optimizer.name}: the state of other transforms: state {shown}, here {[t.name for t in mine]}. Use the same chain."
+        )
+    for t, row in zip(mine, saved, strict=True):
+        t.check_state(row)
+    for t, row in zip(mine, saved, strict=True):
+        t.load_state_dict(row)
+
+
+def put_rows(optimizer: Optimizer, rows: dict[str, Any]) -> None:
+    """Write moments and step counts by name into the blocks."""
+    for block in optimizer.blocks:
+        for i, p in enumerate(block.params):
+            row = rows.get(optimizer.names[p.id], {})
+            block.steps[i] = int(row.get("step", block.steps[i]))
+            for slot, place in block.places(i).items():
+                if slot in row:
+                    array = np.asarray(row[slot], place.dtype)
+                    Tensor.of(optimizer.name, array, place.device).copied_into(place.buffer)
+
+
+def pickled(optimizer: Optimizer) -> dict[str, Any]:
+    """State by parameter, since ids and places in memory differ elsewhere."""
+    mine = {key: value for key, value in vars(optimizer).items() if key not in ("blocks", "names", "group_of", "still")}
+    places = [(optimizer.names[p.id], optimizer.group_of[p.id]) for p in optimizer.params]
+    copies = {"params": list(optimizer.params), "groups": [{**g, "names": list(g["names"])} for g in optimizer.groups]}
+    return {**mine, **copies, "places": places, "rows": optimizer.rows()}
+
+
+def unpickle(optimizer: Optimizer, state: dict[str, Any]) -> None:
+    vars(optimizer).update({key: value for key, value in state.items() if key not in ("places", "rows")})
+    places = list(zip(optimizer.params, state["places"], strict=True))
+    optimizer.groups = [Group(optimizer, options) for options in state["groups"]]
+    optimizer.names, optimizer.still = {p.id: name for p, (name, _) in places}, (-1, frozenset())
+    optimizer.group_of = {p.id: group for p, (_, group) in places}
+    optimizer.blocks = []
+    optimizer.arrange()
+    put_rows(optimizer, state["rows"])
