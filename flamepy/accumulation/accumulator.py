@@ -21,7 +21,7 @@ from typing import Any
 
 from ..backend.divert import before, told
 from ..dtypes import FLOATS, HALF, float32, is_count
-from ..errors import AccumulationError, AccumulatorFull, CaptureError, DTypeError, NoGradients, ShapeMismatch, StateError
+from ..errors import AccumulationError, AccumulatorFull, CaptureError, DTypeError, GradientError, NoGradients, ShapeMismatch, StateError
 from ..gradient import GradientMap
 from ..gradient_clip import clip_grad_norm
 from ..gradient_memory import check_device
@@ -29,7 +29,7 @@ from ..parameter import named
 from ..tensors import Tensor, tensor
 from .config import AccumulationConfig, AccumulationStats, checked_weight
 from .state import checked_state
-from .sums import Arrived, add_map, copied, taken_in
+from .sums import Arrived, add_map, arrived_in, copied, taken_in
 from .window import Counts, Known, Window
 
 
@@ -77,8 +77,9 @@ class GradientAccumulator:
         share = checked_weight(weight)
         n, limit = self._config.accumulation_steps, self._config.max_grad_norm
         with self.lock:
+            source = grads if isinstance(grads, GradientMap) else GradientMap()
             rows = self.arrivals(grads)
-            self.open(rows, n)
+            self.open(rows, n, source.scaled)
             window = self.window
             if last := window.arrived + 1 == n:
                 self.check_homes()
@@ -86,9 +87,7 @@ class GradientAccumulator:
                 raise AccumulationError(f"accumulate: all weights are zero: {n} micro-batches. Skip those without tokens, or reset().")
             total = copied(window.total) if last and limit else window.total  # clipping may raise
             if share:
-                add_map(total, rows, grads.spans if isinstance(grads, GradientMap) else [], share)
-                if isinstance(grads, GradientMap):
-                    total.take_marks(grads)
+                add_map(total, rows, source, share)
             counts = {**window.counts, **{row.number: window.counts.get(row.number, 0) + 1 for row in rows}}
             now = window._replace(total=total, arrived=window.arrived + 1, weight=window.weight + share, counts=counts)
             result = self.result(now) if last else None
@@ -126,7 +125,7 @@ class GradientAccumulator:
         with self.lock:
             rows = self.arrivals({name: gradient})
             count = self.window.counts.get(rows[0].number, 0) + 1
-            self.open(rows, self._config.accumulation_steps, count)
+            self.open(rows, self._config.accumulation_steps, None, count)
             window, more = self.window, count > self.window.arrived
             taken_in(window.total, rows, 1.0)
             if more:
@@ -175,8 +174,7 @@ class GradientAccumulator:
         """What was handed in, one by one."""
         if isinstance(grads, GradientMap):
             self.window.total.check_scaled("accumulate", grads)
-            grads.settle()
-            return [Arrived(number, grads.names.get(number, ""), g) for number, g in grads._gradients.items()]
+            return arrived_in(grads)
         if not isinstance(grads, Mapping):
             kind = type(grads).__name__
             raise DTypeError(f"accumulate: not a map of gradients: {kind}. Pass the map that loss.backward() returned.")
@@ -191,9 +189,13 @@ class GradientAccumulator:
             rows.append(Arrived(known.number, name, g))
         return rows
 
-    def open(self, rows: list[Arrived], n: int, count: int | None = None) -> None:
+    def open(self, rows: list[Arrived], n: int, scaled: Any, count: int | None = None) -> None:
         """Check that these may come into the window, before anything is changed; `count`: how often the one row has come by name."""
         window = self.window
+        if len(window.total) and scaled is not window.total.scaled:
+            raise GradientError(
+                "accumulate: gradients of a scaled loss and others: they differ in scale. Call unscale() on each map first."
+            )
         recorders = tuple(told())
         if window.arrived and recorders != window.recorders:
             at = f"{window.arrived} of {n} micro-batches are in"
@@ -264,6 +266,9 @@ class GradientAccumulator:
         """Everything that is needed to go on inside a window, by parameter names. StateError for a parameter without a name."""
         with self.lock:
             window = self.window
+            if window.total.mark is not None or window.total.scaled is not None:
+                what = "gradients of a scaled loss, or marked for one step"
+                raise StateError(f"GradientAccumulator: {what}: {window.arrived} micro-batches. Save after the window's last one.")
             names = {known.number: name for name, known in {**self.restored, **self.known}.items()}
             found = {number: names.get(number) or window.total.names.get(number, "") for number in window.counts}
             if "" in found.values() or len(set(found.values())) < len(found):
