@@ -282,6 +282,9 @@ def test_lookahead_is_an_optimizer() -> None:
             optimizer.step(fp.GradientMap())
         steps(net, optimizer, range(4, 9))
     assert bits(nets[0]) == bits(nets[1]) and first.steps == 9 and "k=3, alpha=0.5" in repr(first)
+    marked = nets[0](fp.tensor(X[0])).backward().scale_(float("nan"))
+    fp.clip_grad_norm(marked, 1.0, nonfinite="skip")
+    assert first.step(marked) is False and first.steps == 9
     before = str(first.state_dict())
     for wrong in (None, {}, {**states[0], "steps": -1}, {**states[0], "slow": {}}, {**states[0], "optimizer": {}}):
         with raises(fp.StateError, ""):

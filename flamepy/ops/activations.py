@@ -146,6 +146,8 @@ def pow(a: Any, b: Any) -> Any:
     >>> fp.pow(fp.tensor([2.0, 3.0]), 2).tolist()
     [4.0, 9.0]
     """
+    if isinstance(b, list | tuple):
+        b = op.Tensor.of("pow", b, getattr(a, "device", None))
     if is_whole(b) and is_whole(a):
         return whole_power(a, b)
     if isinstance(b, op.SCALARS):
