@@ -86,9 +86,16 @@ from .op.custom import custom as custom
 from .op.pointwise import pointwise as pointwise
 from .ops.rowwise import rowwise as rowwise
 from .optimizers import SGD as SGD
+from .optimizers import Adadelta as Adadelta
+from .optimizers import Adagrad as Adagrad
 from .optimizers import Adam as Adam
+from .optimizers import Adamax as Adamax
 from .optimizers import AdamConfig as AdamConfig
 from .optimizers import AdamW as AdamW
+from .optimizers import Lion as Lion
+from .optimizers import NAdam as NAdam
+from .optimizers import RAdam as RAdam
+from .optimizers import RMSprop as RMSprop
 from .optimizers import SGDConfig as SGDConfig
 from .parameter import Parameter as Parameter
 from .parameter import ParameterDict as ParameterDict

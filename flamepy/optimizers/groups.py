@@ -16,9 +16,10 @@ from ..errors import DTypeError
 POSITIVE = (0.0, np.inf)
 RANGES = {  # from the first number on, below the second
     "lr": POSITIVE, "eps": POSITIVE, "weight_decay": POSITIVE, "momentum": POSITIVE, "lr_decay": POSITIVE, "rho": (0.0, 1.0),
-    "alpha": (0.0, 1.0), "momentum_decay": POSITIVE, "dampening": (-np.inf, np.inf),
+    "alpha": (0.0, 1.0), "momentum_decay": POSITIVE, "initial_accumulator_value": POSITIVE,
+    "dampening": (-np.inf, np.inf),
 }  # fmt: skip
-FLAGS = ("nesterov", "maximize", "amsgrad", "centered")
+FLAGS = ("nesterov", "maximize", "amsgrad", "centered", "decoupled_weight_decay")
 
 
 class Group(dict):

@@ -1,0 +1,178 @@
+"""The optimizers beside SGD and Adam: each against an oracle, then what holds for all of them.
+
+Oracles: torch.optim in float64 with the same gradients, some missing on some steps; for Lion and LAMB their papers in NumPy; eager
+for what is captured; the uninterrupted run for what is saved. Read next: test_by_name.py.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from devices import default_device
+from error_text import raises
+
+import flamepy as fp
+
+SHAPES = {"w": (4, 3), "b": (3,), "v": (2, 5), "s": ()}
+MATRICES = {"w": (4, 3), "v": (2, 5), "u": (3, 3)}
+Arrays = dict[str, np.ndarray]
+
+CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "rmsprop": ("RMSprop", {"lr": 0.02, "weight_decay": 0.1}, {}),
+    "rmsprop momentum": ("RMSprop", {"lr": 0.02, "momentum": 0.8, "alpha": 0.9}, {"b": {"momentum": 0.0, "lr": 0.1}}),
+    "rmsprop centered": ("RMSprop", {"lr": 0.01, "centered": True, "maximize": True}, {"b": {"centered": False}}),
+    "rmsprop both": ("RMSprop", {"lr": 0.01, "centered": True, "momentum": 0.5}, {"b": {"eps": 1e-3}}),
+    "adagrad": ("Adagrad", {"lr": 0.1, "lr_decay": 0.05, "weight_decay": 0.1}, {"b": {"lr_decay": 0.2, "eps": 1e-3}}),
+    "adagrad up": ("Adagrad", {"lr": 0.05, "maximize": True, "initial_accumulator_value": 0.1}, {}),
+    "adadelta": ("Adadelta", {"weight_decay": 0.1}, {"b": {"rho": 0.8, "lr": 0.5}}),
+    "adadelta up": ("Adadelta", {"eps": 1e-3, "maximize": True}, {}),
+    "radam": ("RAdam", {"lr": 0.05, "weight_decay": 0.1}, {"b": {"betas": (0.8, 0.9)}}),
+    "radam decoupled": ("RAdam", {"lr": 0.05, "weight_decay": 0.2, "decoupled_weight_decay": True, "betas": (0.9, 0.7)}, {}),
+    "radam up": ("RAdam", {"lr": 0.05, "maximize": True}, {}),
+    "nadam": ("NAdam", {"lr": 0.05, "weight_decay": 0.1}, {"b": {"momentum_decay": 0.1, "lr": 0.02}}),
+    "nadam decoupled": ("NAdam", {"lr": 0.05, "weight_decay": 0.2, "decoupled_weight_decay": True, "maximize": True}, {}),
+    "adamax": ("Adamax", {"lr": 0.05, "weight_decay": 0.1}, {"b": {"betas": (0.8, 0.9)}}),
+    "adamax up": ("Adamax", {"lr": 0.05, "maximize": True}, {}),
+    "lion": ("Lion", {"lr": 0.01, "weight_decay": 0.3}, {"b": {"betas": (0.8, 0.9), "lr": 0.02}}),
+    "lion up": ("Lion", {"lr": 0.01, "maximize": True}, {}),
+}  # fmt: skip
+ONCE = {kind: case for case, (kind, *_) in reversed(CASES.items())}  # one case of each
+
+
+def shapes_for(case: str) -> dict[str, tuple[int, ...]]:
+    return MATRICES if case.startswith("muon") else SHAPES
+
+
+def start(case: str) -> Arrays:
+    rng = np.random.default_rng(0)
+    return {n: np.asarray(rng.normal(size=s)) for n, s in shapes_for(case).items()}
+
+
+def model(case: str, dtype: str = "float64", pack: bool = False) -> fp.ParameterDict:
+    params = fp.ParameterDict({n: fp.Parameter(fp.tensor(a).to(dtype)) for n, a in start(case).items()})
+    return params.pack() if pack else params
+
+
+def made(case: str, params: fp.ParameterDict, **more: Any) -> fp.optimizers.Optimizer:
+    kind, options, groups = CASES[case]
+    return getattr(fp, kind)(params, groups={n if n in params else "v": o for n, o in groups.items()}, **{**options, **more})
+
+
+def gradient_of(arrays: Arrays, step: int) -> Arrays:
+    """Of a bumpy bowl, known in closed form; some parameters have none on some steps."""
+    rng = np.random.default_rng(1000 + step)
+    found = {n: 2 * a + np.sin(3 * a) + 0.3 * rng.normal(size=a.shape) for n, a in arrays.items()}
+    return {n: g for i, (n, g) in enumerate(found.items()) if step % (i + 3) != i + 1}
+
+
+def map_of(params: fp.ParameterDict, step: int) -> fp.GradientMap:
+    grads = fp.GradientMap()
+    for name, g in gradient_of({n: a.astype("f8") for n, a in params.state_dict().items()}, step).items():
+        grads.insert(params[name], fp.tensor(g).to(params[name].dtype))
+    return grads
+
+
+def train(params: fp.ParameterDict, optimizer: Any, first: int, last: int) -> list[Arrays]:
+    path = []
+    for step in range(first, last):
+        optimizer.step(map_of(params, step))
+        path.append(params.state_dict())
+    return path
+
+
+def bits(params: fp.ParameterDict) -> dict[str, bytes]:
+    return {n: a.tobytes() for n, a in params.state_dict().items()}
+
+
+# ---- the oracles -----------------------------------------------------------------------------------------------------------------
+def lion(p, s, g, t, lr, betas=(0.9, 0.99), weight_decay=0.0):
+    """Algorithm 2 of arXiv:2302.06675."""
+    m = s.get("m", 0.0)
+    c = betas[0] * m + (1 - betas[0]) * g
+    s["m"] = betas[1] * m + (1 - betas[1]) * g
+    return p - lr * (np.sign(c) + weight_decay * p)
+
+
+PAPERS: dict[str, Callable[..., Any]] = {"Lion": lion}
+
+
+def by_paper(case: str) -> Callable[[Arrays, Arrays], None]:
+    kind, options, groups = CASES[case]
+    states: dict[str, dict] = {}
+
+    def step(arrays: Arrays, found: Arrays) -> None:
+        for n, g in found.items():
+            s, more = states.setdefault(n, {"t": 0}), {**options, **groups.get(n, {})}
+            s["t"] += 1
+            sign = -1.0 if more.pop("maximize", False) else 1.0
+            arrays[n] = np.asarray(PAPERS[kind](arrays[n], s, sign * g, s["t"], **more))
+
+    return step
+
+
+@contextmanager
+def wide_numbers(torch: Any) -> Iterator[None]:
+    """In float64 what PyTorch would compute with fewer bits whatever the parameters are: NAdam's products, Muon's iterations."""
+    torch.set_default_dtype(torch.float64)
+    with patch.object(torch.Tensor, "bfloat16", lambda t: t.clone()):
+        yield
+    torch.set_default_dtype(torch.float32)
+
+
+def by_torch(case: str) -> Callable[[Arrays, Arrays], None]:
+    torch = pytest.importorskip("torch")
+    kind, options, groups = CASES[case]
+    leaves = {n: torch.tensor(a) for n, a in start(case).items()}
+    apart = [{"params": [leaves[n if n in leaves else "v"]], **more} for n, more in groups.items()]
+    rest = [t for t in leaves.values() if not any(t is g["params"][0] for g in apart)]
+    optimizer = getattr(torch.optim, kind)([*apart, {"params": rest}], **options)
+
+    def step(arrays: Arrays, found: Arrays) -> None:
+        for n, leaf in leaves.items():
+            leaf.grad = torch.tensor(found[n]) if n in found else None
+        with wide_numbers(torch):
+            optimizer.step()
+        arrays.update({n: leaf.numpy().copy() for n, leaf in leaves.items()})
+
+    return step
+
+
+def expected(case: str, steps: int) -> list[Arrays]:
+    step, arrays, path = (by_paper if CASES[case][0] in PAPERS else by_torch)(case), start(case), []
+    for n in range(steps):
+        step(arrays, gradient_of(arrays, n))
+        path.append(dict(arrays))
+    return path
+
+
+def check(case: str, params: fp.ParameterDict, steps: int) -> None:
+    for n, (mine, theirs) in enumerate(zip(train(params, made(case, params), 0, steps), expected(case, steps), strict=True)):
+        for name, a in mine.items():
+            np.testing.assert_allclose(a, theirs[name], rtol=1e-10, atol=1e-12, err_msg=f"step {n} {name}")
+
+
+@pytest.mark.parametrize("pack", [False, True], ids=["plain", "packed"])
+@pytest.mark.parametrize("case", CASES)
+def test_55_steps_match_the_oracle(case: str, pack: bool) -> None:
+    with default_device("plain"):
+        check(case, model(case, pack=pack), 55)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_compiled_too(case: str) -> None:
+    check(case, model(case, pack=True), 20)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ONCE if kind not in PAPERS])
+def test_defaults_are_pytorchs(kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    mine = getattr(fp, kind)(model(kind.lower())).state_dict()["groups"][0]
+    theirs = getattr(torch.optim, kind)([torch.zeros(1, 1)]).defaults
+    left = {"foreach", "capturable", "differentiable", "fused"}
+    assert {k: v for k, v in theirs.items() if k not in left} == {k: v for k, v in mine.items() if k != "names"}
