@@ -85,6 +85,7 @@ from .op.base import PUBLIC as _PUBLIC
 from .op.custom import custom as custom
 from .op.pointwise import pointwise as pointwise
 from .ops.rowwise import rowwise as rowwise
+from .optimizers import LAMB as LAMB
 from .optimizers import SGD as SGD
 from .optimizers import Adadelta as Adadelta
 from .optimizers import Adagrad as Adagrad
@@ -96,6 +97,7 @@ from .optimizers import Lion as Lion
 from .optimizers import NAdam as NAdam
 from .optimizers import RAdam as RAdam
 from .optimizers import RMSprop as RMSprop
+from .optimizers import LAMB as LAMB
 from .optimizers import SGDConfig as SGDConfig
 from .parameter import Parameter as Parameter
 from .parameter import ParameterDict as ParameterDict

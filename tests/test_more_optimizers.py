@@ -41,6 +41,8 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "adamax up": ("Adamax", {"lr": 0.05, "maximize": True}, {}),
     "lion": ("Lion", {"lr": 0.01, "weight_decay": 0.3}, {"b": {"betas": (0.8, 0.9), "lr": 0.02}}),
     "lion up": ("Lion", {"lr": 0.01, "maximize": True}, {}),
+    "lamb": ("LAMB", {"lr": 0.05}, {"b": {"betas": (0.8, 0.9), "weight_decay": 0.5}}),
+    "lamb up": ("LAMB", {"lr": 0.02, "maximize": True, "weight_decay": 0.0}, {}),
 }  # fmt: skip
 ONCE = {kind: case for case, (kind, *_) in reversed(CASES.items())}  # one case of each
 
@@ -99,7 +101,15 @@ def lion(p, s, g, t, lr, betas=(0.9, 0.99), weight_decay=0.0):
     return p - lr * (np.sign(c) + weight_decay * p)
 
 
-PAPERS: dict[str, Callable[..., Any]] = {"Lion": lion}
+def lamb(p, s, g, t, lr, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01):
+    """Algorithm 2 of arXiv:1904.00962 with phi(z) = z."""
+    m = s["m"] = betas[0] * s.get("m", 0.0) + (1 - betas[0]) * g
+    v = s["v"] = betas[1] * s.get("v", 0.0) + (1 - betas[1]) * g**2
+    r = m / (1 - betas[0] ** t) / (np.sqrt(v / (1 - betas[1] ** t)) + eps)
+    return p - lr * np.linalg.norm(p) / np.linalg.norm(r + weight_decay * p) * (r + weight_decay * p)
+
+
+PAPERS: dict[str, Callable[..., Any]] = {"Lion": lion, "LAMB": lamb}
 
 
 def by_paper(case: str) -> Callable[[Arrays, Arrays], None]:

@@ -6,6 +6,7 @@ from .adam import Adam as Adam
 from .adam import AdamConfig as AdamConfig
 from .adam import AdamW as AdamW
 from .base import Optimizer as Optimizer
+from .lamb import LAMB as LAMB
 from .lion import Lion as Lion
 from .radam import Adamax as Adamax
 from .radam import NAdam as NAdam
