@@ -6,7 +6,6 @@ for what is captured; the uninterrupted run for what is saved. Read next: test_b
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,11 +14,10 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from devices import default_device
-from error_text import raises
 
 import flamepy as fp
 
-SHAPES = {"w": (4, 3), "b": (3,), "v": (2, 5), "s": ()}
+SHAPES = {"w": (4, 3), "b": (3,), "v": (2, 2, 5), "s": ()}
 MATRICES = {"w": (4, 3), "v": (2, 5), "u": (3, 3)}
 Arrays = dict[str, np.ndarray]
 
@@ -43,6 +41,10 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "lion up": ("Lion", {"lr": 0.01, "maximize": True}, {}),
     "lamb": ("LAMB", {"lr": 0.05}, {"b": {"betas": (0.8, 0.9), "weight_decay": 0.5}}),
     "lamb up": ("LAMB", {"lr": 0.02, "maximize": True, "weight_decay": 0.0}, {}),
+    "adafactor": ("Adafactor", {"lr": 0.05, "weight_decay": 0.1}, {"b": {"beta2_decay": -0.5, "d": 2.0, "lr": 0.2}}),
+    "adafactor up": ("Adafactor", {"lr": 0.1, "eps": (1e-2, 0.5), "maximize": True}, {}),
+    "muon": ("Muon", {"lr": 0.05}, {"b": {"nesterov": False, "weight_decay": 0.0}}),
+    "muon long": ("Muon", {"lr": 0.02, "adjust_lr_fn": "match_rms_adamw", "momentum": 0.8, "ns_steps": 3}, {}),
 }  # fmt: skip
 ONCE = {kind: case for case, (kind, *_) in reversed(CASES.items())}  # one case of each
 

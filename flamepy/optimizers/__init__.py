@@ -1,5 +1,6 @@
 """Optimizers. Read base.py for the step, adam.py for the arithmetic of one of them; by_name.py uses several at once."""
 
+from .adafactor import Adafactor as Adafactor
 from .adagrad import Adadelta as Adadelta
 from .adagrad import Adagrad as Adagrad
 from .adam import Adam as Adam
@@ -8,6 +9,7 @@ from .adam import AdamW as AdamW
 from .base import Optimizer as Optimizer
 from .lamb import LAMB as LAMB
 from .lion import Lion as Lion
+from .muon import Muon as Muon
 from .radam import Adamax as Adamax
 from .radam import NAdam as NAdam
 from .radam import RAdam as RAdam
