@@ -6,6 +6,8 @@ for what is captured; the uninterrupted run for what is saved. Read next: test_b
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,12 +16,10 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from devices import default_device
+from error_text import raises
+from optimizer_tools import Arrays, bits, gradient_of, map_of, model, start, state_bits, stepping, train
 
 import flamepy as fp
-
-SHAPES = {"w": (4, 3), "b": (3,), "v": (2, 2, 5), "s": ()}
-MATRICES = {"w": (4, 3), "v": (2, 5), "u": (3, 3)}
-Arrays = dict[str, np.ndarray]
 
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "rmsprop": ("RMSprop", {"lr": 0.02, "weight_decay": 0.1}, {}),
@@ -49,49 +49,11 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 ONCE = {kind: case for case, (kind, *_) in reversed(CASES.items())}  # one case of each
 
 
-def shapes_for(case: str) -> dict[str, tuple[int, ...]]:
-    return MATRICES if case.startswith("muon") else SHAPES
-
-
-def start(case: str) -> Arrays:
-    rng = np.random.default_rng(0)
-    return {n: np.asarray(rng.normal(size=s)) for n, s in shapes_for(case).items()}
-
-
-def model(case: str, dtype: str = "float64", pack: bool = False) -> fp.ParameterDict:
-    params = fp.ParameterDict({n: fp.Parameter(fp.tensor(a).to(dtype)) for n, a in start(case).items()})
-    return params.pack() if pack else params
-
-
 def made(case: str, params: fp.ParameterDict, **more: Any) -> fp.optimizers.Optimizer:
     kind, options, groups = CASES[case]
-    return getattr(fp, kind)(params, groups={n if n in params else "v": o for n, o in groups.items()}, **{**options, **more})
-
-
-def gradient_of(arrays: Arrays, step: int) -> Arrays:
-    """Of a bumpy bowl, known in closed form; some parameters have none on some steps."""
-    rng = np.random.default_rng(1000 + step)
-    found = {n: 2 * a + np.sin(3 * a) + 0.3 * rng.normal(size=a.shape) for n, a in arrays.items()}
-    return {n: g for i, (n, g) in enumerate(found.items()) if step % (i + 3) != i + 1}
-
-
-def map_of(params: fp.ParameterDict, step: int) -> fp.GradientMap:
-    grads = fp.GradientMap()
-    for name, g in gradient_of({n: a.astype("f8") for n, a in params.state_dict().items()}, step).items():
-        grads.insert(params[name], fp.tensor(g).to(params[name].dtype))
-    return grads
-
-
-def train(params: fp.ParameterDict, optimizer: Any, first: int, last: int) -> list[Arrays]:
-    path = []
-    for step in range(first, last):
-        optimizer.step(map_of(params, step))
-        path.append(params.state_dict())
-    return path
-
-
-def bits(params: fp.ParameterDict) -> dict[str, bytes]:
-    return {n: a.tobytes() for n, a in params.state_dict().items()}
+    hidden = {"lr"} if callable(more.get("lr")) else set()
+    groups = {n if n in params else "v": {k: x for k, x in o.items() if k not in hidden} for n, o in groups.items()}
+    return getattr(fp, kind)(params, groups=groups, **{**options, **more})
 
 
 # ---- the oracles -----------------------------------------------------------------------------------------------------------------
@@ -188,3 +150,198 @@ def test_defaults_are_pytorchs(kind: str) -> None:
     theirs = getattr(torch.optim, kind)([torch.zeros(1, 1)]).defaults
     left = {"foreach", "capturable", "differentiable", "fused"}
     assert {k: v for k, v in theirs.items() if k not in left} == {k: v for k, v in mine.items() if k != "names"}
+
+
+# ---- what holds for all of them ----------------------------------------------------------------------------------------------------
+@pytest.fixture
+def plain() -> Iterator[None]:
+    with default_device("plain"):
+        yield
+
+
+every_kind = pytest.mark.parametrize("case", ONCE.values(), ids=ONCE)
+
+
+@every_kind
+@pytest.mark.parametrize("pack", [False, True], ids=["plain", "packed"])
+def test_float16_works_on_master_copies(case: str, pack: bool, plain: None) -> None:
+    """Its numbers are those of float32 parameters that started from the same numbers."""
+    half, wide = model(case, "float16", pack), model(case, "float32", pack)
+    wide.load_state_dict({n: a.astype("f4") for n, a in half.state_dict().items()})
+    a, b = made(case, half), made(case, wide)
+    for step in range(6):
+        grads = map_of(half, step)
+        theirs = fp.GradientMap()
+        for name, p in half.named_parameters():
+            if p in grads:
+                theirs.insert(wide[name], grads[p])
+        a.step(grads)
+        b.step(theirs)
+    rows = a.state_dict()["state"]
+    for name, p in wide.named_parameters():
+        np.testing.assert_array_equal(rows[name]["master"], p.numpy())
+        np.testing.assert_allclose(half[name].numpy(), p.numpy(), rtol=2e-3, atol=1e-4)
+
+
+def captured_step(case: str, optimizer: Any, params: fp.ParameterDict) -> Callable[[Any], Any]:
+    def step(x: Any) -> Any:
+        loss = sum((p * p * x + (3 * p).sin() * 0.3).sum() for p in params.parameters())
+        return loss, optimizer.step(loss.backward())
+
+    return step
+
+
+def scales(n: int) -> list[float]:
+    return [1.0, 0.7, 1.3, np.nan, 0.9, 1.1, np.nan, 0.8][:n]
+
+
+@pytest.mark.parametrize("where", ["plain", "cpu"])
+@every_kind
+def test_replay_is_eager_bit_for_bit_and_a_mark_stops_both(case: str, where: str) -> None:
+    if where == "cpu" and CASES[case][0] not in ("LAMB", "Adafactor", "Muon", "NAdam"):
+        pytest.skip("one launch, as NAdam's")
+    found = []
+    for capture in (False, True):
+        with default_device(where):
+            params = model(case, pack=True)
+            transforms = fp.transforms.ClipNorm(2.0, nonfinite="skip")
+            optimizer = made(case, params, lr=fp.schedules.warmup(0.05, 4), transforms=transforms)
+            run = stepping(optimizer, params)
+            step, path = fp.capture(run) if capture else run, [(bits(params), state_bits(optimizer))]
+            for x in (1.0, 0.7, 1.3, np.nan, 0.9, np.nan, 1.1, 0.8):
+                _, done = step(fp.tensor(x, dtype="float64"))
+                path.append((bits(params), state_bits(optimizer)))
+                assert bool(done) == (x == x) == (path[-1] != path[-2]), x
+        found.append(path)
+    assert found[0] == found[1] and step.program is not None
+
+
+@every_kind
+def test_options_that_change_between_replays(case: str, plain: None) -> None:
+    changes = {"Muon": {"ns_steps": 2, "momentum": 0.5}, "Adafactor": {"eps": (1e-3, 0.1), "d": 1.5}, "Lion": {"betas": (0.5, 0.6)}}
+    found = []
+    for capture in (False, True):
+        params = model(case)
+        optimizer = made(case, params)
+        run = stepping(optimizer, params)
+        step = fp.capture(run) if capture else run
+        for n in range(8):
+            if n == 4:
+                optimizer.groups[0].update(changes.get(CASES[case][0], {"weight_decay": 0.5, "eps": 1e-2}))
+                optimizer.lr = 0.013
+            step(fp.tensor(1.0 + n, dtype="float64"))
+        found.append((bits(params), state_bits(optimizer)))
+    assert found[0] == found[1]
+
+
+@every_kind
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_saved_and_restored_mid_way(case: str, dtype: str, plain: None) -> None:
+    """Into another optimizer, by pickle and by copy: all go on bit for bit."""
+    params = model(case, dtype)
+    optimizer = made(case, params)
+    train(params, optimizer, 0, 7)
+    other = model(case, dtype, pack=True)
+    restored = made(case, other, lr=0.7)
+    train(other, restored, 0, 3)
+    saved = pickle.loads(pickle.dumps((params.state_dict(), optimizer.state_dict())))
+    other.load_state_dict(saved[0])
+    restored.load_state_dict(saved[1])
+    pickled, copied = pickle.loads(pickle.dumps((params, optimizer))), copy.deepcopy((params, optimizer))
+    train(params, optimizer, 7, 14)
+    for its, another in ((other, restored), pickled, copied):
+        train(its, another, 7, 14)
+        assert bits(its) == bits(params) and state_bits(another) == state_bits(optimizer)
+
+
+@every_kind
+def test_what_a_step_leaves_alone(case: str, plain: None) -> None:
+    """Frozen parameters, those without a gradient, empty ones; another optimizer's, in the same memory."""
+    params = model(case)
+    params.insert("none", fp.Parameter(fp.zeros(0, 3, dtype="float64")))
+    params.insert("other", fp.Parameter(fp.ones(2, 2, dtype="float64")))
+    params.pack()
+    mine = [p for n, p in params.named_parameters() if n != "other"]
+    kind, options, _ = CASES[case]
+    first, second = getattr(fp, kind)(mine, **options), fp.SGD([params["other"]], lr=0.5)
+    alone = model(case)
+    reference = getattr(fp, kind)(alone, **options)
+    params["v"].requires_grad = alone["v"].requires_grad = False
+    for _ in range(4):
+        before = params.state_dict()
+        grads = sum((p * p).sum() for p in params.parameters()).backward()
+        assert first.step(grads) is True
+        assert (params["other"].numpy() == before["other"]).all() and (params["v"].numpy() == before["v"]).all()
+        reference.step(sum((p * p).sum() for p in alone.parameters()).backward())
+        second.step(grads)
+    for name, p in alone.named_parameters():
+        np.testing.assert_allclose(params[name].numpy(), p.numpy(), rtol=1e-13)
+    assert not set(first.state_dict()["state"]) & {"v", "other"}
+
+
+@every_kind
+def test_parameters_without_names(case: str, plain: None) -> None:
+    kind, options, _ = CASES[case]
+    named, nameless = model(case), [fp.Parameter(fp.tensor(a)) for a in start(case).values()]
+    a, b = getattr(fp, kind)(named, **options), getattr(fp, kind)(nameless, **options)
+    for _ in range(3):
+        a.step(sum((p * p).sum() for p in named.parameters()).backward())
+        b.step(sum((p * p).sum() for p in nameless).backward())
+    assert [p.numpy().tobytes() for p in nameless] == list(bits(named).values())
+    assert list(b.state_dict()["state"]) == [str(i) for i in range(len(nameless))]
+
+
+@every_kind
+def test_the_state_of_another_class_is_refused(case: str, plain: None) -> None:
+    params = model(case)
+    optimizer = made(case, params)
+    train(params, optimizer, 0, 2)
+    before = state_bits(optimizer)
+    for wrong, word in ((fp.AdamW(params, lr=0.1).state_dict(), "AdamW"), ({**optimizer.state_dict(), "state": {"w": {"step": 1}}}, "'w'")):
+        with raises(fp.StateError, optimizer.name, word):
+            optimizer.load_state_dict(wrong)
+        assert state_bits(optimizer) == before
+
+
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("RMSprop", {"alpha": 1.5}, "alpha"), ("RMSprop", {"momentum": -1}, "momentum"), ("RMSprop", {"eps": -1.0}, "eps"),
+    ("Adagrad", {"lr_decay": -1}, "lr_decay"), ("Adagrad", {"initial_accumulator_value": -1}, "initial_accumulator_value"),
+    ("Adadelta", {"rho": 1.5}, "rho"), ("RAdam", {"betas": (0.9, 1.0)}, "betas"), ("NAdam", {"momentum_decay": -1}, "momentum_decay"),
+    ("Adamax", {"weight_decay": -1}, "weight_decay"), ("Lion", {"betas": (0.9,)}, "betas"), ("LAMB", {"lr": float("nan")}, "lr"),
+    ("Adafactor", {"eps": (-1.0, 0.1)}, "eps"), ("Adafactor", {"eps": 0.1}, "eps"), ("Adafactor", {"d": 0.5}, "d"),
+    ("Adafactor", {"beta2_decay": 0.5}, "beta2_decay"), ("Muon", {"ns_steps": 100}, "ns_steps"), ("Muon", {"ns_steps": 1.5}, "ns_steps"),
+    ("Muon", {"ns_coefficients": (1.0, 2.0)}, "ns_coefficients"), ("Muon", {"adjust_lr_fn": "half"}, "adjust_lr_fn"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind, options, word", WRONG)
+def test_impossible_options(kind: str, options: dict[str, Any], word: str, plain: None) -> None:
+    params = model(kind.lower())
+    with raises(ValueError, f"{kind}: {word}"):
+        getattr(fp, kind)(params, **options)
+    optimizer = getattr(fp, kind)(params)
+    with raises(ValueError, f"{kind}: {word}"):
+        optimizer.groups[0].update(options)
+    for flag in {"centered", "maximize", "decoupled_weight_decay", "nesterov"} & set(optimizer.groups[0]):
+        with raises(fp.DTypeError, f"{kind}: {flag}"):
+            getattr(fp, kind)(params, **{flag: 1})
+
+
+def test_muon_takes_matrices_alone(plain: None) -> None:
+    with raises(fp.ShapeError, "Muon: not a matrix: b has shape (3,)", "ByName"):
+        fp.Muon(model("adam"))
+
+
+def test_muon_is_close_to_pytorchs_own(plain: None) -> None:
+    """Which does its iterations in bfloat16."""
+    torch = pytest.importorskip("torch")
+    params, leaves = model("muon"), [torch.tensor(a) for a in start("muon").values()]
+    mine, theirs = fp.Muon(params, lr=0.1), torch.optim.Muon(leaves, lr=0.1)
+    for n in range(5):
+        grads = map_of(params, n)
+        for leaf, p in zip(leaves, params.parameters(), strict=True):
+            leaf.grad = torch.tensor(grads[p].numpy()) if p in grads else None
+        mine.step(grads)
+        theirs.step()
+    for leaf, p in zip(leaves, params.parameters(), strict=True):
+        np.testing.assert_allclose(p.numpy(), leaf.numpy(), atol=0.02)

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..autograd import no_grad
 from ..backend.formula.words import EPS, maximum, select, sqrt
-from ..gradient_memory import no_factor
+from ..gradient_memory import Segments, no_factor
 from ..parameter import Parameter
 from ..tensors import Tensor
 from .base import Optimizer
@@ -98,15 +98,13 @@ class Adafactor(Optimizer):
                     estimate = estimated(to, k, block.part(signed, i).detach(), block.apart[i])
                     estimate.copied_into(block.part(steps, i).buffer)
         to.by(signed).update(divided, (steps,))
-        scale_by_norms(to, steps, relative_size, partial(self.sizes, to))
+        scale_by_norms(to, steps, relative_size, partial(self.sizes, [block.groups[i] for i in to.chosen], to.segments))
         to.by(steps).update(adafactor_update, (block.master,))
 
-    def sizes(self, to: Launch) -> list[float]:
+    def sizes(self, groups: list[int], segments: Segments) -> list[float]:
         """What relative_size() needs: the norms of segments whose root mean squares are eps[1] and d."""
-        groups = [self.groups[to.block.groups[i]] for i in to.chosen]
-        roots = [size**0.5 for _, size in to.segments]
-        least = [group["eps"][1] * root for group, root in zip(groups, roots, strict=True)]
-        return [*least, *[group["d"] * root for group, root in zip(groups, roots, strict=True)]]
+        rows = [(self.groups[i], size**0.5) for i, (_, size) in zip(groups, segments, strict=True)]
+        return [*[group["eps"][1] * root for group, root in rows], *[group["d"] * root for group, root in rows]]
 
 
 def estimated(to: Launch, k: int, g: Tensor, kept: dict[str, Tensor]) -> Tensor:
