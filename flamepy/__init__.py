@@ -86,6 +86,7 @@ from .op.custom import custom as custom
 from .op.pointwise import pointwise as pointwise
 from .ops.rowwise import rowwise as rowwise
 from .optimizers import LAMB as LAMB
+from .optimizers import LBFGS as LBFGS
 from .optimizers import SGD as SGD
 from .optimizers import Adadelta as Adadelta
 from .optimizers import Adafactor as Adafactor

@@ -8,6 +8,7 @@ from .adam import AdamConfig as AdamConfig
 from .adam import AdamW as AdamW
 from .base import Optimizer as Optimizer
 from .lamb import LAMB as LAMB
+from .lbfgs import LBFGS as LBFGS
 from .lion import Lion as Lion
 from .muon import Muon as Muon
 from .radam import Adamax as Adamax
