@@ -95,6 +95,7 @@ from .optimizers import Adam as Adam
 from .optimizers import Adamax as Adamax
 from .optimizers import AdamConfig as AdamConfig
 from .optimizers import AdamW as AdamW
+from .optimizers import ByName as ByName
 from .optimizers import Lion as Lion
 from .optimizers import Muon as Muon
 from .optimizers import NAdam as NAdam

@@ -7,6 +7,7 @@ from .adam import Adam as Adam
 from .adam import AdamConfig as AdamConfig
 from .adam import AdamW as AdamW
 from .base import Optimizer as Optimizer
+from .by_name import ByName as ByName
 from .lamb import LAMB as LAMB
 from .lbfgs import LBFGS as LBFGS
 from .lion import Lion as Lion

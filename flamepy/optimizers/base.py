@@ -204,10 +204,10 @@ class Optimizer:
             grads = as_map(pairs)
         check_unscaled(self.name, grads)
         found = self.found_in(grads)
-        for transform in self.transforms if found is None or found else ():
-            transform(grads, self)
-        if found is not None and self.transforms:  # they may have put other tensors there
-            found = {key: grads[key] for key in found}
+        if self.transforms and (found is None or found):
+            for transform in self.transforms:
+                transform(grads, self)
+            found = self.found_in(grads)  # they may have put other tensors there
         return grads, found
 
     def pairs(self, grads: Any) -> dict[int, tuple[Parameter, Any]]:
