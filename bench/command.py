@@ -22,7 +22,8 @@ from typing import Any
 
 import click
 
-from flamepy.train.files import TEMPORARY, replace_file
+from flamepy.saving.disk import TEMPORARY
+from flamepy.train.files import replace_file
 from flamepy.train.problems import InputError, meant
 
 from . import report

@@ -2,14 +2,20 @@
 # fmt: off
 from . import nn as nn
 from . import ops as ops
+from . import regularizer as regularizer
 from . import schedules as schedules
 from . import transforms as transforms
+from .accumulation import AccumulationConfig as AccumulationConfig
+from .accumulation import GradientAccumulator as GradientAccumulator
 from .autograd import AutogradEngine as AutogradEngine
 from .autograd import enable_grad as enable_grad
 from .autograd import is_grad_enabled as is_grad_enabled
 from .autograd import no_grad as no_grad
 from .autograd import strict_mode as strict_mode
 from .autograd import tape as tape
+from .averages import EMA as EMA
+from .averages import SWA as SWA
+from .averages import Lookahead as Lookahead
 from .backend.base import device as device
 from .creation import arange as arange
 from .creation import eye as eye
@@ -64,6 +70,8 @@ from .gradient_transforms import clip_grad_agc as clip_grad_agc
 from .gradient_transforms import clip_grad_per_layer as clip_grad_per_layer
 from .gradient_transforms import decay_gradients as decay_gradients
 from .gradient_transforms import repair_gradients as repair_gradients
+from .learning_rate import find_lr as find_lr
+from .loss_scaling import GradScaler as GradScaler
 from .op.custom import custom as custom
 from .op.pointwise import pointwise as pointwise
 from .ops import abs as abs
@@ -174,10 +182,14 @@ from .optimizers import RMSprop as RMSprop
 from .optimizers import SGDConfig as SGDConfig
 from .parameter import Parameter as Parameter
 from .parameter import ParameterDict as ParameterDict
+from .regularizer import GradientTracker as GradientTracker
+from .regularizer import Pipeline as Pipeline
 from .replay import capture as capture
 from .rng import get_rng_state as get_rng_state
 from .rng import manual_seed as manual_seed
 from .rng import set_rng_state as set_rng_state
+from .saving import load as load
+from .saving import save as save
 from .tensors import Tensor as Tensor
 from .tensors import full as full
 from .tensors import full_like as full_like

@@ -94,7 +94,7 @@ class NoGradients(AccumulationError):
 
     def __init__(self, name: str = ""):
         self.name = name
-        what = f"'{name}' is not registered" if name else "no gradients accumulated"
+        what = f"not registered: '{name}'" if name else "no gradients accumulated: 0 micro-batches"
         super().__init__(f"accumulate: {what}. Register the parameter and accumulate at least one micro-batch.")
 
 

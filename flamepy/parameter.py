@@ -19,6 +19,7 @@ import numpy as np
 from . import creation, ops
 from .autograd import no_grad
 from .autograd.entries import file_line, user_frame
+from .backend.base import Device
 from .backend.divert import assigned, own, read
 from .dtypes import FLOATS, HALF, float32
 from .errors import DTypeError, ShapeError, StateError
@@ -44,20 +45,20 @@ class Parameter(Tensor):
         own(self)
 
     @staticmethod
-    def randn(shape: Any, mean: float = 0.0, std: float = 0.02, dtype: Any = None, device: Any = None) -> Parameter:
+    def randn(shape: Any, mean: float = 0.0, std: float = 0.02, device: Any = None, dtype: Any = None) -> Parameter:
         """Normally distributed numbers."""
         return Parameter(creation.randn(shape, mean=mean, std=std, dtype=dtype, device=device))
 
     @staticmethod
-    def zeros(shape: Any, dtype: Any = None, device: Any = None) -> Parameter:
+    def zeros(shape: Any, device: Any = None, dtype: Any = None) -> Parameter:
         return Parameter(creation.zeros(shape, dtype=dtype, device=device))
 
     @staticmethod
-    def ones(shape: Any, dtype: Any = None, device: Any = None) -> Parameter:
+    def ones(shape: Any, device: Any = None, dtype: Any = None) -> Parameter:
         return Parameter(creation.ones(shape, dtype=dtype, device=device))
 
     @staticmethod
-    def uniform(shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any = None, device: Any = None) -> Parameter:
+    def uniform(shape: Any, low: float = 0.0, high: float = 1.0, device: Any = None, dtype: Any = None) -> Parameter:
         """Uniform numbers in [low, high)."""
         return Parameter(creation.uniform(shape, low, high, dtype=dtype, device=device))
 
@@ -190,11 +191,24 @@ class ParameterDict:
 
     def freeze(self, pattern: str = "*") -> list[str]:
         """Stop the parameters whose name matches the glob from requiring grad; returns their names. None matching is an error."""
-        names = fnmatch.filter(self._parameters, pattern)
-        if not names:
-            raise StateError(f"freeze: no parameter matches: '{pattern}'. Use a glob of: {', '.join(self._parameters)}.")
+        names = self.matching("freeze", pattern)
         for name in names:
             self._parameters[name].requires_grad = False
+        return names
+
+    def unfreeze(self, pattern: str = "*") -> list[str]:
+        """Have the parameters whose name matches the glob require grad again, from the next forward pass on; returns their names. None
+        matching is an error. An optimizer that was given them before goes on with them."""
+        names = self.matching("unfreeze", pattern)
+        for name in names:
+            self._parameters[name].requires_grad = True
+        return names
+
+    def matching(self, by: str, pattern: str) -> list[str]:
+        """Names that match a glob, at least one."""
+        names = fnmatch.filter(self._parameters, pattern)
+        if not names:
+            raise StateError(f"{by}: no parameter matches: '{pattern}'. Use a glob of: {', '.join(self._parameters)}.")
         return names
 
     def state_dict(self) -> dict[str, np.ndarray]:
@@ -206,11 +220,7 @@ class ParameterDict:
 
         Raises StateError for missing or unknown names (unless strict is False), ShapeError for other shapes.
         """
-        missing = [n for n in self._parameters if n not in state]
-        unknown = [n for n in state if n not in self._parameters]
-        if strict and (missing or unknown):
-            names = f"missing {missing}, unknown {unknown}"
-            raise StateError(f"load_state_dict: names differ: {names}. Load into the same model, or pass strict=False.")
+        check_names(list(self._parameters), state, strict)
         found = {n: tensor(state[n]) for n in self._parameters if n in state}
         for name, t in found.items():
             if t.shape != self._parameters[name].shape:
@@ -242,6 +252,30 @@ class ParameterDict:
 
     def __repr__(self) -> str:
         return "\n".join(f"{name:40} {p.dtype!s:9} {p.shape}" for name, p in self._parameters.items())
+
+
+def named(op: str, params: Any) -> dict[str, Parameter]:
+    """Parameters by name, of a Module, a ParameterDict, one Parameter or an iterable of them; those without a name get "0", "1", ..."""
+    if hasattr(params, "params") and not isinstance(params, Parameter):  # a Module: its dictionary gives names
+        params = params.params
+    given = params.parameters() if hasattr(params, "parameters") else [params] if isinstance(params, Parameter) else params
+    given = list(given) if hasattr(given, "__iter__") and not isinstance(given, Tensor) else [None]
+    if not all([isinstance(p, Parameter) for p in given]):
+        kind = type(params).__name__
+        raise DTypeError(f"{op}: not parameters: {kind}. Pass a model, a ParameterDict or a list of Parameters.")
+    found: dict[str, Parameter] = {}
+    for i, p in enumerate(dict.fromkeys(given)):
+        if found.setdefault(p.name or str(i), p) is not p:
+            raise StateError(f"{op}: two parameters have one name: '{p.name}'. Put them into one ParameterDict, which names them.")
+    return found
+
+
+def check_names(mine: list[str], state: dict[str, Any], strict: bool) -> None:
+    """Raise StateError unless a state has these names and no others."""
+    missing, unknown = [n for n in mine if n not in state], [n for n in state if n not in mine]
+    if strict and (missing or unknown):
+        names = f"missing {missing}, unknown {unknown}"
+        raise StateError(f"load_state_dict: names differ: {names}. Load into the same model, or pass strict=False.")
 
 
 def packed_together(ps: list[Parameter]) -> bool:
@@ -289,3 +323,21 @@ def pack_in_order(parameters: list[Parameter]) -> None:
             (p.buffer.root or p.buffer).retired = "pack()"
             p.buffer, at = slot, at + p.size
             own(p)
+
+
+def move_parameters(parameters: list[Parameter], dtype: np.dtype | None, device: Device | None) -> None:
+    """Give parameters another float type or device (None: as it is). Those that fill a span are packed again."""
+    packed = [p for ps in alike(parameters) if packed_together(ps) for p in sorted(ps, key=lambda p: p.buffer.offset)]
+    with no_grad():
+        moved = [(p, p.detach().to(dtype, device=device)) for p in parameters]
+    moved = [(p, t) for p, t in moved if t.dtype != p.dtype or t.device is not p.device]
+    for p, t in moved:
+        old = p.buffer.root or p.buffer
+        old.retired = "to()"
+        old.wrote(f"to() of {p.label} at {file_line(user_frame())}")
+        grad, p._grad = p._grad, None
+        p.buffer, p.spec = t.buffer, t.spec.as_tracked(p.requires_grad)
+        if grad is not None:
+            p.set_grad(grad)
+        own(p)
+    pack_in_order([p for p in packed if p.buffer.root is None])

@@ -82,7 +82,7 @@ def test_values_of_a_state_are_arrays_and_answer_as_tensors():
     assert np.array_equal(fp.tensor(w).numpy(), w)
 
 
-def test_a_module_says_where_devices_and_dtypes_are_told():
-    for name in ("to", "cuda", "half"):
-        with pytest.raises(AttributeError, match=re.escape(f"Module: no such name: '{name}'. Pass d")):
+def test_a_module_says_how_devices_and_dtypes_are_changed():
+    for name, advice in (("cuda", "Use .to(device)"), ("half", "Use .to(flamepy.float16)"), ("double", "Use .to(flamepy.float64)")):
+        with pytest.raises(AttributeError, match=re.escape(f"Module: no such name: '{name}'. {advice}")):
             getattr(nn.Linear(2, 2), name)()

@@ -24,17 +24,24 @@ from .activation import SiLU as SiLU
 from .activation import Tanh as Tanh
 from .attention import MultiHeadAttention as MultiHeadAttention
 from .attention import TransformerBlock as TransformerBlock
+from .containers import ModuleDict as ModuleDict
+from .containers import ModuleList as ModuleList
+from .containers import Sequential as Sequential
 from .conv import Conv2d as Conv2d
 from .conv import MaxPool2d as MaxPool2d
 from .linear import Dropout as Dropout
 from .linear import Embedding as Embedding
 from .linear import Flatten as Flatten
 from .linear import Linear as Linear
+from .low_rank import LoRA as LoRA
+from .low_rank import lora as lora
+from .low_rank import lora_parameters as lora_parameters
+from .low_rank import lora_state as lora_state
+from .low_rank import merge_lora as merge_lora
 from .module import Module as Module
-from .module import ModuleList as ModuleList
-from .module import Sequential as Sequential
 from .norm import LayerNorm as LayerNorm
 from .norm import RMSNorm as RMSNorm
+from .torch_names import from_torch_names as from_torch_names
 
 if not TYPE_CHECKING:
 

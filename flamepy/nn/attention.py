@@ -14,9 +14,10 @@ from ..ops.attention import fused_attention
 from . import functional as F
 from . import init
 from .activation import GELU
+from .containers import Sequential
 from .linear import Dropout, Linear, size
-from .module import Module, Sequential
-from .norm import LayerNorm
+from .module import Module
+from .norm import LayerNorm, normed
 
 
 class MultiHeadAttention(Module):
@@ -84,7 +85,7 @@ class MultiHeadAttention(Module):
         if k is None:
             parts = ops.split(self.qkv(q), self.width, axis=-1)
         else:
-            weights = ops.split(self.qkv.weight, self.width, axis=0)
+            weights = ops.split(self.qkv.whole_weight(), self.width, axis=0)
             biases = [None] * 3 if self.qkv.bias is None else ops.split(self.qkv.bias, self.width, axis=0)
             parts = [F.linear(x, w, b) for x, w, b in zip((q, k, v), weights, biases, strict=True)]
         each = self.width // self.heads
@@ -122,12 +123,12 @@ class TransformerBlock(Module):
 
     def forward(self, x: Any, *, attn_mask: Any = None, is_causal: bool | None = None) -> Any:
         """x (..., T, width) -> the same shape. `attn_mask` and `is_causal` go to the attention; see MultiHeadAttention.forward."""
-        x, y = self.norm1.residual(x)
-        x, y = self.norm2.residual(self.added(self.attn, x, y, attn_mask=attn_mask, is_causal=is_causal))
+        x, y = normed(self.norm1, x)
+        x, y = normed(self.norm2, self.added(self.attn, x, y, attn_mask=attn_mask, is_causal=is_causal))
         return self.added(self.mlp, x, y)
 
     def added(self, half: Module, x: Any, y: Any, **options: Any) -> Any:
         """x + dropout(half(y)); without dropout the half adds x itself."""
-        if type(self.dropout) is Dropout and not (self.dropout.p and self.dropout.training):
+        if type(self.dropout) is Dropout and self.dropout.as_written(Dropout) and not (self.dropout.p and self.dropout.training):
             return half.add_to(x, y, **options)
         return x + self.dropout(half(y, **options))

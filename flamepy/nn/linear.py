@@ -1,6 +1,6 @@
 """Linear, Embedding, Dropout, Flatten.
 
-FLAME counterpart: `flame_core::linear`. Read next: norm.py.
+FLAME counterpart: `flame_core::linear`. Read next: norm.py, low_rank.py.
 """
 
 from __future__ import annotations
@@ -60,6 +60,10 @@ class Linear(Module):
         if len(args) != 1 or options or not self.as_written(Linear) or residual.shape != (*args[0].shape[:-1], self.out_features):
             return super().add_to(residual, *args, **options)
         return F.linear(args[0], self.weight, self.bias, residual)
+
+    def whole_weight(self) -> Any:
+        """What x is multiplied by, for those who need only some rows of it."""
+        return self.weight
 
     def extra(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"

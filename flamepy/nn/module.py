@@ -1,15 +1,16 @@
-"""Module: an object whose attributes are parameters and other modules. ModuleList and Sequential hold modules in a row.
+"""Module: an object whose attributes are parameters and other modules.
 
 There is no registry: a module's parameters are those of its attributes that are Parameters, then those of the attributes that are
 Modules, in the order in which they were assigned. Names are the attribute names joined by dots. A parameter that two
-attributes share is listed once, under the first name.
+attributes share is listed once, under the first name. A Tensor that belongs to the state without being trained is a buffer: its
+attribute has to be named with register_buffer(), since modules may also keep results for themselves.
 
-FLAME counterpart: `flame_core::nn::Module`. Read next: linear.py.
+FLAME counterpart: `flame_core::nn::Module`. Read next: hooks.py, containers.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,9 +18,13 @@ import numpy as np
 
 from ..advice import advise
 from ..backend.divert import active, changed, guard
-from ..errors import DTypeError, IndexOutOfRange, StateError
-from ..parameter import Parameter, ParameterDict
+from ..errors import DTypeError, ShapeError, StateError
+from ..parameter import Parameter, ParameterDict, check_names
+from ..reading import StateArray
 from ..replay.names import settings_of
+from ..tensors import Tensor, tensor
+from .hooks import Handle, hooked
+from .moving import move
 
 
 class Module:
@@ -27,6 +32,8 @@ class Module:
 
     training: bool = True
     _params: ParameterDict | None = None
+    _buffers: dict[str, bool] = {}  # noqa: RUF012  (never changed: a module with buffers has its own)
+    _hooks: tuple[Handle, ...] = ()
 
     def forward(self, *args: Any, **options: Any) -> Any:
         """What calling the module does; yours to write. Raises NotImplementedError until you do."""
@@ -35,6 +42,8 @@ class Module:
     def __call__(self, *args: Any, **options: Any) -> Any:
         if active:
             guard(self, "a module", partial(settings_of, self))
+        if self._hooks:
+            return hooked(self, args, options)
         return self.forward(*args, **options)
 
     # ---- what one launch can do together -------------------------------------------------------------------------------
@@ -47,16 +56,18 @@ class Module:
         return residual + self(*args, **options)
 
     def as_written(self, layer: Any) -> bool:
-        """Whether calling this does what class `layer` says: no subclass and no attribute has another forward() or __call__()."""
+        """Whether calling this does what class `layer` says: it has no hooks, and no subclass and no attribute has another forward() or
+        __call__()."""
         mine = type(self)
-        return mine.forward is layer.forward and mine.__call__ is Module.__call__ and "forward" not in self.__dict__
+        same = mine.forward is layer.forward and mine.__call__ is Module.__call__
+        return same and not self._hooks and "forward" not in self.__dict__
 
     def __setattr__(self, name: str, value: Any) -> None:
         held = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple | set) else ()
         if any(isinstance(v, Module | Parameter) for v in held):
             raise StateError(
                 f"{type(self).__name__}: parameters in a {type(value).__name__} would not be found: attribute '{name}'. "
-                "Use ModuleList or Sequential, or an attribute for each."
+                "Use ModuleList, ModuleDict or Sequential, or an attribute for each."
             )
         before = self.__dict__.get(name)
         if isinstance(before, Module | Parameter) and not isinstance(value, Module | Parameter | None):
@@ -64,11 +75,16 @@ class Module:
             advice = f"Write its numbers with .{name}.set_data(value), or assign a Parameter" if kind == "Parameter" else "Assign a Module"
             what = f"a {type(value).__name__} in the place of a {kind}: attribute '{name}'"
             raise DTypeError(f"{type(self).__name__}: {what}. {advice} (None: there is none).")
+        if name in self._buffers and not isinstance(value, Tensor | None):
+            what = f"a {type(value).__name__} in the place of a buffer: attribute '{name}'"
+            raise DTypeError(f"{type(self).__name__}: {what}. Assign a Tensor (None: there is none).")
         object.__setattr__(self, name, value)
         changed()
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
+        if name in self._buffers:
+            object.__setattr__(self, "_buffers", {kept: flag for kept, flag in self._buffers.items() if kept != name})
         changed()
 
     # ---- what is inside -----------------------------------------------------------------------------------------------
@@ -117,7 +133,89 @@ class Module:
                 p.name = name
         return self._params  # type: ignore[return-value]
 
+    def register_buffer(self, name: str, data: Any, persistent: bool = True) -> None:
+        """Make self.NAME a Tensor of the state that is not trained: state_dict() has it unless `persistent` is False, to() moves it.
+
+        Another Tensor assigned later is the buffer then. Raises StateError for a name that is taken.
+        """
+        if not name.isidentifier() or hasattr(self, name):
+            raise StateError(f"register_buffer: not a free name: {name!r}. Use another, or assign to the buffer that is there.")
+        t = data if isinstance(data, Tensor | None) else tensor(data)
+        if t is not None and t.requires_grad:
+            raise StateError(f"register_buffer: it requires grad: '{name}', shape {t.shape}. Assign a Parameter, or pass detach() of it.")
+        object.__setattr__(self, "_buffers", {**self._buffers, name: bool(persistent)})
+        setattr(self, name, t)
+
+    def named_buffers(self, persistent: bool = False) -> list[tuple[str, Tensor]]:
+        """(name, Tensor) of each buffer; `persistent`: of those alone that state_dict() has."""
+        return [(name, getattr(owner, attribute)) for name, (owner, attribute) in self.buffer_places(persistent).items()]
+
+    def buffers(self) -> list[Tensor]:
+        return [t for _, t in self.named_buffers()]
+
+    def buffer_places(self, persistent: bool) -> dict[str, tuple[Module, str]]:
+        """Name -> the module and the attribute."""
+        return {
+            f"{path}.{name}" if path else name: (module, name)
+            for path, module in self.named_modules()
+            for name, kept in module._buffers.items()
+            if (kept or not persistent) and not isinstance(getattr(module, name), Parameter | None)
+        }
+
+    def num_parameters(self, trainable: bool = False) -> int:
+        """How many numbers the parameters hold, shared ones once; `trainable`: those that require grad."""
+        return sum([p.size for p in self.parameters() if p.requires_grad or not trainable])
+
+    def summary(self) -> None:
+        """Print a table of the parameters and buffers: name, shape, dtype, how many numbers, whether trained."""
+        found = [*self.named_parameters(), *self.named_buffers()]
+        rows = [("name", "shape", "dtype", "numbers", "trained")]
+        rows += [(name, str(t.shape), str(t.dtype), f"{t.size:,}", "yes" if t.requires_grad else "no") for name, t in found]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for name, shape, dtype, numbers, trained in rows:
+            print(f"{name:{widths[0]}}  {shape:{widths[1]}}  {dtype:{widths[2]}}  {numbers:>{widths[3]}}  {trained}")
+        print(f"{self.num_parameters():,} parameters, {self.num_parameters(trainable=True):,} trained")
+
+    # ---- hooks -------------------------------------------------------------------------------------------------------------
+    def register_forward_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call hook(module, args, result) after each call of this module; what it returns (if not None) takes the result's place."""
+        return Handle(self, hook, before=False)
+
+    def register_forward_pre_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call hook(module, args) before each call of this module; what it returns (if not None) are the arguments then."""
+        return Handle(self, hook, before=True)
+
+    def apply(self, function: Callable[[Module], Any]) -> Module:
+        """Call function(module) for everything inside, then for this module. Returns self."""
+        stack: list[tuple[Module, bool]] = [(self, False)]
+        seen: set[int] = set()
+        while stack:
+            m, inside_done = stack.pop()
+            if inside_done:
+                function(m)
+            elif id(m) not in seen:
+                seen.add(id(m))
+                stack += [(m, True), *[(child, False) for _, child in reversed(m.children())]]
+        return self
+
     # ---- modes, gradients, state -----------------------------------------------------------------------------------------
+    def to(self, target: Any = None, *, dtype: Any = None, device: Any = None) -> Module:
+        """Change the float type of all parameters and buffers, or move them to a device; self when nothing changes.
+
+        Parameters stay the same objects with the same ids, packed ones are packed again; optimizers follow with their state, a
+        captured step has to be captured again. Buffers of integers keep their type.
+        """
+        move(self, target, dtype, device)
+        return self
+
+    def freeze(self, pattern: str = "*") -> list[str]:
+        """See ParameterDict.freeze."""
+        return self.params.freeze(pattern)
+
+    def unfreeze(self, pattern: str = "*") -> list[str]:
+        """See ParameterDict.unfreeze."""
+        return self.params.unfreeze(pattern)
+
     def train(self, mode: bool = True) -> Module:
         """Training mode here and in all modules inside: dropout is on."""
         for m in self.modules():
@@ -134,12 +232,25 @@ class Module:
             p.zero_grad()
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Copies of the parameters by name."""
-        return self.params.state_dict()
+        """Copies of the parameters, then of the buffers, by name."""
+        buffers = {name: t.numpy().copy().view(StateArray) for name, t in self.named_buffers(persistent=True)}
+        return self.params.state_dict() | buffers
 
     def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
-        """Overwrite the parameters; see ParameterDict.load_state_dict."""
-        self.params.load_state_dict(state, strict)
+        """Overwrite the parameters, see ParameterDict.load_state_dict; buffers become new tensors of their dtype."""
+        places = self.buffer_places(persistent=True)
+        check_names([*self.params, *places], state, strict)
+        found: dict[str, Tensor] = {}
+        for name, (owner, attribute) in places.items():
+            if name in state:
+                now, t = getattr(owner, attribute), tensor(state[name])
+                if t.shape != now.shape:
+                    shapes = f"model {now.shape}, state {t.shape}"
+                    raise ShapeError(f"load_state_dict: shape differs for '{name}': {shapes}. Load into the same model.")
+                found[name] = t.to(now.dtype, device=now.device)
+        self.params.load_state_dict({name: value for name, value in state.items() if name in self.params}, strict)
+        for name, t in found.items():
+            setattr(*places[name], t)
 
     # ---- printing --------------------------------------------------------------------------------------------------------
     def extra(self) -> str:
@@ -153,78 +264,3 @@ class Module:
 
 
 advise(Module, "Module")
-
-
-class ModuleList(Module):
-    """Modules in a list: append, index, iterate. It has no forward()."""
-
-    def __init__(self, modules: Iterable[Module] = ()):
-        for m in modules:
-            self.append(m)
-
-    def append(self, module: Module) -> ModuleList:
-        if not isinstance(module, Module):
-            raise TypeError(f"{type(self).__name__}: not a Module: {type(module).__name__}. Pass layers, e.g. nn.ReLU() for relu.")
-        number = len(self)
-        while hasattr(self, str(number)):  # a part cut out of a longer one keeps its numbers
-            number += 1
-        setattr(self, str(number), module)
-        return self
-
-    def __len__(self) -> int:
-        return len(self.children())
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter([m for _, m in self.children()])
-
-    def __getitem__(self, i: int | slice) -> Any:
-        """A module; of a slice, a ModuleList or Sequential of the same modules under the names they have here."""
-        found = self.children()
-        if isinstance(i, slice):
-            part = Sequential() if isinstance(self, Sequential) else ModuleList()
-            for name, m in found[i]:
-                setattr(part, name, m)
-            part.training = self.training
-            return part
-        if not -len(found) <= i < len(found):
-            raise IndexOutOfRange(f"{type(self).__name__}: index out of range: {i} of {len(found)} modules. Use one below len().")
-        return found[i][1]
-
-
-class Sequential(ModuleList):
-    """Modules applied one after the other: Sequential(Linear(2, 8), ReLU(), Linear(8, 1)).
-
-    A Linear and the activation after it are one launch.
-    """
-
-    def __init__(self, *modules: Module):
-        super().__init__(modules)
-
-    def forward(self, x: Any) -> Any:
-        """x -> what the last module makes of it; an empty Sequential returns x."""
-        for step in self.steps():
-            x = step(x)
-        return x
-
-    def steps(self) -> list[Callable[[Any], Any]]:
-        """What is called, in order: the modules, those joined with the next that can be."""
-        found: list[Callable[[Any], Any]] = []
-        joined = None
-        modules: list[Any] = list(self)
-        for module, following in zip(modules, [*modules[1:], None], strict=False):
-            if joined is not None:  # the one before did this one's work too
-                joined = None
-                continue
-            joined = module.with_next(following) if following is not None else None
-            found.append(joined or module)
-        return found
-
-    def add_to(self, residual: Any, *args: Any, **options: Any) -> Any:
-        """residual + self(x); a Linear at the end adds it in its own launch."""
-        if len(args) != 1 or options or not len(self) or not self.as_written(Sequential):
-            return super().add_to(residual, *args, **options)
-        *steps, last = self.steps()
-        x = args[0]
-        for step in steps:
-            x = step(x)
-        return last.add_to(residual, x) if isinstance(last, Module) else residual + last(x)

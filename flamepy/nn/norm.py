@@ -48,6 +48,14 @@ class LayerNorm(Module):
         return f"{self.normalized_shape}, eps={self.eps}"
 
 
+def normed(norm: Module, x: Any, residual: Any = None) -> tuple[Any, Any]:
+    """LayerNorm.residual() of any module that stands in a LayerNorm's place."""
+    if isinstance(norm, LayerNorm) and norm.as_written(LayerNorm):
+        return norm.residual(x, residual)
+    s = x if residual is None else x + residual
+    return s, norm(s)
+
+
 class RMSNorm(Module):
     """x / sqrt(mean(x^2) + eps) * weight over the last axes; weight starts at 1.
 

@@ -22,18 +22,17 @@ from ..backend.base import Buffer
 from ..backend.divert import Settings, active, before, guard, note
 from ..errors import FlameWarning, StateError
 from ..gradient import GradientMap
-from ..gradient_memory import no_factor
 from ..parameter import Parameter
 from ..tensors import Tensor
-from ..transforms import chain_of
 from . import state
 from .block import NUMBERS, Block, Launch, Update
+from .chained import Chained
 from .given import as_gradient, as_map, check_unscaled, list_of, mark_of, recording, refused, triples
 from .groups import Group, check_options
 from .rates import Rates, checked
 
 
-class Optimizer:
+class Optimizer(Chained):
     """Base of all optimizers. See their docstrings; `step` and the state methods are the same for all.
 
     `params`: a ParameterDict, a Module, a list of Parameters, or a config object alone (then parameters come with step()).
@@ -60,7 +59,7 @@ class Optimizer:
         self.rates = Rates(self, options["lr"], groups or {})
         for group in self.groups:
             self.check(group)
-        self.transforms = chain_of(self.name, transforms)
+        self.transforms = transforms
         self.params: list[Parameter] = []
         self.names: dict[int, str] = {}
         self.group_of: dict[int, int] = {}
@@ -183,13 +182,13 @@ class Optimizer:
     def take(self, grads: Any, found: dict[int, Tensor] | None, mark: Buffer | None, by: Any) -> None:
         """Update the parameters with these gradients (see collect()), and count the step."""
         if recording():
-            self.guard_parameters()
+            self.guard_settings()
         before(self.rates.begin)
         stepped = []
         for block in self.blocks:
             buffer, present, factor = block.gradients(found, grads)
             if buffer is not None:
-                self.update(block, buffer, present, (factor, no_factor(factor.device) if mark is None else mark), by)
+                self.update(block, buffer, present, (factor, mark or block.one), by)
                 stepped.append((block, present))
         if mark is not None and recording():
             mark.device.stream.after(partial(self.undo, stepped), mark)
@@ -199,16 +198,12 @@ class Optimizer:
         for each parameter: then nothing has to be looked at one by one."""
         if not isinstance(grads, GradientMap):
             pairs = self.pairs(grads)
-            if not self.transforms and all([g.mark is None for _, g in pairs.values()]):
+            if not self.chain and all([g.mark is None for _, g in pairs.values()]):
                 return None, {key: as_gradient(self.name, p, g) for key, (p, g) in pairs.items()}
             grads = as_map(pairs)
         check_unscaled(self.name, grads)
-        found = self.found_in(grads)
-        if self.transforms and (found is None or found):
-            for transform in self.transforms:
-                transform(grads, self)
-            found = self.found_in(grads)  # they may have put other tensors there
-        return grads, found
+        self.transform(grads)
+        return grads, self.found_in(grads)
 
     def pairs(self, grads: Any) -> dict[int, tuple[Parameter, Any]]:
         """Parameters that require grad, with their gradients, by id: of (id, parameter, gradient), or for None each one's `.grad`."""
@@ -232,8 +227,9 @@ class Optimizer:
             self.still = Settings.version, frozenset([p.id for p in self.params if not p.requires_grad])
         return self.still[1]
 
-    def guard_parameters(self) -> None:
-        """A recorded step depends on which parameters require grad."""
+    def guard_settings(self) -> None:
+        """A recorded step depends on the transforms, and on which parameters require grad."""
+        self.guard_chain()
         for p in self.params:
             guard(p, "requires_grad", lambda p=p: p.requires_grad)  # type: ignore[misc]
 

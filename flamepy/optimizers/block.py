@@ -39,6 +39,7 @@ class Block:
         self.steps = [0] * len(params)
         self.groups = groups
         device = self.buffer.device
+        self.one = no_factor(device)
         self.master = self.buffer
         self.numbers: dict[int, Buffer] = {}
         with aside(device):  # made once, also where a step is recorded
@@ -57,7 +58,7 @@ class Block:
     def gradients(self, found: dict[int, Any] | None, grads: Any) -> tuple[Buffer | None, np.ndarray | None, Buffer]:
         """One buffer laid out like the parameters, holding the gradients there are (`found`, by id; None: all are in the span); which
         those are (None: all); the clip factor still to be applied."""
-        one = no_factor(self.buffer.device)
+        one = self.one
         span = self.span_of(grads) if isinstance(grads, GradientMap) else None
         if found is None:
             return span, None, one if grads.factor is None else grads.factor

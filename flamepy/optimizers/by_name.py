@@ -21,10 +21,9 @@ from ..autograd.entries import user_frame
 from ..errors import DTypeError, FlameWarning, StateError
 from ..gradient import GradientMap
 from ..parameter import Parameter
-from ..transforms import chain_of
 from .base import Optimizer, writer
+from .chained import Chained
 from .given import as_gradient, as_map, check_unscaled, list_of, mark_of, recording, refused, triples
-from .rates import Rates
 from .state import check_kind, checked_transforms, prepared
 
 
@@ -41,7 +40,7 @@ class Share:
         return f"{self.share} * {self.schedule!r}"
 
 
-class ByName:
+class ByName(Chained):
     """ByName(params, {pattern: (optimizer class, {option: value}), ...}, transforms=None, lr=None).
 
     A parameter belongs to the first pattern (a glob) that its name matches; each must belong to one, and each pattern must have some.
@@ -68,14 +67,14 @@ class ByName:
             self.parts[pattern] = cls(mine, **options)
         if names or not parts:
             raise StateError(f'ByName: no pattern for: {", ".join(names.values())}. Add one for the rest: "*".')
-        self.transforms = chain_of(self.name, transforms)
+        self.transforms = transforms
         self.shares = self.shares_of([1.0] * len(parts))
         if lr is not None:
             self.lr = lr
 
     # ---- what transforms ask of an optimizer ------------------------------------------------------------------------------------------
     @property
-    def params(self) -> list[Parameter]:
+    def params(self) -> list[Parameter]:  # type: ignore[override]
         """All parameters, pattern by pattern."""
         return [p for part in self.parts.values() for p in part.params]
 
@@ -89,9 +88,9 @@ class ByName:
         return frozenset().union(*[part.frozen() for part in self.parts.values()])
 
     @property
-    def rates(self) -> Rates:
-        """Of the first pattern; each counts every step."""
-        return self.first.rates
+    def rates(self) -> JointRates:
+        """Steps and rates."""
+        return JointRates(self)
 
     # ---- options ------------------------------------------------------------------------------------------------------------------
     @property
@@ -141,11 +140,10 @@ class ByName:
             part.arrange()
         grads = grads if isinstance(grads, GradientMap) else self.as_map(grads)
         check_unscaled(self.name, grads)
+        if recording():
+            self.guard_chain()
+        self.transform(grads)
         found = [part.found_in(grads) for part in self.parts.values()]
-        if self.transforms and any([f is None or f for f in found]):
-            for transform in self.transforms:
-                transform(grads, self)
-            found = [part.found_in(grads) for part in self.parts.values()]  # they may have put other tensors there
         if refused(mark := mark_of(grads)):
             return False
         if not any([f is None or f for f in found]):
@@ -192,6 +190,26 @@ class ByName:
 
     get_state = state_dict
     restore_state = load_state_dict
+
+
+class JointRates:
+    """The rates of all parts, as one: each part counts every step."""
+
+    def __init__(self, optimizer: ByName):
+        self.optimizer = optimizer
+
+    @property
+    def finished(self) -> int:
+        """How many steps there were."""
+        return self.optimizer.first.rates.finished
+
+    def saved(self) -> list[Any]:
+        return [self.optimizer.shares, *[part.rates.saved() for part in self.optimizer.parts.values()]]
+
+    def restore(self, state: list[Any]) -> None:
+        self.optimizer.shares, *saved = state
+        for part, rates in zip(self.optimizer.parts.values(), saved, strict=True):
+            part.rates.restore(rates)
 
 
 def checked_spec(pattern: str, spec: Any) -> tuple[type[Optimizer], dict[str, Any]]:

@@ -10,7 +10,7 @@ FLAME counterpart: `get_state` and `restore_state` of `flame_core::optimizers`. 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -119,7 +119,7 @@ def check_shapes(optimizer: Optimizer, name: str, p: Any, row: dict[str, Any], s
             raise StateError(f"{optimizer.name}: shape mismatch for '{name}' {slot}: state {got}, model {shape}. Restore the same model.")
 
 
-def checked_transforms(name: str, mine: list[Any], state: dict[str, Any]) -> Callable[[], None]:
+def checked_transforms(name: str, mine: Sequence[Any], state: dict[str, Any]) -> Callable[[], None]:
     """Check the state of a chain (StateError); what is returned restores it."""
     saved = state.get("transforms", [])
     if not isinstance(saved, list) or [row.get("class") for row in saved] != [t.name for t in mine]:

@@ -188,6 +188,8 @@ class Names:
                 forward: Any = getattr(type(module), "forward", None)
                 if isinstance(forward, FunctionType):
                     self.function(f"{label}.{name}.forward" if name else f"{label}.forward", forward, module)
+                for hook in getattr(module, "_hooks", ()):
+                    self.visit(f"a hook of {label}.{name}" if name else f"a hook of {label}", hook.function)
         elif hasattr(type(value), "requires_grad") and of_engine(value):
             self.tensors.append(value)
         elif not of_engine(value):

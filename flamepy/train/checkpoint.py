@@ -28,9 +28,10 @@ from typing import Any
 
 import numpy as np
 
-from . import tensor_file
+from ..saving import tensor_file
+from ..saving.disk import TEMPORARY, sync_folder, write_file
 from .config import one_line
-from .files import TEMPORARY, replace_file, sync_folder, write_file, writing
+from .files import replace_file, writing
 from .problems import InputError
 
 FORMAT = "flamepy-checkpoint-1"

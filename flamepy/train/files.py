@@ -1,8 +1,6 @@
-"""Writing files so that a crash, a kill -9 or a full disk never leaves half of one.
+"""The files of a run: writes that fail say what to do, paths go through text, what a dead process left is removed.
 
-The recipe is always: write under a temporary name, fsync the file, rename over the real name, fsync the folder. Rename is
-atomic, so a reader sees the old file or the new one; the fsyncs make that true after a power cut as well. At the end: what to do
-with an output that nobody reads.
+Whole files are written as ../saving/disk.py does it. At the end: what to do with an output that nobody reads.
 
 Read next: checkpoint.py.
 """
@@ -13,13 +11,12 @@ import contextlib
 import errno
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
+from ..saving.disk import TEMPORARY, put_file
 from .problems import InputError
-
-TEMPORARY = ".tmp-"  # what every unfinished file or folder begins with
 
 
 @contextlib.contextmanager
@@ -57,41 +54,10 @@ def native(text: str) -> str:
     return text
 
 
-def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
-    """Create `path` from `pieces`, on disk when this returns. Plain os.write: no buffer that could fail later."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o644)
-    try:
-        for piece in pieces:
-            view = memoryview(piece)
-            while view:
-                view = view[os.write(handle, view) :]
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def sync_folder(path: Path) -> None:
-    """Make renames inside `path` survive a power cut (a no-op where folders cannot be opened)."""
-    with contextlib.suppress(PermissionError):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
 def replace_file(path: Path, content: bytes) -> None:
     """Give `path` new content, all or nothing."""
-    temporary = path.with_name(TEMPORARY + path.name)
     with writing(path):
-        try:
-            write_file(temporary, [content])
-            os.replace(temporary, path)
-            sync_folder(path.parent)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise
+        put_file(path, path.with_name(TEMPORARY + path.name), [content])
 
 
 def sweep(folder: Path) -> None:

@@ -22,8 +22,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from ..saving.disk import sync_folder, write_file
 from .config import TrainConfig, to_toml
-from .files import replace_file, sweep, sync_folder, write_file, writing
+from .files import replace_file, sweep, writing
 from .problems import InputError
 
 

@@ -16,7 +16,8 @@ import pytest
 import safetensors
 import safetensors.numpy
 
-from flamepy.train import checkpoint, tensor_file
+from flamepy.saving import tensor_file
+from flamepy.train import checkpoint
 
 SAFETENSORS = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32", "bool": "BOOL"}
 
@@ -81,7 +82,7 @@ def test_no_piece_is_large():
 
 
 def test_an_unknown_dtype_is_refused_and_nothing_stays(tmp_path):
-    with pytest.raises(TypeError, match="dtype not supported: 'c' is complex128"):
+    with pytest.raises(TypeError, match="save: dtype not supported: 'c' is complex128"):
         checkpoint.save(tmp_path, {"a": np.ones(2), "c": np.ones(2, complex)}, {"step": 1}, 2)
     assert not list(tmp_path.iterdir())
 

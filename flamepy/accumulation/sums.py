@@ -1,0 +1,108 @@
+"""Sums of gradient maps: taking in one map after the other, span by span where parameters are packed.
+
+The sum has memory of its own. What comes first is copied; the first map with a span gives the sum a span like it, so that the sum
+goes on being one launch each for clipping and the optimizer.
+
+Read next: accumulator.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ..backend.base import Buffer
+from ..gradient import GradientMap
+from ..gradient_memory import add_to_buffer, label_of, scale_y
+from ..tensors import Tensor
+
+
+class Arrived(NamedTuple):
+    """A gradient that came: of which id and name."""
+
+    number: int
+    name: str
+    gradient: Tensor
+
+    @property
+    def label(self) -> str:
+        return self.name or label_of(self.number, "")
+
+
+def add_weighted_y(x, y, w):
+    return x + y * w
+
+
+def take_in(out: Buffer, x: Buffer, weight: float, first: bool) -> None:
+    """out = weight * x for the first that comes, out += weight * x for others."""
+    if not out.size:
+        return
+    if x.dtype != out.dtype:
+        cast = out.device.empty(x.size, out.dtype)
+        out.device.stream.copy(cast, x)
+        x = cast
+    if first and weight == 1:
+        out.device.stream.copy(out, x)
+    elif first:
+        out.device.launch("map", scale_y, (out,), (x,), (out.dtype.type(weight),), out.dtype)
+    elif weight == 1:
+        add_to_buffer(out, x, "GradientAccumulator.add")
+    else:
+        out.device.launch("map", add_weighted_y, (out,), (out, x), (out.dtype.type(weight),), out.dtype)
+        out.wrote("GradientAccumulator.add")
+
+
+def taken_in(total: GradientMap, rows: Iterable[Arrived], weight: float) -> None:
+    """Add gradients one by one; those that are not there yet are copied."""
+    for number, name, g in rows:
+        stored = total._gradients.get(number)
+        first = stored is None
+        if stored is None:
+            stored = g.over(g.device.empty(g.size, g.dtype))
+            total._gradients[number] = stored
+        total.names[number] = name
+        take_in(stored.buffer, g.buffer, weight, first)
+
+
+def add_map(total: GradientMap, rows: list[Arrived], grads: GradientMap, weight: float) -> None:
+    """Add the gradients of a map, whole spans at once where they have one."""
+    total.take_marks(grads)
+    for home, span in grads.spans:
+        inside = [row for row in rows if row.gradient.buffer.root is span]
+        rows = [row for row in rows if row.gradient.buffer.root is not span]
+        mine = total.whole(home)
+        if mine is not None:
+            take_in(mine, span, weight, False)
+            continue
+        mine = span.device.empty(span.size, span.dtype)
+        fresh = not any([row.number in total._gradients for row in inside])
+        if fresh:
+            take_in(mine, span, weight, True)
+        for number, name, g in inside:
+            place = g.over(span.device.slot(mine, g.buffer.offset, g.size, g.dtype))
+            stored = total._gradients.get(number)
+            if stored is not None:  # it came alone before
+                take_in(place.buffer, stored.buffer, 1.0, True)
+            if not fresh:
+                take_in(place.buffer, g.buffer, weight, stored is None)
+            total._gradients[number], total.names[number] = place, name
+        total.spans.append((home, mine))
+    taken_in(total, rows, weight)
+    settle_spans(total)
+
+
+def settle_spans(total: GradientMap) -> None:
+    """Keep the spans that hold nothing but gradients of this map, and say whether they hold all."""
+    sizes: dict[int, int] = {}
+    for g in total._gradients.values():
+        sizes[id(g.buffer.root)] = sizes.get(id(g.buffer.root), 0) + g.size
+    total.spans = [(home, span) for home, span in total.spans if sizes.get(id(span)) == span.size]
+    total.whole_map = bool(total.spans) and len(sizes) == len(total.spans)
+
+
+def copied(grads: GradientMap) -> GradientMap:
+    """The same in memory of its own."""
+    copy = GradientMap()
+    rows = [Arrived(number, grads.names.get(number, ""), g) for number, g in grads._gradients.items()]
+    add_map(copy, rows, grads, 1.0)
+    return copy

@@ -1,0 +1,66 @@
+"""Writing files so that a crash, a kill -9 or a full disk never leaves half of one.
+
+The recipe is always: write under a temporary name, fsync the file, rename over the real name, fsync the folder. Rename is
+atomic, so a reader sees the old file or the new one; the fsyncs make that true after a power cut as well.
+
+Read next: tensor_file.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+TEMPORARY = ".tmp-"  # what every unfinished file or folder begins with
+
+
+def write_file(path: Path, pieces: Iterable[bytes | memoryview], late: Callable[[], tuple[int, bytes]] | None = None) -> None:
+    """Create `path` from `pieces`, on disk when this returns. Plain os.write: no buffer that could fail later.
+
+    `late` gives (where, bytes) of what is known only when all pieces are written.
+    """
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o644)
+    try:
+        for piece in pieces:
+            write_whole(handle, piece)
+        if late is not None:
+            where, piece = late()
+            os.lseek(handle, where, os.SEEK_SET)
+            write_whole(handle, piece)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_whole(handle: int, piece: bytes | memoryview) -> None:
+    view = memoryview(piece)
+    while view:
+        view = view[os.write(handle, view) :]
+
+
+def sync_folder(path: Path) -> None:
+    """Make renames inside `path` survive a power cut (a no-op where folders cannot be opened)."""
+    with contextlib.suppress(PermissionError):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def put_file(
+    path: Path, temporary: Path, pieces: Iterable[bytes | memoryview], late: Callable[[], tuple[int, bytes]] | None = None
+) -> None:  # fmt: skip
+    """Give `path` new content, all or nothing; see write_file. A file that is replaced hands its mode on."""
+    try:
+        write_file(temporary, pieces, late)
+        with contextlib.suppress(OSError):
+            os.chmod(temporary, os.stat(path).st_mode & 0o7777)
+        os.replace(temporary, path)
+        sync_folder(path.parent)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
