@@ -69,3 +69,20 @@ def stepping(optimizer: Any, params: fp.ParameterDict) -> Callable[[Any], Any]:
         return loss, optimizer.step(loss.backward())
 
     return step
+
+
+# ---- what papers say of one parameter p with the state s, at its step t -------------------------------------------------------------
+def lion(p, s, g, t, lr, betas=(0.9, 0.99), weight_decay=0.0):
+    """Algorithm 2 of arXiv:2302.06675."""
+    m = s.get("m", 0.0)
+    c = betas[0] * m + (1 - betas[0]) * g
+    s["m"] = betas[1] * m + (1 - betas[1]) * g
+    return p - lr * (np.sign(c) + weight_decay * p)
+
+
+def lamb(p, s, g, t, lr, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01):
+    """Algorithm 2 of arXiv:1904.00962 with phi(z) = z."""
+    m = s["m"] = betas[0] * s.get("m", 0.0) + (1 - betas[0]) * g
+    v = s["v"] = betas[1] * s.get("v", 0.0) + (1 - betas[1]) * g**2
+    r = m / (1 - betas[0] ** t) / (np.sqrt(v / (1 - betas[1] ** t)) + eps)
+    return p - lr * np.linalg.norm(p) / np.linalg.norm(r + weight_decay * p) * (r + weight_decay * p)

@@ -153,7 +153,7 @@ def test_what_is_refused() -> None:
     params = model()
     for options, word in (
         ({"lr": -1.0}, "lr"), ({"max_iter": 0}, "max_iter"), ({"history_size": 1.5}, "history_size"), ({"max_eval": True}, "max_eval"),
-        ({"tolerance_grad": -1}, "tolerance_grad"), ({"line_search_fn": "armijo"}, "line_search_fn"),
+        ({"max_iter": "3"}, "max_iter"), ({"tolerance_grad": -1}, "tolerance_grad"), ({"line_search_fn": "armijo"}, "line_search_fn"),
     ):  # fmt: skip
         with raises(ValueError, "LBFGS", word):
             fp.LBFGS(params, **options)
@@ -164,6 +164,13 @@ def test_what_is_refused() -> None:
         optimizer.step(loss_of(params)().backward())
     with raises(fp.DTypeError, "LBFGS.step: closure() gave no loss: float"):
         optimizer.step(lambda: 1.0)
+    scaler = fp.GradScaler()
+    with raises(fp.GradientError, "LBFGS: these are the gradients of a scaled loss"):
+        optimizer.step(lambda: scaler.scale(loss_of(params)()))
+    with raises(fp.CaptureError, "reads a number on the host"):
+        step = fp.capture(lambda x: optimizer.step(lambda: loss_of(params)() * x))
+        for _ in range(3):
+            step(fp.ones((), dtype="float64"))
     optimizer.step(loss_of(params))
     state = optimizer.state_dict()
     edits: list[tuple[Callable[[dict], Any], str]] = [

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from devices import default_device
 from error_text import raises
-from optimizer_tools import Arrays, bits, gradient_of, map_of, model, start, state_bits, stepping, train
+from optimizer_tools import Arrays, bits, gradient_of, lamb, lion, map_of, model, start, state_bits, stepping, train
 
 import flamepy as fp
 
@@ -57,22 +57,6 @@ def made(case: str, params: fp.ParameterDict, **more: Any) -> fp.optimizers.Opti
 
 
 # ---- the oracles -----------------------------------------------------------------------------------------------------------------
-def lion(p, s, g, t, lr, betas=(0.9, 0.99), weight_decay=0.0):
-    """Algorithm 2 of arXiv:2302.06675."""
-    m = s.get("m", 0.0)
-    c = betas[0] * m + (1 - betas[0]) * g
-    s["m"] = betas[1] * m + (1 - betas[1]) * g
-    return p - lr * (np.sign(c) + weight_decay * p)
-
-
-def lamb(p, s, g, t, lr, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01):
-    """Algorithm 2 of arXiv:1904.00962 with phi(z) = z."""
-    m = s["m"] = betas[0] * s.get("m", 0.0) + (1 - betas[0]) * g
-    v = s["v"] = betas[1] * s.get("v", 0.0) + (1 - betas[1]) * g**2
-    r = m / (1 - betas[0] ** t) / (np.sqrt(v / (1 - betas[1] ** t)) + eps)
-    return p - lr * np.linalg.norm(p) / np.linalg.norm(r + weight_decay * p) * (r + weight_decay * p)
-
-
 PAPERS: dict[str, Callable[..., Any]] = {"Lion": lion, "LAMB": lamb}
 
 
@@ -195,11 +179,12 @@ def scales(n: int) -> list[float]:
     return [1.0, 0.7, 1.3, np.nan, 0.9, 1.1, np.nan, 0.8][:n]
 
 
-@pytest.mark.parametrize("where", ["plain", "cpu"])
-@every_kind
+SEVERAL_LAUNCHES = ("LAMB", "Adafactor", "Muon")
+PLACES = [(case, "plain") for case in ONCE.values()] + [(ONCE[kind], "cpu") for kind in (*SEVERAL_LAUNCHES, "NAdam")]
+
+
+@pytest.mark.parametrize("case, where", PLACES)
 def test_replay_is_eager_bit_for_bit_and_a_mark_stops_both(case: str, where: str) -> None:
-    if where == "cpu" and CASES[case][0] not in ("LAMB", "Adafactor", "Muon", "NAdam"):
-        pytest.skip("one launch, as NAdam's")
     found = []
     for capture in (False, True):
         with default_device(where):
@@ -303,6 +288,10 @@ def test_the_state_of_another_class_is_refused(case: str, plain: None) -> None:
         assert state_bits(optimizer) == before
 
 
+NO_NUMBERS: list[tuple[str, dict[str, Any], str]] = [
+    ("Adafactor", {"eps": ("a", 1e-3)}, "eps"), ("Adafactor", {"d": None}, "d"), ("Adafactor", {"beta2_decay": "x"}, "beta2_decay"),
+    ("Muon", {"ns_coefficients": ("a", 1, 2)}, "ns_coefficients"), ("Adagrad", {"lr_decay": None}, "lr_decay"),
+]  # fmt: skip
 WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("RMSprop", {"alpha": 1.5}, "alpha"), ("RMSprop", {"momentum": -1}, "momentum"), ("RMSprop", {"eps": -1.0}, "eps"),
     ("Adagrad", {"lr_decay": -1}, "lr_decay"), ("Adagrad", {"initial_accumulator_value": -1}, "initial_accumulator_value"),
@@ -310,7 +299,9 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("Adamax", {"weight_decay": -1}, "weight_decay"), ("Lion", {"betas": (0.9,)}, "betas"), ("LAMB", {"lr": float("nan")}, "lr"),
     ("Adafactor", {"eps": (-1.0, 0.1)}, "eps"), ("Adafactor", {"eps": 0.1}, "eps"), ("Adafactor", {"d": 0.5}, "d"),
     ("Adafactor", {"beta2_decay": 0.5}, "beta2_decay"), ("Muon", {"ns_steps": 100}, "ns_steps"), ("Muon", {"ns_steps": 1.5}, "ns_steps"),
-    ("Muon", {"ns_coefficients": (1.0, 2.0)}, "ns_coefficients"), ("Muon", {"adjust_lr_fn": "half"}, "adjust_lr_fn"),
+    ("Muon", {"ns_coefficients": (1.0, 2.0)}, "ns_coefficients"), ("Muon", {"momentum": 1.0}, "momentum"),
+    ("Muon", {"adjust_lr_fn": "half"}, "adjust_lr_fn"), ("Muon", {"adjust_lr_fn": ["original"]}, "adjust_lr_fn"),
+
 ]  # fmt: skip
 
 
@@ -325,6 +316,12 @@ def test_impossible_options(kind: str, options: dict[str, Any], word: str, plain
     for flag in {"centered", "maximize", "decoupled_weight_decay", "nesterov"} & set(optimizer.groups[0]):
         with raises(fp.DTypeError, f"{kind}: {flag}"):
             getattr(fp, kind)(params, **{flag: 1})
+
+
+@pytest.mark.parametrize("kind, options, word", NO_NUMBERS)
+def test_options_that_are_no_numbers(kind: str, options: dict[str, Any], word: str, plain: None) -> None:
+    with raises(fp.DTypeError, f"{kind}: {word} is no number"):
+        getattr(fp, kind)(model(kind.lower()), **options)
 
 
 def test_muon_takes_matrices_alone(plain: None) -> None:

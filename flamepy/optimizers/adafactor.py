@@ -8,6 +8,7 @@ Read next: muon.py.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from ..parameter import Parameter
 from ..tensors import Tensor
 from .base import Optimizer
 from .block import NUMBERS, Launch
+from .groups import check_range
 from .lamb import scale_by_norms
 
 
@@ -71,13 +73,15 @@ class Adafactor(Optimizer):
 
     def check(self, options: dict[str, Any]) -> None:
         super().check({key: value for key, value in options.items() if key != "eps"})
-        eps, decay, d = options["eps"], options["beta2_decay"], options["d"]
-        if not isinstance(eps, tuple | list) or len(eps) != 2 or not ((eps[0] is None or eps[0] >= 0) and eps[1] >= 0):
-            raise ValueError(f"Adafactor: eps out of range: {eps}. Use two numbers >= 0, the first one or None.")
-        if not decay <= 0:
+        eps, decay = options["eps"], options["beta2_decay"]
+        if not isinstance(eps, tuple | list) or len(eps) != 2:
+            raise ValueError(f"Adafactor: eps must be two: {eps}. Use two numbers >= 0, the first one or None.")
+        for least in eps[eps[0] is None :]:
+            check_range(self.name, "eps", least, 0.0)
+        check_range(self.name, "d", options["d"], 1.0)
+        check_range(self.name, "beta2_decay", decay, -math.inf)
+        if decay > 0:
             raise ValueError(f"Adafactor: beta2_decay out of range: {decay}. Use a number <= 0.")
-        if not d >= 1:
-            raise ValueError(f"Adafactor: d out of range: {d}. Use a number >= 1.")
 
     def shapes_of(self, p: Parameter, slots: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
         if p.ndim < 2:

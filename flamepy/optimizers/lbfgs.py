@@ -26,8 +26,8 @@ from ..dtypes import HALF, float64
 from ..errors import DTypeError, FlameWarning, NonFiniteError, StateError
 from ..gradient_memory import check_device
 from ..tensors import Tensor, tensor
-from .given import list_of
-from .groups import check_options
+from .given import check_unscaled, list_of
+from .groups import check_options, check_range
 from .line_search import Point, strong_wolfe
 
 COUNTS = ("max_iter", "max_eval", "history_size")
@@ -66,7 +66,6 @@ class LBFGS:
         tolerance_change: float = 1e-9, history_size: int = 100, line_search_fn: str | None = None,
     ):  # fmt: skip
         self.params = list(dict.fromkeys(list_of(self.name, params)))
-        max_eval = max_iter * 5 // 4 if max_eval is None else max_eval
         self.options: dict[str, Any] = {"lr": lr, "max_iter": max_iter, "max_eval": max_eval, "history_size": history_size}
         self.options |= {"tolerance_grad": tolerance_grad, "tolerance_change": tolerance_change, "line_search_fn": line_search_fn}
         self.check(self.options)
@@ -79,14 +78,15 @@ class LBFGS:
         self.names = [p.name or str(i) for i, p in enumerate(self.params)]
 
     def check(self, options: dict[str, Any]) -> None:
-        """Raise ValueError for impossible options."""
+        """Raise ValueError for impossible options; max_eval None becomes a number."""
         check_options(self.name, options)
         for key in COUNTS:
+            if options[key] is None and key == "max_eval":
+                options[key] = options["max_iter"] * 5 // 4
             if not isinstance(options[key], int) or isinstance(options[key], bool) or options[key] < 1:
                 raise ValueError(f"LBFGS: {key} must be a count: {options[key]!r}. Use a whole number from 1 on.")
         for key in ("tolerance_grad", "tolerance_change"):
-            if not options[key] >= 0:
-                raise ValueError(f"LBFGS: {key} out of range: {options[key]}. Use a number >= 0.")
+            check_range(self.name, key, options[key], 0.0)
         if options["line_search_fn"] not in (None, "strong_wolfe"):
             raise ValueError(f"LBFGS: unknown line_search_fn: {options['line_search_fn']!r}. Use None or 'strong_wolfe'.")
 
@@ -192,6 +192,7 @@ class LBFGS:
             if not isinstance(loss, Tensor):
                 raise DTypeError(f"LBFGS.step: closure() gave no loss: {type(loss).__name__}. Return the loss, before backward().")
             grads = loss.backward()
+            check_unscaled(self.name, grads)
         found = [grads.get(p) if p.requires_grad else None for p in self.params]
         if not any([g is not None for g in found]):
             text = "LBFGS: step() had nothing to update: no parameter has a gradient. Compute the loss from them in closure()."

@@ -17,6 +17,7 @@ from ..parameter import Parameter
 from ..tensors import Tensor
 from .base import Optimizer
 from .block import Launch
+from .groups import check_range
 
 LENGTHS = {  # by what the rate of a matrix of (rows, cols) is multiplied
     None: lambda rows, cols: math.sqrt(max(1.0, rows / cols)),
@@ -61,11 +62,14 @@ class Muon(Optimizer):
     def check(self, options: dict[str, Any]) -> None:
         super().check(options)
         numbers, steps, length = options["ns_coefficients"], options["ns_steps"], options["adjust_lr_fn"]
-        if not isinstance(numbers, tuple | list) or len(numbers) != 3 or not all([math.isfinite(x) for x in numbers]):
-            raise ValueError(f"Muon: ns_coefficients out of range: {numbers}. Use three numbers.")
+        check_range(self.name, "momentum", options["momentum"], 0.0, 1.0)
+        if not isinstance(numbers, tuple | list) or len(numbers) != 3:
+            raise ValueError(f"Muon: ns_coefficients must be three: {numbers}. Use three numbers.")
+        for number in numbers:
+            check_range(self.name, "ns_coefficients", number, -math.inf)
         if not isinstance(steps, int) or isinstance(steps, bool) or not 0 < steps < 100:
             raise ValueError(f"Muon: ns_steps out of range: {steps!r}. Use a whole number from 1 to 99.")
-        if length not in LENGTHS:
+        if not isinstance(length, str | None) or length not in LENGTHS:
             raise ValueError(f"Muon: adjust_lr_fn is unknown: {length!r}. Use None, 'original' or 'match_rms_adamw'.")
 
     def adopt(self, params: Iterable[Parameter], group: int | None = None) -> None:
