@@ -51,8 +51,8 @@ class Block:
                 device.stream.copy(self.master, self.buffer)
 
     def span_of(self, grads: GradientMap) -> Buffer | None:
-        """The span with all the gradients of this block, as wide as its parameters, if there is one."""
-        span = grads.whole(self.buffer) if self.whole else None
+        """The span that holds all the gradients of this block where its parameters lie, as wide as they are, if there is one."""
+        span = grads.whole(self.buffer)
         return span if span is not None and span.dtype == self.dtype else None
 
     def gradients(self, found: dict[int, Any] | None, grads: Any) -> tuple[Buffer | None, np.ndarray | None, Buffer]:
@@ -98,7 +98,8 @@ class Block:
 
     def retire(self, by: str) -> None:
         """Say that this memory is not used any more: a recorded step that knows it must not be replayed."""
-        for buffer in self.state.values():
+        masters = [] if self.master is self.buffer else [self.master]
+        for buffer in [*masters, *self.state.values(), *[t.buffer for each in self.apart for t in each.values()]]:
             buffer.retired = by
         changed()
 
@@ -151,6 +152,33 @@ class Update:
 
     def restore(self, steps: list[int]) -> None:
         self.block.steps[:] = steps
+
+
+class Launch:
+    """What the launches of a step on a block have in common: the `chosen` parameters and their segments, gradients in a buffer laid out
+    like the block's, the clip factor and the mark, the numbers of each segment."""
+
+    __slots__ = ("block", "chosen", "device", "factor", "gradients", "hyper", "mark", "segments")
+
+    def __init__(
+        self, block: Block, chosen: Sequence[int], segments: Any, gradients: Buffer, factors: tuple[Buffer, Buffer], hyper: Buffer
+    ):
+        self.block, self.chosen, self.segments, self.gradients, self.hyper = block, chosen, segments, gradients, hyper
+        self.factor, self.mark = factors
+        self.device = block.buffer.device
+
+    def update(self, formula: Callable, outs: Sequence[Buffer]) -> None:
+        """outs = formula(outs, clipped gradient, numbers) over the segments, unless the gradients are marked."""
+        ins = (self.gradients, self.factor, self.mark, self.hyper)
+        self.device.launch("update", formula, outs, ins, (self.segments,), self.block.dtype)
+
+    def scratch(self) -> Buffer:
+        """Memory laid out like the block's."""
+        return self.device.empty(self.block.buffer.size, self.block.dtype)
+
+    def by(self, values: Buffer) -> Launch:
+        """The same with other numbers in the gradients' place, which no clip factor is for."""
+        return Launch(self.block, self.chosen, self.segments, values, (no_factor(self.device), self.mark), self.hyper)
 
 
 def zeroed(device: Any, size: int, dtype: np.dtype) -> Buffer:
