@@ -74,9 +74,13 @@ class Allocator:
 
     def release(self) -> None:
         """Give every kept block back to the system."""
-        self.raws, self.spare = {}, 0
-        for pool in list(self.pools.values()):
+        for nbytes, raws in list(self.raws.items()):
             with suppress(IndexError):  # another thread was faster
+                while raws:
+                    raws.pop()
+                    self.spare -= nbytes
+        for pool in list(self.pools.values()):
+            with suppress(IndexError):
                 while pool:
                     pool.pop()
                     self.total -= pool.nbytes
