@@ -17,6 +17,7 @@ from . import starting as _starting  # noqa: F401  (before all others: see there
 # isort: split
 from . import nn as nn
 from . import ops as ops
+from . import regularizer as regularizer
 from . import schedules as schedules
 from . import train as train
 from . import transforms as transforms
@@ -29,6 +30,9 @@ from .autograd import is_grad_enabled as is_grad_enabled
 from .autograd import no_grad as no_grad
 from .autograd import strict_mode as strict_mode
 from .autograd import tape as tape
+from .averages import EMA as EMA
+from .averages import SWA as SWA
+from .averages import Lookahead as Lookahead
 from .backend.base import device as device
 from .creation import arange as arange
 from .creation import eye as eye
@@ -84,18 +88,33 @@ from .gradient_transforms import clip_grad_per_layer as clip_grad_per_layer
 from .gradient_transforms import decay_gradients as decay_gradients
 from .gradient_transforms import repair_gradients as repair_gradients
 from .learning_rate import find_lr as find_lr
+from .loss_scaling import GradScaler as GradScaler
 from .op.base import HOMES as _HOMES
 from .op.base import PUBLIC as _PUBLIC
 from .op.custom import custom as custom
 from .op.pointwise import pointwise as pointwise
 from .ops.rowwise import rowwise as rowwise
+from .optimizers import LAMB as LAMB
+from .optimizers import LBFGS as LBFGS
 from .optimizers import SGD as SGD
+from .optimizers import Adadelta as Adadelta
+from .optimizers import Adafactor as Adafactor
+from .optimizers import Adagrad as Adagrad
 from .optimizers import Adam as Adam
+from .optimizers import Adamax as Adamax
 from .optimizers import AdamConfig as AdamConfig
 from .optimizers import AdamW as AdamW
+from .optimizers import ByName as ByName
+from .optimizers import Lion as Lion
+from .optimizers import Muon as Muon
+from .optimizers import NAdam as NAdam
+from .optimizers import RAdam as RAdam
+from .optimizers import RMSprop as RMSprop
 from .optimizers import SGDConfig as SGDConfig
 from .parameter import Parameter as Parameter
 from .parameter import ParameterDict as ParameterDict
+from .regularizer import GradientTracker as GradientTracker
+from .regularizer import Pipeline as Pipeline
 from .replay import capture as capture
 from .rng import get_rng_state as get_rng_state
 from .rng import manual_seed as manual_seed
@@ -114,8 +133,8 @@ globals().update({name: function for name, function in _PUBLIC.items() if _HOMES
 
 # The modules that a user may import; the others hold what stands above.
 _MODULES = (
-    "autograd", "gradient", "gradient_checkpointing", "gradient_clip", "nn", "ops", "optimizers", "parameter", "schedules",
-    "train", "transforms", "words",
+    "autograd", "gradient", "gradient_checkpointing", "gradient_clip", "nn", "ops", "optimizers", "parameter", "regularizer",
+    "schedules", "train", "transforms", "words",
 )  # fmt: skip
 
 

@@ -2,8 +2,8 @@
 # fmt: off
 from . import nn as nn
 from . import ops as ops
+from . import regularizer as regularizer
 from . import schedules as schedules
-from . import train as train
 from . import transforms as transforms
 from .accumulation import AccumulationConfig as AccumulationConfig
 from .accumulation import GradientAccumulator as GradientAccumulator
@@ -13,6 +13,9 @@ from .autograd import is_grad_enabled as is_grad_enabled
 from .autograd import no_grad as no_grad
 from .autograd import strict_mode as strict_mode
 from .autograd import tape as tape
+from .averages import EMA as EMA
+from .averages import SWA as SWA
+from .averages import Lookahead as Lookahead
 from .backend.base import device as device
 from .creation import arange as arange
 from .creation import eye as eye
@@ -68,6 +71,7 @@ from .gradient_transforms import clip_grad_per_layer as clip_grad_per_layer
 from .gradient_transforms import decay_gradients as decay_gradients
 from .gradient_transforms import repair_gradients as repair_gradients
 from .learning_rate import find_lr as find_lr
+from .loss_scaling import GradScaler as GradScaler
 from .op.custom import custom as custom
 from .op.pointwise import pointwise as pointwise
 from .ops import abs as abs
@@ -159,13 +163,27 @@ from .ops import unsqueeze as unsqueeze
 from .ops import var as var
 from .ops import where as where
 from .ops.rowwise import rowwise as rowwise
+from .optimizers import LAMB as LAMB
+from .optimizers import LBFGS as LBFGS
 from .optimizers import SGD as SGD
+from .optimizers import Adadelta as Adadelta
+from .optimizers import Adafactor as Adafactor
+from .optimizers import Adagrad as Adagrad
 from .optimizers import Adam as Adam
+from .optimizers import Adamax as Adamax
 from .optimizers import AdamConfig as AdamConfig
 from .optimizers import AdamW as AdamW
+from .optimizers import ByName as ByName
+from .optimizers import Lion as Lion
+from .optimizers import Muon as Muon
+from .optimizers import NAdam as NAdam
+from .optimizers import RAdam as RAdam
+from .optimizers import RMSprop as RMSprop
 from .optimizers import SGDConfig as SGDConfig
 from .parameter import Parameter as Parameter
 from .parameter import ParameterDict as ParameterDict
+from .regularizer import GradientTracker as GradientTracker
+from .regularizer import Pipeline as Pipeline
 from .replay import capture as capture
 from .rng import get_rng_state as get_rng_state
 from .rng import manual_seed as manual_seed
@@ -176,6 +194,5 @@ from .tensors import Tensor as Tensor
 from .tensors import full as full
 from .tensors import full_like as full_like
 from .tensors import tensor as tensor
-from .train import TrainState as TrainState
 
 __version__: str

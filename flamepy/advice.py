@@ -35,7 +35,8 @@ ADVICE = {
         "scatter_add": "The gradient of flamepy.gather does it",
     },
     "flamepy": {
-        "cuda": "flamepy.device() names the devices there are", "optim": "Optimizers are flamepy.SGD, flamepy.Adam and flamepy.AdamW",
+        "cuda": "flamepy.device() names the devices there are",
+        "optim": "Optimizers are flamepy.SGD, flamepy.AdamW and the others in flamepy.optimizers",
         "compile": "Use flamepy.capture(step)", "jit": "Use flamepy.capture(step)", "as_tensor": "Use flamepy.tensor(data)",
         "from_numpy": "Use flamepy.tensor(array)", "Module": "Use flamepy.nn.Module", "einsum": "Use matmul, permute and sum",
         "set_grad_enabled": "Use flamepy.no_grad() or flamepy.enable_grad()", "randint": "Use flamepy.tensor(numpy's integers)",

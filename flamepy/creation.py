@@ -105,8 +105,8 @@ def random_tensor(name: str, loop: str, shape: Any, a: float, b: float, dtype: A
     return t.requires_grad_() if requires_grad else t
 
 
-def tensor_randn(shape: Any, mean: float = 0.0, std: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
-    """FLAME's Tensor.randn(shape, mean, std, device=)."""
+def tensor_randn(shape: Any, mean: float = 0.0, std: float = 1.0, device: Any = None, dtype: Any = None) -> Tensor:
+    """FLAME's Tensor.randn(shape, mean, std, device)."""
     return randn(shape, mean=mean, std=std, dtype=dtype, device=device)
 
 

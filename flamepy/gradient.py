@@ -16,6 +16,7 @@ from . import ids
 from .dtypes import FLOATS, HALF, float32, float64
 from .errors import DTypeError, GradientError, ShapeError, StateError
 from .gradient_memory import add_to_buffer, both_marks, check_device, label_of, scale_buffer, scale_by_factor
+from .tensor_grad import TensorGradExt as TensorGradExt
 
 if TYPE_CHECKING:
     from .methods import Tensor  # from a stub: this file imports no tensors when it runs
@@ -119,9 +120,10 @@ class GradientMap:
         """A gradient as a Tensor that fits `like`, if there is one. Raises DTypeError for what is neither a Tensor nor an array of
         numbers, ShapeError or DeviceError if it does not fit."""
         if not hasattr(gradient, "buffer"):
-            near = like if like is not None else next(iter(self._gradients.values()), None)
+            found = [like, self._gradients.get(key), *self._gradients.values()]
+            near = next((t for t in found if t is not None), None)
             made = self.tensor_of(name, gradient, None if near is None else near.device)
-            gradient = made.to(float64 if like is not None and like.dtype == float64 else float32)
+            gradient = made.to(float64 if near is not None and near.dtype == float64 else float32)
         if gradient.dtype not in FLOATS:
             raise DTypeError(f"{name}: a gradient of another type for {self.label(key)}: {gradient.dtype}. Cast it to float32.")
         if like is not None and tuple(like.shape) != tuple(gradient.shape):
@@ -225,8 +227,7 @@ class GradientMap:
 
     def merge(self, other: GradientMap) -> GradientMap:
         """Add every gradient of `other` to this map."""
-        if self._gradients and self.scaled is not other.scaled:
-            raise GradientError("merge: the gradients of a scaled loss and others: they differ in scale. Call unscale() on each map first.")
+        self.check_scaled("merge", other)
         for key, gradient in other._gradients.items():
             stored = self._gradients.get(key)
             if stored is not None and tuple(stored.shape) != tuple(gradient.shape):
@@ -251,12 +252,17 @@ class GradientMap:
                 self._gradients[key] = gradient.clone()
                 self.spans = self.spans if key in other.others else []
         self.names.update(other.names)
-        self.others.update(other.others)
         self.take_marks(other)
         return self
 
+    def check_scaled(self, name: str, other: GradientMap) -> None:
+        """Raise GradientError unless both maps are of losses scaled alike, so that one can be added to the other."""
+        if self._gradients and self.scaled is not other.scaled:
+            raise GradientError(f"{name}: gradients of a scaled loss and others: they differ in scale. Call unscale() on each map first.")
+
     def take_marks(self, other: GradientMap) -> None:
         """What holds for the gradients of another map holds for these, which now contain them."""
+        self.others.update(other.others)
         if self.mark is None or other.mark is None:
             self.mark = self.mark or other.mark
         else:
@@ -269,6 +275,8 @@ class GradientMap:
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: gradients and names by what each id is on its way (ids.py)."""
+        if self.scaled is not None or self.mark is not None:
+            raise GradientError("pickle: gradients of a scaled loss, or marked for one step: scaled or marked. Pickle them before.")
         gradients = [(ids.key_of(number), gradient) for number, gradient in self.stored().items()]
         names, others = [[(ids.key_of(n), x) for n, x in of.items()] for of in (self.names, self.others)]
         return {"gradients": gradients, "names": names, "others": others}

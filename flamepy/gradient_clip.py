@@ -10,7 +10,6 @@ FLAME counterpart: `flame_core::gradient_clip`. Read next: gradient_transforms.p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -22,6 +21,7 @@ from .errors import NonFiniteError
 from .gradient import GradientMap
 from .gradient_memory import Segments, scale_by_factor
 from .gradient_norm import Places, labels_of, listed, norm_of, places_of, result_of, split
+from .gradient_norm import grad_norm as grad_norm
 
 POLICIES = {"raise": (1.0, 1.0), "skip": (1.0, 0.0), "zero": (0.0, 1.0)}  # what a norm that is not finite gives: factor, whether to use
 
@@ -58,7 +58,7 @@ def clip_norm(grads: Any, max_norm: float | None, norm_type: float, nonfinite: s
     found = norm_of(grads, places, norm_type, limit, *POLICIES[nonfinite])
     if limit and places.buffers:
         if nonfinite == "raise":
-            found.device.stream.after(partial(check_finite, labels_of(places), places.segments), found, *places.buffers)
+            found.device.stream.after(partial(check_finite, places.ids, places.names, places.segments), found, *places.buffers)
         apply_factor(grads, places, found)
         if nonfinite == "skip" or getattr(grads, "mark", None) is not None:
             for marked in [grads] if isinstance(grads, GradientMap) else places.gradients:
@@ -76,12 +76,12 @@ def apply_factor(grads: Any, places: Places, found: Buffer) -> None:
                 scale_by_factor(buffer, found, segments)
 
 
-def check_finite(labels: Callable[[], list[str]], segments: tuple[Segments, ...], found: Buffer, *buffers: Buffer) -> None:
-    """Raise NonFiniteError when the norm is not finite."""
-    norm = found.device.download(found)[0]
-    if not math.isfinite(norm):
+def check_finite(ids: list[int], names: dict[int, str], segments: tuple[Segments, ...], found: Buffer, *buffers: Buffer) -> None:
+    """Raise NonFiniteError when the norm is not finite, unless the gradients are marked: then no step uses them anyway."""
+    numbers = found.device.download(found)
+    if not math.isfinite(norm := numbers[0]) and numbers[2]:
         parts = [b.device.download(b)[at : at + n] for b, each in zip(buffers, segments, strict=True) for at, n in each]
-        named = [label if label.startswith("tensor ") else f"'{label}'" for label in labels()]
+        named = [label if label.startswith("tensor ") else f"'{label}'" for label in labels_of(ids, names)]
         bad = [label for label, part in zip(named, parts, strict=True) if not np.isfinite(part).all()]
         raise NonFiniteError(
             f"clip_grad_norm: gradients are not finite: norm {norm}, in {', '.join(bad) or 'the sum (overflow)'}. "

@@ -24,6 +24,7 @@ from .errors import DeviceError, DTypeError, FlameWarning, GradientError, StateE
 from .gradient import GradientMap
 from .gradient_memory import Segments, label_of, no_factor
 from .parameter import Parameter
+from .tensors import Tensor
 
 
 def square_size(x):
@@ -49,18 +50,19 @@ class ClipResult(float):
     optimizer's step will leave these gradients alone.
     """
 
-    def __new__(cls, numbers: Any, labels: Callable[[], list[str]] = list) -> ClipResult:
-        """From what formula/clip.py describes, and the names of the segments."""
-        found = super().__new__(cls, numbers[0])
-        found.numbers, found.labels = np.array(numbers), labels
-        return found
-
     numbers: np.ndarray
-    labels: Callable[[], list[str]]
+    ids: list[int]
+    names: dict[int, str]
+
+    def __new__(cls, numbers: Any, ids: list[int], names: dict[int, str]) -> ClipResult:
+        """From what formula/clip.py describes; the tensors whose gradients are the segments, and what tensors are called."""
+        found = super().__new__(cls, numbers[0])
+        found.numbers, found.ids, found.names = numbers.copy(), ids, names
+        return found
 
     @property
     def norms(self) -> dict[str, float]:
-        return dict(zip(self.labels(), self.numbers[4:].tolist(), strict=True))
+        return dict(zip(labels_of(self.ids, self.names), self.numbers[4:].tolist(), strict=True))
 
     @property
     def factor(self) -> float:
@@ -79,14 +81,7 @@ class ClipResult(float):
         return bool(self.numbers[2] == 0.0)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(ClipResult, self.numbers, Labels(self.labels())), ()
-
-
-class Labels(list):
-    """Names that are known, as a function that gives them."""
-
-    def __call__(self) -> list[str]:
-        return self
+        return ClipResult, (self.numbers, self.ids, {number: self.names.get(number, "") for number in self.ids})
 
 
 class Places(NamedTuple):
@@ -101,15 +96,21 @@ class Places(NamedTuple):
     gradients: list[Any]
     whole: bool
 
-    def labels(self) -> list[str]:
-        """What the gradients are called: each name once."""
-        found = [self.names.get(number) or label_of(number, "") for number in self.ids]
-        return [f"{x} (tensor {number})" if found.count(x) > 1 else x for x, number in zip(found, self.ids, strict=True)]
+
+def labels_of(ids: list[int], names: dict[int, str]) -> list[str]:
+    """What the gradients of these tensors are called: each name once."""
+    found = [names.get(number) or label_of(number, "") for number in ids]
+    return [f"{x} (tensor {number})" if found.count(x) > 1 else x for x, number in zip(found, ids, strict=True)]
 
 
 def listed(name: str, params: Any) -> list[Parameter]:
     """Parameters from a ParameterDict, a Module, one Parameter or an iterable of them."""
-    ps = [params] if isinstance(params, Parameter) else params.parameters() if hasattr(params, "parameters") else list(params)
+    if isinstance(params, Parameter):
+        return [params]
+    if isinstance(params, Tensor | str) or not (hasattr(params, "parameters") or hasattr(params, "__iter__")):
+        what = f"a tensor of shape {params.shape}" if isinstance(params, Tensor) else f"a {type(params).__name__}"
+        raise DTypeError(f"{name}: no gradients: {what}. Pass the map that loss.backward() returned, or parameters with .grad.")
+    ps = params.parameters() if hasattr(params, "parameters") else list(params)
     if isinstance(params, Iterator) and not ps:
         warnings.warn(f"{name}: the iterator is exhausted: no parameters. Pass a list.", FlameWarning, stacklevel=4)
     for p in ps:
@@ -138,6 +139,10 @@ def places_of(name: str, grads: Any, params: Any = None) -> Places:
     if grads.scaled is not None:
         raise GradientError(f"{name}: these are the gradients of a scaled loss: {grads.scaled}. Call scaler.unscale(grads) first.")
     if params is None and grads.packed:
+        if len(grads.spans) == 1:
+            home, span = grads.spans[0]
+            ids, parts = home.layout
+            return Places([span], (parts,), ids, grads.names, [], True)
         layouts = [home.layout for home, _ in grads.spans]
         ids = [number for numbers, _ in layouts for number in numbers]
         spans = [span for _, span in grads.spans]
@@ -146,6 +151,9 @@ def places_of(name: str, grads: Any, params: Any = None) -> Places:
     if params is not None:
         chosen = chosen_keys(name, {number: grads.names.get(number, "") for number in counted}, params)
         counted = {number: g for number, g in counted.items() if number in chosen}
+        if not counted and not isinstance(params, set):
+            what = f"{name}: none of these parameters has a gradient in the map: {len(chosen)} chosen. Pass this map's parameters."
+            warnings.warn(what, FlameWarning, stacklevel=4)
     return separate(name, counted, grads.names)
 
 
@@ -200,30 +208,21 @@ def norm_of(
     formula, numbers = (absolute_size, ()) if p == math.inf else SIZES.get(p, (power_size, (p,)))
     if isinstance(grads, GradientMap) and not places.whole:
         grads.settle()
-    before, mark = factor_of(grads, on), mark_of(grads, on)
+    before, mark = factor_and_mark(grads, on)
     order = 0.0 if p == math.inf else p
     on.launch("norm", formula, (found,), (before, mark, *places.buffers), (places.segments, order, limit, other, keep, *numbers), float64)
     return found
 
 
-def factor_of(grads: Any, on: Any) -> Buffer:
-    """The factor that an earlier clipping left to be applied."""
-    return getattr(grads, "factor", None) or no_factor(on)
-
-
-def mark_of(grads: Any, on: Any) -> Buffer:
-    """Whether a step may use these gradients so far."""
-    return getattr(grads, "mark", None) or no_factor(on)
+def factor_and_mark(grads: Any, on: Any) -> tuple[Buffer, Buffer]:
+    """The factor that an earlier clipping left to be applied, and whether a step may use these gradients so far."""
+    one: Buffer = no_factor(on)
+    return (grads.factor or one, grads.mark or one) if isinstance(grads, GradientMap) else (one, one)
 
 
 def result_of(places: Places, found: Buffer) -> Any:
     """A ClipResult; in a step that is being recorded what stands for it."""
-    return found.device.stream.report(partial(ClipResult, labels=labels_of(places)), found)
-
-
-def labels_of(places: Places) -> Callable[[], list[str]]:
-    """What the gradients are called, when somebody asks. It does not hold the gradients."""
-    return places._replace(buffers=[], gradients=[]).labels
+    return found.device.stream.report(partial(ClipResult, ids=places.ids, names=places.names), found)
 
 
 def grad_norm(grads: Any, norm_type: float = 2.0, params: Any = None) -> Any:

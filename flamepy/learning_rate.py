@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from .dtypes import is_count, is_number
 from .errors import DTypeError, NonFiniteError, StateError
 from .rng import get_rng_state, set_rng_state
 
@@ -96,13 +97,14 @@ def find_lr(step: Callable[[], Any], optimizer: Any, start: float = 1e-7, end: f
     """Call step(), which makes one training step with `optimizer` and returns its loss, at `steps` rates from start to end.
 
     Ends early where the loss is not finite (or clipping raised NonFiniteError), or its moving average is four times its best. Whatever
-    happens, the parameters of the optimizer, its state and rate, and this thread's random numbers are put back; batches that step() took
-    from an iterator stay taken. A captured step has to be captured again afterwards: the optimizer's state was restored.
+    happens, the parameters of the optimizer, its state and rate, and this thread's random numbers are put back; not what else step()
+    changes: batches taken from an iterator, an EMA, a count. A captured step has to be captured again afterwards: the optimizer's state
+    was restored.
     """
     for what, value in (("start", start), ("end", end)):
-        if not hasattr(value, "__float__") or not 0 < float(value) < math.inf:
+        if not is_number(value) or not 0 < float(value) < math.inf:
             raise ValueError(f"find_lr: {what} must be positive and finite: {value!r}. Use a learning rate.")
-    if not start < end or not hasattr(steps, "__index__") or steps < 3:
+    if not start < end or not is_count(steps, 3):
         raise ValueError(f"find_lr: no range of rates: {start} to {end} in {steps!r} steps. Let end be larger than start, steps 3 or more.")
     if not callable(step) or not hasattr(optimizer, "params"):
         kind = type(step if not callable(step) else optimizer).__name__

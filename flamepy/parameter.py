@@ -45,20 +45,20 @@ class Parameter(Tensor):
         own(self)
 
     @staticmethod
-    def randn(shape: Any, mean: float = 0.0, std: float = 0.02, dtype: Any = None, device: Any = None) -> Parameter:
+    def randn(shape: Any, mean: float = 0.0, std: float = 0.02, device: Any = None, dtype: Any = None) -> Parameter:
         """Normally distributed numbers."""
         return Parameter(creation.randn(shape, mean=mean, std=std, dtype=dtype, device=device))
 
     @staticmethod
-    def zeros(shape: Any, dtype: Any = None, device: Any = None) -> Parameter:
+    def zeros(shape: Any, device: Any = None, dtype: Any = None) -> Parameter:
         return Parameter(creation.zeros(shape, dtype=dtype, device=device))
 
     @staticmethod
-    def ones(shape: Any, dtype: Any = None, device: Any = None) -> Parameter:
+    def ones(shape: Any, device: Any = None, dtype: Any = None) -> Parameter:
         return Parameter(creation.ones(shape, dtype=dtype, device=device))
 
     @staticmethod
-    def uniform(shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any = None, device: Any = None) -> Parameter:
+    def uniform(shape: Any, low: float = 0.0, high: float = 1.0, device: Any = None, dtype: Any = None) -> Parameter:
         """Uniform numbers in [low, high)."""
         return Parameter(creation.uniform(shape, low, high, dtype=dtype, device=device))
 
@@ -254,14 +254,6 @@ class ParameterDict:
         return "\n".join(f"{name:40} {p.dtype!s:9} {p.shape}" for name, p in self._parameters.items())
 
 
-def check_names(mine: list[str], state: dict[str, Any], strict: bool) -> None:
-    """Raise StateError unless a state has these names and no others."""
-    missing, unknown = [n for n in mine if n not in state], [n for n in state if n not in mine]
-    if strict and (missing or unknown):
-        names = f"missing {missing}, unknown {unknown}"
-        raise StateError(f"load_state_dict: names differ: {names}. Load into the same model, or pass strict=False.")
-
-
 def named(op: str, params: Any) -> dict[str, Parameter]:
     """Parameters by name, of a Module, a ParameterDict, one Parameter or an iterable of them; those without a name get "0", "1", ..."""
     if hasattr(params, "params") and not isinstance(params, Parameter):  # a Module: its dictionary gives names
@@ -276,6 +268,14 @@ def named(op: str, params: Any) -> dict[str, Parameter]:
         if found.setdefault(p.name or str(i), p) is not p:
             raise StateError(f"{op}: two parameters have one name: '{p.name}'. Put them into one ParameterDict, which names them.")
     return found
+
+
+def check_names(mine: list[str], state: dict[str, Any], strict: bool) -> None:
+    """Raise StateError unless a state has these names and no others."""
+    missing, unknown = [n for n in mine if n not in state], [n for n in state if n not in mine]
+    if strict and (missing or unknown):
+        names = f"missing {missing}, unknown {unknown}"
+        raise StateError(f"load_state_dict: names differ: {names}. Load into the same model, or pass strict=False.")
 
 
 def packed_together(ps: list[Parameter]) -> bool:

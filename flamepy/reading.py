@@ -7,17 +7,23 @@ FLAME counterpart: `Tensor::to_vec`, `to_scalar`. Read next: parameter.py.
 
 from __future__ import annotations
 
+import sys
 import warnings
+import weakref
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .advice import ADVICE
-from .autograd.entries import TapeEntry, tell, was_reached
+from .autograd.entries import TapeEntry, file_line, tell, user_frame, was_reached
 from .backend.base import Buffer, Device
+from .backend.divert import SHARED, note
+from .backend.lending import lend
 from .dtypes import HALF, float32
 from .errors import DTypeError, FlameWarning, ShapeError
 from .op.base import PUBLIC
+from .tensor_grad import TensorGradExt
 
 # NumPy's functions that stand for an operator, with the method that does it; those that have another name here.
 OPERATORS = {
@@ -26,6 +32,8 @@ OPERATORS = {
     "equal": "__eq__", "not_equal": "__ne__",
 }  # fmt: skip
 NAMES = {"subtract": "sub", "multiply": "mul", "divide": "div", "power": "pow", "negative": "neg", "absolute": "abs", "rint": "round"}
+_owner = SimpleNamespace(buffer=object())
+ALONE = sys.getrefcount(_owner.buffer)  # the count of a buffer that only one tensor holds
 hinted: set[str] = set()  # hints that were given in this process, or that nobody needs: each comes once
 
 
@@ -40,7 +48,7 @@ def hint_at_map(t: Any) -> None:
 # What flamepy's own files use of a Tensor.
 INTERNAL = {
     "as_cotangent", "broken", "buffer", "copied_into", "entry", "hooks", "is_parameter", "label", "mark",
-    "of", "ones_cotangent", "origin", "over", "scaled",
+    "of", "ones_cotangent", "origin", "over",
     "slot", "spec", "unit", "zero_gradient",
 }  # fmt: skip
 
@@ -68,7 +76,7 @@ class StateArray(np.ndarray):
         return array[()] if return_scalar else array.view(np.ndarray)
 
 
-class Readable:
+class Readable(TensorGradExt):
     """The methods of Tensor that hand its numbers to Python."""
 
     if TYPE_CHECKING:
@@ -102,8 +110,19 @@ class Readable:
         raise DTypeError(f"numpy.{name}: does not take a Tensor: shape {self.shape}. Use {own}t.numpy() for NumPy's.")
 
     def __dlpack__(self, **options: Any) -> Any:
+        """The numbers for another library: the memory itself where no tape, Parameter or other tensor holds it, else a copy, marked as
+        read-only, since what others write into it is nothing to anyone here. `copy=False` raises BufferError in place of a copy."""
         tell((self,))
-        return self.device.dlpack(self.buffer, self.shape).__dlpack__(**options)
+        note(SHARED, self.shape)
+        shared = self.requires_grad or hasattr(self, "set_grad") or sys.getrefcount(self.buffer) > ALONE
+        if not shared and not weakref.getweakrefcount(self.buffer):
+            lend(self.buffer, file_line(user_frame()))
+            return self.device.dlpack(self.buffer, self.shape).__dlpack__(**options)
+        if options.pop("copy", None) is False:
+            raise BufferError(f"dlpack: a tape, a Parameter or another tensor holds the memory: shape {self.shape}. Use detach().clone().")
+        array = self.device.dlpack(self.buffer, self.shape).copy()
+        array.flags.writeable = options.get("max_version") is None  # before DLPack 1.0 nobody could be told
+        return array.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.device.dlpack(self.buffer, self.shape).__dlpack_device__()  # type: ignore[no-any-return]

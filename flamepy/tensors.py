@@ -44,7 +44,6 @@ class Tensor(Readable, Methods):
     name: str = ""
     is_parameter: bool = False
     mark: Any = None  # whether a step may use it, if it is a gradient that was clipped with nonfinite="skip"
-    scaled: Any = None  # by which GradScaler, if this is a loss that it scaled
     hooks: list[Callable] | None = None
     entry: TapeEntry | None = None
     slot: int = 0  # which output of its entry it is

@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 
 from .backend.base import Buffer
+from .backend.divert import active, changed, guard
 from .dtypes import float64
 from .errors import NonFiniteError, StateError
 from .gradient import GradientMap
 from .gradient_clip import apply_factor, check_finite, checked_limit, clip_grad_norm, clip_grad_value, clip_norm, clip_value_to
 from .gradient_history import mean_and_std, quantile
-from .gradient_norm import ClipResult, Places, chosen_keys, factor_of, labels_of, mark_of, norm_of, places_of
+from .gradient_norm import ClipResult, Places, chosen_keys, factor_and_mark, norm_of, places_of
 from .gradient_transforms import (
     add_noise,
     centralize_gradients,
@@ -35,6 +36,8 @@ from .gradient_transforms import (
     noise_width,
     repair_gradients,
 )  # fmt: skip
+
+RESULTS = ("result", "skipped", "total")  # attributes that a step sets
 
 
 class Transform:
@@ -48,7 +51,19 @@ class Transform:
         return type(self).__name__
 
     def __call__(self, grads: GradientMap, optimizer: Any) -> None:
+        if active:
+            guard(self, "its settings", self.settings)
         self.edit(grads, self.chosen(grads, optimizer), optimizer)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        if name[0] != "_" and name not in RESULTS:
+            changed()
+
+    def settings(self) -> tuple[Any, ...]:
+        """What a recorded step depends on."""
+        rows = [(key, value) for key, value in vars(self).items() if key[0] != "_" and key not in RESULTS]
+        return tuple([(key, value if isinstance(value, int | float | str | None) else id(value)) for key, value in rows])
 
     def chosen(self, grads: GradientMap, optimizer: Any) -> set[int] | None:
         """Ids of the gradients to edit; None where that is all of the map that count."""
@@ -98,10 +113,10 @@ class Clip(Transform):
 
     def keep(self, places: Places, found: Buffer) -> None:
         """Have the result as soon as it is known."""
-        found.device.stream.after(partial(self.known, labels_of(places)), found)
+        found.device.stream.after(partial(self.known, places.ids, places.names), found)
 
-    def known(self, labels: Callable[[], list[str]], found: Buffer) -> None:
-        self.result = ClipResult(found.device.download(found), labels)
+    def known(self, ids: list[int], names: dict[int, str], found: Buffer) -> None:
+        self.result = ClipResult(found.device.download(found), ids, names)
 
 
 class ClipNorm(Clip):
@@ -200,7 +215,7 @@ class Remembering(Clip):
         self._past: tuple[float, ...] = ()
 
     def limits(self) -> list[float]:
-        """(limit of the norm, 0 for none; norm above which no step is taken, NaN for never) of the next step."""
+        """(limit of the norm, 0 for none; norm above which no step is taken, NaN for never; 1.0) for the next step."""
         raise NotImplementedError
 
     def edit(self, grads: GradientMap, params: set[int] | None, optimizer: Any) -> None:
@@ -209,18 +224,17 @@ class Remembering(Clip):
             return
         found = norm_of(grads, places, 2.0)
         device = found.device
-        limits = device.empty(2, float64)
+        limits = device.empty(3, float64)
         device.stream.before(self.limits, limits)
-        device.launch("limits", None, (found,), (limits, factor_of(grads, device), mark_of(grads, device)), (), float64)
-        labels = labels_of(places)
-        device.stream.after(partial(self.record, labels, places.segments), found, *places.buffers)
+        device.launch("limits", None, (found,), (limits, *factor_and_mark(grads, device)), (), float64)
+        device.stream.after(partial(self.record, places.ids, places.names, places.segments), found, *places.buffers)
         apply_factor(grads, places, found)
         grads.mark = found
 
-    def record(self, labels: Callable[[], list[str]], segments: Any, found: Buffer, *buffers: Buffer) -> None:
+    def record(self, ids: list[int], names: dict[int, str], segments: Any, found: Buffer, *buffers: Buffer) -> None:
         """What the norm was."""
-        check_finite(labels, segments, found, *buffers)
-        self.known(labels, found)
+        check_finite(ids, names, segments, found, *buffers)
+        self.known(ids, names, found)
         self.remember(float(self.result or 0.0))
 
     def remember(self, norm: float) -> None:
@@ -257,11 +271,11 @@ class ClipHistory(Remembering):
 
     def limits(self) -> list[float]:
         if len(self._past) < self.warmup:
-            return [0.0, math.nan]
+            return [0.0, math.nan, 1.0]
         if self.z is None:
-            return [quantile(self._past, self.quantile), math.nan]
+            return [quantile(self._past, self.quantile), math.nan, 1.0]
         mean, std = mean_and_std(self._past)
-        return [mean + self.z * std, math.nan]
+        return [mean + self.z * std, math.nan, 1.0]
 
 
 class SkipSpikes(Remembering):
@@ -281,12 +295,12 @@ class SkipSpikes(Remembering):
 
     def limits(self) -> list[float]:
         if len(self._past) < self.warmup or self.skipped >= self.most:
-            return [0.0, np.finfo(np.float64).max]
+            return [0.0, np.finfo(np.float64).max, 1.0]
         mean, std = mean_and_std(self._past)
-        return [0.0, mean + self.z * std]
+        return [0.0, mean + self.z * std, 1.0]
 
-    def record(self, labels: Callable[[], list[str]], segments: Any, found: Buffer, *buffers: Buffer) -> None:
-        self.known(labels, found)
+    def record(self, ids: list[int], names: dict[int, str], segments: Any, found: Buffer, *buffers: Buffer) -> None:
+        self.known(ids, names, found)
         norm = float(self.result or 0.0)
         if self.result is not None and self.result.skipped:
             if self.skipped >= self.most:
@@ -324,7 +338,7 @@ def those(optimizer: Any, params: set[int] | None) -> list[Any]:
     return [p for p in optimizer.params if params is None or p.id in params]
 
 
-def chain_of(name: str, transforms: Any) -> list[Transform]:
+def chain_of(name: str, transforms: Any) -> tuple[Transform, ...]:
     """What a user gives as `transforms`: one, or several in order; functions too. Raises TypeError for anything else."""
     found = [] if transforms is None else list(transforms) if isinstance(transforms, list | tuple) else [transforms]
     for t in found:
@@ -332,4 +346,4 @@ def chain_of(name: str, transforms: Any) -> list[Transform]:
             raise TypeError(
                 f"{name}: not a transform: {t!r}. Use those of flamepy.transforms, such as ClipNorm(1.0), or a function of the map."
             )
-    return [t if isinstance(t, Transform) else Function(t) for t in found]
+    return tuple([t if isinstance(t, Transform) else Function(t) for t in found])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 from devices import default_device
@@ -22,3 +23,10 @@ def device(request: pytest.FixtureRequest) -> Iterator[str]:
     """The name of the device that the test runs on: flamepy's default one meanwhile."""
     with default_device(request.param):
         yield request.param
+
+
+@pytest.fixture
+def plain(request: pytest.FixtureRequest) -> Iterator[None]:
+    """On the device without kernels, which compiles nothing; but for a test that asks for both."""
+    with nullcontext() if "device" in request.fixturenames else default_device("plain"):
+        yield

@@ -1,26 +1,22 @@
 """Gradient accumulation: N micro-batches are one batch, whatever comes in between.
 
 Oracles: NumPy float64 sums of the gradients handed in, one batch of all examples, PyTorch's accumulation in `.grad`. Read next:
-test_accumulation_state.py, flamepy/accumulation/accumulator.py.
+test_accumulation_maps.py, flamepy/accumulation/accumulator.py.
 """
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
 import pytest
 from error_text import raises
 from habit_tools import Net, X
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import flamepy as fp
 from flamepy import AccumulationConfig, GradientAccumulator
 
 pytestmark = pytest.mark.usefixtures("device")
-RNG = np.random.default_rng(5)
 
 
 def map_of(**arrays: Any) -> tuple[fp.GradientMap, dict[str, fp.Parameter]]:
@@ -143,6 +139,40 @@ def test_a_registered_parameter_has_its_own_id() -> None:
     assert accumulator.stats()[2:] == (2, 2, 8)
 
 
+def test_names_and_shapes_that_are_none() -> None:
+    accumulator = GradientAccumulator(2)
+    for name, shape, word in (("", 2, "''"), (None, 2, "None"), ("w", -1, "-1"), ("w", (2, 1.5), "1.5")):
+        with raises(fp.AccumulationError, "register: not a", word):
+            accumulator.register(name, shape)  # type: ignore[arg-type]
+    accumulator.register("s", ())
+    accumulator.accumulate("s", 3.0)
+    assert accumulator.flush()["s"].item() == 3.0 and accumulator.stats()[3:] == (1, 1)
+
+
+def test_a_name_is_one_parameter() -> None:
+    p, q = fp.Parameter(np.ones(2, "f4")), fp.Parameter(np.ones(2, "f4"))  # without names
+    accumulator = GradientAccumulator(3)
+    accumulator.step((p * 2.0).sum().backward())
+    accumulator.register("w", p)
+    accumulator.accumulate("w", [4.0, 4.0])
+    found = accumulator.get_gradients()
+    assert len(found) == 1 and found["w"].tolist() == found[p].tolist() == [3.0, 3.0]
+    with raises(fp.AccumulationError, "register: another Parameter has this name: 'w'"):
+        accumulator.register("w", q)
+    accumulator.register("v", 2)
+    accumulator.accumulate("v", [1.0, 1.0])
+    half = fp.GradientMap()
+    half.insert(q, fp.ones(2))
+    out = accumulator.step(half)
+    assert len(out) == 3
+    accumulator.accumulate("v", [1.0, 1.0])
+    accumulator.step(half)
+    with raises(fp.AccumulationError, "register: another Parameter has this name: 'v'"):  # came by name and without it
+        accumulator.register("v", q)
+    accumulator.flush()
+    accumulator.register("v", q)
+
+
 def test_the_last_partial_window() -> None:
     accumulator = GradientAccumulator(4)
     assert accumulator.flush() is None
@@ -231,7 +261,9 @@ def test_gradients_on_another_device_than_before() -> None:
     turned.insert(a.id, b.clone())
     with raises(fp.DeviceError, "accumulate", "cpu", "plain"):
         accumulator.step(turned)
-    found = accumulator.step(both)
+    accumulator.register("a", a)
+    accumulator.register("b", b)
+    found = accumulator.step({"a": [1.0, 1.0], "b": np.ones(2)})  # arrays go where the Parameter is
     assert [found[t.id].device.name for t in (a, b)] == ["cpu", "plain"] and found[b.id].tolist() == [1.0, 1.0]
 
 
@@ -279,60 +311,3 @@ def test_the_config_stays_inside_a_window() -> None:
     assert accumulator.step(grads)["w"].tolist() == [2.0]
     with raises(fp.DTypeError, "no AccumulationConfig", "4"):
         accumulator.config = 4  # type: ignore[assignment]
-
-
-# ---- kinds of maps -------------------------------------------------------------------------------------------------------------------
-def test_sixteen_bits_and_sixty_four() -> None:
-    for dtype, want in ((fp.float16, fp.float32), (fp.bfloat16, fp.float32), (fp.float64, fp.float64)):
-        p = fp.Parameter(fp.tensor([1.0, 2.0]).to(dtype))
-        accumulator = GradientAccumulator(3)
-        for _ in range(3):
-            found = accumulator.step((p * 0.001).sum().backward())
-        assert found[p].dtype == want
-        np.testing.assert_allclose(found[p].numpy(), [0.001] * 2, rtol=1e-6)
-        accumulator.register("h", p)
-        accumulator.accumulate("h", p.detach())
-        assert accumulator.flush()["h"].dtype == want
-
-
-def test_two_models_and_two_threads() -> None:
-    nets, accumulator = [Net(), Net()], GradientAccumulator(2)
-    maps = [micro(net, packed)[0] for net, packed in zip(nets, (True, False), strict=True)]
-    accumulator.step(maps[0])
-    found = accumulator.step(maps[1])
-    for net, grads in zip(nets, maps, strict=True):
-        for p in net.parameters():
-            np.testing.assert_allclose(found[p].numpy(), grads[p].numpy() / 2, rtol=1e-6)
-    busy, results = GradientAccumulator(10), []
-    crowd = [threading.Thread(target=lambda: [results.append(busy.step(maps[0])) for _ in range(10)]) for _ in range(4)]
-    for thread in crowd:
-        thread.start()
-    for thread in crowd:
-        thread.join(60)
-    done = [r for r in results if r is not None]
-    assert len(results) == 40 and len(done) == 4 and busy.total_micro_batches == 40
-    for grads in done:
-        np.testing.assert_allclose(grads[nets[0].weight].numpy(), maps[0][nets[0].weight].numpy(), rtol=1e-5)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(st.sets(st.sampled_from("abc")), st.sampled_from([0.0, 1.0, 2.5])), min_size=1, max_size=6), st.booleans())
-def test_whichever_parameters_come(batches: list[tuple[set[str], float]], packed: bool) -> None:
-    params = fp.ParameterDict({name: fp.Parameter(np.zeros(i + 1, "f4"), requires_grad=True) for i, name in enumerate("abc")})
-    if packed:
-        params.pack()
-    accumulator = GradientAccumulator(len(batches) + 1)
-    want: dict[str, Any] = {}
-    for names, weight in batches:
-        numbers = {name: RNG.standard_normal(params[name].shape).astype("f4") for name in names}
-        loss = sum([(params[name] * numbers[name]).sum() for name in sorted(names)], fp.tensor(0.0))
-        accumulator.add(loss.backward() if names else fp.GradientMap(), weight)
-        for name in names if weight else ():
-            want[name] = want.get(name, 0.0) + weight * numbers[name].astype("f8")
-    total = sum(weight for _, weight in batches)
-    found = accumulator.flush()
-    assert {name for name, _ in found.named_items()} == set(want)
-    for name, sums in want.items():
-        np.testing.assert_allclose(found[name].numpy(), sums / total, rtol=1e-5, atol=1e-6)
-    whole = packed and any(len(names) == 3 and weight for names, weight in batches)
-    assert found.packed == whole and len(found.spans) == whole

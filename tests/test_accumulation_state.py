@@ -78,6 +78,16 @@ def test_restored_sums_need_their_parameters() -> None:
     second.load_state_dict(first.state_dict(), net)
     found = second.flush()
     assert all((found[p].numpy() == alone[p].numpy()).all() for p in net.parameters())
+    p = fp.Parameter.ones(2)  # has no name of its own
+    named = GradientAccumulator(2)
+    named.register("v", p)
+    named.step((p * 2.0).sum().backward())
+    again = GradientAccumulator(2)
+    again.load_state_dict(named.state_dict())
+    with raises(fp.AccumulationError, "restored gradients met no parameter: v", "register(name, parameter)"):
+        again.step((p * 4.0).sum().backward())
+    again.register("v", p)
+    assert again.step((p * 4.0).sum().backward())[p].tolist() == [3.0, 3.0]
     by_name = GradientAccumulator(3)
     by_name.register("v", 2)
     by_name.accumulate("v", [1.0, 2.0])
@@ -97,7 +107,8 @@ def test_states_that_are_refused() -> None:
         ({"weight": float("nan")}, ["not a weight", "nan"]), ({"counts": {"weight": 1.5}}, ["'weight'", "1.5"]),
         ({"sums": {"weight": np.zeros((3, 2), int), "bias": sums["bias"]}}, ["not a sum for 'weight'", "int64"]),
         ({"extra": 1}, ["not the state", "extra"]), ({"accumulation_steps": 8}, ["state 8, this one 3"]),
-        ({"registered": {"weight": [1]}}, ["'weight'", "(1,)"]),
+        ({"registered": {"weight": [1]}}, ["'weight'", "(1,)"]), ({"registered": {"v": "2"}}, ["shape for 'v'", "'2'"]),
+        ({"counts": []}, ["no dict: 'counts'"]), ({"sums": None}, ["no dict: 'sums'"]), ({"parameters": 3}, ["no list: 'parameters'", "3"]),
     ):  # fmt: skip
         with raises(fp.StateError, "GradientAccumulator", *words):
             first.load_state_dict({**state, **changes})

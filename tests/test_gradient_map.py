@@ -160,7 +160,7 @@ def test_gradients_may_be_arrays_of_the_right_shape(grads, params, call):
             edit(key, given)
             before = before + [1.0, 2.0] if call == "accumulate" else np.array([1.0, 2.0])
             found = grads[params["a"]]
-            assert found.tolist() == before.tolist() and found.dtype == fp.float32 and found.device is params["a"].device
+            assert found.tolist() == before.tolist() and found.dtype == fp.float64 and found.device is params["a"].device
 
 
 @pytest.mark.parametrize("dtype", [fp.float16, fp.bfloat16], ids=str)

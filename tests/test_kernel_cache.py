@@ -6,30 +6,28 @@ Read next: flamepy/backend/cpu/disk_cache.py.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fork_tools import Run, forks, run_new
 
 CODE = "import flamepy as fp; print(*[round(v, 4) for v in (fp.tensor([0.5]).tanh() + fp.tensor([0.25]).exp()).tolist()])"
-RIGHT = "1.7461"  # tanh 0.5 + exp 0.25
+RIGHT = "1.7461\n"  # tanh 0.5 + exp 0.25
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[Run]:
+    with forks() as run:
+        yield run
 
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory) -> dict[str, bytes]:
     """Name -> contents of every file of a good cache."""
     folder = tmp_path_factory.mktemp("cache")
-    assert run(folder) == (RIGHT, "")
+    assert run_new(CODE, folder, folder) == (0, RIGHT, "")
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
-
-
-def run(folder: Path) -> tuple[str, str]:
-    done = subprocess.run(
-        [sys.executable, "-c", CODE], capture_output=True, text=True, check=False, env={**os.environ, "NUMBA_CACHE_DIR": str(folder)}
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip(), done.stderr
 
 
 def ending(full: dict[str, bytes], word: str, end: str) -> str:
@@ -53,21 +51,21 @@ DAMAGE = {
 @pytest.mark.parametrize("end", [".nbi", ".nbc"])
 @pytest.mark.parametrize("word", ["tanh_y", "pool.launch"])
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_a_damaged_file_is_replaced(full, tmp_path, kind, word, end):
+def test_a_damaged_file_is_replaced(full, process, tmp_path, kind, word, end):
     name = ending(full, word, end)
     fill(tmp_path, full, {name: DAMAGE[kind](full[name], full)})
-    check(tmp_path)
+    check(process, tmp_path)
 
 
 @pytest.mark.parametrize("end", [".nbi", ".nbc"])
-def test_the_file_of_another_kernel_is_replaced(full, tmp_path, end):
+def test_the_file_of_another_kernel_is_replaced(full, process, tmp_path, end):
     fill(tmp_path, full, {ending(full, "tanh_y", end): full[ending(full, "exp_y", end)]})
-    check(tmp_path)
+    check(process, tmp_path)
 
 
-def test_a_cache_of_nothing_but_damage_warns_once(full, tmp_path):
+def test_a_cache_of_nothing_but_damage_warns_once(full, process, tmp_path):
     fill(tmp_path, full, {name: data[:100] for name, data in full.items()})
-    check(tmp_path)
+    check(process, tmp_path)
 
 
 def fill(folder: Path, full: dict[str, bytes], changed: dict[str, bytes]) -> None:
@@ -76,12 +74,12 @@ def fill(folder: Path, full: dict[str, bytes], changed: dict[str, bytes]) -> Non
         (folder / name).write_bytes(data)
 
 
-def check(folder: Path) -> None:
+def check(process: Run, folder: Path) -> None:
     """Right results and one warning; the next process finds nothing to warn of."""
-    result, errors = run(folder)
-    assert result == RIGHT
+    code, result, errors = process(CODE, folder, folder)
+    assert (code, result) == (0, RIGHT), errors
     assert errors.count("FlameWarning: kernel cache: damaged file: ") == 1
-    assert run(folder) == (RIGHT, "")
+    assert process(CODE, folder, folder) == (0, RIGHT, "")
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or not os.path.exists("/dev/full"), reason="no /dev/full here")

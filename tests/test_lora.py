@@ -116,3 +116,17 @@ def test_attention_with_keys_of_its_own_reads_the_whole_weight():
     assert not np.allclose(got.numpy(), before)
     np.testing.assert_allclose(got.numpy(), want.numpy(), atol=1e-5)
     assert attention.qkv.A in got.sum().backward()
+
+
+def test_a_captured_step_sees_it_come_and_go():
+    m = model()
+
+    def step(x):
+        return m(x).sum()
+
+    replay = fp.capture(step)
+    for change in (lambda: None, lambda: nn.lora(m, "*", 1), lambda: m[0].B.set_data(np.ones((4, 1))), lambda: nn.merge_lora(m)):
+        change()
+        for _ in range(3):
+            assert replay(given()).item() == step(given()).item()
+    assert m[0].weight.requires_grad is False

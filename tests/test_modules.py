@@ -18,13 +18,13 @@ from flamepy import nn
 X = np.linspace(-1, 1, 6, dtype="f4").reshape(2, 3)
 
 
-def mlp(device="plain"):
+def mlp():
     fp.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 4, device=device), nn.ReLU(), nn.Linear(4, 2, device=device))
+    return nn.Sequential(nn.Linear(3, 4, device="plain"), nn.ReLU(), nn.Linear(4, 2, device="plain"))
 
 
-def given(device="plain", dtype="float32"):
-    return fp.tensor(X, device=device, dtype=dtype)
+def given(dtype="float32"):
+    return fp.tensor(X, device="plain", dtype=dtype)
 
 
 def by_hand(m):
@@ -81,13 +81,25 @@ def test_what_is_no_buffer_is_refused():
         with raises(fp.StateError, "register_buffer: ", words):
             m.register_buffer(name, value)
     with raises(fp.StateError, "register_buffer: it requires grad"):
-        m.register_buffer("w", fp.Parameter.ones(2))
+        m.register_buffer("w", fp.Parameter(np.ones(2)))
     with raises(fp.DTypeError, "Scaled: a list in the place of a buffer: attribute 'scale'"):
         m.scale = [1.0, 2.0]
     m.scale = fp.ones(2, device="plain")
     assert m.state_dict()["scale"].tolist() == [1, 1]
     m.scale = None
     assert "scale" not in m.state_dict()
+
+
+def test_a_name_is_a_buffer_until_it_is_deleted_or_a_parameter():
+    m = mlp()
+    m.register_buffer("b", [1.0])
+    del m.b
+    assert m.buffers() == [] and "b" not in m.state_dict()
+    m.b = [1.0]  # the name is free
+    del m.b
+    m.register_buffer("b", [1.0])
+    m.b = fp.Parameter([2.0])
+    assert m.buffers() == [] and m.named_parameters()[0][0] == "b" and m.state_dict()["b"].tolist() == [2]
 
 
 # ---- hooks -----------------------------------------------------------------------------------------------------------------------
@@ -111,6 +123,44 @@ def test_hooks_see_and_replace_what_goes_in_and_out():
     assert len(calls) == count and "_hooks" not in vars(m)
     with raises(fp.DTypeError, "hook: not a function: int"):
         m.register_forward_hook(3)
+
+
+def test_hooks_go_along_with_copies():
+    m = mlp()
+    handle = m[0].register_forward_hook(doubled)
+    want = m(given()).numpy()
+    for twin in (copy.deepcopy(m), pickle.loads(pickle.dumps(m))):
+        assert np.array_equal(twin(given()).numpy(), want)
+        twin[0]._hooks[0].remove()
+        assert np.allclose(twin(given()).numpy(), by_hand(m), atol=1e-6) and np.array_equal(m(given()).numpy(), want)
+    handle.remove()
+    handle = m[0].register_forward_hook(lambda layer, args, y: handle.remove() or y * 2.0)  # takes itself away
+    assert np.array_equal(m(given()).numpy(), want) and np.allclose(m(given()).numpy(), by_hand(m), atol=1e-6)
+    m[0].register_forward_hook(lambda layer, args, y: None)
+    assert np.array_equal(copy.deepcopy(m)(given()).numpy(), m(given()).numpy())
+    with raises(fp.StateError, "pickle: a hook cannot be pickled", "<lambda> of a Linear"):
+        pickle.dumps(m)
+
+
+def doubled(layer, args, y):
+    return y * 2.0
+
+
+def test_hooks_run_when_pytorchs_do():
+    torch = pytest.importorskip("torch", reason="PyTorch is the judge here and is not installed")
+
+    def told(m, x):
+        log = []
+        m.register_forward_hook(lambda m, args, y: log.append(("after all", len(args), tuple(y.shape))))
+        m.register_forward_pre_hook(lambda m, args: log.append(("before all", len(args))))
+        m[0].register_forward_hook(lambda m, args, y: log.append("first"))
+        m[0].register_forward_hook(lambda m, args, y: log.append("second"))
+        m[2].register_forward_pre_hook(lambda m, args: log.append("last"))
+        m(x)
+        return log
+
+    theirs = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    assert told(mlp(), given()) == told(theirs, torch.tensor(X))
 
 
 def test_no_fused_form_leaves_out_a_hook():
@@ -213,6 +263,24 @@ def test_a_parameter_unfrozen_later_joins_the_next_backward():
         m.unfreeze("no*")
 
 
+def test_gradual_unfreezing_is_pytorchs():
+    torch = pytest.importorskip("torch", reason="PyTorch is the judge here and is not installed")
+    m, theirs = mlp(), torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    m.load_state_dict(theirs.state_dict())
+    m.params.pack()
+    ours, other = fp.AdamW(m, lr=0.1, weight_decay=0.1), torch.optim.AdamW(theirs.parameters(), lr=0.1, weight_decay=0.1)
+    for frozen in (True, False, True):
+        (m.freeze if frozen else m.unfreeze)("0.*")
+        theirs[0].requires_grad_(not frozen)
+        for _ in range(2):
+            ours.step(m(given()).square().sum().backward())
+            other.zero_grad()
+            theirs(torch.tensor(X)).square().sum().backward()
+            other.step()
+        for p, q in zip(m.parameters(), theirs.parameters(), strict=True):
+            np.testing.assert_allclose(p.numpy(), q.detach(), atol=2e-6)
+
+
 # ---- to --------------------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("packed", [False, True])
 def test_to_another_type_and_device_keeps_ids_and_the_optimizers_state(packed):
@@ -233,8 +301,9 @@ def test_to_another_type_and_device_keeps_ids_and_the_optimizers_state(packed):
     with raises(fp.VersionError, "backward: a saved value was overwritten", "written by to()"):
         old.backward()
     m.to(device="cpu").to("cpu")
-    assert {p.device.name for p in [*m.parameters(), *m.buffers()]} == {"cpu"}
-    grads = m(given("cpu", "float64")).sum().backward()
+    assert {p.device.name for p in [*m.parameters(), *m.buffers()]} == {"cpu"} == {m[0].bias.grad.device.name}
+    m.to("plain")
+    grads = m(given(dtype="float64")).sum().backward()
     optimizer.step(grads)
     found = optimizer.state_dict()["state"]["2.bias"]
     assert found["step"] == 2 and found["momentum" if "momentum" in found else "m"].dtype == np.float64

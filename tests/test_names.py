@@ -22,17 +22,22 @@ NAMES = """
     tensor zeros ones full arange eye randn rand uniform zeros_like ones_like full_like randn_like rand_like uniform_like manual_seed
     float32 float64 float16 bfloat16 int32 int64 bool_ Tensor Parameter ParameterDict GradientMap AutogradEngine tape no_grad
     enable_grad is_grad_enabled clip_grad_norm clip_grad_norm_ clip_grad_value clip_grad_value_ grad_norm SGD Adam AdamW AdamConfig
-    SGDConfig checkpoint gradcheck schedules AccumulationConfig GradientAccumulator nn FlameWarning from_dlpack linspace isnan isinf
-    isfinite
+    SGDConfig checkpoint gradcheck schedules nn FlameWarning from_dlpack linspace isnan isinf isfinite
+    regularizer GradientTracker Pipeline
+    SGDConfig checkpoint gradcheck schedules AccumulationConfig GradientAccumulator EMA SWA Lookahead find_lr nn FlameWarning
+    from_dlpack linspace isnan isinf isfinite
+    save load
 """
 ATTRIBUTES = {
     "Tensor": """shape ndim size dtype device id name requires_grad numpy item tolist to clone detach requires_grad_ backward mul_scalar
-        add_scalar div_scalar square to_scalar view numel grad randn __array__ __dlpack__ __dlpack_device__""",
+        add_scalar div_scalar square to_scalar view numel grad has_grad take_grad randn __array__ __dlpack__ __dlpack_device__""",
     "Parameter": "id randn zeros ones uniform tensor grad set_grad zero_grad update apply_update set_data requires_grad",
-    "ParameterDict": """insert get __getitem__ __contains__ __len__ __iter__ parameters named_parameters zero_grad set_grads freeze
+    "ParameterDict": """insert get __getitem__ __contains__ __len__ __iter__ parameters named_parameters zero_grad set_grads freeze unfreeze
         state_dict load_state_dict pack""",
     "GradientMap": """get __getitem__ insert accumulate get_or_create take contains __contains__ __len__ items __iter__ clear set_grad
         scale_grad scale_ merge to_dict named_items""",
+    "Module": """named_parameters params state_dict load_state_dict train eval register_buffer named_buffers register_forward_hook
+        register_forward_pre_hook apply to freeze unfreeze num_parameters summary""",
     "AutogradEngine": "record backward reset tape tape_len",
     "SGD": "step zero_grad lr state_dict load_state_dict get_state restore_state",
     "AdamW": "step zero_grad lr state_dict load_state_dict get_state restore_state",
@@ -40,6 +45,7 @@ ATTRIBUTES = {
 FLAME_MODULES = ["gradient", "parameter", "gradient_clip", "gradient_checkpointing", "autograd", "optimizers", "nn.functional"]
 OBJECTS = {
     "Tensor": fp.ones(1), "Parameter": fp.Parameter.ones(1), "ParameterDict": fp.ParameterDict(), "GradientMap": fp.GradientMap(),
+    "Module": fp.nn.ReLU(),
     "AutogradEngine": fp.AutogradEngine(device=None), "SGD": fp.SGD([fp.Parameter.ones(1)]), "AdamW": fp.AdamW([fp.Parameter.ones(1)]),
 }  # fmt: skip
 STUB = Path(fp.__file__).with_suffix(".pyi")
@@ -62,7 +68,7 @@ def test_attributes(cls):
 
 
 def test_dir_shows_what_is_public_and_nothing_else():
-    modules = {*FLAME_MODULES, "nn", "ops", "schedules", "train", "transforms", "words"}
+    modules = {*FLAME_MODULES, "nn", "ops", "regularizer", "schedules", "train", "transforms", "words"}
     shown = {name for name in dir(fp) if not name.startswith("__")}
     assert {name for name in shown if isinstance(getattr(fp, name), types.ModuleType)} <= modules
     assert shown - modules == set(re.findall(r" as (\w+)$", STUB.read_text(), re.M)) - modules  # the names an editor is told

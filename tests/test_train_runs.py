@@ -3,6 +3,7 @@
 Read next: test_train_stops.py.
 """
 
+import io
 import json
 import math
 import os
@@ -15,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from train_tools import TEXT, TINY, begin, contents, end, flamepy, fresh, prepare, rows, train
+from train_tools import TEXT, TINY, begin, contents, end, flamepy, prepare, rows, train
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +94,7 @@ def test_stopped_and_resumed_in_new_processes_equals_one_go(capsys):
     """Gate P14, with dropout, so that the random state counts too."""
     Path("often.toml").write_text("save_every = 7\nvalidate_every = 5\nvalidation_batches = 2\nsample_tokens = 20\ndropout = 0.1\n")
     assert train(capsys, "--steps", "20", "--out", "whole")[0] == 0
-    code, out, err = end(begin(*fresh("--steps", "20", "--stop-after", "10", "--out", "parts")))
+    code, out, err = train(capsys, "--steps", "20", "--stop-after", "10", "--out", "parts")
     assert (code, err) == (0, "") and "stopped   after step 10 of 20" in out
     assert f"go on     flamepy train --resume {Path('parts').resolve()}" in out
     assert not Path("parts/sample.txt").exists() and Path("parts/curves.png").exists()
@@ -139,24 +140,28 @@ def test_a_piped_text_is_kept_for_resuming(capsys):
     assert rows("run") == rows("file")
 
 
-def test_resuming_with_another_text_says_so(capsys):
+def test_resuming_with_another_text_says_so(capsys, monkeypatch):
+    def piped(text, *args):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        return flamepy(capsys, "train", *args, "--data", "-")
+
     Path("other.txt").write_text(TEXT + "more")
-    process = begin(
-        "--config", "often.toml", *TINY, "--data", "-", "--steps", "4", "--stop-after", "2", "--out", "piped", stdin=subprocess.PIPE
-    )
-    assert process.communicate(TEXT, timeout=120)[1] == ""
+    code, _out, err = piped(TEXT, "--config", "often.toml", *TINY, "--steps", "4", "--stop-after", "2", "--out", "piped")
+    assert (code, err) == (0, "")
     assert train(capsys, "--steps", "4", "--stop-after", "2", "--out", "run")[0] == 0
     for run, was in (("piped", "standard input"), ("run", Path("text.txt").resolve())):
         before = contents(run)
-        for data, text, found in (("other.txt", None, Path("other.txt").resolve()), ("-", TEXT + "more", "standard input")):
-            process = begin("--resume", run, "--data", data, stdin=subprocess.PIPE)
-            out, err = process.communicate(text, timeout=120)
+        of_file = flamepy(capsys, "train", "--resume", run, "--data", "other.txt")
+        for found, (code, out, err) in (
+            (Path("other.txt").resolve(), of_file),
+            ("standard input", piped(TEXT + "more", "--resume", run)),
+        ):
             texts = [f"{name} (SHA-256 {sha256(t.encode()).hexdigest()[:8]})" for name, t in ((found, TEXT + "more"), (was, TEXT))]
             said = f"flamepy train: not the text that the run was trained on: {texts[0]}; it was {texts[1]}. Leave --data out, give "
-            assert (process.returncode, out) == (2, "") and err.startswith(said) and err.count("\n") == 1, (run, data, out, err)
+            assert (code, out) == (2, "") and err.startswith(said) and err.count("\n") == 1, (run, found, out, err)
         assert contents(run) == before
-    process = begin("--resume", "run", "--data", "-", "--stop-after", "3", stdin=subprocess.PIPE)  # the same text from a pipe: kept
-    assert process.communicate(TEXT, timeout=120)[1] == "" and Path("run/data.txt").read_text() == TEXT
+    code, _out, err = piped(TEXT, "--resume", "run", "--stop-after", "3")  # the same text from a pipe: kept
+    assert (code, err) == (0, "") and Path("run/data.txt").read_text() == TEXT
     assert flamepy(capsys, "train", "--resume", "run")[0] == 0
     assert flamepy(capsys, "train", "--resume", "piped", "--data", "text.txt")[0] == 0
     assert rows("run") == rows("piped")

@@ -13,6 +13,7 @@ import sys
 
 import numpy as np
 import pytest
+from fork_tools import forks
 
 import flamepy as fp
 from flamepy.op.base import EVERY
@@ -232,17 +233,26 @@ print(gain(x).tolist(), double(x).tolist(), sum("gain" in n or "double" in n for
 """
 
 
+@pytest.fixture(scope="module")
+def process():
+    with forks() as run:
+        yield run
+
+
 @pytest.mark.parametrize("file", [True, False])
-def test_kernels_are_kept_on_disk_for_the_next_process(tmp_path, monkeypatch, file):
+def test_kernels_are_kept_on_disk_for_the_next_process(tmp_path, monkeypatch, process, file):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
     code = CACHED.format(code=CELL)
 
     def run(code):
-        (tmp_path / "mine.py").write_text(code)
-        command = [sys.executable, str(tmp_path / "mine.py")] if file else [sys.executable, "-c", code]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+        if file:
+            (tmp_path / "mine.py").write_text(code)
+            done = subprocess.run([sys.executable, str(tmp_path / "mine.py")], capture_output=True, text=True, check=False)
+            status, out, err = done.returncode, done.stdout, done.stderr
+        else:
+            status, out, err = process(code, tmp_path, tmp_path / "cache")
+        assert status == 0, err
+        return out.strip()
 
     assert run(code) == "[2.0, 4.0] [2.0, 4.0] 2"
     assert run("# another line\n" + code) == "[2.0, 4.0] [2.0, 4.0] 0"
@@ -252,12 +262,10 @@ def test_kernels_are_kept_on_disk_for_the_next_process(tmp_path, monkeypatch, fi
 MODULE = "import flamepy as fp\nprint('imported')\ndef twice_y(x):\n    return x + x\ntwice = fp.pointwise('twice', twice_y)\n"
 
 
-def test_a_kernel_on_disk_does_not_need_the_module_it_was_made_in(tmp_path, monkeypatch):
+def test_a_kernel_on_disk_does_not_need_the_module_it_was_made_in(tmp_path, process):
     """Another module with the same formula takes it; the first may be gone, or be a script that nobody wants to run again."""
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
     for name in ("first", "second", "third"):
         (tmp_path / f"{name}.py").write_text(MODULE)
         code = f"import {name}, flamepy as fp; print({name}.twice(fp.ones(2)).tolist())"
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
-        assert (done.stdout, done.stderr) == ("imported\n[2.0, 2.0]\n", "")
+        assert process(code, tmp_path, tmp_path / "cache") == (0, "imported\n[2.0, 2.0]\n", "")
         (tmp_path / "first.py").unlink(missing_ok=name != "first")

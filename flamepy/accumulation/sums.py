@@ -9,7 +9,7 @@ Read next: accumulator.py.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..backend.base import Buffer
 from ..gradient import GradientMap
@@ -64,9 +64,16 @@ def taken_in(total: GradientMap, rows: Iterable[Arrived], weight: float) -> None
         take_in(stored.buffer, g.buffer, weight, first)
 
 
-def add_map(total: GradientMap, rows: list[Arrived], spans: list[tuple[Any, Buffer]], weight: float) -> None:
-    """Add gradients, whole spans at once where they have one."""
-    for home, span in spans:
+def arrived_in(grads: GradientMap) -> list[Arrived]:
+    """The gradients of a map that count: of Parameters; where there are none, of leaves."""
+    grads.settle()
+    return [Arrived(number, grads.names.get(number, ""), g) for number, g in grads.counted().items()]
+
+
+def add_map(total: GradientMap, rows: list[Arrived], grads: GradientMap, weight: float) -> None:
+    """Add the gradients of a map, whole spans at once where they have one."""
+    total.take_marks(grads)
+    for home, span in grads.spans:
         inside = [row for row in rows if row.gradient.buffer.root is span]
         rows = [row for row in rows if row.gradient.buffer.root is not span]
         mine = total.whole(home)
@@ -102,6 +109,5 @@ def settle_spans(total: GradientMap) -> None:
 def copied(grads: GradientMap) -> GradientMap:
     """The same in memory of its own."""
     copy = GradientMap()
-    rows = [Arrived(number, grads.names.get(number, ""), g) for number, g in grads._gradients.items()]
-    add_map(copy, rows, grads.spans, 1.0)
+    add_map(copy, arrived_in(grads), grads, 1.0)
     return copy

@@ -57,7 +57,8 @@ class Cotangents:
         for i, node in enumerate(entry.inputs):
             if node is not None and type(node) is not TapeEntry and node.buffer.root is not None:
                 twice = found is not None and any([n is node for n in entry.inputs[:i]])  # it has its place once
-                moved = entry.call.ins[i].as_tracked(True) is not node.spec.as_tracked(True)  # to another type since it was recorded
+                then, now = entry.call.ins[i], node.spec
+                moved = then.dtype != now.dtype or then.device is not now.device  # since it was recorded
                 place = None if twice or moved else self.place(node)
                 if place is not None:
                     found = found or [None] * len(entry.inputs)

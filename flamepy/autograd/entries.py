@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from sys import _getframe
@@ -127,6 +128,7 @@ class TapeEntry:
     hooks: dict[int, list[Callable]] | None = None
     retained: dict[int, Any] | None = None
     freed: Freed | None = None
+    scaled: Any = None  # the GradScaler whose scaled loss this is
     segment: Any = None  # who recomputes the saved values, if they were dropped
     slots: Sequence[int] | None = None  # None: 0 for each
 
@@ -271,6 +273,9 @@ class Tape(list):
 def tape(loss: Any) -> Tape:
     """The entries that lead to `loss`, oldest first."""
     return Tape(reversed(reachable(loss.entry)))
+
+
+scalings: weakref.WeakSet[TapeEntry] = weakref.WeakSet()  # the entries of scaled losses: where there are none, nobody looks for them
 
 
 def reachable(root: TapeEntry | None, hooked: list[Any] | None = None) -> list[TapeEntry]:

@@ -8,17 +8,19 @@ FLAME counterpart: `flame_core::autograd`. Read next: ../gradient.py, ../op/base
 
 from __future__ import annotations
 
+import inspect
 import sys
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ContextDecorator
+from functools import wraps
 from typing import Any
 
 from ..backend.base import Buffer
 from ..errors import GradientError, ShapeError
 from ..gradient import GradientMap
 from .cotangents import Cotangents
-from .entries import Tape, TapeEntry, reachable, set_observers, thread
+from .entries import Tape, TapeEntry, reachable, scalings, set_observers, thread
 from .entries import tape as tape
 from .release import Release
 
@@ -39,6 +41,37 @@ class _Mode(ContextDecorator):
 
     def _recreate_cm(self) -> _Mode:
         return _Mode(self.switch, self.value)
+
+    def __call__(self, function: Any) -> Any:
+        """As a decorator. The body of a generator has the mode while it runs, and the caller in between its own. GradientError for a
+        coroutine: others run in its thread while it waits."""
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            what = f"a coroutine cannot be decorated: {function.__name__}"
+            raise GradientError(f"no_grad: {what}. Use the context inside, around what awaits nothing.")
+        if not inspect.isgeneratorfunction(function):
+            return super().__call__(function)
+
+        @wraps(function)
+        def generator(*args: Any, **options: Any) -> Any:
+            running = function(*args, **options)
+            resume, given = running.send, None
+            try:
+                while True:
+                    with self._recreate_cm():
+                        found, given = resume(given), None
+                    try:
+                        resume, given = running.send, (yield found)
+                    except GeneratorExit:
+                        raise
+                    except BaseException as error:
+                        resume, given = running.throw, error
+            except StopIteration as end:
+                return end.value
+            finally:
+                with self._recreate_cm():
+                    running.close()
+
+        return generator
 
 
 def no_grad() -> _Mode:
@@ -86,7 +119,8 @@ def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False,
             kept.append((leaf, g if leaf.hooks is None else _hooked(leaf.hooks, g)))
         saved = [v for entry in entries for v in entry.values] if retain_graph else []
         grads = _finish(kept, [seed.buffer, *saved], cotangents)
-        grads.scaled = loss.scaled
+        if scalings:
+            grads.scaled = next((entry.scaled for entry in entries if entry.scaled is not None), None)
         if release.until < sys.maxsize:
             release.settle()
         return grads
@@ -190,6 +224,14 @@ def _finish(kept: list[tuple[Any, Any]], taken: list[Buffer], cotangents: Cotang
     thread.modes.reached = weakref.ref(grads), grads.names
     grads.whole_map = placed == sum([tensor.is_parameter for tensor, _ in kept]) and len(grads.spans) == len(filled)
     return grads
+
+
+class AutogradContext(_Mode):
+    """FLAME's context object: operations inside its `with` block, or in a function it decorates, are recorded. Outside of no_grad()
+    they are anyway, so that making one, as FLAME's programs do at the start, changes nothing. The argument is FLAME's."""
+
+    def __init__(self, device: Any = None):
+        super().__init__("recording", True)
 
 
 class AutogradEngine:

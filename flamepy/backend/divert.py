@@ -20,6 +20,7 @@ import numpy as np
 
 from .base import Buffer, Device, Stream
 
+SHARED = "memory shared with another library"  # what note() calls it
 diverted = threading.local()  # stacks: device -> the recorders of this thread, the innermost last
 _diverting = threading.Lock()
 active: list[Any] = []  # every recorder there is, of any thread: where there is none, nobody needs to be told

@@ -7,11 +7,15 @@ Read next: moving.py.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from threading import Lock
 from typing import Any
 
 from ..backend.divert import changed
-from ..errors import DTypeError
+from ..errors import DTypeError, StateError
+
+changing = Lock()  # a module's hooks are read and replaced: one thread at a time
 
 
 class Handle:
@@ -21,11 +25,21 @@ class Handle:
         if not callable(function):
             raise DTypeError(f"hook: not a function: {type(function).__name__}. Pass hook(module, args, result) or hook(module, args).")
         self.module, self.function, self.before = module, function, before
-        keep(module, (*module._hooks, self))
+        self.keep(lambda hooks: (*hooks, self))
 
     def remove(self) -> None:
         """Call the hook no more; nothing the second time."""
-        keep(self.module, tuple([h for h in self.module._hooks if h is not self]))
+        self.keep(lambda hooks: tuple([h for h in hooks if h is not self]))
+
+    def keep(self, change: Callable[[tuple[Handle, ...]], tuple[Handle, ...]]) -> None:
+        """Give the module other hooks. One without any looks as if it never had one: steps recorded before can be replayed."""
+        with changing:
+            hooks = change(self.module._hooks)
+            if hooks:
+                self.module.__dict__["_hooks"] = hooks
+            else:
+                self.module.__dict__.pop("_hooks", None)
+        changed()
 
     def __enter__(self) -> Handle:
         return self
@@ -33,14 +47,17 @@ class Handle:
     def __exit__(self, *exc: object) -> None:
         self.remove()
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        name = getattr(self.function, "__qualname__", "")
+        if "<" in name:
+            kind = type(self.module).__name__
+            raise StateError(f"pickle: a hook cannot be pickled: {name} of a {kind}. Remove it, or use a function of a module.")
+        return super().__reduce_ex__(protocol)
 
-def keep(module: Any, hooks: tuple[Handle, ...]) -> None:
-    """Give a module these hooks. One without any looks as if it never had one: steps recorded before can be replayed."""
-    if hooks:
-        module.__dict__["_hooks"] = hooks
-    else:
-        module.__dict__.pop("_hooks", None)
-    changed()
+    def __deepcopy__(self, memo: dict) -> Handle:
+        twin = memo[id(self)] = Handle.__new__(Handle)
+        vars(twin).update(copy.deepcopy(vars(self), memo))
+        return twin
 
 
 def hooked(module: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:

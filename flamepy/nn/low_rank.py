@@ -7,7 +7,7 @@
 
 B starts at zero, so the model begins as it was: the first step moves B alone, A from the second on.
 
-FLAME counterpart: the `lora_parameters()` of its trainers. Read next: attention.py.
+FLAME counterpart: `flame_core::lora`. Read next: attention.py.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def check_plain(linear: Any) -> None:
 def lora(model: Module, pattern: str, rank: int, alpha: float | None = None) -> list[str]:
     """Put LoRA in the place of each Linear whose name matches the glob, and freeze all else; returns their names.
 
-    Layers that are LoRA already stay, and so do their A and B. `model.unfreeze(pattern)` trains others too. A pattern that no plain
+    Layers that are LoRA already stay, and so do their A and B. `model.unfreeze(pattern)` trains others too. An optimizer built before does
+    not know the new parameters. A pattern that no plain
     Linear matches: StateError, with the names there are.
     """
     linears = {name: m for name, m in model.named_modules() if type(m) is Linear and name}

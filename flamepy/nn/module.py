@@ -83,6 +83,8 @@ class Module:
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
+        if name in self._buffers:
+            object.__setattr__(self, "_buffers", {kept: flag for kept, flag in self._buffers.items() if kept != name})
         changed()
 
     # ---- what is inside -----------------------------------------------------------------------------------------------
@@ -157,7 +159,7 @@ class Module:
             f"{path}.{name}" if path else name: (module, name)
             for path, module in self.named_modules()
             for name, kept in module._buffers.items()
-            if (kept or not persistent) and getattr(module, name, None) is not None
+            if (kept or not persistent) and not isinstance(getattr(module, name), Parameter | None)
         }
 
     def num_parameters(self, trainable: bool = False) -> int:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import autograd
 from ..autograd.entries import TapeEntry, thread
 from ..autograd.entries import watchers as watchers
 from ..backend.base import Buffer, Device
@@ -88,6 +89,7 @@ class Op:
 
     function: Callable[..., Any]
     first: Callable[..., Any]  # a call without a plan: plan.run_once(), or what pointwise.py does
+    large = ""  # the extra that is as large as the result: see half.py
 
     def __init__(self, name: str, inputs: tuple[str, ...], attributes: dict[str, Any], source: Any, title: str = ""):
         """`source`: the function the user of a builder wrote, for its module and documentation."""
@@ -97,7 +99,8 @@ class Op:
         if name in REGISTRY or (name in PUBLIC and not own):
             raise ValueError(f"op: name used twice: '{name}' is flamepy's own. Give the op another name.")
         if name in USERS:  # a cell that runs again
-            EVERY.remove(USERS[name])
+            gone = USERS[name], vars(USERS[name]).get("half")
+            EVERY[:] = [op for op in EVERY if op not in gone]
         self.name, self.title = name, title or name
         self.inputs, self.attributes = inputs, attributes
         self.__doc__, self.__name__, self.__module__ = source.__doc__, name, source.__module__
@@ -114,6 +117,7 @@ class Op:
         """The same op under another title, as the tape shows it: `rows_at` is an embedding or a gather, as its caller says."""
         twin = object.__new__(type(self))
         vars(twin).update(vars(self))
+        vars(twin).pop("half", None)
         twin.title = title
         twin.start()
         twin.function = twin.caller()
@@ -155,6 +159,9 @@ class Op:
             f"{self.name}: no derivative for an input that requires grad: '{self.name}'. Use detach(), no_grad(), or strict_mode(False) "
             "if the gradient may stop here."
         )
+
+
+autograd.Op = Op  # FLAME's place for it
 
 
 def is_own(function: Any) -> bool:

@@ -28,8 +28,9 @@ from ..dtypes import FULL, HALF
 from ..errors import GradientError
 from . import base
 from .base import ALIASES, Op, publish, signature_of
+from .half import in_half
 from .help import custom_help
-from .inputs import coerce, in_float32
+from .inputs import coerce
 from .plan import call, finish
 
 VARIADIC = inspect.Parameter.VAR_POSITIONAL
@@ -79,12 +80,12 @@ class Custom(Op):
         return self.body.__name__  # pickle and copy: the op that has this name in its module
 
     # ---- the rules -------------------------------------------------------------------------------------------------------------------
-    def backward(self, rule: Any = None, *, unless: str = "", **only_for: str) -> Any:
+    def backward(self, rule: Any = None, *, unless: str = "", large: str = "", **only_for: str) -> Any:
         """Decorator: the backward rule. backward(x="weight") says that x is saved only where weight needs a gradient, `unless` the
-        attribute of that name is set."""
+        attribute of that name is set. `large`: the extra that is as large as the result, and like it kept in 16 bits (half.py)."""
         if rule is None:
-            return lambda function: self.backward(function, unless=unless, **only_for)
-        self.rule, self.only_for, self.unless, self.kept = rule, only_for, unless, {}
+            return lambda function: self.backward(function, unless=unless, large=large, **only_for)
+        self.rule, self.only_for, self.unless, self.large, self.kept = rule, only_for, unless, large, {}
         self.names = rule.__code__.co_varnames[: rule.__code__.co_argcount]
         self.writes_into = "into" in self.names
         return rule
@@ -139,7 +140,8 @@ class Custom(Op):
         if "shapes" in names:
             values["shapes"] = [None if s is None else s.shape for s in ins]
         if ins and ins[0] is not None:
-            values["source"], values["origin"] = ins[0].dtype, ins[0].device
+            values.setdefault("source", ins[0].dtype)
+            values["origin"] = ins[0].device
         found = rule(*[values.get(name) for name in names])
         return found if type(found) is tuple else (found,)
 
@@ -178,16 +180,14 @@ class Custom(Op):
         if self.kind in ("as is", "move"):
             device = next((x.device for x in xs if isinstance(x, base.Tensor)), None)
             xs = [x if x is None or isinstance(x, base.Tensor) else base.Tensor.of(self.title, x, device) for x in xs]
-            if self.kind == "move" and xs[0].dtype in HALF and xs[0].dtype not in xs[0].device.computes:
-                return in_float32(self, xs, attributes)
+            half = self.kind == "move" and xs[0].dtype in HALF and xs[0].dtype not in xs[0].device.computes
         else:
             present, dtype, device = coerce(self.title, [x for x in xs if x is not None], self.kind)
             rest = iter([x if isinstance(x, base.Tensor) else base.Tensor.of(self.title, x, device) for x in present])
             xs = [None if x is None else next(rest) for x in xs]
-            if dtype in HALF and dtype not in device.computes:
-                return in_float32(self, xs, attributes)
+            half = dtype in HALF and dtype not in device.computes
         specs = tuple([None if x is None else x.spec for x in xs])
-        return call(self, xs, attributes, self.key(specs, attributes), specs)
+        return call(in_half(self) if half else self, xs, attributes, self.key(specs, attributes), specs)
 
     def bound(self, args: tuple, options: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
         """Split the call into inputs and attributes; refuse what is unknown or missing."""

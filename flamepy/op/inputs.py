@@ -21,7 +21,7 @@ from . import base
 
 # ---- one dtype, one device ---------------------------------------------------------------------------------------------
 def coerce(name: str, args: Sequence[Any], kind: str, place: Any = None) -> tuple[Sequence[Any], np.dtype, Device]:
-    """Inputs as Tensors of one dtype (Python scalars stay scalars of that dtype), that dtype, the device.
+    """Inputs as Tensors of one dtype (Python scalars stay scalars of that dtype, or of float32 beside 16 bits), that dtype, the device.
 
     kind: "float" turns integers into float32, "number" also computes integers as they are, "any" takes bools as well. place: the device
     where there is no Tensor among them.
@@ -35,10 +35,13 @@ def coerce(name: str, args: Sequence[Any], kind: str, place: Any = None) -> tupl
             dtype, device = x.dtype, x.device
         elif not isinstance(x, base.SCALARS):
             return mixed(name, args, kind, place)
+    wide = dtype
     if dtype not in FULL:
-        return mixed(name, args, kind, place)
+        if dtype not in HALF:
+            return mixed(name, args, kind, place)
+        wide = float32
     try:
-        return [x if isinstance(x, base.Tensor) else number(x, dtype) for x in args], dtype, device
+        return [x if isinstance(x, base.Tensor) else number(x, wide) for x in args], dtype, device
     except OverflowError:
         raise too_large(name, args, dtype) from None
 
@@ -68,7 +71,7 @@ def mixed(name: str, args: Sequence[Any], kind: str, place: Any) -> tuple[list[A
     xs = [x if isinstance(x, (base.Tensor, *base.SCALARS)) else base.Tensor.of(name, x, device) for x in args]
     dtype = common_dtype(name, xs, kind)
     cast = base.REGISTRY["cast"]
-    scalar = (lambda v: v) if dtype in HALF else dtype.type
+    scalar = float32.type if dtype in HALF else dtype.type
     try:
         return [scalar(x) if not isinstance(x, base.Tensor) else x if x.dtype == dtype else cast(x, dtype) for x in xs], dtype, device
     except OverflowError:
@@ -97,15 +100,6 @@ def common_dtype(name: str, xs: Sequence[Any], kind: str) -> np.dtype:
     if kind == "any" and all(isinstance(s, bool | np.bool_) for s in scalars):
         return bool_
     return int64
-
-
-def in_float32(function: base.Op, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Run an op on 16-bit floats: computed in float32, the result rounded back."""
-    half = next(x.dtype for x in xs if isinstance(x, base.Tensor) and x.dtype in HALF)
-    cast = base.REGISTRY["cast"]
-    y = function(*[cast(x, float32) if isinstance(x, base.Tensor) and x.dtype in HALF else x for x in xs], **attributes)
-    outputs = [cast(t, half) if t.dtype == float32 else t for t in (y if type(y) is tuple else (y,))]
-    return tuple(outputs) if type(y) is tuple else outputs[0]
 
 
 # ---- shapes that broadcast ---------------------------------------------------------------------------------------------

@@ -759,9 +759,10 @@ def permute(x: TensorLike, axes: int | Sequence[int], *rest: int) -> Tensor:
 
 # flamepy/ops/activations.py: pow
 def pow(a: TensorLike, b: TensorLike) -> Tensor:
-    """a to the power b, broadcasting. Integers are computed in float32, squares as they are.
+    """a to the power b, broadcasting. Integers to the power of integers are integers, exact where they fit; else float32 is computed.
 
-    Shapes: those of a and b broadcast. Raises ShapeError if they do not, DTypeError for two float types.
+    Shapes: those of a and b broadcast. Raises ShapeError if they do not, DTypeError for two float types, ValueError for a negative power
+    of integers.
     >>> fp.pow(fp.tensor([2.0, 3.0]), 2).tolist()
     [4.0, 9.0]
     """

@@ -9,10 +9,12 @@ from typing import Any
 
 from .. import ops
 from ..backend.formula.words import abs, exp, exp_down, expm1, log1p, normal_tail, select
+from ..dtypes import int64
 from ..errors import DTypeError
 from ..op import base as op
 from ..op.base import composed
 from ..op.pointwise import pointwise, zero
+from .indexing import check_ids
 
 
 def relu_y(x):
@@ -137,18 +139,53 @@ def gelu(x: Any, approximate: str = "none") -> Any:
 
 @composed
 def pow(a: Any, b: Any) -> Any:
-    """a to the power b, broadcasting. Integers are computed in float32, squares as they are.
+    """a to the power b, broadcasting. Integers to the power of integers are integers, exact where they fit; else float32 is computed.
 
-    Shapes: those of a and b broadcast. Raises ShapeError if they do not, DTypeError for two float types.
+    Shapes: those of a and b broadcast. Raises ShapeError if they do not, DTypeError for two float types, ValueError for a negative power
+    of integers.
     >>> fp.pow(fp.tensor([2.0, 3.0]), 2).tolist()
     [4.0, 9.0]
     """
+    if isinstance(b, list | tuple):
+        b = op.Tensor.of("pow", b, getattr(a, "device", None))
+    if is_whole(b) and is_whole(a):
+        return whole_power(a, b)
     if isinstance(b, op.SCALARS):
-        if b == 2:
+        if b == 2 and not is_whole(a):
             return ops.square(a)
         if b == -1:
             return ops.reciprocal(a)
     return op.REGISTRY["power"](a, b)
+
+
+def is_whole(x: Any) -> bool:
+    """Whether it is an integer, or an array or Tensor of integers."""
+    if type(x) in (int, float, bool):
+        return type(x) is int
+    return getattr(getattr(x, "dtype", None), "kind", "") in ("i", "u")
+
+
+def whole_power(a: Any, b: Any) -> Any:
+    """Integers to the power of integers."""
+    if isinstance(b, op.SCALARS):
+        if b < 0:
+            raise ValueError(f"pow: a negative power of integers: {b}. Cast x to a float: x.to(flamepy.float32).")
+        return by_squaring(op.Tensor.of("pow", a), int(b))
+    b = op.Tensor.of("pow", b, getattr(a, "device", None))
+    text = "pow: a negative power of integers: {} at position {}. Cast one to a float: x.to(flamepy.float32)."
+    check_ids(b.to(int64), 0, 2**63 - 1, text, error=ValueError)
+    return op.REGISTRY["whole_power"](a, b)
+
+
+def by_squaring(x: Any, n: int) -> Any:
+    """x to the power n with few products."""
+    y = None
+    while n:
+        if n & 1:
+            y = x if y is None else y * x
+        n >>= 1
+        x = ops.square(x) if n else x
+    return ops.clone(y) if y is x else x * 0 + 1 if y is None else y
 
 
 @composed

@@ -171,8 +171,9 @@ def id_counts(ids, low=0, high=0, ignores=False, ignore=0):
     return found
 
 
-def check_ids(ids: Any, low: int, high: int, text: str, ignore: int | None = None) -> Any:
-    """Raise IndexOutOfRange unless low <= id < high for every id but `ignore`. `text` has places for the value and the position.
+def check_ids(ids: Any, low: int, high: int, text: str, ignore: int | None = None, error: type[Exception] = IndexOutOfRange) -> Any:
+    """Raise IndexOutOfRange (or another error) unless low <= id < high for every id but `ignore`. `text` has places for the value and
+    the position.
 
     Returns what the kernel found: three int64 numbers, the last of which counts the ids that are not `ignore`.
     """
@@ -182,7 +183,7 @@ def check_ids(ids: Any, low: int, high: int, text: str, ignore: int | None = Non
         at, value, _ = buffer.device.download(buffer).tolist()
         if at >= 0:
             position = tuple([int(i) for i in np.unravel_index(at, shape)]) if shape else ()
-            raise IndexOutOfRange(text.format(value, position))
+            raise error(text.format(value, position))
 
     ids.device.stream.after(check, found.buffer)
     return found

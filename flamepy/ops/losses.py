@@ -14,7 +14,7 @@ import numpy as np
 from .. import ops
 from ..backend.formula.row_words import RUN, barrier, lane, lanes, long_sum, run_at, run_space
 from ..backend.formula.words import abs, exp, exp_down, log, log1p, maximum, real, select, sign
-from ..dtypes import HALF, INTEGERS, float32, int64
+from ..dtypes import FLOATS, HALF, INTEGERS, float32, int64
 from ..errors import DTypeError, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, share, size_of
@@ -122,6 +122,18 @@ def row_cross_entropy_dx(g, dx, reduction):
     return dx, None, None
 
 
+@custom(inputs=3, kind="move", title="cross_entropy", internal=True)
+def half_cross_entropy(x, ids, found, smoothing=0.0, ignore=-100, reduction="mean"):
+    """row_cross_entropy of 16-bit logits: backward makes the gradient. Kept, 1 / rows of it would vanish in 16 bits, or cost 32."""
+    return row_cross_entropy.body(x, ids, found, smoothing, ignore, reduction)[0]
+
+
+@half_cross_entropy.backward
+def half_cross_entropy_dx(g, x, ids, found, smoothing, ignore, reduction):
+    _, extras = row_cross_entropy.body(x, ids, found, smoothing, ignore, reduction, tracked=(True,))
+    return row_cross_entropy_dx(g, extras["dx"], reduction)
+
+
 def class_ids(
     name: str, ids: Any, device: Any, shape: tuple[int, ...], classes: int, ignore: int, reduction: str
 ) -> tuple[Any, Any]:  # fmt: skip
@@ -157,14 +169,6 @@ def classes_last(name: str, x: Any, ids: Any) -> tuple[Any, tuple[int, ...]]:
     return x if x.ndim == 2 else ops.reshape(x, (size_of(x.shape[:-1]), x.shape[-1])), shape
 
 
-def in_compute_type(x: Any, *rest: Any) -> Any:
-    """row_cross_entropy of logits of any float type, the loss in that type."""
-    if x.dtype in x.device.computes:
-        return row_cross_entropy(x, *rest)
-    wide = row_cross_entropy(ops.cast(x, float32), *rest)
-    return ops.cast(wide, x.dtype) if x.dtype in HALF else wide
-
-
 @composed(home="both")
 def cross_entropy(x: Any, ids: Any, *, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean") -> Any:
     """-log softmax(x)[id], averaged over the ids that are not ignored.
@@ -181,7 +185,9 @@ def cross_entropy(x: Any, ids: Any, *, ignore_index: int = -100, label_smoothing
         raise ValueError(f"cross_entropy: label_smoothing outside [0, 1]: {label_smoothing}. Use a small number such as 0.1.")
     rows, shape = classes_last("cross_entropy", x, ids)
     ids, found = class_ids("cross_entropy", ids, x.device, shape, rows.shape[-1], ignore_index, reduction)
-    loss = in_compute_type(rows, ids, found, float(label_smoothing), int(ignore_index), reduction)
+    rows = rows if rows.dtype in FLOATS else ops.cast(rows, float32)
+    run = row_cross_entropy if rows.dtype in rows.device.computes else half_cross_entropy
+    loss = run(rows, ids, found, float(label_smoothing), int(ignore_index), reduction)
     return ops.reshape(loss, shape) if reduction == "none" and loss.shape != shape else loss
 
 

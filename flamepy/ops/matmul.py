@@ -149,7 +149,7 @@ def linear(x, weight, bias=None, residual=None, activation="", *, tracked=()):
     return y, {"kept": kept}
 
 
-@linear.backward(x="weight", weight="x", unless="activation")
+@linear.backward(x="weight", weight="x", unless="activation", large="kept")
 def linear_dx(g, x, weight, bias, kept, wanted, into, shapes, activation):
     n_out, n_in = shapes[1]
     rows = size_of(shapes[0][:-1])

@@ -98,6 +98,17 @@ def power_y(a, b):
     return pow(a, b)
 
 
+def whole_power_y(a, b):
+    """a to the power b >= 0 for integers: by its bits, what does not fit is cut off as in products."""
+    a = a + b * 0
+    y = a * 0 + 1
+    for _ in range(64):
+        y = select((b & 1) == 1, y * a, y)
+        a = a * a
+        b = b >> 1
+    return y
+
+
 def square_y(x):
     """x * x."""
     return x * x
@@ -135,6 +146,7 @@ def rsqrt_dx(g, y):
 
 
 pointwise("power", power_y, power_da, power_db, title="pow")
+pointwise("whole_power", whole_power_y, kind="number", title="pow")
 pointwise("square", square_y, square_dx, kind="number", home="flamepy")
 pointwise("reciprocal", reciprocal_y, reciprocal_dx, home="flamepy")
 pointwise("sqrt", sqrt_y, sqrt_dx, home="flamepy")

@@ -1,8 +1,20 @@
-"""Optimizers: SGD, Adam, AdamW. Read base.py for the step, adam.py for the arithmetic."""
+"""Optimizers. Read base.py for the step, adam.py for the arithmetic of one of them; by_name.py uses several at once."""
 
+from .adafactor import Adafactor as Adafactor
+from .adagrad import Adadelta as Adadelta
+from .adagrad import Adagrad as Adagrad
 from .adam import Adam as Adam
 from .adam import AdamConfig as AdamConfig
 from .adam import AdamW as AdamW
 from .base import Optimizer as Optimizer
+from .by_name import ByName as ByName
+from .lamb import LAMB as LAMB
+from .lbfgs import LBFGS as LBFGS
+from .lion import Lion as Lion
+from .muon import Muon as Muon
+from .radam import Adamax as Adamax
+from .radam import NAdam as NAdam
+from .radam import RAdam as RAdam
+from .rmsprop import RMSprop as RMSprop
 from .sgd import SGD as SGD
 from .sgd import SGDConfig as SGDConfig

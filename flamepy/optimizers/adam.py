@@ -75,11 +75,14 @@ class Adam(Optimizer):
         super().__init__(params, options, groups, transforms)
 
     def used_slots(self, groups: list[Any]) -> tuple[str, ...]:
-        return (*self.slots, "v_max") if any([group["amsgrad"] for group in groups]) else self.slots
+        for group in groups:
+            if group["amsgrad"]:
+                return (*self.slots, "v_max")
+        return self.slots
 
     @property
     def formula(self) -> Any:  # type: ignore[override]
-        return amsgrad_update if len(self.used_slots(self.groups)) == 3 else adam_update
+        return adam_update if self.used_slots(self.groups) is self.slots else amsgrad_update
 
     def numbers(self, group: dict[str, Any], step: int) -> tuple[float, ...]:
         lr, (beta1, beta2), decay = group["lr"], group["betas"], group["weight_decay"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import fnmatch
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,21 +19,20 @@ import numpy as np
 
 from ..autograd.entries import file_line, user_frame
 from ..backend.base import Buffer
-from ..backend.divert import Settings, active, before, guard, note, told
-from ..errors import FlameWarning, GradientError, StateError
+from ..backend.divert import Settings, active, before, guard, note
+from ..errors import FlameWarning, StateError
 from ..gradient import GradientMap
-from ..gradient_memory import no_factor
 from ..parameter import Parameter
 from ..tensors import Tensor
-from ..transforms import chain_of
 from . import state
-from .block import NUMBERS, Block, Update
-from .given import as_gradient, as_map, list_of, triples
+from .block import NUMBERS, Block, Launch, Update
+from .chained import Chained
+from .given import as_gradient, as_map, check_unscaled, list_of, mark_of, recording, refused, triples
 from .groups import Group, check_options
 from .rates import Rates, checked
 
 
-class Optimizer:
+class Optimizer(Chained):
     """Base of all optimizers. See their docstrings; `step` and the state methods are the same for all.
 
     `params`: a ParameterDict, a Module, a list of Parameters, or a config object alone (then parameters come with step()).
@@ -46,6 +45,7 @@ class Optimizer:
     order = "torch"
     slots: tuple[str, ...] = ()
     formula: Callable
+    apart = False  # whether each parameter is a segment of its own
 
     def __init__(self, params: Any, options: dict[str, Any], groups: dict[str, dict[str, Any]] | None, transforms: Any = None):
         self.groups = [Group(self, {"names": [], **options})]
@@ -59,7 +59,7 @@ class Optimizer:
         self.rates = Rates(self, options["lr"], groups or {})
         for group in self.groups:
             self.check(group)
-        self.transforms = chain_of(self.name, transforms)
+        self.transforms = transforms
         self.params: list[Parameter] = []
         self.names: dict[int, str] = {}
         self.group_of: dict[int, int] = {}
@@ -170,59 +170,56 @@ class Optimizer:
         """
         self.arrange()
         grads, found = self.collect(grads)
-        mark = grads.mark if isinstance(grads, GradientMap) else None
-        recorded = bool(active) and any(True for _ in told())
-        if mark is not None and not recorded and not mark.device.stream.number(mark, 2):
+        if refused(mark := mark_of(grads)):
             return False
         if found is not None and not found:
             text = f"{self.name}: step() had nothing to update: no parameter has a gradient. Pass loss.backward()."
             warnings.warn(text, FlameWarning, stacklevel=2)
             return False
-        if recorded:
-            self.guard_parameters()
+        self.take(grads, found, mark, partial(writer, self.name, user_frame()))
+        return True if mark is None or not recording() else mark.device.stream.number(mark, 2)
+
+    def take(self, grads: Any, found: dict[int, Tensor] | None, mark: Buffer | None, by: Any) -> None:
+        """Update the parameters with these gradients (see collect()), and count the step."""
+        if recording():
+            self.guard_settings()
         before(self.rates.begin)
-        by = partial(writer, self.name, user_frame())
         stepped = []
         for block in self.blocks:
             buffer, present, factor = block.gradients(found, grads)
             if buffer is not None:
-                self.update(block, buffer, present, (factor, no_factor(factor.device) if mark is None else mark), by)
+                self.update(block, buffer, present, (factor, mark or block.one), by)
                 stepped.append((block, present))
-        if mark is None or not recorded:
-            return True
-        mark.device.stream.after(partial(self.undo, stepped), mark)
-        return mark.device.stream.number(mark, 2)
+        if mark is not None and recording():
+            mark.device.stream.after(partial(self.undo, stepped), mark)
 
     def collect(self, grads: Any) -> tuple[Any, dict[int, Tensor] | None]:
         """The gradients as a map where they came or are needed as one, and by parameter id; None for these where a packed map holds one
         for each parameter: then nothing has to be looked at one by one."""
         if not isinstance(grads, GradientMap):
-            if grads is None:
-                pairs = {p.id: (p, g) for p in self.params if p.requires_grad and (g := p.kept_grad()) is not None}
-            else:
-                rows = [(p, as_gradient(self.name, p, g)) for _, p, g in triples(self.name, grads) if g is not None]
-                self.adopt([p for p, _ in rows])
-                self.arrange()
-                pairs = {p.id: (p, g) for p, g in rows if p.requires_grad}
-            if not self.transforms and all([g.mark is None for _, g in pairs.values()]):
+            pairs = self.pairs(grads)
+            if not self.chain and all([g.mark is None for _, g in pairs.values()]):
                 return None, {key: as_gradient(self.name, p, g) for key, (p, g) in pairs.items()}
             grads = as_map(pairs)
-        if grads.scaled is not None:
-            raise GradientError(
-                f"{self.name}: these are the gradients of a scaled loss: {grads.scaled}. Use scaler.step(optimizer, grads)."
-            )
+        check_unscaled(self.name, grads)
+        self.transform(grads)
+        return grads, self.found_in(grads)
+
+    def pairs(self, grads: Any) -> dict[int, tuple[Parameter, Any]]:
+        """Parameters that require grad, with their gradients, by id: of (id, parameter, gradient), or for None each one's `.grad`."""
+        if grads is None:
+            return {p.id: (p, g) for p in self.params if p.requires_grad and (g := p.kept_grad()) is not None}
+        rows = [(p, as_gradient(self.name, p, g)) for _, p, g in triples(self.name, grads) if g is not None]
+        self.adopt([p for p, _ in rows])
+        self.arrange()
+        return {p.id: (p, g) for p, g in rows if p.requires_grad}
+
+    def found_in(self, grads: GradientMap) -> dict[int, Tensor] | None:
+        """The gradients of this optimizer's parameters in a map, by id; None where they are all in spans of it."""
         still = self.frozen()
-        mine = self.blocks and not still and all([b.span_of(grads) is not None for b in self.blocks])
-        found = (
-            None
-            if mine
-            else {p.id: as_gradient(self.name, p, g) for p in self.params if p.id not in still and (g := grads.get(p)) is not None}
-        )
-        for transform in self.transforms if found is None or found else ():
-            transform(grads, self)
-        if found is not None and self.transforms:  # they may have put other tensors there
-            found = {key: grads[key] for key in found}
-        return grads, found
+        if self.blocks and not still and all([b.span_of(grads) is not None for b in self.blocks]):
+            return None
+        return {p.id: as_gradient(self.name, p, g) for p in self.params if p.id not in still and (g := grads.get(p)) is not None}
 
     def frozen(self) -> frozenset[int]:
         """Ids of the parameters that do not require grad: no step moves them."""
@@ -230,8 +227,9 @@ class Optimizer:
             self.still = Settings.version, frozenset([p.id for p in self.params if not p.requires_grad])
         return self.still[1]
 
-    def guard_parameters(self) -> None:
-        """A recorded step depends on which parameters require grad."""
+    def guard_settings(self) -> None:
+        """A recorded step depends on the transforms, and on which parameters require grad."""
+        self.guard_chain()
         for p in self.params:
             guard(p, "requires_grad", lambda p=p: p.requires_grad)  # type: ignore[misc]
 
@@ -244,28 +242,30 @@ class Optimizer:
                     block.steps[i] -= 1
 
     def update(self, block: Block, gradients: Buffer, present: np.ndarray | None, factors: tuple[Buffer, Buffer], by: Any) -> None:
-        """One launch. What changes from step to step is filled in by the host just before it. `factors`: of clipping, to be applied as
-        gradients are read, and the mark."""
+        """Update a block. What changes from step to step is filled in by the host just before it. `factors`: of clipping, to be applied
+        as gradients are read, and the mark."""
         block.refresh()
-        segments, hyper = self.prepare(block, present)
-        outs = (block.master, *block.state.values())
-        block.buffer.device.launch("update", self.formula, outs, (gradients, *factors, hyper), (segments,), block.dtype)
+        chosen = range(len(block.params)) if present is None else np.flatnonzero(present).tolist()
+        alike = not self.apart and present is None and block.alike()
+        segments = ((0, block.buffer.size),) if alike else tuple([block.segments[i] for i in chosen])
+        hyper = self.prepare(block, chosen, [0] if alike else chosen)
+        self.write(Launch(block, chosen, segments, gradients, factors, hyper))
         block.publish(present, by)
 
-    def prepare(self, block: Block, present: np.ndarray | None) -> tuple[tuple[tuple[int, int], ...], Buffer]:
-        """The segments to update, and where the numbers of each will stand. Counts the step."""
-        chosen = range(len(block.params)) if present is None else np.flatnonzero(present).tolist()
-        alike = present is None and block.alike()
-        first = [0] if alike else list(chosen)
-        segments = ((0, block.buffer.size),) if alike else tuple([block.segments[i] for i in chosen])
+    def write(self, to: Launch) -> None:
+        """All launches of a step on one block: this one, unless an optimizer needs more."""
+        to.update(self.formula, (to.block.master, *to.block.state.values()))
+
+    def prepare(self, block: Block, chosen: Sequence[int], first: Sequence[int]) -> Buffer:
+        """Where the numbers of each segment will stand. Counts the step of the `chosen` parameters; `first`: one of each segment."""
         device = block.buffer.device
         if active:  # a step is recorded
             guard(self, "which moments it keeps", lambda: self.used_slots(self.groups), live=True)
             guard(block, "whether all parameters were updated as often", block.alike)
         # In a recorded step each update has its own: a replay fills all of them at once.
-        hyper = device.empty(NUMBERS * len(segments), block.dtype) if active else block.hyper(len(segments))
+        hyper = device.empty(NUMBERS * len(first), block.dtype) if active else block.hyper(len(first))
         device.stream.before(Update(self, block, chosen, first).numbers, hyper)
-        return segments, hyper
+        return hyper
 
     def numbers(self, group: dict[str, Any], step: int) -> tuple[float, ...]:
         """What the formula gets after its arrays: at most NUMBERS numbers."""

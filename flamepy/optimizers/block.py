@@ -39,6 +39,7 @@ class Block:
         self.steps = [0] * len(params)
         self.groups = groups
         device = self.buffer.device
+        self.one = no_factor(device)
         self.master = self.buffer
         self.numbers: dict[int, Buffer] = {}
         with aside(device):  # made once, also where a step is recorded
@@ -50,14 +51,14 @@ class Block:
                 device.stream.copy(self.master, self.buffer)
 
     def span_of(self, grads: GradientMap) -> Buffer | None:
-        """The span with all the gradients of this block, as wide as its parameters, if there is one."""
-        span = grads.whole(self.buffer) if self.whole else None
+        """The span that holds all the gradients of this block where its parameters lie, as wide as they are, if there is one."""
+        span = grads.whole(self.buffer)
         return span if span is not None and span.dtype == self.dtype else None
 
     def gradients(self, found: dict[int, Any] | None, grads: Any) -> tuple[Buffer | None, np.ndarray | None, Buffer]:
         """One buffer laid out like the parameters, holding the gradients there are (`found`, by id; None: all are in the span); which
         those are (None: all); the clip factor still to be applied."""
-        one = no_factor(self.buffer.device)
+        one = self.one
         span = self.span_of(grads) if isinstance(grads, GradientMap) else None
         if found is None:
             return span, None, one if grads.factor is None else grads.factor
@@ -97,7 +98,8 @@ class Block:
 
     def retire(self, by: str) -> None:
         """Say that this memory is not used any more: a recorded step that knows it must not be replayed."""
-        for buffer in self.state.values():
+        masters = [] if self.master is self.buffer else [self.master]
+        for buffer in [*masters, *self.state.values(), *[t.buffer for each in self.apart for t in each.values()]]:
             buffer.retired = by
         changed()
 
@@ -109,7 +111,7 @@ class Block:
         """Take over into the master copies what others wrote into 16-bit parameters (set_data, load_state_dict ...)."""
         if self.master is not self.buffer:
             for i, p in enumerate(self.params):
-                master, now = self.part(self.master, i), p.detach().to(float32)
+                master, now = self.part(self.master, i), p.detach().to(float32, device=self.buffer.device)
                 kept = ops.where(master.to(p.dtype).to(float32) == now, master, now)  # rounds to what is there: nobody wrote
                 kept.copied_into(master.buffer)
 
@@ -150,6 +152,33 @@ class Update:
 
     def restore(self, steps: list[int]) -> None:
         self.block.steps[:] = steps
+
+
+class Launch:
+    """What the launches of a step on a block have in common: the `chosen` parameters and their segments, gradients in a buffer laid out
+    like the block's, the clip factor and the mark, the numbers of each segment."""
+
+    __slots__ = ("block", "chosen", "device", "factor", "gradients", "hyper", "mark", "segments")
+
+    def __init__(
+        self, block: Block, chosen: Sequence[int], segments: Any, gradients: Buffer, factors: tuple[Buffer, Buffer], hyper: Buffer
+    ):
+        self.block, self.chosen, self.segments, self.gradients, self.hyper = block, chosen, segments, gradients, hyper
+        self.factor, self.mark = factors
+        self.device = block.buffer.device
+
+    def update(self, formula: Callable, outs: Sequence[Buffer]) -> None:
+        """outs = formula(outs, clipped gradient, numbers) over the segments, unless the gradients are marked."""
+        ins = (self.gradients, self.factor, self.mark, self.hyper)
+        self.device.launch("update", formula, outs, ins, (self.segments,), self.block.dtype)
+
+    def scratch(self) -> Buffer:
+        """Memory laid out like the block's."""
+        return self.device.empty(self.block.buffer.size, self.block.dtype)
+
+    def by(self, values: Buffer) -> Launch:
+        """The same with other numbers in the gradients' place, which no clip factor is for."""
+        return Launch(self.block, self.chosen, self.segments, values, (no_factor(self.device), self.mark), self.hyper)
 
 
 def zeroed(device: Any, size: int, dtype: np.dtype) -> Buffer:

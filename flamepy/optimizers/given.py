@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
-from ..errors import DTypeError, ShapeError, StateError
+from ..backend.base import Buffer
+from ..backend.divert import active, told
+from ..errors import DTypeError, GradientError, ShapeError, StateError
 from ..gradient import GradientMap
 from ..gradient_memory import both_marks, check_device
 from ..parameter import Parameter
@@ -83,3 +85,23 @@ def options_of(name: str, config: Any, params: Any, options: dict[str, Any], def
     if twice:
         raise TypeError(f"{name}: options beside a config: {', '.join(twice)}. Put them into the config.")
     return {**options, **{key: defaults[key] if value is None else value for key, value in given.items()}}
+
+
+def recording() -> bool:
+    """Whether this thread records a step."""
+    return bool(active) and any(True for _ in told())
+
+
+def refused(mark: Buffer | None) -> bool:
+    """Whether gradients are known to be marked as not to be used."""
+    return mark is not None and not recording() and not mark.device.stream.number(mark, 2)
+
+
+def mark_of(grads: Any) -> Buffer | None:
+    return grads.mark if isinstance(grads, GradientMap) else None
+
+
+def check_unscaled(name: str, grads: GradientMap) -> None:
+    """Raise GradientError for the gradients of a scaled loss."""
+    if grads.scaled is not None:
+        raise GradientError(f"{name}: these are the gradients of a scaled loss: {grads.scaled}. Use scaler.step(optimizer, grads).")

@@ -16,9 +16,10 @@ from ..errors import DTypeError
 POSITIVE = (0.0, np.inf)
 RANGES = {  # from the first number on, below the second
     "lr": POSITIVE, "eps": POSITIVE, "weight_decay": POSITIVE, "momentum": POSITIVE, "lr_decay": POSITIVE, "rho": (0.0, 1.0),
-    "alpha": (0.0, 1.0), "momentum_decay": POSITIVE, "dampening": (-np.inf, np.inf),
+    "alpha": (0.0, 1.0), "momentum_decay": POSITIVE, "initial_accumulator_value": POSITIVE,
+    "dampening": (-np.inf, np.inf),
 }  # fmt: skip
-FLAGS = ("nesterov", "maximize", "amsgrad", "centered")
+FLAGS = ("nesterov", "maximize", "amsgrad", "centered", "decoupled_weight_decay")
 
 
 class Group(dict):
@@ -62,15 +63,21 @@ class Group(dict):
 def check_options(name: str, options: dict[str, Any]) -> None:
     """Raise ValueError for impossible hyperparameters, DTypeError for what is no number."""
     for key, (low, high) in RANGES.items():
-        value = options.get(key, 0.0)
-        if isinstance(value, bool) or not hasattr(value, "__float__"):
-            raise DTypeError(f"{name}: {key} is no number: {value!r}. Use a number >= 0.")
-        if not low <= value < high:
-            below = f" and < {high:g}" if high < np.inf else ""
-            raise ValueError(f"{name}: {key} out of range: {value}. Use a number >= 0{below}.")
+        if key in options:
+            check_range(name, key, options[key], low, high)
     betas = options.get("betas", (0, 0))
     if not isinstance(betas, tuple | list) or len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
         raise ValueError(f"{name}: betas out of range: {betas}. Use two numbers in [0, 1).")
     for key in FLAGS:
         if not isinstance(options.get(key, False), bool | np.bool_):
             raise DTypeError(f"{name}: {key} is no yes or no: {options[key]!r}. Use True or False.")
+
+
+def check_range(name: str, key: str, value: Any, low: float, high: float = np.inf) -> None:
+    """Raise ValueError unless a number is from `low` on and below `high`, DTypeError for what is no number."""
+    least = f" >= {low:g}" if low > -np.inf else ""
+    if isinstance(value, bool) or not hasattr(value, "__float__"):
+        raise DTypeError(f"{name}: {key} is no number: {value!r}. Use a number{least}.")
+    if not low <= value < high:
+        below = f"{' and' if least else ''} < {high:g}" if high < np.inf else ""
+        raise ValueError(f"{name}: {key} out of range: {value}. Use a number{least}{below}.")

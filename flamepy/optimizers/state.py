@@ -10,6 +10,7 @@ FLAME counterpart: `get_state` and `restore_state` of `flame_core::optimizers`. 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,27 +38,42 @@ def state_dict(optimizer: Optimizer) -> dict[str, Any]:
 
 def load_state_dict(optimizer: Optimizer, state: dict[str, Any]) -> None:
     """See Optimizer.load_state_dict()."""
+    prepared(optimizer, state)()
+
+
+def prepared(optimizer: Optimizer, state: dict[str, Any]) -> Callable[[], None]:
+    """Check a state without changing anything (StateError); what is returned restores it."""
     name = optimizer.name
-    if not isinstance(state, dict) or not {"groups", "state"} <= set(state):
-        raise StateError(f"{name}: not the state of an optimizer: {type(state).__name__}. Pass what state_dict() returned.")
-    saved, mine = (state.get("class", name), state.get("order", optimizer.order)), (name, optimizer.order)
-    if saved != mine:
-        shown = [f"{kind} (order '{order}')" for kind, order in (saved, mine)]
-        raise StateError(f"{name}: the state of another optimizer: state of {shown[0]}, this is {shown[1]}. Make one of the same class.")
+    check_kind(name, optimizer.order, state, {"groups", "state"})
     groups = checked_groups(optimizer, state["groups"], state["state"])
     check_rows(optimizer, state["state"], optimizer.used_slots(groups))
     finished = finished_in(name, state)
     lr = groups[0]["lr"] if optimizer.rates.schedule is None else optimizer.rates.asked(finished)
-    restore_transforms(optimizer, state)
-    for block in optimizer.blocks:
-        block.retire(f"{name}.load_state_dict()")
+    restore = checked_transforms(name, optimizer.transforms, state)
     known = set(optimizer.names.values())
     missing = [(n, i) for i, g in enumerate(state["groups"]) for n in g["names"] if n not in known]
-    optimizer.waiting = {n: (i, state["state"].get(n, {})) for n, i in missing}
-    optimizer.groups, optimizer.blocks, optimizer.rates.finished = groups, [], finished
-    optimizer.rates.put(lr)
-    optimizer.arrange()
-    put_rows(optimizer, state["state"])
+
+    def put() -> None:
+        restore()
+        for block in optimizer.blocks:
+            block.retire(f"{name}.load_state_dict()")
+        optimizer.waiting = {n: (i, state["state"].get(n, {})) for n, i in missing}
+        optimizer.groups, optimizer.blocks, optimizer.rates.finished = groups, [], finished
+        optimizer.rates.put(lr)
+        optimizer.arrange()
+        put_rows(optimizer, state["state"])
+
+    return put
+
+
+def check_kind(name: str, order: str, state: Any, keys: set[str]) -> None:
+    """Raise StateError unless this is the state of an optimizer of that class and order."""
+    if not isinstance(state, dict) or not (keys <= set(state) or state.get("class", name) != name):
+        raise StateError(f"{name}: not the state of an optimizer: {type(state).__name__}. Pass what state_dict() returned.")
+    saved, mine = (state.get("class", name), state.get("order", order)), (name, order)
+    if saved != mine:
+        shown = [f"{kind} (order '{by}')" for kind, by in (saved, mine)]
+        raise StateError(f"{name}: the state of another optimizer: state of {shown[0]}, this is {shown[1]}. Make one of the same class.")
 
 
 def checked_groups(optimizer: Optimizer, groups: list[dict[str, Any]], rows: dict[str, Any]) -> list[Any]:
@@ -103,18 +119,20 @@ def check_shapes(optimizer: Optimizer, name: str, p: Any, row: dict[str, Any], s
             raise StateError(f"{optimizer.name}: shape mismatch for '{name}' {slot}: state {got}, model {shape}. Restore the same model.")
 
 
-def restore_transforms(optimizer: Optimizer, state: dict[str, Any]) -> None:
-    """Give each transform its state back. Raises StateError when the state is of another chain."""
-    saved, mine = state.get("transforms", []), optimizer.transforms
+def checked_transforms(name: str, mine: Sequence[Any], state: dict[str, Any]) -> Callable[[], None]:
+    """Check the state of a chain (StateError); what is returned restores it."""
+    saved = state.get("transforms", [])
     if not isinstance(saved, list) or [row.get("class") for row in saved] != [t.name for t in mine]:
         shown = [row.get("class") for row in saved] if isinstance(saved, list) else saved
-        raise StateError(
-            f"{optimizer.name}: the state of other transforms: state {shown}, here {[t.name for t in mine]}. Use the same chain."
-        )
+        raise StateError(f"{name}: the state of other transforms: state {shown}, here {[t.name for t in mine]}. Use the same chain.")
     for t, row in zip(mine, saved, strict=True):
         t.check_state(row)
-    for t, row in zip(mine, saved, strict=True):
-        t.load_state_dict(row)
+
+    def put() -> None:
+        for t, row in zip(mine, saved, strict=True):
+            t.load_state_dict(row)
+
+    return put
 
 
 def put_rows(optimizer: Optimizer, rows: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 from ..errors import StateError
 from . import tensor_file
 from .disk import TEMPORARY, put_file
-from .plain import Leaf, rebuilt, taken_apart
+from .plain import Listed, rebuilt, taken_apart
 
 FORMAT = "flamepy-1"
 ZEROS, MARK = b"0" * 64, b'"sha256":"'
@@ -38,17 +38,17 @@ def save(state: Any, path: str | os.PathLike[str]) -> None:
     Raises StateError for what cannot be saved and for a place that cannot be written, DTypeError for complex numbers and the like.
     """
     if not isinstance(state, dict):
-        advice = "Pass its state_dict()" if hasattr(state, "state_dict") else 'Wrap it: {"x": ...}'
+        advice = "Pass its state_dict()" if hasattr(state, "state_dict") else 'Pass save({"x": ...}, path)'
         raise StateError(f"save: not a dict: {type(state).__name__}. {advice}.")
-    leaves: dict[str, Leaf] = {}
-    tree = taken_apart(state, leaves)
+    arrays: dict[str, Listed] = {}
+    tree = taken_apart(state, arrays)
     metadata = {"format": FORMAT, "sha256": ZEROS.decode(), "state": tree}
     place = placed(path)
     digest = hashlib.sha256()
     header: list[bytes] = []
 
     def pieces() -> Iterator[memoryview]:
-        for piece in tensor_file.pieces(leaves, metadata):  # type: ignore[arg-type]
+        for piece in tensor_file.pieces(arrays, metadata):  # type: ignore[arg-type]
             if not header:
                 header.append(bytes(piece))
             digest.update(piece)

@@ -21,7 +21,7 @@ DEEPEST = 100  # levels; what lies deeper probably holds itself
 PLAIN = (bool, int, float, str, type(None))
 
 
-class Leaf:
+class Listed:
     """An array of a state: what the header needs at once, the elements when they are asked for."""
 
     def __init__(self, path: str, value: Any):
@@ -41,12 +41,12 @@ class Leaf:
         return array.astype(self.dtype, copy=False)
 
 
-def taken_apart(state: Any, leaves: dict[str, Leaf]) -> str:
-    """The text for a state, whose arrays are put into `leaves`."""
-    return json.dumps(form_of(state, "", leaves, 0), separators=(",", ":"))
+def taken_apart(state: Any, arrays: dict[str, Listed]) -> str:
+    """The text for a state, whose arrays are put into `arrays`."""
+    return json.dumps(form_of(state, "", arrays, 0), separators=(",", ":"))
 
 
-def form_of(value: Any, path: str, leaves: dict[str, Leaf], depth: int) -> Any:
+def form_of(value: Any, path: str, arrays: dict[str, Listed], depth: int) -> Any:
     """What stands for a value in the text. `path`: the keys that lead to it, joined by dots."""
     if isinstance(value, np.generic) and value.dtype.kind in "fiub":  # NumPy's numbers
         value = value.item()
@@ -58,23 +58,23 @@ def form_of(value: Any, path: str, leaves: dict[str, Leaf], depth: int) -> Any:
         for key in value:
             if not isinstance(key, PLAIN):
                 raise StateError(f"save: a key cannot be saved: {key!r} in {path or 'the state'}. Use strings or numbers.")
-        rows = [(key, form_of(v, f"{path}.{key}" if path else str(key), leaves, depth + 1)) for key, v in value.items()]
+        rows = [(key, form_of(v, f"{path}.{key}" if path else str(key), arrays, depth + 1)) for key, v in value.items()]
         return dict(rows) if all([type(key) is str for key in value]) else ["dict", *rows]
     if isinstance(value, list | tuple):
         kind = "list" if isinstance(value, list) else "tuple"
-        return [kind, *[form_of(v, f"{path}.{i}" if path else str(i), leaves, depth + 1) for i, v in enumerate(value)]]
+        return [kind, *[form_of(v, f"{path}.{i}" if path else str(i), arrays, depth + 1) for i, v in enumerate(value)]]
     if isinstance(value, np.ndarray | Tensor) or (hasattr(value, "dtype") and hasattr(value, "shape") and hasattr(value, "__array__")):
-        check_name(path, leaves)
-        leaves[path] = Leaf(path, value)
+        check_name(path, arrays)
+        arrays[path] = Listed(path, value)
         return ["array", path]
     advice = "Pass its state_dict()" if hasattr(value, "state_dict") else "Use arrays, numbers, strings, None, lists, tuples and dicts"
     raise StateError(f"save: cannot be saved: '{path}' is a {type(value).__name__}. {advice}.")
 
 
-def check_name(path: str, leaves: dict[str, Leaf]) -> None:
+def check_name(path: str, arrays: dict[str, Listed]) -> None:
     """Raise StateError for the name of an array that the file cannot hold."""
-    if path in leaves or path == "__metadata__":
-        what = "two arrays have one name" if path in leaves else "an array has the name of the metadata"
+    if path in arrays or path == "__metadata__":
+        what = "two arrays have one name" if path in arrays else "an array has the name of the metadata"
         raise StateError(f"save: {what}: '{path}'. Rename a key: names are the keys joined by dots.")
     try:
         path.encode()

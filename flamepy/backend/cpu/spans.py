@@ -10,7 +10,7 @@ FLAME counterpart: `flame_core::optimizers` kernels. Read next: ../../optimizers
 
 from __future__ import annotations
 
-from ..formula.clip import clip_factor, kept, norm_of, scaled, within
+from ..formula.clip import clip_factor, kept, next_scale, norm_of, scaled, within
 from ..formula.words import maximum, real
 from .family import launcher, loop
 from .loops import F
@@ -66,13 +66,24 @@ def norm_factor(part, out, parts, before, mark, owner, p, limit, other, keep):
 
 @loop
 def norm_limits(part, found, limits, before, mark):
-    """The factor of a norm that was measured, for limits that the host fills in: (limit, norm above which no step is taken)."""
+    """The factor of a norm that was measured, for limits that are known only then: (limit, norm above which no step is taken, what all
+    gradients are multiplied with besides)."""
     if part[0] == 0:
         norm = found[0]
-        factor = clip_factor(norm, limits[0], 1.0)
+        factor = limits[2] * clip_factor(norm, limits[0], 1.0)
         found[1] = before[1] * factor
         found[2] = mark[2] * within(norm, limits[1])
         found[3] = factor
+
+
+@loop
+def scaler_step(part, state, limits, scale, found, interval, moves):
+    """What a GradScaler does after a step: the next scale and the counts, see formula/clip.py; limits are for norm_limits()."""
+    if part[0] == 0:
+        state[2] += 1.0 - found[2]
+        state[0], state[1] = next_scale(state[0], state[1], found[2], interval, moves)
+        limits[2] = 1.0 / state[0]
+        scale[0] = state[0]
 
 
 @loop
@@ -189,6 +200,11 @@ def norm(go, outs, ins, segments, order, limit, other, keep, *numbers):
 @launcher(name="limits")
 def limits_launcher(go, outs, ins):
     go(norm_limits, outs, ins, work=1)
+
+
+@launcher
+def scaler(go, outs, ins, interval, moves):
+    go(scaler_step, outs, ins, (interval, moves), work=1)
 
 
 @launcher

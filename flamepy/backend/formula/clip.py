@@ -11,7 +11,7 @@ FLAME counterpart: `flame_core::gradient_clip`. Read next: ../plain/kernels.py, 
 
 from __future__ import annotations
 
-from .words import pow, select, sqrt
+from .words import maximum, pow, select, sqrt
 
 
 def norm_of(total, p):
@@ -43,6 +43,15 @@ def within(norm, most):
     if most != most:
         return 1.0
     return 1.0 if norm <= most and norm - norm == 0.0 else 0.0
+
+
+def next_scale(scale, good, keep, interval, moves):
+    """Loss scaling: (scale, good steps since it last changed) after a step; keep 0: its gradients overflowed."""
+    if keep == 0.0:
+        return maximum(0.5 * scale, 1.0) if moves else scale, 0.0
+    if moves and good + 1.0 >= interval:
+        return 2.0 * scale, 0.0
+    return scale, good + 1.0
 
 
 def scaled(g, factor):

@@ -18,7 +18,7 @@ from ...errors import DeviceError
 from ..base import Buffer, Device
 from ..formula.bind import jitted
 from ..host import HostStream
-from . import networks  # noqa: F401  (its kernels enter the list)
+from . import networks, spans  # noqa: F401  (their kernels enter the list)
 from .kernels import KERNELS
 
 

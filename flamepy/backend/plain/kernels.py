@@ -4,8 +4,8 @@ A kernel gets F (the formula or row body, or None) and three lists: outs, ins, c
 what is in the lists. All arrays are flat; sizes and strides are among the constants. Rows and folds are summed in float64 and rounded
 once, so that other backends can be held against them.
 
-The order: formulas, rows, folds, products, moving elements, random numbers, norms and updates. Attention, convolution and pooling are
-in networks.py. FLAME counterpart: `flame_core::cuda_kernels`. Read next: networks.py.
+The order: formulas, rows, folds, products, moving elements, random numbers. What is done to gradients and parameters is in spans.py;
+attention, convolution and pooling are in networks.py. FLAME counterpart: `flame_core::cuda_kernels`. Read next: spans.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..formula import clip, philox
+from ..formula import philox
 from ..formula.bind import Dialect, jitted
 from .words import ON_ARRAYS, ON_NUMBERS
 
@@ -278,72 +278,3 @@ def philox_dropout(F, outs, ins, consts):
     words = drawn(philox.words_at, out, 4, x.dtype, key)
     mask[...] = jitted(philox.unit24, x.dtype, ON_ARRAYS)(words) >= p
     out[...] = np.where(mask, x * scale, 0)
-
-
-# ---- norms and updates -------------------------------------------------------------------------------------------------------------
-F64 = np.dtype("float64")
-
-
-@kernel
-def norm(F, outs, ins, consts):
-    """found = what formula/clip.py says, from F(x), a power of |x|, of each segment of each buffer. Order 0: the largest."""
-    (found,), (before, mark, *buffers), (segments, order, limit, other, keep, *numbers) = outs, ins, consts
-    parts = [x[at : at + n].astype(F64) for x, each in zip(buffers, segments, strict=True) for at, n in each]
-    sums = [(F(x, *numbers).max() if order == 0 else F(x, *numbers).sum()) if x.size else 0.0 for x in parts]
-    total = np.max([0.0, *sums]) if order == 0 else np.sum(sums)
-    scale = float(before[1])
-    value = clip.scaled(clip.norm_of(float(total), order), scale)
-    factor = clip.clip_factor(value, limit, other)
-    norms = [clip.scaled(clip.norm_of(float(part), order), scale) for part in sums]
-    found[...] = [value, scale * factor, float(mark[2]) * clip.kept(value, limit, keep), factor, *norms]
-
-
-@kernel
-def limits(F, outs, ins, consts):
-    """The factor of a norm that was measured, for limits that the host fills in: (limit, norm above which no step is taken)."""
-    (found,), (limits, before, mark) = outs, ins
-    factor = clip.clip_factor(float(found[0]), float(limits[0]), 1.0)
-    found[1:4] = before[1] * factor, mark[2] * clip.within(float(found[0]), float(limits[1])), factor
-
-
-@kernel
-def scale(F, outs, ins, consts):
-    """The segments of x times factor[1]; 0 gives zeros whatever was there."""
-    (x,), (factor,), (segments,) = outs, ins, consts
-    for start, size in segments:
-        part = slice(start, start + size)
-        x[part] = times(x[part], factor[1])
-
-
-@kernel
-def scale_each(F, outs, ins, consts):
-    """Each segment of x times its factor."""
-    (x,), (factors,), (segments,) = outs, ins, consts
-    for (start, size), factor in zip(segments, factors, strict=True):
-        part = slice(start, start + size)
-        x[part] = times(x[part], factor)
-
-
-@kernel
-def center(F, outs, ins, consts):
-    """Subtract from each row of each segment its mean."""
-    (x,), (), (segments,) = outs, ins, consts
-    for start, size, cols in segments:
-        rows = x[start : start + size].reshape(-1, cols)
-        rows -= rows.mean(1, F64, keepdims=True).astype(x.dtype)
-
-
-@kernel
-def update(F, outs, ins, consts):
-    """An optimizer's step: for segment s, (start, size), (p, moments) = F(p, moments, clipped g, the segment's numbers)."""
-    (g, factor, mark, hyper), (segments,) = ins, consts
-    for s, (start, size) in enumerate(segments if mark[2] else ()):
-        part = slice(start, start + size)
-        found = F(*[out[part] for out in outs], times(g[part], factor[1]), *hyper[12 * s : 12 * s + 12])
-        for out, value in zip(outs, found if isinstance(found, tuple) else (found,), strict=True):
-            out[part] = value
-
-
-def times(g, factor):
-    """Gradients times a clip factor, which is there in float64."""
-    return jitted(clip.scaled, g.dtype, ON_ARRAYS)(g, g.dtype.type(factor))

@@ -1,0 +1,86 @@
+"""Ops on 16-bit floats: computed in float32, kept in 16 bits.
+
+No kernel takes 16-bit floats, so an op on them is its float32 self between casts, which are part of its plan: inputs are widened, results
+rounded. What the tape saves is what users see, the 16-bit inputs and results (as in PyTorch), so activations take half the memory; a
+rule gets them widened again. Extras of one number a row stay float32, and so do cotangents.
+
+Read next: plan.py, rules.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..autograd.entries import TapeEntry
+from ..dtypes import HALF, float32
+from . import base
+from .base import Op, like, share
+
+WIDE = {"source": float32}  # what a rule is told of the first input's dtype
+
+
+class Half(Op):
+    """The op `wide` on 16-bit floats."""
+
+    def __init__(self, wide: Any):
+        self.wide, self.name, self.title, self.own = wide, wide.name, wide.title, wide.own
+        self.inputs, self.attributes, self.numbers = wide.inputs, wide.attributes, wide.numbers
+        self.number_values = getattr(wide, "number_values", None)
+        self.start()
+
+    @property
+    def writes_into(self) -> bool:
+        return bool(self.wide.writes_into)
+
+    def forward(self, xs: Sequence[Any], attributes: dict[str, Any], tracked: Sequence[bool | None]) -> tuple[Any, dict[str, Any]]:
+        dtype = next(x.dtype for x in xs if is_half(x))
+        wide = [copied(x, float32) if is_half(x) else x for x in xs]
+        y, extras = self.wide.forward(wide, attributes, tracked)
+        known = {id(w.buffer): x for x, w in zip(xs, wide, strict=True) if w is not x}  # a result may be an input, or another result
+        if type(y) is tuple:
+            y = tuple([rounded(t, dtype, known) for t in y])
+        else:
+            y = rounded(y, dtype, known)
+        return y, {n: rounded(t, dtype, known) if n == self.wide.large else t for n, t in extras.items()}
+
+    def needs(self, tracked: Sequence[bool | None], attributes: dict[str, Any]) -> tuple[str, ...] | None:
+        return self.wide.needs(tracked, attributes)  # type: ignore[no-any-return]
+
+    def rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any], wanted: Sequence[bool], into: Any) -> Sequence[Any]:
+        values = {n: copied(v, float32) if is_half(v) else v for n, v in values.items()} | WIDE
+        return self.wide.rules(entry, gs, values, wanted, into)  # type: ignore[no-any-return]
+
+    def graph_rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any], wanted: Sequence[bool]) -> Sequence[Any]:
+        cast = base.REGISTRY["cast"]
+        values = {n: cast(v, float32) if is_half(v) else v for n, v in values.items()} | WIDE
+        return self.wide.graph_rules(entry, gs, values, wanted)  # type: ignore[no-any-return]
+
+
+def in_half(op: Any) -> Op:
+    """The op on 16-bit floats."""
+    return vars(op).get("half") or vars(op).setdefault("half", Half(op))  # type: ignore[no-any-return]
+
+
+def is_half(x: Any) -> bool:
+    return isinstance(x, base.Tensor) and x.dtype in HALF
+
+
+def copied(x: Any, dtype: np.dtype) -> Any:
+    """An unrecorded copy in another dtype."""
+    y = like(x, dtype=dtype)
+    if x.size:
+        y.device.stream.copy(y.buffer, x.buffer)
+    return y
+
+
+def rounded(t: Any, dtype: np.dtype, known: dict[int, Any]) -> Any:
+    """A result in 16 bits; `known`: by the id of a float32 buffer, a tensor that holds its numbers in 16 bits already."""
+    if not isinstance(t, base.Tensor) or t.dtype != float32:
+        return t
+    found = known.get(id(t.buffer))
+    if found is None:
+        found = known[id(t.buffer)] = copied(t, dtype)
+    return share(found, t.shape)

@@ -1,0 +1,232 @@
+"""Paths between two tensors: the gradient along the tape, and what became of numbers that left it.
+
+gradient_of() walks only the entries that lead from x to y, so x may be anything: a leaf, or the output of a model, whose own tape
+is neither walked nor freed. Where no entry leads there, the tape alone cannot tell a function that never uses x from one that takes
+the path away from the tape (detach, argmax, no_grad, NumPy). The launches can: while a function is followed(), a stream stands in
+the place of the device's, and notes which memory was computed from the memory of x, recorded or not. What the host has read is beyond
+that: it may have come back in any number, so a function whose host code reads x counts as one that uses it. What a function hands to
+another thread is not followed.
+
+Read next: evaluation.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from ..autograd.cotangents import Cotangents
+from ..autograd.entries import TapeEntry, thread
+from ..autograd.release import Release
+from ..autograd.walk import walk
+from ..backend.base import Buffer, Stream, opened
+from ..backend.divert import SHARED, divert
+from ..tensors import Tensor
+
+
+# ---- along the tape ----------------------------------------------------------------------------------------------------------------
+def between(y: Any, x: Any) -> list[TapeEntry]:
+    """The entries that lead from x to y, newest first; not the one that made x."""
+    end = x.entry
+    first = 0 if end is None else end.serial
+    if y.entry is None or y.entry is end:
+        return []
+    found, stack = {y.entry.serial: y.entry}, [y.entry]
+    while stack:
+        for node in stack.pop().inputs:
+            if type(node) is TapeEntry and node.serial > first and node.serial not in found:
+                found[node.serial] = node
+                stack.append(node)
+    leads: set[int] = set()
+    for serial in sorted(found):
+        entry = found[serial]
+        slots = entry.slots or [0] * len(entry.inputs)
+        if any(
+            [
+                node is not None and (arrives(node, slot, x) or getattr(node, "serial", 0) in leads)
+                for node, slot in zip(entry.inputs, slots, strict=True)
+            ]
+        ):
+            leads.add(serial)
+    return [found[serial] for serial in sorted(leads, reverse=True)] if y.entry.serial in leads else []
+
+
+def arrives(node: Any, slot: int, x: Any) -> bool:
+    """Whether the input of an entry, which is this output of `node` (or the leaf itself), is x."""
+    return node is x if x.entry is None else node is x.entry and slot == x.slot
+
+
+def is_same(y: Any, x: Any) -> bool:
+    """Whether y is x, perhaps as another object."""
+    return y is x or (y.entry is not None and arrives(y.entry, y.slot, x))
+
+
+def gradient_of(y: Any, x: Any, create_graph: bool = False) -> Any | None:
+    """d y / d x for a y of one element and a tracked x, leaf or not; None where no gradient arrives at x.
+
+    Only entries between the two are walked, and all their saved values are kept, so y may be walked again. Hooks of x are not called.
+    With `create_graph` the gradient is itself on the tape. Raises what backward() raises.
+    """
+    entries = between(y, x)
+    if not entries:
+        return y.ones_cotangent() if y.requires_grad and is_same(y, x) else None
+    release = Release(entries, False, True)
+    cotangents = Cotangents(True)  # new tensors: no parameter's place in a span is written
+    modes = thread.modes
+    before = modes.recording, modes.creating_graph
+    modes.recording = modes.creating_graph = create_graph
+    try:
+        cotangents.add(y.entry, y.slot, y.ones_cotangent())
+        walk(entries, cotangents, [], release)
+        if release.until < sys.maxsize:
+            release.settle()
+    except BaseException as error:
+        release.undo(error)
+        raise
+    finally:
+        modes.recording, modes.creating_graph = before
+    key: Any = -x.id if x.entry is None else (x.entry.serial, x.slot) if x.slot else x.entry.serial
+    return cotangents.values.get(key)
+
+
+def leaves_behind(y: Any) -> bool:
+    """Whether a leaf is on y's tape: whether its backward() would give anything."""
+    if not y.requires_grad or y.entry is None:
+        return bool(y.requires_grad)
+    seen, stack = {y.entry.serial}, [y.entry]
+    while stack:
+        for node in stack.pop().inputs:
+            if type(node) is not TapeEntry:
+                if node is not None:
+                    return True
+            elif node.serial not in seen:
+                seen.add(node.serial)
+                stack.append(node)
+    return False
+
+
+STAND_IN: Any = SimpleNamespace(title="input", name="input", inputs=(), own=True)
+
+
+def stand_in(x: Any) -> Tensor:
+    """x's numbers as a tracked tensor that is no leaf: backward() ends there and puts nothing into its map."""
+    t = Tensor(x.buffer, x.spec.as_tracked(True))
+    call = SimpleNamespace(
+        op=STAND_IN, single=True, ins=(), outs=(t.spec,), saved=(), tracked=(), untracked=(), guarded=(), vjp=lambda *_: ()
+    )
+    t.entry = TapeEntry(call, (), (t,), {}, ())
+    return t
+
+
+# ---- beside the tape ---------------------------------------------------------------------------------------------------------------
+class Trail:
+    """Where the numbers of x went: parts of memory, and whether the host read one."""
+
+    def __init__(self, x: Any):
+        self.parts: WeakKeyDictionary[Buffer, list[tuple[int, int]]] = WeakKeyDictionary()  # by root: from, to, in bytes
+        self.read = False
+        self.quiet = 0  # depth of what flamepy itself looks at
+        self.mark(x.buffer)
+
+    def mark(self, buffer: Any) -> None:
+        root, start, end = region(buffer)
+        if not self.reaches(buffer):
+            self.parts.setdefault(root, []).append((start, end))
+
+    def reaches(self, buffer: Any) -> bool:
+        root, start, end = region(buffer)
+        return any([a < end and start < b for a, b in self.parts.get(root, ())])
+
+
+def region(buffer: Any) -> tuple[Buffer, int, int]:
+    """(the memory that a buffer is part of, its first byte there, the end)."""
+    return buffer.root or buffer, buffer.offset, buffer.offset + buffer.size * buffer.dtype.itemsize
+
+
+class Follower(Stream):
+    """Runs everything on `inner`, the stream in whose place it stands (see divert.py), and keeps the trail."""
+
+    inner: Any
+
+    def __init__(self, trail: Trail):
+        self.trail = trail
+
+    def empty(self, size: int, dtype: np.dtype) -> Buffer:
+        return self.inner.empty(size, dtype)  # type: ignore[no-any-return]
+
+    def upload(self, array: np.ndarray) -> Buffer:
+        return self.inner.upload(array)  # type: ignore[no-any-return]
+
+    def download(self, buffer: Buffer) -> np.ndarray:
+        self.looked(buffer)
+        return self.inner.download(buffer)  # type: ignore[no-any-return]
+
+    def number(self, buffer: Buffer, i: int = 0) -> Any:
+        self.looked(buffer)
+        return self.inner.number(buffer, i)
+
+    def looked(self, buffer: Buffer) -> None:
+        if not self.trail.quiet and self.trail.reaches(buffer):
+            self.trail.read = True
+
+    def run(self, kernel: Any, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
+        if any([isinstance(b, Buffer) and self.trail.reaches(b) for b in (*ins, *consts)]):
+            for b in outs:
+                if b is not None:
+                    self.trail.mark(b)
+        self.inner.run(kernel, outs, ins, consts)
+
+    def copy(self, out: Buffer, x: Buffer) -> None:
+        if self.trail.reaches(x):
+            self.trail.mark(out)
+        with self.unseen():  # from one device to another it goes by the host
+            self.inner.copy(out, x)
+
+    def wrote(self, buffer: Buffer) -> None:
+        self.inner.wrote(buffer)
+
+    def before(self, values: Callable[[], Sequence[Any] | None], buffer: Buffer | None = None) -> None:
+        self.inner.before(values, buffer)
+
+    def after(self, check: Callable[..., None], *buffers: Buffer) -> None:
+        with self.unseen():  # a check decides on an error, not on a number
+            self.inner.after(check, *buffers)
+
+    @contextmanager
+    def unseen(self) -> Iterator[None]:
+        self.trail.quiet += 1
+        try:
+            yield
+        finally:
+            self.trail.quiet -= 1
+
+    def note(self, what: str, value: Any) -> None:
+        """See divert.note(): whoever shares memory may read any of it."""
+        if what == SHARED and not self.trail.quiet:
+            self.trail.read = True
+
+    # What else recorders are told is no matter of numbers.
+
+    def guard(self, owner: Any, what: str, read: Callable[[], Any], live: bool = False) -> None: ...
+
+    def read(self, owner: Any, attribute: str) -> None: ...
+
+    def assigned(self, owner: Any, attribute: str) -> None: ...
+
+    def acted(self, act: Callable[[], None]) -> None: ...
+
+
+@contextmanager
+def followed(x: Any) -> Iterator[Trail]:
+    """Follow x's numbers through whatever this thread does in the block."""
+    trail = Trail(x)
+    with ExitStack() as stack:
+        for device in opened():
+            stack.enter_context(divert(device, Follower(trail)))
+        yield trail

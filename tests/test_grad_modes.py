@@ -1,0 +1,105 @@
+"""no_grad() and enable_grad() as decorators of generators: the mode holds while the generator's body runs, and only then.
+
+Oracle: PyTorch, which wraps each resume, and what Python says of generators. Read next: test_autograd.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from error_text import raises
+
+import flamepy as fp
+
+
+def follow(api: Any, mode: Any, events: list) -> Any:
+    """A generator under `mode` that takes down what it sees; how it is driven decides what that is."""
+
+    @mode()
+    def generator(n: int) -> Any:
+        try:
+            for i in range(n):
+                try:
+                    got = yield (i, api.is_grad_enabled())
+                    events.append(("got", got, api.is_grad_enabled()))
+                except KeyError as error:
+                    events.append(("caught", error.args, api.is_grad_enabled()))
+            return "end"
+        finally:
+            events.append(("closed", api.is_grad_enabled()))
+
+    return generator
+
+
+def drive(api: Any, mode: Any) -> list:
+    events: list = []
+    generator = follow(api, mode, events)
+    first = generator(3)
+    events.append((generator.__name__, api.is_grad_enabled()))
+    events.append((next(first), api.is_grad_enabled()))
+    events.append((first.send("a"), api.is_grad_enabled()))
+    events.append((first.throw(KeyError("b")), api.is_grad_enabled()))
+    try:
+        first.send("c")
+    except StopIteration as end:
+        events.append((end.value, api.is_grad_enabled()))
+    second = generator(3)
+    next(second)
+    second.close()
+    third = generator(3)
+    next(third)
+    with pytest.raises(RuntimeError):
+        third.throw(RuntimeError("d"))
+    fourth, fifth = generator(2), generator(2)  # in turns
+    with api.no_grad():
+        events.append((next(fourth), next(fifth), api.is_grad_enabled()))
+    events.append((next(fourth), next(fifth), api.is_grad_enabled()))
+
+    fourth.close()
+    fifth.close()
+
+    def outer() -> Iterator:
+        events.append((yield from generator(1)))
+
+    events.append((list(outer()), api.is_grad_enabled()))
+    return events
+
+
+@pytest.mark.parametrize("mode", ["no_grad", "enable_grad"])
+def test_generators_as_in_pytorch(mode: str) -> None:
+    torch = pytest.importorskip("torch")
+    for outside in (fp.enable_grad, fp.no_grad):
+        with outside(), getattr(torch, outside.__name__)():
+            ours = drive(fp, getattr(fp, mode))
+            assert ours == drive(torch, getattr(torch, mode))
+        seen = [event[0][1] for event in ours if isinstance(event[0], tuple)]
+        assert len(seen) == 5 and set(seen) == {mode == "enable_grad"}
+
+
+def test_what_a_generator_computes() -> None:
+    x = fp.ones(2, requires_grad=True)
+
+    @fp.no_grad()
+    def batches() -> Any:
+        for _ in range(2):
+            yield x * 2.0
+
+    for y in batches():
+        assert not y.requires_grad and (x * 2.0).requires_grad
+    with pytest.raises(ZeroDivisionError):
+        list(fp.no_grad()(lambda: (yield 1 // 0))())
+    assert fp.is_grad_enabled()
+
+
+def test_coroutines_are_refused() -> None:
+    async def waits() -> None:
+        pass
+
+    async def yields() -> AsyncIterator[int]:
+        yield 1
+
+    for function in (waits, yields):
+        with raises(fp.GradientError, "no_grad: a coroutine cannot be decorated", function.__name__):
+            fp.no_grad()(function)

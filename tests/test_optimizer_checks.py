@@ -1,0 +1,222 @@
+"""What an optimizer refuses, and what it leaves alone: states of another kind, lists that do not fit, frozen parameters, options set later.
+
+Numbers are worked by hand. Read next: test_rates.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from error_text import raises
+
+import flamepy as fp
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def two(names=("a", "b")) -> fp.ParameterDict:
+    return fp.ParameterDict({n: fp.Parameter(np.ones(2 + i, "f4")) for i, n in enumerate(names)})
+
+
+def grads_of(params, factor=1.0) -> fp.GradientMap:
+    return sum((p * factor).sum() for p in params.parameters()).backward()
+
+
+# ---- states -------------------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("saved, other, words", [
+    (fp.AdamW, fp.Adam, ("AdamW (order 'torch')", "Adam (order 'torch')")),
+    (lambda p: fp.AdamW(p, order="flame"), fp.AdamW, ("order 'flame'", "order 'torch'")),
+    (lambda p: fp.SGD(p, momentum=0.9), fp.Adam, ("SGD", "Adam")),
+])  # fmt: skip
+def test_the_state_of_another_class_or_order(saved, other, words):
+    params = two()
+    first, second = saved(params), other(params)
+    for o in (first, second):
+        o.step(grads_of(params))
+    before = second.state_dict()
+    with raises(fp.StateError, "the state of another optimizer", *words):
+        second.load_state_dict(first.state_dict())
+    after = second.state_dict()
+    assert after["groups"] == before["groups"] and all(
+        np.array_equal(after["state"]["a"][k], before["state"]["a"][k]) for k in before["state"]["a"]
+    )
+    second.load_state_dict({key: before[key] for key in ("groups", "state")})  # one that says nothing is taken at its word
+
+
+def test_unnamed_parameters_are_known_by_position():
+    """FLAME's style: a config alone; parameters without names come with the steps, some of them later."""
+
+    def step(optimizer, ps, factor=1.0):
+        grads = sum((p * factor).sum() for p in ps).backward()
+        optimizer.step([(p.id, p, grads[p]) for p in ps])
+
+    def fresh():
+        return [fp.Parameter(np.ones(n, "f4")) for n in (2, 3)]
+
+    ps, optimizer = fresh(), fp.Adam(fp.AdamConfig(lr=0.1))
+    step(optimizer, ps)
+    step(optimizer, ps[:1], 2.0)
+    saved, numbers = optimizer.state_dict(), [p.numpy().copy() for p in ps]
+    assert list(saved["state"]) == ["0", "1"] and [saved["state"][n]["step"] for n in "01"] == [2, 1]
+    step(optimizer, ps, 3.0)
+    expected = [p.numpy().copy() for p in ps]
+    for restore_after_first in (False, True):
+        qs = [fp.Parameter(a) for a in numbers]
+        again = fp.Adam(fp.AdamConfig(lr=0.1))
+        if restore_after_first:
+            step(again, qs[:1])
+            for q, a in zip(qs, numbers, strict=True):
+                q.set_data(a)
+        again.load_state_dict(saved)
+        kept = again.state_dict()
+        assert [kept["state"][n]["step"] for n in "01"] == [2, 1] and kept["groups"] == saved["groups"]
+        step(again, qs[:1], 3.0)  # lists fewer than the state: the other row waits
+        assert again.state_dict()["state"]["1"]["step"] == 1
+        step(again, qs[1:], 3.0)
+        assert all(np.array_equal(q.numpy(), a) for q, a in zip(qs, expected, strict=True))
+    again = fp.Adam(fp.AdamConfig(lr=0.1))
+    again.load_state_dict(saved)
+    qs = [fp.Parameter(a) for a in reversed(numbers)]  # another order: seen by the shapes
+    with raises(fp.StateError, "shape mismatch for '0'", "(2,)", "(3,)"):
+        step(again, qs, 3.0)
+    assert not again.params and [q.tolist() for q in qs] == [a.tolist() for a in reversed(numbers)]
+    step(fp.Adam(fp.AdamConfig()), qs)
+    with raises(fp.StateError, "parameter count mismatch: state has 2, model has 1"):
+        fp.Adam(qs[:1]).load_state_dict(saved)
+
+
+# ---- what step() is given --------------------------------------------------------------------------------------------------------------
+def test_a_list_may_hold_arrays_and_must_fit():
+    params = two()
+    a, b = params.parameters()
+    optimizer = fp.SGD(params, lr=1.0)
+    assert optimizer.step([(a.id, a, np.array([1.0, 2.0])), (b, b, [0.5] * 3)]) is True
+    assert a.tolist() == [0.0, -1.0] and b.tolist() == [0.5] * 3
+    for rows, kind, words in (
+        ([(b.id, a, np.ones(2))], fp.StateError, ("not the id of a", b.id)),
+        ([(a.id, a, np.ones(2)), (a.id, a, np.ones(2))], fp.StateError, ("listed twice", "a")),
+        ([(a.id, a, np.ones(3))], fp.ShapeError, ("(2,)", "(3,)")),
+        ([(a.id, a, "x")], fp.DTypeError, ("not a tensor", "str")),
+        ([(a.id, a.detach(), np.ones(2))], fp.DTypeError, ("not a Parameter",)),
+        ([(a.id, a, np.ones(2)), (b.id, b, np.ones(9))], fp.ShapeError, ("(3,)", "(9,)")),
+    ):
+        with raises(kind, "SGD", *words):
+            optimizer.step(rows)
+        assert a.tolist() == [0.0, -1.0] and b.tolist() == [0.5] * 3 and optimizer.rates.finished == 1
+
+
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("form", ["map", "grad", "list"])
+def test_a_frozen_parameter_is_not_moved(pack, form):
+    """Whatever the map or .grad holds, decay included, also when it was frozen after backward()."""
+    params = two().pack() if pack else two()
+    a, b = params.parameters()
+    optimizer = fp.AdamW(params, lr=0.5, weight_decay=0.5)
+
+    def step():
+        grads = fp.GradientMap()
+        for p in (a, b):
+            grads.insert(p, np.ones(p.shape))
+        if form == "map":
+            return optimizer.step(grads if not pack else all_of())
+        if form == "grad":
+            params.set_grads(grads)
+            return optimizer.step()
+        return optimizer.step([(p.id, p, grads[p]) for p in (a, b)])
+
+    def all_of():
+        params["a"].requires_grad, flag = True, params["a"].requires_grad
+        grads = grads_of(params)
+        params["a"].requires_grad = flag
+        return grads
+
+    params.freeze("a")
+    assert step() is True and a.tolist() == [1.0, 1.0] and b.tolist() != [1.0] * 3
+    assert list(optimizer.state_dict()["state"]) == ["b"]
+    a.requires_grad = True
+    assert step() is True and a.tolist() != [1.0, 1.0]
+    params.freeze("*")
+    before = params.state_dict()
+    with pytest.warns(fp.FlameWarning, match="nothing to update"):
+        assert step() is False
+    assert all(np.array_equal(before[n], params[n].numpy()) for n in "ab")
+
+
+# ---- options set later ----------------------------------------------------------------------------------------------------------------
+def test_values_set_on_a_group_are_checked():
+    params = two()
+    optimizer = fp.SGD(params, lr=1.0, momentum=0.5, groups={"a": {"lr_scale": 0.5}})
+    group = optimizer.groups[1]
+    before = dict(group)
+    for change in ({"lr": -5}, {"lr": float("nan")}, {"momentum": -1}, {"momentum": "x"}, {"nesterov": 1},
+                   {"nesterov": True, "momentum": 0.0}, {"lr": 0.1, "weight_decay": -1}, {"lr": True}):  # fmt: skip
+        with pytest.raises((ValueError, TypeError), match="SGD: "):
+            group.update(change)
+        assert dict(group) == before
+    for call in (lambda: group.__setitem__("momentun", 0.9), lambda: group.pop("lr"), lambda: group.__delitem__("lr"), group.clear,
+                 lambda: group.update(names=["b"])):  # fmt: skip
+        with pytest.raises(TypeError, match="SGD: "):
+            call()
+    group["lr"] = 0.25
+    optimizer.lr = 2.0  # a group's own rate is kept as its share
+    optimizer.step(grads_of(params))
+    assert params["a"].tolist() == [0.5, 0.5] and params["b"].tolist() == [-1.0] * 3
+    assert type(optimizer.state_dict()["groups"][0]) is dict
+
+
+def test_groups_as_pytorch_has_them():
+    params = two()
+    optimizer = fp.SGD([params["a"]], lr=1.0)
+    assert optimizer.param_groups is optimizer.groups and optimizer.param_groups[0]["params"] == [params["a"]]
+    optimizer.add_param_group({"params": params["b"], "lr": 0.5, "weight_decay": 1.0})
+    optimizer.step(grads_of(params))
+    assert params["a"].tolist() == [0.0, 0.0] and params["b"].tolist() == [0.0] * 3  # 1 - 0.5 * (1 + 1)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    optimizer.step(grads_of(params))
+    assert params["b"].tolist() == [0.0] * 3 and [g["params"] for g in optimizer.param_groups] == [[params["a"]], [params["b"]]]
+    again = fp.SGD([params["a"]], lr=1.0)
+    again.add_param_group({"params": params["b"]})
+    again.load_state_dict(optimizer.state_dict())
+    assert again.groups[1]["weight_decay"] == 1.0
+    new = [fp.Parameter(np.ones(1))]
+    for group, error in (({"lr": 1.0}, TypeError), ({"params": [params["a"]]}, fp.StateError), ({"params": new, "x": 1}, TypeError),
+                         ({"params": new, "lr": -1}, ValueError)):  # fmt: skip
+        with pytest.raises(error, match="SGD: "):
+            optimizer.add_param_group(group)
+        assert len(optimizer.groups) == 2 and len(optimizer.params) == 2
+    with pytest.raises(ValueError, match="set_to_none"):
+        optimizer.zero_grad(set_to_none=False)
+
+
+@pytest.mark.parametrize("make", [fp.Adam, fp.AdamW])
+@pytest.mark.parametrize("options", [{"amsgrad": True}, {"maximize": True}, {"amsgrad": True, "maximize": True, "weight_decay": 0.1}])
+def test_amsgrad_and_maximize_match_torch(make, options):
+    torch = pytest.importorskip("torch")
+    p = fp.Parameter(np.array([1.0, -2.0, 0.5]))
+    leaf = torch.tensor(p.numpy().copy(), requires_grad=True)
+    mine, theirs = make([p], lr=0.1, **options), getattr(torch.optim, make.__name__)([leaf], lr=0.1, **options)
+    for i in range(60):
+        g = np.random.default_rng(i).normal(size=3) * (10.0 if i % 7 == 0 else 0.1)
+        mine.step([(p.id, p, g)])
+        leaf.grad = torch.tensor(g)
+        theirs.step()
+        np.testing.assert_allclose(p.numpy(), leaf.detach().numpy(), rtol=1e-10)
+
+
+def test_amsgrad_in_one_group_only():
+    params, alone = two(), [two(("a",)), fp.ParameterDict({"b": fp.Parameter(np.ones(3, "f4"))})]
+    both = fp.Adam(params.pack(), lr=0.1, groups={"a": {"amsgrad": True}})
+    apart = [fp.Adam(alone[0], lr=0.1, amsgrad=True), fp.Adam(alone[1], lr=0.1)]
+    for factor in (5.0, 0.1, 0.1, 0.1):
+        both.step(grads_of(params, factor))
+        for optimizer, ps in zip(apart, alone, strict=True):
+            optimizer.step(grads_of(ps, factor))
+    assert np.array_equal(params["a"].numpy(), alone[0]["a"].numpy()) and np.array_equal(params["b"].numpy(), alone[1]["b"].numpy())
+
+
+def test_sgd_maximize():
+    p = fp.Parameter(np.ones(2, "f4"))
+    optimizer = fp.SGD([p], lr=0.5, maximize=True, weight_decay=1.0)
+    optimizer.step([(p.id, p, np.array([1.0, 3.0]))])
+    assert p.tolist() == [1.0, 2.0]
