@@ -4,6 +4,7 @@ from . import nn as nn
 from . import ops as ops
 from . import regularizer as regularizer
 from . import schedules as schedules
+from . import train as train
 from . import transforms as transforms
 from .accumulation import AccumulationConfig as AccumulationConfig
 from .accumulation import GradientAccumulator as GradientAccumulator
@@ -194,5 +195,6 @@ from .tensors import Tensor as Tensor
 from .tensors import full as full
 from .tensors import full_like as full_like
 from .tensors import tensor as tensor
+from .train import TrainState as TrainState
 
 __version__: str

@@ -73,8 +73,9 @@ def test_numbers_of_each_parameter(tmp_path, packed, captured):
     ledger.close()
 
 
-def result(total, norms):
-    return ClipResult([total, 1.0, 1.0, 1.0, *norms], lambda: ["w", "b"])
+def result(ledger, total, norms):
+    ids = [p.id for p in ledger.params.values()]
+    return ClipResult(np.array([total, 1.0, 1.0, 1.0, *norms]), ids, {})
 
 
 def params():
@@ -100,7 +101,7 @@ def test_spikes_are_those_of_the_tracker(tmp_path):
             numbers["w"] = 30.0
         if step == 120:
             numbers["b"] = float("inf")
-        found = ledger.record(step, result(numbers["*"], [numbers["w"], numbers["b"]]))
+        found = ledger.record(step, result(ledger, numbers["*"], [numbers["w"], numbers["b"]]))
         wanted = []
         for name, value in numbers.items():
             before = np.array([x for x in past[name][-20:] if np.isfinite(x)])
@@ -121,7 +122,7 @@ def test_a_file_is_gone_on_with_and_damage_costs_its_line(tmp_path):
     path = tmp_path / "a.jsonl"
     whole = ledger_of(path, every=1)
     for step in range(1, 9):
-        whole.record(step, result(5.0, [3.0, 4.0]))
+        whole.record(step, result(whole, 5.0, [3.0, 4.0]))
     whole.close()
     content = path.read_bytes()
     lines = content.splitlines(keepends=True)
@@ -137,8 +138,8 @@ def test_a_file_is_gone_on_with_and_damage_costs_its_line(tmp_path):
         path.write_bytes(b"".join(lines[:-1]) + cut)
         assert ledger_of(path).sheet().steps.tolist() == ([1, 2, 3, 4, 5, 6, 7])
         again = ledger_of(path, every=1)
-        again.record(7, result(5.0, [3.0, 4.0]))  # computed again
-        again.record(8, result(5.0, [3.0, 4.0]))
+        again.record(7, result(again, 5.0, [3.0, 4.0]))  # computed again
+        again.record(8, result(again, 5.0, [3.0, 4.0]))
         again.close()
         assert again.sheet().steps.tolist() == list(range(1, 9))
         assert cut not in (b"", lines[-1][:20], lines[-1][:-1]) or path.read_bytes() == content
@@ -148,14 +149,14 @@ def test_a_file_is_gone_on_with_and_damage_costs_its_line(tmp_path):
     other = Ledger(path, {"w": 1} and [fp.Parameter(np.ones(3, "f4"))], every=1)
     path.write_bytes(content)
     with raises(ValueError, "Ledger: the file is of other parameters", str(path)):
-        other.record(9, ClipResult([1.0, 1.0, 1.0, 1.0, 1.0], lambda: ["0"]))
+        other.record(9, result(other, 1.0, [1.0]))
     assert path.read_bytes() == content
 
 
 def test_state_and_arguments(tmp_path):
     ledger = ledger_of(tmp_path / "a.jsonl", window=5)
     for step in range(1, 9):
-        ledger.record(step, result(1.0, [1.0, step]))
+        ledger.record(step, result(ledger, 1.0, [1.0, step]))
     other = ledger_of(tmp_path / "b.jsonl", window=5)
     other.load_state_dict(ledger.state_dict())
     assert other.past[:, 1].tolist() == [4, 5, 6, 7, 8]

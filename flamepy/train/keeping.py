@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import NonFiniteError, StateError
-from ..saving.plain import Leaf, rebuilt, taken_apart
+from ..saving.plain import Listed, rebuilt, taken_apart
 from . import checkpoint
 from .checkpoint import Checkpoint
 from .config import job_name, one_line, source_title
@@ -74,7 +74,7 @@ class Keeper:
         """Write a checkpoint of this moment."""
         job, step = self.job, self.progress.step
         more = {} if self.ledger is None else {LEDGER: self.ledger}
-        leaves: dict[str, Leaf] = {}
+        leaves: dict[str, Listed] = {}
         form = json.loads(taken_apart(TrainState(**self.members, **more).contents(), leaves))
         self.check_finite(leaves)
         facts = {
@@ -94,7 +94,7 @@ class Keeper:
         self.saved = step
         return path
 
-    def check_finite(self, leaves: dict[str, Leaf]) -> None:
+    def check_finite(self, leaves: dict[str, Listed]) -> None:
         """Raise NonFiniteError where the last update broke the model or the optimizer."""
         kinds = f"{MODEL}.", f"{OPTIMIZER}."
         broken = [name for name, leaf in leaves.items() if name.startswith(kinds) and not np.isfinite(np.asarray(leaf)).all()]

@@ -111,11 +111,9 @@ class Ledger:
 
     def by_parameter(self, result: ClipResult) -> np.ndarray:
         """The numbers that a result has by name, in the order of the parameters; NaN for those it lacks."""
-        if result.labels is not self.order[0]:  # a replayed step has the same each time
-            where = {name: i for i, name in enumerate(result.labels())}
-            ids = {f"tensor {p.id}": name for name, p in self.params.items()}
-            where.update({ids[label]: i for label, i in list(where.items()) if label in ids})
-            self.order = result.labels, np.array([where.get(p.name or name, where.get(name, -1)) for name, p in self.params.items()])
+        if result.ids is not self.order[0]:  # a replayed step has the same list each time
+            where = {number: i for i, number in enumerate(result.ids)}
+            self.order = result.ids, np.array([where.get(p.id, -1) for p in self.params.values()], int)
         numbers, order = np.append(result.numbers[4:], math.nan), self.order[1]
         return numbers[order]  # -1: the NaN at the end
 
