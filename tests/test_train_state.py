@@ -30,7 +30,7 @@ def plain():
 
 
 class Training:
-    """A small model with dropout, in windows of three micro-batches."""
+    """A small model with dropout, an average and a scaled loss, in windows of three micro-batches."""
 
     def __init__(self, width=5, seed=1):
         fp.manual_seed(seed)
@@ -38,11 +38,14 @@ class Training:
         self.model.params.pack()
         self.optimizer = fp.AdamW(self.model, lr=schedules.cosine(1e-2, 20))
         self.accumulator = fp.GradientAccumulator(MICRO)
+        self.scaler, self.ema = fp.GradScaler(init_scale=8.0, growth_interval=2), fp.EMA(self.model, decay=0.5)
         self.progress = {"micro": 0}
         self.state = TrainState(
             model=self.model,
             optimizer=self.optimizer,
             accumulator=self.accumulator,
+            scaler=self.scaler,
+            ema=self.ema,
             progress=self.progress,
             schedule=schedules.cosine(1e-2, 20),
         )
@@ -55,10 +58,15 @@ class Training:
         if grads is not None:
             fp.clip_grad_norm(grads, 0.1)
             self.optimizer.step(grads)
+            self.ema.update()
+            scaled = self.scaler.scale(self.model(fp.tensor(x)).square().mean()).backward()
+            self.scaler.unscale(scaled)
+            self.scaler.step(self.optimizer, scaled)
         return loss.item()
 
     def numbers(self):
-        return {name: p.numpy().tolist() for name, p in self.model.named_parameters()}
+        average = {f"average of {name}": array.tolist() for name, array in self.ema.state_dict()["average"].items()}
+        return {name: p.numpy().tolist() for name, p in self.model.named_parameters()} | average | {"scale": self.scaler.get_scale()}
 
 
 CONTINUE = """
