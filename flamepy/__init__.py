@@ -125,7 +125,7 @@ from .tensors import Tensor as Tensor
 from .tensors import full as full
 from .tensors import full_like as full_like
 from .tensors import tensor as tensor
-from .train import TrainState as TrainState
+from .train.state import TrainState as TrainState
 
 __version__ = "0.1.0"
 

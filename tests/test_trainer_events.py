@@ -63,6 +63,20 @@ def test_a_callback_that_raises_ends_the_run_with_everything_saved(event, done):
     assert rows("run") == rows("whole") and len(rows("run")) == 12
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit(3)], ids=repr)
+def test_a_callback_that_ends_the_program_loses_nothing(error):
+    t = trainer("run")
+
+    @t.on("step")
+    def leave(run, row):
+        if row.step == 4:
+            raise error
+
+    with pytest.raises(error if isinstance(error, type) else SystemExit):
+        t.run()
+    assert Path("run/checkpoints/last").read_text() == "step-00000004\n" and len(rows("run")) == 4
+
+
 @pytest.mark.parametrize("what", ["data", "validation"])
 def test_data_and_validation_that_raise_lose_no_finished_step(what):
     asked = []
@@ -166,6 +180,8 @@ def test_arguments_are_checked():
         Trainer(lambda x: x, print, BATCHES)
     with raises(fp.DTypeError, "Trainer: the loss is no function: int"):
         Trainer(model, 3, BATCHES)
+    with raises(fp.DTypeError, "Trainer: no optimizer: str"):
+        Trainer(model, print, BATCHES, "adam")
     with raises(fp.DTypeError, "Trainer: no data: int"):
         Trainer(model, print, 3)
     with raises(fp.StateError, "Trainer: members that it has itself: ['data']"):

@@ -25,7 +25,7 @@ EVENTS = ("step", "validation", "checkpoint", *INSIDE)
 class CallbackError(Exception):
     """What a callback raised, on its way to where the run is saved."""
 
-    def __init__(self, event: str, error: Exception):
+    def __init__(self, event: str, error: BaseException):
         super().__init__(event)
         self.event, self.error = event, error
 
@@ -54,7 +54,7 @@ class Events:
         for callback in self.callbacks.get(event, ()):
             try:
                 callback(run, value)
-            except Exception as error:
+            except (Exception, KeyboardInterrupt, SystemExit) as error:
                 failed = CallbackError(event, error)
                 if event == "optimizer":
                     self.late = self.late or failed

@@ -134,6 +134,8 @@ class Trainer:
             raise DTypeError(f"Trainer: no model: {type(model).__name__}. Give a flamepy.nn.Module.")
         if not callable(loss):
             raise DTypeError(f"Trainer: the loss is no function: {type(loss).__name__}. Give a function of a batch that returns the loss.")
+        if optimizer is not None and not (hasattr(optimizer, "step") and hasattr(optimizer, "lr")):
+            raise DTypeError(f"Trainer: no optimizer: {type(optimizer).__name__}. Give one of flamepy.optimizers, such as AdamW(model).")
         with speaking():
             config = build(TrainerConfig, options)
         optimizer = optimizers.AdamW(model, lr=1e-3) if optimizer is None else optimizer
