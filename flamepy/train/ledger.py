@@ -10,7 +10,7 @@
     ledger.draw("ledger.png")
 
 Norms come with clipping and cost nothing; zeros() is one pass over the gradients and may stand in a captured step; before() and record()
-measure the update of every k-th step, outside of it. Every step is looked at: a spike has a line of its own.
+measure the update of every k-th step, outside of it. Every step is looked at: a spike has a line of its own. close() when all is done.
 
 Read next: ledger_file.py.
 """
@@ -75,7 +75,7 @@ class Ledger:
         self.sizes = np.array([p.size for p in self.params.values()])
         self.weights: list[Update] = []
         self.order: tuple[Any, np.ndarray] = (None, np.empty(0, int))
-        self.spikes: list[str] = []  # of the newest step
+        self.pending: list[tuple[int, ClipResult, Any]] = []  # steps that are yet to be looked at: all at once costs half
 
     def due(self, step: int) -> bool:
         """Whether this step is measured in full; steps count from 1."""
@@ -97,17 +97,26 @@ class Ledger:
             found.setdefault(id(home), (home, []))[1].append((i, p.buffer.start if p.buffer is not home else 0, p.size))
         return list(found.values())
 
-    def record(self, step: int, norm: ClipResult, zeros: Any = None) -> list[str]:
-        """Take note of a finished step; returns the names of those with a spike ("*": all together)."""
+    def record(self, step: int, norm: ClipResult, zeros: Any = None) -> None:
+        """Take note of a finished step. Its line, and those of spikes before it, are written when it is measured in full."""
         if not isinstance(norm, ClipResult):
             raise DTypeError(f"Ledger: not what clip_grad_norm() returned: {type(norm).__name__}. Pass its result, which knows each norm.")
-        norms = self.by_parameter(norm)
-        self.spikes = self.spiking(np.append(norms, float(norm)))
-        if self.weights or self.due(step) or self.spikes:
-            shares = None if zeros is None else self.by_parameter(zeros) / np.maximum(self.sizes, 1)
-            self.file.add(step, float(norm), norms, self.ratios(), shares, self.spikes)
+        if not self.file.begun:
+            self.file.begin(step)
+        self.pending.append((step, norm, zeros))
+        if self.due(step):
+            self.flush(self.ratios())
         self.weights = []
-        return self.spikes
+
+    def flush(self, ratios: np.ndarray | None = None) -> None:
+        """Look at the steps since the last line; `ratios`: of the newest."""
+        pending, self.pending = self.pending, []
+        for step, norm, zeros in pending:
+            norms = self.by_parameter(norm)
+            spikes = self.spiking(np.append(norms, float(norm)))
+            if self.due(step) or spikes:
+                shares = None if zeros is None else self.by_parameter(zeros) / np.maximum(self.sizes, 1)
+                self.file.add(step, float(norm), norms, ratios if step == pending[-1][0] else None, shares, spikes)
 
     def by_parameter(self, result: ClipResult) -> np.ndarray:
         """The numbers that a result has by name, in the order of the parameters; NaN for those it lacks."""
@@ -145,6 +154,7 @@ class Ledger:
     # ---- files, state --------------------------------------------------------------------------------------------------------------
     def sheet(self) -> Sheet:
         """What the file says, as arrays."""
+        self.flush()
         return self.file.sheet()
 
     def draw(self, path: str | os.PathLike[str], title: str = "") -> None:
@@ -152,9 +162,11 @@ class Ledger:
         draw(self.sheet(), Path(path), title)
 
     def close(self) -> None:
+        self.flush()
         self.file.close()
 
     def state_dict(self) -> dict[str, Any]:
+        self.flush()
         return {"parameters": list(self.params), "past": self.past.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -162,7 +174,7 @@ class Ledger:
         past = np.asarray(state.get("past")) if isinstance(state, dict) else np.empty(0)
         if past.dtype != float64 or past.shape[1:] != (len(self.params) + 1,) or state["parameters"] != list(self.params):
             raise StateError(f"Ledger: not its state: {past.shape} of {past.dtype}. Restore the ledger of the same parameters.")
-        self.past = np.array(past)[-self.window :]
+        self.past, self.pending = np.array(past)[-self.window :], []
 
 
 class Update:

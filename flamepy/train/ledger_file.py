@@ -83,8 +83,6 @@ class LedgerFile(JsonLines):
     def add(
         self, step: int, norm: float, norms: np.ndarray, ratios: np.ndarray | None, zeros: np.ndarray | None, spikes: list[str]
     ) -> None:  # fmt: skip
-        if not self.begun:
-            self.begin(step)
         row: dict[str, Any] = {"step": step, "norm": norm, "norms": shortened(norms)}
         row |= {key: shortened(x) for key, x in (("ratios", ratios), ("zeros", zeros)) if x is not None}
         self.append(row | ({"spikes": spikes} if spikes else {}))

@@ -150,6 +150,8 @@ def train(
         ) from error
     finally:
         forget()
+        if loop.ledger is not None:
+            loop.ledger.file.close()
     return loop.step >= steps or loop.early
 
 
