@@ -9,6 +9,7 @@ import copy
 import pickle
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -270,3 +271,15 @@ def test_packing_later_changes_no_number() -> None:
     train(params, a, 3, 6)
     train(late, b, 3, 6)
     assert bits(params) == bits(late) and state_bits(a) == state_bits(b)
+
+
+def test_packed_gradients_are_read_where_they_lie() -> None:
+    """One launch for each optimizer, whichever parameters it has."""
+    params = model("", pack=True)
+    optimizer = fp.ByName(params, {"b": (fp.Lion, {}), "[ws]": (fp.SGD, {"lr": 0.1}), "*": (fp.AdamW, {})})
+    grads = sum((p * p).sum() for p in params.parameters()).backward()
+    optimizer.step(grads)
+    stream = fp.device("plain").direct
+    with patch.object(stream, "run", wraps=stream.run) as run, patch.object(stream, "copy", wraps=stream.copy) as copies:
+        optimizer.step(grads)
+    assert (run.call_count, copies.call_count) == (3, 0)
