@@ -22,7 +22,7 @@ import numpy as np
 from .backend.base import Buffer
 from .backend.divert import before, changed, told
 from .backend.formula.words import select
-from .dtypes import FLOATS, HALF, float32
+from .dtypes import FLOATS, HALF, float32, is_count, is_number
 from .errors import CaptureError, DTypeError, StateError
 from .op.inputs import merged_dims
 from .parameter import Parameter, named
@@ -204,13 +204,16 @@ class Averaged:
             what = state.get("kind", sorted(state)) if isinstance(state, dict) else type(state).__name__
             raise StateError(f"{self.name}: not its state: {what}. Restore what its state_dict() returned.")
         n, rows = state["updates"], state["average"]
-        if not hasattr(n, "__index__") or isinstance(n, bool) or n < 0:
+        if not is_count(n):
             raise StateError(f"{self.name}: not a count of updates: {n!r}. Restore what state_dict() returned.")
-        wrong = sorted(set(rows) ^ set(self.params))
+        wrong = sorted(set(rows) ^ set(self.params)) if isinstance(rows, dict) else f"a {type(rows).__name__}"
         if wrong:
             raise StateError(f"{self.name}: parameter names mismatch: {wrong}. Restore the same model.")
         for name, p in self.params.items():
-            array = np.asarray(rows[name])
+            try:
+                array = np.asarray(rows[name])
+            except ValueError:  # lists of uneven length
+                array = np.asarray(None)
             if array.shape != p.shape or array.dtype not in FLOATS:
                 differ = f"state {array.shape} of {array.dtype}, model {p.shape}"
                 raise StateError(f"{self.name}: shape mismatch for '{name}': {differ}. Restore the same model.")
@@ -246,7 +249,7 @@ class EMA(Averaged):
     name = "EMA"
 
     def __init__(self, params: Any, decay: float = 0.999, warmup: bool = False):
-        if not hasattr(decay, "__float__") or not 0 <= float(decay) < 1:
+        if not is_number(decay) or not 0 <= float(decay) < 1:
             raise ValueError(f"EMA: decay out of range: {decay!r:.40}. Use a number in [0, 1), 0.999.")
         self.decay, self.warmup = float(decay), bool(warmup)
         super().__init__(params)
@@ -281,9 +284,9 @@ class Lookahead:
     count."""
 
     def __init__(self, optimizer: Any, k: int = 5, alpha: float = 0.5):
-        if not hasattr(k, "__index__") or isinstance(k, bool) or k < 1:
+        if not is_count(k, 1):
             raise ValueError(f"Lookahead: k is no count of steps: {k!r}. Use an int, 1 or more.")
-        if not hasattr(alpha, "__float__") or not 0 < float(alpha) <= 1:
+        if not is_number(alpha) or not 0 < float(alpha) <= 1:
             raise ValueError(f"Lookahead: alpha out of range: {alpha!r}. Use a number in (0, 1].")
         if not hasattr(optimizer, "step") or not hasattr(optimizer, "params"):
             raise DTypeError(f"Lookahead: not an optimizer: {type(optimizer).__name__}. Use Lookahead(AdamW(model, lr=1e-3)).")
@@ -322,7 +325,7 @@ class Lookahead:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore state_dict(); a failure changes nothing (StateError)."""
         n: Any = state.get("steps") if isinstance(state, dict) and set(state) == {"optimizer", "slow", "steps"} else None
-        if not hasattr(n, "__index__") or isinstance(n, bool) or n < 0:
+        if not is_count(n):
             what = sorted(state) if isinstance(state, dict) else type(state).__name__
             raise StateError(f"Lookahead: not its state: {what}. Restore what its state_dict() returned.")
         self.slow.checked_state(state["slow"])

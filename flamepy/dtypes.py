@@ -86,3 +86,13 @@ def holds_arrays(data: Any) -> bool:
     while isinstance(data, list | tuple) and data:
         data = data[0]
     return isinstance(data, np.ndarray | np.generic)
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is one number: Python's, NumPy's, a tensor without axes; no bool, no text."""
+    return hasattr(value, "__float__") and not isinstance(value, bool | str) and getattr(value, "shape", ()) == ()
+
+
+def is_count(value: Any, least: int = 0) -> bool:
+    """Whether it is an integer that is at least so large."""
+    return is_number(value) and hasattr(value, "__index__") and value >= least

@@ -16,6 +16,7 @@ from . import ids
 from .dtypes import FLOATS, HALF, float32, float64
 from .errors import DTypeError, GradientError, ShapeError, StateError
 from .gradient_memory import add_to_buffer, both_marks, check_device, label_of, scale_buffer, scale_by_factor
+from .tensor_grad import TensorGradExt as TensorGradExt
 
 if TYPE_CHECKING:
     from .methods import Tensor  # from a stub: this file imports no tensors when it runs

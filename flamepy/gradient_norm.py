@@ -24,6 +24,7 @@ from .errors import DeviceError, DTypeError, FlameWarning, GradientError, StateE
 from .gradient import GradientMap
 from .gradient_memory import Segments, label_of, no_factor
 from .parameter import Parameter
+from .tensors import Tensor
 
 
 def square_size(x):
@@ -104,7 +105,12 @@ def labels_of(ids: list[int], names: dict[int, str]) -> list[str]:
 
 def listed(name: str, params: Any) -> list[Parameter]:
     """Parameters from a ParameterDict, a Module, one Parameter or an iterable of them."""
-    ps = [params] if isinstance(params, Parameter) else params.parameters() if hasattr(params, "parameters") else list(params)
+    if isinstance(params, Parameter):
+        return [params]
+    if isinstance(params, Tensor | str) or not (hasattr(params, "parameters") or hasattr(params, "__iter__")):
+        what = f"a tensor of shape {params.shape}" if isinstance(params, Tensor) else f"a {type(params).__name__}"
+        raise DTypeError(f"{name}: no gradients: {what}. Pass the map that loss.backward() returned, or parameters with .grad.")
+    ps = params.parameters() if hasattr(params, "parameters") else list(params)
     if isinstance(params, Iterator) and not ps:
         warnings.warn(f"{name}: the iterator is exhausted: no parameters. Pass a list.", FlameWarning, stacklevel=4)
     for p in ps:
@@ -145,6 +151,9 @@ def places_of(name: str, grads: Any, params: Any = None) -> Places:
     if params is not None:
         chosen = chosen_keys(name, {number: grads.names.get(number, "") for number in counted}, params)
         counted = {number: g for number, g in counted.items() if number in chosen}
+        if not counted and not isinstance(params, set):
+            what = f"{name}: none of these parameters has a gradient in the map: {len(chosen)} chosen. Pass this map's parameters."
+            warnings.warn(what, FlameWarning, stacklevel=4)
     return separate(name, counted, grads.names)
 
 

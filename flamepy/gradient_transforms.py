@@ -146,8 +146,8 @@ def edited(name: str, grads: Any, params: Any) -> Places:
 def chosen(grads: Any, by_id: dict[int, Parameter]) -> Any:
     """What places_of() takes as `params` for these parameters: None where that is all there are."""
     if isinstance(grads, GradientMap):
-        return None if grads.counted().keys() <= by_id.keys() else set(by_id)
-    return set(by_id)
+        return None if grads.counted().keys() <= by_id.keys() else list(by_id.values())
+    return list(by_id.values())
 
 
 def once(places: Places) -> list[Buffer]:

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from .dtypes import is_count, is_number
 from .errors import DTypeError, NonFiniteError, StateError
 from .rng import get_rng_state, set_rng_state
 
@@ -101,9 +102,9 @@ def find_lr(step: Callable[[], Any], optimizer: Any, start: float = 1e-7, end: f
     was restored.
     """
     for what, value in (("start", start), ("end", end)):
-        if not hasattr(value, "__float__") or not 0 < float(value) < math.inf:
+        if not is_number(value) or not 0 < float(value) < math.inf:
             raise ValueError(f"find_lr: {what} must be positive and finite: {value!r}. Use a learning rate.")
-    if not start < end or not hasattr(steps, "__index__") or steps < 3:
+    if not start < end or not is_count(steps, 3):
         raise ValueError(f"find_lr: no range of rates: {start} to {end} in {steps!r} steps. Let end be larger than start, steps 3 or more.")
     if not callable(step) or not hasattr(optimizer, "params"):
         kind = type(step if not callable(step) else optimizer).__name__

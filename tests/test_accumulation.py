@@ -149,6 +149,30 @@ def test_names_and_shapes_that_are_none() -> None:
     assert accumulator.flush()["s"].item() == 3.0 and accumulator.stats()[3:] == (1, 1)
 
 
+def test_a_name_is_one_parameter() -> None:
+    p, q = fp.Parameter(np.ones(2, "f4")), fp.Parameter(np.ones(2, "f4"))  # without names
+    accumulator = GradientAccumulator(3)
+    accumulator.step((p * 2.0).sum().backward())
+    accumulator.register("w", p)
+    accumulator.accumulate("w", [4.0, 4.0])
+    found = accumulator.get_gradients()
+    assert len(found) == 1 and found["w"].tolist() == found[p].tolist() == [3.0, 3.0]
+    with raises(fp.AccumulationError, "register: another Parameter has this name: 'w'"):
+        accumulator.register("w", q)
+    accumulator.register("v", 2)
+    accumulator.accumulate("v", [1.0, 1.0])
+    half = fp.GradientMap()
+    half.insert(q, fp.ones(2))
+    out = accumulator.step(half)
+    assert len(out) == 3
+    accumulator.accumulate("v", [1.0, 1.0])
+    accumulator.step(half)
+    with raises(fp.AccumulationError, "register: another Parameter has this name: 'v'"):  # came by name and without it
+        accumulator.register("v", q)
+    accumulator.flush()
+    accumulator.register("v", q)
+
+
 def test_the_last_partial_window() -> None:
     accumulator = GradientAccumulator(4)
     assert accumulator.flush() is None
@@ -237,7 +261,9 @@ def test_gradients_on_another_device_than_before() -> None:
     turned.insert(a.id, b.clone())
     with raises(fp.DeviceError, "accumulate", "cpu", "plain"):
         accumulator.step(turned)
-    found = accumulator.step(both)
+    accumulator.register("a", a)
+    accumulator.register("b", b)
+    found = accumulator.step({"a": [1.0, 1.0], "b": np.ones(2)})  # arrays go where the Parameter is
     assert [found[t.id].device.name for t in (a, b)] == ["cpu", "plain"] and found[b.id].tolist() == [1.0, 1.0]
 
 

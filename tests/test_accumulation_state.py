@@ -107,7 +107,8 @@ def test_states_that_are_refused() -> None:
         ({"weight": float("nan")}, ["not a weight", "nan"]), ({"counts": {"weight": 1.5}}, ["'weight'", "1.5"]),
         ({"sums": {"weight": np.zeros((3, 2), int), "bias": sums["bias"]}}, ["not a sum for 'weight'", "int64"]),
         ({"extra": 1}, ["not the state", "extra"]), ({"accumulation_steps": 8}, ["state 8, this one 3"]),
-        ({"registered": {"weight": [1]}}, ["'weight'", "(1,)"]),
+        ({"registered": {"weight": [1]}}, ["'weight'", "(1,)"]), ({"registered": {"v": "2"}}, ["shape for 'v'", "'2'"]),
+        ({"counts": []}, ["no dict: 'counts'"]), ({"sums": None}, ["no dict: 'sums'"]), ({"parameters": 3}, ["no list: 'parameters'", "3"]),
     ):  # fmt: skip
         with raises(fp.StateError, "GradientAccumulator", *words):
             first.load_state_dict({**state, **changes})

@@ -217,7 +217,8 @@ def test_states_and_arguments_that_are_refused() -> None:
     for wrong, words in (
         (swa.state_dict(), ["not its state: SWA"]), (None, ["NoneType"]), ({"kind": "EMA"}, ["EMA"]), ({**state, "updates": -1}, ["-1"]),
         ({**state, "updates": 1.5}, ["1.5"]), ({**state, "average": {"weight": rows["weight"]}}, ["names mismatch: ['bias']"]),
-        ({**state, "average": {**rows, "more": rows["bias"]}}, ["['more']"]),
+        ({**state, "average": {**rows, "more": rows["bias"]}}, ["['more']"]), ({**state, "average": None}, ["a NoneType"]),
+        ({**state, "average": {**rows, "bias": [1, [2]]}}, ["'bias'"]),
         ({**state, "average": {**rows, "bias": np.zeros(3)}}, ["'bias'", "(3,)", "(2,)"]),
         ({**state, "average": {"weight": np.ones((3, 2)), "bias": np.zeros(2, int)}}, ["'bias'", "int64"]),
     ):  # fmt: skip
@@ -225,7 +226,7 @@ def test_states_and_arguments_that_are_refused() -> None:
             ema.load_state_dict(wrong)  # type: ignore[arg-type]
     rows["bias"][:] = 7.0  # a copy
     assert str(ema.state_dict()) == before
-    for decay in (1.0, -0.1, float("nan"), "0.9", None):
+    for decay in (1.0, -0.1, float("nan"), "0.9", None, np.ones(2)):
         with raises(ValueError, "EMA: decay out of range", repr(decay)):
             EMA(net, decay)  # type: ignore[arg-type]
     with raises(fp.StateError, "SWA: no parameters", "list"):
@@ -281,6 +282,9 @@ def test_lookahead_is_an_optimizer() -> None:
             optimizer.step(fp.GradientMap())
         steps(net, optimizer, range(4, 9))
     assert bits(nets[0]) == bits(nets[1]) and first.steps == 9 and "k=3, alpha=0.5" in repr(first)
+    marked = nets[0](fp.tensor(X[0])).backward().scale_(float("nan"))
+    fp.clip_grad_norm(marked, 1.0, nonfinite="skip")
+    assert first.step(marked) is False and first.steps == 9
     before = str(first.state_dict())
     for wrong in (None, {}, {**states[0], "steps": -1}, {**states[0], "slow": {}}, {**states[0], "optimizer": {}}):
         with raises(fp.StateError, ""):

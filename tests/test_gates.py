@@ -101,7 +101,7 @@ def test_every_differentiable_op_has_a_rule():
 
 
 INTEGER_RESULTS = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not"}
-INTEGER_RESULTS |= {"argmax", "argmin", "id_counts", "placed_ids"}
+INTEGER_RESULTS |= {"argmax", "argmin", "id_counts", "placed_ids", "whole_power"}
 
 
 def test_checkpoint_frees_memory_and_changes_nothing():

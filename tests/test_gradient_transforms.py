@@ -200,3 +200,11 @@ def test_impossible_numbers_change_nothing(name, arguments):
     assert grads[p].tolist() == [2.0] * 3
     with raises(fp.DTypeError, "not a Parameter"):
         fp.clip_grad_agc(grads, [fp.ones(3)])
+    for wrong in ((p * 2.0).sum(), None, "w", 1.0):  # the loss in the place of its gradients, and other things
+        with raises(fp.DTypeError, "clip_grad_norm", "no gradients", "loss.backward()"):
+            fp.clip_grad_norm(wrong, 1.0)
+    for call in (lambda chosen: fp.clip_grad_norm(grads, 1.0, params=chosen), lambda chosen: fp.clip_grad_agc(grads, chosen)):
+        for chosen in ([], [fp.Parameter(np.ones(3, "f4"))]):
+            with pytest.warns(fp.FlameWarning, match=f"none of these parameters has a gradient in the map: {len(chosen)} chosen"):
+                call(chosen)
+    assert grads[p].tolist() == [2.0] * 3

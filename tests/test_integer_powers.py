@@ -36,6 +36,7 @@ def test_tensors_as_powers(dtype: str) -> None:
         (fp.tensor(x).to(fp.int64) ** fp.tensor(e), x.astype("i8") ** e), (fp.tensor(x[:, None]) ** fp.tensor(e), x[:, None] ** e),
     ):  # fmt: skip
         assert y.dtype == want.dtype and (y.numpy() == want).all()
+    assert (fp.tensor([2, 3]) ** [3, 2]).tolist() == [8, 9] and (fp.tensor([2, 3]) ** [3, 2]).dtype == fp.int64
     assert (fp.tensor(2**24 + 1) ** fp.tensor(2)).item() == (2**24 + 1) ** 2
 
 

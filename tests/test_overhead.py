@@ -20,6 +20,7 @@ import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy.backend.base import Buffer
 from flamepy.backend.cpu import device as cpu_device
+from flamepy.backend.cpu import memory
 from flamepy.backend.cpu.memory import APART, allocator
 from flamepy.backend.divert import divert
 from flamepy.op import base, inputs, plan
@@ -226,7 +227,8 @@ def test_counts_are_right_with_many_threads() -> None:
     at_once(work)
     gc.collect()
     assert CPU.memory()["current"] == before
-    assert CPU.memory()["cached"] == sum(len(pool) * pool.nbytes for pool in allocator.pools.values())
+    assert CPU.memory()["cached"] == sum(len(pool) * pool.nbytes for pool in allocator.pools.values()) + allocator.spare
+    assert 0 <= allocator.spare <= memory.SPARE
 
 
 def test_blocks_are_apart() -> None:
@@ -261,7 +263,8 @@ def test_sizes_that_never_come_again_keep_no_memory(monkeypatch: pytest.MonkeyPa
     for n in range(70_000, 70_200):
         (fp.ones(n) * 2.0).tanh()
     assert sum(70_000 <= size < 70_200 for _, size in allocator.pools) <= 60
-    assert CPU.memory()["cached"] == sum(len(pool) * pool.nbytes for pool in allocator.pools.values())
+    assert CPU.memory()["cached"] == sum(len(pool) * pool.nbytes for pool in allocator.pools.values()) + allocator.spare
+    assert 0 < allocator.spare <= memory.SPARE
 
 
 def test_a_new_shape_at_every_call_makes_no_plan() -> None:

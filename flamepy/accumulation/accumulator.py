@@ -17,12 +17,11 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from .. import ids
 from ..backend.divert import before, told
-from ..dtypes import FLOATS, HALF, float32
-from ..errors import AccumulationError, AccumulatorFull, CaptureError, DTypeError, NoGradients, ShapeMismatch, StateError
+from ..dtypes import FLOATS, HALF, float32, is_count
+from ..errors import AccumulationError, AccumulatorFull, CaptureError, DTypeError, GradientError, NoGradients, ShapeMismatch, StateError
 from ..gradient import GradientMap
 from ..gradient_clip import clip_grad_norm
 from ..gradient_memory import check_device
@@ -30,48 +29,8 @@ from ..parameter import named
 from ..tensors import Tensor, tensor
 from .config import AccumulationConfig, AccumulationStats, checked_weight
 from .state import checked_state
-from .sums import Arrived, add_map, copied, taken_in
-
-Shape = tuple[int, ...]
-
-
-class Known:
-    """A name that was registered, or came with a restored state. `number`: its id; one of its own until a gradient comes with an id.
-    `bound`: whether it has; `homeless`: that it had one where the state was saved."""
-
-    def __init__(self, name: str, shape: Shape, number: int = 0, homeless: bool = False):
-        self.name, self.shape = name, shape
-        self.bound, self.homeless = number != 0, homeless
-        self.number = number or ids.next_id()
-
-
-class Counts:
-    """What has been done since the beginning; a replayed step counts too."""
-
-    def __init__(self) -> None:
-        self.micro_batches = self.updates = 0
-
-    def micro_batch(self) -> None:
-        self.micro_batches += 1
-
-    def update(self) -> None:
-        self.updates += 1
-
-    def saved(self) -> tuple[int, int]:
-        return self.micro_batches, self.updates
-
-    def restore(self, state: tuple[int, int]) -> None:
-        self.micro_batches, self.updates = state
-
-
-class Window(NamedTuple):
-    """The micro-batches since the last update: their sum, how many, what they weigh together, and how often each id came."""
-
-    total: GradientMap
-    arrived: int = 0
-    weight: float = 0.0
-    counts: Mapping[int, int] = {}
-    recorders: tuple[Any, ...] = ()  # who recorded when it began
+from .sums import Arrived, add_map, arrived_in, copied, taken_in
+from .window import Counts, Known, Window
 
 
 class GradientAccumulator:
@@ -118,8 +77,9 @@ class GradientAccumulator:
         share = checked_weight(weight)
         n, limit = self._config.accumulation_steps, self._config.max_grad_norm
         with self.lock:
+            source = grads if isinstance(grads, GradientMap) else GradientMap()
             rows = self.arrivals(grads)
-            self.open(rows, n)
+            self.open(rows, n, source.scaled)
             window = self.window
             if last := window.arrived + 1 == n:
                 self.check_homes()
@@ -127,7 +87,7 @@ class GradientAccumulator:
                 raise AccumulationError(f"accumulate: all weights are zero: {n} micro-batches. Skip those without tokens, or reset().")
             total = copied(window.total) if last and limit else window.total  # clipping may raise
             if share:
-                add_map(total, rows, grads if isinstance(grads, GradientMap) else GradientMap(), share)
+                add_map(total, rows, source, share)
             counts = {**window.counts, **{row.number: window.counts.get(row.number, 0) + 1 for row in rows}}
             now = window._replace(total=total, arrived=window.arrived + 1, weight=window.weight + share, counts=counts)
             result = self.result(now) if last else None
@@ -144,13 +104,15 @@ class GradientAccumulator:
         if not isinstance(name, str) or not name:
             raise AccumulationError(f"register: not a name: {name!r}. Pass the parameter's name, then its shape.")
         given = shape.shape if isinstance(shape, Tensor) else (shape,) if hasattr(shape, "__index__") else tuple(shape)
-        if not all([hasattr(n, "__index__") and n >= 0 for n in given]):
+        if not all([is_count(n) for n in given]):
             raise AccumulationError(f"register: not a shape: '{name}', {shape!r}. Pass sizes, or the Parameter.")
         given = tuple([int(n) for n in given])
         with self.lock:
             known = self.known.get(name) or self.restored.get(name) or Known(name, given)
             if known.shape != given:
                 raise ShapeMismatch(name, known.shape, given)
+            if isinstance(shape, Tensor) and not self.stands_for(known, shape.id):
+                raise AccumulationError(f"register: another Parameter has this name: '{name}'. Give each its own accumulator or name.")
             self.known[name] = known
             self.sizes[known.number] = math.prod(given)
             self.restored.pop(name, None)
@@ -163,7 +125,7 @@ class GradientAccumulator:
         with self.lock:
             rows = self.arrivals({name: gradient})
             count = self.window.counts.get(rows[0].number, 0) + 1
-            self.open(rows, self._config.accumulation_steps, count)
+            self.open(rows, self._config.accumulation_steps, None, count)
             window, more = self.window, count > self.window.arrived
             taken_in(window.total, rows, 1.0)
             if more:
@@ -212,8 +174,7 @@ class GradientAccumulator:
         """What was handed in, one by one."""
         if isinstance(grads, GradientMap):
             self.window.total.check_scaled("accumulate", grads)
-            grads.settle()
-            return [Arrived(number, grads.names.get(number, ""), g) for number, g in grads._gradients.items()]
+            return arrived_in(grads)
         if not isinstance(grads, Mapping):
             kind = type(grads).__name__
             raise DTypeError(f"accumulate: not a map of gradients: {kind}. Pass the map that loss.backward() returned.")
@@ -222,15 +183,19 @@ class GradientAccumulator:
             known = self.known.get(name)
             if known is None:
                 raise NoGradients(name)
-            g = Tensor.of("accumulate", given).detach()
+            g = Tensor.of("accumulate", given, known.device).detach()
             if g.dtype not in FLOATS or g.dtype in HALF:
                 g = g.to(float32)
             rows.append(Arrived(known.number, name, g))
         return rows
 
-    def open(self, rows: list[Arrived], n: int, count: int | None = None) -> None:
+    def open(self, rows: list[Arrived], n: int, scaled: Any, count: int | None = None) -> None:
         """Check that these may come into the window, before anything is changed; `count`: how often the one row has come by name."""
         window = self.window
+        if len(window.total) and scaled is not window.total.scaled:
+            raise GradientError(
+                "accumulate: gradients of a scaled loss and others: they differ in scale. Call unscale() on each map first."
+            )
         recorders = tuple(told())
         if window.arrived and recorders != window.recorders:
             at = f"{window.arrived} of {n} micro-batches are in"
@@ -257,7 +222,8 @@ class GradientAccumulator:
 
     def stands_for(self, known: Known, number: int) -> bool:
         """Whether a gradient with this id and the name of `known` belongs to it."""
-        return known.number == number or (not known.bound and number not in self.window.total._gradients)
+        sums = self.window.total._gradients
+        return known.number == number or (not known.bound and not (number in sums and known.number in sums))
 
     def bind(self, rows: list[Arrived]) -> None:
         """Have names that had no id of a Parameter's take those that came with one."""
@@ -269,9 +235,11 @@ class GradientAccumulator:
             if known.number in total._gradients:
                 total._gradients[known.number] = total._gradients[known.number].to(device=g.device)
                 total.rename(known.number, number)
+            if number in total:
+                total.names[number] = name
             self.window = self.window._replace(counts={number if key == known.number else key: n for key, n in counts.items()})
             self.sizes.pop(known.number, None)
-            known.number, known.bound = number, True
+            known.number, known.bound, known.device = number, True, g.device
 
     def check_homes(self) -> None:
         """Raise AccumulationError while the sums of a restored state have not found all their parameters."""
@@ -298,6 +266,9 @@ class GradientAccumulator:
         """Everything that is needed to go on inside a window, by parameter names. StateError for a parameter without a name."""
         with self.lock:
             window = self.window
+            if window.total.mark is not None or window.total.scaled is not None:
+                what = "gradients of a scaled loss, or marked for one step"
+                raise StateError(f"GradientAccumulator: {what}: {window.arrived} micro-batches. Save after the window's last one.")
             names = {known.number: name for name, known in {**self.restored, **self.known}.items()}
             found = {number: names.get(number) or window.total.names.get(number, "") for number in window.counts}
             if "" in found.values() or len(set(found.values())) < len(found):

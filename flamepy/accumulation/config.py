@@ -6,9 +6,11 @@ Read next: accumulator.py.
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ..dtypes import is_count, is_number
 from ..errors import AccumulationError, DTypeError
 
 
@@ -22,9 +24,9 @@ class AccumulationConfig:
 
     def __post_init__(self) -> None:
         n, limit = self.accumulation_steps, self.max_grad_norm
-        if not hasattr(n, "__index__") or isinstance(n, bool):
+        if not is_count(n, -sys.maxsize):
             raise DTypeError(f"AccumulationConfig: accumulation_steps is no whole number: {n!r}. Use an int.")
-        if limit is not None and not (hasattr(limit, "__float__") and float(limit) >= 0):
+        if limit is not None and not (is_number(limit) and float(limit) >= 0):
             raise ValueError(f"AccumulationConfig: max_grad_norm must not be negative or NaN: {limit!r}. Use a number, or None for off.")
         object.__setattr__(self, "accumulation_steps", max(1, int(n)))
 
@@ -48,7 +50,7 @@ class AccumulationStats(NamedTuple):
 
 def checked_weight(weight: Any) -> float:
     """What a micro-batch weighs, as a float."""
-    if not hasattr(weight, "__float__") or isinstance(weight, str):
+    if not is_number(weight):
         raise DTypeError(f"accumulate: weight is no number: {weight!r}. Use the number of tokens or examples.")
     share = float(weight)
     if not 0 <= share < math.inf:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import FLOATS
+from ..dtypes import FLOATS, is_count, is_number
 from ..errors import StateError
 
 COUNTS = "accumulation_steps", "micro_batches", "total_micro_batches", "total_updates"
@@ -21,19 +21,18 @@ def wrong(what: str, value: Any) -> StateError:
     return StateError(f"GradientAccumulator: {what}: {value!r}. Restore what state_dict() returned.")
 
 
-def is_count(value: Any) -> bool:
-    return hasattr(value, "__index__") and not isinstance(value, bool) and value >= 0
-
-
 def checked_state(state: Any, steps: int) -> dict[str, Any]:
     """The state with arrays, tuples and ints in it. Raises StateError."""
     if not isinstance(state, dict) or set(state) != PARTS:
         raise wrong("not the state of an accumulator", sorted(state) if isinstance(state, dict) else type(state).__name__)
+    for key, kind in (("registered", dict), ("counts", dict), ("sums", dict), ("parameters", list)):
+        if not isinstance(state[key], kind):
+            raise wrong(f"no {kind.__name__}: '{key}'", state[key])
     counts, sums, weight = state["counts"], state["sums"], state["weight"]
     for name, count in [*[(key, state[key]) for key in COUNTS], *counts.items()]:
         if not is_count(count):
             raise wrong(f"not a count for '{name}'", count)
-    if not hasattr(weight, "__float__") or not 0 <= float(weight) < math.inf:
+    if not is_number(weight) or not 0 <= float(weight) < math.inf:
         raise wrong("not a weight", weight)
     if state["micro_batches"] and state["accumulation_steps"] != steps:
         what = f"state {state['accumulation_steps']}, this one {steps}"
@@ -44,8 +43,11 @@ def checked_state(state: Any, steps: int) -> dict[str, Any]:
     for name, array in arrays.items():
         if array.dtype not in FLOATS or name not in counts:
             raise wrong(f"not a sum for '{name}'", array.dtype)
-    registered = {name: tuple(int(n) for n in shape) for name, shape in state["registered"].items()}
-    for name, shape in registered.items():
+    registered = {}
+    for name, shape in state["registered"].items():
+        if not isinstance(shape, list | tuple) or not all([is_count(n) for n in shape]):
+            raise wrong(f"not a shape for '{name}'", shape)
+        registered[name] = shape = tuple([int(n) for n in shape])
         if name in arrays and arrays[name].shape != shape:
             raise wrong(f"shape differs for '{name}'", (shape, arrays[name].shape))
     whole = {key: int(state[key]) for key in COUNTS}

@@ -64,6 +64,12 @@ def taken_in(total: GradientMap, rows: Iterable[Arrived], weight: float) -> None
         take_in(stored.buffer, g.buffer, weight, first)
 
 
+def arrived_in(grads: GradientMap) -> list[Arrived]:
+    """The gradients of a map that count: of Parameters; where there are none, of leaves."""
+    grads.settle()
+    return [Arrived(number, grads.names.get(number, ""), g) for number, g in grads.counted().items()]
+
+
 def add_map(total: GradientMap, rows: list[Arrived], grads: GradientMap, weight: float) -> None:
     """Add the gradients of a map, whole spans at once where they have one."""
     total.take_marks(grads)
@@ -103,6 +109,5 @@ def settle_spans(total: GradientMap) -> None:
 def copied(grads: GradientMap) -> GradientMap:
     """The same in memory of its own."""
     copy = GradientMap()
-    rows = [Arrived(number, grads.names.get(number, ""), g) for number, g in grads._gradients.items()]
-    add_map(copy, rows, grads, 1.0)
+    add_map(copy, arrived_in(grads), grads, 1.0)
     return copy

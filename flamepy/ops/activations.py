@@ -146,7 +146,9 @@ def pow(a: Any, b: Any) -> Any:
     >>> fp.pow(fp.tensor([2.0, 3.0]), 2).tolist()
     [4.0, 9.0]
     """
-    if is_whole(a) and is_whole(b):
+    if isinstance(b, list | tuple):
+        b = op.Tensor.of("pow", b, getattr(a, "device", None))
+    if is_whole(b) and is_whole(a):
         return whole_power(a, b)
     if isinstance(b, op.SCALARS):
         if b == 2 and not is_whole(a):
@@ -158,7 +160,9 @@ def pow(a: Any, b: Any) -> Any:
 
 def is_whole(x: Any) -> bool:
     """Whether it is an integer, or an array or Tensor of integers."""
-    return (isinstance(x, int) and not isinstance(x, bool)) or getattr(getattr(x, "dtype", None), "kind", "") in ("i", "u")
+    if type(x) in (int, float, bool):
+        return type(x) is int
+    return getattr(getattr(x, "dtype", None), "kind", "") in ("i", "u")
 
 
 def whole_power(a: Any, b: Any) -> Any:

@@ -111,7 +111,7 @@ class Block:
         """Take over into the master copies what others wrote into 16-bit parameters (set_data, load_state_dict ...)."""
         if self.master is not self.buffer:
             for i, p in enumerate(self.params):
-                master, now = self.part(self.master, i), p.detach().to(float32)
+                master, now = self.part(self.master, i), p.detach().to(float32, device=self.buffer.device)
                 kept = ops.where(master.to(p.dtype).to(float32) == now, master, now)  # rounds to what is there: nobody wrote
                 kept.copied_into(master.buffer)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import Any, ParamSpec
 
+from ..dtypes import is_number
 from ..errors import DTypeError
 
 Schedule = Callable[[int], float]
@@ -48,10 +49,6 @@ def named(make: Callable[P, Schedule]) -> Callable[P, Schedule]:
 
 
 # ---- arguments -----------------------------------------------------------------------------------------------------------------------
-def is_number(value: Any) -> bool:
-    return hasattr(value, "__float__") and not isinstance(value, bool | str) and getattr(value, "shape", ()) == ()
-
-
 def rate(op: str, what: str, value: Any, above: float = -1.0) -> float:
     """A finite number >= 0 (or > `above`), as a float. Raises DTypeError for what is no number, ValueError."""
     if not is_number(value):

@@ -13,8 +13,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ..dtypes import is_number
 from ..errors import DTypeError
-from .base import Schedule, is_number, marks, named, rate
+from .base import Schedule, marks, named, rate
 from .curves import constant
 
 

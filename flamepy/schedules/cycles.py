@@ -48,7 +48,7 @@ def cyclic(low: float, high: float, up: int = 2000, down: int | None = None, mod
     gamma = rate("cyclic", "gamma", gamma)
     up = count("cyclic", "up", up)
     whole = up + (up if down is None else count("cyclic", "down", down))
-    if mode not in MODES:
+    if not isinstance(mode, str) or mode not in MODES:
         raise ValueError(f"cyclic: unknown mode: {mode!r}. Use one of {', '.join(MODES)}.")
 
     def lr_at(step: int) -> float:

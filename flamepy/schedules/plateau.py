@@ -12,8 +12,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..dtypes import is_number
 from ..errors import DTypeError, StateError
-from .base import count, is_number, rate
+from .base import count, rate
 
 
 class ReduceOnPlateau:
@@ -33,7 +34,7 @@ class ReduceOnPlateau:
         self.patience, self.cooldown = count(op, "patience", patience, 0), count(op, "cooldown", cooldown, 0)
         if self.factor >= 1:
             raise ValueError(f"{op}: factor must be below 1: {factor}. Use the share that is left of the rate, 0.1.")
-        if mode not in ("min", "max"):
+        if not isinstance(mode, str) or mode not in ("min", "max"):
             raise ValueError(f"{op}: unknown mode: {mode!r}. Use 'min' for losses, 'max' for accuracies.")
         self.mode = mode
         self.best = math.inf if mode == "min" else -math.inf

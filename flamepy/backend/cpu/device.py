@@ -66,7 +66,7 @@ class CpuKernel:
             ) from None
 
 
-MOST = 8192  # pools kept
+MOST = 128  # pools kept
 
 
 class CpuStream(HostStream):

@@ -21,11 +21,12 @@ from ..base import Buffer, Device
 ALIGN = 64  # one cache line, one AVX-512 register
 APART = 1024  # bytes between two blocks, at least
 KEEP = 1 << 31  # bytes of freed blocks to keep at most
+SPARE = 1 << 26  # of these, bytes that belong to no pool any more: for sizes that come
 
 
 class Pool(list):
-    """The freed blocks of one dtype and size. It lives as long as somebody may make such a buffer, or has one: a program that never
-    sees a size again keeps nothing of it."""
+    """The freed blocks of one dtype and size. It lives as long as somebody may make such a buffer, or has one: the memory of a size that
+    is never seen again is for other sizes."""
 
     __slots__ = ("__weakref__", "allocator", "device", "dtype", "nbytes", "size")
 
@@ -35,6 +36,7 @@ class Pool(list):
 
     def __del__(self) -> None:
         self.allocator.total -= self.nbytes * len(self)
+        self.allocator.keep_spare([block.base for block in self])
 
 
 class Allocator:
@@ -45,22 +47,40 @@ class Allocator:
 
     def __init__(self) -> None:
         self.pools: WeakValueDictionary[tuple[np.dtype, int], Pool] = WeakValueDictionary()
-        self.current = self.peak = self.total = 0
+        self.current = self.peak = self.total = self.spare = 0
+        self.raws: dict[int, list[Raw]] = {}  # the spare ones, by rounded size
 
     @property
     def cached(self) -> int:
-        return self.total - self.current
+        return self.total - self.current + self.spare
 
     def make(self, pool: Pool) -> np.ndarray:
-        """A block from the system, to go to `pool` when it is freed."""
-        block = aligned(pool.size, pool.dtype)
+        """A block of spare memory or from the system, to go to `pool` when it is freed."""
+        nbytes = rounded(pool.nbytes)
+        try:
+            raw = self.raws[nbytes].pop()
+            self.spare -= nbytes
+        except (KeyError, IndexError):
+            raw = Raw(nbytes, np.uint8)
         self.total += pool.nbytes
-        return block
+        return aligned(pool.size, pool.dtype, raw)
+
+    def keep_spare(self, raws: list[Raw]) -> None:
+        """Keep memory that belongs to no size any more: fresh memory of the system costs a fault for each of its pages."""
+        for raw in raws:
+            if self.spare + raw.size <= SPARE:
+                self.spare += raw.size
+                self.raws.setdefault(raw.size, []).append(raw)
 
     def release(self) -> None:
         """Give every kept block back to the system."""
-        for pool in list(self.pools.values()):
+        for nbytes, raws in list(self.raws.items()):
             with suppress(IndexError):  # another thread was faster
+                while raws:
+                    raws.pop()
+                    self.spare -= nbytes
+        for pool in list(self.pools.values()):
+            with suppress(IndexError):
                 while pool:
                     pool.pop()
                     self.total -= pool.nbytes
@@ -71,19 +91,25 @@ class Raw(np.ndarray):
     block, not to these bytes: so getrefcount(block) counts everybody who looks at it."""
 
 
-def aligned(size: int, dtype: np.dtype) -> np.ndarray:
-    """An uninitialised array whose first element lies on a cache line, with room behind its last.
+def rounded(nbytes: int) -> int:
+    """Bytes to ask for, for a block of so many: with room around it, and rounded up by an eighth at most, so that other sizes fit, too."""
+    room = nbytes + ALIGN + APART
+    step = 1 << max(10, room.bit_length() - 4)
+    return (room + step - 1) // step * step
+
+
+def aligned(size: int, dtype: np.dtype, raw: Raw) -> np.ndarray:
+    """An uninitialised array in `raw` whose first element lies on a cache line, with room behind its last.
 
     The room makes results independent of addresses: where an array begins within some 350 bytes of the end of another, LLVM's check
     for overlap may choose scalar code, whose last bits differ (measured: a bias gradient behind the cotangent it sums).
     """
-    raw = Raw(size * dtype.itemsize + ALIGN + APART, np.uint8)
-    return np.ndarray(size, dtype, raw, -raw.ctypes.data % ALIGN)  # type: ignore[call-overload]
+    return np.ndarray(size, dtype, raw, -raw.__array_interface__["data"][0] % ALIGN)  # type: ignore[call-overload]
 
 
 allocator = Allocator()
 pools = allocator.pools
-_owner = SimpleNamespace(data=aligned(1, np.dtype("uint8")))
+_owner = SimpleNamespace(data=aligned(1, np.dtype("uint8"), Raw(rounded(1), np.uint8)))
 ALONE = getrefcount(_owner.data)  # the count of a block whose buffer is the only one to know it
 
 

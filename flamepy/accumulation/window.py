@@ -1,0 +1,54 @@
+"""What a GradientAccumulator remembers: names it was told, counts since the beginning, the window that is open.
+
+Read next: accumulator.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from .. import ids
+from ..gradient import GradientMap
+
+Shape = tuple[int, ...]
+
+
+class Known:
+    """A name that was registered, or came with a restored state. `number`: its id; one of its own until a gradient comes with an id.
+    `bound`: whether it has; `homeless`: that it had one where the state was saved."""
+
+    def __init__(self, name: str, shape: Shape, number: int = 0, homeless: bool = False):
+        self.name, self.shape = name, shape
+        self.device: Any = None  # of its Parameter
+        self.bound, self.homeless = number != 0, homeless
+        self.number = number or ids.next_id()
+
+
+class Counts:
+    """What has been done since the beginning; a replayed step counts too."""
+
+    def __init__(self) -> None:
+        self.micro_batches = self.updates = 0
+
+    def micro_batch(self) -> None:
+        self.micro_batches += 1
+
+    def update(self) -> None:
+        self.updates += 1
+
+    def saved(self) -> tuple[int, int]:
+        return self.micro_batches, self.updates
+
+    def restore(self, state: tuple[int, int]) -> None:
+        self.micro_batches, self.updates = state
+
+
+class Window(NamedTuple):
+    """The micro-batches since the last update: their sum, how many, what they weigh together, and how often each id came."""
+
+    total: GradientMap
+    arrived: int = 0
+    weight: float = 0.0
+    counts: Mapping[int, int] = {}
+    recorders: tuple[Any, ...] = ()  # who recorded when it began
