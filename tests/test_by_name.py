@@ -83,7 +83,8 @@ def test_what_is_refused() -> None:
         ({"*": (fp.SGD, {}), "w": (fp.SGD, {})}, fp.StateError, ["no parameter left for the pattern 'w'", "order"]),
         ({"x.*": (fp.SGD, {}), "*": (fp.SGD, {})}, fp.StateError, ["'x.*'", "w, b, v, s"]),
         ({"*": fp.SGD(params)}, fp.DTypeError, ["'*'", "(fp.AdamW"]), ({"*": (fp.LBFGS, {})}, fp.DTypeError, ["LBFGS"]),
-        ({"*": (fp.ByName, {})}, fp.DTypeError, ["ByName"]),
+        ({"*": (fp.ByName, {})}, fp.DTypeError, ["ByName"]), ({0: (fp.SGD, {})}, fp.DTypeError, ["by pattern"]),
+        ([("*", fp.SGD)], fp.DTypeError, ["by pattern", "(fp.AdamW"]),
         ({"*": (fp.SGD, {"transforms": ClipNorm(1.0)})}, fp.DTypeError, ["transforms of one pattern: '*'", "params="]),
     ):  # fmt: skip
         with raises(kind, "ByName", *words):

@@ -56,6 +56,8 @@ class ByName(Chained):
     def __init__(self, params: Any, parts: dict[str, tuple[type[Optimizer], dict[str, Any]]], transforms: Any = None, lr: Any = None):
         found = dict.fromkeys(list_of(self.name, params))
         names = {p: p.name or str(i) for i, p in enumerate(found)}
+        if not isinstance(parts, dict) or not all([isinstance(pattern, str) for pattern in parts]):
+            raise DTypeError(f'ByName: not optimizers by pattern: {parts!r}. Write {{pattern: (fp.AdamW, {{"lr": 1e-3}}), ...}}.')
         self.parts: dict[str, Optimizer] = {}
         for pattern, spec in parts.items():
             cls, options = checked_spec(pattern, spec)
