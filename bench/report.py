@@ -103,7 +103,7 @@ def verdict(line: Line) -> Line:
         off = 100 * (line["ratio"] / goal - 1)
         said.append((line["ratio"] <= goal, f"{line['ratio']:.2f} of {goal:.2f}: {abs(off):.0f} % {'over' if off > 0 else 'under'}"))
     if (least := targets.PERCENT.get(key[:3])) and line["percent"]:
-        said.append((line["percent"] >= least, f"{line['percent']:.0f} of {least:.0f} % of sgemm"))
+        said.append((line["percent"] >= least, f"{line['percent']:.0f} of {least:.0f} % of {'sgemm' if line['gflops'] else 'a copy'}"))
     if key in targets.MEMORY and line["ours_peak_mb"] and line["theirs_peak_mb"]:
         said.append((line["ours_peak_mb"] <= line["theirs_peak_mb"], f"{line['ours_peak_mb']:.0f} of {line['theirs_peak_mb']:.0f} MB"))
     if most := targets.MILLISECONDS.get(line["suite"]):

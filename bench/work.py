@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-SUITES = ("kernels", "dispatch", "optim", "step", "control")
+SUITES = ("kernels", "dispatch", "optim", "transforms", "step", "control")
 MODES = ("eager", "replay")
 
 

@@ -60,7 +60,7 @@ class GradientNormTracker:
             raise ValueError(f"GradientNormTracker: a norm is negative: {value}. Pass what clip_grad_norm() returned.")
         self.norms = [*self.norms, value][-self.window :]
         self.steps += 1
-        return self.mean
+        return self.moving_average
 
     @property
     def last(self) -> float:
@@ -73,8 +73,8 @@ class GradientNormTracker:
         return [x for x in self.norms if math.isfinite(x)]
 
     @property
-    def mean(self) -> float:
-        """The moving average, of the finite norms in the window; NaN when there are none."""
+    def moving_average(self) -> float:
+        """The mean of the finite norms in the window; NaN when there are none."""
         return mean_and_std(self.finite)[0]
 
     @property
@@ -125,4 +125,5 @@ class GradientNormTracker:
         self.norms, self.steps = [float(x) for x in norms], int(state["steps"])
 
     def __repr__(self) -> str:
-        return f"GradientNormTracker(last={self.last:.4g}, mean={self.mean:.4g}, std={self.std:.4g}, {len(self.norms)} of {self.window})"
+        average, count = f"{self.moving_average:.4g}", f"{len(self.norms)} of {self.window}"
+        return f"GradientNormTracker(last={self.last:.4g}, mean={average}, std={self.std:.4g}, {count})"

@@ -9,6 +9,7 @@ import copy
 import pickle
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -82,7 +83,8 @@ def test_what_is_refused() -> None:
         ({"*": (fp.SGD, {}), "w": (fp.SGD, {})}, fp.StateError, ["no parameter left for the pattern 'w'", "order"]),
         ({"x.*": (fp.SGD, {}), "*": (fp.SGD, {})}, fp.StateError, ["'x.*'", "w, b, v, s"]),
         ({"*": fp.SGD(params)}, fp.DTypeError, ["'*'", "(fp.AdamW"]), ({"*": (fp.LBFGS, {})}, fp.DTypeError, ["LBFGS"]),
-        ({"*": (fp.ByName, {})}, fp.DTypeError, ["ByName"]),
+        ({"*": (fp.ByName, {})}, fp.DTypeError, ["ByName"]), ({0: (fp.SGD, {})}, fp.DTypeError, ["by pattern"]),
+        ([("*", fp.SGD)], fp.DTypeError, ["by pattern", "(fp.AdamW"]),
         ({"*": (fp.SGD, {"transforms": ClipNorm(1.0)})}, fp.DTypeError, ["transforms of one pattern: '*'", "params="]),
     ):  # fmt: skip
         with raises(kind, "ByName", *words):
@@ -208,3 +210,77 @@ def test_a_transform_may_put_other_tensors_into_the_map(kind: str) -> None:
     assert optimizer.step(sum((p * p).sum() for p in params.parameters()).backward()) is True
     np.testing.assert_allclose(params["b"].numpy(), before["b"] - 0.5)
     assert (params["w"].numpy() != before["w"]).all()
+
+
+# ---- beside other parts of flamepy -----------------------------------------------------------------------------------------------------
+CHANGES: dict[str, Any] = {
+    "a part is frozen": lambda params, o: params.freeze("[bs]"), "rate": lambda params, o: setattr(o, "lr", 0.5),
+    "schedule": lambda params, o: setattr(o, "lr", fp.schedules.linear(0.1, 0.01, 9)),
+    "transforms": lambda params, o: setattr(o, "transforms", [fp.transforms.Centralize(), ClipNorm(0.1)]),
+    "options": lambda params, o: o.groups[0].update(ns_steps=2, lr=0.3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_what_changes_between_replays(change: Any) -> None:
+    found = []
+    for capture in (False, True):
+        params = model("", pack=True)
+        optimizer = fp.ByName(params, SPEC, transforms=ClipNorm(0.5))
+        run = stepping(optimizer, params)
+        step = fp.capture(run) if capture else run
+        for n in range(8):
+            if n == 4:
+                change(params, optimizer)
+            step(fp.tensor(1.0 + n, dtype="float64"))
+        copies = pickle.loads(pickle.dumps((params, optimizer))), copy.deepcopy((params, optimizer))
+        step(fp.tensor(0.5, dtype="float64"))
+        for its, another in copies:
+            stepping(another, its)(fp.tensor(0.5, dtype="float64"))
+            assert bits(its) == bits(params) and another.lr == optimizer.lr
+        found.append((bits(params), state_bits(optimizer)))
+    assert found[0] == found[1]
+
+
+def test_lookahead_a_scaler_and_a_sweep_take_it_for_an_optimizer() -> None:
+    params, other = model(""), model("")
+    optimizer = fp.ByName(params, {"w": (fp.AdamW, {"lr": 0.1}), "*": (fp.SGD, {"lr": fp.schedules.linear(0.1, 0.0, 10)})})
+    train(params, optimizer, 0, 3)
+    before = bits(params), state_bits(optimizer), [part.rates.schedule for part in optimizer.parts.values()]
+    fp.find_lr(lambda: (optimizer.step(map_of(params, 0)), fp.ones(()))[1], optimizer, steps=4)
+    assert (bits(params), state_bits(optimizer), [part.rates.schedule for part in optimizer.parts.values()]) == before
+    slow, fast = fp.ByName(other, SPEC), fp.ByName(params, SPEC)
+    params.load_state_dict(other.state_dict())
+    ahead = fp.Lookahead(slow, k=100)
+    for step in range(3):
+        ahead.step(map_of(other, step))
+        fast.step(map_of(params, step))
+    assert bits(other) == bits(params)
+    scaler = fp.GradScaler()
+    for x, took in ((1.0, True), (np.inf, False)):
+        now = bits(params), state_bits(fast)
+        loss = scaler.scale(sum((p * p).sum() for p in params.parameters()) * x)
+        assert scaler.step(fast, loss.backward()) is took and (now != (bits(params), state_bits(fast))) == took
+
+
+def test_packing_later_changes_no_number() -> None:
+    params, late = model(""), model("")
+    a, b = fp.ByName(params, SPEC), fp.ByName(late, SPEC)
+    train(params, a, 0, 3)
+    train(late, b, 0, 3)
+    late.pack()
+    train(params, a, 3, 6)
+    train(late, b, 3, 6)
+    assert bits(params) == bits(late) and state_bits(a) == state_bits(b)
+
+
+def test_packed_gradients_are_read_where_they_lie() -> None:
+    """One launch for each optimizer, whichever parameters it has."""
+    params = model("", pack=True)
+    optimizer = fp.ByName(params, {"b": (fp.Lion, {}), "[ws]": (fp.SGD, {"lr": 0.1}), "*": (fp.AdamW, {})})
+    grads = sum((p * p).sum() for p in params.parameters()).backward()
+    optimizer.step(grads)
+    stream = fp.device("plain").direct
+    with patch.object(stream, "run", wraps=stream.run) as run, patch.object(stream, "copy", wraps=stream.copy) as copies:
+        optimizer.step(grads)
+    assert (run.call_count, copies.call_count) == (3, 0)

@@ -283,6 +283,25 @@ def test_packing_after_the_optimizer_was_made(kind, dtype):
         assert all(np.array_equal(v, b.state_dict()["state"][name][slot]) for slot, v in row.items())
 
 
+@pytest.mark.parametrize("make", [lambda p: fp.SGD(p, lr=1e-3), fp.Adafactor], ids=["master", "factors"])
+def test_a_captured_step_knows_of_all_that_restoring_moves(make):
+    params = model("bfloat16")
+    optimizer = make(params)
+
+    def step(x):
+        grads = ((params["w"] * x).sum() + params["b"].sum()).backward()
+        optimizer.step(grads)
+
+    captured = fp.capture(step)
+    for _ in range(3):
+        captured(fp.tensor(1.0).to("bfloat16"))
+    optimizer.load_state_dict(optimizer.state_dict())
+    before = bits(params)
+    with raises(fp.CaptureError, "memory was moved", "load_state_dict"):
+        captured(fp.tensor(1.0).to("bfloat16"))
+    assert bits(params) == before
+
+
 if __name__ == "__main__":
     with default_device(sys.argv[2]):
         for number, job in enumerate(JOBS):

@@ -89,56 +89,128 @@ def power(x, p):
     return pow(abs(x), p)
 
 
+OLD = -5.0  # the norm of an earlier clipping is not read
+MARK = np.array([OLD, OLD, 1.0, OLD])
+
+
 @pytest.mark.parametrize("order", [0.0, 1.0, 2.0, 3.0])
-def test_norm_and_scale(on, order):
+def test_norm(on, order):
+    """(norm, factor, whether to use them, factor of this clipping, the norm of each segment), of segments and of whole buffers."""
     a, b = numbers(50), numbers(0, dtype=F8)
     c = 3 * numbers(7, dtype=F8)
-    both = np.abs(np.concatenate([a, c]))
-    want = both.max() if order == 0 else (both**order).sum() ** (1 / order)
     formula, numbers_of = (abs, ()) if order == 0 else (power, (order,))
 
-    def found(limit, other, before=1.0, bad=None):
+    def norm_of(x):
+        x = np.abs(x).astype(F8)
+        return x.max(initial=0) if order == 0 else (x**order).sum() ** (1 / order)
+
+    def found(limit, other, before=1.0, bad=None, mark=1.0, keep=1.0):
         d = c if bad is None else np.append(c, bad)
-        consts = (order, limit, other, *numbers_of)
-        return on("norm", [(2, F8)], [np.array([SECRET_NORM, before]), a, b, d], consts, formula)[0]
+        segments = ((5, 20), (40, 10)), ((0, 0),), ((0, d.size),)
+        consts = (segments, order, limit, other, keep, *numbers_of)
+        ins = [np.array([OLD, before, OLD, OLD]), np.array([OLD, OLD, mark, OLD]), a, b, d]
+        return on("norm", [(4 + 4, F8)], ins, consts, formula)[0]
 
-    close(found(0.0, 0.0), [want, 1], 16)
-    close(found(want * 2, 0.0), [want, 1], 16)
-    close(found(want / 2, 0.0), [want, want / 2 / (want + 1e-6)], 16)
-    close(found(want / 8, 0.0, 0.5), [want / 2, 0.5 * (want / 8) / (want / 2 + 1e-6)], 16)
-    assert np.array_equal(found(1.0, 0.0, 0.5, np.nan), [np.nan, 0], equal_nan=True)
-    assert np.array_equal(found(1.0, 1.0, 0.5, -np.inf), [np.inf, 0.5])
-    assert np.array_equal(found(1.0, 1.0, 0.0, np.nan), [0, 0])
-    x = np.array([1.5, np.nan, np.inf], F4)
+    parts = [norm_of(a[5:25]), norm_of(a[40:]), 0, norm_of(c)]
+    want = norm_of(np.concatenate([a[5:25], a[40:], c]))
+    close(found(0.0, 0.0), [want, 1, 1, 1, *parts], 16)
+    close(found(want * 2, 0.0), [want, 1, 1, 1, *parts], 16)
+    close(found(want / 2, 0.0), [want, want / 2 / (want + 1e-6), 1, want / 2 / (want + 1e-6), *parts], 16)
+    own = (want / 8) / (want / 2 + 1e-6)
+    close(found(want / 8, 0.0, 0.5, mark=0.0), [want / 2, 0.5 * own, 0, own, *(np.array(parts) / 2)], 16)
+    close(found(1.0, 0.0, 0.5, np.nan)[[0, 1, 2, 3, 7]], [np.nan, 0, 1, 0, np.nan])
+    close(found(1.0, 1.0, 0.5, -np.inf, keep=0.0)[[0, 1, 2, 3, 7]], [np.inf, 0.5, 0, 1, np.inf])
+    close(found(0.0, 1.0, 0.5, -np.inf, keep=0.0)[:4], [np.inf, 0.5, 1, 1])  # no limit: nothing is marked
+    close(found(1.0, 1.0, 0.0, np.nan), [0, 0, 1, 1, 0, 0, 0, 0])
+
+
+def test_limits(on):
+    """The factor of a norm that was measured: (limit, most, what is multiplied besides)."""
+    for norm, limits, want in (
+        (4.0, (2.0, np.nan, 1.0), [4, 0.5 * 2 / (4 + 1e-6), 1, 2 / (4 + 1e-6)]), (4.0, (0.0, 4.0, 0.25), [4, 0.125, 1, 0.25]),
+        (4.0, (8.0, 3.9, 1.0), [4, 0.5, 0, 1]), (np.inf, (0.0, 1e300, 1.0), [np.inf, 0.5, 0, 1]),
+        (np.nan, (0.0, np.nan, 1.0), [np.nan, 0.5, 1, 1]),
+    ):  # fmt: skip
+        found = np.array([norm, OLD, OLD, OLD, 7.0])
+        close(on("limits", [found], [np.array(limits), np.array([OLD, 0.5, OLD, OLD]), MARK])[0], [*want, 7.0], 16)
+    ends = on("limits", [np.array([1.0, 0, 0, 0])], [np.array([0.0, 9.0, 1.0]), np.array([0, 0.5, 0, 0]), np.array([0.0, 0, 0, 0])])[0]
+    assert ends[2] == 0  # what was marked stays so
+
+
+def test_scaler(on):
+    """A good step, the step that doubles, an overflow, the floor; a scale that does not move."""
+    for state, keep, interval, moves, want in (
+        ([8, 1, 0], 1, 3, True, [8, 2, 0]), ([8, 2, 5], 1, 3, True, [16, 0, 5]), ([8, 2, 5], 0, 3, True, [4, 0, 6]),
+        ([1, 2, 5], 0, 3, True, [1, 0, 6]), ([8, 2, 5], 1, 3, False, [8, 3, 5]), ([8, 2, 5], 0, 3, False, [8, 0, 6]),
+    ):  # fmt: skip
+        outs = [np.array(state, F8), np.array([0.0, 9.0, OLD]), np.array([OLD], F4)]
+        got = on("scaler", outs, [np.array([OLD, OLD, keep, OLD])], (F8.type(interval), moves), dtype=F8)
+        assert [x.tolist() for x in got] == [want, [0.0, 9.0, 1 / want[0]], [want[0]]]
+
+
+def test_scale(on):
+    x = np.array([1.5, np.nan, np.inf, 2.0], F4)
     for factor in (1.0, 0.5, 0.0):
-        want = [1.5 * factor, np.nan * factor if factor else 0, np.inf if factor else 0]
-        assert np.array_equal(on("scale", [x], [np.array([9.0, factor])])[0], want, equal_nan=True)
+        want = [1.5 * factor, np.nan * factor if factor else 0, np.inf if factor else 0, 2.0]
+        assert np.array_equal(on("scale", [x], [np.array([9.0, factor])], (((0, 3),),))[0], want, equal_nan=True)
+    y = numbers(40000)
+    want = y.copy()
+    want[:30000] *= F4.type(0.3)
+    want[39000:] = 0
+    assert np.array_equal(on("scale_each", [y], [np.array([0.3, 1.0, 0.0])], (((0, 30000), (30000, 9000), (39000, 1000)),))[0], want)
 
 
-SECRET_NORM = -5.0  # the norm of an earlier clipping is not read
+def test_center(on):
+    """Rows of a segment lose their mean; what is in no segment stays."""
+    x = numbers(40000) + 100
+    want = x.astype(F8)
+    for start, size, cols in (segments := ((10, 600, 6), (700, 33000, 11000), (39000, 7, 1))):
+        rows = want[start : start + size].reshape(-1, cols)
+        rows -= rows.mean(1, keepdims=True)
+    got = on("center", [x], [], (segments,))[0]
+    close(got, want, 2)
+    assert np.array_equal(got[610:700], x[610:700]) and not got[39000:39007].any()
 
 
-def momentum(p, m, g, lr, mu, c2, c3, c4, c5, c6, c7):
+@pytest.mark.parametrize("dtype", [F4, F8])
+@pytest.mark.parametrize("n", [0, 1, 3, 4, 4097])
+def test_philox_add(on, n, dtype):
+    x = numbers(n, dtype=dtype)
+    drawn = on("philox_normal", [(n, dtype)], [KEY], (dtype.type(0), dtype.type(1)))[0]
+    close(on("philox_add", [x.copy()], [KEY, np.array([0.25])])[0], x + dtype.type(0.25) * drawn, 2)
+
+
+def momentum(p, m, g, lr, mu, c2, c3, c4, c5, c6, c7, *_):
     m = mu * m + g + c7
     return p - lr * m, m
 
 
-def descent(p, g, lr, c1, c2, c3, c4, c5, c6, c7):
+def descent(p, g, lr, *_):
     return p - lr * g
+
+
+def three(p, a, b, c, g, lr, *rest):
+    return p - lr * g, a + g, b - g, c + rest[10]
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.25, 0.0])
 def test_update(on, factor):
-    p, m, g, hyper = numbers(10), numbers(10), numbers(10), numbers(16)
+    p, m, g, hyper = numbers(10), numbers(10), numbers(10), numbers(24)
     g[2] = np.inf if factor == 0 else 1
     step = np.where(factor == 0, 0, g * np.float32(factor if factor else 1))
-    new_p, new_m, plain = p.copy(), m.copy(), p.copy()
-    for at, h in ((slice(0, 3), hyper[:8]), (slice(6, 10), hyper[8:])):
+    new_p, new_m, plain, last = p.copy(), m.copy(), p.copy(), m.copy()
+    for at, h in ((slice(0, 3), hyper[:12]), (slice(6, 10), hyper[12:])):
         new_m[at] = h[1] * m[at] + step[at] + h[7]
         new_p[at] = p[at] - h[0] * new_m[at]
         plain[at] = p[at] - h[0] * step[at]
-    ins, segments = [g, np.array([1.0, factor]), hyper], (((0, 3), (6, 4)),)
+        last[at] = m[at] + h[11]
+    ins, segments = [g, np.array([1.0, factor, 0.0]), MARK, hyper], (((0, 3), (6, 4)),)
     got = on("update", [p, m], ins, segments, momentum)
     close(got[0], new_p, 4)
     close(got[1], new_m, 4)
     close(on("update", [p], ins, segments, descent)[0], plain, 4)
+    got = on("update", [p, m, m, m], ins, segments, three)
+    close(got[0], plain, 4)
+    close(got[3], last, 4)
+    marked = [g, np.array([1.0, factor, 1.0]), np.array([OLD, OLD, 0.0, OLD]), hyper]
+    assert all(np.array_equal(x, y) for x, y in zip(on("update", [p, m], marked, segments, momentum), (p, m), strict=True))

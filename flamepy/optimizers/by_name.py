@@ -46,7 +46,8 @@ class ByName(Chained):
     A parameter belongs to the first pattern (a glob) that its name matches; each must belong to one, and each pattern must have some.
     `transforms` are done to the gradients of all of them together, before the step: one joint norm. Each optimizer has its own lr, a
     number or a schedule. The lr of all is that of the first pattern; set here or as `optimizer.lr`, a number or a schedule, it moves the
-    others in proportion, as it does with groups. `parts`: the optimizers, by pattern.
+    others in proportion, as it does with groups. `parts`: the optimizers, by pattern. Where parameters are packed together, each
+    optimizer keeps its moments for all of that memory: one launch a step, and no gradient is copied.
     """
 
     name = "ByName"
@@ -55,6 +56,8 @@ class ByName(Chained):
     def __init__(self, params: Any, parts: dict[str, tuple[type[Optimizer], dict[str, Any]]], transforms: Any = None, lr: Any = None):
         found = dict.fromkeys(list_of(self.name, params))
         names = {p: p.name or str(i) for i, p in enumerate(found)}
+        if not isinstance(parts, dict) or not all([isinstance(pattern, str) for pattern in parts]):
+            raise DTypeError(f'ByName: not optimizers by pattern: {parts!r}. Write {{pattern: (fp.AdamW, {{"lr": 1e-3}}), ...}}.')
         self.parts: dict[str, Optimizer] = {}
         for pattern, spec in parts.items():
             cls, options = checked_spec(pattern, spec)
