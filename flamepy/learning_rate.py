@@ -35,7 +35,7 @@ class FoundRates:
     """What find_lr() saw: the loss before the update at each rate. `smoothed`: their moving average, each weighing 0.9 of the next.
 
     `suggestion`: the rate where the smoothed loss falls fastest per factor of the rate; None where it never falls, or was seen at fewer
-    than three rates. It is on the safe side of the lowest loss, where training is about to diverge.
+    than three rates. Only rates up to that of the lowest loss count: beyond it training diverges.
     """
 
     rates: list[float]
@@ -48,7 +48,9 @@ class FoundRates:
         if len(seen) < 3:
             return None
         slopes = np.gradient([loss for _, loss in seen])  # the rates are at equal ratios
-        return seen[int(slopes.argmin())][0] if slopes.min() < 0 else None
+        lowest = int(np.argmin([loss for _, loss in seen]))  # a loss that falls after it has risen first
+        before = slopes[: lowest + 1]
+        return seen[int(before.argmin())][0] if before.min() < 0 else None
 
     def save(self, path: str | Path) -> None:
         """Draw the curve into a PNG file, whole or not at all."""

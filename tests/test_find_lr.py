@@ -16,6 +16,7 @@ from habit_tools import Net, X
 
 import flamepy as fp
 from flamepy import find_lr, schedules
+from flamepy.learning_rate import FoundRates
 
 pytestmark = pytest.mark.usefixtures("device")
 CURVES = np.array([1.0, 4.0])  # of the quadratic: plain descent diverges beyond 2 / 4
@@ -159,3 +160,11 @@ def test_the_picture(tmp_path: Path) -> None:
         found.save(tmp_path / "none" / "rates.png")
     assert find_lr(lambda: math.nan, optimizer).suggestion is None
     find_lr(lambda: math.nan, optimizer).save(str(path))
+
+
+def test_the_suggestion_lies_before_the_lowest_loss():
+    """A loss that rises to a peak falls from it faster than it fell before: those rates are of no use."""
+    losses = [3.0, 2.9, 2.5, 2.4, 2.35, 6.0, 9.0, 4.0, 3.0]
+    rates = [10.0**i for i in range(9)]
+    assert FoundRates(rates, losses, losses).suggestion == rates[np.gradient(losses)[:5].argmin()]
+    assert FoundRates(rates[:4], [1.0, 2.0, 3.0, 2.5], [1.0, 2.0, 3.0, 2.5]).suggestion is None
