@@ -48,7 +48,20 @@ def scale_by_factor(buffer: Any, factor: Any, segments: Segments | None = None, 
 @cache
 def no_factor(device: Any) -> Buffer:
     """What clipping would leave for gradients that need no factor and may be used."""
-    return device.direct.upload(np.array([0.0, 1.0, 1.0, 1.0]))
+    return mark_of(1.0, device)
+
+
+EARLIER = "scaled before a state was saved"  # stands for the scaler of sums that were restored
+
+
+def mark_of(keep: float, device: Any) -> Buffer:
+    """What says of gradients whether a step may use them."""
+    return device.direct.upload(np.array([0.0, 1.0, keep, 1.0]))  # type: ignore[no-any-return]
+
+
+def kept_by(mark: Buffer) -> float:
+    """Whether a step may use the gradients that are so marked: 1 or 0."""
+    return float(mark.device.direct.download(mark)[2])
 
 
 def both_marks(x: Buffer, y: Buffer) -> Buffer:

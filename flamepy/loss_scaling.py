@@ -25,7 +25,7 @@ from .dtypes import HALF, float32, float64
 from .errors import DeviceError, GradientError, StateError
 from .gradient import GradientMap
 from .gradient_clip import apply_factor
-from .gradient_memory import both_marks, scale_by_factor
+from .gradient_memory import EARLIER, both_marks, kept_by, mark_of, scale_by_factor
 from .gradient_norm import factor_and_mark, norm_of, places_of
 from .tensors import Tensor, tensor
 
@@ -48,6 +48,7 @@ class GradScaler:
         self.start = checked_numbers(init_scale, 0, 0)
         self.state: Buffer | None = None  # scale, good steps since it last changed, overflows: on the device of the first loss
         self.seen: Buffer | None = None  # whether the gradients unscaled since the last step may be used
+        self.saw: float | None = None  # the same in a state that was restored, until the numbers are on a device
 
     def __repr__(self) -> str:
         scale, good, overflows = self.numbers()
@@ -92,6 +93,7 @@ class GradScaler:
                 self.state = device.direct.upload(np.array(self.start))
                 self.limits = device.direct.upload(np.array([0.0, LARGEST, 1.0 / self.start[0]]))
                 self.factor = tensor(np.float32(self.start[0]), device=device)
+                self.seen, self.saw = None if self.saw is None else mark_of(self.saw, device), None
         if self.state.device is not device:
             raise DeviceError(f"GradScaler: a loss on another device: {device}, its scale is on {self.state.device}. Use one scaler each.")
 
@@ -118,7 +120,9 @@ class GradScaler:
         """
         if self.mode == "off":
             return grads
-        if not isinstance(grads, GradientMap) or grads.scaled is not self or self.state is None:
+        if isinstance(grads, GradientMap) and grads.scaled is EARLIER:
+            self.prepare(next(iter(grads._gradients.values())).device)
+        elif not isinstance(grads, GradientMap) or grads.scaled is not self:
             what = "unscaled already, or of a loss that was not scaled" if getattr(grads, "scaled", None) is None else "of another scaler"
             raise GradientError(f"GradScaler.unscale: not gradients of this scaler's loss: {what}. Call backward() on scaler.scale(loss).")
         grads.scaled = None
@@ -155,27 +159,31 @@ class GradScaler:
 
     # ---- state ----------------------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:
-        """Plain data: mode, growth_interval, scale, good_steps, overflows."""
+        """Plain data: mode, growth_interval, scale, good_steps, overflows; seen: between unscale() and step(), whether gradients may be
+        used (1 or 0), else None."""
         scale, good, overflows = self.numbers()
         counts = {"good_steps": int(good), "overflows": int(overflows)}
-        return {"mode": self.mode, "growth_interval": self.growth_interval, "scale": scale, **counts}
+        seen = self.saw if self.seen is None else kept_by(self.seen)
+        return {"mode": self.mode, "growth_interval": self.growth_interval, "scale": scale, **counts, "seen": seen}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore state_dict(). Raises StateError for what is not one, or of another mode; it changes nothing then."""
         try:
             mode, interval = state["mode"], checked_interval(state["growth_interval"])
             numbers = checked_numbers(state["scale"], state["good_steps"], state["overflows"])
+            seen = checked_seen(state["seen"])
         except (KeyError, TypeError, ValueError) as problem:
             raise StateError(f"GradScaler: not its state: {problem}. Pass what state_dict() returned.") from None
         if mode != self.mode:
             raise StateError(f"GradScaler: the state of another mode: state '{mode}', this is '{self.mode}'. Make one of the same mode.")
-        self.growth_interval, self.start, self.seen = interval, numbers, None
+        self.growth_interval, self.start, self.saw = interval, numbers, seen
         if self.state is not None:  # in its place: recorded steps go on with it
             device = self.state.device
             device.write(self.state, numbers)
             device.write(self.limits, [0.0, LARGEST, 1.0 / numbers[0]])
             device.write(self.factor.buffer, [numbers[0]])
             self.factor.buffer.wrote("GradScaler.load_state_dict")
+            self.seen, self.saw = None if seen is None else mark_of(seen, device), None
 
     def __getstate__(self) -> dict[str, Any]:
         return self.state_dict()
@@ -189,6 +197,12 @@ def checked_interval(interval: Any) -> int:
     if not isinstance(interval, int) or isinstance(interval, bool) or interval < 1:
         raise ValueError(f"GradScaler: growth_interval must be a number of steps: {interval!r}. Use 1 or more.")
     return interval
+
+
+def checked_seen(seen: Any) -> float | None:
+    if seen not in (None, 0.0, 1.0):
+        raise ValueError(f"GradScaler: seen is neither None nor 1 nor 0: {seen!r}. Use what state_dict() returned.")
+    return None if seen is None else float(seen)
 
 
 def checked_numbers(scale: Any, good: Any, overflows: Any) -> tuple[float, float, float]:

@@ -167,13 +167,47 @@ def test_state():
     for bad in (math.inf, None):
         scaler.step(optimizer, scaler.scale(loss_of(params, data(0, bad))).backward())
     state = scaler.state_dict()
-    assert state == {"mode": "dynamic", "growth_interval": 2, "scale": 8.0, "good_steps": 1, "overflows": 1}
+    assert state == {"mode": "dynamic", "growth_interval": 2, "scale": 8.0, "good_steps": 1, "overflows": 1, "seen": None}
     for other in (fp.GradScaler(), pickle.loads(pickle.dumps(scaler)), copy.deepcopy(scaler)):
         other.load_state_dict(state)
         assert other.state_dict() == state
         other.step(optimizer, other.scale(loss_of(params, data(0))).backward())
         assert (other.get_scale(), other.good_steps) == (16.0, 0)
-    for wrong in ({}, None, {**state, "scale": 0.0}, {**state, "good_steps": -1}, {**state, "mode": "static"}):
+    for wrong in ({}, None, {**state, "scale": 0.0}, {**state, "good_steps": -1}, {**state, "mode": "static"}, {**state, "seen": 2}):
         with raises(fp.StateError, "GradScaler"):
             scaler.load_state_dict(wrong)
         assert scaler.state_dict() == state
+
+
+@pytest.mark.parametrize("when", ["each micro-batch", "the window"])
+@pytest.mark.parametrize("bad", [None, 6, 7])
+def test_a_window_goes_on_from_a_saved_state(when, bad, tmp_path):
+    """Saved at every point of a window of scaled gradients, with an overflow in its first or second half, it goes on with the same bits."""
+
+    def made():
+        params = model()
+        scaler, optimizer, accumulator = fp.GradScaler(1024.0, growth_interval=2), fp.AdamW(params, lr=0.1), fp.GradientAccumulator(3)
+        return params, scaler, optimizer, accumulator
+
+    def train(parts, steps):
+        params, scaler, optimizer, accumulator = parts
+        for i in steps:
+            grads = scaler.scale(loss_of(params, data(i, math.inf if i == bad else None))).backward()
+            total = accumulator.step(scaler.unscale(grads) if when == "each micro-batch" else grads)
+            if total is not None:
+                scaler.step(optimizer, total)
+
+    def everything(parts):
+        params, scaler, optimizer, accumulator = parts
+        return fp.TrainState(params=params, scaler=scaler, optimizer=optimizer, accumulator=accumulator)
+
+    whole = made()
+    train(whole, range(12))
+    for stop in (5, 6, 7, 8):
+        first, second = made(), made()
+        train(first, range(stop))
+        everything(first).save(tmp_path / "state")
+        everything(second).load(tmp_path / "state")
+        train(second, range(stop, 12))
+        assert all(np.array_equal(whole[0][n].numpy(), second[0][n].numpy()) for n in "wb")
+        assert whole[1].state_dict() == second[1].state_dict() and whole[1].overflows == (bad is not None)

@@ -24,7 +24,7 @@ from ..dtypes import FLOATS, HALF, float32, is_count
 from ..errors import AccumulationError, AccumulatorFull, CaptureError, DTypeError, GradientError, NoGradients, ShapeMismatch, StateError
 from ..gradient import GradientMap
 from ..gradient_clip import clip_grad_norm
-from ..gradient_memory import check_device
+from ..gradient_memory import EARLIER, check_device, kept_by, mark_of
 from ..parameter import named
 from ..tensors import Tensor, tensor
 from .config import AccumulationConfig, AccumulationStats, checked_weight
@@ -173,7 +173,6 @@ class GradientAccumulator:
     def arrivals(self, grads: Any) -> list[Arrived]:
         """What was handed in, one by one."""
         if isinstance(grads, GradientMap):
-            self.window.total.check_scaled("accumulate", grads)
             return arrived_in(grads)
         if not isinstance(grads, Mapping):
             kind = type(grads).__name__
@@ -192,7 +191,7 @@ class GradientAccumulator:
     def open(self, rows: list[Arrived], n: int, scaled: Any, count: int | None = None) -> None:
         """Check that these may come into the window, before anything is changed; `count`: how often the one row has come by name."""
         window = self.window
-        if len(window.total) and scaled is not window.total.scaled:
+        if len(window.total) and scaled is not window.total.scaled and (scaled is None or window.total.scaled is not EARLIER):
             raise GradientError(
                 "accumulate: gradients of a scaled loss and others: they differ in scale. Call unscale() on each map first."
             )
@@ -234,6 +233,8 @@ class GradientAccumulator:
             total, counts = self.window.total, self.window.counts
             if known.number in total._gradients:
                 total._gradients[known.number] = total._gradients[known.number].to(device=g.device)
+                if total.mark is not None and total.mark.device is not g.device:
+                    total.mark = mark_of(kept_by(total.mark), g.device)
                 total.rename(known.number, number)
             if number in total:
                 total.names[number] = name
@@ -266,9 +267,6 @@ class GradientAccumulator:
         """Everything that is needed to go on inside a window, by parameter names. StateError for a parameter without a name."""
         with self.lock:
             window = self.window
-            if window.total.mark is not None or window.total.scaled is not None:
-                what = "gradients of a scaled loss, or marked for one step"
-                raise StateError(f"GradientAccumulator: {what}: {window.arrived} micro-batches. Save after the window's last one.")
             names = {known.number: name for name, known in {**self.restored, **self.known}.items()}
             found = {number: names.get(number) or window.total.names.get(number, "") for number in window.counts}
             if "" in found.values() or len(set(found.values())) < len(found):
@@ -282,6 +280,7 @@ class GradientAccumulator:
                 "total_micro_batches": self.done.micro_batches, "total_updates": self.done.updates,
                 "registered": {name: list(known.shape) for name, known in self.known.items()}, "counts": counts, "sums": sums,
                 "parameters": [name for name in {**self.restored, **self.known, **sums} if name not in free],
+                "keep": None if (mark := window.total.mark) is None else kept_by(mark), "scaled": window.total.scaled is not None,
             }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any], params: Any = None) -> None:
@@ -304,6 +303,8 @@ class GradientAccumulator:
                 number = known[name].number
                 total._gradients[number] = tensor(array, device=there[name].device if name in there else None)
                 total.names[number] = name
+            total.mark = None if state["keep"] is None else mark_of(state["keep"], next(iter(total._gradients.values())).device)
+            total.scaled = EARLIER if state["scaled"] else None
             counts = {known[name].number: count for name, count in state["counts"].items() if name in known}
             self.sizes = {k.number: math.prod(k.shape) for k in known.values()}
             self.known = {name: known[name] for name in state["registered"]}

@@ -14,7 +14,7 @@ from ..dtypes import FLOATS, is_count, is_number
 from ..errors import StateError
 
 COUNTS = "accumulation_steps", "micro_batches", "total_micro_batches", "total_updates"
-PARTS = {*COUNTS, "weight", "registered", "counts", "sums", "parameters"}
+PARTS = {*COUNTS, "weight", "registered", "counts", "sums", "parameters", "keep", "scaled"}
 
 
 def wrong(what: str, value: Any) -> StateError:
@@ -50,6 +50,9 @@ def checked_state(state: Any, steps: int) -> dict[str, Any]:
         registered[name] = shape = tuple([int(n) for n in shape])
         if name in arrays and arrays[name].shape != shape:
             raise wrong(f"shape differs for '{name}'", (shape, arrays[name].shape))
+    if state["keep"] not in (None, 0.0, 1.0) or not isinstance(state["scaled"], bool) or (state["keep"] is not None and not arrays):
+        raise wrong("not what is said of the sums", (state["keep"], state["scaled"]))
     whole = {key: int(state[key]) for key in COUNTS}
     rest = {"counts": {name: int(n) for name, n in counts.items()}, "parameters": list(state["parameters"])}
-    return {**whole, **rest, "weight": float(weight), "registered": registered, "sums": arrays}
+    said = {"keep": state["keep"], "scaled": state["scaled"]}
+    return {**whole, **rest, **said, "weight": float(weight), "registered": registered, "sums": arrays}
