@@ -67,7 +67,12 @@ def forks() -> Iterator[Run]:
         return
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # a process with threads is not to be forked
     with subprocess.Popen(
-        [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-c", SERVER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd=Path(__file__).parent,  # from elsewhere it would import this folder's flamepy, and not the one that is installed
     ) as server:
         assert server.stdin is not None and server.stdout is not None
 

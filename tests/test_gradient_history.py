@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 import flamepy as fp
 
-NORMS = st.lists(st.one_of(st.floats(0, 1e30), st.just(math.nan), st.just(math.inf)), min_size=1, max_size=30)
+SPECIAL = st.sampled_from([0.0, math.nan, math.inf])
+NORMS = st.lists(st.one_of(st.floats(1e-30, 1e30), SPECIAL), min_size=1, max_size=30)
 
 
 @settings(max_examples=60, deadline=None)
