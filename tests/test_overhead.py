@@ -192,7 +192,7 @@ def test_a_block_somebody_looks_at_is_not_used_again(name: str) -> None:
 
 
 def uncounted() -> int:
-    """Cached bytes that lie in no pool: of blocks that an interrupted test was about to hand out."""
+    """Cached bytes that lie in no pool: of blocks that an interrupt kept from being handed out, in a test before."""
     return int(CPU.memory()["cached"] - sum(len(pool) * pool.nbytes for pool in allocator.pools.values()) - allocator.spare)
 
 
@@ -209,6 +209,20 @@ def test_a_dropped_block_is_used_again_and_counted() -> None:
     assert fp.full((1000, 77), 2.0).buffer.data.ctypes.data == address
     CPU.trim()
     assert CPU.memory()["cached"] == before["cached"]
+
+
+def test_a_pool_may_die_before_its_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The garbage collector finds both at once, in a cycle, and calls one first."""
+    monkeypatch.setattr(cpu_device, "MOST", 1)
+    gc.collect()
+    before, apart = CPU.memory()["current"], uncounted()
+    for n in range(90_000, 90_040):
+        cycle: list = [fp.zeros(n), fp.zeros(n)]
+        cycle.append(cycle)
+        fp.zeros(5)  # nobody but the buffers knows the pool now
+        del cycle
+    gc.collect()
+    assert CPU.memory()["current"] == before and uncounted() == apart
 
 
 def test_a_block_given_away_is_no_longer_counted() -> None:

@@ -37,6 +37,17 @@ class Pool(list):
     def __del__(self) -> None:
         self.allocator.total -= self.nbytes * len(self)
         self.allocator.keep_spare([block.base for block in self])
+        self.clear()
+        self.__class__ = Gone
+
+
+class Gone(Pool):
+    """A pool that died before its last buffers, as one that the garbage collector found together with them may: it takes no blocks."""
+
+    __slots__ = ()
+
+    def append(self, block: np.ndarray) -> None:
+        self.allocator.total -= self.nbytes
 
 
 class Allocator:
