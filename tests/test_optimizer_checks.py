@@ -5,6 +5,9 @@ Numbers are worked by hand. Read next: test_rates.py.
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from error_text import raises
@@ -220,3 +223,25 @@ def test_sgd_maximize():
     optimizer = fp.SGD([p], lr=0.5, maximize=True, weight_decay=1.0)
     optimizer.step([(p.id, p, np.array([1.0, 3.0]))])
     assert p.tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("make", [fp.AdamW, lambda p: fp.SGD(p, momentum=0.9, groups={"a": {"lr_scale": 0.5}}), fp.EMA,
+                                  lambda p: fp.ByName(p, {"*": (fp.Adam, {})}), lambda p: fp.Lookahead(fp.AdamW(p))])  # fmt: skip
+def test_its_memory_is_freed_when_nobody_has_it(make):
+    """At once: the garbage collector may be long in coming, and moments are large."""
+    params = two()
+    grads = grads_of(params)
+    gc.collect()
+    gc.disable()
+    try:
+        optimizer = make(params)
+        if hasattr(optimizer, "step"):
+            optimizer.step(grads)
+        seen, groups = weakref.ref(optimizer), getattr(optimizer, "groups", [])
+        del optimizer
+        assert seen() is None
+        for group in groups[:1]:
+            with raises(fp.StateError, "Group", "its optimizer is gone"):
+                group["lr"] = 1.0
+    finally:
+        gc.enable()

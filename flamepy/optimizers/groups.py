@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DTypeError
+from .owner import Owned
 
 POSITIVE = (0.0, np.inf)
 RANGES = {  # from the first number on, below the second
@@ -22,12 +23,12 @@ RANGES = {  # from the first number on, below the second
 FLAGS = ("nesterov", "maximize", "amsgrad", "centered", "decoupled_weight_decay")
 
 
-class Group(dict):
+class Group(Owned, dict):
     """The options of some parameters. Setting one checks it as the constructor does; copies and pickles are plain dictionaries."""
 
     def __init__(self, optimizer: Any, options: dict[str, Any]):
         super().__init__(options)
-        self.optimizer = optimizer
+        self.belong(optimizer)
 
     def __setitem__(self, key: str, value: Any) -> None:
         self.update({key: value})

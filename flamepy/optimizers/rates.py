@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from ..errors import DTypeError, StateError
+from .owner import Owned
 
 
-class Rates:
+class Rates(Owned):
     """`factors`: of the groups after the first; None for a rate that stays as it is, because the optimizer's was 0 beside it."""
 
     def __init__(self, optimizer: Any, lr: Any, changes: dict[str, dict[str, Any]]):
-        self.optimizer = optimizer
+        self.belong(optimizer)
         self.finished = 0
         self.schedule: Callable[[int], float] | None = lr if callable(lr) else None
         base = self.asked(0) if callable(lr) else lr
@@ -31,6 +32,9 @@ class Rates:
             if "lr_scale" in group or callable(group["lr"]):
                 dict.__setitem__(group, "lr", base * factor)
             dict.pop(group, "lr_scale", None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in vars(self).items() if key != "owner"}
 
     def add(self, factor: float | None) -> None:
         """There is one more group, whose rate is that times the optimizer's."""

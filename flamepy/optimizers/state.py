@@ -158,6 +158,7 @@ def pickled(optimizer: Optimizer) -> dict[str, Any]:
 def unpickle(optimizer: Optimizer, state: dict[str, Any]) -> None:
     vars(optimizer).update({key: value for key, value in state.items() if key not in ("places", "rows")})
     places = list(zip(optimizer.params, state["places"], strict=True))
+    optimizer.rates.belong(optimizer)
     optimizer.groups = [Group(optimizer, options) for options in state["groups"]]
     optimizer.names, optimizer.still = {p.id: name for p, (name, _) in places}, (-1, frozenset())
     optimizer.group_of = {p.id: group for p, (_, group) in places}
