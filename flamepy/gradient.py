@@ -237,8 +237,8 @@ class GradientMap:
                 )
             if stored is not None:
                 check_device("merge", other.label(key), stored.device, gradient)
+        self.settle()  # before new keys empty the spans that its factor is for
         if self.packed and other.packed and [home for home, _ in self.spans] == [home for home, _ in other.spans]:
-            self.settle()
             other.settle()
             for (_, span), (_, more) in zip(self.spans, other.spans, strict=True):
                 add_to_buffer(span, more, "GradientMap.merge")
