@@ -45,7 +45,7 @@ class GradientMap:
         self.whole_map = False
         self.private = True
         self.factor: Any = None
-        self.mark: Any = None
+        self._mark: Any = None
         self.scaled: Any = None
 
     def stored(self) -> dict[int, Any]:
@@ -53,7 +53,20 @@ class GradientMap:
         if self.private:
             self.private = False
             self.settle()
+            self.mark = self._mark
         return self._gradients
+
+    @property
+    def mark(self) -> Any:
+        return self._mark
+
+    @mark.setter
+    def mark(self, mark: Any) -> None:
+        """Gradients that were handed out have the mark too: they may come to an optimizer without this map."""
+        self._mark = mark
+        if mark is not None and not self.private:
+            for gradient in self._gradients.values():
+                gradient.mark = mark
 
     def settle(self) -> None:
         """Apply the clip factor that is waiting."""

@@ -50,7 +50,7 @@ def as_map(found: dict[int, tuple[Parameter, Tensor]]) -> GradientMap:
     grads = GradientMap()
     for p, g in found.values():
         grads.insert(p, g)
-        if g.mark is not None:
+        if g.mark is not None and g.mark is not grads.mark:
             grads.mark = g.mark if grads.mark is None else both_marks(grads.mark, g.mark)
     return grads
 
