@@ -45,6 +45,7 @@ def prepared(optimizer: Optimizer, state: dict[str, Any]) -> Callable[[], None]:
     """Check a state without changing anything (StateError); what is returned restores it."""
     name = optimizer.name
     check_kind(name, optimizer.order, state, {"groups", "state"})
+    check_form(name, state["groups"], state["state"])
     groups = checked_groups(optimizer, state["groups"], state["state"])
     check_rows(optimizer, state["state"], optimizer.used_slots(groups))
     finished = finished_in(name, state)
@@ -74,6 +75,15 @@ def check_kind(name: str, order: str, state: Any, keys: set[str]) -> None:
     if saved != mine:
         shown = [f"{kind} (order '{by}')" for kind, by in (saved, mine)]
         raise StateError(f"{name}: the state of another optimizer: state of {shown[0]}, this is {shown[1]}. Make one of the same class.")
+
+
+def check_form(name: str, groups: Any, rows: Any) -> None:
+    """Raise StateError unless these are groups with names, and a row for each name."""
+    named = isinstance(groups, list | tuple) and all([isinstance(g, dict) and isinstance(g.get("names"), list | tuple) for g in groups])
+    fit = isinstance(rows, dict) and all([isinstance(row, dict) for row in rows.values()])
+    if not (named and groups and fit):
+        what = "not groups with names" if fit else "not rows by name"
+        raise StateError(f"{name}: {what}: {(groups if fit else rows)!r:.80}. Pass what state_dict() returned.")
 
 
 def checked_groups(optimizer: Optimizer, groups: list[dict[str, Any]], rows: dict[str, Any]) -> list[Any]:
