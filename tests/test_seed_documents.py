@@ -48,61 +48,25 @@ def frozen(*objects: Any) -> bytes:
 
 
 # ---- clipping: what is clipped is what the step uses ---------------------------------------------------------------------------------
-def by_map(params: Any, grads: Any, limit: Any, optimizer: Any) -> Any:
-    norm = fp.clip_grad_norm(grads, limit)
-    optimizer.step(grads)
-    return norm
+def triples(params: Any, grads: Any) -> list[Any]:
+    return [(p.id, p, grads.get(p)) for p in params.parameters()]
 
 
-def by_grad(params: Any, grads: Any, limit: Any, optimizer: Any) -> Any:
-    params.set_grads(grads)
-    norm = fp.clip_grad_norm(params, limit)
-    optimizer.step()
-    return norm
+def windowed(grads: Any, limit: Any) -> Any:
+    return GradientAccumulator(AccumulationConfig(1, max_grad_norm=limit)).step(grads)
 
 
-def by_grad_of_a_clipped_map(params: Any, grads: Any, limit: Any, optimizer: Any) -> Any:
-    norm = fp.clip_grad_norm(grads, limit)
-    params.set_grads(grads)
-    optimizer.step()
-    return norm
-
-
-def by_triples(params: Any, grads: Any, limit: Any, optimizer: Any) -> Any:
-    norm = fp.clip_grad_norm(grads, limit)
-    optimizer.step([(p.id, p, grads.get(p)) for p in params.parameters()])
-    return norm
-
-
-def by_gradients_got_before(params: Any, grads: Any, limit: Any, optimizer: Any) -> Any:
-    kept = [(p.id, p, grads.get(p)) for p in params.parameters()]  # no copies
-    norm = fp.clip_grad_norm(grads, limit)
-    optimizer.step(kept)
-    return norm
-
-
-def by_chain(params: Any, grads: Any, limit: Any, optimizer: Any) -> Any:
-    """The wrapper of an optimizer that clips before its step."""
-    optimizer.transforms = [T.ClipNorm(limit)]
-    optimizer.step(grads)
-    return optimizer.transforms[0].result
-
-
-def by_accumulator(params: Any, grads: Any, limit: Any, optimizer: Any) -> Any:
-    found = GradientAccumulator(AccumulationConfig(1, max_grad_norm=limit)).step(grads)
-    optimizer.step(found)
-    return fp.grad_norm(grads)
-
-
-def by_merging_another_models(params: Any, grads: Any, limit: Any, optimizer: Any) -> Any:
-    """Gradients of two losses in one map, clipped before they came together."""
-    other = model(pack=True)
-    norm = fp.clip_grad_norm(grads, limit)
-    optimizer.step(grads.merge(grads_of(other)))
-    return norm
-
-
-FORMS = [by_map, by_grad, by_grad_of_a_clipped_map, by_triples, by_gradients_got_before, by_chain, by_accumulator, by_merging_another_models]
+# (parameters, gradients, limit, optimizer) -> the norm; clipped and stepped
+FORMS: dict[str, Callable[..., Any]] = {
+    "a map": lambda ps, g, limit, o: (fp.clip_grad_norm(g, limit), o.step(g))[0],
+    ".grad": lambda ps, g, limit, o: (ps.set_grads(g), fp.clip_grad_norm(ps, limit), o.step())[1],
+    ".grad of a clipped map": lambda ps, g, limit, o: (fp.clip_grad_norm(g, limit), ps.set_grads(g), o.step())[0],
+    "triples": lambda ps, g, limit, o: (fp.clip_grad_norm(g, limit), o.step(triples(ps, g)))[0],
+    "triples got before": lambda ps, g, limit, o: (lambda rows: (fp.clip_grad_norm(g, limit), o.step(rows))[0])(triples(ps, g)),
+    "a wrapped optimizer": lambda ps, g, limit, o: (setattr(o, "transforms", [T.ClipNorm(limit)]), o.step(g), o.transforms[0].result)[2],
+    "a window": lambda ps, g, limit, o: (fp.grad_norm(g), o.step(windowed(g, limit)))[0],
+    "merged with another model's": lambda ps, g, limit, o: (fp.clip_grad_norm(g, limit), o.step(g.merge(grads_of(model(pack=True)))))[0],
+}
 LIMITS: dict[Any, float] = {  # a limit, and what the gradients are multiplied by
     10.0: 1.0,  # below: as they were
     5.0: 1.0,  # at the limit
@@ -114,10 +78,10 @@ LIMITS: dict[Any, float] = {  # a limit, and what the gradients are multiplied b
 
 @pytest.mark.parametrize("pack", [False, True])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_clip_reaches_the_weights_in_whatever_form(form: Callable[..., Any], pack: bool) -> None:
+def test_a_clip_reaches_the_weights_in_whatever_form(form: str, pack: bool) -> None:
     for limit, factor in LIMITS.items():
         params = model(pack)
-        norm = form(params, grads_of(params), limit, fp.SGD(params, lr=1.0))
+        norm = FORMS[form](params, grads_of(params), limit, fp.SGD(params, lr=1.0))
         assert norm == 5.0
         for name, g in G.items():
             np.testing.assert_allclose(params[name].numpy(), -np.array(g) * factor, rtol=2e-7, err_msg=f"{limit}")
@@ -188,13 +152,11 @@ FAILURES: dict[str, tuple[Any, Callable[[Any, Any], Any]]] = {
     "a rate that cannot be had": (Late, lambda o, ps: (setattr(o, "lr", no_rate), o.step(grads_of(ps)))),
     "nothing to update": (None, lambda o, ps: o.step(fp.GradientMap())),
     "skipped": (None, lambda o, ps: o.step(skipped(ps))),
-    "skipped, as triples": (None, lambda o, ps: (lambda g: o.step([(p.id, p, g[p]) for p in ps.parameters()]))(skipped(ps))),
+    "skipped, as triples": (None, lambda o, ps: o.step(triples(ps, skipped(ps)))),
     "skipped, of one": (None, lambda o, ps: (lambda g: o.step([(ps["a"].id, ps["a"], g["a"])]))(skipped(ps))),
     "skipped, in .grad": (None, lambda o, ps: (ps.set_grads(skipped(ps)), o.step())[1]),
     "skipped, merged": (None, lambda o, ps: o.step(grads_of(ps).merge(skipped(ps)))),
-    "skipped, merged, as triples": (
-        None, lambda o, ps: (lambda g: o.step([(p.id, p, g[p]) for p in ps.parameters()]))(grads_of(ps).merge(skipped(ps))),
-    ),
+    "skipped, merged, as triples": (None, lambda o, ps: o.step(triples(ps, grads_of(ps).merge(skipped(ps))))),
 }  # fmt: skip
 
 
@@ -328,7 +290,10 @@ def test_statistics_and_shapes_of_the_documents() -> None:
 def test_a_window_that_cannot_end_is_as_it_was(first: int) -> None:
     """Sums, counts, statistics, and which Parameter a name stands for."""
     params, other = model(), model()
-    for name, give in (("clipping", lambda acc: acc.step(grads_of(params, {**G, "a": [NAN, 1.0]}))), ("weights", lambda acc: acc.add(grads_of(params), 0))):
+    for name, give in (
+        ("clipping", lambda acc: acc.step(grads_of(params, {**G, "a": [NAN, 1.0]}))),
+        ("weights", lambda acc: acc.add(grads_of(params), 0)),
+    ):
         accumulator = GradientAccumulator(AccumulationConfig(first + 1, max_grad_norm=1e9))
         accumulator.register("a", (2,))
         if first:
@@ -343,31 +308,8 @@ def test_a_window_that_cannot_end_is_as_it_was(first: int) -> None:
         assert found["a"].tolist() == list(want)
 
 
-def test_windows_share_no_memory() -> None:
-    params = model(pack=True)
-    grads = grads_of(params)
-    one, two = GradientAccumulator(2), GradientAccumulator(2)
-    for accumulator in (one, two):
-        accumulator.step(grads)
-    first = one.step(grads).scale_(100.0)
-    second = two.step(grads)
-    one.step(grads)
-    assert second["a"].tolist() == G["a"] and first["b"].tolist() == [[0.0], [400.0]]
-    assert one.flush()["a"].tolist() == G["a"] and grads["b"].tolist() == G["b"]
-
-
-# ---- regularizers --------------------------------------------------------------------------------------------------------------------------
+# ---- regularizers -----------------------------------------------------------------------------------------------------------
 X = np.array([1.0, 2.0, 3.0])
-
-
-def test_a_pipeline_of_the_documents() -> None:
-    pipeline = Pipeline().add("l1", reg.l1, 0.001).add("l2", reg.l2, 0.01)
-    _, metrics = pipeline.compute(fp.tensor(X), track_grad_norms=True)
-    want = {"l1": 3**0.5, "l2": 56**0.5, "total": np.linalg.norm(0.001 + 0.01 * 2 * X)}
-    assert {k: v for k, v in metrics.items() if "grad" in k} == {f"{k}_grad_norm": pytest.approx(v, rel=1e-12) for k, v in want.items()}
-    assert Pipeline().add("l1", reg.l1).compute(fp.ones(3), True)[1]["total_grad_norm"] == pytest.approx(3**0.5)
-    pipeline.enable("l2", False)
-    assert "l2_grad_norm" not in pipeline.compute(fp.tensor(X), True)[1]
 
 
 def test_norms_are_of_what_was_computed() -> None:
