@@ -94,15 +94,6 @@ def test_the_epsilon_of_the_factor_counts_where_norms_are_small() -> None:
     np.testing.assert_allclose(grads["a"].numpy(), np.array([3e-8, 4e-8]) * 1e-8 / (5e-8 + 1e-6), rtol=1e-6)
 
 
-def test_who_is_not_among_the_parameters_clipped_stays_in_the_map() -> None:
-    """One of the documents returns the clipped gradients of the parameters listed, and drops all others."""
-    for clip in (lambda g, some: fp.clip_grad_norm(g, 0.5, params=some), lambda g, some: fp.clip_grad_value(g, 0.5, params=some)):
-        params = model()
-        grads = grads_of(params)
-        assert clip(grads, [params["a"]]) == 3.0
-        assert grads["b"].tolist() == G["b"] and grads["a"].tolist() == pytest.approx([0.5, 0.0], rel=1e-6)
-
-
 @pytest.mark.parametrize("pack", [False, True])
 def test_a_group_that_is_refused_leaves_the_others_as_they_were(pack: bool) -> None:
     for b, limit, error in (([[NAN], [1.0]], 1.0, fp.NonFiniteError), ([[5.0], [1.0]], -1.0, ValueError)):
@@ -247,13 +238,23 @@ def test_a_damaged_state_is_refused(name: str) -> None:
         assert frozen(optimizer) == before
 
 
+def test_damaged_transforms_and_parts_are_refused() -> None:
+    params = model()
+    chained = fp.SGD(params, lr=0.1, transforms=[T.Noise(0.1)])
+    for wrong in (None, [None], ["Noise"], [{}]):
+        with raises(fp.StateError, "SGD: the state of other transforms"):
+            chained.load_state_dict({**chained.state_dict(), "transforms": wrong})
+    several = fp.ByName(params, {"a": (fp.SGD, {"lr": 0.1}), "b": (fp.AdamW, {"lr": 0.1})})
+    for parts in (None, ["a", "b"], {"a": None, "b": None}):
+        with raises(fp.StateError):
+            several.load_state_dict({**several.state_dict(), "parts": parts})
+
+
 # ---- accumulation ----------------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "config, arrived, want",
     [
-        (AccumulationConfig(4), [[1.0, 2.0, 3.0]] * 2, [1.0, 2.0, 3.0]),
         (AccumulationConfig(2, normalize=False), [[1.0, 2.0, 3.0]] * 2, [2.0, 4.0, 6.0]),
-        (AccumulationConfig(2), [[2.0, 4.0], [6.0, 8.0]], [4.0, 6.0]),
         (AccumulationConfig(2, normalize=False), [[2.0, 4.0], [6.0, 8.0]], [8.0, 12.0]),
         (AccumulationConfig(1, False, 5.0), [[30.0, 40.0]], [3.0 * 50 / (50 + 1e-6), 4.0 * 50 / (50 + 1e-6)]),
         (AccumulationConfig(1, False, 50.0), [[30.0, 40.0]], [30.0, 40.0]),
@@ -323,6 +324,18 @@ def test_norms_are_of_what_was_computed() -> None:
     for _ in range(8):  # a term that draws numbers: its norm is that of the mask it drew, found from its value
         _, found = masked.compute(fp.tensor(np.array([1.0, 2.0, 4.0])), True)
         assert found["random_grad_norm"] == pytest.approx(bin(int(found["random"])).count("1") ** 0.5)
+
+
+def test_a_norm_that_is_not_a_number_dominates_nothing() -> None:
+    """In whatever order the terms come."""
+    x, w = fp.tensor(X), fp.Parameter(X)
+    terms = {"nan": lambda x: (x * NAN).sum(), "l1": reg.l1, "l2": reg.l2}
+    for names in (["nan", "l1", "l2"], ["l1", "l2", "nan"], ["l2", "nan", "l1"]):
+        pipeline = Pipeline(terms[names[0]]).add(names[1], terms[names[1]]).add(names[2], terms[names[2]])
+        _, metrics = pipeline.compute(x, True)
+        assert pipeline.dominant(metrics) == ("base_loss" if names[0] == "l2" else "l2") and math.isnan(metrics["total_grad_norm"])
+        report = fp.GradientTracker.parameter_report({name: terms[name](w) for name in names}, [w])
+        assert report.dominant is None and math.isnan(report.joint.total)  # shares of what is not finite are none
 
 
 def test_norms_only_where_the_loss_spikes() -> None:

@@ -132,9 +132,9 @@ def check_shapes(optimizer: Optimizer, name: str, p: Any, row: dict[str, Any], s
 def checked_transforms(name: str, mine: Sequence[Any], state: dict[str, Any]) -> Callable[[], None]:
     """Check the state of a chain (StateError); what is returned restores it."""
     saved = state.get("transforms", [])
-    if not isinstance(saved, list) or [row.get("class") for row in saved] != [t.name for t in mine]:
-        shown = [row.get("class") for row in saved] if isinstance(saved, list) else saved
-        raise StateError(f"{name}: the state of other transforms: state {shown}, here {[t.name for t in mine]}. Use the same chain.")
+    classes = [row.get("class") if isinstance(row, dict) else type(row).__name__ for row in saved] if isinstance(saved, list) else saved
+    if classes != [t.name for t in mine]:
+        raise StateError(f"{name}: the state of other transforms: state {classes}, here {[t.name for t in mine]}. Use the same chain.")
     for t, row in zip(mine, saved, strict=True):
         t.check_state(row)
 
