@@ -270,7 +270,7 @@ class GradientMap:
 
     def check_scaled(self, name: str, other: GradientMap) -> None:
         """Raise GradientError unless both maps are of losses scaled alike, so that one can be added to the other."""
-        if self._gradients and self.scaled is not other.scaled:
+        if self._gradients and other._gradients and self.scaled is not other.scaled:
             raise GradientError(f"{name}: gradients of a scaled loss and others: they differ in scale. Call unscale() on each map first.")
 
     def take_marks(self, other: GradientMap) -> None:
@@ -280,7 +280,8 @@ class GradientMap:
             self.mark = self.mark or other.mark
         else:
             self.mark = both_marks(self.mark, other.mark)
-        self.scaled = other.scaled
+        if other._gradients:
+            self.scaled = other.scaled
 
     def to_dict(self, params: Any) -> dict[str, Any]:
         """name -> gradient for the parameters (a ParameterDict) that have one."""

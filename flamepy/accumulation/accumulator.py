@@ -198,7 +198,7 @@ class GradientAccumulator:
         """Check that these may come into the window, before anything is changed; `count`: how often the one row has come by name.
         Returns what bind() did."""
         window = self.window
-        if len(window.total) and scaled is not window.total.scaled and (scaled is None or window.total.scaled is not EARLIER):
+        if rows and len(window.total) and scaled is not window.total.scaled and (scaled is None or window.total.scaled is not EARLIER):
             raise GradientError(
                 "accumulate: gradients of a scaled loss and others: they differ in scale. Call unscale() on each map first."
             )
