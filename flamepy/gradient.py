@@ -159,6 +159,8 @@ class GradientMap:
         self.settle()
         self.put(key, gradient)
         self.spans = []
+        if gradient.mark is not None and gradient.mark is not self.mark:
+            self.mark = gradient.mark if self.mark is None else both_marks(self.mark, gradient.mark)
 
     def put(self, key: Any, gradient: Any) -> None:
         """Store a gradient that is known to fit, in a map that has no spans yet."""
