@@ -45,7 +45,7 @@ class GradientMap:
         self.whole_map = False
         self.private = True
         self.factor: Any = None
-        self.mark: Any = None
+        self._mark: Any = None
         self.scaled: Any = None
 
     def stored(self) -> dict[int, Any]:
@@ -53,7 +53,20 @@ class GradientMap:
         if self.private:
             self.private = False
             self.settle()
+            self.mark = self._mark
         return self._gradients
+
+    @property
+    def mark(self) -> Any:
+        return self._mark
+
+    @mark.setter
+    def mark(self, mark: Any) -> None:
+        """Gradients that were handed out have the mark too: they may come to an optimizer without this map."""
+        self._mark = mark
+        if mark is not None and not self.private:
+            for gradient in self._gradients.values():
+                gradient.mark = mark
 
     def settle(self) -> None:
         """Apply the clip factor that is waiting."""
@@ -146,6 +159,8 @@ class GradientMap:
         self.settle()
         self.put(key, gradient)
         self.spans = []
+        if gradient.mark is not None and gradient.mark is not self.mark:
+            self.mark = gradient.mark if self.mark is None else both_marks(self.mark, gradient.mark)
 
     def put(self, key: Any, gradient: Any) -> None:
         """Store a gradient that is known to fit, in a map that has no spans yet."""
@@ -237,8 +252,8 @@ class GradientMap:
                 )
             if stored is not None:
                 check_device("merge", other.label(key), stored.device, gradient)
+        self.settle()  # before new keys empty the spans that its factor is for
         if self.packed and other.packed and [home for home, _ in self.spans] == [home for home, _ in other.spans]:
-            self.settle()
             other.settle()
             for (_, span), (_, more) in zip(self.spans, other.spans, strict=True):
                 add_to_buffer(span, more, "GradientMap.merge")
@@ -257,7 +272,7 @@ class GradientMap:
 
     def check_scaled(self, name: str, other: GradientMap) -> None:
         """Raise GradientError unless both maps are of losses scaled alike, so that one can be added to the other."""
-        if self._gradients and self.scaled is not other.scaled:
+        if self._gradients and other._gradients and self.scaled is not other.scaled:
             raise GradientError(f"{name}: gradients of a scaled loss and others: they differ in scale. Call unscale() on each map first.")
 
     def take_marks(self, other: GradientMap) -> None:
@@ -267,7 +282,8 @@ class GradientMap:
             self.mark = self.mark or other.mark
         else:
             self.mark = both_marks(self.mark, other.mark)
-        self.scaled = other.scaled
+        if other._gradients:
+            self.scaled = other.scaled
 
     def to_dict(self, params: Any) -> dict[str, Any]:
         """name -> gradient for the parameters (a ParameterDict) that have one."""

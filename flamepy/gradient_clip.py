@@ -51,6 +51,14 @@ def clip_grad_norm(grads: Any, max_norm: float | None, norm_type: float = 2.0, n
 
 def clip_norm(grads: Any, max_norm: float | None, norm_type: float, nonfinite: str, params: Any) -> tuple[Places, Buffer]:
     """clip_grad_norm(): which gradients they were, and what was found."""
+    places, found = measured(grads, max_norm, norm_type, nonfinite, params)
+    if max_norm and places.buffers:
+        apply_factor(grads, places, found)
+    return places, found
+
+
+def measured(grads: Any, max_norm: float | None, norm_type: float, nonfinite: str, params: Any) -> tuple[Places, Buffer]:
+    """Which gradients, and the factor for them; no number of theirs is changed. Raises what clip_grad_norm() raises."""
     if nonfinite not in POLICIES:
         raise ValueError(f"clip_grad_norm: unknown nonfinite: {nonfinite!r}. Use 'raise', 'skip' or 'zero'.")
     limit = checked_limit("clip_grad_norm", "max_norm", max_norm)
@@ -59,7 +67,6 @@ def clip_norm(grads: Any, max_norm: float | None, norm_type: float, nonfinite: s
     if limit and places.buffers:
         if nonfinite == "raise":
             found.device.stream.after(partial(check_finite, places.ids, places.names, places.segments), found, *places.buffers)
-        apply_factor(grads, places, found)
         if nonfinite == "skip" or getattr(grads, "mark", None) is not None:
             for marked in [grads] if isinstance(grads, GradientMap) else places.gradients:
                 marked.mark = found
@@ -116,10 +123,17 @@ def clip_grad_norm_by_group(
     grads: Any, limits: dict[str, float | None], norm_type: float = 2.0, nonfinite: str = "raise"
 ) -> dict[str, Any]:
     """Clip the gradients of each group by a joint norm of their own: {glob of names: max_norm}; a parameter belongs to the first glob
-    that matches. Returns {glob: ClipResult}. Parameters that no glob matches are left alone; a glob without any raises StateError."""
+    that matches. Returns {glob: ClipResult}. Parameters that no glob matches are left alone; a glob without any raises StateError.
+    Whatever raises has changed no gradient."""
     grads = grads if isinstance(grads, GradientMap) else listed("clip_grad_norm_by_group", grads)
     groups = split("clip_grad_norm_by_group", grads, limits)
-    return {glob: clip_grad_norm(grads, limits[glob], norm_type, nonfinite, keys) for glob, keys in groups.items()}
+    for limit in limits.values():
+        checked_limit("clip_grad_norm_by_group", "max_norm", limit)
+    found = {glob: measured(grads, limits[glob], norm_type, nonfinite, keys) for glob, keys in groups.items()}
+    for glob, (places, factor) in found.items():
+        if limits[glob] and places.buffers:
+            apply_factor(grads, places, factor)
+    return {glob: result_of(*each) for glob, each in found.items()}
 
 
 clip_grad_norm_ = clip_grad_norm

@@ -56,6 +56,21 @@ def test_gradients_of_a_scaled_loss() -> None:
     assert scaler.step(fp.SGD(net, lr=0.1), found)
 
 
+@pytest.mark.parametrize("order", [(0, None), (None, 0)])
+def test_a_map_without_gradients_differs_in_no_scale(order: tuple[int | None, ...]) -> None:
+    """A micro-batch that reached no parameter: it counts, and adds nothing."""
+    net, scaler, accumulator = Net(), fp.GradScaler(init_scale=1024.0), GradientAccumulator(2)
+    for i in order:
+        found = accumulator.step(fp.GradientMap() if i is None else scaler.scale(net(fp.tensor(X[i]))).backward())
+    merged = fp.GradientMap()
+    for i in order:
+        merged.merge(fp.GradientMap() if i is None else scaler.scale(net(fp.tensor(X[i]))).backward())
+    alone = net(fp.tensor(X[0])).backward()
+    for grads, share in ((scaler.unscale(found), 0.5), (scaler.unscale(merged), 1.0)):
+        for p in net.parameters():
+            np.testing.assert_allclose(grads[p].numpy(), alone[p].numpy().astype("f8") * share, rtol=1e-5, atol=1e-6)
+
+
 def test_what_is_no_parameter() -> None:
     net, accumulator = Net(), GradientAccumulator(2)
     assert len(net.params) == 2  # gives names

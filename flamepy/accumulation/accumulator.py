@@ -30,7 +30,7 @@ from ..tensors import Tensor, tensor
 from .config import AccumulationConfig, AccumulationStats, checked_weight
 from .state import checked_state
 from .sums import Arrived, add_map, arrived_in, copied, taken_in
-from .window import Counts, Known, Window
+from .window import Bound, Counts, Known, Window
 
 
 class GradientAccumulator:
@@ -48,7 +48,7 @@ class GradientAccumulator:
         self.restored: dict[str, Known] = {}  # from a state, until their gradients come
         self.window = Window(GradientMap())
         self.done = Counts()
-        self.sizes: dict[int, int] = {}  # elements of every id registered, or seen in the last window
+        self.sizes: dict[int, int] = {}  # elements of every id seen in the last window
         self.lock = threading.RLock()
 
     @property
@@ -78,21 +78,27 @@ class GradientAccumulator:
         n, limit = self._config.accumulation_steps, self._config.max_grad_norm
         with self.lock:
             source = grads if isinstance(grads, GradientMap) else GradientMap()
-            rows = self.arrivals(grads)
-            self.open(rows, n, source.scaled)
-            window = self.window
-            if last := window.arrived + 1 == n:
-                self.check_homes()
-            if last and self._config.normalize and window.weight + share == 0:
+            rows, was = self.arrivals(grads), self.window
+            last = was.arrived + 1 == n
+            if last and self._config.normalize and was.weight + share == 0:
                 raise AccumulationError(f"accumulate: all weights are zero: {n} micro-batches. Skip those without tokens, or reset().")
-            total = copied(window.total) if last and limit else window.total  # clipping may raise
-            if share:
-                add_map(total, rows, source, share)
-            counts = {**window.counts, **{row.number: window.counts.get(row.number, 0) + 1 for row in rows}}
-            now = window._replace(total=total, arrived=window.arrived + 1, weight=window.weight + share, counts=counts)
-            result = self.result(now) if last else None
+            bound = self.open(rows, n, source.scaled)
+            window = self.window
+            try:
+                if last:
+                    self.check_homes()
+                total = copied(window.total) if last and limit else window.total  # clipping may raise
+                if share:
+                    add_map(total, rows, source, share)
+                counts = {**window.counts, **{row.number: window.counts.get(row.number, 0) + 1 for row in rows}}
+                now = window._replace(total=total, arrived=window.arrived + 1, weight=window.weight + share, counts=counts)
+                result = self.result(now) if last else None
+            except BaseException:
+                self.unbind(bound, was)
+                raise
             before(self.done.micro_batch)
             self.window = now
+            self.saw(rows, was)
             if last:
                 self.close()
             return result
@@ -114,11 +120,9 @@ class GradientAccumulator:
             if isinstance(shape, Tensor) and not self.stands_for(known, shape.id):
                 raise AccumulationError(f"register: another Parameter has this name: '{name}'. Give each its own accumulator or name.")
             self.known[name] = known
-            self.sizes[known.number] = math.prod(given)
             self.restored.pop(name, None)
             if isinstance(shape, Tensor):
                 self.bind([Arrived(shape.id, name, shape)])
-                self.sizes[known.number] = shape.size
 
     def accumulate(self, name: str, gradient: Any) -> None:
         """Add one micro-batch's gradient of a registered name. Raises NoGradients for another, ShapeMismatch, AccumulatorFull."""
@@ -132,6 +136,7 @@ class GradientAccumulator:
                 before(self.done.micro_batch)
             counts = {**window.counts, rows[0].number: count}
             self.window = window._replace(arrived=max(window.arrived, count), weight=window.weight + more, counts=counts)
+            self.saw(rows, window)
 
     def should_update(self) -> bool:
         """Whether the window is full."""
@@ -164,7 +169,8 @@ class GradientAccumulator:
     def stats(self) -> AccumulationStats:
         """Counts since the beginning; parameters and elements are those registered, and those that came in the last window."""
         with self.lock:
-            return AccumulationStats(*self.done.saved(), self._config.accumulation_steps, len(self.sizes), sum(self.sizes.values()))
+            sizes = {**self.sizes, **{known.number: math.prod(known.shape) for known in self.known.values()}}
+            return AccumulationStats(*self.done.saved(), self._config.accumulation_steps, len(sizes), sum(sizes.values()))
 
     total_micro_batches = property(lambda self: self.done.micro_batches)
     total_updates = property(lambda self: self.done.updates)
@@ -188,10 +194,11 @@ class GradientAccumulator:
             rows.append(Arrived(known.number, name, g))
         return rows
 
-    def open(self, rows: list[Arrived], n: int, scaled: Any, count: int | None = None) -> None:
-        """Check that these may come into the window, before anything is changed; `count`: how often the one row has come by name."""
+    def open(self, rows: list[Arrived], n: int, scaled: Any, count: int | None = None) -> list[Bound]:
+        """Check that these may come into the window, before anything is changed; `count`: how often the one row has come by name.
+        Returns what bind() did."""
         window = self.window
-        if len(window.total) and scaled is not window.total.scaled and (scaled is None or window.total.scaled is not EARLIER):
+        if rows and len(window.total) and scaled is not window.total.scaled and (scaled is None or window.total.scaled is not EARLIER):
             raise GradientError(
                 "accumulate: gradients of a scaled loss and others: they differ in scale. Call unscale() on each map first."
             )
@@ -212,25 +219,29 @@ class GradientAccumulator:
                 raise ShapeMismatch(label, shape, g.shape)
             if stored is not None:
                 check_device("accumulate", label, stored.device, g)
-        self.bind(rows)
-        if not window.arrived:
-            self.sizes = {k.number: math.prod(k.shape) for k in self.known.values()}
-        self.sizes.update({row.number: row.gradient.size for row in rows})
+        bound = self.bind(rows)
         if not window.arrived:
             self.window = window._replace(recorders=recorders)
+        return bound
+
+    def saw(self, rows: list[Arrived], was: Window) -> None:
+        """Remember what came, and forget what came in the window before."""
+        self.sizes = {**(self.sizes if was.arrived else {}), **{row.number: row.gradient.size for row in rows}}
 
     def stands_for(self, known: Known, number: int) -> bool:
         """Whether a gradient with this id and the name of `known` belongs to it."""
         sums = self.window.total._gradients
         return known.number == number or (not known.bound and not (number in sums and known.number in sums))
 
-    def bind(self, rows: list[Arrived]) -> None:
+    def bind(self, rows: list[Arrived]) -> list[Bound]:
         """Have names that had no id of a Parameter's take those that came with one."""
+        bound = []
         for number, name, g in rows:
             known = self.known.get(name) or self.restored.get(name)
             if known is None or known.number == number or not self.stands_for(known, number):
                 continue
             total, counts = self.window.total, self.window.counts
+            bound.append(Bound(known, known.number, known.number in total._gradients))
             if known.number in total._gradients:
                 total._gradients[known.number] = total._gradients[known.number].to(device=g.device)
                 if total.mark is not None and total.mark.device is not g.device:
@@ -239,8 +250,20 @@ class GradientAccumulator:
             if number in total:
                 total.names[number] = name
             self.window = self.window._replace(counts={number if key == known.number else key: n for key, n in counts.items()})
-            self.sizes.pop(known.number, None)
+            if known.number in self.sizes:
+                self.sizes[number] = self.sizes.pop(known.number)
             known.number, known.bound, known.device = number, True, g.device
+        return bound
+
+    def unbind(self, bound: list[Bound], was: Window) -> None:
+        """After a failure: names and the window as they were before bind()."""
+        for known, number, held in reversed(bound):
+            if held:
+                was.total.rename(known.number, number)
+            if known.number in self.sizes:
+                self.sizes[number] = self.sizes.pop(known.number)
+            known.number, known.bound, known.device = number, False, None
+        self.window = was
 
     def check_homes(self) -> None:
         """Raise AccumulationError while the sums of a restored state have not found all their parameters."""

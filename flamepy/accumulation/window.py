@@ -25,6 +25,14 @@ class Known:
         self.number = number or ids.next_id()
 
 
+class Bound(NamedTuple):
+    """A name that took the id of a Parameter; `number`: which it had before; `held`: whether the window held a sum of it."""
+
+    known: Known
+    number: int
+    held: bool
+
+
 class Counts:
     """What has been done since the beginning; a replayed step counts too."""
 

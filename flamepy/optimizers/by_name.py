@@ -184,8 +184,9 @@ class ByName(Chained):
     def load_state_dict(self, found: dict[str, Any]) -> None:
         """Restore state_dict(). Patterns and their order, classes, names and shapes are checked first; a failure changes nothing."""
         check_kind(self.name, self.order, found, {"parts"})
-        if list(found["parts"]) != list(self.parts):
-            raise StateError(f"ByName: patterns differ: state {list(found['parts'])}, here {list(self.parts)}. Use the same patterns.")
+        saved = list(found["parts"]) if isinstance(found["parts"], dict) else type(found["parts"]).__name__
+        if saved != list(self.parts):
+            raise StateError(f"ByName: patterns differ: state {saved}, here {list(self.parts)}. Use the same patterns.")
         restore = [prepared(part, found["parts"][pattern]) for pattern, part in self.parts.items()]
         restore.append(checked_transforms(self.name, self.transforms, found))
         for put in restore:

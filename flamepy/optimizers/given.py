@@ -12,7 +12,7 @@ from ..backend.base import Buffer
 from ..backend.divert import active, told
 from ..errors import DTypeError, GradientError, ShapeError, StateError
 from ..gradient import GradientMap
-from ..gradient_memory import both_marks, check_device
+from ..gradient_memory import check_device
 from ..parameter import Parameter
 from ..tensors import Tensor
 
@@ -50,8 +50,6 @@ def as_map(found: dict[int, tuple[Parameter, Tensor]]) -> GradientMap:
     grads = GradientMap()
     for p, g in found.values():
         grads.insert(p, g)
-        if g.mark is not None:
-            grads.mark = g.mark if grads.mark is None else both_marks(grads.mark, g.mark)
     return grads
 
 

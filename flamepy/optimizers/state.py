@@ -45,6 +45,7 @@ def prepared(optimizer: Optimizer, state: dict[str, Any]) -> Callable[[], None]:
     """Check a state without changing anything (StateError); what is returned restores it."""
     name = optimizer.name
     check_kind(name, optimizer.order, state, {"groups", "state"})
+    check_form(name, state["groups"], state["state"])
     groups = checked_groups(optimizer, state["groups"], state["state"])
     check_rows(optimizer, state["state"], optimizer.used_slots(groups))
     finished = finished_in(name, state)
@@ -74,6 +75,15 @@ def check_kind(name: str, order: str, state: Any, keys: set[str]) -> None:
     if saved != mine:
         shown = [f"{kind} (order '{by}')" for kind, by in (saved, mine)]
         raise StateError(f"{name}: the state of another optimizer: state of {shown[0]}, this is {shown[1]}. Make one of the same class.")
+
+
+def check_form(name: str, groups: Any, rows: Any) -> None:
+    """Raise StateError unless these are groups with names, and a row for each name."""
+    named = isinstance(groups, list | tuple) and all([isinstance(g, dict) and isinstance(g.get("names"), list | tuple) for g in groups])
+    fit = isinstance(rows, dict) and all([isinstance(row, dict) for row in rows.values()])
+    if not (named and groups and fit):
+        what = "not groups with names" if fit else "not rows by name"
+        raise StateError(f"{name}: {what}: {(groups if fit else rows)!r:.80}. Pass what state_dict() returned.")
 
 
 def checked_groups(optimizer: Optimizer, groups: list[dict[str, Any]], rows: dict[str, Any]) -> list[Any]:
@@ -122,9 +132,9 @@ def check_shapes(optimizer: Optimizer, name: str, p: Any, row: dict[str, Any], s
 def checked_transforms(name: str, mine: Sequence[Any], state: dict[str, Any]) -> Callable[[], None]:
     """Check the state of a chain (StateError); what is returned restores it."""
     saved = state.get("transforms", [])
-    if not isinstance(saved, list) or [row.get("class") for row in saved] != [t.name for t in mine]:
-        shown = [row.get("class") for row in saved] if isinstance(saved, list) else saved
-        raise StateError(f"{name}: the state of other transforms: state {shown}, here {[t.name for t in mine]}. Use the same chain.")
+    classes = [row.get("class") if isinstance(row, dict) else type(row).__name__ for row in saved] if isinstance(saved, list) else saved
+    if classes != [t.name for t in mine]:
+        raise StateError(f"{name}: the state of other transforms: state {classes}, here {[t.name for t in mine]}. Use the same chain.")
     for t, row in zip(mine, saved, strict=True):
         t.check_state(row)
 

@@ -180,11 +180,11 @@ class Pipeline:
 
     def dominant(self, metrics: Mapping[str, Any]) -> str | None:
         """The term, or "base_loss", whose gradient is the largest in these metrics of compute(): weight times norm, with the weights of
-        now. None where no norm is known and above 0."""
+        now; one that is NaN is not known. None where no norm is known and above 0."""
         weights = {BASE: 1.0} | {t.name: t.weight for t in self._terms.values()}
         sizes = {name: weight * (metrics.get(f"{name}_grad_norm") or 0.0) for name, weight in weights.items()}
-        largest = max(sizes, key=lambda name: sizes[name])
-        return largest if sizes[largest] > 0 else None
+        known = {name: size for name, size in sizes.items() if size > 0}
+        return max(known, key=lambda name: known[name]) if known else None
 
     def _settings(self) -> tuple:
         return tuple([(t.name, id(t.fn), t.weight, t.enabled) for t in self._terms.values()])

@@ -33,8 +33,8 @@ class Shares(NamedTuple):
 
     @property
     def dominant(self) -> str | None:
-        """The term with the largest share; None where no gradient arrives."""
-        known = {name: share for name, share in self.shares.items() if share}
+        """The term with the largest share; None where no gradient arrives, or where norms are not finite: then shares are NaN."""
+        known = {name: share for name, share in self.shares.items() if share is not None and share > 0}
         return max(known, key=lambda name: known[name]) if known else None
 
 
