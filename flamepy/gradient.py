@@ -63,19 +63,25 @@ class GradientMap:
                 scale_by_factor(span, factor)
 
     def id_of(self, key: Any) -> int:
-        """The id behind a key; 0, which is no tensor's, for a name that has no gradient here. Raises StateError for a name of two."""
+        """The id behind a key; 0, which is no tensor's, for a name that has no gradient here. Raises StateError for a name of two,
+        DTypeError for what is no key."""
         if isinstance(key, str):
             found = [number for number in self._gradients if key and self.names.get(number) == key]
             if len(found) > 1:
                 raise StateError(f"GradientMap: {len(found)} parameters have this name: '{key}'. Pass the parameter itself.")
             return found[0] if found else 0
-        return key if isinstance(key, int) else key.id  # type: ignore[no-any-return]
+        if isinstance(key, int):
+            return key
+        if not hasattr(key, "buffer"):
+            raise DTypeError(f"GradientMap: not a key: {type(key).__name__}. Use a Tensor, a Parameter, its id or its name.")
+        return key.id  # type: ignore[no-any-return]
 
     def sized(self, name: str, key: Any) -> Any:
         """A key that an entry is made for. Raises KeyError for a name that has none: it says nothing of the tensor."""
+        number = self.id_of(key)
         if not isinstance(key, str):
             return key
-        if (number := self.id_of(key)) == 0:
+        if number == 0:
             raise KeyError(f"{name}: no gradient of this name to replace: '{key}'. Pass the parameter itself.")
         return number
 

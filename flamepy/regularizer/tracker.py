@@ -4,7 +4,7 @@
     if tracker.should_track(step, loss):
         print(tracker.parameter_report({"data": data, "l2": penalty}, model.params))
 
-compute_grad_norm() and parameter_report() may be called on the class too, where nobody is subscribed. Read next: report.py.
+Its methods that compute may be called on the class too, where nobody is subscribed. Read next: report.py.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ..errors import FlameWarning
 from ..tensors import Tensor
 from .evaluation import evaluate, norm_of, reason_of
 from .events import Callback, Events
+from .pipeline import BASE, ENDINGS, Pipeline
 from .report import ParameterReport, report
 
 
@@ -93,6 +94,19 @@ class GradientTracker:
         if self is not None:
             self._events.computed(norm, 1)
         return norm
+
+    @Either
+    def pipeline_grad_norms(self, pipeline: Pipeline, tensor: Any) -> dict[str, Any]:
+        """The norms of the pipeline's terms at a tensor, and of its base loss, as compute() has them: `{name}_grad_norm`, and for a
+        failure None and `{name}_grad_norm_error`. Both this and the next tell the pipeline's subscribers, as compute() does."""
+        found = pipeline.compute(tensor, track_grad_norms=True)[1]
+        keys = [f"{name}{ending}" for name in (BASE, *pipeline) for ending in ENDINGS[2:]]
+        return {key: found[key] for key in keys if key in found}
+
+    @Either
+    def total_grad_norm(self, pipeline: Pipeline, tensor: Any) -> float | None:
+        """The norm of the gradient of the pipeline's weighted sum at a tensor, base loss included; None for a failure."""
+        return pipeline.compute(tensor, track_grad_norms=True)[1]["total_grad_norm"]  # type: ignore[no-any-return]
 
     @Either
     def parameter_report(self, losses: Mapping[str, Any], params: Any) -> ParameterReport:
