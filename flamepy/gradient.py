@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from . import ids
 from .dtypes import FLOATS, HALF, float32, float64
 from .errors import DTypeError, GradientError, ShapeError, StateError
-from .gradient_memory import add_to_buffer, both_marks, check_device, label_of, scale_buffer, scale_by_factor
+from .gradient_memory import add_to_buffer, both_marks, check_device, checked_number, label_of, scale_buffer, scale_by_factor
 from .tensor_grad import TensorGradExt as TensorGradExt
 
 if TYPE_CHECKING:
@@ -218,21 +218,25 @@ class GradientMap:
 
     def scale_grad(self, key: Any, factor: float) -> bool:
         """Multiply one gradient in place; False when there is none."""
+        times = checked_number("scale_grad", "the factor", factor)
         stored = self.get(key)
         if stored is None:
             return False
-        scale_buffer(stored.buffer, factor, "GradientMap.scale_grad")
+        scale_buffer(stored.buffer, times, "GradientMap.scale_grad")
         return True
 
     def scale_(self, factor: float) -> GradientMap:
         """Multiply every gradient in place."""
+        times = checked_number("scale_", "the factor", factor)
         self.settle()
         for buffer in self.buffers():  # a gradient inserted twice: once
-            scale_buffer(buffer, factor, "GradientMap.scale_")
+            scale_buffer(buffer, times, "GradientMap.scale_")
         return self
 
     def merge(self, other: GradientMap) -> GradientMap:
         """Add every gradient of `other` to this map."""
+        if not isinstance(other, GradientMap):
+            raise DTypeError(f"merge: not a GradientMap: {type(other).__name__}. Pass what backward() returned.")
         self.check_scaled("merge", other)
         for key, gradient in other._gradients.items():
             stored = self._gradients.get(key)
@@ -276,7 +280,9 @@ class GradientMap:
         self.scaled = other.scaled
 
     def to_dict(self, params: Any) -> dict[str, Any]:
-        """name -> gradient for the parameters (a ParameterDict) that have one."""
+        """name -> gradient for the parameters (a ParameterDict, a model) that have one."""
+        if not hasattr(params, "named_parameters"):
+            raise DTypeError(f"to_dict: no names of parameters: {type(params).__name__}. Pass a ParameterDict or a model.")
         return {name: self[p] for name, p in params.named_parameters() if p in self}
 
     def __getstate__(self) -> dict[str, Any]:

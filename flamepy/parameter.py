@@ -185,9 +185,13 @@ class ParameterDict:
             p.zero_grad()
 
     def set_grads(self, grads: GradientMap) -> None:
-        """Give each parameter its gradient from the map; one without an entry has grad None."""
-        for p in self._parameters.values():
-            p.set_grad(grads.get(p))
+        """Give each parameter its gradient from the map; one without an entry has grad None. Nothing is set where one does not fit."""
+        if not isinstance(grads, GradientMap):
+            raise DTypeError(f"set_grads: not a GradientMap: {type(grads).__name__}. Pass what backward() returned.")
+        found = [(p, grads.get(p)) for p in self._parameters.values()]
+        found = [(p, g if g is None else p._fitting("set_grad", g, p._wide)) for p, g in found]
+        for p, g in found:
+            p.set_grad(g)
 
     def freeze(self, pattern: str = "*") -> list[str]:
         """Stop the parameters whose name matches the glob from requiring grad; returns their names. None matching is an error."""

@@ -17,7 +17,7 @@ from functools import wraps
 from typing import Any
 
 from ..backend.base import Buffer
-from ..errors import GradientError, ShapeError
+from ..errors import DTypeError, GradientError, ShapeError
 from ..gradient import GradientMap
 from .cotangents import Cotangents
 from .entries import Tape, TapeEntry, reachable, scalings, set_observers, thread
@@ -258,6 +258,8 @@ class AutogradEngine:
         return _Recording(self)
 
     def backward(self, loss: Any, gradient: Any | None = None) -> GradientMap:
+        if not hasattr(loss, "buffer"):
+            raise DTypeError(f"backward: the loss is no Tensor: {type(loss).__name__}. Pass what the ops of flamepy returned.")
         return backward(loss, gradient)
 
     def reset(self) -> None:
