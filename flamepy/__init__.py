@@ -21,6 +21,7 @@ from . import regularizer as regularizer
 from . import schedules as schedules
 from . import train as train
 from . import transforms as transforms
+from . import words as words
 from .accumulation import AccumulationConfig as AccumulationConfig
 from .accumulation import GradientAccumulator as GradientAccumulator
 from .advice import missing as _missing

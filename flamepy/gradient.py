@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from . import ids
 from .dtypes import FLOATS, HALF, float32, float64
 from .errors import DTypeError, GradientError, ShapeError, StateError
-from .gradient_memory import add_to_buffer, both_marks, check_device, label_of, scale_buffer, scale_by_factor
+from .gradient_memory import add_to_buffer, both_marks, check_device, checked_number, label_of, scale_buffer, scale_by_factor
 from .tensor_grad import TensorGradExt as TensorGradExt
 
 if TYPE_CHECKING:
@@ -76,19 +76,25 @@ class GradientMap:
                 scale_by_factor(span, factor)
 
     def id_of(self, key: Any) -> int:
-        """The id behind a key; 0, which is no tensor's, for a name that has no gradient here. Raises StateError for a name of two."""
+        """The id behind a key; 0, which is no tensor's, for a name that has no gradient here. Raises StateError for a name of two,
+        DTypeError for what is no key."""
         if isinstance(key, str):
             found = [number for number in self._gradients if key and self.names.get(number) == key]
             if len(found) > 1:
                 raise StateError(f"GradientMap: {len(found)} parameters have this name: '{key}'. Pass the parameter itself.")
             return found[0] if found else 0
-        return key if isinstance(key, int) else key.id  # type: ignore[no-any-return]
+        if isinstance(key, int):
+            return key
+        if not hasattr(key, "buffer"):
+            raise DTypeError(f"GradientMap: not a key: {type(key).__name__}. Use a Tensor, a Parameter, its id or its name.")
+        return key.id  # type: ignore[no-any-return]
 
     def sized(self, name: str, key: Any) -> Any:
         """A key that an entry is made for. Raises KeyError for a name that has none: it says nothing of the tensor."""
+        number = self.id_of(key)
         if not isinstance(key, str):
             return key
-        if (number := self.id_of(key)) == 0:
+        if number == 0:
             raise KeyError(f"{name}: no gradient of this name to replace: '{key}'. Pass the parameter itself.")
         return number
 
@@ -227,21 +233,25 @@ class GradientMap:
 
     def scale_grad(self, key: Any, factor: float) -> bool:
         """Multiply one gradient in place; False when there is none."""
+        times = checked_number("scale_grad", "the factor", factor)
         stored = self.get(key)
         if stored is None:
             return False
-        scale_buffer(stored.buffer, factor, "GradientMap.scale_grad")
+        scale_buffer(stored.buffer, times, "GradientMap.scale_grad")
         return True
 
     def scale_(self, factor: float) -> GradientMap:
         """Multiply every gradient in place."""
+        times = checked_number("scale_", "the factor", factor)
         self.settle()
         for buffer in self.buffers():  # a gradient inserted twice: once
-            scale_buffer(buffer, factor, "GradientMap.scale_")
+            scale_buffer(buffer, times, "GradientMap.scale_")
         return self
 
     def merge(self, other: GradientMap) -> GradientMap:
         """Add every gradient of `other` to this map."""
+        if not isinstance(other, GradientMap):
+            raise DTypeError(f"merge: not a GradientMap: {type(other).__name__}. Pass what backward() returned.")
         self.check_scaled("merge", other)
         for key, gradient in other._gradients.items():
             stored = self._gradients.get(key)
@@ -286,7 +296,9 @@ class GradientMap:
             self.scaled = other.scaled
 
     def to_dict(self, params: Any) -> dict[str, Any]:
-        """name -> gradient for the parameters (a ParameterDict) that have one."""
+        """name -> gradient for the parameters (a ParameterDict, a model) that have one."""
+        if not hasattr(params, "named_parameters"):
+            raise DTypeError(f"to_dict: no names of parameters: {type(params).__name__}. Pass a ParameterDict or a model.")
         return {name: self[p] for name, p in params.named_parameters() if p in self}
 
     def __getstate__(self) -> dict[str, Any]:

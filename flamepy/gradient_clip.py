@@ -19,7 +19,7 @@ from .backend.base import Buffer
 from .backend.formula.words import maximum, minimum
 from .errors import NonFiniteError
 from .gradient import GradientMap
-from .gradient_memory import Segments, scale_by_factor
+from .gradient_memory import Segments, checked_number, scale_by_factor
 from .gradient_norm import Places, labels_of, listed, norm_of, places_of, result_of, split
 from .gradient_norm import grad_norm as grad_norm
 
@@ -32,7 +32,7 @@ def limit_y(x, v):
 
 def checked_limit(name: str, what: str, value: Any) -> float:
     """A limit as a float. Raises ValueError for what is negative or NaN."""
-    limit = 0.0 if value is None else float(value)
+    limit = 0.0 if value is None else checked_number(name, what, value)
     if math.isnan(limit) or limit < 0:
         raise ValueError(f"{name}: {what} must not be negative or NaN: {value}. Use a positive number, or None for off.")
     return limit
@@ -106,7 +106,7 @@ def clip_grad_value(grads: Any, clip_value: float, params: Any = None) -> Any:
 
 def clip_value_to(grads: Any, clip_value: float, params: Any) -> tuple[Places, Buffer]:
     """clip_grad_value(): which gradients they were, and what was found."""
-    v = float(clip_value)
+    v = checked_number("clip_grad_value", "the value", clip_value)
     if math.isnan(v) or v < 0:
         raise ValueError(f"clip_grad_value: the value must not be negative or NaN: {clip_value}. Use a positive number.")
     places = places_of("clip_grad_value", grads, params)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .errors import StateError
+from .gradient_memory import checked_number
 
 
 def quantile(numbers: Sequence[float], share: float) -> float:
@@ -55,7 +56,7 @@ class GradientNormTracker:
 
     def record(self, norm: float) -> float:
         """Take the norm of one more step; returns the moving average."""
-        value = float(norm)
+        value = checked_number("GradientNormTracker", "the norm", norm)
         if value < 0:
             raise ValueError(f"GradientNormTracker: a norm is negative: {value}. Pass what clip_grad_norm() returned.")
         self.norms = [*self.norms, value][-self.window :]

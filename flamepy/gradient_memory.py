@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from .backend.base import Buffer
-from .errors import DeviceError
+from .dtypes import is_number
+from .errors import DeviceError, DTypeError
 
 Segments = tuple[tuple[int, int], ...]  # (start, size) of parts of a buffer, in elements
 
@@ -25,6 +26,13 @@ def scale_y(x, s):
 
 def add_y(x, y):
     return x + y
+
+
+def checked_number(name: str, what: str, value: Any) -> float:
+    """One number as a float. Raises DTypeError for what is none."""
+    if not is_number(value):
+        raise DTypeError(f"{name}: {what} is no number: {value!r}. Use a float.")
+    return float(value)
 
 
 def scale_buffer(buffer: Any, factor: float, by: str) -> None:

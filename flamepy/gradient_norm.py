@@ -22,7 +22,7 @@ from .backend.formula.words import abs, pow
 from .dtypes import float64
 from .errors import DeviceError, DTypeError, FlameWarning, GradientError, StateError
 from .gradient import GradientMap
-from .gradient_memory import Segments, label_of, no_factor
+from .gradient_memory import Segments, checked_number, label_of, no_factor
 from .parameter import Parameter
 from .tensors import Tensor
 
@@ -200,7 +200,7 @@ def norm_of(
     grads: Any, places: Places, norm_type: float, limit: float = 0.0, other: float = 1.0, keep: float = 1.0
 ) -> Buffer:  # fmt: skip
     """What formula/clip.py describes, of all the places. A factor that an earlier clipping of `grads` left to be applied is part of it."""
-    p = float(norm_type)
+    p = checked_number("grad_norm", "norm_type", norm_type)
     if not p > 0:
         raise ValueError(f"grad_norm: norm_type must be positive: {norm_type}. Use 1, 2, any p > 0 or inf.")
     on = places.buffers[0].device if places.buffers else device()

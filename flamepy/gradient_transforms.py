@@ -19,7 +19,7 @@ from .backend.formula.words import abs, maximum, select
 from .dtypes import float64
 from .gradient import GradientMap
 from .gradient_clip import checked_limit
-from .gradient_memory import no_factor
+from .gradient_memory import checked_number, no_factor
 from .gradient_norm import Places, listed, norm_of, places_of, square_size
 from .ops.random import next_key
 from .parameter import Parameter
@@ -89,12 +89,12 @@ def centralize_gradients(grads: Any, params: Any = None) -> Any:
 def add_gradient_noise(grads: Any, variance: float, step: int, params: Any = None) -> Any:
     """Add normal noise of variance `variance` / (1 + step)^0.55, which shrinks as training goes on (Neelakantan et al. 2015,
     arXiv:1511.06807). The numbers follow from the seed: see manual_seed()."""
-    width = noise_width(checked_limit("add_gradient_noise", "variance", variance), step)
+    width = noise_width(checked_limit("add_gradient_noise", "variance", variance), checked_number("add_gradient_noise", "step", step))
     add_noise(edited("add_gradient_noise", grads, params), lambda: [width])
     return grads
 
 
-def noise_width(variance: float, step: int) -> float:
+def noise_width(variance: float, step: float) -> float:
     """The standard deviation of the noise after so many steps."""
     if not step >= 0:
         raise ValueError(f"add_gradient_noise: step is negative: {step}. Count finished steps from 0.")

@@ -22,7 +22,7 @@ from .autograd.entries import file_line, user_frame
 from .backend.base import Device
 from .backend.divert import assigned, own, read
 from .dtypes import FLOATS, HALF, float32
-from .errors import DTypeError, ShapeError, StateError
+from .errors import DTypeError, GradientError, ShapeError, StateError
 from .gradient import GradientMap
 from .reading import StateArray, hint_at_map, hinted
 from .tensors import Tensor, tensor
@@ -185,9 +185,16 @@ class ParameterDict:
             p.zero_grad()
 
     def set_grads(self, grads: GradientMap) -> None:
-        """Give each parameter its gradient from the map; one without an entry has grad None."""
-        for p in self._parameters.values():
-            p.set_grad(grads.get(p))
+        """Give each parameter its gradient from the map, or None; nothing is set where one does not fit. A step that would do nothing
+        with the map does nothing with these either. Raises GradientError for gradients of a scaled loss."""
+        if not isinstance(grads, GradientMap):
+            raise DTypeError(f"set_grads: not a GradientMap: {type(grads).__name__}. Pass what backward() returned.")
+        if grads.scaled is not None:
+            raise GradientError(f"set_grads: gradients of a scaled loss: {grads.scaled}. Call scaler.unscale(grads) first.")
+        for p, g in [(p, p._fitting("set_grad", grads[p], p._wide) if p in grads else None) for p in self._parameters.values()]:
+            p.set_grad(g)
+            if g is not None and grads.mark is not None:
+                g.mark = grads.mark
 
     def freeze(self, pattern: str = "*") -> list[str]:
         """Stop the parameters whose name matches the glob from requiring grad; returns their names. None matching is an error."""

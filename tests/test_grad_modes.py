@@ -93,6 +93,22 @@ def test_what_a_generator_computes() -> None:
     assert fp.is_grad_enabled()
 
 
+@pytest.mark.parametrize("name", ["flamepy", "torch"])
+def test_a_decorator_needs_no_parentheses(name: str) -> None:
+    api = pytest.importorskip(name)
+
+    @api.no_grad
+    def quiet() -> Any:
+        """Says what it sees."""
+        return api.is_grad_enabled(), loud()
+
+    @api.enable_grad
+    def loud() -> Any:
+        return api.is_grad_enabled()
+
+    assert quiet() == (False, True) and api.is_grad_enabled() and quiet.__doc__ == "Says what it sees."
+
+
 def test_coroutines_are_refused() -> None:
     async def waits() -> None:
         pass

@@ -222,6 +222,17 @@ def test_one_gradient_under_two_keys_is_scaled_once(params):
     assert g.tolist() == [3.0, 6.0]
 
 
+@pytest.mark.parametrize("key", [1.5, None, (1, 2)])
+def test_what_is_no_key(grads, key):
+    for use in (
+        grads.get, grads.contains, grads.take, lambda k: grads[k], lambda k: grads.insert(k, tensor(1.0)),
+        lambda k: grads.accumulate(k, tensor(1.0)), grads.get_or_create, lambda k: grads.scale_grad(k, 2.0),
+    ):  # fmt: skip
+        with raises(fp.DTypeError, "not a key", type(key).__name__):
+            use(key)
+    assert len(grads) == 2
+
+
 def test_merge_adds_and_shares_nothing(params):
     a, b, c = params.parameters()
     left, right = (2 * a + b).sum().backward(), (10 * b.sum() + 7 * c.sum()).backward()

@@ -211,3 +211,36 @@ def test_a_window_goes_on_from_a_saved_state(when, bad, tmp_path):
         train(second, range(stop, 12))
         assert all(np.array_equal(whole[0][n].numpy(), second[0][n].numpy()) for n in "wb")
         assert whole[1].state_dict() == second[1].state_dict() and whole[1].overflows == (bad is not None)
+
+
+@pytest.mark.parametrize("captured, policy", [(False, "skip"), (True, "skip"), (False, "unscale")])
+def test_what_a_map_knows_goes_to_grad(captured, policy):
+    """FLAME's loop, set_grads() and then step(), does what step(grads) does: nothing where the gradients overflowed."""
+    params, plain = model(), model()
+    scaler, optimizer, other = fp.GradScaler(8.0, mode="static"), fp.SGD(params, lr=0.1), fp.SGD(plain, lr=0.1)
+
+    def step(x):
+        if policy == "unscale":
+            grads = scaler.unscale(scaler.scale(loss_of(params, x)).backward())
+        else:
+            grads = loss_of(params, x).backward()
+            fp.clip_grad_norm(grads, 1e6, nonfinite="skip")
+        params.set_grads(grads)
+        return optimizer.step()
+
+    run = fp.capture(step) if captured else step
+    for i, bad in enumerate([None, None, None, math.inf, math.nan, None]):
+        assert bool(run(data(i, bad))) is (bad is None)
+        if bad is None:
+            other.step(loss_of(plain, data(i)).backward())
+        assert all(np.array_equal(params[n].numpy(), plain[n].numpy()) for n in "wb")
+
+
+def test_scaled_gradients_do_not_become_grad():
+    params, scaler = model(), fp.GradScaler(8.0)
+    grads = scaler.scale(loss_of(params, data(0))).backward()
+    with raises(fp.GradientError, "set_grads: gradients of a scaled loss", "scale=8"):
+        params.set_grads(grads)
+    assert [p.grad for p in params.parameters()] == [None, None]
+    params.set_grads(scaler.unscale(grads))
+    assert all(p.grad is not None for p in params.parameters())

@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+import subprocess
+import sys
 import types
 from pathlib import Path
 
@@ -82,6 +84,11 @@ def test_dir_shows_what_is_public_and_nothing_else():
     tensor.mine = 1
     assert "mine" in dir(tensor) and set(vars(np.ndarray)) & set(dir(tensor)) >= {"shape", "sum", "reshape", "tolist"}
     assert importlib.import_module("flamepy.optimizers").AdamW is fp.AdamW
+
+
+def test_the_words_are_there_once_flamepy_is_imported():
+    code = "import flamepy, math; assert flamepy.words.exp(1.0) == math.exp(1.0); from flamepy import words"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_importing_a_module_replaces_no_function():

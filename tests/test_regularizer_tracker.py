@@ -35,6 +35,18 @@ def test_norms_by_hand():
     assert norm(reg.l2, fp.full((1 << 20,), 1e-4)) == pytest.approx(2e-4 * 1024, rel=1e-7)  # summed in float64
 
 
+@pytest.mark.parametrize("tracker", [fp.GradientTracker, fp.GradientTracker(every=5)])
+def test_norms_of_a_pipeline_by_hand(tracker):
+    pipe = fp.Pipeline(lambda x: (3 * x).sum()).add("l1", lambda x: x.abs().sum(), 0.5).add("cut", lambda x: x.detach().sum())
+    pipe.add("off", lambda x: x.sum())
+    pipe.enable("off", False)
+    found = tracker.pipeline_grad_norms(pipe, fp.tensor(X))
+    by_hand = {"base_loss_grad_norm": 27**0.5, "l1_grad_norm": 3**0.5, "cut_grad_norm": None, "cut_grad_norm_error": True}
+    assert found == {key: pytest.approx(value) for key, value in by_hand.items()}
+    assert tracker.total_grad_norm(pipe, fp.tensor(X)) == pytest.approx(np.linalg.norm(3 + 0.5 * np.sign(X)))
+    assert tracker.total_grad_norm(fp.Pipeline().add("cut", lambda x: x.detach().sum()), fp.tensor(X)) is None
+
+
 @fp.custom
 def opaque(x):
     """An op whose rule gives nothing."""

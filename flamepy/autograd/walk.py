@@ -17,7 +17,7 @@ from functools import wraps
 from typing import Any
 
 from ..backend.base import Buffer
-from ..errors import GradientError, ShapeError
+from ..errors import DTypeError, GradientError, ShapeError
 from ..gradient import GradientMap
 from .cotangents import Cotangents
 from .entries import Tape, TapeEntry, reachable, scalings, set_observers, thread
@@ -74,14 +74,19 @@ class _Mode(ContextDecorator):
         return generator
 
 
-def no_grad() -> _Mode:
-    """Context manager and decorator: record nothing in this thread."""
-    return _Mode("recording", False)
+def no_grad(function: Any = None) -> Any:
+    """Context manager and decorator, with or without parentheses: record nothing in this thread."""
+    return _switched(False, function)
 
 
-def enable_grad() -> _Mode:
-    """Context manager and decorator: record again, inside no_grad()."""
-    return _Mode("recording", True)
+def enable_grad(function: Any = None) -> Any:
+    """Context manager and decorator, with or without parentheses: record again, inside no_grad()."""
+    return _switched(True, function)
+
+
+def _switched(value: bool, function: Any) -> Any:
+    mode = _Mode("recording", value)
+    return mode if function is None else mode(function)
 
 
 def strict_mode(enabled: bool = True) -> _Mode:
@@ -253,6 +258,8 @@ class AutogradEngine:
         return _Recording(self)
 
     def backward(self, loss: Any, gradient: Any | None = None) -> GradientMap:
+        if not hasattr(loss, "buffer"):
+            raise DTypeError(f"backward: the loss is no Tensor: {type(loss).__name__}. Pass what the ops of flamepy returned.")
         return backward(loss, gradient)
 
     def reset(self) -> None:

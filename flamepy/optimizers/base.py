@@ -28,7 +28,7 @@ from . import state
 from .block import NUMBERS, Block, Launch, Update
 from .chained import Chained
 from .given import as_gradient, as_map, check_unscaled, list_of, mark_of, recording, refused, triples
-from .groups import Group, check_options
+from .groups import Group, check_options, checked_groups
 from .rates import Rates, checked
 
 
@@ -50,10 +50,7 @@ class Optimizer(Chained):
     def __init__(self, params: Any, options: dict[str, Any], groups: dict[str, dict[str, Any]] | None, transforms: Any = None):
         self.groups = [Group(self, {"names": [], **options})]
         self.patterns: list[str] = []
-        for pattern, changes in (groups or {}).items():
-            unknown = set(changes) - set(options) - {"lr_scale"}
-            if unknown:
-                raise TypeError(f"{self.name}: unknown option in group '{pattern}': {', '.join(unknown)}. Known: {', '.join(options)}.")
+        for pattern, changes in checked_groups(self.name, groups, options).items():
             self.groups.append(Group(self, {"names": [], **options, **changes}))
             self.patterns.append(pattern)
         self.rates = Rates(self, options["lr"], groups or {})

@@ -59,6 +59,8 @@ def list_of(name: str, params: Any) -> list[Parameter]:
         return []
     if hasattr(params, "params") and not isinstance(params, Parameter):  # a Module: its dictionary gives names
         params = params.params
+    if not hasattr(params, "parameters") and not hasattr(params, "__iter__"):
+        raise TypeError(f"{name}: not a Parameter: {type(params).__name__}. Pass a model, a ParameterDict or a list of Parameters.")
     found = params.parameters() if hasattr(params, "parameters") else [params] if isinstance(params, Parameter) else list(params)
     if not found:
         raise StateError(f"{name}: no parameters: an empty {type(params).__name__}. Pass a model, a ParameterDict or a list of Parameters.")

@@ -7,10 +7,12 @@ FLAME counterpart: parameter groups of `flame_core::optimizers`. Read next: rate
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from ..dtypes import is_number
 from ..errors import DTypeError
 from .owner import Owned
 
@@ -61,6 +63,23 @@ class Group(Owned, dict):
         return dict, (dict(self),)
 
 
+def checked_groups(name: str, groups: Any, known: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The groups that a constructor was given. Raises TypeError for what is no dict of dicts, and for unknown options."""
+    if groups is not None and not isinstance(groups, Mapping):
+        raise DTypeError(f"{name}: groups is no dict: {type(groups).__name__}. Use {{'*.bias': {{'weight_decay': 0}}}}.")
+    for pattern, changes in (groups or {}).items():
+        if not isinstance(pattern, str) or not isinstance(changes, Mapping):
+            row = f"{pattern!r}: {type(changes).__name__}"
+            raise DTypeError(f"{name}: a group is no glob and dict of options: {row}. Use {{'*.bias': {{'weight_decay': 0}}}}.")
+        unknown = set(changes) - set(known) - {"lr_scale"}
+        if unknown:
+            what = ", ".join(map(str, unknown))
+            raise TypeError(f"{name}: unknown option in group '{pattern}': {what}. Known: {', '.join(known)}.")
+        if "lr" in changes:
+            check_range(name, "lr", changes["lr"], *RANGES["lr"])
+    return dict(groups or {})
+
+
 def check_options(name: str, options: dict[str, Any]) -> None:
     """Raise ValueError for impossible hyperparameters, DTypeError for what is no number."""
     for key, (low, high) in RANGES.items():
@@ -77,7 +96,7 @@ def check_options(name: str, options: dict[str, Any]) -> None:
 def check_range(name: str, key: str, value: Any, low: float, high: float = np.inf) -> None:
     """Raise ValueError unless a number is from `low` on and below `high`, DTypeError for what is no number."""
     least = f" >= {low:g}" if low > -np.inf else ""
-    if isinstance(value, bool) or not hasattr(value, "__float__"):
+    if not is_number(value):
         raise DTypeError(f"{name}: {key} is no number: {value!r}. Use a number{least}.")
     if not low <= value < high:
         below = f"{' and' if least else ''} < {high:g}" if high < np.inf else ""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ..autograd import no_grad
 from ..dtypes import float64
+from ..errors import DTypeError
 from ..gradient import GradientMap
 from ..parameter import Parameter
 from .evaluation import reason_of
@@ -94,6 +95,8 @@ def shares_of(names: Sequence[str], failed: Mapping[str, str], products: Product
 
 def report(losses: Mapping[str, Any], params: Any) -> tuple[ParameterReport, dict[str, str]]:
     """The report, and why terms failed, by name."""
+    if not isinstance(losses, Mapping):
+        raise DTypeError(f"parameter_report: no dict of losses: {type(losses).__name__}. Pass {{name: loss}}.")
     found = list(dict.fromkeys(given(params)))
     for p in found:
         if not isinstance(p, Parameter):

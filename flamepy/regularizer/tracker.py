@@ -4,7 +4,7 @@
     if tracker.should_track(step, loss):
         print(tracker.parameter_report({"data": data, "l2": penalty}, model.params))
 
-compute_grad_norm() and parameter_report() may be called on the class too, where nobody is subscribed. Read next: report.py.
+Its methods that compute may be called on the class too, where nobody is subscribed. Read next: report.py.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from time import perf_counter
 from typing import Any
 
 from ..autograd import is_grad_enabled
-from ..errors import FlameWarning
+from ..dtypes import is_count, is_number
+from ..errors import DTypeError, FlameWarning
+from ..gradient_memory import checked_number
 from ..tensors import Tensor
 from .evaluation import evaluate, norm_of, reason_of
 from .events import Callback, Events
+from .pipeline import BASE, ENDINGS, Pipeline
 from .report import ParameterReport, report
 
 
@@ -43,9 +46,9 @@ class GradientTracker:
     """`every`: track each so many steps; `spike_ratio`: and where the loss rose above so many times the last one (None: don't look)."""
 
     def __init__(self, every: int = 100, spike_ratio: float | None = 2.0):
-        if int(every) != every or every < 1:
+        if not is_number(every) or float(every) < 1 or float(every) % 1:
             raise ValueError(f"GradientTracker: every must be a whole number, at least 1: {every}. Use 1 for each step.")
-        if spike_ratio is not None and not spike_ratio > 1:
+        if spike_ratio is not None and not (is_number(spike_ratio) and spike_ratio > 1):
             raise ValueError(f"GradientTracker: spike_ratio must be more than 1: {spike_ratio}. Use 2.0, or None for off.")
         self.every, self.spike_ratio = int(every), spike_ratio
         self.last: float | None = None  # the last finite loss
@@ -60,10 +63,12 @@ class GradientTracker:
 
         A spike is a rise above the last finite loss by more than (spike_ratio - 1) of its size: above spike_ratio times a positive one.
         """
+        if not is_count(step):
+            raise DTypeError(f"should_track: step is no whole number: {step!r}. Count finished steps from 0.")
         due = index(step) % self.every == 0
         if loss is None:
             return due
-        loss = float(loss)
+        loss = checked_number("should_track", "the loss", loss)
         if not math.isfinite(loss):
             return True
         last, self.last = self.last, loss
@@ -95,6 +100,19 @@ class GradientTracker:
         return norm
 
     @Either
+    def pipeline_grad_norms(self, pipeline: Pipeline, tensor: Any) -> dict[str, Any]:
+        """The norms of the pipeline's terms at a tensor, and of its base loss, as compute() has them: `{name}_grad_norm`, and for a
+        failure None and `{name}_grad_norm_error`. Both this and the next tell the pipeline's subscribers, as compute() does."""
+        found = norms(pipeline, tensor)
+        keys = [f"{name}{ending}" for name in (BASE, *pipeline) for ending in ENDINGS[2:]]
+        return {key: found[key] for key in keys if key in found}
+
+    @Either
+    def total_grad_norm(self, pipeline: Pipeline, tensor: Any) -> float | None:
+        """The norm of the gradient of the pipeline's weighted sum at a tensor, base loss included; None for a failure."""
+        return norms(pipeline, tensor)["total_grad_norm"]  # type: ignore[no-any-return]
+
+    @Either
     def parameter_report(self, losses: Mapping[str, Any], params: Any) -> ParameterReport:
         """Each loss term's share of the norm of each parameter's gradient, and the cosines between terms; print it, or see ParameterReport.
 
@@ -111,3 +129,10 @@ class GradientTracker:
             if len(failures) < len(losses):
                 self._events.computed(found.joint.total, len(losses))
         return found
+
+
+def norms(pipeline: Any, tensor: Any) -> dict[str, Any]:
+    """The metrics of a pipeline at a tensor, with norms."""
+    if not isinstance(pipeline, Pipeline):
+        raise DTypeError(f"GradientTracker: not a Pipeline: {type(pipeline).__name__}. Pass a Pipeline, then the tensor.")
+    return pipeline.compute(tensor, track_grad_norms=True)[1]
