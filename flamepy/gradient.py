@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from . import ids
 from .dtypes import FLOATS, HALF, float32, float64
 from .errors import DTypeError, GradientError, ShapeError, StateError
-from .gradient_memory import add_to_buffer, both_marks, check_device, checked_number, label_of, scale_buffer, scale_by_factor
+from .gradient_memory import add_to_buffer, both_marks, check_device, check_fits, checked_number, label_of, scale_buffer, scale_by_factor
 from .tensor_grad import TensorGradExt as TensorGradExt
 
 if TYPE_CHECKING:
@@ -54,7 +54,14 @@ class GradientMap:
             self.private = False
             self.settle()
             self.mark = self._mark
+            if self.scaled is not None:
+                self.say_scaled(self.scaled)
         return self._gradients
+
+    def say_scaled(self, by: Any) -> None:
+        """Have the gradients say by whose scale they are multiplied, for those that come to an optimizer without this map."""
+        for gradient in self._gradients.values():
+            gradient.scaled = by
 
     @property
     def mark(self) -> Any:
@@ -143,15 +150,15 @@ class GradientMap:
             near = next((t for t in found if t is not None), None)
             made = self.tensor_of(name, gradient, None if near is None else near.device)
             gradient = made.to(float64 if near is not None and near.dtype == float64 else float32)
+        if gradient.scaled is not None and gradient.scaled is not self.scaled:
+            if self._gradients:
+                what = f"the gradient of a scaled loss among others: {self.label(key)}"
+                raise GradientError(f"{name}: {what}. Call unscale() on its map first.")
+            self.scaled = gradient.scaled
         if gradient.dtype not in FLOATS:
             raise DTypeError(f"{name}: a gradient of another type for {self.label(key)}: {gradient.dtype}. Cast it to float32.")
-        if like is not None and tuple(like.shape) != tuple(gradient.shape):
-            raise ShapeError(
-                f"{name}: gradient shape differs for {self.label(key)}: expected {like.shape}, got {gradient.shape}. "
-                "Pass a gradient of the tensor's shape."
-            )
         if like is not None:
-            check_device(name, self.label(key), like.device, gradient)
+            check_fits(name, self.label(key), like, gradient)
         return gradient
 
     def insert(self, key: Any, gradient: Any) -> None:

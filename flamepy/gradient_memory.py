@@ -15,7 +15,7 @@ import numpy as np
 
 from .backend.base import Buffer
 from .dtypes import is_number
-from .errors import DeviceError, DTypeError
+from .errors import DeviceError, DTypeError, ShapeError
 
 Segments = tuple[tuple[int, int], ...]  # (start, size) of parts of a buffer, in elements
 
@@ -86,6 +86,14 @@ def check_device(name: str, label: str, wanted: Any, gradient: Any) -> None:
         raise DeviceError(
             f"{name}: gradient is on another device for {label}: expected {wanted}, got {gradient.device}. Move it with .to('{wanted}')."
         )
+
+
+def check_fits(name: str, label: str, like: Any, gradient: Any) -> None:
+    """Raise ShapeError or DeviceError unless the gradient has the shape of `like` and is on its device."""
+    if tuple(like.shape) != tuple(gradient.shape):
+        shapes = f"expected {like.shape}, got {gradient.shape}"
+        raise ShapeError(f"{name}: gradient shape differs for {label}: {shapes}. Pass a gradient of the tensor's shape.")
+    check_device(name, label, like.device, gradient)
 
 
 def label_of(number: int, name: str) -> str:

@@ -126,6 +126,7 @@ class GradScaler:
             what = "unscaled already, or of a loss that was not scaled" if getattr(grads, "scaled", None) is None else "of another scaler"
             raise GradientError(f"GradScaler.unscale: not gradients of this scaler's loss: {what}. Call backward() on scaler.scale(loss).")
         grads.scaled = None
+        grads.say_scaled(None)
         places = places_of("GradScaler", grads)
         found = norm_of(grads, places, math.inf)
         device = found.device

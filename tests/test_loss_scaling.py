@@ -129,6 +129,33 @@ def test_a_scaled_map_is_not_clipped_nor_stepped():
     assert scaler.step(fp.SGD(params, lr=0.1), total) is True  # scaled maps add up to one
 
 
+def test_scaled_gradients_taken_from_their_map_are_known():
+    """FLAME's loop hands them over one by one: a step with them would be 65536 times too large."""
+    params, scaler = model(), fp.GradScaler()
+    optimizer, before = fp.SGD(params, lr=0.1), params.state_dict()
+    for look in (
+        lambda g: [(p.id, p, g[p]) for p in params.parameters()],
+        lambda g: [p.set_grad(g[p]) for p in params.parameters()] and None,
+    ):
+        grads = scaler.scale(loss_of(params, data(0))).backward()
+        given = look(grads)
+        with raises(fp.GradientError, "SGD", "the gradient of a scaled loss"):
+            optimizer.step(given)
+        other = loss_of(params, data(0)).backward()
+        for call in (other.insert, other.accumulate):
+            with raises(fp.GradientError, "the gradient of a scaled loss among others"):
+                call(params["w"], grads[params["w"]])
+        total = fp.GradientMap()
+        total.accumulate(params["w"], grads[params["w"]])
+        with raises(fp.GradientError, "these are the gradients of a scaled loss"):
+            optimizer.step(total)
+        assert all(np.array_equal(before[n], params[n].numpy()) for n in before)
+        scaler.unscale(grads)
+        assert optimizer.step(given) is True  # the same tensors, divided now
+        before = params.state_dict()
+        params.zero_grad()
+
+
 def test_maps_unscaled_one_by_one_add_up_and_one_overflow_skips():
     params = model()
     optimizer = fp.SGD(params, lr=0.1)

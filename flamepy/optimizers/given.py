@@ -42,6 +42,10 @@ def as_gradient(name: str, p: Parameter, gradient: Any) -> Tensor:
     if g.shape != p.shape:
         raise ShapeError(f"{name}: gradient shape differs for {p.label}: expected {p.shape}, got {g.shape}. Pass this model's gradients.")
     check_device(name, p.label, p.device, g)
+    if g.scaled is not None:
+        raise GradientError(
+            f"{name}: the gradient of a scaled loss: {p.label}. Call unscale() on its map first, or scaler.step(optimizer, map)."
+        )
     return g
 
 
