@@ -72,7 +72,8 @@ def build(contender: str, work: str, mode: str) -> Job:
 Optim = tuple[Callable[[], Any], Callable[[], list[np.ndarray]]]
 
 
-def flamepy_optim() -> Optim:
+def packed_gradients() -> tuple[Any, Any]:
+    """The parameters in one span, and the map of their gradients as backward() gives it."""
     import flamepy as fp
 
     params, gradients = fp.ParameterDict(), []
@@ -83,7 +84,14 @@ def flamepy_optim() -> Optim:
     loss: Any = 0.0
     for parameter, gradient in zip(params.parameters(), gradients, strict=True):
         loss = loss + (parameter * gradient).sum()
-    grads, optimizer, limit = loss.backward(), fp.AdamW(params, lr=1e-3, weight_decay=DECAY), limits()
+    return params, loss.backward()
+
+
+def flamepy_optim() -> Optim:
+    import flamepy as fp
+
+    params, grads = packed_gradients()
+    optimizer, limit = fp.AdamW(params, lr=1e-3, weight_decay=DECAY), limits()
 
     def run() -> float:
         norm = fp.clip_grad_norm(grads, next(limit))

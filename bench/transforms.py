@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .optim import NUMBERS, sample, tensors
+from .optim import NUMBERS, packed_gradients, sample, tensors
 from .work import Disagree, Job, Work, close
 
 OURS = "flamepy"
@@ -51,16 +51,8 @@ def falling(start: float) -> Callable[[], float]:
 def build(contender: str, work: str, mode: str) -> Job:
     import flamepy as fp
 
-    params, gradients = fp.ParameterDict(), []
-    for name, p, g in tensors():
-        params.insert(name, fp.Parameter(p))
-        gradients.append(fp.tensor(g))
-    params.pack()
-    loss: Any = 0.0
-    for parameter, gradient in zip(params.parameters(), gradients, strict=True):
-        loss = loss + (parameter * gradient).sum()
-    grads, limit = loss.backward(), falling(1.0)
-    del loss, gradients
+    params, grads = packed_gradients()
+    limit = falling(1.0)
     run: dict[str, Callable[[], Any]] = {
         "norm": lambda: fp.grad_norm(grads),
         "value": lambda: fp.clip_grad_value(grads, limit()),

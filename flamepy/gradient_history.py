@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .errors import StateError
-from .gradient_memory import checked_number
+from .gradient_memory import checked_number, checked_steps
 
 
 def quantile(numbers: Sequence[float], share: float) -> float:
@@ -48,9 +48,7 @@ class GradientNormTracker:
     """The last `window` norms, and verdicts on the newest. Raises ValueError for a window below 1."""
 
     def __init__(self, window: int = 100):
-        if not isinstance(window, int) or isinstance(window, bool) or window < 1:
-            raise ValueError(f"GradientNormTracker: the window must be a number of steps: {window!r}. Use 1 or more.")
-        self.window = window
+        self.window = checked_steps("GradientNormTracker", "the window", window)
         self.norms: list[float] = []
         self.steps = 0
 

@@ -35,6 +35,13 @@ def checked_number(name: str, what: str, value: Any) -> float:
     return float(value)
 
 
+def checked_steps(name: str, what: str, n: Any) -> int:
+    """A number of steps. Raises ValueError for what is no int, or below 1."""
+    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+        raise ValueError(f"{name}: {what} must be a number of steps: {n!r}. Use 1 or more.")
+    return n
+
+
 def scale_buffer(buffer: Any, factor: float, by: str) -> None:
     """Multiply a buffer in place."""
     buffer.device.launch("map", scale_y, (buffer,), (buffer,), (buffer.dtype.type(factor),), buffer.dtype)

@@ -25,7 +25,7 @@ from .dtypes import HALF, float32, float64
 from .errors import DeviceError, GradientError, StateError
 from .gradient import GradientMap
 from .gradient_clip import apply_factor
-from .gradient_memory import EARLIER, both_marks, kept_by, mark_of, scale_by_factor
+from .gradient_memory import EARLIER, both_marks, checked_steps, kept_by, mark_of, scale_by_factor
 from .gradient_norm import factor_and_mark, norm_of, places_of
 from .tensors import Tensor, tensor
 
@@ -63,7 +63,7 @@ class GradScaler:
 
     @growth_interval.setter
     def growth_interval(self, interval: int) -> None:
-        self._interval = checked_interval(interval)
+        self._interval = checked_steps("GradScaler", "growth_interval", interval)
         changed()
 
     def numbers(self) -> Any:
@@ -170,7 +170,7 @@ class GradScaler:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore state_dict(). Raises StateError for what is not one, or of another mode; it changes nothing then."""
         try:
-            mode, interval = state["mode"], checked_interval(state["growth_interval"])
+            mode, interval = state["mode"], checked_steps("GradScaler", "growth_interval", state["growth_interval"])
             numbers = checked_numbers(state["scale"], state["good_steps"], state["overflows"])
             seen = checked_seen(state["seen"])
         except (KeyError, TypeError, ValueError) as problem:
@@ -192,12 +192,6 @@ class GradScaler:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["scale"], state["growth_interval"], state["mode"])  # type: ignore[misc]
         self.load_state_dict(state)
-
-
-def checked_interval(interval: Any) -> int:
-    if not isinstance(interval, int) or isinstance(interval, bool) or interval < 1:
-        raise ValueError(f"GradScaler: growth_interval must be a number of steps: {interval!r}. Use 1 or more.")
-    return interval
 
 
 def checked_seen(seen: Any) -> float | None:

@@ -25,6 +25,7 @@ from .errors import NonFiniteError, StateError
 from .gradient import GradientMap
 from .gradient_clip import apply_factor, check_finite, checked_limit, clip_grad_norm, clip_grad_value, clip_norm, clip_value_to
 from .gradient_history import mean_and_std, quantile
+from .gradient_memory import checked_steps
 from .gradient_norm import ClipResult, Places, chosen_keys, factor_and_mark, norm_of, places_of
 from .gradient_transforms import (
     add_noise,
@@ -206,12 +207,9 @@ class Remembering(Clip):
 
     def __init__(self, window: int, warmup: int, params: Any):
         super().__init__(params)
-        for what, number in (("window", window), ("warmup", warmup)):
-            if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-                raise ValueError(f"{self.name}: {what} must be a number of steps: {number!r}. Use 1 or more.")
+        self.window, self.warmup = checked_steps(self.name, "window", window), checked_steps(self.name, "warmup", warmup)
         if warmup > window:
             raise ValueError(f"{self.name}: warmup is longer than the window: {warmup} > {window}. Make it shorter.")
-        self.window, self.warmup = window, warmup
         self._past: tuple[float, ...] = ()
 
     def limits(self) -> list[float]:
@@ -289,9 +287,7 @@ class SkipSpikes(Remembering):
         super().__init__(window, warmup, params)
         if not z > 0:
             raise ValueError(f"SkipSpikes: z must be positive: {z}. Use how many standard deviations are too many.")
-        if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-            raise ValueError(f"SkipSpikes: most must be a number of steps: {most!r}. Use 1 or more.")
-        self.z, self.most, self.skipped, self.total = z, most, 0, 0
+        self.z, self.most, self.skipped, self.total = z, checked_steps(self.name, "most", most), 0, 0
 
     def limits(self) -> list[float]:
         if len(self._past) < self.warmup or self.skipped >= self.most:

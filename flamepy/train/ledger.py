@@ -28,7 +28,7 @@ from ..backend.base import Buffer, device
 from ..backend.formula.words import select
 from ..dtypes import HALF, float32, float64
 from ..errors import DTypeError, StateError
-from ..gradient_memory import no_factor
+from ..gradient_memory import checked_steps, no_factor
 from ..gradient_norm import ClipResult, places_of, result_of, square_size
 from ..parameter import named
 from .ledger_file import LedgerFile, Sheet, draw
@@ -63,14 +63,12 @@ class Ledger:
     """
 
     def __init__(self, path: str | os.PathLike[str], params: Any, every: int = 10, window: int = 100, z: float = 4.0):
-        for what, number in (("every", every), ("window", window)):
-            if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-                raise ValueError(f"Ledger: {what} must be a number of steps: {number!r}. Use 1 or more.")
+        self.every, self.window = checked_steps("Ledger", "every", every), checked_steps("Ledger", "window", window)
         if not z > 0:
             raise ValueError(f"Ledger: z must be positive: {z}. Use how many standard deviations are a spike.")
         self.params = named("Ledger", params)
         self.file = LedgerFile(Path(path), list(self.params))
-        self.every, self.window, self.z = every, window, float(z)
+        self.z = float(z)
         self.past = np.empty((0, len(self.params) + 1))  # norms of the last steps, of all together last; NaN for a missing gradient
         self.sizes = np.array([p.size for p in self.params.values()])
         self.weights: list[Update] = []
