@@ -24,7 +24,7 @@ from .worker import Built, Elsewhere, Failed
 
 PAUSE = 0.005
 COLD = 3.0  # seconds of a first call in which kernels must have been compiled
-SETTLE = 0.1  # after the ceilings: OpenBLAS's threads spin for some 30 ms
+SETTLE = 0.1  # after the ceilings: NumPy's BLAS threads spin for some 30 ms
 Row = tuple[str, str]  # contender and mode; only ours has modes
 Say = Callable[[str], None]
 

@@ -19,7 +19,7 @@ from . import targets
 from .harness import Outcome, Timing, percent
 from .work import CONTENDERS
 
-PACKAGES = ("flamepy", "numpy", "numba", "scipy-openblas32", "torch", "jax", "jaxlib")
+PACKAGES = ("flamepy", "numpy", "numba", "torch", "jax", "jaxlib")
 Line = dict[str, Any]
 
 

@@ -21,7 +21,8 @@ import numba
 import numpy as np
 import pytest
 
-from flamepy.backend.cpu import blas, matmul
+from flamepy.backend.cpu import matmul, products
+from flamepy.backend.cpu.compiler import words_of
 from flamepy.backend.cpu.compiler import DIALECT
 from flamepy.backend.formula.bind import bind
 
@@ -77,30 +78,16 @@ def from_python(word: Any) -> Any:
     return numba.njit(lambda *args: word(*args))  # noqa: PLW0108  (njit of a jitted function is that function)
 
 
-def test_blas_is_private_and_single_threaded() -> None:
-    info = blas.blas_info()
-    assert info["threads"] == 1 and Path(info["path"]).is_file() and "OpenBLAS" in info["version"] and info["core"]
-    assert set(blas.GEMM) == {F32, F64}
-
-
 @pytest.mark.parametrize("ta", [False, True])
 @pytest.mark.parametrize("tb", [False, True])
 def test_plain_gemm_is_the_compiled_one(ta: bool, tb: bool) -> None:
     a, b, c = draw(40), draw(60), draw(50)
     got = c.copy()
-    from_python(blas.GEMM[F64])(ta, tb, 3, 4, 5, 0.5, a, 2, 6, b, 3, 7, 2.0, got, 1, 8)
+    from_python(words_of(F64).get("gemm"))(ta, tb, 3, 4, 5, 0.5, a, 2, 6, b, 3, 7, True, got, 1, 8)
     want = c.copy()
-    blas.gemm(ta, tb, 3, 4, 5, 0.5, a, 2, 6, b, 3, 7, 2.0, want, 1, 8)
+    products.gemm(ta, tb, 3, 4, 5, 0.5, a, 2, 6, b, 3, 7, True, want, 1, 8)
     close(got, want, F64)
     assert (got != c).sum() == 12
-
-
-def test_missing_library_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blas, "find_spec", lambda name: None)
-    with pytest.raises(RuntimeError, match="pip install scipy-openblas32"):
-        blas.find_library()
-    with pytest.raises(RuntimeError, match="cannot be loaded"):
-        blas.load(tmp_path / "none.so")
 
 
 def call_matmul(way: Any, a: Array, b: Array, ta: bool, tb: bool) -> Array:
@@ -145,28 +132,17 @@ def test_matmul_sizes(way: Any, m: int, n: int, k: int) -> None:
     close(call_matmul(way, a.T.copy(), b, True, False), a @ b, way[0])
 
 
-def test_tiles_cover_and_give_work() -> None:
-    for small in (True, False):
-        for m in (0, 1, 32, 33, 64, 127, 128, 129, 300, 1000, 4096, 100_000):
-            for n in (0, 1, 65, 96, 97, 128, 384, 50_000):
-                for turned in (False, True):
-                    with pytest.MonkeyPatch.context() as patch:
-                        patch.setattr(matmul, "SMALL_KERNELS", small)
-                        check_tiles(m, n, turned)
-
-
-def check_tiles(m: int, n: int, turned: bool) -> None:
-    height, width, down, across = matmul.cut(m, n, turned)
-    assert down * height >= m > (down - 1) * height or m == down == 0
-    assert 0 <= n - (across - 1) * width <= width * 3 // 2 or n == across == 0
-    if m in (300, 1000, 4096) and n in (65, 96, 128, 384):  # two workers get halves
-        areas = [min(height, m - i * height) * (width if j + 1 < across else n - j * width) for j in range(across) for i in range(down)]
-        assert 0.45 < sum(areas[: len(areas) // 2]) / sum(areas) < 0.55
-    for k in (0, 1, 100, 256, 1000, 4096):
-        for cols in {min(n, width), n - (across - 1) * width} - {0}:
-            deep = matmul.depth(k, cols, turned)
-            assert deep > 0 and (not matmul.SMALL_KERNELS or height * cols * deep <= 100**3)
-            assert turned or not matmul.SMALL_KERNELS or deep * cols <= blas.SPACE
+@pytest.mark.parametrize("m", [0, 1, 3, 4, 24, 25, 27, 48, 49, 300, 383, 385, 1000, 4096, 100_000])
+def test_strips_are_equal_and_panels_cover(m: int) -> None:
+    for n in (0, 1, 65, 96, 97, 128, 384, 50_000):
+        down, across = matmul.cut(m, n)
+        heights = np.diff([m * i // down for i in range(down + 1)]) if down else np.array([])
+        assert heights.sum() == m and (not m or heights.max() <= matmul.STRIP and heights.min() >= min(4, m))
+        assert 0 <= n - (across - 1) * products.PANEL <= products.PANEL * 3 // 2
+        for workers in (1, 2, 3, 7, 16):
+            parts = [matmul.share((w, workers), panel, down, across) for panel in range(min(across, 9)) for w in range(workers)]
+            strips = [strip for first, last in parts for strip in range(first, last)]
+            assert sorted(strips) == sorted([*range(down)] * min(across, 9))
 
 
 def same(z: float) -> float:
@@ -193,8 +169,8 @@ def test_linear(way: Any, rows: int, n_out: int, n_in: int) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_input_gradient_packs_what_lies_far_apart(way: Any) -> None:
-    x, w = draw(70, 300) / 8, draw(300, matmul.WIDE + 3) / 8
+def test_an_input_gradient_of_rows_that_lie_far_apart(way: Any) -> None:
+    x, w = draw(70, 300) / 8, draw(300, 1027) / 8
     close(call_linear(way, x, w, flip=True), x @ w, way[0])
 
 
@@ -251,13 +227,13 @@ def test_matmul_runs_uncompiled() -> None:
 
 
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
-@pytest.mark.parametrize("turn", [False, True])
-def test_copy_matrix(dtype: Any, turn: bool) -> None:
-    x, got = draw(60, dtype=dtype), np.zeros(60, dtype)
-    want = got.copy()
-    from_python(blas.COPY[dtype])(turn, 3, 5, x, 4, 7, got, 2, 6)
-    blas.copy_matrix(turn, 3, 5, x, 4, 7, want, 2, 6)
-    assert np.array_equal(got, want) and np.count_nonzero(got) == 15
+@pytest.mark.parametrize("rows, cols", [(3, 5), (16, 16), (19, 33), (1, 40), (0, 4)])
+def test_turn_matrix(dtype: Any, rows: int, cols: int) -> None:
+    x, got = draw(2000, dtype=dtype), np.zeros(2000, dtype)
+    from_python(words_of(dtype).get("turn_matrix"))(rows, cols, x, 4, cols + 2, got, 2, rows + 1)
+    want = np.zeros(2000, dtype)
+    products.turn_matrix(rows, cols, x, 4, cols + 2, want, 2, rows + 1)
+    assert np.array_equal(got, want) and np.count_nonzero(got) == rows * cols
 
 
 # ---- the disk cache

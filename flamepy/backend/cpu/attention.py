@@ -3,8 +3,8 @@
 Forward, each row keeps its largest score and its sum so far (online softmax: Milakov and Gimelshein 2018, arXiv:1805.02867; tiled
 as in Dao et al. 2022, arXiv:2205.14135) and leaves y and, apart, the largest score and 1 / the sum of exp(score - largest). Backward
 makes p = exp(score - largest) / sum again; largest + log(sum) in one number would lose the sum's digits where scores are large.
-Scores lie transposed, those of one key side by side: a block's maxima and sums are vectors of rows, and every product has a form that
-OpenBLAS computes at full speed for small sizes too (q k^T of operands stored by rows has not: 60 to 85 % of it).
+Scores lie transposed, those of one key side by side: a block's maxima and sums are vectors of rows, and no product
+has a transposed second operand, which would have to be packed.
 
 Operands stay where they are: `layout` holds four numbers for each, where it starts, then its strides along batch, head and row; the
 last axis is contiguous. Under a causal mask row i sees keys j <= i. A row that sees no key gives zeros, and a zero gradient, as in
@@ -18,10 +18,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..formula.words import INF, exp_down, fmax, select
-from .blas import N, T, copy_matrix, gemm
 from .family import launcher, loop, table
 from .parallel import tasks
 from .plans import ROOM, STATE, attention_plan, attention_room, partial_layout
+from .products import N, T, gemm, turn_matrix
 from .runs import add_run, fill_run
 
 
@@ -48,13 +48,13 @@ def attention(
             seen = min(keys, first + high) if is_causal else keys
             k_at, v_at = start_of(layout, 4, b, h, 0), start_of(layout, 8, b, h, 0)
             y_at, m_at = start_of(layout, 12, b, h, first), start_of(layout, 16, b, h, first)
-            copy_matrix(True, high, d, q, start_of(layout, 0, b, h, first), layout[3], qt, 0, high)
+            turn_matrix(high, d, q, start_of(layout, 0, b, h, first), layout[3], qt, 0, high)
             fill_run(state[:high], -INF)
             fill_run(state[ROOM : ROOM + high], 0.0)
             for at in range(0, max(1, seen), width):
                 wide = min(width, seen - at)
                 k_row, v_row = k_at + at * layout[7], v_at + at * layout[11]
-                gemm(N, N, wide, high, d, scale, k, k_row, layout[7], qt, 0, high, 0.0, scores, 0, high)
+                gemm(N, N, wide, high, d, scale, k, k_row, layout[7], qt, 0, high, False, scores, 0, high)
                 if has_mask:
                     add_mask(scores, mask, m_at + at * layout[20], layout[19], layout[20], high, wide)
                 if is_causal:
@@ -62,8 +62,7 @@ def attention(
                 online_softmax(scores, state, high, wide)
                 if at > 0:
                     scale_rows(y, y_at, layout[15], state[2 * ROOM : 2 * ROOM + high], dv)
-                beta = 1.0 if at > 0 else 0.0
-                gemm(T, N, high, dv, wide, 1.0, scores, 0, high, v, v_row, layout[11], beta, y, y_at, layout[15])
+                gemm(T, N, high, dv, wide, 1.0, scores, 0, high, v, v_row, layout[11], at > 0, y, y_at, layout[15])
             finish(kept, pair * rows + first, state, high)
             scale_rows(y, y_at, layout[15], state[2 * ROOM : 2 * ROOM + high], dv)
 
@@ -118,26 +117,25 @@ def rows_dx(
     delta, turned, scores = thirds(scratch, STATE, scratch.size - STATE - 2 * width * height)
     qt, gt, _ = thirds(turned, height * d, height * e)
     p, ds, _ = thirds(scores, height * width, height * width)
-    copy_matrix(True, high, d, q, q_at, q_step, qt, 0, high)
-    copy_matrix(True, high, e, g, g_at, g_step, gt, 0, high)
+    turn_matrix(high, d, q, q_at, q_step, qt, 0, high)
+    turn_matrix(high, e, g, g_at, g_step, gt, 0, high)
     dots(delta[:high], g, y, g_at, g_step, e)
-    add = 1.0 if done > 0 else 0.0
+    add = done > 0
     for at in range(0, max(1, seen), width):
         wide = min(width, seen - at)
         k_row, v_row, dk_row, dv_row = k_at + at * k_step, v_at + at * v_step, dk_at + at * layout[23], dv_at + at * layout[27]
-        gemm(N, N, wide, high, d, scale, k, k_row, k_step, qt, 0, high, 0.0, p, 0, high)
-        gemm(N, N, wide, high, e, 1.0, v, v_row, v_step, gt, 0, high, 0.0, ds, 0, high)
+        gemm(N, N, wide, high, d, scale, k, k_row, k_step, qt, 0, high, False, p, 0, high)
+        gemm(N, N, wide, high, e, 1.0, v, v_row, v_step, gt, 0, high, False, ds, 0, high)
         if has_mask:
             add_mask(p, mask, m_at + at * layout[32], layout[31], layout[32], high, wide)
         if is_causal:
             hide(p, high, wide, at - first)
         softmax_dx(ds, p, kept, pair * rows + first, delta[:high], wide)
-        beta = 1.0 if at > 0 else 0.0
         gemm(N, N, wide, e, high, 1.0, p, 0, high, g, g_at, g_step, add, dv, dv_row, layout[27])
         gemm(N, N, wide, d, high, scale, ds, 0, high, q, q_at, q_step, add, dk, dk_row, layout[23])
-        gemm(T, N, high, d, wide, scale, ds, 0, high, k, k_row, k_step, beta, dq, dq_at, layout[19])
+        gemm(T, N, high, d, wide, scale, ds, 0, high, k, k_row, k_step, at > 0, dq, dq_at, layout[19])
         if keep:
-            copy_matrix(True, wide, high, ds, 0, high, dmask, (pair * rows + first) * keys + at, keys)
+            turn_matrix(wide, high, ds, 0, high, dmask, (pair * rows + first) * keys + at, keys)
     if keep:
         for r in range(first, first + high):
             fill_run(dmask[(pair * rows + r) * keys + seen : (pair * rows + r + 1) * keys], 0.0)

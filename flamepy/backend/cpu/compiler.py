@@ -18,14 +18,13 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba.core import config, event
-from numba.core.codegen import get_host_cpu_features
+from numba.core import event
 
 from ...errors import DeviceError
 from ..formula import row_words
 from ..formula.bind import Dialect, announce
 from ..formula.row_words import all_max, all_sum, barrier, lane, lanes
-from . import blas, parallel, pool, words
+from . import parallel, pool, processor, products, words, workspace
 from .disk_cache import REMEDY, DiskCache, cache_of
 from .inner import INNER, KERNEL, AloneCompiler, InnerCompiler, LoopCompiler
 
@@ -69,16 +68,13 @@ def words_of(dtype: np.dtype) -> dict[str, Any]:
         found.update({name: table[dtype] for name, table in words.CONSTANTS.items()})
     else:
         found.update(dict.fromkeys(("floor", "ceil", "rint"), WHOLE))
-    found.update(blas.words(dtype))
-    found.update(ROW_WORDS, wide=WIDE["f" if dtype.kind == "f" else "i"], RUN=RUN)
-    return found
+    found.update(ROW_WORDS, **workspace.WORDS, wide=WIDE["f" if dtype.kind == "f" else "i"], RUN=RUN)
+    return products.Vocabulary({**found, **products.WORDS.get(dtype, {})})
 
 
 def run_length() -> int:
     """RUN on this processor. Vectors of 4 numbers add up half as many at once as those of 8: shorter runs keep the digits."""
-    given = config.CPU_FEATURES  # type: ignore[attr-defined]
-    features = get_host_cpu_features() if given is None else given
-    return row_words.RUN if "+avx" in features.split(",") else row_words.RUN // 2
+    return row_words.RUN if "avx" in processor.features() else row_words.RUN // 2
 
 
 RUN = run_length()
@@ -104,7 +100,6 @@ ROW_WORDS = {word.__name__: numba.njit(**INNER)(word) for word in (lane, lanes, 
 _here = Path(__file__).parent
 SHARED = (
     "cpu/words.py",
-    "cpu/blas.py",
     "cpu/broadcast.py",
     "cpu/compiler.py",
     "cpu/disk_cache.py",
@@ -113,6 +108,8 @@ SHARED = (
     "cpu/parallel.py",
     "formula/bind.py",
     "cpu/plans.py",
+    "cpu/products.py",
+    "cpu/workspace.py",
     "formula/row_words.py",
 )
 SOURCES = tuple(str(_here.parent / file) for file in SHARED)

@@ -16,11 +16,11 @@ import numpy as np
 from ...dtypes import float64
 from ..formula.row_words import wide
 from ..formula.words import INF, real
-from .blas import N, T, gemm
 from .family import launcher, loop, table
 from .loops import same
 from .parallel import tasks
 from .plans import conv_plan
+from .products import N, T, gemm
 from .runs import add_run, fill_run, long_sum_run
 
 LINES = 8  # lines of a window added up in their own type
@@ -44,19 +44,17 @@ def conv2d(part, y, col, x, w, b, sizes, tile, workers, has_bias):
             width = min(tile, area - first)
             y_at = plane * outs * area + first
             w_at = plane % groups * outs * depth
-            beta = 0.0
             if has_bias:
-                beta = 1.0
                 for r in range(outs):
                     fill_run(y[y_at + r * area : y_at + r * area + width], b[plane % groups * outs + r])
             x_at = plane * each * pixels
             if is_pointwise(sizes):
                 x_at += first
-                gemm(N, N, outs, width, depth, 1.0, w, w_at, depth, x, x_at, pixels, beta, y, y_at, area)
+                gemm(N, N, outs, width, depth, 1.0, w, w_at, depth, x, x_at, pixels, has_bias, y, y_at, area)
             else:
                 columns = col[own : own + depth * width]
                 im2col(columns, x[x_at : x_at + each * pixels], sizes, each, first, width)
-                gemm(N, N, outs, width, depth, 1.0, w, w_at, depth, col, own, width, beta, y, y_at, area)
+                gemm(N, N, outs, width, depth, 1.0, w, w_at, depth, col, own, width, has_bias, y, y_at, area)
 
 
 @loop
@@ -82,10 +80,10 @@ def conv2d_dx(part, dx, col, g, w, sizes, tile, channels, workers):
                 g_at = plane * outs * area + first
                 if is_pointwise(sizes):
                     at = dx_at + first
-                    gemm(T, N, rows, width, outs, 1.0, w, w_at, each, g, g_at, area, 0.0, dx, at, pixels)
+                    gemm(T, N, rows, width, outs, 1.0, w, w_at, each, g, g_at, area, False, dx, at, pixels)
                 else:
                     depth = each * taps
-                    gemm(T, N, rows, width, outs, 1.0, w, w_at, depth, g, g_at, area, 0.0, col, own, width)
+                    gemm(T, N, rows, width, outs, 1.0, w, w_at, depth, g, g_at, area, False, col, own, width)
                     col2im(image, col[own : own + rows * width], sizes, count, first, width)
 
 
@@ -124,7 +122,7 @@ def dw_chunk(partial, sums, col, g, x, sizes, tile, channels, chunks, piece, blo
     depth = each * taps
     out = ((chunk * sizes[4] + group * outs) * each + low) * taps
     own = sums[chunk * sizes[4] + group * outs : chunk * sizes[4] + group * outs + outs]
-    beta = 0.0
+    add = False
     if block == 0:
         fill_run(own, 0.0)
     for image in range(chunk * sizes[0] // chunks, (chunk + 1) * sizes[0] // chunks):
@@ -135,11 +133,11 @@ def dw_chunk(partial, sums, col, g, x, sizes, tile, channels, chunks, piece, blo
             g_at = plane * outs * area + first
             if is_pointwise(sizes):
                 at = x_at + first
-                gemm(N, T, outs, rows, width, 1.0, g, g_at, area, x, at, pixels, beta, partial, out, depth)
+                gemm(N, T, outs, rows, width, 1.0, g, g_at, area, x, at, pixels, add, partial, out, depth)
             else:
                 im2col(col[: rows * width], x[x_at : x_at + count * pixels], sizes, count, first, width)
-                gemm(N, T, outs, rows, width, 1.0, g, g_at, area, col, 0, width, beta, partial, out, depth)
-            beta = 1.0
+                gemm(N, T, outs, rows, width, 1.0, g, g_at, area, col, 0, width, add, partial, out, depth)
+            add = True
         if block == 0:
             for r in range(outs):
                 own[r] += long_sum_run(g[(plane * outs + r) * area : (plane * outs + r + 1) * area], same)

@@ -1,4 +1,4 @@
-"""What `flamepy doctor` says of the CPU: threads and what they get of the processors, the BLAS libraries, packed instructions.
+"""What `flamepy doctor` says of the CPU: threads and what they get of the processors, products, packed instructions.
 
 Each line is (label, value, remedy); a remedy says that the line is a problem. Read next: ../../train/doctor.py.
 """
@@ -60,7 +60,6 @@ def threads() -> Iterator[Finding]:
     else:
         yield finding("threads", str(count))
     yield from launches()
-    yield from blas()
 
 
 def launches(seconds: float = 0.2) -> Iterator[Finding]:
@@ -90,22 +89,6 @@ def launches(seconds: float = 0.2) -> Iterator[Finding]:
     wanted = 1 if pool.forked else count
     busy = "" if got > QUIET * wanted else ": the machine is busy, other programs want them too, and training takes longer"
     yield finding("processor time", f"{got:.1f} of {wanted} processors{busy}")
-
-
-def blas() -> Iterator[Finding]:
-    """The BLAS libraries in this process. flamepy's own must have one thread: its loops bring the others."""
-    from threadpoolctl import threadpool_info
-
-    from . import blas as own  # noqa: F401  loads flamepy's private OpenBLAS
-
-    found = [i for i in threadpool_info() if i.get("user_api") == "blas"]
-    for info in found:
-        file = Path(info["filepath"])
-        private = "scipy_openblas32" in file.parts
-        text = f"{info['internal_api']} {info.get('version')}, {info.get('architecture', '?')}, {info['num_threads']} thread(s)"
-        name = "BLAS, ours" if private else "BLAS, NumPy's" if "numpy" in str(file) else "BLAS, other"
-        bad = private and info["num_threads"] != 1
-        yield finding(name, text, "unset OPENBLAS_NUM_THREADS; nothing else may raise it" if bad else "")
 
 
 def cgroup_quota(root: Path = Path("/")) -> float | None:

@@ -14,7 +14,8 @@ import numpy as np
 
 from ...dtypes import FULL, float64, int64
 from ..formula.row_words import wide
-from .blas import copy_matrix, wide_space
+from .products import turn_matrix
+from .workspace import wide_space
 from .broadcast import offset
 from .family import launcher, loop, table
 from .parallel import tasks
@@ -50,7 +51,7 @@ def strided_turn(part, out, x, table, k, m, n, step, base):
     for t in tasks(part, out.size // (m * n) * down * across):
         r, i, j = t // (down * across), t % (down * across) // across * SIDE, t % across * WIDTH
         start = base + offset(table, k, 0, r) + i + j * step
-        copy_matrix(True, min(WIDTH, n - j), min(SIDE, m - i), x, start, step, out, (r * m + i) * n + j, n)
+        turn_matrix(min(WIDTH, n - j), min(SIDE, m - i), x, start, step, out, (r * m + i) * n + j, n)
 
 
 @loop

@@ -18,7 +18,7 @@ ATTENTION_GROUPS = 48  # at most so many workers of an attention, each with its 
 KEYS = 256  # keys attention looks at at once, at most
 ROOM = 128  # scratch is cut into multiples of it: where a vector ends just before another, LLVM's overlap check chooses scalar code
 STATE = 5 * ROOM  # what attention keeps of the rows it works on
-SMALL = 1_000_000  # multiplications of one gemm: up to here OpenBLAS packs nothing (measured: 110 against 95 GFLOP/s)
+SMALL = 1_000_000  # multiplications of one product in attention, at most: scores stay in the nearest caches
 CONV_WORKERS = 48  # at most so many tasks of a convolution, each with its own columns
 CONV_COLUMNS = 1 << 16  # numbers in one worker's columns: 256 KB of float32, within a core's own cache
 CONV_PARTIALS = 1 << 22  # numbers in a convolution weight gradient's partial sums, at most (but two chunks always may)
@@ -39,7 +39,7 @@ def fold_plan(outer: int, n: int, inner: int) -> tuple[int, int]:
 
 
 def flops(results: int, inner: int) -> int:
-    """Work of a product in elements of a map: a BLAS does some 32 multiplications in the time a map takes for one element."""
+    """Work of a product in elements of a map: a product does some 32 multiplications in the time a map takes for one element."""
     return results * (inner + 31) // 32
 
 

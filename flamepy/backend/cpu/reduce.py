@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from ..formula.row_words import RUN
 from ..formula.words import fmax, maximum
-from .blas import wide_space
+from .workspace import wide_space
 from .family import launcher, loop
 from .loops import F, same
 from .parallel import tasks

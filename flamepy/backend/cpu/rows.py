@@ -9,7 +9,7 @@ FLAME counterpart: `flame_core::cuda_kernels` norms. Read next: index.py.
 from __future__ import annotations
 
 from ..formula.row_words import wide
-from .blas import wide_space
+from .workspace import wide_space
 from .family import launcher, loop, table
 from .loops import F, fill, same
 from .parallel import tasks

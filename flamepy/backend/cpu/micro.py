@@ -1,0 +1,284 @@
+"""The innermost loop of a product: a tile of the result that stays in registers, written in LLVM's language.
+
+The naive loop, c[i, j] += a[i, p] * b[p, j], loads two numbers for each multiplication, and loads are what a core has too few of. A
+tile of 6 rows by 4 vectors loads, for each p, 4 vectors of b and 6 numbers of a (each spread over a vector) and does 24 vector
+multiplications with them; its 24 sums never leave their registers until the loop ends. Numba cannot be told to keep an array in
+registers, so the tile is emitted as it must be: one phi for each vector.
+
+Edges: a row beyond the last one reads the last one again and is not stored; columns beyond the last are read from the packed panel's
+padding and masked when they are stored. So nothing outside is touched, and one loop serves all sizes.
+
+FLAME counterpart: the tiles of cuBLAS. Read next: products.py, which cuts matrices for these tiles.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from .inner import INNER
+from .processor import Tile
+
+BYTE, WORD, INT = ir.IntType(1), ir.IntType(64), ir.IntType(32)
+ALONE = {**INNER, "forceinline": False}  # one copy, however often it is called
+
+
+def word(n: int) -> Any:
+    return ir.Constant(WORD, n)
+
+
+class Vectors:
+    """Emits loads, stores and arithmetic on vectors of one kind at addresses (whole numbers)."""
+
+    def __init__(self, builder: Any, itemsize: int, lanes: int):
+        self.builder, self.itemsize, self.lanes = builder, itemsize, lanes
+        self.number = ir.FloatType() if itemsize == 4 else ir.DoubleType()
+        self.kind = ir.VectorType(self.number, lanes)
+        self.flags = ir.VectorType(BYTE, lanes)
+        self.zero = ir.Constant(self.kind, [0.0] * lanes)
+        self.suffix = f"v{lanes}f{8 * itemsize}"
+
+    def pointer(self, address: Any, offset: int = 0, kind: Any = None) -> Any:
+        at = self.builder.add(address, word(offset)) if offset else address
+        return self.builder.inttoptr(at, (kind or self.kind).as_pointer())
+
+    def load(self, address: Any, offset: int = 0) -> Any:
+        return self.builder.load(self.pointer(address, offset), align=self.itemsize)
+
+    def store(self, value: Any, address: Any, offset: int = 0) -> None:
+        self.builder.store(value, self.pointer(address, offset), align=self.itemsize)
+
+    def spread(self, number: Any, kind: Any = None) -> Any:
+        """A number in every lane."""
+        kind = kind or self.kind
+        one = self.builder.insert_element(ir.Constant(kind, ir.Undefined), number, ir.Constant(INT, 0))
+        return self.builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(INT, self.lanes), [0] * self.lanes))
+
+    def spread_at(self, address: Any) -> Any:
+        return self.spread(self.builder.load(self.pointer(address, kind=self.number), align=self.itemsize))
+
+    def call(self, name: str, result: Any, *args: Any) -> Any:
+        kind = ir.FunctionType(result, [a.type for a in args])
+        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), args)
+
+    def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
+        """a * b + c, rounded once where the processor has an instruction for it."""
+        return self.call(f"llvm.fmuladd.{self.suffix}", self.kind, a, b, c)
+
+    def first(self, count: Any) -> Any:
+        """A mask of the first `count` lanes."""
+        places = ir.VectorType(WORD, self.lanes)
+        return self.builder.icmp_signed("<", ir.Constant(places, list(range(self.lanes))), self.spread(count, places))
+
+    def load_where(self, mask: Any, address: Any, offset: int) -> Any:
+        name, align = f"llvm.masked.load.{self.suffix}.p0", ir.Constant(INT, self.itemsize)
+        return self.call(name, self.kind, self.pointer(address, offset), align, mask, self.zero)
+
+    def store_where(self, mask: Any, value: Any, address: Any, offset: int) -> None:
+        name, align = f"llvm.masked.store.{self.suffix}.p0", ir.Constant(INT, self.itemsize)
+        self.call(name, ir.VoidType(), value, self.pointer(address, offset), align, mask)
+
+
+def at_most(builder: Any, i: int, last: Any) -> Any:
+    return builder.select(builder.icmp_signed("<", word(i), last), word(i), last)
+
+
+def emit_sums(v: Vectors, tile: Tile, a: Any, row: Any, step: Any, b: Any, deep: Any, k: Any, rows: Any) -> list[list[Any]]:
+    """The loop over k, and the tile's sums after it."""
+    builder, before = v.builder, v.builder.block
+    last = builder.sub(rows, word(1))
+    lines = [a] + [builder.add(a, builder.mul(row, at_most(builder, i, last))) for i in range(1, tile.rows)]
+    loop, done = builder.append_basic_block("k"), builder.append_basic_block("done")
+    builder.cbranch(builder.icmp_signed(">", k, word(0)), loop, done)
+    builder.position_at_end(loop)
+    left, panel, along = (builder.phi(WORD) for _ in range(3))
+    sums = [[builder.phi(v.kind) for _ in range(tile.across)] for _ in range(tile.rows)]
+    columns = [v.load(panel, n * tile.lanes * v.itemsize) for n in range(tile.across)]
+    after = []
+    for line, own in zip(lines, sums, strict=True):
+        x = v.spread_at(builder.add(line, along))
+        after.append([v.multiply_add(x, y, total) for y, total in zip(columns, own, strict=True)])
+    following = builder.sub(left, word(1)), builder.add(panel, deep), builder.add(along, step)
+    carried = [(phi, start, end) for phi, start, end in zip((left, panel, along), (k, b, word(0)), following, strict=True)]
+    carried += [(phi, v.zero, end) for own, ends in zip(sums, after, strict=True) for phi, end in zip(own, ends, strict=True)]
+    for phi, start, end in carried:
+        phi.add_incoming(start, before)
+        phi.add_incoming(end, loop)
+    builder.cbranch(builder.icmp_signed(">", following[0], word(0)), loop, done)
+    builder.position_at_end(done)
+    totals = [[builder.phi(v.kind) for _ in own] for own in after]
+    for own, ends in zip(totals, after, strict=True):
+        for phi, end in zip(own, ends, strict=True):
+            phi.add_incoming(v.zero, before)
+            phi.add_incoming(end, loop)
+    return totals
+
+
+def emit_stores(v: Vectors, sums: list[list[Any]], c: Any, ldc: Any, rows: Any, cols: Any, add: Any, masked: bool) -> None:
+    """c = or += sums, for the rows and columns that are there."""
+    builder, size = v.builder, v.lanes * v.itemsize
+    masks = [v.first(builder.sub(cols, word(n * v.lanes))) for n in range(len(sums[0]))] if masked else []
+    for i, own in enumerate(sums):
+        with builder.if_then(builder.icmp_signed("<", word(i), rows)):
+            line = builder.add(c, builder.mul(ldc, word(i)))
+            with builder.if_else(add) as (more, fresh):
+                for adds, block in ((True, more), (False, fresh)):
+                    with block:
+                        for n, total in enumerate(own):
+                            if masked:
+                                y = builder.fadd(total, v.load_where(masks[n], line, n * size)) if adds else total
+                                v.store_where(masks[n], y, line, n * size)
+                            else:
+                                v.store(builder.fadd(total, v.load(line, n * size)) if adds else total, line, n * size)
+
+
+def micro_kernel(itemsize: int, tile: Tile) -> Any:
+    """A jitted (c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add): c (rows, cols) = or += alpha * A (rows, k) @ B (k, cols).
+
+    Addresses and strides are in bytes: ldc from row to row of c, `row` and `step` along the rows and the k of A, `deep` from row to row
+    of B, whose rows hold tile.across whole vectors. rows is 1 to tile.rows, cols at most the tile's.
+    """
+    number = types.float32 if itemsize == 4 else types.float64
+
+    def typed(typing: Any, c: Any, ldc: Any, a: Any, row: Any, step: Any, b: Any, deep: Any, k: Any, rows: Any, cols: Any, alpha: Any, add: Any):  # type: ignore[no-untyped-def]  # fmt: skip
+        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add = values
+            v = Vectors(builder, itemsize, tile.lanes)
+            sums = emit_sums(v, tile, a, row, step, b, deep, k, rows)
+            factor = v.spread(alpha)
+            sums = [[builder.fmul(total, factor) for total in own] for own in sums]
+            with builder.if_else(builder.icmp_signed("==", cols, word(tile.lanes * tile.across))) as (whole, part):
+                for masked, block in ((False, whole), (True, part)):
+                    with block:
+                        emit_stores(v, sums, c, ldc, rows, cols, add, masked)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 10, number, types.boolean), code
+
+    emit = intrinsic(typed)
+
+    def micro(c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add):
+        emit(c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
+
+    return njit(**ALONE)(micro)
+
+
+def dot_kernel(itemsize: int, lanes: int) -> Any:
+    """A jitted (c, a, b, ldb, k, rows, alpha, add): c[i] = or += alpha * (row i of b times a), k long, for the first `rows` of four rows.
+
+    Lane by lane along k: for one row of A and a transposed B, which a register tile would have to pack first. Bytes.
+    """
+    number = types.float32 if itemsize == 4 else types.float64
+
+    def typed(typing: Any, c: Any, a: Any, b: Any, ldb: Any, k: Any, rows: Any, alpha: Any, add: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            c, a, b, ldb, k, rows, alpha, add = values
+            v = Vectors(builder, itemsize, lanes)
+            sums = emit_dots(v, a, b, ldb, k, builder.sub(rows, word(1)))
+            for i, total in enumerate(sums):
+                with builder.if_then(builder.icmp_signed("<", word(i), rows)):
+                    place = v.pointer(c, i * itemsize, v.number)
+                    old = builder.select(add, builder.load(place, align=itemsize), ir.Constant(v.number, -0.0))
+                    builder.store(builder.fadd(old, builder.fmul(total, alpha)), place, align=itemsize)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 6, number, types.boolean), code
+
+    emit = intrinsic(typed)
+
+    def dot(c, a, b, ldb, k, rows, alpha, add):
+        emit(c, a, b, ldb, k, rows, alpha, add)
+
+    return njit(**ALONE)(dot)
+
+
+def emit_dots(v: Vectors, a: Any, b: Any, ldb: Any, k: Any, last: Any) -> list[Any]:
+    """Four sums: of a times each of four rows of b."""
+    builder, size = v.builder, v.lanes * v.itemsize
+    lines = [builder.add(b, builder.mul(ldb, at_most(builder, i, last))) for i in range(4)]
+    places = [cgutils.alloca_once_value(builder, v.zero) for _ in lines]
+
+    def more(at: Any, load: Any) -> None:
+        x = load(builder.add(a, at))
+        for line, place in zip(lines, places, strict=True):
+            builder.store(v.multiply_add(load(builder.add(line, at)), x, builder.load(place)), place)
+
+    whole = builder.sdiv(k, word(v.lanes))
+    with cgutils.for_range(builder, whole, intp=WORD) as loop:
+        more(builder.mul(loop.index, word(size)), v.load)
+    mask = v.first(builder.sub(k, builder.mul(whole, word(v.lanes))))
+    more(builder.mul(whole, word(size)), lambda address: v.load_where(mask, address, 0))
+    kind = ir.FunctionType(v.number, [v.number, v.kind])
+    add_up = cgutils.get_or_insert_function(builder.module, kind, f"llvm.vector.reduce.fadd.{v.suffix}")
+    return [builder.call(add_up, [ir.Constant(v.number, -0.0), builder.load(place)], fastmath=("reassoc",)) for place in places]
+
+
+def turning(itemsize: int, lanes: int) -> Any:
+    """A jitted (to, to_step, source, step, rows): a block of lanes x lanes numbers, transposed in registers; of the source's rows only
+    `rows` are there. Bytes. Each round swaps the halves off the diagonal of blocks twice as large as the round's before."""
+
+    def typed(typing: Any, to: Any, to_step: Any, source: Any, step: Any, rows: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            to, to_step, source, step, rows = values
+            v = Vectors(builder, itemsize, lanes)
+            last = builder.sub(rows, word(1))
+            lines = [v.load(builder.add(source, builder.mul(step, at_most(builder, i, last)))) for i in range(lanes)]
+            size = 1
+            while size < lanes:
+                lows = [i - size + lanes if i & size else i for i in range(lanes)]
+                highs = [i + lanes if i & size else i + size for i in range(lanes)]
+                masks = [ir.Constant(ir.VectorType(INT, lanes), places) for places in (lows, highs)]
+                for i in range(lanes):
+                    if not i & size:
+                        lines[i], lines[i + size] = (builder.shuffle_vector(lines[i], lines[i + size], mask) for mask in masks)
+                size *= 2
+            for i, line in enumerate(lines):
+                v.store(line, builder.add(to, builder.mul(to_step, word(i))))
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 5), code
+
+    emit = intrinsic(typed)
+
+    def turn(to, to_step, source, step, rows):
+        emit(to, to_step, source, step, rows)
+
+    return njit(**ALONE)(turn)
+
+
+def moving(itemsize: int, lanes: int) -> Any:
+    """A jitted move(to, source, count): a vector of `count` numbers, and zeros up to its end."""
+
+    def typed(typing: Any, to: Any, source: Any, count: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            to, source, count = values
+            v = Vectors(builder, itemsize, lanes)
+            with builder.if_else(builder.icmp_signed("<", count, word(lanes))) as (part, whole):
+                with part:
+                    v.store(v.load_where(v.first(count), source, 0), to)
+                with whole:
+                    v.store(v.load(source), to)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 3), code
+
+    return intrinsic(typed)
+
+
+def copying(itemsize: int) -> Any:
+    """A jitted copy(to, source) of one number."""
+
+    def typed(typing: Any, to: Any, source: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            v = Vectors(builder, itemsize, 1)
+            to, source = (v.pointer(address, kind=v.number) for address in values)
+            builder.store(builder.load(source, align=itemsize), to, align=itemsize)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), code
+
+    return intrinsic(typed)

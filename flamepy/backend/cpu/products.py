@@ -1,0 +1,273 @@
+"""Matrix products: how matrices of any size are cut for the register tiles of micro.py. The words `gemm` and `turn_matrix`.
+
+    gemm(ta, tb, m, n, k, alpha, a, a_off, lda, b, b_off, ldb, add, c, c_off, ldc)
+    c[m, n] = (or +=, with add) alpha * op(a)[m, k] @ op(b)[k, n]     row-major; ta, tb: a is (k, m), b is (n, k)
+    turn_matrix(rows, cols, a, a_off, lda, c, c_off, ldc)
+    c[cols, rows] = a[rows, cols] transposed
+
+Three steps lead from the register tile to whole matrices. *Packing*: a tile reads 4 vectors of b for each p; in a row-major b these lie
+a row apart, each in another page, so a block of b is copied once, such that the loop reads it from front to end, and serves all rows.
+*Cache blocks*: the packed block is 96 KB, deep as the sum is cut and a few vectors wide: it stays in the second-level cache while
+strips of 6 rows of a pass through the first. *Two strides*: a is read by a stride along its rows and one along k, so that a transposed
+one needs no copy.
+
+A number of the result is the same chain of sums whatever the sizes m and n, the tile it falls into or who computes it: over k in order,
+in blocks whose depth follows from k. So results have the same bits for any number of threads, and a row's do not depend on the others.
+
+These functions are compiled once, as functions of C that kernels find by symbol name: a kernel that multiplies compiles no faster or
+slower for it, and stays in the disk cache. FLAME counterpart: cuBLAS. Read next: matmul.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import llvmlite.binding
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core.ccallback import CFunc
+from numba.extending import intrinsic
+
+from . import micro
+from .disk_cache import cache_of
+from .inner import ALWAYS, INNER
+from .processor import Tile, tile
+
+N, T = False, True  # for ta and tb: as it is, transposed
+DEPTH = 384  # of a block: 256 to 512 are as fast within 2 percent
+WIDTH = 256  # bytes of a row of a block: 64 numbers of float32, 32 of float64
+PANEL = WIDTH // 4  # the same in numbers; kernels see that of their type
+FEW = 48  # with so few rows of a, b is read where it lies: packing it would take longer than what it saves
+SINGLE = 3  # with so few rows of a, a transposed b is read row by row: packing it would take several times as long as that
+
+
+def depth(k):
+    """In how long blocks to sum over k: equal ones."""
+    count = max(1, (k + DEPTH - 1) // DEPTH)
+    return max(1, (k + count - 1) // count)
+
+
+@intrinsic
+def block_space(typing: Any) -> Any:
+    """The address of DEPTH rows of WIDTH bytes on the stack, not initialised."""
+
+    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        with builder.goto_entry_block():  # not cgutils.alloca_once: that fills with zeros
+            memory = builder.alloca(ir.ArrayType(ir.IntType(8), DEPTH * WIDTH))
+        memory.align = 64
+        return builder.ptrtoint(memory, micro.WORD)
+
+    return types.int64(), code
+
+
+class Family:
+    """The functions for numbers of one size. Addresses are whole numbers, strides bytes."""
+
+    def __init__(self, itemsize: int, tile: Tile):
+        self.size, self.tile = itemsize, tile
+        self.turn, self.move = micro.turning(itemsize, tile.lanes), micro.moving(itemsize, tile.lanes)
+        self.copy = micro.copying(itemsize)
+        self.pack, self.strips = self.packing(), self.stripping()
+
+    def packing(self) -> Any:
+        """pack(to, b, ldb, turned, k, cols): a panel: op(b)'s `cols` columns, k rows of whole vectors."""
+        size, lanes, turn, move, copy = self.size, self.tile.lanes, self.turn, self.move, self.copy
+
+        def pack(to, b, ldb, turned, k, cols):
+            wide = (cols + lanes - 1) // lanes * lanes * size
+            if turned:
+                for j in range(0, cols, lanes):
+                    for p in range(0, k - lanes + 1, lanes):
+                        turn(to + p * wide + j * size, wide, b + j * ldb + p * size, ldb, min(lanes, cols - j))
+                for p in range(k // lanes * lanes, k):
+                    for j in range(cols):
+                        copy(to + p * wide + j * size, b + j * ldb + p * size)
+            else:
+                for p in range(k):
+                    for j in range(0, cols, lanes):
+                        move(to + p * wide + j * size, b + p * ldb + j * size, cols - j)
+
+        return njit(**micro.ALONE)(pack)
+
+    def stripping(self) -> Any:
+        """strips(c, ldc, a, row, step, b, deep, m, k, cols, alpha, add): all m rows of one panel, a register tile after the other: of six
+        rows, of four where six would leave fewer than three."""
+        lanes, rows = self.tile.lanes, self.tile.rows
+        six, four, one = (self.by_width(high) for high in (6, 4, 1))
+
+        def strips(c, ldc, a, row, step, b, deep, m, k, cols, alpha, add):
+            vectors, i = (cols + lanes - 1) // lanes, 0
+            while i < m:
+                left = m - i
+                to, line = c + i * ldc, a + i * row
+                if m == 1:
+                    one(vectors, to, ldc, line, row, step, b, deep, k, 1, cols, alpha, add)
+                    i += 1
+                elif left == 5 or left == 6 or left > 8:
+                    six(vectors, to, ldc, line, row, step, b, deep, k, min(6, left), cols, alpha, add)
+                    i += 6
+                else:
+                    four(vectors, to, ldc, line, row, step, b, deep, k, min(4, left), cols, alpha, add)
+                    i += 4
+
+        return njit(**micro.ALONE)(strips)
+
+    def by_width(self, rows: int) -> Any:
+        """Register tiles of so many rows as one function, told how many vectors wide."""
+        made = [micro.micro_kernel(self.size, self.tile._replace(rows=rows, across=n + 1)) for n in range(self.tile.across)]
+        one, two, three, four = (made * 2)[:4]  # a tile of two vectors has no third
+
+        def tiles(vectors, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add):
+            if vectors == 1:
+                one(c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
+            elif vectors == 2:
+                two(c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
+            elif vectors == 3:
+                three(c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
+            else:
+                four(c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
+
+        return njit(**INNER)(tiles)
+
+    def product(self) -> Any:
+        """The word `gemm`: gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, add, c, ldc)."""
+        size, lanes, pack, strips = self.size, self.tile.lanes, self.pack, self.strips
+        width, panel, line = WIDTH // size, lanes * self.tile.across, lanes * size
+        number, depth_of = np.float32 if size == 4 else np.float64, njit(**INNER)(depth)
+        dot = micro.dot_kernel(size, lanes)
+
+        def blocks(m, n, k, alpha, a, row, step, b, down, along, add, c, ldc):
+            space, deep, turned = block_space(), depth_of(k), along != size
+            for j in range(0, n, width):
+                for p in range(0, max(k, 1), deep):
+                    inner, more, at = min(deep, k - p), add or p > 0, space
+                    for q in range(j, min(n, j + width), panel):
+                        cols, source, ld = min(panel, n - q), b + q * along + p * down, down
+                        if turned or m > FEW or cols % lanes != 0:
+                            pack(at, source, along if turned else down, turned, inner, cols)
+                            source, ld = at, (cols + lanes - 1) // lanes * line
+                            at += inner * ld
+                        strips(c + q * size, ldc, a + p * step, row, step, source, ld, m, inner, cols, alpha, more)
+
+        blocks = njit(**micro.ALONE)(blocks)
+
+        def gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, add, c, ldc):
+            if tb and not ta and m <= SINGLE:
+                for j in range(0, n, 4):
+                    for i in range(m):
+                        dot(c + i * ldc + j * size, a + i * lda, b + j * ldb, ldb, k, min(4, n - j), number(alpha), add != 0)
+            else:
+                row, step = (size, lda) if ta else (lda, size)
+                down, along = (size, ldb) if tb else (ldb, size)
+                blocks(m, n, k, number(alpha), a, row, step, b, down, along, add != 0, c, ldc)
+
+        return gemm
+
+    def transposing(self) -> Any:
+        """The word `turn_matrix`: turn_matrix(rows, cols, a, lda, c, ldc)."""
+        size, lanes, turn, copy = self.size, self.tile.lanes, self.turn, self.copy
+
+        def turn_matrix(rows, cols, a, lda, c, ldc):
+            high, wide = rows // lanes * lanes, cols // lanes * lanes
+            for i in range(0, high, lanes):
+                for j in range(0, wide, lanes):
+                    turn(c + j * ldc + i * size, ldc, a + i * lda + j * size, lda, lanes)
+            for i in range(rows):
+                for j in range(wide if i < high else 0, cols):
+                    copy(c + j * ldc + i * size, a + i * lda + j * size)
+
+        return turn_matrix
+
+
+I, D = types.int64, types.float64
+SIGNATURES = {"gemm": (I, I, I, I, I, D, I, I, I, I, I, I, I), "turn_matrix": (I,) * 6}
+SOURCES = [Path(__file__), Path(micro.__file__)]
+
+
+@cache
+def load(itemsize: int) -> None:
+    """Make the functions for numbers of this size known to compiled code: from the disk cache, or compiled now."""
+    family = Family(itemsize, tile(itemsize))
+    for name, function in (("gemm", family.product()), ("turn_matrix", family.transposing())):
+        made = CFunc(own_name(function, itemsize), (SIGNATURES[name], types.void), {}, dict(ALWAYS))
+        made._cache = cache_of(made._pyfunc)  # type: ignore[attr-defined]
+        made.compile()
+        kept.append(made)
+        llvmlite.binding.add_symbol(f"flamepy_{name}{itemsize}", made.address)
+
+
+kept: list[Any] = []  # so that their code stays
+
+
+def own_name(function: Any, itemsize: int) -> Any:
+    """The function under a name that says what it was made of, for the disk cache."""
+    text = repr((itemsize, tile(itemsize))).encode() + b"".join([file.read_bytes() for file in SOURCES])
+    name = f"{function.__name__}{itemsize}_{hashlib.sha1(text).hexdigest()[:10]}"
+    copy = FunctionType(function.__code__, function.__globals__, name, None, function.__closure__)
+    copy.__qualname__ = name
+    return copy
+
+
+# ----- The words -----
+def gemm(ta, tb, m, n, k, alpha, a, a_off, lda, b, b_off, ldb, add, c, c_off, ldc):
+    """The word in plain Python, so that loops also run without being compiled."""
+    x = np.lib.stride_tricks.as_strided(a[a_off:], (k, m) if ta else (m, k), (lda * a.itemsize, a.itemsize))
+    y = np.lib.stride_tricks.as_strided(b[b_off:], (n, k) if tb else (k, n), (ldb * b.itemsize, b.itemsize))
+    z = np.lib.stride_tricks.as_strided(c[c_off:], (m, n), (ldc * c.itemsize, c.itemsize))
+    product = alpha * ((x.T if ta else x) @ (y.T if tb else y))
+    z[...] = product + z if add else product
+
+
+def turn_matrix(rows, cols, a, a_off, lda, c, c_off, ldc):
+    """The word in plain Python."""
+    x = np.lib.stride_tricks.as_strided(a[a_off:], (rows, cols), (lda * a.itemsize, a.itemsize))
+    np.lib.stride_tricks.as_strided(c[c_off:], (cols, rows), (ldc * c.itemsize, c.itemsize))[...] = x.T
+
+
+def compiled_gemm(itemsize: int) -> Any:
+    """The word for one dtype."""
+    call = types.ExternalFunction(f"flamepy_gemm{itemsize}", types.void(*SIGNATURES["gemm"]))
+
+    def gemm(ta, tb, m, n, k, alpha, a, a_off, lda, b, b_off, ldb, add, c, c_off, ldc):
+        call(
+            np.int64(ta), np.int64(tb), np.int64(m), np.int64(n), np.int64(k), np.float64(alpha),
+            np.int64(a.ctypes.data) + a_off * itemsize, lda * itemsize, np.int64(b.ctypes.data) + b_off * itemsize, ldb * itemsize,
+            np.int64(add), np.int64(c.ctypes.data) + c_off * itemsize, ldc * itemsize,
+        )  # fmt: skip
+
+    return njit(**INNER)(gemm)
+
+
+def compiled_turn(itemsize: int) -> Any:
+    """The word for one dtype."""
+    call = types.ExternalFunction(f"flamepy_turn_matrix{itemsize}", types.void(*SIGNATURES["turn_matrix"]))
+
+    def turn_matrix(rows, cols, a, a_off, lda, c, c_off, ldc):
+        call(
+            rows, cols, np.int64(a.ctypes.data) + a_off * itemsize, lda * itemsize,
+            np.int64(c.ctypes.data) + c_off * itemsize, ldc * itemsize,
+        )  # fmt: skip
+
+    return njit(**INNER)(turn_matrix)
+
+
+WORDS: dict[np.dtype, dict[str, Any]] = {
+    np.dtype(name): {"gemm": compiled_gemm(size), "turn_matrix": compiled_turn(size), "PANEL": WIDTH // size}
+    for name, size in (("float32", 4), ("float64", 8))
+}
+
+
+class Vocabulary(dict[str, Any]):
+    """Words for one dtype. Asked for one that multiplies or turns matrices, it loads the functions behind it."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        found = super().get(name, default)
+        for dtype, own in WORDS.items():
+            if found is own["gemm"] or found is own["turn_matrix"]:
+                load(dtype.itemsize)
+        return found

@@ -1,0 +1,138 @@
+"""`gemm` for any size: beside NumPy in float64, with pages around the operands that must not be touched, on other instruction sets."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flamepy as fp
+from flamepy.backend.cpu import processor, products
+
+PAGE = mmap.PAGESIZE
+F32, F64 = np.dtype("float32"), np.dtype("float64")
+BOUND = {F32: 2e-6, F64: 4e-15}  # of |a| |b|: a chain of up to 1,100 sums, rounded each time
+
+
+class Fenced:
+    """Memory between two pages nobody may touch: what a matrix reads or writes beyond its end (or before its start) ends the process."""
+
+    def __init__(self, shape: tuple[int, int], dtype: np.dtype, stride: int, at_end: bool):
+        rows, cols = shape
+        size = max(0, (rows - 1) * stride + cols) if rows and cols else 0
+        room = -(-max(1, size * dtype.itemsize) // PAGE) * PAGE
+        self.map = mmap.mmap(-1, room + 2 * PAGE)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
+        libc = ctypes.CDLL(None, use_errno=True)
+        for fence in (address, address + PAGE + room):
+            assert libc.mprotect(ctypes.c_void_p(fence), ctypes.c_size_t(PAGE), 0) == 0
+        start = PAGE + (room - size * dtype.itemsize if at_end else 0)
+        self.flat = np.frombuffer(self.map, dtype, size, start)
+        self.flat[:] = np.nan
+        self.values = np.lib.stride_tricks.as_strided(self.flat, shape if size else (0, 0), (stride * dtype.itemsize, dtype.itemsize))
+        self.stride = stride * dtype.itemsize
+        self.address = address + start
+
+
+def call(itemsize: int) -> Any:
+    products.load(itemsize)
+    return next(made.ctypes for made in products.kept if made.__name__.startswith(f"gemm{itemsize}_"))
+
+
+SIZES = st.one_of(st.integers(0, 20), st.sampled_from([31, 32, 33, 47, 48, 49, 63, 64, 65, 97, 127, 129, 193]))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    SIZES, SIZES, st.one_of(SIZES, st.sampled_from([383, 385, 769, 1100])), st.booleans(), st.booleans(), st.booleans(),
+    st.sampled_from([F32, F64]), st.integers(0, 3), st.booleans(), st.integers(0, 2**31),
+)  # fmt: skip
+def test_any_size_between_fences(
+    m: int, n: int, k: int, ta: bool, tb: bool, add: bool, dtype: np.dtype, gap: int, at_end: bool, seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    shapes = (k, m) if ta else (m, k), (n, k) if tb else (k, n), (m, n)
+    a, b, c = (Fenced(shape, dtype, shape[1] + gap, at_end) for shape in shapes)
+    for x in (a, b, c):
+        x.values[...] = random.standard_normal(x.values.shape)
+    old, outside = c.values.astype(F64), c.flat.copy()
+    call(dtype.itemsize)(ta, tb, m, n, k, 0.5, a.address, a.stride, b.address, b.stride, add, c.address, c.stride)
+    if m and n:
+        x, y = (v.values.astype(F64).reshape(s) if v.values.size else np.zeros(s) for v, s in zip((a, b), shapes, strict=False))
+        x, y = x.T if ta else x, y.T if tb else y
+        want = 0.5 * (x @ y) + (old if add else 0.0)
+        assert (np.abs(c.values - want) <= BOUND[dtype] * (np.abs(x) @ np.abs(y) + np.abs(old))).all()
+        c.values[...] = old
+    assert np.array_equal(c.flat, outside, equal_nan=True)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("m, n, k", [(1, 5, 70), (7, 65, 33), (13, 17, 400)])
+def test_special_values_stay_in_their_row_and_column(value: float, m: int, n: int, k: int) -> None:
+    """At every edge: the last row, the last column and the last k, where a tile pads or repeats what it reads."""
+    for ta in (False, True):
+        for tb in (False, True):
+            for i, j, p in ((m - 1, None, k - 1), (None, n - 1, k - 1), (0, None, 0)):
+                x, y = np.ones((m, k), F32), np.ones((k, n), F32)
+                if i is not None:
+                    x[i, p] = value
+                if j is not None:
+                    y[p, j] = value
+                a, b = np.ascontiguousarray(x.T if ta else x), np.ascontiguousarray(y.T if tb else y)
+                c = np.zeros((m, n), F32)
+                call(4)(ta, tb, m, n, k, 1.0, *place(a), *place(b), False, *place(c))
+                with np.errstate(invalid="ignore"):
+                    assert np.array_equal(c, (x.astype(F64) @ y.astype(F64)).astype(F32), equal_nan=True)
+
+
+def place(x: np.ndarray) -> tuple[int, int]:
+    return x.ctypes.data, x.strides[0]
+
+
+def test_a_row_does_not_depend_on_the_others() -> None:
+    random = np.random.default_rng(0)
+    x, w = (fp.tensor(random.standard_normal(shape).astype(F32)) for shape in ((101, 777), (130, 777)))
+    whole = (x @ w.T).numpy()
+    for rows in (slice(0, 4), slice(40, 57), slice(97, 101)):
+        assert (x[rows] @ w.T).numpy().tobytes() == whole[rows].tobytes()
+
+
+OTHERS = {"generic": (4, 2), "haswell": (8, 2)}  # LLVM's names of processors: lanes and vectors across of their tiles
+ELSEWHERE = """
+import json, sys
+import numpy as np
+import flamepy as fp
+from flamepy.backend.cpu import processor
+random = np.random.default_rng(0)
+worst = 0.0
+for dtype in ("float32", "float64"):
+    for m, k, n in ((1, 9, 30), (2, 40, 7), (5, 17, 3), (13, 400, 70), (50, 33, 9)):
+        a, b = random.standard_normal((m, k)), random.standard_normal((k, n))
+        for x, y in ((a, b), (a.T.copy().T, b), (a, b.T.copy().T)):
+            c = (fp.tensor(x, dtype=dtype) @ fp.tensor(y, dtype=dtype)).numpy()
+            x, y = (v.astype(dtype).astype("float64") for v in (x, y))
+            worst = max(worst, float((abs(c - x @ y) / (abs(x) @ abs(y))).max() / np.finfo(dtype).eps))
+print(json.dumps([worst, processor.tile(4)[0], processor.tile(4)[2]]))
+"""
+
+
+@pytest.mark.skipif("avx2" not in processor.features(), reason="needs a processor with AVX2")
+@pytest.mark.parametrize("name", OTHERS)
+def test_narrower_vectors(name: str, tmp_path: Path) -> None:
+    """In a process that compiles for another processor."""
+    features = {} if name == "generic" else {"NUMBA_CPU_FEATURES": "+avx,+avx2,+fma,+sse2,+sse4.2"}
+    environment = {**os.environ, "NUMBA_CPU_NAME": name, **features, "NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", ELSEWHERE], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    worst, *tile = json.loads(done.stdout)
+    assert tuple(tile) == OTHERS[name] and worst < 16
