@@ -136,8 +136,8 @@ def test_matmul_sizes(way: Any, m: int, n: int, k: int) -> None:
 def test_strips_are_equal_and_panels_cover(m: int) -> None:
     for n in (0, 1, 65, 96, 97, 128, 384, 50_000):
         down, across = matmul.cut(m, n)
-        heights = np.diff([m * i // down for i in range(down + 1)]) if down else np.array([])
-        assert heights.sum() == m and (not m or heights.max() <= matmul.STRIP and heights.min() >= min(4, m))
+        heights = np.diff([matmul.edge(i, down, m) for i in range(down + 1)])
+        assert heights.sum() == m and (not m or (heights.max() <= matmul.STRIP + 3 and heights.min() >= min(products.SINGLE + 1, m)))
         assert 0 <= n - (across - 1) * products.PANEL <= products.PANEL * 3 // 2
         for workers in (1, 2, 3, 7, 16):
             parts = [matmul.share((w, workers), panel, down, across) for panel in range(min(across, 9)) for w in range(workers)]

@@ -25,10 +25,15 @@ FEW = 4  # with so many strips for each worker, workers share out rows
 
 
 def cut(m, n):
-    """(strips, panels) of an (m, n) product: equal strips, of at least 4 rows if there are as many, and panels of which the last takes
-    what is left, up to half a width more."""
+    """(strips, panels) of an (m, n) product: strips of about equal height, and panels of which the last takes what is left, up to half a
+    width more."""
     most = STRIP if m >= 8 * STRIP else STRIP // 2
     return (m + most - 1) // most, max(1, (n + PANEL // 2 - 1) // PANEL)
+
+
+def edge(strip, down, m):
+    """The first row of a strip: a multiple of four, which register tiles have. No strip is so short that gemm takes it for a single row."""
+    return min(m, (m * strip // max(1, down) + 3) // 4 * 4)
 
 
 @loop
@@ -43,7 +48,7 @@ def matmul(part, c, a, b, a_off, b_off, batch, m, n, k, ta, tb):
     while task < mine.stop:  # all strips of one panel that are mine
         item, panel, first = task // (down * across), task // down % across, task % down
         last = min(down, first + mine.stop - task)
-        i, end, j = m * first // down, m * last // down, panel * PANEL
+        i, end, j = edge(first, down, m), edge(last, down, m), panel * PANEL
         cols = PANEL if panel + 1 < across else n - j
         a_at, b_at = a_off[item] + (i if ta else i * k), b_off[item] + (j * k if tb else j)
         lda, ldb = m if ta else k, k if tb else n
@@ -70,7 +75,7 @@ def linear(part, y, kept, x, w, bias, residual, rows, n, k, flip, has_bias, has_
     for panel in range(across):
         first, last = share(part, panel, down, across)
         if first < last:
-            i, end, j = rows * first // down, rows * last // down, panel * PANEL
+            i, end, j = edge(first, down, rows), edge(last, down, rows), panel * PANEL
             cols = PANEL if panel + 1 < across else n - j
             w_at, ld = (j, n) if flip else (j * k, k)
             gemm(N, not flip, end - i, cols, k, 1.0, x, i * k, k, w, w_at, ld, False, z, i * n + j, n)
@@ -82,10 +87,10 @@ def linear_dx(part, dx, dz, g, kept, w, rows, n_out, n_in):
     """dz (rows, n_out) = F(g, kept), the activation's derivative, and dx (rows, n_in) = dz @ w (n_out, n_in): a worker's rows."""
     down, across = cut(rows, n_in)
     mine = tasks(part, down)
-    i, end = rows * mine.start // down, rows * mine.stop // down
+    i, end = edge(mine.start, down, rows), edge(mine.stop, down, rows)
     for strip in mine:  # by strips: where vectors end must not depend on how many workers there are
-        r = rows * strip // down
-        derive(dz, g, kept, run(r * n_out, (rows * (strip + 1) // down - r) * n_out))
+        r = edge(strip, down, rows)
+        derive(dz, g, kept, run(r * n_out, (edge(strip + 1, down, rows) - r) * n_out))
     for panel in range(across if i < end else 0):
         j = panel * PANEL
         cols = PANEL if panel + 1 < across else n_in - j
@@ -104,11 +109,11 @@ def linear_dw(part, dw, db, g, x, rows, n_out, n_in, has_bias, add_w, add_b):
     while task < mine.stop:
         panel, first = task // down, task % down
         last = min(down, first + mine.stop - task)
-        i, end, j = n_out * first // down, n_out * last // down, panel * PANEL
+        i, end, j = edge(first, down, n_out), edge(last, down, n_out), panel * PANEL
         cols = PANEL if panel + 1 < across else n_in - j
         gemm(T, N, end - i, cols, rows, 1.0, g, i, n_out, x, j, n_in, add_w, dw, i * n_in + j, n_in)
         for strip in range(first, last if has_bias and panel == 0 else first):
-            low, high = n_out * strip // down, n_out * (strip + 1) // down
+            low, high = edge(strip, down, n_out), edge(strip + 1, down, n_out)
             total = sums[: high - low]
             fill_run(total, 0.0)
             add_columns(total, g, 0, rows, n_out, low, same)

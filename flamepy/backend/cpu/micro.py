@@ -87,23 +87,27 @@ def at_most(builder: Any, i: int, last: Any) -> Any:
     return builder.select(builder.icmp_signed("<", word(i), last), word(i), last)
 
 
-def emit_sums(v: Vectors, tile: Tile, a: Any, row: Any, step: Any, b: Any, deep: Any, k: Any, rows: Any) -> list[list[Any]]:
+GROUP = 4  # rows of A that share a pointer: x86 addresses pointer + row, pointer + 2 row; twelve pointers would not fit its registers
+
+
+def emit_sums(v: Vectors, tile: Tile, a: Any, row: Any, step: Any, b: Any, deep: Any, k: Any) -> list[list[Any]]:
     """The loop over k, and the tile's sums after it."""
     builder, before = v.builder, v.builder.block
-    last = builder.sub(rows, word(1))
-    lines = [a] + [builder.add(a, builder.mul(row, at_most(builder, i, last))) for i in range(1, tile.rows)]
     loop, done = builder.append_basic_block("k"), builder.append_basic_block("done")
+    jumps = [builder.mul(row, word(i)) for i in range(GROUP)]
+    groups = [builder.add(a, builder.mul(row, word(i))) for i in range(0, tile.rows, GROUP)]
     builder.cbranch(builder.icmp_signed(">", k, word(0)), loop, done)
     builder.position_at_end(loop)
-    left, panel, along = (builder.phi(WORD) for _ in range(3))
+    starts = [k, b, *groups]
+    left, panel, *lines = moving = [builder.phi(WORD) for _ in starts]
     sums = [[builder.phi(v.kind) for _ in range(tile.across)] for _ in range(tile.rows)]
     columns = [v.load(panel, n * tile.lanes * v.itemsize) for n in range(tile.across)]
     after = []
-    for line, own in zip(lines, sums, strict=True):
-        x = v.spread_at(builder.add(line, along))
+    for i, own in enumerate(sums):
+        x = v.spread_at(builder.add(lines[i // GROUP], jumps[i % GROUP]))
         after.append([v.multiply_add(x, y, total) for y, total in zip(columns, own, strict=True)])
-    following = builder.sub(left, word(1)), builder.add(panel, deep), builder.add(along, step)
-    carried = [(phi, start, end) for phi, start, end in zip((left, panel, along), (k, b, word(0)), following, strict=True)]
+    following = [builder.sub(left, word(1)), builder.add(panel, deep), *[builder.add(line, step) for line in lines]]
+    carried = [*zip(moving, starts, following, strict=True)]
     carried += [(phi, v.zero, end) for own, ends in zip(sums, after, strict=True) for phi, end in zip(own, ends, strict=True)]
     for phi, start, end in carried:
         phi.add_incoming(start, before)
@@ -136,11 +140,12 @@ def emit_stores(v: Vectors, sums: list[list[Any]], c: Any, ldc: Any, rows: Any, 
                                 v.store(builder.fadd(total, v.load(line, n * size)) if adds else total, line, n * size)
 
 
-def micro_kernel(itemsize: int, tile: Tile) -> Any:
-    """A jitted (c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add): c (rows, cols) = or += alpha * A (rows, k) @ B (k, cols).
+def micro_kernel(itemsize: int, tile: Tile, apart: bool) -> Any:
+    """A jitted (c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add): c (rows, cols) = or += alpha * A @ B (k, cols).
 
     Addresses and strides are in bytes: ldc from row to row of c, `row` and `step` along the rows and the k of A, `deep` from row to row
-    of B, whose rows hold tile.across whole vectors. rows is 1 to tile.rows, cols at most the tile's.
+    of B, whose rows hold tile.across whole vectors. A has tile.rows rows, of which the first `rows` count; `apart`: they lie `row`
+    apart, else side by side.
     """
     number = types.float32 if itemsize == 4 else types.float64
 
@@ -148,7 +153,7 @@ def micro_kernel(itemsize: int, tile: Tile) -> Any:
         def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add = values
             v = Vectors(builder, itemsize, tile.lanes)
-            sums = emit_sums(v, tile, a, row, step, b, deep, k, rows)
+            sums = emit_sums(v, tile, a, row if apart else word(itemsize), step, b, deep, k)
             factor = v.spread(alpha)
             sums = [[builder.fmul(total, factor) for total in own] for own in sums]
             with builder.if_else(builder.icmp_signed("==", cols, word(tile.lanes * tile.across))) as (whole, part):

@@ -40,7 +40,9 @@ from .processor import Tile, tile
 
 N, T = False, True  # for ta and tb: as it is, transposed
 DEPTH = 384  # of a block: 256 to 512 are as fast within 2 percent
-WIDTH = 256  # bytes of a row of a block: 64 numbers of float32, 32 of float64
+WIDTH = 512  # bytes of a row of a block: 128 numbers of float32, 64 of float64
+STRIP = 128  # bytes of a row of a packed strip of A: twelve numbers and padding
+PAGE = 4096  # rows so far apart share a place in the first-level cache: twelve of them push each other out
 PANEL = WIDTH // 4  # the same in numbers; kernels see that of their type
 FEW = 48  # with so few rows of a, b is read where it lies: packing it would take longer than what it saves
 SINGLE = 3  # with so few rows of a, a transposed b is read row by row: packing it would take several times as long as that
@@ -52,17 +54,19 @@ def depth(k):
     return max(1, (k + count - 1) // count)
 
 
-@intrinsic
-def block_space(typing: Any) -> Any:
-    """The address of DEPTH rows of WIDTH bytes on the stack, not initialised."""
+def stack(nbytes: int) -> Any:
+    """A jitted () that gives the address of so many bytes on the caller's stack, not initialised."""
 
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        with builder.goto_entry_block():  # not cgutils.alloca_once: that fills with zeros
-            memory = builder.alloca(ir.ArrayType(ir.IntType(8), DEPTH * WIDTH))
-        memory.align = 64
-        return builder.ptrtoint(memory, micro.WORD)
+    def typed(typing: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            with builder.goto_entry_block():  # not cgutils.alloca_once: that fills with zeros
+                memory = builder.alloca(ir.ArrayType(ir.IntType(8), nbytes))
+            memory.align = 64
+            return builder.ptrtoint(memory, micro.WORD)
 
-    return types.int64(), code
+        return types.int64(), code
+
+    return intrinsic(typed)
 
 
 class Family:
@@ -95,64 +99,89 @@ class Family:
         return njit(**micro.ALONE)(pack)
 
     def stripping(self) -> Any:
-        """strips(c, ldc, a, row, step, b, deep, m, k, cols, alpha, add): all m rows of one panel, a register tile after the other: of six
-        rows, of four where six would leave fewer than three."""
-        lanes, rows = self.tile.lanes, self.tile.rows
-        six, four, one = (self.by_width(high) for high in (6, 4, 1))
+        """strips(c, ldc, a, row, step, b, deep, high, k, rows, cols, alpha, add): one register tile of `high` rows, 12 8 4 or 1 (6 4 or 1
+        where registers are few), of which `rows` are stored."""
+        size, lanes = self.size, self.tile.lanes
+        tallest, tall, low, one = (self.by_width(high) for high in (self.tile.rows, min(8, self.tile.rows), 4, 1))
+        top = self.tile.rows
 
-        def strips(c, ldc, a, row, step, b, deep, m, k, cols, alpha, add):
-            vectors, i = (cols + lanes - 1) // lanes, 0
-            while i < m:
-                left = m - i
-                to, line = c + i * ldc, a + i * row
-                if m == 1:
-                    one(vectors, to, ldc, line, row, step, b, deep, k, 1, cols, alpha, add)
-                    i += 1
-                elif left == 5 or left == 6 or left > 8:
-                    six(vectors, to, ldc, line, row, step, b, deep, k, min(6, left), cols, alpha, add)
-                    i += 6
-                else:
-                    four(vectors, to, ldc, line, row, step, b, deep, k, min(4, left), cols, alpha, add)
-                    i += 4
+        def strips(c, ldc, a, row, step, b, deep, high, k, rows, cols, alpha, add):
+            vectors, apart = (cols + lanes - 1) // lanes, row != size
+            if high == top:
+                tallest(vectors, apart, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
+            elif high > 4:
+                tall(vectors, apart, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
+            elif high > 1:
+                low(vectors, apart, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
+            else:
+                one(vectors, apart, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
 
         return njit(**micro.ALONE)(strips)
 
     def by_width(self, rows: int) -> Any:
-        """Register tiles of so many rows as one function, told how many vectors wide."""
-        made = [micro.micro_kernel(self.size, self.tile._replace(rows=rows, across=n + 1)) for n in range(self.tile.across)]
-        one, two, three, four = (made * 2)[:4]  # a tile of two vectors has no third
+        """Register tiles of so many rows as one function, told how many vectors wide and whether rows of A lie apart."""
+        one, two = (self.tile._replace(rows=rows, across=n) for n in (1, 2))
+        apart1, side1, apart2, side2 = (micro.micro_kernel(self.size, t, apart) for t in (one, two) for apart in (True, False))
 
-        def tiles(vectors, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add):
-            if vectors == 1:
-                one(c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
-            elif vectors == 2:
-                two(c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
-            elif vectors == 3:
-                three(c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
+        def tiles(vectors, apart, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add):
+            if vectors > 1:
+                if apart:
+                    apart2(c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
+                else:
+                    side2(c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
+            elif apart:
+                apart1(c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
             else:
-                four(c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
+                side1(c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
 
         return njit(**INNER)(tiles)
 
     def product(self) -> Any:
         """The word `gemm`: gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, add, c, ldc)."""
-        size, lanes, pack, strips = self.size, self.tile.lanes, self.pack, self.strips
-        width, panel, line = WIDTH // size, lanes * self.tile.across, lanes * size
-        number, depth_of = np.float32 if size == 4 else np.float64, njit(**INNER)(depth)
-        dot = micro.dot_kernel(size, lanes)
+        size, lanes, top, number = self.size, self.tile.lanes, self.tile.rows, np.float32 if self.size == 4 else np.float64
+        width, panel, line, step_a = WIDTH // size, lanes * self.tile.across, lanes * size, (top + lanes - 1) // lanes * lanes * size
+        depth_of, dot, pack = njit(**INNER)(depth), micro.dot_kernel(size, lanes), self.pack
+        rows_of, panels, block_of_b, strip_of_a = self.rows_of(), self.panels(), stack(DEPTH * WIDTH), stack(DEPTH * STRIP)
 
         def blocks(m, n, k, alpha, a, row, step, b, down, along, add, c, ldc):
-            space, deep, turned = block_space(), depth_of(k), along != size
+            space, spare, deep, turned = block_of_b(), strip_of_a(), depth_of(k), along != size
+            direct = not turned and m <= FEW
             for j in range(0, n, width):
+                wide = min(width, n - j)
+                packs = wide > panel if row == size else row % PAGE == 0
                 for p in range(0, max(k, 1), deep):
                     inner, more, at = min(deep, k - p), add or p > 0, space
-                    for q in range(j, min(n, j + width), panel):
-                        cols, source, ld = min(panel, n - q), b + q * along + p * down, down
-                        if turned or m > FEW or cols % lanes != 0:
-                            pack(at, source, along if turned else down, turned, inner, cols)
-                            source, ld = at, (cols + lanes - 1) // lanes * line
-                            at += inner * ld
-                        strips(c + q * size, ldc, a + p * step, row, step, source, ld, m, inner, cols, alpha, more)
+                    for q in range(j, j + wide, panel):
+                        cols = min(panel, n - q)
+                        if not direct or cols % lanes != 0:
+                            pack(at, b + q * along + p * down, along if turned else down, turned, inner, cols)
+                        at += inner * ((cols + lanes - 1) // lanes * line)
+                    i = 0
+                    while i < m:
+                        high = rows_of(m - i)
+                        rows = min(high, m - i)
+                        source, own, stride = a + i * row + p * step, row, step
+                        if packs or rows < high:
+                            pack(spare, source, row if row != size else step, row != size, inner, rows)
+                            source, own, stride = spare, size, (rows + lanes - 1) // lanes * line
+                        panels(
+                            c + i * ldc + j * size,
+                            ldc,
+                            source,
+                            own,
+                            stride,
+                            space,
+                            b + j * size + p * down,
+                            down,
+                            direct,
+                            high,
+                            inner,
+                            rows,
+                            wide,
+                            alpha,
+                            more,
+                        )
+                        i += high
 
         blocks = njit(**micro.ALONE)(blocks)
 
@@ -167,6 +196,34 @@ class Family:
                 blocks(m, n, k, number(alpha), a, row, step, b, down, along, add != 0, c, ldc)
 
         return gemm
+
+    def rows_of(self) -> Any:
+        """rows_of(left): how tall the next register tile is."""
+        top = self.tile.rows
+
+        def rows_of(left):
+            if left >= top:
+                return top
+            return 1 if left == 1 else 4 if left <= 4 else min(8, top) if left <= 8 else top
+
+        return njit(**INNER)(rows_of)
+
+    def panels(self) -> Any:
+        """panels(c, ldc, a, row, step, packed, b, down, direct, high, k, rows, wide, alpha, add): one strip of rows, all panels of a block."""
+        size, lanes, strips = self.size, self.tile.lanes, self.strips
+        panel, line = lanes * self.tile.across, lanes * size
+
+        def panels(c, ldc, a, row, step, packed, b, down, direct, high, k, rows, wide, alpha, add):
+            for q in range(0, wide, panel):
+                cols = min(panel, wide - q)
+                ld = (cols + lanes - 1) // lanes * line
+                if direct and cols % lanes == 0:
+                    strips(c + q * size, ldc, a, row, step, b + q * size, down, high, k, rows, cols, alpha, add)
+                else:
+                    strips(c + q * size, ldc, a, row, step, packed, ld, high, k, rows, cols, alpha, add)
+                packed += k * ld
+
+        return njit(**INNER)(panels)
 
     def transposing(self) -> Any:
         """The word `turn_matrix`: turn_matrix(rows, cols, a, lda, c, ldc)."""
