@@ -22,8 +22,7 @@ import numpy as np
 import pytest
 
 from flamepy.backend.cpu import matmul, products
-from flamepy.backend.cpu.compiler import words_of
-from flamepy.backend.cpu.compiler import DIALECT
+from flamepy.backend.cpu.compiler import DIALECT, words_of
 from flamepy.backend.formula.bind import bind
 
 F32, F64 = np.dtype("float32"), np.dtype("float64")

@@ -14,13 +14,13 @@ import numpy as np
 
 from ...dtypes import FULL, float64, int64
 from ..formula.row_words import wide
-from .products import turn_matrix
-from .workspace import wide_space
 from .broadcast import offset
 from .family import launcher, loop, table
 from .parallel import tasks
 from .plans import COLUMNS
+from .products import turn_matrix
 from .runs import add_run, copy_run, fill_run, put_run
+from .workspace import wide_space
 
 LENGTH = 4096  # elements of a run that one task moves
 NEAR = 16  # rows added one after the other in their own type, at most

@@ -149,7 +149,7 @@ def micro_kernel(itemsize: int, tile: Tile, apart: bool) -> Any:
     """
     number = types.float32 if itemsize == 4 else types.float64
 
-    def typed(typing: Any, c: Any, ldc: Any, a: Any, row: Any, step: Any, b: Any, deep: Any, k: Any, rows: Any, cols: Any, alpha: Any, add: Any):  # type: ignore[no-untyped-def]  # fmt: skip
+    def typed(typing, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add):  # type: ignore[no-untyped-def]
         def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add = values
             v = Vectors(builder, itemsize, tile.lanes)

@@ -54,6 +54,13 @@ def depth(k):
     return max(1, (k + count - 1) // count)
 
 
+def height_of(left, top):
+    """How tall the next register tile is, where so many rows are left: 12, 8, 4 or 1; 6, 4 or 1 where `top` is 6."""
+    if left >= top:
+        return top
+    return 1 if left == 1 else 4 if left <= 4 else min(8, top) if left <= 8 else top
+
+
 def stack(nbytes: int) -> Any:
     """A jitted () that gives the address of so many bytes on the caller's stack, not initialised."""
 
@@ -76,7 +83,7 @@ class Family:
         self.size, self.tile = itemsize, tile
         self.turn, self.move = micro.turning(itemsize, tile.lanes), micro.moving(itemsize, tile.lanes)
         self.copy = micro.copying(itemsize)
-        self.pack, self.strips = self.packing(), self.stripping()
+        self.pack, self.tiles = self.packing(), self.by_height()
 
     def packing(self) -> Any:
         """pack(to, b, ldb, turned, k, cols): a panel: op(b)'s `cols` columns, k rows of whole vectors."""
@@ -98,14 +105,13 @@ class Family:
 
         return njit(**micro.ALONE)(pack)
 
-    def stripping(self) -> Any:
-        """strips(c, ldc, a, row, step, b, deep, high, k, rows, cols, alpha, add): one register tile of `high` rows, 12 8 4 or 1 (6 4 or 1
-        where registers are few), of which `rows` are stored."""
-        size, lanes = self.size, self.tile.lanes
-        tallest, tall, low, one = (self.by_width(high) for high in (self.tile.rows, min(8, self.tile.rows), 4, 1))
-        top = self.tile.rows
+    def by_height(self) -> Any:
+        """tiles(c, ldc, a, row, step, b, deep, high, k, rows, cols, alpha, add): one register tile of `high` rows (see height_of), of which
+        `rows` are stored."""
+        size, lanes, top = self.size, self.tile.lanes, self.tile.rows
+        tallest, tall, low, one = (self.by_width(high) for high in (top, min(8, top), 4, 1))
 
-        def strips(c, ldc, a, row, step, b, deep, high, k, rows, cols, alpha, add):
+        def tiles(c, ldc, a, row, step, b, deep, high, k, rows, cols, alpha, add):
             vectors, apart = (cols + lanes - 1) // lanes, row != size
             if high == top:
                 tallest(vectors, apart, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
@@ -116,7 +122,7 @@ class Family:
             else:
                 one(vectors, apart, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
 
-        return njit(**micro.ALONE)(strips)
+        return njit(**micro.ALONE)(tiles)
 
     def by_width(self, rows: int) -> Any:
         """Register tiles of so many rows as one function, told how many vectors wide and whether rows of A lie apart."""
@@ -136,54 +142,75 @@ class Family:
 
         return njit(**INNER)(tiles)
 
-    def product(self) -> Any:
-        """The word `gemm`: gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, add, c, ldc)."""
-        size, lanes, top, number = self.size, self.tile.lanes, self.tile.rows, np.float32 if self.size == 4 else np.float64
-        width, panel, line, step_a = WIDTH // size, lanes * self.tile.across, lanes * size, (top + lanes - 1) // lanes * lanes * size
-        depth_of, dot, pack = njit(**INNER)(depth), micro.dot_kernel(size, lanes), self.pack
-        rows_of, panels, block_of_b, strip_of_a = self.rows_of(), self.panels(), stack(DEPTH * WIDTH), stack(DEPTH * STRIP)
+    def packing_block(self) -> Any:
+        """pack_block(to, b, down, along, k, wide, direct): the panels of a block of B, one after the other; those that are read where they
+        lie keep their place empty."""
+        size, lanes, pack = self.size, self.tile.lanes, self.pack
+        panel, line = lanes * self.tile.across, lanes * size
+
+        def pack_block(to, b, down, along, k, wide, direct):
+            for q in range(0, wide, panel):
+                cols = min(panel, wide - q)
+                if not direct or cols % lanes != 0:
+                    pack(to, b + q * along, max(down, along), along != size, k, cols)
+                to += k * ((cols + lanes - 1) // lanes * line)
+
+        return njit(**INNER)(pack_block)
+
+    def multiplying(self) -> Any:
+        """strip(c, ldc, a, row, step, packed, b, down, direct, high, k, rows, wide, alpha, add): a strip of rows, all panels of a block."""
+        size, lanes, tiles = self.size, self.tile.lanes, self.tiles
+        panel, line = lanes * self.tile.across, lanes * size
+
+        def strip(c, ldc, a, row, step, packed, b, down, direct, high, k, rows, wide, alpha, add):
+            for q in range(0, wide, panel):
+                cols = min(panel, wide - q)
+                deep = (cols + lanes - 1) // lanes * line
+                if direct and cols % lanes == 0:
+                    tiles(c + q * size, ldc, a, row, step, b + q * size, down, high, k, rows, cols, alpha, add)
+                else:
+                    tiles(c + q * size, ldc, a, row, step, packed, deep, high, k, rows, cols, alpha, add)
+                packed += k * deep
+
+        return njit(**INNER)(strip)
+
+    def cutting(self) -> Any:
+        """blocks(m, n, k, alpha, a, row, step, b, down, along, add, c, ldc): block after block of B, for each all strips of A. `row` and
+        `step`: along the rows and the k of A; `down` and `along`: along the k and the columns of B."""
+        size, lanes, top = self.size, self.tile.lanes, self.tile.rows
+        width, panel, line = WIDTH // size, lanes * self.tile.across, lanes * size
+        height, depth_of = njit(**INNER)(height_of), njit(**INNER)(depth)
+        pack, pack_block, strip = self.pack, self.packing_block(), self.multiplying()
+        block_of_b, strip_of_a = stack(DEPTH * WIDTH), stack(DEPTH * STRIP)
 
         def blocks(m, n, k, alpha, a, row, step, b, down, along, add, c, ldc):
-            space, spare, deep, turned = block_of_b(), strip_of_a(), depth_of(k), along != size
-            direct = not turned and m <= FEW
+            space, spare, deep, direct = block_of_b(), strip_of_a(), depth_of(k), along == size and m <= FEW
             for j in range(0, n, width):
                 wide = min(width, n - j)
                 packs = wide > panel if row == size else row % PAGE == 0
                 for p in range(0, max(k, 1), deep):
-                    inner, more, at = min(deep, k - p), add or p > 0, space
-                    for q in range(j, j + wide, panel):
-                        cols = min(panel, n - q)
-                        if not direct or cols % lanes != 0:
-                            pack(at, b + q * along + p * down, along if turned else down, turned, inner, cols)
-                        at += inner * ((cols + lanes - 1) // lanes * line)
-                    i = 0
+                    inner, place, i = min(deep, k - p), b + j * along + p * down, 0
+                    pack_block(space, place, down, along, inner, wide, direct)
                     while i < m:
-                        high = rows_of(m - i)
-                        rows = min(high, m - i)
-                        source, own, stride = a + i * row + p * step, row, step
+                        high = height(m - i, top)
+                        rows, source, own, stride = min(high, m - i), a + i * row + p * step, row, step
                         if packs or rows < high:
-                            pack(spare, source, row if row != size else step, row != size, inner, rows)
+                            pack(spare, source, max(row, step), row != size, inner, rows)
                             source, own, stride = spare, size, (rows + lanes - 1) // lanes * line
-                        panels(
-                            c + i * ldc + j * size,
-                            ldc,
-                            source,
-                            own,
-                            stride,
-                            space,
-                            b + j * size + p * down,
-                            down,
-                            direct,
-                            high,
-                            inner,
-                            rows,
-                            wide,
-                            alpha,
-                            more,
-                        )
+                        to, more = c + i * ldc + j * size, add or p > 0
+                        strip(to, ldc, source, own, stride, space, place, down, direct, high, inner, rows, wide, alpha, more)
                         i += high
 
-        blocks = njit(**micro.ALONE)(blocks)
+        return njit(**micro.ALONE)(blocks)
+
+    def product(self) -> Any:
+        """The word `gemm`: gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, add, c, ldc)."""
+        size, number, blocks, dot = (
+            self.size,
+            np.float32 if self.size == 4 else np.float64,
+            self.cutting(),
+            micro.dot_kernel(self.size, self.tile.lanes),
+        )
 
         def gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, add, c, ldc):
             if tb and not ta and m <= SINGLE:
@@ -196,34 +223,6 @@ class Family:
                 blocks(m, n, k, number(alpha), a, row, step, b, down, along, add != 0, c, ldc)
 
         return gemm
-
-    def rows_of(self) -> Any:
-        """rows_of(left): how tall the next register tile is."""
-        top = self.tile.rows
-
-        def rows_of(left):
-            if left >= top:
-                return top
-            return 1 if left == 1 else 4 if left <= 4 else min(8, top) if left <= 8 else top
-
-        return njit(**INNER)(rows_of)
-
-    def panels(self) -> Any:
-        """panels(c, ldc, a, row, step, packed, b, down, direct, high, k, rows, wide, alpha, add): one strip of rows, all panels of a block."""
-        size, lanes, strips = self.size, self.tile.lanes, self.strips
-        panel, line = lanes * self.tile.across, lanes * size
-
-        def panels(c, ldc, a, row, step, packed, b, down, direct, high, k, rows, wide, alpha, add):
-            for q in range(0, wide, panel):
-                cols = min(panel, wide - q)
-                ld = (cols + lanes - 1) // lanes * line
-                if direct and cols % lanes == 0:
-                    strips(c + q * size, ldc, a, row, step, b + q * size, down, high, k, rows, cols, alpha, add)
-                else:
-                    strips(c + q * size, ldc, a, row, step, packed, ld, high, k, rows, cols, alpha, add)
-                packed += k * ld
-
-        return njit(**INNER)(panels)
 
     def transposing(self) -> Any:
         """The word `turn_matrix`: turn_matrix(rows, cols, a, lda, c, ldc)."""
@@ -241,8 +240,8 @@ class Family:
         return turn_matrix
 
 
-I, D = types.int64, types.float64
-SIGNATURES = {"gemm": (I, I, I, I, I, D, I, I, I, I, I, I, I), "turn_matrix": (I,) * 6}
+WHOLE = types.int64
+SIGNATURES = {"gemm": (*(WHOLE,) * 5, types.float64, *(WHOLE,) * 7), "turn_matrix": (WHOLE,) * 6}
 SOURCES = [Path(__file__), Path(micro.__file__)]
 
 

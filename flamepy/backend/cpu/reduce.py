@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from ..formula.row_words import RUN
 from ..formula.words import fmax, maximum
-from .workspace import wide_space
 from .family import launcher, loop
 from .loops import F, same
 from .parallel import tasks
 from .plans import COLUMNS, fold_plan
 from .runs import add_columns, fill_run, long_sum_run, short_sum_run
+from .workspace import wide_space
 
 
 @loop

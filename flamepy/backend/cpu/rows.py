@@ -9,12 +9,12 @@ FLAME counterpart: `flame_core::cuda_kernels` norms. Read next: index.py.
 from __future__ import annotations
 
 from ..formula.row_words import wide
-from .workspace import wide_space
 from .family import launcher, loop, table
 from .loops import F, fill, same
 from .parallel import tasks
 from .plans import COLUMNS
 from .runs import add_columns, fill_run, long_sum_run, put_run
+from .workspace import wide_space
 
 CHUNK = 8192  # elements of a chunk of rows, at least, unless it has MOST rows
 CHUNKS = 64  # chunks, at most, unless they have MOST rows
