@@ -173,21 +173,25 @@ FUNCTIONS: dict[str, tuple[Any, Any]] = {
     "left_float": (left_float, PACK),
     "round": (round_block, v(i, i, i, i, i, i, i, i)),
 }
-FILES = ("bfloat.py", "blocks.py", "inner.py", "panels.py", "tiles.py")
+FILES = ("bfloat.py", "blocks.py", "inner.py", "panels.py", "parts.py", "tiles.py")
 
 
-@cache
-def compiled(name: str, chosen: str) -> Any:
-    """One of FUNCTIONS for a route as one of C, taken from the disk cache when it is there."""
-    function, signature = FUNCTIONS[name]
+def as_c(function: Any, signature: Any, form: str, names: dict[str, Any]) -> Any:
+    """A function with other globals as one of C, taken from the disk cache when it is there; `form` tells its file from the others."""
     mark = digest(tuple(str(Path(__file__).parent / file) for file in FILES), ())
-    copy = FunctionType(function.__code__, {**globals(), **ROUTES[chosen]})
-    copy.__name__ = copy.__qualname__ = f"{function.__name__}_{chosen}_{mark}"
+    copy = FunctionType(function.__code__, {**function.__globals__, **names})
+    copy.__name__ = copy.__qualname__ = f"{function.__name__}_{form}_{mark}"
     copy.__module__ = __name__
     made = CFunc(copy, (signature.args, signature.return_type), {}, dict(ALWAYS), pipeline_class=KernelCompiler)
     made._cache = cache_of(copy)  # type: ignore[attr-defined]
     made.compile()
     return made
+
+
+@cache
+def compiled(name: str, form: str) -> Any:
+    """One of FUNCTIONS for a route."""
+    return as_c(*FUNCTIONS[name], form, ROUTES[form])
 
 
 @cache

@@ -142,19 +142,37 @@ def repeat(builder: Any, count: Any, start: list[Any], body: Any) -> list[Any]:
 
 
 # ---- a block: 32 x 32 of C (+)= 32 rows of A by a panel -----
+@njit(**INNER)
+def clear_four():
+    tile_zero(0)
+    tile_zero(1)
+    tile_zero(2)
+    tile_zero(3)
+
+
+@njit(**INNER)
+def load_four(c, ldc):
+    tile_load(0, c, ldc)
+    tile_load(1, c + 64, ldc)
+    tile_load(2, c + 16 * ldc, ldc)
+    tile_load(3, c + 16 * ldc + 64, ldc)
+
+
+@njit(**INNER)
+def store_four(c, ldc):
+    tile_store(0, c, ldc)
+    tile_store(1, c + 64, ldc)
+    tile_store(2, c + 16 * ldc, ldc)
+    tile_store(3, c + 16 * ldc + 64, ldc)
+
+
 @njit(**OWN)
 def block_amx(c, ldc, a, lda, a_next, a_step, b, b_step, steps, add):
     """Two by two tiles of C; four loads feed four products."""
     if add:
-        tile_load(0, c, ldc)
-        tile_load(1, c + 64, ldc)
-        tile_load(2, c + 16 * ldc, ldc)
-        tile_load(3, c + 16 * ldc + 64, ldc)
+        load_four(c, ldc)
     else:
-        tile_zero(0)
-        tile_zero(1)
-        tile_zero(2)
-        tile_zero(3)
+        clear_four()
     for _ in range(steps):
         tile_load(6, b, 64)
         tile_load(4, a, lda)
@@ -166,10 +184,7 @@ def block_amx(c, ldc, a, lda, a_next, a_step, b, b_step, steps, add):
         tile_dot(3, 5, 7)
         a += a_step
         b += b_step
-    tile_store(0, c, ldc)
-    tile_store(1, c + 64, ldc)
-    tile_store(2, c + 16 * ldc, ldc)
-    tile_store(3, c + 16 * ldc + 64, ldc)
+    store_four(c, ldc)
 
 
 LANES = lanes()
