@@ -65,26 +65,25 @@ def spread(builder: Any, x: Any, lanes: int) -> Any:
     return builder.shuffle_vector(one, one, splat(ir.VectorType(I32, lanes), 0))
 
 
-def operands(builder: Any, shape: Shape, i: int, lines: list[Any], b: Any) -> list[tuple[list[Any], list[Any]]]:
-    """What pair i of a step multiplies: numbers of A, one for each row, by two vectors of B; once or, without dots, twice."""
-    places = [64 * i + (1024 if shape.lanes == TILE else 4 * shape.lanes) * v for v in (0, 1)]
-    right = [builder.load(pointer(builder, b, shape.words, at), align=4) for at in places]
+def operands(builder: Any, shape: Shape, lines: list[Any], b: Any) -> list[tuple[list[Any], list[Any]]]:
+    """What a pair of a step multiplies: numbers of A, one for each row, by two vectors of B; once or, without dots, twice."""
+    right = [builder.load(pointer(builder, b, shape.words, at), align=4) for at in (0, 1024 if shape.lanes == TILE else 4 * shape.lanes)]
     if shape.dots:
-        left = [builder.load(pointer(builder, line, I32, 4 * i), align=2) for line in lines]
+        left = [builder.load(pointer(builder, line, I32), align=2) for line in lines]
         return [([spread(builder, x, shape.lanes) for x in left], right)]
     low = [builder.shl(x, splat(shape.words, 16)) for x in right]
     high = [builder.and_(x, splat(shape.words, -65536)) for x in right]
     found = []
     for h, half in enumerate((low, high)):
-        left = [builder.load(pointer(builder, line, F32, 8 * i + 4 * h), align=4) for line in lines]
+        left = [builder.load(pointer(builder, line, F32, 4 * h), align=4) for line in lines]
         found.append(([spread(builder, x, shape.lanes) for x in left], [builder.bitcast(x, shape.floats) for x in half]))
     return found
 
 
-def pair(builder: Any, shape: Shape, i: int, sums: list[Any], lines: list[Any], b: Any) -> list[Any]:
-    """The sums after pair i of a step."""
+def pair(builder: Any, shape: Shape, sums: list[Any], lines: list[Any], b: Any) -> list[Any]:
+    """The sums after one pair of a step."""
     sums, halves = list(sums), ir.VectorType(BF16, 2 * shape.lanes)
-    for left, right in operands(builder, shape, i, lines, b):
+    for left, right in operands(builder, shape, lines, b):
         for r, x in enumerate(left):
             for v, y in enumerate(right):
                 at = 2 * r + v
@@ -104,11 +103,14 @@ def rows_of(shape: Shape) -> Any:
         zero = ir.Constant(shape.floats, [0.0] * shape.lanes)
         starts = [builder.select(add, builder.load(p, align=4), zero) for p in places]
 
+        def one(now: list[Any]) -> list[Any]:
+            sums = pair(builder, shape, now[2:], rows(builder, now[0], lda, shape.height), now[1])
+            ahead = (ir.Constant(I64, n) for n in (4 if shape.dots else 8, 64))
+            return [*(builder.add(x, y) for x, y in zip(now, ahead, strict=False)), *sums]
+
         def step(now: list[Any]) -> list[Any]:
-            sums = now[2:]
-            lines = rows(builder, now[0], lda, shape.height)
-            for i in range(TILE):
-                sums = pair(builder, shape, i, sums, lines, now[1])
+            # Rounds, not one long block of sixteen pairs: there LLVM moves loads so far ahead that registers run out.
+            sums = repeat(builder, ir.Constant(I64, TILE), now, one)[2:]
             return [builder.add(now[0], a_step), builder.add(now[1], b_step), *sums]
 
         sums = repeat(builder, steps, [a, b, *starts], step)[2:]

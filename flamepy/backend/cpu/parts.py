@@ -4,11 +4,10 @@
     split_strips(parts, turned, m, k, a, a_at, lda, to, to_at)    op(A) (m, k) likewise
     multiply_split(parts, m, n, k, alpha, a, a_at, b, b_at, add, c, c_at, ldc)    c = alpha * A @ B or c += ..., both of them packed so
 
-The first part of a number is the bf16 nearest to it, each other one the nearest to what is left. Two parts have 16 to 17 bits of 24, and
-three products of parts are summed: an error of about 3.5e-6 of |a| |b|. Three parts have all 24; six products: 1.6e-7, less than a sum
-of float32 products has. What is left out is smaller than that. It pays with tiles alone: three products take longer than one of float32
-where a bf16 product is twice as fast. Otherwise than with float32: infinity gives NaN, as do numbers from 3.39e38 on; parts below
-1.2e-38 are 0, and so the fewer bits are right the nearer a number comes to that.
+The first part of a number is the bf16 nearest to it, each other one the nearest to what is left. With two parts, 16 bits of 24, three
+products of parts are summed: the error is at most 3 * 2**-16 of |a| |b|, and 3.5e-6 in sums of hundreds. Three parts have all bits; six
+products: 2**-22 and 1.6e-7, less than sums of float32 products err. It pays with tiles alone: elsewhere three products of bf16 take
+longer than one of float32. Otherwise than there, infinity gives NaN, and so do numbers from 3.39e38 on; parts below 1.2e-38 are 0.
 
 Prior work: Henry, Tang, Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype" (2019). Read next: bfloat.py.
 """
