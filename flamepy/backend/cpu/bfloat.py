@@ -8,10 +8,11 @@
     round_rows(rows, cols, x, x_at, ldx, bias, bias_at, y, y_at, ldy)    y (bf16) = x (float32) + bias, while x is in the nearest cache
     tiles_on(), tiles_off()                               around the products of a task
 
-bf16 numbers are uint16 in these arrays. Each of 32 columns or rows starts a panel or strip at packed_size(k, 32) numbers after the last:
-a task may pack or multiply some of them. Sums run over k in an order that follows from sizes alone. Three routes (tiles.py) share all
-but the innermost block. The words are functions of C that kernels find by name, so kernels are the same on every route, and small;
-load() makes them known and has to come first. vdpbf16ps and tiles take and give 0 for denormals, multiply-add does not.
+bf16 numbers are uint16 in these arrays; packed ones should start at a multiple of 64 bytes. Every 32 columns (or rows) start another
+panel (strip), packed_size(k, 32) numbers after the last, so that a task may pack or multiply some of them. Sums run over k in an order
+that follows from sizes alone. The routes (tiles.py) share all but the innermost block. The words call functions of C by name, in which
+the route is hidden: kernels are the same on all of them, and small. load() makes those functions known and has to come before a
+kernel is made. vdpbf16ps and tiles take and give 0 for denormals, multiply-add does not.
 
 Read next: parts.py.
 """
@@ -25,7 +26,6 @@ from typing import Any
 
 import llvmlite.binding
 import numpy as np
-from llvmlite import ir
 from numba import njit, types
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
@@ -35,21 +35,27 @@ from .blocks import add_block, block_amx, block_dot, block_fma, copy_block, gath
 from .disk_cache import cache_of
 from .inner import ALWAYS, INNER, KernelCompiler
 from .panels import FLOATS32, SIDE, STEP, line_word, rounded, tiles_by_pairs, tiles_by_rows, write_rounded
-from .tiles import I64, configure_tiles, pointer, read_float, release_tiles, route, stack, write_float
+from .tiles import AMX, DOT, FMA, configure_tiles, pointer, read_float, release_tiles, route, stack, write_float
 
 PACKED = 0  # as lda: A lies in strips
 
 
 # ---- the functions of C -----
-# What a route puts in place of these names. LIES: A is read as it lies where it can be; DEPTH: steps whose part of a strip stays in the
-# nearest cache; ACROSS: columns whose panels stay in the next one.
-BLOCK, GATHER, LIES, ITEM, DEPTH, ACROSS, PARTS = block_fma, gather_float, False, 4, 8, 256, 1
+@njit(**INNER)
+def nothing():
+    pass
+
+
+# What routes put in place of these names. LIES: A is read as it lies where it can be, else it is gathered as numbers of ITEM bytes;
+# DEPTH: steps at once, whose part of a strip stays in the nearest cache or next to it; ACROSS: columns whose panels stay beside it.
+BLOCK, GATHER, LIES, ITEM, DEPTH, ACROSS, PARTS, TILES_ON, TILES_OFF = block_fma, gather_float, False, 4, 16, 256, 1, nothing, nothing
+HALF = {"GATHER": gather_half, "LIES": True, "ITEM": 2}
 ROUTES: dict[str, dict[str, Any]] = {
-    "amx": {"BLOCK": block_amx, "GATHER": gather_half, "LIES": True, "ITEM": 2, "DEPTH": 16, "ACROSS": 128, "PARTS": 1},
-    "dot": {"BLOCK": block_dot, "GATHER": gather_half, "LIES": True, "ITEM": 2, "DEPTH": 8, "ACROSS": 256, "PARTS": 1},
-    "fma": {},
+    AMX: {"BLOCK": block_amx, **HALF, "DEPTH": 16, "ACROSS": 128, "TILES_ON": configure_tiles, "TILES_OFF": release_tiles},
+    DOT: {"BLOCK": block_dot, **HALF, "DEPTH": 32, "ACROSS": 128},
+    FMA: {},
 }
-STRIP, CORNER = stack(SIDE * SIDE * 4 * 8), stack(SIDE * SIDE * 4)
+STRIP, CORNER = stack(SIDE * SIDE * 64), stack(SIDE * SIDE * 4)  # room for DEPTH steps of a strip, and for a block
 
 
 def product(m, n, k, alpha, a, lda, b, add, c, ldc):
@@ -58,7 +64,7 @@ def product(m, n, k, alpha, a, lda, b, add, c, ldc):
         for i in range(m):
             for j in range(n):
                 write_float(c + (i * ldc + j) * 4, np.float32(0))
-    steps, packed, space, corner = (k + 31) // 32, lda == 0, STRIP(), CORNER()
+    steps, packed, space, corner = (k + SIDE - 1) // SIDE, lda == PACKED, STRIP(), CORNER()
     row, lower, step = (64, 1024, STEP * PARTS) if packed else (2 * lda, 32 * lda, 64)
     for p in range(0, steps, DEPTH):
         deep, adds = min(DEPTH, steps - p), add or p > 0
@@ -82,10 +88,6 @@ def product(m, n, k, alpha, a, lda, b, add, c, ldc):
                     else:
                         BLOCK(corner, 128, at, a_row, a_lower, a_step, right, STEP * PARTS, deep, False)
                         add_block(rows, cols, alpha, adds, corner, to, 4 * ldc)
-
-
-TILES_ON, TILES_OFF = (njit(**INNER)(lambda: None) for _ in range(2))
-ROUTES["amx"].update(TILES_ON=configure_tiles, TILES_OFF=release_tiles)
 
 
 def on():
@@ -182,7 +184,8 @@ def as_c(function: Any, signature: Any, form: str, names: dict[str, Any]) -> Any
     copy = FunctionType(function.__code__, {**function.__globals__, **names})
     copy.__name__ = copy.__qualname__ = f"{function.__name__}_{form}_{mark}"
     copy.__module__ = __name__
-    made = CFunc(copy, (signature.args, signature.return_type), {}, dict(ALWAYS), pipeline_class=KernelCompiler)
+    compiler: Any = KernelCompiler
+    made = CFunc(copy, (signature.args, signature.return_type), {}, dict(ALWAYS), pipeline_class=compiler)
     made._cache = cache_of(copy)  # type: ignore[attr-defined]
     made.compile()
     return made

@@ -37,7 +37,6 @@ from .tiles import (
     write_half,
 )
 
-
 OWN = {**INNER, "forceinline": False}  # functions of their own: each is called from several places, and runs for longer than a call takes
 
 
@@ -191,7 +190,7 @@ def block_amx(c, ldc, a, lda, a_next, a_step, b, b_step, steps, add):
 
 LANES = lanes()
 ROWS = {16: 8, 8: 6, 4: 4}[LANES]  # of C in registers, two vectors each, beside two of B and one of A
-TALL = SIDE // ROWS * ROWS // 4 * 4 if ROWS != 6 else 24  # the others in fours
+TALL = {8: 32, 6: 24, 4: 32}[ROWS]  # rows of a block that are done so; the others in fours
 rows_dot = rows_of(Shape(8, 16, True))
 rows_fma, rows_four = rows_of(Shape(ROWS, LANES, False)), rows_of(Shape(4, LANES, False))
 

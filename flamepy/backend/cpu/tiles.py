@@ -81,7 +81,8 @@ def why_not_amx() -> str:
 
 
 def ask_for_tiles() -> int:
-    """Ask Linux (5.16 and later) for the tile registers; 0 or its error: 22 from old kernels and gVisor, 28 if a signal stack is too small."""
+    """Ask Linux (5.16 and later) for the tile registers; 0 or its error: 22 from old kernels and gVisor, 28 where a signal stack is too
+    small, 95 from processors without them."""
     arch_prctl, get_permission, request, tile_data = 158, 0x1022, 0x1023, 18
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
@@ -91,6 +92,13 @@ def ask_for_tiles() -> int:
     if libc.syscall(*map(ctypes.c_long, (arch_prctl, get_permission)), ctypes.byref(granted)):
         return ctypes.get_errno() or -1
     return 0 if granted.value >> tile_data & 1 else -1
+
+
+def facts() -> list[tuple[str, str]]:
+    """What there is to say of products of bf16: (label, value)."""
+    how = {AMX: "tiles (AMX)", DOT: "vdpbf16ps, two multiply-adds at once", FMA: "widened to float32"}
+    why = why_not_amx()
+    return [("bf16 products", how[route()]), ("AMX", f"not used: {why}" if why else "used")]
 
 
 def lanes() -> int:
