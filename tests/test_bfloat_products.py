@@ -6,8 +6,6 @@ may not be touched and NaN in front of it. Read next: flamepy/backend/cpu/bfloat
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import os
 import platform
 import subprocess
@@ -19,61 +17,16 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from bfloat_tools import FORMS, SPLIT, Guarded, call, functions
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from flamepy.backend.cpu import bfloat, parts, tiles
+from flamepy.backend.cpu import bfloat, tiles
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
-HAS_DOT = {"avx512bf16", "avx512bw", "avx512vl"} <= tiles.features()
-FORMS = [form for form, there in (("amx", not tiles.why_not_amx()), ("dot", HAS_DOT), ("fma", True)) if there]
-SPLIT = [form for form in FORMS if form in parts.BLOCKS]
-ROOT, PAGE = Path(__file__).parent.parent, mmap.PAGESIZE
+ROOT = Path(__file__).parent.parent
 SIZE = st.one_of(st.integers(0, 3), st.integers(29, 35), st.integers(0, 130))
-
-
-@cache
-def functions(form: str, count: int = 1) -> dict[str, Any]:
-    """The functions of C for one route, here under the names of bfloat's; of two or three parts with `count`."""
-    found = {name: bfloat.compiled(name, form) for name in bfloat.FUNCTIONS}
-    if count > 1:
-        names = parts.names(form, count)
-        made = {name: bfloat.as_c(*parts.FUNCTIONS[name], f"{form}_{count}_parts", names) for name in parts.FUNCTIONS}
-        found |= {"product": made["product"], "right_float": made["right"], "left_float": made["left"]}
-    return found
-
-
-def call(found: dict[str, Any], name: str, *arguments: Any) -> None:
-    found[name].ctypes(*[a.at if isinstance(a, Guarded) else int(a) if name != "product" else a for a in arguments])
-
-
-class Guarded:
-    """Numbers that end where a page begins that may not be touched; in front of them NaN."""
-
-    pools: dict[str, Any] = {}  # noqa: RUF012  memory is mapped once for each name
-
-    def __init__(self, name: str, count: int, kind: Any, values: Any = None):
-        size = count * np.dtype(kind).itemsize
-        pages = 256
-        assert size < (pages - 1) * PAGE
-        if name not in self.pools:
-            memory = mmap.mmap(-1, (pages + 1) * PAGE)
-            start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-            assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(start + pages * PAGE), PAGE, 0) == 0
-            self.pools[name] = memory, start
-        memory, start = self.pools[name]
-        whole = np.frombuffer(memory, np.uint8, pages * PAGE)
-        self.front = whole[-size - PAGE : -size or None].view(np.uint16)
-        self.front[:] = 0x7FC1
-        self.numbers = whole[whole.size - size :].view(kind)
-        self.numbers.view(np.uint8)[:] = 0xFF  # NaN
-        if values is not None:
-            self.numbers[:] = values.ravel()
-        self.at = start + pages * PAGE - size
-
-    def unharmed(self) -> bool:
-        return bool((self.front == 0x7FC1).all())
 
 
 def stored(x: np.ndarray, turned: bool, wide: bool) -> np.ndarray:
