@@ -34,7 +34,7 @@ from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
 from . import micro
-from .disk_cache import cache_of
+from .disk_cache import NamedCache, cache_of
 from .inner import ALWAYS, INNER
 from .processor import Tile, tile
 
@@ -251,7 +251,7 @@ def load(itemsize: int) -> None:
     family = Family(itemsize, tile(itemsize))
     for name, function in (("gemm", family.product()), ("turn_matrix", family.transposing())):
         made = CFunc(own_name(function, itemsize), (SIGNATURES[name], types.void), {}, dict(ALWAYS))
-        made._cache = cache_of(made._pyfunc)  # type: ignore[attr-defined]
+        made._cache = cache_of(made._pyfunc, NamedCache)  # type: ignore[attr-defined]
         made.compile()
         kept.append(made)
         llvmlite.binding.add_symbol(f"flamepy_{name}{itemsize}", made.address)
