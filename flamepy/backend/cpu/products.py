@@ -29,7 +29,7 @@ from typing import Any
 import llvmlite.binding
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import config, njit, types
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
@@ -262,7 +262,7 @@ kept: list[Any] = []  # so that their code stays
 
 def own_name(function: Any, itemsize: int) -> Any:
     """The function under a name that says what it was made of, for the disk cache."""
-    text = repr((itemsize, tile(itemsize))).encode() + b"".join([file.read_bytes() for file in SOURCES])
+    text = repr((itemsize, tile(itemsize), config.OPT)).encode() + b"".join([file.read_bytes() for file in SOURCES])  # type: ignore[attr-defined]
     name = f"{function.__name__}{itemsize}_{hashlib.sha1(text).hexdigest()[:10]}"
     copy = FunctionType(function.__code__, function.__globals__, name, None, function.__closure__)
     copy.__qualname__ = name
