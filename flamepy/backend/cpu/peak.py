@@ -92,16 +92,21 @@ def chains(itemsize: int, rounds: int = ROUNDS) -> tuple[Callable[[], np.ndarray
     return run, 2.0 * rounds * z.size
 
 
-def product(itemsize: int, side: int) -> tuple[Callable[[], np.ndarray], float]:
-    """A function that multiplies two square matrices on this thread, and its arithmetic."""
+def gemm(itemsize: int) -> Any:
+    """The word `gemm` to be called from Python, with addresses and strides in bytes."""
     load(itemsize)
     kinds: list[Any] = [{types.int64: ctypes.c_int64, types.float64: ctypes.c_double}[kind] for kind in SIGNATURES["gemm"]]
-    gemm = ctypes.CFUNCTYPE(None, *kinds)(llvmlite.binding.address_of_symbol(f"flamepy_gemm{itemsize}"))
+    return ctypes.CFUNCTYPE(None, *kinds)(llvmlite.binding.address_of_symbol(f"flamepy_gemm{itemsize}"))
+
+
+def product(itemsize: int, side: int) -> tuple[Callable[[], np.ndarray], float]:
+    """A function that multiplies two square matrices on this thread, and its arithmetic."""
+    call = gemm(itemsize)
     a, b, c = (np.ones((side, side), f"f{itemsize}") for _ in range(3))
 
     def run() -> np.ndarray:
         row = side * itemsize
-        gemm(0, 0, side, side, side, 1.0, a.ctypes.data, row, b.ctypes.data, row, 0, c.ctypes.data, row)
+        call(0, 0, side, side, side, 1.0, a.ctypes.data, row, b.ctypes.data, row, 0, c.ctypes.data, row)
         return c
 
     return run, 2.0 * side**3
