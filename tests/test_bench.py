@@ -76,7 +76,7 @@ def test_statistics_are_numpys(seconds, per):
 
 
 def test_percent_is_of_the_slower_ceiling():
-    ceilings = harness.Ceilings(sgemm=200.0, copy=50.0)
+    ceilings = harness.Ceilings(flops=200.0, copy=50.0)
     assert harness.percent(work.Work("w", flops=2e9, nbytes=1e6), 20.0, ceilings) == pytest.approx(50)  # 10 ms at 200 GFLOP/s
     assert harness.percent(work.Work("w", flops=1.0, nbytes=1e9), 40.0, ceilings) == pytest.approx(50)  # 20 ms at 50 GB/s
     assert harness.percent(work.Work("w", flops=2e9, per=10), 2.0, ceilings) == pytest.approx(50)
@@ -250,7 +250,7 @@ def test_a_tiny_step_from_end_to_end():
     [
         ([], "flamepy bench: missing argument 'SUITE"),
         (["steps"], "flamepy bench: no such suite: 'steps'. Did you mean step?"),
-        (["all-of-it"], "flamepy bench: no such suite: 'all-of-it'. Use kernels, dispatch, optim, transforms, step, control."),
+        (["all-of-it"], "flamepy bench: no such suite: 'all-of-it'. Use kernels, products, dispatch, optim, transforms, step, control."),
         (["step", "--work", "gtp-a"], "flamepy bench: no such work in step: 'gtp-a'. Did you mean gpt-a?"),
         (["step", "--work", "zzz"], "flamepy bench: no such work in step: 'zzz'. Use gpt-a, "),
         (["step", "--mode", "repaly"], "flamepy bench: no such mode: 'repaly'. Did you mean replay?"),
@@ -305,8 +305,9 @@ def test_table_json_and_pictures(capsys, tmp_path, monkeypatch):
     out = capsys.readouterr().out
     assert out.splitlines()[0] == f"kernels 1/{len({line['work'] for line in lines})} gelu: flamepy eager 2.00 ms, PyTorch eager 1.00 ms"
     assert "missed 2.00 of 0.30: 567 % over" in out and "targets: 0 of 2 reached" in out and "2.00 ms" in out
-    for picture in ("roofline.png", "ratios.png"):
-        assert (folder / picture).read_bytes().startswith(b"\x89PNG")
+    assert "PyTorch eager: ratio 2.00 in the median of" in out and "2.00 at worst: softmax" in out
+    assert sorted(os.listdir(folder)) == ["ratios.png", "roofline.png"]
+    assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in folder.iterdir())
     monkeypatch.setattr(command, "measure", lambda plan, item: dataclasses.replace(outcome(item.name), timings={}, wrong=True))
     assert run(["bench", "kernels", "--work", "gelu"]) == 1
     assert capsys.readouterr().out == "kernels 1/1 gelu: not timed\n"
