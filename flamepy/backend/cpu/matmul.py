@@ -25,15 +25,19 @@ FEW = 4  # with so many strips for each worker, workers share out rows
 
 
 def cut(m, n):
-    """(strips, panels) of an (m, n) product: strips of about equal height, and panels of which the last takes what is left, up to half a
-    width more."""
+    """(strips, panels) of an (m, n) product, each of about equal size."""
     most = STRIP if m >= 8 * STRIP else STRIP // 2
-    return (m + most - 1) // most, max(1, (n + PANEL // 2 - 1) // PANEL)
+    return (m + most - 1) // most, max(1, (n + PANEL - 1) // PANEL)
 
 
 def edge(strip, down, m):
-    """The first row of a strip: a multiple of four, which register tiles have. No strip is so short that gemm takes it for a single row."""
-    return min(m, (m * strip // max(1, down) + 3) // 4 * 4)
+    """The first row of a strip: even, and no strip is so short that gemm takes it for a single row."""
+    return min(m, (m * strip // max(1, down) + 5) // 6 * 6) if m > 2 * STRIP else m * strip // max(1, down)
+
+
+def side(panel, across, n):
+    """The first column of a panel: a multiple of what register tiles have."""
+    return min(n, (n * panel // across + 63) // 64 * 64)
 
 
 @loop
@@ -48,8 +52,8 @@ def matmul(part, c, a, b, a_off, b_off, batch, m, n, k, ta, tb):
     while task < mine.stop:  # all strips of one panel that are mine
         item, panel, first = task // (down * across), task // down % across, task % down
         last = min(down, first + mine.stop - task)
-        i, end, j = edge(first, down, m), edge(last, down, m), panel * PANEL
-        cols = PANEL if panel + 1 < across else n - j
+        i, end, j = edge(first, down, m), edge(last, down, m), side(panel, across, n)
+        cols = side(panel + 1, across, n) - j
         a_at, b_at = a_off[item] + (i if ta else i * k), b_off[item] + (j * k if tb else j)
         lda, ldb = m if ta else k, k if tb else n
         gemm(ta, tb, end - i, cols, k, 1.0, a, a_at, lda, b, b_at, ldb, False, c, (item * m + i) * n + j, n)
@@ -75,8 +79,8 @@ def linear(part, y, kept, x, w, bias, residual, rows, n, k, flip, has_bias, has_
     for panel in range(across):
         first, last = share(part, panel, down, across)
         if first < last:
-            i, end, j = edge(first, down, rows), edge(last, down, rows), panel * PANEL
-            cols = PANEL if panel + 1 < across else n - j
+            i, end, j = edge(first, down, rows), edge(last, down, rows), side(panel, across, n)
+            cols = side(panel + 1, across, n) - j
             w_at, ld = (j, n) if flip else (j * k, k)
             gemm(N, not flip, end - i, cols, k, 1.0, x, i * k, k, w, w_at, ld, False, z, i * n + j, n)
             finish(y, z, bias, residual, i, end, j, cols, n, has_bias, has_residual, keep)
@@ -92,8 +96,8 @@ def linear_dx(part, dx, dz, g, kept, w, rows, n_out, n_in):
         r = edge(strip, down, rows)
         derive(dz, g, kept, run(r * n_out, (edge(strip + 1, down, rows) - r) * n_out))
     for panel in range(across if i < end else 0):
-        j = panel * PANEL
-        cols = PANEL if panel + 1 < across else n_in - j
+        j = side(panel, across, n_in)
+        cols = side(panel + 1, across, n_in) - j
         gemm(N, N, end - i, cols, n_out, 1.0, dz, i * n_out, n_out, w, j, n_in, False, dx, i * n_in + j, n_in)
 
 
@@ -109,8 +113,8 @@ def linear_dw(part, dw, db, g, x, rows, n_out, n_in, has_bias, add_w, add_b):
     while task < mine.stop:
         panel, first = task // down, task % down
         last = min(down, first + mine.stop - task)
-        i, end, j = edge(first, down, n_out), edge(last, down, n_out), panel * PANEL
-        cols = PANEL if panel + 1 < across else n_in - j
+        i, end, j = edge(first, down, n_out), edge(last, down, n_out), side(panel, across, n_in)
+        cols = side(panel + 1, across, n_in) - j
         gemm(T, N, end - i, cols, rows, 1.0, g, i, n_out, x, j, n_in, add_w, dw, i * n_in + j, n_in)
         for strip in range(first, last if has_bias and panel == 0 else first):
             low, high = edge(strip, down, n_out), edge(strip + 1, down, n_out)

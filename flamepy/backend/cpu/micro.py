@@ -87,39 +87,47 @@ def at_most(builder: Any, i: int, last: Any) -> Any:
     return builder.select(builder.icmp_signed("<", word(i), last), word(i), last)
 
 
-GROUP = 4  # rows of A that share a pointer: x86 addresses pointer + row, pointer + 2 row; twelve pointers would not fit its registers
+GROUP = 4  # rows of A that share a pointer: x86 addresses pointer + row, pointer + 2 row; one for each row would not fit its registers
 
 
 def emit_sums(v: Vectors, tile: Tile, a: Any, row: Any, step: Any, b: Any, deep: Any, k: Any) -> list[list[Any]]:
     """The loop over k, and the tile's sums after it."""
-    builder, before = v.builder, v.builder.block
-    loop, done = builder.append_basic_block("k"), builder.append_basic_block("done")
+    builder = v.builder
     jumps = [builder.mul(row, word(i)) for i in range(GROUP)]
-    groups = [builder.add(a, builder.mul(row, word(i))) for i in range(0, tile.rows, GROUP)]
-    builder.cbranch(builder.icmp_signed(">", k, word(0)), loop, done)
+    lines = [builder.add(a, builder.mul(row, word(i))) for i in range(0, tile.rows, GROUP)]
+
+    def one(now: list[Any]) -> list[Any]:
+        panel, lines_now, sums = now[0], now[1 : 1 + len(lines)], now[1 + len(lines) :]
+        columns = [v.load(panel, n * tile.lanes * v.itemsize) for n in range(tile.across)]
+        for i in range(tile.rows):
+            x = v.spread_at(builder.add(lines_now[i // GROUP], jumps[i % GROUP]))
+            for n, y in enumerate(columns):
+                sums[i * tile.across + n] = v.multiply_add(x, y, sums[i * tile.across + n])
+        return [builder.add(panel, deep), *[builder.add(line, step) for line in lines_now], *sums]
+
+    now = emit_loop(builder, k, [b, *lines, *[v.zero] * (tile.rows * tile.across)], one)
+    sums = now[1 + len(lines) :]
+    return [sums[i : i + tile.across] for i in range(0, len(sums), tile.across)]
+
+
+def emit_loop(builder: Any, count: Any, carried: list[Any], body: Any) -> list[Any]:
+    """carried = body(carried), `count` times; each value has a phi, so that it may stay in a register."""
+    before = builder.block
+    loop, done = builder.append_basic_block("k"), builder.append_basic_block("done")
+    builder.cbranch(builder.icmp_signed(">", count, word(0)), loop, done)
     builder.position_at_end(loop)
-    starts = [k, b, *groups]
-    left, panel, *lines = moving = [builder.phi(WORD) for _ in starts]
-    sums = [[builder.phi(v.kind) for _ in range(tile.across)] for _ in range(tile.rows)]
-    columns = [v.load(panel, n * tile.lanes * v.itemsize) for n in range(tile.across)]
-    after = []
-    for i, own in enumerate(sums):
-        x = v.spread_at(builder.add(lines[i // GROUP], jumps[i % GROUP]))
-        after.append([v.multiply_add(x, y, total) for y, total in zip(columns, own, strict=True)])
-    following = [builder.sub(left, word(1)), builder.add(panel, deep), *[builder.add(line, step) for line in lines]]
-    carried = [*zip(moving, starts, following, strict=True)]
-    carried += [(phi, v.zero, end) for own, ends in zip(sums, after, strict=True) for phi, end in zip(own, ends, strict=True)]
-    for phi, start, end in carried:
+    left, *now = [builder.phi(value.type) for value in (count, *carried)]
+    after = [builder.sub(left, word(1)), *body(list(now))]
+    for phi, start, end in zip((left, *now), (count, *carried), after, strict=True):
         phi.add_incoming(start, before)
         phi.add_incoming(end, loop)
-    builder.cbranch(builder.icmp_signed(">", following[0], word(0)), loop, done)
+    builder.cbranch(builder.icmp_signed(">", after[0], word(0)), loop, done)
     builder.position_at_end(done)
-    totals = [[builder.phi(v.kind) for _ in own] for own in after]
-    for own, ends in zip(totals, after, strict=True):
-        for phi, end in zip(own, ends, strict=True):
-            phi.add_incoming(v.zero, before)
-            phi.add_incoming(end, loop)
-    return totals
+    ends = [builder.phi(value.type) for value in carried]
+    for phi, start, end in zip(ends, carried, after[1:], strict=True):
+        phi.add_incoming(start, before)
+        phi.add_incoming(end, loop)
+    return ends
 
 
 def emit_stores(v: Vectors, sums: list[list[Any]], c: Any, ldc: Any, rows: Any, cols: Any, add: Any, masked: bool) -> None:
@@ -144,8 +152,8 @@ def micro_kernel(itemsize: int, tile: Tile, apart: bool) -> Any:
     """A jitted (c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add): c (rows, cols) = or += alpha * A @ B (k, cols).
 
     Addresses and strides are in bytes: ldc from row to row of c, `row` and `step` along the rows and the k of A, `deep` from row to row
-    of B, whose rows hold tile.across whole vectors. A has tile.rows rows, of which the first `rows` count; `apart`: they lie `row`
-    apart, else side by side.
+    of B, whose rows hold tile.across whole vectors. A has tile.rows rows, of which the first `rows` count. `apart`: they lie `row` apart,
+    and numbers along k side by side; else the other way round.
     """
     number = types.float32 if itemsize == 4 else types.float64
 
@@ -153,7 +161,8 @@ def micro_kernel(itemsize: int, tile: Tile, apart: bool) -> Any:
         def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add = values
             v = Vectors(builder, itemsize, tile.lanes)
-            sums = emit_sums(v, tile, a, row if apart else word(itemsize), step, b, deep, k)
+            one = word(itemsize)
+            sums = emit_sums(v, tile, a, *((row, one) if apart else (one, step)), b, deep, k)
             factor = v.spread(alpha)
             sums = [[builder.fmul(total, factor) for total in own] for own in sums]
             with builder.if_else(builder.icmp_signed("==", cols, word(tile.lanes * tile.across))) as (whole, part):
@@ -256,20 +265,21 @@ def turning(itemsize: int, lanes: int) -> Any:
 
 
 def moving(itemsize: int, lanes: int) -> Any:
-    """A jitted move(to, source, count): a vector of `count` numbers, and zeros up to its end."""
+    """A jitted move(to, source, count, wide): `wide` numbers, of which the first `count` come from the source and the others are zero;
+    at most a vector."""
 
-    def typed(typing: Any, to: Any, source: Any, count: Any) -> Any:
+    def typed(typing: Any, to: Any, source: Any, count: Any, wide: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            to, source, count = values
+            to, source, count, wide = values
             v = Vectors(builder, itemsize, lanes)
             with builder.if_else(builder.icmp_signed("<", count, word(lanes))) as (part, whole):
                 with part:
-                    v.store(v.load_where(v.first(count), source, 0), to)
+                    v.store_where(v.first(wide), v.load_where(v.first(count), source, 0), to, 0)
                 with whole:
                     v.store(v.load(source), to)
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 3), code
+        return types.void(*[types.int64] * 4), code
 
     return intrinsic(typed)
 

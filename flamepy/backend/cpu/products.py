@@ -40,9 +40,8 @@ from .processor import Tile, tile
 
 N, T = False, True  # for ta and tb: as it is, transposed
 DEPTH = 384  # of a block: 256 to 512 are as fast within 2 percent
-WIDTH = 512  # bytes of a row of a block: 128 numbers of float32, 64 of float64
-STRIP = 128  # bytes of a row of a packed strip of A: twelve numbers and padding
-PAGE = 4096  # rows so far apart share a place in the first-level cache: twelve of them push each other out
+WIDTH = 1024  # bytes of a row of a block: 256 numbers of float32, 128 of float64
+LINE = 16  # numbers of a transposed A that are packed side by side: strips of 6, 6 and 4 rows
 PANEL = WIDTH // 4  # the same in numbers; kernels see that of their type
 FEW = 48  # with so few rows of a, b is read where it lies: packing it would take longer than what it saves
 SINGLE = 3  # with so few rows of a, a transposed b is read row by row: packing it would take several times as long as that
@@ -55,10 +54,10 @@ def depth(k):
 
 
 def height_of(left, top):
-    """How tall the next register tile is, where so many rows are left: 12, 8, 4 or 1; 6, 4 or 1 where `top` is 6."""
+    """How tall the next register tile is, where so many rows are left: `top`, 4 or 1. Two of four rows waste less than one of twelve."""
     if left >= top:
         return top
-    return 1 if left == 1 else 4 if left <= 4 else min(8, top) if left <= 8 else top
+    return 1 if left == 1 else 4 if left <= 8 else top
 
 
 def stack(nbytes: int) -> Any:
@@ -101,7 +100,7 @@ class Family:
             else:
                 for p in range(k):
                     for j in range(0, cols, lanes):
-                        move(to + p * wide + j * size, b + p * ldb + j * size, cols - j)
+                        move(to + p * wide + j * size, b + p * ldb + j * size, cols - j, lanes)
 
         return njit(**micro.ALONE)(pack)
 
@@ -109,13 +108,11 @@ class Family:
         """tiles(c, ldc, a, row, step, b, deep, high, k, rows, cols, alpha, add): one register tile of `high` rows (see height_of), of which
         `rows` are stored."""
         size, lanes, top = self.size, self.tile.lanes, self.tile.rows
-        tallest, tall, low, one = (self.by_width(high) for high in (top, min(8, top), 4, 1))
+        tall, low, one = (self.by_width(rows) for rows in (top, 4, 1))
 
         def tiles(c, ldc, a, row, step, b, deep, high, k, rows, cols, alpha, add):
-            vectors, apart = (cols + lanes - 1) // lanes, row != size
+            vectors, apart = (cols + lanes - 1) // lanes, step == size
             if high == top:
-                tallest(vectors, apart, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
-            elif high > 4:
                 tall(vectors, apart, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
             elif high > 1:
                 low(vectors, apart, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
@@ -126,19 +123,30 @@ class Family:
 
     def by_width(self, rows: int) -> Any:
         """Register tiles of so many rows as one function, told how many vectors wide and whether rows of A lie apart."""
-        one, two = (self.tile._replace(rows=rows, across=n) for n in (1, 2))
-        apart1, side1, apart2, side2 = (micro.micro_kernel(self.size, t, apart) for t in (one, two) for apart in (True, False))
+        widths = [self.tile._replace(rows=rows, across=n + 1) for n in range(self.tile.across)]
+        one, two, three, four = (*[self.by_place(width) for width in widths], None, None)[:4]
+        most = self.tile.across
 
         def tiles(vectors, apart, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add):
-            if vectors > 1:
-                if apart:
-                    apart2(c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
-                else:
-                    side2(c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
-            elif apart:
-                apart1(c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
+            if vectors == 1:
+                one(apart, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
+            elif most < 3 or vectors == 2:
+                two(apart, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
+            elif most < 4 or vectors == 3:
+                three(apart, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
             else:
-                side1(c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
+                four(apart, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
+
+        return njit(**INNER)(tiles)
+
+    def by_place(self, tile: Tile) -> Any:
+        apart_tile, side_tile = (micro.micro_kernel(self.size, tile, apart) for apart in (True, False))
+
+        def tiles(apart, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add):
+            if apart:
+                apart_tile(c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
+            else:
+                side_tile(c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
 
         return njit(**INNER)(tiles)
 
@@ -178,28 +186,31 @@ class Family:
         """blocks(m, n, k, alpha, a, row, step, b, down, along, add, c, ldc): block after block of B, for each all strips of A. `row` and
         `step`: along the rows and the k of A; `down` and `along`: along the k and the columns of B."""
         size, lanes, top = self.size, self.tile.lanes, self.tile.rows
-        width, panel, line = WIDTH // size, lanes * self.tile.across, lanes * size
+        width, panel = WIDTH // size, lanes * self.tile.across
         height, depth_of = njit(**INNER)(height_of), njit(**INNER)(depth)
         pack, pack_block, strip = self.pack, self.packing_block(), self.multiplying()
-        block_of_b, strip_of_a = stack(DEPTH * WIDTH), stack(DEPTH * STRIP)
+        block_of_b, block_of_a = stack(DEPTH * WIDTH), stack(DEPTH * LINE * size)
 
         def blocks(m, n, k, alpha, a, row, step, b, down, along, add, c, ldc):
-            space, spare, deep, direct = block_of_b(), strip_of_a(), depth_of(k), along == size and m <= FEW
+            space, spare, deep, direct = block_of_b(), block_of_a(), depth_of(k), along == size and m <= FEW
+            packs = row == size and n > panel
             for j in range(0, n, width):
-                wide = min(width, n - j)
-                packs = wide > panel if row == size else row % PAGE == 0
                 for p in range(0, max(k, 1), deep):
-                    inner, place, i = min(deep, k - p), b + j * along + p * down, 0
+                    wide, inner, place, i = min(width, n - j), min(deep, k - p), b + j * along + p * down, 0
                     pack_block(space, place, down, along, inner, wide, direct)
                     while i < m:
-                        high = height(m - i, top)
-                        rows, source, own, stride = min(high, m - i), a + i * row + p * step, row, step
+                        within = i % LINE if packs else 0
+                        left = min(LINE - within, m - i) if packs else m - i
+                        high = height(left, top)
+                        rows, source, own, stride = min(high, left), a + i * row + p * step, row, step
+                        if packs and within == 0 or not packs and rows < high:
+                            pack(spare, source, max(row, step), row != size, inner, left if packs else rows)
                         if packs or rows < high:
-                            pack(spare, source, max(row, step), row != size, inner, rows)
-                            source, own, stride = spare, size, (rows + lanes - 1) // lanes * line
-                        to, more = c + i * ldc + j * size, add or p > 0
-                        strip(to, ldc, source, own, stride, space, place, down, direct, high, inner, rows, wide, alpha, more)
-                        i += high
+                            stride = ((min(LINE, m - i + within) if packs else rows) + lanes - 1) // lanes * lanes * size
+                            source, own = spare + within * size, size
+                        to = c + i * ldc + j * size
+                        strip(to, ldc, source, own, stride, space, place, down, direct, high, inner, rows, wide, alpha, add or p > 0)
+                        i += rows
 
         return njit(**micro.ALONE)(blocks)
 
