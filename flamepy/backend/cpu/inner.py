@@ -10,9 +10,11 @@ FLAME counterpart: nvcc's relocatable device code. Read next: compiler.py.
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from llvmlite.binding import Linkage
+from llvmlite.binding import Linkage, Target, get_process_triple
 from numba import _dynfunc, types  # type: ignore[attr-defined]
 from numba.core import ir
 from numba.core.codegen import JITCodeLibrary
@@ -22,6 +24,7 @@ from numba.core.ir_utils import build_definitions
 from numba.core.typed_passes import NativeLowering
 from numba.core.untyped_passes import IRProcessing
 
+from . import processor
 from .instructions import plus
 
 
@@ -69,7 +72,22 @@ class KernelLibrary(JITCodeLibrary):  # type: ignore[misc]
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage == Linkage.linkonce_odr:
                 function.linkage = "internal"
-        super()._optimize_final_module()
+        with whole_vectors(self._codegen):
+            super()._optimize_final_module()
+
+
+@contextmanager
+def whole_vectors(codegen: Any) -> Iterator[None]:
+    """LLVM takes half of the 512-bit vectors that a newer Intel processor has, so as not to lower its clock, unless told otherwise. Only
+    the passes that vectorise are told, and only for kernels: Numba's own code stays as it is. Numba compiles under a lock."""
+    usual = codegen._tm
+    if processor.cpu_name() in processor.WHOLE_VECTORS and "avx512f" in processor.features():
+        options = {"cpu": processor.cpu_name(), "opt": 3, "features": codegen._tm_features + ",-prefer-256-bit"}
+        codegen._tm = Target.from_triple(get_process_triple()).create_target_machine(**options)
+    try:
+        yield
+    finally:
+        codegen._tm = usual
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
