@@ -136,7 +136,7 @@ def measure(plan: Plan, work: Work) -> Outcome:
     outcome = Outcome(plan.suite, work, suite.OURS)
     modes = [mode for mode in work.modes if mode in plan.modes]
     ready: dict[Row, Built] = {}
-    for row in [(suite.OURS, mode) for mode in modes] + [(contender, "") for contender in plan.against]:
+    for row in [(suite.OURS, mode) for mode in modes] + [(contender, "") for contender in plan.against if work.shared]:
         if row[0] == suite.OURS or ready:  # without ours there is nothing to compare
             built = prepare(plan, outcome, row, next(iter(ready.values()), None))
             if built is not None:

@@ -95,7 +95,7 @@ def stages(lines: list[Line]) -> Any:
             bars = [(sizes.index(size) + (n - (len(names) - 1) / 2) * width, line) for stage, size, line in rows if stage == name]
             axes.bar([x for x, _ in bars], [line["gflops"] for _, line in bars], width, label=name, color=f"C{n}")
             if theirs := [(x, line["theirs_gflops"]) for x, line in bars if line["contender"]]:
-                axes.plot(*zip(*theirs, strict=True), "k.", ms=4, label=None if n else CONTENDERS[bars[0][1]["contender"]].title)
+                axes.plot(*zip(*theirs, strict=True), "k.", ms=4, label=CONTENDERS[bars[0][1]["contender"]].title)
         peak = max(line["ceiling_gflops"] for _, _, line in rows)
         axes.axhline(peak, color="black", lw=1, label=f"multiply-adds on registers {peak:.0f}")
         axes.set_xticks(range(len(sizes)), sizes, fontsize=7)

@@ -9,8 +9,8 @@
     tile-float64@1024x384x1536      a (1024, 384) times b (384, 1536)
     tile-float32@1024x384x1536-ta   the same where a lies transposed
 
-The first two multiply only some rows of a: each takes them as long as any other. Checked against NumPy in float64. Products on all
-threads are in suite `kernels`: --work 'matmul*,linear*'. Read next: ../flamepy/backend/cpu/micro.py.
+The first two multiply only some rows of a: each takes them as long as any other. Contenders multiply beside the last. Checked against
+NumPy in float64. Products on all threads are in suite `kernels`: --work 'matmul*,linear*'. Read next: ../flamepy/backend/cpu/micro.py.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def works() -> dict[str, Work]:
         for size, (m, k, n, _) in SHAPES.items():
             for stage in STAGES:
                 name = f"{stage}-{dtype}@{size}"
-                found[name] = Work(name, 2.0 * rows_of(stage, m) * k * n, ceiling=f"fma-{dtype}")
+                found[name] = Work(name, 2.0 * rows_of(stage, m) * k * n, ceiling=f"fma-{dtype}", shared=stage == STAGES[-1])
     return found
 
 

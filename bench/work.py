@@ -36,7 +36,8 @@ class Disagree(Exception):
 
 class Work(NamedTuple):
     """One thing that is timed. `flops` and `nbytes` (read and written) of one call; `per`: how many ops a call makes, when the
-    time of one op is what counts; `ceiling`: the work of suite `control` with the most arithmetic a second."""
+    time of one op is what counts; `ceiling`: the work of suite `control` with the most arithmetic a second; `shared`: contenders do it
+    too."""
 
     name: str
     flops: float = 0.0
@@ -44,6 +45,7 @@ class Work(NamedTuple):
     per: int = 1
     modes: tuple[str, ...] = ("eager",)
     ceiling: str = "sgemm"
+    shared: bool = True
 
 
 @dataclass

@@ -47,6 +47,20 @@ def test_a_product_is_beside_multiply_adds_of_its_own_type():
             control.verify(name, [built.outputs[0] + 0.01])
 
 
+def test_others_multiply_beside_whole_products_only():
+    class Seat:
+        block, close = (lambda self: [1e-3]), (lambda self: None)
+
+        def build(self, name, mode):
+            a, b = products.data(name) if name in products.WORKS else (np.eye(1), np.eye(1))
+            return worker.Built(0.1, [a.astype(float) @ b], None, 1)
+
+    for stage, beside in (("naive", set()), ("blocks", {("torch", "")})):
+        with harness.Plan("products", ["torch"], ["eager"], 1, 1, pytest.fail, str, lambda *who: Seat()) as p:
+            found = harness.measure(p, products.WORKS[f"{stage}-float32@256x256x256"])
+        assert set(found.timings) == {("flamepy", "eager")} | beside
+
+
 def test_stages_of_products_are_drawn_and_are_of_one_thread(capsys, tmp_path, monkeypatch):
     asked = []
 

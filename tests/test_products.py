@@ -1,4 +1,5 @@
-"""`gemm` for any size: beside NumPy in float64, with pages around the operands that must not be touched, on other instruction sets."""
+"""`gemm` for any size: beside NumPy in float64, with pages around the operands that must not be touched, on other instruction sets; and the
+machine code of its innermost loop."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import ctypes
 import json
 import mmap
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +44,9 @@ class Fenced:
         self.values = np.lib.stride_tricks.as_strided(self.flat, shape if size else (0, 0), (stride * dtype.itemsize, dtype.itemsize))
         self.stride = stride * dtype.itemsize
         self.address = address + start
+
+
+avx2 = pytest.mark.skipif("avx2" not in processor.features(), reason="needs a processor with AVX2")
 
 
 def call(itemsize: int) -> Any:
@@ -126,13 +131,74 @@ print(json.dumps([worst, processor.tile(4)[0], processor.tile(4)[2]]))
 """
 
 
-@pytest.mark.skipif("avx2" not in processor.features(), reason="needs a processor with AVX2")
+def elsewhere(code: str, name: str, folder: Path) -> Any:
+    """What a process prints that compiles for another processor."""
+    features = {} if name == "generic" else {"NUMBA_CPU_FEATURES": "+avx,+avx2,+fma,+sse2,+sse4.2"}
+    other = {} if name == "here" else {"NUMBA_CPU_NAME": name, **features}
+    environment = {**os.environ, **other, "NUMBA_CACHE_DIR": str(folder), "NUMBA_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@avx2
 @pytest.mark.parametrize("name", OTHERS)
 def test_narrower_vectors(name: str, tmp_path: Path) -> None:
-    """In a process that compiles for another processor."""
-    features = {} if name == "generic" else {"NUMBA_CPU_FEATURES": "+avx,+avx2,+fma,+sse2,+sse4.2"}
-    environment = {**os.environ, "NUMBA_CPU_NAME": name, **features, "NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_NUM_THREADS": "2"}
-    done = subprocess.run([sys.executable, "-c", ELSEWHERE], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    worst, *tile = json.loads(done.stdout)
+    worst, *tile = elsewhere(ELSEWHERE, name, tmp_path)
     assert tuple(tile) == OTHERS[name] and worst < 16
+
+
+# ---- machine code ----------------------------------------------------------------------------------------------------------------
+ASSEMBLY = """
+import json
+from numba import njit, types
+from flamepy.backend.cpu import inner, micro, peak, processor
+
+def text(kernel, numbers, *rest):
+    call = eval("lambda " + (args := ", ".join("abcdefghijkl"[: numbers + len(rest)])) + f": kernel({args})", {"kernel": kernel})
+    return next(iter(njit((*[types.int64] * numbers, *rest), **inner.KERNEL)(call).inspect_asm().values()))
+
+found = []
+for number in (types.float32, types.float64):
+    size, tile = number.bitwidth // 8, processor.tile(number.bitwidth // 8)
+    for own in (tile, tile._replace(rows=tile.rows + 4)):  # and one whose sums need more registers than there are
+        kernels = [micro.micro_kernel(size, own, apart) for apart in (True, False)]
+        found += [[size, *own, own == tile, text(kernel, 10, number, types.boolean)] for kernel in kernels]
+    found.append([size, tile.lanes, tile.rows, tile.across, None, text(peak.chain_kernel(size, tile), 4)])
+print(json.dumps(found))
+"""
+
+
+def innermost(assembly: str) -> list[str]:
+    """The instructions of the loop that multiplies: from a label with packed multiply-adds behind it to the jump back there."""
+    labels = re.split(r"^(\.L\w+):", assembly, flags=re.M)
+    loops = []
+    for label, body in zip(labels[1::2], labels[2::2], strict=True):
+        lines = [line.strip() for line in body.splitlines()]
+        ends = [i for i, line in enumerate(lines) if re.fullmatch(rf"j\w+\s+{re.escape(label)}", line)]
+        if ends and any(line.startswith("vfmadd") for line in lines):
+            loops.append(lines[: ends[0]])
+    (loop,) = loops
+    return loop
+
+
+@avx2
+@pytest.mark.parametrize("name", ["here", "haswell", "znver3"])
+def test_the_innermost_loop_is_multiply_adds_on_registers(name: str, tmp_path: Path) -> None:
+    """One packed multiply-add for each vector of the tile, one load for each vector of B and each row of A; sums never leave registers.
+    (LLVM may unroll the loop.)"""
+    for size, lanes, rows, across, fits, assembly in elsewhere(ASSEMBLY, name, tmp_path):
+        kind, register = "sd"[size // 8], {16: "xmm", 32: "ymm", 64: "zmm"}[size * lanes]
+        loop = innermost(assembly)
+        fused = [line for line in loop if re.match(rf"vfmadd\d+p{kind}\s.*%{register}\d+$", line)]
+        rounds, rest = divmod(len(fused), rows * across)
+        assert rounds and not rest and len(fused) == sum(line.startswith("vf") for line in loop)
+        loads = [line for line in loop if re.match(r"v\w+\s+-?\w*\(", line)]
+        stores = [line for line in loop if line.endswith(")") and not line.startswith("nop")]
+        spilled = [line for line in loop if line.startswith("v") and "%rsp" in line]
+        if fits is None:
+            assert (loads, stores, spilled) == ([], [], [])
+        elif fits:
+            assert len(loads) == rounds * (rows + across) and (stores, spilled) == ([], [])
+        else:
+            assert spilled

@@ -1,14 +1,14 @@
 """The innermost loop of a product: a tile of the result that stays in registers, written in LLVM's language.
 
-The naive loop, c[i, j] += a[i, p] * b[p, j], loads two numbers for each multiplication, and loads are what a core has too few of. A
-tile of 6 rows by 4 vectors loads, for each p, 4 vectors of b and 6 numbers of a (each spread over a vector) and does 24 vector
-multiplications with them; its 24 sums never leave their registers until the loop ends. Numba cannot be told to keep an array in
+*Naive loop*: c[i, j] += a[i, p] * b[p, j] over i, j, p. Two loads for one multiplication, each sum waits for the one before, and b is
+read down its columns. Over i, p, j vectors are multiplied and added, but every sum is loaded and stored for each p.
+
+*Register tile*: 12 rows by 2 vectors of sums (6 where registers are few) leave them only after the loop over p, which loads 2 vectors of b
+and 12 numbers of a, each spread over a vector, for 24 multiply-adds that wait for nobody. Numba cannot be told to keep an array in
 registers, so the tile is emitted as it must be: one phi for each vector.
 
-Edges: a row beyond the last one reads the last one again and is not stored; columns beyond the last are read from the packed panel's
-padding and masked when they are stored. So nothing outside is touched, and one loop serves all sizes.
-
-FLAME counterpart: the tiles of cuBLAS. Read next: products.py, which cuts matrices for these tiles.
+Rows and columns beyond the last are read from a packed copy's padding and not stored: nothing outside is touched, and one loop serves all
+sizes. `flamepy bench products` measures each step. FLAME counterpart: the tiles of cuBLAS. Read next: products.py.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ def at_most(builder: Any, i: int, last: Any) -> Any:
     return builder.select(builder.icmp_signed("<", word(i), last), word(i), last)
 
 
+# ---- The register tile ----
 GROUP = 4  # rows of A that share a pointer: x86 addresses pointer + row, pointer + 2 row; one for each row would not fit its registers
 
 
@@ -181,6 +182,7 @@ def micro_kernel(itemsize: int, tile: Tile, apart: bool) -> Any:
     return njit(**ALONE)(micro)
 
 
+# ---- Products of a single row ----
 def dot_kernel(itemsize: int, lanes: int) -> Any:
     """A jitted (c, a, b, ldb, k, rows, alpha, add): c[i] = or += alpha * (row i of b times a), k long, for the first `rows` of four rows.
 
@@ -231,6 +233,7 @@ def emit_dots(v: Vectors, a: Any, b: Any, ldb: Any, k: Any, last: Any) -> list[A
     return [builder.call(add_up, [ir.Constant(v.number, -0.0), builder.load(place)], fastmath=("reassoc",)) for place in places]
 
 
+# ---- For packing ----
 def turning(itemsize: int, lanes: int) -> Any:
     """A jitted (to, to_step, source, step, rows): a block of lanes x lanes numbers, transposed in registers; of the source's rows only
     `rows` are there. Bytes. Each round swaps the halves off the diagonal of blocks twice as large as the round's before."""

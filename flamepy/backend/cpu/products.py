@@ -5,11 +5,15 @@
     turn_matrix(rows, cols, a, a_off, lda, c, c_off, ldc)
     c[cols, rows] = a[rows, cols] transposed
 
-Three steps lead from the register tile to whole matrices. *Packing*: a tile reads 4 vectors of b for each p; in a row-major b these lie
-a row apart, each in another page, so a block of b is copied once, such that the loop reads it from front to end, and serves all rows.
-*Cache blocks*: the packed block is 96 KB, deep as the sum is cut and a few vectors wide: it stays in the second-level cache while
-strips of 6 rows of a pass through the first. *Two strides*: a is read by a stride along its rows and one along k, so that a transposed
-one needs no copy.
+The steps from the register tile to whole matrices, in the order of this file (`flamepy bench products` measures each):
+
+1. *Packing*. A tile reads 2 vectors of b for each p; in a row-major b the next two lie a row further, mostly in another page. So a panel of
+   b, two vectors wide, is copied once, such that the loop reads it from front to end, and serves all rows.
+2. *Cache blocks*. The panels of a block are 512 bytes wide together and as deep as the sum is cut, at most 384: 192 KB stay in the
+   second-level cache while strips of 12 rows of a pass through the first.
+3. *Strips of a* are read where they lie, by a stride along the rows and one along k, so that a transposed one needs no other loop. They are
+   copied where that helps: rows a multiple of a page apart, a transposed a that meets several panels, and the last few rows.
+4. *Few rows*. Packing pays when many rows use what is packed: up to FEW, b is read where it lies; up to SINGLE, a transposed b is.
 
 A number of the result is the same chain of sums whatever the sizes m and n, the tile it falls into or who computes it: over k in order,
 in blocks whose depth follows from k. So results have the same bits for any number of threads, and a row's do not depend on the others.
