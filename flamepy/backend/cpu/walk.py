@@ -5,8 +5,8 @@ that follow each other and do not depend on each other make a group; a group is 
 on the pool. So threads wait for each other only between groups. What Python has to do (checks, conversions by NumPy) stands between
 two lists.
 
-A walk holds the GIL for HOLD seconds, which is less than a thread that wants it has to wait anyway: a short step loses no time in
-getting it back. After that it lets go of it, and comes back every SLICE, for Ctrl-C. Read next: pool.py.
+A list that takes less than HOLD seconds is walked with the GIL: a thread that wants it has to wait for longer anyway, and a short step
+loses no time in getting it back. In a longer one other threads run, and every SLICE Python looks for Ctrl-C. Read next: pool.py.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from numba.extending import intrinsic
 
 from ..base import Action, Buffer, Run, Step
 from . import pool
+from .pool import call, load, store
 from .threads import threads
 
 HOLD, SLICE = 1e-3, 20e-3
@@ -52,31 +53,40 @@ def read_ticks(_):
     return ticks()
 
 
+# By name, as kernels do: so the disk cache need not know what is in pool.py.
+launch = types.ExternalFunction("flamepy_launch", types.void(types.int64, types.int64, types.int64, types.int64))
+
+
 def run_units(bounds, share):
     """The units of a share, each (task, data, worker): from bounds[share] to bounds[share + 1], which are addresses."""
-    for unit in range(pool.load(bounds + 8 * share), pool.load(bounds + 8 * share + 8), 24):
-        pool.call(pool.load(unit), pool.load(unit + 8), pool.load(unit + 16))
+    for unit in range(load(bounds + 8 * share), load(bounds + 8 * share + 8), 24):
+        call(load(unit), load(unit + 8), load(unit + 16))
 
 
-def walk(head, row, budget):
-    """Launch groups from this row on until the end or, after a group, until so many ticks are over; returns the row to go on with.
+def walk(head, goes_on, budget):
+    """Launch the groups, each a row (shares, address of the bounds, steps of the program that have begun when it is done).
 
-    head: address behind the last row, of run_units, and of the word that is told how many steps of the program have begun.
-    row: (shares, address of the bounds, steps that have begun when this group is done).
+    head: address of the first row, of what is behind the last, of run_units, of the word that is told how many steps have begun; the
+    row to go on with. Stops after a group when more ticks than the budget are over. Returns OVER, LATE (over, after more than the
+    budget), or STOPPED.
     """
     began = ticks()
-    last, run, reached = pool.load(head), pool.load(head + 8), pool.load(head + 16)
+    row, last, run, begun = load(head + 32 if goes_on else head), load(head + 8), load(head + 16), load(head + 24)
     while row < last:
-        shares, bounds = pool.load(row), pool.load(row + 8)
+        shares, bounds = load(row), load(row + 8)
         if shares == 1:
-            pool.call(run, bounds, 0)
+            call(run, bounds, 0)
         else:
-            pool.share_out(run, bounds, shares)
-        pool.store(reached, pool.load(row + 16))
+            launch(run, bounds, shares, 0)
+        store(begun, load(row + 16))
         row += 24
         if ticks() - began > budget:
-            break
-    return row
+            store(head + 32, row)
+            return LATE if row == last else STOPPED
+    return OVER
+
+
+OVER, LATE, STOPPED = range(3)
 
 
 @cache
@@ -178,8 +188,9 @@ def shared_out(group: Sequence[Launch], width: int) -> list[list[tuple[Launch, i
 class Walk:
     """A list of launches in memory, as walk() reads it."""
 
-    def __init__(self, launches: Sequence[Launch], width: int, reached: int):
+    def __init__(self, launches: Sequence[Launch], width: int, begun: int):
         self.held, self.free, run = walkers()
+        self.way = self.held
         self.hold, self.slice = int(HOLD * rate()), int(SLICE * rate())
         groups = [shared_out(group, width) for group in grouped(launches)]
         self.data = {launch.number: launch.data for launch in launches}
@@ -193,14 +204,16 @@ class Walk:
         self.units = np.array(units, np.int64)
         self.bounds = np.array(bounds, np.int64) * 24 + self.units.ctypes.data
         self.rows = np.array(rows, np.int64) * (1, 8, 1) + (0, self.bounds.ctypes.data, 0)
-        self.first, self.last = self.rows.ctypes.data, self.rows.ctypes.data + self.rows.nbytes
-        self.words = np.array([self.last, run, reached], np.int64)
+        first = self.rows.ctypes.data
+        self.words = np.array([first, first + self.rows.nbytes, run, begun, 0], np.int64)
         self.head = self.words.ctypes.data
 
     def __call__(self) -> None:
-        row = self.held(self.head, self.first, self.hold)
-        while row < self.last:
-            row = self.free(self.head, row, self.slice)
+        """The way that the list was walked last time says whether it holds the GIL from the beginning."""
+        found = self.way(self.head, 0, self.hold)
+        self.way = self.free if found else self.held
+        while found == STOPPED:
+            found = self.free(self.head, 1, self.slice)
 
 
 class CpuRun(Run):
