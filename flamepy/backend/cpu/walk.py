@@ -29,6 +29,7 @@ from .pool import call, load, store
 from .threads import threads
 
 HOLD, SLICE = 1e-3, 20e-3
+ROOM = 4096  # bytes for the arguments of a kernel, at first
 TOGETHER = 64  # launches in a group, at most: each is compared with all others
 FEW, CUT = 1 << 13, 1 << 15  # bytes: what a launch for another thread touches at least, what one that is cut for all touches
 
@@ -141,7 +142,7 @@ def memory_of(arguments: Sequence[Any]) -> list[tuple[int, int]]:
 
 def noted(number: int, s: Step, width: int) -> Launch:
     """Have a kernel note its launch. Compiles the kernel if nobody has."""
-    reads, writes, room = memory_of(s.ins), memory_of(s.outs), 1 << 12
+    reads, writes, room = memory_of(s.ins), memory_of(s.outs), ROOM
     weight = sum([end - start for start, end in {*reads, *writes}])
     # Its threads are awake: what eager runs on one of them may be worth cutting here.
     workers = width if s.kernel.wide or (weight >= CUT and not s.kernel.loop.fixed) else 1
