@@ -259,7 +259,7 @@ def test_an_error_before_the_launches_changes_nothing():
     rates = iter([0.1] * 3)
     w = fp.Parameter(fp.ones(2))
     rate: list[Any] = [lambda n: 0.5]
-    o = fp.SGD([w], lr=lambda n: rate[0](n))
+    o = fp.SGD([w], lr=lambda n: rate[0](n))  # noqa: PLW0108  (which function it is changes)
 
     def step(x: Any) -> Any:
         o.step((w * x).sum().backward())

@@ -31,7 +31,7 @@ from .threads import threads
 HOLD, SLICE = 1e-3, 20e-3
 ROOM = 4096  # bytes for the arguments of a kernel, at first
 TOGETHER = 64  # launches in a group, at most: each is compared with all others
-FEW, CUT = 1 << 13, 1 << 15  # bytes: what a launch for another thread touches at least, what one that is cut for all touches
+FEW, CUT = 1 << 14, 1 << 16  # bytes: what a launch for another thread touches at least, what one that is cut for all touches
 
 
 # ---- the compiled side -----------------------------------------------------------------------------------------------------------
@@ -195,7 +195,9 @@ class Walk:
         self.hold, self.slice = int(HOLD * rate()), int(SLICE * rate())
         groups = [shared_out(group, width) for group in grouped(launches)]
         self.data = {launch.number: launch.data for launch in launches}
-        units, bounds, rows = [], [], []
+        units: list[tuple[int, ...]] = []
+        bounds: list[int] = []
+        rows: list[tuple[int, ...]] = []
         for group in groups:
             rows.append((len(group), len(bounds), max([launch.number for share in group for launch, _ in share]) + 1))
             for share in group:
@@ -230,9 +232,9 @@ class CpuRun(Run):
         begun.value = 0
         if threads() != self.width:
             self.build(threads())
-        for number, call, arguments in self.parts:
+        for number, act, arguments in self.parts:
             begun.value = number
-            call(*arguments)
+            act(*arguments)
 
     @property
     def reached(self) -> int:
@@ -248,8 +250,8 @@ class CpuRun(Run):
                 continue
             self.add_walk(launches, width)
             launches = []
-            call, arguments = (s.act, s.buffers) if isinstance(s, Action) else (s.kernel.call, (1, *arguments_of(s)))
-            self.parts.append((number + 1, call, tuple(arguments)))
+            act, arguments = (s.act, s.buffers) if isinstance(s, Action) else (s.kernel.call, (1, *arguments_of(s)))
+            self.parts.append((number + 1, act, tuple(arguments)))
         self.add_walk(launches, width)
         self.width = width
 
