@@ -30,8 +30,9 @@ from .threads import threads
 
 HOLD, SLICE = 1e-3, 20e-3
 ROOM = 4096  # bytes for the arguments of a kernel, at first
-TOGETHER = 64  # launches in a group, at most: each is compared with all others
-FEW, CUT = 1 << 14, 1 << 16  # bytes: what a launch for another thread touches at least, what one that is cut for all touches
+TOGETHER = 64  # launches in a group, at most: each is compared with those before it
+# Bytes: what a launch touches that is given to another thread, and one that is cut for all of them though eager runs it on one.
+FEW, CUT = 1 << 14, 1 << 16
 
 
 # ---- the compiled side -----------------------------------------------------------------------------------------------------------
@@ -121,10 +122,6 @@ class Launch(NamedTuple):
     writes: list[tuple[int, int]]
     weight: int  # bytes
 
-    def conflicts(self, other: Launch) -> bool:
-        """Whether one writes what the other reads or writes."""
-        return overlap(self.writes, other.writes) or overlap(self.writes, other.reads) or overlap(self.reads, other.writes)
-
 
 def overlap(these: list[tuple[int, int]], those: list[tuple[int, int]]) -> bool:
     return any([a < d and c < b for a, b in these for c, d in those])
@@ -144,7 +141,6 @@ def noted(number: int, s: Step, width: int) -> Launch:
     """Have a kernel note its launch. Compiles the kernel if nobody has."""
     reads, writes, room = memory_of(s.ins), memory_of(s.outs), ROOM
     weight = sum([end - start for start, end in {*reads, *writes}])
-    # Its threads are awake: what eager runs on one of them may be worth cutting here.
     workers = width if s.kernel.wide or (weight >= CUT and not s.kernel.loop.fixed) else 1
     while True:
         place = np.zeros(3 + room // 8, np.int64)
@@ -159,13 +155,17 @@ def noted(number: int, s: Step, width: int) -> Launch:
 
 
 def grouped(launches: Sequence[Launch]) -> list[list[Launch]]:
-    """Neighbours that do not depend on each other, together."""
+    """Neighbours together, as long as none writes what another one reads or writes."""
     groups: list[list[Launch]] = []
+    touched: list[tuple[int, int]] = []
+    written: list[tuple[int, int]] = []
     for launch in launches:
-        if groups and len(groups[-1]) < TOGETHER and not any([launch.conflicts(other) for other in groups[-1]]):
-            groups[-1].append(launch)
-        else:
-            groups.append([launch])
+        if not groups or len(groups[-1]) == TOGETHER or overlap(launch.writes, touched) or overlap(launch.reads, written):
+            groups.append([])
+            touched, written = [], []
+        groups[-1].append(launch)
+        touched += launch.reads + launch.writes
+        written += launch.writes
     return groups
 
 
@@ -225,6 +225,7 @@ class CpuRun(Run):
     def __init__(self, steps: Sequence[Step | Action]):
         super().__init__([])
         self.steps, self.width = steps, 0
+        self.parts: list[tuple[int, Callable[..., Any], tuple]] = []  # how many steps have begun when this one has, call, arguments
         self.begun = ctypes.c_int64()  # how many steps: set before an action, and by walk() as it goes
 
     def __call__(self) -> None:
