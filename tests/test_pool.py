@@ -64,7 +64,7 @@ def launch(task: Callable[[int], None], workers: int) -> None:
     """A launch whose work is a Python function; the GIL is free while threads wait for each other."""
     pool.start()
     compiled = TASK(lambda data, worker: task(worker))
-    pool.compiled(pool.launch, types.void, 3).ctypes(ctypes.cast(compiled, ctypes.c_void_p).value, 0, workers)
+    pool.compiled(pool.launch, types.void, 4).ctypes(ctypes.cast(compiled, ctypes.c_void_p).value, 0, workers, 0)
 
 
 @pytest.mark.parametrize("rest", [0.0, 0.05])
@@ -79,7 +79,7 @@ def test_shares_run_at_the_same_time(rest):
 
 def test_the_caller_takes_what_nobody_has_begun():
     """The helper is kept from its share as on a machine without a free processor: asleep, with nobody to wake it."""
-    every = [pool.word(pool.SLOT + n * pool.LINE + pool.ASLEEP) for n in range(1, pool.helpers() + 1)]
+    every = [pool.word(pool.SLOTS + n * pool.SLOT + pool.ASLEEP) for n in range(1, pool.helpers() + 1)]
     deadline = time.monotonic() + 10
     while not all(asleep.value for asleep in every) and time.monotonic() < deadline:
         time.sleep(0.01)

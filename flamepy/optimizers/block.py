@@ -23,6 +23,7 @@ from ..parameter import Parameter
 from ..tensors import Tensor
 
 NUMBERS = 12  # what the formula of an update gets for each segment, at most
+NO_MORE = (0.0,) * NUMBERS
 
 
 class Block:
@@ -143,8 +144,12 @@ class Update:
             steps[i] += 1
         if len(self.chosen) < len(steps):  # what block.alike() says may be another now
             changed()
-        rows = [optimizer.numbers(optimizer.groups[groups[i]], steps[i]) for i in self.first]
-        return [number for row in rows for number in (*row, *(0.0,) * (NUMBERS - len(row)))]
+        found: list[float] = []
+        for i in self.first:
+            row = optimizer.numbers(optimizer.groups[groups[i]], steps[i])
+            found += row
+            found += NO_MORE[len(row) :]
+        return found
 
     def saved(self) -> list[int]:
         """The counts, for a replay that fails."""

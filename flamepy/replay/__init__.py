@@ -26,7 +26,7 @@ from ..backend import base, divert
 from ..backend.base import Spot, Step
 from ..backend.divert import Settings
 from ..errors import CaptureError
-from .arguments import Arguments, check_same_results, copied, is_tensor, leaves, mapped, outline, rebuild, strip
+from .arguments import Arguments, check_same_results, copy_of, is_tensor, leaves, mapped, outline, rebuild, strip
 from .arguments import use_tape as use_tape
 from .arguments import use_tensor_function as use_tensor_function
 from .names import Names, known, look, settings_of
@@ -181,7 +181,7 @@ class Captured(Generic[R]):
         check_apart(self.name, {id(b) for b in roots(recorder.steps)}, given)
         found = [x for x in leaves(result) if isinstance(x, Later) or is_tensor(x)]
         stripped = mapped(strip, result)
-        values = [copied(x) for x in found]
+        values = [copy_of(x.buffer) for x in found]
         outputs = [recorder.place(x.buffer) for x in found]
         alike = self.agrees(kind, recorder, stripped, look(self.step, given.others))
         del found, result, args, options
@@ -225,7 +225,7 @@ class Captured(Generic[R]):
             program.device.stream.copy(mine, t.buffer)
         program.run()
         self.program = program
-        return rebuild(kind.result, map(program.result, range(len(program.places))))  # type: ignore[no-any-return]
+        return rebuild(kind.result, iter(program.results))  # type: ignore[no-any-return]
 
     def __reduce__(self) -> Any:
         raise CaptureError(f"pickle: a captured step cannot be copied: {self.name}. Pickle the function, and capture it where it is used.")
@@ -270,7 +270,7 @@ def attributes_set(recorder: StepRecorder, outputs: list[Any]) -> list[tuple[int
     for n, owner, attribute in recorder.sets.values():
         value = getattr(owner, attribute)
         if value is not None and type(place := recorder.place(value.buffer)) is Spot:
-            setattr(owner, attribute, value.over(copied(value)))
+            setattr(owner, attribute, value.over(copy_of(value.buffer)))
             value = len(outputs), strip(value.detach()).like
             outputs.append(place)
         found.append((n, owner, attribute, value))

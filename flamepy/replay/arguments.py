@@ -101,7 +101,7 @@ class Arguments:
                 if t.entry is not None:
                     by = t.entry.op.title
                     raise CaptureError(f"capture: argument {label} has a tape of its own: made by '{by}'. Pass detach() of it.")
-                buffer = memory.get(id(t.buffer)) or memory.setdefault(id(t.buffer), copied(t))
+                buffer = memory.get(id(t.buffer)) or memory.setdefault(id(t.buffer), copy_of(t.buffer))
                 leaves[id(t)] = t.over(buffer)
                 leaves[id(t)].spec = t.spec
         args, options = self.given(lambda x: leaves.get(id(x), x))
@@ -151,10 +151,11 @@ class Slot:
         self.like, self.make = like, make
         self.entry = entry
 
-    def fill(self, buffer: Buffer) -> Any:
+    def fill(self, place: Buffer) -> Any:
+        """From the memory where the step has left it, which the next replay overwrites."""
         if self.like is None:
-            return self.make(buffer.device.download(buffer))
-        t = self.like.over(buffer)
+            return self.make(place.device.download(place))
+        t = self.like.over(copy_of(place))
         if self.entry is not None:
             t.spec, t.entry = self.like.spec, self.entry
         return t
@@ -204,13 +205,16 @@ def check_same_results(before: Any, now: Any) -> bool:
     return True
 
 
-def copied(x: Any) -> Buffer:
-    """What a leaf of the results holds now, in a buffer of its own."""
-    copy: Buffer = x.buffer.device.empty(x.buffer.size, x.buffer.dtype)
-    x.buffer.device.stream.copy(copy, x.buffer)
+def copy_of(buffer: Buffer) -> Buffer:
+    """What it holds now, in a buffer of its own."""
+    stream = buffer.device.stream
+    copy = stream.empty(buffer.size, buffer.dtype)
+    stream.copy(copy, buffer)
     return copy
 
 
-def rebuild(result: Any, buffers: Iterator[Buffer]) -> Any:
+def rebuild(result: Any, places: Iterator[Buffer]) -> Any:
     """The results with every Slot filled."""
-    return mapped(lambda x: x.fill(next(buffers)) if isinstance(x, Slot) else x, result)
+    if type(result) is tuple:  # as most are: without mapped()'s questions
+        return tuple([rebuild(x, places) for x in result])
+    return result.fill(next(places)) if type(result) is Slot else mapped(lambda x: x.fill(next(places)) if type(x) is Slot else x, result)

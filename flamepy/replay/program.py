@@ -17,6 +17,7 @@ from ..backend.base import Action, Buffer, Spot, Step, resolve
 from ..backend.divert import Settings
 from ..errors import CaptureError
 from .arena import Life, places
+from .arguments import copy_of
 from .recorder import StepRecorder
 
 UINT8 = np.dtype("uint8")
@@ -31,10 +32,11 @@ class Program:
         steps = recorder.steps
         self.launches = sum(isinstance(s, Step) for s in steps)
         self.actions = len(steps) - self.launches
-        self.places, self.sets = outputs, sets
+        self.sets = sets
         lives = lives_of(steps, outputs, recorder.inputs)
         self.memory = self.arena_for(lives, [(size, dtype) for _, size, dtype in recorder.made])
         self.inputs = [self.memory[n] for n in recorder.inputs]
+        self.results: list[Buffer] = [resolve(place, self.memory) for place in outputs]
         resolved = [self.resolved(s) for s in steps]
         self.early = [(n, s) for n, s in enumerate(resolved) if isinstance(s, Action) and s.early]
         self.rest = [(n, s) for n, s in enumerate(resolved) if not (isinstance(s, Action) and s.early)]
@@ -105,14 +107,7 @@ class Program:
         """Set the attributes that the step sets within so many steps."""
         for n, owner, attribute, value in self.sets:
             if n <= reached:
-                setattr(owner, attribute, value[1].over(self.result(value[0])) if isinstance(value, tuple) else value)
-
-    def result(self, i: int) -> Buffer:
-        """A copy of output number i."""
-        place: Buffer = resolve(self.places[i], self.memory)
-        copy = self.device.empty(place.size, place.dtype)
-        self.device.stream.copy(copy, place)
-        return copy
+                setattr(owner, attribute, value[1].over(copy_of(self.results[value[0]])) if isinstance(value, tuple) else value)
 
     def __repr__(self) -> str:
         megabytes = f"{self.bytes / 1e6:,.1f} MB, {self.separate / 1e6:,.1f} without sharing"

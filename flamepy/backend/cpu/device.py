@@ -96,29 +96,7 @@ class CpuStream(HostStream):
         return chain.any_size(self, super().prepare_any_size(fresh, steps, inputs), fresh, steps, inputs)
 
     def program(self, steps: Sequence[Step | Action]) -> Run:
-        return CpuRun(steps)
-
-
-class CpuRun(Run):
-    """A recorded step, with each kernel's arguments made ready for the number of threads there is."""
-
-    def __init__(self, steps: Sequence[Step | Action]):
-        super().__init__([])
-        self.steps, self.width = steps, 0
-
-    def __call__(self) -> None:
-        if threads() != self.width:
-            self.width = threads()
-            self.calls = [self.resolved(s) for s in self.steps]
-        self.rest = rest = iter(self.calls)  # as in Run, without one more call
-        for call, arguments in rest:
-            call(*arguments)
-
-    def resolved(self, s: Step | Action) -> tuple[Callable[..., Any], tuple]:
-        if isinstance(s, Action):
-            return s.act, tuple(s.buffers)
-        arguments = [b.data if isinstance(b, Buffer) else b for b in (*s.outs, *s.ins)]
-        return s.kernel.call, (self.width if s.kernel.wide else 1, *arguments, *s.consts)
+        return import_module(".walk", __package__).CpuRun(steps)  # type: ignore[no-any-return]
 
 
 class CpuDevice(Device):

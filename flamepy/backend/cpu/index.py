@@ -76,7 +76,7 @@ def take_rows(part, out, x, index, inner):
         copy_run(out[r * inner : r * inner + inner], x[start : start + inner])
 
 
-@loop
+@loop(fixed=True)
 def add_rows(part, out, first, following, x, index, inner, block, group, deals, add):
     """out[index[r], :] += x[r, :], rows in order, from zeros unless `add`.
 

@@ -1,9 +1,10 @@
 """How one loop becomes a kernel that runs on one thread or on many, with the same machine code and so the same bits.
 
 A loop's first argument, `part`, is (worker, workers): it does its share of the work, `tasks(part, n)` or `elements(part, n)`.
-The kernel around it, run(workers, *args), calls the loop once for each worker, on the threads of pool.py. Numba's own `prange`
-would compile the body a second time (4 times slower to compile, and sums contracted differently); here both ways call one function,
-which is never inlined: inlined twice, it could be compiled in two ways.
+The kernel around it, run(workers, *args), calls the loop once for each worker, on the threads of pool.py; or it only writes the launch
+down, for the list of a recorded step (pool.note). Numba's own `prange` would compile the body a second time (4 times slower to
+compile, and sums contracted differently); here all ways call one function, which is never inlined: inlined twice, it could be
+compiled in two ways.
 
 FLAME counterpart: `flame_core::cuda` launch configuration. Read next: pool.py.
 """
@@ -58,7 +59,7 @@ def spread(typing: Any, loop: Any, workers: Any, args: Any) -> Any:
         for n, value in enumerate(packed):
             builder.store(value, cgutils.gep_inbounds(builder, data, 0, n))
         task = task_function(context, builder, compiled, folded, struct)
-        launch(builder, task, values[1], data)
+        launch(builder, task, values[1], data, context.get_abi_sizeof(struct))
         return context.get_dummy_value()
 
     return types.void(loop, types.int64, args), code
@@ -86,13 +87,13 @@ def task_function(context: Any, builder: Any, compiled: Any, folded: Any, struct
     return function
 
 
-def launch(builder: Any, task: Any, workers: Any, data: Any) -> None:
+def launch(builder: Any, task: Any, workers: Any, data: Any, size: int) -> None:
     """Call `task` here when there is one worker, else hand it to the pool (pool.launch)."""
     data = builder.bitcast(data, BYTES)
-    kind = ir.FunctionType(ir.VoidType(), [TASK.as_pointer(), BYTES, SIZE])
+    kind = ir.FunctionType(ir.VoidType(), [TASK.as_pointer(), BYTES, SIZE, SIZE])
     pool = cgutils.get_or_insert_function(builder.module, kind, "flamepy_launch")
-    with builder.if_else(builder.icmp_signed(">", workers, ir.Constant(SIZE, 1))) as (many, alone):
-        with many:
-            builder.call(pool, [task, data, workers])
+    with builder.if_else(builder.icmp_signed("!=", workers, ir.Constant(SIZE, 1))) as (handed, alone):
+        with handed:
+            builder.call(pool, [task, data, workers, ir.Constant(SIZE, size)])
         with alone:
             builder.call(task, [data, ir.Constant(SIZE, 0)])

@@ -7,7 +7,7 @@ why a busy machine costs a launch little, why the child of a fork (which has no 
 deadlock: a launch that finds the pool in use, from another thread or from inside a share, runs all of its shares itself.
 
 Helpers watch for the next launch for a while, then sleep on one of Python's locks. Compiled code finds `launch` and the pool's
-words by symbol name, so kernels stay in the disk cache. Read next: parallel.py.
+words by symbol name, so kernels stay in the disk cache. Read next: parallel.py, walk.py.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ SPIN = 200e-6  # seconds a thread watches before it sleeps: longer than the gap 
 # The words of the pool, as offsets in bytes. Words that different threads write lie LINE apart: two cache lines, fetched together.
 LINE = 128
 BUSY = 0  # 1: a launch is under way
-NUMBER = LINE  # of the last launch; what it runs lies behind
-TASK, DATA, WORKERS, SHARES = (NUMBER + 8 * i for i in range(1, 5))
-LEFT = 2 * LINE  # shares of the launch that are not finished
-HELPERS, ROUNDS = 3 * LINE, 3 * LINE + 8  # threads beside the launching one; how often a thread looks before it sleeps
-SLOT = 4 * LINE  # one for each thread, the launching one first: the launch whose share may be claimed, whether it sleeps, its lock
-ASLEEP, LOCK = 8, 16
+NUMBER = LINE  # of the last launch, times COUNT, plus its shares: who reads it knows both; what it runs lies behind
+TASK, DATA, WORKERS = (NUMBER + 8 * i for i in range(1, 4))
+HELPERS, ROUNDS = 2 * LINE, 2 * LINE + 8  # threads beside the launching one; how often a thread looks before it sleeps
+# One for each thread, the launching one first: the last launch whose share was claimed, the last whose share is done; and on a line
+# that is hardly ever written, whether the thread sleeps, and its lock.
+SLOT, SLOTS = 2 * LINE, 3 * LINE
+CLAIMED, DONE, ASLEEP, LOCK = 0, 8, LINE, LINE + 8
 MOST = 255  # helpers
+COUNT = 512
 
 WORD = ir.IntType(64)
 
@@ -76,6 +78,7 @@ def emit_swap(builder: Any, word: Any, values: Any) -> Any:
 load = atomic(1, lambda builder, word, _: builder.load_atomic(word, "seq_cst", 8))
 store = atomic(2, emit_store)
 add = atomic(2, lambda builder, word, values: builder.atomic_rmw("add", word, values[0], "seq_cst"))  # returns what was there
+exchange = atomic(2, lambda builder, word, values: builder.atomic_rmw("xchg", word, values[0], "seq_cst"))
 swap = atomic(3, emit_swap)  # swap(word, old, new): 1 if the word was `old` and is `new` now
 
 
@@ -149,66 +152,93 @@ def wake(slot):
 
 
 @njit(**INNER)
-def run_share(pool, number, share, shares):
+def run_share(pool, number, share):
     """Claim a share of launch `number` and run it; 0 if somebody else did.
 
-    What the launch runs is read before the claim, which succeeds only while that launch is the current one.
+    What the launch runs is read before the claim, which succeeds only while that launch is the current one: it is not over before
+    somebody has claimed each of its shares.
     """
-    task, data, workers = load(pool + TASK), load(pool + DATA), load(pool + WORKERS)
-    claim = pool + SLOT + share * LINE
-    if load(claim) != number or not swap(claim, number, 0):
+    task, data, workers, shares = load(pool + TASK), load(pool + DATA), load(pool + WORKERS), number % COUNT
+    claim = pool + SLOTS + share * SLOT + CLAIMED
+    last = load(claim)
+    if last >= number or not swap(claim, last, number):
         return 0
     for worker in range(workers * share // shares, workers * (share + 1) // shares):
         call(task, data, worker)
     return 1
 
 
-def launch(task, data, workers):
+@njit(**INNER)
+def work_with_helpers(pool, task, data, workers):
+    slots = pool + SLOTS
+    shares = min(workers, load(pool + HELPERS) + 1)
+    before = load(pool + NUMBER)
+    number = (before // COUNT + 1) * COUNT + shares
+    store(pool + TASK, task)
+    store(pool + DATA, data)
+    store(pool + WORKERS, workers)
+    add(pool + NUMBER, number - before)
+    for helper in range(1, shares):
+        wake(slots + helper * SLOT)
+    for share in range(shares):
+        done = slots + share * SLOT + DONE
+        if load(done) != number and run_share(pool, number, share):
+            store(done, number)
+    for share in range(shares):
+        done = slots + share * SLOT + DONE
+        before = load(done)
+        while before != number:  # somebody is at work on it: watch for longer than helpers do for the next launch
+            wait(done, before, slots, 8 * load(pool + ROUNDS))
+            before = load(done)
+
+
+@njit(**INNER)
+def share_out(task, data, workers):
     """task(data, worker) for every worker; returns when all are done."""
     pool = words()
     if load(pool + HELPERS) == 0 or not swap(pool + BUSY, 0, 1):
         for worker in range(workers):
             call(task, data, worker)
-        return
-    shares = min(workers, load(pool + HELPERS) + 1)
-    number = load(pool + NUMBER) + 1
-    store(pool + TASK, task)
-    store(pool + DATA, data)
-    store(pool + WORKERS, workers)
-    store(pool + SHARES, shares)
-    store(pool + LEFT, shares)
-    slots = pool + SLOT
-    for share in range(shares):
-        store(slots + share * LINE, number)
-    add(pool + NUMBER, 1)
-    for helper in range(1, shares):
-        wake(slots + helper * LINE)
-    mine = 0
-    for share in range(shares):
-        mine += run_share(pool, number, share, shares)
-    left = add(pool + LEFT, -mine) - mine
-    while left > 0:  # the others are at work: watch for longer than they do for the next launch
-        wait(pool + LEFT, left, slots, 8 * load(pool + ROUNDS))
-        left = load(pool + LEFT)
-    store(pool + BUSY, 0)
+    else:
+        work_with_helpers(pool, task, data, workers)
+        store(pool + BUSY, 0)
+
+
+@njit(**INNER)
+def note(place, task, data, size):
+    """Write down a launch instead of running it: at `place` stands how many bytes fit; the task, how many bytes its data has, and these
+    bytes go behind."""
+    store(place + 8, task)
+    store(place + 16, size)
+    for at in range(0, min(size, load(place)), 8):
+        store(place + 24 + at, load(data + at))
+
+
+def launch(task, data, workers, size):
+    """What kernels call: share_out(), or where `workers` is an address, negative, note()."""
+    if workers < 0:
+        note(-workers, task, data, size)
+    else:
+        share_out(task, data, workers)
 
 
 def help_launches(helper):
     """What the thread with this number does for ever."""
     pool = words()
-    slot = pool + SLOT + helper * LINE
+    slots = pool + SLOTS
     number = load(pool + NUMBER)
     while True:
-        wait(pool + NUMBER, number, slot, load(pool + ROUNDS))
+        wait(pool + NUMBER, number, slots + helper * SLOT, load(pool + ROUNDS))
         number = load(pool + NUMBER)
-        shares = load(pool + SHARES)
+        shares = number % COUNT
         for n in range(shares):
             share = (helper + n) % shares
-            if run_share(pool, number, share, shares) and add(pool + LEFT, -1) == 1:
-                wake(pool + SLOT)
+            if run_share(pool, number, share):
+                exchange(slots + share * SLOT + DONE, number)
+                wake(slots)
 
 
-MEMORY = ctypes.create_string_buffer(SLOT + (MOST + 2) * LINE)  # one LINE more, so that the words can begin at a multiple of it
+MEMORY = ctypes.create_string_buffer(SLOTS + (MOST + 1) * SLOT + LINE)  # one LINE more, so that the words can begin at a multiple of it
 WORDS = -(-ctypes.addressof(MEMORY) // LINE) * LINE
 
 
@@ -233,7 +263,7 @@ def load_launch() -> None:
     for name in ("acquire", "release"):
         function = getattr(ctypes.pythonapi, f"PyThread_{name}_lock")
         llvmlite.binding.add_symbol(f"flamepy_{name}", ctypes.cast(function, ctypes.c_void_p).value)
-    llvmlite.binding.add_symbol("flamepy_launch", compiled(launch, types.void, 3).address)
+    llvmlite.binding.add_symbol("flamepy_launch", compiled(launch, types.void, 4).address)
 
 
 @cache
@@ -242,9 +272,8 @@ def start() -> None:
     load_launch()
     helpers = min(int(config.NUMBA_NUM_THREADS) - 1, MOST)  # type: ignore[attr-defined]
     word(ROUNDS).value = rounds_of_spin()
-    word(SHARES).value = 1
     for n in range(helpers + 1):
-        word(SLOT + n * LINE + LOCK).value = taken_lock()
+        word(SLOTS + n * SLOT + LOCK).value = taken_lock()
     body = compiled(help_launches, types.void, 1).ctypes
     for n in range(1, helpers + 1):
         _thread.start_new_thread(body, (n,))

@@ -1,0 +1,255 @@
+"""A recorded step as lists of launches that compiled code walks: no Python, and no GIL in a step that takes long.
+
+Each kernel is called once in a way that only notes its launch (pool.note): the task, and its arguments as compiled code has them. Launches
+that follow each other and do not depend on each other make a group; a group is cut into shares, one for each thread, and is one launch
+on the pool. So threads wait for each other only between groups. What Python has to do (checks, conversions by NumPy) stands between
+two lists.
+
+A list that takes less than HOLD seconds is walked with the GIL: a thread that wants it has to wait for longer anyway, and a short step
+loses no time in getting it back. In a longer one other threads run, and every SLICE Python looks for Ctrl-C. Read next: pool.py.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from ..base import Action, Buffer, Run, Step
+from . import pool
+from .pool import call, load, store
+from .threads import threads
+
+HOLD, SLICE = 1e-3, 20e-3
+ROOM = 4096  # bytes for the arguments of a kernel, at first
+TOGETHER = 64  # launches in a group, at most: each is compared with those before it
+# Bytes: what a launch touches that is given to another thread, and one that is cut for all of them though eager runs it on one.
+FEW, CUT = 1 << 14, 1 << 16
+
+
+# ---- the compiled side -----------------------------------------------------------------------------------------------------------
+@intrinsic
+def ticks(typing: Any) -> Any:
+    """The processor's own clock: rdtsc, CNTVCT_EL0; 0 for ever on one for which LLVM knows none, where no walk stops before its end."""
+
+    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.call(builder.module.declare_intrinsic("llvm.readcyclecounter", (), ir.FunctionType(pool.WORD, [])), [])
+
+    return types.int64(), code
+
+
+def read_ticks(_):
+    return ticks()
+
+
+# By name, as kernels do: so the disk cache need not know what is in pool.py.
+launch = types.ExternalFunction("flamepy_launch", types.void(types.int64, types.int64, types.int64, types.int64))
+
+
+def run_units(bounds, share):
+    """The units of a share, each (task, data, worker): from bounds[share] to bounds[share + 1], which are addresses."""
+    for unit in range(load(bounds + 8 * share), load(bounds + 8 * share + 8), 24):
+        call(load(unit), load(unit + 8), load(unit + 16))
+
+
+def walk(head, goes_on, budget):
+    """Launch the groups, each a row (shares, address of the bounds, steps of the program that have begun when it is done).
+
+    head: address of the first row, of what is behind the last, of run_units, of the word that is told how many steps have begun; the
+    row to go on with. Stops after a group when more ticks than the budget are over. Returns OVER, LATE (over, after more than the
+    budget), or STOPPED.
+    """
+    began = ticks()
+    row, last, run, begun = load(head + 32 if goes_on else head), load(head + 8), load(head + 16), load(head + 24)
+    while row < last:
+        shares, bounds = load(row), load(row + 8)
+        if shares == 1:
+            call(run, bounds, 0)
+        else:
+            launch(run, bounds, shares, 0)
+        store(begun, load(row + 16))
+        row += 24
+        if ticks() - began > budget:
+            store(head + 32, row)
+            return LATE if row == last else STOPPED
+    return OVER
+
+
+OVER, LATE, STOPPED = range(3)
+
+
+@cache
+def walkers() -> tuple[Callable[..., int], Callable[..., int], int]:
+    """walk() that holds the GIL, walk() that lets go of it, the address of run_units()."""
+    pool.start()
+    address, arguments = pool.compiled(walk, types.int64, 3).address, (ctypes.c_int64,) * 4
+    held, free = ctypes.PYFUNCTYPE(*arguments)(address), ctypes.CFUNCTYPE(*arguments)(address)
+    return held, free, pool.compiled(run_units, types.void, 2).address
+
+
+@cache
+def rate() -> float:
+    """Ticks in a second."""
+    read = pool.compiled(read_ticks, types.int64, 1).ctypes
+    began, first = time.perf_counter(), read(0)
+    while time.perf_counter() - began < 1e-3:
+        pass
+    return float((read(0) - first) / (time.perf_counter() - began))
+
+
+# ---- what is written down -------------------------------------------------------------------------------------------------------
+class Launch(NamedTuple):
+    """A noted launch: its number in the program, task and data, how many workers, which memory it reads and writes."""
+
+    number: int
+    task: int
+    data: np.ndarray
+    workers: int
+    reads: list[tuple[int, int]]
+    writes: list[tuple[int, int]]
+    weight: int  # bytes
+
+
+def overlap(these: list[tuple[int, int]], those: list[tuple[int, int]]) -> bool:
+    return any([a < d and c < b for a, b in these for c, d in those])
+
+
+def arguments_of(s: Step) -> list[Any]:
+    return [*[b.data if isinstance(b, Buffer) else b for b in (*s.outs, *s.ins)], *s.consts]
+
+
+def memory_of(arguments: Sequence[Any]) -> list[tuple[int, int]]:
+    """First and last address of each array."""
+    arrays = [b.data for b in arguments if isinstance(b, Buffer)]
+    return [(a.ctypes.data, a.ctypes.data + a.nbytes) for a in arrays if a.nbytes]
+
+
+def noted(number: int, s: Step, width: int) -> Launch:
+    """Have a kernel note its launch. Compiles the kernel if nobody has."""
+    reads, writes, room = memory_of(s.ins), memory_of(s.outs), ROOM
+    weight = sum([end - start for start, end in {*reads, *writes}])
+    workers = width if s.kernel.wide or (weight >= CUT and not s.kernel.loop.fixed) else 1
+    while True:
+        place = np.zeros(3 + room // 8, np.int64)
+        place[0] = room
+        s.kernel.call(-place.ctypes.data, *arguments_of(s))
+        _, task, room = place[:3].tolist()
+        if room <= place.nbytes - 24:
+            break
+    data = place[3 : 3 + room // 8].copy()
+    data[0] = workers  # in the place of the address
+    return Launch(number, task, data, workers, reads, writes, weight)
+
+
+def grouped(launches: Sequence[Launch]) -> list[list[Launch]]:
+    """Neighbours together, as long as none writes what another one reads or writes."""
+    groups: list[list[Launch]] = []
+    touched: list[tuple[int, int]] = []
+    written: list[tuple[int, int]] = []
+    for launch in launches:
+        if not groups or len(groups[-1]) == TOGETHER or overlap(launch.writes, touched) or overlap(launch.reads, written):
+            groups.append([])
+            touched, written = [], []
+        groups[-1].append(launch)
+        touched += launch.reads + launch.writes
+        written += launch.writes
+    return groups
+
+
+def shared_out(group: Sequence[Launch], width: int) -> list[list[tuple[Launch, int]]]:
+    """What each thread does of a group: one worker of each wide launch, and the narrow ones so that all touch about as much memory."""
+    most = max([launch.workers for launch in group])
+    weights = [launch.weight for launch in group]
+    if most == 1 and sum(weights) - max(weights) >= FEW:
+        most = width
+    loads, owners = [0] * most, {}
+    for launch, weight in sorted(zip(group, weights, strict=True), key=lambda pair: -pair[1]):
+        if launch.workers == 1:
+            owners[launch.number] = n = loads.index(min(loads))
+            loads[n] += weight
+    return [
+        [(launch, n if launch.workers > 1 else 0) for launch in group if launch.workers > 1 or owners[launch.number] == n]
+        for n in range(most)
+    ]
+
+
+class Walk:
+    """A list of launches in memory, as walk() reads it."""
+
+    def __init__(self, launches: Sequence[Launch], width: int, begun: int):
+        self.held, self.free, run = walkers()
+        self.way = self.held
+        self.hold, self.slice = int(HOLD * rate()), int(SLICE * rate())
+        groups = [shared_out(group, width) for group in grouped(launches)]
+        self.data = {launch.number: launch.data for launch in launches}
+        units: list[tuple[int, ...]] = []
+        bounds: list[int] = []
+        rows: list[tuple[int, ...]] = []
+        for group in groups:
+            rows.append((len(group), len(bounds), max([launch.number for share in group for launch, _ in share]) + 1))
+            for share in group:
+                bounds.append(len(units))
+                units += [(launch.task, launch.data.ctypes.data, worker) for launch, worker in share]
+            bounds.append(len(units))
+        self.units = np.array(units, np.int64)
+        self.bounds = np.array(bounds, np.int64) * 24 + self.units.ctypes.data
+        self.rows = np.array(rows, np.int64) * (1, 8, 1) + (0, self.bounds.ctypes.data, 0)
+        first = self.rows.ctypes.data
+        self.words = np.array([first, first + self.rows.nbytes, run, begun, 0], np.int64)
+        self.head = self.words.ctypes.data
+
+    def __call__(self) -> None:
+        """The way that the list was walked last time says whether it holds the GIL from the beginning."""
+        found = self.way(self.head, 0, self.hold)
+        self.way = self.free if found else self.held
+        while found == STOPPED:
+            found = self.free(self.head, 1, self.slice)
+
+
+class CpuRun(Run):
+    """A recorded step, made ready for the number of threads there is."""
+
+    def __init__(self, steps: Sequence[Step | Action]):
+        super().__init__([])
+        self.steps, self.width = steps, 0
+        self.parts: list[tuple[int, Callable[..., Any], tuple]] = []  # how many steps have begun when this one has, call, arguments
+        self.begun = ctypes.c_int64()  # how many steps: set before an action, and by walk() as it goes
+
+    def __call__(self) -> None:
+        begun = self.begun
+        begun.value = 0
+        if threads() != self.width:
+            self.build(threads())
+        for number, act, arguments in self.parts:
+            begun.value = number
+            act(*arguments)
+
+    @property
+    def reached(self) -> int:
+        return self.begun.value
+
+    def build(self, width: int) -> None:
+        """Steps that compiled code can take, as walks; the others as they are."""
+        self.width, self.parts = 0, []
+        launches: list[Launch] = []
+        for number, s in enumerate(self.steps):
+            if isinstance(s, Step) and s.kernel.loop is not None:
+                launches.append(noted(number, s, width))
+                continue
+            self.add_walk(launches, width)
+            launches = []
+            act, arguments = (s.act, s.buffers) if isinstance(s, Action) else (s.kernel.call, (1, *arguments_of(s)))
+            self.parts.append((number + 1, act, tuple(arguments)))
+        self.add_walk(launches, width)
+        self.width = width
+
+    def add_walk(self, launches: list[Launch], width: int) -> None:
+        if launches:
+            self.parts.append((launches[0].number, Walk(launches, width, ctypes.addressof(self.begun)), ()))
