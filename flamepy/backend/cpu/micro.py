@@ -3,8 +3,8 @@
 *Naive loop*: c[i, j] += a[i, p] * b[p, j] over i, j, p. Two loads for one multiplication, each sum waits for the one before, and b is
 read down its columns. Over i, p, j vectors are multiplied and added, but every sum is loaded and stored for each p.
 
-*Register tile*: 12 rows by 2 vectors of sums (6 where registers are few) leave them only after the loop over p, which loads 2 vectors of b
-and 12 numbers of a, each spread over a vector, for 24 multiply-adds that wait for nobody. Numba cannot be told to keep an array in
+*Register tile*: 6 rows by 4 vectors of sums (2 where registers are few) leave them only after the loop over p, which loads 4 vectors of b
+and 6 numbers of a, each spread over a vector, for 24 multiply-adds that wait for nobody. Numba cannot be told to keep an array in
 registers, so the tile is emitted as it must be: one phi for each vector.
 
 Rows and columns beyond the last are read from a packed copy's padding and not stored: nothing outside is touched, and one loop serves all

@@ -7,12 +7,12 @@
 
 The steps from the register tile to whole matrices, in the order of this file (`flamepy bench products` measures each):
 
-1. *Packing*. A tile reads 2 vectors of b for each p; in a row-major b the next two lie a row further, mostly in another page. So a panel of
-   b, two vectors wide, is copied once, such that the loop reads it from front to end, and serves all rows.
-2. *Cache blocks*. The panels of a block are 512 bytes wide together and as deep as the sum is cut, at most 384: 192 KB stay in the
-   second-level cache while strips of 12 rows of a pass through the first.
-3. *Strips of a* are read where they lie, by a stride along the rows and one along k, so that a transposed one needs no other loop. They are
-   copied where that helps: rows a multiple of a page apart, a transposed a that meets several panels, and the last few rows.
+1. *Packing*. A tile reads 4 vectors of b for each p; in a row-major b the next four lie a row further, mostly in another page. So a panel
+   of b, four vectors wide, is copied once, such that the loop reads it from front to end, and serves all rows.
+2. *Cache blocks*. The panels of a block are 1 KB wide together and as deep as the sum is cut, at most 384: 384 KB stay in the
+   second-level cache while strips of 6 rows of a pass through the first.
+3. *Strips of a* are read where they lie, by a stride along the rows and one along k. Copied are the last few rows, and a transposed a that
+   meets several panels: its rows are a page or more apart, and a copy reads whole cache lines.
 4. *Few rows*. Packing pays when many rows use what is packed: up to FEW, b is read where it lies; up to SINGLE, a transposed b is.
 
 A number of the result is the same chain of sums whatever the sizes m and n, the tile it falls into or who computes it: over k in order,
@@ -37,7 +37,7 @@ from numba import config, njit, types
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
-from . import micro
+from . import inner, micro
 from .disk_cache import NamedCache, cache_of
 from .inner import ALWAYS, INNER
 from .processor import Tile, tile
@@ -207,7 +207,7 @@ class Family:
                         left = min(LINE - within, m - i) if packs else m - i
                         high = height(left, top)
                         rows, source, own, stride = min(high, left), a + i * row + p * step, row, step
-                        if packs and within == 0 or not packs and rows < high:
+                        if (packs and within == 0) or (not packs and rows < high):
                             pack(spare, source, max(row, step), row != size, inner, left if packs else rows)
                         if packs or rows < high:
                             stride = ((min(LINE, m - i + within) if packs else rows) + lanes - 1) // lanes * lanes * size
@@ -257,7 +257,7 @@ class Family:
 
 WHOLE = types.int64
 SIGNATURES = {"gemm": (*(WHOLE,) * 5, types.float64, *(WHOLE,) * 7), "turn_matrix": (WHOLE,) * 6}
-SOURCES = [Path(__file__), Path(micro.__file__)]
+SOURCES = [Path(__file__), Path(micro.__file__), Path(inner.__file__)]
 
 
 @cache
