@@ -115,19 +115,50 @@ def test_a_row_does_not_depend_on_the_others() -> None:
 BOTH = """
 import sys
 import numpy as np
-import flamepy as fp
-for dtype in sys.argv[1:]:
-    a, b = np.arange(63.0).reshape(7, 9), np.arange(99.0).reshape(9, 11)
-    assert np.array_equal((fp.tensor(a, dtype=dtype) @ fp.tensor(b, dtype=dtype)).numpy(), a @ b), dtype
+from flamepy.backend.cpu import products
+for size in map(int, sys.argv[1:]):
+    products.load(size)
+for size, made in zip(map(int, sys.argv[1:]), products.kept[::2]):
+    a, b, c = (np.arange(n, dtype=f"f{size}") for n in (63, 99, 77))
+    made.ctypes(0, 0, 7, 11, 9, 1.0, a.ctypes.data, 9 * size, b.ctypes.data, 11 * size, 0, c.ctypes.data, 11 * size)
+    assert np.array_equal(c.reshape(7, 11), a.reshape(7, 9) @ b.reshape(9, 11)), size
 """
 
 
 def test_both_types_from_the_disk_cache_of_two_processes(tmp_path: Path) -> None:
     """Compiled apart, functions of the same names must not take each other's place in a process that loads both."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    for types in (["float32"], ["float64"], ["float32", "float64"], ["float64", "float32"]):
-        done = subprocess.run([sys.executable, "-c", BOTH, *types], env=environment, capture_output=True, text=True, check=False)
+    for sizes in (["4"], ["8"], ["4", "8"]):
+        done = subprocess.run([sys.executable, "-c", BOTH, *sizes], env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+
+
+SMALL_STACK = """
+import os, threading
+threading.stack_size(1 << 16)
+import numpy as np
+import flamepy as fp
+from flamepy.backend.cpu import workspace
+x = np.arange(200.0 * 600).reshape(200, 600) % 7
+def product():
+    done.append(bool(np.array_equal((fp.tensor(x) @ fp.tensor(x.T.copy())).numpy(), x @ x.T)))
+done = []
+threads = [threading.Thread(target=product) for _ in range(8)]
+[t.start() for t in threads], [t.join() for t in threads]
+workspace.load_spaces()[: workspace.FLAGS : workspace.LINE] = b"\\1" * (workspace.SPACES)  # as if threads held every room
+child = os.fork()
+if not child:
+    product()
+    os._exit(done[-1] is not True)
+print(done, os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_threads_with_small_stacks_and_forks() -> None:
+    """What is packed lies in rooms of the process; a child of a fork begins with all of them free."""
+    done = subprocess.run([sys.executable, "-c", SMALL_STACK], capture_output=True, text=True, check=False, timeout=100)
+    assert done.stdout.split() == [*"[True, True, True, True, True, True, True, True]".split(), "0"], done.stderr
 
 
 OTHERS = {"generic": (4, 2), "haswell": (8, 2)}  # LLVM's names of processors: lanes and vectors across of their tiles

@@ -32,15 +32,14 @@ from typing import Any
 
 import llvmlite.binding
 import numpy as np
-from llvmlite import ir
 from numba import config, njit, types
 from numba.core.ccallback import CFunc
-from numba.extending import intrinsic
 
-from . import inner, micro
+from . import inner, micro, workspace
 from .disk_cache import NamedCache, cache_of
 from .inner import ALWAYS, INNER, KernelCompiler
 from .processor import Tile, tile
+from .workspace import address_of, give_space, load_spaces, take_space
 
 N, T = False, True  # for ta and tb: as it is, transposed
 DEPTH = 384  # of a block: 256 to 512 are as fast within 2 percent
@@ -57,21 +56,6 @@ def depth(k):
     """In how long blocks to sum over k: equal ones."""
     count = max(1, (k + DEPTH - 1) // DEPTH)
     return max(1, (k + count - 1) // count)
-
-
-def stack(nbytes: int) -> Any:
-    """A jitted () that gives the address of so many bytes on the caller's stack, not initialised."""
-
-    def typed(typing: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            with builder.goto_entry_block():  # not cgutils.alloca_once: that fills with zeros
-                memory = builder.alloca(ir.ArrayType(ir.IntType(8), nbytes))
-            memory.align = 64
-            return builder.ptrtoint(memory, micro.WORD)
-
-        return types.int64(), code
-
-    return intrinsic(typed)
 
 
 class Family:
@@ -190,10 +174,11 @@ class Family:
         size, lanes = self.size, self.tile.lanes
         width, panel, depth_of = WIDTH // size, lanes * self.tile.across, njit(**INNER)(depth)
         pack, pack_block, rows = self.pack, self.packing_block(), self.multiplying()
-        block_of_b, block_of_a = stack(DEPTH * WIDTH), stack(DEPTH * LINE * size)
 
         def blocks(m, n, k, alpha, a, row, step, b, down, along, add, c, ldc):
-            space, spare, deep = block_of_b(), block_of_a(), depth_of(k)
+            room, deep = take_space(), depth_of(k)
+            space = address_of(room)
+            spare = space + DEPTH * WIDTH
             direct = along == size and (m <= FEW or down <= NEAR)
             high = LINE if row == size and n > panel and step >= FAR else m
             for j in range(0, n, width):
@@ -207,6 +192,7 @@ class Family:
                             source, own = spare, (some + lanes - 1) // lanes * lanes * size
                         to = c + i * ldc + j * size
                         rows(to, ldc, source, row, own, space, place, down, direct, some, inner, wide, alpha, more)
+            give_space(room)
 
         return njit(**micro.ALONE)(blocks)
 
@@ -249,12 +235,13 @@ class Family:
 
 WHOLE = types.int64
 SIGNATURES = {"gemm": (*(WHOLE,) * 5, types.float64, *(WHOLE,) * 7), "turn_matrix": (WHOLE,) * 6}
-SOURCES = [Path(__file__), Path(micro.__file__), Path(inner.__file__)]
+SOURCES = [Path(module.__file__) for module in (micro, inner, workspace)] + [Path(__file__)]
 
 
 @cache
 def load(itemsize: int) -> None:
     """Make the functions for numbers of this size known to compiled code: from the disk cache, or compiled now."""
+    load_spaces()
     family = Family(itemsize, tile(itemsize))
     for name, function in (("gemm", family.product()), ("turn_matrix", family.transposing())):
         compiler: Any = KernelCompiler  # what is linked into it is its own: the other size has functions of the same names
