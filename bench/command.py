@@ -37,6 +37,7 @@ HELP = """Time flamepy beside PyTorch and JAX. Results are compared first; a spe
 \b
 SUITE is one or more of
   kernels    each kernel by size, forward and backward
+  products   a matrix product on one core, from three loops to packed blocks
   dispatch   what one op costs beside its arithmetic
   optim      norm, clip and AdamW over 124 million parameters
   step       whole training steps: GPTs, MLPs, a CNN; eager and replayed
@@ -47,6 +48,7 @@ SUITE is one or more of
 Examples:
   flamepy bench step --work gpt-a,gpt-c --against torch,jax
   flamepy bench kernels --work 'gelu*' --json gelu.jsonl --pictures pictures
+  flamepy bench products --against torch --pictures pictures
   flamepy bench step --against none --mode replay
 """
 
@@ -122,7 +124,7 @@ def note(text: str) -> None:
 @click.option("--work", metavar="NAMES", help="Works, with * for any letters. Default: all of the suite.")
 @click.option("--mode", metavar="NAMES", help="Of flamepy: eager, replay. Default: both.")
 @click.option("--json", "file", type=click.Path(path_type=Path), metavar="FILE", help="Write a JSON line for each comparison.")
-@click.option("--pictures", type=click.Path(path_type=Path), metavar="FOLDER", help="Write roofline.png and ratios.png.")
+@click.option("--pictures", type=click.Path(path_type=Path), metavar="FOLDER", help="Write roofline.png, stages.png and ratios.png.")
 @click.option("--threads", type=click.IntRange(1, CORES), default=CORES, metavar="N", help=f"Threads for everyone.  [{CORES}]")
 @click.option("--rounds", type=click.IntRange(1), default=20, metavar="N", help="Turns of each contender.  [20]")
 def command(
@@ -162,10 +164,11 @@ def run(works: dict[str, list[Work]], wanted: list[str] | None, modes: list[str]
         suite = suite_of(name)
         against = [c for c in here if c in (suite.DEFAULT if wanted is None else suite.AGAINST)]
         found: list[report.Line] = []
-        with Plan(name, against, modes, threads, rounds, note, progress) as plan:
+        own = about | {"threads": min(threads, getattr(suite, "THREADS", threads))}
+        with Plan(name, against, modes, own["threads"], rounds, note, progress) as plan:
             for number, work in enumerate(chosen, 1):
                 outcome = measure(plan, work)
-                told = report.lines_of(outcome, about)
+                told = report.lines_of(outcome, own)
                 done(f"{name} {number}/{len(chosen)} {work.name}: {report.brief(told)}")
                 found += told
                 wrong = wrong or outcome.wrong

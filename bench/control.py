@@ -1,7 +1,8 @@
-"""What should not change from commit to commit: Python's loop, NumPy's add, a copy, NumPy's sgemm. And the ceilings.
+"""What should not change from commit to commit: Python's loop, NumPy's add, a copy, NumPy's sgemm, multiply-adds on registers. And the
+ceilings.
 
-The harness measures two of these beside every work, as ceilings: the rate of sgemm, and the bandwidth of copying as many bytes as the
-work moves (`copy@BYTES`), both with the threads everybody has.
+The harness measures two of these beside every work, as ceilings: the rate of sgemm (for products on one core that of its multiply-add
+units), and the bandwidth of copying as many bytes as the work moves (`copy@BYTES`), with the threads everybody has.
 
 Read next: oracle.py.
 """
@@ -24,6 +25,7 @@ TOLERANCE = 1e-5
 LOOP = 100_000
 ROWS = 1024
 FULL = 128 << 20  # bytes: far more than caches hold
+ARITHMETIC = 3 << 26  # of one timed call of multiply-adds: every register tile divides it
 LEAST = 1 << 25  # bytes one timed call copies at least: handing work to threads must not count
 
 
@@ -38,6 +40,8 @@ WORKS = {
     "numpy-add": Work("numpy-add", 1 << 20, 12 << 20),
     "copy": copy_work("copy"),
     "sgemm": Work("sgemm", 2 * ROWS**3, 12 * ROWS**2),
+    "fma-float32": Work("fma-float32", ARITHMETIC),
+    "fma-float64": Work("fma-float64", ARITHMETIC),
 }
 
 
@@ -53,6 +57,8 @@ def build(contender: str, work: str, mode: str) -> Job:
         a, b = random.standard_normal((2, ROWS, ROWS), np.float32)
         c = np.empty_like(a)
         return Job(lambda: np.matmul(a, b, out=c), lambda c: [c])
+    if work.startswith("fma"):
+        return fma_job(np.dtype(work.partition("-")[2]).itemsize)
     if work.startswith("copy"):
         return copy_job(copy_work(work))
     raise KeyError(work)
@@ -82,6 +88,15 @@ def copy_job(work: Work) -> Job:
     return Job(lambda: list(pool.map(copies, parts)), lambda _: [y])
 
 
+def fma_job(itemsize: int) -> Job:
+    """Chains z = z / 2 + 1 on the registers of one core: they end at 2."""
+    from flamepy.backend.cpu import peak
+
+    _, each = peak.chains(itemsize, rounds=1)
+    run, _ = peak.chains(itemsize, rounds=round(ARITHMETIC / each))
+    return Job(run, lambda z: [z])
+
+
 def verify(work: str, outputs: list[Any]) -> None:
     random = np.random.default_rng(3)
     if work == "python-loop":
@@ -92,5 +107,7 @@ def verify(work: str, outputs: list[Any]) -> None:
     elif work == "sgemm":
         a, b = random.standard_normal((2, ROWS, ROWS), np.float32).astype(np.float64)
         near(work, outputs[0], a @ b, TOLERANCE)
+    elif work.startswith("fma"):
+        near(work, outputs[0], np.full(outputs[0].size, 2.0), TOLERANCE)
     else:
         near(work, outputs[0], np.arange(outputs[0].size, dtype=np.float32), 0)

@@ -2,7 +2,8 @@
 
 Every contender first gives its results. flamepy's must agree with the oracle, a contender's with the oracle and with flamepy's, or
 nothing is timed. Turns are short (150 ms), so that whatever else the machine does meets all alike; between two turns 5 ms pass, in
-which the other's idle threads stop spinning. Ratios are of medians. Ceilings (sgemm, copy) are measured beside each work.
+which the other's idle threads stop spinning. Ratios are of medians. Ceilings (sgemm or multiply-adds on registers, copy) are measured
+beside each work.
 
 Read next: worker.py.
 """
@@ -41,9 +42,9 @@ class Timing(NamedTuple):
 
 
 class Ceilings(NamedTuple):
-    """What this machine does at best, at this moment: GFLOP/s of sgemm, GB/s of a copy of as many bytes."""
+    """What this machine does at best, at this moment: GFLOP/s of the work's ceiling, GB/s of a copy of as many bytes."""
 
-    sgemm: float
+    flops: float
     copy: float
 
 
@@ -191,11 +192,11 @@ def take_turns(plan: Plan, outcome: Outcome, ready: dict[Row, Built]) -> None:
 
 
 def measure_ceilings(plan: Plan, work: Work) -> Ceilings:
-    """The best of some calls of sgemm, and of copying as many bytes as the work moves."""
+    """The best of some calls of the work's ceiling, and of copying as many bytes as the work moves."""
     seat = plan.seat("control", ("ceilings", ""))
     size = min(max(int(work.nbytes) or control.FULL, 1 << 14), control.FULL) // 8 * 8
     rates = []
-    for item in (control.WORKS["sgemm"], control.copy_work(f"copy@{size}")):
+    for item in (control.WORKS[work.ceiling], control.copy_work(f"copy@{size}")):
         seat.build(item.name, "eager")
         rates.append((item.flops or item.nbytes) / min(seat.block() + seat.block()) / 1e9)
     time.sleep(SETTLE)
@@ -203,6 +204,6 @@ def measure_ceilings(plan: Plan, work: Work) -> Ceilings:
 
 
 def percent(work: Work, ms: float, ceilings: Ceilings) -> float | None:
-    """What part of `ms` the ceilings ask for: the slower of arithmetic at sgemm's rate and bytes at copying speed."""
-    least = max(work.flops / ceilings.sgemm, work.nbytes / ceilings.copy) / 1e6 / work.per
+    """What part of `ms` the ceilings ask for: the slower of arithmetic at its ceiling and bytes at copying speed."""
+    least = max(work.flops / ceilings.flops, work.nbytes / ceilings.copy) / 1e6 / work.per
     return 100 * least / ms if least else None

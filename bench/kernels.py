@@ -61,6 +61,11 @@ class Kernel(NamedTuple):
     read: int | None = None
 
 
+# m, k, n of products: layers of GPTs and MLPs, and squares.
+SHAPES = (
+    (768, 128, 384), (768, 128, 512), (768, 512, 128), (1024, 384, 1152), (1024, 384, 1536), (1024, 1536, 384), (256, 784, 1024),
+    (4096, 256, 256), (512, 512, 512), (1024, 1024, 1024), (1536, 1536, 1536), (2048, 2048, 2048),
+)  # fmt: skip
 SIZES = ((4096, 256), (128, 128), (8192, 1024))
 POINTWISE = {"relu": 1, "exp": 12, "tanh": 16, "silu": 15, "gelu": 22, "gelu_erf": 24}  # name -> arithmetic an element, about
 
@@ -89,10 +94,10 @@ def elementwise() -> Iterator[tuple[str, str, Kernel]]:
 
 def products() -> Iterator[tuple[str, str, Kernel]]:
     """(name, size, kernel) of matrix products, attention, embedding, convolution, pooling."""
-    for m, k, n in ((1024, 1024, 1024), (256, 256, 256), (64, 64, 64)):
+    for m, k, n in dict.fromkeys(((1024, 1024, 1024), (256, 256, 256), (64, 64, 64), *SHAPES)):
         ab = (Input((m, k)), Input((k, n)))
         yield "matmul", f"{m}x{k}x{n}", Kernel(lambda L, a, b: a @ b, ab, m * n, 2 * m * k * n)
-    for rows, n_in, n_out in ((768, 128, 512), (1024, 384, 1536), (256, 32, 128)):
+    for rows, n_in, n_out in dict.fromkeys(((768, 128, 512), (1024, 384, 1536), (256, 32, 128), *SHAPES)):
         xwb = (Input((rows, n_in)), Input((n_out, n_in)), Input((n_out,)))
         yield "linear", f"{rows}x{n_in}x{n_out}", Kernel(lambda L, *xwb: L.linear(*xwb), xwb, rows * n_out, 2 * rows * n_in * n_out)
     for batch, heads, rows, width in ((12, 4, 64, 32), (4, 6, 256, 64), (8, 2, 32, 16), (1, 4, 2048, 64)):

@@ -1,4 +1,5 @@
-"""Two pictures: roofline.png (each kernel a point under the measured ceilings) and ratios.png (bars against each contender).
+"""Three pictures: roofline.png (each kernel a point under the measured ceilings), stages.png (a product on one core, from three loops to
+packed blocks) and ratios.png (bars against each contender).
 
 Read next: command.py.
 """
@@ -11,6 +12,7 @@ from typing import Any
 
 from flamepy.train.files import replace_file
 
+from .products import parts
 from .report import Line
 from .work import CONTENDERS
 
@@ -23,7 +25,7 @@ def draw(lines: list[Line], folder: Path) -> list[Path]:
 
     matplotlib.use("Agg")
     drawn = []
-    for name, make in (("roofline.png", roofline), ("ratios.png", ratios)):
+    for name, make in (("roofline.png", roofline), ("stages.png", stages), ("ratios.png", ratios)):
         figure = make(lines)
         if figure is not None:
             content = io.BytesIO()
@@ -33,11 +35,12 @@ def draw(lines: list[Line], folder: Path) -> list[Path]:
     return drawn
 
 
-def new_figure(width: float, height: float) -> tuple[Any, Any]:
+def new_figure(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
+    """A figure, and its axes: as an array where there are several columns."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height))
-    return figure, figure.add_subplot()
+    return figure, figure.subplots(1, columns)
 
 
 def roofline(lines: list[Line]) -> Any:
@@ -67,7 +70,7 @@ def roofline(lines: list[Line]) -> Any:
 
 def roofs(axes: Any, points: list[Line]) -> None:
     """sgemm's rate, and the fastest (in cache) and slowest (from memory) copies that were measured."""
-    peak = max(p["sgemm_gflops"] for p in points)
+    peak = max(p["ceiling_gflops"] for p in points)
     left, right = (f(p["gflops"] / p["gbs"] for p in points) for f in (min, max))
     bandwidths = [p["copy_gbs"] for p in points]
     for bandwidth, style in ((max(bandwidths), "--"), (min(bandwidths), ":")):
@@ -75,6 +78,31 @@ def roofs(axes: Any, points: list[Line]) -> None:
         start = min(left / 2, ridge)
         axes.plot([start, ridge], [start * bandwidth, peak], f"k{style}", lw=1, label=f"copy {bandwidth:.0f} GB/s")
     axes.plot([peak / max(bandwidths), max(right * 2, peak / min(bandwidths))], [peak, peak], "k-", lw=1, label=f"sgemm {peak:.0f} GFLOP/s")
+
+
+def stages(lines: list[Line]) -> Any:
+    """GFLOP/s of every stage of a product, a group of bars for each size, under what the core can do; a dot is another library."""
+    told = [(*parts(line["work"]), line) for line in lines if line["suite"] == "products"]
+    if not told:
+        return None
+    types = list(dict.fromkeys(dtype for _, dtype, _, _ in told))
+    figure, several = new_figure(7 * len(types), 5, len(types))
+    for axes, dtype in zip(several if len(types) > 1 else [several], types, strict=True):
+        rows = [(stage, size, line) for stage, own, size, line in told if own == dtype]
+        names, sizes = (list(dict.fromkeys(row[i] for row in rows)) for i in (0, 1))
+        width = 0.8 / len(names)
+        for n, name in enumerate(names):
+            bars = [(sizes.index(size) + (n - (len(names) - 1) / 2) * width, line) for stage, size, line in rows if stage == name]
+            axes.bar([x for x, _ in bars], [line["gflops"] for _, line in bars], width, label=name, color=f"C{n}")
+            if theirs := [(x, line["theirs_gflops"]) for x, line in bars if line["contender"]]:
+                axes.plot(*zip(*theirs, strict=True), "k.", ms=4, label=None if n else CONTENDERS[bars[0][1]["contender"]].title)
+        peak = max(line["ceiling_gflops"] for _, _, line in rows)
+        axes.axhline(peak, color="black", lw=1, label=f"multiply-adds on registers {peak:.0f}")
+        axes.set_xticks(range(len(sizes)), sizes, fontsize=7)
+        axes.set_ylabel("GFLOP/s of one core")
+        axes.set_title(f"{dtype}, {rows[0][2]['cpu']}", fontsize=9)
+        axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=len(names) + 2)
+    return figure
 
 
 def ratios(lines: list[Line]) -> Any:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+import statistics
 import subprocess
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -90,7 +92,7 @@ def line_of(outcome: Outcome, mode: str, ours: Timing, contender: str | None, th
         line[side + "gflops"] = work.flops / work.per / ms / 1e6 if ms and work.flops else None
         line[side + "gbs"] = work.nbytes / work.per / ms / 1e6 if ms and work.nbytes else None
         line[side + "percent"] = percent(work, ms, ceilings) if ms and ceilings else None
-    line["sgemm_gflops"], line["copy_gbs"] = ceilings or (None, None)
+    line["ceiling_gflops"], line["copy_gbs"] = ceilings or (None, None)
     return line | verdict(line)
 
 
@@ -148,7 +150,7 @@ def cells(line: Line) -> list[str]:
         line["mode"],
         duration(line["ours_ms"]),
         f"{duration(line['ours_min_ms'])} .. {duration(line['ours_p90_ms'])}",
-        number(line["gflops"]),
+        number(line["gflops"], ".0f" if (line["gflops"] or 0) >= 10 else ".1f"),
         number(line["gbs"], ".1f"),
         number(line["percent"]),
         duration(line["first_call_s"] * 1e3),
@@ -161,6 +163,14 @@ def cells(line: Line) -> list[str]:
     ]
 
 
+def summaries(lines: list[Line]) -> Iterator[str]:
+    """The median of all ratios to each contender, and the worst."""
+    for contender in dict.fromkeys(line["contender"] for line in lines if line["ratio"]):
+        compared = sorted((line["ratio"], f"{line['work']} {line['mode']}") for line in lines if line["contender"] == contender)
+        middle, (worst, where) = statistics.median(ratio for ratio, _ in compared), compared[-1]
+        yield f"{CONTENDERS[contender].title}: ratio {middle:.2f} in the median of {len(compared)}, {worst:.2f} at worst: {where}"
+
+
 def show(lines: list[Line], console: Any) -> None:
     """The table of one suite: what was missed in red, columns without a number left out, what repeats said once."""
     from rich.table import Table
@@ -168,7 +178,8 @@ def show(lines: list[Line], console: Any) -> None:
     if not lines:
         return
     first = lines[0]
-    title = f"{first['suite']}: {first['cpu']}, {first['threads']} threads, {first['commit'] or 'no checkout'}, medians"
+    threads = f"{first['threads']} thread{'s' * (first['threads'] != 1)}"
+    title = f"{first['suite']}: {first['cpu']}, {threads}, {first['commit'] or 'no checkout'}, medians"
     table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
     rows = [cells(line) for line in lines]
     used = [i for i in range(len(COLUMNS)) if any(row[i] not in ("", "-") for row in rows)]
@@ -187,6 +198,8 @@ def show(lines: list[Line], console: Any) -> None:
         if any(shown[i] for i in used):
             table.add_row(*[f"[{style}]{shown[i]}[/]" if style and COLUMNS[i] == "target" else shown[i] for i in used])
     console.print(table)
+    for text in summaries(lines):
+        console.print(text, soft_wrap=True)
     judged = [line["reached"] for line in lines if line["reached"] is not None]
     if judged:
         console.print(f"targets: {sum(judged)} of {len(judged)} reached")

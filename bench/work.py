@@ -6,6 +6,7 @@ A suite is a module with
     AGAINST        contenders it knows; DEFAULT: those taken when --against is not given
     WORKS          name -> Work
     ALONE          a new process for every work (its memory is then its own)
+    THREADS        only where that is less than everybody's: how many threads it is about
     TOLERANCE      largest difference allowed, relative to the largest number; or one for each output
     build(contender, work, mode) -> Job     called in the contender's process
     verify(work, outputs)                   called here; raises Disagree unless the oracle agrees
@@ -25,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-SUITES = ("kernels", "dispatch", "optim", "transforms", "step", "control")
+SUITES = ("kernels", "products", "dispatch", "optim", "transforms", "step", "control")
 MODES = ("eager", "replay")
 
 
@@ -35,13 +36,14 @@ class Disagree(Exception):
 
 class Work(NamedTuple):
     """One thing that is timed. `flops` and `nbytes` (read and written) of one call; `per`: how many ops a call makes, when the
-    time of one op is what counts."""
+    time of one op is what counts; `ceiling`: the work of suite `control` with the most arithmetic a second."""
 
     name: str
     flops: float = 0.0
     nbytes: float = 0.0
     per: int = 1
     modes: tuple[str, ...] = ("eager",)
+    ceiling: str = "sgemm"
 
 
 @dataclass

@@ -27,8 +27,10 @@ from flamepy.cli import benchmarks, run
 
 command = benchmarks()
 PACKAGE = command.__package__
-NAMES = ("contenders", "harness", "kernels", "networks", "oracle", "report", "step", "targets", "work", "worker")
-contenders, harness, kernels, networks, oracle, report, step, targets, work, worker = (import_module(f"{PACKAGE}.{n}") for n in NAMES)
+NAMES = ("contenders", "control", "harness", "kernels", "networks", "oracle", "products", "report", "step", "targets", "work", "worker")
+contenders, control, harness, kernels, networks, oracle, products, report, step, targets, work, worker = (
+    import_module(f"{PACKAGE}.{n}") for n in NAMES
+)
 ROOT = Path(__file__).parent.parent
 KEYS = {
     "suite",
@@ -76,7 +78,7 @@ def test_statistics_are_numpys(seconds, per):
 
 
 def test_percent_is_of_the_slower_ceiling():
-    ceilings = harness.Ceilings(sgemm=200.0, copy=50.0)
+    ceilings = harness.Ceilings(flops=200.0, copy=50.0)
     assert harness.percent(work.Work("w", flops=2e9, nbytes=1e6), 20.0, ceilings) == pytest.approx(50)  # 10 ms at 200 GFLOP/s
     assert harness.percent(work.Work("w", flops=1.0, nbytes=1e9), 40.0, ceilings) == pytest.approx(50)  # 20 ms at 50 GB/s
     assert harness.percent(work.Work("w", flops=2e9, per=10), 2.0, ceilings) == pytest.approx(50)
@@ -211,6 +213,34 @@ def test_a_wrong_gradient_is_found():
             kernels.verify(name, wrong)
 
 
+@pytest.mark.parametrize("name", [*[f"{stage}-float32@1024x384x1536-ta" for stage in products.STAGES], "blocks-float64@256x256x256"])
+def test_every_stage_of_a_product_is_right_or_refused(name):
+    (c,) = worker.Server("products", "flamepy").build(name, "eager").outputs
+    products.verify(name, [c])
+    a, b = products.data(name)
+    assert products.WORKS[name].flops == 2 * a.size * b.shape[1] and c.dtype == a.dtype
+    c[-1, -1] += 3e-5 * np.abs(c).max() if c.dtype == "f4" else 3e-13 * np.abs(c).max()
+    with pytest.raises(work.Disagree):
+        products.verify(name, [c])
+
+
+def test_a_product_is_beside_multiply_adds_of_its_own_type():
+    asked = []
+
+    class Ceiling(Seat):
+        def build(self, name, mode):
+            asked.append(name)
+
+    with harness.Plan("products", [], ["eager"], 1, 1, print, print, lambda *who: Ceiling(0)) as p:
+        found = harness.measure_ceilings(p, products.WORKS["tile-float64@256x256x256"])
+    assert asked[0] == "fma-float64" and found.flops == control.WORKS["fma-float64"].flops / 1e-3 / 1e9
+    for name in ("fma-float32", "fma-float64"):
+        built = worker.Server("control", "numpy").build(name, "eager")
+        control.verify(name, built.outputs)
+        with pytest.raises(work.Disagree):
+            control.verify(name, [built.outputs[0] + 0.01])
+
+
 # ---- the oracle's training steps -------------------------------------------------------------------------------------------------
 SMALL = {
     "gpt": networks.Gpt(1, 2, 16, 8, 3, vocabulary=11),
@@ -250,7 +280,7 @@ def test_a_tiny_step_from_end_to_end():
     [
         ([], "flamepy bench: missing argument 'SUITE"),
         (["steps"], "flamepy bench: no such suite: 'steps'. Did you mean step?"),
-        (["all-of-it"], "flamepy bench: no such suite: 'all-of-it'. Use kernels, dispatch, optim, transforms, step, control."),
+        (["all-of-it"], "flamepy bench: no such suite: 'all-of-it'. Use kernels, products, dispatch, optim, transforms, step, control."),
         (["step", "--work", "gtp-a"], "flamepy bench: no such work in step: 'gtp-a'. Did you mean gpt-a?"),
         (["step", "--work", "zzz"], "flamepy bench: no such work in step: 'zzz'. Use gpt-a, "),
         (["step", "--mode", "repaly"], "flamepy bench: no such mode: 'repaly'. Did you mean replay?"),
@@ -305,11 +335,23 @@ def test_table_json_and_pictures(capsys, tmp_path, monkeypatch):
     out = capsys.readouterr().out
     assert out.splitlines()[0] == f"kernels 1/{len({line['work'] for line in lines})} gelu: flamepy eager 2.00 ms, PyTorch eager 1.00 ms"
     assert "missed 2.00 of 0.30: 567 % over" in out and "targets: 0 of 2 reached" in out and "2.00 ms" in out
-    for picture in ("roofline.png", "ratios.png"):
-        assert (folder / picture).read_bytes().startswith(b"\x89PNG")
+    assert "PyTorch eager: ratio 2.00 in the median of" in out and "2.00 at worst: softmax" in out
+    assert sorted(os.listdir(folder)) == ["ratios.png", "roofline.png"]
+    assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in folder.iterdir())
     monkeypatch.setattr(command, "measure", lambda plan, item: dataclasses.replace(outcome(item.name), timings={}, wrong=True))
     assert run(["bench", "kernels", "--work", "gelu"]) == 1
     assert capsys.readouterr().out == "kernels 1/1 gelu: not timed\n"
+
+
+def test_stages_of_products_are_drawn_and_are_of_one_thread(capsys, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(command, "measure", lambda plan, item: asked.append(plan.threads) or outcome(item.name, 2.0, plan.suite))
+    assert run(["bench", "products", "--work", "*@256x256x256", "--pictures", str(tmp_path), "--json", str(tmp_path / "lines")]) == 0
+    lines = [json.loads(text) for text in (tmp_path / "lines").read_text().splitlines()]
+    assert asked == [1] * 2 * len(products.STAGES) and {line["threads"] for line in lines} == {1}
+    assert {line["percent"] for line in lines} == {100 * line["gflops"] / 200 for line in lines}
+    assert sorted(os.listdir(tmp_path)) == ["lines", "stages.png"]
+    assert capsys.readouterr().out.splitlines()[0].startswith("products 1/10 naive-float32@256x256x256: flamepy eager 2.00 ms")
 
 
 WATCHED = """

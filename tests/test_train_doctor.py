@@ -2,13 +2,15 @@
 
 import io
 import os
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from flamepy.backend.cpu import findings
+from flamepy.backend.cpu import findings, peak, processor
 from flamepy.train import display, kernel_cache
 
 
@@ -21,7 +23,7 @@ def test_a_report_of_everything():
     done = call("doctor")
     assert done.stderr == ""
     for word in ("versions", "python", "numpy", "numba", "llvmlite", "flamepy", "threads", "processors", "quota", "helpers",
-                 "empty launch", "processor time", "BLAS",
+                 "empty launch", "processor time", "GFLOP/s of a core",
                  "kernels", "exp", "tanh", "kernel cache", "free disk", "GPU"):  # fmt: skip
         assert word in done.stdout, word
     assert (done.returncode == 0) == ("no problems found" in done.stdout)
@@ -34,6 +36,26 @@ def test_problems_have_remedies_and_exit_code_1():
     for line in (f"more than the {count} processors", f"remedy: export NUMBA_NUM_THREADS={count}", "remedy: unset NUMBA_OPT"):
         assert line in done.stdout
     assert "problem: exp: scalar" in done.stdout
+
+
+def test_products_are_named_and_measured():
+    """Speeds are what they are, but of a peak and no more: a clock may rise meanwhile, by less than a half."""
+    rows = list(findings.products(seconds=0.005))
+    for (label, value, remedy), dtype in zip(rows, (np.float32, np.float64), strict=True):
+        own = processor.tile(np.dtype(dtype).itemsize)
+        start = f"products by tiles of {own.rows} rows x {own.across} vectors of {own.lanes} numbers, "
+        assert (label, remedy) == (np.dtype(dtype).name, "") and value.startswith(start), value
+        got, most = map(int, re.search(r"; 512 x 512: (\d+) of (\d+) GFLOP/s of a core$", value).groups())
+        assert 0 < got < 1.5 * most
+
+
+@pytest.mark.parametrize("size", [4, 8])
+def test_chains_end_where_arithmetic_says(size):
+    """z, z / 2 + 1, ... from 0, 1, 2, ...: exact numbers, for three rounds."""
+    run, flops = peak.chains(size, rounds=3)
+    start = np.arange(flops / 6)
+    np.testing.assert_array_equal(run(), start / 8 + 1.75)
+    assert start.size == np.prod(processor.tile(size))
 
 
 def test_exp_and_tanh_are_vectorised_here():

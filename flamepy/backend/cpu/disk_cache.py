@@ -91,10 +91,17 @@ class DiskCache(FunctionCache):
             warn_once(f"cannot write: {self._cache_path}: {error.strerror}. Make room there, or set NUMBA_CACHE_DIR to another folder.")
 
 
-def cache_of(function: Any) -> Any:
+class NamedCache(DiskCache):
+    """For a function whose name says what it was made of: what its closure holds has another identity in each process."""
+
+    def _index_key(self, sig: Any, codegen: Any) -> Any:
+        return sig, codegen.magic_tuple()
+
+
+def cache_of(function: Any, kind: type[DiskCache] = DiskCache) -> Any:
     """The disk cache of a function; where no folder can be written to, as in a read-only container, one that keeps nothing."""
     try:
-        return DiskCache(function)
+        return kind(function)
     except RuntimeError:
         warn_once(f"no folder can be written to, so every process compiles its kernels again (seconds to a minute). {REMEDY}")
         return NullCache()

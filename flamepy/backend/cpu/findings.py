@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import float32
+from ...dtypes import float32, float64
 from ..base import device
 from ..formula.bind import typed
 from ..formula.words import exp, tanh
 from . import settings
 
 LOOSE = ("NUMBA_OPT", "NUMBA_LOOP_VECTORIZE", "NUMBA_ENABLE_AVX", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")
+SIDE = 512  # of the product that is timed: more than the nearest cache holds
 QUIET = 0.75  # a process that gets less of the processors it wants shares them with others
 
 Finding = tuple[str, str, str]
@@ -39,6 +40,8 @@ def findings() -> Iterator[Finding]:
     if not wrong:
         yield from threads()
         yield from kernels()
+        if "NUMBA_OPT" not in os.environ:  # unoptimised code says nothing, and Numba cannot keep it
+            yield from products()
 
 
 def threads() -> Iterator[Finding]:
@@ -130,9 +133,9 @@ def tanh_y(x):  # type: ignore[no-untyped-def]
 
 def kernels() -> Iterator[Finding]:
     """Are exp and tanh compiled to packed instructions? Scalar calls would be ten times slower."""
-    import llvmlite.binding as llvm
+    from . import processor
 
-    yield finding("processor", llvm.get_host_cpu_name())
+    yield finding("processor", processor.cpu_name())
     for name in LOOSE:
         if name in os.environ:
             yield finding(name, os.environ[name], f"unset {name}")
@@ -143,6 +146,18 @@ def kernels() -> Iterator[Finding]:
         else:
             remedy = "pip install --upgrade numba llvmlite, then flamepy cache clear; if it stays, report this output"
             yield finding(name, "scalar: about ten times slower than it could be", remedy)
+
+
+def products(seconds: float = 0.02) -> Iterator[Finding]:
+    """The register tile that products of each type are made of, and how near one core comes to the most it can do."""
+    from . import peak, processor
+
+    how = "fused multiply-add" if processor.fuses() else "no fused multiply-add"
+    for dtype in (float32, float64):
+        size, tile = dtype.itemsize, processor.tile(dtype.itemsize)
+        most, got = (peak.rate(*job, seconds) for job in (peak.chains(size), peak.product(size, SIDE)))
+        route = f"products by tiles of {tile.rows} rows x {tile.across} vectors of {tile.lanes} numbers, {how}"
+        yield finding(str(dtype), f"{route}; {SIDE} x {SIDE}: {got:.0f} of {most:.0f} GFLOP/s of a core")
 
 
 def assembly(formula: Any) -> str:

@@ -41,6 +41,11 @@ def cpu_name() -> str:
     return str(config.CPU_NAME or binding.get_host_cpu_name())  # type: ignore[attr-defined]
 
 
+def fuses() -> bool:
+    """Whether a multiplication and a sum are one instruction here, rounded once."""
+    return "fma" in features() or binding.get_process_triple().startswith(("aarch64", "arm64"))
+
+
 @cache
 def tile(itemsize: int) -> Tile:
     """The register tile for numbers of so many bytes: two vectors across, so that a panel of B is narrow and comes from the second-level

@@ -29,12 +29,12 @@ from typing import Any
 import llvmlite.binding
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import config, njit, types
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
 from . import micro
-from .disk_cache import cache_of
+from .disk_cache import NamedCache, cache_of
 from .inner import ALWAYS, INNER
 from .processor import Tile, tile
 
@@ -251,7 +251,7 @@ def load(itemsize: int) -> None:
     family = Family(itemsize, tile(itemsize))
     for name, function in (("gemm", family.product()), ("turn_matrix", family.transposing())):
         made = CFunc(own_name(function, itemsize), (SIGNATURES[name], types.void), {}, dict(ALWAYS))
-        made._cache = cache_of(made._pyfunc)  # type: ignore[attr-defined]
+        made._cache = cache_of(made._pyfunc, NamedCache)  # type: ignore[attr-defined]
         made.compile()
         kept.append(made)
         llvmlite.binding.add_symbol(f"flamepy_{name}{itemsize}", made.address)
@@ -262,7 +262,7 @@ kept: list[Any] = []  # so that their code stays
 
 def own_name(function: Any, itemsize: int) -> Any:
     """The function under a name that says what it was made of, for the disk cache."""
-    text = repr((itemsize, tile(itemsize))).encode() + b"".join([file.read_bytes() for file in SOURCES])
+    text = repr((itemsize, tile(itemsize), config.OPT)).encode() + b"".join([file.read_bytes() for file in SOURCES])  # type: ignore[attr-defined]
     name = f"{function.__name__}{itemsize}_{hashlib.sha1(text).hexdigest()[:10]}"
     copy = FunctionType(function.__code__, function.__globals__, name, None, function.__closure__)
     copy.__qualname__ = name
