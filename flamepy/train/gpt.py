@@ -85,7 +85,7 @@ class GPT(nn.Module):
         return self.token(ids) + self.position(positions)
 
     def scores(self, x: Any) -> Any:
-        return F.linear(self.norm(x), self.token.weight)
+        return F.linear(*self.operands(self.norm(x), self.token.weight))
 
     # ---- sampling -----------------------------------------------------------------------------------------------------
 
