@@ -34,15 +34,15 @@ class LayerNorm(Module):
 
     def forward(self, x: Any) -> Any:
         """x (..., *normalized_shape) -> the same shape. Raises ShapeError where x ends otherwise."""
-        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+        return self.operands(F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps))[0]
 
     def residual(self, x: Any, residual: Any = None) -> tuple[Any, Any]:
         """(s, the norm of s) with s = x + residual (s is x where there is none): a residual stream and what the next layer reads.
 
         One launch forward, and backward the two cotangents meet in one.
         """
-        found: tuple[Any, Any] = residual_layer_norm(x, residual, self.weight, self.bias, self.eps, self.normalized_shape)
-        return found
+        s, y = residual_layer_norm(x, residual, self.weight, self.bias, self.eps, self.normalized_shape)
+        return s, self.operands(y)[0]
 
     def extra(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}"
@@ -70,7 +70,7 @@ class RMSNorm(Module):
 
     def forward(self, x: Any) -> Any:
         """x (..., *normalized_shape) -> the same shape. Raises ShapeError where x ends otherwise."""
-        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+        return self.operands(F.rms_norm(x, self.normalized_shape, self.weight, self.eps))[0]
 
     def extra(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}"

@@ -31,6 +31,7 @@ PUBLIC: dict[str, Callable] = {}  # what users call: functions of ops, and funct
 HOMES: dict[str, str] = {}  # where: "flamepy", "functional" (flamepy.nn.functional) or "both"
 METHODS: dict[str, bool] = {}  # whether it is a Tensor method as well
 SCALARS = (int, float, bool, np.number, np.bool_)
+FORMS = ("half", "mixed")  # what an op keeps for 16-bit inputs: half.py, mixed.py
 NUMPYS = ("out", "dtype")  # what numpy.sum(x) passes to x.sum(), None where its caller gave none
 ALIASES = {"dim": "axis", "keepdim": "keepdims"}
 Tensor: Any = None  # the Tensor class; tensors.py, further right, puts it here
@@ -99,7 +100,7 @@ class Op:
         if name in REGISTRY or (name in PUBLIC and not own):
             raise ValueError(f"op: name used twice: '{name}' is flamepy's own. Give the op another name.")
         if name in USERS:  # a cell that runs again
-            gone = USERS[name], vars(USERS[name]).get("half")
+            gone = USERS[name], *[vars(USERS[name]).get(form) for form in FORMS]
             EVERY[:] = [op for op in EVERY if op not in gone]
         self.name, self.title = name, title or name
         self.inputs, self.attributes = inputs, attributes
@@ -117,7 +118,8 @@ class Op:
         """The same op under another title, as the tape shows it: `rows_at` is an embedding or a gather, as its caller says."""
         twin = object.__new__(type(self))
         vars(twin).update(vars(self))
-        vars(twin).pop("half", None)
+        for form in FORMS:
+            vars(twin).pop(form, None)
         twin.title = title
         twin.start()
         twin.function = twin.caller()

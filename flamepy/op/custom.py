@@ -24,13 +24,13 @@ from math import copysign
 from typing import Any
 
 from ..autograd.entries import TapeEntry, thread
-from ..dtypes import FULL, HALF
+from ..dtypes import FULL
 from ..errors import GradientError
 from . import base
 from .base import ALIASES, Op, publish, signature_of
-from .half import in_half
 from .help import custom_help
 from .inputs import coerce
+from .mixed import on_halves
 from .plan import call, finish
 
 VARIADIC = inspect.Parameter.VAR_POSITIONAL
@@ -180,14 +180,14 @@ class Custom(Op):
         if self.kind in ("as is", "move"):
             device = next((x.device for x in xs if isinstance(x, base.Tensor)), None)
             xs = [x if x is None or isinstance(x, base.Tensor) else base.Tensor.of(self.title, x, device) for x in xs]
-            half = self.kind == "move" and xs[0].dtype in HALF and xs[0].dtype not in xs[0].device.computes
+            op = on_halves(self, (), xs[0].dtype, xs[0].device.computes) if self.kind == "move" else self
         else:
             present, dtype, device = coerce(self.title, [x for x in xs if x is not None], self.kind)
             rest = iter([x if isinstance(x, base.Tensor) else base.Tensor.of(self.title, x, device) for x in present])
             xs = [None if x is None else next(rest) for x in xs]
-            half = dtype in HALF and dtype not in device.computes
+            op = on_halves(self, present, dtype, device.computes)
         specs = tuple([None if x is None else x.spec for x in xs])
-        return call(in_half(self) if half else self, xs, attributes, self.key(specs, attributes), specs)
+        return call(op, xs, attributes, self.key(specs, attributes), specs)
 
     def bound(self, args: tuple, options: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
         """Split the call into inputs and attributes; refuse what is unknown or missing."""

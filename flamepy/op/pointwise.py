@@ -22,15 +22,15 @@ import numpy as np
 from ..autograd.entries import TapeEntry, thread
 from ..backend.formula.bind import globals_of
 from ..backend.formula.words import VOCABULARY, select
-from ..dtypes import FULL, HALF, float32
+from ..dtypes import FULL, float32
 from ..errors import DTypeError
 from . import base
 from .any_size import NONE, again, first
 from .base import REGISTRY, Op, arguments, launch, new, publish, signature_of
 from .checks import compilable, is_number, try_formula, try_rule
-from .half import in_half
 from .help import pointwise_help
 from .inputs import coerce, common_shape, merged_dims, number
+from .mixed import on_halves
 from .plan import call, finish
 
 MOST_INPUTS = 4  # arrays that a kernel of a formula reads
@@ -132,10 +132,8 @@ class Pointwise(Op):
         xs, dtype, device = coerce(self.name, args[self.masks :] if self.masks else args, self.kind, place)
         if self.masks:
             xs = [as_mask(self.name, args[0], device), *xs]
-        op: Op = self
-        if dtype in HALF and dtype not in device.computes:
-            op, dtype = in_half(self), float32
-        numbers = self.number_values(attributes, dtype) if attributes else ()
+        op = on_halves(self, xs, dtype, device.computes)
+        numbers = self.number_values(attributes, dtype if op is self else float32) if attributes else ()
         specs = tuple([x.spec if isinstance(x, base.Tensor) else None for x in xs])
         key = tuple([number_kind(x) if spec is None else spec for x, spec in zip(xs, specs, strict=True)]) if len(xs) > 1 else specs[0]
         return call(op, xs, attributes, key, specs, numbers)

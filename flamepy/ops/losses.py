@@ -19,6 +19,7 @@ from ..errors import DTypeError, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, share, size_of
 from ..op.custom import custom
+from ..op.half import copied
 from ..op.pointwise import pointwise
 from .indexing import check_ids, picked_from_rows
 from .rows import numbers, top_of
@@ -122,15 +123,16 @@ def row_cross_entropy_dx(g, dx, reduction):
     return dx, None, None
 
 
-@custom(inputs=3, kind="move", title="cross_entropy", internal=True)
+@custom(inputs=3, kind="as is", title="cross_entropy", internal=True)
 def half_cross_entropy(x, ids, found, smoothing=0.0, ignore=-100, reduction="mean"):
-    """row_cross_entropy of 16-bit logits: backward makes the gradient. Kept, 1 / rows of it would vanish in 16 bits, or cost 32."""
-    return row_cross_entropy.body(x, ids, found, smoothing, ignore, reduction)[0]
+    """row_cross_entropy of 16-bit logits, which is float32: backward makes the gradient. Kept, 1 / rows of it would vanish in 16 bits, or
+    cost 32."""
+    return row_cross_entropy.body(copied(x, float32), ids, found, smoothing, ignore, reduction)[0]
 
 
 @half_cross_entropy.backward
 def half_cross_entropy_dx(g, x, ids, found, smoothing, ignore, reduction):
-    _, extras = row_cross_entropy.body(x, ids, found, smoothing, ignore, reduction, tracked=(True,))
+    _, extras = row_cross_entropy.body(copied(x, float32), ids, found, smoothing, ignore, reduction, tracked=(True,))
     return row_cross_entropy_dx(g, extras["dx"], reduction)
 
 
@@ -171,7 +173,7 @@ def classes_last(name: str, x: Any, ids: Any) -> tuple[Any, tuple[int, ...]]:
 
 @composed(home="both")
 def cross_entropy(x: Any, ids: Any, *, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean") -> Any:
-    """-log softmax(x)[id], averaged over the ids that are not ignored.
+    """-log softmax(x)[id], averaged over the ids that are not ignored; float32 for 16-bit logits too.
 
     Shapes: logits x (rows, classes), (classes,), (N, T, ..., classes) or (N, classes, d1, ...); ids: integers of that shape without
     classes. Where both of the last two would fit: ShapeError.
