@@ -29,6 +29,11 @@ INTEGERS = frozenset((int32, int64))
 DTYPES = FLOATS | INTEGERS | {bool_}
 
 
+def computed(dtype: np.dtype) -> np.dtype:
+    """The type that numbers of this one are computed in."""
+    return float32 if dtype in HALF else dtype
+
+
 def as_dtype(dtype: Any, wrong: str = "", others: Sequence[str] = ()) -> np.dtype:
     """A supported dtype from whatever NumPy takes for one, or PyTorch's of that name. Raises DTypeError, which says what is `wrong` and
     what `others` there are."""

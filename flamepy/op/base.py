@@ -20,6 +20,7 @@ from .. import autograd
 from ..autograd.entries import TapeEntry, thread
 from ..autograd.entries import watchers as watchers
 from ..backend.base import Buffer, Device
+from ..dtypes import computed
 from ..errors import GradientError
 from .spec import size_of as size_of
 from .spec import spec_of
@@ -76,12 +77,12 @@ def launch(
 ) -> None:  # fmt: skip
     """Have the device do what `name` says, on Tensors: outs first, then ins (Tensors, numbers, None), then constants.
 
-    `dtype` types the formula's constants (default: that of the first out).
+    What `dtype`, by default that of the first out, is computed in types the formula's constants.
     """
     first = outs[0]
     buffers = [None if t is None else t.buffer for t in outs]
     taken = [t.buffer if isinstance(t, Tensor) else t for t in ins]
-    first.device.launch(name, formula, buffers, taken, consts, first.dtype if dtype is None else dtype)
+    first.device.launch(name, formula, buffers, taken, consts, computed(first.dtype if dtype is None else dtype))
 
 
 class Op:

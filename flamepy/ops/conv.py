@@ -67,7 +67,7 @@ def around_image(padding: Any, window: Sizes, stride: Pair, dilation: Pair) -> P
     return total[0] // 2, total[1] // 2
 
 
-@custom(inputs=3, home="functional")
+@custom(inputs=3, home="functional", widens=True)
 def conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """Cross-correlation of images with weight (O, C / groups, rows, columns), plus bias (O,).
 

@@ -14,7 +14,7 @@ import numpy as np
 from .. import ops
 from ..backend.formula.row_words import RUN, barrier, lane, lanes, long_sum, run_at, run_space
 from ..backend.formula.words import abs, exp, exp_down, log, log1p, maximum, real, select, sign
-from ..dtypes import FLOATS, HALF, INTEGERS, float32, int64
+from ..dtypes import FLOATS, HALF, INTEGERS, computed, float32, int64
 from ..errors import DTypeError, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, share, size_of
@@ -98,16 +98,16 @@ def row_cross_entropy(x, ids, found, smoothing=0.0, ignore=-100, reduction="mean
     `found` is what check_ids() found out about the ids. Where x is tracked its gradient is made in the same pass and kept.
     """
     rows, cols = x.shape
-    mean = reduction == "mean"
-    losses, dx = like(x, (rows,)), like(x) if any(tracked) else None
+    mean, wide = reduction == "mean", x.spec.computed
+    losses, dx = like(x, (rows,), None if reduction == "none" else wide), like(x, dtype=wide) if any(tracked) else None
     if x.size:
-        consts = (x.dtype.type(smoothing), ignore, mean, rows, cols)
+        consts = (wide.type(smoothing), ignore, mean, rows, cols)
         if dx is not None:
             launch("row", cross_entropy_row, (losses, dx), (x, ids, found), consts)
         else:
             launch("row", cross_entropy_row, (losses,), (None, x, ids, found), consts)
     elif rows:  # no classes: all ids are ignored
-        launch("fill", None, (losses,), (), (x.dtype.type(0),))
+        launch("fill", None, (losses,), (), (wide.type(0),))
     if reduction == "none":
         return losses, {"dx": dx}
     loss = like(x, ())
@@ -122,7 +122,7 @@ def row_cross_entropy_dx(g, dx, reduction):
     return dx, None, None
 
 
-@custom(inputs=3, kind="move", title="cross_entropy", internal=True)
+@custom(inputs=3, kind="as is", title="cross_entropy", internal=True)
 def half_cross_entropy(x, ids, found, smoothing=0.0, ignore=-100, reduction="mean"):
     """row_cross_entropy of 16-bit logits: backward makes the gradient. Kept, 1 / rows of it would vanish in 16 bits, or cost 32."""
     return row_cross_entropy.body(x, ids, found, smoothing, ignore, reduction)[0]
@@ -186,7 +186,7 @@ def cross_entropy(x: Any, ids: Any, *, ignore_index: int = -100, label_smoothing
     rows, shape = classes_last("cross_entropy", x, ids)
     ids, found = class_ids("cross_entropy", ids, x.device, shape, rows.shape[-1], ignore_index, reduction)
     rows = rows if rows.dtype in FLOATS else ops.cast(rows, float32)
-    run = row_cross_entropy if rows.dtype in rows.device.computes else half_cross_entropy
+    run = half_cross_entropy if rows.dtype in HALF else row_cross_entropy
     loss = run(rows, ids, found, float(label_smoothing), int(ignore_index), reduction)
     return ops.reshape(loss, shape) if reduction == "none" and loss.shape != shape else loss
 
@@ -207,7 +207,7 @@ def nll_loss(x: Any, ids: Any, *, ignore_index: int = -100, reduction: str = "me
     losses = ops.where(keep, ops.neg(picked), 0.0)
     if reduction != "mean":
         return ops.reshape(losses, shape) if reduction == "none" else ops.sum(losses)
-    total, wide = ops.sum(losses), float32 if losses.dtype in HALF else losses.dtype
+    total, wide = ops.sum(losses), computed(losses.dtype)
     mean = ops.div(total.to(wide), ops.sum(keep).to(wide))  # a count in 16 bits would be wrong
     return mean.to(losses.dtype)
 

@@ -44,12 +44,11 @@ def deviations(first, cols, x, near):
 
 
 def added(first, cols, s, x, residual, near):
-    """s = x + residual, and its deviations()."""
+    """s = x + residual, and its deviations(): those of what was stored, which 16 bits round."""
     total, square = 0.0, 0.0
     for j in run_at(first, cols):
-        value = x[j] + residual[j]
-        s[j] = value
-        value = value - near
+        s[j] = x[j] + residual[j]
+        value = s[j] - near
         total += value
         square += value * value
     return total, square

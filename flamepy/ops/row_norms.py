@@ -41,6 +41,12 @@ def rows_of(name: str, x: Any, shape: tuple[int, ...], weight: Any, bias: Any = 
     return x.size // cols if cols else 0, cols
 
 
+def norm_results(x: Any, rows: int, eps: float) -> tuple[Any, Any, Any, Any]:
+    """y, mean and rstd of the rows, to be filled in, and eps as their body takes it."""
+    wide = x.spec.computed
+    return like(x), new((rows, 2), wide, x.device), new((rows,), wide, x.device), wide.type(eps)
+
+
 # ---- backward, shared --------------------------------------------------------------------------------------------------------
 def norm_backward(ins: tuple, depth: int, wanted: tuple, places: tuple, shapes: list) -> tuple[Any, Any, Any]:
     """dx, dw and db from ins = (g, more, x, weight, mean, rstd); `more`, a cotangent that reached x another way, is added to dx.
@@ -49,11 +55,11 @@ def norm_backward(ins: tuple, depth: int, wanted: tuple, places: tuple, shapes: 
     """
     x, mean = ins[2], ins[4]
     cols = size_of(x.shape[len(x.shape) - depth :])
-    dx, rows = like(x), x.size // cols if cols else 0
+    dx, rows = like(ins[0]), x.size // cols if cols else 0
     if not any(wanted):
         over_rows(norm_dx_row, (dx,), (None, *ins), cols)
         return dx, None, None
-    outs = [(p or (like(x, shape), False)) if want else (None, False) for want, p, shape in zip(wanted, places, shapes, strict=True)]
+    outs = [(p or (like(dx, shape), False)) if want else (None, False) for want, p, shape in zip(wanted, places, shapes, strict=True)]
     (dw, add_w), (db, add_b) = outs
     launch("row_sums", norm_dx_row, (dx, dw, db), ins, (1 if mean is None else 2, add_w, add_b, rows, cols))
     return dx, dw, db
@@ -81,9 +87,8 @@ def layer_norm_op(x, weight=None, bias=None, eps=1e-5, normalized_shape=None):
     """
     shape = norm_shape(x, weight, bias, normalized_shape)
     rows, cols = rows_of("layer_norm", x, shape, weight, bias)
-    mean, rstd = new((rows, 2), x.dtype, x.device), new((rows,), x.dtype, x.device)
-    y = like(x)
-    over_rows(layer_norm_row, (y, mean, rstd), (x, weight, bias), cols, (x.dtype.type(eps),))
+    y, mean, rstd, small = norm_results(x, rows, eps)
+    over_rows(layer_norm_row, (y, mean, rstd), (x, weight, bias), cols, (small,))
     return y, {"mean": mean, "rstd": rstd, "depth": len(shape)}
 
 
@@ -105,8 +110,7 @@ def residual_layer_norm(x, residual=None, weight=None, bias=None, eps=1e-5, norm
     """
     shape = norm_shape(x, weight, bias, normalized_shape)
     rows, cols = rows_of("residual_layer_norm", x, shape, weight, bias)
-    mean, rstd = new((rows, 2), x.dtype, x.device), new((rows,), x.dtype, x.device)
-    y, small = like(x), x.dtype.type(eps)
+    y, mean, rstd, small = norm_results(x, rows, eps)
     if residual is None:
         s = share(x, x.shape)
         over_rows(layer_norm_row, (y, mean, rstd), (x, weight, bias), cols, (small,))
@@ -142,8 +146,8 @@ def rms_norm_op(x, weight=None, eps=1e-5, normalized_shape=None):
     """x / sqrt(mean(x^2) + eps) * weight over the last axes (Zhang & Sennrich 2019, arXiv:1910.07467)."""
     shape = norm_shape(x, weight, None, normalized_shape)
     rows, cols = rows_of("rms_norm", x, shape, weight)
-    y, rstd = like(x), new((rows,), x.dtype, x.device)
-    over_rows(rms_norm_row, (y, rstd), (x, weight), cols, (x.dtype.type(eps),))
+    y, _, rstd, small = norm_results(x, rows, eps)
+    over_rows(rms_norm_row, (y, rstd), (x, weight), cols, (small,))
     return y, {"rstd": rstd, "depth": len(shape)}
 
 

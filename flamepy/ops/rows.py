@@ -15,6 +15,7 @@ from typing import Any
 from .. import ops
 from ..backend.formula.row_words import all_max, lane, lanes, long_sum, run_at
 from ..backend.formula.words import INF, exp_down, fmax, log
+from ..dtypes import HALF
 from ..op.base import launch, like
 from ..op.custom import custom
 from .reduce import one_axis
@@ -76,12 +77,19 @@ def top_of(x, cols):
     return all_max(top)
 
 
-def softmax_row(r, y, x, rows, cols):
+def softmax_row(r, y, x, anew, rows, cols):
+    """`anew`: y cannot keep the exponentials, being narrower than they are; they are computed twice. None: it can."""
     y, x = y[r * cols : r * cols + cols], x[r * cols : r * cols + cols]
-    _, total = top_and_sum(y, x, cols)
-    scale = 1.0 / total
-    for j in range(lane(), cols, lanes()):
-        y[j] *= scale
+    if anew is None:
+        _, total = top_and_sum(y, x, cols)
+        scale = 1.0 / total
+        for j in range(lane(), cols, lanes()):
+            y[j] *= scale
+    else:
+        top, total = top_and_sum(None, x, cols)
+        scale = 1.0 / total
+        for j in range(lane(), cols, lanes()):
+            y[j] = exp_down(x[j] - top) * scale
 
 
 def softmax_dx_row(r, dx, g, y, rows, cols):
@@ -101,7 +109,7 @@ def softmax(x, axis=-1):
     """
     x, a = along("softmax", x, axis)
     y = like(x)
-    over_rows(softmax_row, (y,), (x,), x.shape[-1] if x.ndim else 1)
+    over_rows(softmax_row, (y,), (x,), x.shape[-1] if x.ndim else 1, (True if x.dtype in HALF else None,))
     return back(y, a)
 
 

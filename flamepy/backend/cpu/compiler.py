@@ -18,8 +18,7 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba.core import config, event
-from numba.core.codegen import get_host_cpu_features
+from numba.core import event
 
 from ...errors import DeviceError
 from ..formula import row_words
@@ -27,6 +26,7 @@ from ..formula.bind import Dialect, announce
 from ..formula.row_words import all_max, all_sum, barrier, lane, lanes
 from . import blas, parallel, pool, words
 from .disk_cache import REMEDY, DiskCache, cache_of
+from .halves import processor_has
 from .inner import INNER, KERNEL, AloneCompiler, InnerCompiler, LoopCompiler
 
 MATH = {"contract", "nsz"}
@@ -76,9 +76,7 @@ def words_of(dtype: np.dtype) -> dict[str, Any]:
 
 def run_length() -> int:
     """RUN on this processor. Vectors of 4 numbers add up half as many at once as those of 8: shorter runs keep the digits."""
-    given = config.CPU_FEATURES  # type: ignore[attr-defined]
-    features = get_host_cpu_features() if given is None else given
-    return row_words.RUN if "+avx" in features.split(",") else row_words.RUN // 2
+    return row_words.RUN if processor_has("avx") else row_words.RUN // 2
 
 
 RUN = run_length()
@@ -108,11 +106,13 @@ SHARED = (
     "cpu/broadcast.py",
     "cpu/compiler.py",
     "cpu/disk_cache.py",
+    "cpu/halves.py",
     "cpu/inner.py",
     "cpu/instructions.py",
     "cpu/parallel.py",
     "formula/bind.py",
     "cpu/plans.py",
+    "cpu/storage.py",
     "formula/row_words.py",
 )
 SOURCES = tuple(str(_here.parent / file) for file in SHARED)

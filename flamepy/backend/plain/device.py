@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...dtypes import computed
 from ...errors import DeviceError
 from ..base import Buffer, Device
 from ..formula.bind import jitted
@@ -44,7 +45,12 @@ class PlainStream(HostStream):
 
     def run(self, kernel: Any, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
         with np.errstate(all="ignore"):  # NaN and infinity are results like others
-            kernel([memory_of(b) for b in outs], [memory_of(x) for x in ins], consts)
+            arrays = [memory_of(b) for b in outs]
+            results = [widened(x) for x in arrays]
+            kernel(results, [widened(memory_of(x)) for x in ins], consts)
+            for out, result in zip(arrays, results, strict=True):
+                if result is not out:
+                    out[...] = result
 
 
 def memory_of(x: Any) -> Any:
@@ -52,10 +58,13 @@ def memory_of(x: Any) -> Any:
     return x.data if isinstance(x, Buffer) else x
 
 
+def widened(x: Any) -> Any:
+    """What a kernel gets for an array of 16-bit floats: a copy of it in float32, rounded afterwards if it was written to."""
+    return x.astype(computed(x.dtype), copy=False) if isinstance(x, np.ndarray) else x
+
+
 class PlainDevice(Device):
     """`device("plain")`. `current` and `peak` count the bytes of its buffers."""
-
-    computes = frozenset({np.dtype("float32"), np.dtype("float64")})
 
     def __init__(self) -> None:
         super().__init__("plain", PlainStream())
