@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from .. import ops
+from ..dtypes import HALF
 from ..errors import ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, new, share, size_of
 from ..op.custom import custom
-from .norm_bodies import layer_norm_row, norm_dx_row, residual_norm_row, rms_norm_row
+from .norm_bodies import half_residual_norm_row, layer_norm_row, norm_dx_row, residual_norm_row, rms_norm_row
 from .rows import over_rows
 
 
@@ -116,7 +117,8 @@ def residual_layer_norm(x, residual=None, weight=None, bias=None, eps=1e-5, norm
         over_rows(layer_norm_row, (y, mean, rstd), (x, weight, bias), cols, (small,))
     elif residual.shape == x.shape:
         s = like(x)
-        over_rows(residual_norm_row, (s, y, mean, rstd), (x, residual, weight, bias), cols, (small,))
+        body = half_residual_norm_row if s.dtype in HALF else residual_norm_row
+        over_rows(body, (s, y, mean, rstd), (x, residual, weight, bias), cols, (small,))
     else:
         raise ShapeError(f"residual_layer_norm: shapes differ: x {x.shape}, residual {residual.shape}. They do not broadcast.")
     return (s, y), {"mean": mean, "rstd": rstd, "depth": len(shape)}

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import ops
-from ..backend.formula.row_words import all_max, lane, lanes, long_sum, run_at
+from ..backend.formula.row_words import LINE, all_max, lane, lanes, line_space, long_sum, run_at
 from ..backend.formula.words import INF, exp_down, fmax, log
 from ..dtypes import HALF
 from ..op.base import launch, like
@@ -77,14 +77,23 @@ def top_of(x, cols):
     return all_max(top)
 
 
-def softmax_row(r, y, x, anew, rows, cols):
-    """`anew`: y cannot keep the exponentials, being narrower than they are; they are computed twice. None: it can."""
+def softmax_row(r, y, x, rows, cols):
     y, x = y[r * cols : r * cols + cols], x[r * cols : r * cols + cols]
-    if anew is None:
-        _, total = top_and_sum(y, x, cols)
+    _, total = top_and_sum(y, x, cols)
+    scale = 1.0 / total
+    for j in range(lane(), cols, lanes()):
+        y[j] *= scale
+
+
+def half_softmax_row(r, y, x, rows, cols):
+    """The same for a y that would round the exponentials: they are kept aside, or where they are too many computed twice."""
+    y, x = y[r * cols : r * cols + cols], x[r * cols : r * cols + cols]
+    if cols <= LINE:
+        e = line_space(x)[:cols]
+        _, total = top_and_sum(e, x, cols)
         scale = 1.0 / total
         for j in range(lane(), cols, lanes()):
-            y[j] *= scale
+            y[j] = e[j] * scale
     else:
         top, total = top_and_sum(None, x, cols)
         scale = 1.0 / total
@@ -109,7 +118,7 @@ def softmax(x, axis=-1):
     """
     x, a = along("softmax", x, axis)
     y = like(x)
-    over_rows(softmax_row, (y,), (x,), x.shape[-1] if x.ndim else 1, (True if x.dtype in HALF else None,))
+    over_rows(half_softmax_row if x.dtype in HALF else softmax_row, (y,), (x,), x.shape[-1] if x.ndim else 1)
     return back(y, a)
 
 

@@ -26,8 +26,9 @@ from ..formula.bind import Dialect, announce
 from ..formula.row_words import all_max, all_sum, barrier, lane, lanes
 from . import blas, parallel, pool, words
 from .disk_cache import REMEDY, DiskCache, cache_of
-from .halves import processor_has
+from .halves import copy_matrix, processor_has
 from .inner import INNER, KERNEL, AloneCompiler, InnerCompiler, LoopCompiler
+from .storage import WHOLE
 
 MATH = {"contract", "nsz"}
 
@@ -68,9 +69,9 @@ def words_of(dtype: np.dtype) -> dict[str, Any]:
     if dtype.kind == "f":
         found.update({name: table[dtype] for name, table in words.CONSTANTS.items()})
     else:
-        found.update(dict.fromkeys(("floor", "ceil", "rint"), WHOLE))
-    found.update(blas.words(dtype))
-    found.update(ROW_WORDS, wide=WIDE["f" if dtype.kind == "f" else "i"], RUN=RUN)
+        found.update(dict.fromkeys(("floor", "ceil", "rint"), ROUNDED))
+    found.update(blas.words(dtype) if dtype != WHOLE else {"copy_matrix": COPY_HALVES})
+    found.update(ROW_WORDS, wide=WIDE["f" if dtype.kind == "f" else "i"], RUN=RUN, line_space=LINE_SPACE)
     return found
 
 
@@ -95,7 +96,9 @@ def run_at(first, cols):
 
 
 WIDE = {"f": numba.njit(**INNER)(wide_float), "i": numba.njit(**INNER)(wide_whole)}
-WHOLE = numba.njit(**INNER)(lambda x: x)  # rounding an integer
+ROUNDED = numba.njit(**INNER)(lambda x: x)  # rounding an integer
+LINE_SPACE = blas.stack_space(row_words.LINE, False)
+COPY_HALVES = numba.njit(**{**INNER, "forceinline": False})(copy_matrix)
 # The other words of a row body. The CPU gives a row to one lane: they cost nothing.
 ROW_WORDS = {word.__name__: numba.njit(**INNER)(word) for word in (lane, lanes, run_at, all_sum, all_max, barrier)}
 

@@ -25,6 +25,7 @@ from numba.core.imputils import lower_builtin
 
 from .storage import WHOLE
 
+STRIP = 16
 I16, I32, F32 = ir.IntType(16), ir.IntType(32), ir.FloatType()
 
 
@@ -81,6 +82,14 @@ def set_item(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     return put(builder, (args[0], args[1], value))
 
 
+def copy_matrix(turn, rows, cols, a, a_off, lda, c, c_off, ldc):
+    """The word of blas.py for what is moved, turned: by strips of STRIP rows, whose lines stay in the nearest cache."""
+    for first in range(0, rows, STRIP):
+        for j in range(np.uintp(cols)):
+            for i in range(np.uintp(first), np.uintp(min(rows, first + STRIP))):
+                c[np.uintp(c_off) + j * np.uintp(ldc) + i] = a[np.uintp(a_off) + i * np.uintp(lda) + j]
+
+
 # ---- bfloat16: the upper half of a float32 ---------------------------------------------------------------------------------------
 def from_bfloat16(b: Any, x: Any) -> Any:
     return b.bitcast(b.shl(b.zext(x, I32), I32(16)), F32)
@@ -89,10 +98,9 @@ def from_bfloat16(b: Any, x: Any) -> Any:
 def to_bfloat16(b: Any, x: Any) -> Any:
     """Half of the last place is added, less one bit where that would make an odd number of an even one."""
     bits = b.bitcast(x, I32)
-    high = b.lshr(bits, I32(16))
-    rounded = b.lshr(b.add(bits, b.add(b.and_(high, I32(1)), I32(0x7FFF))), I32(16))
-    nan = b.or_(b.and_(high, I32(0x8000)), I32(0x7FC0))
-    return b.trunc(b.select(b.fcmp_unordered("uno", x, x), nan, rounded), I16)
+    rounded = b.add(bits, b.add(b.and_(b.lshr(bits, I32(16)), I32(1)), I32(0x7FFF)))
+    nan = b.or_(bits, I32(0x400000))
+    return b.trunc(b.lshr(b.select(b.fcmp_unordered("uno", x, x), nan, rounded), I32(16)), I16)
 
 
 # ---- float16 ----------------------------------------------------------------------------------------------------------------------

@@ -45,22 +45,12 @@ class PlainStream(HostStream):
 
     def run(self, kernel: Any, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
         with np.errstate(all="ignore"):  # NaN and infinity are results like others
-            arrays = [memory_of(b) for b in outs]
-            results = [widened(x) for x in arrays]
-            kernel(results, [widened(memory_of(x)) for x in ins], consts)
-            for out, result in zip(arrays, results, strict=True):
-                if result is not out:
-                    out[...] = result
+            kernel([memory_of(b) for b in outs], [memory_of(x) for x in ins], consts)
 
 
 def memory_of(x: Any) -> Any:
     """The array of a buffer; a number or None as it is."""
     return x.data if isinstance(x, Buffer) else x
-
-
-def widened(x: Any) -> Any:
-    """What a kernel gets for an array of 16-bit floats: a copy of it in float32, rounded afterwards if it was written to."""
-    return x.astype(computed(x.dtype), copy=False) if isinstance(x, np.ndarray) else x
 
 
 class PlainDevice(Device):
@@ -115,7 +105,20 @@ def bound(name: str, formula: Callable | None, dtype: np.dtype) -> Callable[[lis
     if name not in KERNELS:
         raise DeviceError(f"plain: no such kernel: '{name}'. Use one of {', '.join(sorted(KERNELS))}.")
     kernel, dialect = KERNELS[name]
-    return partial(kernel, None if formula is None else jitted(formula, np.dtype(dtype), dialect))
+    return partial(widely, kernel, None if formula is None else jitted(formula, np.dtype(dtype), dialect))
+
+
+def widely(kernel: Callable, formula: Any, outs: list, ins: list, consts: Sequence[Any]) -> None:
+    """The kernel on arrays of which those of 16-bit floats are float32 meanwhile; what it writes there is rounded once."""
+    results = [widened(x) for x in outs]
+    kernel(formula, results, [widened(x) for x in ins], consts)
+    for out, result in zip(outs, results, strict=True):
+        if result is not out:
+            out[...] = result
+
+
+def widened(x: Any) -> Any:
+    return x.astype(computed(x.dtype), copy=False) if isinstance(x, np.ndarray) else x
 
 
 def open(rest: str) -> Device:
