@@ -20,6 +20,7 @@ from .. import autograd
 from ..autograd.entries import TapeEntry, thread
 from ..autograd.entries import watchers as watchers
 from ..backend.base import Buffer, Device
+from ..dtypes import computed, float32
 from ..errors import GradientError
 from .spec import size_of as size_of
 from .spec import spec_of
@@ -55,6 +56,12 @@ def like(x: Any, shape: Sequence[int] | None = None, dtype: np.dtype | None = No
     return new(x.shape if shape is None else shape, dtype or x.dtype, x.device)
 
 
+def together(xs: Sequence[Any]) -> np.dtype:
+    """The type that these Tensors, numbers and Nones have together: float32 where 16-bit floats meet others."""
+    found = {x.dtype for x in xs if isinstance(x, Tensor)} or {x.dtype for x in xs if x is not None}
+    return found.pop() if len(found) == 1 else float32
+
+
 def share(x: Any, shape: Sequence[int]) -> Any:
     """A Tensor of another shape on the same memory."""
     return over(x.buffer, shape)
@@ -77,12 +84,12 @@ def launch(
 ) -> None:  # fmt: skip
     """Have the device do what `name` says, on Tensors: outs first, then ins (Tensors, numbers, None), then constants.
 
-    `dtype` types the formula's constants (default: that of the first out).
+    What `dtype`, by default that of the first out, is computed in types the formula's constants.
     """
     first = outs[0]
     buffers = [None if t is None else t.buffer for t in outs]
     taken = [t.buffer if isinstance(t, Tensor) else t for t in ins]
-    first.device.launch(name, formula, buffers, taken, consts, first.dtype if dtype is None else dtype)
+    first.device.launch(name, formula, buffers, taken, consts, computed(first.dtype if dtype is None else dtype))
 
 
 class Op:

@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import copysign
 from typing import Any
 
 from ..autograd.entries import TapeEntry, thread
-from ..dtypes import FULL
+from ..dtypes import FLOATS, FULL
 from ..errors import GradientError
 from . import base
 from .base import ALIASES, Op, publish, signature_of
@@ -43,7 +44,17 @@ class Custom(Op):
 
     numbers = ()
 
-    def __init__(self, forward: Any, name: str, inputs: int | None, kind: str, title: str, internal: bool):
+    def __init__(
+        self,
+        forward: Any,
+        name: str,
+        inputs: int | None,
+        kind: str,
+        title: str,
+        internal: bool,
+        takes: frozenset[Any] = FLOATS,
+        mixes: int | None = None,
+    ):
         if not inspect.isfunction(forward) or not inspect.signature(forward).parameters:
             raise TypeError(f"custom: not a function of Tensors: {forward!r}. Write it with def, inputs first.")
         parameters = [p for p in inspect.signature(forward).parameters.values() if p.name != "tracked"]
@@ -57,6 +68,7 @@ class Custom(Op):
         self.body, self.kind, self.internal = forward, kind, internal
         # What a user's function reads beside its arguments may change from call to call, so it is run each time.
         self.planned = is_own_code(forward)
+        self.takes, self.mixes = takes if self.planned else FULL, mixes
         self.asks_tracked = "tracked" in inspect.signature(forward).parameters
         self.rule: Callable | None = None
         self.kept: dict[Any, tuple[str, ...] | None] = {}  # what is saved, by which inputs are tracked
@@ -163,7 +175,7 @@ class Custom(Op):
                 if dtype is not None and spec.dtype != dtype:
                     return self.of_other_types(xs, attributes)
                 dtype = spec.dtype
-        if dtype not in FULL:
+        if dtype not in self.takes:
             return self.of_other_types(xs, attributes)
         return call(self, xs, attributes, self.key(specs, attributes), specs)
 
@@ -177,15 +189,15 @@ class Custom(Op):
 
     def of_other_types(self, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
         """The call with inputs that are not all Tensors of one full-width float type."""
-        if self.kind in ("as is", "move"):
+        op: Op = self
+        if self.kind == "as is":
             device = next((x.device for x in xs if isinstance(x, base.Tensor)), None)
             xs = [x if x is None or isinstance(x, base.Tensor) else base.Tensor.of(self.title, x, device) for x in xs]
-            op = on_halves(self, (), xs[0].dtype, xs[0].device.computes) if self.kind == "move" else self
         else:
             present, dtype, device = coerce(self.title, [x for x in xs if x is not None], self.kind)
             rest = iter([x if isinstance(x, base.Tensor) else base.Tensor.of(self.title, x, device) for x in present])
             xs = [None if x is None else next(rest) for x in xs]
-            op = on_halves(self, present, dtype, device.computes)
+            op = on_halves(self, xs, dtype)
         specs = tuple([None if x is None else x.spec for x in xs])
         return call(op, xs, attributes, self.key(specs, attributes), specs)
 
@@ -329,18 +341,19 @@ def hashable(value: Any) -> Any:
 
 def custom(
     forward: Any = None, *, name: str = "", inputs: int | None = None, kind: str = "float", home: str = "", title: str = "",
-    internal: bool = False,
+    internal: bool = False, takes: frozenset[Any] = FLOATS, mixes: int | None = None,
 ) -> Any:  # fmt: skip
     """Decorator: make an op of `forward`; what stands under its name afterwards is the op, which is called like a function. See the top
     of this file.
 
-    kind: "float", "number" or "any" bring inputs to one dtype (inputs.coerce); "move" and "as is" leave each as it came ("move" has
-    no kernels for 16-bit floats and goes through float32). title: what a tape shows. home: see base.publish(). internal: only flamepy's
-    own functions call it, with every argument by position and attributes in a fixed form.
+    kind: "float", "number" or "any" bring inputs to one dtype (inputs.coerce); "as is" leaves each as it came. title: what a tape shows.
+    home: see base.publish(). internal: only flamepy's own functions call it, with every argument by position and attributes in a fixed
+    form. takes: the floats that its kernels take; other ones go through half.py, as users' ops do. mixes: they take several of these
+    types at once, but the first so many inputs, which are multiplied, have to have one.
     """
     if forward is None:
-        return lambda function: custom(function, name=name, inputs=inputs, kind=kind, home=home, title=title, internal=internal)
-    op = Custom(forward, name or forward.__name__, inputs, kind, title, internal)
+        return partial(custom, name=name, inputs=inputs, kind=kind, home=home, title=title, internal=internal, takes=takes, mixes=mixes)
+    op = Custom(forward, name or forward.__name__, inputs, kind, title, internal, takes, mixes)
     op.function.__doc__ = custom_help(op)
     publish(op.name, op.function, home)
     return op

@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import ops
 from ..autograd.entries import thread
-from ..dtypes import FLOATS
+from ..dtypes import FLOATS, FULL
 from ..errors import DTypeError, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, share, size_of
@@ -23,7 +23,7 @@ from ..op.plan import finish
 from ..op.pointwise import Pointwise, on_tensors
 
 
-@custom(inputs=2, title="matmul", internal=True)
+@custom(inputs=2, title="matmul", internal=True, takes=FULL)
 def product(a, b, ta=False, tb=False):
     """op(a) @ op(b) over the last two axes, other axes broadcasting; ta, tb: use the matrix transposed."""
     m, k = a.shape[-2:] if not ta else a.shape[:-3:-1]
@@ -127,7 +127,7 @@ def check_linear(x: Any, weight: Any, bias: Any, residual: Any) -> None:
         raise ShapeError(f"linear: residual has another shape than the result: {residual.shape}, expected {shape}. Add it afterwards.")
 
 
-@custom(inputs=4, home="functional")
+@custom(inputs=4, home="functional", takes=FULL)
 def linear(x, weight, bias=None, residual=None, activation="", *, tracked=()):
     """activation(x @ weight.T + bias) + residual: x (..., n_in), weight (n_out, n_in), bias (n_out), residual as the result, or None.
 

@@ -1,7 +1,7 @@
 """Scratch on a worker's stack, as words: memory for a few numbers that lives while a loop runs.
 
     wide_space(x): COLUMNS numbers of the type that sums of x's are kept in (float64, int64), not initialised
-    run_space(x): RUN numbers of x's type
+    run_space(x), line_space(x): RUN and LINE numbers of x's type
 
 FLAME counterpart: CUDA's local memory. Read next: runs.py.
 """
@@ -16,7 +16,7 @@ from numba import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
-from ..formula.row_words import RUN
+from ..formula.row_words import LINE, RUN
 from .plans import COLUMNS
 
 
@@ -48,4 +48,4 @@ def stack_space(numbers: int, wide: bool) -> Any:
     return intrinsic(space)
 
 
-WORDS = {"run_space": stack_space(RUN, False), "wide_space": stack_space(COLUMNS, True)}
+WORDS = {"run_space": stack_space(RUN, False), "line_space": stack_space(LINE, False), "wide_space": stack_space(COLUMNS, True)}
