@@ -125,8 +125,7 @@ def row_cross_entropy_dx(g, dx, reduction):
 
 @custom(inputs=3, kind="as is", title="cross_entropy", internal=True)
 def half_cross_entropy(x, ids, found, smoothing=0.0, ignore=-100, reduction="mean"):
-    """row_cross_entropy of 16-bit logits, which is float32: backward makes the gradient. Kept, 1 / rows of it would vanish in 16 bits, or
-    cost 32."""
+    """row_cross_entropy of 16-bit logits, in float32: backward makes the gradient. Kept, 1 / rows of it would vanish in 16 bits."""
     return row_cross_entropy.body(copied(x, float32), ids, found, smoothing, ignore, reduction)[0]
 
 
@@ -310,9 +309,7 @@ def bce_logits_dx(g, x, target, pos_weight):
 
 
 bce_op = pointwise("bce", bce_y, bce_dx, None, title="binary_cross_entropy")
-bce_logits_op = pointwise(
-    "bce_logits", bce_logits_y, bce_logits_dx, None, None, title="binary_cross_entropy_with_logits"
-)  # fmt: skip
+bce_logits_op = pointwise("bce_logits", bce_logits_y, bce_logits_dx, None, None, title="binary_cross_entropy_with_logits")
 
 
 def check_probabilities(smallest: Any, largest: Any) -> None:
