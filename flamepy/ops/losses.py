@@ -43,14 +43,14 @@ def row_cross_entropy(x, ids, found, smoothing=0.0, ignore=-100, reduction="mean
     `found` is what check_ids() found out about the ids. Where x is tracked its gradient is made in the same pass and kept.
     """
     rows, cols = x.shape
-    losses, dx = row_losses(x, reduction), like(x) if any(tracked) else None
+    losses, dx = row_losses(x), like(x) if any(tracked) else None
     if x.size:
         consts = (x.dtype.type(smoothing), ignore, reduction == "mean", rows, cols)
         if dx is not None:
             launch("row", cross_entropy_row, (losses, dx), (x, ids, found), consts)
         else:
             launch("row", cross_entropy_row, (losses,), (None, x, ids, found), consts)
-    return batch_loss(x, losses, found, reduction), {"dx": dx}
+    return batch_loss(losses, found, reduction), {"dx": dx}
 
 
 @row_cross_entropy.backward
@@ -62,12 +62,13 @@ def row_cross_entropy_dx(g, dx, reduction):
 
 @custom(inputs=3, kind="as is", title="cross_entropy", internal=True)
 def half_cross_entropy(x, ids, found, smoothing=0.0, ignore=-100, reduction="mean"):
-    """row_cross_entropy of 16-bit logits: backward makes the gradient. Kept, 1 / rows of it would vanish in 16 bits, or cost 32."""
+    """row_cross_entropy of 16-bit logits, which is float32: backward makes the gradient. Kept, 1 / rows of it would vanish in 16 bits, or
+    cost 32."""
     rows, cols = x.shape
-    losses, kept = row_losses(x, reduction), like(x, (rows, 2), float32)
+    losses, kept = row_losses(x), like(x, (rows, 2), float32)
     if x.size:
         launch("row", half_cross_entropy_row, (losses, kept), (x, ids), (float32.type(smoothing), ignore, rows, cols))
-    return batch_loss(x, losses, found, reduction), {"kept": kept}
+    return batch_loss(losses, found, reduction), {"kept": kept}
 
 
 @half_cross_entropy.backward
@@ -79,19 +80,19 @@ def half_cross_entropy_dx(g, x, ids, found, kept, smoothing, ignore, reduction):
     return row_cross_entropy_dx(g, dx, reduction)
 
 
-def row_losses(x: Any, reduction: str) -> Any:
+def row_losses(x: Any) -> Any:
     """A loss for each row, to be filled in; zeros where there are no classes, since then all ids are ignored."""
-    losses = like(x, x.shape[:1], None if reduction == "none" else x.spec.computed)
+    losses = like(x, x.shape[:1], x.spec.computed)
     if losses.size and not x.size:
         launch("fill", None, (losses,), (), (x.spec.computed.type(0),))
     return losses
 
 
-def batch_loss(x: Any, losses: Any, found: Any, reduction: str) -> Any:
+def batch_loss(losses: Any, found: Any, reduction: str) -> Any:
     """What the losses come to."""
     if reduction == "none":
         return losses
-    loss = like(x, ())
+    loss = like(losses, ())
     launch("batch_loss", None, (loss,), (losses, found), (reduction == "mean",))
     return loss
 

@@ -19,7 +19,7 @@ from llvmlite import ir
 from numba import types
 from numba.core.datamodel import register_default
 from numba.core.datamodel.models import ArrayModel, StructModel
-from numba.core.imputils import lower_builtin
+from numba.core.imputils import lower_builtin, lower_getattr
 
 from . import processor
 from .storage import WHOLE
@@ -79,6 +79,14 @@ def set_item(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     value = (to_bfloat16 if array.stored == types.uint16 else to_float16)(builder, value)
     put = context.get_function(operator.setitem, types.none(array.raw, index, array.stored))
     return put(builder, (args[0], args[1], value))
+
+
+@lower_getattr(Halves, "ctypes")
+def get_ctypes(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    """What x.ctypes.data, the address, is made of."""
+    array, found = context.make_array(kind)(context, builder, value), context.make_helper(builder, types.ArrayCTypes(kind))
+    found.data, found.meminfo = builder.bitcast(array.data, found.data.type), array.meminfo
+    return found._getvalue()
 
 
 def turn_matrix(rows, cols, a, a_off, lda, c, c_off, ldc):

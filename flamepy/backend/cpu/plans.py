@@ -19,6 +19,7 @@ KEYS = 256  # keys attention looks at at once, at most
 ROOM = 128  # scratch is cut into multiples of it: where a vector ends just before another, LLVM's overlap check chooses scalar code
 STATE = 5 * ROOM  # what attention keeps of the rows it works on
 SMALL = 1_000_000  # multiplications of one product in attention, at most: scores stay in the nearest caches
+BLOCK = 32 * 128  # results of one product of bfloat16 matrices: 32 rows of 128 columns stay in the nearest cache
 CONV_WORKERS = 48  # at most so many tasks of a convolution, each with its own columns
 CONV_COLUMNS = 1 << 16  # numbers in one worker's columns: 256 KB of float32, within a core's own cache
 CONV_PARTIALS = 1 << 22  # numbers in a convolution weight gradient's partial sums, at most (but two chunks always may)

@@ -1,6 +1,7 @@
 """Scratch on a worker's stack, as words: memory for a few numbers that lives while a loop runs.
 
     wide_space(x): COLUMNS numbers of the type that sums of x's are kept in (float64, int64), not initialised
+    block_space(x): BLOCK numbers of x's type
     run_space(x), line_space(x): RUN and LINE numbers of x's type
 
 FLAME counterpart: CUDA's local memory. Read next: runs.py.
@@ -17,12 +18,17 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
 from ..formula.row_words import LINE, RUN
-from .plans import COLUMNS
+from .plans import BLOCK, COLUMNS
 
 
 def wide_space(x):
     """The word in plain Python."""
     return np.empty(COLUMNS, np.float64 if x.dtype.kind == "f" else np.int64)
+
+
+def block_space(x):
+    """The word in plain Python."""
+    return np.empty(BLOCK, x.dtype)
 
 
 def stack_space(numbers: int, wide: bool) -> Any:
@@ -48,4 +54,9 @@ def stack_space(numbers: int, wide: bool) -> Any:
     return intrinsic(space)
 
 
-WORDS = {"run_space": stack_space(RUN, False), "line_space": stack_space(LINE, False), "wide_space": stack_space(COLUMNS, True)}
+WORDS = {
+    "block_space": stack_space(BLOCK, False),
+    "run_space": stack_space(RUN, False),
+    "line_space": stack_space(LINE, False),
+    "wide_space": stack_space(COLUMNS, True),
+}
