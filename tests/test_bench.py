@@ -27,10 +27,8 @@ from flamepy.cli import benchmarks, run
 
 command = benchmarks()
 PACKAGE = command.__package__
-NAMES = ("contenders", "control", "harness", "kernels", "networks", "oracle", "products", "report", "step", "targets", "work", "worker")
-contenders, control, harness, kernels, networks, oracle, products, report, step, targets, work, worker = (
-    import_module(f"{PACKAGE}.{n}") for n in NAMES
-)
+NAMES = ("contenders", "harness", "kernels", "networks", "oracle", "report", "step", "targets", "work", "worker")
+contenders, harness, kernels, networks, oracle, report, step, targets, work, worker = (import_module(f"{PACKAGE}.{n}") for n in NAMES)
 ROOT = Path(__file__).parent.parent
 KEYS = {
     "suite",
@@ -213,34 +211,6 @@ def test_a_wrong_gradient_is_found():
             kernels.verify(name, wrong)
 
 
-@pytest.mark.parametrize("name", [*[f"{stage}-float32@1024x384x1536-ta" for stage in products.STAGES], "blocks-float64@256x256x256"])
-def test_every_stage_of_a_product_is_right_or_refused(name):
-    (c,) = worker.Server("products", "flamepy").build(name, "eager").outputs
-    products.verify(name, [c])
-    a, b = products.data(name)
-    assert products.WORKS[name].flops == 2 * a.size * b.shape[1] and c.dtype == a.dtype
-    c[-1, -1] += 3e-5 * np.abs(c).max() if c.dtype == "f4" else 3e-13 * np.abs(c).max()
-    with pytest.raises(work.Disagree):
-        products.verify(name, [c])
-
-
-def test_a_product_is_beside_multiply_adds_of_its_own_type():
-    asked = []
-
-    class Ceiling(Seat):
-        def build(self, name, mode):
-            asked.append(name)
-
-    with harness.Plan("products", [], ["eager"], 1, 1, print, print, lambda *who: Ceiling(0)) as p:
-        found = harness.measure_ceilings(p, products.WORKS["tile-float64@256x256x256"])
-    assert asked[0] == "fma-float64" and found.flops == control.WORKS["fma-float64"].flops / 1e-3 / 1e9
-    for name in ("fma-float32", "fma-float64"):
-        built = worker.Server("control", "numpy").build(name, "eager")
-        control.verify(name, built.outputs)
-        with pytest.raises(work.Disagree):
-            control.verify(name, [built.outputs[0] + 0.01])
-
-
 # ---- the oracle's training steps -------------------------------------------------------------------------------------------------
 SMALL = {
     "gpt": networks.Gpt(1, 2, 16, 8, 3, vocabulary=11),
@@ -341,17 +311,6 @@ def test_table_json_and_pictures(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(command, "measure", lambda plan, item: dataclasses.replace(outcome(item.name), timings={}, wrong=True))
     assert run(["bench", "kernels", "--work", "gelu"]) == 1
     assert capsys.readouterr().out == "kernels 1/1 gelu: not timed\n"
-
-
-def test_stages_of_products_are_drawn_and_are_of_one_thread(capsys, tmp_path, monkeypatch):
-    asked = []
-    monkeypatch.setattr(command, "measure", lambda plan, item: asked.append(plan.threads) or outcome(item.name, 2.0, plan.suite))
-    assert run(["bench", "products", "--work", "*@256x256x256", "--pictures", str(tmp_path), "--json", str(tmp_path / "lines")]) == 0
-    lines = [json.loads(text) for text in (tmp_path / "lines").read_text().splitlines()]
-    assert asked == [1] * 2 * len(products.STAGES) and {line["threads"] for line in lines} == {1}
-    assert {line["percent"] for line in lines} == {100 * line["gflops"] / 200 for line in lines}
-    assert sorted(os.listdir(tmp_path)) == ["lines", "stages.png"]
-    assert capsys.readouterr().out.splitlines()[0].startswith("products 1/10 naive-float32@256x256x256: flamepy eager 2.00 ms")
 
 
 WATCHED = """
