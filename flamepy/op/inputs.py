@@ -23,7 +23,8 @@ from . import base
 def coerce(name: str, args: Sequence[Any], kind: str, place: Any = None) -> tuple[Sequence[Any], np.dtype, Device]:
     """Inputs as Tensors of one dtype (Python scalars stay scalars of that dtype, or of float32 beside 16 bits), that dtype, the device.
 
-    Beside other floats, 16-bit ones stay as they are: the dtype is float32 then, and the op widens them (mixed.py). kind: "float" turns integers into float32, "number" also computes integers as they are, "any" takes bools as well. place: the device
+    Beside other floats 16-bit ones stay as they are: the dtype is float32 then, and the op widens them (mixed.py).
+    kind: "float" turns integers into float32, "number" also computes integers as they are, "any" takes bools as well. place: the device
     where there is no Tensor among them.
     """
     dtype: Any = None
