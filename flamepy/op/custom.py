@@ -24,6 +24,8 @@ from functools import partial
 from math import copysign
 from typing import Any
 
+import numpy as np
+
 from ..autograd.entries import TapeEntry, thread
 from ..dtypes import FLOATS, FULL
 from ..errors import GradientError
@@ -260,7 +262,7 @@ def one_input(op: Custom) -> Callable[..., Any]:
 
 def remember(op: Custom, forms: dict[Any, Any], form: tuple, args: tuple, options: dict[str, Any]) -> None:
     """Note what a call with attributes given in this form is planned by. Equal values of these types are the same, unlike 0.0 and -0.0."""
-    if op.planned and all([v is None or type(v) in (bool, int, str) for v in form[0]]):
+    if op.planned and all([v is None or type(v) in (bool, int, str) or isinstance(v, np.dtype) for v in form[0]]):
         if len(forms) >= MOST_FORMS:
             forms.clear()
         forms[form] = tuple([hashable(v) for v in op.bound(args, options)[1].values()])
