@@ -165,7 +165,8 @@ def pack(go: Any, a: Any, b: Any, a_at: Any, b_at: Any, m: int, n: int, k: int, 
 
 
 def matmul(go: Any, outs: Any, ins: Any, a_at: Any, b_at: Any, m: int, n: int, k: int, ta: bool, tb: bool) -> None:
-    left, right = pack(go, *ins, a_at, b_at, m if ta else 0, n, k, ta, tb)
+    a, b = ins
+    left, right = pack(go, a, b, a_at, b_at, m if ta else 0, n, k, ta, tb)
     go(matmul_bfloat, outs, (left, right, table(a_at)), (len(a_at), m, n, k, ta), work=work_of(len(a_at) * m * n, k))
 
 
