@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import flamepy as fp
+import flamepy.nn.functional as F
 from flamepy import nn
 
 HALVES = ["float16", "bfloat16"]
@@ -237,3 +238,17 @@ def test_lora_rounds_its_four_operands_and_keeps_the_setting() -> None:
     assert {grads[p].dtype for p in (first.A, first.B)} == {np.dtype("float32")} and first.weight not in grads
     nn.merge_lora(model)
     assert [m.compute_dtype for m in model] == [fp.bfloat16, None]
+
+
+@pytest.mark.usefixtures("device")
+def test_two_rounded_copies_of_a_packed_weight_add_up() -> None:
+    """Both are made before either is used: the first gradient waits in the weight's place while the second one is made."""
+    layer, x, g = nn.Linear(4, 4, bias=False), draw(3, 4), draw(3, 4, seed=1)
+    layer.params.pack()
+    for _ in range(3):
+        x16 = fp.tensor(x).to(fp.bfloat16)
+        a, b = layer.weight.to(fp.bfloat16), layer.weight.to(fp.bfloat16)
+        h = F.linear(x16, a)
+        found = F.linear(h, b).backward(gradient=g)[layer.weight].numpy()
+        w, x64, h64 = (np.asarray(t.numpy(), np.float64) for t in (a, x16, h))
+        np.testing.assert_allclose(found, (g @ w).T @ x64 + g.T @ h64, 1e-5, 1e-5)
