@@ -92,6 +92,16 @@ def test_matmul_of_stacks(shapes: Any, device: str) -> None:
         assert (np.abs(wide(grads[mine]) - other.grad.numpy()) <= EPS * bound.grad.numpy() + 1e-6).all()
 
 
+def test_what_is_rounded_while_it_is_packed_is_what_a_cast_gives() -> None:
+    """Where x needs no gradient, float32 gradients are packed as they are; by the identity they come out as they were rounded."""
+    g = draw(64, 70, dtype=np.float32)
+    g[0, :4] = 1.0 + 2.0**-8, 1.0 + 3 * 2.0**-8, -1.0 - 2.0**-8, 3e38  # two ties to even, a negative one, a large number
+    w = fp.tensor(draw(70, 64)).requires_grad_()
+    dw = F.linear(fp.tensor(np.eye(64, dtype=BF)), w).backward(gradient=fp.tensor(g))[w]
+    assert np.array_equal(dw.numpy(), g.astype(BF).astype(np.float32).T)
+    assert np.array_equal(fp.tensor(g).to(fp.bfloat16).numpy(), g.astype(BF))
+
+
 def test_gradients_are_added_where_they_belong() -> None:
     layer = nn.Linear(40, 33)
     layer.params.pack()

@@ -1,6 +1,6 @@
 """Matrix products: matmul, and linear with what may follow it in the same launch: bias, activation, residual.
 
-Loops in backend/cpu/matmul.py; the arithmetic is a single-threaded BLAS on tiles. The activation's formulas are those of its
+Loops in backend/cpu/matmul.py, those of bfloat16 in bfloat_matmul.py. The activation's formulas are those of its
 own op, found in the registry.
 
 FLAME counterpart: `flame_core::ops::gemm`. Read next: rows.py.
