@@ -22,7 +22,7 @@ import numpy as np
 from .backend.base import Buffer
 from .backend.divert import before, changed, told
 from .backend.formula.words import select
-from .dtypes import FLOATS, HALF, float32, is_count, is_number
+from .dtypes import FLOATS, computed, is_count, is_number
 from .errors import CaptureError, DTypeError, StateError
 from .op.inputs import merged_dims
 from .parameter import Parameter, named
@@ -43,7 +43,7 @@ class Region:
         self.source, self.params = source, params
         self.homes = [p.buffer for p in params]
         self.starts = [p.buffer.start if source.root is None and p.buffer is not source else 0 for p in params]
-        self.average = source.device.empty(source.size, float32 if source.dtype in HALF else source.dtype)
+        self.average = source.device.empty(source.size, computed(source.dtype))
         source.device.stream.copy(self.average, source)
 
     def fits(self) -> bool:
@@ -59,9 +59,6 @@ class Region:
         device, dtype, x = self.average.device, self.average.dtype, self.source
         if not x.size:
             return
-        if x.dtype != dtype:
-            x = device.empty(x.size, dtype)
-            device.stream.copy(x, self.source)
         number = device.empty(1, dtype)
         device.stream.before(share, number)
         dims = merged_dims((x.size,), ((x.size,), (x.size,), (1,)))

@@ -25,8 +25,14 @@ bool_ = np.dtype("bool")
 FULL = frozenset((float32, float64))  # computed as they are
 HALF = frozenset((float16, bfloat16))  # stored in 16 bits, computed in float32
 FLOATS = FULL | HALF
+PRODUCTS = FULL | {bfloat16}  # what products take as operands
 INTEGERS = frozenset((int32, int64))
 DTYPES = FLOATS | INTEGERS | {bool_}
+
+
+def computed(dtype: np.dtype) -> np.dtype:
+    """The type that numbers of this one are computed in."""
+    return float32 if dtype in HALF else dtype
 
 
 def as_dtype(dtype: Any, wrong: str = "", others: Sequence[str] = ()) -> np.dtype:

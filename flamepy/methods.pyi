@@ -77,7 +77,7 @@ class Methods:
         label_smoothing: float = 0.0,
         reduction: str = 'mean',
     ) -> Tensor:
-        """-log softmax(x)[id], averaged over the ids that are not ignored. See flamepy.cross_entropy."""
+        """-log softmax(x)[id], averaged over the ids that are not ignored; float32 for 16-bit logits too. See flamepy.cross_entropy."""
     # flamepy/ops/pointwise.py: div_y
     def div(self, b: TensorLike, /) -> Tensor:
         """a / b; integers give float32. See flamepy.div."""

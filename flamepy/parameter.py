@@ -21,7 +21,7 @@ from .autograd import no_grad
 from .autograd.entries import file_line, user_frame
 from .backend.base import Device
 from .backend.divert import assigned, own, read
-from .dtypes import FLOATS, HALF, float32
+from .dtypes import FLOATS
 from .errors import DTypeError, GradientError, ShapeError, StateError
 from .gradient import GradientMap
 from .reading import StateArray, hint_at_map, hinted
@@ -118,7 +118,7 @@ class Parameter(Tensor):
     @property
     def _wide(self) -> np.dtype:
         """What changes are computed in: 16 bits would round them away."""
-        return float32 if self.dtype in HALF else self.dtype
+        return self.spec.computed
 
     def _fitting(self, name: str, data: Any, dtype: np.dtype) -> Tensor:
         """Data of this parameter's shape as a Tensor of `dtype`; itself if it is one."""

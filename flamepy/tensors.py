@@ -17,7 +17,7 @@ from .autograd.entries import TapeEntry, file_line, user_frame
 from .backend.base import BACKENDS, Buffer, Device, is_device_name
 from .backend.base import device as device_of
 from .backend.divert import own
-from .dtypes import DTYPES, FLOATS, HALF, as_dtype, float32, host_array, int64
+from .dtypes import DTYPES, FLOATS, as_dtype, float32, host_array, int64
 from .errors import DTypeError, FlameError, GradientError, ShapeError
 from .gradient import GradientMap
 from .op.base import METHODS, PUBLIC, use_tensor_class
@@ -164,13 +164,13 @@ class Tensor(Readable, Methods):
         return f"the chain broke at '{name}' ({file_line(where)}), {why}"
 
     def ones_cotangent(self) -> Tensor:
-        seed = full_like(self, 1, float32 if self.dtype in HALF else self.dtype)
+        seed = full_like(self, 1, self.spec.computed)
         seed.unit = True
         return seed
 
     def as_cotangent(self, gradient: Any) -> Tensor:
         g = gradient if isinstance(gradient, Tensor) else tensor(gradient, device=self.device)
-        dtype = float32 if self.dtype in HALF else self.dtype
+        dtype = self.spec.computed
         return g if g.dtype is dtype and g.device is self.device else g.to(dtype=dtype, device=self.device)
 
     def over(self, buffer: Buffer) -> Tensor:
@@ -186,7 +186,7 @@ class Tensor(Readable, Methods):
         return t
 
     def zero_gradient(self) -> Tensor:
-        return full_like(self, 0.0, float32 if self.dtype in HALF else self.dtype)
+        return full_like(self, 0.0, self.spec.computed)
 
     # ---- operators --------------------------------------------------------------------------------------------------------
     if not TYPE_CHECKING:

@@ -16,13 +16,13 @@ import pytest
 from numba import njit
 from numba.core.caching import NullCache
 
-from flamepy.backend.cpu import bfloat, parts, tiles
+from flamepy.backend.cpu import bfloat, parts, processor, tiles
 from flamepy.backend.cpu.blocks import OWN
 from flamepy.backend.cpu.inner import INNER
 from flamepy.backend.cpu.panels import read_widened
 from flamepy.backend.cpu.tiles import read_float, write_float
 
-HAS_DOT = {"avx512bf16", "avx512bw", "avx512vl"} <= tiles.features()
+HAS_DOT = {"avx512bf16", "avx512bw", "avx512vl"} <= processor.features()
 EMULATED = "emulated tiles"  # the tile route, its instructions as loops over memory
 FORMS = [form for form, there in (("amx", not tiles.why_not_amx()), ("dot", HAS_DOT), ("fma", True), (EMULATED, True)) if there]
 SPLIT = [form for form in FORMS if form != "fma"]

@@ -22,7 +22,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from flamepy.backend.cpu import bfloat, tiles
+from flamepy.backend.cpu import bfloat, processor, tiles
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 ROOT = Path(__file__).parent.parent
@@ -205,7 +205,7 @@ def other(name: str, features: str, code: str) -> str:
 @X86
 @pytest.mark.parametrize(("name", "features"), [("generic", ""), ("haswell", HASWELL)])
 def test_processors_without_bf16_widen_it(name: str, features: str) -> None:
-    if not {f[1:] for f in features.split(",") if f} <= tiles.features():
+    if not {f[1:] for f in features.split(",") if f} <= processor.features():
         pytest.skip("not to be run here")
     code = "import sys; sys.path.append('tests'); from test_bfloat_products import *; print(tiles.route(), kernel_error() < 1)"
     assert other(name, features, code).split() == ["fma", "True"]
@@ -227,7 +227,7 @@ print(bfloat.as_c(*parts.FUNCTIONS["product"], "amx_3_parts", parts.names("amx",
 @pytest.fixture
 def fresh():
     """What was found out about the processor is forgotten before and after."""
-    known = (tiles.route, tiles.why_not_amx, tiles.features)
+    known = (tiles.route, tiles.why_not_amx, processor.features)
     for f in known:
         f.cache_clear()
     yield
@@ -236,8 +236,8 @@ def fresh():
 
 
 def test_tiles_that_linux_refuses_are_not_used(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
-    monkeypatch.setattr(tiles.config, "CPU_FEATURES", AMX)
-    monkeypatch.setattr(tiles.config, "CPU_NAME", "sapphirerapids")
+    monkeypatch.setattr(processor.config, "CPU_FEATURES", AMX)
+    monkeypatch.setattr(processor.config, "CPU_NAME", "sapphirerapids")
     monkeypatch.setattr(tiles.platform, "system", lambda: "Linux")
     monkeypatch.setattr(tiles.platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(tiles, "ask_for_tiles", lambda: 22)
@@ -253,8 +253,8 @@ def test_tiles_that_linux_refuses_are_not_used(monkeypatch: pytest.MonkeyPatch, 
     ("generic", "", "Linux", "fma"),
 ])  # fmt: skip
 def test_the_route_follows_from_processor_and_system(monkeypatch, fresh, name, features, system, route) -> None:
-    monkeypatch.setattr(tiles.config, "CPU_FEATURES", features)
-    monkeypatch.setattr(tiles.config, "CPU_NAME", name)
+    monkeypatch.setattr(processor.config, "CPU_FEATURES", features)
+    monkeypatch.setattr(processor.config, "CPU_NAME", name)
     monkeypatch.setattr(tiles.platform, "system", lambda: system)
     monkeypatch.setattr(tiles.platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(tiles, "ask_for_tiles", lambda: 0)

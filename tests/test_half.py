@@ -148,7 +148,7 @@ def test_gradients_are_within_the_roundings_of_16_bits(name: str, dtype: str) ->
         grads = y.backward(gradient=g)
         results.append([grads[x].numpy() for x in xs])
     assert all(a.tobytes() == b.tobytes() for again in results[1:] for a, b in zip(results[0], again, strict=True))
-    assert str(y.dtype) == dtype and all(dx.dtype == np.float32 for dx in results[0])
+    assert str(y.dtype) == ("float32" if name.startswith("cross_entropy") else dtype) and all(dx.dtype == np.float32 for dx in results[0])
     exact, theirs = (torch_gradients(name, wide, t, g) for t in ("float64", dtype))
     for dx, e, other in zip(results[0], exact, theirs, strict=True):
         assert np.abs(dx - e).max() <= 2 * max(np.abs(other - e).max(), EPS[dtype] * np.abs(e).max())

@@ -55,21 +55,34 @@ class Cotangents:
         all would be."""
         found: list[Any] | None = None
         for i, node in enumerate(entry.inputs):
-            if node is not None and type(node) is not TapeEntry and node.buffer.root is not None:
+            leaf, then = node, entry.call.ins[i]
+            if type(node) is TapeEntry:
+                leaf, then = self.behind_cast(node)
+            if leaf is not None and leaf.buffer.root is not None:
                 twice = found is not None and any([n is node for n in entry.inputs[:i]])  # it has its place once
-                then, now = entry.call.ins[i], node.spec
-                moved = then.dtype != now.dtype or then.device is not now.device  # since it was recorded
-                place = None if twice or moved else self.place(node)
+                moved = then.dtype != leaf.dtype or then.device is not leaf.device  # since it was recorded
+                place = None if twice or moved else self.place(leaf)
                 if place is not None:
                     found = found or [None] * len(entry.inputs)
                     found[i] = place
         return found
+
+    def behind_cast(self, entry: TapeEntry) -> tuple[Any, Any]:
+        """The float32 leaf that an entry rounded, and its spec then: the first gradient of the 16-bit copy is handed on as it is. None
+        where this is no such entry, or somebody looks at what arrives there."""
+        leaf = entry.inputs[0]
+        if entry.op.name != "cast" or type(leaf) is TapeEntry or entry.hooks or entry.retained or entry.serial in self.values:
+            return None, None
+        then = entry.call.ins[0]
+        return (leaf, then) if then.dtype == float32 and entry.call.outs[0].dtype in HALF else (None, None)
 
     def place(self, leaf: Any) -> tuple[Any, bool] | None:
         if leaf.hooks or self.tracked:
             return None
         before = self.values.get(-leaf.id)
         if before is None:
+            if leaf.id in self.slots:  # what was written there has not arrived yet
+                return None
             return leaf.over(self.slot_of(leaf)), False
         return (before, True) if before.buffer is self.slots.get(leaf.id) else None
 

@@ -224,7 +224,6 @@ class Device:
     name: str
     align = 64  # bytes: where a buffer may begin in a root
     gap = 0  # bytes between buffers that share a root, at least
-    computes: frozenset[np.dtype]  # float types its kernels take as they are
 
     def __init__(self, name: str, stream: Stream):
         self.name = name
@@ -245,7 +244,8 @@ class Device:
         self, name: str, formula: Callable | None, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any],
         dtype: np.dtype,
     ) -> None:  # fmt: skip
-        """Do what `name` says, with a formula or row body where it takes one. `dtype` types the formula's constants."""
+        """Do what `name` says, with a formula or row body where it takes one. `dtype` types the formula's constants: it is float32 beside
+        16-bit buffers, which are read as float32 and rounded as they are written."""
         raise NotImplementedError
 
     def suited(self, kernel: Any, size: int) -> Any:

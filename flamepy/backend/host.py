@@ -17,7 +17,7 @@ class HostStream(Stream):
 
     def upload(self, array: np.ndarray) -> Buffer:
         buffer = self.empty(array.size, array.dtype)
-        np.copyto(buffer.data.reshape(array.shape), array)
+        np.copyto(buffer.data.view(array.dtype).reshape(array.shape), array)
         return buffer
 
     def copy(self, out: Buffer, x: Buffer) -> None:
@@ -27,6 +27,6 @@ class HostStream(Stream):
             super().copy(out, x)
 
     def download(self, buffer: Buffer) -> np.ndarray:
-        view: np.ndarray = buffer.data.view()
+        view: np.ndarray = buffer.data.view(buffer.dtype)  # what lies there may be its bits
         view.flags.writeable = False
         return view

@@ -85,8 +85,9 @@ class MultiHeadAttention(Module):
         if k is None:
             parts = ops.split(self.qkv(q), self.width, axis=-1)
         else:
-            weights = ops.split(self.qkv.whole_weight(), self.width, axis=0)
-            biases = [None] * 3 if self.qkv.bias is None else ops.split(self.qkv.bias, self.width, axis=0)
+            q, k, v, weight, bias = self.qkv.operands(q, k, v, self.qkv.whole_weight(), self.qkv.bias)
+            weights = ops.split(weight, self.width, axis=0)
+            biases = [None] * 3 if bias is None else ops.split(bias, self.width, axis=0)
             parts = [F.linear(x, w, b) for x, w, b in zip((q, k, v), weights, biases, strict=True)]
         each = self.width // self.heads
         return [ops.transpose(ops.reshape(x, (*x.shape[:-1], self.heads, each)), -3, -2) for x in parts]

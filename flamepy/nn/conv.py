@@ -50,7 +50,8 @@ class Conv2d(Module):
 
         Raises ShapeError where the channels differ or the kernel is larger than the padded image.
         """
-        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        x, weight, bias = self.operands(x, self.weight, self.bias)
+        return F.conv2d(x, weight, bias, self.stride, self.padding, self.dilation, self.groups)
 
     def extra(self) -> str:
         out, each, *kernel = self.weight.shape

@@ -39,7 +39,8 @@ class Linear(Module):
 
     def forward(self, x: Any) -> Any:
         """x (..., in_features) -> (..., out_features). Raises ShapeError where x ends otherwise."""
-        return F.linear(x, self.weight, self.bias)
+        x, weight, bias = self.operands(x, self.weight, self.bias)
+        return F.linear(x, weight, bias)
 
     def with_next(self, following: Module) -> Callable[[Any], Any] | None:
         """With an activation after it, both in one launch."""
@@ -50,8 +51,10 @@ class Linear(Module):
 
         def both(x: Any) -> Any:
             # A frozen layer keeps less when the activation is an op of its own: it needs no x.
-            frozen = not self.weight.requires_grad
-            return following(self(x)) if frozen else F.linear(x, self.weight, self.bias, None, name)
+            if not self.weight.requires_grad:
+                return following(self(x))
+            x, weight, bias = self.operands(x, self.weight, self.bias)
+            return F.linear(x, weight, bias, None, name)
 
         return both
 
@@ -59,7 +62,8 @@ class Linear(Module):
         """residual + self(x) in one launch, where their shapes are the same."""
         if len(args) != 1 or options or not self.as_written(Linear) or residual.shape != (*args[0].shape[:-1], self.out_features):
             return super().add_to(residual, *args, **options)
-        return F.linear(args[0], self.weight, self.bias, residual)
+        x, weight, bias = self.operands(args[0], self.weight, self.bias)
+        return F.linear(x, weight, bias, residual)
 
     def whole_weight(self) -> Any:
         """What x is multiplied by, for those who need only some rows of it."""

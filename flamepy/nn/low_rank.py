@@ -49,11 +49,13 @@ class LoRA(Linear):
         bound = max(1, self.in_features) ** -0.5
         self.A = Parameter.uniform((self.rank, self.in_features), -bound, bound, dtype=w.dtype, device=w.device)
         self.B = Parameter.zeros((self.out_features, self.rank), dtype=w.dtype, device=w.device)
+        self.compute_dtype = linear.compute_dtype
 
     def forward(self, x: Any) -> Any:
         """x (..., in_features) -> (..., out_features)."""
-        small = F.linear(x, self.A) * (self.alpha / self.rank)
-        return F.linear(small, self.B, None, F.linear(x, self.weight, self.bias))
+        x, weight, bias, a, b = self.operands(x, self.weight, self.bias, self.A, self.B)
+        small = F.linear(x, a) * (self.alpha / self.rank)
+        return F.linear(small, b, None, F.linear(x, weight, bias))
 
     def whole_weight(self) -> Any:
         return self.weight + (self.B @ self.A) * (self.alpha / self.rank)
@@ -67,6 +69,7 @@ class LoRA(Linear):
         linear = Linear.__new__(Linear)
         linear.in_features, linear.out_features = self.in_features, self.out_features
         linear.weight, linear.bias, linear.training = self.weight, self.bias, self.training
+        linear.compute_dtype = self.compute_dtype
         return linear
 
     def extra(self) -> str:
@@ -115,6 +118,7 @@ def replace(model: Module, other: Callable[[Module], Module | None]) -> None:
         for name, m in parent.children():
             if (found := other(m)) is not None:
                 setattr(parent, name, found)
+                found.compute_dtype = m.compute_dtype  # which may be another than the parent's
 
 
 def lora_parameters(model: Module) -> list[tuple[str, Parameter]]:

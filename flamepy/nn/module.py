@@ -23,6 +23,7 @@ from ..parameter import Parameter, ParameterDict, check_names
 from ..reading import StateArray
 from ..replay.names import settings_of
 from ..tensors import Tensor, tensor
+from .compute import checked, rounded
 from .hooks import Handle, hooked
 from .moving import move
 
@@ -31,6 +32,7 @@ class Module:
     """Base of all layers: assign Parameters and Modules as attributes, write forward(), call the object."""
 
     training: bool = True
+    compute_dtype: np.dtype | None = None  # see compute.py
     _params: ParameterDict | None = None
     _buffers: dict[str, bool] = {}  # noqa: RUF012  (never changed: a module with buffers has its own)
     _hooks: tuple[Handle, ...] = ()
@@ -45,6 +47,10 @@ class Module:
         if self._hooks:
             return hooked(self, args, options)
         return self.forward(*args, **options)
+
+    def operands(self, *xs: Any) -> tuple[Any, ...]:
+        """What a product reads: float tensors rounded to the layer's compute dtype, all else (and all without one) as it is."""
+        return xs if self.compute_dtype is None else rounded(xs, self.compute_dtype)
 
     # ---- what one launch can do together -------------------------------------------------------------------------------
     def with_next(self, following: Module) -> Callable[[Any], Any] | None:
@@ -78,7 +84,22 @@ class Module:
         if name in self._buffers and not isinstance(value, Tensor | None):
             what = f"a {type(value).__name__} in the place of a buffer: attribute '{name}'"
             raise DTypeError(f"{type(self).__name__}: {what}. Assign a Tensor (None: there is none).")
+        if name == "compute_dtype":
+            self._compute_in(checked(type(self).__name__, value))
+            return
         object.__setattr__(self, name, value)
+        if self.compute_dtype is not None and isinstance(value, Module):
+            value._compute_in(self.compute_dtype)
+        changed()
+
+    def _compute_in(self, dtype: np.dtype | None) -> None:
+        """Set the compute dtype here and inside. A module without one looks as if it never had one: steps recorded before can be
+        replayed."""
+        for m in self.modules():
+            if dtype is None:
+                m.__dict__.pop("compute_dtype", None)
+            else:
+                m.__dict__["compute_dtype"] = dtype
         changed()
 
     def __delattr__(self, name: str) -> None:
@@ -174,7 +195,8 @@ class Module:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for name, shape, dtype, numbers, trained in rows:
             print(f"{name:{widths[0]}}  {shape:{widths[1]}}  {dtype:{widths[2]}}  {numbers:>{widths[3]}}  {trained}")
-        print(f"{self.num_parameters():,} parameters, {self.num_parameters(trainable=True):,} trained")
+        compute = "" if self.compute_dtype is None else f", products computed from {self.compute_dtype}"
+        print(f"{self.num_parameters():,} parameters, {self.num_parameters(trainable=True):,} trained{compute}")
 
     # ---- hooks -------------------------------------------------------------------------------------------------------------
     def register_forward_hook(self, hook: Callable[..., Any]) -> Handle:
@@ -260,7 +282,8 @@ class Module:
     def __repr__(self) -> str:
         lines = [f"({name}): {m!r}".replace("\n", "\n  ") for name, m in self.children()]
         body = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
-        return f"{type(self).__name__}({self.extra()}{body})"
+        shown = [] if self.compute_dtype is None else [f"compute_dtype={self.compute_dtype}"]
+        return f"{type(self).__name__}({', '.join([s for s in (self.extra(), *shown) if s])}{body})"
 
 
 advise(Module, "Module")

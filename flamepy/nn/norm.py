@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ops.row_norms import residual_layer_norm
+from ..ops.row_norms import layer_norm_in, residual_layer_norm, rms_norm_in
 from ..parameter import Parameter
-from . import functional as F
 from .linear import size
 from .module import Module
 
@@ -34,15 +33,16 @@ class LayerNorm(Module):
 
     def forward(self, x: Any) -> Any:
         """x (..., *normalized_shape) -> the same shape. Raises ShapeError where x ends otherwise."""
-        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+        return layer_norm_in(self.compute_dtype, x, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def residual(self, x: Any, residual: Any = None) -> tuple[Any, Any]:
         """(s, the norm of s) with s = x + residual (s is x where there is none): a residual stream and what the next layer reads.
 
         One launch forward, and backward the two cotangents meet in one.
         """
-        found: tuple[Any, Any] = residual_layer_norm(x, residual, self.weight, self.bias, self.eps, self.normalized_shape)
-        return found
+        return residual_layer_norm(  # type: ignore[no-any-return]
+            x, residual, self.weight, self.bias, self.eps, self.normalized_shape, self.compute_dtype
+        )
 
     def extra(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}"
@@ -70,7 +70,7 @@ class RMSNorm(Module):
 
     def forward(self, x: Any) -> Any:
         """x (..., *normalized_shape) -> the same shape. Raises ShapeError where x ends otherwise."""
-        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+        return rms_norm_in(self.compute_dtype, x, self.normalized_shape, self.weight, self.eps)
 
     def extra(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}"

@@ -20,6 +20,7 @@ from .. import autograd
 from ..autograd.entries import TapeEntry, thread
 from ..autograd.entries import watchers as watchers
 from ..backend.base import Buffer, Device
+from ..dtypes import computed, float32
 from ..errors import GradientError
 from .spec import size_of as size_of
 from .spec import spec_of
@@ -31,6 +32,7 @@ PUBLIC: dict[str, Callable] = {}  # what users call: functions of ops, and funct
 HOMES: dict[str, str] = {}  # where: "flamepy", "functional" (flamepy.nn.functional) or "both"
 METHODS: dict[str, bool] = {}  # whether it is a Tensor method as well
 SCALARS = (int, float, bool, np.number, np.bool_)
+FORMS = ("half", "mixed")  # what an op keeps for 16-bit inputs: half.py, mixed.py
 NUMPYS = ("out", "dtype")  # what numpy.sum(x) passes to x.sum(), None where its caller gave none
 ALIASES = {"dim": "axis", "keepdim": "keepdims"}
 Tensor: Any = None  # the Tensor class; tensors.py, further right, puts it here
@@ -52,6 +54,12 @@ def new(shape: Sequence[int], dtype: np.dtype, device: Device) -> Any:
 def like(x: Any, shape: Sequence[int] | None = None, dtype: np.dtype | None = None) -> Any:
     """An uninitialised Tensor on x's device, of x's dtype and shape unless others are given."""
     return new(x.shape if shape is None else shape, dtype or x.dtype, x.device)
+
+
+def together(xs: Sequence[Any]) -> np.dtype:
+    """The type that these Tensors, numbers and Nones have together: float32 where 16-bit floats meet others."""
+    found = {x.dtype for x in xs if isinstance(x, Tensor)} or {x.dtype for x in xs if x is not None}
+    return found.pop() if len(found) == 1 else float32
 
 
 def share(x: Any, shape: Sequence[int]) -> Any:
@@ -76,12 +84,12 @@ def launch(
 ) -> None:  # fmt: skip
     """Have the device do what `name` says, on Tensors: outs first, then ins (Tensors, numbers, None), then constants.
 
-    `dtype` types the formula's constants (default: that of the first out).
+    What `dtype`, by default that of the first out, is computed in types the formula's constants.
     """
     first = outs[0]
     buffers = [None if t is None else t.buffer for t in outs]
     taken = [t.buffer if isinstance(t, Tensor) else t for t in ins]
-    first.device.launch(name, formula, buffers, taken, consts, first.dtype if dtype is None else dtype)
+    first.device.launch(name, formula, buffers, taken, consts, computed(first.dtype if dtype is None else dtype))
 
 
 class Op:
@@ -99,7 +107,7 @@ class Op:
         if name in REGISTRY or (name in PUBLIC and not own):
             raise ValueError(f"op: name used twice: '{name}' is flamepy's own. Give the op another name.")
         if name in USERS:  # a cell that runs again
-            gone = USERS[name], vars(USERS[name]).get("half")
+            gone = USERS[name], *[vars(USERS[name]).get(form) for form in FORMS]
             EVERY[:] = [op for op in EVERY if op not in gone]
         self.name, self.title = name, title or name
         self.inputs, self.attributes = inputs, attributes
@@ -117,7 +125,8 @@ class Op:
         """The same op under another title, as the tape shows it: `rows_at` is an embedding or a gather, as its caller says."""
         twin = object.__new__(type(self))
         vars(twin).update(vars(self))
-        vars(twin).pop("half", None)
+        for form in FORMS:
+            vars(twin).pop(form, None)
         twin.title = title
         twin.start()
         twin.function = twin.caller()

@@ -13,28 +13,28 @@ inputs need a gradient), `shapes` (of the inputs), `source` and `origin` (dtype 
 outputs) and `into`: for each input None, or (tensor where its gradient belongs, whether to add to what is there); a rule that writes
 there returns that tensor.
 
-FLAME counterpart: `flame_core::autograd::Op`. Read next: ../ops/reduce.py.
+FLAME counterpart: `flame_core::autograd::Op`. Read next: calls.py, ../ops/reduce.py.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from math import copysign
+from functools import partial
 from typing import Any
 
-from ..autograd.entries import TapeEntry, thread
-from ..dtypes import FULL, HALF
+from ..autograd.entries import TapeEntry
+from ..dtypes import FLOATS, FULL
 from ..errors import GradientError
 from . import base
 from .base import ALIASES, Op, publish, signature_of
-from .half import in_half
+from .calls import MOST_FORMS, checked, hashable, one_input, several_inputs
 from .help import custom_help
 from .inputs import coerce
-from .plan import call, finish
+from .mixed import on_halves
+from .plan import call
 
 VARIADIC = inspect.Parameter.VAR_POSITIONAL
-MOST_FORMS = 1024  # of an op's attributes that are kept
 SPECIAL = ("g", "gs", "wanted", "into", "shapes", "source", "origin")  # what a rule may name beside inputs, y, attributes and extras
 
 
@@ -43,7 +43,17 @@ class Custom(Op):
 
     numbers = ()
 
-    def __init__(self, forward: Any, name: str, inputs: int | None, kind: str, title: str, internal: bool):
+    def __init__(
+        self,
+        forward: Any,
+        name: str,
+        inputs: int | None,
+        kind: str,
+        title: str,
+        internal: bool,
+        takes: frozenset[Any] = FLOATS,
+        mixes: int | None = None,
+    ):
         if not inspect.isfunction(forward) or not inspect.signature(forward).parameters:
             raise TypeError(f"custom: not a function of Tensors: {forward!r}. Write it with def, inputs first.")
         parameters = [p for p in inspect.signature(forward).parameters.values() if p.name != "tracked"]
@@ -57,6 +67,7 @@ class Custom(Op):
         self.body, self.kind, self.internal = forward, kind, internal
         # What a user's function reads beside its arguments may change from call to call, so it is run each time.
         self.planned = is_own_code(forward)
+        self.takes, self.mixes = takes if self.planned else FULL, mixes
         self.asks_tracked = "tracked" in inspect.signature(forward).parameters
         self.rule: Callable | None = None
         self.kept: dict[Any, tuple[str, ...] | None] = {}  # what is saved, by which inputs are tracked
@@ -163,7 +174,7 @@ class Custom(Op):
                 if dtype is not None and spec.dtype != dtype:
                     return self.of_other_types(xs, attributes)
                 dtype = spec.dtype
-        if dtype not in FULL:
+        if dtype not in self.takes:
             return self.of_other_types(xs, attributes)
         return call(self, xs, attributes, self.key(specs, attributes), specs)
 
@@ -177,17 +188,17 @@ class Custom(Op):
 
     def of_other_types(self, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
         """The call with inputs that are not all Tensors of one full-width float type."""
-        if self.kind in ("as is", "move"):
+        op: Op = self
+        if self.kind == "as is":
             device = next((x.device for x in xs if isinstance(x, base.Tensor)), None)
             xs = [x if x is None or isinstance(x, base.Tensor) else base.Tensor.of(self.title, x, device) for x in xs]
-            half = self.kind == "move" and xs[0].dtype in HALF and xs[0].dtype not in xs[0].device.computes
         else:
             present, dtype, device = coerce(self.title, [x for x in xs if x is not None], self.kind)
             rest = iter([x if isinstance(x, base.Tensor) else base.Tensor.of(self.title, x, device) for x in present])
             xs = [None if x is None else next(rest) for x in xs]
-            half = dtype in HALF and dtype not in device.computes
+            op = on_halves(self, xs, dtype)
         specs = tuple([None if x is None else x.spec for x in xs])
-        return call(in_half(self) if half else self, xs, attributes, self.key(specs, attributes), specs)
+        return call(op, xs, attributes, self.key(specs, attributes), specs)
 
     def bound(self, args: tuple, options: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
         """Split the call into inputs and attributes; refuse what is unknown or missing."""
@@ -215,132 +226,26 @@ class Custom(Op):
         return xs, attributes
 
 
-# ---- what users call ---------------------------------------------------------------------------------------------------------------
-def one_input(op: Custom) -> Callable[..., Any]:
-    calls, general, of_tensors = op.calls, op.general, op.of_tensors
-    forms: dict[Any, tuple] = {}  # of attributes as users gave them: how plans know them
-
-    def function(*args: Any, **options: Any) -> Any:
-        form = specs = None
-        try:
-            if options or len(args) != 1:  # attributes as well
-                values = (*args[1:], *options.values()) if options else args[1:]
-                form = (values, *options, *map(type, values))
-                known = calls[thread.modes.recording].get(((args[0].spec,), *forms[form]))
-            else:
-                specs = (args[0].spec,)
-                known = calls[thread.modes.recording].get(specs)
-        except (KeyError, IndexError, AttributeError, TypeError):  # a new form, no Tensor, or an attribute without a hash
-            known = None
-        if known is None:
-            if specs is not None:
-                return of_tensors(args, op.attributes, specs)
-            y = general(args, options)
-            if form is not None:
-                remember(op, forms, form, args, options)
-            return y
-        given = [args[0].buffer]
-        known.run(given)
-        return finish(known, args[:1], given, known.attributes)
-
-    return function
-
-
-def remember(op: Custom, forms: dict[Any, Any], form: tuple, args: tuple, options: dict[str, Any]) -> None:
-    """Note what a call with attributes given in this form is planned by. Equal values of these types are the same, unlike 0.0 and -0.0."""
-    if op.planned and all([v is None or type(v) in (bool, int, str) for v in form[0]]):
-        if len(forms) >= MOST_FORMS:
-            forms.clear()
-        forms[form] = tuple([hashable(v) for v in op.bound(args, options)[1].values()])
-
-
-def several_inputs(op: Custom) -> Callable[..., Any]:
-    calls, general, of_tensors, least, most = op.calls, op.general, op.of_tensors, op.required, len(op.inputs)
-    forms: dict[Any, tuple] = {}  # see one_input()
-
-    def function(*args: Any, **options: Any) -> Any:
-        count = len(args)
-        if options or count < least:
-            return general(args, options)
-        form = key = None
-        try:
-            if count > most:  # attributes as well
-                xs, values = args[:most], args[most:]
-                form = (values, *map(type, values))
-                key = (tuple([None if x is None else x.spec for x in xs]), *forms[form])
-            else:
-                xs = args if count == most else args + (None,) * (most - count)
-                key = tuple([None if x is None else x.spec for x in xs])
-            known = calls[thread.modes.recording].get(key)
-        except (KeyError, AttributeError, TypeError):  # a new form, an input that is no Tensor yet, or an attribute without a hash
-            known = None
-        if known is None:
-            if form is None and key is not None:
-                return of_tensors(xs, op.attributes, key)
-            y = general(args, options)
-            if form is not None:
-                remember(op, forms, form, args, options)
-            return y
-        given = [None if x is None else x.buffer for x in xs]
-        known.run(given)
-        return finish(known, xs, given, known.attributes)
-
-    return function
-
-
-def checked(op: Custom, one: bool) -> Callable[..., Any]:
-    """For flamepy's own functions, which give every argument by position, attributes in a fixed form."""
-    calls, general, of_tensors, count, most = op.calls, op.general, op.of_tensors, len(op.inputs), len(op.positional)
-
-    def function(*args: Any, **options: Any) -> Any:
-        try:
-            if one:
-                x, *rest = args
-                specs: tuple[Any, ...] = (x.spec,)
-                known = calls[thread.modes.recording].get((x.spec, *rest))
-            else:
-                specs = tuple([None if x is None else x.spec for x in args[:count]])
-                known = calls[thread.modes.recording].get((*specs, *args[count:]))
-        except (AttributeError, TypeError):  # no Tensor, or an attribute without a hash
-            return general(args, options)
-        xs = args[:count]
-        if known is None or options:
-            if options or len(args) != most:
-                return general(args, options)
-            return of_tensors(xs, dict(zip(op.attributes, args[count:], strict=True)), specs)
-        given = [x.buffer] if one else [None if x is None else x.buffer for x in xs]
-        known.run(given)
-        return finish(known, xs, given, known.attributes)
-
-    return function
-
-
 def is_own_code(function: Any) -> bool:
     """Whether the function was written in flamepy, whoever's name it bears."""
     return str(function.__globals__.get("__name__")).split(".")[0] == __name__.split(".")[0]
 
 
-def hashable(value: Any) -> Any:
-    """An attribute as part of a key: 1, 1.0 and True differ, and so do 0.0 and -0.0."""
-    if isinstance(value, list | tuple):
-        return tuple([hashable(v) for v in value])
-    return (value.__class__, value, copysign(1.0, value)) if isinstance(value, float) else (value.__class__, value)
-
-
 def custom(
     forward: Any = None, *, name: str = "", inputs: int | None = None, kind: str = "float", home: str = "", title: str = "",
-    internal: bool = False,
+    internal: bool = False, takes: frozenset[Any] = FLOATS, mixes: int | None = None,
 ) -> Any:  # fmt: skip
     """Decorator: make an op of `forward`; what stands under its name afterwards is the op, which is called like a function. See the top
     of this file.
 
-    kind: "float", "number" or "any" bring inputs to one dtype (inputs.coerce); "move" and "as is" leave each as it came ("move" has
-    no kernels for 16-bit floats and goes through float32). title: what a tape shows. home: see base.publish(). internal: only flamepy's
-    own functions call it, with every argument by position and attributes in a fixed form.
+    kind: "float", "number" or "any" bring inputs to one dtype (inputs.coerce); "as is" leaves each as it came. title: what a tape shows.
+    home: see base.publish(). internal: only flamepy's own functions call it, with every argument by position and attributes in a fixed
+    form. takes: the floats that its kernels take; other ones go through half.py, as users' ops do. mixes: they take several of these
+    types at once, but the first so many inputs, which are multiplied, have to have one.
     """
     if forward is None:
-        return lambda function: custom(function, name=name, inputs=inputs, kind=kind, home=home, title=title, internal=internal)
-    op = Custom(forward, name or forward.__name__, inputs, kind, title, internal)
+        return partial(custom, name=name, inputs=inputs, kind=kind, home=home, title=title, internal=internal, takes=takes, mixes=mixes)
+    op = Custom(forward, name or forward.__name__, inputs, kind, title, internal, takes, mixes)
     op.function.__doc__ = custom_help(op)
     publish(op.name, op.function, home)
     return op

@@ -1,8 +1,11 @@
-"""Ops on 16-bit floats: computed in float32, kept in 16 bits.
+"""16-bit floats: computed in float32, kept in 16 bits.
 
-No kernel takes 16-bit floats, so an op on them is its float32 self between casts, which are part of its plan: inputs are widened, results
-rounded. What the tape saves is what users see, the 16-bit inputs and results (as in PyTorch), so activations take half the memory; a
-rule gets them widened again. Extras of one number a row stay float32, and so do cotangents.
+Most kernels read them as float32 and round what they write; those of products multiply bfloat16 as it is. Products of float16 do not, nor
+may what users write: such an op is its float32 self between casts, which are part of its plan: inputs are widened, results rounded, and a
+rule gets what was saved widened again.
+
+Either way the tape saves what users see, the 16-bit inputs and results (as in PyTorch), so activations take half the memory. Extras of
+one number a row stay float32, and so do cotangents.
 
 Read next: plan.py, rules.py.
 """
@@ -54,9 +57,7 @@ class Half(Op):
         return self.wide.rules(entry, gs, values, wanted, into)  # type: ignore[no-any-return]
 
     def graph_rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any], wanted: Sequence[bool]) -> Sequence[Any]:
-        cast = base.REGISTRY["cast"]
-        values = {n: cast(v, float32) if is_half(v) else v for n, v in values.items()} | WIDE
-        return self.wide.graph_rules(entry, gs, values, wanted)  # type: ignore[no-any-return]
+        return self.wide.graph_rules(entry, gs, values | WIDE, wanted)  # type: ignore[no-any-return]
 
 
 def in_half(op: Any) -> Op:
@@ -66,6 +67,11 @@ def in_half(op: Any) -> Op:
 
 def is_half(x: Any) -> bool:
     return isinstance(x, base.Tensor) and x.dtype in HALF
+
+
+def widened(v: Any) -> Any:
+    """A saved value as the ops of a rule take it beside cotangents: float32, by an op of its own."""
+    return base.REGISTRY["cast"](v, float32) if is_half(v) else v
 
 
 def copied(x: Any, dtype: np.dtype) -> Any:

@@ -17,7 +17,6 @@ TYPES = {
     "float": "floats; integers and bools are computed in float32",
     "number": "floats and integers; bools are computed in int64",
     "any": "floats, integers and bools",
-    "move": "any",
     "as is": "any",
 }
 SAMPLES = ("[-1.5, 1.5]", "0.5", "2.0")  # of the inputs, in order

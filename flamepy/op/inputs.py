@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..backend.base import Device
-from ..dtypes import FLOATS, FULL, HALF, INTEGERS, bool_, float32, int64
+from ..dtypes import FLOATS, HALF, INTEGERS, bool_, computed, float32, float64, int64
 from ..errors import DTypeError, ShapeError
 from . import base
 
@@ -23,8 +23,8 @@ from . import base
 def coerce(name: str, args: Sequence[Any], kind: str, place: Any = None) -> tuple[Sequence[Any], np.dtype, Device]:
     """Inputs as Tensors of one dtype (Python scalars stay scalars of that dtype, or of float32 beside 16 bits), that dtype, the device.
 
-    kind: "float" turns integers into float32, "number" also computes integers as they are, "any" takes bools as well. place: the device
-    where there is no Tensor among them.
+    Beside other floats, 16-bit ones stay as they are: the dtype is float32 then (mixed.py). kind: "float" turns integers into float32,
+    "number" also computes integers as they are, "any" takes bools as well. place: the device where there is no Tensor among them.
     """
     dtype: Any = None
     device: Any = None
@@ -35,11 +35,9 @@ def coerce(name: str, args: Sequence[Any], kind: str, place: Any = None) -> tupl
             dtype, device = x.dtype, x.device
         elif not isinstance(x, base.SCALARS):
             return mixed(name, args, kind, place)
-    wide = dtype
-    if dtype not in FULL:
-        if dtype not in HALF:
-            return mixed(name, args, kind, place)
-        wide = float32
+    if dtype not in FLOATS:
+        return mixed(name, args, kind, place)
+    wide = computed(dtype)
     try:
         return [x if isinstance(x, base.Tensor) else number(x, wide) for x in args], dtype, device
     except OverflowError:
@@ -71,9 +69,10 @@ def mixed(name: str, args: Sequence[Any], kind: str, place: Any) -> tuple[list[A
     xs = [x if isinstance(x, (base.Tensor, *base.SCALARS)) else base.Tensor.of(name, x, device) for x in args]
     dtype = common_dtype(name, xs, kind)
     cast = base.REGISTRY["cast"]
-    scalar = float32.type if dtype in HALF else dtype.type
+    scalar = computed(dtype).type
+    fits = {dtype, *HALF} if dtype == float32 else {dtype}
     try:
-        return [scalar(x) if not isinstance(x, base.Tensor) else x if x.dtype == dtype else cast(x, dtype) for x in xs], dtype, device
+        return [scalar(x) if not isinstance(x, base.Tensor) else x if x.dtype in fits else cast(x, dtype) for x in xs], dtype, device
     except OverflowError:
         raise too_large(name, args, dtype) from None
 
@@ -84,10 +83,13 @@ def too_large(name: str, args: Sequence[Any], dtype: Any) -> DTypeError:
 
 
 def common_dtype(name: str, xs: Sequence[Any], kind: str) -> np.dtype:
-    """The type to compute in: the one float type if any; two float types are an error, never a silent promotion."""
+    """The type of the result: the one float type if any, float32 for 16 bits beside float32 or other 16 bits. float64 beside another
+    float type is an error, never a silent promotion."""
     tensors = [x.dtype for x in xs if isinstance(x, base.Tensor)]
     floats = {d for d in tensors if d in FLOATS}
     if len(floats) > 1:
+        if float64 not in floats:
+            return float32
         raise DTypeError(f"{name}: two different float types: {', '.join(sorted(map(str, floats)))}. Cast one, e.g. x.to(flamepy.float32).")
     if floats:
         return floats.pop()

@@ -22,13 +22,12 @@ import numpy as np
 from ..autograd.entries import TapeEntry, thread
 from ..backend.formula.bind import globals_of
 from ..backend.formula.words import VOCABULARY, select
-from ..dtypes import FULL, HALF, float32
+from ..dtypes import FLOATS, computed
 from ..errors import DTypeError
 from . import base
 from .any_size import NONE, again, first
-from .base import REGISTRY, Op, arguments, launch, new, publish, signature_of
+from .base import REGISTRY, Op, arguments, launch, new, publish, signature_of, together
 from .checks import compilable, is_number, try_formula, try_rule
-from .half import in_half
 from .help import pointwise_help
 from .inputs import coerce, common_shape, merged_dims, number
 from .plan import call, finish
@@ -87,9 +86,10 @@ class Pointwise(Op):
 
     def forward(self, xs: Sequence[Any], attributes: dict[str, Any], tracked: Sequence[bool | None]) -> tuple[Any, dict[str, Any]]:
         operands = xs[self.masks :] or xs
-        dtype = next((x.dtype for x in operands if isinstance(x, base.Tensor)), None) or operands[0].dtype
-        numbers = [v if type(v) is dtype.type else number(v, dtype) for v in attributes.values()]
-        return apply(self.name, self.formula, xs, numbers, self.out or dtype, dtype), {}
+        dtype = together(operands)
+        wide = computed(dtype)
+        numbers = [v if type(v) is wide.type else number(v, wide) for v in attributes.values()]
+        return apply(self.name, self.formula, xs, numbers, self.out or dtype, wide), {}
 
     def rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any], wanted: Sequence[bool], into: Any) -> Sequence[Any]:
         g = gs[0]
@@ -132,13 +132,10 @@ class Pointwise(Op):
         xs, dtype, device = coerce(self.name, args[self.masks :] if self.masks else args, self.kind, place)
         if self.masks:
             xs = [as_mask(self.name, args[0], device), *xs]
-        op: Op = self
-        if dtype in HALF and dtype not in device.computes:
-            op, dtype = in_half(self), float32
-        numbers = self.number_values(attributes, dtype) if attributes else ()
+        numbers = self.number_values(attributes, computed(dtype)) if attributes else ()
         specs = tuple([x.spec if isinstance(x, base.Tensor) else None for x in xs])
         key = tuple([number_kind(x) if spec is None else spec for x, spec in zip(xs, specs, strict=True)]) if len(xs) > 1 else specs[0]
-        return call(op, xs, attributes, key, specs, numbers)
+        return call(self, xs, attributes, key, specs, numbers)
 
 
 def check_rules(name: str, rules: tuple, inputs: tuple[str, ...], attributes: dict[str, Any]) -> None:
@@ -192,7 +189,7 @@ def words_of(formula: Any) -> list[str]:
 
 
 def apply(name: str, formula: Any, operands: Sequence[Any], numbers: Sequence[Any], out: np.dtype, dtype: np.dtype) -> Any:
-    """One launch of a formula over Tensors and numbers that broadcast: a new Tensor of type `out`."""
+    """One launch of a formula, computed in `dtype`, over Tensors and numbers that broadcast: a new Tensor of type `out`."""
     shapes = tuple([x.shape if isinstance(x, base.Tensor) else None for x in operands])
     shape = common_shape(name, shapes)
     y = new(shape, out, next(x.device for x in operands if isinstance(x, base.Tensor)))
@@ -243,7 +240,7 @@ def binary(op: Pointwise) -> Callable[..., Any]:
         if known is None or options:
             y = None if options else like_others(op, a, b, key)
             return general(args, options) if y is None else y
-        given = [a.buffer, number(b, a.spec.dtype) if known.ins[1] is None else b.buffer]
+        given = [a.buffer, number(b, a.spec.computed) if known.ins[1] is None else b.buffer]
         known.run(given)
         return finish(known, args, given, NONE)
 
@@ -254,7 +251,7 @@ def like_others(op: Pointwise, a: Any, b: Any, key: tuple[Any, Any]) -> Any:
     """any_size.again() for a Tensor and a Tensor or number."""
     spec, other = key
     if other is float or other is int:
-        return again(op, (a, b), (spec, None), key, [a.buffer, number(b, spec.dtype)]) if spec.dtype in FULL else None
+        return again(op, (a, b), (spec, None), key, [a.buffer, number(b, spec.computed)]) if spec.dtype in FLOATS else None
     return again(op, (a, b), key, key, [a.buffer, b.buffer]) if spec.shape == other.shape else None
 
 
@@ -267,7 +264,7 @@ def number_first(op: Pointwise, args: tuple[Any, Any]) -> Any:
     known = op.calls[thread.modes.recording].get((kind, b.spec))
     if known is None:
         return op.general(args, NONE)
-    given = [number(a, b.spec.dtype), b.buffer]
+    given = [number(a, b.spec.computed), b.buffer]
     known.run(given)
     return finish(known, args, given, NONE)
 

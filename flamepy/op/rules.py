@@ -13,6 +13,7 @@ from ..autograd.entries import TapeEntry, thread
 from ..backend.divert import divert
 from . import base
 from .base import sum_to_shapes
+from .half import widened
 from .plan import Call, CallRecorder, stand_in
 from .spec import Spec
 
@@ -33,7 +34,7 @@ def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
     call, op = entry.call, entry.call.op
     into = cotangents.into(entry) if op.writes_into else None
     if thread.modes.creating_graph:
-        values = {name: base.saved_tensor(entry, name, v, spec) for (name, spec), v in zip(call.saved, entry.values, strict=True)}
+        values = {name: widened(base.saved_tensor(entry, name, v, spec)) for (name, spec), v in zip(call.saved, entry.values, strict=True)}
         return sum_to_shapes(op, entry, op.graph_rules(entry, gs, values | entry.attributes, wanted_of(entry)))
     if call.run is None:
         return vjp_once(entry, gs, into)

@@ -11,19 +11,21 @@ from typing import Any
 import numpy as np
 
 from ..backend.base import Device
+from ..dtypes import computed
 
 MOST = 1 << 12  # specs kept: after so many shapes they are forgotten, and calls with them are planned anew
 
 
 class Spec:
-    """Made by spec_of() only. `size` counts the elements; `twin` is the same with `tracked` the other way round, once it was asked for;
-    `kind` is the same for a single number: what tensors of every shape have in common."""
+    """Made by spec_of() only. `size` counts the elements; `computed`: the dtype of numbers beside them; `twin` is the same with
+    `tracked` the other way round, once it was asked for; `kind` is the same for a single number: what tensors of every shape have in
+    common."""
 
-    __slots__ = ("device", "dtype", "kind", "shape", "size", "tracked", "twin")
+    __slots__ = ("computed", "device", "dtype", "kind", "shape", "size", "tracked", "twin")
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype, device: Device, tracked: bool):
         self.shape, self.dtype, self.device, self.tracked = shape, dtype, device, tracked
-        self.size = size_of(shape)
+        self.size, self.computed = size_of(shape), computed(dtype)
         self.twin: Spec | None = None
         self.kind: Spec = spec_of((), dtype, device, tracked) if shape else self
 

@@ -216,7 +216,7 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     reduction: str = 'mean',
 ) -> Tensor:
-    """-log softmax(x)[id], averaged over the ids that are not ignored.
+    """-log softmax(x)[id], averaged over the ids that are not ignored; float32 for 16-bit logits too.
 
     Shapes: logits x (rows, classes), (classes,), (N, T, ..., classes) or (N, classes, d1, ...); ids: integers of that shape without
     classes. Where both of the last two would fit: ShapeError.

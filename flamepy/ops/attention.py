@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..dtypes import FLOATS, bool_
+from ..dtypes import FLOATS, PRODUCTS, bool_
 from ..errors import DTypeError, ShapeError
 from ..op import base as op
-from ..op.base import composed, launch, like, new, size_of
+from ..op.base import composed, launch, like, new, size_of, together
 from ..op.custom import custom
 from .shape import contiguous_strides
 
@@ -52,12 +52,12 @@ def fused(qkv: Shape, heads: int) -> tuple[Shape, Shape]:
     return tuple([n for layout in each for n in layout]), (batch, heads, rows, rows, d, d)
 
 
-@custom(inputs=4, title="scaled_dot_product_attention", internal=True)
+@custom(inputs=4, title="scaled_dot_product_attention", internal=True, takes=PRODUCTS, mixes=3)
 def attention(q, k, v, mask=None, is_causal=False, scale=1.0):
     """softmax(scale q k^T + mask) v for q (B, H, L, D), k (B, H, S, D), v (B, H, S, Dv)."""
     layout, sizes = apart(q.shape, v.shape, None if mask is None else mask.shape)
-    y, kept = like(q, (*q.shape[:3], v.shape[3])), like(q, (2, *sizes[:3]))
-    launch("attention", None, (y, kept), (q, k, v, mask), (layout, sizes, y.dtype.type(scale), is_causal))
+    y, kept = like(q, (*q.shape[:3], v.shape[3]), together((q, k, v, mask))), like(q, (2, *sizes[:3]), q.spec.computed)
+    launch("attention", None, (y, kept), (q, k, v, mask), (layout, sizes, kept.dtype.type(scale), is_causal))
     return y, {"kept": kept}
 
 
@@ -65,24 +65,24 @@ def attention(q, k, v, mask=None, is_causal=False, scale=1.0):
 def attention_dx(g, y, kept, q, k, v, mask, wanted, is_causal, scale):
     layout, sizes = apart(q.shape, v.shape, None if mask is None else mask.shape)
     dmask = like(kept, sizes[:4]) if wanted[3] else None
-    outs = like(q), like(k), like(v), dmask
+    outs = like(g, q.shape), like(g, k.shape), like(g, v.shape), dmask
     launch("attention_dx", None, outs, (g, y, kept, q, k, v, mask), (layout, sizes, kept.dtype.type(scale), is_causal))
     return outs
 
 
-@custom(inputs=1, title="scaled_dot_product_attention", internal=True)
+@custom(inputs=1, title="scaled_dot_product_attention", internal=True, takes=PRODUCTS)
 def fused_attention(qkv, heads=1, is_causal=False):
     """Self-attention of qkv (B, T, 3 * heads * D), the output of one linear layer: (B, T, heads * D)."""
     layout, sizes = fused(qkv.shape, heads)
-    y, kept = like(qkv, (*qkv.shape[:2], heads * sizes[4])), like(qkv, (2, *sizes[:3]))
-    launch("attention", None, (y, kept), (qkv, qkv, qkv, None), (layout, sizes, y.dtype.type(scale_of(sizes[4])), is_causal))
+    y, kept = like(qkv, (*qkv.shape[:2], heads * sizes[4])), like(qkv, (2, *sizes[:3]), qkv.spec.computed)
+    launch("attention", None, (y, kept), (qkv, qkv, qkv, None), (layout, sizes, kept.dtype.type(scale_of(sizes[4])), is_causal))
     return y, {"kept": kept}
 
 
 @fused_attention.backward
 def fused_attention_dx(g, y, kept, qkv, heads, is_causal):
     layout, sizes = fused(qkv.shape, heads)
-    dx, scale = like(qkv), kept.dtype.type(scale_of(sizes[4]))
+    dx, scale = like(g, qkv.shape), kept.dtype.type(scale_of(sizes[4]))
     launch("attention_dx", None, (dx, dx, dx, None), (g, y, kept, qkv, qkv, qkv, None), (layout, sizes, scale, is_causal))
     return dx
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import ops
-from ..dtypes import int64
+from ..dtypes import FULL, int64
 from ..errors import ShapeError
 from ..op.base import launch, like
 from ..op.custom import custom
@@ -67,7 +67,7 @@ def around_image(padding: Any, window: Sizes, stride: Pair, dilation: Pair) -> P
     return total[0] // 2, total[1] // 2
 
 
-@custom(inputs=3, home="functional")
+@custom(inputs=3, home="functional", takes=FULL)
 def conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """Cross-correlation of images with weight (O, C / groups, rows, columns), plus bias (O,).
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..dtypes import DTYPES, HALF, float32
+from ..dtypes import DTYPES, computed, float32
 from ..errors import DTypeError, ShapeError
 from ..op.base import launch, like, new
 from ..op.custom import custom
@@ -70,10 +70,8 @@ def filled(shape: Any, value: Any, dtype: np.dtype, device: Any) -> Any:
     if min(shape, default=0) < 0:
         raise ShapeError(f"full: negative size: {shape}. Pass sizes as non-negative ints.")
     y = new(shape, dtype, device)
-    if dtype in HALF:
-        return ops.cast(filled(shape, value, float32, device), dtype)
     if y.size:
-        launch("fill", None, (y,), (), (dtype.type(value),))
+        launch("fill", None, (y,), (), (computed(dtype).type(value),))
     return y
 
 
@@ -123,7 +121,7 @@ def cast(x, dtype=float32):
 @cast.backward
 def cast_dx(g, shapes, source):
     # Cotangents of 16-bit tensors are float32: rounding them would lose small gradients.
-    return ops.cast(g, float32 if source in HALF else source) if g.dtype != source else g
+    return ops.cast(g, computed(source)) if g.dtype != source else g
 
 
 cast.differentiable()

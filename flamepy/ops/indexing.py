@@ -24,7 +24,7 @@ from .reduce import one_axis
 from .shape import contiguous_strides, sliced, view
 
 
-@custom(inputs=2, kind="move", title="index", internal=True)
+@custom(inputs=2, kind="as is", title="index", internal=True)
 def rows_at(x, index, inner=1, shape=()):
     """Rows of `inner` elements at the row numbers `index` (int64 Tensor), as a tensor of `shape`."""
     y = like(x, shape)
@@ -45,12 +45,12 @@ def rows_at_ddx(g, shapes, index, inner):
     return rows_added(g, index, inner, shapes[0]), None
 
 
-@custom(inputs=2, kind="move", title="add_rows", internal=True)
+@custom(inputs=2, kind="as is", title="add_rows", internal=True)
 def rows_added(x, index, inner=1, shape=()):
     """Rows of x added into zeros of `shape` at the row numbers `index`."""
-    y = like(x, shape)
+    y = like(x, shape, x.spec.computed)
     add_rows(y, x, index, inner, False)
-    return y
+    return y if y.dtype == x.dtype else ops.cast(y, x.dtype)
 
 
 @rows_added.backward

@@ -12,16 +12,15 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..backend.formula.row_words import RUN, barrier, lane, lanes, long_sum, run_at, run_space
-from ..backend.formula.words import abs, exp, exp_down, log, log1p, maximum, real, select, sign
-from ..dtypes import FLOATS, HALF, INTEGERS, float32, int64
+from ..backend.formula.words import abs, exp, exp_down, log, log1p, maximum, select, sign
+from ..dtypes import FLOATS, HALF, INTEGERS, computed, float32, int64
 from ..errors import DTypeError, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, share, size_of
 from ..op.custom import custom
 from ..op.pointwise import pointwise
 from .indexing import check_ids, picked_from_rows
-from .rows import numbers, top_of
+from .loss_bodies import cross_entropy_row, half_cross_entropy_dx_row, half_cross_entropy_row
 
 REDUCTIONS = ("none", "mean", "sum")
 
@@ -37,60 +36,6 @@ def reduced(name: str, losses: Any, reduction: str) -> Any:
 
 
 # ---- cross-entropy ---------------------------------------------------------------------------------------------------------------
-def kept(first, cols, e, x, top):
-    """The sum of a run's exponentials, which stay in e."""
-    return put_exponentials(e[first : first + RUN], x[first : first + RUN], top)
-
-
-def passing(first, cols, space, x, top):
-    """The same sum, to the bit; the exponentials are kept for this run alone."""
-    return put_exponentials(space[: min(RUN, cols - first)], x[first : first + RUN], top)
-
-
-def put_exponentials(e, x, top):
-    """Added up in a loop of its own: one that also computes adds in another order where it need not write."""
-    for j in run_at(0, e.size):
-        e[j] = exp_down(x[j] - top)
-    return numbers(0, e.size, e)
-
-
-def gaps(first, cols, x, top):
-    total = 0.0
-    for j in run_at(first, cols):
-        total += top - x[j]
-    return total
-
-
-def cross_entropy_row(r, loss, dx, x, ids, found, smoothing, ignore, mean, rows, cols):
-    """The loss of one row, and (unless dx is None) its gradient: softmax minus the target distribution, over the ids that count."""
-    first, own = r * cols, ids[r]
-    x = x[first : first + cols]
-    if own == ignore:
-        loss[r] = 0.0
-        if dx is not None:
-            line = dx[first : first + cols]
-            for j in range(lane(), cols, lanes()):
-                line[j] = 0.0
-        return
-    top = top_of(x, cols)
-    if dx is None:
-        total = long_sum(passing, cols, run_space(x), x, top)
-    else:
-        e = dx[first : first + cols]
-        total = long_sum(kept, cols, e, x, top)
-        scale = 1.0 / real(found[2]) if mean else 1.0
-        factor, spread = scale / total, scale * smoothing / real(cols)
-        for j in range(lane(), cols, lanes()):
-            e[j] = e[j] * factor - spread
-        barrier()
-        if lane() == 0:
-            e[own] -= scale * (1.0 - smoothing)
-    gap = 0.0
-    if smoothing != 0.0:
-        gap = long_sum(gaps, cols, x, top) * smoothing / real(cols)
-    loss[r] = (1.0 - smoothing) * (top - x[own]) + gap + log(total)
-
-
 @custom(inputs=3, kind="as is", title="cross_entropy", internal=True)
 def row_cross_entropy(x, ids, found, smoothing=0.0, ignore=-100, reduction="mean", *, tracked=()):
     """-log softmax(x)[id] of each row of x (rows, classes), mixed with the mean over classes by `smoothing`; 0 where ignored.
@@ -98,21 +43,14 @@ def row_cross_entropy(x, ids, found, smoothing=0.0, ignore=-100, reduction="mean
     `found` is what check_ids() found out about the ids. Where x is tracked its gradient is made in the same pass and kept.
     """
     rows, cols = x.shape
-    mean = reduction == "mean"
-    losses, dx = like(x, (rows,)), like(x) if any(tracked) else None
+    losses, dx = row_losses(x), like(x) if any(tracked) else None
     if x.size:
-        consts = (x.dtype.type(smoothing), ignore, mean, rows, cols)
+        consts = (x.dtype.type(smoothing), ignore, reduction == "mean", rows, cols)
         if dx is not None:
             launch("row", cross_entropy_row, (losses, dx), (x, ids, found), consts)
         else:
             launch("row", cross_entropy_row, (losses,), (None, x, ids, found), consts)
-    elif rows:  # no classes: all ids are ignored
-        launch("fill", None, (losses,), (), (x.dtype.type(0),))
-    if reduction == "none":
-        return losses, {"dx": dx}
-    loss = like(x, ())
-    launch("batch_loss", None, (loss,), (losses, found), (mean,))
-    return loss, {"dx": dx}
+    return batch_loss(losses, found, reduction), {"dx": dx}
 
 
 @row_cross_entropy.backward
@@ -122,16 +60,41 @@ def row_cross_entropy_dx(g, dx, reduction):
     return dx, None, None
 
 
-@custom(inputs=3, kind="move", title="cross_entropy", internal=True)
+@custom(inputs=3, kind="as is", title="cross_entropy", internal=True)
 def half_cross_entropy(x, ids, found, smoothing=0.0, ignore=-100, reduction="mean"):
-    """row_cross_entropy of 16-bit logits: backward makes the gradient. Kept, 1 / rows of it would vanish in 16 bits, or cost 32."""
-    return row_cross_entropy.body(x, ids, found, smoothing, ignore, reduction)[0]
+    """row_cross_entropy of 16-bit logits, which is float32: backward makes the gradient. Kept, 1 / rows of it would vanish in 16 bits, or
+    cost 32."""
+    rows, cols = x.shape
+    losses, kept = row_losses(x), like(x, (rows, 2), float32)
+    if x.size:
+        launch("row", half_cross_entropy_row, (losses, kept), (x, ids), (float32.type(smoothing), ignore, rows, cols))
+    return batch_loss(losses, found, reduction), {"kept": kept}
 
 
 @half_cross_entropy.backward
-def half_cross_entropy_dx(g, x, ids, found, smoothing, ignore, reduction):
-    _, extras = row_cross_entropy.body(x, ids, found, smoothing, ignore, reduction, tracked=(True,))
-    return row_cross_entropy_dx(g, extras["dx"], reduction)
+def half_cross_entropy_dx(g, x, ids, found, kept, smoothing, ignore, reduction):
+    dx = like(x, dtype=float32)
+    if x.size:
+        consts = (float32.type(smoothing), ignore, reduction == "mean", *x.shape)
+        launch("row", half_cross_entropy_dx_row, (dx,), (x, ids, found, kept), consts)
+    return row_cross_entropy_dx(g, dx, reduction)
+
+
+def row_losses(x: Any) -> Any:
+    """A loss for each row, to be filled in; zeros where there are no classes, since then all ids are ignored."""
+    losses = like(x, x.shape[:1], x.spec.computed)
+    if losses.size and not x.size:
+        launch("fill", None, (losses,), (), (x.spec.computed.type(0),))
+    return losses
+
+
+def batch_loss(losses: Any, found: Any, reduction: str) -> Any:
+    """What the losses come to."""
+    if reduction == "none":
+        return losses
+    loss = like(losses, ())
+    launch("batch_loss", None, (loss,), (losses, found), (reduction == "mean",))
+    return loss
 
 
 def class_ids(
@@ -171,7 +134,7 @@ def classes_last(name: str, x: Any, ids: Any) -> tuple[Any, tuple[int, ...]]:
 
 @composed(home="both")
 def cross_entropy(x: Any, ids: Any, *, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean") -> Any:
-    """-log softmax(x)[id], averaged over the ids that are not ignored.
+    """-log softmax(x)[id], averaged over the ids that are not ignored; float32 for 16-bit logits too.
 
     Shapes: logits x (rows, classes), (classes,), (N, T, ..., classes) or (N, classes, d1, ...); ids: integers of that shape without
     classes. Where both of the last two would fit: ShapeError.
@@ -186,7 +149,7 @@ def cross_entropy(x: Any, ids: Any, *, ignore_index: int = -100, label_smoothing
     rows, shape = classes_last("cross_entropy", x, ids)
     ids, found = class_ids("cross_entropy", ids, x.device, shape, rows.shape[-1], ignore_index, reduction)
     rows = rows if rows.dtype in FLOATS else ops.cast(rows, float32)
-    run = row_cross_entropy if rows.dtype in rows.device.computes else half_cross_entropy
+    run = half_cross_entropy if rows.dtype in HALF else row_cross_entropy
     loss = run(rows, ids, found, float(label_smoothing), int(ignore_index), reduction)
     return ops.reshape(loss, shape) if reduction == "none" and loss.shape != shape else loss
 
@@ -207,7 +170,7 @@ def nll_loss(x: Any, ids: Any, *, ignore_index: int = -100, reduction: str = "me
     losses = ops.where(keep, ops.neg(picked), 0.0)
     if reduction != "mean":
         return ops.reshape(losses, shape) if reduction == "none" else ops.sum(losses)
-    total, wide = ops.sum(losses), float32 if losses.dtype in HALF else losses.dtype
+    total, wide = ops.sum(losses), computed(losses.dtype)
     mean = ops.div(total.to(wide), ops.sum(keep).to(wide))  # a count in 16 bits would be wrong
     return mean.to(losses.dtype)
 

@@ -1,6 +1,6 @@
 """Matrix products: matmul, and linear with what may follow it in the same launch: bias, activation, residual.
 
-Loops in backend/cpu/matmul.py; the arithmetic is a single-threaded BLAS on tiles. The activation's formulas are those of its
+Loops in backend/cpu/matmul.py, those of bfloat16 in bfloat_matmul.py. The activation's formulas are those of its
 own op, found in the registry.
 
 FLAME counterpart: `flame_core::ops::gemm`. Read next: rows.py.
@@ -14,22 +14,24 @@ import numpy as np
 
 from .. import ops
 from ..autograd.entries import thread
-from ..dtypes import FLOATS
+from ..dtypes import FLOATS, PRODUCTS
 from ..errors import DTypeError, ShapeError
 from ..op import base as op
-from ..op.base import composed, launch, like, share, size_of
+from ..op.base import composed, launch, like, share, size_of, together
 from ..op.custom import custom
+from ..op.half import is_half
 from ..op.plan import finish
 from ..op.pointwise import Pointwise, on_tensors
 
 
-@custom(inputs=2, title="matmul", internal=True)
-def product(a, b, ta=False, tb=False):
-    """op(a) @ op(b) over the last two axes, other axes broadcasting; ta, tb: use the matrix transposed."""
+@custom(inputs=2, title="matmul", internal=True, takes=PRODUCTS)
+def product(a, b, ta=False, tb=False, wide=False):
+    """op(a) @ op(b) over the last two axes, other axes broadcasting; ta, tb: use the matrix transposed. wide: a float32 result of
+    16-bit operands."""
     m, k = a.shape[-2:] if not ta else a.shape[:-3:-1]
     n = b.shape[-2] if tb else b.shape[-1]
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2]) if len(a.shape) + len(b.shape) > 4 else ()
-    y = like(a, (*batch, m, n))
+    y = like(a, (*batch, m, n), a.spec.computed if wide else None)
     if y.size:
         launch("matmul", None, (y,), (a, b), (starts(a.shape, batch), starts(b.shape, batch), m, n, k, bool(ta), bool(tb)))
     return y
@@ -45,8 +47,9 @@ def starts(shape: tuple[int, ...], batch: tuple[int, ...]) -> tuple[int, ...]:
 
 @product.backward(a="b", b="a")
 def product_dx(g, a, b, wanted, ta, tb):
-    da = None if not wanted[0] else product(b, g, tb, True) if ta else product(g, b, False, not tb)
-    db = None if not wanted[1] else product(g, a, True, ta) if tb else product(a, g, not ta, False)
+    g = ops.cast(g, (a if b is None else b).dtype)
+    da = None if not wanted[0] else product(b, g, tb, True, True) if ta else product(g, b, False, not tb, True)
+    db = None if not wanted[1] else product(g, a, True, ta, True) if tb else product(a, g, not ta, False, True)
     return da, db
 
 
@@ -127,7 +130,7 @@ def check_linear(x: Any, weight: Any, bias: Any, residual: Any) -> None:
         raise ShapeError(f"linear: residual has another shape than the result: {residual.shape}, expected {shape}. Add it afterwards.")
 
 
-@custom(inputs=4, home="functional")
+@custom(inputs=4, home="functional", takes=PRODUCTS, mixes=2)
 def linear(x, weight, bias=None, residual=None, activation="", *, tracked=()):
     """activation(x @ weight.T + bias) + residual: x (..., n_in), weight (n_out, n_in), bias (n_out), residual as the result, or None.
 
@@ -138,7 +141,7 @@ def linear(x, weight, bias=None, residual=None, activation="", *, tracked=()):
     """
     check_linear(x, weight, bias, residual)
     act, (n_out, n_in) = follower(activation), weight.shape
-    y = like(x, (*x.shape[:-1], n_out))
+    y = like(x, (*x.shape[:-1], n_out), together((x, weight, bias, residual)))
     kept = None
     if act.formula is not None and any(tracked[:3]):
         alone = act.keeps_result and residual is None  # then the result itself is what the derivative reads
@@ -154,8 +157,10 @@ def linear_dx(g, x, weight, bias, kept, wanted, into, shapes, activation):
     n_out, n_in = shapes[1]
     rows = size_of(shapes[0][:-1])
     dx = like(g, shapes[0]) if wanted[0] else None
-    dz = derived(g, kept, weight, dx, rows, follower(activation).derivative, shapes[1]) if activation and any(wanted[:3]) else g
-    if not activation and dx is not None and dx.size:
+    dz, operand = g, x if weight is None else weight
+    if any(wanted[:3]) and (activation or is_half(operand)):  # the gradient of a product is rounded once for both that read it
+        dz = derived(g, kept, weight, dx, rows, follower(activation).derivative, operand, shapes[1])
+    elif dx is not None and dx.size:
         launch("linear", None, (dx, None), (g, weight, None, None), (rows, n_in, n_out, True, False))
     if not wanted[1]:
         return dx, None, ops.sum(share(dz, (rows, n_out)), axis=0) if wanted[2] else None, g
@@ -165,11 +170,13 @@ def linear_dx(g, x, weight, bias, kept, wanted, into, shapes, activation):
     return dx, dw, db, g
 
 
-def derived(g: Any, kept: Any, weight: Any, dx: Any, rows: int, derivative: Any, sizes: tuple[int, ...]) -> Any:
-    """The cotangent before the activation; with a dx, that too in the same launch."""
-    dz = like(g)
+def derived(g: Any, kept: Any, weight: Any, dx: Any, rows: int, derivative: Any, operand: Any, sizes: tuple[int, ...]) -> Any:
+    """The cotangent before the activation, of the type that products read; with a dx, that too in the same launch."""
+    dz = like(g, dtype=None if operand is None else operand.dtype)
     if dx is not None and dx.size:
         launch("linear_dx", derivative, (dx, dz), (g, kept, weight), (rows, *sizes))
+    elif derivative is None:
+        return g
     elif dz.size:
         launch("map", derivative, (dz,), (g, kept))
     return dz

@@ -16,7 +16,7 @@ def layer_norm_row(r, y, mean, rstd, x, w, b, eps, rows, cols):
     y, x = y[r * cols : r * cols + cols], x[r * cols : r * cols + cols]
     near = middle(x, cols)
     total, square = long_sums(deviations, cols, x, near)
-    normalise(r, y, mean, rstd, x, near, total / real(cols), square / real(cols), w, b, eps, cols)
+    normalise(r, y, mean, rstd, x, None, near, total / real(cols), square / real(cols), w, b, eps, cols)
 
 
 def residual_norm_row(r, s, y, mean, rstd, x, residual, w, b, eps, rows, cols):
@@ -24,7 +24,16 @@ def residual_norm_row(r, s, y, mean, rstd, x, residual, w, b, eps, rows, cols):
     s, y, x, residual = s[first : first + cols], y[first : first + cols], x[first : first + cols], residual[first : first + cols]
     near = middle(x, cols) + middle(residual, cols)
     total, square = long_sums(added, cols, s, x, residual, near)
-    normalise(r, y, mean, rstd, s, near, total / real(cols), square / real(cols), w, b, eps, cols)
+    normalise(r, y, mean, rstd, s, None, near, total / real(cols), square / real(cols), w, b, eps, cols)
+
+
+def half_residual_norm_row(r, s, y, mean, rstd, x, residual, w, b, eps, rows, cols):
+    """The same for an s that rounds the sum, of which y is made before: it is computed twice."""
+    first = r * cols
+    s, y, x, residual = s[first : first + cols], y[first : first + cols], x[first : first + cols], residual[first : first + cols]
+    near = middle(x, cols) + middle(residual, cols)
+    total, square = long_sums(added, cols, s, x, residual, near)
+    normalise(r, y, mean, rstd, x, residual, near, total / real(cols), square / real(cols), w, b, eps, cols)
 
 
 def middle(x, cols):
@@ -55,8 +64,13 @@ def added(first, cols, s, x, residual, near):
     return total, square
 
 
-def normalise(r, y, mean, rstd, x, near, d, square, w, b, eps, cols):
-    """y = (x - mean) / sqrt(var + eps) * w + b for one row; d and `square` are the means of x - near and of its square.
+def summed(x, more, j):
+    """x[j], with what is added to it."""
+    return x[j] if more is None else x[j] + more[j]
+
+
+def normalise(r, y, mean, rstd, x, more, near, d, square, w, b, eps, cols):
+    """y = (x - mean) / sqrt(var + eps) * w + b for one row of x (+ more); d and `square` are the means of x - near and of its square.
 
     The mean is near + d, kept as two numbers: where a row lies far from zero, what rounding cuts off counts too. The variance is
     square - d * d, as long as d is not large beside the deviations (Chan, Golub, LeVeque 1983); else sums are made again about the mean.
@@ -65,10 +79,10 @@ def normalise(r, y, mean, rstd, x, near, d, square, w, b, eps, cols):
     m = real(near + d)
     rest, s = d - (m - near), 1.0 / sqrt(var + eps)
     if d * d > 2.0 * var or out_of_range(var + eps):
-        scale = scale_of(x, cols) if out_of_range(square + eps) else 1.0
-        m = long_sum(scaled, cols, x, scale) / real(cols)
-        m = real(m + long_sums(scaled_deviations, cols, x, m, scale)[0] / real(cols))
-        rest, square = long_sums(scaled_deviations, cols, x, m, scale)
+        scale = scale_of(x, more, cols) if out_of_range(square + eps) else 1.0
+        m = long_sum(scaled, cols, x, more, scale) / real(cols)
+        m = real(m + long_sums(scaled_deviations, cols, x, more, m, scale)[0] / real(cols))
+        rest, square = long_sums(scaled_deviations, cols, x, more, m, scale)
         rest, square = rest / real(cols), square / real(cols)
         var = maximum(square - rest * rest, 0.0)
         s = 1.0 / sqrt(eps) if var == 0.0 else scale / sqrt(var + eps * scale * scale)
@@ -78,7 +92,7 @@ def normalise(r, y, mean, rstd, x, near, d, square, w, b, eps, cols):
     rstd[r] = s
     shift = rest * s
     for j in range(lane(), cols, lanes()):
-        value = (x[j] - m) * s - shift
+        value = (summed(x, more, j) - m) * s - shift
         if w is not None:
             value = value * w[j]
         if b is not None:
@@ -86,11 +100,11 @@ def normalise(r, y, mean, rstd, x, near, d, square, w, b, eps, cols):
         y[j] = value
 
 
-def scaled_deviations(first, cols, x, m, scale):
+def scaled_deviations(first, cols, x, more, m, scale):
     """The sums of scale * x - m and of its square."""
     total, square = 0.0, 0.0
     for j in run_at(first, cols):
-        value = x[j] * scale - m
+        value = summed(x, more, j) * scale - m
         total += value
         square += value * value
     return total, square
@@ -103,10 +117,10 @@ def squares(first, cols, x, scale):
     return total
 
 
-def scaled(first, cols, x, scale):
+def scaled(first, cols, x, more, scale):
     total = 0.0
     for j in run_at(first, cols):
-        total += x[j] * scale
+        total += summed(x, more, j) * scale
     return total
 
 
@@ -115,11 +129,11 @@ def out_of_range(square):
     return not EPS * EPS * EPS * EPS < square < INF
 
 
-def scale_of(x, cols):
+def scale_of(x, more, cols):
     """A power of two that brings a row to where its squares have all their digits."""
     top = 0.0
     for j in range(lane(), cols, lanes()):
-        top = fmax(top, abs(x[j]))
+        top = fmax(top, abs(summed(x, more, j)))
     top = all_max(top)
     scale = 1.0
     if 0.0 < top < INF:
@@ -135,7 +149,7 @@ def rms_norm_row(r, y, rstd, x, w, eps, rows, cols):
     square = long_sum(squares, cols, x, 1.0) / real(cols)
     s = 1.0 / sqrt(square + eps)
     if out_of_range(square + eps):
-        scale = scale_of(x, cols)
+        scale = scale_of(x, None, cols)
         s = scale / sqrt(long_sum(squares, cols, x, scale) / real(cols) + eps * scale * scale)
     rstd[r] = s
     for j in range(lane(), cols, lanes()):

@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import ops
 from ..backend.base import Buffer, Device
-from ..dtypes import HALF, bool_, float32, int64
+from ..dtypes import bool_, computed, int64
 from ..op.base import composed, launch, like, new, over
 from ..op.custom import custom
 from ..rng import generator
@@ -28,7 +28,7 @@ def dropped(x, p=0.5):
     y, mask = like(x), like(x, dtype=bool_)
     if x.size:
         scale = 0.0 if p == 1 else 1.0 / (1.0 - p)
-        number = x.dtype.type
+        number = x.spec.computed.type
         launch("philox_dropout", None, (y, mask), (x, over(next_key(x.device), (3,))), (number(p), number(scale)))
     return y, {"mask": mask}
 
@@ -57,9 +57,7 @@ def dropout(x: Any, p: float = 0.5, training: bool = True) -> Any:
 
 def random_fill(loop: str, shape: Any, a: float, b: float, dtype: Any, device: Device) -> Any:
     """A new tensor of random numbers: "philox_normal" (mean a, std b) or "philox_uniform" (in [a, b))."""
-    if dtype in HALF:
-        return ops.cast(random_fill(loop, shape, a, b, float32, device), dtype)
-    y = new(checked_shape(loop, shape), dtype, device)
+    y, number = new(checked_shape(loop, shape), dtype, device), computed(dtype).type
     if y.size:
-        launch(loop, None, (y,), (over(next_key(device), (3,)),), (dtype.type(a), dtype.type(b)))
+        launch(loop, None, (y,), (over(next_key(device), (3,)),), (number(a), number(b)))
     return y

@@ -84,7 +84,7 @@ def same(x):
 def fold(loop: str, formula: Any, x: Any, plan: Reduction, scale: Any, dtype: Any = None) -> Any:
     """The reduced Tensor, of x's dtype unless another is given."""
     y = like(x, plan.shape, dtype)
-    launch(loop, formula, (y,), (x,), (plan.outer, plan.n, plan.inner, x.dtype.type(scale)), dtype=x.dtype)
+    launch(loop, formula, (y,), (x,), (plan.outer, plan.n, plan.inner, x.spec.computed.type(scale)), dtype=x.dtype)
     return y
 
 
@@ -184,7 +184,7 @@ def extreme_dx(g: Any, x: Any, y: Any, axis: Any, keepdims: bool) -> Any:
     kept = kept_shape(x.shape, axes)
     y, g = ops.reshape(y.detach(), kept), ops.reshape(g, kept)
     x = x.detach()
-    hit = ops.cast(ops.logical_or(ops.eq(x, y), ops.logical_and(ops.ne(x, x), ops.ne(y, y))), x.dtype)
+    hit = ops.cast(ops.logical_or(ops.eq(x, y), ops.logical_and(ops.ne(x, x), ops.ne(y, y))), g.dtype)
     return ops.mul(hit, ops.div(g, ops.sum(hit, axis=axes, keepdims=True)))
 
 
@@ -235,7 +235,7 @@ def arg_extreme(name: str, x: Any, axis: int | None, keepdims: bool, scale: int)
     if y.size:
         if x.dtype == bool_:
             x = ops.cast(x, int64)
-        consts = (plan.outer, plan.n, plan.inner, x.dtype.type(scale))
+        consts = (plan.outer, plan.n, plan.inner, x.spec.computed.type(scale))
         launch("argmax", None, (y,), (gathered(x, plan),), consts, dtype=x.dtype)
     return y
 

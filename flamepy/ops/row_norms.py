@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from .. import ops
+from ..dtypes import HALF, computed
 from ..errors import ShapeError
 from ..op import base as op
-from ..op.base import composed, launch, like, new, share, size_of
+from ..op.base import composed, launch, like, new, share, size_of, together
 from ..op.custom import custom
-from .norm_bodies import layer_norm_row, norm_dx_row, residual_norm_row, rms_norm_row
+from .norm_bodies import half_residual_norm_row, layer_norm_row, norm_dx_row, residual_norm_row, rms_norm_row
 from .rows import over_rows
 
 
@@ -41,6 +42,13 @@ def rows_of(name: str, x: Any, shape: tuple[int, ...], weight: Any, bias: Any = 
     return x.size // cols if cols else 0, cols
 
 
+def norm_results(xs: tuple, rows: int, eps: float, dtype: Any) -> tuple[Any, Any, Any, Any]:
+    """y (in `dtype`, or the inputs' own), mean and rstd of the rows, to be filled in, and eps as their body takes it."""
+    x, own = xs[0], together(xs)
+    wide = computed(own)
+    return like(x, dtype=dtype or own), new((rows, 2), wide, x.device), new((rows,), wide, x.device), wide.type(eps)
+
+
 # ---- backward, shared --------------------------------------------------------------------------------------------------------
 def norm_backward(ins: tuple, depth: int, wanted: tuple, places: tuple, shapes: list) -> tuple[Any, Any, Any]:
     """dx, dw and db from ins = (g, more, x, weight, mean, rstd); `more`, a cotangent that reached x another way, is added to dx.
@@ -49,11 +57,11 @@ def norm_backward(ins: tuple, depth: int, wanted: tuple, places: tuple, shapes: 
     """
     x, mean = ins[2], ins[4]
     cols = size_of(x.shape[len(x.shape) - depth :])
-    dx, rows = like(x), x.size // cols if cols else 0
+    dx, rows = like(ins[0]), x.size // cols if cols else 0
     if not any(wanted):
         over_rows(norm_dx_row, (dx,), (None, *ins), cols)
         return dx, None, None
-    outs = [(p or (like(x, shape), False)) if want else (None, False) for want, p, shape in zip(wanted, places, shapes, strict=True)]
+    outs = [(p or (like(dx, shape), False)) if want else (None, False) for want, p, shape in zip(wanted, places, shapes, strict=True)]
     (dw, add_w), (db, add_b) = outs
     launch("row_sums", norm_dx_row, (dx, dw, db), ins, (1 if mean is None else 2, add_w, add_b, rows, cols))
     return dx, dw, db
@@ -73,17 +81,17 @@ def norm_graph(g: Any, x: Any, weight: Any, depth: int, eps: float, centred: boo
 
 
 # ---- the ops -----------------------------------------------------------------------------------------------------------------
-@custom(inputs=3, name="row_layer_norm", title="layer_norm", internal=True)
-def layer_norm_op(x, weight=None, bias=None, eps=1e-5, normalized_shape=None):
+@custom(inputs=3, name="row_layer_norm", title="layer_norm", internal=True, mixes=0)
+def layer_norm_op(x, weight=None, bias=None, eps=1e-5, normalized_shape=None, dtype=None):
     """(x - mean) / sqrt(var + eps) * weight + bias over the last axes (Ba et al. 2016, arXiv:1607.06450).
 
     `normalized_shape` (default: that of weight or bias, else the last size) says which axes; weight and bias have it too.
+    `dtype`: what the result is rounded to, where it is another than the inputs'.
     """
     shape = norm_shape(x, weight, bias, normalized_shape)
     rows, cols = rows_of("layer_norm", x, shape, weight, bias)
-    mean, rstd = new((rows, 2), x.dtype, x.device), new((rows,), x.dtype, x.device)
-    y = like(x)
-    over_rows(layer_norm_row, (y, mean, rstd), (x, weight, bias), cols, (x.dtype.type(eps),))
+    y, mean, rstd, small = norm_results((x, weight, bias), rows, eps, dtype)
+    over_rows(layer_norm_row, (y, mean, rstd), (x, weight, bias), cols, (small,), mean.dtype)
     return y, {"mean": mean, "rstd": rstd, "depth": len(shape)}
 
 
@@ -97,22 +105,22 @@ def layer_norm_ddx(g, x, weight, depth, eps):
     return *norm_graph(g, x, weight, depth, eps, True), g
 
 
-@custom(inputs=4, internal=True)
-def residual_layer_norm(x, residual=None, weight=None, bias=None, eps=1e-5, normalized_shape=None):
+@custom(inputs=4, internal=True, mixes=0)
+def residual_layer_norm(x, residual=None, weight=None, bias=None, eps=1e-5, normalized_shape=None, dtype=None):
     """(s, layer_norm(s)) with s = x + residual, or s = x without a residual: a residual stream and what the next layer reads.
 
-    Backward adds the cotangents of both in one launch. The axes are those of layer_norm.
+    Backward adds the cotangents of both in one launch. The axes and `dtype`, that of the norm, are those of layer_norm.
     """
     shape = norm_shape(x, weight, bias, normalized_shape)
     rows, cols = rows_of("residual_layer_norm", x, shape, weight, bias)
-    mean, rstd = new((rows, 2), x.dtype, x.device), new((rows,), x.dtype, x.device)
-    y, small = like(x), x.dtype.type(eps)
+    y, mean, rstd, small = norm_results((x, residual, weight, bias), rows, eps, dtype)
     if residual is None:
         s = share(x, x.shape)
-        over_rows(layer_norm_row, (y, mean, rstd), (x, weight, bias), cols, (small,))
+        over_rows(layer_norm_row, (y, mean, rstd), (x, weight, bias), cols, (small,), mean.dtype)
     elif residual.shape == x.shape:
-        s = like(x)
-        over_rows(residual_norm_row, (s, y, mean, rstd), (x, residual, weight, bias), cols, (small,))
+        s = like(x, dtype=together((x, residual)))
+        body = half_residual_norm_row if s.dtype in HALF else residual_norm_row
+        over_rows(body, (s, y, mean, rstd), (x, residual, weight, bias), cols, (small,), mean.dtype)
     else:
         raise ShapeError(f"residual_layer_norm: shapes differ: x {x.shape}, residual {residual.shape}. They do not broadcast.")
     return (s, y), {"mean": mean, "rstd": rstd, "depth": len(shape)}
@@ -137,13 +145,13 @@ def residual_layer_norm_ddx(gs, y, weight, depth, eps):
     return ds, ds, dw, g_y
 
 
-@custom(inputs=2, name="row_rms_norm", title="rms_norm", internal=True)
-def rms_norm_op(x, weight=None, eps=1e-5, normalized_shape=None):
+@custom(inputs=2, name="row_rms_norm", title="rms_norm", internal=True, mixes=0)
+def rms_norm_op(x, weight=None, eps=1e-5, normalized_shape=None, dtype=None):
     """x / sqrt(mean(x^2) + eps) * weight over the last axes (Zhang & Sennrich 2019, arXiv:1910.07467)."""
     shape = norm_shape(x, weight, None, normalized_shape)
     rows, cols = rows_of("rms_norm", x, shape, weight)
-    y, rstd = like(x), new((rows,), x.dtype, x.device)
-    over_rows(rms_norm_row, (y, rstd), (x, weight), cols, (x.dtype.type(eps),))
+    y, _, rstd, small = norm_results((x, weight), rows, eps, dtype)
+    over_rows(rms_norm_row, (y, rstd), (x, weight), cols, (small,), rstd.dtype)
     return y, {"rstd": rstd, "depth": len(shape)}
 
 
@@ -179,8 +187,13 @@ def layer_norm(x: Any, normalized_shape: Any = None, weight: Any = None, bias: A
         if weight is not None and bias is not None:
             raise TypeError("layer_norm: two weights: one in the place of normalized_shape. Call layer_norm(x, shape, weight, bias).")
         shape, weight, bias = None, shape, weight if bias is None else bias
+    return layer_norm_in(None, x, shape, weight, bias, eps)
+
+
+def layer_norm_in(dtype: Any, x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
+    """layer_norm() with a result that is rounded to `dtype`, which may be None."""
     x, weight, bias = tensors_or_none("layer_norm", x, weight, bias)
-    return layer_norm_op(x, weight, bias, float(eps), norm_shape(x, weight, bias, shape))
+    return layer_norm_op(x, weight, bias, float(eps), norm_shape(x, weight, bias, shape), dtype)
 
 
 @composed(home="functional")
@@ -197,5 +210,10 @@ def rms_norm(x: Any, normalized_shape: Any = None, weight: Any = None, eps: floa
         if weight is not None:
             raise TypeError("rms_norm: two weights: one in the place of normalized_shape. Call rms_norm(x, shape, weight).")
         shape, weight = None, shape
+    return rms_norm_in(None, x, shape, weight, eps)
+
+
+def rms_norm_in(dtype: Any, x: Any, shape: Any, weight: Any, eps: float) -> Any:
+    """rms_norm() with a result that is rounded to `dtype`, which may be None."""
     x, weight = tensors_or_none("rms_norm", x, weight)
-    return rms_norm_op(x, weight, float(eps), norm_shape(x, weight, None, shape))
+    return rms_norm_op(x, weight, float(eps), norm_shape(x, weight, None, shape), dtype)

@@ -13,8 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 from .. import ops
-from ..backend.formula.row_words import all_max, lane, lanes, long_sum, run_at
+from ..backend.formula.row_words import LINE, all_max, lane, lanes, line_space, long_sum, run_at
 from ..backend.formula.words import INF, exp_down, fmax, log
+from ..dtypes import HALF
 from ..op.base import launch, like
 from ..op.custom import custom
 from .reduce import one_axis
@@ -30,11 +31,11 @@ def back(y: Any, a: int) -> Any:
     return y if a >= y.ndim - 1 else ops.transpose(y, a, -1)
 
 
-def over_rows(body: Any, outs: tuple, ins: tuple, cols: int, consts: tuple = ()) -> None:
-    """Run a body over all rows of the first out."""
+def over_rows(body: Any, outs: tuple, ins: tuple, cols: int, consts: tuple = (), dtype: Any = None) -> None:
+    """Run a body over all rows of the first out; `dtype`: see launch()."""
     rows = outs[0].size // cols if cols else 0
     if rows:
-        launch("row", body, outs, ins, (*consts, rows, cols))
+        launch("row", body, outs, ins, (*consts, rows, cols), dtype)
 
 
 # What long_sum() adds up a run of.
@@ -84,6 +85,22 @@ def softmax_row(r, y, x, rows, cols):
         y[j] *= scale
 
 
+def half_softmax_row(r, y, x, rows, cols):
+    """The same for a y that would round the exponentials: they are kept aside, or where they are too many computed twice."""
+    y, x = y[r * cols : r * cols + cols], x[r * cols : r * cols + cols]
+    if cols <= LINE:
+        e = line_space(x)[:cols]
+        _, total = top_and_sum(e, x, cols)
+        scale = 1.0 / total
+        for j in range(lane(), cols, lanes()):
+            y[j] = e[j] * scale
+    else:
+        top, total = top_and_sum(None, x, cols)
+        scale = 1.0 / total
+        for j in range(lane(), cols, lanes()):
+            y[j] = exp_down(x[j] - top) * scale
+
+
 def softmax_dx_row(r, dx, g, y, rows, cols):
     dx, g, y = dx[r * cols : r * cols + cols], g[r * cols : r * cols + cols], y[r * cols : r * cols + cols]
     dot = long_sum(products, cols, g, y)
@@ -101,7 +118,7 @@ def softmax(x, axis=-1):
     """
     x, a = along("softmax", x, axis)
     y = like(x)
-    over_rows(softmax_row, (y,), (x,), x.shape[-1] if x.ndim else 1)
+    over_rows(half_softmax_row if x.dtype in HALF else softmax_row, (y,), (x,), x.shape[-1] if x.ndim else 1)
     return back(y, a)
 
 

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..dtypes import FULL
 from ..errors import ShapeError
 from ..op.base import arguments, launch, like, share
 from ..op.checks import compilable, is_number, try_body
@@ -81,7 +82,7 @@ def rowwise(name: str, body: Any, dx_body: Any = None, *, axis: int = -1, reduce
     options = [inspect.Parameter(n, POSITIONAL, default=value) for n, value in (("axis", axis), *attributes.items())]
     signature = [inspect.Parameter("x", POSITIONAL), *options]
     forward.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
-    op = Custom(forward, name, 1, "float", "", False)
+    op = Custom(forward, name, 1, "float", "", False, takes=FULL)
     if behind is not None:
         op.rule, op.names = rule_of(name, behind, attributes, reduces)
     return op.function

@@ -125,7 +125,7 @@ def unsqueeze(x: Any, axis: int) -> Any:
     return reshape(x, (*x.shape[:a], 1, *x.shape[a:]))
 
 
-@custom(inputs=1, kind="move", title="permute", internal=True)
+@custom(inputs=1, kind="as is", title="permute", internal=True)
 def permuted(x, axes=()):
     strides = contiguous_strides(x.shape)
     return read_strided(x, tuple([x.shape[a] for a in axes]), tuple([strides[a] for a in axes]), 0)
@@ -188,7 +188,7 @@ def swapped(axis0: int, axis1: int, ndim: int) -> Shape | None:
 
 
 # ---- one-to-many, many-to-one ------------------------------------------------------------------------------------------------
-@custom(inputs=1, kind="move", title="broadcast_to", internal=True)
+@custom(inputs=1, kind="as is", title="broadcast_to", internal=True)
 def expanded(x, shape=()):
     return read_strided(x, shape, expanded_strides(x.shape, len(shape)), 0)
 
@@ -236,7 +236,7 @@ def expand(x: Any, shape: Any, *rest: int) -> Any:
     return broadcast_to(x, shape, *rest)
 
 
-@custom(inputs=1, kind="move", title="index", internal=True)
+@custom(inputs=1, kind="as is", title="index", internal=True)
 def sliced(x, starts=(), steps=(), sizes=()):
     """Every axis from start, by step (may be negative), as many as size."""
     strides, base = sliced_places(x.shape, starts, steps)
@@ -258,7 +258,7 @@ def sliced_dx(g, shapes, starts, steps):
 sliced.differentiable()
 
 
-@custom(inputs=1, kind="move", title="pad")
+@custom(inputs=1, kind="as is", title="pad")
 def unsliced(x, shape=(), starts=(), steps=(), value=0):
     """x written into a tensor full of `value`: the reverse of sliced."""
     y = filled(shape, value, x.dtype, x.device)
@@ -317,7 +317,7 @@ def triangle(name: str, x: Any, diagonal: int, upper: bool) -> Any:
     return y
 
 
-@custom(inputs=1, kind="move", home="flamepy")
+@custom(inputs=1, kind="as is", home="flamepy")
 def tril(x, diagonal=0):
     """The matrix on and below the diagonal, zeros above. Shapes: (..., n, m), else ShapeError; the result has x's.
     >>> fp.tril(fp.tensor([[1, 2], [3, 4]])).tolist()
@@ -333,7 +333,7 @@ def tril_dx(g, diagonal):
 tril.differentiable()
 
 
-@custom(inputs=1, kind="move", home="flamepy")
+@custom(inputs=1, kind="as is", home="flamepy")
 def triu(x, diagonal=0):
     """The matrix on and above the diagonal, zeros below. Shapes: (..., n, m), else ShapeError; the result has x's.
     >>> fp.triu(fp.tensor([[1, 2], [3, 4]])).tolist()

@@ -37,7 +37,9 @@ def sum_squares(x, axis=None, keepdims=False):
 
 @sum_squares.backward
 def sum_squares_dx(g, x, axis, keepdims):
-    return ops.mul(x, spread(ops.cast(ops.mul(g, 2.0), x.dtype), x.shape, axis, keepdims))
+    wide = x.spec.computed
+    x = x if x.dtype == wide else ops.cast(x, wide)
+    return ops.mul(x, spread(ops.cast(ops.mul(g, 2.0), wide), x.shape, axis, keepdims))
 
 
 sum_squares.differentiable()

@@ -16,7 +16,7 @@ import numpy as np
 from .. import ops
 from ..backend.base import Buffer
 from ..backend.divert import aside, changed
-from ..dtypes import HALF, float32
+from ..dtypes import HALF, computed, float32
 from ..gradient import GradientMap
 from ..gradient_memory import no_factor
 from ..parameter import Parameter
@@ -36,7 +36,7 @@ class Block:
         self.homes = [p.buffer for p in params]
         self.segments = tuple([(p.buffer.start, p.size) for p in params])
         self.whole = sum(p.size for p in params) == self.buffer.size
-        self.dtype = float32 if first.dtype in HALF else first.dtype
+        self.dtype = computed(first.dtype)
         self.steps = [0] * len(params)
         self.groups = groups
         device = self.buffer.device

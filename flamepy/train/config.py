@@ -65,11 +65,18 @@ class TrainConfig(LoopConfig):
     seed: int = setting(1337, "Start of all random numbers; the same seed gives the same run, bit for bit.", 0, LAST_SEED,
                         option=True, section="Training")  # fmt: skip
     device: str = setting("cpu", f"Where to train: {', '.join(BACKENDS)}.", option=True, section="Training", free=True)
+    compute: str = setting("float32", "What products are computed from: float32, bfloat16 or float16. Parameters stay float32.",
+                           option=True, section="Training", choices=("float32", "bfloat16", "float16"))  # fmt: skip
     warmup: int = setting(WARMUP, "steps of linear warm-up (when not given: 100, at most a tenth of the steps)", 0, 10**9)
     final_lr: float = setting(0.1, "learning rate at the end, as a fraction of lr", 0, 1)
     beta1: float = setting(0.9, "AdamW: memory of the gradient", 0, 0.999999)
     beta2: float = setting(0.99, "AdamW: memory of the squared gradient", 0, 0.999999)
     weight_decay: float = setting(0.1, "AdamW: pull towards zero", 0, 1e6)
+
+    @property
+    def compute_dtype(self) -> str | None:
+        """What the model's attribute of this name is set to."""
+        return None if self.compute == "float32" else self.compute
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,7 @@ class DigitsJob:
         build = {"mlp": mlp, "cnn": cnn}[config.model]
         self.model = build(self.images.x_train.shape[1:], self.images.classes, config.width, self.device)
         self.model.params.pack()
+        self.model.compute_dtype = config.compute_dtype
         self.optimizer, self.schedule = adamw(config, self.model), schedule_of(config)
         self.members: dict[str, Any] = {}
         self.per_step = config.batch * config.accumulate

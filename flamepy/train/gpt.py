@@ -62,6 +62,7 @@ class GPT(nn.Module):
         self.norm = nn.LayerNorm(width, device=on)
         self.start(config.layers)
         self.params.pack()
+        self.compute_dtype = config.compute_dtype  # type: ignore[assignment]
 
     def start(self, layers: int) -> None:
         """The first numbers of all parameters."""
@@ -85,7 +86,7 @@ class GPT(nn.Module):
         return self.token(ids) + self.position(positions)
 
     def scores(self, x: Any) -> Any:
-        return F.linear(self.norm(x), self.token.weight)
+        return F.linear(*self.operands(self.norm(x), self.token.weight))
 
     # ---- sampling -----------------------------------------------------------------------------------------------------
 

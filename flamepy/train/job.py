@@ -80,7 +80,8 @@ def schedule_of(config: TrainConfig) -> Callable[[int], float]:
 def settings_line(config: TrainConfig) -> str:
     """Their settings that everybody asks for."""
     more = f" x {config.accumulate}" if config.accumulate > 1 else ""
-    return f"batch {config.batch}{more}, seed {config.seed}, device {config.device}"
+    compute = "" if config.compute_dtype is None else f", products from {config.compute}"
+    return f"batch {config.batch}{more}, seed {config.seed}, device {config.device}{compute}"
 
 
 def split(arrays: tuple[np.ndarray, ...], parts: int) -> list[Batch]:

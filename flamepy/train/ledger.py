@@ -26,7 +26,7 @@ import numpy as np
 
 from ..backend.base import Buffer, device
 from ..backend.formula.words import select
-from ..dtypes import HALF, float32, float64
+from ..dtypes import computed, float64
 from ..errors import DTypeError, StateError
 from ..gradient_memory import checked_steps, no_factor
 from ..gradient_norm import ClipResult, places_of, result_of, square_size
@@ -184,7 +184,7 @@ class Update:
         self.sizes = self.norms()
 
     def copied(self) -> Buffer:
-        copy = self.home.device.empty(self.home.size, float32 if self.home.dtype in HALF else self.home.dtype)
+        copy = self.home.device.empty(self.home.size, computed(self.home.dtype))
         self.home.device.stream.copy(copy, self.home)
         return copy
 
@@ -196,6 +196,5 @@ class Update:
         return np.array(device.download(found)[4:])
 
     def ratios(self) -> np.ndarray:
-        now = self.copied() if self.home.dtype in HALF else self.home
-        self.then.device.launch("map", moved, (self.then,), (now, self.then), (), self.then.dtype)
+        self.then.device.launch("map", moved, (self.then,), (self.home, self.then), (), self.then.dtype)
         return np.divide(self.norms(), self.sizes, out=np.full(len(self.places), math.nan), where=self.sizes > 0)

@@ -107,7 +107,7 @@ def same_run(config: LoopConfig, saved: checkpoint.Checkpoint) -> None:
     if saved.facts.get("job") != job_name(type(config)):
         raise InputError(f"the checkpoint is of another job: {saved.path}: {saved.facts.get('job')}. Start a new run.")
     for name, field in settings(type(config)).items():
-        if not field.metadata.get("free") and there.get(name) != getattr(config, name):
+        if not field.metadata.get("free") and there.get(name, field.default if there else None) != getattr(config, name):
             raise InputError(
                 f"the checkpoint is of another run: {name} is {there.get(name)} in {saved.path}, {getattr(config, name)} in "
                 "config.toml. Give the run folder its own config.toml back, or start a new run."

@@ -10,19 +10,33 @@ Operands stay where they are: `layout` holds four numbers for each, where it sta
 last axis is contiguous. Under a causal mask row i sees keys j <= i. A row that sees no key gives zeros, and a zero gradient, as in
 PyTorch 2.13 on the CPU. plans.attention_plan says how everything is cut.
 
-FLAME counterpart: `flame_core::attention::sdpa`. Read next: conv.py.
+FLAME counterpart: `flame_core::attention::sdpa`. Read next: attention_rows.py, bfloat_attention.py, conv.py.
 """
 
 from __future__ import annotations
 
-import numpy as np
-
-from ..formula.words import INF, exp_down, fmax, select
+from ...dtypes import bfloat16
+from ..formula.words import INF
+from . import bfloat_attention
+from .attention_rows import (
+    add_mask,
+    dots,
+    finish,
+    from_both_ends,
+    hide,
+    online_softmax,
+    scale_rows,
+    softmax_dx,
+    start_of,
+    sum_parts,
+    thirds,
+)
+from .bfloat import load
 from .family import launcher, loop, table
 from .parallel import tasks
 from .plans import ROOM, STATE, attention_plan, attention_room, partial_layout
 from .products import N, T, gemm, turn_matrix
-from .runs import add_run, fill_run
+from .runs import fill_run
 
 
 @loop
@@ -153,144 +167,19 @@ def attention_dx_sum(part, dk, dv, partial, layout, batch, heads, keys, d, e, ch
         sum_parts(dv[v_at : v_at + e], partial, row * (d + e) + d, total * (d + e), chunks)
 
 
-def start_of(layout, operand, b, h, row):
-    """Where a row of an operand starts."""
-    return layout[operand] + b * layout[operand + 1] + h * layout[operand + 2] + row * layout[operand + 3]
-
-
-def from_both_ends(i, n):
-    """0, n - 1, 1, n - 2, ...: under a causal mask two neighbours together cost what any other two do."""
-    return n - 1 - i // 2 if i % 2 else i // 2
-
-
-# Helpers take slices and unsigned numbers: an index that cannot be negative needs no check, and the loop vectorises.
-
-
-def thirds(run, first, second):
-    """Numbers up to `first`, the `second` numbers after it, the rest."""
-    return run[:first], run[first : first + second], run[first + second :]
-
-
-def add_mask(scores, mask, at, row_step, col_step, high, wide):
-    n, step = np.uintp(high), np.uintp(row_step)
-    for j in range(np.uintp(wide)):
-        line = np.uintp(at) + j * np.uintp(col_step)
-        for r in range(n):
-            scores[j * n + r] += mask[line + r * step]
-
-
-def hide(scores, high, wide, ahead):
-    """Row r sees key j only if j + ahead <= r."""
-    n = np.uintp(high)
-    for j in range(max(0, 1 - ahead), wide):
-        line, shown = np.uintp(j) * n, np.uintp(j + ahead)
-        for r in range(n):
-            scores[line + r] = select(r < shown, -INF, scores[line + r])
-
-
-def online_softmax(scores, state, high, wide):
-    """scores = exp(scores - largest so far). state: five vectors of rows, ROOM apart: largest, sum, factor (what the sum before this
-    block was multiplied with), base (the largest, or 0 where every score so far is -inf: -inf minus -inf would be NaN), the block's own
-    sum (added one after the other, thousands of keys would lose digits)."""
-    best, total = state[:high], state[ROOM : ROOM + high]
-    factor, base = state[2 * ROOM : 2 * ROOM + high], state[3 * ROOM : 3 * ROOM + high]
-    block = state[4 * ROOM : 4 * ROOM + high]
-    for r in range(high):
-        factor[r] = best[r]
-    largest(best, scores, wide)
-    change_base(best, total, factor, base)
-    fill_run(block, 0.0)
-    exp_and_sum(block, scores, base, wide)
-    add_run(total, block)
-
-
-def largest(best, scores, wide):
-    n = np.uintp(best.size)
-    last = np.uintp(max(wide, 1) - 1) * n
-    for j in range(np.uintp(0), np.uintp(wide), np.uintp(4)):  # four keys at once: best goes through memory
-        a = j * n
-        b, c, d = min(a + n, last), min(a + n + n, last), min(a + n + n + n, last)
-        for r in range(n):
-            best[r] = fmax(best[r], fmax(fmax(scores[a + r], scores[b + r]), fmax(scores[c + r], scores[d + r])))
-
-
-def change_base(best, total, factor, base):
-    for r in range(best.size):
-        base[r] = select(best[r] == -INF, 0.0, best[r])
-        factor[r] = exp_down(factor[r] - base[r])
-        total[r] *= factor[r]
-
-
-def exp_and_sum(total, scores, base, wide):
-    n, pairs = np.uintp(total.size), np.uintp(wide // 2 * 2)
-    for j in range(np.uintp(0), pairs, np.uintp(2)):  # two keys at once: total goes through memory
-        a, b = j * n, j * n + n
-        for r in range(n):
-            one, two = exp_down(scores[a + r] - base[r]), exp_down(scores[b + r] - base[r])
-            scores[a + r] = one
-            scores[b + r] = two
-            total[r] += one + two
-    if wide % 2 == 1:
-        for r in range(n):
-            one = exp_down(scores[pairs * n + r] - base[r])
-            scores[pairs * n + r] = one
-            total[r] += one
-
-
-def finish(kept, at, state, high):
-    """What is kept of the rows from `at`, and 1 / sum as the factor. A row that saw no key has 0 for both: p is then 0, as it must be."""
-    total, factor, base = state[ROOM : ROOM + high], state[2 * ROOM : 2 * ROOM + high], state[3 * ROOM : 3 * ROOM + high]
-    top, share = kept[at : at + high], kept[kept.size // 2 + at : kept.size // 2 + at + high]
-    for r in range(high):
-        factor[r] = select(total[r] == 0.0, 0.0, 1.0 / total[r])
-        top[r] = base[r]
-        share[r] = factor[r]
-
-
-def scale_rows(y, at, step, factor, cols):
-    for r in range(factor.size):
-        line = y[at + r * step : at + r * step + cols]
-        f = factor[r]
-        if f != 1.0:
-            for c in range(line.size):
-                line[c] *= f
-
-
-def dots(out, g, y, at, step, cols):
-    """out[r] = row r of g times row r of y."""
-    for r in range(out.size):
-        a, b = g[at + r * step : at + r * step + cols], y[at + r * step : at + r * step + cols]
-        total = 0.0
-        for c in range(a.size):
-            total += a[c] * b[c]
-        out[r] = total
-
-
-def softmax_dx(ds, p, kept, at, delta, wide):
-    """p = exp(p - largest) / sum, ds = p * (ds - delta), for `wide` keys."""
-    n = np.uintp(delta.size)
-    top, share = kept[at : at + delta.size], kept[kept.size // 2 + at : kept.size // 2 + at + delta.size]
-    for j in range(np.uintp(wide)):
-        for r in range(n):
-            e = exp_down(p[j * n + r] - top[r]) * share[r]
-            p[j * n + r] = e
-            ds[j * n + r] = e * (ds[j * n + r] - delta[r])
-
-
-def sum_parts(out, partial, at, step, chunks):
-    fill_run(out, 0.0)
-    for n in range(chunks):
-        add_run(out, partial[at + n * step : at + n * step + out.size])
-
-
 # ---- launchers ----
 @launcher(name="attention")
 def attention_launcher(go, outs, ins, layout, sizes, scale, is_causal):
     y, kept = outs
     q, k, v, mask = ins
-    plan = attention_plan(sizes, is_causal, "y")
+    half = q.dtype == bfloat16
+    plan = attention_plan(sizes, is_causal, "y", half)
     consts = (table(layout), *sizes, scale, plan.height, plan.width, plan.groups, is_causal, mask is not None)
-    go(attention, (y, kept, go.empty(plan.scratch)), (q, k, v, q if mask is None else mask), consts, work=work_of(sizes))
+    places, given = [y, kept, go.empty(plan.scratch)], (q, k, v, q if mask is None else mask)
+    if half:
+        load()
+        places.append(go.empty(plan.groups * bfloat_attention.packed_room(plan.height, plan.width, *sizes[4:]), bfloat16))
+    go(bfloat_attention.attention_bfloat if half else attention, places, given, consts, work=work_of(sizes))
 
 
 @launcher(name="attention_dx")
@@ -298,7 +187,8 @@ def dx_launcher(go, outs, ins, layout, sizes, scale, is_causal):
     """The gradients of q, k, v lie as q, k, v do; cut into chunks, those of k and v are summed from parts."""
     dq, dk, dv, dmask = outs
     *rest, mask = ins
-    plan = attention_plan(sizes, is_causal, "dx")
+    half = rest[3].dtype == bfloat16
+    plan = attention_plan(sizes, is_causal, "dx", half)
     batch, heads, _, *widths = sizes
     own, scratch = layout[4:12], go.empty(plan.scratch)
     parts, dest = own, (dk, dv)
@@ -309,7 +199,11 @@ def dx_launcher(go, outs, ins, layout, sizes, scale, is_causal):
     counts = (plan.height, plan.width, plan.groups, plan.chunks, plan.partial // plan.chunks)
     consts = (places, *sizes, scale, *counts, is_causal, mask is not None, dmask is not None)
     given = (*rest, rest[0] if mask is None else mask)
-    go(attention_dx, (dq, *dest, scratch if dmask is None else dmask, scratch), given, consts, work=work_of(sizes))
+    outs = [dq, *dest, scratch if dmask is None else dmask, scratch]
+    if half:
+        load()
+        outs.append(go.empty(plan.groups * bfloat_attention.packed_room_dx(plan.height, plan.width, *sizes[4:]), bfloat16))
+    go(bfloat_attention.attention_dx_bfloat if half else attention_dx, outs, given, consts, work=work_of(sizes))
     if plan.chunks > 1:
         go(attention_dx_sum, (dk, dv), (partial,), (table(own), batch, heads, *widths, plan.chunks), work=plan.partial)
 

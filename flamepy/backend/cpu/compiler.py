@@ -24,9 +24,10 @@ from ...errors import DeviceError
 from ..formula import row_words
 from ..formula.bind import Dialect, announce
 from ..formula.row_words import all_max, all_sum, barrier, lane, lanes
-from . import parallel, pool, processor, products, words, workspace
+from . import halves, parallel, pool, processor, products, words, workspace
 from .disk_cache import REMEDY, DiskCache, cache_of
 from .inner import INNER, KERNEL, AloneCompiler, InnerCompiler, LoopCompiler
+from .storage import WHOLE
 
 MATH = {"contract", "nsz"}
 
@@ -67,9 +68,10 @@ def words_of(dtype: np.dtype) -> dict[str, Any]:
     if dtype.kind == "f":
         found.update({name: table[dtype] for name, table in words.CONSTANTS.items()})
     else:
-        found.update(dict.fromkeys(("floor", "ceil", "rint"), WHOLE))
+        found.update(dict.fromkeys(("floor", "ceil", "rint"), ROUNDED))
     found.update(ROW_WORDS, **workspace.WORDS, wide=WIDE["f" if dtype.kind == "f" else "i"], RUN=RUN)
-    return products.Vocabulary({**found, **products.WORDS.get(dtype, {})})
+    own = {"turn_matrix": TURN_HALVES} if dtype == WHOLE else products.WORDS.get(dtype, {})
+    return products.Vocabulary({**found, **own})
 
 
 def run_length() -> int:
@@ -93,7 +95,8 @@ def run_at(first, cols):
 
 
 WIDE = {"f": numba.njit(**INNER)(wide_float), "i": numba.njit(**INNER)(wide_whole)}
-WHOLE = numba.njit(**INNER)(lambda x: x)  # rounding an integer
+ROUNDED = numba.njit(**INNER)(lambda x: x)  # rounding an integer
+TURN_HALVES = numba.njit(**{**INNER, "forceinline": False})(halves.turn_matrix)
 # The other words of a row body. The CPU gives a row to one lane: they cost nothing.
 ROW_WORDS = {word.__name__: numba.njit(**INNER)(word) for word in (lane, lanes, run_at, all_sum, all_max, barrier)}
 
@@ -103,12 +106,15 @@ SHARED = (
     "cpu/broadcast.py",
     "cpu/compiler.py",
     "cpu/disk_cache.py",
+    "cpu/halves.py",
     "cpu/inner.py",
     "cpu/instructions.py",
     "cpu/parallel.py",
     "formula/bind.py",
     "cpu/plans.py",
+    "cpu/processor.py",
     "cpu/products.py",
+    "cpu/storage.py",
     "cpu/workspace.py",
     "formula/row_words.py",
 )

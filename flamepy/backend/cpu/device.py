@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import FULL, HALF, INTEGERS, bool_, float32, float64
+from ...dtypes import FULL, HALF, INTEGERS, bool_, computed, float16, float64
 from ...errors import DeviceError, DTypeError
 from ..base import Action, Buffer, Device, Kernel, Run, Spot, Step
 from ..formula.bind import bind, globals_of, making_kernel, reached
@@ -26,12 +26,14 @@ from ..formula.words import COSTLY
 from ..host import HostStream
 from . import chain, family, memory, settings
 from .memory import ALIGN, APART, allocator
+from .storage import WHOLE, stored
 from .threads import threads
 
 # Elements of work below which one thread is faster than waking the others. Measured: 21,000 for an addition, 2,600 for gelu, 4,000 for
 # a softmax; so a formula with a costly word takes COSTLY_SHARE times fewer.
 GRAIN = 16384
 COSTLY_SHARE = 4
+MOVES = frozenset(("strided_get", "strided_put", "take_rows", "tri"))  # launches that move numbers without looking at them
 FAMILIES = ("loops", "broadcast", "reduce", "rows", "index", "spans", "matmul", "attention", "conv", "random")
 
 
@@ -47,7 +49,7 @@ class CpuKernel:
 
     def __repr__(self) -> str:
         names = [f.__name__ for f in (self.loop, self.formula) if f is not None]
-        return f"<kernel {' '.join(names) or 'convert'}{', on all threads' if self.wide else ''}>"
+        return f"<kernel {' '.join(names)}{', on all threads' if self.wide else ''}>"
 
     def first(self, *arguments: Any) -> None:
         settings.check()
@@ -104,7 +106,6 @@ class CpuDevice(Device):
 
     align = ALIGN
     gap = APART  # as far apart as the allocator's blocks, or kernels could take other paths
-    computes = frozenset((float32, float64))
 
     def __init__(self) -> None:
         super().__init__("cpu", CpuStream())
@@ -126,6 +127,8 @@ class CpuDevice(Device):
         self, name: str, formula: Callable | None, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any],
         dtype: np.dtype,
     ) -> None:  # fmt: skip
+        if name in MOVES and ins[0].dtype == outs[0].dtype in HALF:  # type: ignore[union-attr]
+            dtype = WHOLE
         try:
             launcher, go = self.launches[name, formula, dtype]
         except KeyError:
@@ -155,10 +158,11 @@ class CpuDevice(Device):
         return wide if size >= grain else narrow
 
     def copier(self, out: Buffer, x: Buffer) -> Kernel:
-        if out.dtype in HALF or x.dtype in HALF:
-            return CONVERT
-        loops = copying()
-        return self.kernel(loops.map1, loops.nonzero if out.dtype == bool_ else loops.same, x.dtype, out.size)
+        loops, dtype = copying(), computed(x.dtype)
+        if x.dtype == out.dtype in HALF:
+            dtype = WHOLE
+        formula = loops.nonzero if out.dtype == bool_ else loops.odd if (x.dtype, out.dtype) == (float64, float16) else loops.same
+        return self.kernel(loops.map1, formula, dtype, out.size)
 
     def write(self, buffer: Buffer, values: Sequence[Any]) -> None:
         buffer.data[:] = values
@@ -170,7 +174,7 @@ class CpuDevice(Device):
         if dtype is whole or dtype == whole:
             first = offset // whole.itemsize
             return Buffer(root.data[first : first + size], size, dtype, self, root, offset)
-        data = root.data.view(np.uint8)[offset : offset + size * dtype.itemsize].view(dtype)
+        data = root.data.view(np.uint8)[offset : offset + size * dtype.itemsize].view(stored(dtype))
         return Buffer(data, size, dtype, self, root, offset)
 
     def trim(self) -> None:
@@ -182,7 +186,7 @@ class CpuDevice(Device):
     def dlpack(self, buffer: Buffer, shape: Sequence[int]) -> Any:
         if buffer.dtype.kind == "V":
             raise DTypeError(f"dlpack: NumPy cannot export {buffer.dtype}. Cast with .to(flamepy.float32).")
-        return buffer.data.reshape(shape)
+        return buffer.data.view(buffer.dtype).reshape(shape)
 
     def cache_folder(self) -> Path:
         settings.check()
@@ -221,15 +225,6 @@ def copying() -> Any:
     return import_module(".loops", __package__)
 
 
-def convert(workers: int, out: np.ndarray, x: np.ndarray) -> None:
-    """NumPy's conversion to and from 16-bit types, as a kernel."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        np.copyto(out, x.astype(np.float32) if out.dtype.kind in "iub" else x, casting="unsafe")
-
-
-CONVERT = CpuKernel(lambda: convert, False)
-
-
 @cache
 def is_costly(formula: Callable | None) -> bool:
     """Whether a number of it takes several times as long as an addition."""
@@ -238,7 +233,7 @@ def is_costly(formula: Callable | None) -> bool:
 
 def binder(loop: Any, formula: Callable | None, dtype: np.dtype) -> Callable[[], Any]:
     """What binds `loop` for `dtype` when asked; raises DTypeError at once for a type no kernel is made for."""
-    if dtype not in FULL and dtype not in INTEGERS and dtype.kind != "b":
+    if dtype not in FULL and dtype not in INTEGERS and dtype.kind != "b" and dtype != WHOLE:
         raise DTypeError(f"{loop.__name__}: no kernel for this type: {dtype}. Cast to float32 or float64.")
 
     @cache

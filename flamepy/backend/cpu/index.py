@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ...dtypes import FULL, float64, int64
+from ...dtypes import FLOATS, float64, int64
 from ..formula.row_words import wide
 from .broadcast import offset
 from .family import launcher, loop, table
@@ -219,7 +219,7 @@ def walk(sizes, strides):
 def get_launcher(go, outs, ins, sizes, strides, base):
     """A walk through matrices (m, n) stored as (n, m) with rows `step` apart turns them by tiles."""
     found, k, n, step = walk(sizes, strides)
-    if go.dtype not in FULL or not k or found[2 * k - 1] != 1 or not 1 < found[k - 1] <= step:
+    if outs[0].dtype != ins[0].dtype or outs[0].dtype not in FLOATS or not k or found[2 * k - 1] != 1 or not 1 < found[k - 1] <= step:
         go(strided_get, outs, ins, (table(found), k, n, step, base))
     else:
         outer = (*found[: k - 1], *found[k : 2 * k - 1])

@@ -11,9 +11,11 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
+from ..formula.words import select
 from .family import launcher, loop
 from .parallel import elements, tasks
 
@@ -108,6 +110,13 @@ def same(x):
 
 def nonzero(x):
     return x != 0
+
+
+def odd(x):
+    """A float64 as a float32 that a float16 can be rounded from: what was cut off shows in its last bit, or a tie could be made."""
+    y = np.float32(x)
+    down = y.view(np.int32) - np.int32(abs(np.float64(y)) > abs(x))  # towards zero
+    return select((np.float64(y) == x) | (x != x), y, np.int32(down | np.int32(1)).view(np.float32))
 
 
 # ---- launchers ----

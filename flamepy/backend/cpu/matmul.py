@@ -5,13 +5,15 @@ share out rows, and a row stays in one core's cache from op to op; with few, pan
 follows each panel while it is in the nearest caches. A number is the same chain of sums in whichever tile it is computed, and strips
 follow from sizes: the same bits for any number of threads.
 
-FLAME counterpart: `flame_core::ops::gemm`. Read next: attention.py.
+FLAME counterpart: `flame_core::ops::gemm`. Read next: bfloat_matmul.py, which does the same for bfloat16, attention.py.
 """
 
 from __future__ import annotations
 
 from numba import types
 
+from ...dtypes import bfloat16
+from . import bfloat_matmul
 from .family import launcher, loop, table
 from .loops import F, same
 from .parallel import tasks
@@ -171,6 +173,8 @@ def derive(dz, g, kept, piece):
 # ---- launchers ----
 @launcher(name="matmul")
 def matmul_launcher(go, outs, ins, a_at, b_at, m, n, k, ta, tb):
+    if ins[0].dtype == bfloat16:
+        return bfloat_matmul.matmul(go, outs, ins, a_at, b_at, m, n, k, ta, tb)
     work = flops(len(a_at) * m * n, k)
     go(matmul, outs, (*ins, table(a_at), table(b_at)), (len(a_at), m, n, k, ta, tb), work=work)
 
@@ -178,6 +182,8 @@ def matmul_launcher(go, outs, ins, a_at, b_at, m, n, k, ta, tb):
 @launcher(name="linear")
 def linear_launcher(go, outs, ins, rows, n, k, flip, keeps_result):
     """One compiled loop for a layer with and without bias, residual, kept values: what is absent has a stand-in that isn't read."""
+    if ins[1].dtype == bfloat16:
+        return bfloat_matmul.linear(go, outs, ins, rows, n, k, keeps_result)
     y, kept = outs
     x, w, bias, residual = ins
     keep = NOTHING if go.formula is None else ALONE if kept is None else RESULT if keeps_result else SUM
@@ -188,11 +194,15 @@ def linear_launcher(go, outs, ins, rows, n, k, flip, keeps_result):
 
 @launcher(name="linear_dx")
 def dx_launcher(go, outs, ins, rows, n_out, n_in):
+    if ins[2].dtype == bfloat16:
+        return bfloat_matmul.linear_dx(go, outs, ins, rows, n_out, n_in)
     go(linear_dx, outs, ins, (rows, n_out, n_in), work=flops(rows * n_in, n_out))
 
 
 @launcher(name="linear_dw")
 def dw_launcher(go, outs, ins, rows, n_out, n_in, add_w, add_b):
+    if ins[1].dtype == bfloat16:
+        return bfloat_matmul.linear_dw(go, outs, ins, rows, n_out, n_in, add_w, add_b)
     dw, db = outs
     consts = (rows, n_out, n_in, db is not None, add_w, add_b)
     go(linear_dw, (dw, dw if db is None else db), ins, consts, work=flops(rows * n_out, n_in))

@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from ..base import Buffer, Device
+from .storage import stored
 
 ALIGN = 64  # one cache line, one AVX-512 register
 APART = 1024  # bytes between two blocks, at least
@@ -74,7 +75,7 @@ class Allocator:
         except (KeyError, IndexError):
             raw = Raw(nbytes, np.uint8)
         self.total += pool.nbytes
-        return aligned(pool.size, pool.dtype, raw)
+        return aligned(pool.size, stored(pool.dtype), raw)
 
     def keep_spare(self, raws: list[Raw]) -> None:
         """Keep memory that belongs to no size any more: fresh memory of the system costs a fault for each of its pages."""

@@ -19,7 +19,8 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from .inner import INNER
-from .tiles import BF16, F32, I16, I32, I64, TILE, features, pointer, read_float, read_half, rows, stack, write_float, write_half
+from .processor import features
+from .tiles import BF16, F32, I16, I32, I64, TILE, pointer, read_float, read_half, rows, stack, write_float, write_half
 
 SIDE = 32  # columns of a panel, rows of a strip
 STEP = 2048  # bytes of a step: two tiles

@@ -18,6 +18,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from .halves import in_kernel
+
 PART = types.UniTuple(types.int64, 2)
 NEIGHBOURS = 64  # neighbouring elements stay with one worker: whole vectors, the same for any number of workers
 
@@ -46,7 +48,8 @@ def run(workers, *args):
 @intrinsic
 def spread(typing: Any, loop: Any, workers: Any, args: Any) -> Any:
     """Call loop((worker, workers), *args) once for each worker: here if there is one, else on the thread pool."""
-    given = (PART, *args.types)
+    dtype = loop.dispatcher.py_func.dtype
+    given = (PART, *[in_kernel(kind, dtype) for kind in args.types])
     loop.get_call_type(typing, given, {})
     _, folded = loop.dispatcher._compiler.fold_argument_types(given, {})
 

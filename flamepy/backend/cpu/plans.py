@@ -19,6 +19,7 @@ KEYS = 256  # keys attention looks at at once, at most
 ROOM = 128  # scratch is cut into multiples of it: where a vector ends just before another, LLVM's overlap check chooses scalar code
 STATE = 5 * ROOM  # what attention keeps of the rows it works on
 SMALL = 1_000_000  # multiplications of one product in attention, at most: scores stay in the nearest caches
+BLOCK = 32 * 128  # results of one product of bfloat16 matrices: 32 rows of 128 columns stay in the nearest cache
 CONV_WORKERS = 48  # at most so many tasks of a convolution, each with its own columns
 CONV_COLUMNS = 1 << 16  # numbers in one worker's columns: 256 KB of float32, within a core's own cache
 CONV_PARTIALS = 1 << 22  # numbers in a convolution weight gradient's partial sums, at most (but two chunks always may)
@@ -94,20 +95,23 @@ class AttentionPlan(NamedTuple):
 
 
 @lru_cache(4096)
-def attention_plan(sizes: tuple[int, ...], is_causal: bool, what: str) -> AttentionPlan:
+def attention_plan(sizes: tuple[int, ...], is_causal: bool, what: str, half: bool = False) -> AttentionPlan:
     """The decomposition of one pass ("y" or "dx") for sizes batch, heads, rows, keys, width of q, width of v.
 
     Under a causal mask half of a block on the diagonal is wasted: fewer rows at once where there are few rows. Backward, fewer than 8
-    (batch, head) pairs are cut into chunks: enough tasks for the cores, and parts of dk and dv that stay linear in keys.
+    (batch, head) pairs are cut into chunks: enough tasks for the cores, and parts of dk and dv that stay linear in keys. half: blocks
+    are those of bfloat16 products, 32 numbers wide.
     """
     batch, heads, rows, keys, d, dv = sizes
     pairs = batch * heads
     height = max(1, min(rows, 64 if rows >= 1024 or not is_causal else 32 if rows >= 256 else 16))
     width = max(1, min(keys, KEYS, max(16, SMALL // (height * max(1, d, dv)) // 16 * 16)))
+    if half:
+        height, width = max(1, min(rows, 64 if rows >= 256 else 32)), max(1, min(keys, KEYS))
     blocks = -(-rows // height)
     if what == "y":
         groups = min(pairs * blocks, ATTENTION_GROUPS)
-        return AttentionPlan(height, width, groups, 1, groups * attention_room(height, width, d, 0), 0)
+        return AttentionPlan(height, width, groups, 1, groups * attention_room(height, width, dv if half else d, 0), 0)
     chunks = max(1, min(blocks, -(-8 // max(1, pairs))))
     groups = min(pairs * chunks, ATTENTION_GROUPS)
     partial = chunks * pairs * keys * (d + dv) if chunks > 1 else 0

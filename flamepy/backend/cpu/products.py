@@ -35,11 +35,11 @@ import numpy as np
 from numba import config, njit, types
 from numba.core.ccallback import CFunc
 
-from . import inner, micro, workspace
+from . import inner, micro, rooms
 from .disk_cache import NamedCache, cache_of
 from .inner import ALWAYS, INNER, KernelCompiler
 from .processor import Tile, tile
-from .workspace import address_of, give_space, load_spaces, take_space
+from .rooms import address_of, give_space, load_spaces, take_space
 
 N, T = False, True  # for ta and tb: as it is, transposed
 DEPTH = 384  # of a block: 256 to 512 are as fast within 2 percent
@@ -235,7 +235,7 @@ class Family:
 
 WHOLE = types.int64
 SIGNATURES = {"gemm": (*(WHOLE,) * 5, types.float64, *(WHOLE,) * 7), "turn_matrix": (WHOLE,) * 6}
-SOURCES = [Path(module.__file__) for module in (micro, inner, workspace)] + [Path(__file__)]
+SOURCES = [Path(str(module.__file__)) for module in (micro, inner, rooms)] + [Path(__file__)]
 
 
 @cache

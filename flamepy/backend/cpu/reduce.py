@@ -10,6 +10,7 @@ FLAME counterpart: `flame_core::cuda_kernels` reductions. Read next: index.py.
 
 from __future__ import annotations
 
+from ...dtypes import computed
 from ..formula.row_words import RUN
 from ..formula.words import fmax, maximum
 from .family import launcher, loop
@@ -117,9 +118,10 @@ def fold(go, loop, second, outs, ins, outer, n, inner, scale):
     if chunks == 1:
         go(loop, outs, ins, (outer, n, inner, chunk, 1, scale), work=x.size)
         return
-    first = go.empty(outer * chunks * inner, y.dtype)
+    dtype = computed(y.dtype)
+    first = go.empty(outer * chunks * inner, dtype)
     go(loop, (first,), ins, (outer, n, inner, chunk, chunks, scale if scale < 0 else type(scale)(1)), work=x.size)
-    go(loop, outs, (first,), (outer, chunks, inner, chunks, 1, scale), work=first.size, formula=second, dtype=y.dtype)
+    go(loop, outs, (first,), (outer, chunks, inner, chunks, 1, scale), work=first.size, formula=second, dtype=dtype)
 
 
 @launcher(name="argmax")

@@ -15,12 +15,12 @@ import platform
 from functools import cache
 from typing import Any
 
-import llvmlite.binding
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils, config
-from numba.core.codegen import get_host_cpu_features
+from numba.core import cgutils
 from numba.extending import intrinsic
+
+from .processor import cpu_name, features
 
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 F32, VOID = ir.FloatType(), ir.VoidType()
@@ -44,19 +44,6 @@ BF16 = BFloat()
 
 
 # ---- what this processor and this process may do -----
-@cache
-def features() -> frozenset[str]:
-    """What Numba compiles for, which variables may change. Instructions that it does not know of make LLVM abort the process."""
-    given = config.CPU_FEATURES  # type: ignore[attr-defined]
-    found = get_host_cpu_features() if given is None else given
-    return frozenset(name[1:] for name in found.split(",") if name.startswith("+"))
-
-
-def processor() -> str:
-    """LLVM's name of the processor that Numba compiles for."""
-    return str(config.CPU_NAME or llvmlite.binding.get_host_cpu_name())  # type: ignore[attr-defined]
-
-
 AMX, DOT, FMA = "amx", "dot", "fma"  # the routes, fastest first
 FULL_RATE = ("znver4", "znver5")  # one vdpbf16ps takes the time of one multiply-add; on Intel's it takes that of four: widening is faster
 
@@ -66,14 +53,14 @@ def route() -> str:
     """How bf16 numbers are multiplied in this process."""
     if not why_not_amx():
         return AMX
-    return DOT if {"avx512bf16", "avx512bw", "avx512vl"} <= features() and processor() in FULL_RATE else FMA
+    return DOT if {"avx512bf16", "avx512bw", "avx512vl"} <= features() and cpu_name() in FULL_RATE else FMA
 
 
 @cache
 def why_not_amx() -> str:
     """Why tiles are not used; empty if they are. Asks Linux for them, once."""
     if not {"amx-tile", "amx-bf16"} <= features():
-        return f"the processor ({processor()}) has no AMX for bf16"
+        return f"the processor ({cpu_name()}) has no AMX for bf16"
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         return "only Linux on x86-64 is asked for the tile registers"
     code = ask_for_tiles()

@@ -1,39 +1,34 @@
-"""Scratch that lives while a loop or a product runs.
+"""Scratch on a worker's stack, as words: memory for a few numbers that lives while a loop runs.
 
-Words, on a worker's stack, not initialised:
-    wide_space(x): COLUMNS numbers of the type that sums of x's are kept in (float64, int64)
-    run_space(x): RUN numbers of x's type
+    wide_space(x): COLUMNS numbers of the type that sums of x's are kept in (float64, int64), not initialised
+    block_space(x): BLOCK numbers of x's type
+    run_space(x), line_space(x): RUN and LINE numbers of x's type
 
-What products pack is too large for the stacks some programs give their threads, so there are SPACES rooms of ROOM bytes in the process:
-take_space() claims one by an atomic swap, first that which a thread with this stack had before, whose memory is in its core's cache, and
-give_space() returns it. Only memory that is used becomes real. FLAME counterpart: CUDA's local memory. Read next: runs.py.
+FLAME counterpart: CUDA's local memory. Read next: runs.py.
 """
 
 from __future__ import annotations
 
-import ctypes
-import mmap
-import os
-from functools import cache
 from typing import Any
 
-import llvmlite.binding
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
-from numba.core import cgutils
+from numba import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
-from ..formula.row_words import RUN
-from .inner import INNER
-from .plans import COLUMNS
-from .pool import LINE, pause, store, swap
+from ..formula.row_words import LINE, RUN
+from .plans import BLOCK, COLUMNS
 
 
 def wide_space(x):
     """The word in plain Python."""
     return np.empty(COLUMNS, np.float64 if x.dtype.kind == "f" else np.int64)
+
+
+def block_space(x):
+    """The word in plain Python."""
+    return np.empty(BLOCK, x.dtype)
 
 
 def stack_space(numbers: int, wide: bool) -> Any:
@@ -59,68 +54,9 @@ def stack_space(numbers: int, wide: bool) -> Any:
     return intrinsic(space)
 
 
-WORDS = {"run_space": stack_space(RUN, False), "wide_space": stack_space(COLUMNS, True)}
-
-
-# ---- rooms for products ----------------------------------------------------------------------------------------------------------
-SPACES = 128  # more than threads that multiply at once; one that finds none waits
-ROOM = 1 << 19  # bytes
-FLAGS = SPACES * LINE  # a flag for each room, LINE apart; the rooms lie behind, at a multiple of a page
-
-
-@cache
-def load_spaces() -> mmap.mmap:
-    """Make the rooms known to compiled code."""
-    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}  # not shared with forks
-    memory = mmap.mmap(-1, FLAGS + SPACES * ROOM, **private)
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=free_spaces)
-    llvmlite.binding.add_symbol("flamepy_spaces", ctypes.addressof(ctypes.c_char.from_buffer(memory)))
-    return memory
-
-
-def free_spaces() -> None:
-    """In the child of a fork: rooms that threads of the parent had are nobody's here."""
-    load_spaces()[:FLAGS] = bytes(FLAGS)
-
-
-@intrinsic
-def spaces(typing: Any) -> Any:
-    """The address of the flags."""
-
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.ptrtoint(cgutils.add_global_variable(builder.module, ir.IntType(8), "flamepy_spaces"), ir.IntType(64))
-
-    return types.int64(), code
-
-
-@intrinsic
-def stack_place(typing: Any) -> Any:
-    """An address on this thread's stack."""
-
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        with builder.goto_entry_block():
-            memory = builder.alloca(ir.IntType(64))
-        return builder.ptrtoint(memory, ir.IntType(64))
-
-    return types.int64(), code
-
-
-@njit(**INNER)
-def take_space():
-    """The number of a room that is this thread's until give_space(number)."""
-    flags, number = spaces(), stack_place() // ROOM % SPACES
-    while not swap(flags + number * LINE, 0, 1):
-        number = (number + 1) % SPACES
-        pause()
-    return number
-
-
-@njit(**INNER)
-def address_of(number):
-    return spaces() + FLAGS + number * ROOM
-
-
-@njit(**INNER)
-def give_space(number):
-    store(spaces() + number * LINE, 0)
+WORDS = {
+    "block_space": stack_space(BLOCK, False),
+    "run_space": stack_space(RUN, False),
+    "line_space": stack_space(LINE, False),
+    "wide_space": stack_space(COLUMNS, True),
+}

@@ -81,7 +81,8 @@ def is_making_kernel() -> bool:
 
 
 def typed(function: Any, dtype: np.dtype, dialect: Dialect, reorder: bool, formula: Any = None) -> Any:
-    """A copy of `function` whose float constants, words and helpers are those of `dtype` (int literals are left alone).
+    """A copy of `function` whose float constants, words and helpers are those of `dtype`, which it has as an attribute (int literals are
+    left alone).
 
     `reorder` tells whether helpers may reorder sums: those of a loop may, those of a formula may not. `formula` is the F of a
     loop and of its helpers.
@@ -104,7 +105,8 @@ def typed(function: Any, dtype: np.dtype, dialect: Dialect, reorder: bool, formu
             scope[name] = number(value)
         elif isinstance(value, FunctionType):
             scope[name] = jitted(value, dtype, dialect, reorder, formula if uses_formula(value) else None)
-    copy = FunctionType(code, scope, function.__name__, function.__defaults__)
+    copy: Any = FunctionType(code, scope, function.__name__, function.__defaults__)
+    copy.dtype = dtype
     if not str(function.__module__).startswith(PACKAGE):
         # A kernel that comes from the disk cache imports the modules of its functions: a user's may be gone by then, or be a script.
         copy.__qualname__, copy.__module__ = f"{function.__module__}.{function.__qualname__}", __name__

@@ -16,6 +16,7 @@ import numpy as np
 
 from .words import real
 
+LINE = 4096  # numbers that fit beside a row into the nearest cache
 RUN = 256  # numbers of a row added up in its own type; vectors hold 16 of them, four at once
 
 
@@ -66,6 +67,11 @@ def long_sums(run, cols, *args):
 def run_space(x):
     """Memory for the elements of one run, of x's type, until the row is done; not initialised."""
     return np.empty(RUN, x.dtype)
+
+
+def line_space(x):
+    """The same for the LINE first numbers of a row."""
+    return np.empty(LINE, x.dtype)
 
 
 def all_sum(value):

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...dtypes import computed
 from ...errors import DeviceError
 from ..base import Buffer, Device
 from ..formula.bind import jitted
@@ -54,8 +55,6 @@ def memory_of(x: Any) -> Any:
 
 class PlainDevice(Device):
     """`device("plain")`. `current` and `peak` count the bytes of its buffers."""
-
-    computes = frozenset({np.dtype("float32"), np.dtype("float64")})
 
     def __init__(self) -> None:
         super().__init__("plain", PlainStream())
@@ -106,7 +105,20 @@ def bound(name: str, formula: Callable | None, dtype: np.dtype) -> Callable[[lis
     if name not in KERNELS:
         raise DeviceError(f"plain: no such kernel: '{name}'. Use one of {', '.join(sorted(KERNELS))}.")
     kernel, dialect = KERNELS[name]
-    return partial(kernel, None if formula is None else jitted(formula, np.dtype(dtype), dialect))
+    return partial(widely, kernel, None if formula is None else jitted(formula, np.dtype(dtype), dialect))
+
+
+def widely(kernel: Callable, formula: Any, outs: list, ins: list, consts: Sequence[Any]) -> None:
+    """The kernel on arrays of which those of 16-bit floats are float32 meanwhile; what it writes there is rounded once."""
+    results = [widened(x) for x in outs]
+    kernel(formula, results, [widened(x) for x in ins], consts)
+    for out, result in zip(outs, results, strict=True):
+        if result is not out:
+            out[...] = result
+
+
+def widened(x: Any) -> Any:
+    return x.astype(computed(x.dtype), copy=False) if isinstance(x, np.ndarray) else x
 
 
 def open(rest: str) -> Device:

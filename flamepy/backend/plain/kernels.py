@@ -169,9 +169,9 @@ def linear(F, outs, ins, consts):
 
 @kernel
 def linear_dx(F, outs, ins, consts):
-    """dz (rows, n_out) = F(g, kept), the activation's derivative, and dx = dz @ w (n_out, n_in)."""
+    """dz (rows, n_out) = F(g, kept), the activation's derivative (without one g), and dx = dz @ w (n_out, n_in)."""
     (dx, dz), (g, kept, w), (rows, n_out, n_in) = outs, ins, consts
-    dz[...] = F(g, kept)
+    dz[...] = g if F is None else F(g, kept)
     dx[...] = (dz.reshape(rows, n_out) @ w.reshape(n_out, n_in)).reshape(-1)
 
 

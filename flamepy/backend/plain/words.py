@@ -17,7 +17,7 @@ import numpy as np
 
 from ..formula import words as numbers
 from ..formula.bind import Dialect
-from ..formula.row_words import RUN
+from ..formula.row_words import LINE, RUN
 
 
 def each(function: Callable[[float], float], x: Any, dtype: np.dtype) -> Any:
@@ -54,7 +54,8 @@ def typed_words(words: dict[str, Any], dtype: np.dtype) -> dict[str, Any]:
     """The words, and those that depend on the dtype."""
     if dtype.kind == "f":
         numbers = {"wide": np.float64, "real": dtype.type, "INF": dtype.type(np.inf), "EPS": np.finfo(dtype).eps}
-        return {**words, **numbers, "run_space": lambda x: np.empty(RUN, dtype)}  # what a body keeps is rounded; x is not
+        spaces = {"run_space": lambda x: np.empty(RUN, dtype), "line_space": lambda x: np.empty(LINE, dtype)}
+        return {**words, **numbers, **spaces}  # what a body keeps is rounded; x is not
     return {**words, "wide": np.int64, **dict.fromkeys(("floor", "ceil", "rint"), unchanged)}
 
 

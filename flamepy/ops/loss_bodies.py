@@ -1,0 +1,103 @@
+"""The row bodies of cross_entropy: what one row of logits computes.
+
+In float32 and float64 the gradient is made with the loss, in one pass. Of 16-bit logits two numbers a row are kept, from which backward
+makes it: see half_cross_entropy in losses.py.
+
+FLAME counterpart: `flame_core::loss`. Read next: losses.py.
+"""
+
+from __future__ import annotations
+
+from ..backend.formula.row_words import RUN, barrier, lane, lanes, long_sum, run_at, run_space
+from ..backend.formula.words import exp_down, log, real
+from .rows import numbers, top_of
+
+
+def kept(first, cols, e, x, top):
+    """The sum of a run's exponentials, which stay in e."""
+    return put_exponentials(e[first : first + RUN], x[first : first + RUN], top)
+
+
+def passing(first, cols, space, x, top):
+    """The same sum, to the bit; the exponentials are kept for this run alone."""
+    return put_exponentials(space[: min(RUN, cols - first)], x[first : first + RUN], top)
+
+
+def put_exponentials(e, x, top):
+    """Added up in a loop of its own: one that also computes adds in another order where it need not write."""
+    for j in run_at(0, e.size):
+        e[j] = exp_down(x[j] - top)
+    return numbers(0, e.size, e)
+
+
+def gaps(first, cols, x, top):
+    total = 0.0
+    for j in run_at(first, cols):
+        total += top - x[j]
+    return total
+
+
+def loss_of(x, own, top, total, smoothing, cols):
+    """-log softmax(x)[own], mixed with the mean over classes."""
+    gap = 0.0
+    if smoothing != 0.0:
+        gap = long_sum(gaps, cols, x, top) * smoothing / real(cols)
+    return (1.0 - smoothing) * (top - x[own]) + gap + log(total)
+
+
+def no_gradient(line, cols):
+    for j in range(lane(), cols, lanes()):
+        line[j] = 0.0
+
+
+def cross_entropy_row(r, loss, dx, x, ids, found, smoothing, ignore, mean, rows, cols):
+    """The loss of one row, and (unless dx is None) its gradient: softmax minus the target distribution, over the ids that count."""
+    first, own = r * cols, ids[r]
+    x = x[first : first + cols]
+    if own == ignore:
+        loss[r] = 0.0
+        if dx is not None:
+            no_gradient(dx[first : first + cols], cols)
+        return
+    top = top_of(x, cols)
+    if dx is None:
+        total = long_sum(passing, cols, run_space(x), x, top)
+    else:
+        e = dx[first : first + cols]
+        total = long_sum(kept, cols, e, x, top)
+        scale = 1.0 / real(found[2]) if mean else 1.0
+        factor, spread = scale / total, scale * smoothing / real(cols)
+        for j in range(lane(), cols, lanes()):
+            e[j] = e[j] * factor - spread
+        barrier()
+        if lane() == 0:
+            e[own] -= scale * (1.0 - smoothing)
+    loss[r] = loss_of(x, own, top, total, smoothing, cols)
+
+
+def half_cross_entropy_row(r, loss, kept, x, ids, smoothing, ignore, rows, cols):
+    """The loss of one row, and what its gradient will be made of: the largest number, and the sum of the exponentials."""
+    x, own = x[r * cols : r * cols + cols], ids[r]
+    if own == ignore:
+        loss[r] = 0.0
+        return
+    top = top_of(x, cols)
+    total = long_sum(passing, cols, run_space(x), x, top)
+    kept[2 * r] = top
+    kept[2 * r + 1] = total
+    loss[r] = loss_of(x, own, top, total, smoothing, cols)
+
+
+def half_cross_entropy_dx_row(r, dx, x, ids, found, kept, smoothing, ignore, mean, rows, cols):
+    first, own = r * cols, ids[r]
+    dx, x = dx[first : first + cols], x[first : first + cols]
+    if own == ignore:
+        no_gradient(dx, cols)
+        return
+    scale = 1.0 / real(found[2]) if mean else 1.0
+    top, factor, spread = kept[2 * r], scale / kept[2 * r + 1], scale * smoothing / real(cols)
+    for j in range(lane(), cols, lanes()):
+        dx[j] = exp_down(x[j] - top) * factor - spread
+    barrier()
+    if lane() == 0:
+        dx[own] -= scale * (1.0 - smoothing)

@@ -1,0 +1,175 @@
+"""Products and linear layers of bfloat16: held against PyTorch in float64 on the rounded operands, with the bounds of their roundings.
+
+Read next: test_bfloat_products.py, which tests what their kernels multiply with.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import flamepy as fp
+import flamepy.nn.functional as F
+from flamepy import nn
+from flamepy.backend.cpu import bfloat, bfloat_matmul
+from flamepy.backend.cpu import device as cpu
+from flamepy.backend.cpu.plans import SUM
+from flamepy.ops.activations import gelu_tanh_y
+
+torch = pytest.importorskip("torch")
+
+BF = np.dtype(ml_dtypes.bfloat16)
+EPS = 2.0**-8  # what a rounding changes at most
+SUMS = 3e-6  # of |a| |b|: sums of some hundred products in float32
+SIZES = [(1, 1, 1), (3, 5, 7), (33, 65, 31), (97, 131, 100), (64, 128, 32), (0, 3, 4), (5, 0, 3), (4, 3, 0), (130, 257, 129)]
+ACTIVATIONS = {
+    "": lambda z: z, "relu": torch.relu, "silu": torch.nn.functional.silu, "tanh": torch.tanh,
+    "gelu_tanh": lambda z: torch.nn.functional.gelu(z, approximate="tanh"),
+}  # fmt: skip
+
+
+def draw(*shape: int, seed: int = 0, dtype: Any = BF) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32).astype(dtype)
+
+
+def wide(x: Any) -> np.ndarray:
+    return np.asarray(x.numpy(), np.float64)
+
+
+def leaves(*arrays: Any) -> tuple[list[Any], list[Any]]:
+    """Arrays as flamepy's leaves, and as PyTorch's in float64."""
+    ours = [None if a is None else fp.tensor(a).requires_grad_() for a in arrays]
+    return ours, [None if a is None else torch.tensor(a.astype(np.float64), requires_grad=True) for a in arrays]
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize(("activation", "extra"), [("", 0), ("relu", 1), ("gelu_tanh", 2), ("silu", 3), ("tanh", 1), ("", 3)])
+def test_linear_is_the_exact_layer_rounded_once(size: tuple[int, ...], activation: str, extra: int, device: str) -> None:
+    """extra: 1 a bias; 2 that and a residual; 3 a residual of float32, and then the result is float32."""
+    rows, n, k = size
+    x, w = draw(rows, k), (draw(n, k, seed=1).astype(np.float32) / np.sqrt(max(1, k))).astype(BF)
+    bias = draw(n, seed=2) if extra in (1, 2) else None
+    residual = draw(rows, n, seed=3, dtype=np.float32 if extra == 3 else BF) if extra > 1 else None
+    ours, theirs = leaves(x, w, bias, residual)
+    y = F.linear(*ours, activation)
+    assert y.dtype == (fp.float32 if extra == 3 else fp.bfloat16)
+    z = theirs[0] @ theirs[1].T + (0 if bias is None else theirs[2])
+    exact = ACTIVATIONS[activation](z) + (0 if residual is None else theirs[3])
+    size_of_sums = np.abs(wide(ours[0])) @ np.abs(wide(ours[1])).T + (0 if bias is None else np.abs(wide(ours[2])))
+    rounding = 0 if extra == 3 else EPS * np.abs(exact.detach().numpy())
+    assert (np.abs(wide(y) - exact.detach().numpy()) <= rounding + SUMS * size_of_sums + 1e-6).all()
+
+    g = draw(rows, n, seed=4, dtype=np.float32)
+    grads = y.backward(gradient=fp.tensor(g))
+    exact.backward(torch.tensor(g.astype(np.float64)))
+    slack = 2.0 * EPS * np.abs(g)  # of dz: its own rounding, and that of what the derivative reads
+    bounds = [slack @ np.abs(wide(ours[1])), slack.T @ np.abs(wide(ours[0])), slack.sum(0), slack * 0]
+    for mine, other, bound in zip(ours, theirs, bounds, strict=True):
+        if mine is not None:
+            assert grads[mine].dtype == fp.float32
+            assert (np.abs(wide(grads[mine]) - other.grad.numpy()) <= bound + 1e-5).all()
+
+
+@pytest.mark.parametrize("shapes", [
+    ((3, 5), (5, 4)), ((2, 33, 40), (2, 40, 70)), ((4, 1, 17, 32), (1, 3, 32, 9)), ((2, 0, 3), (2, 3, 4)), ((2, 5, 0), (2, 0, 4)),
+    ((7,), (7, 3)), ((2, 3, 65), (65, 130)),
+], ids=str)  # fmt: skip
+def test_matmul_of_stacks(shapes: Any, device: str) -> None:
+    (a, b), (p, q) = leaves(draw(*shapes[0]), draw(*shapes[1], seed=1))
+    y, exact = a @ b, p @ q
+    g = draw(*y.shape, seed=2, dtype=np.float32)
+    grads = y.backward(gradient=fp.tensor(g))
+    exact.backward(torch.tensor(g.astype(np.float64)))
+    size = np.abs(wide(a)) @ np.abs(wide(b))
+    assert y.dtype == fp.bfloat16 and (np.abs(wide(y) - exact.detach().numpy()) <= EPS * np.abs(exact.detach().numpy()) + SUMS * size).all()
+    rough = [torch.tensor(np.abs(wide(t)), requires_grad=True) for t in (a, b)]
+    (rough[0] @ rough[1]).backward(torch.tensor(np.abs(g).astype(np.float64)))
+    for mine, other, bound in zip((a, b), (p, q), rough, strict=True):
+        assert grads[mine].dtype == fp.float32
+        assert (np.abs(wide(grads[mine]) - other.grad.numpy()) <= EPS * bound.grad.numpy() + 1e-6).all()
+
+
+def test_what_is_rounded_while_it_is_packed_is_what_a_cast_gives() -> None:
+    """Where x needs no gradient, float32 gradients are packed as they are; by the identity they come out as they were rounded."""
+    g = draw(64, 70, dtype=np.float32)
+    g[0, :4] = 1.0 + 2.0**-8, 1.0 + 3 * 2.0**-8, -1.0 - 2.0**-8, 3e38  # two ties to even, a negative one, a large number
+    w = fp.tensor(draw(70, 64)).requires_grad_()
+    dw = F.linear(fp.tensor(np.eye(64, dtype=BF)), w).backward(gradient=fp.tensor(g))[w]
+    assert np.array_equal(dw.numpy(), g.astype(BF).astype(np.float32).T)
+    assert np.array_equal(fp.tensor(g).to(fp.bfloat16).numpy(), g.astype(BF))
+
+
+def test_gradients_are_added_where_they_belong() -> None:
+    layer = nn.Linear(40, 33)
+    layer.params.pack()
+    layer.compute_dtype = fp.bfloat16
+    x = fp.tensor(draw(50, 40, dtype=np.float32))
+    once = layer(x).sum().backward()
+    expected = [2 * once[p].numpy() for p in layer.parameters()]
+    twice = (layer(x).sum() + layer(x).sum()).backward()
+    for p, want in zip(layer.parameters(), expected, strict=True):
+        np.testing.assert_allclose(twice[p].numpy(), want, 1e-6)
+
+
+def test_second_derivatives_go_through_products() -> None:
+    (a, b), (p, q) = leaves(draw(5, 6), draw(6, 4, seed=1))
+    y, z = a @ b, p @ q
+    da = (y * y).sum().backward(create_graph=True)[a]
+    (ta,) = torch.autograd.grad((z * z).sum(), [p], create_graph=True)
+    dab, (tab,) = (da * da).sum().backward()[b], torch.autograd.grad((ta * ta).sum(), [q])
+    assert np.abs(wide(dab) - tab.numpy()).max() <= 8 * EPS * np.abs(tab.numpy()).max()
+
+
+@pytest.mark.parametrize("size", [(300, 260, 200), (40, 700, 300), (700, 33, 129)], ids=str)
+def test_any_number_of_workers_gives_the_same_bits(size: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few workers share out rows, many share out panels of columns."""
+    rows, n, k = size
+    x, w, b, g = draw(rows, k), draw(n, k, seed=1), draw(n, seed=2), fp.tensor(draw(rows, n, seed=3, dtype=np.float32))
+    found = []
+    for workers in (1, 2, 3, 4):
+        monkeypatch.setattr(cpu, "threads", lambda workers=workers: workers)
+        ours = [fp.tensor(t).requires_grad_() for t in (x, w, b)]
+        y = F.linear(*ours, None, "silu")
+        grads = y.backward(gradient=g)
+        found.append([y.numpy().tobytes(), (ours[0] @ ours[1].T).numpy().tobytes(), *[grads[t].numpy().tobytes() for t in ours]])
+    assert all(f == found[0] for f in found[1:])
+
+
+def test_a_replay_has_the_bits_of_an_eager_step() -> None:
+    results = []
+    for capture in (False, True):
+        fp.manual_seed(0)
+        model = nn.Sequential(nn.Linear(20, 70), nn.GELU(), nn.LayerNorm(70), nn.Linear(70, 5))
+        model.params.pack()
+        model.compute_dtype = fp.bfloat16
+        optimizer = fp.AdamW(model, lr=1e-2)
+
+        def step(x: Any, y: Any, model: Any = model, optimizer: Any = optimizer) -> Any:
+            loss = F.cross_entropy(model(x), y)
+            optimizer.step(loss.backward())
+            return loss
+
+        call = fp.capture(step) if capture else step
+        xs = [(fp.tensor(draw(37, 20, seed=i, dtype=np.float32)), fp.tensor(np.arange(37) % 5)) for i in range(5)]
+        results.append([call(x, y).item() for x, y in xs] + [p.numpy().tobytes() for p in model.parameters()])
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("size", [(33, 129, 31), (5, 3, 70)], ids=str)
+def test_nothing_is_written_beside_a_result(size: tuple[int, ...]) -> None:
+    rows, n, k = size
+    bfloat.load()
+    room = np.full(2 * rows * n + 256, 0x7FC1, np.uint16)
+    y, kept = room[64 : 64 + rows * n], room[128 + rows * n : 128 + 2 * rows * n]
+    x, w, bias = (draw(*shape).view(np.uint16).ravel() for shape in ((rows, k), (n, k), (n,)))
+    packed, none = np.zeros(bfloat.packed_size(k, n), np.uint16), np.zeros(1, np.int64)
+    where = fp.device("cpu")
+    pack = where.kernel(bfloat_matmul.pack_bfloat, None, np.dtype("float32"), 1)
+    pack.call(2, packed, packed, x, w, none, none, 1, 0, n, k, False, True)
+    layer = where.kernel(bfloat_matmul.linear_bfloat, gelu_tanh_y, np.dtype("float32"), 1)
+    layer.call(2, y, kept, x, packed, bias, x, rows, n, k, True, False, SUM)
+    beside = np.concatenate([room[:64], room[64 + rows * n : 128 + rows * n], room[128 + 2 * rows * n :]])
+    assert (beside == 0x7FC1).all() and not (y == 0x7FC1).any() and not (kept == 0x7FC1).any()
