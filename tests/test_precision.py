@@ -246,6 +246,25 @@ def test_replays_follow_the_setting() -> None:
     assert trained(*made(), ["highest"] * len(levels)) != want
 
 
+@pays
+def test_of_two_threads_that_set_it_the_later_one_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This one read "medium"; before it has stored what that means, the other sets "highest"."""
+    levels = iter(["medium", "highest", "highest"])
+    monkeypatch.setattr(switch.precision, "get_float32_matmul_precision", lambda: next(levels))
+    switch.follow()
+    assert switch.INSTEAD.value == 0
+
+
+def test_a_level_that_cannot_be_had_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise fp.DeviceError("no")
+
+    monkeypatch.setattr(switch.precision, "listeners", [fail])
+    with pytest.raises(fp.DeviceError):
+        fp.set_float32_matmul_precision("medium")
+    assert fp.get_float32_matmul_precision() == "highest"
+
+
 def test_the_doctor_says_what_the_levels_are(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = {
         "amx": '"highest": float32, "high": two bf16 parts by tiles (AMX), "medium": bf16 by tiles (AMX)',
