@@ -147,20 +147,16 @@ def tiled(itemsize: int) -> Any:
 
     own = processor.tile(itemsize)
     family, number = products.Family(itemsize, own), np.float32 if itemsize == 4 else np.float64
-    height, pack, tiles = numba.njit(**inner.INNER)(products.height_of), family.pack, family.tiles
-    panel, top = own.lanes * own.across, own.rows
+    pack, column, panel = family.pack, family.tiles, own.lanes * own.across
 
     def product(c, a, row, step, b, space, m, n, k, packs):  # type: ignore[no-untyped-def]
         line = n * itemsize
         for j in range(0, line, panel * itemsize):
-            source, deep, i = b + j, line, 0
+            source, deep = b + j, line
             if packs:
                 pack(space, source, line, False, k, panel)
                 source, deep = space, panel * itemsize
-            while i < m:
-                high = height(m - i, top)
-                tiles(c + i * line + j, line, a + i * row, row, step, source, deep, high, k, high, panel, number(1), False)
-                i += high
+            column(c + j, line, a, row, step, source, deep, m, k, panel, number(1), False)
 
     return numba.njit(**inner.KERNEL)(product)
 

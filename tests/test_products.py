@@ -112,6 +112,24 @@ def test_a_row_does_not_depend_on_the_others() -> None:
         assert (x[rows] @ w.T).numpy().tobytes() == whole[rows].tobytes()
 
 
+BOTH = """
+import sys
+import numpy as np
+import flamepy as fp
+for dtype in sys.argv[1:]:
+    a, b = np.arange(63.0).reshape(7, 9), np.arange(99.0).reshape(9, 11)
+    assert np.array_equal((fp.tensor(a, dtype=dtype) @ fp.tensor(b, dtype=dtype)).numpy(), a @ b), dtype
+"""
+
+
+def test_both_types_from_the_disk_cache_of_two_processes(tmp_path: Path) -> None:
+    """Compiled apart, functions of the same names must not take each other's place in a process that loads both."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    for types in (["float32"], ["float64"], ["float32", "float64"], ["float64", "float32"]):
+        done = subprocess.run([sys.executable, "-c", BOTH, *types], env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
 OTHERS = {"generic": (4, 2), "haswell": (8, 2)}  # LLVM's names of processors: lanes and vectors across of their tiles
 ELSEWHERE = """
 import json, sys

@@ -7,8 +7,9 @@ read down its columns. Over i, p, j vectors are multiplied and added, but every 
 and 6 numbers of a, each spread over a vector, for 24 multiply-adds that wait for nobody. Numba cannot be told to keep an array in
 registers, so the tile is emitted as it must be: one phi for each vector.
 
-Rows and columns beyond the last are read from a packed copy's padding and not stored: nothing outside is touched, and one loop serves all
-sizes. `flamepy bench products` measures each step. FLAME counterpart: the tiles of cuBLAS. Read next: products.py.
+Rows that six do not divide go to tiles of 4 rows and of 1; columns beyond the last are read from a packed copy's padding and masked where
+they are stored. So nothing outside is touched, and a few loops serve all sizes. `flamepy bench products` measures each step. FLAME
+counterpart: the tiles of cuBLAS. Read next: products.py.
 """
 
 from __future__ import annotations
@@ -131,58 +132,57 @@ def emit_loop(builder: Any, count: Any, carried: list[Any], body: Any) -> list[A
     return ends
 
 
-def emit_stores(v: Vectors, sums: list[list[Any]], c: Any, ldc: Any, rows: Any, cols: Any, add: Any, masked: bool) -> None:
-    """c = or += sums, for the rows and columns that are there."""
+def emit_stores(v: Vectors, sums: list[list[Any]], c: Any, ldc: Any, cols: Any, add: Any, masked: bool) -> None:
+    """c = or += sums, for the columns that are there."""
     builder, size = v.builder, v.lanes * v.itemsize
     masks = [v.first(builder.sub(cols, word(n * v.lanes))) for n in range(len(sums[0]))] if masked else []
-    for i, own in enumerate(sums):
-        with builder.if_then(builder.icmp_signed("<", word(i), rows)):
-            line = builder.add(c, builder.mul(ldc, word(i)))
-            with builder.if_else(add) as (more, fresh):
-                for adds, block in ((True, more), (False, fresh)):
-                    with block:
-                        for n, total in enumerate(own):
-                            if masked:
-                                y = builder.fadd(total, v.load_where(masks[n], line, n * size)) if adds else total
-                                v.store_where(masks[n], y, line, n * size)
-                            else:
-                                v.store(builder.fadd(total, v.load(line, n * size)) if adds else total, line, n * size)
+    with builder.if_else(add) as (more, fresh):
+        for adds, block in ((True, more), (False, fresh)):
+            with block:
+                for i, own in enumerate(sums):
+                    line = builder.add(c, builder.mul(ldc, word(i)))
+                    for n, total in enumerate(own):
+                        if masked:
+                            y = builder.fadd(total, v.load_where(masks[n], line, n * size)) if adds else total
+                            v.store_where(masks[n], y, line, n * size)
+                        else:
+                            v.store(builder.fadd(total, v.load(line, n * size)) if adds else total, line, n * size)
 
 
 def micro_kernel(itemsize: int, tile: Tile, apart: bool) -> Any:
-    """A jitted (c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add): c (rows, cols) = or += alpha * A @ B (k, cols).
+    """A jitted (c, ldc, a, row, step, b, deep, k, count, cols, alpha, add): c (rows, cols) = or += alpha * A (rows, k) @ B (k, cols) for
+    `count` tiles one below the other: rows = count * tile.rows.
 
     Addresses and strides are in bytes: ldc from row to row of c, `row` and `step` along the rows and the k of A, `deep` from row to row
-    of B, whose rows hold tile.across whole vectors. A has tile.rows rows, of which the first `rows` count. `apart`: they lie `row` apart,
-    and numbers along k side by side; else the other way round.
+    of B, whose rows hold tile.across whole vectors. `apart`: A's rows lie `row` apart, and numbers along k side by side; else the other
+    way round.
     """
     number = types.float32 if itemsize == 4 else types.float64
 
-    def typed(typing, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add):  # type: ignore[no-untyped-def]
+    def typed(typing, c, ldc, a, row, step, b, deep, k, cols, alpha, add):  # type: ignore[no-untyped-def]
         def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add = values
-            v = Vectors(builder, itemsize, tile.lanes)
-            one = word(itemsize)
+            c, ldc, a, row, step, b, deep, k, cols, alpha, add = values
+            v, one = Vectors(builder, itemsize, tile.lanes), word(itemsize)
             sums = emit_sums(v, tile, a, *((row, one) if apart else (one, step)), b, deep, k)
             factor = v.spread(alpha)
             sums = [[builder.fmul(total, factor) for total in own] for own in sums]
             with builder.if_else(builder.icmp_signed("==", cols, word(tile.lanes * tile.across))) as (whole, part):
                 for masked, block in ((False, whole), (True, part)):
                     with block:
-                        emit_stores(v, sums, c, ldc, rows, cols, add, masked)
+                        emit_stores(v, sums, c, ldc, cols, add, masked)
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 10, number, types.boolean), code
+        return types.void(*[types.int64] * 9, number, types.boolean), code
 
-    emit = intrinsic(typed)
+    emit, high = intrinsic(typed), tile.rows
 
-    def micro(c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add):
-        emit(c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
+    def micro(c, ldc, a, row, step, b, deep, k, count, cols, alpha, add):
+        for i in range(0, count * high, high):
+            emit(c + i * ldc, ldc, a + i * row, row, step, b, deep, k, cols, alpha, add)
 
     return njit(**ALONE)(micro)
 
 
-# ---- Products of a single row ----
 def dot_kernel(itemsize: int, lanes: int) -> Any:
     """A jitted (c, a, b, ldb, k, rows, alpha, add): c[i] = or += alpha * (row i of b times a), k long, for the first `rows` of four rows.
 

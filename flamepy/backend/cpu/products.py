@@ -39,7 +39,7 @@ from numba.extending import intrinsic
 
 from . import inner, micro, switch
 from .disk_cache import NamedCache, cache_of
-from .inner import ALWAYS, INNER
+from .inner import ALWAYS, INNER, KernelCompiler
 from .processor import Tile, tile
 from .switch import ROWS, SIDE, call_instead, instead
 
@@ -49,6 +49,8 @@ WIDTH = 1024  # bytes of a row of a block: 256 numbers of float32, 128 of float6
 LINE = 16  # numbers of a transposed A that are packed side by side: strips of 6, 6 and 4 rows
 PANEL = WIDTH // 4  # the same in numbers; kernels see that of their type
 FEW = 48  # with so few rows of a, b is read where it lies: packing it would take longer than what it saves
+NEAR = 1024  # bytes: a B whose rows lie no farther apart is as good as packed
+FAR = 4096  # bytes: a transposed A whose rows lie so far apart, each in a page of its own, is packed
 SINGLE = 3  # with so few rows of a, a transposed b is read row by row: packing it would take several times as long as that
 
 
@@ -56,13 +58,6 @@ def depth(k):
     """In how long blocks to sum over k: equal ones."""
     count = max(1, (k + DEPTH - 1) // DEPTH)
     return max(1, (k + count - 1) // count)
-
-
-def height_of(left, top):
-    """How tall the next register tile is, where so many rows are left: `top`, 4 or 1. Two of four rows waste less than one of twelve."""
-    if left >= top:
-        return top
-    return 1 if left == 1 else 4 if left <= 8 else top
 
 
 def stack(nbytes: int) -> Any:
@@ -87,7 +82,7 @@ class Family:
         self.size, self.tile = itemsize, tile
         self.turn, self.move = micro.turning(itemsize, tile.lanes), micro.moving(itemsize, tile.lanes)
         self.copy = micro.copying(itemsize)
-        self.pack, self.tiles = self.packing(), self.by_height()
+        self.pack, self.tiles = self.packing(), self.column()
 
     def packing(self) -> Any:
         """pack(to, b, ldb, turned, k, cols): a panel: op(b)'s `cols` columns, k rows of whole vectors."""
@@ -109,49 +104,52 @@ class Family:
 
         return njit(**micro.ALONE)(pack)
 
-    def by_height(self) -> Any:
-        """tiles(c, ldc, a, row, step, b, deep, high, k, rows, cols, alpha, add): one register tile of `high` rows (see height_of), of which
-        `rows` are stored."""
+    def column(self) -> Any:
+        """column(c, ldc, a, row, step, b, deep, m, k, cols, alpha, add): m rows of one panel, by tiles of 6 rows, of 4 and of 1."""
         size, lanes, top = self.size, self.tile.lanes, self.tile.rows
         tall, low, one = (self.by_width(rows) for rows in (top, 4, 1))
 
-        def tiles(c, ldc, a, row, step, b, deep, high, k, rows, cols, alpha, add):
+        def column(c, ldc, a, row, step, b, deep, m, k, cols, alpha, add):
             vectors, apart = (cols + lanes - 1) // lanes, step == size
-            if high == top:
-                tall(vectors, apart, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
-            elif high > 1:
-                low(vectors, apart, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
-            else:
-                one(vectors, apart, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
+            many = m // top - 1 if m % top == 2 and m > top else m // top  # two tiles of four rows instead of one of six and two of one
+            fours = (m - many * top) // 4
+            done = many * top
+            if many > 0:
+                tall(vectors, apart, c, ldc, a, row, step, b, deep, k, many, cols, alpha, add)
+            if fours > 0:
+                low(vectors, apart, c + done * ldc, ldc, a + done * row, row, step, b, deep, k, fours, cols, alpha, add)
+            done += 4 * fours
+            if done < m:
+                one(vectors, apart, c + done * ldc, ldc, a + done * row, row, step, b, deep, k, m - done, cols, alpha, add)
 
-        return njit(**micro.ALONE)(tiles)
+        return njit(**micro.ALONE)(column)
 
     def by_width(self, rows: int) -> Any:
-        """Register tiles of so many rows as one function, told how many vectors wide and whether rows of A lie apart."""
+        """Tiles of so many rows as one function, told how many vectors wide and whether rows of A lie apart."""
         widths = [self.tile._replace(rows=rows, across=n + 1) for n in range(self.tile.across)]
         one, two, three, four = (*[self.by_place(width) for width in widths], None, None)[:4]
         most = self.tile.across
 
-        def tiles(vectors, apart, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add):
+        def tiles(vectors, apart, c, ldc, a, row, step, b, deep, k, count, cols, alpha, add):
             if vectors == 1:
-                one(apart, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
+                one(apart, c, ldc, a, row, step, b, deep, k, count, cols, alpha, add)
             elif most < 3 or vectors == 2:
-                two(apart, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
+                two(apart, c, ldc, a, row, step, b, deep, k, count, cols, alpha, add)
             elif most < 4 or vectors == 3:
-                three(apart, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
+                three(apart, c, ldc, a, row, step, b, deep, k, count, cols, alpha, add)
             else:
-                four(apart, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
+                four(apart, c, ldc, a, row, step, b, deep, k, count, cols, alpha, add)
 
         return njit(**INNER)(tiles)
 
     def by_place(self, tile: Tile) -> Any:
         apart_tile, side_tile = (micro.micro_kernel(self.size, tile, apart) for apart in (True, False))
 
-        def tiles(apart, c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add):
+        def tiles(apart, c, ldc, a, row, step, b, deep, k, count, cols, alpha, add):
             if apart:
-                apart_tile(c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
+                apart_tile(c, ldc, a, row, step, b, deep, k, count, cols, alpha, add)
             else:
-                side_tile(c, ldc, a, row, step, b, deep, k, rows, cols, alpha, add)
+                side_tile(c, ldc, a, row, step, b, deep, k, count, cols, alpha, add)
 
         return njit(**INNER)(tiles)
 
@@ -171,51 +169,45 @@ class Family:
         return njit(**INNER)(pack_block)
 
     def multiplying(self) -> Any:
-        """strip(c, ldc, a, row, step, packed, b, down, direct, high, k, rows, wide, alpha, add): a strip of rows, all panels of a block."""
-        size, lanes, tiles = self.size, self.tile.lanes, self.tiles
+        """rows(c, ldc, a, row, step, packed, b, down, direct, m, k, wide, alpha, add): m rows, all panels of a block."""
+        size, lanes, column = self.size, self.tile.lanes, self.tiles
         panel, line = lanes * self.tile.across, lanes * size
 
-        def strip(c, ldc, a, row, step, packed, b, down, direct, high, k, rows, wide, alpha, add):
+        def rows(c, ldc, a, row, step, packed, b, down, direct, m, k, wide, alpha, add):
             for q in range(0, wide, panel):
                 cols = min(panel, wide - q)
                 deep = (cols + lanes - 1) // lanes * line
                 if direct and cols % lanes == 0:
-                    tiles(c + q * size, ldc, a, row, step, b + q * size, down, high, k, rows, cols, alpha, add)
+                    column(c + q * size, ldc, a, row, step, b + q * size, down, m, k, cols, alpha, add)
                 else:
-                    tiles(c + q * size, ldc, a, row, step, packed, deep, high, k, rows, cols, alpha, add)
+                    column(c + q * size, ldc, a, row, step, packed, deep, m, k, cols, alpha, add)
                 packed += k * deep
 
-        return njit(**INNER)(strip)
+        return njit(**INNER)(rows)
 
     def cutting(self) -> Any:
-        """blocks(m, n, k, alpha, a, row, step, b, down, along, add, c, ldc): block after block of B, for each all strips of A. `row` and
+        """blocks(m, n, k, alpha, a, row, step, b, down, along, add, c, ldc): block after block of B, for each all rows of A. `row` and
         `step`: along the rows and the k of A; `down` and `along`: along the k and the columns of B."""
-        size, lanes, top = self.size, self.tile.lanes, self.tile.rows
-        width, panel = WIDTH // size, lanes * self.tile.across
-        height, depth_of = njit(**INNER)(height_of), njit(**INNER)(depth)
-        pack, pack_block, strip = self.pack, self.packing_block(), self.multiplying()
+        size, lanes = self.size, self.tile.lanes
+        width, panel, depth_of = WIDTH // size, lanes * self.tile.across, njit(**INNER)(depth)
+        pack, pack_block, rows = self.pack, self.packing_block(), self.multiplying()
         block_of_b, block_of_a = stack(DEPTH * WIDTH), stack(DEPTH * LINE * size)
 
         def blocks(m, n, k, alpha, a, row, step, b, down, along, add, c, ldc):
-            space, spare, deep, direct = block_of_b(), block_of_a(), depth_of(k), along == size and m <= FEW
-            packs = row == size and n > panel
+            space, spare, deep = block_of_b(), block_of_a(), depth_of(k)
+            direct = along == size and (m <= FEW or down <= NEAR)
+            high = LINE if row == size and n > panel and step >= FAR else m
             for j in range(0, n, width):
                 for p in range(0, max(k, 1), deep):
-                    wide, inner, place, i = min(width, n - j), min(deep, k - p), b + j * along + p * down, 0
+                    wide, inner, place, more = min(width, n - j), min(deep, k - p), b + j * along + p * down, add or p > 0
                     pack_block(space, place, down, along, inner, wide, direct)
-                    while i < m:
-                        within = i % LINE if packs else 0
-                        left = min(LINE - within, m - i) if packs else m - i
-                        high = height(left, top)
-                        rows, source, own, stride = min(high, left), a + i * row + p * step, row, step
-                        if (packs and within == 0) or (not packs and rows < high):
-                            pack(spare, source, max(row, step), row != size, inner, left if packs else rows)
-                        if packs or rows < high:
-                            stride = ((min(LINE, m - i + within) if packs else rows) + lanes - 1) // lanes * lanes * size
-                            source, own = spare + within * size, size
+                    for i in range(0, m, max(high, 1)):
+                        some, source, own = min(high, m - i), a + i * row + p * step, step
+                        if high < m:
+                            pack(spare, source, step, False, inner, some)
+                            source, own = spare, (some + lanes - 1) // lanes * lanes * size
                         to = c + i * ldc + j * size
-                        strip(to, ldc, source, own, stride, space, place, down, direct, high, inner, rows, wide, alpha, add or p > 0)
-                        i += rows
+                        rows(to, ldc, source, row, own, space, place, down, direct, some, inner, wide, alpha, more)
 
         return njit(**micro.ALONE)(blocks)
 
@@ -269,7 +261,8 @@ def load(itemsize: int) -> None:
     """Make the functions for numbers of this size known to compiled code: from the disk cache, or compiled now."""
     family = Family(itemsize, tile(itemsize))
     for name, function in (("gemm", family.product()), ("turn_matrix", family.transposing())):
-        made = CFunc(own_name(function, itemsize), (SIGNATURES[name], types.void), {}, dict(ALWAYS))
+        compiler: Any = KernelCompiler  # what is linked into it is its own: the other size has functions of the same names
+        made = CFunc(own_name(function, itemsize), (SIGNATURES[name], types.void), {}, dict(ALWAYS), pipeline_class=compiler)
         made._cache = cache_of(made._pyfunc, NamedCache)  # type: ignore[attr-defined]
         made.compile()
         kept.append(made)
