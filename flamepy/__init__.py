@@ -35,6 +35,8 @@ from .averages import EMA as EMA
 from .averages import SWA as SWA
 from .averages import Lookahead as Lookahead
 from .backend.base import device as device
+from .backend.precision import get_float32_matmul_precision as get_float32_matmul_precision
+from .backend.precision import set_float32_matmul_precision as set_float32_matmul_precision
 from .creation import arange as arange
 from .creation import eye as eye
 from .creation import from_dlpack as from_dlpack

@@ -79,8 +79,8 @@ def tile_dot(c, a, b):
                 write_float(at, read_float(at) + x * read_widened(BASE + b * 1024 + p // 2 * 64 + n * 4 + p % 2 * 2))
 
 
-def emulated(names: dict[str, Any]) -> Any:
-    """The product of the tile route with the words above for its instructions; kept out of the disk cache."""
+def emulated_block(block: Any) -> Any:
+    """A block of the tile route with the words above for its instructions."""
     own = {word.py_func.__name__: word for word in (tile_load, tile_store, tile_zero, tile_dot)}
 
     def copy(word: Any) -> Any:
@@ -89,10 +89,19 @@ def emulated(names: dict[str, Any]) -> Any:
         scope |= {name: copy(scope[name]) for name in helpers}
         return njit(**OWN)(FunctionType(word.py_func.__code__, scope, word.py_func.__name__))
 
+    return copy(block)
+
+
+def uncached(function: Any, signature: Any, names: dict[str, Any]) -> Any:
+    """bfloat.as_c() without the disk cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bfloat, "cache_of", lambda function: NullCache())
-        chosen = {**names, "BLOCK": copy(names["BLOCK"])}
-        return bfloat.as_c(*bfloat.FUNCTIONS["product"], "emulated", chosen)
+        return bfloat.as_c(function, signature, "emulated", names)
+
+
+def emulated(names: dict[str, Any]) -> Any:
+    """The product of the tile route on emulated tiles."""
+    return uncached(*bfloat.FUNCTIONS["product"], {**names, "BLOCK": emulated_block(names["BLOCK"])})
 
 
 def call(found: dict[str, Any], name: str, *arguments: Any) -> None:

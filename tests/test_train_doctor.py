@@ -24,7 +24,7 @@ def test_a_report_of_everything():
     assert done.stderr == ""
     for word in ("versions", "python", "numpy", "numba", "llvmlite", "flamepy", "threads", "processors", "quota", "helpers",
                  "empty launch", "processor time", "GFLOP/s of a core",
-                 "kernels", "exp", "tanh", "kernel cache", "free disk", "GPU"):  # fmt: skip
+                 "kernels", "exp", "tanh", "precision", "kernel cache", "free disk", "GPU"):  # fmt: skip
         assert word in done.stdout, word
     assert (done.returncode == 0) == ("no problems found" in done.stdout)
 

@@ -40,6 +40,7 @@ def findings() -> Iterator[Finding]:
     if not wrong:
         yield from threads()
         yield from kernels()
+        yield from levels()
         if "NUMBA_OPT" not in os.environ:  # unoptimised code says nothing, and Numba cannot keep it
             yield from products()
 
@@ -158,6 +159,13 @@ def products(seconds: float = 0.02) -> Iterator[Finding]:
         most, got = (peak.rate(*job, seconds) for job in (peak.chains(size), peak.product(size, SIDE)))
         route = f"products by tiles of {tile.rows} rows x {tile.across} vectors of {tile.lanes} numbers, {how}"
         yield finding(str(dtype), f"{route}; {SIDE} x {SIDE}: {got:.0f} of {most:.0f} GFLOP/s of a core")
+
+
+def levels() -> Iterator[Finding]:
+    """What set_float32_matmul_precision() chooses among here."""
+    from . import lower
+
+    yield finding("precision", lower.fact())
 
 
 def assembly(formula: Any) -> str:

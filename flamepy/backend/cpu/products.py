@@ -35,11 +35,12 @@ import numpy as np
 from numba import config, njit, types
 from numba.core.ccallback import CFunc
 
-from . import inner, micro, rooms
+from . import inner, micro, rooms, switch
 from .disk_cache import NamedCache, cache_of
 from .inner import ALWAYS, INNER, KernelCompiler
 from .processor import Tile, tile
 from .rooms import address_of, give_space, load_spaces, take_space
+from .switch import ROWS, SIDE, call_instead, instead
 
 N, T = False, True  # for ta and tb: as it is, transposed
 DEPTH = 384  # of a block: 256 to 512 are as fast within 2 percent
@@ -206,7 +207,10 @@ class Family:
         )
 
         def gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, add, c, ldc):
-            if tb and not ta and m <= SINGLE:
+            other = instead() if size == 4 and m >= ROWS and n >= SIDE and k >= SIDE else 0  # see lower.py
+            if other != 0:
+                call_instead(other, (ta, tb, m, n, k, alpha, a, lda, b, ldb, add, c, ldc))
+            elif tb and not ta and m <= SINGLE:
                 for j in range(0, n, 4):
                     for i in range(m):
                         dot(c + i * ldc + j * size, a + i * lda, b + j * ldb, ldb, k, min(4, n - j), number(alpha), add != 0)
@@ -235,7 +239,7 @@ class Family:
 
 WHOLE = types.int64
 SIGNATURES = {"gemm": (*(WHOLE,) * 5, types.float64, *(WHOLE,) * 7), "turn_matrix": (WHOLE,) * 6}
-SOURCES = [Path(str(module.__file__)) for module in (micro, inner, rooms)] + [Path(__file__)]
+SOURCES = [Path(__file__), *[Path(str(file.__file__)) for file in (switch, micro, inner, rooms)]]
 
 
 @cache
@@ -250,6 +254,8 @@ def load(itemsize: int) -> None:
         made.compile()
         kept.append(made)
         llvmlite.binding.add_symbol(f"flamepy_{name}{itemsize}", made.address)
+    if itemsize == 4:
+        switch.listen()
 
 
 kept: list[Any] = []  # so that their code stays

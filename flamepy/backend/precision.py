@@ -1,0 +1,45 @@
+"""How exactly float32 matrices are multiplied: set_float32_matmul_precision(), with PyTorch's names.
+
+    "highest"    in float32 (the default)
+    "high"       as sums of two bf16 numbers each: 16 bits of 24 count
+    "medium"     rounded to bf16: 8 bits count; sums stay float32
+
+Lower levels change something only where that is faster: with AMX, "medium" also with full-rate vdpbf16ps (Zen 4 and 5), and for large
+enough matrices. Else they are "highest", as on the plain device. `flamepy doctor` says what they are here. Read next: cpu/lower.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..errors import StateError
+
+LEVELS = ("highest", "high", "medium")
+_level = LEVELS[0]
+listeners: list[Callable[[], None]] = []  # backends that multiply in float32: told of a change
+
+
+def get_float32_matmul_precision() -> str:
+    """The level set: "highest", "high" or "medium"."""
+    return _level
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """Choose how exactly products of float32 are computed in this process: "highest" (default), "high" or "medium".
+
+    It holds for matmul, linear, attention and convolution, forward and backward, in all threads from their next product on; recorded steps
+    follow it too. float64 is never changed, nor are small products (a side under 32, fewer than 12 rows). Where "medium" is bf16, operands
+    from 3.3962e38 on count as infinity and those below 1.2e-38 as 0; where "high" is two parts, infinity and operands from 3.3962e38 on
+    give NaN, and parts below 1.2e-38 are 0. The same bits for any number of threads.
+    """
+    global _level
+    if not isinstance(precision, str) or precision not in LEVELS:
+        named = f"'{precision}'" if isinstance(precision, str) else repr(precision)
+        raise StateError(f'set_float32_matmul_precision: no such precision: {named}. Use "highest", "high" or "medium".')
+    before, _level = _level, precision
+    try:
+        for tell in listeners:
+            tell()
+    except BaseException:
+        _level = before
+        raise
