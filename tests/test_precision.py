@@ -60,6 +60,7 @@ def function(form: str, count: int) -> Any:
     """by_parts() for one route; tile instructions as loops over memory where they are emulated."""
     if form != EMULATED:
         return lower.compiled(form, count).ctypes
+    lower.load_spaces()
     words = {**lower.words_of(tiles.AMX, count), "TILES_ON": lower.bfloat.nothing, "TILES_OFF": lower.bfloat.nothing}
     return uncached(lower.by_parts, lower.SIGNATURE, lower.names({**words, "BLOCK": emulated_block(words["BLOCK"])}, count)).ctypes
 
