@@ -184,7 +184,8 @@ def test_integers_and_bools_take_the_floats_dtype_and_two_floats_do_not_mix():
         x = fp.ones(2).to(dtype)
         assert (x + ints).dtype == (ints * x).dtype == (mask * x).dtype == (x + np.array([1, 2])).dtype == dtype
     assert (ints + 2).dtype == fp.int64 and (ints + 2.5).dtype == fp.float32 and (ints / 2).tolist() == [0.5, 1.0]
-    for call in (lambda: fp.ones(2) + np.ones(2), lambda: np.ones(2) * fp.ones(2), lambda: fp.ones(2) - fp.ones(2).to(fp.bfloat16)):
+    assert (fp.ones(2) - fp.ones(2).to(fp.bfloat16)).dtype == fp.float32
+    for call in (lambda: fp.ones(2) + np.ones(2), lambda: np.ones(2) * fp.ones(2), lambda: fp.ones(2).to(fp.bfloat16) + np.ones(2)):
         with raises(fp.DTypeError, "float32", "Cast"):
             call()
 
