@@ -1,8 +1,6 @@
 """Products of float32 matrices by parts: each number is the sum of two or three bf16 numbers, and tiles multiply those.
 
-    split_panels(parts, turned, k, n, b, b_at, ldb, to, to_at)    op(B) (k, n), float32, in packed_size(k, n) * parts numbers of bf16
-    split_strips(parts, turned, m, k, a, a_at, lda, to, to_at)    op(A) (m, k) likewise
-    multiply_split(parts, m, n, k, alpha, a, a_at, b, b_at, add, c, c_at, ldc)    c = alpha * A @ B or c += ..., both of them packed so
+FUNCTIONS are packing and multiplying; names() is what stands in them for a route and a number of parts (see lower.py).
 
 The first part of a number is the bf16 nearest to it, each other one the nearest to what is left. With two parts, 16 bits of 24, three
 products of parts are summed: the error is at most 3 * 2**-16 of |a| |b|, and 3.5e-6 in sums of hundreds. Three parts have all bits; six
@@ -14,14 +12,11 @@ Prior work: Henry, Tang, Heinecke, "Leveraging the bfloat16 Artificial Intellige
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
-import llvmlite.binding
-import numpy as np
 from numba import njit, types
 
-from .bfloat import PACK, PACKED, ROUTES, as_c, b_float, b_float_turned, product
+from .bfloat import PACK, ROUTES, b_float, b_float_turned, product
 from .blocks import OWN, block_dot, clear_four, load_four, store_four
 from .inner import INNER
 from .panels import STEP, tiles_by_pairs, tiles_by_rows
@@ -145,47 +140,3 @@ def names(form: str, parts: int) -> dict[str, Any]:
         "b_plain": tiles_by_pairs(False, 4, parts), "b_turned": tiles_by_rows(True, 4, parts),
         "a_plain": tiles_by_rows(False, 4, parts), "a_turned": tiles_by_pairs(True, 4, parts),
     }  # fmt: skip
-
-
-@cache
-def load() -> None:
-    """Make the functions known to compiled code; only on a route that has blocks of parts."""
-    for parts in (2, 3):
-        words = names(route(), parts)
-        for name, (function, signature) in FUNCTIONS.items():
-            made = as_c(function, signature, f"{route()}_{parts}_parts", words)
-            llvmlite.binding.add_symbol(f"flamepy_{name}_{parts}_parts", made.address)
-
-
-def external(name: str, parts: int) -> Any:
-    return types.ExternalFunction(f"flamepy_{name}_{parts}_parts", FUNCTIONS[name][1])
-
-
-product2, product3 = (external("product", parts) for parts in (2, 3))
-right2, right3 = (external("right", parts) for parts in (2, 3))
-left2, left3 = (external("left", parts) for parts in (2, 3))
-
-
-# ---- the words -----
-def split_panels(parts, turned, k, n, b, b_at, ldb, to, to_at):
-    at, place = np.int64(b.ctypes.data) + 4 * b_at, np.int64(to.ctypes.data) + 2 * to_at
-    if parts == 2:
-        right2(turned, k, n, at, ldb, place)
-    else:
-        right3(turned, k, n, at, ldb, place)
-
-
-def split_strips(parts, turned, m, k, a, a_at, lda, to, to_at):
-    at, place = np.int64(a.ctypes.data) + 4 * a_at, np.int64(to.ctypes.data) + 2 * to_at
-    if parts == 2:
-        left2(turned, m, k, at, lda, place)
-    else:
-        left3(turned, m, k, at, lda, place)
-
-
-def multiply_split(parts, m, n, k, alpha, a, a_at, b, b_at, add, c, c_at, ldc):
-    x, y, z = np.int64(a.ctypes.data) + 2 * a_at, np.int64(b.ctypes.data) + 2 * b_at, np.int64(c.ctypes.data) + 4 * c_at
-    if parts == 2:
-        product2(m, n, k, np.float32(alpha), x, PACKED, y, add, z, ldc)
-    else:
-        product3(m, n, k, np.float32(alpha), x, PACKED, y, add, z, ldc)

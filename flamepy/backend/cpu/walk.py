@@ -240,13 +240,12 @@ class CpuRun(Run):
         self.width, self.parts = 0, []
         launches: list[Launch] = []
         for number, s in enumerate(self.steps):
-            if isinstance(s, Step) and s.kernel.loop is not None:
+            if isinstance(s, Step):
                 launches.append(noted(number, s, width))
                 continue
             self.add_walk(launches, width)
             launches = []
-            act, arguments = (s.act, s.buffers) if isinstance(s, Action) else (s.kernel.call, (1, *arguments_of(s)))
-            self.parts.append((number + 1, act, tuple(arguments)))
+            self.parts.append((number + 1, s.act, tuple(s.buffers)))
         self.add_walk(launches, width)
         self.width = width
 
