@@ -300,7 +300,7 @@ class Device:
 
 
 # ---- devices by name ----------------------------------------------------------------------------------------------------------
-BACKENDS = ("cpu", "plain")  # each a folder here whose device.py has open(rest of the name) -> Device
+BACKENDS = ("cpu", "plain", "cuda")  # each a folder here whose device.py has open(rest of the name) -> Device
 _devices: dict[str, Device] = {}
 
 
