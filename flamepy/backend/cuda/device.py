@@ -9,6 +9,7 @@ FLAME counterpart: `flame_core::device::CudaDevice`. Read next: family.py, maps.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -284,7 +285,25 @@ class CudaDevice(Device):
         yield from self.driver.findings()
 
     def dlpack(self, buffer: Buffer, shape: Sequence[int]) -> Any:
+        self.driver.synchronize()  # the other library has streams of its own
         return self.driver.dlpack(buffer, shape)
+
+    def adopted(self, data: Any) -> tuple[Buffer, tuple[int, ...]] | None:
+        found = self.driver.addressed(data) if hasattr(data, "__dlpack__") or hasattr(data, "__cuda_array_interface__") else None
+        if found is None or data.__class__.__module__.startswith("flamepy."):
+            return None
+        address, shape, dtype = found
+        buffer = self.empty(math.prod(shape), dtype)
+        if buffer.size:
+            self.driver.copy(buffer.data, address, buffer.size * dtype.itemsize)
+            self.driver.synchronize()  # the other library may give the memory to others
+        return buffer, shape
+
+    def array_interface(self, buffer: Buffer, shape: Sequence[int]) -> dict[str, Any]:
+        """Version 3 of Numba's CUDA array interface; bfloat16, which it does not know, as uint16."""
+        self.driver.synchronize()
+        kind = UNSIGNED[2] if buffer.dtype.kind == "V" else buffer.dtype
+        return {"shape": tuple(shape), "typestr": kind.str, "data": (buffer.data, False), "strides": None, "version": 3}
 
 
 def open(rest: str) -> CudaDevice:
