@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from . import build
 from .compat import cuda  # noqa: F401  (raises where numba-cuda is missing)
 
 RING = 1 << 20  # bytes of pinned memory
+CUDA = 2  # what DLPack calls a GPU
 REMEDY = "FLAMEPY_CUDA=emulator runs without a GPU."
 
 
@@ -33,6 +35,8 @@ def checked(result: Sequence[Any], what: str) -> Any:
 class Driver:
     """One GPU."""
 
+    watches = False  # nobody asks which bytes are in use
+
     def __init__(self, index: int):
         from cuda.bindings import driver
         from cuda.core import Device, LaunchConfig, launch
@@ -43,7 +47,6 @@ class Driver:
         self.cc = tuple(self.gpu.compute_capability)
         self.stream = self.gpu.create_stream()
         self.handle = int(self.stream.handle)
-        self.configs: dict[tuple[Any, int], Any] = {}
         self.ring = checked(driver.cuMemHostAlloc(RING, 0), "pinned memory")
         self.at = 0
 
@@ -59,11 +62,6 @@ class Driver:
 
     def free(self, address: int) -> None:
         checked(self.cu.cuMemFree(address), "free")
-
-    def handed(self, address: int, nbytes: int) -> None:
-        """Nothing needs to be told."""
-
-    returned = handed
 
     def upload(self, address: int, array: np.ndarray) -> None:
         """From host to device; the array may change as soon as this returns."""
@@ -96,11 +94,9 @@ class Driver:
 
         return ObjectCode.from_cubin(binary.cubin()[0]).get_kernel(build.ENTRY)
 
-    def launch(self, function: Any, grid: tuple[int, ...], threads: int, values: Sequence[Any]) -> None:
-        config = self.configs.get((grid, threads))
-        if config is None:
-            config = self.configs[grid, threads] = self.config(grid=grid, block=threads)
-        self.start(self.stream, config, function, *values)
+    def starter(self, function: Any, grid: tuple[int, ...], threads: int) -> Callable[..., None]:
+        """What launches the function on so many blocks, called with its parameters."""
+        return partial(self.start, self.stream, self.config(grid=grid, block=threads), function)
 
     def capture(self, enqueue: Callable[[], None]) -> Callable[[], None]:
         """What enqueue() enqueues, as one graph that is launched by a call."""
@@ -118,7 +114,22 @@ class Driver:
         yield "cuda", f"{self.gpu.name}, compute capability {'.'.join(map(str, self.cc))}, driver for CUDA {version // 1000}", ""
 
     def dlpack(self, buffer: Any, shape: Sequence[int]) -> Any:
-        raise DeviceError("dlpack: not on this device: cuda. Copy the tensor with .to('cpu') first.")
+        from cuda.core import Buffer
+        from cuda.core.utils import StridedMemoryView
+
+        memory = Buffer.from_handle(buffer.data, buffer.size * buffer.dtype.itemsize, owner=buffer)
+        return StridedMemoryView.from_buffer(memory, shape=tuple(shape), dtype=buffer.dtype)
+
+    def addressed(self, data: Any) -> tuple[int, tuple[int, ...], np.dtype] | None:
+        """(address, shape, dtype) of another library's contiguous array in this GPU's memory; None for anything else."""
+        from cuda.core.utils import StridedMemoryView
+
+        if not hasattr(data, "__cuda_array_interface__") and getattr(data, "__dlpack_device__", lambda: (1, 0))()[0] != CUDA:
+            return None
+        view = StridedMemoryView.from_any_interface(data, stream_ptr=self.handle)
+        if view.strides is not None:
+            raise DeviceError(f"tensor: not contiguous: strides {view.strides} of shape {view.shape}. Make it contiguous first.")
+        return view.ptr, tuple(view.shape), np.dtype(view.dtype)
 
 
 def open(index: int) -> Driver:
@@ -131,7 +142,7 @@ def open(index: int) -> Driver:
         checked(driver.cuInit(0), "starting the driver")
         count = checked(driver.cuDeviceGetCount(), "counting GPUs")
     except RuntimeError:  # libcuda.so.1 cannot be loaded
-        raise DeviceError(f"cuda: no NVIDIA driver on this machine: libcuda.so.1 cannot be loaded. {REMEDY}") from None
+        raise DeviceError(f"device: no NVIDIA driver for 'cuda': libcuda.so.1 cannot be loaded. Use 'cpu'; {REMEDY}") from None
     if index >= count:
         raise DeviceError(f"device: no such GPU: 'cuda:{index}'; there are {count}. Use a smaller index.")
     return Driver(index)
