@@ -69,10 +69,10 @@ class CudaKernel:
         functions = reached(self.function) + ([] if self.formula is None else reached(self.formula))
         files = sorted({f.__code__.co_filename for f in functions if str(f.__module__).startswith("flamepy.")})
         mark = digest((*files, *words.SOURCES), functions)
-        threads = self.function.threads
+        threads, lanes = self.function.threads, self.function.lanes
 
         def make() -> Any:
-            return typed(self.function, self.dtype, words.dialect(threads), True, self.formula)
+            return typed(self.function, self.dtype, words.dialect(threads, lanes), True, self.formula)
 
         try:
             return build.compiled(make, f"{self.name}_{self.dtype.name}", mark, kinds, self.device.driver.cc, threads)
