@@ -13,7 +13,7 @@ from __future__ import annotations
 from .compat import cuda
 from .family import F, kernel
 from .tensor import (
-    PITCH, bytes_of, commit, copy1, copy16, divided, left, line_of, multiplied, outer, put4_shared, put8, quad, right, shared, shared4, spread,
+    PITCH, added, bytes_of, commit, copy1, copy16, divided, left, multiplied, put4_shared, put8, quad, right, shared, shared4, spread,
     sums_of, wait,
 )  # fmt: skip
 from .vectors import aligned, load4, store4
@@ -238,9 +238,7 @@ def plain_tile(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, kee
             fetch_plain(a, a_deep, room + ahead, a_at, a_ld, m - row0, k_left, side, depth)
             fetch_plain(b, b_deep, room + ahead + half, b_at, b_ld, n - col0, k_left, side, depth)
         commit()
-        for step in range(depth):
-            at = room + ready + step * pitch
-            sums = outer(sums, line_of(sums, at + a_from, apart), line_of(sums, at + b_from, apart))
+        sums = added(sums, room + ready + a_from, room + ready + b_from, pitch, apart)
     plain_end(y, kept, bias, residual, keeps, sums, row0, col0, m, n, starts[4], side)
 
 

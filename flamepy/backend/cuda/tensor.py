@@ -20,6 +20,7 @@ from .vectors import packed, pointer
 VOID = ir.VoidType()
 ACROSS = 4  # a warp's tile is 4 small ones, of 8 columns, wide
 PITCH = 40  # numbers from row to row where a warp puts its sums: eight banks apart
+DEPTH = {8: 8, 4: 16}  # steps of k in a stage, by the rows of a thread
 M16 = {"bf16": "bf16.bf16", "f16": "f16.f16"}
 
 
@@ -200,31 +201,26 @@ def side_of(sums: Any) -> int:
     return 8 if len(sums) == 64 else 4
 
 
-@intrinsic
-def line_of(typing: Any, sums: Any, at: Any, apart: Any) -> Any:
+def line_of(builder: Any, sums: Any, at: Any, apart: Any) -> list[Any]:
     """Four numbers, and where a thread has eight rows another four, so many bytes further on."""
-    found = types.UniTuple(sums.dtype, side_of(sums))
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        at = narrow(builder, args[1])
-        values = numbers4(builder, sums.dtype, at)
-        if len(found) == 8:
-            values += numbers4(builder, sums.dtype, builder.add(at, narrow(builder, args[2])))
-        return context.make_tuple(builder, found, values)
-
-    return found(sums, types.int64, types.int64), code
+    return numbers4(builder, sums.dtype, at) + (numbers4(builder, sums.dtype, builder.add(at, apart)) if side_of(sums) == 8 else [])
 
 
 @intrinsic
-def outer(typing: Any, sums: Any, a: Any, b: Any) -> Any:
-    """The sums with a[i] * b[j] added to each."""
+def added(typing: Any, sums: Any, a: Any, b: Any, pitch: Any, apart: Any) -> Any:
+    """The sums with the products of a stage's numbers added: rows of a and b begin at these addresses, `pitch` bytes after each other."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        values, left, right = [cgutils.unpack_tuple(builder, v) for v in args]
-        added = [builder.fma(x, y, values[i * len(b) + j]) for i, x in enumerate(left) for j, y in enumerate(right)]
-        return context.make_tuple(builder, sums, added)
+        values = cgutils.unpack_tuple(builder, args[0])
+        left, right, pitch, apart = [narrow(builder, v) for v in args[1:]]
+        side = side_of(sums)
+        for _ in range(DEPTH[side]):
+            rows, columns = line_of(builder, sums, left, apart), line_of(builder, sums, right, apart)
+            values = [builder.fma(rows[n // side], columns[n % side], v) for n, v in enumerate(values)]
+            left, right = builder.add(left, pitch), builder.add(right, pitch)
+        return context.make_tuple(builder, sums, values)
 
-    return sums(sums, a, b), code
+    return sums(sums, *[types.int64] * 4), code
 
 
 @intrinsic
