@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -129,7 +129,14 @@ def kind_of(value: Any) -> Any:
 
 @cache
 def versions() -> tuple[str, ...]:
-    return tuple(version(package) for package in ("numba-cuda", "numba", "nvidia-nvvm"))
+    return tuple(installed(package) for package in ("numba-cuda", "numba", "nvidia-nvvm", "cuda-bindings"))
+
+
+def installed(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # NVVM may come with a toolkit
+        return "-"
 
 
 @cache

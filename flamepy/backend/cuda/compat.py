@@ -56,7 +56,8 @@ __all__ = [
 
 
 numba_cuda: Any = cuda  # what these export is put together at run time
-cgutils, dispatcher, libdevice, types = [import_module(f"numba.cuda.{name}") for name in ("cgutils", "dispatcher", "libdevice", "types")]
+modules: list[Any] = [import_module(f"numba.cuda.{name}") for name in ("cgutils", "dispatcher", "libdevice", "types")]
+cgutils, dispatcher, libdevice, types = modules
 
 
 @contextmanager

@@ -20,29 +20,15 @@ import numpy as np
 
 from ...dtypes import FLOATS, INTEGERS
 from ...errors import DeviceError, DTypeError
-from ..base import Action, Buffer, Device, Kernel, Run, Step, Stream
+from ..base import Action, Buffer, Device, Kernel, Run, Spot, Step, Stream
 from ..formula.bind import digest, making_kernel, reached, typed
-from . import family
+from . import chain, family
+from .arguments import UNSIGNED, arguments
 from .memory import ALIGN, APART, Allocator
 
 MOVES = frozenset(("strided_get", "strided_put", "take_rows", "tri"))  # launches that move numbers without looking at them
 FAMILIES = ("maps", "moves", "random", "rows", "reduce", "spans", "matmul", "attention", "conv")
 PENDING = 64  # checks not yet looked at
-
-
-class CudaBuffer(Buffer):
-    """Memory that returns to the allocator when the last tensor or entry lets go of it. `data`: the address."""
-
-    device: CudaDevice
-
-    def __init__(self, size: int, dtype: np.dtype, device: CudaDevice):
-        self.data, self.block = device.allocator.take(size * dtype.itemsize)
-        self.size, self.dtype, self.device = size, dtype, device
-
-    def __del__(self) -> None:
-        block = self.__dict__.get("block")
-        if block is not None:
-            self.device.allocator.give(self.data, block)
 
 
 class CudaKernel:
@@ -99,11 +85,20 @@ class CudaKernel:
 class Launch:
     """A kernel on so many blocks: what a stream runs."""
 
-    __slots__ = ("grid", "kernel", "per_block", "threads")
+    __slots__ = ("grid", "kernel", "per_block", "runs", "starters", "threads")
 
     def __init__(self, kernel: CudaKernel, grid: int | tuple[int, ...], per_block: int):
         self.kernel, self.per_block, self.threads = kernel, per_block, kernel.function.threads
         self.grid = (grid, 1, 1) if isinstance(grid, int) else (*grid, 1, 1)[:3]
+        self.runs = all(self.grid)  # no blocks: there is nothing to do
+        self.starters: dict[tuple[Any, ...], Callable[..., None]] = {}
+
+    def starter(self, kinds: tuple[Any, ...]) -> Callable[..., None]:
+        """What enqueues it, called with its parameters: arguments() says what they are."""
+        found = self.starters.get(kinds)
+        if found is None:
+            found = self.starters[kinds] = self.kernel.device.driver.starter(self.kernel.variant(kinds), self.grid, self.threads)
+        return found
 
     def __repr__(self) -> str:
         return f"{self.kernel} on {self.grid} blocks of {self.threads}"
@@ -122,7 +117,7 @@ class CudaStream(Stream):
     device: CudaDevice
 
     def empty(self, size: int, dtype: np.dtype) -> Buffer:
-        return CudaBuffer(size, np.dtype(dtype), self.device)
+        return self.device.allocator.maker(self.device, size, np.dtype(dtype))()
 
     def upload(self, array: np.ndarray) -> Buffer:
         buffer = self.empty(array.size, array.dtype)
@@ -142,10 +137,21 @@ class CudaStream(Stream):
         if type(kernel) is HostCall:
             kernel.call(outs, ins, consts)
             self.device.launched += 1
-        elif kernel.grid[0] and kernel.grid[1]:
+        elif kernel.runs:
             kinds, values = arguments((*outs, *ins, *consts), kernel.kernel.raw)
-            self.device.driver.launch(kernel.kernel.variant(kinds), kernel.grid, kernel.threads, values)
+            kernel.starter(kinds)(*values)
             self.device.launched += 1
+
+    def prepare(
+        self, fresh: Sequence[tuple[int, np.dtype]], steps: Sequence[Any], inputs: Sequence[bool]
+    ) -> Callable[[list[Any]], None]:  # fmt: skip
+        slow = super().prepare(fresh, steps, inputs)
+        parts = any([type(a) is Spot and a.size >= 0 for s in steps if isinstance(s, Step) for group in s[1:] for a in group])
+        plain = not parts and all([type(getattr(s, "kernel", None)) is Launch for s in steps])
+        return chain.launches(self, slow, fresh, steps, inputs) if plain else slow
+
+    def prepare_any_size(self, fresh: Sequence[np.dtype], steps: Sequence[Step], inputs: Sequence[bool]) -> Callable[[list[Any]], None]:
+        return chain.launches(self, super().prepare_any_size(fresh, steps, inputs), fresh, steps, inputs, sized=True)
 
     def copy(self, out: Buffer, x: Buffer) -> None:
         if x.device is out.device and x.dtype == out.dtype:
@@ -192,45 +198,6 @@ class Graph(Run):
     @property
     def reached(self) -> int:
         return self.done
-
-
-def arguments(given: Sequence[Any], raw: bool) -> tuple[tuple[Any, ...], list[Any]]:
-    """(kinds of the arguments, their values as a kernel's parameters)."""
-    kinds: list[Any] = []
-    values: list[Any] = []
-    for a in given:
-        if isinstance(a, Buffer):
-            kinds.append(UNSIGNED[a.dtype.itemsize] if raw else a.dtype)
-            values += (a.data, a.size)
-        elif a is None:
-            kinds.append(None)
-            values.append(0)
-        else:
-            kind = KINDS.get(type(a)) or kind_of(a)
-            kinds.append(kind)
-            if isinstance(kind, tuple):
-                values += map(NUMBER[kind[0]], a)
-            else:
-                values.append(NUMBER[kind](a))
-    return tuple(kinds), values
-
-
-UNSIGNED = {size: np.dtype(f"uint{8 * size}") for size in (1, 2, 4, 8)}
-NUMBER: dict[str, Any] = {name: getattr(np, name) for name in ("int32", "int64", "float32", "float64")} | {"boolean": np.bool_}
-KINDS: dict[type, str] = {np.float32: "float32", np.float64: "float64", bool: "boolean", np.bool_: "boolean", np.int32: "int32"}
-
-
-def kind_of(value: Any) -> Any:
-    """The kind of an integer, a tuple of integers (a small table), or another NumPy scalar."""
-    if isinstance(value, tuple):
-        return ("int32" if all([fits(v) for v in value]) else "int64"), len(value)
-    if isinstance(value, int | np.int64):
-        return "int32" if fits(int(value)) else "int64"
-    raise TypeError(f"cuda: no kernel takes this: {value!r} ({type(value).__name__})")
-
-
-def fits(value: int) -> bool:
-    return -(1 << 31) <= value < 1 << 31
 
 
 class CudaDevice(Device):

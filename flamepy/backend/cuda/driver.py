@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,8 @@ def checked(result: Sequence[Any], what: str) -> Any:
 class Driver:
     """One GPU."""
 
+    watches = False  # nobody asks which bytes are in use
+
     def __init__(self, index: int):
         from cuda.bindings import driver
         from cuda.core import Device, LaunchConfig, launch
@@ -43,7 +46,6 @@ class Driver:
         self.cc = tuple(self.gpu.compute_capability)
         self.stream = self.gpu.create_stream()
         self.handle = int(self.stream.handle)
-        self.configs: dict[tuple[Any, int], Any] = {}
         self.ring = checked(driver.cuMemHostAlloc(RING, 0), "pinned memory")
         self.at = 0
 
@@ -59,11 +61,6 @@ class Driver:
 
     def free(self, address: int) -> None:
         checked(self.cu.cuMemFree(address), "free")
-
-    def handed(self, address: int, nbytes: int) -> None:
-        """Nothing needs to be told."""
-
-    returned = handed
 
     def upload(self, address: int, array: np.ndarray) -> None:
         """From host to device; the array may change as soon as this returns."""
@@ -96,11 +93,9 @@ class Driver:
 
         return ObjectCode.from_cubin(binary.cubin()[0]).get_kernel(build.ENTRY)
 
-    def launch(self, function: Any, grid: tuple[int, ...], threads: int, values: Sequence[Any]) -> None:
-        config = self.configs.get((grid, threads))
-        if config is None:
-            config = self.configs[grid, threads] = self.config(grid=grid, block=threads)
-        self.start(self.stream, config, function, *values)
+    def starter(self, function: Any, grid: tuple[int, ...], threads: int) -> Callable[..., None]:
+        """What launches the function on so many blocks, called with its parameters."""
+        return partial(self.start, self.stream, self.config(grid=grid, block=threads), function)
 
     def capture(self, enqueue: Callable[[], None]) -> Callable[[], None]:
         """What enqueue() enqueues, as one graph that is launched by a call."""

@@ -1,14 +1,19 @@
 """The GPU's memory: freed blocks are kept by size and handed out again; small ones are cut from slabs.
 
-All work is on one stream, so a block that is freed while a kernel still reads it is overwritten only by later kernels. The driver learns
-what is handed out and what comes back: the emulator marks these bytes, a GPU's driver does nothing.
+All work is on one stream, so a block that is freed while a kernel still reads it is overwritten only by later kernels. A driver that
+`watches` learns what is handed out and what comes back: the emulator marks these bytes.
 
 FLAME counterpart: `flame_core::memory_pool`. Read next: device.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
+
+from ..base import Buffer, Device
 
 ALIGN = 256  # bytes: where blocks begin
 APART = 256  # bytes between two blocks, at least
@@ -16,12 +21,23 @@ SMALL = 1 << 20
 SLAB = 1 << 25
 
 
+class CudaBuffer(Buffer):
+    """Memory that returns to the allocator when the last tensor or entry lets go of it. `data`: the address; `block`: its bytes."""
+
+    block: int
+    allocator: Allocator
+
+    def __del__(self) -> None:
+        self.allocator.give(self.data, self.block)
+
+
 class Allocator:
     """Counts bytes: `current` in buffers, `total` in what was asked of the driver, `peak` the most that were in buffers."""
 
     def __init__(self, driver: Any):
         self.driver = driver
-        self.free: dict[int, list[int]] = {}
+        self.free: dict[int, list[int]] = {}  # by size of the block
+        self.makers: dict[tuple[int, np.dtype], Callable[[], Buffer]] = {}
         self.at = self.end = 0  # what is left of the newest slab
         self.current = self.peak = self.total = 0
 
@@ -29,21 +45,43 @@ class Allocator:
     def cached(self) -> int:
         return self.total - self.current
 
-    def take(self, nbytes: int) -> tuple[int, int]:
-        """(address, size of the block) of at least so many bytes."""
-        size = rounded(nbytes)
-        kept = self.free.get(size)
-        address = kept.pop() if kept else self.cut(size) if size <= SMALL else self.ask(size)
-        self.current += size
-        self.peak = max(self.peak, self.current)
-        self.driver.handed(address, nbytes)
-        return address, size
+    def maker(self, device: Device, size: int, dtype: np.dtype) -> Callable[[], Buffer]:
+        """What makes buffers of one size and type."""
+        found = self.makers.get((size, dtype))
+        if found is None:
+            if len(self.makers) > 4096:  # sizes may change for ever
+                self.makers.clear()
+            found = self.makers[size, dtype] = self.new_maker(device, size, dtype)
+        return found
 
-    def give(self, address: int, size: int) -> None:
+    def new_maker(self, device: Device, size: int, dtype: np.dtype) -> Callable[[], Buffer]:
+        nbytes = size * dtype.itemsize
+        block = rounded(nbytes)
+        kept = self.free.setdefault(block, [])
+        handed = self.driver.handed if self.driver.watches else None
+
+        def make() -> Buffer:
+            try:
+                address = kept.pop()
+            except IndexError:
+                address = self.cut(block) if block <= SMALL else self.ask(block)
+            current = self.current = self.current + block
+            if current > self.peak:
+                self.peak = current
+            if handed is not None:
+                handed(address, nbytes)
+            buffer = CudaBuffer(address, size, dtype, device)
+            buffer.block, buffer.allocator = block, self
+            return buffer
+
+        return make
+
+    def give(self, address: int, block: int) -> None:
         """Take a block back."""
-        self.current -= size
-        self.free.setdefault(size, []).append(address)
-        self.driver.returned(address, size)
+        self.current -= block
+        self.free[block].append(address)
+        if self.driver.watches:
+            self.driver.returned(address, block)
 
     def cut(self, size: int) -> int:
         if self.end - self.at < size:
@@ -64,8 +102,8 @@ class Allocator:
     def release(self) -> None:
         """Give the large blocks that are kept back to the driver; slabs stay."""
         for size in [s for s in self.free if s > SMALL]:
-            for address in self.free.pop(size):
-                self.driver.free(address)
+            while self.free[size]:
+                self.driver.free(self.free[size].pop())
                 self.total -= size
 
 

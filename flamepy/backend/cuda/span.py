@@ -20,7 +20,7 @@ from .compat import AbstractTemplate, AttributeTemplate, StructModel, cgutils, l
 I16, I32, I64, F32 = ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
 
 
-class Span(types.Type):
+class Span(types.Type):  # type: ignore[name-defined,misc]
     """`dtype`: of a number as it is read; `stored`: as it lies in memory; `half`: "bf16" or "f16" where they differ."""
 
     def __init__(self, dtype: Any, stored: Any, half: str = ""):
