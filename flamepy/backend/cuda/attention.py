@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...dtypes import HALF, float64
+from ...dtypes import float64
 from ..formula.words import INF, exp, maximum, real
 from .compat import cuda
 from .family import blocks, kernel, launcher
@@ -21,8 +21,9 @@ from .words import barrier, block, thread
 
 SIDE = 16  # a block's threads: 16 by 16, each with I rows and J columns
 I = J = 4  # noqa: E741
+EACH = 16  # I * J
 R = C = 64  # rows and keys of a tile
-W, OWN = 64, 16  # columns of a part of the result, numbers of it that a thread has
+W, ACROSS, OWN = 64, 4, 16  # columns of a part of the result; a thread's columns and numbers of it
 DEEP, DOWN = 16, 8  # columns (of rows times keys) and keys (of weights times values) that are staged at once
 LINE = C + 1  # of scores in shared memory
 SCORES, LEFT, RIGHT = R * LINE, DEEP * (R + 1), DEEP * (C + 1)
@@ -37,7 +38,7 @@ def plain_sizes(dtype: Any, width: int) -> dict[str, int]:
     w = next((w for w in (16, 32, 64) if width <= w), 64 if dtype == float64 else 128)
     right = max(DEEP * (tile + 1), DOWN * w)
     return {
-        "W": w, "R": tile, "C": tile, "I": i, "J": i, "OWN": i * w // SIDE, "LINE": tile + 1, "SCORES": tile * (tile + 1),
+        "W": w, "R": tile, "C": tile, "I": i, "J": i, "EACH": i * i, "ACROSS": w // SIDE, "OWN": i * w // SIDE, "LINE": tile + 1, "SCORES": tile * (tile + 1),
         "LEFT": DEEP * (tile + 1), "RIGHT": right, "GROUP": 256 // tile,
     }  # fmt: skip
 
@@ -70,7 +71,7 @@ def stage_rows(to, x, at, step, left, first, width):
 def dots(x, x_at, x_step, x_left, z, z_at, z_step, z_left, width, left, right):
     """Products of R rows of x with C rows of z: this thread's."""
     ty, tx = thread() // SIDE, thread() % SIDE
-    found = filled(I * J, real(0))
+    found = filled(EACH, real(0))
     first = 0
     while first < width:
         barrier()
@@ -92,7 +93,7 @@ def add_products(acc, weights, z, z_at, z_step, z_left, first, width, right):
         stage_rows(right, z, z_at + low * z_step, z_step, z_left - low, first, width)
         barrier()
         for c in range(DOWN):
-            acc = outer(acc, gather(weights, ty * I * LINE + low + c, LINE, I), gather(right, c * W + tx, SIDE, W // SIDE))
+            acc = outer(acc, gather(weights, ty * I * LINE + low + c, LINE, I), gather(right, c * W + tx, SIDE, ACROSS))
         low += DOWN
     barrier()
     return acc

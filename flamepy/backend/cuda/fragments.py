@@ -146,7 +146,9 @@ def stage(typing: Any, to: Any, x: Any, at: Any, size: Any) -> Any:
     def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         source = builder.gep(builder.extract_value(args[1], 0), [wide(builder, args[2])])
         code = "cp.async.cg.shared.global [$0], [$1], 16, $2;"
-        builder.asm(ir.FunctionType(ir.VoidType(), [I32, source.type, I32]), code, "r,l,r,~{memory}", [args[0], source, args[3]], side_effect=True)
+        builder.asm(
+            ir.FunctionType(ir.VoidType(), [I32, source.type, I32]), code, "r,l,r,~{memory}", [args[0], source, args[3]], side_effect=True
+        )
         return context.get_dummy_value()
 
     return types.none(types.int32, x, plain(at), types.int32), make

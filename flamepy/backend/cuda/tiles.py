@@ -136,13 +136,11 @@ def put_tile(typing: Any, x: Any, at: Any, row_step: Any, left: Any, col: Any, s
     across, width = constant(step), acc.count // constant(rows)
 
     def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        data, at, down, left, col, cols = args[0], wide(builder, args[1]), wide(builder, args[2]), args[3], args[4], args[6]
-        first = builder.gep(builder.extract_value(data, 0), [builder.add(at, wide(builder, col))])
+        at, down, left, col, cols = (wide(builder, args[i]) for i in (1, 2, 3, 4, 6))
+        first = builder.gep(builder.extract_value(args[0], 0), [builder.add(at, col)])
         for i, value in enumerate(elements(builder, args[7])):
             row, j = divmod(i, width)
-            fits = builder.and_(
-                builder.icmp_signed("<", left.type(row), left), builder.icmp_signed("<", builder.add(col, col.type(across * j)), cols)
-            )
+            fits = builder.and_(builder.icmp_signed(">", left, I64(row)), builder.icmp_signed("<", builder.add(col, I64(across * j)), cols))
             with builder.if_then(fits):
                 offset = builder.add(builder.mul(down, I64(row)), I64(across * j))
                 store(builder, x, value, builder.gep(first, [offset]))
