@@ -69,7 +69,7 @@ def words_of(dtype: np.dtype) -> dict[str, Any]:
         found.update({name: table[dtype] for name, table in words.CONSTANTS.items()})
     else:
         found.update(dict.fromkeys(("floor", "ceil", "rint"), ROUNDED))
-    found.update(ROW_WORDS, **workspace.WORDS, wide=WIDE["f" if dtype.kind == "f" else "i"], RUN=RUN)
+    found.update(ROW_WORDS, **workspace.WORDS, as_stored=halves.raw_array, wide=WIDE["f" if dtype.kind == "f" else "i"], RUN=RUN)
     own = {"turn_matrix": TURN_HALVES} if dtype == WHOLE else products.WORDS.get(dtype, {})
     return products.Vocabulary({**found, **own})
 
