@@ -16,7 +16,7 @@ from ...dtypes import bfloat16
 from .bfloat import multiply, pack_panels, packed_size, tiles_off, tiles_on
 from .bfloat_matmul import SIDE, WIDTH, pack
 from .family import loop, table
-from .halves import as_stored
+from .moves import as_stored
 from .parallel import tasks
 from .plans import bfloat_conv_plan
 from .products import turn_matrix

@@ -20,7 +20,6 @@ from numba import types
 from numba.core.datamodel import register_default
 from numba.core.datamodel.models import ArrayModel, StructModel
 from numba.core.imputils import lower_builtin, lower_getattr
-from numba.extending import intrinsic
 
 from . import processor
 from .storage import WHOLE
@@ -88,17 +87,6 @@ def get_ctypes(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     array, found = context.make_array(kind)(context, builder, value), context.make_helper(builder, types.ArrayCTypes(kind))
     found.data, found.meminfo = builder.bitcast(array.data, found.data.type), array.meminfo
     return found._getvalue()
-
-
-def as_stored(x):
-    """A word: the same array as kernels see it that move numbers without looking at them."""
-    return x
-
-
-@intrinsic
-def raw_array(typing: Any, x: Any) -> Any:
-    """The word, compiled."""
-    return (x.raw if isinstance(x, Halves) else x)(x), lambda context, builder, signature, args: args[0]
 
 
 def turn_matrix(rows, cols, a, a_off, lda, c, c_off, ldc):

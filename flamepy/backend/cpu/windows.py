@@ -15,7 +15,10 @@ from __future__ import annotations
 import numpy as np
 
 from .loops import same
+from .moves import add_eight, move_run
 from .runs import long_sum_run
+
+EIGHT = np.uintp(8)
 
 
 def im2col(col, ld, x, sizes, channels, first, width):
@@ -80,12 +83,14 @@ def put_line(col, at, run, x, line, step, begin, end):
 
 
 def take(col, out, x, line, step, count):
-    if step == 1:
-        for t in range(count):
-            col[out + t] = x[line + t]
-    else:
+    if step != 1:
         for t in range(count):
             col[out + t] = x[line + t * step]
+    elif col.itemsize == x.itemsize:
+        move_run(col, out, x, line, count)
+    else:
+        for t in range(count):
+            col[out + t] = x[line + t]
 
 
 def add_line(x, line, col, source, step, count):
@@ -93,12 +98,12 @@ def add_line(x, line, col, source, step, count):
 
 
 def add(x, line, col, source, step, count):
-    if step == 1:
-        for t in range(count):
-            x[line + t] += col[source + t]
-    else:
-        for t in range(count):
-            x[line + t * step] += col[source + t]
+    done = np.uintp(0)
+    while step == 1 and done + EIGHT <= count:
+        add_eight(x, line + done, col, source + done)
+        done += EIGHT
+    for t in range(done, count):
+        x[line + t * step] += col[source + t]
 
 
 def add_planes(total, g, first, area):
