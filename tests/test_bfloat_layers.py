@@ -1,4 +1,5 @@
-"""Products and linear layers of bfloat16: held against PyTorch in float64 on the rounded operands, with the bounds of their roundings.
+"""Products, linear layers and convolutions of 16-bit floats: held against PyTorch in float64 on the rounded operands,
+with the bounds of their roundings.
 
 Read next: test_bfloat_products.py, which tests what their kernels multiply with.
 """
@@ -14,15 +15,19 @@ import pytest
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
-from flamepy.backend.cpu import bfloat, bfloat_matmul
+from flamepy.backend.cpu import bfloat, bfloat_conv, bfloat_matmul
 from flamepy.backend.cpu import device as cpu
+from flamepy.backend.cpu.memory import allocator
 from flamepy.backend.cpu.plans import SUM
+from flamepy.backend.cpu.tiles import route
 from flamepy.ops.activations import gelu_tanh_y
 
 torch = pytest.importorskip("torch")
 
 BF = np.dtype(ml_dtypes.bfloat16)
+HALF = np.dtype("float16")
 EPS = 2.0**-8  # what a rounding changes at most
+EPS16 = 2.0**-11  # of float16
 SUMS = 3e-6  # of |a| |b|: sums of some hundred products in float32
 SIZES = [(1, 1, 1), (3, 5, 7), (33, 65, 31), (97, 131, 100), (64, 128, 32), (0, 3, 4), (5, 0, 3), (4, 3, 0), (130, 257, 129)]
 ACTIVATIONS = {
@@ -138,13 +143,25 @@ def test_any_number_of_workers_gives_the_same_bits(size: tuple[int, ...], monkey
     assert all(f == found[0] for f in found[1:])
 
 
-def test_a_replay_has_the_bits_of_an_eager_step() -> None:
+def dense() -> Any:
+    return nn.Sequential(nn.Linear(20, 70), nn.GELU(), nn.LayerNorm(70), nn.Linear(70, 5))
+
+
+def convolutional() -> Any:
+    image = nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 33, 2, stride=2), nn.ReLU()
+    return nn.Sequential(*image, nn.Flatten(), nn.Linear(33 * 2 * 2, 5))
+
+
+@pytest.mark.parametrize(("build", "shape", "dtype"), [
+    (dense, (37, 20), "bfloat16"), (convolutional, (37, 1, 4, 5), "bfloat16"), (convolutional, (37, 1, 4, 5), "float16"),
+])  # fmt: skip
+def test_a_replay_has_the_bits_of_an_eager_step(build: Any, shape: tuple[int, ...], dtype: str) -> None:
     results = []
     for capture in (False, True):
         fp.manual_seed(0)
-        model = nn.Sequential(nn.Linear(20, 70), nn.GELU(), nn.LayerNorm(70), nn.Linear(70, 5))
+        model = build()
         model.params.pack()
-        model.compute_dtype = fp.bfloat16
+        model.compute_dtype = getattr(fp, dtype)
         optimizer = fp.AdamW(model, lr=1e-2)
 
         def step(x: Any, y: Any, model: Any = model, optimizer: Any = optimizer) -> Any:
@@ -153,7 +170,7 @@ def test_a_replay_has_the_bits_of_an_eager_step() -> None:
             return loss
 
         call = fp.capture(step) if capture else step
-        xs = [(fp.tensor(draw(37, 20, seed=i, dtype=np.float32)), fp.tensor(np.arange(37) % 5)) for i in range(5)]
+        xs = [(fp.tensor(draw(*shape, seed=i, dtype=np.float32)), fp.tensor(np.arange(37) % 5)) for i in range(5)]
         results.append([call(x, y).item() for x, y in xs] + [p.numpy().tobytes() for p in model.parameters()])
     assert results[0] == results[1]
 
@@ -173,3 +190,106 @@ def test_nothing_is_written_beside_a_result(size: tuple[int, ...]) -> None:
     layer.call(2, y, kept, x, packed, bias, x, rows, n, k, True, False, SUM)
     beside = np.concatenate([room[:64], room[64 + rows * n : 128 + rows * n], room[128 + 2 * rows * n :]])
     assert (beside == 0x7FC1).all() and not (y == 0x7FC1).any() and not (kept == 0x7FC1).any()
+
+
+# ---- convolutions -----
+CONVS: list[Any] = [  # x, weight, options
+    ((4, 16, 9, 8), (40, 16, 3, 3), {"padding": 1}),
+    ((17, 32, 5, 7), (64, 16, 3, 2), {"groups": 2, "stride": (2, 1), "padding": (1, 2), "dilation": (1, 2)}),
+    ((2, 33, 30, 31), (31, 33, 1, 1), {}),
+    ((2, 33, 12, 13), (35, 33, 1, 1), {"stride": (2, 3), "padding": 1}),
+    ((40, 7, 4, 4), (5, 7, 2, 2), {}),
+    ((9, 33, 1, 1), (3, 33, 1, 1), {}),
+    ((1, 70, 5, 40), (3, 70, 3, 3), {"padding": (3, 1), "dilation": (3, 1)}),
+    ((3, 4, 6, 5), (4, 1, 3, 3), {"groups": 4}),
+    ((1, 1, 140, 3), (1, 1, 2, 3), {}),
+]  # fmt: skip
+EMPTY: list[Any] = [((0, 3, 5, 5), (4, 3, 3, 3), {}), ((2, 0, 5, 5), (4, 0, 3, 3), {}), ((2, 3, 5, 5), (0, 3, 3, 3), {})]
+WIDENED, BY_PRODUCTS = "widened", "by products of bfloat16"
+
+
+@pytest.fixture(params=[WIDENED, BY_PRODUCTS])
+def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every convolution of bfloat16 is done this way; batches differ, since what a call does is planned once."""
+    monkeypatch.setattr(bfloat_conv, "LEAST", {route(): 0} if request.param == BY_PRODUCTS else {})
+    return str(request.param)
+
+
+def leaves_of_conv(shapes: Any, way: str, dtype: Any) -> tuple[list[Any], list[Any]]:
+    (images, *x), w, _ = shapes
+    size = np.float32(max(1, np.prod(w[1:])))
+    weight = (draw(*w, seed=1, dtype=np.float32) / np.sqrt(size)).astype(dtype)
+    return leaves(draw(images + (images > 0) * (way == WIDENED), *x, dtype=dtype), weight, draw(w[0], seed=2, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [BF, HALF], ids=str)
+@pytest.mark.parametrize("shapes", [*CONVS, *EMPTY], ids=lambda s: f"{s[0]} {s[1]}")
+def test_convolution_is_the_exact_one_rounded_once(shapes: Any, dtype: Any, way: str, device: str) -> None:
+    ours, theirs = leaves_of_conv(shapes, way, dtype)
+    rough = [torch.tensor(np.abs(wide(t)), requires_grad=True) for t in ours]
+    y = F.conv2d(*ours, **shapes[2])
+    if 0 in shapes[1]:  # PyTorch has none
+        assert (wide(y) == np.broadcast_to(wide(ours[2])[:, None, None], y.shape)).all()
+        grads = y.backward(gradient=fp.ones(*y.shape))
+        assert all(not grads[t].numpy().any() and grads[t].shape == t.shape for t in ours[:2])
+        return
+    exact, sums = (torch.nn.functional.conv2d(*xs, **shapes[2]) for xs in (theirs, rough))
+    eps = EPS if dtype == BF else EPS16
+    assert y.dtype == dtype
+    error = np.abs(wide(y) - exact.detach().numpy())
+    assert (error <= eps * np.abs(exact.detach().numpy()) + SUMS * sums.detach().numpy() + 2.0**-25).all()
+    g = draw(*y.shape, seed=4, dtype=np.float32)
+    grads = y.backward(gradient=fp.tensor(g))
+    exact.backward(torch.tensor(g.astype(np.float64)))
+    sums.backward(torch.tensor(np.abs(g).astype(np.float64)))
+    rounding = EPS if dtype == BF else 0  # of g, where a product of bfloat16 reads it
+    for mine, other, size, round_of_g in zip(ours, theirs, rough, (rounding, rounding, 0), strict=True):
+        assert grads[mine].dtype == fp.float32
+        assert (np.abs(wide(grads[mine]) - other.grad.numpy()) <= (round_of_g + SUMS) * size.grad.numpy()).all()
+
+
+@pytest.mark.parametrize("dtype", [BF, HALF], ids=str)
+@pytest.mark.parametrize("shapes", CONVS[:3], ids=lambda s: f"{s[0]} {s[1]}")
+def test_what_is_no_number_reaches_the_windows_that_see_it(shapes: Any, dtype: Any, way: str) -> None:
+    ours, theirs = leaves_of_conv((shapes[0], shapes[1], 0), way, dtype)
+    x, g_shape = ours[0].numpy().copy(), F.conv2d(*[t.detach() for t in ours], **shapes[2]).shape
+    x[0, 0, 0, 0], x[-1, -1, -1, -1], x[0, -1, 2, 0] = np.nan, np.inf, -np.inf
+    g = draw(*g_shape, seed=4, dtype=np.float32)
+    g[0, 0, 0, 0], g[-1, -1, -1, -1] = np.inf, np.nan
+    (a,), (p,) = leaves(x)
+    y, exact = F.conv2d(a, *ours[1:], **shapes[2]), torch.nn.functional.conv2d(p, *theirs[1:], **shapes[2])
+    grads = y.backward(gradient=fp.tensor(g))
+    exact.backward(torch.tensor(g.astype(np.float64)))
+    pairs = (y, exact.detach()), (grads[a], p.grad), (grads[ours[1]], theirs[1].grad), (grads[ours[2]], theirs[2].grad)
+    for mine, other in pairs:
+        finite = np.isfinite(other.numpy())
+        assert 0 < finite.sum() < finite.size
+        np.testing.assert_array_equal(np.isfinite(wide(mine)), finite)
+        np.testing.assert_array_equal(wide(mine)[~finite], other.numpy()[~finite])
+
+
+@pytest.mark.parametrize("shapes", [((30, 40, 9, 9), (40, 40, 3, 3), {"padding": 1}), ((3, 32, 30, 31), (35, 32, 2, 2), {})], ids=str)
+def test_any_number_of_workers_gives_a_convolution_the_same_bits(shapes: Any, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for workers in (1, 2, 3, 4):
+        monkeypatch.setattr(cpu, "threads", lambda workers=workers: workers)
+        ours, _ = leaves_of_conv(shapes, way, BF)
+        y = F.conv2d(*ours, **shapes[2])
+        grads = y.backward(gradient=fp.tensor(draw(*y.shape, seed=4, dtype=np.float32)))
+        found.append([y.numpy().tobytes(), *[grads[t].numpy().tobytes() for t in ours]])
+    assert all(f == found[0] for f in found[1:])
+
+
+def test_an_image_gives_the_same_bits_whatever_is_beside_it(way: str) -> None:
+    (x, w, b), _ = leaves_of_conv(CONVS[4], way, BF)
+    whole, some = F.conv2d(x, w, b), F.conv2d(x[5:12], w, b)
+    np.testing.assert_array_equal(some.numpy(), whole.numpy()[5:12])
+
+
+@pytest.mark.parametrize("dtype", [fp.bfloat16, fp.float16], ids=str)
+def test_a_convolution_makes_no_copy_of_its_images(dtype: Any) -> None:
+    x, w = fp.zeros(32, 64, 64, 64, dtype=dtype), fp.zeros(32, 64, 1, 1, dtype=dtype)
+    F.conv2d(x, w)
+    before = allocator.peak = allocator.current
+    y = F.conv2d(x, w)
+    assert allocator.peak - before < 2 * y.size + 4 * x.size

@@ -12,8 +12,6 @@ FLAME counterpart: `flame_core::ops::conv2d`. Read next: windows.py.
 
 from __future__ import annotations
 
-import numpy as np
-
 from ...dtypes import HALF, float64
 from ..formula.row_words import wide
 from ..formula.words import INF, real
@@ -32,7 +30,10 @@ PIECE = 1024  # numbers of the weight's gradient added up by one task
 
 @loop
 def conv2d(part, y, z, col, x, w, b, sizes, tile, workers, has_bias, narrow):
-    """y = w * x + b. Without has_bias, b isn't read. z: with `narrow` scratch of each worker, else y. Items: image, group, tile of positions."""
+    """y = w * x + b. Without has_bias, b isn't read. Items: image, group, tile of positions.
+
+    z, which products are written into: y, or with `narrow` a tile for each worker.
+    """
     groups = sizes[5]
     each, outs = sizes[1] // groups, sizes[4] // groups
     depth = each * sizes[6] * sizes[7]

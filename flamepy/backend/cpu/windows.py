@@ -1,4 +1,4 @@
-"""The windows of images as columns: im2col lays out what each tap of the window sees, col2im adds columns back to the pixels they came from.
+"""The windows of images as columns: im2col lays out what each tap of a window sees, col2im adds columns back to the pixels.
 
 Both work on the channels of one image, `width` output positions from `first`; a row of `col` is one tap of one channel, `ld` numbers after
 the last. Numbers are moved, or where the arrays' types differ converted. `sizes` is the table that conv.py's loops get.
