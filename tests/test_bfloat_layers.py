@@ -50,27 +50,29 @@ def leaves(*arrays: Any) -> tuple[list[Any], list[Any]]:
     return ours, [None if a is None else torch.tensor(a.astype(np.float64), requires_grad=True) for a in arrays]
 
 
+@pytest.mark.parametrize("dtype", [BF, HALF], ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize(("activation", "extra"), [("", 0), ("relu", 1), ("gelu_tanh", 2), ("silu", 3), ("tanh", 1), ("", 3)])
-def test_linear_is_the_exact_layer_rounded_once(size: tuple[int, ...], activation: str, extra: int, device: str) -> None:
+def test_linear_is_the_exact_layer_rounded_once(size: tuple[int, ...], activation: str, extra: int, dtype: Any, device: str) -> None:
     """extra: 1 a bias; 2 that and a residual; 3 a residual of float32, and then the result is float32."""
     rows, n, k = size
-    x, w = draw(rows, k), (draw(n, k, seed=1).astype(np.float32) / np.sqrt(max(1, k))).astype(BF)
-    bias = draw(n, seed=2) if extra in (1, 2) else None
-    residual = draw(rows, n, seed=3, dtype=np.float32 if extra == 3 else BF) if extra > 1 else None
+    eps = EPS if dtype == BF else EPS16
+    x, w = draw(rows, k, dtype=dtype), (draw(n, k, seed=1, dtype=dtype).astype(np.float32) / np.sqrt(max(1, k))).astype(dtype)
+    bias = draw(n, seed=2, dtype=dtype) if extra in (1, 2) else None
+    residual = draw(rows, n, seed=3, dtype=np.float32 if extra == 3 else dtype) if extra > 1 else None
     ours, theirs = leaves(x, w, bias, residual)
     y = F.linear(*ours, activation)
-    assert y.dtype == (fp.float32 if extra == 3 else fp.bfloat16)
+    assert y.dtype == (fp.float32 if extra == 3 else dtype)
     z = theirs[0] @ theirs[1].T + (0 if bias is None else theirs[2])
     exact = ACTIVATIONS[activation](z) + (0 if residual is None else theirs[3])
     size_of_sums = np.abs(wide(ours[0])) @ np.abs(wide(ours[1])).T + (0 if bias is None else np.abs(wide(ours[2])))
-    rounding = 0 if extra == 3 else EPS * np.abs(exact.detach().numpy())
+    rounding = 0 if extra == 3 else eps * np.abs(exact.detach().numpy())
     assert (np.abs(wide(y) - exact.detach().numpy()) <= rounding + SUMS * size_of_sums + 1e-6).all()
 
     g = draw(rows, n, seed=4, dtype=np.float32)
     grads = y.backward(gradient=fp.tensor(g))
     exact.backward(torch.tensor(g.astype(np.float64)))
-    slack = 2.0 * EPS * np.abs(g)  # of dz: its own rounding, and that of what the derivative reads
+    slack = 2.0 * eps * np.abs(g)  # of dz: its own rounding, and that of what the derivative reads
     bounds = [slack @ np.abs(wide(ours[1])), slack.T @ np.abs(wide(ours[0])), slack.sum(0), slack * 0]
     for mine, other, bound in zip(ours, theirs, bounds, strict=True):
         if mine is not None:
@@ -78,23 +80,26 @@ def test_linear_is_the_exact_layer_rounded_once(size: tuple[int, ...], activatio
             assert (np.abs(wide(grads[mine]) - other.grad.numpy()) <= bound + 1e-5).all()
 
 
+@pytest.mark.parametrize("dtype", [BF, HALF], ids=str)
 @pytest.mark.parametrize("shapes", [
+    ((2, 140, 300), (2, 300, 270)),
     ((3, 5), (5, 4)), ((2, 33, 40), (2, 40, 70)), ((4, 1, 17, 32), (1, 3, 32, 9)), ((2, 0, 3), (2, 3, 4)), ((2, 5, 0), (2, 0, 4)),
     ((7,), (7, 3)), ((2, 3, 65), (65, 130)),
 ], ids=str)  # fmt: skip
-def test_matmul_of_stacks(shapes: Any, device: str) -> None:
-    (a, b), (p, q) = leaves(draw(*shapes[0]), draw(*shapes[1], seed=1))
+def test_matmul_of_stacks(shapes: Any, dtype: Any, device: str) -> None:
+    (a, b), (p, q) = leaves(draw(*shapes[0], dtype=dtype), draw(*shapes[1], seed=1, dtype=dtype))
+    eps, rounding = (EPS, EPS) if dtype == BF else (EPS16, SUMS)  # the other product of g, which float16 leaves as it is
     y, exact = a @ b, p @ q
     g = draw(*y.shape, seed=2, dtype=np.float32)
     grads = y.backward(gradient=fp.tensor(g))
     exact.backward(torch.tensor(g.astype(np.float64)))
     size = np.abs(wide(a)) @ np.abs(wide(b))
-    assert y.dtype == fp.bfloat16 and (np.abs(wide(y) - exact.detach().numpy()) <= EPS * np.abs(exact.detach().numpy()) + SUMS * size).all()
+    assert y.dtype == dtype and (np.abs(wide(y) - exact.detach().numpy()) <= eps * np.abs(exact.detach().numpy()) + SUMS * size).all()
     rough = [torch.tensor(np.abs(wide(t)), requires_grad=True) for t in (a, b)]
     (rough[0] @ rough[1]).backward(torch.tensor(np.abs(g).astype(np.float64)))
     for mine, other, bound in zip((a, b), (p, q), rough, strict=True):
         assert grads[mine].dtype == fp.float32
-        assert (np.abs(wide(grads[mine]) - other.grad.numpy()) <= EPS * bound.grad.numpy() + 1e-6).all()
+        assert (np.abs(wide(grads[mine]) - other.grad.numpy()) <= rounding * bound.grad.numpy() + 1e-6).all()
 
 
 def test_what_is_rounded_while_it_is_packed_is_what_a_cast_gives() -> None:
@@ -128,11 +133,13 @@ def test_second_derivatives_go_through_products() -> None:
     assert np.abs(wide(dab) - tab.numpy()).max() <= 8 * EPS * np.abs(tab.numpy()).max()
 
 
+@pytest.mark.parametrize("dtype", [BF, HALF], ids=str)
 @pytest.mark.parametrize("size", [(300, 260, 200), (40, 700, 300), (700, 33, 129)], ids=str)
-def test_any_number_of_workers_gives_the_same_bits(size: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_number_of_workers_gives_the_same_bits(size: tuple[int, ...], dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few workers share out rows, many share out panels of columns."""
     rows, n, k = size
-    x, w, b, g = draw(rows, k), draw(n, k, seed=1), draw(n, seed=2), fp.tensor(draw(rows, n, seed=3, dtype=np.float32))
+    x, w, b = (draw(*shape, seed=i, dtype=dtype) for i, shape in enumerate(((rows, k), (n, k), (n,))))
+    g = fp.tensor(draw(rows, n, seed=3, dtype=np.float32))
     found = []
     for workers in (1, 2, 3, 4):
         monkeypatch.setattr(cpu, "threads", lambda workers=workers: workers)
@@ -287,9 +294,23 @@ def test_an_image_gives_the_same_bits_whatever_is_beside_it(way: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [fp.bfloat16, fp.float16], ids=str)
-def test_a_convolution_makes_no_copy_of_its_images(dtype: Any) -> None:
-    x, w = fp.zeros(32, 64, 64, 64, dtype=dtype), fp.zeros(32, 64, 1, 1, dtype=dtype)
-    F.conv2d(x, w)
+@pytest.mark.parametrize(("operation", "x", "w"), [
+    (F.conv2d, (32, 64, 64, 64), (32, 64, 1, 1)), (F.linear, (9000, 200), (40, 200)), (fp.matmul, (9000, 200), (200, 40)),
+], ids=["conv2d", "linear", "matmul"])  # fmt: skip
+def test_products_make_no_copy_of_their_operands(operation: Any, x: Any, w: Any, dtype: Any) -> None:
+    operands = fp.zeros(*x, dtype=dtype), fp.zeros(*w, dtype=dtype)
+    operation(*operands)
     before = allocator.peak = allocator.current
-    y = F.conv2d(x, w)
-    assert allocator.peak - before < 2 * y.size + 4 * x.size
+    y = operation(*operands)
+    assert allocator.peak - before < 2 * y.size + 4 * operands[0].size
+
+
+def test_small_gradients_pass_products_of_float16() -> None:
+    """2^-30 times a cotangent gives 2^-30 times the gradient, to the bit: nothing of it is float16, whose least number is 2^-24."""
+    x, w = (fp.tensor(draw(*shape, seed=i, dtype=HALF)).requires_grad_() for i, shape in enumerate(((5, 70), (33, 70))))
+    g = draw(5, 33, seed=2, dtype=np.float32)
+    for y in (F.linear(x, w), F.linear(x, w, activation="relu"), x @ w.T):
+        whole = y.backward(gradient=fp.tensor(g), retain_graph=True)
+        small = y.backward(gradient=fp.tensor(g * np.float32(2.0**-30)))
+        for t in (x, w):
+            np.testing.assert_array_equal(small[t].numpy(), whole[t].numpy() * np.float32(2.0**-30))

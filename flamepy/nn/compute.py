@@ -57,5 +57,5 @@ def say_if_widened(dtype: np.dtype | None, on: Any) -> None:
     why = "" if dtype is None or dtype in _said else on.why_widened(dtype)
     if dtype is not None and why:
         _said.add(dtype)
-        text = f"compute_dtype: {dtype} saves memory here, but no time: its numbers are multiplied as float32: {why}. Use None where memory is not short."
-        warnings.warn(text, FlameWarning, stacklevel=3)
+        what = f"{dtype} saves memory here, but no time: its numbers are multiplied as float32"
+        warnings.warn(f"compute_dtype: {what}: {why}. Use None where memory is not short.", FlameWarning, stacklevel=3)
