@@ -22,9 +22,11 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..dtypes import FLOATS, HALF, as_dtype
+from ..dtypes import FLOATS, HALF, as_dtype, bfloat16, float32
 from ..errors import DTypeError
+from ..ops.matmul import rounding_linear
 from ..tensors import Tensor
+from . import functional as F
 
 
 def checked(layer: str, value: Any) -> np.dtype | None:
@@ -44,3 +46,18 @@ def checked(layer: str, value: Any) -> np.dtype | None:
 def rounded(xs: tuple[Any, ...], dtype: np.dtype) -> tuple[Any, ...]:
     """Those that are float tensors in `dtype`."""
     return tuple([ops.cast(x, dtype) if isinstance(x, Tensor) and x.dtype != dtype and x.dtype in FLOATS else x for x in xs])
+
+
+def linear_in(dtype: np.dtype | None, x: Any, weight: Any, bias: Any = None, residual: Any = None, activation: str = "") -> Any:
+    """F.linear() from operands of a compute dtype."""
+    if dtype is not None:
+        (x,) = rounded((x,), dtype)
+        others = [t for t in (weight, bias, residual) if t is not None]
+        if dtype == bfloat16 and is_bfloat(x) and all([t.dtype == float32 or t.dtype == bfloat16 for t in others]):
+            return rounding_linear(x, weight, bias, residual, activation)
+        weight, bias = rounded((weight, bias), dtype)
+    return F.linear(x, weight, bias, residual, activation) if activation else F.linear(x, weight, bias, residual)
+
+
+def is_bfloat(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.dtype == bfloat16
