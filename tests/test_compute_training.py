@@ -192,4 +192,4 @@ def test_digits_are_learned_in_bfloat16(model: str, tmp_path: Path, monkeypatch:
     last = [f"checkpoints/step-00000060/{name}" for name in ("tensors.safetensors", "state.json")]
     assert all(contents("whole")[name] == contents("parts")[name] for name in ["metrics.jsonl", *last])
     wide, ours = (rows(out)[-1]["val_loss"] for out in ("wide", "whole"))
-    assert wide != ours and abs(ours - wide) < 0.02 * wide
+    assert wide != ours and abs(ours - wide) < 0.01 * (np.log(10) - wide)  # of what was learned: a guess has log(10)

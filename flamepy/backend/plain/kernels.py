@@ -169,7 +169,7 @@ def linear(F, outs, ins, consts):
 
 @kernel
 def linear_dx(F, outs, ins, consts):
-    """dz (rows, n_out) = F(g, kept), the activation's derivative (without one g), and dx = dz @ w (n_out, n_in); both rounded to `reads`."""
+    """dz (rows, n_out) = F(g, kept), the activation's derivative (without one g), and dx = dz @ w (n_out, n_in). `reads`: see linear()."""
     (dx, dz), (g, kept, w), (rows, n_out, n_in, reads) = outs, ins, consts
     dz[...] = as_read(g if F is None else F(g, kept), reads)
     dx[...] = (dz.reshape(rows, n_out) @ as_read(w, reads).reshape(n_out, n_in)).reshape(-1)
