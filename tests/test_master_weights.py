@@ -165,12 +165,9 @@ def test_a_weight_used_twice_gets_both_gradients() -> None:
             grads = layer(h).backward(gradient=g)
             p = torch.tensor(x.astype(np.float64)) @ w.T + b
             want = torch.autograd.grad(p @ w.T + b, [w, b], torch.tensor(g.astype(np.float64)))
-            size = np.abs(g).astype(np.float64)
+            size, p64, x64 = np.abs(g).astype(np.float64), np.abs(p.detach().numpy()), np.abs(x.astype(np.float64))
             down = size @ np.abs(w.detach().numpy())
-            bounds = (
-                2 * EPS * (size.T @ np.abs(p.detach().numpy()) + 2 * down.T @ np.abs(x.astype(np.float64))),
-                2 * EPS * (size + down).sum(0),
-            )
+            bounds = 2 * EPS * (size.T @ p64 + 2 * down.T @ x64), 2 * EPS * (size + down).sum(0)
             for mine, other, bound in zip((layer.weight, layer.bias), want, bounds, strict=True):
                 assert (np.abs(wide(grads[mine]) - other.numpy()) <= bound + 1e-5).all()
 
@@ -193,7 +190,7 @@ def test_weights_of_averages_and_of_files_are_what_is_read() -> None:
     layer, x = layer_of(9, 7), fp.tensor(draw(5, 9))
     layer.params.pack()
     ema = fp.EMA(layer.params, 0.5)
-    forward = fp.capture(lambda x: layer(x))
+    forward = fp.capture(layer)
 
     def right() -> None:
         w, b = twin_of(layer)
