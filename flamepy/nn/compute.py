@@ -42,5 +42,7 @@ def checked(layer: str, value: Any) -> np.dtype | None:
 
 
 def rounded(xs: tuple[Any, ...], dtype: np.dtype) -> tuple[Any, ...]:
-    """Those that are float tensors in `dtype`."""
-    return tuple([ops.cast(x, dtype) if isinstance(x, Tensor) and x.dtype != dtype and x.dtype in FLOATS else x for x in xs])
+    """Those that are floats in `dtype`; arrays and lists become tensors where the first tensor is."""
+    place = next((x.device for x in xs if isinstance(x, Tensor)), None)
+    xs = tuple([x if x is None or isinstance(x, Tensor) else Tensor.of("compute_dtype", x, place) for x in xs])
+    return tuple([ops.cast(x, dtype) if x is not None and x.dtype != dtype and x.dtype in FLOATS else x for x in xs])
