@@ -221,6 +221,9 @@ def test_it_is_set_for_everything_inside_and_for_what_comes_later() -> None:
     assert repr(model[0]) == "Linear(in_features=2, out_features=2, bias=True)"
     model.compute_dtype = None
     assert not any("compute_dtype" in vars(m) for m in model.modules())
+    model.compute_dtype = "bfloat16"
+    del model.compute_dtype
+    assert [m.compute_dtype for m in model.modules()] == [None] * 7
 
 
 def test_summary_says_it(capsys: pytest.CaptureFixture[str]) -> None:
