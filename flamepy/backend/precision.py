@@ -42,7 +42,9 @@ def set_float32_matmul_precision(precision: str) -> None:
     if not isinstance(precision, str) or precision not in LEVELS:
         raise StateError(f'set_float32_matmul_precision: no such precision: {precision!r}. Use "highest", "high" or "medium".')
     if any(told()):
-        raise CaptureError(f"set_float32_matmul_precision: inside a captured step: '{precision}'. Set it before the call: replays follow it.")
+        raise CaptureError(
+            f"set_float32_matmul_precision: inside a captured step: '{precision}'. Set it before the call: replays follow it."
+        )
     before, _level = _level, LEVELS[LEVELS.index(precision)]
     try:
         for tell in listeners:
