@@ -49,9 +49,11 @@ def checked(layer: str, value: Any) -> np.dtype | None:
     return dtype
 
 
-def rounded(xs: tuple[Any, ...], dtype: np.dtype) -> tuple[Any, ...]:
-    """Those that are float tensors in `dtype`."""
-    return tuple([ops.cast(x, dtype) if isinstance(x, Tensor) and x.dtype != dtype and x.dtype in FLOATS else x for x in xs])
+def rounded(xs: tuple[Any, ...], dtype: np.dtype, beside: Any = None) -> tuple[Any, ...]:
+    """Those that are floats in `dtype`; arrays and lists become tensors where the first tensor is, `beside` among them."""
+    place = next((x.device for x in (*xs, beside) if isinstance(x, Tensor)), None)
+    xs = tuple([x if x is None or isinstance(x, Tensor) else Tensor.of("compute_dtype", x, place) for x in xs])
+    return tuple([ops.cast(x, dtype) if x is not None and x.dtype != dtype and x.dtype in FLOATS else x for x in xs])
 
 
 _said: set[np.dtype] = set()
@@ -69,7 +71,7 @@ def say_if_widened(dtype: np.dtype | None, on: Any) -> None:
 def linear_in(dtype: np.dtype | None, x: Any, weight: Any, bias: Any = None, residual: Any = None, activation: str = "") -> Any:
     """F.linear() from operands of a compute dtype."""
     if dtype is not None:
-        (x,) = rounded((x,), dtype)
+        (x,) = rounded((x,), dtype, weight)
         others = [t for t in (weight, bias, residual) if t is not None]
         if dtype == bfloat16 and is_bfloat(x) and all([t.dtype == float32 or t.dtype == bfloat16 for t in others]):
             return rounding_linear(x, weight, bias, residual, activation)
