@@ -9,6 +9,7 @@ FLAME counterpart: `flame_core::device::CudaDevice`. Read next: family.py, maps.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -27,7 +28,7 @@ from .arguments import UNSIGNED, arguments
 from .memory import ALIGN, APART, Allocator
 
 MOVES = frozenset(("strided_get", "strided_put", "take_rows", "tri"))  # launches that move numbers without looking at them
-FAMILIES = ("maps", "moves", "scatter", "random", "rows", "reduce", "spans", "matmul", "attention", "conv")
+FAMILIES = ("maps", "moves", "scatter", "random", "rows", "reduce", "spans", "matmul", "attention", "attention_dx", "conv")
 PENDING = 64  # checks not yet looked at
 
 
@@ -68,10 +69,10 @@ class CudaKernel:
         functions = reached(self.function) + ([] if self.formula is None else reached(self.formula))
         files = sorted({f.__code__.co_filename for f in functions if str(f.__module__).startswith("flamepy.")})
         mark = digest((*files, *words.SOURCES), functions)
-        threads = self.function.threads
+        threads, lanes = self.function.threads, self.function.lanes
 
         def make() -> Any:
-            return typed(self.function, self.dtype, words.dialect(threads), True, self.formula)
+            return typed(self.function, self.dtype, words.dialect(threads, lanes), True, self.formula)
 
         try:
             return build.compiled(make, f"{self.name}_{self.dtype.name}", mark, kinds, self.device.driver.cc, threads)
@@ -285,7 +286,25 @@ class CudaDevice(Device):
         yield from self.driver.findings()
 
     def dlpack(self, buffer: Buffer, shape: Sequence[int]) -> Any:
+        self.driver.synchronize()  # the other library has streams of its own
         return self.driver.dlpack(buffer, shape)
+
+    def adopted(self, data: Any) -> tuple[Buffer, tuple[int, ...]] | None:
+        found = self.driver.addressed(data) if hasattr(data, "__dlpack__") or hasattr(data, "__cuda_array_interface__") else None
+        if found is None or data.__class__.__module__.startswith("flamepy."):
+            return None
+        address, shape, dtype = found
+        buffer = self.empty(math.prod(shape), dtype)
+        if buffer.size:
+            self.driver.copy(buffer.data, address, buffer.size * dtype.itemsize)
+            self.driver.synchronize()  # the other library may give the memory to others
+        return buffer, shape
+
+    def array_interface(self, buffer: Buffer, shape: Sequence[int]) -> dict[str, Any]:
+        """Version 3 of Numba's CUDA array interface; bfloat16, which it does not know, as uint16."""
+        self.driver.synchronize()
+        kind = UNSIGNED[2] if buffer.dtype.kind == "V" else buffer.dtype
+        return {"shape": tuple(shape), "typestr": kind.str, "data": (buffer.data, False), "strides": None, "version": 3}
 
 
 def open(rest: str) -> CudaDevice:

@@ -34,11 +34,12 @@ def F(*args: Any) -> Any:
     raise NotImplementedError
 
 
-def kernel(function: Any = None, *, threads: int = THREADS) -> Any:
-    """Decorator of a function that runs on the GPU, in blocks of so many threads, known when it is compiled as the word THREADS."""
+def kernel(function: Any = None, *, threads: int = THREADS, lanes: int = 0) -> Any:
+    """Decorator of a function that runs on the GPU, in blocks of so many threads, known when it is compiled as the word THREADS. `lanes`:
+    how many of them share a row (all of them, unless it says otherwise); see row_words.py."""
     if function is None:
-        return lambda f: kernel(f, threads=threads)
-    function.threads = threads
+        return lambda f: kernel(f, threads=threads, lanes=lanes)
+    function.threads, function.lanes = threads, lanes or threads
     return function
 
 

@@ -12,7 +12,7 @@ from ..formula.philox import KEY_STEP_0, KEY_STEP_1, SINGLE, STEP_24, STEP_53, b
 from ..formula.words import EPS, real, select
 from .compat import types
 from .family import THREADS, blocks, kernel, launcher
-from .vectors import aligned, load2, load4, store2, store4
+from .vectors import aligned, load4, store2, store4
 from .words import block, thread
 
 

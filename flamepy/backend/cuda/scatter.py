@@ -23,8 +23,8 @@ LEAST = 4  # 2**LEAST rows in a chunk, at least
 # ---- kernels -------------------------------------------------------------------------------------------------------------------------
 @kernel
 def add_chunks(y, ends, x, ids, places, t, inner, bits, add):
-    """2**bits rows, a chunk, in four columns. ends[chunk]: sums of a row that went on from the chunk before, and of one that goes on in the next.
-    t: the chunk of a thread."""
+    """2**bits rows, a chunk, in four columns. t: the chunk of a thread. ends[chunk]: sums of a row that went on from the chunk before, and
+    of one that goes on in the next."""
     g, groups = types.int64(block()) * THREADS + thread(), (inner + 3) >> 2
     chunk = place(t, g)
     column, i = (g - chunk * groups) * 4, chunk << bits
@@ -92,7 +92,7 @@ def get(x, start, column, inner, whole):
     """Four columns of a row of x; 0 beyond its end."""
     if whole:
         return load4(x, start + column)
-    i, nothing = start + column, x[start + column] * 0
+    i, nothing = start + column, 0.0
     b = x[i + 1] if column + 1 < inner else nothing
     c = x[i + 2] if column + 2 < inner else nothing
     d = x[i + 3] if column + 3 < inner else nothing
