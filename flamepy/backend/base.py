@@ -283,6 +283,14 @@ class Device:
         """Something with __dlpack__ and __dlpack_device__ that shares the memory."""
         raise DeviceError(f"dlpack: not on this device: {self.name}. Copy the tensor with .to('cpu') first.")
 
+    def adopted(self, data: Any) -> tuple[Buffer, tuple[int, ...]] | None:
+        """(a copy, shape) of another library's array in this device's memory; None for anything else, which goes through the host."""
+        return None
+
+    def array_interface(self, buffer: Buffer, shape: Sequence[int]) -> dict[str, Any]:
+        """What __cuda_array_interface__ says of the memory. Raises AttributeError where it is not a GPU's."""
+        raise AttributeError(f"__cuda_array_interface__: the tensor is on {self.name}. Use .numpy() or DLPack.")
+
     def __repr__(self) -> str:
         return f"device({self.name})"
 

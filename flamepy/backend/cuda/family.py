@@ -65,10 +65,10 @@ class Go:
 
     def __call__(
         self, function: Any, outs: Sequence[Any], ins: Sequence[Any], consts: Sequence[Any] = (), *, grid: int | tuple[int, ...],
-        formula: Any = ..., dtype: np.dtype | None = None, per_block: int = 0,
+        formula: Any = ..., dtype: np.dtype | None = None, per_block: int | Callable[[int], int] = 0,
     ) -> None:  # fmt: skip
-        """Run it on `grid` blocks (an int, or (x, y)); none: nothing to do. `per_block`: the elements of the first out a block takes, for
-        kernels that depend on no other size."""
+        """Run it on `grid` blocks (an int, or (x, y)); none: nothing to do. `per_block`, for kernels that depend on no other size: the
+        elements of the first out a block takes, or what makes the number of blocks of its size."""
         device = self.device
         found = device.kernel(function, self.formula if formula is ... else formula, dtype or self.dtype, self.raw)
         device.stream.run(found.on(grid, per_block), outs, ins, consts)

@@ -18,7 +18,7 @@ import numpy as np
 from ..formula.bind import Dialect
 from .compat import cuda, device_function, libdevice, types
 
-SOURCES = tuple(str(Path(__file__).with_name(f"{name}.py")) for name in ("words", "span", "compat", "build"))
+SOURCES = tuple(str(Path(__file__).with_name(f"{name}.py")) for name in ("words", "span", "vectors", "runs", "compat", "build"))
 
 # ---- words of a number -----------------------------------------------------------------------------------------------------------
 SAME = ("exp", "log", "log1p", "expm1", "tanh", "erf", "sin", "cos", "pow", "sqrt", "floor", "ceil", "rint")  # libdevice has them
