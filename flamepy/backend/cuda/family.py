@@ -34,11 +34,12 @@ def F(*args: Any) -> Any:
     raise NotImplementedError
 
 
-def kernel(function: Any = None, *, threads: int = THREADS) -> Any:
-    """Decorator of a function that runs on the GPU, in blocks of so many threads, known when it is compiled as the word THREADS."""
+def kernel(function: Any = None, *, threads: int = THREADS, together: int = 1) -> Any:
+    """Decorator of a function that runs on the GPU, in blocks of so many threads, known when it is compiled as the word THREADS. Registers
+    are shared out so that so many blocks run together on a multiprocessor."""
     if function is None:
-        return lambda f: kernel(f, threads=threads)
-    function.threads = threads
+        return lambda f: kernel(f, threads=threads, together=together)
+    function.threads, function.together = threads, together
     return function
 
 
