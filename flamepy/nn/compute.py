@@ -12,18 +12,21 @@ what a bfloat16 product reads of them is rounded, as all that it reads.
 Setting the attribute sets it for all modules inside; one that is put inside later takes it over. A part may be set otherwise afterwards
 (model.head.compute_dtype = None). It may change between steps, is no part of state_dict(), and goes along with copies and pickles.
 
+On a processor without instructions for bfloat16 its numbers are multiplied as float32; that is said once in a process.
+
 Read next: linear.py.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 
 from .. import ops
 from ..dtypes import FLOATS, HALF, as_dtype
-from ..errors import DTypeError
+from ..errors import DTypeError, FlameWarning
 from ..tensors import Tensor
 
 
@@ -44,3 +47,15 @@ def checked(layer: str, value: Any) -> np.dtype | None:
 def rounded(xs: tuple[Any, ...], dtype: np.dtype) -> tuple[Any, ...]:
     """Those that are float tensors in `dtype`."""
     return tuple([ops.cast(x, dtype) if isinstance(x, Tensor) and x.dtype != dtype and x.dtype in FLOATS else x for x in xs])
+
+
+_said: set[np.dtype] = set()
+
+
+def say_if_widened(dtype: np.dtype | None, on: Any) -> None:
+    """Warn, once, where this compute dtype saves memory alone; `on`: the device."""
+    why = "" if dtype is None or dtype in _said else on.why_widened(dtype)
+    if dtype is not None and why:
+        _said.add(dtype)
+        what = f"{dtype} saves memory here, but no time: its numbers are multiplied as float32"
+        warnings.warn(f"compute_dtype: {what}: {why}. Use None where memory is not short.", FlameWarning, stacklevel=3)

@@ -28,7 +28,7 @@ from .arguments import UNSIGNED, arguments
 from .memory import ALIGN, APART, Allocator
 
 MOVES = frozenset(("strided_get", "strided_put", "take_rows", "tri"))  # launches that move numbers without looking at them
-FAMILIES = ("maps", "moves", "random", "rows", "reduce", "spans", "matmul", "attention", "conv")
+FAMILIES = ("maps", "moves", "random", "rows", "reduce", "spans", "matmul", "attention", "attention_dx", "conv")
 PENDING = 64  # checks not yet looked at
 
 
@@ -69,10 +69,10 @@ class CudaKernel:
         functions = reached(self.function) + ([] if self.formula is None else reached(self.formula))
         files = sorted({f.__code__.co_filename for f in functions if str(f.__module__).startswith("flamepy.")})
         mark = digest((*files, *words.SOURCES), functions)
-        threads = self.function.threads
+        threads, lanes = self.function.threads, self.function.lanes
 
         def make() -> Any:
-            return typed(self.function, self.dtype, words.dialect(threads), True, self.formula)
+            return typed(self.function, self.dtype, words.dialect(threads, lanes), True, self.formula)
 
         try:
             return build.compiled(make, f"{self.name}_{self.dtype.name}", mark, kinds, self.device.driver.cc, (threads, self.function.together))
