@@ -34,12 +34,13 @@ def F(*args: Any) -> Any:
     raise NotImplementedError
 
 
-def kernel(function: Any = None, *, threads: int = THREADS, lanes: int = 0) -> Any:
+def kernel(function: Any = None, *, threads: int = THREADS, lanes: int = 0, together: int = 1) -> Any:
     """Decorator of a function that runs on the GPU, in blocks of so many threads, known when it is compiled as the word THREADS. `lanes`:
-    how many of them share a row (all of them, unless it says otherwise); see row_words.py."""
+    how many of them share a row (all of them, unless it says otherwise); see row_words.py. `together`: registers must be enough for so
+    many blocks on a multiprocessor."""
     if function is None:
-        return lambda f: kernel(f, threads=threads, lanes=lanes)
-    function.threads, function.lanes = threads, lanes or threads
+        return lambda f: kernel(f, threads=threads, lanes=lanes, together=together)
+    function.threads, function.lanes, function.together = threads, lanes or threads, together
     return function
 
 

@@ -23,7 +23,7 @@ STRIP = 8  # tiles of rows that are made together, so that blocks which run toge
 
 
 # ---- kernels: y, kept: see linear() in plain/kernels.py. sizes: (m, n, k, numbers of k a part). starts: (of a, from item to item, of b, ...)
-@kernel(threads=256)
+@kernel(threads=256, together=2)
 def tensor_large(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps):
     tensor_tile(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps, sums_of(64, 0.0), shared(49152), 128)
 
@@ -33,7 +33,7 @@ def tensor_small(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, k
     tensor_tile(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps, sums_of(32, 0.0), shared(24576), 64)
 
 
-@kernel(threads=256)
+@kernel(threads=256, together=2)
 def plain_large(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps):
     plain_tile(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps, sums_of(64, 0.0), shared(16896), 128, 8)
 
