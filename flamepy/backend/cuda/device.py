@@ -9,6 +9,7 @@ FLAME counterpart: `flame_core::device::CudaDevice`. Read next: family.py, maps.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -37,7 +38,7 @@ class CudaKernel:
     def __init__(self, device: CudaDevice, function: Any, formula: Callable | None, dtype: np.dtype, raw: bool):
         self.device, self.function, self.formula, self.dtype, self.raw = device, function, formula, dtype, raw
         self.variants: dict[tuple[Any, ...], Any] = {}
-        self.placed: dict[tuple[Any, int], Launch] = {}
+        self.placed: dict[tuple[Any, Any], Launch] = {}
 
     def __repr__(self) -> str:
         return f"<cuda kernel {self.name}>"
@@ -46,7 +47,7 @@ class CudaKernel:
     def name(self) -> str:
         return "_".join([f.__name__ for f in (self.function, self.formula) if f is not None])
 
-    def on(self, grid: int | tuple[int, ...], per_block: int = 0) -> Launch:
+    def on(self, grid: int | tuple[int, ...], per_block: int | Callable[[int], int] = 0) -> Launch:
         """This kernel on so many blocks."""
         found = self.placed.get((grid, per_block))
         if found is None:
@@ -68,10 +69,10 @@ class CudaKernel:
         functions = reached(self.function) + ([] if self.formula is None else reached(self.formula))
         files = sorted({f.__code__.co_filename for f in functions if str(f.__module__).startswith("flamepy.")})
         mark = digest((*files, *words.SOURCES), functions)
-        threads = self.function.threads
+        threads, lanes = self.function.threads, self.function.lanes
 
         def make() -> Any:
-            return typed(self.function, self.dtype, words.dialect(threads), True, self.formula)
+            return typed(self.function, self.dtype, words.dialect(threads, lanes), True, self.formula)
 
         try:
             return build.compiled(make, f"{self.name}_{self.dtype.name}", mark, kinds, self.device.driver.cc, threads)
@@ -87,7 +88,7 @@ class Launch:
 
     __slots__ = ("grid", "kernel", "per_block", "runs", "starters", "threads")
 
-    def __init__(self, kernel: CudaKernel, grid: int | tuple[int, ...], per_block: int):
+    def __init__(self, kernel: CudaKernel, grid: int | tuple[int, ...], per_block: int | Callable[[int], int]):
         self.kernel, self.per_block, self.threads = kernel, per_block, kernel.function.threads
         self.grid = (grid, 1, 1) if isinstance(grid, int) else (*grid, 1, 1)[:3]
         self.runs = all(self.grid)  # no blocks: there is nothing to do
@@ -240,7 +241,8 @@ class CudaDevice(Device):
         return found
 
     def suited(self, kernel: Any, size: int) -> Any:
-        return kernel.kernel.on(family.blocks(size, kernel.per_block), kernel.per_block)
+        each = kernel.per_block
+        return kernel.kernel.on(each(size) if callable(each) else family.blocks(size, each), each)
 
     def copier(self, out: Buffer, x: Buffer) -> Kernel:
         return import_module(".maps", __package__).copier(self, out, x)
@@ -284,7 +286,25 @@ class CudaDevice(Device):
         yield from self.driver.findings()
 
     def dlpack(self, buffer: Buffer, shape: Sequence[int]) -> Any:
+        self.driver.synchronize()  # the other library has streams of its own
         return self.driver.dlpack(buffer, shape)
+
+    def adopted(self, data: Any) -> tuple[Buffer, tuple[int, ...]] | None:
+        found = self.driver.addressed(data) if hasattr(data, "__dlpack__") or hasattr(data, "__cuda_array_interface__") else None
+        if found is None or data.__class__.__module__.startswith("flamepy."):
+            return None
+        address, shape, dtype = found
+        buffer = self.empty(math.prod(shape), dtype)
+        if buffer.size:
+            self.driver.copy(buffer.data, address, buffer.size * dtype.itemsize)
+            self.driver.synchronize()  # the other library may give the memory to others
+        return buffer, shape
+
+    def array_interface(self, buffer: Buffer, shape: Sequence[int]) -> dict[str, Any]:
+        """Version 3 of Numba's CUDA array interface; bfloat16, which it does not know, as uint16."""
+        self.driver.synchronize()
+        kind = UNSIGNED[2] if buffer.dtype.kind == "V" else buffer.dtype
+        return {"shape": tuple(shape), "typestr": kind.str, "data": (buffer.data, False), "strides": None, "version": 3}
 
 
 def open(rest: str) -> CudaDevice:

@@ -20,6 +20,7 @@ from . import build
 from .compat import cuda  # noqa: F401  (raises where numba-cuda is missing)
 
 RING = 1 << 20  # bytes of pinned memory
+CUDA = 2  # what DLPack calls a GPU
 REMEDY = "FLAMEPY_CUDA=emulator runs without a GPU."
 
 
@@ -113,7 +114,22 @@ class Driver:
         yield "cuda", f"{self.gpu.name}, compute capability {'.'.join(map(str, self.cc))}, driver for CUDA {version // 1000}", ""
 
     def dlpack(self, buffer: Any, shape: Sequence[int]) -> Any:
-        raise DeviceError("dlpack: not on this device: cuda. Copy the tensor with .to('cpu') first.")
+        from cuda.core import Buffer
+        from cuda.core.utils import StridedMemoryView
+
+        memory = Buffer.from_handle(buffer.data, buffer.size * buffer.dtype.itemsize, owner=buffer)
+        return StridedMemoryView.from_buffer(memory, shape=tuple(shape), dtype=buffer.dtype)
+
+    def addressed(self, data: Any) -> tuple[int, tuple[int, ...], np.dtype] | None:
+        """(address, shape, dtype) of another library's contiguous array in this GPU's memory; None for anything else."""
+        from cuda.core.utils import StridedMemoryView
+
+        if not hasattr(data, "__cuda_array_interface__") and getattr(data, "__dlpack_device__", lambda: (1, 0))()[0] != CUDA:
+            return None
+        view = StridedMemoryView.from_any_interface(data, stream_ptr=self.handle)
+        if view.strides is not None:
+            raise DeviceError(f"tensor: not contiguous: strides {view.strides} of shape {view.shape}. Make it contiguous first.")
+        return view.ptr, tuple(view.shape), np.dtype(view.dtype)
 
 
 def open(index: int) -> Driver:
@@ -126,7 +142,7 @@ def open(index: int) -> Driver:
         checked(driver.cuInit(0), "starting the driver")
         count = checked(driver.cuDeviceGetCount(), "counting GPUs")
     except RuntimeError:  # libcuda.so.1 cannot be loaded
-        raise DeviceError(f"cuda: no NVIDIA driver on this machine: libcuda.so.1 cannot be loaded. {REMEDY}") from None
+        raise DeviceError(f"device: no NVIDIA driver for 'cuda': libcuda.so.1 cannot be loaded. Use 'cpu'; {REMEDY}") from None
     if index >= count:
         raise DeviceError(f"device: no such GPU: 'cuda:{index}'; there are {count}. Use a smaller index.")
     return Driver(index)

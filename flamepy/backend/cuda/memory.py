@@ -1,7 +1,7 @@
 """The GPU's memory: freed blocks are kept by size and handed out again; small ones are cut from slabs.
 
 All work is on one stream, so a block that is freed while a kernel still reads it is overwritten only by later kernels. A driver that
-`watches` learns what is handed out and what comes back: the emulator marks these bytes.
+`watches`, the emulator, is asked for each buffer and gets it back: it checks who touches which.
 
 FLAME counterpart: `flame_core::memory_pool`. Read next: device.py.
 """
@@ -56,20 +56,18 @@ class Allocator:
 
     def new_maker(self, device: Device, size: int, dtype: np.dtype) -> Callable[[], Buffer]:
         nbytes = size * dtype.itemsize
-        block = rounded(nbytes)
+        block = nbytes if self.driver.watches else rounded(nbytes)
         kept = self.free.setdefault(block, [])
-        handed = self.driver.handed if self.driver.watches else None
+        carve = self.cut if block <= SMALL and not self.driver.watches else self.ask
 
         def make() -> Buffer:
             try:
                 address = kept.pop()
             except IndexError:
-                address = self.cut(block) if block <= SMALL else self.ask(block)
+                address = carve(block)
             current = self.current = self.current + block
             if current > self.peak:
                 self.peak = current
-            if handed is not None:
-                handed(address, nbytes)
             buffer = CudaBuffer(address, size, dtype, device)
             buffer.block, buffer.allocator = block, self
             return buffer
@@ -79,9 +77,11 @@ class Allocator:
     def give(self, address: int, block: int) -> None:
         """Take a block back."""
         self.current -= block
-        self.free[block].append(address)
         if self.driver.watches:
-            self.driver.returned(address, block)
+            self.total -= block
+            self.driver.free(address)
+        else:
+            self.free[block].append(address)
 
     def cut(self, size: int) -> int:
         if self.end - self.at < size:

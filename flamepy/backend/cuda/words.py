@@ -17,8 +17,10 @@ import numpy as np
 
 from ..formula.bind import Dialect
 from .compat import cuda, device_function, libdevice, types
+from .row_words import row_words
 
-SOURCES = tuple(str(Path(__file__).with_name(f"{name}.py")) for name in ("words", "span", "compat", "build"))
+BEHIND = ("words", "row_words", "near", "span", "vectors", "runs", "compat", "build")  # files that every kernel is made of
+SOURCES = tuple(str(Path(__file__).with_name(f"{name}.py")) for name in BEHIND)
 
 # ---- words of a number -----------------------------------------------------------------------------------------------------------
 SAME = ("exp", "log", "log1p", "expm1", "tanh", "erf", "sin", "cos", "pow", "sqrt", "floor", "ceil", "rint")  # libdevice has them
@@ -87,11 +89,9 @@ def thread():
 
 
 def barrier():
-    """Wait until every thread of the block has come here, and see what the others wrote."""
+    """Wait until every thread of the block (of the row, where rows share a block) has come here, and see what the others wrote. The one
+    in row_words.py takes its place."""
     cuda.syncthreads()
-
-
-THREAD_WORDS = (index, block, thread, barrier)
 
 
 # ---- tables ---------------------------------------------------------------------------------------------------------------------
@@ -128,12 +128,13 @@ PLAIN = Dialect(lambda function, reorder: device_function(function), lambda dtyp
 
 
 @cache
-def words_of(dtype: np.dtype, threads: int) -> dict[str, Any]:
-    """Every word for kernels of this dtype, in blocks of so many threads."""
+def words_of(dtype: np.dtype, threads: int, lanes: int) -> dict[str, Any]:
+    """Every word for kernels of this dtype, in blocks of so many threads, of which so many share a row."""
     found = float_words(dtype) if dtype.kind == "f" else whole_words(dtype)
-    return found | {word.__name__: made(word, dtype) for word in THREAD_WORDS} | {"THREADS": threads}
+    found |= {word.__name__: made(word, dtype) for word in (index, block, thread)}
+    return found | row_words(dtype, threads, lanes)
 
 
 @cache
-def dialect(threads: int) -> Dialect:
-    return Dialect(lambda function, reorder: device_function(function), lambda dtype: words_of(dtype, threads), ())
+def dialect(threads: int, lanes: int) -> Dialect:
+    return Dialect(lambda function, reorder: device_function(function), lambda dtype: words_of(dtype, threads, lanes), ())
