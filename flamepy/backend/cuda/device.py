@@ -28,7 +28,7 @@ from .arguments import UNSIGNED, arguments
 from .memory import ALIGN, APART, Allocator
 
 MOVES = frozenset(("strided_get", "strided_put", "take_rows", "tri"))  # launches that move numbers without looking at them
-FAMILIES = ("maps", "moves", "scatter", "random", "rows", "reduce", "spans", "matmul", "attention", "attention_dx", "conv")
+FAMILIES = ("maps", "moves", "scatter", "random", "rows", "reduce", "spans", "matmul", "attention", "attention_dx", "conv", "pool")
 PENDING = 64  # checks not yet looked at
 
 
