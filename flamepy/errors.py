@@ -5,6 +5,7 @@
     |- DTypeError(TypeError)             a type an op does not take, or two float types mixed
     |- IndexOutOfRange(IndexError)       an index or class id outside its axis
     |- DeviceError(RuntimeError)         a device or library that is not there
+    |  `- EmulationError                 what the PTX emulator found wrong in a kernel
     |- GradientError(RuntimeError)       a derivative that cannot be computed
     |  `- VersionError                   a saved value was overwritten before backward
     |- NonFiniteError(ArithmeticError)   NaN or inf where training cannot go on
@@ -52,6 +53,10 @@ class IndexOutOfRange(FlameError, IndexError):
 
 class DeviceError(FlameError, RuntimeError):
     """A device or a native library is not available."""
+
+
+class EmulationError(DeviceError):
+    """What the PTX emulator found wrong in a kernel, or cannot run."""
 
 
 class GradientError(FlameError, RuntimeError):

@@ -165,6 +165,30 @@ def test_a_block_keeps_its_activations_in_16_bits_and_its_stream_in_32() -> None
 
 
 @pytest.mark.usefixtures("device")
+def test_arrays_and_lists_are_rounded_as_tensors_are() -> None:
+    """What a step is called with: a captured one makes tensors of arrays, and both give the same."""
+    low_rank = nn.Sequential(nn.Linear(6, 6))
+    nn.lora(low_rank, "*", rank=2)
+    low_rank[0].B.set_data(draw(6, 2))
+    shapes: list[tuple[nn.Module, tuple[int, ...], int]] = [
+        *[(m, (3, 6), 1) for m in (nn.Linear(6, 4), nn.Sequential(nn.Linear(6, 4), nn.GELU()), low_rank, nn.RMSNorm(6))],
+        *[(nn.Conv2d(2, 3, 3), (1, 2, 5, 5), 1), (nn.MultiHeadAttention(6, 2, causal=False), (4, 6), 3)],
+    ]
+    for model, shape, count in shapes:
+        model.compute_dtype = fp.bfloat16
+        for dtype in ("f4", "i8") if isinstance(model, nn.RMSNorm) else ("f4", "f8", "i8"):
+            arrays = [(3 * draw(*shape, seed=n)).astype(dtype) for n in range(count)]
+            want = model(*[fp.tensor(a) for a in arrays])
+            assert want.dtype == fp.bfloat16
+            for form in (arrays, [a.tolist() for a in arrays])[: 2 if count == 1 else 1]:
+                got = model(*form)
+                assert got.dtype == fp.bfloat16 and got.numpy().tobytes() == want.numpy().tobytes()
+    elsewhere = nn.Linear(6, 4, device="plain")
+    elsewhere.compute_dtype = fp.bfloat16
+    assert str(elsewhere(draw(3, 6)).device) == "plain"
+
+
+@pytest.mark.usefixtures("device")
 def test_layers_that_are_not_products_follow_their_inputs() -> None:
     model = nn.Sequential(nn.Embedding(8, 16), nn.Linear(16, 16), nn.Dropout(0.5), nn.ReLU(), nn.RMSNorm(16))
     model.compute_dtype = fp.float16
@@ -201,6 +225,9 @@ def test_it_is_set_for_everything_inside_and_for_what_comes_later() -> None:
     assert repr(model[0]) == "Linear(in_features=2, out_features=2, bias=True)"
     model.compute_dtype = None
     assert not any("compute_dtype" in vars(m) for m in model.modules())
+    model.compute_dtype = "bfloat16"
+    del model.compute_dtype
+    assert [m.compute_dtype for m in model.modules()] == [None] * 7
 
 
 def test_summary_says_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,6 @@
 """Matrix products: matmul, and linear with what may follow it in the same launch: bias, activation, residual.
 
-Loops in backend/cpu/matmul.py, those of bfloat16 in bfloat_matmul.py. The activation's formulas are those of its
+Loops in backend/cpu/matmul.py, those of bfloat16 in bfloat_matmul.py; float16 is widened block by block. The activation's formulas are those of its
 own op, found in the registry.
 
 FLAME counterpart: `flame_core::ops::gemm`. Read next: rows.py.
@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import ops
 from ..autograd.entries import thread
-from ..dtypes import FLOATS, HALF, PRODUCTS, bfloat16, float32
+from ..dtypes import FLOATS, bfloat16, float16, float32
 from ..errors import DTypeError, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, share, size_of, together
@@ -23,7 +23,7 @@ from ..op.plan import finish
 from ..op.pointwise import Pointwise, on_tensors
 
 
-@custom(inputs=2, title="matmul", internal=True, takes=PRODUCTS)
+@custom(inputs=2, title="matmul", internal=True, takes=FLOATS)
 def product(a, b, ta=False, tb=False, wide=False):
     """op(a) @ op(b) over the last two axes, other axes broadcasting; ta, tb: use the matrix transposed. wide: a float32 result of
     16-bit operands."""
@@ -46,13 +46,21 @@ def starts(shape: tuple[int, ...], batch: tuple[int, ...]) -> tuple[int, ...]:
 
 @product.backward(a="b", b="a")
 def product_dx(g, a, b, wanted, ta, tb):
-    g = ops.cast(g, (a if b is None else b).dtype)
-    da = None if not wanted[0] else product(b, g, tb, True, True) if ta else product(g, b, False, not tb, True)
-    db = None if not wanted[1] else product(g, a, True, ta, True) if tb else product(a, g, not ta, False, True)
+    if (a if b is None else b).dtype == float16:  # its products take g as it is: float16 has no room for small gradients
+        return cotangents(product.body, g, a, b, wanted, ta, tb)
+    return product_ddx(g, a, b, wanted, ta, tb)
+
+
+@product.graph
+def product_ddx(g, a, b, wanted, ta, tb):
+    return cotangents(product, ops.cast(g, (a if b is None else b).dtype), a, b, wanted, ta, tb)
+
+
+def cotangents(times: Any, g: Any, a: Any, b: Any, wanted: Any, ta: bool, tb: bool) -> tuple[Any, Any]:
+    """Those of a and b, by products of which times() is one."""
+    da = None if not wanted[0] else times(b, g, tb, True, True) if ta else times(g, b, False, not tb, True)
+    db = None if not wanted[1] else times(g, a, True, ta, True) if tb else times(a, g, not ta, False, True)
     return da, db
-
-
-product.differentiable()
 
 
 @composed
@@ -129,7 +137,7 @@ def check_linear(x: Any, weight: Any, bias: Any, residual: Any) -> None:
         raise ShapeError(f"linear: residual has another shape than the result: {residual.shape}, expected {shape}. Add it afterwards.")
 
 
-@custom(inputs=4, home="functional", takes=PRODUCTS, mixes=2)
+@custom(inputs=4, home="functional", takes=FLOATS, mixes=2)
 def linear(x, weight, bias=None, residual=None, activation="", *, tracked=()):
     """activation(x @ weight.T + bias) + residual: x (..., n_in), weight (n_out, n_in), bias (n_out), residual as the result, or None.
 
@@ -169,8 +177,9 @@ def linear_dx(g, x, weight, bias, kept, wanted, into, shapes, source, activation
     n_out, n_in = shapes[1]
     rows = size_of(shapes[0][:-1])
     dx = like(g, shapes[0]) if wanted[0] else None
-    dz, reads = g, g.dtype if x is None and weight is None else source  # the type that products read
-    if any(wanted[:3]) and (activation or reads in HALF):  # the gradient of a product is rounded once for both that read it
+    # The type that products read: bfloat16 is rounded once for both that read it, float16 has no room for small gradients.
+    dz, reads = g, bfloat16 if source == bfloat16 and not (x is None and weight is None) else g.dtype
+    if any(wanted[:3]) and (activation or reads == bfloat16):
         dz = derived(g, kept, weight, dx, rows, follower(activation).derivative, reads, shapes[1])
     elif dx is not None and dx.size:
         launch("linear", None, (dx, None), (g, weight, None, None), (rows, n_in, n_out, True, False, reads))

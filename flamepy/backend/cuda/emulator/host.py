@@ -1,0 +1,104 @@
+"""LLVM text to machine code of this processor, kept on disk.
+
+The file's name says what the code was made of: the text, LLVM's version, the processor. A file is written whole or not at all, and
+one that is damaged is compiled again. Read next: machine.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+from llvmlite import binding
+
+DIGEST = 32
+
+
+@functools.cache
+def target_machine(level: int = 1) -> Any:
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    target = binding.Target.from_default_triple()
+    return target.create_target_machine(cpu=cpu(), features=features(), opt=level, codemodel="jitdefault", jit=True)
+
+
+def cpu() -> str:
+    return str(binding.get_host_cpu_name())
+
+
+@functools.cache
+def features() -> str:
+    return str(binding.get_host_cpu_features().flatten())
+
+
+def key_of(text: str) -> str:
+    whole = "\n".join((text, str(binding.llvm_version_info), cpu(), features()))
+    return hashlib.sha256(whole.encode()).hexdigest()[:32]
+
+
+def object_code(text: str, folder: Path | None, key: str) -> bytes:
+    """The text as an object file, from the folder if it is there."""
+    path = folder / f"{key}.emulated" if folder else None
+    if path:
+        found = read(path)
+        if found:
+            return found
+    code = compiled(text)
+    if path:
+        write(path, code)
+    return code
+
+
+def compiled(text: str) -> bytes:
+    machine = target_machine()
+    module = binding.parse_assembly(text)
+    module.triple = binding.get_process_triple()
+    module.data_layout = str(machine.target_data)
+    options = binding.create_pipeline_tuning_options(speed_level=1)
+    options.loop_vectorization = options.slp_vectorization = False
+    passes = binding.create_new_function_pass_manager()
+    passes.add_instruction_combine_pass()
+    passes.add_dead_code_elimination_pass()
+    builder = binding.create_pass_builder(machine, options)
+    for function in module.functions:
+        if not function.is_declaration:
+            passes.run(function, builder)
+    return bytes(machine.emit_object(module))
+
+
+def read(path: Path) -> bytes:
+    """What was written, or nothing."""
+    try:
+        raw = path.read_bytes()
+    except OSError:
+        return b""
+    return raw[DIGEST:] if raw[:DIGEST] == hashlib.sha256(raw[DIGEST:]).digest() else b""
+
+
+def write(path: Path, code: bytes) -> None:
+    """Whole or not at all; a folder that cannot be written to costs the next process a compilation."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(temporary, "wb") as file:
+            file.write(hashlib.sha256(code).digest() + code)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+
+
+class Loaded:
+    """Machine code in memory; it stays as long as this object."""
+
+    def __init__(self, code: bytes, names: list[str]) -> None:
+        empty = binding.parse_assembly("")
+        empty.triple = binding.get_process_triple()
+        self.engine = binding.create_mcjit_compiler(empty, binding.Target.from_default_triple().create_target_machine(jit=True))
+        self.engine.add_object_file(binding.ObjectFileRef.from_data(code))
+        self.engine.finalize_object()
+        self.addresses = [self.engine.get_function_address(name) for name in names]

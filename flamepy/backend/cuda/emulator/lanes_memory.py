@@ -1,0 +1,123 @@
+"""Loads, stores and atomics: addresses go to the warp, the runtime checks and moves.
+
+Read next: runtime_access.py, runtime_atomics.py.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .lanes import KIND, WIDTH, WORD, Lanes, handles, splat, vector
+from .layout import ADDRESSES, GENERIC, GLOBAL, LOCAL, SHARED, W_PARAMETERS
+from .ptx import SIZES, Instruction
+from .runtime_atomics import BFLOAT, FLOAT, HALF, INTEGER, KINDS, UNSIGNED
+
+SPACE = {"global": GLOBAL, "const": GLOBAL, "shared": SHARED, "local": LOCAL}
+STRONG = {"volatile", "relaxed", "acquire", "release", "mmio"}
+
+
+def address(e: Lanes, operand: str) -> str:
+    """`[register + number]` as 64-bit numbers."""
+    match = re.match(r"\[\s*([^\]+\s]+)\s*(?:\+\s*(-?\w+))?\s*\]", operand)
+    assert match
+    base = e.value(match[1], "i64")
+    if match[2] and (plus := int(match[2], 0)):
+        base = e.do(f"add <32 x i64> {base}, {splat('i64', plus)}")
+    return base
+
+
+def keep_address(e: Lanes, operand: str) -> None:
+    e.store_warp("<32 x i64>", address(e, operand), ADDRESSES)
+
+
+def space_of(parts: list[str]) -> int:
+    return next((SPACE[p] for p in parts if p in SPACE), GENERIC)
+
+
+def type_of(parts: list[str]) -> tuple[str, int]:
+    """The element's type and how many there are."""
+    count = next((int(p[1]) for p in parts if p in ("v2", "v4", "v8")), 1)
+    return parts[-1], count
+
+
+def registers(operand: str) -> list[str]:
+    return [r.strip() for r in operand.strip("{}").split(",")]
+
+
+@handles("ld", "ldu")
+def load(e: Lanes, i: Instruction, parts: list[str]) -> None:
+    name, count = type_of(parts)
+    if "param" in parts:
+        return load_parameter(e, i, name, count)
+    kind = WORD[8 * SIZES[name]]
+    keep_address(e, i.operands[1])
+    strong = int(bool(STRONG & set(parts)))
+    e.runtime("load", e.here(), SIZES[name], count, e.instruction, space_of(parts), strong)
+    found = [e.load_warp(vector(kind), e.slot(k)) for k in range(count)]
+    for register, value in zip(registers(i.operands[0]), found, strict=True):
+        e.put(register, value, kind, name.startswith("s"))
+
+
+def load_parameter(e: Lanes, i: Instruction, name: str, count: int) -> None:
+    match = re.match(r"\[\s*([\w$.]+)\s*(?:\+\s*(\d+))?\s*\]", i.operands[1])
+    assert match
+    block = e.do(f"inttoptr i64 {e.load_warp('i64', 8 * W_PARAMETERS)} to ptr")
+    offset = e.parameters[match[1]] + int(match[2] or 0)
+    kind = WORD[8 * SIZES[name]]
+    for k, register in enumerate(registers(i.operands[0])):
+        at = e.do(f"getelementptr i8, ptr {block}, i64 {offset + k * SIZES[name]}")
+        e.put(register, e.spread(kind, e.do(f"load {kind}, ptr {at}, align 1")), kind, name.startswith("s"))
+
+
+@handles("st")
+def store(e: Lanes, i: Instruction, parts: list[str]) -> None:
+    name, count = type_of(parts)
+    assert "param" not in parts
+    kind = WORD[8 * SIZES[name]]
+    keep_address(e, i.operands[0])
+    for k, register in enumerate(registers(i.operands[1])):
+        e.store_warp(vector(kind), e.value(register, kind), e.slot(k))
+    strong = int(bool(STRONG & set(parts)))
+    e.runtime("store", e.here(), SIZES[name], count, e.instruction, space_of(parts), strong)
+
+
+def atomic_kind(name: str) -> int:
+    if name in ("f32", "f64"):
+        return FLOAT
+    if "f16" in name:
+        return BFLOAT if name.startswith("b") else HALF
+    return INTEGER if name.startswith("s") else UNSIGNED
+
+
+@handles("atom", "red")
+def atomic(e: Lanes, i: Instruction, parts: list[str]) -> None:
+    returns = parts[0] == "atom"
+    operands = i.operands[1:] if returns else i.operands
+    name, operation = parts[-1], next(p for p in parts[1:] if p in KINDS)
+    assert "vec" not in "".join(parts) and not any(p in ("v2", "v4", "v8") for p in parts)
+    kind = WORD[8 * SIZES[name]]
+    keep_address(e, operands[0])
+    for k, operand in enumerate(operands[1:3]):
+        e.store_warp(vector(kind), e.value(operand, kind), e.slot(k))
+    e.runtime("atomic", e.here(), SIZES[name], KINDS[operation], atomic_kind(name), e.instruction, space_of(parts))
+    if returns:
+        e.put(i.operands[0], e.load_warp(vector(kind), e.slot(2)), kind)
+
+
+@handles("prefetch", "prefetchu", "discard", "applypriority", "nanosleep", "griddepcontrol", "createpolicy")
+def nothing(e: Lanes, i: Instruction, parts: list[str]) -> None:
+    """Advice to the device."""
+    assert parts[0] != "createpolicy"
+
+
+@handles("membar", "fence")
+def fence(e: Lanes, i: Instruction, parts: list[str]) -> None:
+    """What the warp wrote is known to all, once an atomic says so."""
+    from .layout import FENCED, LAUNCH, PHASE
+
+    launch = e.do(f"inttoptr i64 {e.load_warp('i64', 8 * LAUNCH)} to ptr")
+    phase = e.do(f"load i64, ptr {e.do(f'getelementptr i64, ptr {launch}, i64 {PHASE}')}")
+    e.store_warp("i64", phase, 8 * FENCED)
+
+
+__all__ = ["KIND", "WIDTH"]

@@ -1,0 +1,109 @@
+"""mov with its packing and unpacking, addresses between spaces, and the special registers.
+
+Read next: lanes_memory.py.
+"""
+
+from __future__ import annotations
+
+from .lanes import KIND, WIDTH, WORD, Lanes, handles, splat, vector
+from .layout import CTAID, INDEX, LOCAL_WINDOW, NCTAID, NTID, SHARED_WINDOW, TID
+from .ptx import Instruction
+
+WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "global": 0, "const": 0, "param": 0}
+LANE = ", ".join(f"i32 {k}" for k in range(32))
+LANEMASKS = {
+    "%lanemask_eq": [1 << k for k in range(32)],
+    "%lanemask_lt": [(1 << k) - 1 for k in range(32)],
+    "%lanemask_le": [(2 << k) - 1 for k in range(32)],
+    "%lanemask_gt": [0xFFFFFFFF & ~((2 << k) - 1) for k in range(32)],
+    "%lanemask_ge": [0xFFFFFFFF & ~((1 << k) - 1) for k in range(32)],
+}
+SIZES = {"%ntid": NTID, "%ctaid": CTAID, "%nctaid": NCTAID}
+
+
+def special_register(e: Lanes, name: str) -> tuple[str, str]:
+    """A special register's vector, and its kind."""
+    head, _, axis = name.partition(".")
+    if head == "%tid":
+        return e.load_warp("<32 x i32>", TID + 128 * "xyz".index(axis)), "i32"
+    if head in SIZES:
+        word = e.load_warp("i64", 8 * (SIZES[head] + "xyz".index(axis)))
+        return e.spread("i32", e.do(f"trunc i64 {word} to i32")), "i32"
+    if name == "%laneid":
+        return f"<{LANE}>", "i32"
+    if name in LANEMASKS:
+        return f"<{', '.join(f'i32 {m}' for m in LANEMASKS[name])}>", "i32"
+    if name in ("%warpid", "%nwarpid"):
+        return e.spread("i32", e.do(f"trunc i64 {e.load_warp('i64', 8 * INDEX)} to i32")), "i32"
+    if name == "WARP_SZ":
+        return splat("i32", 32), "i32"
+    if name in ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo"):
+        e.declared["llvm.readcyclecounter"] = "declare i64 @llvm.readcyclecounter()"
+        return e.spread("i64", e.do("call i64 @llvm.readcyclecounter()")), "i64"
+    if name in ("%smid", "%gridid", "%dynamic_smem_size"):
+        return "zeroinitializer", "i32"
+    return missing(e)
+
+
+def missing(e: Lanes) -> tuple[str, str]:
+    raise e.error(e.entry.instructions[e.at])
+
+
+@handles("mov")
+def move(e: Lanes, i: Instruction, parts: list[str]) -> None:
+    """Between registers, of constants and addresses, and {a, b} to and from a wider register."""
+    to, source, kind = i.operands[0], i.operands[1], KIND[parts[-1]]
+    if source.startswith("{"):
+        return pack(e, to, source, kind)
+    if to.startswith("{"):
+        return unpack(e, to, source, kind)
+    e.put(to, e.value(source, kind), kind)
+
+
+def pack(e: Lanes, to: str, source: str, kind: str) -> None:
+    names = [n.strip() for n in source.strip("{}").split(",")]
+    width = WIDTH[kind] // len(names)
+    kind = WORD[WIDTH[kind]]
+    total = ""
+    for k, name in enumerate(names):
+        part = e.cast(e.value(name, WORD[width]), WORD[width], kind)
+        part = e.do(f"shl {vector(kind)} {part}, {splat(kind, k * width)}") if k else part
+        total = e.do(f"or {vector(kind)} {total}, {part}") if total else part
+    e.put(to, total, kind)
+
+
+def unpack(e: Lanes, to: str, source: str, kind: str) -> None:
+    names = [n.strip() for n in to.strip("{}").split(",")]
+    width = WIDTH[kind] // len(names)
+    kind = WORD[WIDTH[kind]]
+    whole = e.value(source, kind)
+    parts = []
+    for k in range(len(names)):
+        part = e.do(f"lshr {vector(kind)} {whole}, {splat(kind, k * width)}") if k else whole
+        parts.append(e.cast(part, kind, WORD[width]))
+    for name, part in zip(names, parts, strict=True):
+        e.put(name, part, WORD[width])
+
+
+@handles("cvta")
+def convert_address(e: Lanes, i: Instruction, parts: list[str]) -> None:
+    """Generic addresses of shared and local memory lie in windows of their own; those of global memory are the same."""
+    window = WINDOWS[next(p for p in parts if p in WINDOWS)]
+    kind = KIND[parts[-1]]
+    value = e.value(i.operands[1], kind)
+    if window and WIDTH[kind] == 64:
+        how = "sub" if "to" in parts else "add"
+        value = e.do(f"{how} {vector(kind)} {value}, {splat(kind, window)}")
+    e.put(i.operands[0], value, kind)
+
+
+@handles("isspacep")
+def is_space(e: Lanes, i: Instruction, parts: list[str]) -> None:
+    value = e.value(i.operands[1], "i64")
+    above = lambda limit: e.do(f"icmp uge <32 x i64> {value}, {splat('i64', limit)}")
+    below = lambda limit: e.do(f"icmp ult <32 x i64> {value}, {splat('i64', limit)}")
+    if "shared" in parts:
+        result = e.do(f"and <32 x i1> {above(SHARED_WINDOW)}, {below(LOCAL_WINDOW)}")
+    else:
+        result = above(LOCAL_WINDOW) if "local" in parts else below(SHARED_WINDOW)
+    e.put(i.operands[0], result, "i1")

@@ -1,0 +1,74 @@
+"""mma.sync, ldmatrix, movmatrix and cp.async.
+
+Read next: runtime_tensor.py.
+"""
+
+from __future__ import annotations
+
+from .lanes import KIND, Lanes, handles, splat
+from .lanes_memory import address, keep_address, registers
+from .ptx import Instruction
+from .runtime_tensor import BF16, F16, TF32
+
+SHAPES = {"m16n8k16": 16, "m16n8k8": 8}
+
+
+@handles("mma")
+def product(e: Lanes, i: Instruction, parts: list[str]) -> None:
+    """mma.sync.aligned.shape.row.col.dtype.atype.btype.ctype d, a, b, c"""
+    depth = SHAPES[next(p for p in parts if p.startswith("m16"))]
+    types = parts[-4:]
+    kind = {"bf16": BF16, "f16": F16, "tf32": TF32}[types[1]]
+    assert types[1] == types[2] and types[0] == types[3] and types[0] in ("f32", "f16") and (kind != TF32 or depth == 8)
+    narrow = types[0] == "f16"
+    for first, operand in ((0, i.operands[1]), (4, i.operands[2]), (8, i.operands[3])):
+        for k, register in enumerate(registers(operand)):
+            e.store_warp("<32 x i32>", e.value(register, "i32"), e.slot(first + k))
+    keep_mask_of_all(e)
+    e.runtime("product", depth, kind, int(narrow))
+    for k, register in enumerate(registers(i.operands[0])):
+        e.put(register, e.load_warp("<32 x i32>", e.slot(12 + k)), "i32")
+
+
+def keep_mask_of_all(e: Lanes) -> None:
+    """All lanes of the warp have to be there."""
+    e.runtime("everyone", e.here(), e.instruction)
+
+
+@handles("ldmatrix")
+def load_matrices(e: Lanes, i: Instruction, parts: list[str]) -> None:
+    count = int(next(p for p in parts if p in ("x1", "x2", "x4"))[1])
+    assert "m8n8" in parts and parts[-1] == "b16"
+    keep_address(e, i.operands[1])
+    keep_mask_of_all(e)
+    e.runtime("load_matrices", count, int("trans" in parts), e.instruction)
+    for k, register in enumerate(registers(i.operands[0])):
+        e.put(register, e.load_warp("<32 x i32>", e.slot(k)), "i32")
+
+
+@handles("cp")
+def copy_async(e: Lanes, i: Instruction, parts: list[str]) -> None:
+    """cp.async.ca.shared.global [to], [from], size{, bytes to read}; and its groups."""
+    assert parts[1] == "async" and "bulk" not in parts and "mbarrier" not in parts
+    if "commit_group" in parts:
+        return commit(e)
+    if "wait_group" in parts or "wait_all" in parts:
+        pending = e.number(i.operands[0]) if "wait_group" in parts else -1
+        assert pending is not None
+        e.runtime("copy_now", e.here(), pending)
+        return
+    size = e.number(i.operands[2])
+    assert size in (4, 8, 16)
+    keep_address(e, i.operands[0])
+    e.store_warp("<32 x i64>", address(e, i.operands[1]), e.slot(0))
+    wanted = e.value(i.operands[3], KIND["u32"]) if len(i.operands) > 3 and i.operands[3].isalnum() | i.operands[3].startswith("%r") else ""
+    e.store_warp("<32 x i32>", wanted or splat("i32", size), e.slot(1))
+    e.runtime("copy_later", e.here(), size, e.instruction)
+
+
+def commit(e: Lanes) -> None:
+    """A new group begins. Groups are counted for the warp: lanes that parted count apart on a device."""
+    from .layout import ASYNC_GROUP
+
+    group = e.load_warp("i64", 8 * ASYNC_GROUP)
+    e.store_warp("i64", e.do(f"add i64 {group}, 1"), 8 * ASYNC_GROUP)

@@ -1,0 +1,64 @@
+"""Where things lie: the slots of a launch and of a warp, which Python, the runtime and the compiled kernels share.
+
+A launch is an array of 64-bit words. A warp is a block of bytes: words, then vectors of 32 lanes, then the registers that live
+across basic blocks. Addresses are plain integers. Read next: runtime_memory.py, lanes.py.
+"""
+
+from __future__ import annotations
+
+LANES = 32
+FULL = 0xFFFFFFFF
+
+# ---- what a device pointer looks like. No host address has these bits, so neither can be taken for the other ------------------------
+DEVICE_BASE = 1 << 52
+SHARED_WINDOW = 1 << 56  # generic addresses of shared memory
+LOCAL_WINDOW = 1 << 57
+GLOBAL, SHARED, LOCAL, GENERIC = range(4)
+
+# ---- a byte's state ------------------------------------------------------------------------------------------------------------------
+ALLOCATED, WRITTEN, READ_NOW, WRITTEN_NOW, COPYING = 1, 2, 4, 8, 16
+
+# ---- launch: words -------------------------------------------------------------------------------------------------------------------
+ERROR, AT, THREAD, ADDRESS, DETAIL, OTHER_AT, OTHER_THREAD, WARP_NOW = range(8)
+SPACES = 8  # three groups of eight words: global, shared, local memory
+HOST, LOW, TOP, STATE, WRITES, READS, LATEST, FIRST = range(8)
+PARAMETERS, TABLE, KINDS, TARGETS, FALLS, RUNS = range(32, 38)
+GRID, BLOCK = 38, 41  # three words each
+THREADS, WARPS, BLOCKS, BLOCK_NOW, PHASE, BLOCK_PHASE, LAUNCH_PHASE = range(44, 51)
+BUDGET, STEPS, WARP_BASE, WARP_BYTES, ORDER, COUNTING, COUNTED, STARTS = range(51, 59)
+STARTED, SLICE, SHARED_STATE, LINES = range(59, 63)  # the state of shared memory when a block begins; each block's line
+LIMIT = 63
+ARRIVED = 64  # 16 words: threads that came to a barrier and went on
+PUBLISHED = 80  # the phase of the last block that made its writes known (fence, then atomic)
+LAUNCH_WORDS = 96
+
+# ---- counters, in COUNTED --------------------------------------------------------------------------------------------------------------
+LOAD_SECTORS, STORE_SECTORS, LEAST_LOAD, LEAST_STORE, LOADED, STORED, WAVES, LEAST_WAVES, ATOMIC_SECTORS = range(9)
+COUNTERS = 16
+
+# ---- warp: words, then vectors (offsets in bytes) ------------------------------------------------------------------------------------
+LAUNCH, INDEX, EXISTS, ACTIVE, PC, OTHER, EXITED, WAITING, BARRIER, BARRIER_COUNT, SYNCED, FIRST_THREAD = range(12)
+W_PARAMETERS, VOTES, RESULT, ASYNC_COUNT, ASYNC_GROUP, FENCED, BARRIER_KIND = range(12, 19)
+NTID, CTAID, NCTAID, DYNAMIC, TAKEN_STEPS = 20, 23, 26, 29, 30
+LANE_PC = 512
+TID = 640  # three vectors of 32-bit numbers
+WAIT_AT = 1024
+ADDRESSES = 1280  # 32 addresses of a memory instruction
+VALUES = 1536  # sixteen vectors of up to 64 bits
+ASYNC = VALUES + 16 * 256
+ASYNC_ENTRIES, ASYNC_BYTES = 512, 48
+TILE = ASYNC + ASYNC_ENTRIES * ASYNC_BYTES  # two matrices and their product, in float64
+REGISTERS = TILE + 8 * (16 * 16 + 16 * 8 + 16 * 8)
+
+# ---- program counters and kinds of block ends ------------------------------------------------------------------------------------------
+EXIT = 1 << 30
+NOBODY = EXIT + 1
+BRANCH, WAIT, SPLIT, ARRIVE = range(4)
+
+# ---- a record of an access: phase | thread | warp barriers passed | bytes of the word | atomic | instruction -----------------------
+R_PHASE, R_THREAD, R_SYNC, R_BYTES, R_ATOMIC = 36, 26, 18, 14, 13
+R_INSTRUCTIONS = (1 << R_ATOMIC) - 1
+LAST_PHASE = (1 << 27) - 1
+
+# ---- what can be wrong ---------------------------------------------------------------------------------------------------------------
+BOUNDS, ALIGNMENT, UNWRITTEN, RACE, TRAP, LANE, MASK, DEADLOCK, ENDLESS, STILL_COPYING, TOO_MANY, WINDOW, DIVERGED, READ_RACE = range(1, 15)

@@ -1,0 +1,247 @@
+"""The emulated device: loads PTX, launches kernels, tells what is wrong in them.
+
+    machine = Machine(Memory())
+    kernel = machine.load(ptx)["name"]
+    machine.launch(kernel, grid=4, block=256, arguments=(x, y, n))
+
+Read next: report.py, count.py, lanes.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ....errors import EmulationError
+from . import host, layout, ptx, report, runtime
+from .count import Counts
+from .lanes import GLOBALS_WORD, Lanes
+from .layout import ALLOCATED, FULL, GLOBAL, LANES, LAST_PHASE, LOCAL, SHARED, SPACES, WRITTEN
+from .memory import Memory
+from .ptx import Entry, place_all
+
+FORMATS = {"u8": "B", "s8": "b", "b8": "B", "u16": "H", "s16": "h", "b16": "H", "u32": "I", "s32": "i", "b32": "I"}
+FORMATS |= {"u64": "Q", "s64": "q", "b64": "Q", "f32": "f", "f64": "d"}
+ORDERS = {"all": 0, "first": 1, "last": 2}
+SHARED_LIMIT = 232_448  # bytes of shared memory that a block can have at most
+RED_ZONE = 128  # between arrays in shared memory: a multiple of the banks
+BUDGET = 100_000  # basic blocks until Python looks for Ctrl-C
+
+
+class Kernel:
+    """A compiled kernel: its entry, its blocks' machine code, and the tables that the runtime walks through."""
+
+    def __init__(self, entry: Entry, variables: dict[str, int], addresses: np.ndarray, folder: Path | None) -> None:
+        self.entry, self.name = entry, entry.name
+        self.shared_bytes = place_all(entry.shared, RED_ZONE)
+        self.local_bytes = -(-place_all(entry.local) // 16) * 16
+        lanes = Lanes(entry, variables)
+        self.blocks = lanes.blocks
+        self.variables = addresses
+        text = lanes.write()
+        for name in lanes.called:
+            runtime.symbol(name)
+        code = host.object_code(text, folder, host.key_of(text))
+        self.loaded = host.Loaded(code, [f"b{k}" for k in range(len(self.blocks))])
+        self.table = np.array(self.loaded.addresses, np.int64)
+        self.kinds, self.targets, self.falls = (
+            np.array([getattr(b, name) for b in self.blocks], np.int32) for name in ("kind", "target", "fall")
+        )
+        self.lines = np.array([self.line_of(b.last - 1) for b in self.blocks], np.int32)
+        self.warp_bytes = -(-lanes.bytes // 64) * 64
+        self.format = self.parameters()
+
+    def line_of(self, at: int) -> int:
+        """A number for an instruction's line of Python; 0 if it is not known."""
+        i = self.entry.instructions[at]
+        return i.file << 24 | i.line
+
+    def parameters(self) -> list[tuple[int, int, str]]:
+        return [(p.offset, p.size, FORMATS.get(p.type, "") if p.size == ptx.SIZES[p.type] else "") for p in self.entry.parameters]
+
+    def pack(self, arguments: Sequence[Any]) -> np.ndarray:
+        """Arguments as the kernel's parameter block: numbers by their declared types, or bytes."""
+        if len(arguments) != len(self.format):
+            raise EmulationError(
+                f"{self.name}: wrong number of arguments: {len(arguments)}, not {len(self.format)}. Pass one for each parameter."
+            )
+        block = bytearray(max((offset + size for offset, size, _ in self.format), default=0) + 8)
+        for k, (value, (offset, size, letter)) in enumerate(zip(arguments, self.format, strict=True)):
+            block[offset : offset + size] = self.packed(k, value, size, letter)
+        return np.frombuffer(bytes(block), np.uint8)
+
+    def packed(self, k: int, value: Any, size: int, letter: str) -> bytes:
+        if isinstance(value, np.generic):
+            raw = value.tobytes()
+        elif isinstance(value, (bytes, bytearray)):
+            raw = bytes(value)
+        elif isinstance(value, float):
+            raw = struct.pack("<f" if size == 4 else "<d", value)
+        else:
+            raw = (int(value) & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+            if letter in ("f", "d"):
+                raw = struct.pack("<" + letter, float(value))
+        if len(raw) != size:
+            kind = self.entry.parameters[k].type
+            raise EmulationError(f"{self.name}: argument {k} has {len(raw)} bytes: {value!r}, for .{kind} with {size}. Convert it.")
+        return raw
+
+
+def three(size: Any) -> tuple[int, int, int]:
+    sizes = (size,) if isinstance(size, (int, np.integer)) else tuple(size)
+    return tuple(int(s) for s in (*sizes, 1, 1)[:3])  # type: ignore[return-value]
+
+
+@functools.cache
+def sources() -> str:
+    """A digest of the emulator's own files: code compiled by another version is not used."""
+    folder = Path(__file__).parent
+    return hashlib.sha256(b"".join(p.read_bytes() for p in sorted(folder.glob("*.py")))).hexdigest()[:16]
+
+
+class Machine:
+    """A device with this memory. `folder`: where compiled kernels are kept. `limit`: basic blocks that a warp may run."""
+
+    def __init__(self, memory: Memory, folder: str | Path | None = None, limit: int = 20_000_000) -> None:
+        self.memory, self.limit = memory, limit
+        self.folder = Path(folder) / f"emulator-{sources()}" if folder else None
+        self.phase = 0
+        self.launches = 0
+
+    def load(self, text: str) -> dict[str, Kernel]:
+        """Compile every entry of a PTX text."""
+        module = ptx.read(text)
+        addresses = []
+        for variable in module.variables:
+            address = self.memory.allocate(variable.size) if not variable.name.startswith("_ZN08NumbaEnv") else 0
+            if address:
+                self.memory.write(address, variable.data.ljust(variable.size, b"\0"))
+            addresses.append(address)
+        numbers = {v.name: k for k, v in enumerate(module.variables)}
+        table = np.array([*addresses, 0], np.int64)
+        return {name: Kernel(entry, numbers, table, self.folder) for name, entry in module.entries.items()}
+
+    def launch(
+        self, kernel: Kernel, grid: Any, block: Any, arguments: Sequence[Any], shared: int = 0, order: str = "all", count: bool = False
+    ) -> Counts | None:
+        """Run a kernel to its end. order: warps in turns ("all"), or each as far as it gets, from the first or from the last."""
+        return Launch(self, kernel, three(grid), three(block), arguments, shared, order, count).run()
+
+
+class Launch:
+    """One launch: everything that the runtime needs, in arrays that live until it ends."""
+
+    def __init__(
+        self, machine: Machine, kernel: Kernel, grid: tuple, block: tuple, arguments: Sequence[Any], shared: int, order: str, count: bool
+    ) -> None:
+        self.machine, self.kernel, self.grid, self.block = machine, kernel, grid, block
+        self.threads = block[0] * block[1] * block[2]
+        self.blocks = grid[0] * grid[1] * grid[2]
+        if not 0 < self.threads <= 1024 or self.blocks < 0 or min(*grid, *block) < 0 or block[2] > 64:
+            raise EmulationError(f"{kernel.name}: not a size of a launch: grid {grid}, block {block}. A block has 1 to 1,024 threads.")
+        self.shared_size = kernel.shared_bytes + shared
+        if kernel.entry.dynamic:
+            self.dynamic_at = -(-(kernel.shared_bytes + RED_ZONE) // 128) * 128 if kernel.shared_bytes else 0
+            self.shared_size = self.dynamic_at + shared
+        else:
+            self.dynamic_at = kernel.shared_bytes
+        if self.shared_size > SHARED_LIMIT:
+            raise EmulationError(
+                f"{kernel.name}: too much shared memory: {self.shared_size:,} bytes. A block has at most {SHARED_LIMIT:,}."
+            )
+        self.words = np.zeros(layout.LAUNCH_WORDS, np.int64)
+        self.dynamic = shared
+        self.kept: list[np.ndarray] = []
+        self.fill(arguments, order, count)
+
+    def array(self, size: int, dtype: Any = np.uint8) -> np.ndarray:
+        """Zeros, aligned to 64 bytes, kept until the launch ends."""
+        kind = np.dtype(dtype)
+        raw = np.zeros(size * kind.itemsize + 64, np.uint8)
+        self.kept.append(raw)
+        skip = -raw.ctypes.data % 64
+        return raw[skip : skip + size * kind.itemsize].view(kind)
+
+    def fill(self, arguments: Sequence[Any], order: str, count: bool) -> None:
+        words, kernel = self.words, self.kernel
+        if self.machine.phase + 4 * self.blocks > LAST_PHASE - (1 << 24):
+            self.machine.memory.forget()
+            self.machine.phase = 0
+        self.parameters = kernel.pack(arguments)
+        self.runs = self.array(2 * len(kernel.blocks), np.int64)
+        self.counted = self.array(layout.COUNTERS, np.int64)
+        self.starts = self.array(self.blocks + 1, np.int32)
+        at = lambda a: a.ctypes.data
+        for slot, array in (
+            (layout.PARAMETERS, self.parameters), (layout.TABLE, kernel.table), (layout.KINDS, kernel.kinds), (layout.TARGETS, kernel.targets),
+            (layout.FALLS, kernel.falls), (layout.RUNS, self.runs), (layout.COUNTED, self.counted), (layout.STARTS, self.starts),
+            (layout.LINES, kernel.lines), (GLOBALS_WORD, kernel.variables),
+        ):  # fmt: skip
+            words[slot] = at(array)
+        words[layout.GRID : layout.GRID + 3], words[layout.BLOCK : layout.BLOCK + 3] = self.grid, self.block
+        words[layout.THREADS], words[layout.BLOCKS] = self.threads, self.blocks
+        words[layout.WARPS] = -(-self.threads // LANES)
+        words[layout.ORDER], words[layout.COUNTING], words[layout.LIMIT] = ORDERS[order], count, self.machine.limit
+        words[layout.SLICE] = 64 if order == "all" else 1 << 16
+        words[layout.BLOCK_NOW] = self.blocks - 1 if order == "last" else 0
+        words[layout.PHASE] = self.machine.phase
+        words[layout.LAUNCH_PHASE] = self.machine.phase + 1
+        words[layout.PUBLISHED] = 0
+        self.spaces()
+        self.warps()
+
+    def spaces(self) -> None:
+        """Global, shared and local memory: bytes, states, records."""
+        memory, words, kernel = self.machine.memory, self.words, self.kernel
+        group = lambda space: words[SPACES + 8 * space : SPACES + 8 * space + 8]
+        group(GLOBAL)[:] = memory.addresses[0], 0, memory.top, *memory.addresses[1:], self.machine.phase + 1
+        size = -(-self.shared_size // 128) * 128
+        state = self.array(size + 64)
+        for variable in kernel.entry.shared:
+            state[variable.offset : variable.offset + variable.size] = ALLOCATED
+        state[self.dynamic_at : self.dynamic_at + self.dynamic] = ALLOCATED
+        words[layout.SHARED_STATE] = state.ctypes.data
+        data, states = self.array(size + 64), self.array(size + 64)
+        records = [self.array(size // 4 + 64, np.int64) for _ in range(3)]
+        group(SHARED)[:] = data.ctypes.data, 0, self.shared_size, states.ctypes.data, *(r.ctypes.data for r in records), 0
+        local, states = self.array(kernel.local_bytes * self.threads), self.array(kernel.local_bytes * self.threads)
+        group(LOCAL)[:] = local.ctypes.data, 0, kernel.local_bytes, states.ctypes.data, 0, 0, 0, 0
+
+    def warps(self) -> None:
+        """The warps' states: what stays the same from block to block."""
+        words, count, size = self.words, int(self.words[layout.WARPS]), self.kernel.warp_bytes
+        whole = self.array(count * size).reshape(count, size)
+        words[layout.WARP_BASE], words[layout.WARP_BYTES] = whole.ctypes.data, size
+        thread = np.arange(count * LANES, dtype=np.int32).reshape(count, LANES)
+        x, y = self.block[0], self.block[1]
+        for k, vector in enumerate((thread % x, thread // x % y, thread // (x * y))):
+            whole[:, layout.TID + 128 * k : layout.TID + 128 * k + 128] = np.ascontiguousarray(vector).view(np.uint8)
+        own = np.zeros((count, 64), np.int64)
+        own[:, layout.LAUNCH], own[:, layout.INDEX] = words.ctypes.data, np.arange(count)
+        own[:, layout.FIRST_THREAD] = np.arange(count) * LANES
+        own[:, layout.W_PARAMETERS], own[:, layout.DYNAMIC] = self.parameters.ctypes.data, self.dynamic_at
+        own[:, layout.NTID : layout.NTID + 3], own[:, layout.NCTAID : layout.NCTAID + 3] = self.block, self.grid
+        whole[:, :512] = own.view(np.uint8)
+
+    def run(self) -> Counts | None:
+        machine, words, go = self.machine, self.words, runtime.runner()
+        machine.launches += 1
+        status = 1
+        try:
+            while status == 1:  # Ctrl-C is heard in between
+                words[layout.BUDGET] = BUDGET
+                status = go(words.ctypes.data)
+        finally:
+            machine.phase = int(words[layout.PHASE])
+        if status:
+            raise report.error(self)
+        return Counts.of(self) if words[layout.COUNTING] else None
+
+
+__all__ = ["FULL", "WRITTEN", "Kernel", "Launch", "Machine"]

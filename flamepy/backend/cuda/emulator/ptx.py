@@ -1,0 +1,278 @@
+"""Reading PTX: the text that NVVM writes (and inline assembly within it) as a Module of Entries.
+
+An instruction keeps its opcode, operands, guard, and the line of Python it came from (.loc, where the text has them). Read next:
+flow.py, lanes.py.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from ....errors import EmulationError
+
+SIZES = {"pred": 1, "b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "b32": 4, "u32": 4, "s32": 4, "f32": 4}
+SIZES |= {"f16x2": 4, "bf16x2": 4, "tf32": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8, "b128": 16}
+
+
+@dataclass(slots=True)
+class Instruction:
+    """One instruction: `@guard opcode operands;`"""
+
+    opcode: str
+    operands: list[str]
+    guard: str = ""  # a register, with "!" in front if it must be false
+    file: int = 0
+    line: int = 0
+    row: int = 0  # the line of the PTX text
+
+    def __str__(self) -> str:
+        guard = f"@{self.guard} " if self.guard else ""
+        return f"{guard}{self.opcode} {', '.join(self.operands)};"
+
+
+@dataclass(slots=True)
+class Variable:
+    """A parameter, or an array in shared, local, global or constant memory."""
+
+    name: str
+    type: str
+    size: int  # bytes
+    align: int
+    offset: int = 0
+    data: bytes = b""
+
+
+@dataclass
+class Entry:
+    """One kernel."""
+
+    name: str
+    parameters: list[Variable] = field(default_factory=list)
+    registers: dict[str, str] = field(default_factory=dict)
+    instructions: list[Instruction] = field(default_factory=list)
+    labels: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, list[str]] = field(default_factory=dict)  # .branchtargets
+    shared: list[Variable] = field(default_factory=list)
+    local: list[Variable] = field(default_factory=list)
+    dynamic: str = ""  # the name of the shared array that a launch gives a size
+    files: dict[int, str] = field(default_factory=dict)
+
+    def place(self, instruction: Instruction) -> str:
+        """`file.py:12` of an instruction, or where it stands in the PTX text."""
+        if instruction.line and instruction.file in self.files:
+            return f"{self.files[instruction.file]}:{instruction.line}"
+        return f"PTX line {instruction.row}"
+
+
+@dataclass
+class Module:
+    """A PTX text."""
+
+    entries: dict[str, Entry]
+    variables: list[Variable]  # .global and .const
+    target: str
+
+
+TOKEN = re.compile(
+    r"(?P<space>\s+|//[^\n]*|/\*.*?\*/)|(?P<loc>\.loc\b[^\n]*)|(?P<file>\.file\b[^\n]*)|(?P<section>\.section[^{]*\{[^}]*\})"
+    r"|(?P<open>\{)|(?P<close>\})|(?P<label>[A-Za-z_$%][\w$.]*\s*:(?!:))|(?P<entry>(?:\.visible\s+|\.weak\s+|\.extern\s+)*\.(?:entry|func)\b)"
+    r"|(?P<statement>(?:[^;{}\"]|\{[^{};]*\}|\"[^\"]*\")+;)",
+    re.S,
+)
+ARRAY = re.compile(
+    r"(?:\.(?:visible|extern|weak|common)\s+)*\.(?P<space>shared|local|global|const|param)\s+(?:\.attribute\([^)]*\)\s*)?"
+    r"(?:\.align\s+(?P<align>\d+)\s+)?(?:\.ptr\s*(?:\.\w+\s*)*(?:\.align\s+\d+\s*)?)?\.(?P<type>\w+)\s+(?P<rest>.+)",
+    re.S,
+)
+
+
+class Reader:
+    """Walks through a PTX text once."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.entries: dict[str, Entry] = {}
+        self.variables: list[Variable] = []
+        self.files: dict[int, str] = {}
+        self.shared: list[Variable] = []
+        self.dynamic = ""
+        self.entry: Entry | None = None
+        self.scopes: list[dict[str, str]] = []
+        self.line = (0, 0)
+        self.row = 1
+        self.scope_count = 0
+
+    def read(self) -> Module:
+        text = re.sub(r"^\s*\.(version|target|address_size|pragma)\b[^\n]*", "", self.text, flags=re.M)
+        position, end = 0, len(text)
+        while position < end:
+            match = TOKEN.match(text, position)
+            if not match:
+                raise EmulationError(
+                    f"ptx: cannot be read: line {self.row}: {text[position : position + 60]!r}. Give the PTX of a whole module."
+                )
+            kind, piece = match.lastgroup, match.group()
+            position = match.end()
+            if kind == "entry":
+                position = self.begin(text, match.start(), position)
+                piece = text[match.start() : position]
+            elif kind != "space":
+                self.take(kind or "", piece)
+            self.row += piece.count("\n")
+        target = re.search(r"^\s*\.target\s+(\w+)", self.text, re.M)
+        for entry in self.entries.values():
+            entry.files = self.files
+            names = {operand for i in entry.instructions for operand in re.findall(r"[A-Za-z_$][\w$.]*", " ".join(i.operands))}
+            entry.shared = [v for v in self.shared if v.name in names] + entry.shared
+            entry.dynamic = self.dynamic if self.dynamic in names else ""
+        return Module(self.entries, self.variables, target[1] if target else "")
+
+    def begin(self, text: str, start: int, position: int) -> int:
+        """`.entry name(parameters)`, up to its body. Functions are left out: a call of one is an error when it is compiled."""
+        body = re.compile(r"[^{;]*(?:;|(?=\{))").match(text, position)
+        assert body
+        head = text[position : body.end()]
+        if ".func" in text[start:position] or head.endswith(";"):
+            return skip_body(text, body.end()) if not head.endswith(";") else body.end()
+        name = re.match(r"\s*([\w$]+)", head)
+        assert name
+        self.entry = Entry(name[1])
+        inside = head[head.find("(") + 1 : head.find(")")] if "(" in head else ""
+        for piece in filter(None, (p.strip() for p in inside.split(","))):
+            self.entry.parameters.append(array(piece)[1])
+        place_all(self.entry.parameters)
+        return body.end()
+
+    def take(self, kind: str, piece: str) -> None:
+        if kind == "open":
+            self.scopes.append({})
+            self.scope_count += 1
+        elif kind == "close":
+            self.scopes.pop()
+            if not self.scopes and self.entry:
+                self.entries[self.entry.name] = self.entry
+                self.entry = None
+        elif kind == "loc":
+            _, file, line, *_ = piece.replace(",", " ").split()
+            if int(line):
+                self.line = int(file), int(line)
+        elif kind == "file":
+            number, name = re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', piece)[0]
+            self.files[int(number)] = name
+        elif kind == "label" and self.entry:
+            self.entry.labels[self.scoped(piece.rstrip(":").strip())] = len(self.entry.instructions)
+        elif kind == "statement":
+            self.statement(piece[:-1].strip())
+
+    def statement(self, piece: str) -> None:
+        if piece.startswith(".reg") and self.entry:
+            self.declare(piece)
+        elif piece.startswith(".branchtargets") and self.entry:
+            last = next(name for name, at in reversed(self.entry.labels.items()) if at == len(self.entry.instructions))
+            self.entry.tables[last] = [self.scoped(n.strip()) for n in piece.removeprefix(".branchtargets").split(",")]
+        elif piece.startswith("."):
+            if ARRAY.match(piece):
+                self.variable(piece)
+        elif piece and self.entry:
+            self.instruction(piece)
+
+    def variable(self, piece: str) -> None:
+        space, variable = array(piece)
+        if space == "shared" and ".extern" in piece:
+            self.dynamic = variable.name
+        elif space == "shared":
+            (self.entry.shared if self.entry else self.shared).append(variable)
+        elif space == "local" and self.entry:
+            self.entry.local.append(variable)
+        elif space in ("global", "const") and ".extern" not in piece:
+            self.variables.append(variable)
+
+    def declare(self, piece: str) -> None:
+        """`.reg .b32 %r<5>;` and names one by one. Inside braces they are the braces' own."""
+        assert self.entry
+        kind, names = re.match(r"\.reg\s+\.(\w+)\s+(.*)", piece, re.S).groups()  # type: ignore[union-attr]
+        for name in (n.strip() for n in names.split(",")):
+            many = re.match(r"(.*)<(\d+)>", name)
+            for each in [f"{many[1]}{k}" for k in range(int(many[2]))] if many else [name]:
+                own = each if len(self.scopes) < 2 else f"{each}.{self.scope_count}"
+                self.scopes[-1][each] = own
+                self.entry.registers[own] = kind
+
+    def scoped(self, name: str) -> str:
+        return next((scope[name] for scope in reversed(self.scopes) if name in scope), name)
+
+    def instruction(self, piece: str) -> None:
+        assert self.entry
+        guard = ""
+        if piece.startswith("@"):
+            guard, piece = re.match(r"@\s*(!?\s*[\w$%.]+)\s+(.*)", piece, re.S).groups()  # type: ignore[union-attr]
+            guard = guard.replace(" ", "")
+            guard = "!" * guard.startswith("!") + self.scoped(guard.lstrip("!"))
+        opcode, _, rest = re.sub(r"\s+", " ", piece).partition(" ")
+        if len(self.scopes) > 1:
+            rest = re.sub(r"[%A-Za-z_$][\w$]*", lambda m: self.scoped(m[0]), rest)
+        self.entry.instructions.append(Instruction(opcode, split(rest), guard, *self.line, self.row))
+
+
+def skip_body(text: str, position: int) -> int:
+    """Past the closing brace that belongs to the next opening one."""
+    depth = 0
+    for match in re.finditer(r"[{}]", text[position:]):
+        depth += 1 if match[0] == "{" else -1
+        if depth == 0:
+            return position + match.end()
+    return len(text)
+
+
+def split(rest: str) -> list[str]:
+    """Operands, at the commas outside of brackets."""
+    found, depth, begin = [], 0, 0
+    for k, letter in enumerate(rest):
+        if letter in "{[(":
+            depth += 1
+        elif letter in "}])":
+            depth -= 1
+        elif letter == "," and depth == 0:
+            found.append(rest[begin:k].strip())
+            begin = k + 1
+    return [*found, rest[begin:].strip()] if rest.strip() else []
+
+
+def array(piece: str) -> tuple[str, Variable]:
+    """A declaration of a parameter or an array: its space, and what it is."""
+    match = ARRAY.match(piece)
+    if not match:
+        raise EmulationError(f"ptx: a declaration that is not known: {piece!r}. Report it with the kernel.")
+    kind, rest = match["type"], match["rest"]
+    declared, _, values = rest.partition("=")
+    name = re.match(r"\s*([\w$.]+)", declared)
+    assert name
+    sizes = [int(n) if n else 0 for n in re.findall(r"\[\s*(\d*)\s*\]", declared)]
+    size = SIZES[kind]
+    for count in sizes:
+        size *= count
+    return match["space"], Variable(name[1], kind, size, int(match["align"] or SIZES[kind]), data=contents(kind, values))
+
+
+def contents(kind: str, values: str) -> bytes:
+    """The numbers of `= {1, 2, 3}`."""
+    found = bytearray()
+    for value in re.findall(r"0[fFdD][0-9a-fA-F]+|-?0[xX][0-9a-fA-F]+|-?\d+", values):
+        number = int(value[2:], 16) if value[1:2] in "fFdD" else int(value, 0)
+        found += (number & ((1 << 8 * SIZES[kind]) - 1)).to_bytes(SIZES[kind], "little")
+    return bytes(found)
+
+
+def place_all(variables: list[Variable], gap: int = 0) -> int:
+    """Give each its offset. Returns the bytes that all take."""
+    end = 0
+    for variable in variables:
+        align = max(variable.align, 1)
+        variable.offset = -(-(end + (gap if end else 0)) // align) * align
+        end = variable.offset + variable.size
+    return end
+
+
+def read(text: str) -> Module:
+    return Reader(text).read()

@@ -1,0 +1,212 @@
+"""What went wrong, in words: kernel, line of Python, block and thread, address, and the allocation nearest to it.
+
+Read next: machine.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....errors import EmulationError
+from . import layout
+from .layout import DEVICE_BASE, GLOBAL, LOCAL, LOCAL_WINDOW, SHARED, SHARED_WINDOW
+
+if TYPE_CHECKING:
+    from .machine import Launch
+
+SPACE = {GLOBAL: "global", SHARED: "shared", LOCAL: "local"}
+
+
+class Fault:
+    """The words that the runtime left, read."""
+
+    def __init__(self, launch: Launch) -> None:
+        words = [int(w) for w in launch.words[:8]]
+        self.launch, self.entry = launch, launch.kernel.entry
+        self.code, self.at, self.thread, self.address, self.detail, self.other_at, self.other_thread, _ = words
+        self.block = int(launch.words[layout.BLOCK_NOW])
+
+    def line(self, at: int) -> str:
+        if not 0 <= at < len(self.entry.instructions):
+            return "a line that is not known"
+        return self.entry.place(self.entry.instructions[at])
+
+    def line_of_block(self, block: int) -> str:
+        """The line of a block's last instruction: a barrier, or a branch."""
+        blocks = self.launch.kernel.blocks
+        return self.line(blocks[block].last - 1) if 0 <= block < len(blocks) else "a line that is not known"
+
+    def instruction(self) -> str:
+        at = self.at
+        return str(self.entry.instructions[at]) if 0 <= at < len(self.entry.instructions) else "?"
+
+    def who(self, thread: int, block: int | None = None) -> str:
+        return f"thread {shape(thread, self.launch.block)} of block {shape(self.block if block is None else block, self.launch.grid)}"
+
+    def where(self) -> str:
+        """An address, and what lies near it."""
+        address = self.address
+        space = SHARED if SHARED_WINDOW <= address < LOCAL_WINDOW else (LOCAL if address >= LOCAL_WINDOW else GLOBAL)
+        if space == GLOBAL and address < DEVICE_BASE:
+            space = self.space_named()
+        if space == GLOBAL:
+            return f"global address {address:#x}{self.launch.machine.memory.nearest(address)}"
+        offset = address & (SHARED_WINDOW - 1)
+        variables = self.entry.shared if space == SHARED else self.entry.local
+        return f"{SPACE[space]} memory at byte {offset}{near(variables, offset, self.launch, space)}"
+
+    def space_named(self) -> int:
+        parts = self.instruction().replace("::", ".").split()
+        opcode = next((p for p in parts if "." in p and not p.startswith("@")), "")
+        if opcode.startswith(("ldmatrix", "cp.async")) and self.address < DEVICE_BASE:
+            return SHARED
+        return next((k for k, name in SPACE.items() if f".{name}" in opcode), GLOBAL)
+
+
+def near(variables: list[Any], offset: int, launch: Launch, space: int) -> str:
+    for v in variables:
+        if v.offset <= offset < v.offset + v.size:
+            return f", {offset - v.offset} bytes into {v.name} ({v.size} bytes)"
+    if space == SHARED and launch.dynamic and launch.dynamic_at <= offset < launch.dynamic_at + launch.dynamic:
+        return f", {offset - launch.dynamic_at} bytes into the {launch.dynamic} bytes that the launch gave"
+    past = [(offset - v.offset - v.size, v) for v in variables if offset >= v.offset + v.size]
+    if past:
+        distance, v = min(past, key=lambda p: p[0])
+        return f", {distance} bytes past the end of {v.name} ({v.size} bytes)"
+    return ", which nothing was given"
+
+
+def shape(index: int, sizes: tuple) -> str:
+    """A thread or block by its coordinates, as many as the launch has."""
+    x, y, z = index % sizes[0], index // sizes[0] % sizes[1], index // (sizes[0] * sizes[1])
+    return f"({x}, {y}, {z})" if sizes[2] > 1 else (f"({x}, {y})" if sizes[1] > 1 else str(x))
+
+
+def lanes_of(mask: int) -> str:
+    found = [str(k) for k in range(32) if mask >> k & 1]
+    return ", ".join(found) if len(found) < 9 else f"{', '.join(found[:8])} and {len(found) - 8} more"
+
+
+def bounds(f: Fault) -> str:
+    what = "write" if f.other_thread else "read"
+    return f"{what} out of bounds: {f.detail} bytes at {f.where()}, by {f.who(f.thread)}, {f.line(f.at)}. Check the index and the guard before it."
+
+
+def alignment(f: Fault) -> str:
+    return (
+        f"misaligned access: {f.detail} bytes at {f.where()}, by {f.who(f.thread)}, {f.line(f.at)}. "
+        f"The address has to be a multiple of {f.detail}: pad the rows, or use narrower accesses."
+    )
+
+
+def unwritten(f: Fault) -> str:
+    return (
+        f"read of memory that nothing has written: {f.detail} bytes at {f.where()}, by {f.who(f.thread)}, {f.line(f.at)}. "
+        "Write it before, or leave the read out."
+    )
+
+
+def copying(f: Fault) -> str:
+    return (
+        f"access to memory that cp.async still writes: {f.detail} bytes at {f.where()}, by {f.who(f.thread)}, {f.line(f.at)}. "
+        "Wait for the copy (cp.async.wait_group) and pass a barrier before."
+    )
+
+
+def race(f: Fault) -> str:
+    phase = f.detail >> 8
+    starts = np.asarray(f.launch.starts[: f.launch.blocks])
+    block = f.block
+    began = int(starts[f.block])
+    if phase < began:
+        earlier = np.flatnonzero((starts > 0) & (starts <= phase))
+        block = int(earlier[np.argmax(starts[earlier])]) if earlier.size else f.block
+    now = "writes" if f.detail & 1 else "reads"
+    before = "read" if f.code == layout.READ_RACE else "wrote"
+    if block != f.block:
+        cure = "Blocks are not ordered within a launch: use atomics, or a second launch."
+    elif f.thread >> 5 == f.other_thread >> 5:
+        cure = "Put cuda.syncwarp() between them (lanes of a warp are not in step)."
+    else:
+        cure = "Put cuda.syncthreads() between them."
+    return (
+        f"race: {f.who(f.thread)} {now} at {f.line(f.at)} what {f.who(f.other_thread, block)} {before} at {f.line(f.other_at)}, "
+        f"with no barrier between: {f.where()}. {cure}"
+    )
+
+
+def trap(f: Fault) -> str:
+    return f"trap: {f.who(f.thread)} gave up, {f.line(f.at)}. Look at the check before it."
+
+
+def lane(f: Fault) -> str:
+    return (
+        f"shuffle from a lane that takes no part: lane {f.detail}, by {f.who(f.thread)}, {f.line(f.at)}; "
+        f"here are lanes {lanes_of(f.address if False else f.other_at)}. Let all lanes that are read from come to the shuffle."
+    )
+
+
+def mask(f: Fault) -> str:
+    return (
+        f"a warp's mask names lanes that are not here: mask {f.address & 0xFFFFFFFF:#010x}, by {f.who(f.thread)}, {f.line(f.at)}; "
+        f"missing are lanes {lanes_of(f.address & ~f.detail) or 'none, but the thread itself is not in its mask'}. "
+        "Let all named lanes come to it, or name fewer."
+    )
+
+
+def deadlock(f: Fault) -> str:
+    other = f"thread {shape(f.other_thread, f.launch.block)} has ended" if f.other_thread >= 0 else ""
+    if f.other_at >= 0:
+        other += f"{' and ' if other else ''}others wait at {f.line_of_block(f.other_at)}"
+    return (
+        f"deadlock: {f.who(f.thread)} waits at the barrier of {f.line_of_block(f.at)}, which not all threads reach: "
+        f"{other or 'its count of threads does not fit'}. Let every thread of the block come to the barrier."
+    )
+
+
+def diverged(f: Fault) -> str:
+    return (
+        f"threads of one block wait at different barriers: {f.who(f.thread)} at {f.line_of_block(f.at)}, "
+        f"{f.who(f.other_thread)} at {f.line_of_block(f.other_at)}. Put one barrier where all threads come by."
+    )
+
+
+def endless(f: Fault) -> str:
+    blocks = f.launch.kernel.blocks
+    at = f.line(blocks[f.at].first) if 0 <= f.at < len(blocks) else "its end"
+    return (
+        f"does not end: {f.detail:,} steps of one warp, {f.who(f.thread)} is at {at}. Check the loop's condition, or raise Machine(limit=)."
+    )
+
+
+def too_many(f: Fault) -> str:
+    return f"too many copies wait: {f.detail} cp.async of one warp, {f.line(f.at)}. Wait for some of them."
+
+
+TEXTS = {
+    layout.BOUNDS: bounds, layout.ALIGNMENT: alignment, layout.UNWRITTEN: unwritten, layout.RACE: race, layout.READ_RACE: race,
+    layout.TRAP: trap, layout.LANE: lane, layout.MASK: mask, layout.DEADLOCK: deadlock, layout.DIVERGED: diverged, layout.ENDLESS: endless,
+    layout.STILL_COPYING: copying, layout.TOO_MANY: too_many,
+}  # fmt: skip
+
+
+def error(launch: Launch) -> EmulationError:
+    fault = Fault(launch)
+    return EmulationError(f"{short(launch.kernel.name)}: {TEXTS[fault.code](fault)}")
+
+
+def short(name: str) -> str:
+    """A kernel's name as its author wrote it, out of the mangled one."""
+    from re import match
+
+    text, parts = name, []
+    if not text.startswith("_ZN"):
+        return text
+    text = text[3:]
+    while found := match(r"(\d+)", text):
+        length = int(found[1])
+        parts.append(text[len(found[1]) : len(found[1]) + length])
+        text = text[len(found[1]) + length :]
+    return parts[-1] if parts else name

@@ -1,0 +1,60 @@
+"""The runtime's functions as symbols that compiled kernels can call, and `run`, which Python calls.
+
+Compiled by Numba on first use, kept on disk beside the other compiled kernels. Read next: runtime_access.py, machine.py.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+import numba
+from llvmlite import binding
+from numba import types
+
+from . import runtime_access, runtime_atomics, runtime_numbers, runtime_run, runtime_tensor, runtime_warp
+
+PREFIX = "flamepy_emulator_"
+# name -> function, number of 64-bit arguments, whether it returns one
+FUNCTIONS: dict[str, tuple[Any, int, bool]] = {
+    "load": (runtime_access.load, 7, False),
+    "store": (runtime_access.store, 7, False),
+    "atomic": (runtime_atomics.atomic, 7, False),
+    "together": (runtime_warp.together, 4, False),
+    "everyone": (runtime_warp.everyone, 3, False),
+    "shuffle": (runtime_warp.shuffle, 4, True),
+    "match": (runtime_warp.match, 5, True),
+    "reduce_lanes": (runtime_warp.reduce_lanes, 5, False),
+    "special": (runtime_numbers.special, 2, False),
+    "divide": (runtime_numbers.divide, 3, False),
+    "to_half": (runtime_numbers.to_half, 2, False),
+    "from_half": (runtime_numbers.from_half, 1, False),
+    "product": (runtime_tensor.product, 4, False),
+    "load_matrices": (runtime_tensor.load_matrices, 4, False),
+    "copy_later": (runtime_tensor.copy_later, 4, False),
+    "copy_now": (runtime_tensor.copy_now, 3, False),
+    "trap": (runtime_run.trap, 3, False),
+    "run": (runtime_run.run, 1, True),
+}
+
+
+@functools.cache
+def compiled(name: str) -> Any:
+    """One function as machine code that C can call."""
+    function, count, returns = FUNCTIONS[name]
+    signature = (types.int64 if returns else types.void)(*[types.int64] * count)
+    return numba.cfunc(signature, cache=True, error_model="numpy")(function.py_func)
+
+
+@functools.cache
+def symbol(name: str) -> str:
+    """The name under which compiled kernels find a function; it is compiled now."""
+    binding.add_symbol(PREFIX + name, compiled(name).address)
+    return PREFIX + name
+
+
+@functools.cache
+def runner() -> Any:
+    """`run`, for ctypes: the interpreter's lock is free meanwhile."""
+    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(compiled("run").address)

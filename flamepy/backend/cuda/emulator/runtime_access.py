@@ -1,0 +1,291 @@
+"""Loads and stores of a warp: every lane's address is checked, and who touched what is recorded to find races.
+
+A whole warp that touches a run of memory takes the fast path: the checks are loops that vectorise. Everything else goes lane by lane.
+An access that is wrong is not done: the launch stops at the end of the basic block. Read next: runtime_races.py, runtime_atomics.py.
+"""
+
+from __future__ import annotations
+
+from .layout import (
+    ADDRESSES, ALIGNMENT, ALLOCATED, BOUNDS, COPYING, COUNTING, DEVICE_BASE, FIRST_THREAD, FULL, GENERIC, GLOBAL, HOST, INDEX, LATEST,
+    LAUNCH, LOCAL, LOCAL_WINDOW, LOW, PHASE, READ_NOW, READS, R_BYTES, R_PHASE, R_SYNC, R_THREAD, SHARED, SHARED_WINDOW,
+    SPACES, STATE, STILL_COPYING, SYNCED, TOP, UNWRITTEN, VALUES, WINDOW, WRITES, WRITTEN, WRITTEN_NOW, FIRST, BLOCK_PHASE,
+)  # fmt: skip
+from .runtime_count import count_access
+from .runtime_races import read_word, write_word
+from .runtime_words import fail, inlined, peek8, peek16, peek32, peek64, plain, poke8, poke16, poke32, poke64, set_bytes, word
+
+ALL_WRITTEN = int.from_bytes(bytes([ALLOCATED | WRITTEN]) * 8, "little")
+ALL_ALLOCATED = int.from_bytes(bytes([ALLOCATED]) * 8, "little")
+ANY_COPYING = int.from_bytes(bytes([COPYING]) * 8, "little")
+
+
+@inlined
+def group_of(launch, space):
+    """Where a space's words lie in the launch."""
+    return launch + 8 * (SPACES + 8 * space)
+
+
+@inlined
+def space_at(space, address):
+    """Global, shared or local, for a generic address too."""
+    if space != GENERIC:
+        return space
+    if address < SHARED_WINDOW:
+        return GLOBAL
+    return SHARED if address < LOCAL_WINDOW else LOCAL
+
+
+@inlined
+def offset_of(group, space, address, thread, generic):
+    """The place of an address in its space, counted from the space's beginning."""
+    if space == GLOBAL:
+        return address - DEVICE_BASE
+    if space == SHARED:
+        return address - SHARED_WINDOW if generic else address
+    return address - LOCAL_WINDOW if generic else address
+
+
+@plain
+def check(launch, group, space, offset, size, thread, instruction, writes, address):
+    """Bounds, alignment and state of one lane's access. Returns the offset in the space's memory, or -1."""
+    if offset < 0 or offset + size > word(group, TOP):
+        fail(launch, BOUNDS, instruction, thread, address, size, space, writes)
+        return -1
+    if space == LOCAL:
+        offset += thread * word(group, TOP)
+    states = word(group, STATE) + offset
+    for k in range(size):
+        state = peek8(states + k)
+        if state & ALLOCATED == 0:
+            fail(launch, BOUNDS, instruction, thread, address, size, space, writes)
+            return -1
+        if state & COPYING:
+            fail(launch, STILL_COPYING, instruction, thread, address, size, space, writes)
+            return -1
+        if not writes and state & WRITTEN == 0:
+            fail(launch, UNWRITTEN, instruction, thread, address, size, space, k)
+            return -1
+    if address & (size - 1):
+        fail(launch, ALIGNMENT, instruction, thread, address, size, space, writes)
+        return -1
+    return offset
+
+
+@inlined
+def copy_number(to, source, size):
+    if size == 4:
+        poke32(to, peek32(source))
+    elif size == 8:
+        poke64(to, peek64(source))
+    elif size == 2:
+        poke16(to, peek16(source))
+    else:
+        poke8(to, peek8(source))
+
+
+@inlined
+def is_run(warp, step):
+    """Whether the lanes' addresses follow each other."""
+    first = peek64(warp + ADDRESSES)
+    differs = 0
+    for lane in range(32):
+        differs |= peek64(warp + ADDRESSES + 8 * lane) ^ (first + step * lane)
+    return differs == 0
+
+
+@inlined
+def states_are(states, count, wanted, unwanted):
+    """Whether all bytes have these bits, and none of those."""
+    both, either = -1, 0
+    for k in range(0, count, 8):
+        state = peek64(states + k)
+        both &= state
+        either |= state
+    return both & wanted == wanted and either & unwanted == 0
+
+
+@inlined
+def record_of(launch, warp, instruction, strong):
+    """What lane 0 leaves behind; the other lanes' differ in the thread. All four bytes of a word."""
+    thread, synced = word(warp, FIRST_THREAD), word(warp, SYNCED) & 255
+    return (word(launch, PHASE) << R_PHASE) | (thread << R_THREAD) | (synced << R_SYNC) | (15 << R_BYTES) | (strong << 13) | instruction
+
+
+@inlined
+def run_is_clean(records, words, shift, launch_record, block_record, phase_record, mine):
+    """Whether no record of another thread is in the way of this run."""
+    bad = 0
+    for k in range(words):
+        record = peek64(records + 8 * k)
+        own = (record ^ (mine + ((k >> shift) << R_THREAD))) >> R_THREAD == 0
+        past = (record >= block_record) & (record < phase_record)
+        bad |= (record >= launch_record) & (not own) & (not past)
+    return bad == 0
+
+
+@inlined
+def limits(launch, group):
+    """The oldest records that can matter: of this launch, this block, this phase."""
+    return word(group, FIRST) << R_PHASE, word(launch, BLOCK_PHASE) << R_PHASE, word(launch, PHASE) << R_PHASE
+
+
+@inlined
+def shift_of(step):
+    """How many 4-byte words a lane touches, as a power of two."""
+    return 0 if step == 4 else (1 if step == 8 else 2)
+
+
+@plain
+def load_run(launch, warp, group, offset, size, count, instruction, strong):
+    """The whole warp reads a run. False where something needs a closer look."""
+    step = size * count
+    states = word(group, STATE) + offset
+    if not states_are(states, 32 * step, ALL_WRITTEN, ANY_COPYING):
+        return False
+    mine = record_of(launch, warp, instruction, strong)
+    first, block, phase = limits(launch, group)
+    shift = shift_of(step)
+    words, place = 32 << shift, 2 * offset
+    if not run_is_clean(word(group, WRITES) + place, words, shift, first, block, phase, mine):
+        return False
+    reads, latest = word(group, READS) + place, word(group, LATEST) + place
+    for k in range(words):
+        record = mine + ((k >> shift) << R_THREAD)
+        old = peek64(reads + 8 * k)
+        poke64(reads + 8 * k, record if old < first else old)
+    for k in range(words):
+        poke64(latest + 8 * k, mine + ((k >> shift) << R_THREAD))
+    source = word(group, HOST) + offset
+    for k in range(count):
+        to = warp + VALUES + 256 * k
+        if size == 4:
+            for lane in range(32):
+                poke32(to + 4 * lane, peek32(source + step * lane + 4 * k))
+        else:
+            for lane in range(32):
+                poke64(to + 8 * lane, peek64(source + step * lane + 8 * k))
+    return True
+
+
+@plain
+def store_run(launch, warp, group, offset, size, count, instruction, strong):
+    """The whole warp writes a run. False where something needs a closer look."""
+    step = size * count
+    states = word(group, STATE) + offset
+    if not states_are(states, 32 * step, ALL_ALLOCATED, ANY_COPYING):
+        return False
+    mine = record_of(launch, warp, instruction, strong)
+    first, block, phase = limits(launch, group)
+    shift = shift_of(step)
+    words, place = 32 << shift, 2 * offset
+    for which in (WRITES, READS, LATEST):
+        if not run_is_clean(word(group, which) + place, words, shift, first, block, phase, mine):
+            return False
+    writes = word(group, WRITES) + place
+    for k in range(words):
+        poke64(writes + 8 * k, mine + ((k >> shift) << R_THREAD))
+    to = word(group, HOST) + offset
+    for k in range(count):
+        source = warp + VALUES + 256 * k
+        if size == 4:
+            for lane in range(32):
+                poke32(to + step * lane + 4 * k, peek32(source + 4 * lane))
+        else:
+            for lane in range(32):
+                poke64(to + step * lane + 8 * k, peek64(source + 8 * lane))
+    mark_run(states, 32 * step)
+    return True
+
+
+@inlined
+def run_offset(launch, warp, mask, size, count, space):
+    """The offset of a run that the whole warp touches, or -1."""
+    step = size * count
+    if mask != FULL or size < 4 or space == LOCAL or space == GENERIC or not is_run(warp, step):
+        return -1
+    address = peek64(warp + ADDRESSES)
+    offset = address - DEVICE_BASE if space == GLOBAL else address
+    if offset < 0 or offset + 32 * step > word(group_of(launch, space), TOP) or address & (step - 1):
+        return -1
+    return offset
+
+
+@plain
+def load(warp, mask, size, count, instruction, space, strong):
+    """ld: `count` numbers of `size` bytes for each lane of the mask, from ADDRESSES to VALUES."""
+    launch = word(warp, LAUNCH)
+    if word(launch, COUNTING):
+        count_access(launch, warp, mask, size * count, space, 0)
+    offset = run_offset(launch, warp, mask, size, count, space)
+    if offset >= 0 and load_run(launch, warp, group_of(launch, space), offset, size, count, instruction, strong):
+        return
+    for lane in range(32):
+        if mask >> lane & 1:
+            load_lane(launch, warp, lane, size, count, instruction, space, strong)
+
+
+@plain
+def load_lane(launch, warp, lane, size, count, instruction, space, strong):
+    address = peek64(warp + ADDRESSES + 8 * lane)
+    where = space_at(space, address)
+    group = group_of(launch, where)
+    thread = word(warp, FIRST_THREAD) + lane
+    offset = offset_of(group, where, address, thread, space == GENERIC)
+    offset = check(launch, group, where, offset, size * count, thread, instruction, 0, address)
+    if offset < 0:
+        return
+    if where != LOCAL:
+        read_word(launch, warp, group, offset, size * count, thread, instruction, strong, address)
+    source = word(group, HOST) + offset
+    for k in range(count):
+        copy_number(warp + VALUES + 256 * k + size * lane, source + k * size, size)
+
+
+@plain
+def store(warp, mask, size, count, instruction, space, strong):
+    """st: the same the other way."""
+    launch = word(warp, LAUNCH)
+    if word(launch, COUNTING):
+        count_access(launch, warp, mask, size * count, space, 1)
+    offset = run_offset(launch, warp, mask, size, count, space)
+    if offset >= 0 and store_run(launch, warp, group_of(launch, space), offset, size, count, instruction, strong):
+        return
+    for lane in range(32):
+        if mask >> lane & 1:
+            store_lane(launch, warp, lane, size, count, instruction, space, strong)
+
+
+@plain
+def store_lane(launch, warp, lane, size, count, instruction, space, strong):
+    address = peek64(warp + ADDRESSES + 8 * lane)
+    where = space_at(space, address)
+    group = group_of(launch, where)
+    thread = word(warp, FIRST_THREAD) + lane
+    offset = offset_of(group, where, address, thread, space == GENERIC)
+    offset = check(launch, group, where, offset, size * count, thread, instruction, 1, address)
+    if offset < 0:
+        return
+    to = word(group, HOST) + offset
+    same = 1
+    for k in range(count):
+        for byte in range(size):
+            if peek8(to + k * size + byte) != peek8(warp + VALUES + 256 * k + size * lane + byte):
+                same = 0
+    if where != LOCAL:
+        write_word(launch, warp, group, offset, size * count, thread, instruction, strong, same, address)
+    for k in range(count):
+        copy_number(to + k * size, warp + VALUES + 256 * k + size * lane, size)
+    mark_written(word(group, STATE) + offset, size * count)
+
+
+@inlined
+def mark_written(states, size):
+    for k in range(size):
+        poke8(states + k, peek8(states + k) | WRITTEN)
+
+
+@inlined
+def mark_run(states, count):
+    for k in range(0, count, 8):
+        poke64(states + k, peek64(states + k) | ALL_WRITTEN)

@@ -1,0 +1,298 @@
+"""Running a launch: blocks one after the other, their warps in turns, a warp's lanes together wherever they can be.
+
+A warp runs the lanes that stand at the lowest basic block; blocks are numbered so that lanes that parted meet again there. A warp
+that has no lane left to run (they ended, or wait) gives way to the next one; when all have, barriers that are full let go.
+Read next: machine.py.
+"""
+
+from __future__ import annotations
+
+from .layout import (
+    ACTIVE, ARRIVE, ARRIVED, BARRIER, BARRIER_COUNT, BARRIER_KIND, BLOCK, BLOCK_NOW, BLOCK_PHASE, BLOCKS, BRANCH, BUDGET, CTAID, DEADLOCK,
+    DIVERGED, ENDLESS, ERROR, EXISTS, EXIT, EXITED, FALLS, FENCED, FIRST, FIRST_THREAD, FULL, GRID, KINDS, LANE_PC, LAST_PHASE, LAUNCH, LIMIT,
+    LINES, LOCAL, NOBODY, ORDER, OTHER, PC, PHASE, RESULT, RUNS, SHARED, SHARED_STATE, SLICE, SPACES, SPLIT, STARTED, STARTS, STATE, STEPS,
+    SYNCED, TABLE, TAKEN_STEPS, TARGETS, THREADS, TOP, VOTES, WAIT, WAIT_AT, WAITING, WARP_BASE, WARP_BYTES, WARP_NOW, WARPS, ASYNC_COUNT,
+    ASYNC_GROUP, ALLOCATED, TRAP,
+)  # fmt: skip
+from .runtime_words import copy_bytes, fail, inlined, ones, peek32, peek64, plain, poke32, poke64, run_block, set_bytes, set_word, word
+
+
+@inlined
+def warp_at(launch, index):
+    return word(launch, WARP_BASE) + index * word(launch, WARP_BYTES)
+
+
+@inlined
+def runnable(warp):
+    """Lanes that have not ended and do not wait."""
+    return word(warp, EXISTS) & ~word(warp, EXITED) & ~word(warp, WAITING)
+
+
+@plain
+def choose(warp):
+    """The lanes at the lowest block run next. Lanes at EXIT have ended."""
+    lanes = runnable(warp)
+    best, other, active = NOBODY, NOBODY, 0
+    for lane in range(32):
+        if lanes >> lane & 1:
+            at = peek32(warp + LANE_PC + 4 * lane)
+            if at == EXIT:
+                set_word(warp, EXITED, word(warp, EXITED) | 1 << lane)
+            elif at < best:
+                best, other, active = at, best, 1 << lane
+            elif at == best:
+                active |= 1 << lane
+            elif at < other:
+                other = at
+    set_word(warp, PC, best)
+    set_word(warp, OTHER, other)
+    set_word(warp, ACTIVE, active)
+
+
+@inlined
+def send(warp, lanes, to):
+    for lane in range(32):
+        if lanes >> lane & 1:
+            poke32(warp + LANE_PC + 4 * lane, to)
+
+
+@plain
+def wait(launch, warp, pc, lanes):
+    """Lanes came to a barrier of the block. All of a warp wait at one instruction."""
+    waiting = word(warp, WAITING)
+    if waiting:
+        for lane in range(32):
+            if waiting >> lane & 1 and peek32(warp + WAIT_AT + 4 * lane) != pc:
+                fail(
+                    launch, DIVERGED, pc, word(warp, FIRST_THREAD), 0, 0, peek32(warp + WAIT_AT + 4 * lane), word(warp, FIRST_THREAD) + lane
+                )
+    for lane in range(32):
+        if lanes >> lane & 1:
+            poke32(warp + WAIT_AT + 4 * lane, pc)
+    set_word(warp, WAITING, waiting | lanes)
+
+
+@inlined
+def step(launch, warp, pc, active):
+    """Run one basic block. Returns the next one if all lanes go there, otherwise -1."""
+    runs = word(launch, RUNS) + 16 * pc
+    poke64(runs, peek64(runs) + 1)
+    poke64(runs + 8, peek64(runs + 8) + ones(active))
+    taken = run_block(peek64(word(launch, TABLE) + 8 * pc), warp, active)
+    kind = peek32(word(launch, KINDS) + 4 * pc)
+    fall = peek32(word(launch, FALLS) + 4 * pc)
+    if kind == BRANCH:
+        if taken == active:
+            return peek32(word(launch, TARGETS) + 4 * pc)
+        if taken == 0:
+            return fall
+        send(warp, taken, peek32(word(launch, TARGETS) + 4 * pc))
+        send(warp, active & ~taken, fall)
+        return -1
+    if kind == WAIT:
+        send(warp, active, fall)
+        wait(launch, warp, pc, taken)
+    elif kind == ARRIVE:
+        at = launch + 8 * (ARRIVED + (word(warp, BARRIER) & 15))
+        poke64(at, peek64(at) + ones(taken))
+        return fall
+    return -1
+
+
+@plain
+def run_warp(launch, warp):
+    """Until no lane can go on, the slice of time is over, or something is wrong."""
+    left = min(word(launch, SLICE), word(launch, BUDGET))
+    begun = left
+    while left > 0:
+        pc, active = word(warp, PC), word(warp, ACTIVE)
+        if active == 0:
+            break
+        other = word(warp, OTHER)
+        while True:
+            left -= 1
+            to = step(launch, warp, pc, active)
+            if to < 0 or to >= other or to == EXIT or left <= 0 or word(launch, ERROR):
+                break
+            pc = to
+        if word(launch, ERROR):
+            break
+        if to >= 0:
+            send(warp, active, to)
+        choose(warp)
+    set_word(launch, BUDGET, word(launch, BUDGET) - (begun - left))
+    steps = word(warp, TAKEN_STEPS) + begun - left
+    set_word(warp, TAKEN_STEPS, steps)
+    if steps > word(launch, LIMIT):
+        fail(launch, ENDLESS, word(warp, PC), word(warp, FIRST_THREAD), 0, steps, 0, 0)
+
+
+@plain
+def start_block(launch):
+    """A new block: its shared and local memory hold nothing, its warps stand at the beginning."""
+    block = word(launch, BLOCK_NOW)
+    phase = word(launch, PHASE) + 1
+    set_word(launch, PHASE, phase)
+    set_word(launch, BLOCK_PHASE, phase)
+    shared, local = launch + 8 * (SPACES + 8 * SHARED), launch + 8 * (SPACES + 8 * LOCAL)
+    set_word(shared, FIRST, phase)
+    poke32(word(launch, STARTS) + 4 * block, phase)
+    copy_bytes(word(shared, STATE), word(launch, SHARED_STATE), word(shared, TOP))
+    set_bytes(word(local, STATE), ALLOCATED, word(local, TOP) * word(launch, THREADS))
+    for k in range(16):
+        set_word(launch, ARRIVED + k, 0)
+    x, y = word(launch, GRID), word(launch, GRID + 1)
+    for index in range(word(launch, WARPS)):
+        warp = warp_at(launch, index)
+        count = min(word(launch, THREADS) - 32 * index, 32)
+        set_word(warp, EXISTS, (1 << count) - 1)
+        set_word(warp, ACTIVE, (1 << count) - 1)
+        set_word(warp, OTHER, NOBODY)
+        for which in (PC, EXITED, WAITING, SYNCED, ASYNC_COUNT, ASYNC_GROUP, FENCED, TAKEN_STEPS):
+            set_word(warp, which, 0)
+        set_word(warp, CTAID, block % x)
+        set_word(warp, CTAID + 1, block // x % y)
+        set_word(warp, CTAID + 2, block // (x * y))
+    set_word(launch, STARTED, 1)
+
+
+@inlined
+def arrived(launch, barrier):
+    """Threads that wait at a barrier, or came by."""
+    found = word(launch, ARRIVED + barrier)
+    for index in range(word(launch, WARPS)):
+        warp = warp_at(launch, index)
+        if word(warp, BARRIER) == barrier:
+            found += ones(word(warp, WAITING))
+    return found
+
+
+@plain
+def apart(launch, barrier):
+    """Whether warps wait for the whole block at barriers on different lines of Python."""
+    line, first = 0, 0
+    for index in range(word(launch, WARPS)):
+        warp = warp_at(launch, index)
+        waiting = word(warp, WAITING)
+        if waiting and word(warp, BARRIER) == barrier and word(warp, BARRIER_COUNT) == 0:
+            at = peek32(warp + WAIT_AT)
+            for lane in range(32):
+                if waiting >> lane & 1:
+                    at = peek32(warp + WAIT_AT + 4 * lane)
+            mine = peek32(word(launch, LINES) + 4 * at)
+            if line and mine and mine != line:
+                fail(launch, DIVERGED, at, word(warp, FIRST_THREAD), 0, 0, first, 0)
+            if line == 0:
+                line, first = mine, at
+
+
+@plain
+def release(launch, barrier):
+    """A full barrier lets its threads go: a new phase begins. bar.red leaves its result."""
+    total, everyone = 0, 1
+    for index in range(word(launch, WARPS)):
+        warp = warp_at(launch, index)
+        if word(warp, WAITING) and word(warp, BARRIER) == barrier:
+            total += ones(word(warp, VOTES) & word(warp, WAITING))
+            if word(warp, WAITING) & ~word(warp, VOTES):
+                everyone = 0
+    phase = word(launch, PHASE) + 1
+    set_word(launch, PHASE, phase)
+    set_word(launch + 8 * (SPACES + 8 * SHARED), FIRST, phase)
+    set_word(launch, ARRIVED + barrier, 0)
+    for index in range(word(launch, WARPS)):
+        warp = warp_at(launch, index)
+        if word(warp, WAITING) and word(warp, BARRIER) == barrier:
+            kind = word(warp, BARRIER_KIND)
+            set_word(warp, RESULT, total if kind == 1 else (everyone if kind == 2 else int(total > 0)))
+            set_word(warp, WAITING, 0)
+            set_word(warp, SYNCED, word(warp, SYNCED) + 1)
+            choose(warp)
+
+
+@plain
+def let_go(launch):
+    """All warps stand still: open the barriers that are full. False if there are none."""
+    opened = False
+    for barrier in range(16):
+        for index in range(word(launch, WARPS)):
+            warp = warp_at(launch, index)
+            if word(warp, WAITING) and word(warp, BARRIER) == barrier:
+                wanted = word(warp, BARRIER_COUNT)
+                if arrived(launch, barrier) == (wanted if wanted else word(launch, THREADS)):
+                    apart(launch, barrier)
+                    release(launch, barrier)
+                    opened = True
+                break
+    return opened
+
+
+@plain
+def stuck(launch):
+    """Threads wait at a barrier that the others never reach: tell one of each."""
+    waiting_at, thread, ended, other_at = -1, 0, -1, -1
+    for index in range(word(launch, WARPS)):
+        warp = warp_at(launch, index)
+        for lane in range(32):
+            if word(warp, WAITING) >> lane & 1:
+                at = peek32(warp + WAIT_AT + 4 * lane)
+                if waiting_at < 0:
+                    waiting_at, thread = at, word(warp, FIRST_THREAD) + lane
+                elif at != waiting_at and other_at < 0:
+                    other_at = at
+            elif word(warp, EXITED) >> lane & 1 and ended < 0:
+                ended = word(warp, FIRST_THREAD) + lane
+    fail(launch, DEADLOCK, waiting_at, thread, 0, 0, other_at, ended)
+
+
+@plain
+def run_phases(launch):
+    """The current block, to its end. 0: done, 1: the budget is used up, 2: something is wrong."""
+    count = word(launch, WARPS)
+    while True:
+        going, alive = False, False
+        for index in range(count):
+            at = count - 1 - index if word(launch, ORDER) == 2 else index
+            warp = warp_at(launch, at)
+            if word(warp, ACTIVE):
+                set_word(launch, WARP_NOW, at)
+                run_warp(launch, warp)
+                if word(launch, ERROR):
+                    return 2
+                if word(launch, BUDGET) <= 0:
+                    return 1
+            going = going or word(warp, ACTIVE) != 0
+            alive = alive or word(warp, WAITING) != 0
+        if not going:
+            if not alive:
+                return 0
+            if not let_go(launch):
+                stuck(launch)
+            if word(launch, ERROR):
+                return 2
+
+
+@plain
+def run(launch):
+    """Go on with a launch. 0: done, 1: call again (Python looks for Ctrl-C meanwhile), 2: something is wrong."""
+    while word(launch, STEPS) < word(launch, BLOCKS):
+        if word(launch, STARTED) == 0:
+            start_block(launch)
+        status = run_phases(launch)
+        if status:
+            return status
+        set_word(launch, STARTED, 0)
+        done = word(launch, STEPS) + 1
+        set_word(launch, STEPS, done)
+        set_word(launch, BLOCK_NOW, word(launch, BLOCKS) - 1 - done if word(launch, ORDER) == 2 else done)
+    return 0
+
+
+@plain
+def trap(warp, lanes, instruction):
+    """The kernel gives up."""
+    if lanes:
+        lane = 0
+        while not lanes >> lane & 1:
+            lane += 1
+        fail(word(warp, LAUNCH), TRAP, instruction, word(warp, FIRST_THREAD) + lane, 0, 0, 0, 0)

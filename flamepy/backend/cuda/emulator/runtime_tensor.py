@@ -1,0 +1,172 @@
+"""Tensor core products, matrix loads, and copies that go on in the background.
+
+A product is added up in float64 and rounded once: the device's own order of additions is not documented. Read next: runtime_run.py.
+"""
+
+from __future__ import annotations
+
+from .layout import (
+    ADDRESSES, ALLOCATED, ASYNC, ASYNC_BYTES, ASYNC_COUNT, ASYNC_ENTRIES, ASYNC_GROUP, COPYING, COUNTING, FIRST_THREAD, GLOBAL, HOST, LAUNCH,
+    SHARED, STATE, TILE, TOO_MANY, VALUES, WRITTEN,
+)  # fmt: skip
+from .runtime_access import check, group_of
+from .runtime_count import count_access
+from .runtime_numbers import bfloat_value, float_of_bits, half_bits, half_value
+from .runtime_races import read_word, write_word
+from .runtime_words import (
+    copy_bytes, fail, inlined, peek8, peek16, peek32, peek64, peek_double, peek_float, plain, poke8, poke16, poke32, poke64, poke_double,
+    poke_float, set_bytes, set_word, word,
+)  # fmt: skip
+
+BF16, F16, TF32 = range(3)
+
+
+@inlined
+def part(address, kind):
+    """One factor of a product."""
+    if kind == BF16:
+        return float(bfloat_value(peek16(address)))
+    if kind == F16:
+        return float(half_value(peek16(address)))
+    return float(float_of_bits(peek32(address) & ~0x1FFF))
+
+
+@plain
+def unpack(warp, depth, kind):
+    """The two factors from the lanes' registers to TILE: a[row, k] and b[k, column]."""
+    a, b = warp + TILE, warp + TILE + 8 * 256
+    pairs = 1 if kind == TF32 else 2
+    for lane in range(32):
+        row, column = lane >> 2, lane & 3
+        for k in range(0, depth, 4 * pairs):
+            register = k // (4 * pairs)
+            for half in range(pairs):
+                at = k + pairs * column + half
+                for low in range(2):
+                    source = warp + VALUES + 256 * (2 * register + low) + 4 * lane + 2 * half
+                    poke_double(a + 8 * ((row + 8 * low) * 16 + at), part(source, kind))
+                source = warp + VALUES + 256 * (4 + register) + 4 * lane + 2 * half
+                poke_double(b + 8 * (at * 8 + row), part(source, kind))
+
+
+@plain
+def product(warp, depth, kind, narrow):
+    """mma.sync m16n8k8 and m16n8k16: factors in slots 0..3 and 4, 5, what is added in 8..11, the result to 12..15."""
+    unpack(warp, depth, kind)
+    a, b, c = warp + TILE, warp + TILE + 8 * 256, warp + TILE + 8 * (256 + 128)
+    for row in range(16):
+        for column in range(8):
+            poke_double(c + 8 * (row * 8 + column), 0.0)
+        for k in range(depth):
+            factor = peek_double(a + 8 * (row * 16 + k))
+            for column in range(8):
+                at = c + 8 * (row * 8 + column)
+                poke_double(at, peek_double(at) + factor * peek_double(b + 8 * (k * 8 + column)))
+    for lane in range(32):
+        for k in range(4):
+            total = peek_double(c + 8 * (((lane >> 2) + 8 * (k >> 1)) * 8 + 2 * (lane & 3) + (k & 1)))
+            if narrow:
+                at = warp + VALUES + 256 * (8 + (k >> 1)) + 4 * lane + 2 * (k & 1)
+                poke16(at + 1024, half_bits(total + half_value(peek16(at))))
+            else:
+                at = warp + VALUES + 256 * (8 + k) + 4 * lane
+                poke_float(at + 1024, total + peek_float(at))
+
+
+@plain
+def load_matrices(warp, count, transposed, instruction):
+    """ldmatrix: lane 8 i + r gives the address of row r of matrix i (8 numbers of 16 bits); registers to slots 0..3."""
+    launch = word(warp, LAUNCH)
+    group = group_of(launch, SHARED)
+    lanes = 8 * count
+    if word(launch, COUNTING):
+        count_access(launch, warp, (1 << lanes) - 1, 16, SHARED, 0)
+    for lane in range(lanes):
+        address = peek64(warp + ADDRESSES + 8 * lane)
+        thread = word(warp, FIRST_THREAD) + lane
+        if check(launch, group, SHARED, address, 16, thread, instruction, 0, address) < 0:
+            return
+        read_word(launch, warp, group, address, 16, thread, instruction, 0, address)
+    for matrix in range(count):
+        for lane in range(32):
+            for half in range(2):
+                row, column = lane >> 2, 2 * (lane & 3) + half
+                if transposed:
+                    row, column = column, row
+                source = word(group, HOST) + peek64(warp + ADDRESSES + 8 * (8 * matrix + row)) + 2 * column
+                poke16(warp + VALUES + 256 * matrix + 4 * lane + 2 * half, peek16(source))
+
+
+@plain
+def copy_later(warp, mask, size, instruction):
+    """cp.async: to ADDRESSES, from slot 0, as many bytes as slot 1 says (the rest is zero). Done by copy_now."""
+    launch = word(warp, LAUNCH)
+    shared, device = group_of(launch, SHARED), group_of(launch, GLOBAL)
+    if word(launch, COUNTING):
+        count_copy(launch, warp, mask, size)
+    for lane in range(32):
+        if mask >> lane & 1:
+            to, source = peek64(warp + ADDRESSES + 8 * lane), peek64(warp + VALUES + 8 * lane)
+            wanted = min(peek32(warp + VALUES + 256 + 4 * lane) + 0 * to, size)
+            thread = word(warp, FIRST_THREAD) + lane
+            if check(launch, shared, SHARED, to, size, thread, instruction, 1, to) < 0:
+                return
+            if wanted > 0:
+                offset = check(launch, device, GLOBAL, source - (1 << 52), wanted, thread, instruction, 0, source)
+                if offset < 0:
+                    return
+                read_word(launch, warp, device, offset, wanted, thread, instruction, 0, source)
+            count = word(warp, ASYNC_COUNT)
+            if count == ASYNC_ENTRIES:
+                fail(launch, TOO_MANY, instruction, thread, to, count, 0, 0)
+                return
+            entry = warp + ASYNC + count * ASYNC_BYTES
+            set_word(entry, 0, to)
+            set_word(entry, 1, source)
+            set_word(entry, 2, size)
+            set_word(entry, 3, wanted)
+            set_word(entry, 4, word(warp, ASYNC_GROUP))
+            set_word(entry, 5, instruction | lane << 32)
+            set_word(warp, ASYNC_COUNT, count + 1)
+            for k in range(size):
+                at = word(shared, STATE) + to + k
+                poke8(at, peek8(at) | COPYING)
+
+
+@plain
+def count_copy(launch, warp, mask, size):
+    """What the device reads for cp.async, and the shared memory that it writes."""
+    count_access(launch, warp, mask, size, SHARED, 1)
+    for lane in range(32):
+        to = peek64(warp + ADDRESSES + 8 * lane)
+        poke64(warp + ADDRESSES + 8 * lane, peek64(warp + VALUES + 8 * lane))
+        poke64(warp + VALUES + 8 * lane, to)
+    count_access(launch, warp, mask, size, GLOBAL, 0)
+    for lane in range(32):
+        source = peek64(warp + ADDRESSES + 8 * lane)
+        poke64(warp + ADDRESSES + 8 * lane, peek64(warp + VALUES + 8 * lane))
+        poke64(warp + VALUES + 8 * lane, source)
+
+
+@plain
+def copy_now(warp, mask, pending):
+    """cp.async.wait_group: all copies of these lanes but those of the `pending` latest groups (all: -1) are there."""
+    launch = word(warp, LAUNCH)
+    shared, device = group_of(launch, SHARED), group_of(launch, GLOBAL)
+    kept = 0
+    for index in range(word(warp, ASYNC_COUNT)):
+        entry = warp + ASYNC + index * ASYNC_BYTES
+        lane, done = word(entry, 5) >> 32, word(entry, 4) < word(warp, ASYNC_GROUP) - pending
+        if mask >> lane & 1 and (done or pending < 0):
+            to, size, wanted = word(entry, 0), word(entry, 2), word(entry, 3)
+            instruction, thread = word(entry, 5) & 0xFFFFFFFF, word(warp, FIRST_THREAD) + lane
+            write_word(launch, warp, shared, to, size, thread, instruction, 0, 0, to)
+            host = word(shared, HOST) + to
+            set_bytes(host, 0, size)
+            if wanted > 0:
+                copy_bytes(host, word(device, HOST) + word(entry, 1) - (1 << 52), wanted)
+            set_bytes(word(shared, STATE) + to, ALLOCATED | WRITTEN, size)
+        else:
+            copy_bytes(warp + ASYNC + kept * ASYNC_BYTES, entry, ASYNC_BYTES)
+            kept += 1
+    set_word(warp, ASYNC_COUNT, kept)

@@ -1,0 +1,1 @@
+"""Moving elements: strided copies, rows by index, ids."""

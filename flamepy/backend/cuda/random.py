@@ -1,0 +1,1 @@
+"""Random numbers from counters (formula/philox.py)."""

@@ -1,0 +1,1 @@
+"""Folds: sums, maxima and their places along an axis."""

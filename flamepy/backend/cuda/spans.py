@@ -1,0 +1,1 @@
+"""Norms of gradients, clipping and the updates of optimizers."""
