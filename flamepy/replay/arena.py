@@ -9,7 +9,7 @@ FLAME counterpart: `flame_core::memory_pool`. Read next: recorder.py.
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -27,13 +27,16 @@ class Life(NamedTuple):
 
 def life_of(uses: Sequence[tuple[int, int, int]], nbytes: int) -> Life:
     """The life of a buffer that these launches name: (number of the launch, first byte, end of what it names)."""
-    times = [now for now, _, _ in uses]
-    first, last = min(times), max(times)
+    backwards = sorted(uses, reverse=True)
+    first, last = backwards[-1][0], backwards[0][0]
     edges = sorted({0, nbytes, *[edge for _, *edges in uses for edge in edges]})
     if len(edges) <= 2:
         return Life(first, last, nbytes)
-    parts = [(a, b, min([now for now, start, end in uses if start <= a and b <= end], default=last)) for a, b in pairwise(edges)]
-    return Life(first, last, nbytes, parts)
+    begun = [last] * (len(edges) - 1)  # what lies between two neighbouring edges
+    for now, start, end in backwards:
+        i, j = bisect_left(edges, start), bisect_left(edges, end)
+        begun[i:j] = [now] * (j - i)
+    return Life(first, last, nbytes, [(a, b, now) for (a, b), now in zip(pairwise(edges), begun, strict=True)])
 
 
 def places(lives: Sequence[Life], align: int, gap: int) -> tuple[list[int], int]:
