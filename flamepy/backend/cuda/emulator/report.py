@@ -91,7 +91,10 @@ def lanes_of(mask: int) -> str:
 
 def bounds(f: Fault) -> str:
     what = "write" if f.other_thread else "read"
-    return f"{what} out of bounds: {f.detail} bytes at {f.where()}, by {f.who(f.thread)}, {f.line(f.at)}. Check the index and the guard before it."
+    return (
+        f"{what} out of bounds: {f.detail} bytes at {f.where()}, by {f.who(f.thread)}, {f.line(f.at)}. "
+        "Check the index and the guard before it."
+    )
 
 
 def alignment(f: Fault) -> str:
