@@ -64,7 +64,7 @@ def compiled(name: str) -> Any:
     signature = (types.int64 if returns else types.void)(*[types.int64] * count)
     arguments, result = sigutils.normalize_signature(signature)
     callback = CFunc(function.py_func, (arguments, result), locals={}, options={"error_model": "numpy"})
-    callback._cache = cache_of(function.py_func, RuntimeCache)
+    callback._cache = cache_of(function.py_func, RuntimeCache)  # type: ignore[attr-defined]
     callback.compile()
     return callback
 

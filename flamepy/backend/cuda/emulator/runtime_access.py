@@ -233,7 +233,7 @@ def store_run(launch, warp, group, offset, size, count, instruction, strong):
 @plain
 def load_one(launch, warp, size, count, instruction, space, strong):
     """All lanes read from one address: one of them is checked, the first and the last leave records. False if they do not."""
-    if space == LOCAL or not is_run(warp, 0):
+    if space_at(space, peek64(warp + ADDRESSES)) == LOCAL or not is_run(warp, 0):
         return False
     load_lane(launch, warp, 0, size, count, instruction, space, strong)
     load_lane(launch, warp, 31, size, count, instruction, space, strong)
