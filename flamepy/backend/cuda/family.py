@@ -18,6 +18,7 @@ FLAME counterpart: its launch configurations. Read next: words.py, maps.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,11 @@ def kernel(function: Any = None, *, threads: int = THREADS, lanes: int = 0) -> A
         return lambda f: kernel(f, threads=threads, lanes=lanes)
     function.threads, function.lanes = threads, lanes or threads
     return function
+
+
+def shaped(function: Any, threads: int, lanes: int) -> Any:
+    """A kernel made of a function that is written for any number of lanes."""
+    return kernel(FunctionType(function.__code__, function.__globals__, f"{function.__name__}_{lanes}"), threads=threads, lanes=lanes)
 
 
 def launcher(function: Any = None, *, name: str = "") -> Any:
