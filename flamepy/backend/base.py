@@ -271,6 +271,10 @@ class Device:
         """Bytes: current, peak, cached."""
         return {"current": 0, "peak": 0, "cached": 0}
 
+    def why_widened(self, dtype: np.dtype) -> str:
+        """Why products of numbers of this type are no faster here than those of float32; "" if they are, or nobody expects it."""
+        return ""
+
     def findings(self) -> Iterator[tuple[str, str, str]]:
         """What `flamepy doctor` prints of this backend: (label, value, remedy or "")."""
         return iter(())

@@ -64,10 +64,10 @@ def link(ptx: str, cc: tuple[int, ...]) -> tuple[bytes, str]:
     return bytes(linker.link("cubin").code), linker.get_info_log()
 
 
-def compiled(make: Callable[[], Any], name: str, mark: str, kinds: Sequence[Any], cc: tuple[int, ...], threads: int) -> Binary:
-    """The kernel that make() gives as a Python function, for arguments of these kinds and blocks of at most `threads`. `mark`: a digest
-    of what the function is made of."""
-    key = hashlib.sha256(repr((name, mark, [str(k) for k in kinds], cc, threads, versions())).encode()).hexdigest()[:20]
+def compiled(make: Callable[[], Any], name: str, mark: str, kinds: Sequence[Any], cc: tuple[int, ...], bounds: tuple[int, int]) -> Binary:
+    """The kernel that make() gives as a Python function, for arguments of these kinds. bounds: (threads of a block, blocks together).
+    `mark`: a digest of what the function is made of."""
+    key = hashlib.sha256(repr((name, mark, [str(k) for k in kinds], cc, bounds, versions())).encode()).hexdigest()[:20]
     file = cache_folder() / f"{key}.ptx"
     try:
         return Binary(name, file.read_text(), cc, key)
@@ -76,7 +76,7 @@ def compiled(make: Callable[[], Any], name: str, mark: str, kinds: Sequence[Any]
     function = make()
     with target(cc):
         text, _ = cuda.compile(
-            function, signature_of(function, kinds), device=False, abi="numba", cc=cc, lineinfo=True, launch_bounds=threads
+            function, signature_of(function, kinds), device=False, abi="numba", cc=cc, lineinfo=True, launch_bounds=bounds
         )
     text = tidied(text)
     keep(file, text.encode())

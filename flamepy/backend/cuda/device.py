@@ -28,7 +28,7 @@ from .arguments import UNSIGNED, arguments
 from .memory import ALIGN, APART, Allocator
 
 MOVES = frozenset(("strided_get", "strided_put", "take_rows", "tri"))  # launches that move numbers without looking at them
-FAMILIES = ("maps", "moves", "random", "rows", "reduce", "spans", "matmul", "attention", "conv")
+FAMILIES = ("maps", "moves", "scatter", "random", "rows", "reduce", "spans", "matmul", "attention", "attention_dx", "conv", "pool")
 PENDING = 64  # checks not yet looked at
 
 
@@ -38,7 +38,7 @@ class CudaKernel:
     def __init__(self, device: CudaDevice, function: Any, formula: Callable | None, dtype: np.dtype, raw: bool):
         self.device, self.function, self.formula, self.dtype, self.raw = device, function, formula, dtype, raw
         self.variants: dict[tuple[Any, ...], Any] = {}
-        self.placed: dict[tuple[Any, int], Launch] = {}
+        self.placed: dict[tuple[Any, Any], Launch] = {}
 
     def __repr__(self) -> str:
         return f"<cuda kernel {self.name}>"
@@ -47,7 +47,7 @@ class CudaKernel:
     def name(self) -> str:
         return "_".join([f.__name__ for f in (self.function, self.formula) if f is not None])
 
-    def on(self, grid: int | tuple[int, ...], per_block: int = 0) -> Launch:
+    def on(self, grid: int | tuple[int, ...], per_block: int | Callable[[int], int] = 0) -> Launch:
         """This kernel on so many blocks."""
         found = self.placed.get((grid, per_block))
         if found is None:
@@ -75,7 +75,7 @@ class CudaKernel:
             return typed(self.function, self.dtype, words.dialect(threads, lanes), True, self.formula)
 
         try:
-            return build.compiled(make, f"{self.name}_{self.dtype.name}", mark, kinds, self.device.driver.cc, threads)
+            return build.compiled(make, f"{self.name}_{self.dtype.name}", mark, kinds, self.device.driver.cc, (threads, self.function.together))
         except build.NumbaError as problem:
             raise DeviceError(
                 f"{self.name}: cannot be compiled for CUDA: {str(problem).strip().splitlines()[0]}. Use numbers, the words of "
@@ -88,7 +88,7 @@ class Launch:
 
     __slots__ = ("grid", "kernel", "per_block", "runs", "starters", "threads")
 
-    def __init__(self, kernel: CudaKernel, grid: int | tuple[int, ...], per_block: int):
+    def __init__(self, kernel: CudaKernel, grid: int | tuple[int, ...], per_block: int | Callable[[int], int]):
         self.kernel, self.per_block, self.threads = kernel, per_block, kernel.function.threads
         self.grid = (grid, 1, 1) if isinstance(grid, int) else (*grid, 1, 1)[:3]
         self.runs = all(self.grid)  # no blocks: there is nothing to do
@@ -242,7 +242,8 @@ class CudaDevice(Device):
         return found
 
     def suited(self, kernel: Any, size: int) -> Any:
-        return kernel.kernel.on(family.blocks(size, kernel.per_block), kernel.per_block)
+        each = kernel.per_block
+        return kernel.kernel.on(each(size) if callable(each) else family.blocks(size, each), each)
 
     def copier(self, out: Buffer, x: Buffer) -> Kernel:
         return import_module(".maps", __package__).copier(self, out, x)

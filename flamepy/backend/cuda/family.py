@@ -35,12 +35,13 @@ def F(*args: Any) -> Any:
     raise NotImplementedError
 
 
-def kernel(function: Any = None, *, threads: int = THREADS, lanes: int = 0) -> Any:
+def kernel(function: Any = None, *, threads: int = THREADS, lanes: int = 0, together: int = 1) -> Any:
     """Decorator of a function that runs on the GPU, in blocks of so many threads, known when it is compiled as the word THREADS. `lanes`:
-    how many of them share a row (all of them, unless it says otherwise); see row_words.py."""
+    how many of them share a row (all of them, unless it says otherwise); see row_words.py. `together`: registers must be enough for so
+    many blocks on a multiprocessor."""
     if function is None:
-        return lambda f: kernel(f, threads=threads, lanes=lanes)
-    function.threads, function.lanes = threads, lanes or threads
+        return lambda f: kernel(f, threads=threads, lanes=lanes, together=together)
+    function.threads, function.lanes, function.together = threads, lanes or threads, together
     return function
 
 
@@ -72,10 +73,10 @@ class Go:
 
     def __call__(
         self, function: Any, outs: Sequence[Any], ins: Sequence[Any], consts: Sequence[Any] = (), *, grid: int | tuple[int, ...],
-        formula: Any = ..., dtype: np.dtype | None = None, per_block: int = 0,
+        formula: Any = ..., dtype: np.dtype | None = None, per_block: int | Callable[[int], int] = 0,
     ) -> None:  # fmt: skip
-        """Run it on `grid` blocks (an int, or (x, y)); none: nothing to do. `per_block`: the elements of the first out a block takes, for
-        kernels that depend on no other size."""
+        """Run it on `grid` blocks (an int, or (x, y)); none: nothing to do. `per_block`, for kernels that depend on no other size: the
+        elements of the first out a block takes, or what makes the number of blocks of its size."""
         device = self.device
         found = device.kernel(function, self.formula if formula is ... else formula, dtype or self.dtype, self.raw)
         device.stream.run(found.on(grid, per_block), outs, ins, consts)

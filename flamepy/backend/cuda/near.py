@@ -80,7 +80,9 @@ def addresses(typing: Any, args: Any) -> Any:
 
     def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         values = cgutils.unpack_tuple(builder, given[0], len(args))
-        starts = [builder.ptrtoint(builder.extract_value(v, 0), I64) if isinstance(k, Span) else I64(0) for k, v in zip(args, values, strict=True)]
+        starts = [
+            builder.ptrtoint(builder.extract_value(v, 0), I64) if isinstance(k, Span) else I64(0) for k, v in zip(args, values, strict=True)
+        ]
         return context.make_tuple(builder, found, starts)
 
     return found(args), code

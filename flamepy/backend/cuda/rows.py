@@ -17,7 +17,6 @@ from ..base import Buffer
 from ..formula.row_words import all_sum, lane, lanes, wide
 from .compat import cuda
 from .family import F, blocks, kernel, launcher, shaped
-from .maps import fill_all
 from .near import address_of, addresses, arrived, copy2, copy4, fetch16, moved, put16, shared_span, span_at, widths
 from .row_plans import COLUMNS, LOSSES, SHAPES, row_plan, totals_plan
 from .words import block, thread
@@ -182,7 +181,7 @@ def row_sums_launcher(go, outs, ins, parts, add_w, add_b, rows, cols):
     if not rows:
         for out, add in ((dw, add_w), (db, add_b)):
             if out is not None and not add:
-                go(fill_all, (out,), (), (out.dtype.type(0),), grid=blocks(out.size), formula=None)
+                go.device.launch("fill", None, (out,), (), (out.dtype.type(0),), out.dtype)
         return
     plan = totals_plan(rows, cols, widths_of((dx, None, *ins), rows * cols), width * go.dtype.itemsize)
     many = blocks(rows, plan.chunk)

@@ -1,25 +1,24 @@
-"""16-byte loads and stores of Spans, and arguments that are elements of a Span or one number: words that every family's kernels may use.
+"""16-byte loads and stores of Spans: words that every family's kernels may use.
 
     a, b, c, d = load4(x, i)              # x[i], x[i + 1], x[i + 2], x[i + 3]; also load2, load8, load16
     store4(y, i, (a, b, c, d))            # rounds as y[i] = a does; also store2, store8, store16
     if aligned(x, 4) and aligned(y, 4):   # whether load4 and store4 may be used where i is a multiple of 4
 
 load4 of float32 and load8 of a 16-bit float are one instruction; 8 float32 are two, 4 of 16 bits are one of 8 bytes. Numbers and None,
-which a kernel may get in a Span's place, are loaded as themselves, and are aligned. For a tuple of such arguments, `*c` of a kernel:
-at(c, i) is what F takes for element i, load_each4(c, i) four such tuples, aligned_each(c, 4) whether all are. Import them as they are.
+which a kernel may get in a Span's place, are loaded as themselves, and are aligned. Import them as they are.
 
-Read next: maps.py (they in use), span.py.
+Read next: runs.py (the same for all arguments of a formula at once), span.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
 
 from .compat import cgutils, intrinsic, types
-from .span import F32, I16, I32, I64, Span, get_item
+from .span import F32, I16, I32, I64, Span
 
 WIDEST = 16  # bytes of one load
 
@@ -142,12 +141,8 @@ def storer(lanes: int) -> Any:
     @intrinsic
     def store(typing: Any, x: Any, i: Any, values: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            given = cgutils.unpack_tuple(builder, args[2])
-            numbers = [context.cast(builder, v, kind, x.dtype) for v, kind in zip(given, values, strict=True)]
-            if x.dtype is types.boolean:
-                numbers = [builder.zext(v, ir.IntType(8)) for v in numbers]
-            bits = x.stored.bitwidth
-            store_words(builder, pointer(builder, args[0], args[1]), lanes * bits // 8, bits, packed(builder, x, numbers))
+            given = cgutils.unpack_tuple(builder, args[2], lanes)
+            stored(context, builder, x, args[0], args[1], [*zip(values, given, strict=True)])
             return context.get_dummy_value()
 
         return types.none(x, types.int64, values), code
@@ -155,41 +150,13 @@ def storer(lanes: int) -> Any:
     return store
 
 
-def each_loader(lanes: int) -> Any:
-    """load_eachN(args, i): N tuples, of what F takes for each of N elements."""
-
-    @intrinsic
-    def load_each(typing: Any, args: Any, i: Any) -> Any:
-        one = types.Tuple([number_type(kind) for kind in args])
-        found = types.UniTuple(one, lanes)
-
-        def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-            values = cgutils.unpack_tuple(builder, given[0], len(args))
-            columns = [loaded(context, builder, kind, v, given[1], lanes) for kind, v in zip(args, values, strict=True)]
-            rows = [context.make_tuple(builder, one, [column[k] for column in columns]) for k in range(lanes)]
-            return context.make_tuple(builder, found, rows)
-
-        return found(args, types.int64), code
-
-    return load_each
-
-
-@intrinsic
-def at(typing: Any, args: Any, i: Any) -> Any:
-    """What F takes for element i: the Spans' elements, other arguments as they are."""
-    found = types.Tuple([number_type(kind) for kind in args])
-
-    def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        values = cgutils.unpack_tuple(builder, given[0], len(args))
-        return context.make_tuple(builder, found, [element(context, builder, k, v, given[1]) for k, v in zip(args, values, strict=True)])
-
-    return found(args, types.int64), code
-
-
-def element(context: Any, builder: Any, kind: Any, value: Any, index: Any) -> Any:
-    if not isinstance(kind, Span):
-        return value
-    return get_item(context, builder, kind.dtype(kind, types.int64), (value, index))
+def stored(context: Any, builder: Any, x: Span, span: Any, index: Any, given: Sequence[tuple[Any, Any]]) -> None:
+    """Store numbers, each (type, value), from an element on."""
+    numbers = [context.cast(builder, value, kind, x.dtype) for kind, value in given]
+    if x.dtype is types.boolean:
+        numbers = [builder.zext(v, ir.IntType(8)) for v in numbers]
+    bits = x.stored.bitwidth
+    store_words(builder, pointer(builder, span, index), len(given) * bits // 8, bits, packed(builder, x, numbers))
 
 
 # ---- alignment -------------------------------------------------------------------------------------------------------------------
@@ -213,23 +180,8 @@ def aligned(typing: Any, x: Any, lanes: Any) -> Any:
     return types.boolean(x, lanes), code
 
 
-@intrinsic
-def aligned_each(typing: Any, args: Any, lanes: Any) -> Any:
-    """The same of all arguments in a tuple."""
-    if not isinstance(lanes, types.IntegerLiteral):
-        return None
-
-    def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        total = I64(0)
-        for kind, value in zip(args, cgutils.unpack_tuple(builder, given[0], len(args)), strict=True):
-            total = builder.or_(total, misplaced(builder, kind, value, lanes.literal_value))
-        return builder.icmp_unsigned("==", total, I64(0))
-
-    return types.boolean(args, lanes), code
-
-
-made: dict[int, tuple[Callable, ...]] = {n: (loader(n), storer(n), each_loader(n)) for n in (2, 4, 8, 16)}
-load2, store2, load_each2 = made[2]
-load4, store4, load_each4 = made[4]
-load8, store8, load_each8 = made[8]
-load16, store16, load_each16 = made[16]
+made: dict[int, tuple[Callable, ...]] = {n: (loader(n), storer(n)) for n in (2, 4, 8, 16)}
+load2, store2 = made[2]
+load4, store4 = made[4]
+load8, store8 = made[8]
+load16, store16 = made[16]

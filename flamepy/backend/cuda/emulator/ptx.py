@@ -75,7 +75,7 @@ class Module:
 
 
 TOKEN = re.compile(
-    r"(?P<space>\s+|//[^\n]*|/\*.*?\*/)|(?P<loc>\.loc[^\n]*)|(?P<file>\.file[^\n]*)|(?P<section>\.section[^{]*\{[^}]*\})"
+    r"(?P<space>\s+|//[^\n]*|/\*.*?\*/)|(?P<loc>\.loc\b[^\n]*)|(?P<file>\.file\b[^\n]*)|(?P<section>\.section[^{]*\{[^}]*\})"
     r"|(?P<open>\{)|(?P<close>\})|(?P<label>[A-Za-z_$%][\w$.]*\s*:(?!:))|(?P<entry>(?:\.visible\s+|\.weak\s+|\.extern\s+)*\.(?:entry|func)\b)"
     r"|(?P<statement>(?:[^;{}\"]|\{[^{};]*\}|\"[^\"]*\")+;)",
     re.S,
