@@ -213,6 +213,7 @@ class CudaDevice(Device):
         self.launches: dict[tuple[str, Callable | None, np.dtype, bool], tuple[Callable[..., None], family.Go]] = {}
         self.pending: list[tuple[Callable[..., None], tuple[Buffer, ...]]] = []
         self.launched = 0
+        self.tables: dict[Any, Buffer] = {}  # of spans: see span_tables.py
         self.looking = False
 
     def launch(

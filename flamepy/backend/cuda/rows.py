@@ -9,7 +9,6 @@ FLAME counterpart: `flame_core::cuda_kernels` softmax and norms. Read next: row_
 
 from __future__ import annotations
 
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from ..base import Buffer
 from ..formula.row_words import all_sum, lane, lanes, wide
 from .compat import cuda
-from .family import F, blocks, kernel, launcher
+from .family import F, blocks, kernel, launcher, shaped
 from .near import address_of, addresses, arrived, copy2, copy4, fetch16, moved, put16, shared_span, span_at, widths
 from .row_plans import COLUMNS, LOSSES, SHAPES, row_plan, totals_plan
 from .words import block, thread
@@ -157,13 +156,7 @@ def batch_loss(out, losses, found, mean):
 
 
 # ---- launchers ----
-def shaped(function: Any, lanes: int) -> Any:
-    """The kernel for rows of so many lanes."""
-    copy = FunctionType(function.__code__, function.__globals__, f"{function.__name__}_{lanes}")
-    return kernel(copy, threads=SHAPES[lanes].threads, lanes=lanes)
-
-
-ROW, ROW_SUMS = ({lanes: shaped(f, lanes) for lanes in SHAPES} for f in (row, row_sums))
+ROW, ROW_SUMS = ({lanes: shaped(f, shape.threads, lanes) for lanes, shape in SHAPES.items()} for f in (row, row_sums))
 
 
 def widths_of(operands: Any, size: int) -> tuple[int, ...]:
