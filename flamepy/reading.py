@@ -120,8 +120,11 @@ class Readable(TensorGradExt):
             return self.device.dlpack(self.buffer, self.shape).__dlpack__(**options)
         if options.pop("copy", None) is False:
             raise BufferError(f"dlpack: a tape, a Parameter or another tensor holds the memory: shape {self.shape}. Use detach().clone().")
-        array = self.device.dlpack(self.buffer, self.shape).copy()
-        array.flags.writeable = options.get("max_version") is None  # before DLPack 1.0 nobody could be told
+        copied = self.device.empty(self.size, self.dtype)
+        self.device.stream.copy(copied, self.buffer)
+        array = self.device.dlpack(copied, self.shape)
+        if isinstance(array, np.ndarray):
+            array.flags.writeable = options.get("max_version") is None  # before DLPack 1.0 nobody could be told
         return array.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -129,7 +132,10 @@ class Readable(TensorGradExt):
 
     @property
     def __cuda_array_interface__(self) -> Any:
-        raise AttributeError(f"__cuda_array_interface__: the tensor is on {self.device}. Use .numpy() or DLPack.")
+        """What Numba, CuPy and PyTorch read of memory on a GPU. Writes of theirs are not noticed: use DLPack where they write."""
+        tell((self,))
+        note(SHARED, self.shape)
+        return self.device.array_interface(self.buffer, self.shape)
 
     def item(self) -> Any:
         """The one element as a Python number."""

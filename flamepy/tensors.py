@@ -278,7 +278,12 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     Python floats become float32, ints int64; an array keeps its dtype (other widths of int become int64). Raises DTypeError for
     data or a dtype that is not supported, ShapeError for lists of uneven length.
     """
-    wanted = None if dtype is None else as_dtype(dtype)
+    wanted, device = None if dtype is None else as_dtype(dtype), device_of(device)
+    shared = device.adopted(data)
+    if shared is not None:
+        t = Tensor(shared[0], spec_of(shared[1], as_dtype(shared[0].dtype), device))
+        t = t if wanted is None else t.to(wanted)
+        return t.requires_grad_() if requires_grad else t
     array = data.numpy() if isinstance(data, Tensor) else host_array(data, wanted)
     if wanted is None and array.dtype not in DTYPES:
         if array.dtype.kind not in "iu":
@@ -289,7 +294,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     if wanted is not None and wanted != array.dtype:
         with np.errstate(over="ignore", invalid="ignore"):
             array = array.astype(wanted)
-    t = Tensor((device := device_of(device)).upload(array), spec_of(array.shape, array.dtype, device))
+    t = Tensor(device.upload(array), spec_of(array.shape, array.dtype, device))
     return t.requires_grad_() if requires_grad else t
 
 

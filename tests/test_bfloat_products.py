@@ -212,6 +212,28 @@ def test_processors_without_bf16_widen_it(name: str, features: str) -> None:
 
 
 @X86
+@pytest.mark.parametrize(("name", "features", "said"), [("generic", "", 1), ("haswell", HASWELL, 1), ("", "", tiles.route() == "fma")])
+def test_where_bfloat16_saves_memory_alone_a_model_says_so_once(name: str, features: str, said: int) -> None:
+    code = """
+import warnings, flamepy as fp
+from flamepy import nn
+with warnings.catch_warnings(record=True) as found:
+    warnings.simplefilter("always")
+    nn.Linear(2, 2, device="plain").compute_dtype = fp.bfloat16  # which multiplies everything in one way
+    nn.Linear(2, 2).compute_dtype = fp.float16
+    before = len(found)
+    for model in (nn.Sequential(nn.Linear(2, 2)), nn.Linear(2, 2)):
+        model.compute_dtype = fp.bfloat16
+    texts = [str(w.message) for w in found if w.category is fp.FlameWarning and w.filename == "<string>"]
+print(before, len(texts), all(t.startswith("compute_dtype: bfloat16 saves memory here, but no time") for t in texts))
+"""
+    environment = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features} if name else {}
+    run = [sys.executable, "-c", code]
+    done = subprocess.run(run, env={**os.environ, **environment}, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["0", str(int(said)), "True"], done.stderr
+
+
+@X86
 def test_the_tile_route_compiles_to_tile_instructions() -> None:
     code = """
 from numba.core.caching import NullCache
@@ -242,7 +264,7 @@ def test_tiles_that_linux_refuses_are_not_used(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(tiles.platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(tiles, "ask_for_tiles", lambda: 22)
     assert tiles.route() == "fma"  # on Intel vdpbf16ps is slower than widening
-    assert "Linux refuses" in tiles.why_not_amx() and "22" in tiles.why_not_amx()
+    assert "widened to float32" in tiles.fact() and "no tiles: Linux refuses the tile registers: error 22" in tiles.fact()
 
 
 @pytest.mark.parametrize(("name", "features", "system", "route"), [
@@ -259,5 +281,6 @@ def test_the_route_follows_from_processor_and_system(monkeypatch, fresh, name, f
     monkeypatch.setattr(tiles.platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(tiles, "ask_for_tiles", lambda: 0)
     assert tiles.route() == route
-    assert [label for label, _ in tiles.facts()] == ["bf16 products", "AMX"]
+    word = {"amx": "tiles (AMX)", "dot": "vdpbf16ps", "fma": "widened to float32"}[route]
+    assert word in tiles.fact() and ("no tiles: " in tiles.fact()) == (route != "amx")
     assert (tiles.why_not_amx() == "") == (route == "amx")

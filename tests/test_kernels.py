@@ -118,7 +118,7 @@ print((c - b) / (b - a), 'numba' in sys.modules)
 
 
 def test_compiling_is_announced(monkeypatch):
-    monkeypatch.setattr(compiler, "DiskCache", lambda function: NullCache())
+    monkeypatch.setattr(compiler, "cache_of", lambda function: NullCache())
 
     def double_y(x):
         return x + x
@@ -165,9 +165,9 @@ def test_every_file_of_words_is_part_of_each_digest():
     """Files of loops and their helpers are found by what a loop reaches; words are jitted functions, so their files are listed."""
     folder = Path(compiler.__file__).parent
     plain_python = {"device", "family", "memory", "threads", "chain", "pool", "walk", "findings", "settings", "__init__"}
-    reached = {*FAMILIES, "runs", "attention_rows", "bfloat", "bfloat_attention", "bfloat_matmul"}
+    reached = {*FAMILIES, "runs", "attention_rows", "bfloat", "bfloat_attention", "bfloat_conv", "bfloat_matmul", "windows"}
     # Functions of C, with digests of their own.
-    by_name = {"blocks", "lower", "micro", "panels", "parts", "peak", "processor", "rooms", "switch", "tiles"}
+    by_name = {"blocks", "half_products", "lower", "micro", "panels", "parts", "peak", "processor", "rooms", "switch", "tiles"}
     others = {file.stem for file in folder.glob("*.py")} - reached - by_name - plain_python
     assert {str(folder / f"{name}.py") for name in others} <= set(compiler.SOURCES)
 
@@ -204,7 +204,7 @@ def test_only_the_kernel_itself_becomes_machine_code(monkeypatch):
     made = []
     whole = codegen.JITCodeLibrary._finalize_specific
     monkeypatch.setattr(codegen.JITCodeLibrary, "_finalize_specific", lambda self: (made.append(self.name), whole(self)))
-    monkeypatch.setattr(compiler, "DiskCache", lambda function: NullCache())
+    monkeypatch.setattr(compiler, "cache_of", lambda function: NullCache())
     x = np.ones(4, F4)
     kernel = bind(loop_named("map1"), pointwise.tanh_y, F4, compiler.DIALECT)
     kernel(1, np.empty_like(x), x)

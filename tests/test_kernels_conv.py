@@ -39,7 +39,7 @@ def call_conv(way: Any, x: Array, w: Array, b: Any, g: Array, *geometry: Any) ->
     sizes = table(*size)
     y, dx, dw, db = (blank(*t.shape, dtype=dtype) for t in (g, x, w, b))
     plan = plans.conv_plan(size, "y")
-    run(conv.conv2d, way, y, blank(plan.col, dtype=dtype), x, w, b, sizes, plan.tile, plan.workers, has_bias)
+    run(conv.conv2d, way, y, y, blank(plan.col, dtype=dtype), x, w, b, sizes, plan.tile, plan.workers, has_bias, False)
     plan = plans.conv_plan(size, "dx")
     run(
         conv.conv2d_dx,

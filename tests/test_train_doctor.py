@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from flamepy.backend.cpu import findings, peak, processor
+from flamepy.backend.cpu import findings, peak, processor, tiles
 from flamepy.train import display, kernel_cache
 
 
@@ -23,7 +23,7 @@ def test_a_report_of_everything():
     done = call("doctor")
     assert done.stderr == ""
     for word in ("versions", "python", "numpy", "numba", "llvmlite", "flamepy", "threads", "processors", "quota", "helpers",
-                 "empty launch", "processor time", "GFLOP/s of a core",
+                 "empty launch", "processor time", "GFLOP/s of a core", "bfloat16",
                  "kernels", "exp", "tanh", "precision", "kernel cache", "free disk", "GPU"):  # fmt: skip
         assert word in done.stdout, word
     assert (done.returncode == 0) == ("no problems found" in done.stdout)
@@ -40,7 +40,8 @@ def test_problems_have_remedies_and_exit_code_1():
 
 def test_products_are_named_and_measured():
     """Speeds are what they are, but of a peak and no more: a clock may rise meanwhile, by less than a half."""
-    rows = list(findings.products(seconds=0.005))
+    *rows, (label, value, remedy) = findings.products(seconds=0.005)
+    assert (label, value, remedy) == ("bfloat16", tiles.fact(), "")
     for (label, value, remedy), dtype in zip(rows, (np.float32, np.float64), strict=True):
         own = processor.tile(np.dtype(dtype).itemsize)
         start = f"products by tiles of {own.rows} rows x {own.across} vectors of {own.lanes} numbers, "

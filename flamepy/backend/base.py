@@ -271,6 +271,10 @@ class Device:
         """Bytes: current, peak, cached."""
         return {"current": 0, "peak": 0, "cached": 0}
 
+    def why_widened(self, dtype: np.dtype) -> str:
+        """Why products of numbers of this type are no faster here than those of float32; "" if they are, or nobody expects it."""
+        return ""
+
     def findings(self) -> Iterator[tuple[str, str, str]]:
         """What `flamepy doctor` prints of this backend: (label, value, remedy or "")."""
         return iter(())
@@ -282,6 +286,14 @@ class Device:
     def dlpack(self, buffer: Buffer, shape: Sequence[int]) -> Any:
         """Something with __dlpack__ and __dlpack_device__ that shares the memory."""
         raise DeviceError(f"dlpack: not on this device: {self.name}. Copy the tensor with .to('cpu') first.")
+
+    def adopted(self, data: Any) -> tuple[Buffer, tuple[int, ...]] | None:
+        """(a copy, shape) of another library's array in this device's memory; None for anything else, which goes through the host."""
+        return None
+
+    def array_interface(self, buffer: Buffer, shape: Sequence[int]) -> dict[str, Any]:
+        """What __cuda_array_interface__ says of the memory. Raises AttributeError where it is not a GPU's."""
+        raise AttributeError(f"__cuda_array_interface__: the tensor is on {self.name}. Use .numpy() or DLPack.")
 
     def __repr__(self) -> str:
         return f"device({self.name})"
@@ -300,7 +312,7 @@ class Device:
 
 
 # ---- devices by name ----------------------------------------------------------------------------------------------------------
-BACKENDS = ("cpu", "plain")  # each a folder here whose device.py has open(rest of the name) -> Device
+BACKENDS = ("cpu", "plain", "cuda")  # each a folder here whose device.py has open(rest of the name) -> Device
 _devices: dict[str, Device] = {}
 
 

@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 
 from ..advice import advise
+from ..backend.base import device
 from ..backend.divert import active, changed, guard
 from ..errors import DTypeError, ShapeError, StateError
 from ..parameter import Parameter, ParameterDict, check_names
 from ..reading import StateArray
 from ..replay.names import settings_of
 from ..tensors import Tensor, tensor
-from .compute import checked, rounded
+from .compute import checked, rounded, say_if_widened
 from .hooks import Handle, hooked
 from .moving import move
 
@@ -85,7 +86,9 @@ class Module:
             what = f"a {type(value).__name__} in the place of a buffer: attribute '{name}'"
             raise DTypeError(f"{type(self).__name__}: {what}. Assign a Tensor (None: there is none).")
         if name == "compute_dtype":
-            self._compute_in(checked(type(self).__name__, value))
+            dtype = checked(type(self).__name__, value)
+            say_if_widened(dtype, next((p.device for p in self.parameters()), device()))
+            self._compute_in(dtype)
             return
         object.__setattr__(self, name, value)
         if self.compute_dtype is not None and isinstance(value, Module):
@@ -104,6 +107,8 @@ class Module:
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
+        if name == "compute_dtype":  # as if it were None: inside, too
+            self._compute_in(None)
         if name in self._buffers:
             object.__setattr__(self, "_buffers", {kept: flag for kept, flag in self._buffers.items() if kept != name})
         changed()

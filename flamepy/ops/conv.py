@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from .. import ops
-from ..dtypes import FULL, int64
+from ..dtypes import FLOATS, int64
 from ..errors import ShapeError
-from ..op.base import launch, like
+from ..op.base import launch, like, together
 from ..op.custom import custom
 
 Sizes = tuple[int, ...]
@@ -67,7 +67,7 @@ def around_image(padding: Any, window: Sizes, stride: Pair, dilation: Pair) -> P
     return total[0] // 2, total[1] // 2
 
 
-@custom(inputs=3, home="functional", takes=FULL)
+@custom(inputs=3, home="functional", takes=FLOATS, mixes=2)
 def conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """Cross-correlation of images with weight (O, C / groups, rows, columns), plus bias (O,).
 
@@ -77,7 +77,7 @@ def conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     [[[4.0, 4.0], [4.0, 4.0]]]
     """
     sizes = geometry(x.shape, weight.shape, None if bias is None else bias.shape, stride, padding, dilation, groups)
-    y = like(x, (*x.shape[:-3], sizes[4], *sizes[14:]))
+    y = like(x, (*x.shape[:-3], sizes[4], *sizes[14:]), together((x, weight, bias)))
     launch("conv2d", None, (y,), (x, weight, bias), (sizes,))
     return y
 

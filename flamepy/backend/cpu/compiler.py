@@ -24,7 +24,7 @@ from ...errors import DeviceError
 from ..formula import row_words
 from ..formula.bind import Dialect, announce
 from ..formula.row_words import all_max, all_sum, barrier, lane, lanes
-from . import halves, parallel, pool, processor, products, words, workspace
+from . import halves, moves, parallel, pool, processor, products, words, workspace
 from .disk_cache import REMEDY, DiskCache, cache_of
 from .inner import INNER, KERNEL, AloneCompiler, InnerCompiler, LoopCompiler
 from .storage import WHOLE
@@ -69,7 +69,7 @@ def words_of(dtype: np.dtype) -> dict[str, Any]:
         found.update({name: table[dtype] for name, table in words.CONSTANTS.items()})
     else:
         found.update(dict.fromkeys(("floor", "ceil", "rint"), ROUNDED))
-    found.update(ROW_WORDS, **workspace.WORDS, wide=WIDE["f" if dtype.kind == "f" else "i"], RUN=RUN)
+    found.update(ROW_WORDS, **workspace.WORDS, **moves.WORDS, wide=WIDE["f" if dtype.kind == "f" else "i"], RUN=RUN)
     own = {"turn_matrix": TURN_HALVES} if dtype == WHOLE else products.WORDS.get(dtype, {})
     return products.Vocabulary({**found, **own})
 
@@ -109,6 +109,7 @@ SHARED = (
     "cpu/halves.py",
     "cpu/inner.py",
     "cpu/instructions.py",
+    "cpu/moves.py",
     "cpu/parallel.py",
     "formula/bind.py",
     "cpu/plans.py",

@@ -4,32 +4,36 @@ A convolution is a matrix product with the image's windows laid out as columns (
 output positions at a time so that they stay in cache. A fixed number of workers, each with its own part of
 `col`, shares out the tiles; the gradient of the weight is summed over fixed chunks of images and then over
 the chunks. All of it follows from sizes alone: the same bits for any number of threads. `conv_plan` gives
-the counts, `sizes` (a table) the geometry.
+the counts, `sizes` (a table) the geometry. 16-bit images are widened as columns are made; results of 16 bits
+wait in float32 scratch to be rounded.
 
-FLAME counterpart: `flame_core::ops::conv2d`. Read next: random.py.
+FLAME counterpart: `flame_core::ops::conv2d`. Read next: windows.py.
 """
 
 from __future__ import annotations
 
-import numpy as np
-
-from ...dtypes import float64
+from ...dtypes import HALF, float64
 from ..formula.row_words import wide
 from ..formula.words import INF, real
+from . import bfloat_conv
 from .family import launcher, loop, table
-from .loops import same
+from .loops import map1, same
 from .parallel import tasks
 from .plans import conv_plan
 from .products import N, T, gemm
-from .runs import add_run, fill_run, long_sum_run
+from .runs import add_run, copy_run, fill_run
+from .windows import add_planes, col2im, im2col
 
 LINES = 8  # lines of a window added up in their own type
 PIECE = 1024  # numbers of the weight's gradient added up by one task
 
 
 @loop
-def conv2d(part, y, col, x, w, b, sizes, tile, workers, has_bias):
-    """y = w * x + b. Without has_bias, b isn't read. Items: image, group, tile of positions."""
+def conv2d(part, y, z, col, x, w, b, sizes, tile, workers, has_bias, narrow):
+    """y = w * x + b. Without has_bias, b isn't read. Items: image, group, tile of positions.
+
+    z, which products are written into: y, or with `narrow` a tile for each worker.
+    """
     groups = sizes[5]
     each, outs = sizes[1] // groups, sizes[4] // groups
     depth = each * sizes[6] * sizes[7]
@@ -44,17 +48,19 @@ def conv2d(part, y, col, x, w, b, sizes, tile, workers, has_bias):
             width = min(tile, area - first)
             y_at = plane * outs * area + first
             w_at = plane % groups * outs * depth
+            z_at, step = (worker * outs * tile, tile) if narrow else (y_at, area)
             if has_bias:
                 for r in range(outs):
-                    fill_run(y[y_at + r * area : y_at + r * area + width], b[plane % groups * outs + r])
+                    fill_run(z[z_at + r * step : z_at + r * step + width], b[plane % groups * outs + r])
             x_at = plane * each * pixels
-            if is_pointwise(sizes):
+            if is_pointwise(sizes, x):
                 x_at += first
-                gemm(N, N, outs, width, depth, 1.0, w, w_at, depth, x, x_at, pixels, has_bias, y, y_at, area)
+                gemm(N, N, outs, width, depth, 1.0, w, w_at, depth, x, x_at, pixels, has_bias, z, z_at, step)
             else:
-                columns = col[own : own + depth * width]
-                im2col(columns, x[x_at : x_at + each * pixels], sizes, each, first, width)
-                gemm(N, N, outs, width, depth, 1.0, w, w_at, depth, col, own, width, has_bias, y, y_at, area)
+                im2col(col[own : own + depth * width], width, x[x_at : x_at + each * pixels], sizes, each, first, width)
+                gemm(N, N, outs, width, depth, 1.0, w, w_at, depth, col, own, width, has_bias, z, z_at, step)
+            for r in range(outs if narrow else 0):
+                copy_run(y[y_at + r * area : y_at + r * area + width], z[z_at + r * tile : z_at + r * tile + width])
 
 
 @loop
@@ -78,13 +84,13 @@ def conv2d_dx(part, dx, col, g, w, sizes, tile, channels, workers):
             for first in range(0, area, tile):
                 rows, width = count * taps, min(tile, area - first)
                 g_at = plane * outs * area + first
-                if is_pointwise(sizes):
+                if is_pointwise(sizes, g):
                     at = dx_at + first
                     gemm(T, N, rows, width, outs, 1.0, w, w_at, each, g, g_at, area, False, dx, at, pixels)
                 else:
                     depth = each * taps
                     gemm(T, N, rows, width, outs, 1.0, w, w_at, depth, g, g_at, area, False, col, own, width)
-                    col2im(image, col[own : own + rows * width], sizes, count, first, width)
+                    col2im(image, col[own : own + rows * width], width, sizes, count, first, width)
 
 
 @loop
@@ -131,16 +137,15 @@ def dw_chunk(partial, sums, col, g, x, sizes, tile, channels, chunks, piece, blo
         for first in range(0, area, tile):
             rows, width = count * taps, min(tile, area - first)
             g_at = plane * outs * area + first
-            if is_pointwise(sizes):
+            if is_pointwise(sizes, x):
                 at = x_at + first
                 gemm(N, T, outs, rows, width, 1.0, g, g_at, area, x, at, pixels, add, partial, out, depth)
             else:
-                im2col(col[: rows * width], x[x_at : x_at + count * pixels], sizes, count, first, width)
+                im2col(col[: rows * width], width, x[x_at : x_at + count * pixels], sizes, count, first, width)
                 gemm(N, T, outs, rows, width, 1.0, g, g_at, area, col, 0, width, add, partial, out, depth)
             add = True
         if block == 0:
-            for r in range(outs):
-                own[r] += long_sum_run(g[(plane * outs + r) * area : (plane * outs + r + 1) * area], same)
+            add_planes(own, g, plane, area)
 
 
 def add_chunks(out, partial, chunks, low):
@@ -152,9 +157,9 @@ def add_chunks(out, partial, chunks, low):
         add_run(run, partial[at : at + run.size])
 
 
-def is_pointwise(sizes):
-    """A 1 x 1 window, one step at a time, no padding: the image is its own columns."""
-    return sizes[6] * sizes[7] * sizes[8] * sizes[9] == 1 and sizes[10] + sizes[11] == 0
+def is_pointwise(sizes, x):
+    """A 1 x 1 window, one step at a time, no padding: the image is its own columns, if it has the type of products."""
+    return sizes[6] * sizes[7] * sizes[8] * sizes[9] == 1 and sizes[10] + sizes[11] == 0 and x.itemsize > 2
 
 
 @loop
@@ -241,62 +246,6 @@ def avg_pool2d_dx(part, dx, g, sizes):
                         image[i * w + j] += part
 
 
-# Helpers take slices or index with unsigned numbers: only then does no index need a check for a negative
-# value, and the loop vectorises. What an inner loop needs of `sizes` is read before it: the compiler can't
-# know that writing a pixel leaves `sizes` as it is.
-
-
-def im2col(col, x, sizes, channels, first, width):
-    """col (channels * kh * kw, width): what each tap of the window sees at `width` positions from `first`."""
-    h, w, kh, kw, step, columns = sizes[2], sizes[3], sizes[6], sizes[7], sizes[9], sizes[15]
-    top = first // columns * sizes[8] - sizes[10]
-    for r in range(channels * kh * kw):
-        y = top + r // kw % kh * sizes[12]
-        left = r % kw * sizes[13] - sizes[11]
-        start = first % columns
-        done = 0
-        while done < width:  # one line of positions after the other
-            out = np.uintp(r * width + done)
-            run = min(columns - start, width - done)
-            if 0 <= y < h:
-                line = np.uintp((r // (kh * kw) * h + y) * w)
-                for t in range(run):
-                    at = left + (start + t) * step
-                    if 0 <= at < w:
-                        col[out + np.uintp(t)] = x[line + np.uintp(at)]
-                    else:
-                        col[out + np.uintp(t)] = 0.0
-            else:
-                for t in range(run):
-                    col[out + np.uintp(t)] = 0.0
-            done += run
-            start = 0
-            y += sizes[8]
-
-
-def col2im(x, col, sizes, channels, first, width):
-    """The reverse: add each number of col to the pixel it came from."""
-    h, w, kh, kw, step, columns = sizes[2], sizes[3], sizes[6], sizes[7], sizes[9], sizes[15]
-    top = first // columns * sizes[8] - sizes[10]
-    for r in range(channels * kh * kw):
-        y = top + r // kw % kh * sizes[12]
-        left = r % kw * sizes[13] - sizes[11]
-        start = first % columns
-        done = 0
-        while done < width:
-            source = np.uintp(r * width + done)
-            run = min(columns - start, width - done)
-            if 0 <= y < h:
-                line = np.uintp((r // (kh * kw) * h + y) * w)
-                for t in range(run):
-                    at = left + (start + t) * step
-                    if 0 <= at < w:
-                        x[line + np.uintp(at)] += col[source + np.uintp(t)]
-            done += run
-            start = 0
-            y += sizes[8]
-
-
 # ---- launchers ----
 def multiplications(sizes):
     return sizes[0] * sizes[14] * sizes[15] * sizes[4] * max(1, sizes[1] // sizes[5]) * sizes[6] * sizes[7]
@@ -304,27 +253,48 @@ def multiplications(sizes):
 
 @launcher(name="conv2d")
 def conv_launcher(go, outs, ins, sizes):
-    x, w, b = ins
-    plan = conv_plan(sizes, "y")
-    consts = (table(sizes), plan.tile, plan.workers, b is not None)
-    go(conv2d, (*outs, go.empty(plan.col)), (x, w, w if b is None else b), consts, work=multiplications(sizes))
+    if bfloat_conv.pays(ins[0], sizes):
+        return bfloat_conv.conv(go, outs, ins, sizes, multiplications(sizes) // 2)
+    (y,), (x, w, b) = outs, ins
+    plan, narrow = conv_plan(sizes, "y"), y.dtype in HALF
+    z = go.empty(plan.workers * sizes[4] // sizes[5] * plan.tile) if narrow else y
+    consts = (table(sizes), plan.tile, plan.workers, b is not None, narrow)
+    go(conv2d, (y, z, go.empty(plan.col)), (x, widened(go, w), w if b is None else b), consts, work=multiplications(sizes))
 
 
 @launcher(name="conv2d_dx")
 def conv_dx_launcher(go, outs, ins, sizes):
+    g, w = ins
+    if bfloat_conv.pays(w, sizes):
+        return bfloat_conv.conv_dx(go, outs, ins, sizes, multiplications(sizes) // 2)
     plan = conv_plan(sizes, "dx")
     consts = (table(sizes), plan.tile, plan.channels, plan.workers)
-    go(conv2d_dx, (*outs, go.empty(plan.col)), ins, consts, work=multiplications(sizes))
+    go(conv2d_dx, (*outs, go.empty(plan.col)), (g, widened(go, w)), consts, work=multiplications(sizes))
 
 
 @launcher(name="conv2d_dw")
 def conv_dw_launcher(go, outs, ins, sizes):
     dw, db = outs
-    plan = conv_plan(sizes, "dw")
-    col, partial, sums = go.empty(plan.col), go.empty(plan.partial), go.empty(plan.chunks * sizes[4], float64)
-    consts = (table(sizes), plan.tile, plan.channels, plan.chunks, plan.workers)
-    go(conv2d_dw, (partial, sums, col), ins, consts, work=multiplications(sizes))
-    go(conv2d_dw_sum, (dw, dw if db is None else db), (partial, sums), (plan.chunks, db is not None), work=plan.partial)
+    plan, turned = conv_plan(sizes, "dw"), bfloat_conv.pays(ins[1], sizes)
+    partial, sums = go.empty(plan.partial), go.empty(plan.chunks * sizes[4], float64)
+    if turned:
+        bfloat_conv.conv_dw(go, (partial, sums), ins, sizes, multiplications(sizes) // 2)
+    else:
+        consts = (table(sizes), plan.tile, plan.channels, plan.chunks, plan.workers)
+        go(conv2d_dw, (partial, sums, go.empty(plan.col)), ins, consts, work=multiplications(sizes))
+    total = go.empty(dw.size) if turned else dw
+    go(conv2d_dw_sum, (total, dw if db is None else db), (partial, sums), (plan.chunks, db is not None), work=plan.partial)
+    if turned:
+        go(bfloat_conv.turn_groups, (dw,), (total,), (sizes[5], dw.size // sizes[4], sizes[4] // sizes[5]))
+
+
+def widened(go, w):
+    """A weight as products read it, in its own type or from 16 bits in float32: it is read for every tile."""
+    if w.dtype not in HALF:
+        return w
+    wide = go.empty(w.size)
+    go(map1, (wide,), (w,), formula=same)
+    return wide
 
 
 @launcher(name="max_pool2d")

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import FULL, HALF, INTEGERS, bool_, computed, float16, float64
+from ...dtypes import FULL, HALF, INTEGERS, bfloat16, bool_, computed, float16, float64
 from ...errors import DeviceError, DTypeError
 from ..base import Action, Buffer, Device, Kernel, Run, Spot, Step
 from ..formula.bind import bind, globals_of, making_kernel, reached
@@ -191,6 +191,13 @@ class CpuDevice(Device):
     def cache_folder(self) -> Path:
         settings.check()
         return import_module(".compiler", __package__).cache_folder()  # type: ignore[no-any-return]
+
+    def why_widened(self, dtype: np.dtype) -> str:
+        if dtype != bfloat16:
+            return ""
+        settings.check()
+        tiles = import_module(".tiles", __package__)
+        return tiles.why_not_amx() if tiles.route() == tiles.FMA else ""
 
     def findings(self) -> Iterator[tuple[str, str, str]]:
         return import_module(".findings", __package__).findings()  # type: ignore[no-any-return]

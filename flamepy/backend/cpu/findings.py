@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import float32, float64
+from ...dtypes import bfloat16, float32, float64
 from ..base import device
 from ..formula.bind import typed
 from ..formula.words import exp, tanh
@@ -151,7 +151,7 @@ def kernels() -> Iterator[Finding]:
 
 def products(seconds: float = 0.02) -> Iterator[Finding]:
     """The register tile that products of each type are made of, and how near one core comes to the most it can do."""
-    from . import peak, processor
+    from . import peak, processor, tiles
 
     how = "fused multiply-add" if processor.fuses() else "no fused multiply-add"
     for dtype in (float32, float64):
@@ -159,6 +159,7 @@ def products(seconds: float = 0.02) -> Iterator[Finding]:
         most, got = (peak.rate(*job, seconds) for job in (peak.chains(size), peak.product(size, SIDE)))
         route = f"products by tiles of {tile.rows} rows x {tile.across} vectors of {tile.lanes} numbers, {how}"
         yield finding(str(dtype), f"{route}; {SIDE} x {SIDE}: {got:.0f} of {most:.0f} GFLOP/s of a core")
+    yield finding(str(bfloat16), tiles.fact())
 
 
 def levels() -> Iterator[Finding]:

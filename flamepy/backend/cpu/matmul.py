@@ -12,15 +12,16 @@ from __future__ import annotations
 
 from numba import types
 
-from ...dtypes import bfloat16
-from . import bfloat_matmul
+from ...dtypes import bfloat16, float16
+from . import bfloat_matmul, half_products
+from .bfloat_matmul import SIDE, WIDTH, finish_row
 from .family import launcher, loop, table
 from .loops import F, same
 from .parallel import tasks
 from .plans import ALONE, NOTHING, RESULT, SUM, flops
 from .products import PANEL, N, T, gemm
 from .runs import add_columns, fill_run, put_run
-from .workspace import wide_space
+from .workspace import block_space, wide_space
 
 STRIP = 48  # rows of a strip, at most: enough that packing a block of B for one strip costs a tenth of multiplying with it
 FEW = 4  # with so many strips for each worker, workers share out rows
@@ -86,6 +87,19 @@ def linear(part, y, kept, x, w, bias, residual, rows, n, k, flip, has_bias, has_
             w_at, ld = (j, n) if flip else (j * k, k)
             gemm(N, not flip, end - i, cols, k, 1.0, x, i * k, k, w, w_at, ld, False, z, i * n + j, n)
             finish(y, z, bias, residual, i, end, j, cols, n, has_bias, has_residual, keep)
+
+
+@loop
+def linear_half(part, y, kept, x, w, bias, residual, rows, n, k, has_bias, has_residual, keep):
+    """The same for float16: blocks of the result stay float32, in the nearest cache, until all that follows the product is done."""
+    down, across, z = (rows + SIDE - 1) // SIDE, (n + WIDTH - 1) // WIDTH, block_space(y)
+    for task in tasks(part, down * across):
+        i, j = task % down * SIDE, task // down * WIDTH
+        high, cols = min(SIDE, rows - i), min(WIDTH, n - j)
+        gemm(N, T, high, cols, k, 1.0, x, i * k, k, w, j * k, k, False, z, 0, WIDTH)
+        for r in range(high):
+            at, line = (i + r) * n + j, z[r * WIDTH : r * WIDTH + cols]
+            finish_row(y, kept, line, bias[j : j + cols], residual, at, has_bias, has_residual, keep)
 
 
 @loop
@@ -171,31 +185,42 @@ def derive(dz, g, kept, piece):
 
 
 # ---- launchers ----
+def load_halves(*operands):
+    """Have what multiplies float16 numbers, before a kernel needs it."""
+    if any([x.dtype == float16 for x in operands]):
+        half_products.load()
+
+
 @launcher(name="matmul")
 def matmul_launcher(go, outs, ins, a_at, b_at, m, n, k, ta, tb):
     if ins[0].dtype == bfloat16:
         return bfloat_matmul.matmul(go, outs, ins, a_at, b_at, m, n, k, ta, tb)
+    load_halves(*ins)
     work = flops(len(a_at) * m * n, k)
     go(matmul, outs, (*ins, table(a_at), table(b_at)), (len(a_at), m, n, k, ta, tb), work=work)
 
 
 @launcher(name="linear")
-def linear_launcher(go, outs, ins, rows, n, k, flip, keeps_result):
+def linear_launcher(go, outs, ins, rows, n, k, flip, keeps_result, reads):
     """One compiled loop for a layer with and without bias, residual, kept values: what is absent has a stand-in that isn't read."""
-    if ins[1].dtype == bfloat16:
+    if reads == bfloat16:
         return bfloat_matmul.linear(go, outs, ins, rows, n, k, keeps_result)
+    load_halves(ins[1])
     y, kept = outs
     x, w, bias, residual = ins
     keep = NOTHING if go.formula is None else ALONE if kept is None else RESULT if keeps_result else SUM
     stands = (y, y if kept is None else kept), (x, w, x if bias is None else bias, x if residual is None else residual)
     flags = (flip, bias is not None, residual is not None, keep)
+    if x.dtype == float16:
+        return go(linear_half, *stands, (rows, n, k, *flags[1:]), work=flops(rows * n, k), formula=go.formula or same)
     go(linear, *stands, (rows, n, k, *flags), work=flops(rows * n, k), formula=go.formula or same)
 
 
 @launcher(name="linear_dx")
-def dx_launcher(go, outs, ins, rows, n_out, n_in):
-    if ins[2].dtype == bfloat16:
+def dx_launcher(go, outs, ins, rows, n_out, n_in, reads):
+    if reads == bfloat16:
         return bfloat_matmul.linear_dx(go, outs, ins, rows, n_out, n_in)
+    load_halves(ins[2])
     go(linear_dx, outs, ins, (rows, n_out, n_in), work=flops(rows * n_in, n_out))
 
 
@@ -203,6 +228,7 @@ def dx_launcher(go, outs, ins, rows, n_out, n_in):
 def dw_launcher(go, outs, ins, rows, n_out, n_in, add_w, add_b):
     if ins[1].dtype == bfloat16:
         return bfloat_matmul.linear_dw(go, outs, ins, rows, n_out, n_in, add_w, add_b)
+    load_halves(ins[1])
     dw, db = outs
     consts = (rows, n_out, n_in, db is not None, add_w, add_b)
     go(linear_dw, (dw, dw if db is None else db), ins, consts, work=flops(rows * n_out, n_in))

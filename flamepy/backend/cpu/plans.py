@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import gcd
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,8 @@ SMALL = 1_000_000  # multiplications of one product in attention, at most: score
 BLOCK = 32 * 128  # results of one product of bfloat16 matrices: 32 rows of 128 columns stay in the nearest cache
 CONV_WORKERS = 48  # at most so many tasks of a convolution, each with its own columns
 CONV_COLUMNS = 1 << 16  # numbers in one worker's columns: 256 KB of float32, within a core's own cache
+CONV_TILE = 128  # positions of a bfloat16 convolution's tile: what a block of its products is wide
+CONV_ROWS = 256  # rows of its columns at once, about: as results of products they stay in a core's own cache
 CONV_PARTIALS = 1 << 22  # numbers in a convolution weight gradient's partial sums, at most (but two chunks always may)
 
 # What a linear layer with an activation writes beside its result. NOTHING: there is no activation; ALONE: nothing; SUM: what the
@@ -154,3 +157,29 @@ def conv_plan(sizes: Sequence[int], what: str) -> ConvPlan:
     workers = min(items, CONV_WORKERS)
     partial = chunks * sizes[4] * each * taps if what == "dw" else 0
     return ConvPlan(tile, channels, chunks, workers, workers * channels * taps * tile, partial)
+
+
+class BfloatConvPlan(NamedTuple):
+    """tile: output positions at once; images whose positions lie one after the other; channels, chunks and workers as in ConvPlan."""
+
+    tile: int
+    images: int
+    channels: int
+    chunks: int
+    workers: int
+
+
+@lru_cache(4096)
+def bfloat_conv_plan(sizes: Sequence[int], what: str) -> BfloatConvPlan:
+    """The decomposition of one pass of bfloat16 numbers. Blocks of channels begin where strips of 32 rows do."""
+    images, groups, taps, area = sizes[0], sizes[5], sizes[6] * sizes[7], sizes[14] * sizes[15]
+    each, step = sizes[1] // groups, 32 // gcd(32, taps)
+    channels = max(1, min(each, max(1, CONV_ROWS // (step * taps)) * step))
+    if what == "dw":
+        chunks = min(images, 16, max(2, CONV_PARTIALS // max(1, sizes[4] * each * taps)))
+        positions = -(-images // max(1, chunks)) * area
+        tile = min(max(CONV_TILE, 2 * CONV_COLUMNS // (channels * taps) // 32 * 32), -(-positions // 32) * 32)
+        return BfloatConvPlan(tile, 1, channels, chunks, min(chunks * groups * -(-each // channels), CONV_WORKERS))
+    together = max(1, min(-(-4 * CONV_TILE // area), images // 8))  # few tiles with room left over, and enough tasks for the cores
+    pieces = -(-together * area // CONV_TILE) if what == "y" else -(-each // channels)
+    return BfloatConvPlan(CONV_TILE, together, channels, 0, min(-(-images // together) * groups * pieces, CONV_WORKERS))

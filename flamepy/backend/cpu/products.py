@@ -239,6 +239,7 @@ class Family:
 
 WHOLE = types.int64
 SIGNATURES = {"gemm": (*(WHOLE,) * 5, types.float64, *(WHOLE,) * 7), "turn_matrix": (WHOLE,) * 6}
+SIGNATURES["halves"] = (*(WHOLE,) * 5, types.float64, *(WHOLE,) * 10)  # half_products.py
 SOURCES = [Path(__file__), *[Path(str(file.__file__)) for file in (switch, micro, inner, rooms)]]
 
 
@@ -254,6 +255,7 @@ def load(itemsize: int) -> None:
         made.compile()
         kept.append(made)
         llvmlite.binding.add_symbol(f"flamepy_{name}{itemsize}", made.address)
+    llvmlite.binding.add_symbol(f"flamepy_halves{itemsize}", kept[-2].address)  # never called: who gives 16-bit numbers loads half_products
     if itemsize == 4:
         switch.listen()
 
@@ -265,6 +267,10 @@ def own_name(function: Any, itemsize: int) -> Any:
     """The function under a name that says what it was made of, for the disk cache."""
     text = repr((itemsize, tile(itemsize), config.OPT)).encode() + b"".join([file.read_bytes() for file in SOURCES])  # type: ignore[attr-defined]
     name = f"{function.__name__}{itemsize}_{hashlib.sha1(text).hexdigest()[:10]}"
+    return copied(function, name)
+
+
+def copied(function: Any, name: str) -> Any:
     copy = FunctionType(function.__code__, function.__globals__, name, None, function.__closure__)
     copy.__qualname__ = name
     return copy
@@ -289,8 +295,17 @@ def turn_matrix(rows, cols, a, a_off, lda, c, c_off, ldc):
 def compiled_gemm(itemsize: int) -> Any:
     """The word for one dtype."""
     call = types.ExternalFunction(f"flamepy_gemm{itemsize}", types.void(*SIGNATURES["gemm"]))
+    call_halves = types.ExternalFunction(f"flamepy_halves{itemsize}", types.void(*SIGNATURES["halves"]))
 
     def gemm(ta, tb, m, n, k, alpha, a, a_off, lda, b, b_off, ldb, add, c, c_off, ldc):
+        if a.itemsize != itemsize or b.itemsize != itemsize or c.itemsize != itemsize:
+            call_halves(
+                np.int64(ta), np.int64(tb), np.int64(m), np.int64(n), np.int64(k), np.float64(alpha),
+                np.int64(a.ctypes.data) + a_off * a.itemsize, lda * a.itemsize, np.int64(a.itemsize),
+                np.int64(b.ctypes.data) + b_off * b.itemsize, ldb * b.itemsize, np.int64(b.itemsize),
+                np.int64(add), np.int64(c.ctypes.data) + c_off * c.itemsize, ldc * c.itemsize, np.int64(c.itemsize),
+            )  # fmt: skip
+            return
         call(
             np.int64(ta), np.int64(tb), np.int64(m), np.int64(n), np.int64(k), np.float64(alpha),
             np.int64(a.ctypes.data) + a_off * itemsize, lda * itemsize, np.int64(b.ctypes.data) + b_off * itemsize, ldb * itemsize,

@@ -31,6 +31,11 @@ def add_run(out, x):
         out[i] += x[i]
 
 
+def add_value(out, value):
+    for i in range(out.size):
+        out[i] += value
+
+
 def put_run(out, x, add):
     """out = x, or with `add` out += x."""
     if add:

@@ -81,11 +81,15 @@ def ask_for_tiles() -> int:
     return 0 if granted.value >> tile_data & 1 else -1
 
 
-def facts() -> list[tuple[str, str]]:
-    """What there is to say of products of bf16: (label, value)."""
-    how = {AMX: "tiles (AMX)", DOT: "vdpbf16ps, two multiply-adds at once", FMA: "widened to float32"}
+def fact() -> str:
+    """How products of bf16 are done in this process."""
+    how = {
+        AMX: "by tiles (AMX)",
+        DOT: "by vdpbf16ps, two multiply-adds at once",
+        FMA: "of numbers widened to float32, for the memory alone",
+    }
     why = why_not_amx()
-    return [("bf16 products", how[route()]), ("AMX", f"not used: {why}" if why else "used")]
+    return f"products {how[route()]}" + (f"; no tiles: {why}" if why else "")
 
 
 def lanes() -> int:

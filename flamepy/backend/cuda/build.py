@@ -1,0 +1,164 @@
+"""From a Python function to code for a GPU: PTX by numba-cuda, machine code by nvJitLink; no driver and no GPU is needed for either.
+
+A kernel's arguments are kinds: a dtype (a Span of it), a number's type, None, or a tuple of int32. What was compiled is kept on disk, in
+files written whole, under a name that is a digest of everything it was made of. Division and square root in float32 are the GPU's own,
+right to 2 and 1 units in the last place: the exact ones are calls of a slow path.
+
+FLAME counterpart: `flame_core::cuda_kernels` (nvrtc). Read next: family.py, device.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..formula.bind import announce
+from .compat import cuda, target, types
+from .span import span_of
+
+ENTRY = "kernel"
+ROUGH = ("div.rn.f32", "div.full.f32"), ("sqrt.rn.f32", "sqrt.approx.f32"), ("rcp.rn.f32", "rcp.approx.f32")
+
+
+class Binary(NamedTuple):
+    """A compiled kernel: PTX whose entry is called ENTRY, and its name for people."""
+
+    name: str
+    ptx: str
+    cc: tuple[int, ...]
+    digest: str
+
+    def cubin(self) -> tuple[bytes, str]:
+        """(machine code, what ptxas says: registers, spills), from disk where it was made before."""
+        folder = cache_folder()
+        code, log = folder / f"{self.digest}.cubin", folder / f"{self.digest}.log"
+        try:
+            return code.read_bytes(), log.read_text()
+        except OSError:
+            made = link(self.ptx, self.cc)
+        keep(log, made[1].encode())
+        keep(code, made[0])
+        return made
+
+
+def arch(cc: tuple[int, ...]) -> str:
+    return "sm_" + "".join(map(str, cc))
+
+
+def link(ptx: str, cc: tuple[int, ...]) -> tuple[bytes, str]:
+    from cuda.core import Linker, LinkerOptions, ObjectCode
+
+    linker = Linker(ObjectCode.from_ptx(ptx.encode()), options=LinkerOptions(arch=arch(cc), ptxas_options=["-v"]))
+    return bytes(linker.link("cubin").code), linker.get_info_log()
+
+
+def compiled(make: Callable[[], Any], name: str, mark: str, kinds: Sequence[Any], cc: tuple[int, ...], bounds: tuple[int, int]) -> Binary:
+    """The kernel that make() gives as a Python function, for arguments of these kinds. bounds: (threads of a block, blocks together).
+    `mark`: a digest of what the function is made of."""
+    key = hashlib.sha256(repr((name, mark, [str(k) for k in kinds], cc, bounds, versions())).encode()).hexdigest()[:20]
+    file = cache_folder() / f"{key}.ptx"
+    try:
+        return Binary(name, file.read_text(), cc, key)
+    except OSError:
+        started = time.perf_counter()
+    function = make()
+    with target(cc):
+        text, _ = cuda.compile(
+            function, signature_of(function, kinds), device=False, abi="numba", cc=cc, lineinfo=True, launch_bounds=bounds
+        )
+    text = tidied(text)
+    keep(file, text.encode())
+    announce(f"{name} (cuda)", started)
+    return Binary(name, text, cc, key)
+
+
+def tidied(ptx: str) -> str:
+    """PTX without Numba's globals, with a short name for its entry and the GPU's own division."""
+    ptx = re.sub(r"^\.common \.global .*NumbaEnv.*\n", "", ptx, flags=re.M)
+    found = re.search(r"\.entry\s+(\w+)", ptx)
+    ptx = ptx.replace(found[1], ENTRY)  # type: ignore[index]
+    for exact, rough in ROUGH:
+        ptx = ptx.replace(exact, rough)
+    return ptx
+
+
+def signature_of(function: Any, kinds: Sequence[Any]) -> Any:
+    """Numba's signature of a kernel; what `*c` takes is one tuple."""
+    given, code = [argument(kind) for kind in kinds], function.__code__
+    if code.co_flags & inspect.CO_VARARGS:
+        first = code.co_argcount
+        given[first:] = [types.StarArgTuple.from_types(given[first:])]
+    return types.void(*given)
+
+
+def argument(kind: Any) -> Any:
+    """Numba's type of a kernel's argument."""
+    if kind is None:
+        return types.none
+    if isinstance(kind, tuple):  # (dtype, how many): a small table
+        return types.UniTuple(getattr(types, kind[0]), kind[1])
+    if isinstance(kind, str):
+        return getattr(types, kind)
+    return span_of(kind)
+
+
+def kind_of(value: Any) -> Any:
+    """The kind of a constant: bool, int (int32 where it fits), NumPy scalar, tuple of ints, None."""
+    if value is None:
+        return None
+    if isinstance(value, bool | np.bool_):
+        return "boolean"
+    if isinstance(value, int):
+        return "int32" if -(1 << 31) <= value < 1 << 31 else "int64"
+    if isinstance(value, tuple):
+        return ("int32" if all(-(1 << 31) <= v < 1 << 31 for v in value) else "int64"), len(value)
+    return value.dtype.name
+
+
+@cache
+def versions() -> tuple[str, ...]:
+    return tuple(installed(package) for package in ("numba-cuda", "numba", "nvidia-nvvm", "cuda-bindings"))
+
+
+def installed(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # NVVM may come with a toolkit
+        return "-"
+
+
+@cache
+def cache_folder() -> Path:
+    """Where PTX and machine code are kept: beside Numba's files if NUMBA_CACHE_DIR says where, else with the user's other caches, else
+    for this process alone."""
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    home = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = home / "flamepy-cuda"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="flamepy-cuda-"))
+
+
+def keep(path: Path, data: bytes) -> None:
+    """Write a file whole, or not at all."""
+    with suppress(OSError):  # the next process compiles it again
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(file.name).replace(path)

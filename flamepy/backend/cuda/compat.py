@@ -1,0 +1,76 @@
+"""The one door to numba-cuda: its compiler without a driver, on every NumPy, for whatever GPU is asked for.
+
+numba-cuda registers an overload for np.row_stack, which NumPy 2.5 removed: the name is lent to it while it is imported. Device functions
+ask the driver which GPU is there; target() answers for it, so kernels are compiled where no GPU is. Numba itself ships an old copy of
+numba.cuda, which is refused. Nothing else imports numba.cuda: the other files take its names from here.
+
+Read next: span.py, build.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ...errors import DeviceError
+
+
+@contextmanager
+def row_stack() -> Iterator[None]:
+    missing = not hasattr(np, "row_stack")
+    if missing:
+        np.row_stack = np.vstack  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        if missing:
+            del np.row_stack  # type: ignore[attr-defined]
+
+
+with row_stack():
+    try:
+        from numba import cuda
+
+        if getattr(cuda, "implementation", "Built-in") != "NVIDIA":
+            raise ImportError
+        import_module("numba.cuda.np.arrayobj")  # registers the overloads
+        from numba.cuda.core.errors import NumbaError
+        from numba.cuda.cudadecl import registry as typing
+        from numba.cuda.cudaimpl import registry as lowering
+        from numba.cuda.datamodel.models import StructModel
+        from numba.cuda.extending import intrinsic
+        from numba.cuda.models import register_model
+        from numba.cuda.typing.templates import AbstractTemplate, AttributeTemplate, signature
+    except ImportError:
+        raise DeviceError("cuda: numba-cuda is not installed. Use pip install 'flamepy[cuda]'.") from None
+
+__all__ = [
+    "AbstractTemplate", "AttributeTemplate", "NumbaError", "StructModel", "cgutils", "cuda", "device_function", "intrinsic",
+    "libdevice", "lowering", "register_model", "signature", "target", "types", "typing",
+]  # fmt: skip
+
+
+numba_cuda: Any = cuda  # what these export is put together at run time
+modules: list[Any] = [import_module(f"numba.cuda.{name}") for name in ("cgutils", "dispatcher", "libdevice", "types")]
+cgutils, dispatcher, libdevice, types = modules
+
+
+@contextmanager
+def target(cc: tuple[int, ...]) -> Iterator[None]:
+    """While this is open, device functions are compiled for a GPU of this compute capability. Numba compiles under a lock of its own."""
+    asked = dispatcher.get_current_device
+    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=cc)
+    try:
+        yield
+    finally:
+        dispatcher.get_current_device = asked
+
+
+def device_function(function: Any, **flags: Any) -> Any:
+    """A function that kernels call; LLVM puts it into them."""
+    return numba_cuda.jit(device=True, forceinline=True, **flags)(function)

@@ -1,0 +1,328 @@
+"""NVIDIA GPUs: buffers are addresses, kernels are compiled for the types of their arguments, launches return at once.
+
+A launcher (beside its kernels, in one file a family) turns what an op says into launches: which kernels, on how many blocks, with what
+scratch. A driver does what cuda.h offers: driver.py on a GPU, emulated.py without one (FLAMEPY_CUDA=emulator). What a launch finds out
+for the host (ids that are wrong, norms that are not finite) is looked at when the host reads something; nothing else waits.
+
+FLAME counterpart: `flame_core::device::CudaDevice`. Read next: family.py, maps.py, memory.py.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...dtypes import FLOATS, INTEGERS
+from ...errors import DeviceError, DTypeError
+from ..base import Action, Buffer, Device, Kernel, Run, Spot, Step, Stream
+from ..formula.bind import digest, making_kernel, reached, typed
+from . import chain, family
+from .arguments import UNSIGNED, arguments
+from .memory import ALIGN, APART, Allocator
+
+MOVES = frozenset(("strided_get", "strided_put", "take_rows", "tri"))  # launches that move numbers without looking at them
+FAMILIES = ("maps", "moves", "scatter", "random", "rows", "reduce", "spans", "matmul", "attention", "attention_dx", "conv", "pool")
+PENDING = 64  # checks not yet looked at
+
+
+class CudaKernel:
+    """A function of a family with one formula and dtype; compiled for each combination of its arguments' types."""
+
+    def __init__(self, device: CudaDevice, function: Any, formula: Callable | None, dtype: np.dtype, raw: bool):
+        self.device, self.function, self.formula, self.dtype, self.raw = device, function, formula, dtype, raw
+        self.variants: dict[tuple[Any, ...], Any] = {}
+        self.placed: dict[tuple[Any, Any], Launch] = {}
+
+    def __repr__(self) -> str:
+        return f"<cuda kernel {self.name}>"
+
+    @property
+    def name(self) -> str:
+        return "_".join([f.__name__ for f in (self.function, self.formula) if f is not None])
+
+    def on(self, grid: int | tuple[int, ...], per_block: int | Callable[[int], int] = 0) -> Launch:
+        """This kernel on so many blocks."""
+        found = self.placed.get((grid, per_block))
+        if found is None:
+            if len(self.placed) > 4096:  # sizes may change for ever
+                self.placed.clear()
+            found = self.placed[grid, per_block] = Launch(self, grid, per_block)
+        return found
+
+    def variant(self, kinds: tuple[Any, ...]) -> Any:
+        """The driver's function for arguments of these kinds (build.py)."""
+        found = self.variants.get(kinds)
+        if found is None:
+            with making_kernel():
+                found = self.variants[kinds] = self.device.driver.load(self.binary(kinds))
+        return found
+
+    def binary(self, kinds: tuple[Any, ...]) -> Any:
+        build, words = import_module(".build", __package__), import_module(".words", __package__)
+        functions = reached(self.function) + ([] if self.formula is None else reached(self.formula))
+        files = sorted({f.__code__.co_filename for f in functions if str(f.__module__).startswith("flamepy.")})
+        mark = digest((*files, *words.SOURCES), functions)
+        threads, lanes = self.function.threads, self.function.lanes
+
+        def make() -> Any:
+            return typed(self.function, self.dtype, words.dialect(threads, lanes), True, self.formula)
+
+        try:
+            return build.compiled(make, f"{self.name}_{self.dtype.name}", mark, kinds, self.device.driver.cc, (threads, self.function.together))
+        except build.NumbaError as problem:
+            raise DeviceError(
+                f"{self.name}: cannot be compiled for CUDA: {str(problem).strip().splitlines()[0]}. Use numbers, the words of "
+                'flamepy.words and row[i] alone, no lists, dicts or texts; device="plain" runs any Python.'
+            ) from problem
+
+
+class Launch:
+    """A kernel on so many blocks: what a stream runs."""
+
+    __slots__ = ("grid", "kernel", "per_block", "runs", "starters", "threads")
+
+    def __init__(self, kernel: CudaKernel, grid: int | tuple[int, ...], per_block: int | Callable[[int], int]):
+        self.kernel, self.per_block, self.threads = kernel, per_block, kernel.function.threads
+        self.grid = (grid, 1, 1) if isinstance(grid, int) else (*grid, 1, 1)[:3]
+        self.runs = all(self.grid)  # no blocks: there is nothing to do
+        self.starters: dict[tuple[Any, ...], Callable[..., None]] = {}
+
+    def starter(self, kinds: tuple[Any, ...]) -> Callable[..., None]:
+        """What enqueues it, called with its parameters: arguments() says what they are."""
+        found = self.starters.get(kinds)
+        if found is None:
+            found = self.starters[kinds] = self.kernel.device.driver.starter(self.kernel.variant(kinds), self.grid, self.threads)
+        return found
+
+    def __repr__(self) -> str:
+        return f"{self.kernel} on {self.grid} blocks of {self.threads}"
+
+
+class HostCall:
+    """Something else that enqueues work, such as a library's product: call(outs, ins, consts)."""
+
+    def __init__(self, call: Callable[..., None]):
+        self.call = call
+
+
+class CudaStream(Stream):
+    """Enqueues each launch at once."""
+
+    device: CudaDevice
+
+    def empty(self, size: int, dtype: np.dtype) -> Buffer:
+        return self.device.allocator.maker(self.device, size, np.dtype(dtype))()
+
+    def upload(self, array: np.ndarray) -> Buffer:
+        buffer = self.empty(array.size, array.dtype)
+        if array.size:
+            self.device.driver.upload(buffer.data, np.ascontiguousarray(array))
+        return buffer
+
+    def download(self, buffer: Buffer) -> np.ndarray:
+        self.device.synchronize()
+        found = np.empty(buffer.size, buffer.dtype)
+        if buffer.size:
+            self.device.driver.download(found, buffer.data)
+        found.flags.writeable = False
+        return found
+
+    def run(self, kernel: Any, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
+        if type(kernel) is HostCall:
+            kernel.call(outs, ins, consts)
+            self.device.launched += 1
+        elif kernel.runs:
+            kinds, values = arguments((*outs, *ins, *consts), kernel.kernel.raw)
+            kernel.starter(kinds)(*values)
+            self.device.launched += 1
+
+    def prepare(
+        self, fresh: Sequence[tuple[int, np.dtype]], steps: Sequence[Any], inputs: Sequence[bool]
+    ) -> Callable[[list[Any]], None]:  # fmt: skip
+        slow = super().prepare(fresh, steps, inputs)
+        parts = any([type(a) is Spot and a.size >= 0 for s in steps if isinstance(s, Step) for group in s[1:] for a in group])
+        plain = not parts and all([type(getattr(s, "kernel", None)) is Launch for s in steps])
+        return chain.launches(self, slow, fresh, steps, inputs) if plain else slow
+
+    def prepare_any_size(self, fresh: Sequence[np.dtype], steps: Sequence[Step], inputs: Sequence[bool]) -> Callable[[list[Any]], None]:
+        return chain.launches(self, super().prepare_any_size(fresh, steps, inputs), fresh, steps, inputs, sized=True)
+
+    def copy(self, out: Buffer, x: Buffer) -> None:
+        if x.device is out.device and x.dtype == out.dtype:
+            if out.size:
+                self.device.driver.copy(out.data, x.data, out.size * out.dtype.itemsize)
+        else:
+            super().copy(out, x)
+
+    def program(self, steps: Sequence[Step | Action]) -> Run:
+        return Graph(self, steps)
+
+    def after(self, check: Callable[..., None], *buffers: Buffer) -> None:
+        """Looked at when the host reads, or when many are waiting."""
+        pending = self.device.pending
+        pending.append((check, buffers))
+        if len(pending) > PENDING:
+            self.device.synchronize()
+
+
+class Graph(Run):
+    """A recorded step: its launches as one CUDA graph, made at the first run; then the checks."""
+
+    def __init__(self, stream: CudaStream, steps: Sequence[Step | Action]):
+        self.stream, self.steps, self.done = stream, steps, 0
+        self.graph: Any = None
+
+    def __call__(self) -> None:
+        device = self.stream.device
+        self.done = 0
+        device.look()  # this run overwrites what the last one found
+        if self.graph is None:
+            self.graph = device.driver.capture(self.launch)
+        self.graph()
+        for s in self.steps:
+            if isinstance(s, Action):
+                self.stream.after(s.act, *s.buffers)
+        self.done = len(self.steps)
+
+    def launch(self) -> None:
+        for s in self.steps:
+            if isinstance(s, Step):
+                self.stream.run(*s)
+
+    @property
+    def reached(self) -> int:
+        return self.done
+
+
+class CudaDevice(Device):
+    """`device("cuda")`. `launched` counts launches."""
+
+    align, gap = ALIGN, APART
+
+    def __init__(self, driver: Any, index: int):
+        super().__init__("cuda" if index == 0 else f"cuda:{index}", CudaStream())
+        self.driver, self.allocator = driver, Allocator(driver)
+        self.kernels: dict[tuple[Any, ...], CudaKernel] = {}
+        self.launches: dict[tuple[str, Callable | None, np.dtype, bool], tuple[Callable[..., None], family.Go]] = {}
+        self.pending: list[tuple[Callable[..., None], tuple[Buffer, ...]]] = []
+        self.launched = 0
+        self.tables: dict[Any, Buffer] = {}  # of spans: see span_tables.py
+        self.looking = False
+
+    def launch(
+        self, name: str, formula: Callable | None, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any],
+        dtype: np.dtype,
+    ) -> None:  # fmt: skip
+        raw = name in MOVES and ins[0].dtype == outs[0].dtype  # type: ignore[union-attr]
+        if raw:
+            dtype = UNSIGNED[outs[0].dtype.itemsize]  # type: ignore[union-attr]
+        try:
+            found, go = self.launches[name, formula, dtype, raw]
+        except KeyError:
+            if name not in launchers():
+                raise DeviceError(f"cuda: no such launch: '{name}'. This backend has {', '.join(sorted(launchers()))}.") from None
+            found, go = self.launches[name, formula, dtype, raw] = launchers()[name], family.Go(self, formula, dtype, raw)
+        found(go, outs, ins, *consts)
+
+    def kernel(self, function: Any, formula: Callable | None, dtype: np.dtype, raw: bool = False) -> CudaKernel:
+        """The function with the formula, for this dtype."""
+        key = function, formula, dtype, raw
+        found = self.kernels.get(key)
+        if found is None:
+            if dtype not in FLOATS and dtype not in INTEGERS and dtype.kind not in "bu":
+                raise DTypeError(f"{function.__name__}: no kernel for this type: {dtype}. Cast to float32 or float64.")
+            found = self.kernels[key] = CudaKernel(self, *key)
+        return found
+
+    def suited(self, kernel: Any, size: int) -> Any:
+        each = kernel.per_block
+        return kernel.kernel.on(each(size) if callable(each) else family.blocks(size, each), each)
+
+    def copier(self, out: Buffer, x: Buffer) -> Kernel:
+        return import_module(".maps", __package__).copier(self, out, x)
+
+    def write(self, buffer: Buffer, values: Sequence[Any]) -> None:
+        with np.errstate(all="ignore"):
+            self.driver.upload(buffer.data, np.asarray(values).astype(buffer.dtype))
+
+    def slot(self, root: Buffer, offset: int, size: int, dtype: np.dtype) -> Buffer:
+        if root.root is not None:
+            root, offset = root.root, root.offset + offset
+        return Buffer(root.data + offset, size, np.dtype(dtype), self, root, offset)
+
+    def synchronize(self) -> None:
+        """Wait for all launches, then look at what they found out; that may raise."""
+        self.driver.synchronize()
+        self.look()
+
+    def look(self) -> None:
+        """Call the checks that are waiting. What they read themselves is there."""
+        if not self.looking:
+            self.looking = True
+            try:
+                while self.pending:
+                    check, buffers = self.pending.pop(0)
+                    check(*buffers)
+            finally:
+                self.looking = False
+
+    def trim(self) -> None:
+        self.driver.synchronize()
+        self.allocator.release()
+
+    def memory(self) -> dict[str, int]:
+        return {"current": self.allocator.current, "peak": self.allocator.peak, "cached": self.allocator.cached}
+
+    def cache_folder(self) -> Path:
+        return import_module(".build", __package__).cache_folder()  # type: ignore[no-any-return]
+
+    def findings(self) -> Iterator[tuple[str, str, str]]:
+        yield from self.driver.findings()
+
+    def dlpack(self, buffer: Buffer, shape: Sequence[int]) -> Any:
+        self.driver.synchronize()  # the other library has streams of its own
+        return self.driver.dlpack(buffer, shape)
+
+    def adopted(self, data: Any) -> tuple[Buffer, tuple[int, ...]] | None:
+        found = self.driver.addressed(data) if hasattr(data, "__dlpack__") or hasattr(data, "__cuda_array_interface__") else None
+        if found is None or data.__class__.__module__.startswith("flamepy."):
+            return None
+        address, shape, dtype = found
+        buffer = self.empty(math.prod(shape), dtype)
+        if buffer.size:
+            self.driver.copy(buffer.data, address, buffer.size * dtype.itemsize)
+            self.driver.synchronize()  # the other library may give the memory to others
+        return buffer, shape
+
+    def array_interface(self, buffer: Buffer, shape: Sequence[int]) -> dict[str, Any]:
+        """Version 3 of Numba's CUDA array interface; bfloat16, which it does not know, as uint16."""
+        self.driver.synchronize()
+        kind = UNSIGNED[2] if buffer.dtype.kind == "V" else buffer.dtype
+        return {"shape": tuple(shape), "typestr": kind.str, "data": (buffer.data, False), "strides": None, "version": 3}
+
+
+def open(rest: str) -> CudaDevice:
+    """The GPU of that index (default 0), or the emulated one where FLAMEPY_CUDA is "emulator"."""
+    chosen = os.environ.get("FLAMEPY_CUDA", "")
+    if chosen not in ("", "emulator"):
+        raise DeviceError(f"cuda: no such driver: FLAMEPY_CUDA={chosen}. Use 'emulator', or unset it to use a GPU.")
+    if not (rest or "0").isdecimal():
+        raise DeviceError(f"device: not an index of a GPU: 'cuda:{rest}'. Use cuda, cuda:0, cuda:1, ...")
+    index = int(rest or 0)
+    module = import_module(".emulated" if chosen else ".driver", __package__)
+    return CudaDevice(module.open(index), index)
+
+
+@cache
+def launchers() -> dict[str, Callable[..., None]]:
+    """Every launcher, from all families."""
+    for name in FAMILIES:
+        import_module("." + name, __package__)
+    return family.LAUNCHERS

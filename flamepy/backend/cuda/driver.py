@@ -1,0 +1,148 @@
+"""The driver on a GPU: memory, copies, launches and graphs through NVIDIA's cuda-bindings and cuda-core.
+
+One stream of our own, which does not wait for the legacy one. Small uploads go through pinned memory that is used in turn, so they do
+not wait either. Machine code is loaded, never PTX: a driver older than the compiler takes it.
+
+FLAME counterpart: cudarc. Read next: emulated.py (the same without a GPU).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...errors import DeviceError
+from . import build
+from .compat import cuda  # noqa: F401  (raises where numba-cuda is missing)
+
+RING = 1 << 20  # bytes of pinned memory
+CUDA = 2  # what DLPack calls a GPU
+REMEDY = "FLAMEPY_CUDA=emulator runs without a GPU."
+
+
+def checked(result: Sequence[Any], what: str) -> Any:
+    """What a call of cuda-bindings gives, without its error code. Raises DeviceError for one."""
+    code, *rest = result
+    if int(code) != 0:
+        raise DeviceError(f"cuda: {what} failed: {code.name}. {REMEDY}")
+    return rest[0] if len(rest) == 1 else rest
+
+
+class Driver:
+    """One GPU."""
+
+    watches = False  # nobody asks which bytes are in use
+
+    def __init__(self, index: int):
+        from cuda.bindings import driver
+        from cuda.core import Device, LaunchConfig, launch
+
+        self.cu, self.start, self.config = driver, launch, LaunchConfig
+        self.gpu = Device(index)
+        self.gpu.set_current()
+        self.cc = tuple(self.gpu.compute_capability)
+        self.stream = self.gpu.create_stream()
+        self.handle = int(self.stream.handle)
+        self.ring = checked(driver.cuMemHostAlloc(RING, 0), "pinned memory")
+        self.at = 0
+
+    # ---- memory ----
+    def allocate(self, nbytes: int, last: bool = False) -> int | None:
+        code, address = self.cu.cuMemAlloc(nbytes)
+        if int(code) == 0:
+            return int(address)
+        if last or code.name != "CUDA_ERROR_OUT_OF_MEMORY":
+            free, total = checked(self.cu.cuMemGetInfo(), "memory")
+            raise DeviceError(f"cuda: out of memory: {nbytes:,} bytes asked, {free:,} of {total:,} free. Use smaller batches, or bfloat16.")
+        return None
+
+    def free(self, address: int) -> None:
+        checked(self.cu.cuMemFree(address), "free")
+
+    def upload(self, address: int, array: np.ndarray) -> None:
+        """From host to device; the array may change as soon as this returns."""
+        nbytes = array.nbytes
+        if nbytes > RING // 4:
+            self.synchronize()
+            checked(self.cu.cuMemcpyHtoD(address, array.ctypes.data, nbytes), "upload")
+            return
+        room = -(-nbytes // 64) * 64
+        if self.at + room > RING:
+            self.synchronize()  # everything in the ring has been copied
+            self.at = 0
+        ctypes.memmove(self.ring + self.at, array.ctypes.data, nbytes)
+        checked(self.cu.cuMemcpyHtoDAsync(address, self.ring + self.at, nbytes, self.handle), "upload")
+        self.at += room
+
+    def download(self, array: np.ndarray, address: int) -> None:
+        self.synchronize()
+        checked(self.cu.cuMemcpyDtoH(array.ctypes.data, address, array.nbytes), "download")
+
+    def copy(self, to: int, address: int, nbytes: int) -> None:
+        checked(self.cu.cuMemcpyDtoDAsync(to, address, nbytes, self.handle), "copy")
+
+    def synchronize(self) -> None:
+        checked(self.cu.cuStreamSynchronize(self.handle), "a launch before this")
+
+    # ---- launches ----
+    def load(self, binary: build.Binary) -> Any:
+        from cuda.core import ObjectCode
+
+        return ObjectCode.from_cubin(binary.cubin()[0]).get_kernel(build.ENTRY)
+
+    def starter(self, function: Any, grid: tuple[int, ...], threads: int) -> Callable[..., None]:
+        """What launches the function on so many blocks, called with its parameters."""
+        return partial(self.start, self.stream, self.config(grid=grid, block=threads), function)
+
+    def capture(self, enqueue: Callable[[], None]) -> Callable[[], None]:
+        """What enqueue() enqueues, as one graph that is launched by a call."""
+        cu = self.cu
+        checked(cu.cuStreamBeginCapture(self.handle, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "capture")
+        try:
+            enqueue()
+        finally:
+            graph = checked(cu.cuStreamEndCapture(self.handle), "capture")
+        made = checked(cu.cuGraphInstantiate(graph, 0), "a graph")
+        return lambda: checked(cu.cuGraphLaunch(made, self.handle), "a graph's launch")
+
+    def findings(self) -> Iterator[tuple[str, str, str]]:
+        version = checked(self.cu.cuDriverGetVersion(), "version")
+        yield "cuda", f"{self.gpu.name}, compute capability {'.'.join(map(str, self.cc))}, driver for CUDA {version // 1000}", ""
+
+    def dlpack(self, buffer: Any, shape: Sequence[int]) -> Any:
+        from cuda.core import Buffer
+        from cuda.core.utils import StridedMemoryView
+
+        memory = Buffer.from_handle(buffer.data, buffer.size * buffer.dtype.itemsize, owner=buffer)
+        return StridedMemoryView.from_buffer(memory, shape=tuple(shape), dtype=buffer.dtype)
+
+    def addressed(self, data: Any) -> tuple[int, tuple[int, ...], np.dtype] | None:
+        """(address, shape, dtype) of another library's contiguous array in this GPU's memory; None for anything else."""
+        from cuda.core.utils import StridedMemoryView
+
+        if not hasattr(data, "__cuda_array_interface__") and getattr(data, "__dlpack_device__", lambda: (1, 0))()[0] != CUDA:
+            return None
+        view = StridedMemoryView.from_any_interface(data, stream_ptr=self.handle)
+        if view.strides is not None:
+            raise DeviceError(f"tensor: not contiguous: strides {view.strides} of shape {view.shape}. Make it contiguous first.")
+        return view.ptr, tuple(view.shape), np.dtype(view.dtype)
+
+
+def open(index: int) -> Driver:
+    """The GPU of this index. Raises DeviceError where there is none, or no library to speak to it."""
+    try:
+        from cuda.bindings import driver
+    except ImportError:
+        raise DeviceError("cuda: cuda-bindings is not installed. Use pip install 'flamepy[cuda]'.") from None
+    try:
+        checked(driver.cuInit(0), "starting the driver")
+        count = checked(driver.cuDeviceGetCount(), "counting GPUs")
+    except RuntimeError:  # libcuda.so.1 cannot be loaded
+        raise DeviceError(f"device: no NVIDIA driver for 'cuda': libcuda.so.1 cannot be loaded. Use 'cpu'; {REMEDY}") from None
+    if index >= count:
+        raise DeviceError(f"device: no such GPU: 'cuda:{index}'; there are {count}. Use a smaller index.")
+    return Driver(index)

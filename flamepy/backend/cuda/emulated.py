@@ -1,0 +1,113 @@
+"""The driver without a GPU: memory is the emulator's, a launch runs the kernel's PTX for every thread before it returns.
+
+Nothing is cached between buffers: each has its own bytes, so that a kernel that leaves its operands is found out, and what was never
+written cannot be read, by the host neither. A captured graph is the list of its launches and copies.
+
+Read next: emulator/machine.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...errors import DeviceError, EmulationError
+from . import build
+from .emulator import Machine, Memory
+
+CC = (9, 0)  # an H100's
+
+
+class Driver:
+    """An emulated GPU. `order`: in which order warps run (emulator/machine.py); `counts`: a list that gets the counts of each launch."""
+
+    watches = True  # each buffer has an allocation of its own
+    cc = CC
+
+    def __init__(self) -> None:
+        self.memory = Memory()
+        self.machine = Machine(self.memory, build.cache_folder())
+        self.order = "all"
+        self.counts: list[tuple[str, Any]] | None = None
+        self.recorded: list[Callable[[], None]] | None = None  # of the graph that is being captured
+
+    # ---- memory ----
+    def allocate(self, nbytes: int, last: bool = False) -> int:
+        return self.memory.allocate(nbytes)
+
+    def free(self, address: int) -> None:
+        self.memory.free(address)
+
+    def upload(self, address: int, array: np.ndarray) -> None:
+        if self.recorded is not None:
+            raise DeviceError("graph: an upload while a graph is captured. Do it before the step.")
+        self.memory.write(address, array.reshape(-1).view(np.uint8))
+
+    def download(self, array: np.ndarray, address: int) -> None:
+        if not self.memory.is_written(address, array.nbytes):
+            raise EmulationError(
+                f"download: memory that nobody has written: {array.nbytes} bytes at {address:#x}. Look at what should have."
+            )
+        array.view(np.uint8)[...] = self.memory.read(address, array.nbytes)
+
+    def copy(self, to: int, address: int, nbytes: int) -> None:
+        self.enqueue(partial(self.move, to, address, nbytes))
+
+    def move(self, to: int, address: int, nbytes: int) -> None:
+        self.memory.write(to, self.memory.read(address, nbytes))
+
+    def synchronize(self) -> None:
+        """Every launch has ended when it returns."""
+
+    # ---- launches ----
+    def load(self, binary: build.Binary) -> Any:
+        kernel = self.machine.load(binary.ptx)[build.ENTRY]
+        kernel.name = binary.name
+        return kernel
+
+    def starter(self, function: Any, grid: tuple[int, ...], threads: int) -> Callable[..., None]:
+        """What runs the function on so many blocks, called with its parameters."""
+        return lambda *values: self.enqueue(partial(self.run, function, grid, threads, values))
+
+    def run(self, function: Any, grid: tuple[int, ...], threads: int, values: Sequence[Any]) -> None:
+        counts = self.machine.launch(function, grid, threads, values, order=self.order, count=self.counts is not None)
+        if self.counts is not None:
+            self.counts.append((function.name, counts))
+
+    def enqueue(self, action: Callable[[], None]) -> None:
+        if self.recorded is None:
+            action()
+        else:
+            self.recorded.append(action)
+
+    def capture(self, enqueue: Callable[[], None]) -> Callable[[], None]:
+        """What enqueue() enqueues, as one call."""
+        actions = self.recorded = []
+        try:
+            enqueue()
+        finally:
+            self.recorded = None
+
+        def graph() -> None:
+            for action in actions:
+                action()
+
+        return graph
+
+    def findings(self) -> Iterator[tuple[str, str, str]]:
+        yield "cuda", f"emulated (FLAMEPY_CUDA=emulator): kernels for {build.arch(CC)} run on the CPU, every access checked", ""
+
+    def dlpack(self, buffer: Any, shape: Sequence[int]) -> Any:
+        raise DeviceError("dlpack: not on this device: an emulated GPU. Copy the tensor with .to('cpu') first.")
+
+    def addressed(self, data: Any) -> None:
+        """No other library has memory here."""
+
+
+def open(index: int) -> Driver:
+    if index:
+        raise DeviceError(f"device: there is one emulated GPU: 'cuda:{index}'. Use 'cuda'.")
+    return Driver()

@@ -1,0 +1,340 @@
+"""Tiles of the tensor cores: what a warp has of a small matrix, as tuples, and the words for them.
+
+Of 16 rows by 8 columns lane 4 r + c of a warp has columns 2c and 2c + 1 of rows r and r + 8 (PTX ISA, mma.m16n8k16). A tile of 16 m rows
+and 8 n columns is a tuple of 4 n numbers for the first 16 rows, then those of the next; `rows` = 2 m is how many rows a lane has a part
+of, `tall` = m. Factors are 16-bit numbers in pairs. each() calls a function of a kernel for every number, so formulas stay Python.
+
+Read next: attention_mma.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+
+from .compat import cgutils, types
+from .tiles import I32, I64, constant, elements, plain, start, wide, word
+
+F32 = ir.FloatType()
+
+
+def lane_of(builder: Any) -> Any:
+    return builder.asm(ir.FunctionType(I32, []), "mov.u32 $0, %laneid;", "=r", [], side_effect=False)
+
+
+def called(context: Any, typing: Any, function: Any, kinds: Any) -> tuple[Any, Any]:
+    """(type of the result, call(builder, values)) of a device function."""
+    sig = typing.resolve_function_type(function, tuple(kinds), {})
+
+    def call(builder: Any, values: Any) -> Any:
+        found = context.get_function(function, sig)
+        for library in getattr(found, "libs", ()):
+            context.active_code_library.add_linking_library(library)
+        return found(builder, values)
+
+    return sig.return_type, call
+
+
+def beside(builder: Any, rows: int, count: int, kinds: Any, values: Any) -> Callable[[int], list[Any]]:
+    """For number i of a tile: what each of the other arguments has for it."""
+    parts = [elements(builder, v) if isinstance(k, types.UniTuple) else v for k, v in zip(kinds, values, strict=True)]
+
+    def at(i: int) -> list[Any]:
+        row = row_of(i, rows, count)
+        return [p if not isinstance(p, list) else p[i] if len(p) == count else p[row] for p in parts]
+
+    return at
+
+
+def row_of(i: int, rows: int, count: int) -> int:
+    """Which of the lane's rows number i is in."""
+    return i if count == rows else i // (2 * count // rows) * 2 + i % 4 // 2
+
+
+def single(kind: Any) -> Any:
+    return kind.dtype if isinstance(kind, types.UniTuple) else plain(kind)
+
+
+def mapping(typing: Any, function: Any, rows: Any, acc: Any, others: Any, placed: bool) -> Any:
+    """each() and mapped()."""
+    lines, count = constant(rows), acc.count
+    kinds = [acc.dtype, *[types.int32] * (2 * placed), *map(single, others)]
+    result = typing.resolve_function_type(function, tuple(kinds), {}).return_type
+    kind = types.none if result == types.none else types.UniTuple(result, count)
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        call = called(context, typing, function, kinds)[1]
+        others_at = beside(builder, lines, count, others, args[3:])
+        lane = lane_of(builder) if placed else None
+        found = []
+        for i, value in enumerate(elements(builder, args[2])):
+            place = position(builder, lane, i, lines, count) if placed else []
+            found.append(call(builder, [value, *place, *others_at(i)]))
+        return context.get_dummy_value() if kind == types.none else context.make_tuple(builder, kind, found)
+
+    return kind(function, rows, acc, *map(plain, others)), make
+
+
+def position(builder: Any, lane: Any, i: int, rows: int, count: int) -> list[Any]:
+    """(row, column) of a lane's number i in its tile."""
+    row, each = row_of(i, rows, count), 2 * count // rows
+    down = builder.add(builder.lshr(lane, I32(2)), I32(8 * row))
+    across = builder.add(builder.shl(builder.and_(lane, I32(3)), I32(1)), I32(i % each // 4 * 8 + i % 2))
+    return [down, across]
+
+
+@word
+def each(typing: Any, function: Any, rows: Any, acc: Any, *others: Any) -> Any:
+    """function(number, row, column, ...) for each number of a tile (rows and columns of the tile): the tile of what it returns, if
+    anything. A tuple beside it has a number for each one, or for each row that this lane has; what else is given is given to all."""
+    return mapping(typing, function, rows, acc, others, True)
+
+
+@word
+def mapped(typing: Any, function: Any, rows: Any, acc: Any, *others: Any) -> Any:
+    """The same without row and column."""
+    return mapping(typing, function, rows, acc, others, False)
+
+
+@word
+def folded(typing: Any, function: Any, rows: Any, acc: Any, lanes: Any) -> Any:
+    """function(a, b) over each row of a tile, in a fixed order: a tuple of rows, the same in the four lanes that have them; lanes = 1: of
+    what this lane has alone."""
+    lines, count, kind = constant(rows), acc.count, types.UniTuple(acc.dtype, constant(rows))
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        call = called(context, typing, function, (acc.dtype, acc.dtype))[1]
+        parts: list[list[Any]] = [[] for _ in range(lines)]
+        for i, value in enumerate(elements(builder, args[2])):
+            parts[row_of(i, lines, count)].append(value)
+        found = []
+        for run in parts:
+            while len(run) > 1:  # pairs, then pairs of pairs
+                run = [call(builder, run[i : i + 2]) if i + 1 < len(run) else run[i] for i in range(0, len(run), 2)]
+            value = run[0]
+            for far in (1, 2)[: constant(lanes) - 1]:
+                value = call(builder, [value, from_lane(builder, value, far)])
+            found.append(value)
+        return context.make_tuple(builder, kind, found)
+
+    return kind(function, rows, acc, lanes), make
+
+
+def from_lane(builder: Any, value: Any, far: int) -> Any:
+    """What the lane whose number differs in these bits has."""
+    code = f"shfl.sync.bfly.b32 $0, $1, {far}, 31, -1;"
+    return builder.asm(ir.FunctionType(F32, [F32]), code, "=f,f", [value], side_effect=True)
+
+
+# ---- shared memory by address ------------------------------------------------------------------------------------------------------
+def run(builder: Any, code: str, constraints: str, args: list[Any]) -> None:
+    """An instruction that writes memory."""
+    kind = ir.FunctionType(ir.VoidType(), [a.type for a in args])
+    builder.asm(kind, code, ",".join([c for c in (constraints, "~{memory}") if c]), args, side_effect=True)
+
+
+@word
+def shared(typing: Any, nbytes: Any) -> Any:
+    """Where so many bytes of the block's shared memory begin: a multiple of 128."""
+    size = constant(nbytes)
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        kind = ir.ArrayType(ir.IntType(8), size)
+        room = cgutils.add_global_variable(builder.module, kind, "room", addrspace=3)
+        room.linkage, room.align, room.initializer = "internal", 128, ir.Constant(kind, ir.Undefined)
+        return builder.trunc(builder.ptrtoint(room, I64), I32)
+
+    return types.int32(nbytes), make
+
+
+@word
+def copy16(typing: Any, to: Any, x: Any, i: Any, nbytes: Any) -> Any:
+    """Begin to copy 16 bytes from x[i] on, of which the first nbytes are read and the others 0; both places are multiples of 16."""
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        source = builder.gep(builder.extract_value(args[1], 0), [args[2]])
+        run(builder, "cp.async.cg.shared.global [$0], [$1], 16, $2;", "r,l,r", [args[0], source, args[3]])
+        return context.get_dummy_value()
+
+    return types.none(types.int32, x, types.int64, types.int32), make
+
+
+@word
+def copy_one(typing: Any, to: Any, x: Any, i: Any, there: Any) -> Any:
+    """x[i], 16 bits, to an address, or 0 if it isn't `there`."""
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        index = builder.select(args[3], args[2], I64(0))
+        found = builder.load(builder.gep(builder.extract_value(args[1], 0), [index]), align=2)
+        run(builder, "st.shared.b16 [$0], $1;", "r,h", [args[0], builder.select(args[3], found, found.type(0))])
+        return context.get_dummy_value()
+
+    return types.none(types.int32, x, types.int64, types.boolean), make
+
+
+@word
+def commit(typing: Any) -> Any:
+    """The copies since the last commit() are a group."""
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        run(builder, "cp.async.commit_group;", "", [])
+        return context.get_dummy_value()
+
+    return types.none(), make
+
+
+@word
+def wait(typing: Any, groups: Any) -> Any:
+    """Until all groups of this thread but so many of the latest are there."""
+    left = constant(groups)
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        run(builder, f"cp.async.wait_group {left};", "", [])
+        return context.get_dummy_value()
+
+    return types.none(groups), make
+
+
+@word
+def begins_at_16(typing: Any, x: Any) -> Any:
+    """Whether a buffer begins at a multiple of 16 bytes."""
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        address = builder.ptrtoint(builder.extract_value(args[0], 0), I64)
+        return builder.icmp_unsigned("==", builder.and_(address, I64(15)), I64(0))
+
+    return types.boolean(x), make
+
+
+@word
+def put_pairs(typing: Any, x: Any, at: Any, step: Any, left: Any, cols: Any, acc: Any, tall: Any) -> Any:
+    """A tile to a buffer: number (i, j) to x[at + i step + j] where i < left and j < cols, two at a time: all of these are even."""
+    m = constant(tall)
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        values, lane = elements(builder, args[5]), lane_of(builder)
+        at, step, left, cols = args[1:5]
+        for i in range(0, len(values), 2):
+            row, column = (builder.zext(n, I64) for n in position(builder, lane, i, 2 * m, len(values)))
+            fits = builder.and_(builder.icmp_signed("<", row, left), builder.icmp_signed("<", column, cols))
+            with builder.if_then(fits):
+                place = builder.add(at, builder.add(builder.mul(row, step), column))
+                pointer = builder.gep(builder.extract_value(args[0], 0), [place])
+                if x.half:
+                    word = paired(builder, x.half, values[i], values[i + 1])
+                    run(builder, "st.global.b32 [$0], $1;", "l,r", [pointer, word])
+                else:
+                    run(builder, "st.global.v2.f32 [$0], {$1, $2};", "l,f,f", [pointer, values[i], values[i + 1]])
+        return context.get_dummy_value()
+
+    return types.none(x, types.int64, types.int64, types.int64, types.int64, acc, tall), make
+
+
+# ---- products ----------------------------------------------------------------------------------------------------------------------
+def load_matrices(builder: Any, address: Any, offset: int, turned: bool) -> list[Any]:
+    """Four 8 x 8 matrices of 16-bit numbers."""
+    code = f"ldmatrix.sync.aligned.m8n8.x4{'.trans' if turned else ''}.shared.b16 {{$0, $1, $2, $3}}, [$4+{offset}];"
+    kind = ir.FunctionType(ir.LiteralStructType([I32] * 4), [I32])
+    found = builder.asm(kind, code, "=r,=r,=r,=r,r,~{memory}", [address], side_effect=True)
+    return [builder.extract_value(found, i) for i in range(4)]
+
+
+def lane_address(builder: Any, address: Any, step: int, row_from: int) -> Any:
+    """Which row of which of four matrices this lane gives the address of. row_from: the bit of the matrix' number that says whether it
+    is the lower one; the other says whether it is the right one."""
+    lane = lane_of(builder)
+    lower = builder.and_(builder.lshr(lane, I32(3 + row_from)), I32(1))
+    right = builder.and_(builder.lshr(lane, I32(4 - row_from)), I32(1))
+    row = builder.add(builder.and_(lane, I32(7)), builder.shl(lower, I32(3)))
+    return builder.add(address, builder.add(builder.mul(row, I32(step)), builder.shl(right, I32(4))))
+
+
+@word
+def left_factor(typing: Any, address: Any, step: Any, tall: Any, deep: Any) -> Any:
+    """16 tall rows of 16 deep 16-bit numbers, from shared memory whose rows are `step` bytes apart: the left factor of a product."""
+    m, k, by = constant(tall), constant(deep), constant(step)
+    kind = types.UniTuple(types.uint32, 4 * m * k)
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        at, found = lane_address(builder, args[0], by, 0), []
+        for i in range(m):
+            for j in range(k):
+                found += load_matrices(builder, at, 16 * by * i + 32 * j, False)
+        return context.make_tuple(builder, kind, found)
+
+    return kind(types.int32, step, tall, deep), make
+
+
+def multiply(builder: Any, half: str, acc: list[Any], a: list[Any], b: list[Any]) -> list[Any]:
+    """acc + a b for a of 16 x 16 and b of 16 x 8."""
+    code = (
+        f"mma.sync.aligned.m16n8k16.row.col.f32.{half}.{half}.f32 "
+        "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};"
+    )
+    kind = ir.FunctionType(ir.LiteralStructType([F32] * 4), [I32] * 6 + [F32] * 4)
+    found = builder.asm(kind, code, "=f,=f,=f,=f,r,r,r,r,r,r,0,1,2,3", [*a, *b, *acc], side_effect=False)
+    return [builder.extract_value(found, i) for i in range(4)]
+
+
+def product(acc: Any, a: Any, x: Any, address: Any, step: Any, tall: Any, turned: bool) -> Any:
+    """times_turned() and times()."""
+    m, by, half = constant(tall), constant(step), x.half
+    deep, across = a.count // (4 * m), acc.count // (4 * m)
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        sums, left = elements(builder, args[0]), elements(builder, args[1])
+        at = lane_address(builder, args[3], by, 0 if turned else 1)
+        for k in range(deep):
+            for pair in range(across // 2):
+                offset = 16 * by * k + 32 * pair if turned else 16 * by * pair + 32 * k
+                right = load_matrices(builder, at, offset, turned)
+                for i in range(m):
+                    factor = left[4 * (i * deep + k) : 4 * (i * deep + k) + 4]
+                    for n in range(2):
+                        own = 4 * (i * across + 2 * pair + n)
+                        sums[own : own + 4] = multiply(builder, half, sums[own : own + 4], factor, right[2 * n : 2 * n + 2])
+        return context.make_tuple(builder, acc, sums)
+
+    return acc(acc, a, x, types.int32, step, tall), make
+
+
+@word
+def times_turned(typing: Any, acc: Any, a: Any, x: Any, address: Any, step: Any, tall: Any) -> Any:
+    """acc + a b^T, b in shared memory: a row for each column of acc. x: a buffer of the factors' type."""
+    return product(acc, a, x, address, step, tall, False)
+
+
+@word
+def times(typing: Any, acc: Any, a: Any, x: Any, address: Any, step: Any, tall: Any) -> Any:
+    """acc + a b, b in shared memory: a column for each column of acc."""
+    return product(acc, a, x, address, step, tall, True)
+
+
+@word
+def rounded(typing: Any, acc: Any, x: Any) -> Any:
+    """A tile as the left factor of a product of x's type."""
+    kind = types.UniTuple(types.uint32, acc.count // 2)
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        e = elements(builder, args[0])
+        return context.make_tuple(builder, kind, [paired(builder, x.half, e[i], e[i + 1]) for i in range(0, len(e), 2)])
+
+    return kind(acc, x), make
+
+
+def paired(builder: Any, half: str, low: Any, high: Any) -> Any:
+    """Two numbers rounded to 16 bits, side by side."""
+    kind = ir.FunctionType(I32, [F32, F32])
+    return builder.asm(kind, f"cvt.rn.{half}x2.f32 $0, $1, $2;", "=r,f,f", [high, low], side_effect=False)
+
+
+@word
+def exp2(typing: Any, x: Any) -> Any:
+    """2^x by one instruction, right to 2 units in the last place."""
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.asm(ir.FunctionType(F32, [F32]), "ex2.approx.ftz.f32 $0, $1;", "=f,f", list(args), side_effect=False)
+
+    return types.float32(types.float32), make

@@ -1,0 +1,200 @@
+"""Memory near the threads of a block: shared memory as Spans, and rows that are copied there before a body works on them.
+
+A block copies its rows, which lie one after the other, 16 bytes at a time by copies that no thread waits for; what does not begin or
+end at a multiple of 16 bytes goes alone. An operand's copy begins as far after a multiple of 16 bytes as the operand does. moved() gives
+the body Spans whose element [r * cols + j] lies in the copy, so it reads as if nothing had been moved.
+
+Read next: rows.py, span.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from .compat import cgutils, intrinsic, types
+from .span import I32, I64, Span, set_item
+from .vectors import packed, pointer, store_words
+
+ALIGN = 16
+ANY, GLOBAL, SHARED = 0, 1, 3  # LLVM's numbers for kinds of memory
+VECTOR = ir.VectorType(I32, 4)
+
+
+# ---- shared memory ---------------------------------------------------------------------------------------------------------------
+def room_of(context: Any, builder: Any, item: Any, many: int) -> Any:
+    """A pointer to shared memory for so many items."""
+    kind = ir.ArrayType(item, many)
+    memory = cgutils.add_global_variable(builder.module, kind, "near", SHARED)
+    memory.linkage, memory.align = "internal", ALIGN
+    memory.initializer = ir.Constant(kind, ir.Undefined)
+    return builder.bitcast(builder.addrspacecast(memory, kind.as_pointer()), item.as_pointer())
+
+
+@intrinsic
+def shared_span(typing: Any, like: Any, many: Any) -> Any:
+    """Shared memory for `many` (a literal) numbers of the type of `like`, a number or a Span, common to the block, not initialised."""
+    if not isinstance(many, types.IntegerLiteral):
+        return None  # Numba asks again with the literal
+    number = like.dtype if isinstance(like, Span) else types.unliteral(like)
+    kind = Span(number, types.uint8 if number is types.boolean else number)
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        found = cgutils.create_struct_proxy(kind)(context, builder)
+        found.data = room_of(context, builder, context.get_data_type(kind.stored), many.literal_value)
+        found.size = I64(many.literal_value)
+        return found._getvalue()
+
+    return kind(like, many), code
+
+
+@intrinsic
+def span_at(typing: Any, like: Any, start: Any, size: Any) -> Any:
+    """A Span like another one, of so many numbers from an address on."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        found = cgutils.create_struct_proxy(like)(context, builder)
+        found.data = builder.inttoptr(args[1], found.data.type)
+        found.size = args[2]
+        return found._getvalue()
+
+    return like(like, types.int64, types.int64), code
+
+
+@intrinsic
+def address_of(typing: Any, x: Any) -> Any:
+    """Where a Span begins, in bytes."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ptrtoint(builder.extract_value(args[0], 0), I64)
+
+    return types.int64(x), code
+
+
+# ---- rows ------------------------------------------------------------------------------------------------------------------------
+@intrinsic
+def addresses(typing: Any, args: Any) -> Any:
+    """Where each of these arguments begins; 0 for what is no Span."""
+    found = types.UniTuple(types.int64, len(args))
+
+    def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        values = cgutils.unpack_tuple(builder, given[0], len(args))
+        starts = [
+            builder.ptrtoint(builder.extract_value(v, 0), I64) if isinstance(k, Span) else I64(0) for k, v in zip(args, values, strict=True)
+        ]
+        return context.make_tuple(builder, found, starts)
+
+    return found(args), code
+
+
+@intrinsic
+def widths(typing: Any, args: Any) -> Any:
+    """The bytes of a number of each of these arguments."""
+    found = types.UniTuple(types.int32, len(args))
+
+    def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        return context.make_tuple(builder, found, [I32(k.stored.bitwidth // 8 if isinstance(k, Span) else 1) for k in args])
+
+    return found(args), code
+
+
+@intrinsic
+def moved(typing: Any, args: Any, places: Any, room: Any, first: Any) -> Any:
+    """The arguments, of which those with a place >= 0 lie that far in `room`, from their element `first` on."""
+
+    def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        values, at = cgutils.unpack_tuple(builder, given[0], len(args)), cgutils.unpack_tuple(builder, given[1], len(places))
+        start = builder.ptrtoint(builder.extract_value(given[2], 0), I64)
+        found = []
+        for k, (kind, value) in enumerate(zip(args, values, strict=True)):
+            if isinstance(kind, Span) and k < len(places):
+                data = builder.extract_value(value, 0)
+                before = builder.mul(given[3], I64(kind.stored.bitwidth // 8))
+                odd = builder.and_(builder.add(builder.ptrtoint(data, I64), before), I64(ALIGN - 1))
+                near = builder.add(builder.add(start, builder.sext(at[k], I64)), builder.sub(odd, before))
+                is_near = builder.icmp_signed(">=", at[k], I32(0))
+                value = builder.insert_value(value, builder.select(is_near, builder.inttoptr(near, data.type), data), 0)
+            found.append(value)
+        return context.make_tuple(builder, args, found)
+
+    return args(args, places, room, types.int64), code
+
+
+# ---- several buffers at once -----------------------------------------------------------------------------------------------------------
+def each_storer(lanes: int) -> Any:
+    """store_eachN(outs, i, values): N results of F, each a number for each out (or one number, where there is one out)."""
+
+    @intrinsic
+    def store_each(typing: Any, outs: Any, i: Any, values: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kinds, results = (values.types, cgutils.unpack_tuple(builder, args[2])) if lanes > 1 else ([values], [args[2]])
+            for k, out in enumerate(outs):
+                numbers = [number_of(context, builder, kind, result, k, out) for kind, result in zip(kinds, results, strict=True)]
+                address = pointer(builder, builder.extract_value(args[0], k), args[1])
+                bits = out.stored.bitwidth
+                if lanes > 1:
+                    store_words(builder, address, lanes * bits // 8, bits, packed(builder, out, numbers))
+                else:
+                    put = numbers[0]
+                    set_item(context, builder, types.none(out, types.int64, out.dtype), (builder.extract_value(args[0], k), args[1], put))
+            return context.get_dummy_value()
+
+        return types.none(outs, types.int64, values), code
+
+    return store_each
+
+
+def number_of(context: Any, builder: Any, kind: Any, result: Any, k: int, out: Any) -> Any:
+    """The k-th number of a result, in the type in which `out` takes it."""
+    if isinstance(kind, types.BaseTuple):
+        kind, result = kind.types[k], builder.extract_value(result, k)
+    return context.cast(builder, result, kind, out.dtype)
+
+
+store_each, store_each4 = each_storer(1), each_storer(4)
+
+
+# ---- copies ----------------------------------------------------------------------------------------------------------------------
+def copier(size: int, source: int, target: int) -> Any:
+    """copy(to, address): so many bytes between two kinds of memory."""
+
+    @intrinsic
+    def copy(typing: Any, to: Any, start: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kind = VECTOR if size == 16 else ir.IntType(8 * size)
+            value = builder.load(builder.inttoptr(args[1], kind.as_pointer(source)), align=size)
+            builder.store(value, builder.inttoptr(args[0], kind.as_pointer(target)), align=size)
+            return context.get_dummy_value()
+
+        return types.none(types.int64, types.int64), code
+
+    return copy
+
+
+put16, copy4, copy2 = copier(16, ANY, GLOBAL), copier(4, ANY, ANY), copier(2, ANY, ANY)
+
+
+@intrinsic
+def fetch16(typing: Any, to: Any, start: Any) -> Any:
+    """Begin to copy 16 bytes from global to shared memory; see arrived()."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte = ir.IntType(8)
+        near = builder.ptrtoint(builder.addrspacecast(builder.inttoptr(args[0], byte.as_pointer()), byte.as_pointer(SHARED)), I32)
+        kind = ir.FunctionType(ir.VoidType(), [I32, I64])
+        builder.asm(kind, "cp.async.cg.shared.global [$0], [$1], 16;", "r,l,~{memory}", [near, args[1]], side_effect=True)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64), code
+
+
+@intrinsic
+def arrived(typing: Any) -> Any:
+    """Wait until what this thread fetches is there."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.asm(ir.FunctionType(ir.VoidType(), []), "cp.async.wait_all;", "~{memory}", [], side_effect=True)
+        return context.get_dummy_value()
+
+    return types.none(), code

@@ -1,0 +1,201 @@
+"""Row bodies on blocks of threads, the totals that norms' gradients add up over rows, and the loss of a batch.
+
+A block copies the rows it works on into shared memory, if they fit (near.py), and what a body writes goes back from there: global memory
+is read and written once, 16 bytes at a time, however often a body passes over its row. Several short rows share a block; a long row has
+a block, of up to 1024 threads, of its own. Which of these it is follows from sizes alone (row_plans.py).
+
+FLAME counterpart: `flame_core::cuda_kernels` softmax and norms. Read next: row_words.py, near.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..base import Buffer
+from ..formula.row_words import all_sum, lane, lanes, wide
+from .compat import cuda
+from .family import F, blocks, kernel, launcher, shaped
+from .near import address_of, addresses, arrived, copy2, copy4, fetch16, moved, put16, shared_span, span_at, widths
+from .row_plans import COLUMNS, LOSSES, SHAPES, row_plan, totals_plan
+from .words import block, thread
+
+THREADS = 256  # of a block; takes another value in each kernel
+ROOM = 128  # numbers of 8 bytes: shared memory for rows, likewise
+EACH = 16  # bytes that are copied at once
+
+
+def row(*args):
+    """F(r, *outs, *ins, *consts) for each row r. Ends in (rows, cols, rows of a block, how many outs, where operands lie in the room)."""
+    rows, cols, per, outs, places = args[-5], args[-4], args[-3], args[-2], args[-1]
+    first = block() * per
+    near_rows(args[:-3], shared_span(0, ROOM), first, min(per, rows - first), cols, outs, places)
+
+
+def near_rows(args, room, first, count, cols, outs, places):
+    """F for so many rows, which lie in the room meanwhile where they have a place there."""
+    given = moved(args, places, room, first * cols)
+    far, near, width = addresses(args), addresses(given), widths(args)
+    for k in range(len(places)):
+        if places[k] >= 0 and k >= outs:
+            before = first * cols * width[k]
+            fetch(near[k] + before, far[k] + before, count * cols * width[k])
+    arrived()
+    cuda.syncthreads()
+    for r in range(first + thread() // lanes(), first + count, THREADS // lanes()):
+        F(r, *given)
+    cuda.syncthreads()
+    for k in range(len(places)):
+        if places[k] >= 0 and k < outs:
+            before = first * cols * width[k]
+            put_back(far[k] + before, near[k] + before, count * cols * width[k])
+
+
+def fetch(to, start, size):
+    """Begin to copy bytes from global to shared memory, both as far from a multiple of 16."""
+    head = min(size, -start & (EACH - 1))
+    tail = size - ((size - head) & (EACH - 1))
+    for i in range(head + EACH * thread(), tail, EACH * THREADS):
+        fetch16(to + i, start + i)
+    edges(to, start, head, tail, size)
+
+
+def put_back(to, start, size):
+    """Copy bytes from shared to global memory."""
+    head = min(size, -to & (EACH - 1))
+    tail = size - ((size - head) & (EACH - 1))
+    for i in range(head + EACH * thread(), tail, EACH * THREADS):
+        put16(to + i, start + i)
+    edges(to, start, head, tail, size)
+
+
+def edges(to, start, head, tail, size):
+    """What lies before `head` and from `tail` on: a thread for each 4 bytes, or 2 where numbers have so many."""
+    if (start | size) & 3 == 0:
+        i = 4 * thread()
+        if i < head:
+            copy4(to + i, start + i)
+        if tail + i < size:
+            copy4(to + tail + i, start + tail + i)
+    else:
+        i = 2 * thread()
+        if i < head:
+            copy2(to + i, start + i)
+        if tail + i < size:
+            copy2(to + tail + i, start + tail + i)
+
+
+def row_sums(dx, sums, *args):
+    """F(r, dx, total, *ins, rows, cols) for each row; each block adds up a total of its own in `sums`, and within it each group of lanes.
+
+    Ends in (rows, cols, rows of a block, rows at once, length of a total, where the totals begin in the room or -1, places)."""
+    cols, chunk, per, width, start, places = args[-6], args[-5], args[-4], args[-3], args[-2], args[-1]
+    room = shared_span(0, ROOM)
+    size = width * widths((sums,))[0]
+    own = address_of(sums) + block() * size
+    at = address_of(room) + start + thread() // lanes() * size if start >= 0 else own
+    total = span_at(sums, at, width)
+    for j in range(lane(), width, lanes()):
+        total[j] = 0.0
+    end = min(args[-7], (block() + 1) * chunk)
+    for first in range(block() * chunk, end, per):
+        near_rows((dx, total) + args[:-5], room, first, min(per, end - first), cols, 1, places)
+    if start >= 0:
+        out, groups = span_at(sums, own, width), span_at(sums, address_of(room) + start, THREADS // lanes() * width)
+        for j in range(thread(), width, THREADS):
+            found = groups[j]
+            for g in range(1, THREADS // lanes()):
+                found += groups[g * width + j]
+            out[j] = found
+
+
+@kernel
+def add_totals(dw, db, sums, many, cols, add_w, add_b):
+    """dw (and db) = the totals of all blocks, added in order in wide() by eight threads a column; with add_w (add_b) on top of what is
+    there."""
+    width, x, y = sums.size // many, thread() & (COLUMNS - 1), thread() // COLUMNS
+    j = block() * COLUMNS + x
+    found = wide(0.0)
+    if j < width:
+        for i in range(y, many, THREADS // COLUMNS):
+            found += wide(sums[i * width + j])
+    parts = shared_span(found, 256)
+    parts[thread()] = found
+    cuda.syncthreads()
+    if y == 0 and j < width:
+        for k in range(1, THREADS // COLUMNS):
+            found += parts[k * COLUMNS + x]
+        if j < cols:
+            if dw is not None:
+                dw[j] = found + dw[j] if add_w else found
+        elif db is not None:
+            db[j - cols] = found + db[j - cols] if add_b else found
+
+
+@kernel(threads=1024)
+def loss_sums(out, losses, each):
+    """out[b] = the sum of so many losses, in float64."""
+    total = wide(0.0)
+    for i in range(block() * each + thread(), min(losses.size, (block() + 1) * each), THREADS):
+        total += wide(losses[i])
+    total = all_sum(total)
+    if thread() == 0:
+        out[block()] = total
+
+
+@kernel(threads=1024)
+def batch_loss(out, losses, found, mean):
+    """out = the sum of the losses; with `mean` divided by found[2], the number of ids that count (check_ids). NaN if there are none."""
+    total = wide(0.0)
+    for i in range(thread(), losses.size, THREADS):
+        total += wide(losses[i])
+    total = all_sum(total)
+    if thread() == 0:
+        out[0] = total / wide(found[2]) if mean else total
+
+
+# ---- launchers ----
+ROW, ROW_SUMS = ({lanes: shaped(f, shape.threads, lanes) for lanes, shape in SHAPES.items()} for f in (row, row_sums))
+
+
+def widths_of(operands: Any, size: int) -> tuple[int, ...]:
+    """The bytes of a number of each operand that holds all rows; 0 for others. Only floats are moved: whole numbers are ids."""
+    return tuple([a.dtype.itemsize if isinstance(a, Buffer) and a.dtype.kind in "fV" and a.size == size else 0 for a in operands])
+
+
+@launcher(name="row")
+def row_launcher(go, outs, ins, *consts):
+    """A user's body has a warp for each row at most: there all lanes write one number at once, which blocks do not."""
+    rows, cols = consts[-2:]
+    ours = go.formula.__module__.startswith("flamepy.")
+    plan = row_plan(rows, cols, widths_of((*outs, *ins), rows * cols), len(outs), ours)
+    go(ROW[plan.lanes], outs, ins, (*consts, plan.per, len(outs), plan.places), grid=blocks(rows, plan.per))
+
+
+@launcher(name="row_sums")
+def row_sums_launcher(go, outs, ins, parts, add_w, add_b, rows, cols):
+    """Each block's total, then the blocks' in order."""
+    dx, dw, db = outs
+    width = parts * cols
+    if not rows:
+        for out, add in ((dw, add_w), (db, add_b)):
+            if out is not None and not add:
+                go.device.launch("fill", None, (out,), (), (out.dtype.type(0),), out.dtype)
+        return
+    plan = totals_plan(rows, cols, widths_of((dx, None, *ins), rows * cols), width * go.dtype.itemsize)
+    many = blocks(rows, plan.chunk)
+    sums = go.empty(many * width)
+    consts = rows, cols, plan.chunk, plan.per, width, plan.start, plan.places
+    go(ROW_SUMS[plan.lanes], (dx, sums), ins, consts, grid=many)
+    go(add_totals, (dw, db), (sums,), (many, cols, add_w, add_b), grid=blocks(width, COLUMNS), formula=None)
+
+
+@launcher(name="batch_loss")
+def batch_loss_launcher(go, outs, ins, mean):
+    losses, found = ins
+    if losses.size > LOSSES:
+        parts = go.empty(blocks(losses.size, LOSSES), np.dtype("float64"))
+        go(loss_sums, (parts,), (losses,), (LOSSES,), grid=parts.size)
+        losses = parts
+    go(batch_loss, outs, (losses, found), (mean,), grid=1)

@@ -1,0 +1,193 @@
+"""Tiles of plain products: tuples of numbers that a thread keeps in registers, and the words for them.
+
+A word of this file is unrolled while it is compiled, so no tuple ever lies in memory: a tile of rows by columns is one tuple, row after
+row. What a word takes as `n`, `rows` or a step must be a constant; sized() gives a kernel its own.
+
+Read next: attention.py, fragments.py (tiles of the tensor cores).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from types import FunctionType
+from typing import Any
+
+from llvmlite import ir
+
+from ..formula.bind import PACKAGE, globals_of
+from .compat import NumbaError, intrinsic, types
+
+I16, I32, I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
+
+
+# ---- kernels of one size ---------------------------------------------------------------------------------------------------------
+@cache
+def sized(function: Any, **sizes: int) -> Any:
+    """A copy of a kernel for which these global names, its helpers' too, are other numbers."""
+    scope = dict(function.__globals__) | sizes
+    for name in globals_of(function.__code__):
+        value = scope.get(name)
+        if isinstance(value, FunctionType) and str(value.__module__).startswith(PACKAGE + "backend.cuda"):
+            scope[name] = sized(value, **sizes)
+    name = "_".join([function.__name__, *[str(n) for n in sizes.values()]])
+    copy: Any = FunctionType(function.__code__, scope, name, function.__defaults__)
+    copy.__dict__.update(function.__dict__)
+    return copy
+
+
+word = intrinsic
+plain = types.unliteral
+
+
+def constant(kind: Any) -> int:
+    if not isinstance(kind, types.IntegerLiteral):
+        raise NumbaError(f"a constant is needed here, not {kind}")
+    return int(kind.literal_value)
+
+
+def elements(builder: Any, value: Any) -> list[Any]:
+    return [builder.extract_value(value, i) for i in range(len(value.type))]
+
+
+def start(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    """The address of an array's first element."""
+    return context.make_array(kind)(context, builder, value).data
+
+
+def wide(builder: Any, value: Any) -> Any:
+    return value if value.type.width == 64 else builder.sext(value, I64)
+
+
+def store(builder: Any, kind: Any, value: Any, pointer: Any) -> None:
+    """A number to a buffer's element; 16-bit floats are rounded."""
+    if kind.half:
+        code = f"cvt.rn.{kind.half}.f32 $0, $1;"
+        value = builder.asm(ir.FunctionType(I16, [value.type]), code, "=h,f", [value], side_effect=False)
+    builder.store(value, pointer)
+
+
+# ---- plain tiles -----------------------------------------------------------------------------------------------------------------
+@word
+def filled(typing: Any, n: Any, value: Any) -> Any:
+    """n times the same number."""
+    kind = types.UniTuple(types.unliteral(value), constant(n))
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return context.make_tuple(builder, kind, [args[1]] * kind.count)
+
+    return kind(n, kind.dtype), make
+
+
+@word
+def gather(typing: Any, a: Any, at: Any, step: Any, n: Any) -> Any:
+    """a[at], a[at + step], ... of a shared array; a constant step."""
+    kind, by = types.UniTuple(a.dtype, constant(n)), constant(step)
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        first = builder.gep(start(context, builder, a, args[0]), [args[1]])
+        found = [builder.load(builder.gep(first, [ir.Constant(I32, by * i)], inbounds=True)) for i in range(kind.count)]
+        return context.make_tuple(builder, kind, found)
+
+    return kind(a, plain(at), step, n), make
+
+
+@word
+def outer(typing: Any, acc: Any, a: Any, b: Any) -> Any:
+    """acc + a b^T: rows by columns, one row after the other."""
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        sums, left, right = (elements(builder, value) for value in args)
+        found = [builder.fma(x, y, sums[i * len(right) + j]) for i, x in enumerate(left) for j, y in enumerate(right)]
+        return context.make_tuple(builder, acc, found)
+
+    return acc(acc, a, b), make
+
+
+@word
+def times_rows(typing: Any, acc: Any, f: Any) -> Any:
+    """Each row times its own factor."""
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        sums, factors = (elements(builder, value) for value in args)
+        width = len(sums) // len(factors)
+        return context.make_tuple(builder, acc, [builder.fmul(x, factors[i // width]) for i, x in enumerate(sums)])
+
+    return acc(acc, f), make
+
+
+@word
+def spread(typing: Any, f: Any, n: Any) -> Any:
+    """A tile whose rows have the same number everywhere, n times."""
+    kind = types.UniTuple(f.dtype, f.count * constant(n))
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return context.make_tuple(builder, kind, [x for x in elements(builder, args[0]) for _ in range(kind.count // f.count)])
+
+    return kind(f, n), make
+
+
+@word
+def put_shared(typing: Any, a: Any, at: Any, row_step: Any, step: Any, acc: Any, rows: Any) -> Any:
+    """A tile to a shared array: element (i, j) to a[at + i row_step + j step]; constant steps."""
+    down, across, width = constant(row_step), constant(step), acc.count // constant(rows)
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        first = builder.gep(start(context, builder, a, args[0]), [args[1]])
+        for i, value in enumerate(elements(builder, args[4])):
+            offset = i // width * down + i % width * across
+            builder.store(value, builder.gep(first, [ir.Constant(I32, offset)], inbounds=True))
+        return context.get_dummy_value()
+
+    return types.none(a, plain(at), row_step, step, acc, rows), make
+
+
+@word
+def put_tile(typing: Any, x: Any, at: Any, row_step: Any, left: Any, col: Any, step: Any, cols: Any, acc: Any, rows: Any) -> Any:
+    """A tile to a buffer: element (i, j) to x[at + i row_step + col + j step] where i < left and col + j step < cols."""
+    across, width = constant(step), acc.count // constant(rows)
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        at, down, left, col, cols = (wide(builder, args[i]) for i in (1, 2, 3, 4, 6))
+        first = builder.gep(builder.extract_value(args[0], 0), [builder.add(at, col)])
+        for i, value in enumerate(elements(builder, args[7])):
+            row, j = divmod(i, width)
+            fits = builder.and_(builder.icmp_signed(">", left, I64(row)), builder.icmp_signed("<", builder.add(col, I64(across * j)), cols))
+            with builder.if_then(fits):
+                offset = builder.add(builder.mul(down, I64(row)), I64(across * j))
+                store(builder, x, value, builder.gep(first, [offset]))
+        return context.get_dummy_value()
+
+    return types.none(x, plain(at), plain(row_step), plain(left), plain(col), step, plain(cols), acc, rows), make
+
+
+@word
+def put_columns(typing: Any, x: Any, at: Any, row_step: Any, left: Any, places: Any, col: Any, step: Any, acc: Any, rows: Any) -> Any:
+    """A tile to a buffer: element (i, j) to x[at + i row_step + places[col + j step]] where i < left, unless that place is below 0."""
+    width = acc.count // constant(rows)
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        at, down, left = (wide(builder, args[i]) for i in (1, 2, 3))
+        first = builder.gep(start(context, builder, places, args[4]), [args[5]])
+        base, values = builder.gep(builder.extract_value(args[0], 0), [at]), elements(builder, args[7])
+        for j in range(width):
+            place = wide(builder, builder.load(builder.gep(first, [I32(constant(step) * j)])))
+            for i in range(constant(rows)):
+                fits = builder.and_(builder.icmp_signed(">", left, I64(i)), builder.icmp_signed(">=", place, I64(0)))
+                with builder.if_then(fits):
+                    store(builder, x, values[i * width + j], builder.gep(base, [builder.add(builder.mul(down, I64(i)), place)]))
+        return context.get_dummy_value()
+
+    return types.none(x, plain(at), plain(row_step), plain(left), places, plain(col), step, acc, rows), make
+
+
+@word
+def divided(typing: Any, a: Any, b: Any) -> Any:
+    """(quotient, remainder) of numbers from 0 to 2**31, by a division of 32 bits."""
+    kind = types.UniTuple(types.int64, 2)
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        low, by = (value if value.type.width == 32 else builder.trunc(value, I32) for value in args)
+        both = builder.udiv(low, by), builder.urem(low, by)
+        return context.make_tuple(builder, kind, [builder.zext(value, I64) for value in both])
+
+    return kind(plain(a), plain(b)), make

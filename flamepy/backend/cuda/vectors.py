@@ -1,0 +1,187 @@
+"""16-byte loads and stores of Spans: words that every family's kernels may use.
+
+    a, b, c, d = load4(x, i)              # x[i], x[i + 1], x[i + 2], x[i + 3]; also load2, load8, load16
+    store4(y, i, (a, b, c, d))            # rounds as y[i] = a does; also store2, store8, store16
+    if aligned(x, 4) and aligned(y, 4):   # whether load4 and store4 may be used where i is a multiple of 4
+
+load4 of float32 and load8 of a 16-bit float are one instruction; 8 float32 are two, 4 of 16 bits are one of 8 bytes. Numbers and None,
+which a kernel may get in a Span's place, are loaded as themselves, and are aligned. Import them as they are.
+
+Read next: runs.py (the same for all arguments of a formula at once), span.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+
+from .compat import cgutils, intrinsic, types
+from .span import F32, I16, I32, I64, Span
+
+WIDEST = 16  # bytes of one load
+
+
+# ---- words of memory ---------------------------------------------------------------------------------------------------------------
+def pointer(builder: Any, span: Any, index: Any) -> Any:
+    """The address of element `index` (int64)."""
+    return builder.gep(builder.extract_value(span, 0), [index])
+
+
+def pieces(nbytes: int, bits: int) -> tuple[int, Any, int]:
+    """(how many loads, the type of each, its bytes) for so many bytes of numbers of so many bits."""
+    each = min(nbytes, WIDEST)
+    word = ir.IntType(max(bits, min(32, 8 * each)))
+    count = 8 * each // word.width
+    return nbytes // each, word if count == 1 else ir.VectorType(word, count), each
+
+
+def load_words(builder: Any, address: Any, nbytes: int, bits: int) -> list[Any]:
+    """Words of 32 bits (wider for wider numbers, narrower for less memory) of memory that is aligned to its size, or to 16 bytes."""
+    loads, kind, each = pieces(nbytes, bits)
+    start, found = builder.bitcast(address, kind.as_pointer()), []
+    for n in range(loads):
+        loaded = builder.load(builder.gep(start, [I32(n)]), align=each)
+        vector = isinstance(kind, ir.VectorType)
+        found += [builder.extract_element(loaded, I32(k)) for k in range(kind.count)] if vector else [loaded]
+    return found
+
+
+def store_words(builder: Any, address: Any, nbytes: int, bits: int, words: list[Any]) -> None:
+    loads, kind, each = pieces(nbytes, bits)
+    start, count = builder.bitcast(address, kind.as_pointer()), len(words) // loads
+    for n in range(loads):
+        value = words[n]
+        if isinstance(kind, ir.VectorType):
+            value = ir.Constant(kind, ir.Undefined)
+            for k, word in enumerate(words[n * count : (n + 1) * count]):
+                value = builder.insert_element(value, word, I32(k))
+        builder.store(value, builder.gep(start, [I32(n)]), align=each)
+
+
+def unpacked(builder: Any, kind: Span, words: list[Any]) -> list[Any]:
+    """The numbers that lie in these words, as x[i] reads them."""
+    bits, found = kind.stored.bitwidth, []
+    for word in words:
+        for shift in range(0, word.type.width, bits):
+            if kind.half == "bf16" and word.type.width == 32:
+                part = builder.and_(word, I32(0xFFFF0000)) if shift else builder.shl(word, I32(16))
+                found.append(builder.bitcast(part, F32))
+                continue
+            part = builder.lshr(word, word.type(shift)) if shift else word
+            part = builder.trunc(part, ir.IntType(bits)) if word.type.width > bits else part
+            found.append(as_number(builder, kind, part))
+    return found
+
+
+def as_number(builder: Any, kind: Span, value: Any) -> Any:
+    """An integer of the stored width as the number it stands for."""
+    if kind.half == "f16":
+        return builder.asm(ir.FunctionType(F32, [I16]), "cvt.f32.f16 $0, $1;", "=f,h", [value], side_effect=False)
+    if kind.dtype is types.boolean:
+        return builder.icmp_unsigned("!=", value, value.type(0))
+    if kind.half == "bf16":
+        return builder.bitcast(builder.shl(builder.zext(value, I32), I32(16)), F32)
+    if kind.dtype in types.real_domain:
+        return builder.bitcast(value, F32 if value.type.width == 32 else ir.DoubleType())
+    return value
+
+
+def packed(builder: Any, kind: Span, values: list[Any]) -> list[Any]:
+    """The reverse of unpacked()."""
+    bits = kind.stored.bitwidth
+    if kind.half:
+        pair = ir.FunctionType(I32, [F32, F32])
+        code = f"cvt.rn.{kind.half}x2.f32 $0, $1, $2;"  # the first one goes to the upper half
+        return [builder.asm(pair, code, "=r,f,f", [b, a], side_effect=False) for a, b in zip(values[::2], values[1::2], strict=True)]
+    if kind.dtype in types.real_domain:
+        values = [builder.bitcast(value, ir.IntType(bits)) for value in values]
+    lanes = max(1, min(4, len(values) * bits // 8) * 8 // bits)
+    word, found = ir.IntType(lanes * bits), []
+    for first in range(0, len(values), lanes):
+        total = builder.zext(values[first], word) if lanes > 1 else values[first]
+        for k in range(1, lanes):
+            total = builder.or_(total, builder.shl(builder.zext(values[first + k], word), word(k * bits)))
+        found.append(total)
+    return found
+
+
+# ---- loads and stores -----------------------------------------------------------------------------------------------------------
+def loaded(context: Any, builder: Any, kind: Any, value: Any, index: Any, lanes: int) -> list[Any]:
+    """`lanes` numbers from an element on, or what is no Span so many times."""
+    if not isinstance(kind, Span):
+        return [value] * lanes
+    bits = kind.stored.bitwidth
+    return unpacked(builder, kind, load_words(builder, pointer(builder, value, index), lanes * bits // 8, bits))
+
+
+def number_type(kind: Any) -> Any:
+    return kind.dtype if isinstance(kind, Span) else kind
+
+
+def loader(lanes: int) -> Any:
+    """loadN(x, i): N numbers."""
+
+    @intrinsic
+    def load(typing: Any, x: Any, i: Any) -> Any:
+        found = types.UniTuple(number_type(x), lanes)
+
+        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return context.make_tuple(builder, found, loaded(context, builder, x, args[0], args[1], lanes))
+
+        return found(x, types.int64), code
+
+    return load
+
+
+def storer(lanes: int) -> Any:
+    """storeN(x, i, values): N numbers, converted to x's dtype."""
+
+    @intrinsic
+    def store(typing: Any, x: Any, i: Any, values: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            given = cgutils.unpack_tuple(builder, args[2], lanes)
+            stored(context, builder, x, args[0], args[1], [*zip(values, given, strict=True)])
+            return context.get_dummy_value()
+
+        return types.none(x, types.int64, values), code
+
+    return store
+
+
+def stored(context: Any, builder: Any, x: Span, span: Any, index: Any, given: Sequence[tuple[Any, Any]]) -> None:
+    """Store numbers, each (type, value), from an element on."""
+    numbers = [context.cast(builder, value, kind, x.dtype) for kind, value in given]
+    if x.dtype is types.boolean:
+        numbers = [builder.zext(v, ir.IntType(8)) for v in numbers]
+    bits = x.stored.bitwidth
+    store_words(builder, pointer(builder, span, index), len(given) * bits // 8, bits, packed(builder, x, numbers))
+
+
+# ---- alignment -------------------------------------------------------------------------------------------------------------------
+def misplaced(builder: Any, kind: Any, value: Any, lanes: int) -> Any:
+    """The bits of a Span's address that must be 0."""
+    if not isinstance(kind, Span):
+        return I64(0)
+    nbytes = min(WIDEST, lanes * kind.stored.bitwidth // 8)
+    return builder.and_(builder.ptrtoint(builder.extract_value(value, 0), I64), I64(nbytes - 1))
+
+
+@intrinsic
+def aligned(typing: Any, x: Any, lanes: Any) -> Any:
+    """Whether `lanes` numbers (a literal) of x may be loaded and stored at once."""
+    if not isinstance(lanes, types.IntegerLiteral):
+        return None  # Numba asks again with the literal
+
+    def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        return builder.icmp_unsigned("==", misplaced(builder, x, given[0], lanes.literal_value), I64(0))
+
+    return types.boolean(x, lanes), code
+
+
+made: dict[int, tuple[Callable, ...]] = {n: (loader(n), storer(n)) for n in (2, 4, 8, 16)}
+load2, store2 = made[2]
+load4, store4 = made[4]
+load8, store8 = made[8]
+load16, store16 = made[16]
