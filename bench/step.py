@@ -58,7 +58,7 @@ def flamepy_gpt(shape: Gpt) -> Any:
             x = self.token(ids) + self.position(fp.arange(ids.shape[1]))
             for block in self.blocks:
                 x = block(x)
-            return F.linear(self.norm(x), self.token.weight).reshape((ids.size, shape.vocabulary))
+            return F.linear(*self.operands(self.norm(x), self.token.weight)).reshape((ids.size, shape.vocabulary))
 
     return GPT()
 

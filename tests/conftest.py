@@ -11,17 +11,17 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 
 import pytest
-from devices import default_device
+from devices import cuda_device, default_device
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-@pytest.fixture(params=["cpu", "plain"])
+@pytest.fixture(params=["cpu", "plain", "cuda"])
 def device(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name of the device that the test runs on: flamepy's default one meanwhile."""
-    with default_device(request.param):
+    """The name of the device that the test runs on: flamepy's default one meanwhile. "cuda" is emulated."""
+    with cuda_device() if request.param == "cuda" else nullcontext(), default_device(request.param):
         yield request.param
 
 

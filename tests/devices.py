@@ -7,9 +7,11 @@ because what names no device goes where the fixture says. Read next: conftest.py
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
@@ -18,6 +20,22 @@ import pytest
 from flamepy.backend import base
 
 CPU_ONLY = pytest.mark.parametrize("device", ["cpu"], indirect=True)
+
+
+@functools.cache
+def emulated_gpu() -> base.Device:
+    """The emulated GPU of this process: one, so that its kernels are compiled once."""
+    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
+    with patch.dict(os.environ, {"FLAMEPY_CUDA": "emulator"}):
+        return import_module("flamepy.backend.cuda.device").open("")  # type: ignore[no-any-return]
+
+
+@contextmanager
+def cuda_device() -> Iterator[base.Device]:
+    """In the block, "cuda" is the emulated GPU; outside, the one that is there, or none."""
+    device = emulated_gpu()
+    with patch.dict(base._devices, {"cuda": device}):
+        yield device
 
 
 @contextmanager

@@ -120,7 +120,8 @@ def test_operands_are_rounded_once_and_sums_are_float32(dtype: str) -> None:
     layer.compute_dtype = getattr(fp, dtype)
     x, s = fp.tensor(draw(5, 4)).requires_grad_(), fp.tensor(draw(5, 3, seed=1)).requires_grad_()
     halves = [fp.tensor(t.numpy()).to(dtype).to(fp.float64).numpy() for t in (x, layer.weight, layer.bias)]
-    exact = halves[0] @ halves[1].T + halves[2]
+    # bfloat16's kernels add the bias as it is to sums of float32, those of float32 get what float16 leaves of it.
+    exact = halves[0] @ halves[1].T + (layer.bias.numpy().astype(np.float64) if dtype == "bfloat16" else halves[2])
     y, added = layer(x), layer.add_to(s, x)
     assert str(y.dtype) == dtype and added.dtype == fp.float32
     np.testing.assert_array_equal(y.numpy(), fp.tensor(exact.astype(np.float32)).to(dtype).numpy())
@@ -146,7 +147,10 @@ def test_a_block_keeps_its_activations_in_16_bits_and_its_stream_in_32() -> None
         "residual_layer_norm", "linear", "scaled_dot_product_attention", "linear", "residual_layer_norm", "linear", "linear",
     ]  # fmt: skip
     kinds = [{name: str(v.dtype) for name, v in e.saved.items() if v is not None and hasattr(v, "dtype")} for e in entries]
-    assert all(kind == "bfloat16" for e, saved in zip(entries, kinds, strict=True) if e.op.title == "linear" for kind in saved.values())
+    linears = [(e, kind) for e, kind in zip(entries, kinds, strict=True) if e.op.title == "linear"]
+    assert all(kind == "bfloat16" for _, saved in linears for name, kind in saved.items() if name not in ("weight", "bias"))
+    own = {id(p.buffer) for p in block.parameters()}  # no rounded copies of weights: what is saved is the parameter
+    assert all(id(e.saved[name]) in own for e, _ in linears for name in ("weight", "bias"))
     assert kinds[2] == {"y": "bfloat16", "kept": "float32", "qkv": "bfloat16"}
     assert set(kinds[0].values()) == {"float32"} and y.dtype == fp.float32
     assert [str(e.call.outs[-1].dtype) for e in entries] == [
@@ -158,6 +162,30 @@ def test_a_block_keeps_its_activations_in_16_bits_and_its_stream_in_32() -> None
         "bfloat16",
         "float32",
     ]
+
+
+@pytest.mark.usefixtures("device")
+def test_arrays_and_lists_are_rounded_as_tensors_are() -> None:
+    """What a step is called with: a captured one makes tensors of arrays, and both give the same."""
+    low_rank = nn.Sequential(nn.Linear(6, 6))
+    nn.lora(low_rank, "*", rank=2)
+    low_rank[0].B.set_data(draw(6, 2))
+    shapes: list[tuple[nn.Module, tuple[int, ...], int]] = [
+        *[(m, (3, 6), 1) for m in (nn.Linear(6, 4), nn.Sequential(nn.Linear(6, 4), nn.GELU()), low_rank, nn.RMSNorm(6))],
+        *[(nn.Conv2d(2, 3, 3), (1, 2, 5, 5), 1), (nn.MultiHeadAttention(6, 2, causal=False), (4, 6), 3)],
+    ]
+    for model, shape, count in shapes:
+        model.compute_dtype = fp.bfloat16
+        for dtype in ("f4", "i8") if isinstance(model, nn.RMSNorm) else ("f4", "f8", "i8"):
+            arrays = [(3 * draw(*shape, seed=n)).astype(dtype) for n in range(count)]
+            want = model(*[fp.tensor(a) for a in arrays])
+            assert want.dtype == fp.bfloat16
+            for form in (arrays, [a.tolist() for a in arrays])[: 2 if count == 1 else 1]:
+                got = model(*form)
+                assert got.dtype == fp.bfloat16 and got.numpy().tobytes() == want.numpy().tobytes()
+    elsewhere = nn.Linear(6, 4, device="plain")
+    elsewhere.compute_dtype = fp.bfloat16
+    assert str(elsewhere(draw(3, 6)).device) == "plain"
 
 
 @pytest.mark.usefixtures("device")
@@ -197,6 +225,9 @@ def test_it_is_set_for_everything_inside_and_for_what_comes_later() -> None:
     assert repr(model[0]) == "Linear(in_features=2, out_features=2, bias=True)"
     model.compute_dtype = None
     assert not any("compute_dtype" in vars(m) for m in model.modules())
+    model.compute_dtype = "bfloat16"
+    del model.compute_dtype
+    assert [m.compute_dtype for m in model.modules()] == [None] * 7
 
 
 def test_summary_says_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -129,10 +129,9 @@ def test_a_weight_that_several_layers_share_gets_the_sum_of_its_gradients() -> N
         for _ in range(3):
             y = model(model(x)).to(fp.float32)
             grads = (y * y).sum().backward()
-            b16 = [layer.bias.to(fp.bfloat16) for layer in model]
             h = x.to(fp.bfloat16)
-            for b in b16 * 2:
-                h = F.linear(h, w16, b)
+            for layer in [*model] * 2:  # the bias is added as it is to sums of float32
+                h = F.linear(h, w16, None, layer.bias.reshape((1, 6)) * fp.ones(4, 1)).to(fp.bfloat16)
             h = h.to(fp.float32)
             want = (h * h).sum().backward()[w16].numpy()
             np.testing.assert_allclose(grads[w].numpy(), want, 1e-5, 1e-5 * np.abs(want).max())
@@ -193,4 +192,4 @@ def test_digits_are_learned_in_bfloat16(model: str, tmp_path: Path, monkeypatch:
     last = [f"checkpoints/step-00000060/{name}" for name in ("tensors.safetensors", "state.json")]
     assert all(contents("whole")[name] == contents("parts")[name] for name in ["metrics.jsonl", *last])
     wide, ours = (rows(out)[-1]["val_loss"] for out in ("wide", "whole"))
-    assert wide != ours and abs(ours - wide) < 0.02 * wide
+    assert wide != ours and abs(ours - wide) < 0.01 * (np.log(10) - wide)  # of what was learned: a guess has log(10)

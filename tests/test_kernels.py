@@ -118,7 +118,7 @@ print((c - b) / (b - a), 'numba' in sys.modules)
 
 
 def test_compiling_is_announced(monkeypatch):
-    monkeypatch.setattr(compiler, "DiskCache", lambda function: NullCache())
+    monkeypatch.setattr(compiler, "cache_of", lambda function: NullCache())
 
     def double_y(x):
         return x + x
@@ -204,7 +204,7 @@ def test_only_the_kernel_itself_becomes_machine_code(monkeypatch):
     made = []
     whole = codegen.JITCodeLibrary._finalize_specific
     monkeypatch.setattr(codegen.JITCodeLibrary, "_finalize_specific", lambda self: (made.append(self.name), whole(self)))
-    monkeypatch.setattr(compiler, "DiskCache", lambda function: NullCache())
+    monkeypatch.setattr(compiler, "cache_of", lambda function: NullCache())
     x = np.ones(4, F4)
     kernel = bind(loop_named("map1"), pointwise.tanh_y, F4, compiler.DIALECT)
     kernel(1, np.empty_like(x), x)

@@ -256,10 +256,10 @@ def test_linear(on, flip, formula, extras):
         given, z, f, residual = layer(rows, n, k, flip, formula, extras)
         outs = [(rows * n, F4), (rows * n, F4) if formula else None]
         for keeps_result in (False, True) if extras else (False,):
-            y, kept = on("linear", outs, given, (rows, n, k, flip, keeps_result), formula)
+            y, kept = on("linear", outs, given, (rows, n, k, flip, keeps_result, F4), formula)
             close(y, f + (residual if extras else 0), 32)
             assert kept is None if formula is None else close(kept, f if keeps_result else z, 32) is None
-        assert np.array_equal(on("linear", [outs[0], None], given, (rows, n, k, flip, False), formula)[0], y)
+        assert np.array_equal(on("linear", [outs[0], None], given, (rows, n, k, flip, False, F4), formula)[0], y)
 
 
 def layer(rows, n, k, flip, formula, extras):
@@ -272,7 +272,7 @@ def layer(rows, n, k, flip, formula, extras):
 def test_linear_gradients(on):
     for rows, n, k in ((6, 5, 4), (0, 5, 4)):
         g, kept, w, x, dw0, db0 = numbers(rows, n), numbers(rows, n), numbers(n, k), numbers(rows, k), numbers(n, k), numbers(n)
-        dx, dz = on("linear_dx", [(rows * k, F4), (rows * n, F4)], [g, kept, w], (rows, n, k), cubed_dz)
+        dx, dz = on("linear_dx", [(rows * k, F4), (rows * n, F4)], [g, kept, w], (rows, n, k, F4), cubed_dz)
         close(dz, 3 * g * kept**2)
         close(dx, np.einsum("rn,nk->rk", 3 * g * kept**2, w), 32)
         for add_w, add_b in ((True, False), (False, True)):

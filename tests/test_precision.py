@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 import flamepy as fp
 import flamepy.nn.functional as F
-from flamepy.backend.cpu import findings, lower, matmul, switch, tiles
+from flamepy.backend.cpu import findings, lower, matmul, rooms, switch, tiles
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 HERE = lower.parts_here("medium")
@@ -51,7 +51,11 @@ def test_names() -> None:
     assert str(found.value) == text and isinstance(found.value, fp.FlameError)
     with pytest.raises(ValueError, match="no such precision: 1"):
         fp.set_float32_matmul_precision(1)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"no such precision: 'high\\n'\."):
+        fp.set_float32_matmul_precision("high\n")
     assert fp.get_float32_matmul_precision() == "medium"
+    fp.set_float32_matmul_precision(np.str_("high"))
+    assert type(fp.get_float32_matmul_precision()) is str
 
 
 # ---- the product -----
@@ -60,7 +64,7 @@ def function(form: str, count: int) -> Any:
     """by_parts() for one route; tile instructions as loops over memory where they are emulated."""
     if form != EMULATED:
         return lower.compiled(form, count).ctypes
-    lower.load_spaces()
+    rooms.load_spaces()
     words = {**lower.words_of(tiles.AMX, count), "TILES_ON": lower.bfloat.nothing, "TILES_OFF": lower.bfloat.nothing}
     return uncached(lower.by_parts, lower.SIGNATURE, lower.names({**words, "BLOCK": emulated_block(words["BLOCK"])}, count)).ctypes
 
@@ -247,11 +251,29 @@ def test_replays_follow_the_setting() -> None:
     assert trained(*made(), ["highest"] * len(levels)) != want
 
 
+def test_a_captured_step_may_ask_for_the_level_and_not_set_it() -> None:
+    def asks(x: fp.Tensor) -> fp.Tensor:
+        return x * (3 if fp.get_float32_matmul_precision() == "medium" else 1)
+
+    def sets(x: fp.Tensor) -> fp.Tensor:
+        fp.set_float32_matmul_precision("medium")
+        return x * 2
+
+    captured = fp.capture(asks)
+    for levels, want in (("highest", 1.0), ("medium", 3.0), ("high", 1.0), ("medium", 3.0)):
+        fp.set_float32_matmul_precision(levels)
+        assert [captured(fp.ones(1)).item() for _ in range(3)] == [want] * 3
+    fp.set_float32_matmul_precision("highest")
+    with pytest.raises(fp.CaptureError, match="set_float32_matmul_precision: inside a captured step: 'medium'"):
+        fp.capture(sets)(fp.ones(1))
+    assert fp.get_float32_matmul_precision() == "highest"
+
+
 @pays
 def test_of_two_threads_that_set_it_the_later_one_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
     """This one read "medium"; before it has stored what that means, the other sets "highest"."""
     levels = iter(["medium", "highest", "highest"])
-    monkeypatch.setattr(switch.precision, "get_float32_matmul_precision", lambda: next(levels))
+    monkeypatch.setattr(switch.precision, "level", lambda: next(levels))
     switch.follow()
     assert switch.INSTEAD.value == 0
 

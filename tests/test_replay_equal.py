@@ -16,7 +16,8 @@ from replay_tools import CLIPS, OPTIMIZERS, Checkpointed, Dropping, Images, Plai
 
 import flamepy as fp
 import flamepy.nn.functional as F
-from flamepy.replay.arena import Life, places
+from flamepy import nn
+from flamepy.replay.arena import Life, life_of, places
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -100,6 +101,27 @@ def test_buffers_share_the_arena():
     assert captured.program.bytes < 2.2 * 40_000
 
 
+@CPU_ONLY
+def test_gradients_lie_where_activations_were():
+    """A packed model's gradients are one buffer; its parts for the first layers are written last, when the activations of the last
+    layers are gone. Eager the two are there at once."""
+    layers, rows, width = 8, 128, 128
+    model = nn.Sequential(*[m for _ in range(layers) for m in (nn.Linear(width, width), nn.Tanh())])
+    model.params.pack()
+    optimizer = fp.SGD(model.params, lr=0.01)
+
+    @fp.capture
+    def step(x: Any) -> Any:
+        loss = model(x).square().mean()
+        optimizer.step(loss.backward())
+        return loss
+
+    for seed in range(3):
+        step(fp.tensor(np.random.default_rng(seed).standard_normal((rows, width), np.float32)))
+    gradients, activations = sum(p.size for p in model.parameters()) * 4, layers * rows * width * 4
+    assert step.program.bytes < 0.9 * (gradients + activations)
+
+
 def test_inference_is_captured_too():
     model = Plain()
 
@@ -152,3 +174,25 @@ def test_places_never_overlap_in_time_and_memory(drawn):
             if a.first <= b.last and b.first <= a.last:
                 assert at + a.nbytes + GAP <= other or other + b.nbytes + GAP <= at
     assert total <= sum(-(-(life.nbytes + GAP) // 64) * 64 for life in lives)
+
+
+USES = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=8)
+
+
+@CPU_ONLY
+@given(st.lists(st.tuples(USES, st.integers(1, 700)), max_size=12))
+def test_parts_never_overlap_in_time_and_memory(drawn):
+    """A byte lives from the first launch that names it to the last one that names its buffer."""
+    named = [[(now, min(a, b) * n, max(a, b) * n) for now, a, b in uses] for uses, n in drawn]
+    sizes = [8 * n for _, n in drawn]
+    offsets, total = places([life_of(uses, size) for uses, size in zip(named, sizes, strict=True)], 64, GAP)
+    parts = [
+        (i, at + start, at + end, now, max(n for n, *_ in uses))
+        for i, (uses, at) in enumerate(zip(named, offsets, strict=True))
+        for now, start, end in uses
+        if start < end
+    ]
+    assert all(at % 64 == 0 and at + size <= total for at, size in zip(offsets, sizes, strict=True))
+    for i, start, end, first, last in parts:
+        for j, other, stop, begun, over in parts:
+            assert i == j or first > over or begun > last or end + GAP <= other or stop + GAP <= start

@@ -12,15 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..errors import StateError
+from ..errors import CaptureError, StateError
+from .divert import guard, told
 
 LEVELS = ("highest", "high", "medium")
 _level = LEVELS[0]
 listeners: list[Callable[[], None]] = []  # backends that multiply in float32: told of a change
 
 
+def level() -> str:
+    return _level
+
+
 def get_float32_matmul_precision() -> str:
     """The level set: "highest", "high" or "medium"."""
+    guard(LEVELS, "float32_matmul_precision", level, live=True)
     return _level
 
 
@@ -28,15 +34,18 @@ def set_float32_matmul_precision(precision: str) -> None:
     """Choose how exactly products of float32 are computed in this process: "highest" (default), "high" or "medium".
 
     It holds for matmul, linear, attention and convolution, forward and backward, in all threads from their next product on; recorded steps
-    follow it too. float64 is never changed, nor are small products (a side under 32, fewer than 12 rows). Where "medium" is bf16, operands
+    follow it too, and cannot set it. float64 is never changed, nor are small products (a side under 32, fewer than 12 rows). Where "medium" is bf16, operands
     from 3.3962e38 on count as infinity and those below 1.2e-38 as 0; where "high" is two parts, infinity and operands from 3.3962e38 on
     give NaN, and parts below 1.2e-38 are 0. The same bits for any number of threads.
     """
     global _level
     if not isinstance(precision, str) or precision not in LEVELS:
-        named = f"'{precision}'" if isinstance(precision, str) else repr(precision)
-        raise StateError(f'set_float32_matmul_precision: no such precision: {named}. Use "highest", "high" or "medium".')
-    before, _level = _level, precision
+        raise StateError(f'set_float32_matmul_precision: no such precision: {precision!r}. Use "highest", "high" or "medium".')
+    if any(told()):
+        raise CaptureError(
+            f"set_float32_matmul_precision: inside a captured step: '{precision}'. Set it before the call: replays follow it."
+        )
+    before, _level = _level, LEVELS[LEVELS.index(precision)]
     try:
         for tell in listeners:
             tell()

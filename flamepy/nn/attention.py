@@ -14,6 +14,7 @@ from ..ops.attention import fused_attention
 from . import functional as F
 from . import init
 from .activation import GELU
+from .compute import linear_in
 from .containers import Sequential
 from .linear import Dropout, Linear, size
 from .module import Module
@@ -85,10 +86,10 @@ class MultiHeadAttention(Module):
         if k is None:
             parts = ops.split(self.qkv(q), self.width, axis=-1)
         else:
-            q, k, v, weight, bias = self.qkv.operands(q, k, v, self.qkv.whole_weight(), self.qkv.bias)
+            weight, bias = *self.qkv.operands(self.qkv.whole_weight()), self.qkv.bias
             weights = ops.split(weight, self.width, axis=0)
             biases = [None] * 3 if bias is None else ops.split(bias, self.width, axis=0)
-            parts = [F.linear(x, w, b) for x, w, b in zip((q, k, v), weights, biases, strict=True)]
+            parts = [linear_in(self.qkv.compute_dtype, x, w, b) for x, w, b in zip((q, k, v), weights, biases, strict=True)]
         each = self.width // self.heads
         return [ops.transpose(ops.reshape(x, (*x.shape[:-1], self.heads, each)), -3, -2) for x in parts]
 

@@ -5,9 +5,12 @@
 Parameters, their gradients, the optimizer's state, the residual stream, the statistics of norms, softmax, cross-entropy and every sum
 stay float32. Product layers (Linear, Conv2d, attention, LoRA) round their operands, sum in float32 and give results in the compute dtype;
 norms compute in float32 and give it too, since products read them. Everything else follows its inputs: 16 bits give 16 bits, rounded
-once, and 16 bits beside float32 give float32. A weight is rounded whenever a layer uses it, on the tape, so its gradient comes out in
-float32, not rounded; cotangents are float32 everywhere, so float16 needs no GradScaler for small gradients. Only
-what a bfloat16 product reads of them is rounded, as all that it reads.
+once, and 16 bits beside float32 give float32. A weight is rounded whenever a layer uses it, and its gradient comes out in float32, not
+rounded; cotangents are float32 everywhere, so float16 needs no GradScaler for small gradients. Only what a bfloat16 product reads of
+them is rounded, as all that it reads.
+
+bfloat16's linear layers round the float32 weight themselves, as they pack it, and add the bias as it is: nothing holds a rounded copy.
+Elsewhere (convolutions, float16, operands()) weights and biases are rounded by a cast on the tape.
 
 Setting the attribute sets it for all modules inside; one that is put inside later takes it over. A part may be set otherwise afterwards
 (model.head.compute_dtype = None). It may change between steps, is no part of state_dict(), and goes along with copies and pickles.
@@ -25,9 +28,11 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..dtypes import FLOATS, HALF, as_dtype
+from ..dtypes import FLOATS, HALF, as_dtype, bfloat16, float32
 from ..errors import DTypeError, FlameWarning
+from ..ops.matmul import rounding_linear
 from ..tensors import Tensor
+from . import functional as F
 
 
 def checked(layer: str, value: Any) -> np.dtype | None:
@@ -44,9 +49,11 @@ def checked(layer: str, value: Any) -> np.dtype | None:
     return dtype
 
 
-def rounded(xs: tuple[Any, ...], dtype: np.dtype) -> tuple[Any, ...]:
-    """Those that are float tensors in `dtype`."""
-    return tuple([ops.cast(x, dtype) if isinstance(x, Tensor) and x.dtype != dtype and x.dtype in FLOATS else x for x in xs])
+def rounded(xs: tuple[Any, ...], dtype: np.dtype, beside: Any = None) -> tuple[Any, ...]:
+    """Those that are floats in `dtype`; arrays and lists become tensors where the first tensor is, `beside` among them."""
+    place = next((x.device for x in (*xs, beside) if isinstance(x, Tensor)), None)
+    xs = tuple([x if x is None or isinstance(x, Tensor) else Tensor.of("compute_dtype", x, place) for x in xs])
+    return tuple([ops.cast(x, dtype) if x is not None and x.dtype != dtype and x.dtype in FLOATS else x for x in xs])
 
 
 _said: set[np.dtype] = set()
@@ -59,3 +66,18 @@ def say_if_widened(dtype: np.dtype | None, on: Any) -> None:
         _said.add(dtype)
         what = f"{dtype} saves memory here, but no time: its numbers are multiplied as float32"
         warnings.warn(f"compute_dtype: {what}: {why}. Use None where memory is not short.", FlameWarning, stacklevel=3)
+
+
+def linear_in(dtype: np.dtype | None, x: Any, weight: Any, bias: Any = None, residual: Any = None, activation: str = "") -> Any:
+    """F.linear() from operands of a compute dtype."""
+    if dtype is not None:
+        (x,) = rounded((x,), dtype, weight)
+        others = [t for t in (weight, bias, residual) if t is not None]
+        if dtype == bfloat16 and is_bfloat(x) and all([t.dtype == float32 or t.dtype == bfloat16 for t in others]):
+            return rounding_linear(x, weight, bias, residual, activation)
+        weight, bias = rounded((weight, bias), dtype)
+    return F.linear(x, weight, bias, residual, activation) if activation else F.linear(x, weight, bias, residual)
+
+
+def is_bfloat(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.dtype == bfloat16

@@ -12,6 +12,7 @@ from ..errors import ShapeError
 from ..parameter import Parameter
 from . import functional as F
 from .activation import GELU, ReLU, Sigmoid, SiLU, Tanh
+from .compute import linear_in
 from .module import Module
 
 ACTIVATIONS = (ReLU, GELU, SiLU, Tanh, Sigmoid)  # what Linear.with_next() can compute
@@ -39,8 +40,7 @@ class Linear(Module):
 
     def forward(self, x: Any) -> Any:
         """x (..., in_features) -> (..., out_features). Raises ShapeError where x ends otherwise."""
-        x, weight, bias = self.operands(x, self.weight, self.bias)
-        return F.linear(x, weight, bias)
+        return linear_in(self.compute_dtype, x, self.weight, self.bias)
 
     def with_next(self, following: Module) -> Callable[[Any], Any] | None:
         """With an activation after it, both in one launch."""
@@ -53,8 +53,7 @@ class Linear(Module):
             # A frozen layer keeps less when the activation is an op of its own: it needs no x.
             if not self.weight.requires_grad:
                 return following(self(x))
-            x, weight, bias = self.operands(x, self.weight, self.bias)
-            return F.linear(x, weight, bias, None, name)
+            return linear_in(self.compute_dtype, x, self.weight, self.bias, None, name)
 
         return both
 
@@ -62,8 +61,7 @@ class Linear(Module):
         """residual + self(x) in one launch, where their shapes are the same."""
         if len(args) != 1 or options or not self.as_written(Linear) or residual.shape != (*args[0].shape[:-1], self.out_features):
             return super().add_to(residual, *args, **options)
-        x, weight, bias = self.operands(args[0], self.weight, self.bias)
-        return F.linear(x, weight, bias, residual)
+        return linear_in(self.compute_dtype, args[0], self.weight, self.bias, residual)
 
     def whole_weight(self) -> Any:
         """What x is multiplied by, for those who need only some rows of it."""

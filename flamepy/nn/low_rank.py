@@ -22,7 +22,7 @@ from ..autograd import no_grad
 from ..errors import DTypeError, StateError
 from ..parameter import Parameter
 from ..reading import StateArray
-from . import functional as F
+from .compute import linear_in
 from .linear import Linear, size
 from .module import Module
 
@@ -53,9 +53,9 @@ class LoRA(Linear):
 
     def forward(self, x: Any) -> Any:
         """x (..., in_features) -> (..., out_features)."""
-        x, weight, bias, a, b = self.operands(x, self.weight, self.bias, self.A, self.B)
-        small = F.linear(x, a) * (self.alpha / self.rank)
-        return F.linear(small, b, None, F.linear(x, weight, bias))
+        (x,), dtype = self.operands(x), self.compute_dtype
+        small = linear_in(dtype, x, self.A) * (self.alpha / self.rank)
+        return linear_in(dtype, small, self.B, None, linear_in(dtype, x, self.weight, self.bias))
 
     def whole_weight(self) -> Any:
         return self.weight + (self.B @ self.A) * (self.alpha / self.rank)

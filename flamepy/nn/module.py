@@ -107,6 +107,8 @@ class Module:
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
+        if name == "compute_dtype":  # as if it were None: inside, too
+            self._compute_in(None)
         if name in self._buffers:
             object.__setattr__(self, "_buffers", {kept: flag for kept, flag in self._buffers.items() if kept != name})
         changed()

@@ -1,4 +1,4 @@
-"""The row bodies of cross_entropy: what one row of logits computes.
+"""The row bodies of cross_entropy: what one row of logits computes. A number of a row is written by one of its lanes.
 
 In float32 and float64 the gradient is made with the loss, in one pass. Of 16-bit logits two numbers a row are kept, from which backward
 makes it: see half_cross_entropy in losses.py.
@@ -8,9 +8,9 @@ FLAME counterpart: `flame_core::loss`. Read next: losses.py.
 
 from __future__ import annotations
 
-from ..backend.formula.row_words import RUN, barrier, lane, lanes, long_sum, run_at, run_space
+from ..backend.formula.row_words import LINE, RUN, barrier, lane, lanes, long_sum, run_at, run_space
 from ..backend.formula.words import exp_down, log, real
-from .rows import numbers, top_of
+from .rows import exponentials, numbers, top_of
 
 
 def kept(first, cols, e, x, top):
@@ -19,7 +19,9 @@ def kept(first, cols, e, x, top):
 
 
 def passing(first, cols, space, x, top):
-    """The same sum, to the bit; the exponentials are kept for this run alone."""
+    """The same sum, to the bit; the exponentials are kept for this run alone, or where there is no space not at all."""
+    if space is None:
+        return exponentials(first, cols, None, x, top)
     return put_exponentials(space[: min(RUN, cols - first)], x[first : first + RUN], top)
 
 
@@ -50,48 +52,60 @@ def no_gradient(line, cols):
         line[j] = 0.0
 
 
+def class_of(ids, r, cols):
+    """The id of a row; one that is no class (check_ids() says so, perhaps later) as the nearest class."""
+    return min(max(ids[r], 0), cols - 1)
+
+
 def cross_entropy_row(r, loss, dx, x, ids, found, smoothing, ignore, mean, rows, cols):
     """The loss of one row, and (unless dx is None) its gradient: softmax minus the target distribution, over the ids that count."""
-    first, own = r * cols, ids[r]
+    first, own = r * cols, class_of(ids, r, cols)
     x = x[first : first + cols]
-    if own == ignore:
-        loss[r] = 0.0
+    if ids[r] == ignore:
+        if lane() == 0:
+            loss[r] = 0.0
         if dx is not None:
             no_gradient(dx[first : first + cols], cols)
         return
     top = top_of(x, cols)
-    if dx is None:
-        total = long_sum(passing, cols, run_space(x), x, top)
+    if dx is not None and LINE > 0:  # what is written into dx stays near
+        total = long_sum(kept, cols, dx[first : first + cols], x, top)
     else:
+        total = long_sum(passing, cols, run_space(x), x, top)
+    if dx is not None:
         e = dx[first : first + cols]
-        total = long_sum(kept, cols, e, x, top)
         scale = 1.0 / real(found[2]) if mean else 1.0
         factor, spread = scale / total, scale * smoothing / real(cols)
         for j in range(lane(), cols, lanes()):
-            e[j] = e[j] * factor - spread
+            e[j] = (e[j] if LINE > 0 else exp_down(x[j] - top)) * factor - spread
         barrier()
         if lane() == 0:
             e[own] -= scale * (1.0 - smoothing)
-    loss[r] = loss_of(x, own, top, total, smoothing, cols)
+    value = loss_of(x, own, top, total, smoothing, cols)
+    if lane() == 0:
+        loss[r] = value
 
 
 def half_cross_entropy_row(r, loss, kept, x, ids, smoothing, ignore, rows, cols):
     """The loss of one row, and what its gradient will be made of: the largest number, and the sum of the exponentials."""
-    x, own = x[r * cols : r * cols + cols], ids[r]
-    if own == ignore:
-        loss[r] = 0.0
+    x, own = x[r * cols : r * cols + cols], class_of(ids, r, cols)
+    if ids[r] == ignore:
+        if lane() == 0:
+            loss[r] = 0.0
         return
     top = top_of(x, cols)
     total = long_sum(passing, cols, run_space(x), x, top)
-    kept[2 * r] = top
-    kept[2 * r + 1] = total
-    loss[r] = loss_of(x, own, top, total, smoothing, cols)
+    value = loss_of(x, own, top, total, smoothing, cols)
+    if lane() == 0:
+        kept[2 * r] = top
+        kept[2 * r + 1] = total
+        loss[r] = value
 
 
 def half_cross_entropy_dx_row(r, dx, x, ids, found, kept, smoothing, ignore, mean, rows, cols):
-    first, own = r * cols, ids[r]
+    first, own = r * cols, class_of(ids, r, cols)
     dx, x = dx[first : first + cols], x[first : first + cols]
-    if own == ignore:
+    if ids[r] == ignore:
         no_gradient(dx, cols)
         return
     scale = 1.0 / real(found[2]) if mean else 1.0

@@ -1,7 +1,7 @@
 """Matrix products: matmul, and linear with what may follow it in the same launch: bias, activation, residual.
 
-Loops in backend/cpu/matmul.py, those of bfloat16 in bfloat_matmul.py; float16 is widened block by block. The activation's formulas are those of its
-own op, found in the registry.
+Loops in backend/cpu/matmul.py, those of bfloat16 in bfloat_matmul.py; float16 is widened block by block. The activation's formulas are
+those of its own op, found in the registry.
 
 FLAME counterpart: `flame_core::ops::gemm`. Read next: rows.py.
 """
@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import ops
 from ..autograd.entries import thread
-from ..dtypes import FLOATS, bfloat16, float16
+from ..dtypes import FLOATS, bfloat16, float16, float32
 from ..errors import DTypeError, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, share, size_of, together
@@ -146,29 +146,43 @@ def linear(x, weight, bias=None, residual=None, activation="", *, tracked=()):
     >>> F.linear(fp.tensor([-3.0, 2.0]), fp.tensor([[1.0, 1.0], [0.0, 1.0]]), activation="relu").tolist()
     [0.0, 2.0]
     """
+    return layer(together((x, weight, bias, residual)), x, weight, bias, residual, activation, tracked)
+
+
+@custom(inputs=4, title="linear", internal=True, kind="as is")
+def rounding_linear(x, weight, bias=None, residual=None, activation="", *, tracked=()):
+    """linear() of a bfloat16 x where nothing else decides about the type: the weight may be float32 and is rounded as it is packed, the
+    bias as it is. The result is bfloat16, beside a float32 residual float32."""
+    return layer(together((x, residual)), x, weight, bias, residual, activation, tracked)
+
+
+def layer(dtype: np.dtype, x: Any, weight: Any, bias: Any, residual: Any, activation: str, tracked: Any) -> tuple[Any, dict[str, Any]]:
+    """linear() with a result of this type; the type of x is what the product reads."""
     check_linear(x, weight, bias, residual)
     act, (n_out, n_in) = follower(activation), weight.shape
-    y = like(x, (*x.shape[:-1], n_out), together((x, weight, bias, residual)))
+    y = like(x, (*x.shape[:-1], n_out), dtype)
     kept = None
     if act.formula is not None and any(tracked[:3]):
         alone = act.keeps_result and residual is None  # then the result itself is what the derivative reads
         kept = share(y, y.shape) if alone else like(y)
     if y.size:
         outs = (y, kept if kept is not None and kept.buffer is not y.buffer else None)
-        launch("linear", act.formula, outs, (x, weight, bias, residual), (size_of(x.shape[:-1]), n_out, n_in, False, act.keeps_result))
+        sizes = (size_of(x.shape[:-1]), n_out, n_in)
+        launch("linear", act.formula, outs, (x, weight, bias, residual), (*sizes, False, act.keeps_result, x.dtype))
     return y, {"kept": kept}
 
 
 @linear.backward(x="weight", weight="x", unless="activation", large="kept")
-def linear_dx(g, x, weight, bias, kept, wanted, into, shapes, activation):
+def linear_dx(g, x, weight, bias, kept, wanted, into, shapes, source, activation):
     n_out, n_in = shapes[1]
     rows = size_of(shapes[0][:-1])
     dx = like(g, shapes[0]) if wanted[0] else None
-    dz, operand = g, x if weight is None else weight
-    if any(wanted[:3]) and (activation or operand.dtype == bfloat16):  # rounded once for both products that read it
-        dz = derived(g, kept, weight, dx, rows, follower(activation).derivative, operand, shapes[1])
+    # The type that products read: bfloat16 is rounded once for both that read it, float16 has no room for small gradients.
+    dz, reads = g, bfloat16 if source == bfloat16 and not (x is None and weight is None) else g.dtype
+    if any(wanted[:3]) and (activation or reads == bfloat16):
+        dz = derived(g, kept, weight, dx, rows, follower(activation).derivative, reads, shapes[1])
     elif dx is not None and dx.size:
-        launch("linear", None, (dx, None), (g, weight, None, None), (rows, n_in, n_out, True, False))
+        launch("linear", None, (dx, None), (g, weight, None, None), (rows, n_in, n_out, True, False, reads))
     if not wanted[1]:
         return dx, None, ops.sum(share(dz, (rows, n_out)), axis=0) if wanted[2] else None, g
     dw, add_w = into[1] or (like(g, shapes[1]), False)
@@ -177,11 +191,11 @@ def linear_dx(g, x, weight, bias, kept, wanted, into, shapes, activation):
     return dx, dw, db, g
 
 
-def derived(g: Any, kept: Any, weight: Any, dx: Any, rows: int, derivative: Any, operand: Any, sizes: tuple[int, ...]) -> Any:
+def derived(g: Any, kept: Any, weight: Any, dx: Any, rows: int, derivative: Any, reads: np.dtype, sizes: tuple[int, ...]) -> Any:
     """The cotangent before the activation, of the type that products read; with a dx, that too in the same launch."""
-    dz = like(g, dtype=bfloat16 if operand is not None and operand.dtype == bfloat16 else None)
+    dz = like(g, dtype=reads)
     if dx is not None and dx.size:
-        launch("linear_dx", derivative, (dx, dz), (g, kept, weight), (rows, *sizes))
+        launch("linear_dx", derivative, (dx, dz), (g, kept, weight), (rows, *sizes, reads))
     elif derivative is None:
         return g
     elif dz.size:
@@ -202,3 +216,12 @@ def linear_ddx(g, x, weight, bias, wanted, shapes, activation):
     dx = ops.reshape(ops.matmul(g2, weight), shapes[0]) if wanted[0] else None
     dw = product(g2, ops.reshape(x, (rows, n_in)), True, False) if wanted[1] else None
     return dx, dw, ops.sum(g2, axis=0) if wanted[2] else None, g
+
+
+rounding_linear.backward(linear_dx, x="weight", weight="x", unless="activation", large="kept")
+
+
+@rounding_linear.graph
+def rounding_linear_ddx(g, x, weight, bias, wanted, shapes, activation):
+    read = None if weight is None else ops.cast(ops.cast(weight, bfloat16), float32)  # what the product read
+    return linear_ddx(g, x, read, bias, wanted, shapes, activation)

@@ -87,9 +87,10 @@ def normalise(r, y, mean, rstd, x, more, near, d, square, w, b, eps, cols):
         var = maximum(square - rest * rest, 0.0)
         s = 1.0 / sqrt(eps) if var == 0.0 else scale / sqrt(var + eps * scale * scale)
         m, rest = m / scale, rest / scale
-    mean[2 * r] = m
-    mean[2 * r + 1] = rest
-    rstd[r] = s
+    if lane() == 0:
+        mean[2 * r] = m
+        mean[2 * r + 1] = rest
+        rstd[r] = s
     shift = rest * s
     for j in range(lane(), cols, lanes()):
         value = (summed(x, more, j) - m) * s - shift
@@ -151,7 +152,8 @@ def rms_norm_row(r, y, rstd, x, w, eps, rows, cols):
     if out_of_range(square + eps):
         scale = scale_of(x, None, cols)
         s = scale / sqrt(long_sum(squares, cols, x, scale) / real(cols) + eps * scale * scale)
-    rstd[r] = s
+    if lane() == 0:
+        rstd[r] = s
     for j in range(lane(), cols, lanes()):
         y[j] = x[j] * s if w is None else x[j] * s * w[j]
 
@@ -169,7 +171,8 @@ def norm_dx_row(r, dx, sums, g, more, x, w, mean, rstd, rows, cols):
     if more is not None:
         line = more[first : first + cols]
     if cols == 1 and mean is not None:  # the norm is b whatever x is; rounding would leave a trace of s, which may be large
-        dx[0] = 0.0 if more is None else line[0]
+        if lane() == 0:
+            dx[0] = 0.0 if more is None else line[0]
         return
     for j in range(lane(), cols, lanes()):
         value = g[j] if w is None else g[j] * w[j]

@@ -78,11 +78,15 @@ def top_of(x, cols):
 
 
 def softmax_row(r, y, x, rows, cols):
+    """The exponentials are kept in y, unless nothing that was written stays near."""
     y, x = y[r * cols : r * cols + cols], x[r * cols : r * cols + cols]
-    _, total = top_and_sum(y, x, cols)
-    scale = 1.0 / total
-    for j in range(lane(), cols, lanes()):
-        y[j] *= scale
+    if LINE > 0:
+        _, total = top_and_sum(y, x, cols)
+        scale = 1.0 / total
+        for j in range(lane(), cols, lanes()):
+            y[j] *= scale
+    else:
+        softmax_again(y, x, cols)
 
 
 def half_softmax_row(r, y, x, rows, cols):
@@ -95,10 +99,15 @@ def half_softmax_row(r, y, x, rows, cols):
         for j in range(lane(), cols, lanes()):
             y[j] = e[j] * scale
     else:
-        top, total = top_and_sum(None, x, cols)
-        scale = 1.0 / total
-        for j in range(lane(), cols, lanes()):
-            y[j] = exp_down(x[j] - top) * scale
+        softmax_again(y, x, cols)
+
+
+def softmax_again(y, x, cols):
+    """The same with each exponential computed twice, and y written once."""
+    top, total = top_and_sum(None, x, cols)
+    scale = 1.0 / total
+    for j in range(lane(), cols, lanes()):
+        y[j] = exp_down(x[j] - top) * scale
 
 
 def softmax_dx_row(r, dx, g, y, rows, cols):

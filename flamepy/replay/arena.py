@@ -1,24 +1,42 @@
 """Places for buffers of known lifetimes in one block of memory.
 
 A buffer lives from the first launch that names it to the last. Largest first, each gets the lowest offset at which it overlaps no
-placed buffer that lives at the same time (greedy by size: Pisarchyk & Lee 2020, arXiv:2001.03288).
+placed buffer that lives at the same time (greedy by size: Pisarchyk & Lee 2020, arXiv:2001.03288). A large buffer may come to life part
+by part: backward writes the gradients of a packed model one after the other, and activations lie where those of the first layers will be.
 
 FLAME counterpart: `flame_core::memory_pool`. Read next: recorder.py.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 
 class Life(NamedTuple):
-    """First and last launch that names a buffer, and its size in bytes."""
+    """First and last launch that names a buffer, and its size in bytes. `parts`: (first byte, end, first launch) of each part that has a
+    first launch of its own."""
 
     first: int
     last: int
     nbytes: int
+    parts: Sequence[tuple[int, int, int]] = ()
+
+
+def life_of(uses: Sequence[tuple[int, int, int]], nbytes: int) -> Life:
+    """The life of a buffer that these launches name: (number of the launch, first byte, end of what it names)."""
+    backwards = sorted(uses, reverse=True)
+    first, last = backwards[-1][0], backwards[0][0]
+    edges = sorted({0, nbytes, *[edge for _, *edges in uses for edge in edges]})
+    if len(edges) <= 2:
+        return Life(first, last, nbytes)
+    begun = [last] * (len(edges) - 1)  # what lies between two neighbouring edges
+    for now, start, end in backwards:
+        i, j = bisect_left(edges, start), bisect_left(edges, end)
+        begun[i:j] = [now] * (j - i)
+    return Life(first, last, nbytes, [(a, b, now) for (a, b), now in zip(pairwise(edges), begun, strict=True)])
 
 
 def places(lives: Sequence[Life], align: int, gap: int) -> tuple[list[int], int]:
@@ -38,12 +56,14 @@ def places(lives: Sequence[Life], align: int, gap: int) -> tuple[list[int], int]
             if earlier and lasts[earlier - 1] >= life.first:
                 at = max(at, spot[1])
         offsets[i] = at
-        if (at, at + size) not in used:
-            insort(spots, (at, at + size))
-            used[at, at + size] = [], []
-        firsts, lasts = used[at, at + size]
-        n = bisect_right(firsts, life.first)
-        firsts.insert(n, life.first)
-        lasts.insert(n, life.last)
+        for start, end, begun in life.parts or ((0, life.nbytes, life.first),):
+            spot = at + start, at - (-(end + gap) // align) * align
+            if spot not in used:
+                insort(spots, spot)
+                used[spot] = [], []
+            firsts, lasts = used[spot]
+            n = bisect_right(firsts, begun)
+            firsts.insert(n, begun)
+            lasts.insert(n, life.last)
         total = max(total, at + size)
     return offsets, total

@@ -16,11 +16,12 @@ import numpy as np
 from ..backend.base import Action, Buffer, Spot, Step, resolve
 from ..backend.divert import Settings
 from ..errors import CaptureError
-from .arena import Life, places
+from .arena import life_of, places
 from .arguments import copy_of
 from .recorder import StepRecorder
 
 UINT8 = np.dtype("uint8")
+Use = tuple[int, Spot]  # the number of a step, what it names of a buffer
 
 
 class Program:
@@ -33,8 +34,7 @@ class Program:
         self.launches = sum(isinstance(s, Step) for s in steps)
         self.actions = len(steps) - self.launches
         self.sets = sets
-        lives = lives_of(steps, outputs, recorder.inputs)
-        self.memory = self.arena_for(lives, [(size, dtype) for _, size, dtype in recorder.made])
+        self.memory = self.arena_for(uses_of(steps, outputs, recorder.inputs), [(size, dtype) for _, size, dtype in recorder.made])
         self.inputs = [self.memory[n] for n in recorder.inputs]
         self.results: list[Buffer] = [resolve(place, self.memory) for place in outputs]
         resolved = [self.resolved(s) for s in steps]
@@ -50,14 +50,14 @@ class Program:
         self.execute = self.device.direct.program([s for _, s in self.rest])
         self.settings = -1  # the version of the settings under which nothing was moved
 
-    def arena_for(self, lives: dict[int, list[int]], sizes: list[tuple[int, np.dtype]]) -> dict[int, Buffer]:
+    def arena_for(self, uses: dict[int, list[Use]], sizes: list[tuple[int, np.dtype]]) -> dict[int, Buffer]:
         """A place for each numbered buffer."""
-        nbytes = {n: sizes[n][0] * sizes[n][1].itemsize for n in lives}
-        spans = [Life(first, last, nbytes[n]) for n, (first, last) in lives.items()]
-        offsets, self.bytes = places(spans, self.device.align, self.device.gap)
+        nbytes = {n: sizes[n][0] * sizes[n][1].itemsize for n in uses}
+        lives = [life_of([(now, *bounds(spot, nbytes[n])) for now, spot in found], nbytes[n]) for n, found in uses.items()]
+        offsets, self.bytes = places(lives, self.device.align, self.device.gap)
         self.separate = sum(nbytes.values())  # what they would take without sharing
         self.arena = self.device.empty(max(1, self.bytes), UINT8)
-        return {n: self.device.slot(self.arena, at, *sizes[n]) for n, at in zip(lives, offsets, strict=True)}
+        return {n: self.device.slot(self.arena, at, *sizes[n]) for n, at in zip(uses, offsets, strict=True)}
 
     def resolved(self, s: Step | Action) -> Step | Action:
         """A step with buffers in the place of its spots."""
@@ -114,19 +114,25 @@ class Program:
         return f"{self.launches} launches, {self.actions} actions of the host, arena {megabytes}"
 
 
-def lives_of(steps: list[Step | Action], outputs: list[Any], inputs: list[int]) -> dict[int, list[int]]:
-    """First and last step that names each numbered buffer. One that is filled before the step lives from its beginning."""
-    lives = {n: [-1, 0] for n in inputs}
+def uses_of(steps: list[Step | Action], outputs: list[Any], inputs: list[int]) -> dict[int, list[Use]]:
+    """The steps that name each numbered buffer. One that is filled before the step lives from its beginning."""
+    uses: dict[int, list[Use]] = {n: [(-1, Spot(n))] for n in inputs}
     for now, s in enumerate(steps):
         early = isinstance(s, Action) and s.early
         for a in s.buffers if isinstance(s, Action) else [*s.outs, *s.ins, *s.consts]:
             if type(a) is Spot:
-                life = lives.setdefault(a.number, [-1 if early else now, now])
-                life[1] = now
+                uses.setdefault(a.number, []).append((now, a))
+                if early:
+                    uses[a.number].append((-1, Spot(a.number)))
     for a in outputs:
         if type(a) is Spot:
-            lives.setdefault(a.number, [-1, 0])[1] = len(steps)
-    return lives
+            uses.setdefault(a.number, [(-1, Spot(a.number))]).append((len(steps), Spot(a.number)))
+    return uses
+
+
+def bounds(spot: Spot, nbytes: int) -> tuple[int, int]:
+    """First byte and end of what a spot means of a buffer."""
+    return (0, nbytes) if spot.size < 0 else (spot.offset, spot.offset + spot.size * spot.dtype.itemsize)
 
 
 def roots(steps: list[Any]) -> Iterator[Buffer]:

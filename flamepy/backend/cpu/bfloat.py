@@ -35,6 +35,7 @@ from .blocks import add_block, block_amx, block_dot, block_fma, copy_block, gath
 from .disk_cache import cache_of
 from .inner import ALWAYS, INNER, KernelCompiler
 from .panels import FLOATS32, SIDE, STEP, line_word, rounded, tiles_by_pairs, tiles_by_rows, write_rounded
+from .rooms import address_of, give_space, load_spaces, take_space
 from .tiles import AMX, DOT, FMA, configure_tiles, pointer, read_float, release_tiles, route, stack, write_float
 
 PACKED = 0  # as lda: A lies in strips
@@ -55,7 +56,7 @@ ROUTES: dict[str, dict[str, Any]] = {
     DOT: {"BLOCK": block_dot, **HALF, "DEPTH": 32, "ACROSS": 128},
     FMA: {},
 }
-STRIP, CORNER = stack(SIDE * SIDE * 64), stack(SIDE * SIDE * 4)  # room for DEPTH steps of a strip, and for a block
+CORNER = stack(SIDE * SIDE * 4)  # room for a block
 
 
 def product(m, n, k, alpha, a, lda, b, add, c, ldc):
@@ -64,7 +65,10 @@ def product(m, n, k, alpha, a, lda, b, add, c, ldc):
         for i in range(m):
             for j in range(n):
                 write_float(c + (i * ldc + j) * 4, np.float32(0))
-    steps, packed, space, corner = (k + SIDE - 1) // SIDE, lda == PACKED, STRIP(), CORNER()
+    steps, packed, corner = (k + SIDE - 1) // SIDE, lda == PACKED, CORNER()
+    gathers = not (LIES and packed)
+    room = take_space() if gathers else 0
+    space = address_of(room)  # for DEPTH steps of a strip
     row, lower, step = (64, 1024, STEP * PARTS) if packed else (2 * lda, 32 * lda, 64)
     for p in range(0, steps, DEPTH):
         deep, adds = min(DEPTH, steps - p), add or p > 0
@@ -88,6 +92,8 @@ def product(m, n, k, alpha, a, lda, b, add, c, ldc):
                     else:
                         BLOCK(corner, 128, at, a_row, a_lower, a_step, right, STEP * PARTS, deep, False)
                         add_block(rows, cols, alpha, adds, corner, to, 4 * ldc)
+    if gathers:
+        give_space(room)
 
 
 def on():
@@ -180,6 +186,7 @@ FILES = ("bfloat.py", "blocks.py", "inner.py", "lower.py", "panels.py", "parts.p
 
 def as_c(function: Any, signature: Any, form: str, names: dict[str, Any]) -> Any:
     """A function with other globals as one of C, taken from the disk cache when it is there; `form` tells its file from the others."""
+    load_spaces()
     mark = digest(tuple(str(Path(__file__).parent / file) for file in FILES), ())
     copy = FunctionType(function.__code__, {**function.__globals__, **names})
     copy.__name__ = copy.__qualname__ = f"{function.__name__}_{form}_{mark}"

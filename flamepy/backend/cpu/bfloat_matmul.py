@@ -154,13 +154,13 @@ def linear_dw_bfloat(part, dw, db, left, right, g, rows, n_out, n_in, has_bias, 
 
 # ---- how they are launched ----
 def pack(go: Any, a: Any, b: Any, a_at: Any, b_at: Any, m: int, n: int, k: int, ta: bool, tb: bool) -> tuple[Any, Any]:
-    """Strips of `a` (with m = 0 it stays where it is) and panels of `b`."""
+    """Strips of `a` (with m = 0 it stays where it is) and panels of `b`. What is float32 is rounded on the way."""
     load()
     batch = len(b_at)
     right = go.empty(batch * packed_size(k, n), bfloat16)
     left = go.empty(batch * packed_size(k, m), bfloat16) if m else right
     consts = (table(a_at), table(b_at)), (batch, m, n, k, ta, tb)
-    go(pack_bfloat, (left, right), (a, b, *consts[0]), consts[1], work=batch * k * (m + n) // 2, formula=None)
+    go(pack_bfloat, (left, right), (a if m else b, b, *consts[0]), consts[1], work=batch * k * (m + n) // 2, formula=None)
     return left if m else a, right
 
 

@@ -21,7 +21,7 @@ from . import bfloat, parts
 from .blocks import OWN, block_dot, rows_dot
 from .panels import SIDE, tiles_by_pairs, tiles_by_rows
 from .products import SIGNATURES
-from .rooms import address_of, give_space, load_spaces, take_space
+from .rooms import address_of, give_space, take_space
 from .tiles import AMX, DOT, route
 
 # Levels and routes on which a product is faster than in float32: the number of parts.
@@ -99,7 +99,6 @@ SIGNATURE = types.void(*SIGNATURES["gemm"])
 
 @cache
 def compiled(form: str, count: int) -> Any:
-    load_spaces()
     return bfloat.as_c(by_parts, SIGNATURE, f"{form}_{count}", names(words_of(form, count), count))
 
 

@@ -201,9 +201,9 @@ def matmul_launcher(go, outs, ins, a_at, b_at, m, n, k, ta, tb):
 
 
 @launcher(name="linear")
-def linear_launcher(go, outs, ins, rows, n, k, flip, keeps_result):
+def linear_launcher(go, outs, ins, rows, n, k, flip, keeps_result, reads):
     """One compiled loop for a layer with and without bias, residual, kept values: what is absent has a stand-in that isn't read."""
-    if ins[1].dtype == bfloat16:
+    if reads == bfloat16:
         return bfloat_matmul.linear(go, outs, ins, rows, n, k, keeps_result)
     load_halves(ins[1])
     y, kept = outs
@@ -217,8 +217,8 @@ def linear_launcher(go, outs, ins, rows, n, k, flip, keeps_result):
 
 
 @launcher(name="linear_dx")
-def dx_launcher(go, outs, ins, rows, n_out, n_in):
-    if ins[2].dtype == bfloat16:
+def dx_launcher(go, outs, ins, rows, n_out, n_in, reads):
+    if reads == bfloat16:
         return bfloat_matmul.linear_dx(go, outs, ins, rows, n_out, n_in)
     load_halves(ins[2])
     go(linear_dx, outs, ins, (rows, n_out, n_in), work=flops(rows * n_in, n_out))

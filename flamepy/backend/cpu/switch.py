@@ -61,5 +61,5 @@ def listen() -> None:
 def follow() -> None:
     """Let gemm compute as the setting says. Threads may set it at once: whoever stored last looks whether it is still so."""
     level = ""
-    while level != (level := precision.get_float32_matmul_precision()):
+    while level != (level := precision.level()):
         INSTEAD.value = 0 if level == "highest" else import_module(".lower", __package__).function(level)

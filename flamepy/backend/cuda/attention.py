@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...dtypes import float64
+from ...dtypes import HALF, float64
 from ..formula.words import INF, exp, maximum, real
+from . import attention_mma
 from .compat import cuda
 from .family import blocks, kernel, launcher
 from .tiles import filled, gather, outer, put_shared, put_tile, sized, times_rows
@@ -194,8 +195,15 @@ def attention_tiles(y, kept, q, k, v, mask, layout, m_layout, heads, rows, keys,
 @launcher(name="attention")
 def attention_launcher(go, outs, ins, layout, sizes, scale, is_causal):
     batch, heads, rows, keys, d, e = sizes
-    q, _, v, mask = ins
+    if is_half(ins[:3]) and max(d, e) <= attention_mma.WIDEST:
+        attention_mma.launch(go, outs, ins, layout, sizes, scale, is_causal)
+        return
     consts = (layout[:16], layout[16:] or (0,) * 5, heads, rows, keys, d, e, scale, is_causal)
     own = plain_sizes(go.dtype, e)
     tiles = batch * heads * blocks(rows, own["R"]) * max(1, blocks(e, own["W"]))
     go(sized(attention_tiles, **own), outs, ins, consts, grid=tiles)
+
+
+def is_half(operands: Any) -> bool:
+    """Whether all are of the same 16-bit type."""
+    return operands[0].dtype in HALF and all([x.dtype == operands[0].dtype for x in operands])

@@ -29,7 +29,7 @@ from .arguments import UNSIGNED, arguments
 from .memory import ALIGN, APART, Allocator
 
 MOVES = frozenset(("strided_get", "strided_put", "take_rows", "tri"))  # launches that move numbers without looking at them
-FAMILIES = ("maps", "moves", "random", "rows", "reduce", "spans", "matmul", "attention", "attention_dx", "conv")
+FAMILIES = ("maps", "moves", "scatter", "random", "rows", "reduce", "spans", "matmul", "attention", "attention_dx", "conv", "pool")
 PENDING = 64  # checks not yet looked at
 
 
@@ -215,6 +215,7 @@ class CudaDevice(Device):
         self.launches: dict[tuple[str, Callable | None, np.dtype, bool], tuple[Callable[..., None], family.Go]] = {}
         self.pending: list[tuple[Callable[..., None], tuple[Buffer, ...]]] = []
         self.launched = 0
+        self.tables: dict[Any, Buffer] = {}  # of spans: see span_tables.py
         self.looking = False
 
     def launch(

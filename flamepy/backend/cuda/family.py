@@ -18,6 +18,7 @@ FLAME counterpart: its launch configurations. Read next: words.py, maps.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,11 @@ def kernel(function: Any = None, *, threads: int = THREADS, lanes: int = 0, toge
         return lambda f: kernel(f, threads=threads, lanes=lanes, together=together)
     function.threads, function.lanes, function.together = threads, lanes or threads, together
     return function
+
+
+def shaped(function: Any, threads: int, lanes: int) -> Any:
+    """A kernel made of a function that is written for any number of lanes."""
+    return kernel(FunctionType(function.__code__, function.__globals__, f"{function.__name__}_{lanes}"), threads=threads, lanes=lanes)
 
 
 def launcher(function: Any = None, *, name: str = "") -> Any:

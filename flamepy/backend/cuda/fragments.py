@@ -14,7 +14,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from .compat import types
+from .compat import cgutils, types
 from .tiles import I32, I64, constant, elements, plain, start, wide, word
 
 F32 = ir.FloatType()
@@ -128,49 +128,111 @@ def from_lane(builder: Any, value: Any, far: int) -> Any:
     return builder.asm(ir.FunctionType(F32, [F32]), code, "=f,f", [value], side_effect=True)
 
 
-@word
-def shared_address(typing: Any, a: Any) -> Any:
-    """Where a shared array lies, in bytes of the block's shared memory."""
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        pointer = builder.addrspacecast(start(context, builder, a, args[0]), ir.PointerType(ir.IntType(8), addrspace=3))
-        return builder.trunc(builder.ptrtoint(pointer, I64), I32)
-
-    return types.int32(a), make
+# ---- shared memory by address ------------------------------------------------------------------------------------------------------
+def run(builder: Any, code: str, constraints: str, args: list[Any]) -> None:
+    """An instruction that writes memory."""
+    kind = ir.FunctionType(ir.VoidType(), [a.type for a in args])
+    builder.asm(kind, code, ",".join([c for c in (constraints, "~{memory}") if c]), args, side_effect=True)
 
 
 @word
-def stage(typing: Any, to: Any, x: Any, at: Any, size: Any) -> Any:
-    """Begin to copy 16 bytes of x, from element `at` on, to the shared address: `size` bytes of them, the rest is zero."""
+def shared(typing: Any, nbytes: Any) -> Any:
+    """Where so many bytes of the block's shared memory begin: a multiple of 128."""
+    size = constant(nbytes)
 
     def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        source = builder.gep(builder.extract_value(args[1], 0), [wide(builder, args[2])])
-        code = "cp.async.cg.shared.global [$0], [$1], 16, $2;"
-        builder.asm(
-            ir.FunctionType(ir.VoidType(), [I32, source.type, I32]), code, "r,l,r,~{memory}", [args[0], source, args[3]], side_effect=True
-        )
+        kind = ir.ArrayType(ir.IntType(8), size)
+        room = cgutils.add_global_variable(builder.module, kind, "room", addrspace=3)
+        room.linkage, room.align, room.initializer = "internal", 128, ir.Constant(kind, ir.Undefined)
+        return builder.trunc(builder.ptrtoint(room, I64), I32)
+
+    return types.int32(nbytes), make
+
+
+@word
+def copy16(typing: Any, to: Any, x: Any, i: Any, nbytes: Any) -> Any:
+    """Begin to copy 16 bytes from x[i] on, of which the first nbytes are read and the others 0; both places are multiples of 16."""
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        source = builder.gep(builder.extract_value(args[1], 0), [args[2]])
+        run(builder, "cp.async.cg.shared.global [$0], [$1], 16, $2;", "r,l,r", [args[0], source, args[3]])
         return context.get_dummy_value()
 
-    return types.none(types.int32, x, plain(at), types.int32), make
+    return types.none(types.int32, x, types.int64, types.int32), make
 
 
-def statement(code: str) -> Any:
-    @word
-    def run(typing: Any) -> Any:
-        def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            builder.asm(ir.FunctionType(ir.VoidType(), []), code, "~{memory}", [], side_effect=True)
-            return context.get_dummy_value()
+@word
+def copy_one(typing: Any, to: Any, x: Any, i: Any, there: Any) -> Any:
+    """x[i], 16 bits, to an address, or 0 if it isn't `there`."""
 
-        return types.none(), make
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        index = builder.select(args[3], args[2], I64(0))
+        found = builder.load(builder.gep(builder.extract_value(args[1], 0), [index]), align=2)
+        run(builder, "st.shared.b16 [$0], $1;", "r,h", [args[0], builder.select(args[3], found, found.type(0))])
+        return context.get_dummy_value()
 
-    return run
-
-
-staged = statement("cp.async.commit_group;")  # what was begun since the last one is a group
-arrived = statement("cp.async.wait_group 0;")  # all groups of this thread are there
-arrived_but_one = statement("cp.async.wait_group 1;")
+    return types.none(types.int32, x, types.int64, types.boolean), make
 
 
+@word
+def commit(typing: Any) -> Any:
+    """The copies since the last commit() are a group."""
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        run(builder, "cp.async.commit_group;", "", [])
+        return context.get_dummy_value()
+
+    return types.none(), make
+
+
+@word
+def wait(typing: Any, groups: Any) -> Any:
+    """Until all groups of this thread but so many of the latest are there."""
+    left = constant(groups)
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        run(builder, f"cp.async.wait_group {left};", "", [])
+        return context.get_dummy_value()
+
+    return types.none(groups), make
+
+
+@word
+def begins_at_16(typing: Any, x: Any) -> Any:
+    """Whether a buffer begins at a multiple of 16 bytes."""
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        address = builder.ptrtoint(builder.extract_value(args[0], 0), I64)
+        return builder.icmp_unsigned("==", builder.and_(address, I64(15)), I64(0))
+
+    return types.boolean(x), make
+
+
+@word
+def put_pairs(typing: Any, x: Any, at: Any, step: Any, left: Any, cols: Any, acc: Any, tall: Any) -> Any:
+    """A tile to a buffer: number (i, j) to x[at + i step + j] where i < left and j < cols, two at a time: all of these are even."""
+    m = constant(tall)
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        values, lane = elements(builder, args[5]), lane_of(builder)
+        at, step, left, cols = args[1:5]
+        for i in range(0, len(values), 2):
+            row, column = (builder.zext(n, I64) for n in position(builder, lane, i, 2 * m, len(values)))
+            fits = builder.and_(builder.icmp_signed("<", row, left), builder.icmp_signed("<", column, cols))
+            with builder.if_then(fits):
+                place = builder.add(at, builder.add(builder.mul(row, step), column))
+                pointer = builder.gep(builder.extract_value(args[0], 0), [place])
+                if x.half:
+                    word = paired(builder, x.half, values[i], values[i + 1])
+                    run(builder, "st.global.b32 [$0], $1;", "l,r", [pointer, word])
+                else:
+                    run(builder, "st.global.v2.f32 [$0], {$1, $2};", "l,f,f", [pointer, values[i], values[i + 1]])
+        return context.get_dummy_value()
+
+    return types.none(x, types.int64, types.int64, types.int64, types.int64, acc, tall), make
+
+
+# ---- products ----------------------------------------------------------------------------------------------------------------------
 def load_matrices(builder: Any, address: Any, offset: int, turned: bool) -> list[Any]:
     """Four 8 x 8 matrices of 16-bit numbers."""
     code = f"ldmatrix.sync.aligned.m8n8.x4{'.trans' if turned else ''}.shared.b16 {{$0, $1, $2, $3}}, [$4+{offset}];"
@@ -251,7 +313,7 @@ def times(typing: Any, acc: Any, a: Any, x: Any, address: Any, step: Any, tall: 
 
 
 @word
-def rounded(typing: Any, acc: Any, x: Any, tall: Any) -> Any:
+def rounded(typing: Any, acc: Any, x: Any) -> Any:
     """A tile as the left factor of a product of x's type."""
     kind = types.UniTuple(types.uint32, acc.count // 2)
 
@@ -259,7 +321,7 @@ def rounded(typing: Any, acc: Any, x: Any, tall: Any) -> Any:
         e = elements(builder, args[0])
         return context.make_tuple(builder, kind, [paired(builder, x.half, e[i], e[i + 1]) for i in range(0, len(e), 2)])
 
-    return kind(acc, x, tall), make
+    return kind(acc, x), make
 
 
 def paired(builder: Any, half: str, low: Any, high: Any) -> Any:

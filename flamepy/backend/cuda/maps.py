@@ -9,7 +9,7 @@ FLAME counterpart: `flame_core::cuda_kernels` elementwise. Read next: runs.py, m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 

@@ -36,19 +36,20 @@ def matmul_launcher(go, outs, ins, a_at, b_at, m, n, k, ta, tb):
 
 
 @launcher(name="linear")
-def linear_launcher(go, outs, ins, rows, n, k, flip, keeps_result):
+def linear_launcher(go, outs, ins, rows, n, k, flip, keeps_result, reads):
     x, w, bias, residual = ins
-    product(go, outs, (*same_type(go, x, w), bias, residual), (rows, n, k), (False, not flip), go.formula or same, keeps_result)
+    operands = converted(go, x, reads), converted(go, w, reads), bias, residual
+    product(go, outs, operands, (rows, n, k), (False, not flip), go.formula or same, keeps_result)
 
 
 @launcher(name="linear_dx")
-def dx_launcher(go, outs, ins, rows, n_out, n_in):
+def dx_launcher(go, outs, ins, rows, n_out, n_in, reads):
     (dx, dz), (g, kept, w) = outs, ins
     if go.formula is None:
         map_launcher(Go(go.device, same, go.dtype, False), (dz,), (g,))
     else:
         map_launcher(go, (dz,), (g, kept))
-    product(go, (dx, None), (*same_type(go, dz, w), None, None), (rows, n_in, n_out), (False, False))
+    product(go, (dx, None), (converted(go, dz, reads), converted(go, w, reads), None, None), (rows, n_in, n_out), (False, False))
 
 
 @launcher(name="linear_dw")
@@ -162,10 +163,10 @@ def same_type(go: Any, a: Any, b: Any) -> tuple[Any, Any]:
     if a.dtype == b.dtype:
         return a, b
     dtype = np.result_type(computed(a.dtype), computed(b.dtype))
-    return widened(go, a, dtype), widened(go, b, dtype)
+    return converted(go, a, dtype), converted(go, b, dtype)
 
 
-def widened(go: Any, x: Any, dtype: np.dtype) -> Any:
+def converted(go: Any, x: Any, dtype: np.dtype) -> Any:
     if x.dtype == dtype:
         return x
     y = go.empty(x.size, dtype)

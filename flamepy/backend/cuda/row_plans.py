@@ -25,7 +25,14 @@ class Shape(NamedTuple):
     longest: int
 
 
-SHAPES = {8: Shape(256, 16), 32: Shape(256, 1024), 128: Shape(128, 2048), 256: Shape(256, 8192), 512: Shape(512, 1 << 40), 1024: Shape(1024, 1 << 40)}
+SHAPES = {
+    8: Shape(256, 16),
+    32: Shape(256, 1024),
+    128: Shape(128, 2048),
+    256: Shape(256, 8192),
+    512: Shape(512, 1 << 40),
+    1024: Shape(1024, 1 << 40),
+}
 FAR = {True: ((32, 512), (256, 4096), (1024, 1 << 40)), False: ((8, 16), (32, 1 << 40))}  # lanes and longest rows where none are near
 
 

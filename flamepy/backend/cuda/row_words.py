@@ -1,8 +1,8 @@
 """The words of row bodies for a block of threads: a row is shared by LANES of them, a part of a warp, a warp or the whole block.
 
 Lanes of one warp exchange values by shuffles, those of a block through shared memory. What a CPU keeps beside a row, in its nearest
-cache, is computed again instead (LINE is 0, there is no run_space). A lane adds up 64 numbers of a run in their own type, then the
-runs are added as on the CPU, in wide().
+cache, is computed again instead (LINE is 0, there is no run_space). A lane adds up at most 64 numbers one after the other, then
+the sums of such runs, then lanes are added in pairs: no sum loses digits, and none needs float64.
 
 FLAME counterpart: warp and block reductions of its CUDA kernels. Read next: near.py, rows.py.
 """
@@ -20,8 +20,9 @@ from .near import shared_span
 
 LANES = 32  # of a row; takes another value in each kernel, as THREADS does
 THREADS = 256
+RUN = 1 << 16
 RUN_OF_LANE = 64  # numbers a lane adds up in their own type
-ROOMS = {8: 24, 32: 24, 128: 12, 256: 24, 512: 47}  # KB of shared memory in which blocks keep rows, by LANES: a full GPU's share of each
+ROOMS = {1: 24, 8: 24, 32: 24, 128: 12, 256: 24, 512: 47}  # KB of shared memory in which blocks keep rows, by LANES: a full GPU's share of each
 
 
 def lane():
@@ -58,6 +59,24 @@ def all_max(value):
     if LANES > 32:
         value = part_max(of_warps(value), LANES // 32)
     return value
+
+
+def long_sum(run, cols, *args):
+    total = run(0, cols, *args)
+    if LANES == 1024:  # of less, no row has more than a run
+        for first in range(RUN, cols, RUN):
+            total += run(first, cols, *args)
+    return all_sum(total)
+
+
+def long_sums(run, cols, *args):
+    one, two = run(0, cols, *args)
+    if LANES == 1024:
+        for first in range(RUN, cols, RUN):
+            a, b = run(first, cols, *args)
+            one += a
+            two += b
+    return all_sum(one), all_sum(two)
 
 
 def of_warps(value):
@@ -116,7 +135,9 @@ def line_space(x):
     return x
 
 
-FUNCTIONS = (lane, lanes, barrier, all_sum, all_max, run_space, line_space)
+FUNCTIONS = (
+    lane, lanes, barrier, all_sum, all_max, long_sum, long_sums, run_space, line_space,
+)  # fmt: skip
 
 
 @cache

@@ -9,7 +9,6 @@ FLAME counterpart: `flame_core::cuda_kernels` softmax and norms. Read next: row_
 
 from __future__ import annotations
 
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,7 @@ import numpy as np
 from ..base import Buffer
 from ..formula.row_words import all_sum, lane, lanes, wide
 from .compat import cuda
-from .family import F, blocks, kernel, launcher
-from .maps import fill_all
+from .family import F, blocks, kernel, launcher, shaped
 from .near import address_of, addresses, arrived, copy2, copy4, fetch16, moved, put16, shared_span, span_at, widths
 from .row_plans import COLUMNS, LOSSES, SHAPES, row_plan, totals_plan
 from .words import block, thread
@@ -158,13 +156,7 @@ def batch_loss(out, losses, found, mean):
 
 
 # ---- launchers ----
-def shaped(function: Any, lanes: int) -> Any:
-    """The kernel for rows of so many lanes."""
-    copy = FunctionType(function.__code__, function.__globals__, f"{function.__name__}_{lanes}")
-    return kernel(copy, threads=SHAPES[lanes].threads, lanes=lanes)
-
-
-ROW, ROW_SUMS = ({lanes: shaped(f, lanes) for lanes in SHAPES} for f in (row, row_sums))
+ROW, ROW_SUMS = ({lanes: shaped(f, shape.threads, lanes) for lanes, shape in SHAPES.items()} for f in (row, row_sums))
 
 
 def widths_of(operands: Any, size: int) -> tuple[int, ...]:
@@ -189,7 +181,7 @@ def row_sums_launcher(go, outs, ins, parts, add_w, add_b, rows, cols):
     if not rows:
         for out, add in ((dw, add_w), (db, add_b)):
             if out is not None and not add:
-                go(fill_all, (out,), (), (out.dtype.type(0),), grid=blocks(out.size), formula=None)
+                go.device.launch("fill", None, (out,), (), (out.dtype.type(0),), out.dtype)
         return
     plan = totals_plan(rows, cols, widths_of((dx, None, *ins), rows * cols), width * go.dtype.itemsize)
     many = blocks(rows, plan.chunk)

@@ -131,14 +131,14 @@ WIDE = 1 << 40  # in a table of 64-bit numbers
 
 
 @lru_cache(4096)
-def table(dims: tuple[tuple[int, ...], ...], wide: bool) -> tuple[int, ...]:
+def table(dims: tuple[tuple[int, ...], ...], wide: bool, base: int = 0) -> tuple[int, ...]:
     """For dimensions (size, strides ...), outermost first: what finds the offsets of position p in them, without division.
 
-    p // size is p * factor >> (bits + shift). The table: WIDE or 0; then from the innermost dimension on size, factor, shift, strides;
-    of the outermost one only the strides. `wide`: whether positions or offsets may be 2**31 and more.
+    p // size is p * factor >> (bits + shift). The table: WIDE or 0; what all offsets begin with; then from the innermost dimension on
+    size, factor, shift, strides; of the outermost one only the strides. `wide`: whether positions or offsets may be 2**31 and more.
     """
     dims, bits = tuple([d for d in dims if d[0] != 1]) or dims[-1:], 64 if wide else 32
-    found = [WIDE if wide else 0]
+    found = [WIDE if wide else 0, base]
     for size, *strides in dims[:0:-1]:
         shift = (size - 1).bit_length() - 1
         factor = -(-(1 << (bits + shift)) // size)
@@ -150,7 +150,7 @@ def offsets(builder: Any, t: Any, values: Sequence[Any], p: Any, ways: int) -> l
     """The offsets (int64) of position p by each of `ways` strides."""
     word = ir.IntType(t.dtype.bitwidth)
     double, cut = ir.IntType(2 * word.width), (lambda v: v if word.width == 64 else builder.trunc(v, word))
-    p, values, total = cut(p), list(values[1:]), [word(0)] * ways
+    p, total, values = cut(p), [values[1]] * ways, list(values[2:])
     while len(values) > ways:
         size, factor, shift, *strides = values[: 3 + ways]
         high = builder.mul(builder.zext(p, double), builder.zext(factor, double))

@@ -121,9 +121,7 @@ def put8(typing: Any, to: Any, x: Any, values: Any) -> Any:
 def numbers4(builder: Any, kind: Any, at: Any) -> list[Any]:
     """Four numbers from an address in shared memory on."""
     if kind == types.float32:
-        found = run(
-            builder, ir.LiteralStructType([F32] * 4), "ld.shared.v4.f32 {$0, $1, $2, $3}, [$4];", "=f,=f,=f,=f,r", [at]
-        )
+        found = run(builder, ir.LiteralStructType([F32] * 4), "ld.shared.v4.f32 {$0, $1, $2, $3}, [$4];", "=f,=f,=f,=f,r", [at])
         return [builder.extract_value(found, n) for n in range(4)]
     pair, numbers = ir.LiteralStructType([ir.DoubleType()] * 2), []
     for offset in (0, 16):

@@ -116,6 +116,17 @@ def times_rows(typing: Any, acc: Any, f: Any) -> Any:
 
 
 @word
+def spread(typing: Any, f: Any, n: Any) -> Any:
+    """A tile whose rows have the same number everywhere, n times."""
+    kind = types.UniTuple(f.dtype, f.count * constant(n))
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return context.make_tuple(builder, kind, [x for x in elements(builder, args[0]) for _ in range(kind.count // f.count)])
+
+    return kind(f, n), make
+
+
+@word
 def put_shared(typing: Any, a: Any, at: Any, row_step: Any, step: Any, acc: Any, rows: Any) -> Any:
     """A tile to a shared array: element (i, j) to a[at + i row_step + j step]; constant steps."""
     down, across, width = constant(row_step), constant(step), acc.count // constant(rows)
@@ -147,3 +158,36 @@ def put_tile(typing: Any, x: Any, at: Any, row_step: Any, left: Any, col: Any, s
         return context.get_dummy_value()
 
     return types.none(x, plain(at), plain(row_step), plain(left), plain(col), step, plain(cols), acc, rows), make
+
+
+@word
+def put_columns(typing: Any, x: Any, at: Any, row_step: Any, left: Any, places: Any, col: Any, step: Any, acc: Any, rows: Any) -> Any:
+    """A tile to a buffer: element (i, j) to x[at + i row_step + places[col + j step]] where i < left, unless that place is below 0."""
+    width = acc.count // constant(rows)
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        at, down, left = (wide(builder, args[i]) for i in (1, 2, 3))
+        first = builder.gep(start(context, builder, places, args[4]), [args[5]])
+        base, values = builder.gep(builder.extract_value(args[0], 0), [at]), elements(builder, args[7])
+        for j in range(width):
+            place = wide(builder, builder.load(builder.gep(first, [I32(constant(step) * j)])))
+            for i in range(constant(rows)):
+                fits = builder.and_(builder.icmp_signed(">", left, I64(i)), builder.icmp_signed(">=", place, I64(0)))
+                with builder.if_then(fits):
+                    store(builder, x, values[i * width + j], builder.gep(base, [builder.add(builder.mul(down, I64(i)), place)]))
+        return context.get_dummy_value()
+
+    return types.none(x, plain(at), plain(row_step), plain(left), places, plain(col), step, acc, rows), make
+
+
+@word
+def divided(typing: Any, a: Any, b: Any) -> Any:
+    """(quotient, remainder) of numbers from 0 to 2**31, by a division of 32 bits."""
+    kind = types.UniTuple(types.int64, 2)
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        low, by = (value if value.type.width == 32 else builder.trunc(value, I32) for value in args)
+        both = builder.udiv(low, by), builder.urem(low, by)
+        return context.make_tuple(builder, kind, [builder.zext(value, I64) for value in both])
+
+    return kind(plain(a), plain(b)), make

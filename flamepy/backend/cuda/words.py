@@ -74,6 +74,27 @@ def erfcx(x):
     return libdevice.erfcxf(x)
 
 
+def pow64(x, y):
+    """libdevice's is a call. The logarithm is taken with what rounding cut off it, so is its product with y."""
+    a = -x if x < 0.0 else x
+    if y == 0.0 or x == 1.0 or (a == 1.0 and y - y != 0.0 and y == y):
+        return 1.0
+    odd = y == libdevice.rint(y) and libdevice.floor(0.5 * y) * 2.0 != y
+    if a == 0.0 or a + a == a:  # 0, infinite
+        result = 0.0 if (a == 0.0) == (y > 0.0) else a + 1.0 / a
+    else:
+        high = libdevice.log(a)
+        low = libdevice.fma(a, libdevice.exp(-high), -1.0) if libdevice.fabs(high) < 700.0 else 0.0
+        top = y * high
+        rest = libdevice.fma(y, high, -top) + y * low
+        result = libdevice.exp(top)
+        result = libdevice.fma(result, rest, result) if result - result == 0.0 and rest - rest == 0.0 else result
+        if x < 0.0 and y != libdevice.rint(y):
+            result = x - x if y != y else (x - x) / (x - x)
+    negative = x < 0.0 or (x == 0.0 and 1.0 / x < 0.0)
+    return -result if odd and negative else result
+
+
 # ---- words of a thread -----------------------------------------------------------------------------------------------------------
 def index():
     """This thread's number in the grid."""
@@ -100,6 +121,8 @@ def float_words(dtype: np.dtype) -> dict[str, Any]:
     narrow = dtype == np.float32
     kind = types.float32 if narrow else types.float64
     found = {word: getattr(libdevice, word + "f" if narrow else word) for word in SAME}
+    if not narrow:
+        found["pow"] = made(pow64, dtype)
     own = {"select": select, "maximum": maximum, "minimum": minimum, "fmax": maximum, "sign": sign}
     return found | {
         **{word: made(function, dtype) for word, function in own.items()},

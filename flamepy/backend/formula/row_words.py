@@ -16,7 +16,7 @@ import numpy as np
 
 from .words import real
 
-LINE = 4096  # numbers that fit beside a row into the nearest cache
+LINE = 4096  # numbers that fit beside a row into the nearest cache; 0: what is needed twice is computed twice
 RUN = 256  # numbers of a row added up in its own type; vectors hold 16 of them, four at once
 
 

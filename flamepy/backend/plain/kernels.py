@@ -156,9 +156,9 @@ def matrix(x, start, rows, cols, turned):
 
 @kernel
 def linear(F, outs, ins, consts):
-    """y = F(z) + residual with z = x (rows, k) @ w.T + bias; flip: x @ w. kept: z, or with keeps_result F(z)."""
-    (y, kept), (x, w, bias, residual), (rows, n, k, flip, keeps_result) = outs, ins, consts
-    z = matrix(x, 0, rows, k, False) @ matrix(w, 0, k, n, not flip)
+    """y = F(z) + residual with z = x (rows, k) @ w.T + bias; flip: x @ w. kept: z, or with keeps_result F(z). w is rounded to `reads`."""
+    (y, kept), (x, w, bias, residual), (rows, n, k, flip, keeps_result, reads) = outs, ins, consts
+    z = matrix(x, 0, rows, k, False) @ matrix(as_read(w, reads), 0, k, n, not flip)
     if bias is not None:
         z = z + bias
     z = z.reshape(-1)
@@ -169,10 +169,15 @@ def linear(F, outs, ins, consts):
 
 @kernel
 def linear_dx(F, outs, ins, consts):
-    """dz (rows, n_out) = F(g, kept), the activation's derivative (without one g), and dx = dz @ w (n_out, n_in)."""
-    (dx, dz), (g, kept, w), (rows, n_out, n_in) = outs, ins, consts
-    dz[...] = g if F is None else F(g, kept)
-    dx[...] = (dz.reshape(rows, n_out) @ w.reshape(n_out, n_in)).reshape(-1)
+    """dz (rows, n_out) = F(g, kept), the activation's derivative (without one g), and dx = dz @ w (n_out, n_in). `reads`: see linear()."""
+    (dx, dz), (g, kept, w), (rows, n_out, n_in, reads) = outs, ins, consts
+    dz[...] = as_read(g if F is None else F(g, kept), reads)
+    dx[...] = (dz.reshape(rows, n_out) @ as_read(w, reads).reshape(n_out, n_in)).reshape(-1)
+
+
+def as_read(x, reads):
+    """x as a product reads it that takes operands of this type."""
+    return x.astype(reads, copy=False).astype(x.dtype, copy=False)
 
 
 @kernel

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from ....errors import EmulationError
 from .flow import Block, blocks_of, find_live
-from .layout import LANE_PC, LAUNCH, REGISTERS, R_INSTRUCTIONS, VALUES
+from .layout import LANE_PC, LAUNCH, R_INSTRUCTIONS, REGISTERS, VALUES, VARIABLES
 from .ptx import Entry, Instruction
 from .runtime import FUNCTIONS, PREFIX
 
@@ -26,7 +26,6 @@ KIND = {
 WORD = {8: "i8", 16: "i16", 32: "i32", 64: "i64"}
 Handler = Callable[["Lanes", Instruction, list[str]], None]
 HANDLERS: dict[str, Handler] = {}
-GLOBALS_WORD = 90  # of the launch: where the addresses of the module's variables are
 
 
 def handles(*names: str) -> Callable[[Handler], Handler]:
@@ -182,7 +181,7 @@ class Lanes:
             start = self.spread("i64", self.load_warp("i64", 8 * 29))
         elif name in self.globals:
             launch = self.do(f"inttoptr i64 {self.load_warp('i64', 8 * LAUNCH)} to ptr")
-            table = self.do(f"load ptr, ptr {self.do(f'getelementptr i64, ptr {launch}, i64 {GLOBALS_WORD}')}")
+            table = self.do(f"load ptr, ptr {self.do(f'getelementptr i64, ptr {launch}, i64 {VARIABLES}')}")
             start = self.spread("i64", self.do(f"load i64, ptr {self.do(f'getelementptr i64, ptr {table}, i64 {self.globals[name]}')}"))
         else:
             raise EmulationError(f"{self.entry.name}: a name that is not declared: {name}. Give the PTX of the whole module.")

@@ -30,6 +30,7 @@ STARTED, SLICE, SHARED_STATE, LINES = range(59, 63)  # the state of shared memor
 LIMIT = 63
 ARRIVED = 64  # 16 words: threads that came to a barrier and went on
 PUBLISHED = 80  # the phase of the last block that made its writes known (fence, then atomic)
+VARIABLES = 90  # where the addresses of the module's own variables are
 LAUNCH_WORDS = 96
 
 # ---- counters, in COUNTED --------------------------------------------------------------------------------------------------------------

@@ -9,8 +9,6 @@ Read next: report.py, count.py, lanes.py.
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,8 +19,8 @@ import numpy as np
 from ....errors import EmulationError
 from . import host, layout, ptx, report, runtime
 from .count import Counts
-from .lanes import GLOBALS_WORD, Lanes
-from .layout import ALLOCATED, FULL, GLOBAL, LANES, LAST_PHASE, LOCAL, SHARED, SPACES, WRITTEN
+from .lanes import Lanes
+from .layout import ALLOCATED, GLOBAL, LANES, LAST_PHASE, LOCAL, SHARED, SPACES
 from .memory import Memory
 from .ptx import Entry, place_all
 
@@ -31,6 +29,7 @@ FORMATS |= {"u64": "Q", "s64": "q", "b64": "Q", "f32": "f", "f64": "d"}
 ORDERS = {"all": 0, "first": 1, "last": 2}
 SHARED_LIMIT = 232_448  # bytes of shared memory that a block can have at most
 RED_ZONE = 128  # between arrays in shared memory: a multiple of the banks
+KEPT = 16  # sizes of launches whose arrays a kernel keeps
 BUDGET = 100_000  # basic blocks until Python looks for Ctrl-C
 
 
@@ -56,6 +55,8 @@ class Kernel:
         self.lines = np.array([self.line_of(b.last - 1) for b in self.blocks], np.int32)
         self.warp_bytes = -(-lanes.bytes // 64) * 64
         self.format = self.parameters()
+        self.parameter_bytes = max((offset + size for offset, size, _ in self.format), default=0)
+        self.launches: dict[tuple, Launch] = {}
 
     def line_of(self, at: int) -> int:
         """A number for an instruction's line of Python; 0 if it is not known."""
@@ -71,10 +72,10 @@ class Kernel:
             raise EmulationError(
                 f"{self.name}: wrong number of arguments: {len(arguments)}, not {len(self.format)}. Pass one for each parameter."
             )
-        block = bytearray(max((offset + size for offset, size, _ in self.format), default=0) + 8)
+        block = bytearray(self.parameter_bytes)
         for k, (value, (offset, size, letter)) in enumerate(zip(arguments, self.format, strict=True)):
             block[offset : offset + size] = self.packed(k, value, size, letter)
-        return np.frombuffer(bytes(block), np.uint8)
+        return np.frombuffer(block, np.uint8)
 
     def packed(self, k: int, value: Any, size: int, letter: str) -> bytes:
         if isinstance(value, np.generic):
@@ -98,19 +99,12 @@ def three(size: Any) -> tuple[int, int, int]:
     return tuple(int(s) for s in (*sizes, 1, 1)[:3])  # type: ignore[return-value]
 
 
-@functools.cache
-def sources() -> str:
-    """A digest of the emulator's own files: code compiled by another version is not used."""
-    folder = Path(__file__).parent
-    return hashlib.sha256(b"".join(p.read_bytes() for p in sorted(folder.glob("*.py")))).hexdigest()[:16]
-
-
 class Machine:
     """A device with this memory. `folder`: where compiled kernels are kept. `limit`: basic blocks that a warp may run."""
 
     def __init__(self, memory: Memory, folder: str | Path | None = None, limit: int = 20_000_000) -> None:
         self.memory, self.limit = memory, limit
-        self.folder = Path(folder) / f"emulator-{sources()}" if folder else None
+        self.folder = Path(folder) / f"emulator-{runtime.sources()}" if folder else None
         self.phase = 0
         self.launches = 0
 
@@ -131,76 +125,85 @@ class Machine:
         self, kernel: Kernel, grid: Any, block: Any, arguments: Sequence[Any], shared: int = 0, order: str = "all", count: bool = False
     ) -> Counts | None:
         """Run a kernel to its end. order: warps in turns ("all"), or each as far as it gets, from the first or from the last."""
-        return Launch(self, kernel, three(grid), three(block), arguments, shared, order, count).run()
+        key = (self, grid, block, shared)
+        launch = kernel.launches.pop(key, None) or Launch(self, kernel, three(grid), three(block), shared)
+        launch.begin(arguments, order, count)
+        counts = launch.run()
+        if len(kernel.launches) < KEPT:  # not after an error
+            kernel.launches[key] = launch
+        return counts
 
 
 class Launch:
-    """One launch: everything that the runtime needs, in arrays that live until it ends."""
+    """Everything that the runtime needs for launches of one size, in arrays that stay."""
 
-    def __init__(
-        self, machine: Machine, kernel: Kernel, grid: tuple, block: tuple, arguments: Sequence[Any], shared: int, order: str, count: bool
-    ) -> None:
-        self.machine, self.kernel, self.grid, self.block = machine, kernel, grid, block
+    def __init__(self, machine: Machine, kernel: Kernel, grid: tuple, block: tuple, shared: int) -> None:
+        self.machine, self.kernel, self.grid, self.block, self.dynamic = machine, kernel, grid, block, shared
         self.threads = block[0] * block[1] * block[2]
         self.blocks = grid[0] * grid[1] * grid[2]
-        if not 0 < self.threads <= 1024 or self.blocks < 0 or min(*grid, *block) < 0 or block[2] > 64:
+        if not 0 < self.threads <= 1024 or min(*grid, *block) < 1 or block[2] > 64:
             raise EmulationError(f"{kernel.name}: not a size of a launch: grid {grid}, block {block}. A block has 1 to 1,024 threads.")
-        self.shared_size = kernel.shared_bytes + shared
-        if kernel.entry.dynamic:
-            self.dynamic_at = -(-(kernel.shared_bytes + RED_ZONE) // 128) * 128 if kernel.shared_bytes else 0
-            self.shared_size = self.dynamic_at + shared
-        else:
-            self.dynamic_at = kernel.shared_bytes
+        self.dynamic_at = kernel.shared_bytes
+        if kernel.entry.dynamic and kernel.shared_bytes:
+            self.dynamic_at = -(-(kernel.shared_bytes + RED_ZONE) // 128) * 128
+        self.shared_size = self.dynamic_at + shared
         if self.shared_size > SHARED_LIMIT:
             raise EmulationError(
                 f"{kernel.name}: too much shared memory: {self.shared_size:,} bytes. A block has at most {SHARED_LIMIT:,}."
             )
         self.words = np.zeros(layout.LAUNCH_WORDS, np.int64)
-        self.dynamic = shared
         self.kept: list[np.ndarray] = []
-        self.fill(arguments, order, count)
+        self.fill()
+        self.spaces()
+        self.warps()
 
     def array(self, size: int, dtype: Any = np.uint8) -> np.ndarray:
-        """Zeros, aligned to 64 bytes, kept until the launch ends."""
+        """Zeros, aligned to 64 bytes."""
         kind = np.dtype(dtype)
         raw = np.zeros(size * kind.itemsize + 64, np.uint8)
         self.kept.append(raw)
         skip = -raw.ctypes.data % 64
         return raw[skip : skip + size * kind.itemsize].view(kind)
 
-    def fill(self, arguments: Sequence[Any], order: str, count: bool) -> None:
+    def fill(self) -> None:
         words, kernel = self.words, self.kernel
-        if self.machine.phase + 4 * self.blocks > LAST_PHASE - (1 << 24):
-            self.machine.memory.forget()
-            self.machine.phase = 0
-        self.parameters = kernel.pack(arguments)
+        self.parameters = self.array(kernel.parameter_bytes)
         self.runs = self.array(2 * len(kernel.blocks), np.int64)
         self.counted = self.array(layout.COUNTERS, np.int64)
         self.starts = self.array(self.blocks + 1, np.int32)
-        at = lambda a: a.ctypes.data
-        for slot, array in (
-            (layout.PARAMETERS, self.parameters), (layout.TABLE, kernel.table), (layout.KINDS, kernel.kinds), (layout.TARGETS, kernel.targets),
-            (layout.FALLS, kernel.falls), (layout.RUNS, self.runs), (layout.COUNTED, self.counted), (layout.STARTS, self.starts),
-            (layout.LINES, kernel.lines), (GLOBALS_WORD, kernel.variables),
-        ):  # fmt: skip
-            words[slot] = at(array)
+        tables = {
+            "PARAMETERS": self.parameters, "RUNS": self.runs, "COUNTED": self.counted, "STARTS": self.starts, "TABLE": kernel.table,
+            "KINDS": kernel.kinds, "TARGETS": kernel.targets, "FALLS": kernel.falls, "LINES": kernel.lines, "VARIABLES": kernel.variables,
+        }  # fmt: skip
+        for name, array in tables.items():
+            words[getattr(layout, name)] = array.ctypes.data
         words[layout.GRID : layout.GRID + 3], words[layout.BLOCK : layout.BLOCK + 3] = self.grid, self.block
-        words[layout.THREADS], words[layout.BLOCKS] = self.threads, self.blocks
-        words[layout.WARPS] = -(-self.threads // LANES)
-        words[layout.ORDER], words[layout.COUNTING], words[layout.LIMIT] = ORDERS[order], count, self.machine.limit
+        words[layout.THREADS], words[layout.BLOCKS], words[layout.WARPS] = self.threads, self.blocks, -(-self.threads // LANES)
+        words[layout.LIMIT] = self.machine.limit
+        self.address = words.ctypes.data
+
+    def begin(self, arguments: Sequence[Any], order: str, count: bool) -> None:
+        """Set what differs from launch to launch."""
+        machine, words = self.machine, self.words
+        if machine.phase + 4 * self.blocks > LAST_PHASE - (1 << 24):
+            machine.memory.forget()
+            machine.phase = 0
+        self.parameters[:] = self.kernel.pack(arguments)
+        self.runs[:] = self.counted[:] = self.starts[:] = 0
+        words[: layout.WARP_NOW + 1] = 0
+        words[layout.STARTED] = words[layout.STEPS] = words[layout.PUBLISHED] = 0
+        words[layout.ORDER], words[layout.COUNTING] = ORDERS[order], count
         words[layout.SLICE] = 64 if order == "all" else 1 << 16
         words[layout.BLOCK_NOW] = self.blocks - 1 if order == "last" else 0
-        words[layout.PHASE] = self.machine.phase
-        words[layout.LAUNCH_PHASE] = self.machine.phase + 1
-        words[layout.PUBLISHED] = 0
-        self.spaces()
-        self.warps()
+        words[layout.PHASE] = machine.phase
+        device = SPACES + 8 * GLOBAL
+        words[device + layout.TOP], words[device + layout.FIRST] = machine.memory.top, machine.phase + 1
 
     def spaces(self) -> None:
         """Global, shared and local memory: bytes, states, records."""
         memory, words, kernel = self.machine.memory, self.words, self.kernel
         group = lambda space: words[SPACES + 8 * space : SPACES + 8 * space + 8]
-        group(GLOBAL)[:] = memory.addresses[0], 0, memory.top, *memory.addresses[1:], self.machine.phase + 1
+        group(GLOBAL)[:] = memory.addresses[0], 0, memory.top, *memory.addresses[1:], 0
         size = -(-self.shared_size // 128) * 128
         state = self.array(size + 64)
         for variable in kernel.entry.shared:
@@ -236,12 +239,9 @@ class Launch:
         try:
             while status == 1:  # Ctrl-C is heard in between
                 words[layout.BUDGET] = BUDGET
-                status = go(words.ctypes.data)
+                status = go(self.address)
         finally:
             machine.phase = int(words[layout.PHASE])
         if status:
             raise report.error(self)
         return Counts.of(self) if words[layout.COUNTING] else None
-
-
-__all__ = ["FULL", "WRITTEN", "Kernel", "Launch", "Machine"]

@@ -84,7 +84,7 @@ class Memory:
     def span(self, op: str, address: int, size: int) -> slice:
         """The bytes of an access by the host, which has to stay inside one allocation."""
         offset = address - DEVICE_BASE
-        if size and not (0 <= offset and offset + size <= self.top and (self.states[offset : offset + size] & ALLOCATED).all()):
+        if size and not (offset >= 0 and offset + size <= self.top and (self.states[offset : offset + size] & ALLOCATED).all()):
             raise DeviceError(
                 f"{op}: outside of what is allocated: {size} bytes at {address:#x}{self.nearest(address)}. Check address and size."
             )

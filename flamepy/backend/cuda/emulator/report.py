@@ -91,7 +91,10 @@ def lanes_of(mask: int) -> str:
 
 def bounds(f: Fault) -> str:
     what = "write" if f.other_thread else "read"
-    return f"{what} out of bounds: {f.detail} bytes at {f.where()}, by {f.who(f.thread)}, {f.line(f.at)}. Check the index and the guard before it."
+    return (
+        f"{what} out of bounds: {f.detail} bytes at {f.where()}, by {f.who(f.thread)}, {f.line(f.at)}. "
+        "Check the index and the guard before it."
+    )
 
 
 def alignment(f: Fault) -> str:
@@ -143,8 +146,8 @@ def trap(f: Fault) -> str:
 
 def lane(f: Fault) -> str:
     return (
-        f"shuffle from a lane that takes no part: lane {f.detail}, by {f.who(f.thread)}, {f.line(f.at)}; "
-        f"here are lanes {lanes_of(f.address if False else f.other_at)}. Let all lanes that are read from come to the shuffle."
+        f"shuffle from a lane that takes no part: lane {f.address}, by {f.who(f.thread)}, {f.line(f.at)}; "
+        f"here are lanes {lanes_of(f.detail)}. Let all lanes that are read from come to the shuffle."
     )
 
 

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
+from pathlib import Path
 from typing import Any
 
-import numba
 from llvmlite import binding
 from numba import types
+from numba.core import sigutils
+from numba.core.ccallback import CFunc
 
+from ...cpu.disk_cache import DiskCache, cache_of
 from . import runtime_access, runtime_atomics, runtime_numbers, runtime_run, runtime_tensor, runtime_warp
 
 PREFIX = "flamepy_emulator_"
@@ -40,11 +44,29 @@ FUNCTIONS: dict[str, tuple[Any, int, bool]] = {
 
 
 @functools.cache
+def sources() -> str:
+    """A digest of the emulator's own files: nothing that another version compiled is used."""
+    folder = Path(__file__).parent
+    return hashlib.sha256(b"".join(p.read_bytes() for p in sorted(folder.glob("*.py")))).hexdigest()[:16]
+
+
+class RuntimeCache(DiskCache):
+    """The functions of one file call those of others: any change compiles them again."""
+
+    def _index_key(self, sig: Any, codegen: Any) -> Any:
+        return *super()._index_key(sig, codegen), sources()
+
+
+@functools.cache
 def compiled(name: str) -> Any:
     """One function as machine code that C can call."""
     function, count, returns = FUNCTIONS[name]
     signature = (types.int64 if returns else types.void)(*[types.int64] * count)
-    return numba.cfunc(signature, cache=True, error_model="numpy")(function.py_func)
+    arguments, result = sigutils.normalize_signature(signature)
+    callback = CFunc(function.py_func, (arguments, result), locals={}, options={"error_model": "numpy"})
+    callback._cache = cache_of(function.py_func, RuntimeCache)  # type: ignore[attr-defined]
+    callback.compile()
+    return callback
 
 
 @functools.cache

@@ -7,13 +7,45 @@ An access that is wrong is not done: the launch stops at the end of the basic bl
 from __future__ import annotations
 
 from .layout import (
-    ADDRESSES, ALIGNMENT, ALLOCATED, BOUNDS, COPYING, COUNTING, DEVICE_BASE, FIRST_THREAD, FULL, GENERIC, GLOBAL, HOST, INDEX, LATEST,
-    LAUNCH, LOCAL, LOCAL_WINDOW, LOW, PHASE, READ_NOW, READS, R_BYTES, R_PHASE, R_SYNC, R_THREAD, SHARED, SHARED_WINDOW,
-    SPACES, STATE, STILL_COPYING, SYNCED, TOP, UNWRITTEN, VALUES, WINDOW, WRITES, WRITTEN, WRITTEN_NOW, FIRST, BLOCK_PHASE,
-)  # fmt: skip
+    ADDRESSES,
+    ALIGNMENT,
+    ALLOCATED,
+    BLOCK_PHASE,
+    BOUNDS,
+    COPYING,
+    COUNTING,
+    DEVICE_BASE,
+    FIRST,
+    FIRST_THREAD,
+    FULL,
+    GENERIC,
+    GLOBAL,
+    HOST,
+    LATEST,
+    LAUNCH,
+    LOCAL,
+    LOCAL_WINDOW,
+    PHASE,
+    R_BYTES,
+    R_PHASE,
+    R_SYNC,
+    R_THREAD,
+    READS,
+    SHARED,
+    SHARED_WINDOW,
+    SPACES,
+    STATE,
+    STILL_COPYING,
+    SYNCED,
+    TOP,
+    UNWRITTEN,
+    VALUES,
+    WRITES,
+    WRITTEN,
+)
 from .runtime_count import count_access
 from .runtime_races import read_word, write_word
-from .runtime_words import fail, inlined, peek8, peek16, peek32, peek64, plain, poke8, poke16, poke32, poke64, set_bytes, word
+from .runtime_words import fail, inlined, peek8, peek16, peek32, peek64, plain, poke8, poke16, poke32, poke64, word
 
 ALL_WRITTEN = int.from_bytes(bytes([ALLOCATED | WRITTEN]) * 8, "little")
 ALL_ALLOCATED = int.from_bytes(bytes([ALLOCATED]) * 8, "little")
@@ -198,11 +230,25 @@ def store_run(launch, warp, group, offset, size, count, instruction, strong):
     return True
 
 
+@plain
+def load_one(launch, warp, size, count, instruction, space, strong):
+    """All lanes read from one address: one of them is checked, the first and the last leave records. False if they do not."""
+    if space_at(space, peek64(warp + ADDRESSES)) == LOCAL or not is_run(warp, 0):
+        return False
+    load_lane(launch, warp, 0, size, count, instruction, space, strong)
+    load_lane(launch, warp, 31, size, count, instruction, space, strong)
+    for k in range(count):
+        to = warp + VALUES + 256 * k
+        for lane in range(1, 31):
+            copy_number(to + size * lane, to, size)
+    return True
+
+
 @inlined
 def run_offset(launch, warp, mask, size, count, space):
     """The offset of a run that the whole warp touches, or -1."""
     step = size * count
-    if mask != FULL or size < 4 or space == LOCAL or space == GENERIC or not is_run(warp, step):
+    if mask != FULL or size < 4 or space >= LOCAL or not is_run(warp, step):
         return -1
     address = peek64(warp + ADDRESSES)
     offset = address - DEVICE_BASE if space == GLOBAL else address
@@ -219,6 +265,8 @@ def load(warp, mask, size, count, instruction, space, strong):
         count_access(launch, warp, mask, size * count, space, 0)
     offset = run_offset(launch, warp, mask, size, count, space)
     if offset >= 0 and load_run(launch, warp, group_of(launch, space), offset, size, count, instruction, strong):
+        return
+    if mask == FULL and load_one(launch, warp, size, count, instruction, space, strong):
         return
     for lane in range(32):
         if mask >> lane & 1:

@@ -5,16 +5,29 @@ Read next: runtime_math.py.
 
 from __future__ import annotations
 
-from .layout import COUNTING, FENCED, FIRST_THREAD, GENERIC, HOST, LAUNCH, LOCAL, PHASE, PUBLISHED, READS, R_ATOMIC, STATE, VALUES
+from .layout import COUNTING, FENCED, FIRST_THREAD, GENERIC, HOST, LAUNCH, LOCAL, PUBLISHED, VALUES
 from .runtime_access import check, copy_number, group_of, offset_of, space_at
 from .runtime_count import count_access
 from .runtime_numbers import bfloat_bits, bfloat_value, half_bits, half_value
 from .runtime_races import write_word
 from .runtime_words import (
-    fail, inlined, peek16, peek32, peek64, peek_double, peek_float, plain, poke16, poke32, poke64, poke_double, poke_float, set_word, word,
-)  # fmt: skip
+    inlined,
+    peek16,
+    peek32,
+    peek64,
+    peek_double,
+    peek_float,
+    plain,
+    poke16,
+    poke32,
+    poke64,
+    poke_double,
+    poke_float,
+    set_word,
+    word,
+)
 
-KINDS = {name: k for k, name in enumerate("add min max and or xor exch cas inc dec".split())}
+KINDS = {name: k for k, name in enumerate(["add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"])}
 INTEGER, UNSIGNED, FLOAT, HALF, BFLOAT = range(5)
 
 

@@ -6,9 +6,29 @@ Only done when a launch is counted. Read next: count.py.
 from __future__ import annotations
 
 from .layout import (
-    ADDRESSES, ATOMIC_SECTORS, COUNTED, DEVICE_BASE, GENERIC, GLOBAL, LEAST_LOAD, LEAST_STORE, LEAST_WAVES, LOADED, LOAD_SECTORS, LOCAL_WINDOW,
-    READ_NOW, SHARED, SHARED_WINDOW, SPACES, STATE, STORE_SECTORS, STORED, TOP, WAVES, WRITTEN_NOW,
-)  # fmt: skip
+    ADDRESSES,
+    ATOMIC_SECTORS,
+    COUNTED,
+    DEVICE_BASE,
+    GENERIC,
+    GLOBAL,
+    LEAST_LOAD,
+    LEAST_STORE,
+    LEAST_WAVES,
+    LOAD_SECTORS,
+    LOADED,
+    LOCAL_WINDOW,
+    READ_NOW,
+    SHARED,
+    SHARED_WINDOW,
+    SPACES,
+    STATE,
+    STORE_SECTORS,
+    STORED,
+    TOP,
+    WAVES,
+    WRITTEN_NOW,
+)
 from .runtime_words import inlined, ones, peek8, peek64, plain, poke8, poke64, word
 
 
@@ -91,7 +111,7 @@ def count_access(launch, warp, mask, size, space, kind):
     group = launch + 8 * SPACES
     for lane in range(32):
         offset = peek64(warp + ADDRESSES + 8 * lane) - DEVICE_BASE
-        if mask >> lane & 1 and 0 <= offset and offset + size <= word(group, TOP):
+        if mask >> lane & 1 and offset >= 0 and offset + size <= word(group, TOP):
             for k in range(size):
                 at = word(group, STATE) + offset + k
                 poke8(at, peek8(at) | (READ_NOW if kind == 0 else WRITTEN_NOW))

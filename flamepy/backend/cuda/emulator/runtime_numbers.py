@@ -95,7 +95,7 @@ def from_half(warp):
         poke_float(warp + VALUES + 256 + 4 * lane, half_value(peek16(warp + VALUES + 2 * lane)))
 
 
-SPECIAL = {name: k for k, name in enumerate("ex2 lg2 sin cos tanh rsqrt".split())}
+SPECIAL = {name: k for k, name in enumerate(["ex2", "lg2", "sin", "cos", "tanh", "rsqrt"])}
 
 
 @inlined

@@ -9,9 +9,23 @@ Phases are numbered through all launches, so a record of an earlier launch is kn
 from __future__ import annotations
 
 from .layout import (
-    BLOCK_PHASE, FIRST, LATEST, PHASE, PUBLISHED, RACE, R_ATOMIC, R_BYTES, R_INSTRUCTIONS, R_PHASE, R_SYNC, R_THREAD, READ_RACE, READS,
-    SYNCED, WRITES,
-)  # fmt: skip
+    BLOCK_PHASE,
+    FIRST,
+    LATEST,
+    PHASE,
+    PUBLISHED,
+    R_ATOMIC,
+    R_BYTES,
+    R_INSTRUCTIONS,
+    R_PHASE,
+    R_SYNC,
+    R_THREAD,
+    RACE,
+    READ_RACE,
+    READS,
+    SYNCED,
+    WRITES,
+)
 from .runtime_words import fail, inlined, peek64, plain, poke64, word
 
 

@@ -8,68 +8,61 @@ Read next: machine.py.
 from __future__ import annotations
 
 from .layout import (
-    ACTIVE, ARRIVE, ARRIVED, BARRIER, BARRIER_COUNT, BARRIER_KIND, BLOCK, BLOCK_NOW, BLOCK_PHASE, BLOCKS, BRANCH, BUDGET, CTAID, DEADLOCK,
-    DIVERGED, ENDLESS, ERROR, EXISTS, EXIT, EXITED, FALLS, FENCED, FIRST, FIRST_THREAD, FULL, GRID, KINDS, LANE_PC, LAST_PHASE, LAUNCH, LIMIT,
-    LINES, LOCAL, NOBODY, ORDER, OTHER, PC, PHASE, RESULT, RUNS, SHARED, SHARED_STATE, SLICE, SPACES, SPLIT, STARTED, STARTS, STATE, STEPS,
-    SYNCED, TABLE, TAKEN_STEPS, TARGETS, THREADS, TOP, VOTES, WAIT, WAIT_AT, WAITING, WARP_BASE, WARP_BYTES, WARP_NOW, WARPS, ASYNC_COUNT,
-    ASYNC_GROUP, ALLOCATED, TRAP,
-)  # fmt: skip
+    ACTIVE,
+    ALLOCATED,
+    ARRIVE,
+    ARRIVED,
+    ASYNC_COUNT,
+    ASYNC_GROUP,
+    BARRIER,
+    BLOCK_NOW,
+    BLOCK_PHASE,
+    BLOCKS,
+    BRANCH,
+    BUDGET,
+    CTAID,
+    ENDLESS,
+    ERROR,
+    EXISTS,
+    EXIT,
+    EXITED,
+    FALLS,
+    FENCED,
+    FIRST,
+    FIRST_THREAD,
+    GRID,
+    KINDS,
+    LAUNCH,
+    LIMIT,
+    LOCAL,
+    NOBODY,
+    ORDER,
+    OTHER,
+    PC,
+    PHASE,
+    RUNS,
+    SHARED,
+    SHARED_STATE,
+    SLICE,
+    SPACES,
+    STARTED,
+    STARTS,
+    STATE,
+    STEPS,
+    SYNCED,
+    TABLE,
+    TAKEN_STEPS,
+    TARGETS,
+    THREADS,
+    TOP,
+    TRAP,
+    WAIT,
+    WAITING,
+    WARP_NOW,
+    WARPS,
+)
+from .runtime_barriers import choose, let_go, send, stuck, wait, warp_at
 from .runtime_words import copy_bytes, fail, inlined, ones, peek32, peek64, plain, poke32, poke64, run_block, set_bytes, set_word, word
-
-
-@inlined
-def warp_at(launch, index):
-    return word(launch, WARP_BASE) + index * word(launch, WARP_BYTES)
-
-
-@inlined
-def runnable(warp):
-    """Lanes that have not ended and do not wait."""
-    return word(warp, EXISTS) & ~word(warp, EXITED) & ~word(warp, WAITING)
-
-
-@plain
-def choose(warp):
-    """The lanes at the lowest block run next. Lanes at EXIT have ended."""
-    lanes = runnable(warp)
-    best, other, active = NOBODY, NOBODY, 0
-    for lane in range(32):
-        if lanes >> lane & 1:
-            at = peek32(warp + LANE_PC + 4 * lane)
-            if at == EXIT:
-                set_word(warp, EXITED, word(warp, EXITED) | 1 << lane)
-            elif at < best:
-                best, other, active = at, best, 1 << lane
-            elif at == best:
-                active |= 1 << lane
-            elif at < other:
-                other = at
-    set_word(warp, PC, best)
-    set_word(warp, OTHER, other)
-    set_word(warp, ACTIVE, active)
-
-
-@inlined
-def send(warp, lanes, to):
-    for lane in range(32):
-        if lanes >> lane & 1:
-            poke32(warp + LANE_PC + 4 * lane, to)
-
-
-@plain
-def wait(launch, warp, pc, lanes):
-    """Lanes came to a barrier of the block. All of a warp wait at one instruction."""
-    waiting = word(warp, WAITING)
-    if waiting:
-        for lane in range(32):
-            if waiting >> lane & 1 and peek32(warp + WAIT_AT + 4 * lane) != pc:
-                fail(
-                    launch, DIVERGED, pc, word(warp, FIRST_THREAD), 0, 0, peek32(warp + WAIT_AT + 4 * lane), word(warp, FIRST_THREAD) + lane
-                )
-    for lane in range(32):
-        if lanes >> lane & 1:
-            poke32(warp + WAIT_AT + 4 * lane, pc)
-    set_word(warp, WAITING, waiting | lanes)
 
 
 @inlined
@@ -154,95 +147,6 @@ def start_block(launch):
         set_word(warp, CTAID + 1, block // x % y)
         set_word(warp, CTAID + 2, block // (x * y))
     set_word(launch, STARTED, 1)
-
-
-@inlined
-def arrived(launch, barrier):
-    """Threads that wait at a barrier, or came by."""
-    found = word(launch, ARRIVED + barrier)
-    for index in range(word(launch, WARPS)):
-        warp = warp_at(launch, index)
-        if word(warp, BARRIER) == barrier:
-            found += ones(word(warp, WAITING))
-    return found
-
-
-@plain
-def apart(launch, barrier):
-    """Whether warps wait for the whole block at barriers on different lines of Python."""
-    line, first = 0, 0
-    for index in range(word(launch, WARPS)):
-        warp = warp_at(launch, index)
-        waiting = word(warp, WAITING)
-        if waiting and word(warp, BARRIER) == barrier and word(warp, BARRIER_COUNT) == 0:
-            at = peek32(warp + WAIT_AT)
-            for lane in range(32):
-                if waiting >> lane & 1:
-                    at = peek32(warp + WAIT_AT + 4 * lane)
-            mine = peek32(word(launch, LINES) + 4 * at)
-            if line and mine and mine != line:
-                fail(launch, DIVERGED, at, word(warp, FIRST_THREAD), 0, 0, first, 0)
-            if line == 0:
-                line, first = mine, at
-
-
-@plain
-def release(launch, barrier):
-    """A full barrier lets its threads go: a new phase begins. bar.red leaves its result."""
-    total, everyone = 0, 1
-    for index in range(word(launch, WARPS)):
-        warp = warp_at(launch, index)
-        if word(warp, WAITING) and word(warp, BARRIER) == barrier:
-            total += ones(word(warp, VOTES) & word(warp, WAITING))
-            if word(warp, WAITING) & ~word(warp, VOTES):
-                everyone = 0
-    phase = word(launch, PHASE) + 1
-    set_word(launch, PHASE, phase)
-    set_word(launch + 8 * (SPACES + 8 * SHARED), FIRST, phase)
-    set_word(launch, ARRIVED + barrier, 0)
-    for index in range(word(launch, WARPS)):
-        warp = warp_at(launch, index)
-        if word(warp, WAITING) and word(warp, BARRIER) == barrier:
-            kind = word(warp, BARRIER_KIND)
-            set_word(warp, RESULT, total if kind == 1 else (everyone if kind == 2 else int(total > 0)))
-            set_word(warp, WAITING, 0)
-            set_word(warp, SYNCED, word(warp, SYNCED) + 1)
-            choose(warp)
-
-
-@plain
-def let_go(launch):
-    """All warps stand still: open the barriers that are full. False if there are none."""
-    opened = False
-    for barrier in range(16):
-        for index in range(word(launch, WARPS)):
-            warp = warp_at(launch, index)
-            if word(warp, WAITING) and word(warp, BARRIER) == barrier:
-                wanted = word(warp, BARRIER_COUNT)
-                if arrived(launch, barrier) == (wanted if wanted else word(launch, THREADS)):
-                    apart(launch, barrier)
-                    release(launch, barrier)
-                    opened = True
-                break
-    return opened
-
-
-@plain
-def stuck(launch):
-    """Threads wait at a barrier that the others never reach: tell one of each."""
-    waiting_at, thread, ended, other_at = -1, 0, -1, -1
-    for index in range(word(launch, WARPS)):
-        warp = warp_at(launch, index)
-        for lane in range(32):
-            if word(warp, WAITING) >> lane & 1:
-                at = peek32(warp + WAIT_AT + 4 * lane)
-                if waiting_at < 0:
-                    waiting_at, thread = at, word(warp, FIRST_THREAD) + lane
-                elif at != waiting_at and other_at < 0:
-                    other_at = at
-            elif word(warp, EXITED) >> lane & 1 and ended < 0:
-                ended = word(warp, FIRST_THREAD) + lane
-    fail(launch, DEADLOCK, waiting_at, thread, 0, 0, other_at, ended)
 
 
 @plain

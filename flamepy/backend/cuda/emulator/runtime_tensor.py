@@ -6,17 +6,50 @@ A product is added up in float64 and rounded once: the device's own order of add
 from __future__ import annotations
 
 from .layout import (
-    ADDRESSES, ALLOCATED, ASYNC, ASYNC_BYTES, ASYNC_COUNT, ASYNC_ENTRIES, ASYNC_GROUP, COPYING, COUNTING, FIRST_THREAD, GLOBAL, HOST, LAUNCH,
-    SHARED, STATE, TILE, TOO_MANY, VALUES, WRITTEN,
-)  # fmt: skip
+    ADDRESSES,
+    ALLOCATED,
+    ASYNC,
+    ASYNC_BYTES,
+    ASYNC_COUNT,
+    ASYNC_ENTRIES,
+    ASYNC_GROUP,
+    COPYING,
+    COUNTING,
+    FIRST_THREAD,
+    GLOBAL,
+    HOST,
+    LAUNCH,
+    SHARED,
+    STATE,
+    TILE,
+    TOO_MANY,
+    VALUES,
+    WRITTEN,
+)
 from .runtime_access import check, group_of
 from .runtime_count import count_access
 from .runtime_numbers import bfloat_value, float_of_bits, half_bits, half_value
 from .runtime_races import read_word, write_word
 from .runtime_words import (
-    copy_bytes, fail, inlined, peek8, peek16, peek32, peek64, peek_double, peek_float, plain, poke8, poke16, poke32, poke64, poke_double,
-    poke_float, set_bytes, set_word, word,
-)  # fmt: skip
+    copy_bytes,
+    fail,
+    inlined,
+    peek8,
+    peek16,
+    peek32,
+    peek64,
+    peek_double,
+    peek_float,
+    plain,
+    poke8,
+    poke16,
+    poke64,
+    poke_double,
+    poke_float,
+    set_bytes,
+    set_word,
+    word,
+)
 
 BF16, F16, TF32 = range(3)
 

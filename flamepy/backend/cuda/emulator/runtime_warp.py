@@ -7,7 +7,7 @@ device gives an undefined value. Read next: runtime_run.py.
 from __future__ import annotations
 
 from .layout import EXISTS, EXITED, FIRST_THREAD, FULL, LANE, LAUNCH, MASK, SYNCED, VALUES
-from .runtime_words import fail, inlined, ones, peek32, peek64, plain, poke32, poke64, set_word, word
+from .runtime_words import fail, inlined, peek32, peek64, plain, poke32, set_word, word
 
 
 @inlined

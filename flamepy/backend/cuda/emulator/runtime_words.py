@@ -12,9 +12,15 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-INLINE = {"inline": "never", "forceinline": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+INLINE: dict[str, Any] = {
+    "inline": "never",
+    "forceinline": True,
+    "error_model": "numpy",
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+}
 # Runtime functions that are called often and are long stay functions of their own.
-PLAIN = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+PLAIN: dict[str, Any] = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 inlined = numba.njit(**INLINE)
 plain = numba.njit(**PLAIN)

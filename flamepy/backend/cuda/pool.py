@@ -1,0 +1,125 @@
+"""Pooling of images: a thread for each number of the result, in both directions.
+
+Backward, a pixel looks at the windows that cover it, in order, and adds what they have for it: no atomics, the same bits in every run.
+
+`sizes` is (planes, h, w, kh, kw, sh, sw, ph, pw, rows, columns). FLAME counterpart: `flame_core::ops::pool`. Read next: conv.py.
+"""
+
+from __future__ import annotations
+
+from ..formula.words import INF, real
+from .family import blocks, kernel, launcher
+from .tiles import divided
+from .words import index
+
+
+def windows_at(i, size, steps, around, count):
+    """(first, last + 1) of the windows that cover position i of an axis, of `count` ones."""
+    first, _ = divided(max(i + around - size + steps, 0), steps)
+    last, _ = divided(i + around, steps)
+    return first, min(last + 1, count)
+
+
+@kernel
+def max_pool(y, positions, x, sizes):
+    """The largest of each window, and its index in the plane. As in PyTorch, the last NaN wins."""
+    at = index()
+    if at < y.size:
+        rest, column = divided(at, sizes[10])
+        plane, row = divided(rest, sizes[9])
+        h, w = sizes[1], sizes[2]
+        top, left = row * sizes[5] - sizes[7], column * sizes[6] - sizes[8]
+        best, place = real(-INF), max(0, top) * w + max(0, left)
+        i = max(0, top)
+        while i < min(h, top + sizes[3]):
+            j = max(0, left)
+            while j < min(w, left + sizes[4]):
+                value = real(x[(plane * h + i) * w + j])
+                if value > best or value != value:
+                    best, place = value, i * w + j
+                j += 1
+            i += 1
+        y[at] = best
+        positions[at] = place
+
+
+@kernel
+def max_pool_dx(dx, g, positions, sizes):
+    """Each pixel adds up what the windows have that it won."""
+    at = index()
+    if at < dx.size:
+        rest, column = divided(at, sizes[2])
+        plane, row = divided(rest, sizes[1])
+        place = row * sizes[2] + column
+        r, last_r = windows_at(row, sizes[3], sizes[5], sizes[7], sizes[9])
+        first, last = windows_at(column, sizes[4], sizes[6], sizes[8], sizes[10])
+        total = real(0)
+        while r < last_r:
+            c = first
+            while c < last:
+                window = (plane * sizes[9] + r) * sizes[10] + c
+                if positions[window] == place:
+                    total += real(g[window])
+                c += 1
+            r += 1
+        dx[at] = total
+
+
+@kernel
+def avg_pool(y, x, sizes):
+    """The mean of each window; padding counts as zeros. A long window is added up line by line."""
+    at = index()
+    if at < y.size:
+        rest, column = divided(at, sizes[10])
+        plane, row = divided(rest, sizes[9])
+        h, w = sizes[1], sizes[2]
+        top, left = row * sizes[5] - sizes[7], column * sizes[6] - sizes[8]
+        total, i = real(0), max(0, top)
+        while i < min(h, top + sizes[3]):
+            line, j = real(0), max(0, left)
+            while j < min(w, left + sizes[4]):
+                line += real(x[(plane * h + i) * w + j])
+                j += 1
+            total += line
+            i += 1
+        y[at] = total / real(sizes[3] * sizes[4])
+
+
+@kernel
+def avg_pool_dx(dx, g, sizes):
+    """Each pixel adds up its shares of the windows that cover it."""
+    at = index()
+    if at < dx.size:
+        rest, column = divided(at, sizes[2])
+        plane, row = divided(rest, sizes[1])
+        r, last_r = windows_at(row, sizes[3], sizes[5], sizes[7], sizes[9])
+        first, last = windows_at(column, sizes[4], sizes[6], sizes[8], sizes[10])
+        total = real(0)
+        while r < last_r:
+            c = first
+            while c < last:
+                total += real(g[(plane * sizes[9] + r) * sizes[10] + c])
+                c += 1
+            r += 1
+        dx[at] = total / real(sizes[3] * sizes[4])
+
+
+# ---- launchers ----
+@launcher(name="max_pool2d")
+def max_pool_launcher(go, outs, ins, sizes):
+    go(max_pool, outs, ins, (sizes,), grid=blocks(outs[0].size))
+
+
+@launcher(name="max_pool2d_dx")
+def max_pool_dx_launcher(go, outs, ins, sizes):
+    go(max_pool_dx, outs, ins, (sizes,), grid=blocks(outs[0].size))
+
+
+@launcher(name="avg_pool2d")
+def avg_pool_launcher(go, outs, ins, sizes):
+    go(avg_pool, outs, ins, (sizes,), grid=blocks(outs[0].size))
+
+
+@launcher(name="avg_pool2d_dx")
+def avg_pool_dx_launcher(go, outs, ins, sizes):
+    go(avg_pool_dx, outs, ins, (sizes,), grid=blocks(outs[0].size))
