@@ -122,7 +122,7 @@ class Product:
 
     def plan(self, alignment: tuple[int, ...]) -> Plan | None:
         dtype = self.problem.dtype
-        compute = LEVELS[precision.get_float32_matmul_precision()] if dtype == float32 else IN64 if dtype == float64 else IN32
+        compute = LEVELS[precision.level()] if dtype == float32 else IN64 if dtype == float64 else IN32
         try:
             return self.plans[compute, alignment]
         except KeyError:

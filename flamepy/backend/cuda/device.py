@@ -23,7 +23,7 @@ from ...dtypes import FLOATS, INTEGERS
 from ...errors import DeviceError, DTypeError
 from ..base import Action, Buffer, Device, Kernel, Run, Spot, Step, Stream
 from ..formula.bind import digest, making_kernel, reached, typed
-from ..precision import get_float32_matmul_precision
+from .. import precision
 from . import chain, family
 from .arguments import UNSIGNED, arguments
 from .memory import ALIGN, APART, Allocator
@@ -185,7 +185,7 @@ class Graph(Run):
         device = self.stream.device
         self.done = 0
         device.look()  # this run overwrites what the last one found
-        if self.precision != (wanted := get_float32_matmul_precision()):
+        if self.precision != (wanted := precision.level()):
             self.graph, self.precision = device.driver.capture(self.launch), wanted
         self.graph()
         for s in self.steps:
