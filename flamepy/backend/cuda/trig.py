@@ -65,10 +65,10 @@ def reduced32(x):
 
 
 def wave32(n, r):
-    """The sine of n quarter turns and r."""
+    """The sine of n quarter turns and r. The 0 that is added keeps -0."""
     z = r * r
     s = libdevice.fmaf(libdevice.fmaf(2.86567956e-6, z, -1.98559923e-4), z, 8.33338592e-3)
-    s = libdevice.fmaf(libdevice.fmaf(s, z, -1.66666672e-1) * z, r, r)
+    s = libdevice.fmaf(libdevice.fmaf(libdevice.fmaf(s, z, -1.66666672e-1), z, 0.0), r, r)
     c = libdevice.fmaf(libdevice.fmaf(2.44677067e-5, z, -1.38877297e-3), z, 4.16666567e-2)
     c = libdevice.fmaf(libdevice.fmaf(c, z, -0.5), z, 1.0)
     found = c if n & 1 else s
@@ -117,7 +117,7 @@ def wave64(n, r):
     z = r * r
     s = (1.58969099521155010221e-10 * z - 2.50507602534068634195e-08) * z + 2.75573137070700676789e-06
     s = ((s * z - 1.98412698298579493134e-04) * z + 8.33333333332248946124e-03) * z - 1.66666666666666324348e-01
-    s = libdevice.fma(s * z, r, r)
+    s = libdevice.fma(libdevice.fma(s, z, 0.0), r, r)
     c = (-1.13596475577881948265e-11 * z + 2.08757232129817482790e-09) * z - 2.75573143513906633035e-07
     c = ((c * z + 2.48015872894767294178e-05) * z - 1.38888888888741095749e-03) * z + 4.16666666666666019037e-02
     half = 0.5 * z
