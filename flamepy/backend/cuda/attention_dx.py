@@ -12,7 +12,7 @@ from __future__ import annotations
 from ..formula.words import exp, real
 from .attention import (
     LEFT,
-    LINE,
+    PITCH,
     OWN,
     RIGHT,
     SCORES,
@@ -62,7 +62,7 @@ def weights_dx(s, dp, kept, delta, scale, mask, m_at, m_row, m_col, first, at, r
     """Products q k^T and g v^T of a tile, in shared memory, become p and ds. turned: rows of the tile are keys."""
     i = thread()
     while i < R * C:
-        place = i // C * LINE + i % C
+        place = i // C * PITCH + i % C
         row = (at + i % C) if turned else (first + i // C)
         column = (first + i // C) if turned else (at + i % C)
         p = real(0)
@@ -138,7 +138,7 @@ def put_scores(out, s, base, first, at, rows, keys):
     while i < R * C:
         row, column = first + i // C, at + i % C
         if row < rows and column < keys:
-            out[(base + row) * keys + column] = s[i // C * LINE + i % C]
+            out[(base + row) * keys + column] = s[i // C * PITCH + i % C]
         i += THREADS
 
 
