@@ -10,6 +10,7 @@ Read next: attention_mma_dx.py.
 from __future__ import annotations
 
 from ..formula.words import exp, real
+from . import attention_mma, attention_mma_dx
 from .attention import (
     LEFT,
     PITCH,
@@ -23,6 +24,7 @@ from .attention import (
     W,
     add_products,
     dots,
+    is_half,
     keep_scores,
     plain_sizes,
     score_at,
@@ -148,9 +150,15 @@ def dx_launcher(go, outs, ins, layout, sizes, scale, is_causal):
     batch, heads, rows, keys, d, e = sizes
     dq, dk, dv, dmask = outs
     g, y, kept, q, k, v, mask = ins
-    delta = go.empty(batch * heads * rows)
-    go(row_dots, (delta, None), (g, y), (layout[:16], heads, rows, e), grid=blocks(delta.size, row_dots.threads // WARP))
+    delta, half = go.empty(batch * heads * rows), is_half((q, k, v)) and max(d, e) <= attention_mma.WIDEST
+    packed = go.empty(batch * heads * rows * e, q.dtype) if half and g.dtype != q.dtype else None
+    go(row_dots, (delta, packed), (g, y), (layout[:16], heads, rows, e), grid=blocks(delta.size, row_dots.threads // WARP))
+    if packed is not None:
+        g, layout = packed, (*layout[:12], 0, heads * rows * e, rows * e, e, *layout[16:])
     given = g, delta, kept, q, k, v, mask
+    if half:
+        attention_mma_dx.launch(go, outs, given, layout, sizes, scale, is_causal)
+        return
     consts = (layout[:16], layout[16:] or (0,) * 5, heads, rows, keys, d, e, scale, is_causal)
     own = plain_sizes(go.dtype, max(d, e))
     tiles, parts = batch * heads * blocks(keys, own["R"]), max(1, blocks(max(d, e), own["W"]))
