@@ -48,9 +48,10 @@ def row_dots(delta, packed, g, y, layout, heads, rows, e):
         column = thread() % WARP
         while column < e:
             value = g[at + column]
-            total += value * y[at + column]
-            if packed is not None:
+            if packed is not None:  # what it is there is what the products see
                 packed[row * e + column] = value
+                value = packed[row * e + column]
+            total += value * y[at + column]
             column += WARP
         far = WARP // 2
         while far > 0:

@@ -25,6 +25,7 @@ ROWS, N = 64, 64  # rows (or keys) of a block, and of the tiles it goes over
 STEP, DEEP = 144, 4
 SCORES, SUMS = 32, 32
 PAIR, STAGES = 2 * N * STEP, 4 * N * STEP
+ROOMS = (4 * N + ROWS) * STEP  # with the values of a block's keys
 STATS, BOTH = 3 * N, 6 * N  # largest score, 1 / sum and delta of the rows of a tile; of two
 
 
@@ -35,7 +36,7 @@ def sizes_of(width: int, most: int) -> dict[str, int]:
     step = 2 * wide + 16
     return {
         "WIDE": wide, "TALL": 1, "LINES": 2, "ROWS": 64, "N": n, "STEP": step, "DEEP": wide // 16, "SCORES": n // 2, "SUMS": wide // 2, "PAIR": 2 * n * step,
-        "STAGES": max(2 * 64, 4 * n) * step, "STATS": 3 * n, "BOTH": 6 * n,
+        "STAGES": max(2 * 64, 4 * n) * step, "ROOMS": (max(64, 4 * n) + 64) * step, "STATS": 3 * n, "BOTH": 6 * n,
     }  # fmt: skip
 
 
@@ -69,7 +70,7 @@ def turned_slope(p, key, row, dp, stats, to):
 @kernel(threads=THREADS_OF)
 def attention_mma_dkv(dk, dv, g, delta, kept, q, k, v, mask, layout, m_layout, heads, rows, keys, d, e, scale, even, is_causal):
     """dk and dv. A block: a tile of keys of one (batch, head)."""
-    room, stats, warp = shared(STAGES), cuda.shared.array(BOTH, real), thread() // 32
+    room, stats, warp = shared(ROOMS), cuda.shared.array(BOTH, real), thread() // 32
     count = (keys + ROWS - 1) // ROWS
     pair, first = block() // count, block() % count * ROWS  # the tiles that are seen by most rows begin
     b, h = pair // heads, pair % heads
@@ -78,13 +79,13 @@ def attention_mma_dkv(dk, dv, g, delta, kept, q, k, v, mask, layout, m_layout, h
     v_at = layout[8] + b * layout[9] + h * layout[10] + first * layout[11]
     m_at = m_layout[0] + b * m_layout[1] + h * m_layout[2]
     fast = even and begins_at_16(q) and begins_at_16(k) and begins_at_16(v) and begins_at_16(g)
+    values = room + 4 * N * STEP  # they stay there: registers are few
     stage_tile(room, k, k_at, layout[7], ROWS, keys - first, d, fast)
-    stage_tile(room + ROWS * STEP, v, v_at, layout[11], ROWS, keys - first, e, fast)
+    stage_tile(values, v, v_at, layout[11], ROWS, keys - first, e, fast)
     commit()
     wait(0)
     barrier()
     a_k = left_factor(room + warp * (16 * STEP), STEP, TALL, DEEP)
-    a_v = left_factor(room + (ROWS + warp * 16) * STEP, STEP, TALL, DEEP)
     barrier()
     unit, own = scale * LOG2E, first + warp * 16
     acc_k, acc_v = filled(SUMS, 0.0), filled(SUMS, 0.0)
@@ -111,6 +112,7 @@ def attention_mma_dkv(dk, dv, g, delta, kept, q, k, v, mask, layout, m_layout, h
             else:
                 p = each(free_weight, LINES, p, (unit, stats, turn * STATS))
             acc_v = times(acc_v, rounded(p, q), q, here + N * STEP, STEP, TALL)
+            a_v = left_factor(values + warp * (16 * STEP), STEP, TALL, DEEP)
             dp = times_turned(filled(SCORES, 0.0), a_v, q, here + N * STEP, STEP, TALL)
             ds = each(turned_slope, LINES, p, (dp, stats, turn * STATS))
             acc_k = times(acc_k, rounded(ds, q), q, here, STEP, TALL)
