@@ -37,7 +37,9 @@ def lanewise(body: str, out: str, *inputs: str) -> str:
     lines = [".reg .pred %q;", ".reg .u64 %base, %at; mov.u32 %r60, %tid.x;"]
     for letter, kind in zip("abc", inputs, strict=False):
         register, load, size = TYPES[kind]
-        lines.append(f".reg .{register} %{letter}; ld.param.u64 %base, [{letter}]; mul.wide.u32 %at, %r60, {size}; add.u64 %at, %base, %at;")
+        lines.append(
+            f".reg .{register} %{letter}; ld.param.u64 %base, [{letter}]; mul.wide.u32 %at, %r60, {size}; add.u64 %at, %base, %at;"
+        )
         lines.append(f"ld.global.{load} %{letter}, [%at];")
     register, store, size = TYPES[out]
     lines.append(f".reg .{register} %d;")

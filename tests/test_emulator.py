@@ -25,7 +25,9 @@ EDGES32 = [0, 1, 2, 3, 31, 32, 255, 0x7FFF, 0x8000, 0xFFFF, 0x10000, 0x7FFFFFFF,
 A32 = np.array(EDGES32 + list(rng.integers(0, 1 << 32, 48)), np.uint32)
 B32 = np.array((EDGES32[::-1] + list(rng.integers(0, 1 << 32, 24)) + list(rng.integers(0, 64, 24))), np.uint32)
 C32 = np.roll(B32, 5)
-A64 = np.array([0, 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 32] + [int(x) for x in rng.integers(0, 1 << 64, 58, np.uint64)], np.uint64)
+A64 = np.array(
+    [0, 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 32] + [int(x) for x in rng.integers(0, 1 << 64, 58, np.uint64)], np.uint64
+)
 B64 = np.roll(A64, 7)
 F = np.array([0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1e-38, 3.4e38, 0.1, 2.5, -2.5, 3.5, 16777217] + [0] * 48, np.float32)
 F[16:] = rng.standard_normal(48) * np.exp(rng.uniform(-20, 20, 48))
@@ -268,7 +270,9 @@ def test_comparisons_and_choices() -> None:
     for name, want in wholes.items():
         got = DEVICE.lanewise(f"setp.{name} %q, %a, %b; selp.u32 %d, 1, 0, %q;", "u32", u32=(A32, B32))
         np.testing.assert_array_equal(got, want, name)
-    body = "setp.gt.s32 %p2, %a, 0; setp.lt.and.s32 %q|%p1, %a, %b, %p2; selp.u32 %r1, 1, 0, %q; selp.u32 %r2, 2, 0, %p1; or.b32 %d, %r1, %r2;"
+    body = (
+        "setp.gt.s32 %p2, %a, 0; setp.lt.and.s32 %q|%p1, %a, %b, %p2; selp.u32 %r1, 1, 0, %q; selp.u32 %r2, 2, 0, %p1; or.b32 %d, %r1, %r2;"
+    )
     want = ((x < y) & (x > 0)) + 2 * (~(x < y) & (x > 0))
     np.testing.assert_array_equal(DEVICE.lanewise(body, "u32", u32=(A32, B32)), want)
     np.testing.assert_array_equal(DEVICE.lanewise("set.lt.u32.f32 %d, %a, %b;", "u32", f32=(F, G)), np.where(F < G, 0xFFFFFFFF, 0))

@@ -5,10 +5,10 @@ Read next: test_emulator_kernels.py.
 
 from __future__ import annotations
 
+import _thread
 import threading
 from typing import Any
 
-import _thread
 import numpy as np
 import pytest
 from error_text import raises
@@ -37,12 +37,21 @@ def run(device: Device, body: str, grid: Any = 1, block: Any = 64, numbers: int 
 
 
 # ---- addresses -----------------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("access", ["ld.global.u32 %r2, [%rd3];", "st.global.u32 [%rd3], %r1;", "red.global.add.u32 [%rd3], 1;", "ld.u32 %r2, [%rd3];"])
+@pytest.mark.parametrize(
+    "access", ["ld.global.u32 %r2, [%rd3];", "st.global.u32 [%rd3], %r1;", "red.global.add.u32 [%rd3], 1;", "ld.u32 %r2, [%rd3];"]
+)
 @pytest.mark.parametrize("threads", [64, 61])
 def test_out_of_bounds(device: Device, access: str, threads: int) -> None:
     first = device.array(np.zeros(60, "u4"))
     device.array(np.zeros(64, "u4"))
-    with raises(EmulationError, "k: ", "out of bounds: 4 bytes", hex(first + 240), f"0 bytes past the end of the 240 bytes at {first:#x}", "thread 60 of block 0"):
+    with raises(
+        EmulationError,
+        "k: ",
+        "out of bounds: 4 bytes",
+        hex(first + 240),
+        f"0 bytes past the end of the 240 bytes at {first:#x}",
+        "thread 60 of block 0",
+    ):
         device.run(entry("k", "u64 x", MINE + access), 1, threads, first)
     with raises(EmulationError, "which is no device address"):
         device.run(entry("k", "u64 x", MINE + access), 1, 1, np.zeros(4).ctypes.data)
@@ -60,7 +69,11 @@ def test_before_the_beginning_and_after_free(device: Device) -> None:
 
 
 def test_misaligned(device: Device) -> None:
-    for access, size in (("ld.global.v4.f32 {%f1, %f2, %f3, %f4}, [%rd3];", 16), ("st.global.v2.f32 [%rd3], {%f1, %f1};", 8), ("ld.global.u64 %rd4, [%rd3];", 8)):
+    for access, size in (
+        ("ld.global.v4.f32 {%f1, %f2, %f3, %f4}, [%rd3];", 16),
+        ("st.global.v2.f32 [%rd3], {%f1, %f1};", 8),
+        ("ld.global.u64 %rd4, [%rd3];", 8),
+    ):
         with raises(EmulationError, f"misaligned access: {size} bytes", "thread 1 of block 0", f"multiple of {size}"):
             run(device, MINE + access, numbers=80)
     with raises(EmulationError, "misaligned access: 4 bytes", "shared memory at byte 1, 1 bytes into tile"):
@@ -70,7 +83,9 @@ def test_misaligned(device: Device) -> None:
 def test_memory_that_nobody_wrote(device: Device) -> None:
     x = device.empty(64)
     device.memory.write(x, np.zeros(63, "f4"))
-    with raises(EmulationError, "read of memory that nothing has written", "thread 63 of block 0", f"252 bytes into the 256 bytes at {x:#x}"):
+    with raises(
+        EmulationError, "read of memory that nothing has written", "thread 63 of block 0", f"252 bytes into the 256 bytes at {x:#x}"
+    ):
         device.run(entry("k", "u64 x", MINE + "ld.global.u32 %r2, [%rd3];"), 1, 64, x)
     with raises(EmulationError, "nothing has written", "shared memory at byte 0, 0 bytes into tile (256 bytes)", "thread 0 of block 0"):
         run(device, MINE + SHARED + "ld.shared.u32 %r6, [%r4];")
@@ -78,13 +93,19 @@ def test_memory_that_nobody_wrote(device: Device) -> None:
         run(device, MINE + ".local .align 4 .b8 depot[16]; mov.u64 %rd4, depot; st.local.u32 [%rd4], %r1; ld.local.u32 %r2, [%rd4+4];")
     written = "setp.eq.u32 %p1, %r60, 0; @%p1 bra DONE; ld.shared.u32 %r6, [%r4]; DONE: st.shared.u32 [%r4], %r1;"
     with raises(EmulationError, "nothing has written", "block 1"):  # each block begins with a shared memory of its own
-        run(device, MINE + SHARED + "mov.u32 %r60, %ctaid.x; xor.b32 %r60, %r60, 1; sub.u32 %r60, 1, %r60;" + written, grid=2, order="first")
+        run(
+            device, MINE + SHARED + "mov.u32 %r60, %ctaid.x; xor.b32 %r60, %r60, 1; sub.u32 %r60, 1, %r60;" + written, grid=2, order="first"
+        )
 
 
 def test_shared_and_local_memory_have_ends(device: Device) -> None:
-    with raises(EmulationError, "write out of bounds", "shared memory at byte 256, 0 bytes past the end of tile (256 bytes)", "thread 64 of block 0"):
+    with raises(
+        EmulationError, "write out of bounds", "shared memory at byte 256, 0 bytes past the end of tile (256 bytes)", "thread 64 of block 0"
+    ):
         run(device, MINE + SHARED + "st.shared.u32 [%r4], %r1;", block=65)
-    two = ".shared .align 4 .b8 tile[256]; .shared .align 4 .b8 other[256]; mov.u32 %r5, other; mov.u32 %r2, tile; st.shared.u32 [%r5], %r5;"
+    two = (
+        ".shared .align 4 .b8 tile[256]; .shared .align 4 .b8 other[256]; mov.u32 %r5, other; mov.u32 %r2, tile; st.shared.u32 [%r5], %r5;"
+    )
     with raises(EmulationError, "past the end of tile"):
         run(device, MINE + two + "st.shared.u32 [%r2+256], %r1;", block=1)
     with raises(EmulationError, "local memory at byte 16"):
@@ -112,10 +133,13 @@ def test_missing_barrier(device: Device, order: str) -> None:
 
 def test_write_after_read_without_a_barrier(device: Device) -> None:
     """The second warp reads, the first one writes there. Whichever comes first in the emulator, both orders may happen."""
-    body = TURN + """setp.gt.u32 %p1, %r1, 31; st.shared.u32 [%r4], %r1; bar.sync 0;
+    body = (
+        TURN
+        + """setp.gt.u32 %p1, %r1, 31; st.shared.u32 [%r4], %r1; bar.sync 0;
         @%p1 ld.shared.u32 %r6, [%r5];
         BARRIER
         @!%p1 st.shared.u32 [%r4], %r3; bar.sync 0;"""
+    )
     for order, words in (("first", (" reads at ", " wrote at ")), ("last", (" writes at ", " read at "))):
         run(device, body.replace("BARRIER", "bar.sync 0;"), order=order)
         with raises(EmulationError, "race: thread", "PTX line 9", "PTX line 11", *words):
@@ -161,10 +185,13 @@ def test_races_between_blocks(device: Device) -> None:
 
 def test_the_last_block_may_read_what_the_others_have_published(device: Device) -> None:
     """Partial results, a fence, a counter: the block that comes last adds them up."""
-    body = MINE + """mov.u32 %r9, %ctaid.x; setp.ne.u32 %p1, %r1, 0; @%p1 ret; mul.wide.u32 %rd4, %r9, 4; add.u64 %rd5, %rd1, %rd4;
+    body = (
+        MINE
+        + """mov.u32 %r9, %ctaid.x; setp.ne.u32 %p1, %r1, 0; @%p1 ret; mul.wide.u32 %rd4, %r9, 4; add.u64 %rd5, %rd1, %rd4;
         add.u32 %r8, %r9, 10; st.global.u32 [%rd5+16], %r8; FENCE atom.global.add.u32 %r7, [%rd1], 1; setp.ne.u32 %p2, %r7, 3; @%p2 ret;
         ld.global.u32 %r2, [%rd1+16]; ld.global.u32 %r3, [%rd1+20]; ld.global.u32 %r4, [%rd1+24]; ld.global.u32 %r5, [%rd1+28];
         add.u32 %r2, %r2, %r3; add.u32 %r4, %r4, %r5; add.u32 %r2, %r2, %r4; st.global.u32 [%rd1+4], %r2;"""
+    )
     for fence in ("membar.gl;", "fence.acq_rel.gpu;"):
         assert run(device, body.replace("FENCE", fence), grid=4)[1] == 46
     with raises(EmulationError, "race: "):
@@ -185,7 +212,12 @@ def test_deadlocks(device: Device) -> None:
 
 def test_masks_and_lanes_of_shuffles(device: Device) -> None:
     half = "setp.gt.u32 %p1, %r1, 15; @%p1 bra DONE; {} DONE:"
-    for text in ("shfl.sync.down.b32 %r2, %r1, 1, 31, {};", "bar.warp.sync {};", "vote.sync.ballot.b32 %r2, %p1, {};", "redux.sync.add.u32 %r2, %r1, {};"):
+    for text in (
+        "shfl.sync.down.b32 %r2, %r1, 1, 31, {};",
+        "bar.warp.sync {};",
+        "vote.sync.ballot.b32 %r2, %p1, {};",
+        "redux.sync.add.u32 %r2, %r1, {};",
+    ):
         run(device, MINE + half.format(text.format(0xFFFF).replace("31,", "0x101F,")), block=32)
         with raises(EmulationError, "mask names lanes that are not here: mask 0xffffffff", "thread 0 of block 0", "lanes 16, 17"):
             run(device, MINE + half.format(text.format(-1)), block=32)
@@ -205,7 +237,9 @@ def test_kernels_that_do_not_end() -> None:
         run(device, "LOOP: bra.uni LOOP;")
     with raises(EmulationError, "k: trap: thread 3 of block 0"):
         run(device, MINE + "setp.eq.u32 %p1, %r1, 3; @%p1 trap;")
-    spin = MINE + "setp.lt.u32 %p1, %r1, 32; @!%p1 bra SET; WAIT: ld.volatile.global.u32 %r2, [%rd1]; setp.eq.u32 %p2, %r2, 0; @%p2 bra WAIT;"
+    spin = (
+        MINE + "setp.lt.u32 %p1, %r1, 32; @!%p1 bra SET; WAIT: ld.volatile.global.u32 %r2, [%rd1]; setp.eq.u32 %p2, %r2, 0; @%p2 bra WAIT;"
+    )
     run(device, spin + "bra.uni DONE; SET: mov.u32 %r3, 1; st.volatile.global.u32 [%rd1], %r3; DONE:")  # one warp waits for the other
 
 
@@ -220,7 +254,11 @@ def test_ctrl_c_is_heard() -> None:
 
 
 def test_sizes_and_arguments(device: Device) -> None:
-    text = entry("k", "u64 x, f32 y, u32 z", MINE + "ld.param.f32 %f1, [y]; cvt.rzi.s32.f32 %r2, %f1; ld.param.u32 %r3, [z]; add.s32 %r2, %r2, %r3; st.global.u32 [%rd3], %r2;")
+    text = entry(
+        "k",
+        "u64 x, f32 y, u32 z",
+        MINE + "ld.param.f32 %f1, [y]; cvt.rzi.s32.f32 %r2, %f1; ld.param.u32 %r3, [z]; add.s32 %r2, %r2, %r3; st.global.u32 [%rd3], %r2;",
+    )
     (kernel,) = device.machine.load(text).values()
     x = device.empty(4, "i4")
     for y, z in ((2.5, -1), (np.float32(2.5), np.int32(-1)), (2, 0xFFFFFFFF)):

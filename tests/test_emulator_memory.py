@@ -15,15 +15,18 @@ from test_emulator import A32, A64, B32, DEVICE, F, G, same_bits
 
 rng = np.random.default_rng(5)
 BF = np.dtype(ml_dtypes.bfloat16)
-X = np.concatenate([F, np.float32([2.5, 3.5, -2.5, 1e10, -1e10, 65504, 65519, 65520, 6e-8, 2.9e-8, 3e-8, 5e-5, 1.00048828125, 300.7, -129, -0.5])])
+X = np.concatenate(
+    [F, np.float32([2.5, 3.5, -2.5, 1e10, -1e10, 65504, 65519, 65520, 6e-8, 2.9e-8, 3e-8, 5e-5, 1.00048828125, 300.7, -129, -0.5])]
+)
 
 
 def whole(values: np.ndarray, dtype: str, rounding: str) -> np.ndarray:
     """Rounded, clamped, NaN to 0."""
     how = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[rounding]
     info = np.iinfo(dtype)
-    found = [0 if np.isnan(v) else info.max if v >= 2.0 ** (info.bits - info.min.bit_length() // info.bits) else v for v in how(values.astype("f8"))]
-    return np.array([int(min(max(v, info.min), info.max)) for v in found], dtype)
+    ends = {np.inf: info.max, -np.inf: info.min}
+    found = [0 if np.isnan(v) else ends[v] if np.isinf(v) else int(v) for v in how(values.astype("f8"))]
+    return np.array([min(max(v, info.min), info.max) for v in found], dtype)
 
 
 def test_conversions_of_floats() -> None:
@@ -95,7 +98,9 @@ def test_packing_addresses_and_special_registers() -> None:
     np.testing.assert_array_equal(got, A64 << np.uint64(32) | A64 >> np.uint64(32))
     got = DEVICE.lanewise("mov.b32 {%h1, %h2}, %a; mov.b32 %d, {%h2, %h1};", "u32", u32=A32)
     np.testing.assert_array_equal(got, A32 << np.uint32(16) | A32 >> np.uint32(16))
-    got = DEVICE.lanewise("mov.f32 %f1, 0f3FC00000; mov.f64 %fd1, 0d3FF8000000000000; cvt.rn.f32.f64 %f2, %fd1; add.f32 %d, %f1, %f2;", "f32", u32=A32)
+    got = DEVICE.lanewise(
+        "mov.f32 %f1, 0f3FC00000; mov.f64 %fd1, 0d3FF8000000000000; cvt.rn.f32.f64 %f2, %fd1; add.f32 %d, %f1, %f2;", "f32", u32=A32
+    )
     assert (got == 3).all()
     body = """mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ctaid.y; mov.u32 %r3, %nctaid.x; mad.lo.u32 %r4, %r2, %r3, %r1;
         mov.u32 %r5, %ntid.x; mov.u32 %r6, %ntid.y; mul.lo.u32 %r7, %r5, %r6; mov.u32 %r8, %tid.x; mov.u32 %r9, %tid.y;
@@ -154,7 +159,8 @@ def test_shared_local_and_constant_memory_and_generic_addresses() -> None:
 
 
 ATOMICS = {  # what a sum over the values in any order leaves
-    "add.u32": lambda start, v: (start + v.sum()) & 0xFFFFFFFF, "min.s32": lambda start, v: min(start, v.min()), "max.u32": lambda start, v: max(start, v.max()),
+    "add.u32": lambda start, v: (start + v.sum()) & 0xFFFFFFFF, "min.s32": lambda start, v: min(start, v.min()),
+    "max.u32": lambda start, v: max(start, v.max()),
     "and.b32": lambda start, v: start & np.bitwise_and.reduce(v), "or.b32": lambda start, v: start | np.bitwise_or.reduce(v),
     "xor.b32": lambda start, v: start ^ np.bitwise_xor.reduce(v),
 }  # fmt: skip
@@ -168,7 +174,8 @@ def test_atomics() -> None:
             middle = f"red.global.{name} [%rd1], %r1;"
             if space == "shared":
                 middle = f""".shared .align 4 .b8 cell[4]; mov.u32 %r5, cell; mov.u32 %r6, %tid.x; setp.eq.u32 %p1, %r6, 0;
-                    @%p1 ld.global.u32 %r7, [%rd1]; @%p1 st.shared.u32 [%r5], %r7; bar.sync 0; atom.shared.{name} %r8, [%r5], %r1; bar.sync 0;
+                    @%p1 ld.global.u32 %r7, [%rd1]; @%p1 st.shared.u32 [%r5], %r7; bar.sync 0;
+                    atom.shared.{name} %r8, [%r5], %r1; bar.sync 0;
                     @%p1 ld.shared.u32 %r9, [%r5]; @%p1 st.global.u32 [%rd1], %r9;"""
             body = f"""ld.param.u64 %rd1, [total]; ld.param.u64 %rd2, [x]; mov.u32 %r2, %tid.x; mul.wide.u32 %rd3, %r2, 4;
                 add.u64 %rd2, %rd2, %rd3; ld.global.u32 %r1, [%rd2]; {middle}"""
@@ -213,7 +220,14 @@ def test_votes_matches_and_reductions() -> None:
     mask = sum(1 << k for k in range(32) if values[k] == 1)
     ask = "setp.eq.u32 %p1, %a, 1;"
     assert (DEVICE.lanewise(f"{ask} vote.sync.ballot.b32 %d, %p1, -1;", "u32", u32=values) == mask).all()
-    for mode, same, want in (("any", values, 1), ("all", values, 0), ("all", values * 0 + 1, 1), ("any", values * 0, 0), ("uni", values, 0), ("uni", values * 0, 1)):
+    for mode, same, want in (
+        ("any", values, 1),
+        ("all", values, 0),
+        ("all", values * 0 + 1, 1),
+        ("any", values * 0, 0),
+        ("uni", values, 0),
+        ("uni", values * 0, 1),
+    ):
         got = DEVICE.lanewise(f"{ask} vote.sync.{mode}.pred %q, %p1, -1; selp.u32 %d, 1, 0, %q;", "u32", u32=same)
         assert (got == want).all(), mode
     want = [sum(1 << k for k in range(32) if values[k] == v) for v in values]

@@ -30,6 +30,11 @@ def keep_address(e: Lanes, operand: str) -> None:
     e.store_warp("<32 x i64>", address(e, operand), ADDRESSES)
 
 
+def count_access(e: Lanes, size: int, space: int, kind: int) -> None:
+    """0: a load, 1: a store, 2: an atomic."""
+    e.runtime("count_access", e.here(), size, space, kind)
+
+
 def space_of(parts: list[str]) -> int:
     return next((SPACE[p] for p in parts if p in SPACE), GENERIC)
 
@@ -52,6 +57,7 @@ def load(e: Lanes, i: Instruction, parts: list[str]) -> None:
     kind = WORD[8 * SIZES[name]]
     keep_address(e, i.operands[1])
     strong = int(bool(STRONG & set(parts)))
+    count_access(e, SIZES[name] * count, space_of(parts), 0)
     e.runtime("load", e.here(), SIZES[name], count, e.instruction, space_of(parts), strong)
     found = [e.load_warp(vector(kind), e.slot(k)) for k in range(count)]
     for register, value in zip(registers(i.operands[0]), found, strict=True):
@@ -78,6 +84,7 @@ def store(e: Lanes, i: Instruction, parts: list[str]) -> None:
     for k, register in enumerate(registers(i.operands[1])):
         e.store_warp(vector(kind), e.value(register, kind), e.slot(k))
     strong = int(bool(STRONG & set(parts)))
+    count_access(e, SIZES[name] * count, space_of(parts), 1)
     e.runtime("store", e.here(), SIZES[name], count, e.instruction, space_of(parts), strong)
 
 
@@ -99,6 +106,7 @@ def atomic(e: Lanes, i: Instruction, parts: list[str]) -> None:
     keep_address(e, operands[0])
     for k, operand in enumerate(operands[1:3]):
         e.store_warp(vector(kind), e.value(operand, kind), e.slot(k))
+    count_access(e, SIZES[name], space_of(parts), 2)
     e.runtime("atomic", e.here(), SIZES[name], KINDS[operation], atomic_kind(name), e.instruction, space_of(parts))
     if returns:
         e.put(i.operands[0], e.load_warp(vector(kind), e.slot(2)), kind)

@@ -6,7 +6,8 @@ Read next: runtime_tensor.py.
 from __future__ import annotations
 
 from .lanes import KIND, Lanes, handles, splat
-from .lanes_memory import address, keep_address, registers
+from .lanes_memory import address, count_access, keep_address, registers
+from .layout import GLOBAL, SHARED
 from .ptx import Instruction
 from .runtime_tensor import BF16, F16, TF32
 
@@ -41,6 +42,7 @@ def load_matrices(e: Lanes, i: Instruction, parts: list[str]) -> None:
     assert "m8n8" in parts and parts[-1] == "b16"
     keep_address(e, i.operands[1])
     keep_mask_of_all(e)
+    e.runtime("count_access", (1 << 8 * count) - 1, 16, SHARED, 0)
     e.runtime("load_matrices", count, int("trans" in parts), e.instruction)
     for k, register in enumerate(registers(i.operands[0])):
         e.put(register, e.load_warp("<32 x i32>", e.slot(k)), "i32")
@@ -59,7 +61,10 @@ def copy_async(e: Lanes, i: Instruction, parts: list[str]) -> None:
         return
     size = e.number(i.operands[2])
     assert size in (4, 8, 16)
+    keep_address(e, i.operands[1])
+    count_access(e, size, GLOBAL, 0)
     keep_address(e, i.operands[0])
+    count_access(e, size, SHARED, 1)
     e.store_warp("<32 x i64>", address(e, i.operands[1]), e.slot(0))
     wanted = e.value(i.operands[3], KIND["u32"]) if len(i.operands) > 3 and i.operands[3].isalnum() | i.operands[3].startswith("%r") else ""
     e.store_warp("<32 x i32>", wanted or splat("i32", size), e.slot(1))

@@ -82,7 +82,7 @@ TOKEN = re.compile(
 )
 ARRAY = re.compile(
     r"(?:\.(?:visible|extern|weak|common)\s+)*\.(?P<space>shared|local|global|const|param)\s+(?:\.attribute\([^)]*\)\s*)?"
-    r"(?:\.align\s+(?P<align>\d+)\s+)?(?:\.ptr\s*(?:\.\w+\s*)*(?:\.align\s+\d+\s*)?)?\.(?P<type>\w+)\s+(?P<rest>.+)",
+    r"(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>\w+)\s+(?:\.ptr\s*(?:\.(?!align)\w+\s*)*(?:\.align\s+\d+\s*)?)?(?P<rest>.+)",
     re.S,
 )
 

@@ -17,13 +17,14 @@ from numba.core import sigutils
 from numba.core.ccallback import CFunc
 
 from ...cpu.disk_cache import DiskCache, cache_of
-from . import runtime_access, runtime_atomics, runtime_numbers, runtime_run, runtime_tensor, runtime_warp
+from . import runtime_access, runtime_atomics, runtime_count, runtime_numbers, runtime_run, runtime_tensor, runtime_warp
 
 PREFIX = "flamepy_emulator_"
 # name -> function, number of 64-bit arguments, whether it returns one
 FUNCTIONS: dict[str, tuple[Any, int, bool]] = {
     "load": (runtime_access.load, 7, False),
     "store": (runtime_access.store, 7, False),
+    "count_access": (runtime_count.count_access, 5, False),
     "atomic": (runtime_atomics.atomic, 7, False),
     "together": (runtime_warp.together, 4, False),
     "everyone": (runtime_warp.everyone, 3, False),

@@ -13,7 +13,6 @@ from .layout import (
     BLOCK_PHASE,
     BOUNDS,
     COPYING,
-    COUNTING,
     DEVICE_BASE,
     FIRST,
     FIRST_THREAD,
@@ -43,7 +42,6 @@ from .layout import (
     WRITES,
     WRITTEN,
 )
-from .runtime_count import count_access
 from .runtime_races import read_word, write_word
 from .runtime_words import fail, inlined, peek8, peek16, peek32, peek64, plain, poke8, poke16, poke32, poke64, word
 
@@ -261,8 +259,6 @@ def run_offset(launch, warp, mask, size, count, space):
 def load(warp, mask, size, count, instruction, space, strong):
     """ld: `count` numbers of `size` bytes for each lane of the mask, from ADDRESSES to VALUES."""
     launch = word(warp, LAUNCH)
-    if word(launch, COUNTING):
-        count_access(launch, warp, mask, size * count, space, 0)
     offset = run_offset(launch, warp, mask, size, count, space)
     if offset >= 0 and load_run(launch, warp, group_of(launch, space), offset, size, count, instruction, strong):
         return
@@ -294,8 +290,6 @@ def load_lane(launch, warp, lane, size, count, instruction, space, strong):
 def store(warp, mask, size, count, instruction, space, strong):
     """st: the same the other way."""
     launch = word(warp, LAUNCH)
-    if word(launch, COUNTING):
-        count_access(launch, warp, mask, size * count, space, 1)
     offset = run_offset(launch, warp, mask, size, count, space)
     if offset >= 0 and store_run(launch, warp, group_of(launch, space), offset, size, count, instruction, strong):
         return

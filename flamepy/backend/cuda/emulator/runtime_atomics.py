@@ -5,9 +5,8 @@ Read next: runtime_math.py.
 
 from __future__ import annotations
 
-from .layout import COUNTING, FENCED, FIRST_THREAD, GENERIC, HOST, LAUNCH, LOCAL, PUBLISHED, VALUES
+from .layout import FENCED, FIRST_THREAD, GENERIC, HOST, LAUNCH, LOCAL, PUBLISHED, VALUES
 from .runtime_access import check, copy_number, group_of, offset_of, space_at
-from .runtime_count import count_access
 from .runtime_numbers import bfloat_bits, bfloat_value, half_bits, half_value
 from .runtime_races import write_word
 from .runtime_words import (
@@ -120,8 +119,6 @@ def publish(launch, warp):
 def atomic(warp, mask, size, operation, kind, instruction, space):
     """atom and red: value in slot 0, the other one of cas in slot 1, what was there before to slot 2."""
     launch = word(warp, LAUNCH)
-    if word(launch, COUNTING):
-        count_access(launch, warp, mask, size, space, 2)
     for lane in range(32):
         if mask >> lane & 1:
             address = peek64(warp + 1280 + 8 * lane)

@@ -9,9 +9,11 @@ from .layout import (
     ADDRESSES,
     ATOMIC_SECTORS,
     COUNTED,
+    COUNTING,
     DEVICE_BASE,
     GENERIC,
     GLOBAL,
+    LAUNCH,
     LEAST_LOAD,
     LEAST_STORE,
     LEAST_WAVES,
@@ -90,16 +92,20 @@ def count_shared(launch, warp, mask, size):
 
 
 @plain
-def count_access(launch, warp, mask, size, space, kind):
-    """kind: 0 load, 1 store, 2 atomic."""
-    if mask == 0:
+def count_access(warp, mask, size, space, kind):
+    """Before an access: kind 0 load, 1 store, 2 atomic."""
+    launch = word(warp, LAUNCH)
+    if word(launch, COUNTING) == 0 or mask == 0:
         return
     low = peek64(warp + ADDRESSES)
     if space == SHARED or (space == GENERIC and low >= SHARED_WINDOW and low < LOCAL_WINDOW):
         count_shared(launch, warp, mask, size)
-        return
-    if space != GLOBAL and not (space == GENERIC and low < SHARED_WINDOW):
-        return
+    elif space == GLOBAL or (space == GENERIC and low < SHARED_WINDOW):
+        count_global(launch, warp, mask, size, kind)
+
+
+@plain
+def count_global(launch, warp, mask, size, kind):
     sectors = distinct(warp, mask, size, 32, 0, 32)
     least = (distinct(warp, mask, size, 1 if size < 4 else 4, 0, 32) * min(size, 4) + 31) // 32
     if kind == 2:

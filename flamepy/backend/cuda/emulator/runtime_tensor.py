@@ -14,7 +14,6 @@ from .layout import (
     ASYNC_ENTRIES,
     ASYNC_GROUP,
     COPYING,
-    COUNTING,
     FIRST_THREAD,
     GLOBAL,
     HOST,
@@ -27,7 +26,6 @@ from .layout import (
     WRITTEN,
 )
 from .runtime_access import check, group_of
-from .runtime_count import count_access
 from .runtime_numbers import bfloat_value, float_of_bits, half_bits, half_value
 from .runtime_races import read_word, write_word
 from .runtime_words import (
@@ -43,7 +41,7 @@ from .runtime_words import (
     plain,
     poke8,
     poke16,
-    poke64,
+    poke32,
     poke_double,
     poke_float,
     set_bytes,
@@ -111,23 +109,28 @@ def load_matrices(warp, count, transposed, instruction):
     """ldmatrix: lane 8 i + r gives the address of row r of matrix i (8 numbers of 16 bits); registers to slots 0..3."""
     launch = word(warp, LAUNCH)
     group = group_of(launch, SHARED)
-    lanes = 8 * count
-    if word(launch, COUNTING):
-        count_access(launch, warp, (1 << lanes) - 1, 16, SHARED, 0)
-    for lane in range(lanes):
+    first = word(warp, FIRST_THREAD)
+    for lane in range(8 * count):
         address = peek64(warp + ADDRESSES + 8 * lane)
-        thread = word(warp, FIRST_THREAD) + lane
-        if check(launch, group, SHARED, address, 16, thread, instruction, 0, address) < 0:
+        if check(launch, group, SHARED, address, 16, first + lane, instruction, 0, address) < 0:
             return
-        read_word(launch, warp, group, address, 16, thread, instruction, 0, address)
     for matrix in range(count):
         for lane in range(32):
-            for half in range(2):
-                row, column = lane >> 2, 2 * (lane & 3) + half
-                if transposed:
-                    row, column = column, row
-                source = word(group, HOST) + peek64(warp + ADDRESSES + 8 * (8 * matrix + row)) + 2 * column
-                poke16(warp + VALUES + 256 * matrix + 4 * lane + 2 * half, peek16(source))
+            to = warp + VALUES + 256 * matrix + 4 * lane
+            if transposed:
+                for half in range(2):
+                    at = row_of(warp, matrix, 2 * (lane & 3) + half) + 2 * (lane >> 2)
+                    read_word(launch, warp, group, at, 2, first + lane, instruction, 0, at)
+                    poke16(to + 2 * half, peek16(word(group, HOST) + at))
+            else:
+                at = row_of(warp, matrix, lane >> 2) + 4 * (lane & 3)
+                read_word(launch, warp, group, at, 4, first + lane, instruction, 0, at)
+                poke32(to, peek32(word(group, HOST) + at))
+
+
+@inlined
+def row_of(warp, matrix, row):
+    return peek64(warp + ADDRESSES + 8 * (8 * matrix + row))
 
 
 @plain
@@ -135,8 +138,6 @@ def copy_later(warp, mask, size, instruction):
     """cp.async: to ADDRESSES, from slot 0, as many bytes as slot 1 says (the rest is zero). Done by copy_now."""
     launch = word(warp, LAUNCH)
     shared, device = group_of(launch, SHARED), group_of(launch, GLOBAL)
-    if word(launch, COUNTING):
-        count_copy(launch, warp, mask, size)
     for lane in range(32):
         if mask >> lane & 1:
             to, source = peek64(warp + ADDRESSES + 8 * lane), peek64(warp + VALUES + 8 * lane)
@@ -164,21 +165,6 @@ def copy_later(warp, mask, size, instruction):
             for k in range(size):
                 at = word(shared, STATE) + to + k
                 poke8(at, peek8(at) | COPYING)
-
-
-@plain
-def count_copy(launch, warp, mask, size):
-    """What the device reads for cp.async, and the shared memory that it writes."""
-    count_access(launch, warp, mask, size, SHARED, 1)
-    for lane in range(32):
-        to = peek64(warp + ADDRESSES + 8 * lane)
-        poke64(warp + ADDRESSES + 8 * lane, peek64(warp + VALUES + 8 * lane))
-        poke64(warp + VALUES + 8 * lane, to)
-    count_access(launch, warp, mask, size, GLOBAL, 0)
-    for lane in range(32):
-        source = peek64(warp + ADDRESSES + 8 * lane)
-        poke64(warp + ADDRESSES + 8 * lane, peek64(warp + VALUES + 8 * lane))
-        poke64(warp + VALUES + 8 * lane, source)
 
 
 @plain
