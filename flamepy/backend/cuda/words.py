@@ -20,18 +20,7 @@ from .compat import cuda, device_function, libdevice, types
 from .row_words import row_words
 from .trig import cos32, cos64, sin32, sin64
 
-BEHIND = (
-    "words",
-    "trig",
-    "row_words",
-    "near",
-    "span",
-    "vectors",
-    "tensor",
-    "runs",
-    "compat",
-    "build",
-)  # files that every kernel is made of
+BEHIND = "words trig row_words near span vectors tensor tiles fragments runs compat build".split()  # what every kernel is made of
 SOURCES = tuple(str(Path(__file__).with_name(f"{name}.py")) for name in BEHIND)
 
 # ---- words of a number -----------------------------------------------------------------------------------------------------------
