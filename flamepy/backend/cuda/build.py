@@ -67,7 +67,7 @@ def link(ptx: str, cc: tuple[int, ...]) -> tuple[bytes, str]:
 def compiled(make: Callable[[], Any], name: str, mark: str, kinds: Sequence[Any], cc: tuple[int, ...], bounds: tuple[int, int]) -> Binary:
     """The kernel that make() gives as a Python function, for arguments of these kinds. bounds: (threads of a block, blocks together).
     `mark`: a digest of what the function is made of."""
-    key = hashlib.sha256(repr((name, mark, [str(k) for k in kinds], cc, bounds, versions())).encode()).hexdigest()[:20]
+    key = hashlib.sha256(repr((name, mark, list(kinds), cc, bounds, versions())).encode()).hexdigest()[:20]
     file = cache_folder() / f"{key}.ptx"
     try:
         return Binary(name, file.read_text(), cc, key)

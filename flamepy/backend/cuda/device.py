@@ -23,6 +23,7 @@ from ...dtypes import FLOATS, INTEGERS
 from ...errors import DeviceError, DTypeError
 from ..base import Action, Buffer, Device, Kernel, Run, Spot, Step, Stream
 from ..formula.bind import digest, making_kernel, reached, typed
+from .. import precision
 from . import chain, family
 from .arguments import UNSIGNED, arguments
 from .memory import ALIGN, APART, Allocator
@@ -178,13 +179,14 @@ class Graph(Run):
     def __init__(self, stream: CudaStream, steps: Sequence[Step | Action]):
         self.stream, self.steps, self.done = stream, steps, 0
         self.graph: Any = None
+        self.precision = ""  # of float32 products, which a graph cannot change
 
     def __call__(self) -> None:
         device = self.stream.device
         self.done = 0
         device.look()  # this run overwrites what the last one found
-        if self.graph is None:
-            self.graph = device.driver.capture(self.launch)
+        if self.precision != (wanted := precision.level()):
+            self.graph, self.precision = device.driver.capture(self.launch), wanted
         self.graph()
         for s in self.steps:
             if isinstance(s, Action):

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from ...errors import DeviceError
-from . import build
+from . import blas, build
 from .compat import cuda  # noqa: F401  (raises where numba-cuda is missing)
 
 RING = 1 << 20  # bytes of pinned memory
@@ -47,6 +47,7 @@ class Driver:
         self.cc = tuple(self.gpu.compute_capability)
         self.stream = self.gpu.create_stream()
         self.handle = int(self.stream.handle)
+        self.name, self.capturing = str(self.gpu.name), False
         self.ring = checked(driver.cuMemHostAlloc(RING, 0), "pinned memory")
         self.at = 0
 
@@ -102,16 +103,36 @@ class Driver:
         """What enqueue() enqueues, as one graph that is launched by a call."""
         cu = self.cu
         checked(cu.cuStreamBeginCapture(self.handle, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "capture")
+        self.capturing = True
         try:
             enqueue()
         finally:
+            self.capturing = False
             graph = checked(cu.cuStreamEndCapture(self.handle), "capture")
         made = checked(cu.cuGraphInstantiate(graph, 0), "a graph")
         return lambda: checked(cu.cuGraphLaunch(made, self.handle), "a graph's launch")
 
+    @cached_property
+    def blas(self) -> blas.Blas | None:
+        """NVIDIA's library of products, if it is there."""
+        return blas.opened(self)
+
+    def timed(self, enqueue: Callable[[], Any], repeats: int = 3) -> float:
+        """Milliseconds that the GPU takes for what enqueue() enqueues: the least of some runs."""
+        marks = [checked(self.cu.cuEventCreate(0), "an event") for _ in range(repeats + 1)]
+        for mark in marks:
+            checked(self.cu.cuEventRecord(mark, self.handle), "an event")
+            enqueue()
+        self.synchronize()
+        found = min([checked(self.cu.cuEventElapsedTime(a, b), "an event") for a, b in zip(marks, marks[1:], strict=False)])
+        for mark in marks:
+            checked(self.cu.cuEventDestroy(mark), "an event")
+        return float(found)
+
     def findings(self) -> Iterator[tuple[str, str, str]]:
         version = checked(self.cu.cuDriverGetVersion(), "version")
         yield "cuda", f"{self.gpu.name}, compute capability {'.'.join(map(str, self.cc))}, driver for CUDA {version // 1000}", ""
+        yield blas.finding(self.blas)
 
     def dlpack(self, buffer: Any, shape: Sequence[int]) -> Any:
         from cuda.core import Buffer

@@ -26,6 +26,8 @@ class Driver:
 
     watches = True  # each buffer has an allocation of its own
     cc = CC
+    name, handle, capturing = "emulated", 0, False
+    blas: Any = None  # no library of products; standin.py plays one
 
     def __init__(self) -> None:
         self.memory = Memory()

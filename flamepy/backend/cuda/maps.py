@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import computed, float16, float64
+from ...dtypes import FLOATS, INTEGERS, computed, float16, float64
 from ..base import Buffer
+from ..formula.words import select
 from .compat import libdevice
 from .family import THREADS, F, blocks, kernel, launcher
 from .runs import (
@@ -105,8 +106,10 @@ def triangle(out, x, t, diagonal, upper):
     i = block() * THREADS + thread()
     if i < out.size:
         right = place(t, i)
-        keep = right >= diagonal if upper else right <= diagonal
-        out[i] = x[i] if keep else out.size * 0
+        if right >= diagonal if upper else right <= diagonal:
+            out[i] = x[i]
+        else:
+            out[i] = 0
 
 
 # ---- formulas of copies -------------------------------------------------------------------------------------------------------------
@@ -116,6 +119,15 @@ def same(x):
 
 def nonzero(x):
     return x != 0
+
+
+def within_int32(x):
+    """What is no int32 becomes the least one, as NumPy's astype has it on x86."""
+    return select((x >= -2147483648.0) & (x < 2147483648.0), x, -2147483648.0)
+
+
+def within_int64(x):
+    return select((x >= -9223372036854775808.0) & (x < 9223372036854775808.0), x, -9223372036854775808.0)
 
 
 def odd(x):
@@ -194,5 +206,7 @@ def copier(device: Any, out: Any, x: Any) -> Any:
         formula = nonzero
     elif (x.dtype, out.dtype) == (float64, float16):
         formula = odd
+    elif x.dtype in FLOATS and out.dtype in INTEGERS:
+        formula = within_int32 if out.dtype.itemsize == 4 else within_int64
     grid = cut(run_of(out, x))
     return device.kernel(map_runs, formula, dtype, raw).on(grid(out.size), grid)

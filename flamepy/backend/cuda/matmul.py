@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import HALF, computed
+from .blas import Problem
 from .family import Go, blocks, launcher
 from .maps import map_launcher, same
 from .products import add_parts, column_parts, plain_large, plain_small, tensor_large, tensor_small
@@ -53,8 +54,11 @@ def dx_launcher(go, outs, ins, rows, n_out, n_in, reads):
 
 @launcher(name="linear_dw")
 def dw_launcher(go, outs, ins, rows, n_out, n_in, add_w, add_b):
-    (dw, db), (g, x) = outs, ins
-    product(go, (dw, None), (*same_type(go, g, x), None, dw if add_w else None), (n_out, n_in, rows), (True, False))
+    (dw, db), (g, x), sizes = outs, ins, (n_out, n_in, rows)
+    operands = *same_type(go, g, x), None, dw if add_w else None
+    if db is not None and not add_b and library(go, (dw, db), operands, sizes, (True, False), "sums"):
+        return
+    product(go, (dw, None), operands, sizes, (True, False))
     if db is not None:
         column_sums(go, db, g, rows, n_out, add_b)
 
@@ -66,22 +70,73 @@ ONE = 1, (0, 0, 0, 0, 0)  # matrices; where the first a begins, how far the next
 def product(
     go: Any, outs: Any, ins: Any, sizes: Any, turned: Any, formula: Any = same, keeps: bool = False, stack: tuple[int, tuple] = ONE
 ) -> None:
-    """y and kept from a and b, of one type, bias and residual; turned: which of a and b are stored the other way round."""
+    """y and kept from a and b, of one type, bias and residual; turned: which of a and b are stored the other way round. By cuBLASLt if it
+    is there, with a second pass for what it cannot end with."""
+    (y, kept), (a, b, bias, residual) = outs, ins
+    if formula is same and kept is None and (residual is None or residual.dtype == y.dtype):
+        if library(go, outs, ins, sizes, turned, "bias" if bias is not None else "", stack):
+            return
+    elif is_gelu(formula) and y.dtype in HALF and residual is None and not keeps and (kept is None or kept.dtype == y.dtype):
+        end = "gelu" + ("" if kept is None else "_aux") + ("" if bias is None else "_bias")
+        if library(go, outs, ins, sizes, turned, end, stack):
+            return
+    z = y if kept is None or keeps else kept
+    if (formula is not same or bias is not None or residual is not None) and residual is not z:
+        for first in (bias, None) if bias is not None else (None,):
+            if library(go, (z, None), (a, b, first, None), sizes, turned, "" if first is None else "bias", stack):
+                rest = None if first is not None else bias
+                ended(go, (y, kept if keeps or rest is not None else None), (z, rest, residual), sizes, 1, stack, formula, keeps)
+                return
+    own(go, outs, ins, sizes, turned, formula, keeps, stack)
+
+
+def library(go: Any, outs: Any, ins: Any, sizes: Any, turned: Any, end: str, stack: tuple[int, tuple] = ONE) -> bool:
+    """The product by cuBLASLt, with such an end; False: it cannot do it, or isn't there."""
+    blas, (a, b, bias, c), (count, starts) = go.device.driver.blas, ins, stack
+    if blas is None or not all(sizes):
+        return False
+    line = outs[1] if end == "sums" else bias
+    dtype = None if line is None else line.dtype
+    steps = (starts[1], starts[3]) if count > 1 else (0, 0)
+    found = blas.product(Problem(*sizes, *turned, a.dtype, outs[0].dtype, end, dtype, c is not None, count, *steps))
+    if found is not None:
+        go.device.stream.run(found, outs, ins, (starts[0], starts[2], starts[4]))
+    return found is not None
+
+
+def own(go: Any, outs: Any, ins: Any, sizes: Any, turned: Any, formula: Any, keeps: bool, stack: tuple[int, tuple]) -> None:
+    """The product by the kernels of products.py."""
     (y, kept), (a, b, bias, residual), (m, n, k), (count, starts) = outs, ins, sizes, stack
-    half, dtype = a.dtype in HALF, computed(a.dtype)
+    dtype = computed(a.dtype)
     side, parts = cut(count, m, n, k, a.dtype.itemsize < 8)
-    function = KERNELS[half, side]
+    function = KERNELS[a.dtype in HALF, side]
     deep = True if turned[0] else None, None if turned[1] else True  # rows are steps of k
-    grid, keeps_it = (blocks(m, side) * blocks(n, side), count, parts), True if keeps else None
-    each = max(1, k) if parts == 1 else blocks(blocks(k, parts), 64) * 64
+    grid = blocks(m, side) * blocks(n, side), count, parts
     if parts == 1:
-        consts = (m, n, k, each), starts, *deep, keeps_it
+        consts = (m, n, k, max(1, k)), starts, *deep, True if keeps else None
         go(function, (y, kept), (a, b, bias, residual), consts, grid=grid, formula=formula, dtype=dtype)
-        return
-    sums, at = go.empty(parts * count * m * n, dtype), starts[4]
-    go(function, (sums, None), (a, b, None, None), ((m, n, k, each), (*starts[:4], 0), *deep, None), grid=grid, formula=same, dtype=dtype)
-    consts = count * m, n, parts, at, keeps_it
-    go(add_parts, (y, kept), (sums, bias, residual), consts, grid=quads(count * m, n), formula=formula, dtype=dtype)
+    else:
+        sums, sizes = go.empty(parts * count * m * n, dtype), (m, n, k, part_size(k, parts))
+        consts = sizes, (*starts[:4], 0), *deep, None
+        go(function, (sums, None), (a, b, None, None), consts, grid=grid, formula=same, dtype=dtype)
+        ended(go, (y, kept), (sums, bias, residual), (m, n, k), parts, stack, formula, keeps)
+
+
+def ended(go: Any, outs: Any, ins: Any, sizes: Any, parts: int, stack: tuple[int, tuple], formula: Any, keeps: bool) -> None:
+    """What ends a product, from its parts, bias and residual."""
+    (m, n, _), (count, starts) = sizes, stack
+    consts = count * m, n, parts, starts[4], True if keeps else None
+    go(add_parts, outs, ins, consts, grid=quads(count * m, n), formula=formula, dtype=computed(ins[0].dtype))
+
+
+def is_gelu(formula: Any) -> bool:
+    """Whether it is the GELU that cuBLASLt has, by tanh."""
+    return formula.__name__ == "gelu_tanh_y" and str(formula.__module__).startswith("flamepy.")
+
+
+def part_size(k: int, parts: int) -> int:
+    """Numbers of k in each of so many parts."""
+    return max(1, blocks(blocks(k, parts), 64) * 64)
 
 
 def cut(count: int, m: int, n: int, k: int, narrow: bool) -> tuple[int, int]:
@@ -90,8 +145,7 @@ def cut(count: int, m: int, n: int, k: int, narrow: bool) -> tuple[int, int]:
         return LARGE, 1
     tiles = max(1, count * blocks(m, SMALL) * blocks(n, SMALL))
     parts = max(1, min(k // SHORT, 2 * BUSY // tiles, MOST))
-    each = blocks(blocks(k, parts), 64) * 64
-    return SMALL, max(1, blocks(k, max(1, each)))
+    return SMALL, max(1, blocks(k, part_size(k, parts)))
 
 
 def column_sums(go: Any, out: Any, x: Any, rows: int, n: int, add: bool) -> None:

@@ -14,8 +14,7 @@ from typing import Any
 from llvmlite import ir
 
 from .compat import cgutils, intrinsic, types
-from .span import I32, I64, Span, set_item
-from .vectors import packed, pointer, store_words
+from .span import I32, I64, Span
 
 ALIGN = 16
 ANY, GLOBAL, SHARED = 0, 1, 3  # LLVM's numbers for kinds of memory
@@ -119,40 +118,6 @@ def moved(typing: Any, args: Any, places: Any, room: Any, first: Any) -> Any:
         return context.make_tuple(builder, args, found)
 
     return args(args, places, room, types.int64), code
-
-
-# ---- several buffers at once -----------------------------------------------------------------------------------------------------------
-def each_storer(lanes: int) -> Any:
-    """store_eachN(outs, i, values): N results of F, each a number for each out (or one number, where there is one out)."""
-
-    @intrinsic
-    def store_each(typing: Any, outs: Any, i: Any, values: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            kinds, results = (values.types, cgutils.unpack_tuple(builder, args[2])) if lanes > 1 else ([values], [args[2]])
-            for k, out in enumerate(outs):
-                numbers = [number_of(context, builder, kind, result, k, out) for kind, result in zip(kinds, results, strict=True)]
-                address = pointer(builder, builder.extract_value(args[0], k), args[1])
-                bits = out.stored.bitwidth
-                if lanes > 1:
-                    store_words(builder, address, lanes * bits // 8, bits, packed(builder, out, numbers))
-                else:
-                    put = numbers[0]
-                    set_item(context, builder, types.none(out, types.int64, out.dtype), (builder.extract_value(args[0], k), args[1], put))
-            return context.get_dummy_value()
-
-        return types.none(outs, types.int64, values), code
-
-    return store_each
-
-
-def number_of(context: Any, builder: Any, kind: Any, result: Any, k: int, out: Any) -> Any:
-    """The k-th number of a result, in the type in which `out` takes it."""
-    if isinstance(kind, types.BaseTuple):
-        kind, result = kind.types[k], builder.extract_value(result, k)
-    return context.cast(builder, result, kind, out.dtype)
-
-
-store_each, store_each4 = each_storer(1), each_storer(4)
 
 
 # ---- copies ----------------------------------------------------------------------------------------------------------------------

@@ -14,9 +14,10 @@ from ..formula.clip import clip_factor, kept, next_scale, norm_of, scaled, withi
 from ..formula.row_words import all_max, all_sum, lane, lanes, wide
 from ..formula.words import maximum, real
 from .family import F, kernel, launcher, shaped
-from .near import store_each, store_each4
+from .runs import at
 from .span_tables import norm_tables, row_table, span_table
-from .vectors import aligned, aligned_each, at, load4, load_each4, store4
+from .together import aligned_all, load_all4, store_all, store_all4
+from .vectors import aligned, load4, store4
 from .words import block, thread
 
 THREADS = 256
@@ -142,15 +143,15 @@ def span_update(*args):
     outs, g, factor, mark, hyper, table = args[:-5], args[-5], args[-4], args[-3], args[-2], args[-1]
     if mark[2] != 0.0:
         scale, h = real(factor[1]), numbers_of(hyper, table[3 * block() + 2])
-        first, middle, last, end = cut(table, aligned_each(outs, 4) and aligned(g, 4))
+        first, middle, last, end = cut(table, aligned_all(outs, 4) and aligned(g, 4))
         for i in range(middle + 4 * thread(), last, 4 * THREADS):
-            p, v = load_each4(outs, i), load4(g, i)
+            p, v = load_all4(outs, i), load4(g, i)
             a, b = F(*p[0], scaled(v[0], scale), *h), F(*p[1], scaled(v[1], scale), *h)
             c, d = F(*p[2], scaled(v[2], scale), *h), F(*p[3], scaled(v[3], scale), *h)
-            store_each4(outs, i, (a, b, c, d))
+            store_all4(outs, i, (a, b, c, d))
         for i in range(first + thread(), end - (last - middle), THREADS):
             j = i if i < middle else i + (last - middle)
-            store_each(outs, j, F(*at(outs, j), scaled(g[j], scale), *h))
+            store_all(outs, j, F(*at(outs, j), scaled(g[j], scale), *h))
 
 
 def numbers_of(hyper, segment):

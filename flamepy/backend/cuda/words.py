@@ -76,12 +76,16 @@ def erfcx(x):
 
 def pow64(x, y):
     """libdevice's is a call. The logarithm is taken with what rounding cut off it, so is its product with y."""
-    a = -x if x < 0.0 else x
-    if y == 0.0 or x == 1.0 or (a == 1.0 and y - y != 0.0 and y == y):
+    a = libdevice.fabs(x)
+    if y == 0.0 or x == 1.0 or (a == 1.0 and y + y == y):
         return 1.0
-    odd = y == libdevice.rint(y) and libdevice.floor(0.5 * y) * 2.0 != y
+    if x != x or y != y:
+        return x + y
+    whole = y == libdevice.rint(y)
     if a == 0.0 or a + a == a:  # 0, infinite
         result = 0.0 if (a == 0.0) == (y > 0.0) else a + 1.0 / a
+    elif x < 0.0 and not whole:
+        return (x - x) / (x - x)
     else:
         high = libdevice.log(a)
         low = libdevice.fma(a, libdevice.exp(-high), -1.0) if libdevice.fabs(high) < 700.0 else 0.0
@@ -89,10 +93,8 @@ def pow64(x, y):
         rest = libdevice.fma(y, high, -top) + y * low
         result = libdevice.exp(top)
         result = libdevice.fma(result, rest, result) if result - result == 0.0 and rest - rest == 0.0 else result
-        if x < 0.0 and y != libdevice.rint(y):
-            result = x - x if y != y else (x - x) / (x - x)
-    negative = x < 0.0 or (x == 0.0 and 1.0 / x < 0.0)
-    return -result if odd and negative else result
+    negative = (x < 0.0 or 1.0 / x < 0.0) and whole and libdevice.floor(0.5 * y) * 2.0 != y
+    return -result if negative else result
 
 
 # ---- words of a thread -----------------------------------------------------------------------------------------------------------
