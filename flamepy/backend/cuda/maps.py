@@ -24,6 +24,7 @@ from .runs import (
     aligned_run,
     aligned_spread,
     apply_run,
+    at,
     lanes,
     load_run,
     place,
@@ -33,7 +34,6 @@ from .runs import (
     store_run,
     table,
 )
-from .vectors import at
 from .words import block, thread
 
 RUNS = 2  # of each thread

@@ -2,7 +2,7 @@
 
 The arguments of a formula are a tuple `c`: Spans, of which it takes elements, and numbers, which stand for themselves. A run is as many
 elements as 16 bytes of the widest type hold: rows = load_run(out, c, i) are the formula's arguments for each, apply_run(F, rows) its
-results, store_run(out, i, results) writes them. aligned_run(out, c): whether that is allowed.
+results, store_run(out, i, results) writes them. aligned_run(out, c): whether that is allowed. at(c, i): the arguments for one element.
 
 Where inputs are spread over a larger result (broadcast) or elements lie by strides, a table says where position p lies: see table().
 place(t, p) is that offset; spread_run(out, c, t, p) and spread_at(c, t, p) load by it: behind each Span in `c` stands
@@ -20,8 +20,8 @@ from typing import Any
 from llvmlite import ir
 
 from .compat import cgutils, intrinsic, types
-from .span import I64, Span
-from .vectors import WIDEST, arguments_of, element, loaded, misplaced, rows, stored
+from .span import I64, Span, get_item
+from .vectors import WIDEST, loaded, misplaced, number_type, stored
 
 MOST = 8  # elements of a run
 
@@ -69,6 +69,34 @@ def load_run(typing: Any, out: Any, c: Any, i: Any) -> Any:
         return rows(context, builder, one, n, [loaded(context, builder, kind, v, args[2], n) for kind, v in zip(c, given, strict=True)])
 
     return types.UniTuple(one, n)(out, c, types.int64), code
+
+
+@intrinsic
+def at(typing: Any, c: Any, i: Any) -> Any:
+    one = arguments_of(c)
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        given = cgutils.unpack_tuple(builder, args[0], len(c))
+        found = [element(context, builder, kind, v, args[1]) for kind, v in zip(c, given, strict=True)]
+        return context.make_tuple(builder, one, found)
+
+    return one(c, types.int64), code
+
+
+def arguments_of(c: Any) -> Any:
+    return types.Tuple([number_type(kind) for kind in c])
+
+
+def element(context: Any, builder: Any, kind: Any, value: Any, index: Any) -> Any:
+    if not isinstance(kind, Span):
+        return value
+    return get_item(context, builder, kind.dtype(kind, types.int64), (value, index))
+
+
+def rows(context: Any, builder: Any, one: Any, n: int, columns: Sequence[Sequence[Any]]) -> Any:
+    """Loaded columns as a tuple of rows, each of type `one`."""
+    found = [context.make_tuple(builder, one, [column[k] for column in columns]) for k in range(n)]
+    return context.make_tuple(builder, types.UniTuple(one, n), found)
 
 
 # ---- formulas ---------------------------------------------------------------------------------------------------------------------

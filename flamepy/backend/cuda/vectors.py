@@ -5,10 +5,9 @@
     if aligned(x, 4) and aligned(y, 4):   # whether load4 and store4 may be used where i is a multiple of 4
 
 load4 of float32 and load8 of a 16-bit float are one instruction; 8 float32 are two, 4 of 16 bits are one of 8 bytes. Numbers and None,
-which a kernel may get in a Span's place, are loaded as themselves, and are aligned. For a tuple of such arguments, `*c` of a kernel:
-at(c, i) is what F takes for element i, load_each4(c, i) four such tuples, aligned_each(c, 4) whether all are. Import them as they are.
+which a kernel may get in a Span's place, are loaded as themselves, and are aligned. Import them as they are.
 
-Read next: runs.py (as much at once as the types allow), span.py.
+Read next: runs.py (the same for all arguments of a formula at once), span.py.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any
 from llvmlite import ir
 
 from .compat import cgutils, intrinsic, types
-from .span import F32, I16, I32, I64, Span, get_item
+from .span import F32, I16, I32, I64, Span
 
 WIDEST = 16  # bytes of one load
 
@@ -160,46 +159,6 @@ def stored(context: Any, builder: Any, x: Span, span: Any, index: Any, given: Se
     store_words(builder, pointer(builder, span, index), len(given) * bits // 8, bits, packed(builder, x, numbers))
 
 
-# ---- all arguments of a formula -----------------------------------------------------------------------------------------------------
-@intrinsic
-def at(typing: Any, c: Any, i: Any) -> Any:
-    one = arguments_of(c)
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        given = cgutils.unpack_tuple(builder, args[0], len(c))
-        found = [element(context, builder, kind, v, args[1]) for kind, v in zip(c, given, strict=True)]
-        return context.make_tuple(builder, one, found)
-
-    return one(c, types.int64), code
-
-
-def arguments_of(c: Any) -> Any:
-    return types.Tuple([number_type(kind) for kind in c])
-
-
-def element(context: Any, builder: Any, kind: Any, value: Any, index: Any) -> Any:
-    if not isinstance(kind, Span):
-        return value
-    return get_item(context, builder, kind.dtype(kind, types.int64), (value, index))
-
-
-def rows(context: Any, builder: Any, one: Any, n: int, columns: Sequence[Sequence[Any]]) -> Any:
-    """Loaded columns as a tuple of rows, each of type `one`."""
-    found = [context.make_tuple(builder, one, [column[k] for column in columns]) for k in range(n)]
-    return context.make_tuple(builder, types.UniTuple(one, n), found)
-
-
-@intrinsic
-def load_each4(typing: Any, c: Any, i: Any) -> Any:
-    one = arguments_of(c)
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        given = cgutils.unpack_tuple(builder, args[0], len(c))
-        return rows(context, builder, one, 4, [loaded(context, builder, kind, v, args[1], 4) for kind, v in zip(c, given, strict=True)])
-
-    return types.UniTuple(one, 4)(c, types.int64), code
-
-
 # ---- alignment -------------------------------------------------------------------------------------------------------------------
 def misplaced(builder: Any, kind: Any, value: Any, lanes: int) -> Any:
     """The bits of a Span's address that must be 0."""
@@ -219,21 +178,6 @@ def aligned(typing: Any, x: Any, lanes: Any) -> Any:
         return builder.icmp_unsigned("==", misplaced(builder, x, given[0], lanes.literal_value), I64(0))
 
     return types.boolean(x, lanes), code
-
-
-@intrinsic
-def aligned_each(typing: Any, c: Any, lanes: Any) -> Any:
-    """The same of all arguments in a tuple."""
-    if not isinstance(lanes, types.IntegerLiteral):
-        return None
-
-    def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        total = I64(0)
-        for kind, value in zip(c, cgutils.unpack_tuple(builder, given[0], len(c)), strict=True):
-            total = builder.or_(total, misplaced(builder, kind, value, lanes.literal_value))
-        return builder.icmp_unsigned("==", total, I64(0))
-
-    return types.boolean(c, lanes), code
 
 
 made: dict[int, tuple[Callable, ...]] = {n: (loader(n), storer(n)) for n in (2, 4, 8, 16)}
