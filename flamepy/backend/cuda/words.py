@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from ..formula.bind import Dialect
+from . import counting  # noqa: F401  (how range() counts)
 from .compat import cuda, device_function, libdevice, types
 from .row_words import row_words
 
-BEHIND = ("words", "row_words", "near", "span", "vectors", "tensor", "runs", "compat", "build")  # files that every kernel is made of
+BEHIND = ("words", "row_words", "counting", "near", "span", "vectors", "tensor", "runs", "compat", "build")  # files that every kernel is made of
 SOURCES = tuple(str(Path(__file__).with_name(f"{name}.py")) for name in BEHIND)
 
 # ---- words of a number -----------------------------------------------------------------------------------------------------------
@@ -125,10 +126,10 @@ def float_words(dtype: np.dtype) -> dict[str, Any]:
     found = {word: getattr(libdevice, word + "f" if narrow else word) for word in SAME}
     if not narrow:
         found["pow"] = made(pow64, dtype)
-    own = {"select": select, "maximum": maximum, "minimum": minimum, "fmax": maximum, "sign": sign}
+    own = {"select": select, "maximum": maximum, "minimum": minimum, "sign": sign}
     return found | {
         **{word: made(function, dtype) for word, function in own.items()},
-        "abs": libdevice.fabsf if narrow else libdevice.fabs, "exp_down": found["exp"], "real": kind, "wide": types.float64,
+        "fmax": libdevice.fmaxf if narrow else libdevice.fmax, "abs": libdevice.fabsf if narrow else libdevice.fabs, "exp_down": found["exp"], "real": kind, "wide": types.float64,
         "normal_tail": made(normal_tail32 if narrow else normal_tail64, dtype),
         "INF": dtype.type(np.inf), "EPS": np.finfo(dtype).eps,
     }  # fmt: skip
