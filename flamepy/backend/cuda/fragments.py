@@ -15,7 +15,7 @@ from typing import Any
 from llvmlite import ir
 
 from .compat import cgutils, types
-from .tiles import I32, I64, constant, elements, plain, start, wide, word
+from .tiles import I32, I64, constant, elements, plain, word
 
 F32 = ir.FloatType()
 
