@@ -26,8 +26,8 @@ EACH = 16  # I * J
 R = C = 64  # rows and keys of a tile
 W, ACROSS, OWN = 64, 4, 16  # columns of a part of the result; a thread's columns and numbers of it
 DEEP, DOWN = 16, 8  # columns (of rows times keys) and keys (of weights times values) that are staged at once
-LINE = C + 1  # of scores in shared memory
-SCORES, LEFT, RIGHT = R * LINE, DEEP * (R + 1), DEEP * (C + 1)
+PITCH = C + 1  # of scores in shared memory
+SCORES, LEFT, RIGHT = R * PITCH, DEEP * (R + 1), DEEP * (C + 1)
 GROUP = 4  # threads that share a row of scores
 ALL = 0xFFFFFFFF
 
@@ -39,7 +39,7 @@ def plain_sizes(dtype: Any, width: int) -> dict[str, int]:
     w = next((w for w in (16, 32, 64) if width <= w), 64 if dtype == float64 else 128)
     right = max(DEEP * (tile + 1), DOWN * w)
     return {
-        "W": w, "R": tile, "C": tile, "I": i, "J": i, "EACH": i * i, "ACROSS": w // SIDE, "OWN": i * w // SIDE, "LINE": tile + 1, "SCORES": tile * (tile + 1),
+        "W": w, "R": tile, "C": tile, "I": i, "J": i, "EACH": i * i, "ACROSS": w // SIDE, "OWN": i * w // SIDE, "PITCH": tile + 1, "SCORES": tile * (tile + 1),
         "LEFT": DEEP * (tile + 1), "RIGHT": right, "GROUP": 256 // tile,
     }  # fmt: skip
 
@@ -94,7 +94,7 @@ def add_products(acc, weights, z, z_at, z_step, z_left, first, width, right):
         stage_rows(right, z, z_at + low * z_step, z_step, z_left - low, first, width)
         barrier()
         for c in range(DOWN):
-            acc = outer(acc, gather(weights, ty * I * LINE + low + c, LINE, I), gather(right, c * W + tx, SIDE, ACROSS))
+            acc = outer(acc, gather(weights, ty * I * PITCH + low + c, PITCH, I), gather(right, c * W + tx, SIDE, ACROSS))
         low += DOWN
     barrier()
     return acc
@@ -102,7 +102,7 @@ def add_products(acc, weights, z, z_at, z_step, z_left, first, width, right):
 
 def keep_scores(to, found):
     """This thread's products to shared memory."""
-    put_shared(to, (thread() // SIDE) * I * LINE + thread() % SIDE, LINE, SIDE, found, I)
+    put_shared(to, (thread() // SIDE) * I * PITCH + thread() % SIDE, PITCH, SIDE, found, I)
 
 
 def score_at(product, scale, mask, m_at, m_row, m_col, row, column, rows, keys, is_causal):
@@ -122,8 +122,8 @@ def softmax_rows(scores, top, total, fade, scale, mask, m_at, m_row, m_col, firs
     largest = real(-INF)
     column = part
     while column < C:
-        value = score_at(scores[row * LINE + column], scale, mask, m_at, m_row, m_col, first + row, at + column, rows, keys, is_causal)
-        scores[row * LINE + column] = value
+        value = score_at(scores[row * PITCH + column], scale, mask, m_at, m_row, m_col, first + row, at + column, rows, keys, is_causal)
+        scores[row * PITCH + column] = value
         largest = maximum(largest, value)
         column += GROUP
     far = 1
@@ -136,8 +136,8 @@ def softmax_rows(scores, top, total, fade, scale, mask, m_at, m_row, m_col, firs
     added = real(0)
     column = part
     while column < C:
-        value = exp(scores[row * LINE + column] - shift)
-        scores[row * LINE + column] = value
+        value = exp(scores[row * PITCH + column] - shift)
+        scores[row * PITCH + column] = value
         added += value
         column += GROUP
     far = 1

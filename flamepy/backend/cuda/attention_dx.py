@@ -10,9 +10,10 @@ Read next: attention_mma_dx.py.
 from __future__ import annotations
 
 from ..formula.words import exp, real
+from . import attention_mma, attention_mma_dx
 from .attention import (
     LEFT,
-    LINE,
+    PITCH,
     OWN,
     RIGHT,
     SCORES,
@@ -23,6 +24,7 @@ from .attention import (
     W,
     add_products,
     dots,
+    is_half,
     keep_scores,
     plain_sizes,
     score_at,
@@ -46,9 +48,10 @@ def row_dots(delta, packed, g, y, layout, heads, rows, e):
         column = thread() % WARP
         while column < e:
             value = g[at + column]
-            total += value * y[at + column]
-            if packed is not None:
+            if packed is not None:  # what it is there is what the products see
                 packed[row * e + column] = value
+                value = packed[row * e + column]
+            total += value * y[at + column]
             column += WARP
         far = WARP // 2
         while far > 0:
@@ -62,7 +65,7 @@ def weights_dx(s, dp, kept, delta, scale, mask, m_at, m_row, m_col, first, at, r
     """Products q k^T and g v^T of a tile, in shared memory, become p and ds. turned: rows of the tile are keys."""
     i = thread()
     while i < R * C:
-        place = i // C * LINE + i % C
+        place = i // C * PITCH + i % C
         row = (at + i % C) if turned else (first + i // C)
         column = (first + i // C) if turned else (at + i % C)
         p = real(0)
@@ -138,7 +141,7 @@ def put_scores(out, s, base, first, at, rows, keys):
     while i < R * C:
         row, column = first + i // C, at + i % C
         if row < rows and column < keys:
-            out[(base + row) * keys + column] = s[i // C * LINE + i % C]
+            out[(base + row) * keys + column] = s[i // C * PITCH + i % C]
         i += THREADS
 
 
@@ -148,9 +151,15 @@ def dx_launcher(go, outs, ins, layout, sizes, scale, is_causal):
     batch, heads, rows, keys, d, e = sizes
     dq, dk, dv, dmask = outs
     g, y, kept, q, k, v, mask = ins
-    delta = go.empty(batch * heads * rows)
-    go(row_dots, (delta, None), (g, y), (layout[:16], heads, rows, e), grid=blocks(delta.size, row_dots.threads // WARP))
+    delta, half = go.empty(batch * heads * rows), is_half((q, k, v)) and max(d, e) <= attention_mma.WIDEST
+    packed = go.empty(batch * heads * rows * e, q.dtype) if half and g.dtype != q.dtype else None
+    go(row_dots, (delta, packed), (g, y), (layout[:16], heads, rows, e), grid=blocks(delta.size, row_dots.threads // WARP))
+    if packed is not None:
+        g, layout = packed, (*layout[:12], 0, heads * rows * e, rows * e, e, *layout[16:])
     given = g, delta, kept, q, k, v, mask
+    if half:
+        attention_mma_dx.launch(go, outs, given, layout, sizes, scale, is_causal)
+        return
     consts = (layout[:16], layout[16:] or (0,) * 5, heads, rows, keys, d, e, scale, is_causal)
     own = plain_sizes(go.dtype, max(d, e))
     tiles, parts = batch * heads * blocks(keys, own["R"]), max(1, blocks(max(d, e), own["W"]))

@@ -42,7 +42,7 @@ ROWS, N = 128, 64  # rows and keys of a tile
 STEP = 144  # bytes from row to row in shared memory: eight rows begin in different banks
 DEEP = 4  # WIDE / 16
 SCORES, SUMS = 64, 64  # numbers of a tile of scores, and of results, that a lane has
-PAIR, ROOM = 2 * N * STEP, 4 * N * STEP  # bytes of keys and values; of two of these
+PAIR, STAGES = 2 * N * STEP, 4 * N * STEP  # bytes of keys and values; of two of these
 WIDEST = 128
 
 
@@ -53,7 +53,7 @@ def sizes_of(width: int) -> dict[str, int]:
     step, rows = 2 * wide + 16, 64 * tall
     return {
         "WIDE": wide, "TALL": tall, "LINES": 2 * tall, "ROWS": rows, "N": n, "STEP": step, "DEEP": wide // 16,
-        "SCORES": tall * n // 2, "SUMS": tall * wide // 2, "PAIR": 2 * n * step, "ROOM": max(rows, 4 * n) * step,
+        "SCORES": tall * n // 2, "SUMS": tall * wide // 2, "PAIR": 2 * n * step, "STAGES": max(rows, 4 * n) * step,
     }  # fmt: skip
 
 
@@ -131,7 +131,7 @@ def put_rows(x, at, step, left, cols, acc, fast):
     if fast and begins_at_16(x):
         put_pairs(x, at, step, left, cols, acc, TALL)
     else:
-        each(put_number, LINES, acc, x, at, step, left, cols)
+        each(put_number, LINES, acc, (x, at, step, left, cols))
 
 
 def keep_row(top, row, column, kept, share, at, left):
@@ -144,7 +144,7 @@ def keep_row(top, row, column, kept, share, at, left):
 @kernel(threads=THREADS_OF)
 def attention_mma(y, kept, q, k, v, mask, layout, m_layout, heads, rows, keys, d, e, scale, even, is_causal):
     """y and kept. A block: a tile of rows of one (batch, head). even: everything lies so that 16 bytes can be read at once."""
-    room, warp = shared(ROOM), thread() // 32
+    room, warp = shared(STAGES), thread() // 32
     tiles = (rows + ROWS - 1) // ROWS
     pair, tile = block() // tiles, block() % tiles
     first = (tiles - 1 - tile) * ROWS  # the tiles that see most keys begin
@@ -180,21 +180,21 @@ def attention_mma(y, kept, q, k, v, mask, layout, m_layout, heads, rows, keys, d
         if not is_causal or at < own + 16 * TALL:
             s = times_turned(filled(SCORES, 0.0), a, q, here, STEP, TALL)
             if not simple or low > keys or (is_causal and low > own + 1):
-                s = each(shown, LINES, s, other, mask, m_at, m_layout[3], m_layout[4], own, at, rows, keys, is_causal)
-            fresh = mapped(grown, LINES, folded(larger, LINES, s, 4), top, factor)
-            shift = mapped(shift_of, LINES, fresh)
-            fade = mapped(faded, LINES, top, shift)
-            s = mapped(weight, LINES, s, shift, factor)
-            total = mapped(followed, LINES, total, fade, folded(plus, LINES, s, 1))
-            acc = times(mapped(product, LINES, acc, fade), rounded(s, q), q, here + N * STEP, STEP, TALL)
+                s = each(shown, LINES, s, (other, mask, m_at, m_layout[3], m_layout[4], own, at, rows, keys, is_causal))
+            fresh = mapped(grown, LINES, folded(larger, LINES, s, 4), (top, factor))
+            shift = mapped(shift_of, LINES, fresh, ())
+            fade = mapped(faded, LINES, top, (shift,))
+            s = mapped(weight, LINES, s, (shift, factor))
+            total = mapped(followed, LINES, total, (fade, folded(plus, LINES, s, 1)))
+            acc = times(mapped(product, LINES, acc, (fade,)), rounded(s, q), q, here + N * STEP, STEP, TALL)
             top = fresh
         barrier()
         at, here = low, there
     wait(0)
-    share = mapped(inverse, LINES, folded(plus, LINES, total, 4))
-    each(keep_row, LINES, top, kept, share, pair * rows + own, rows - own)
+    share = mapped(inverse, LINES, folded(plus, LINES, total, 4), ())
+    each(keep_row, LINES, top, (kept, share, pair * rows + own, rows - own))
     y_at = layout[12] + b * layout[13] + h * layout[14] + own * layout[15]
-    put_rows(y, y_at, layout[15], rows - own, e, mapped(product, LINES, acc, share), even)
+    put_rows(y, y_at, layout[15], rows - own, e, mapped(product, LINES, acc, (share,)), even)
 
 
 # ---- launchers ---------------------------------------------------------------------------------------------------------------------

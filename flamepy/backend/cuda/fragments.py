@@ -60,13 +60,14 @@ def single(kind: Any) -> Any:
 def mapping(typing: Any, function: Any, rows: Any, acc: Any, others: Any, placed: bool) -> Any:
     """each() and mapped()."""
     lines, count = constant(rows), acc.count
-    kinds = [acc.dtype, *[types.int32] * (2 * placed), *map(single, others)]
+    given = list(others)
+    kinds = [acc.dtype, *[types.int32] * (2 * placed), *map(single, given)]
     result = typing.resolve_function_type(function, tuple(kinds), {}).return_type
     kind = types.none if result == types.none else types.UniTuple(result, count)
 
     def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         call = called(context, typing, function, kinds)[1]
-        others_at = beside(builder, lines, count, others, args[3:])
+        others_at = beside(builder, lines, count, given, elements(builder, args[3]))
         lane = lane_of(builder) if placed else None
         found = []
         for i, value in enumerate(elements(builder, args[2])):
@@ -74,7 +75,7 @@ def mapping(typing: Any, function: Any, rows: Any, acc: Any, others: Any, placed
             found.append(call(builder, [value, *place, *others_at(i)]))
         return context.get_dummy_value() if kind == types.none else context.make_tuple(builder, kind, found)
 
-    return kind(function, rows, acc, *map(plain, others)), make
+    return kind(function, rows, acc, others), make
 
 
 def position(builder: Any, lane: Any, i: int, rows: int, count: int) -> list[Any]:
@@ -86,14 +87,14 @@ def position(builder: Any, lane: Any, i: int, rows: int, count: int) -> list[Any
 
 
 @word
-def each(typing: Any, function: Any, rows: Any, acc: Any, *others: Any) -> Any:
+def each(typing: Any, function: Any, rows: Any, acc: Any, others: Any) -> Any:
     """function(number, row, column, ...) for each number of a tile (rows and columns of the tile): the tile of what it returns, if
-    anything. A tuple beside it has a number for each one, or for each row that this lane has; what else is given is given to all."""
+    anything. A tuple among the others has a number for each one, or for each row that this lane has; what else they hold is given to all."""
     return mapping(typing, function, rows, acc, others, True)
 
 
 @word
-def mapped(typing: Any, function: Any, rows: Any, acc: Any, *others: Any) -> Any:
+def mapped(typing: Any, function: Any, rows: Any, acc: Any, others: Any) -> Any:
     """The same without row and column."""
     return mapping(typing, function, rows, acc, others, False)
 
