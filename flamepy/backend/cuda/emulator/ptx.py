@@ -259,7 +259,7 @@ def contents(kind: str, values: str) -> bytes:
     """The numbers of `= {1, 2, 3}`."""
     found = bytearray()
     for value in re.findall(r"0[fFdD][0-9a-fA-F]+|-?0[xX][0-9a-fA-F]+|-?\d+", values):
-        number = int(value[2:], 16) if value[1:2] in tuple("fFdD") else int(value, 0)
+        number = int(value[2:], 16) if value[1:2] in ("f", "F", "d", "D") else int(value, 0)
         found += (number & ((1 << 8 * SIZES[kind]) - 1)).to_bytes(SIZES[kind], "little")
     return bytes(found)
 
