@@ -1,29 +1,25 @@
-"""What `flamepy doctor --gpu` has a GPU do: every public op, forward and backward, every optimizer, norms, clips, random numbers.
+"""What `flamepy doctor --gpu` has a GPU do: every public op, forward and backward.
 
 A case is a function of a Draw, which makes its inputs: the same numbers on the GPU, in the type that is looked at, and on the plain
-device, in float64. Outputs and gradients of both are compared, each relative to its largest number.
+device, in float64. What it returns is compared.
 
-Read next: gpu_worker.py.
+Read next: gpu_agreement.py.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from .. import accumulation, averages, creation, gradient_clip, gradient_transforms, ops, optimizers, rng
-from ..autograd import no_grad
-from ..dtypes import FLOATS, as_dtype, float32, float64
+from .. import ops
+from ..dtypes import as_dtype, float64
 from ..nn import functional as F
 from ..parameter import Parameter, ParameterDict
-from ..replay import capture
-from ..tensors import Tensor, tensor
+from ..tensors import tensor
 
-TOLERANCE = {"float32": 1e-5, "float64": 1e-11, "bfloat16": 3e-2, "float16": 4e-3}  # of the largest number: sums are a few thousand long
-FLOOR = 1e-2  # a result whose numbers are all smaller is compared with this
 ROWS, COLUMNS = 37, 261  # odd: blocks and 16-byte loads end within a row
 Call = Callable[["Draw"], Any]
 
@@ -56,23 +52,14 @@ class Draw:
         return ParameterDict({f"p{n}": Parameter(self.put(self.random.uniform(-1, 1, shape))) for n, shape in enumerate(shapes)})
 
 
-class Case(NamedTuple):
-    """`dtypes`: those it is for. `exact`: the other device computes in the same type, as the arithmetic is of that type."""
-
-    call: Call
-    dtypes: tuple[str, ...] = ("float32", "float64", "bfloat16", "float16")
-    exact: bool = False
-
-
 # ---- ops --------------------------------------------------------------------------------------------------------------------------
 POSITIVE = {"low": 0.3, "high": 3.0}
-UNARY = {
-    **dict.fromkeys("neg abs sign exp square sin cos tanh sigmoid erf relu isnan isinf isfinite clone".split(), {}),
-    **dict.fromkeys("log sqrt rsqrt reciprocal".split(), POSITIVE),
-    **dict.fromkeys("leaky_relu elu gelu silu softplus floor ceil round sum mean max min argmax argmin logsumexp".split(), {}),
-    **dict.fromkeys("var std softmax log_softmax tril triu flatten transpose logical_not".split(), {}),
-}
-BINARY = "add sub mul maximum minimum eq ne lt le gt ge".split()
+NAMES = """neg abs sign exp square sin cos tanh sigmoid erf relu isnan isinf isfinite clone leaky_relu elu gelu silu softplus floor ceil
+    round sum mean max min argmax argmin logsumexp var std softmax log_softmax tril triu flatten transpose logical_not"""
+ALONG = "sum mean max min argmax argmin var std logsumexp prod softmax log_softmax"
+UNARY: dict[str, dict[str, float]] = {name: {} for name in NAMES.split()}
+UNARY |= {name: POSITIVE for name in ("log", "sqrt", "rsqrt", "reciprocal")}
+BINARY = ["add", "sub", "mul", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge"]
 
 
 def found(name: str) -> Callable[..., Any]:
@@ -100,8 +87,8 @@ def pairwise(name: str) -> Call:
 OPS: dict[str, Call] = {
     **{name: unary(name, limits) for name, limits in UNARY.items()},
     **{name: binary(name) for name in BINARY},
-    **{f"{name} along axes": folded(name) for name in "sum mean max min argmax argmin var std logsumexp prod softmax log_softmax".split()},
-    **{name: pairwise(name) for name in "mse_loss l1_loss smooth_l1_loss huber_loss".split()},
+    **{f"{name} along axes": folded(name) for name in ALONG.split()},
+    **{name: pairwise(name) for name in ["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"]},
     "div": lambda w: w.x() / w.x(**POSITIVE),
     "pow": lambda w: [ops.pow(w.x(**POSITIVE), w.x()), w.x() ** 3],
     "logical": lambda w: [ops.logical_and(w.mask(), w.mask()), ops.logical_or(w.mask(), w.mask())],
@@ -147,7 +134,7 @@ OPS: dict[str, Call] = {
         for t, d in ((33, 32), (128, 64), (130, 24))
     ],
     "attention, heads of 128": lambda w: F.scaled_dot_product_attention(*[w.x(1, 2, 96, 128) for _ in range(3)], is_causal=True),
-    "attention, masked": lambda w: F.scaled_dot_product_attention(*[w.x(2, 2, 40, 16) for _ in range(3)], w.mask(40, 40) | eye(w, 40)),
+    "attention, masked": lambda w: masked_attention(w, *[w.x(2, 2, 40, 16) for _ in range(3)]),
     "conv2d": lambda w: F.conv2d(w.x(4, 3, 14, 13), w.x(8, 3, 3, 3), w.x(8), padding=1),
     "conv2d, strided, in groups": lambda w: F.conv2d(w.x(2, 4, 15, 16), w.x(6, 2, 3, 2), w.x(6), stride=2, dilation=(1, 2), groups=2),
     "max_pool2d": lambda w: [F.max_pool2d(w.x(3, 4, 13, 14), 2), F.max_pool2d(w.x(3, 4, 13, 14), 3, 2, 1)],
@@ -155,201 +142,7 @@ OPS: dict[str, Call] = {
 }  # fmt: skip
 
 
-def eye(w: Draw, n: int) -> Any:
-    return tensor(np.eye(n, dtype=bool), device=w.device)
-
-
-# ---- steps ------------------------------------------------------------------------------------------------------------------------
-def bowl(params: ParameterDict) -> Any:
-    """A loss with a gradient for every number."""
-    total: Any = 0.0
-    for n, p in enumerate(params.parameters()):
-        total = total + (p * p * (0.5 + n) + ops.sin(p * 3.0)).sum()
-    return total
-
-
-def stepped(make: Callable[..., Any], pack: bool = True, *shapes: tuple[int, ...], **options: Any) -> Call:
-    """Three steps of an optimizer, clipped."""
-
-    def call(w: Draw) -> list[Any]:
-        params = w.params(*shapes)
-        if pack:
-            params.pack()
-        optimizer, norms = make(params, **options), []
-        for _ in range(3):
-            grads = bowl(params).backward()
-            norms.append(float(gradient_clip.clip_grad_norm(grads, 1.0)))
-            optimizer.step(grads)
-        return [*params.parameters(), np.array(norms)]
-
-    return call
-
-
-def descended(w: Draw) -> list[Any]:
-    params = w.params()
-    optimizer = optimizers.LBFGS(params, lr=0.1)
-
-    def closure() -> Any:
-        return bowl(params)
-
-    return [optimizer.step(closure), *params.parameters()]
-
-
-def edited(edit: Callable[[Any, ParameterDict], Any], pack: bool = True) -> Call:
-    """What becomes of gradients."""
-
-    def call(w: Draw) -> list[Any]:
-        params = w.params()
-        if pack:
-            params.pack()
-        grads = bowl(params).backward()
-        number = edit(grads, params)
-        more = [np.array(float(number))] if hasattr(number, "__float__") else []
-        return [*[grads[p] for p in params.parameters()], *more]
-
-    return call
-
-
-def accumulated(w: Draw) -> list[Any]:
-    params = w.params()
-    params.pack()
-    accumulator = accumulation.GradientAccumulator(3)
-    for n in range(3):
-        grads = accumulator.add((bowl(params) * (n + 1.0)).backward())
-    return [grads[p] for p in params.parameters()]
-
-
-def averaged(w: Draw) -> list[Any]:
-    params = w.params()
-    params.pack()
-    optimizer, average = optimizers.SGD(params, lr=0.1), averages.EMA(params, decay=0.9)
-    for _ in range(3):
-        optimizer.step(bowl(params).backward())
-        average.update()
-    return list(params.parameters())
-
-
-def drawn(w: Draw) -> list[Any]:
-    """The same random numbers on every device."""
-    rng.manual_seed(7)
-    some = {"device": w.device, "dtype": "float32"}
-    return [creation.randn((ROWS, COLUMNS), **some), creation.rand((1001,), **some), creation.uniform((99,), -1.0, 2.0, **some)]
-
-
-def dropped(w: Draw) -> Any:
-    rng.manual_seed(7)
-    return F.dropout(w.x(), 0.4)
-
-
-def replayed(w: Draw) -> list[Any]:
-    """Recorded steps give the bits of others."""
-    ends = []
-    for record in (False, True):
-        w.random = np.random.default_rng(5)
-        params = w.params()
-        params.pack()
-        optimizer, x = optimizers.AdamW(params, lr=0.01), w.put(np.linspace(-1, 1, COLUMNS))
-
-        def step(x: Any) -> Any:
-            grads = (loss := bowl(params) + (x @ params["p0"]).sum()).backward()
-            gradient_clip.clip_grad_norm(grads, 1.0)
-            optimizer.step(grads)
-            return loss
-
-        run = capture(step) if record else step
-        losses = np.array([run(x).item() for _ in range(5)])
-        ends.append([losses, *[p.numpy() for p in params.parameters()]])
-    if any(a.tobytes() != b.tobytes() for a, b in zip(*ends, strict=True)):
-        raise ArithmeticError("replayed steps and others differ in their bits")
-    return ends[1]
-
-
-MATRICES = ((24, 40), (33, 17))
-STEPS: dict[str, Call] = {
-    **{name: stepped(getattr(optimizers, name), lr=0.01) for name in (
-        "SGD Adam AdamW Adagrad Adadelta Adamax Lion LAMB NAdam RAdam RMSprop Adafactor".split())},
-    "SGD with momentum": stepped(optimizers.SGD, lr=0.01, momentum=0.9, nesterov=True),
-    "Adam with amsgrad": stepped(optimizers.Adam, lr=0.01, amsgrad=True),
-    "RMSprop, centered": stepped(optimizers.RMSprop, lr=0.01, momentum=0.9, centered=True),
-    "Muon": stepped(optimizers.Muon, True, *MATRICES, lr=0.01),
-    "AdamW, not packed": stepped(optimizers.AdamW, False, lr=0.01),
-    "LBFGS": descended,
-    "grad_norm": edited(lambda g, p: gradient_clip.grad_norm(g)),
-    "grad_norm, not packed": edited(lambda g, p: gradient_clip.grad_norm(g), False),
-    "largest gradient": edited(lambda g, p: gradient_clip.grad_norm(g, float("inf"))),
-    "clip_grad_norm": edited(lambda g, p: gradient_clip.clip_grad_norm(g, 1.0)),
-    "clip_grad_norm, not packed": edited(lambda g, p: gradient_clip.clip_grad_norm(g, 1.0), False),
-    "clip_grad_value": edited(lambda g, p: gradient_clip.clip_grad_value(g, 0.5)),
-    "clip_grad_per_layer": edited(lambda g, p: gradient_transforms.clip_grad_per_layer(g, 0.5)),
-    "clip_grad_agc": edited(lambda g, p: gradient_transforms.clip_grad_agc(g, p)),
-    "centralize_gradients": edited(lambda g, p: gradient_transforms.centralize_gradients(g)),
-    "repair_gradients": edited(lambda g, p: gradient_transforms.repair_gradients(g)),
-    "decay_gradients": edited(lambda g, p: gradient_transforms.decay_gradients(g, p, 0.01, 0.1)),
-    "accumulation": accumulated,
-    "EMA": averaged,
-    "replay": replayed,
-    "random numbers": drawn,
-    "dropout": dropped,
-}  # fmt: skip
-
-CASES: dict[str, Case] = {
-    **{name: Case(call) for name, call in OPS.items()},
-    **{name: Case(call, ("float32",), exact=True) for name, call in STEPS.items()},
-}
-BRIEF = (
-    "add", "exp", "gelu by tanh", "where", "sum along axes", "argmax", "matmul", "linear", "permute", "rows by ids", "softmax",
-    "layer_norm plain", "embedding", "cross_entropy, smoothed", "attention, heads of 128", "conv2d", "max_pool2d", "AdamW", "SGD",
-    "clip_grad_norm", "accumulation", "replay", "random numbers", "dropout",
-)  # fmt: skip  # where every instruction is emulated
-
-
-# ---- comparing --------------------------------------------------------------------------------------------------------------------
-def results(name: str, device: str, dtype: str, wide: bool) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """(outputs, gradients) of a case on a device."""
-    w = Draw(name, device, dtype, wide)
-    parts = CASES[name].call(w)
-    parts = list(parts) if isinstance(parts, Sequence) else [parts]
-    smooth = [y for y in parts if isinstance(y, Tensor) and y.requires_grad and not getattr(y, "is_parameter", False)]
-    wanted = [t for t in w.tracked if t.requires_grad]
-    gradients: list[np.ndarray] = []
-    if smooth and wanted:
-        ends = [w.put(w.random.uniform(-1, 1, y.shape)).to(y.dtype) for y in smooth]
-        grads: Any = None
-        for y, g in zip(smooth, ends, strict=True):
-            part = y.backward(g, retain_graph=True)
-            grads = [part[t] if t in part else None for t in wanted] if grads is None else [
-                b if a is None else a if b is None else a + b for a, b in zip(grads, [part[t] if t in part else None for t in wanted],
-                                                                               strict=True)]  # fmt: skip
-        with no_grad():
-            gradients = [array(g) for g in grads if g is not None]
-    return [array(y) for y in parts], gradients
-
-
-def array(y: Any) -> np.ndarray:
-    found = y if isinstance(y, np.ndarray) else y.numpy()
-    return found.astype(np.float64) if found.dtype in FLOATS else np.asarray(found)
-
-
-def difference(got: list[np.ndarray], wanted: list[np.ndarray]) -> float:
-    """The largest difference of all, each relative to its array's largest number; infinite where shapes or what is finite differ."""
-    if [a.shape for a in got] != [b.shape for b in wanted]:
-        return float("inf")
-    worst = 0.0
-    for a, b in zip(got, wanted, strict=True):
-        a, b = a.astype(np.float64), b.astype(np.float64)
-        finite = np.isfinite(b)
-        if not (finite == np.isfinite(a)).all():
-            return float("inf")
-        a, b = a[finite], b[finite]
-        worst = max(worst, float(np.abs(a - b).max(initial=0.0) / max(np.abs(b).max(initial=0.0), FLOOR)))
-    return worst
-
-
-def compared(name: str, dtype: str) -> dict[str, Any]:
-    """One case, on the GPU and beside it: {"forward", "backward"}: differences; "ok"."""
-    exact = CASES[name].exact
-    got, got_gradients = results(name, "cuda", dtype, False)
-    wanted, wanted_gradients = results(name, "plain", dtype, not exact and dtype != float64.name)
-    forward, backward = difference(got, wanted), difference(got_gradients, wanted_gradients)
-    allowed = TOLERANCE[dtype if dtype in TOLERANCE else float32.name]
-    return {"forward": forward, "backward": backward, "allowed": allowed, "ok": max(forward, backward) <= allowed}
+def masked_attention(w: Draw, q: Any, k: Any, v: Any) -> Any:
+    """Each position sees itself, at least."""
+    mask = (w.random.random((40, 40)) < 0.6) | np.eye(40, dtype=bool)
+    return F.scaled_dot_product_attention(q, k, v, tensor(mask, device=w.device))

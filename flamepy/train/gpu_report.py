@@ -3,7 +3,7 @@
 What is found wrong is a problem and makes the exit code 1. Nothing stops the rest: each part runs in processes of its own. With
 FLAMEPY_CUDA=emulator a smaller round runs without a GPU. A report of a GPU in bench/results/gpu-*.json is what `flamepy doctor` goes by.
 
-Read next: gpu_worker.py, gpu_tasks.py, gpu_cases.py.
+Read next: gpu_worker.py, gpu_tasks.py, gpu_agreement.py.
 """
 
 from __future__ import annotations
@@ -24,12 +24,10 @@ from .gpu_worker import Answer, Crew, begin, finish
 
 CHECKOUT = Path(__file__).parents[2]
 PLACES = (CHECKOUT / "bench" / "results", Path(__file__).parents[1] / "bench" / "results")  # in a checkout, installed
-NO_GPU = 3  # exit code of nothing: a problem like any other, but nothing else is tried
 MINUTES = 4.5
 PATIENCE, SLOW_PATIENCE = 60.0, 240.0
 WORKERS = 12
 EQUAL_STEPS, EARLY, LATE = 5, 2e-6, 2e-3  # how far losses may be from the CPU's, relative: in the first steps, in all
-LAUNCHES_LEFT_OUT = "check"  # launches that only look at what others found begin with this
 FIGURES = {
     "op_us": "an op, 1024 numbers", "recorded_op_us": "the same with a tape", "launch_us": "a launch", "graph_us": "a kernel in a graph",
     "item_us": "waiting for a number", "copy_gbs": "copy", "add_gbs": "x + x", "gelu_gbs": "gelu", "softmax_gbs": "softmax, rows of 1024",
@@ -133,9 +131,7 @@ def there(report: Report) -> bool:
         row("nvidia-smi", report.found["nvidia_smi"])
     if not found["ok"]:
         say(f"\nno use of a GPU is possible here: {found['error']}")
-        say(
-            "  remedy: a machine with an NVIDIA GPU and pip install 'flamepy[cuda]'; FLAMEPY_CUDA=emulator flamepy doctor --gpu runs without"
-        )
+        say("  remedy: an NVIDIA GPU and pip install 'flamepy[cuda]'; FLAMEPY_CUDA=emulator flamepy doctor --gpu runs without one")
         return False
     for label, value, _ in found["findings"]:
         row(label, value)
@@ -160,7 +156,7 @@ def figures(report: Report) -> None:
 
 def agreement(report: Report, cases: str) -> None:
     """Every op, optimizer, norm and clip on the GPU and beside it."""
-    from .gpu_cases import BRIEF, CASES
+    from .gpu_agreement import BRIEF, CASES
 
     chosen = [name for name in (BRIEF if report.emulated and not cases else CASES) if name.startswith(cases)]
     asked: list[Answer] = [
@@ -217,7 +213,7 @@ def training(report: Report, on_cpu: Any, seconds: float) -> None:
         report.keep("losses_apart", {"first": first, "all": most})
         if not (first <= EARLY and most <= LATE):
             report.problem(
-                f"losses of the GPT: {first:.1e} from the CPU's in {EQUAL_STEPS} steps (allowed {EARLY:.0e}), {most:.1e} in all ({LATE:.0e})"
+                f"losses of the GPT: {first:.1e} from the CPU's in {EQUAL_STEPS} steps, {most:.1e} in all (allowed {EARLY:.0e}, {LATE:.0e})"
             )
     if eager["ok"] and replay["ok"]:
         same = eager["losses"] == replay["losses"] and eager["norms"] == replay["norms"]

@@ -20,7 +20,6 @@ from ..autograd import no_grad
 from ..backend.base import device
 from ..backend.precision import set_float32_matmul_precision
 from ..nn import functional as F
-from ..rng import manual_seed
 from ..tensors import tensor
 from .config import GptConfig, resolve
 from .display import PlainDisplay
@@ -118,7 +117,7 @@ def costs() -> Found:
     here, x = gpu(), creation.ones((1024,), device="cuda")
     with no_grad():
         op = least(lambda: x + 1.0, 2000)
-        item = least(lambda: (x[0] + 1.0).item(), 100)
+        item = least(lambda: float(x[0] + 1.0), 100)
     tracked = creation.ones((1024,), device="cuda").requires_grad_()
     recorded = least(lambda: tracked * 2.0, 1000)
     y = here.empty(1024, np.dtype("float32"))
@@ -135,28 +134,30 @@ def costs() -> Found:
 
 def ceilings() -> Found:
     """GB/s of a copy and of kernels, TFLOP/s of products."""
+    with no_grad():
+        return bandwidths() | {
+            "bf16_tflops": tried(lambda: product("bfloat16", "highest", 8192)),
+            "tf32_tflops": tried(lambda: product("float32", "high", 4096)),
+            "float32_tflops": tried(lambda: product("float32", "highest", 4096)),
+        }
+
+
+def bandwidths() -> Found:
     here = gpu()
     nbytes = min(BYTES, memory_of(here)[0] // 16 // 4096 * 4096)
-    found: Found = {"bytes": nbytes}
-    numbers = nbytes // 4
-    with no_grad():
-        x = creation.randn((numbers // 1024, 1024), device="cuda")
-        y = here.empty(numbers, x.dtype)
-        found["copy_gbs"] = 2 * nbytes / least(lambda: here.driver.copy(y.data, x.buffer.data, nbytes), 10) / 1e9
-        for name, run, moved in (
-            ("add", lambda: x + x, 2 * nbytes),
-            ("gelu", lambda: F.gelu(x, approximate="tanh"), 2 * nbytes),
-            ("softmax", lambda: F.softmax(x, -1), 2 * nbytes),
-            ("layer_norm", lambda: F.layer_norm(x, (1024,)), 2 * nbytes),
-            ("sum", lambda: x.sum(), nbytes),
-        ):
-            found[f"{name}_gbs"] = tried(lambda run=run, moved=moved: moved / least(run, 5) / 1e9)  # type: ignore[misc]
-        del x, y
-        for name, dtype, level, n in (
-            ("bf16", "bfloat16", "highest", 8192), ("tf32", "float32", "high", 4096), ("float32", "float32", "highest", 4096),
-        ):  # fmt: skip
-            found[f"{name}_tflops"] = tried(lambda dtype=dtype, level=level, n=n: product(dtype, level, n))  # type: ignore[misc]
-    return found
+    x = creation.randn((nbytes // 4096, 1024), device="cuda")
+    y = here.empty(x.size, x.dtype)
+    both = 2 * nbytes
+    works: dict[str, tuple[Callable[[], Any], int]] = {
+        "copy": (lambda: here.driver.copy(y.data, x.buffer.data, nbytes), both),
+        "add": (lambda: x + x, both),
+        "gelu": (lambda: F.gelu(x, approximate="tanh"), both),
+        "softmax": (lambda: F.softmax(x, -1), both),
+        "layer_norm": (lambda: F.layer_norm(x, (1024,)), both),
+        "sum": (x.sum, nbytes),
+    }
+    rates = {f"{name}_gbs": tried(lambda run=run, moved=moved: moved / least(run, 5) / 1e9) for name, (run, moved) in works.items()}  # type: ignore[misc]
+    return {"bytes": nbytes, **rates}
 
 
 def product(dtype: str, level: str, n: int) -> float:
@@ -178,13 +179,9 @@ def tried(measure: Callable[[], float]) -> float | str:
 # ---- a GPT ------------------------------------------------------------------------------------------------------------------------
 def losses(on: str, captured: bool) -> Found:
     """Losses and norms of the GPT that `flamepy train` trains, step by step."""
-    brief = emulated()
-    steps = BRIEF_STEPS if brief else STEPS
-    manual_seed(0)
-    more = BRIEF if brief else {}
-    config = resolve(GptConfig, {"steps": steps, "warmup": 5, "device": on, "capture": captured, "validate_every": 10**6, **more}
-                     | ({"warmup": 0} if brief else {}))  # fmt: skip
-    job = GptJob(config, "stdlib")
+    steps, smaller = (BRIEF_STEPS, BRIEF) if emulated() else (STEPS, {})
+    config = resolve(GptConfig, {"steps": steps, "device": on, "capture": captured, **smaller})
+    job: Any = GptJob(config, "stdlib")
     loop = Loop(job, RunFolder.nowhere(), PlainDisplay(io.StringIO(), steps, "steps", 1), StopRequest())
     rows, seconds, held = [], [], []
     for _ in range(steps):

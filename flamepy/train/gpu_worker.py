@@ -28,13 +28,13 @@ LOST = "its process ended"
 # ---- the process that works -------------------------------------------------------------------------------------------------------
 def serve() -> None:
     """Answer lines {"case", "dtype"} until there are no more."""
-    from . import gpu_cases
+    from . import gpu_agreement
 
     for line in sys.stdin:
         asked = json.loads(line)
         started = time.perf_counter()
         try:
-            answer = gpu_cases.compared(asked["case"], asked["dtype"])
+            answer = gpu_agreement.compared(asked["case"], asked["dtype"])
         except Exception as error:
             answer = {"ok": False, "error": brief(error), "fatal": isinstance(error, DeviceError)}
         tell({**asked, **answer, "seconds": round(time.perf_counter() - started, 3)})

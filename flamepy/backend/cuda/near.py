@@ -137,7 +137,7 @@ def copier(size: int, source: int, target: int) -> Any:
     return copy
 
 
-put16, copy4, copy2 = copier(16, ANY, GLOBAL), copier(4, ANY, ANY), copier(2, ANY, ANY)
+put16, copy2 = copier(16, ANY, GLOBAL), copier(2, ANY, ANY)
 
 
 @intrinsic

@@ -17,7 +17,7 @@ from ..base import Buffer
 from ..formula.row_words import all_sum, lane, lanes, wide
 from .compat import cuda
 from .family import F, blocks, kernel, launcher, shaped
-from .near import address_of, addresses, arrived, copy2, copy4, fetch16, moved, put16, shared_span, span_at, widths
+from .near import address_of, addresses, arrived, copy2, fetch16, moved, put16, shared_span, span_at, widths
 from .row_plans import COLUMNS, LOSSES, SHAPES, row_plan, totals_plan
 from .words import block, thread
 
@@ -71,19 +71,12 @@ def put_back(to, start, size):
 
 
 def edges(to, start, head, tail, size):
-    """What lies before `head` and from `tail` on: a thread for each 4 bytes, or 2 where numbers have so many."""
-    if (start | size) & 3 == 0:
-        i = 4 * thread()
-        if i < head:
-            copy4(to + i, start + i)
-        if tail + i < size:
-            copy4(to + tail + i, start + tail + i)
-    else:
-        i = 2 * thread()
-        if i < head:
-            copy2(to + i, start + i)
-        if tail + i < size:
-            copy2(to + tail + i, start + tail + i)
+    """What lies before `head` and from `tail` on: a thread for each two bytes."""
+    i = 2 * thread()
+    if i < head:
+        copy2(to + i, start + i)
+    if tail + i < size:
+        copy2(to + tail + i, start + tail + i)
 
 
 def row_sums(dx, sums, *args):

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from ..formula.bind import Dialect
+from . import counting  # noqa: F401  (how range() counts)
 from .compat import cuda, device_function, libdevice, types
 from .row_words import row_words
 from .trig import cos32, cos64, sin32, sin64
 
-BEHIND = "words trig row_words near span vectors tensor tiles fragments runs compat build".split()  # what every kernel is made of
-SOURCES = tuple(str(Path(__file__).with_name(f"{name}.py")) for name in BEHIND)
+SOURCES = tuple(sorted([str(path) for path in Path(__file__).parent.glob("*.py")]))  # any of them may be in a kernel
 
 # ---- words of a number -----------------------------------------------------------------------------------------------------------
 SAME = ("exp", "log", "log1p", "expm1", "tanh", "erf", "pow", "sqrt", "floor", "ceil", "rint")  # libdevice has them
@@ -130,10 +130,10 @@ def float_words(dtype: np.dtype) -> dict[str, Any]:
     found |= {word: made(function, dtype) for word, function in (TRIG32 if narrow else TRIG64).items()}
     if not narrow:
         found["pow"] = made(pow64, dtype)
-    own = {"select": select, "maximum": maximum, "minimum": minimum, "fmax": maximum, "sign": sign}
+    own = {"select": select, "maximum": maximum, "minimum": minimum, "sign": sign}
     return found | {
         **{word: made(function, dtype) for word, function in own.items()},
-        "abs": libdevice.fabsf if narrow else libdevice.fabs, "exp_down": found["exp"], "real": kind, "wide": types.float64,
+        "fmax": libdevice.fmaxf if narrow else libdevice.fmax, "abs": libdevice.fabsf if narrow else libdevice.fabs, "exp_down": found["exp"], "real": kind, "wide": types.float64,
         "normal_tail": made(normal_tail32 if narrow else normal_tail64, dtype),
         "INF": dtype.type(np.inf), "EPS": np.finfo(dtype).eps,
     }  # fmt: skip
