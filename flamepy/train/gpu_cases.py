@@ -58,7 +58,7 @@ NAMES = """neg abs sign exp square sin cos tanh sigmoid erf relu isnan isinf isf
     round sum mean max min argmax argmin logsumexp var std softmax log_softmax tril triu flatten transpose logical_not"""
 ALONG = "sum mean max min argmax argmin var std logsumexp prod softmax log_softmax"
 UNARY: dict[str, dict[str, float]] = {name: {} for name in NAMES.split()}
-UNARY |= {name: POSITIVE for name in ("log", "sqrt", "rsqrt", "reciprocal")}
+UNARY |= dict.fromkeys(("log", "sqrt", "rsqrt", "reciprocal"), POSITIVE)
 BINARY = ["add", "sub", "mul", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge"]
 
 
