@@ -24,15 +24,21 @@ CPU_ONLY = pytest.mark.parametrize("device", ["cpu"], indirect=True)
 
 
 @functools.cache
-def gpu() -> base.Device:
-    """The GPU of this machine, else an emulated one; one for all tests, so that kernels are compiled once."""
+def emulated_gpu() -> base.Device:
+    """The emulated GPU of this process: one, so that its kernels are compiled once."""
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
-    opened = import_module("flamepy.backend.cuda.device").open
+    with patch.dict(os.environ, {"FLAMEPY_CUDA": "emulator"}):
+        return import_module("flamepy.backend.cuda.device").open("")  # type: ignore[no-any-return]
+
+
+@functools.cache
+def gpu() -> base.Device:
+    """The GPU of this machine, else the emulated one."""
+    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
     try:
-        return opened("")  # type: ignore[no-any-return]
+        return import_module("flamepy.backend.cuda.device").open("")  # type: ignore[no-any-return]
     except DeviceError:
-        with patch.dict(os.environ, {"FLAMEPY_CUDA": "emulator"}):
-            return opened("")  # type: ignore[no-any-return]
+        return emulated_gpu()
 
 
 @contextmanager
