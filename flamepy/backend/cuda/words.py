@@ -19,7 +19,8 @@ from ..formula.bind import Dialect
 from .compat import cuda, device_function, libdevice, types
 from .row_words import row_words
 
-BEHIND = ("words", "row_words", "near", "span", "vectors", "tensor", "tiles", "fragments", "runs", "compat", "build")  # files that every kernel is made of
+# The files that every kernel is made of:
+BEHIND = ("words", "row_words", "near", "span", "vectors", "tensor", "tiles", "fragments", "runs", "compat", "build")
 SOURCES = tuple(str(Path(__file__).with_name(f"{name}.py")) for name in BEHIND)
 
 # ---- words of a number -----------------------------------------------------------------------------------------------------------
