@@ -39,6 +39,7 @@ NUMBER: dict[str, Any] = {name: getattr(np, name) for name in ("int32", "int64",
 KINDS: dict[type, str] = {
     np.float32: "float32",
     np.float64: "float64",
+    float: "float64",
     bool: "boolean",
     np.bool_: "boolean",
     np.int32: "int32",
