@@ -58,10 +58,9 @@ def free_weight(x, key, row, unit, stats, to):
 
 
 def turned_weight(x, key, row, unit, stats, to, mask, m_at, m_row, m_col, first, at, rows, keys, is_causal):
-    return (
-        exp2(shown(x, at + row, first + key, unit, mask, m_at, m_row, m_col, 0, 0, rows, keys, is_causal) - stats[to + row])
-        * stats[to + N + row]
-    )
+    return exp2(shown(x, at + row, first + key, unit, mask, m_at, m_row, m_col, 0, 0, rows, keys, is_causal) - stats[to + row]) * stats[
+        to + N + row
+    ]
 
 
 def turned_slope(p, key, row, dp, stats, to):

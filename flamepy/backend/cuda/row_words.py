@@ -22,14 +22,7 @@ LANES = 32  # of a row; takes another value in each kernel, as THREADS does
 THREADS = 256
 RUN = 1 << 16
 RUN_OF_LANE = 64  # numbers a lane adds up in their own type
-ROOMS = {
-    1: 24,
-    8: 24,
-    32: 24,
-    128: 12,
-    256: 24,
-    512: 47,
-}  # KB of shared memory in which blocks keep rows, by LANES: a full GPU's share of each
+ROOMS = {1: 24, 8: 24, 32: 24, 128: 12, 256: 24, 512: 47}  # KB of shared memory in which blocks keep rows, by LANES: a full GPU's share of each
 
 
 def lane():

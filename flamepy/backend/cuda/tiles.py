@@ -46,10 +46,7 @@ def constant(kind: Any) -> int:
 
 
 def elements(builder: Any, value: Any) -> list[Any]:
-    return [
-        builder.extract_value(value, i)
-        for i in range(len(value.type.elements) if isinstance(value.type, ir.BaseStructType) else value.type.count)
-    ]
+    return [builder.extract_value(value, i) for i in range(len(value.type.elements) if isinstance(value.type, ir.BaseStructType) else value.type.count)]
 
 
 def start(context: Any, builder: Any, kind: Any, value: Any) -> Any:
