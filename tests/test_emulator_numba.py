@@ -6,6 +6,7 @@ Oracles: NumPy in float64, the published answers of Philox. Skipped where numba-
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -183,6 +184,22 @@ def test_loops_that_part(device: Device) -> None:
         return 0 if v == 1 else 1 + steps(3 * v + 1 if v & 1 else v // 2)
 
     assert device.memory.read(y, 100, np.int32).tolist() == [steps(v) for v in range(1, 101)]
+
+
+def waves(x, y, n):
+    i = cuda.grid(1)
+    if i < n:
+        y[i] = math.sin(x[i]) + 2.0 * math.cos(x[i])
+
+
+def test_sines_of_large_numbers(device: Device) -> None:
+    """float64: the slow path is a function that is called, with a table and local memory."""
+    p = types.CPointer(types.float64)
+    kernel = load(device, waves, p, p, N)
+    x = np.array([0.1, 3.0, -200.0, 1e9, -3e15, 1e300, 0.0, 2.0**70])
+    y = device.empty(8, np.float64)
+    device.machine.launch(kernel, 1, 32, (device.array(x), y, 8))
+    np.testing.assert_allclose(device.memory.read(y, 8, np.float64), np.sin(x) + 2 * np.cos(x), rtol=1e-14)
 
 
 def by_local_array(x, y, n):

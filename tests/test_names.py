@@ -53,6 +53,7 @@ OBJECTS = {
 STUB = Path(fp.__file__).with_suffix(".pyi")
 TREE = {
     "ShapeError": ValueError, "DTypeError": TypeError, "IndexOutOfRange": IndexError, "DeviceError": RuntimeError,
+    "EmulationError": errors.DeviceError,
     "GradientError": RuntimeError, "VersionError": errors.GradientError, "NonFiniteError": ArithmeticError, "StateError": ValueError,
     "AccumulationError": ValueError, "ShapeMismatch": errors.AccumulationError, "NoGradients": errors.AccumulationError,
     "AccumulatorFull": errors.AccumulationError,

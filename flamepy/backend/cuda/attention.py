@@ -16,7 +16,8 @@ from ...dtypes import HALF, float64
 from ..formula.words import INF, exp, maximum, real
 from . import attention_mma
 from .compat import cuda
-from .family import blocks, kernel, launcher
+from .family import THREADS, blocks, kernel, launcher
+from .tensor import divided
 from .tiles import filled, gather, outer, put_shared, put_tile, sized, times_rows
 from .words import barrier, block, thread
 
@@ -39,7 +40,8 @@ def plain_sizes(dtype: Any, width: int) -> dict[str, int]:
     w = next((w for w in (16, 32, 64) if width <= w), 64 if dtype == float64 else 128)
     right = max(DEEP * (tile + 1), DOWN * w)
     return {
-        "W": w, "R": tile, "C": tile, "I": i, "J": i, "EACH": i * i, "ACROSS": w // SIDE, "OWN": i * w // SIDE, "PITCH": tile + 1, "SCORES": tile * (tile + 1),
+        "W": w, "R": tile, "C": tile, "I": i, "J": i, "EACH": i * i, "ACROSS": w // SIDE,
+        "OWN": i * w // SIDE, "PITCH": tile + 1, "SCORES": tile * (tile + 1),
         "LEFT": DEEP * (tile + 1), "RIGHT": right, "GROUP": 256 // tile,
     }  # fmt: skip
 
@@ -157,9 +159,10 @@ def attention_tiles(y, kept, q, k, v, mask, layout, m_layout, heads, rows, keys,
     left, right = cuda.shared.array(LEFT, real), cuda.shared.array(RIGHT, real)
     top, total, fade = cuda.shared.array(R, real), cuda.shared.array(R, real), cuda.shared.array(R, real)
     tiles, parts = (rows + R - 1) // R, max(1, (e + W - 1) // W)
-    pair, tile = block() // (tiles * parts), block() // parts % tiles
-    column, first = block() % parts * W, (tiles - 1 - tile) * R  # the tiles that see most keys begin
-    b, h = pair // heads, pair % heads
+    rest, part = divided(block(), parts)
+    pair, tile = divided(rest, tiles)
+    b, h = divided(pair, heads)
+    column, first = part * W, (tiles - 1 - tile) * R  # the tiles that see most keys begin
     q_at = layout[0] + b * layout[1] + h * layout[2] + first * layout[3]
     k_at, v_at = layout[4] + b * layout[5] + h * layout[6], layout[8] + b * layout[9] + h * layout[10]
     m_at = m_layout[0] + b * m_layout[1] + h * m_layout[2]

@@ -13,8 +13,8 @@ from ..formula.words import exp, real
 from . import attention_mma, attention_mma_dx
 from .attention import (
     LEFT,
-    PITCH,
     OWN,
+    PITCH,
     RIGHT,
     SCORES,
     SIDE,
@@ -30,7 +30,8 @@ from .attention import (
     score_at,
 )
 from .compat import cuda
-from .family import WARP, blocks, kernel, launcher
+from .family import THREADS, WARP, blocks, kernel, launcher
+from .tensor import divided
 from .tiles import filled, put_tile, sized, times_rows
 from .words import barrier, block, thread
 
@@ -42,8 +43,9 @@ def row_dots(delta, packed, g, y, layout, heads, rows, e):
     """delta = the sums of g y along rows (batch, heads, rows), a warp each; packed: g as 16-bit numbers, contiguous."""
     row = block() * (THREADS // WARP) + thread() // WARP
     if row < delta.size:
-        pair = row // rows
-        at = layout[12] + pair // heads * layout[13] + pair % heads * layout[14] + row % rows * layout[15]
+        pair, line = divided(row, rows)
+        b, h = divided(pair, heads)
+        at = layout[12] + b * layout[13] + h * layout[14] + line * layout[15]
         total = real(0)
         column = thread() % WARP
         while column < e:
@@ -84,8 +86,10 @@ def attention_tiles_dkv(dk, dv, g, delta, kept, q, k, v, mask, layout, m_layout,
     s, dp = cuda.shared.array(SCORES, real), cuda.shared.array(SCORES, real)
     left, right = cuda.shared.array(LEFT, real), cuda.shared.array(RIGHT, real)
     count, parts = (keys + R - 1) // R, max(1, (max(d, e) + W - 1) // W)
-    pair, first = block() // (count * parts), block() // parts % count * R
-    b, h, column = pair // heads, pair % heads, block() % parts * W
+    rest, part = divided(block(), parts)
+    pair, tile = divided(rest, count)
+    b, h = divided(pair, heads)
+    first, column = tile * R, part * W
     q_at, g_at = layout[0] + b * layout[1] + h * layout[2], layout[12] + b * layout[13] + h * layout[14]
     k_at = layout[4] + b * layout[5] + h * layout[6] + first * layout[7]
     v_at = layout[8] + b * layout[9] + h * layout[10] + first * layout[11]
@@ -112,8 +116,10 @@ def attention_tiles_dq(dq, dmask, g, delta, kept, q, k, v, mask, layout, m_layou
     s, dp = cuda.shared.array(SCORES, real), cuda.shared.array(SCORES, real)
     left, right = cuda.shared.array(LEFT, real), cuda.shared.array(RIGHT, real)
     count, parts = (rows + R - 1) // R, max(1, (d + W - 1) // W)
-    pair, first = block() // (count * parts), block() // parts % count * R
-    b, h, column = pair // heads, pair % heads, block() % parts * W
+    rest, part = divided(block(), parts)
+    pair, tile = divided(rest, count)
+    b, h = divided(pair, heads)
+    first, column = tile * R, part * W
     q_at = layout[0] + b * layout[1] + h * layout[2] + first * layout[3]
     g_at = layout[12] + b * layout[13] + h * layout[14] + first * layout[15]
     k_at, v_at = layout[4] + b * layout[5] + h * layout[6], layout[8] + b * layout[9] + h * layout[10]

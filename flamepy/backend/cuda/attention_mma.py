@@ -16,8 +16,6 @@ from .compat import libdevice
 from .family import blocks, kernel
 from .fragments import (
     begins_at_16,
-    commit,
-    copy16,
     copy_one,
     each,
     exp2,
@@ -26,11 +24,10 @@ from .fragments import (
     mapped,
     put_pairs,
     rounded,
-    shared,
     times,
     times_turned,
-    wait,
 )
+from .tensor import commit, copy16, divided, shared, wait
 from .tiles import filled, sized
 from .words import barrier, block, thread
 
@@ -146,9 +143,9 @@ def attention_mma(y, kept, q, k, v, mask, layout, m_layout, heads, rows, keys, d
     """y and kept. A block: a tile of rows of one (batch, head). even: everything lies so that 16 bytes can be read at once."""
     room, warp = shared(STAGES), thread() // 32
     tiles = (rows + ROWS - 1) // ROWS
-    pair, tile = block() // tiles, block() % tiles
+    pair, tile = divided(block(), tiles)
+    b, h = divided(pair, heads)
     first = (tiles - 1 - tile) * ROWS  # the tiles that see most keys begin
-    b, h = pair // heads, pair % heads
     q_at = layout[0] + b * layout[1] + h * layout[2] + first * layout[3]
     k_at, v_at = layout[4] + b * layout[5] + h * layout[6], layout[8] + b * layout[9] + h * layout[10]
     m_at = m_layout[0] + b * m_layout[1] + h * m_layout[2]

@@ -9,13 +9,12 @@ Read next: conv.py.
 
 from __future__ import annotations
 
-from typing import Any
-
-from ..formula.words import INF, real
-from .attention_mma import LN2, LOG2E, THREADS_OF, is_even, product, put_number, put_rows, shown, stage_tile
+from ..formula.words import real
+from .attention_mma import LOG2E, THREADS_OF, is_even, product, put_number, put_rows, shown, stage_tile
 from .compat import cuda
 from .family import blocks, kernel
-from .fragments import begins_at_16, commit, each, exp2, left_factor, mapped, rounded, shared, times, times_turned, wait
+from .fragments import begins_at_16, each, exp2, left_factor, mapped, rounded, times, times_turned
+from .tensor import commit, divided, shared, wait
 from .tiles import filled, sized
 from .words import barrier, block, thread
 
@@ -35,7 +34,8 @@ def sizes_of(width: int, most: int) -> dict[str, int]:
     n = min(most, 64 if wide <= 64 else 32 if wide == 96 else 16)
     step = 2 * wide + 16
     return {
-        "WIDE": wide, "TALL": 1, "LINES": 2, "ROWS": 64, "N": n, "STEP": step, "DEEP": wide // 16, "SCORES": n // 2, "SUMS": wide // 2, "PAIR": 2 * n * step,
+        "WIDE": wide, "TALL": 1, "LINES": 2, "ROWS": 64, "N": n, "STEP": step, "DEEP": wide // 16,
+        "SCORES": n // 2, "SUMS": wide // 2, "PAIR": 2 * n * step,
         "STAGES": max(2 * 64, 4 * n) * step, "ROOMS": (max(64, 4 * n) + 64) * step, "STATS": 3 * n, "BOTH": 6 * n,
     }  # fmt: skip
 
@@ -58,9 +58,10 @@ def free_weight(x, key, row, unit, stats, to):
 
 
 def turned_weight(x, key, row, unit, stats, to, mask, m_at, m_row, m_col, first, at, rows, keys, is_causal):
-    return exp2(shown(x, at + row, first + key, unit, mask, m_at, m_row, m_col, 0, 0, rows, keys, is_causal) - stats[to + row]) * stats[
-        to + N + row
-    ]
+    return (
+        exp2(shown(x, at + row, first + key, unit, mask, m_at, m_row, m_col, 0, 0, rows, keys, is_causal) - stats[to + row])
+        * stats[to + N + row]
+    )
 
 
 def turned_slope(p, key, row, dp, stats, to):
@@ -72,8 +73,9 @@ def attention_mma_dkv(dk, dv, g, delta, kept, q, k, v, mask, layout, m_layout, h
     """dk and dv. A block: a tile of keys of one (batch, head)."""
     room, stats, warp = shared(ROOMS), cuda.shared.array(BOTH, real), thread() // 32
     count = (keys + ROWS - 1) // ROWS
-    pair, first = block() // count, block() % count * ROWS  # the tiles that are seen by most rows begin
-    b, h = pair // heads, pair % heads
+    pair, tile = divided(block(), count)
+    b, h = divided(pair, heads)
+    first = tile * ROWS  # the tiles that are seen by most rows begin
     q_at, g_at = layout[0] + b * layout[1] + h * layout[2], layout[12] + b * layout[13] + h * layout[14]
     k_at = layout[4] + b * layout[5] + h * layout[6] + first * layout[7]
     v_at = layout[8] + b * layout[9] + h * layout[10] + first * layout[11]
@@ -146,8 +148,9 @@ def attention_mma_dq(dq, dmask, g, delta, kept, q, k, v, mask, layout, m_layout,
     """dq, and dmask (batch, heads, rows, keys). A block: a tile of rows of one (batch, head)."""
     room, warp = shared(STAGES), thread() // 32
     tiles = (rows + ROWS - 1) // ROWS
-    pair, first = block() // tiles, (tiles - 1 - block() % tiles) * ROWS
-    b, h = pair // heads, pair % heads
+    pair, tile = divided(block(), tiles)
+    b, h = divided(pair, heads)
+    first = (tiles - 1 - tile) * ROWS
     q_at = layout[0] + b * layout[1] + h * layout[2] + first * layout[3]
     g_at = layout[12] + b * layout[13] + h * layout[14] + first * layout[15]
     k_at, v_at = layout[4] + b * layout[5] + h * layout[6], layout[8] + b * layout[9] + h * layout[10]

@@ -18,7 +18,8 @@ from ..formula.words import real
 from .compat import cuda, types
 from .family import THREADS as BLOCK
 from .family import blocks, kernel, launcher
-from .tiles import divided, filled, gather, outer, put_columns, put_tile, sized, spread
+from .tensor import divided
+from .tiles import filled, gather, outer, put_columns, put_tile, sized, spread
 from .words import barrier, block, index, thread
 
 SIDE = 16  # a block's threads: 16 by 16

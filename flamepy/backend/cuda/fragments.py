@@ -14,8 +14,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from .compat import cgutils, types
-from .tiles import I32, I64, constant, elements, plain, start, wide, word
+from .compat import types
+from .tiles import I32, I64, constant, elements, plain, word
 
 F32 = ir.FloatType()
 
@@ -137,32 +137,6 @@ def run(builder: Any, code: str, constraints: str, args: list[Any]) -> None:
 
 
 @word
-def shared(typing: Any, nbytes: Any) -> Any:
-    """Where so many bytes of the block's shared memory begin: a multiple of 128."""
-    size = constant(nbytes)
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        kind = ir.ArrayType(ir.IntType(8), size)
-        room = cgutils.add_global_variable(builder.module, kind, "room", addrspace=3)
-        room.linkage, room.align, room.initializer = "internal", 128, ir.Constant(kind, ir.Undefined)
-        return builder.trunc(builder.ptrtoint(room, I64), I32)
-
-    return types.int32(nbytes), make
-
-
-@word
-def copy16(typing: Any, to: Any, x: Any, i: Any, nbytes: Any) -> Any:
-    """Begin to copy 16 bytes from x[i] on, of which the first nbytes are read and the others 0; both places are multiples of 16."""
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        source = builder.gep(builder.extract_value(args[1], 0), [args[2]])
-        run(builder, "cp.async.cg.shared.global [$0], [$1], 16, $2;", "r,l,r", [args[0], source, args[3]])
-        return context.get_dummy_value()
-
-    return types.none(types.int32, x, types.int64, types.int32), make
-
-
-@word
 def copy_one(typing: Any, to: Any, x: Any, i: Any, there: Any) -> Any:
     """x[i], 16 bits, to an address, or 0 if it isn't `there`."""
 
@@ -173,29 +147,6 @@ def copy_one(typing: Any, to: Any, x: Any, i: Any, there: Any) -> Any:
         return context.get_dummy_value()
 
     return types.none(types.int32, x, types.int64, types.boolean), make
-
-
-@word
-def commit(typing: Any) -> Any:
-    """The copies since the last commit() are a group."""
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        run(builder, "cp.async.commit_group;", "", [])
-        return context.get_dummy_value()
-
-    return types.none(), make
-
-
-@word
-def wait(typing: Any, groups: Any) -> Any:
-    """Until all groups of this thread but so many of the latest are there."""
-    left = constant(groups)
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        run(builder, f"cp.async.wait_group {left};", "", [])
-        return context.get_dummy_value()
-
-    return types.none(groups), make
 
 
 @word

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ..formula.words import INF, real
 from .family import blocks, kernel, launcher
-from .tiles import divided
+from .tensor import divided
 from .words import index
 
 

@@ -46,7 +46,10 @@ def constant(kind: Any) -> int:
 
 
 def elements(builder: Any, value: Any) -> list[Any]:
-    return [builder.extract_value(value, i) for i in range(len(value.type.elements) if isinstance(value.type, ir.BaseStructType) else value.type.count)]
+    return [
+        builder.extract_value(value, i)
+        for i in range(len(value.type.elements) if isinstance(value.type, ir.BaseStructType) else value.type.count)
+    ]
 
 
 def start(context: Any, builder: Any, kind: Any, value: Any) -> Any:
@@ -178,16 +181,3 @@ def put_columns(typing: Any, x: Any, at: Any, row_step: Any, left: Any, places: 
         return context.get_dummy_value()
 
     return types.none(x, plain(at), plain(row_step), plain(left), places, plain(col), step, acc, rows), make
-
-
-@word
-def divided(typing: Any, a: Any, b: Any) -> Any:
-    """(quotient, remainder) of numbers from 0 to 2**31, by a division of 32 bits."""
-    kind = types.UniTuple(types.int64, 2)
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        low, by = (value if value.type.width == 32 else builder.trunc(value, I32) for value in args)
-        both = builder.udiv(low, by), builder.urem(low, by)
-        return context.make_tuple(builder, kind, [builder.zext(value, I64) for value in both])
-
-    return kind(plain(a), plain(b)), make

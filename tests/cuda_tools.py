@@ -1,0 +1,79 @@
+"""Launches on the emulated GPU by name, and the machine code of what they ran.
+
+Read next: test_cuda_attention.py, test_cuda_conv.py.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flamepy.dtypes import computed, float64
+
+FLOAT64 = ("DADD", "DMUL", "DFMA", "DSETP")
+NOWHERE = ("LDL", "STL", "CALL")  # local memory, calls
+
+
+def up(gpu: Any, x: np.ndarray | None, at: int = 0) -> Any:
+    """A buffer with these numbers, `at` elements into another."""
+    if x is None:
+        return None
+    flat = np.ascontiguousarray(x).reshape(-1)
+    return gpu.slot(gpu.upload(np.concatenate([flat[:1].repeat(at), flat])), at * x.dtype.itemsize, x.size, x.dtype)
+
+
+def launch(gpu: Any, name: str, outs: Any, ins: Any, consts: Any, at: int = 0) -> list[Any]:
+    """What the outs, each (size, dtype) or None, hold afterwards: 7 where nothing was written."""
+    made = [None if o is None else up(gpu, np.full(o[0], 7, np.float32).astype(o[1]), at) for o in outs]
+    wide = any(x is not None and x.dtype == float64 for x in ins)
+    gpu.launch(name, None, made, [up(gpu, x, at) for x in ins], consts, computed(float64 if wide else np.dtype(np.float32)))
+    return [None if b is None else np.array(gpu.download(b)) for b in made]
+
+
+def close(found: Any, exact: Any, least: float) -> None:
+    """Within `least` of the largest number."""
+    exact = np.asarray(exact, np.float64).reshape(-1)
+    apart = np.abs(np.asarray(found, np.float64).reshape(-1) - exact).max(initial=0)
+    assert apart <= least * max(1e-3, np.abs(exact).max(initial=0)), apart
+
+
+def machine_code(gpu: Any, tmp_path: Path) -> Iterator[tuple[str, str, str]]:
+    """(name, what ptxas says, instructions) of every kernel that this device has run."""
+    pathfinder = pytest.importorskip("cuda.pathfinder")
+    tool = pathfinder.find_nvidia_binary_utility("nvdisasm")
+    if tool is None:
+        pytest.skip("nvdisasm is not installed: pip install nvidia-cuda-nvdisasm")
+    for kernel in list(gpu.kernels.values()):
+        for kinds in kernel.variants:
+            binary = kernel.binary(kinds)
+            code, log = binary.cubin()
+            file = tmp_path / "kernel.cubin"
+            file.write_bytes(code)
+            text = subprocess.run([tool, "-c", str(file)], capture_output=True, text=True, check=True).stdout
+            yield binary.name, log, text
+
+
+def instructions(text: str) -> set[str]:
+    """The names of a listing's instructions."""
+    return set(re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)", text))
+
+
+def check_code(gpu: Any, tmp_path: Path, wants: dict[str, str], float64_in: tuple[str, ...] = ()) -> None:
+    """No spills, no local memory, no calls, no float64 in kernels of float32; `wants`: an instruction of kernels whose names begin so."""
+    found = {}
+    for name, log, text in machine_code(gpu, tmp_path):
+        names = found[name] = instructions(text)
+        assert "0 bytes spill stores" in log, name
+        assert not any(n.startswith(NOWHERE) for n in names), name
+        if "float64" not in name and not name.startswith(float64_in or ("-",)):
+            assert not any(n in FLOAT64 for n in names), name
+    for start, instruction in wants.items():
+        meant = [names for name, names in found.items() if name.startswith(start)]
+        assert meant
+        assert all(instruction in names for names in meant), start

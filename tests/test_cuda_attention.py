@@ -1,0 +1,129 @@
+"""Attention on the emulated GPU, forward and backward: against PyTorch in float64 on the operands as they were rounded; and its machine code.
+
+Plain tiles (float32, float64, wide 16-bit rows) and tensor cores (16-bit rows), sizes beside those of tiles, masks of every shape, rows
+that see no key, operands at odd places. Read next: test_cuda_conv.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_tools import check_code, close, launch
+from devices import emulated_gpu
+
+from flamepy.dtypes import bfloat16, computed, float16, float32, float64
+from flamepy.ops.attention import apart, fused
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
+torch = pytest.importorskip("torch")
+
+LEAST = {float64: 1e-13, float32: 2e-6, float16: 2e-3, bfloat16: 1.2e-2}  # of the largest number
+CASES = [  # dtype, (batch, heads, rows, keys, width of q, of v), is_causal, the mask's shape or None
+    (float32, (2, 3, 33, 70, 31, 17), False, (2, 1, 33, 70)), (float32, (1, 2, 70, 70, 24, 32), True, None), (float32, (1, 1, 1, 1, 1, 1), True, None),
+    (float32, (1, 1, 3, 5, 20, 150), False, None), (float64, (1, 2, 37, 34, 20, 32), True, None), (float64, (1, 2, 5, 7, 31, 17), False, (1, 2, 5, 1)),
+    (bfloat16, (1, 2, 150, 150, 64, 64), True, None), (bfloat16, (2, 1, 70, 40, 31, 17), False, (1, 1, 1, 40)), (bfloat16, (1, 1, 1, 1, 64, 64), False, None),
+    (bfloat16, (1, 1, 20, 40, 128, 128), True, None), (bfloat16, (1, 1, 20, 20, 150, 8), False, None), (float16, (1, 2, 65, 66, 64, 48), False, None),
+]  # fmt: skip
+
+
+def exact(arrays: list[Any], mask: Any, scale: float, is_causal: bool, g: Any) -> tuple[Any, list[Any]]:
+    """PyTorch's result in float64, zero where a row sees no key, and the gradients of q, k, v and the scores."""
+    q, k, v = (torch.tensor(a.astype(np.float64), requires_grad=True) for a in arrays)
+    scores = scale * (q @ k.transpose(2, 3))
+    if mask is not None:
+        scores = scores + torch.tensor(mask.astype(np.float64))
+    scores.retain_grad()
+    seen = torch.ones(scores.shape[2:], dtype=torch.bool).tril() if is_causal else torch.ones(())
+    shown = scores.masked_fill(seen == 0, -torch.inf)
+    dead = (shown == -torch.inf).all(-1, keepdim=True)
+    y = shown.masked_fill(dead, 0.0).softmax(-1).masked_fill(dead, 0.0) @ v
+    y.backward(torch.tensor(g.astype(np.float64)))
+    return y.detach(), [t.grad for t in (q, k, v, scores)]
+
+
+def draw(sizes: Any, dtype: np.dtype, mask: Any) -> tuple[list[Any], Any, Any]:
+    """(q, k, v), a mask that hides all keys from the first row where it can, the gradient of y."""
+    rng = np.random.default_rng([*sizes])
+    batch, heads, rows, keys, d, e = sizes
+    arrays = [rng.standard_normal((batch, heads, *s)).astype(np.float32).astype(dtype) for s in ((rows, d), (keys, d), (keys, e))]
+    values = None if mask is None else rng.standard_normal(mask).astype(computed(dtype))
+    if mask is not None and mask[2] > 1:
+        values[:, :, 0] = -np.inf
+    return arrays, values, rng.standard_normal((batch, heads, rows, e)).astype(computed(dtype))
+
+
+def run(gpu: Any, arrays: list[Any], mask: Any, g: Any, scale: float, is_causal: bool, at: int = 0) -> list[Any]:
+    """y and the gradients of q, k, v and the scores (None without a mask)."""
+    q, k, v = arrays
+    layout, sizes = apart(q.shape, v.shape, None if mask is None else mask.shape)
+    wide = computed(q.dtype)
+    consts = (layout, sizes, wide.type(scale), is_causal)
+    rows = sizes[0] * sizes[1] * sizes[2]
+    y, kept = launch(gpu, "attention", [(g.size, q.dtype), (2 * rows, wide)], [*arrays, mask], consts, at)
+    outs = [*[(a.size, wide) for a in arrays], None if mask is None else (rows * sizes[3], wide)]
+    return [y, *launch(gpu, "attention_dx", outs, [g, y, kept, *arrays, mask], consts, at)]
+
+
+@pytest.mark.parametrize(("dtype", "sizes", "is_causal", "mask"), CASES, ids=str)
+def test_attention_and_its_gradients(dtype: np.dtype, sizes: Any, is_causal: bool, mask: Any) -> None:
+    arrays, values, g = draw(sizes, dtype, mask)
+    found = run(emulated_gpu(), arrays, values, g, 0.3, is_causal)
+    y, grads = exact(arrays, values, 0.3, is_causal, g)
+    for mine, theirs in zip(found, [y, *grads], strict=True):
+        if mine is not None:
+            close(mine, theirs, LEAST[dtype])
+
+
+@pytest.mark.parametrize("scale", [-0.5, 0.0])
+def test_a_scale_may_turn_the_order_of_scores(scale: float) -> None:
+    arrays, _, g = draw((1, 2, 20, 24, 64, 64), bfloat16, None)
+    y, grads = exact(arrays, None, scale, False, g)
+    for mine, theirs in zip(run(emulated_gpu(), arrays, None, g, scale, False), [y, *grads[:3]], strict=False):
+        close(mine, theirs, LEAST[bfloat16])
+
+
+def test_large_scores_do_not_overflow() -> None:
+    arrays, _, g = draw((1, 1, 40, 40, 64, 64), bfloat16, None)
+    arrays[0] = (arrays[0].astype(np.float32) * 1000).astype(bfloat16)
+    y, _ = exact(arrays, None, 1.0, True, g)
+    close(run(emulated_gpu(), arrays, None, g, 1.0, True)[0], y, LEAST[bfloat16])
+
+
+def test_buffers_at_odd_places_give_the_same_bits() -> None:
+    """What begins at no multiple of 16 bytes is copied number by number."""
+    gpu, (arrays, _, g) = emulated_gpu(), draw((1, 2, 70, 70, 64, 64), bfloat16, None)
+    even, odd = (run(gpu, arrays, None, g, 0.125, True, at) for at in (0, 1))
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(even[:4], odd[:4], strict=True))
+
+
+@pytest.mark.parametrize("dtype", [bfloat16, float32], ids=str)
+def test_fused_operands_stay_where_they_are_and_the_order_of_warps_does_not_matter(dtype: np.dtype) -> None:
+    gpu, heads, shape = emulated_gpu(), 2, (2, 40, 192)
+    rng = np.random.default_rng(1)
+    qkv, g = rng.standard_normal(shape).astype(dtype), rng.standard_normal((2, 40, 64)).astype(np.float32)
+    layout, sizes = fused(shape, heads)
+    consts, found = (layout, sizes, np.float32(0.2), True), []
+    for order in ("all", "last"):
+        gpu.driver.order = order
+        y, kept = launch(gpu, "attention", [(g.size, dtype), (2 * 2 * heads * 40, float32)], [qkv, qkv, qkv, None], consts)
+        dx, inputs = gpu.upload(np.full(qkv.size, 7, np.float32)), [gpu.upload(x.reshape(-1)) for x in (g, y, kept, qkv)]
+        gpu.launch("attention_dx", None, (dx, dx, dx, None), (*inputs, *inputs[3:] * 2, None), consts, float32)
+        found.append((y, np.array(gpu.download(dx))))
+    gpu.driver.order = "all"
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(*found, strict=True))
+    parts = [p.reshape(2, 40, heads, 32).transpose(0, 2, 1, 3) for p in np.split(qkv.astype(np.float64), 3, axis=2)]
+    y, grads = exact(parts, None, 0.2, True, g.reshape(2, 40, heads, 32).transpose(0, 2, 1, 3))
+    close(found[0][0], y.numpy().transpose(0, 2, 1, 3), LEAST[dtype])
+    close(found[0][1], np.stack([p.numpy().transpose(0, 2, 1, 3) for p in grads[:3]], axis=2), LEAST[dtype])
+
+
+def test_machine_code(tmp_path: Path) -> None:
+    """Every kernel of this file, as it was compiled for the tests before."""
+    gpu = emulated_gpu()
+    for dtype, sizes, is_causal, mask in CASES:
+        arrays, values, g = draw((*sizes[:2], 1, 1, *sizes[4:]), dtype, None if mask is None else (1, 1, 1, 1))
+        run(gpu, arrays, values, g, 0.3, is_causal)
+    check_code(gpu, tmp_path, {"attention_mma": "HMMA"})

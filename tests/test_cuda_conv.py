@@ -1,0 +1,91 @@
+"""Convolution and pooling on the emulated GPU, forward and backward, against PyTorch in float64; and the machine code.
+
+Sizes beside those of tiles, strides, padding, dilation, groups, 16-bit operands, windows that overlap and that leave gaps, NaN.
+Read next: test_cuda_attention.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_tools import check_code, close, launch
+from devices import emulated_gpu
+
+from flamepy.dtypes import bfloat16, computed, float32, float64, int64
+from flamepy.ops.conv import geometry, pooled
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
+torch = pytest.importorskip("torch")
+
+LEAST = {float64: 1e-13, float32: 3e-6, bfloat16: 8e-3}
+CONVS = [  # dtype, x, weight, stride, padding, dilation, groups
+    (float32, (2, 3, 9, 11), (5, 3, 3, 3), 2, 1, 1, 1), (float32, (2, 6, 10, 10), (70, 3, 3, 2), (1, 2), (2, 1), (1, 2), 2),
+    (float32, (3, 20, 8, 8), (130, 20, 3, 3), 1, 1, 1, 1), (float64, (1, 4, 5, 5), (4, 4, 1, 1), 1, 0, 1, 1),
+    (bfloat16, (2, 3, 9, 11), (5, 3, 3, 3), 2, 1, 1, 1), (float32, (5, 1, 16, 16), (2, 1, 3, 3), 1, 0, 1, 1),
+]  # fmt: skip
+POOLS = [((2, 3, 9, 11), 3, 2, 1), ((1, 2, 8, 8), 2, 2, 0), ((1, 1, 7, 9), (3, 2), (1, 3), 1), ((1, 1, 1, 1), 1, 1, 0)]
+
+
+def draw(shape: Any, dtype: np.dtype, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32).astype(dtype)
+
+
+def leaf(x: np.ndarray) -> Any:
+    return torch.tensor(x.astype(np.float64), requires_grad=True)
+
+
+@pytest.mark.parametrize(("dtype", "x", "w", "stride", "padding", "dilation", "groups"), CONVS, ids=str)
+def test_convolution_and_its_gradients(dtype: np.dtype, x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
+    gpu, sizes = emulated_gpu(), geometry(x, w, None, stride, padding, dilation, groups)
+    arrays = [draw(s, dtype, i) for i, s in enumerate((x, w, w[:1]))]
+    leaves = [leaf(a) for a in arrays]
+    exact = torch.nn.functional.conv2d(*leaves, stride, padding, dilation, groups)
+    g = draw(exact.shape, dtype, 3)
+    exact.backward(torch.tensor(g.astype(np.float64)))
+    (y,) = launch(gpu, "conv2d", [(g.size, dtype)], arrays, (sizes,))
+    (bare,) = launch(gpu, "conv2d", [(g.size, dtype)], [*arrays[:2], None], (sizes,))
+    wide = computed(dtype)
+    (dx,) = launch(gpu, "conv2d_dx", [(arrays[0].size, wide)], [g, arrays[1]], (sizes,))
+    dw, db = launch(gpu, "conv2d_dw", [(arrays[1].size, wide), (w[0], wide)], [g, arrays[0]], (sizes,))
+    close(y, exact.detach(), LEAST[dtype])
+    close(bare, (exact - leaves[2][:, None, None]).detach(), LEAST[dtype])
+    for mine, theirs in zip((dx, dw, db), leaves, strict=True):
+        close(mine, theirs.grad, min(LEAST[dtype], LEAST[float32]))
+
+
+@pytest.mark.parametrize("dtype", [float32, float64], ids=str)
+@pytest.mark.parametrize(("x", "window", "stride", "padding"), POOLS, ids=str)
+def test_pools_and_their_gradients(dtype: np.dtype, x: Any, window: Any, stride: Any, padding: Any) -> None:
+    gpu, sizes, image = emulated_gpu(), pooled("pool", x, window, stride, padding), draw(x, dtype)
+    image = np.round(image)  # equal numbers: the first one wins
+    for kind in ("max", "avg"):
+        own = leaf(image)
+        exact = getattr(torch.nn.functional, f"{kind}_pool2d")(own, window, stride, padding)
+        g = draw(exact.shape, dtype, 1)
+        exact.backward(torch.tensor(g.astype(np.float64)))
+        outs: list[Any] = [(g.size, dtype)] + ([(g.size, int64)] if kind == "max" else [])
+        y, *positions = launch(gpu, f"{kind}_pool2d", outs, [image], (sizes,))
+        (dx,) = launch(gpu, f"{kind}_pool2d_dx", [(image.size, dtype)], [g, *positions], (sizes,))
+        close(y, exact.detach(), LEAST[dtype])
+        close(dx, own.grad, LEAST[dtype])
+
+
+def test_the_last_nan_of_a_window_wins() -> None:
+    image = draw((1, 2, 8, 8), float32)
+    image.flat[::7] = np.nan
+    y, positions = launch(emulated_gpu(), "max_pool2d", [(32, float32), (32, int64)], [image], (pooled("pool", image.shape, 2, 2, 0),))
+    exact, places = torch.nn.functional.max_pool2d(torch.tensor(image), 2, 2, return_indices=True)
+    np.testing.assert_array_equal(y, exact.numpy().reshape(-1))
+    np.testing.assert_array_equal(positions, places.numpy().reshape(-1))
+
+
+def test_machine_code(tmp_path: Path) -> None:
+    """Every kernel that the emulated GPU has run; channels' sums are float64, to be right for many images."""
+    gpu, sizes = emulated_gpu(), geometry((1, 3, 4, 4), (130, 3, 3, 3), None, 1, 1, 1, 1)
+    x, w, g = (draw(s, float32) for s in ((1, 3, 4, 4), (130, 3, 3, 3), (1, 130, 4, 4)))
+    launch(gpu, "conv2d", [(g.size, float32)], [x, w, None], (sizes,))
+    launch(gpu, "conv2d_dw", [(w.size, float32), (130, float32)], [g, x], (sizes,))
+    check_code(gpu, tmp_path, {"conv2d_tiles": "FFMA", "conv2d_dw_tiles": "FFMA"}, ("plane_sums", "add_parts"))
