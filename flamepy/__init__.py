@@ -15,6 +15,7 @@ from __future__ import annotations
 from . import starting as _starting  # noqa: F401  (before all others: see there)
 
 # isort: split
+from . import cuda as cuda
 from . import nn as nn
 from . import ops as ops
 from . import regularizer as regularizer
@@ -63,6 +64,7 @@ from .errors import AccumulatorFull as AccumulatorFull
 from .errors import CaptureError as CaptureError
 from .errors import DeviceError as DeviceError
 from .errors import DTypeError as DTypeError
+from .errors import EmulationError as EmulationError
 from .errors import FlameError as FlameError
 from .errors import FlameWarning as FlameWarning
 from .errors import GradientError as GradientError
@@ -136,7 +138,7 @@ globals().update({name: function for name, function in _PUBLIC.items() if _HOMES
 
 # The modules that a user may import; the others hold what stands above.
 _MODULES = (
-    "autograd", "gradient", "gradient_checkpointing", "gradient_clip", "nn", "ops", "optimizers", "parameter", "regularizer",
+    "autograd", "cuda", "gradient", "gradient_checkpointing", "gradient_clip", "nn", "ops", "optimizers", "parameter", "regularizer",
     "schedules", "train", "transforms", "words",
 )  # fmt: skip
 

@@ -47,6 +47,7 @@ from .errors import AccumulatorFull as AccumulatorFull
 from .errors import CaptureError as CaptureError
 from .errors import DeviceError as DeviceError
 from .errors import DTypeError as DTypeError
+from .errors import EmulationError as EmulationError
 from .errors import FlameError as FlameError
 from .errors import FlameWarning as FlameWarning
 from .errors import GradientError as GradientError

@@ -35,7 +35,6 @@ ADVICE = {
         "scatter_add": "The gradient of flamepy.gather does it",
     },
     "flamepy": {
-        "cuda": "flamepy.device() names the devices there are",
         "optim": "Optimizers are flamepy.SGD, flamepy.AdamW and the others in flamepy.optimizers",
         "compile": "Use flamepy.capture(step)", "jit": "Use flamepy.capture(step)", "as_tensor": "Use flamepy.tensor(data)",
         "from_numpy": "Use flamepy.tensor(array)", "Module": "Use flamepy.nn.Module", "einsum": "Use matmul, permute and sum",
@@ -43,6 +42,11 @@ ADVICE = {
         "concat": "Use flamepy.cat", "concatenate": "Use flamepy.cat", "float": "Use flamepy.float32", "long": "Use flamepy.int64",
         "int": "Use flamepy.int32", "bool": "Use flamepy.bool_", "double": "Use flamepy.float64", "half": "Use flamepy.float16",
         "utils": "Batches are slices of an array; see README, 'A model of your own'", "inference_mode": "Use flamepy.no_grad()",
+    },
+    "cuda": {
+        **dict.fromkeys(("is_available", "device_count", "current_device"), "flamepy.device('cuda') raises DeviceError where there is no GPU"),
+        "synchronize": "Reading a result waits for it", "memory_allocated": "Use flamepy.device('cuda').memory()",
+        "grid": "Kernels are written with numba.cuda: from numba import cuda", "jit": "Kernels are written with numba.cuda",
     },
     "Module": {
         **dict.fromkeys(("cuda", "cpu"), MOVES),

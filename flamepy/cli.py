@@ -176,11 +176,17 @@ def sample(run: str, prompt: str, tokens: int, temperature: float, top_k: int, s
 
 
 @cli.command()
-def doctor() -> int:
+@click.option("--gpu", is_flag=True, help="Check the GPU: every kernel beside the CPU, speeds, a short training. Minutes.")
+@click.option("--json", "file", type=click.Path(path_type=Path), metavar="FILE", help="With --gpu: write all that was found, as JSON.")
+@click.option("--cases", default="", metavar="NAME", help="With --gpu: only cases whose names begin so.")
+def doctor(gpu: bool, file: Path | None, cases: str) -> int:
     """Check this machine: versions, threads, kernels, kernel cache, GPU; says how to mend what is wrong."""
     from .train import doctor as checks
+    from .train import gpu_report
 
-    return checks.command()
+    if not gpu and (file is not None or cases):
+        raise InputError(f"{'--json' if file is not None else '--cases'} goes with --gpu: {file or cases}. Add --gpu.")
+    return gpu_report.command(file, cases) if gpu else checks.command()
 
 
 @cli.command()

@@ -56,7 +56,10 @@ class DeviceError(FlameError, RuntimeError):
 
 
 class EmulationError(DeviceError):
-    """What the PTX emulator found wrong in a kernel, or cannot run."""
+    """What the PTX emulator found wrong in a kernel, or cannot run. `kind`: "out of bounds", "misaligned", "uninitialised", "race" or
+    "barrier"; "" where it is none of these."""
+
+    kind = ""
 
 
 class GradientError(FlameError, RuntimeError):

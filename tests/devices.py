@@ -18,22 +18,27 @@ from unittest.mock import patch
 import pytest
 
 from flamepy.backend import base
+from flamepy.errors import DeviceError
 
 CPU_ONLY = pytest.mark.parametrize("device", ["cpu"], indirect=True)
 
 
 @functools.cache
-def emulated_gpu() -> base.Device:
-    """The emulated GPU of this process: one, so that its kernels are compiled once."""
+def gpu() -> base.Device:
+    """The GPU of this machine, else an emulated one; one for all tests, so that kernels are compiled once."""
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
-    with patch.dict(os.environ, {"FLAMEPY_CUDA": "emulator"}):
-        return import_module("flamepy.backend.cuda.device").open("")  # type: ignore[no-any-return]
+    opened = import_module("flamepy.backend.cuda.device").open
+    try:
+        return opened("")  # type: ignore[no-any-return]
+    except DeviceError:
+        with patch.dict(os.environ, {"FLAMEPY_CUDA": "emulator"}):
+            return opened("")  # type: ignore[no-any-return]
 
 
 @contextmanager
 def cuda_device() -> Iterator[base.Device]:
-    """In the block, "cuda" is the emulated GPU; outside, the one that is there, or none."""
-    device = emulated_gpu()
+    """In the block, "cuda" is the GPU of these tests; outside, the one that is there, or none."""
+    device = gpu()
     with patch.dict(base._devices, {"cuda": device}):
         yield device
 

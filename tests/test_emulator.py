@@ -174,6 +174,9 @@ def test_whole_numbers_of_64_and_16_bits() -> None:
     body = "add.cc.u32 %r1, %a, %b; addc.u32 %r2, %a, %b; mov.b64 %d, {%r1, %r2};"  # 64-bit sum of (a:a) and (b:b)
     twice = lambda a, b: (a << 32 | a) + (b << 32 | b)
     np.testing.assert_array_equal(DEVICE.lanewise(body, "u64", u32=(A32, B32)), each(twice, 64, A32, B32))
+    body = "mad.lo.cc.u32 %r1, %a, %b, %c; madc.hi.u32 %r2, %a, %b, %c; mov.b64 %d, {%r1, %r2};"
+    want = each(lambda a, b, c: a * b + (c << 32 | c), 64, A32, B32, C32)
+    np.testing.assert_array_equal(DEVICE.lanewise(body, "u64", u32=(A32, B32, C32)), want)
 
 
 @settings(max_examples=12, deadline=None)

@@ -222,3 +222,27 @@ $L__info_string0:
     device.machine.launch(kernels["second"], 1, 1, (1, 2.0, bytes(24)))
     with raises(EmulationError, "first: write out of bounds", "/home/me/helpers.py:40"):
         device.machine.launch(kernels["first"], 1, 1, (x + 4,))
+
+
+def test_functions_of_the_module_are_called() -> None:
+    functions = """.func (.param .b32 r0) triple(.param .b32 p0) { .reg .b32 %r<3>; .reg .pred %p<2>;
+        ld.param.u32 %r1, [p0]; setp.gt.u32 %p1, %r1, 40; @%p1 bra BIG; mul.lo.u32 %r2, %r1, 3; st.param.b32 [r0+0], %r2; ret;
+        BIG: st.param.b32 [r0], %r1; ret; }
+        .func (.param .align 8 .b8 r0[16]) both(.param .b32 p0, .param .b64 p1);
+        .func (.param .align 8 .b8 r0[16]) both(.param .b32 p0, .param .b64 p1) { .reg .b32 %r<3>; .reg .b64 %rd<2>;
+        ld.param.u32 %r1, [p0]; ld.param.u64 %rd1, [p1];
+        { .param .b32 q; .param .b32 s; st.param.b32 [q], %r1; call.uni (s), triple, (q); ld.param.b32 %r2, [s]; }
+        st.param.b32 [r0], %r2; st.param.b64 [r0+8], %rd1; ret; }"""
+    body = """mov.u32 %r1, %tid.x; add.u32 %r2, %r1, 1; cvt.u64.u32 %rd1, %r1;
+        { .param .b32 a; .param .b64 b; .param .align 8 .b8 c[16]; st.param.b32 [a+0], %r2; st.param.b64 [b+0], %rd1;
+        call.uni (c), both, (a, b); ld.param.b32 %r3, [c+0]; ld.param.b64 %rd2, [c+8]; }
+        { .param .b32 a; .param .b32 c; st.param.b32 [a+0], %r3; call.uni (c), triple, (a); ld.param.b32 %r4, [c+0]; }
+        cvt.u32.u64 %r5, %rd2; mad.lo.u32 %r4, %r5, 1000, %r4;
+        ld.param.u64 %rd3, [x]; mul.wide.u32 %rd4, %r1, 4; add.u64 %rd3, %rd3, %rd4; st.global.u32 [%rd3], %r4;"""
+    device = Device()
+    x = device.empty(64, np.uint32)
+    device.run(entry("k", "u64 x", body, functions), 1, 64, x)
+    triple = lambda v: np.where(v > 40, v, 3 * v)
+    np.testing.assert_array_equal(device.memory.read(x, 64, np.uint32), triple(triple(np.arange(1, 65))) + 1000 * np.arange(64))
+    with raises(EmulationError, "k: a call of a function that is not in the module: nobody"):
+        device.run(entry("k", "u64 x", "call.uni nobody;"), 1, 1, x)

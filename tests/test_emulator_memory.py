@@ -137,7 +137,7 @@ def test_loads_and_stores_of_every_width_and_space() -> None:
 
 
 def test_shared_local_and_constant_memory_and_generic_addresses() -> None:
-    outside = ".global .align 4 .u32 table[4] = {10, 20, 30, 40};\n.extern .shared .align 4 .b8 dynamic[];\n"
+    outside = ".global .align 4 .u32 table[4] = {8, 20, 30, 0x28};\n.extern .shared .align 4 .b8 dynamic[];\n"
     body = """.shared .align 4 .b8 tile[256]; .local .align 8 .b8 depot[16];
         mov.u32 %r1, %tid.x; mul.lo.u32 %r2, %r1, 4; mov.u32 %r3, tile; add.u32 %r3, %r3, %r2; st.shared.u32 [%r3], %r1;
         mov.u32 %r4, dynamic; add.u32 %r4, %r4, %r2; mul.lo.u32 %r5, %r1, 7; st.shared.u32 [%r4], %r5;
@@ -154,7 +154,7 @@ def test_shared_local_and_constant_memory_and_generic_addresses() -> None:
         out = device.empty(64, np.uint32)
         device.run(entry("k", "u64 out", body, outside), 1, 64, out, shared=256, order=order)
         t = np.arange(64)
-        want = (63 - t) * 8 + t + 7 * t + 10 * (t % 4 + 1)
+        want = (63 - t) * 8 + t + 7 * t + np.array([8, 20, 30, 40])[t % 4]
         np.testing.assert_array_equal(device.memory.read(out, 64, np.uint32), want)
 
 

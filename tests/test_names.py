@@ -53,6 +53,7 @@ OBJECTS = {
 STUB = Path(fp.__file__).with_suffix(".pyi")
 TREE = {
     "ShapeError": ValueError, "DTypeError": TypeError, "IndexOutOfRange": IndexError, "DeviceError": RuntimeError,
+    "EmulationError": errors.DeviceError,
     "GradientError": RuntimeError, "VersionError": errors.GradientError, "NonFiniteError": ArithmeticError, "StateError": ValueError,
     "AccumulationError": ValueError, "ShapeMismatch": errors.AccumulationError, "NoGradients": errors.AccumulationError,
     "AccumulatorFull": errors.AccumulationError,
@@ -70,7 +71,7 @@ def test_attributes(cls):
 
 
 def test_dir_shows_what_is_public_and_nothing_else():
-    modules = {*FLAME_MODULES, "nn", "ops", "regularizer", "schedules", "train", "transforms", "words"}
+    modules = {*FLAME_MODULES, "cuda", "nn", "ops", "regularizer", "schedules", "train", "transforms", "words"}
     shown = {name for name in dir(fp) if not name.startswith("__")}
     assert {name for name in shown if isinstance(getattr(fp, name), types.ModuleType)} <= modules
     assert shown - modules == set(re.findall(r" as (\w+)$", STUB.read_text(), re.M)) - modules  # the names an editor is told

@@ -2,7 +2,7 @@
 
 A check is a function that yields Findings; a Finding with a remedy is a problem, and makes the exit code 1.
 
-Read next: kernel_cache.py.
+Read next: kernel_cache.py, gpu_report.py (`flamepy doctor --gpu`).
 """
 
 from __future__ import annotations
@@ -70,6 +70,9 @@ def cache() -> Iterator[Finding]:
 
 def gpu() -> Iterator[Finding]:
     """What NVIDIA says, and whether flamepy can use it."""
+    if os.environ.get("FLAMEPY_CUDA") == "emulator":
+        yield from cuda()
+        return
     command = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
@@ -84,11 +87,21 @@ def gpu() -> Iterator[Finding]:
         return
     for line in answer.stdout.strip().splitlines():
         yield Finding("GPU", line)
+    yield from cuda()
+
+
+def cuda() -> Iterator[Finding]:
+    """What the CUDA backend says of itself, and where its kernels have been checked."""
+    from .gpu_report import hardware
+
     try:
-        device("cuda")
-        yield Finding("cuda", "usable: --device cuda")
+        found = list(device("cuda").findings())
     except FlameError as error:
         yield Finding("cuda", f"not usable from this flamepy; it trains on the CPU ({error})")
+        return
+    for row in found:
+        yield Finding(*row)
+    yield Finding("cuda kernels", f"{hardware()}; flamepy doctor --gpu checks them here")
 
 
 CHECKS = {"versions": versions, "cpu": cpu, "kernel cache": cache, "GPU": gpu}

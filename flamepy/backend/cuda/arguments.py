@@ -37,6 +37,7 @@ def arguments(given: Sequence[Any], raw: bool) -> tuple[tuple[Any, ...], list[An
 UNSIGNED = {size: np.dtype(f"uint{8 * size}") for size in (1, 2, 4, 8)}
 NUMBER: dict[str, Any] = {name: getattr(np, name) for name in ("int32", "int64", "float32", "float64")} | {"boolean": np.bool_}
 KINDS: dict[type, str] = {
+    float: "float64",  # of norms, which are float64
     np.float32: "float32",
     np.float64: "float64",
     bool: "boolean",

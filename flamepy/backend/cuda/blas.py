@@ -41,7 +41,7 @@ WORTH = 1 << 27  # multiplications from which proposals are timed
 
 
 class Problem(NamedTuple):
-    """y (m, n) = op(a) @ op(b) [+ c], `count` times, and how it ends."""
+    """y (m, n) = op(a) @ op(b) [+ c], `matrices` times, and how it ends."""
 
     m: int
     n: int
@@ -53,7 +53,7 @@ class Problem(NamedTuple):
     end: str = ""
     bias: np.dtype | None = None  # the bias's dtype, or that of the sums
     adds: bool = False
-    count: int = 1
+    matrices: int = 1
     a_step: int = 0
     b_step: int = 0
 
@@ -136,7 +136,7 @@ class Product:
         plus = to if c is None else c.data + consts[2] * out
         found = self.plan(tuple([(p | ALIGNED) & -(p | ALIGNED) for p in (right, left, plus, to)]))
         if found is None:
-            raise DeviceError(f"matmul: cuBLASLt has no algorithm for operands that begin at {left:#x} and {right:#x}. Copy them first.")
+            raise DeviceError(f"matmul: cuBLASLt has no algorithm for operands at these addresses: {left:#x}, {right:#x}. Copy them.")
         found(left, right, plus, to, 0 if bias is None else bias.data, 0 if other is None else other.data)
 
 
@@ -151,9 +151,9 @@ def planned(blas: Blas, problem: Problem, compute: int, alignment: tuple[int, ..
         attributes += [(AUX_LD, C.c_int64(p.n)), (AUX, C.c_uint64(blas.workspace()))]
     for name, value in attributes:
         checked(lib.cublasLtMatmulDescSetAttribute(product, C.c_int(name), C.byref(value), C.c_size_t(C.sizeof(value))), "a product")
-    right = matrix(lib, number, (p.k, p.n) if p.tb else (p.n, p.k), p.count, p.b_step)
-    left = matrix(lib, number, (p.m, p.k) if p.ta else (p.k, p.m), p.count, p.a_step)
-    result = matrix(lib, NUMBERS[p.out], (p.n, p.m), p.count, p.m * p.n)
+    right = matrix(lib, number, (p.k, p.n) if p.tb else (p.n, p.k), p.matrices, p.b_step)
+    left = matrix(lib, number, (p.m, p.k) if p.ta else (p.k, p.m), p.matrices, p.a_step)
+    result = matrix(lib, NUMBERS[p.out], (p.n, p.m), p.matrices, p.m * p.n)
     wanted = made(lib.cublasLtMatmulPreferenceCreate)
     wishes: list[tuple[int, Any]] = [(ROOM, C.c_uint64(WORKSPACE)), (SCHEMES, C.c_uint32(IN_COMPUTE_TYPE))]
     wishes += [(FIRST_ALIGNMENT + n, C.c_uint32(v)) for n, v in enumerate(alignment)]
@@ -196,7 +196,7 @@ class Plan:
         self.one, self.adds = [C.addressof(n) for n in self.numbers]
         self.room, self.places = blas.workspace(), (0, 0)
         self.pick(0)
-        size = problem.m * problem.n * problem.k * problem.count
+        size = problem.m * problem.n * problem.k * problem.matrices
         self.timed = len(proposals) == 1 or size < WORTH or not hasattr(blas.driver, "timed")
 
     def pick(self, number: int) -> None:
@@ -236,7 +236,7 @@ class Plan:
             return
         p, aside = self.problem, None
         if p.adds and c == y:  # what is there may be added to once only
-            aside = driver.allocate(p.count * p.m * p.n * p.out.itemsize)
+            aside = driver.allocate(p.matrices * p.m * p.n * p.out.itemsize)
             if aside is None:
                 return
         best = (float("inf"), 0)

@@ -85,13 +85,18 @@ def compiled(make: Callable[[], Any], name: str, mark: str, kinds: Sequence[Any]
 
 
 def tidied(ptx: str) -> str:
-    """PTX without Numba's globals, with a short name for its entry and the GPU's own division."""
-    ptx = re.sub(r"^\.common \.global .*NumbaEnv.*\n", "", ptx, flags=re.M)
-    found = re.search(r"\.entry\s+(\w+)", ptx)
-    ptx = ptx.replace(found[1], ENTRY)  # type: ignore[index]
+    """PTX with a short name for its entry and the GPU's own division."""
+    ptx = renamed(ptx, ENTRY)
     for exact, rough in ROUGH:
         ptx = ptx.replace(exact, rough)
     return ptx
+
+
+def renamed(ptx: str, name: str) -> str:
+    """PTX without Numba's globals, whose entry has this name."""
+    ptx = re.sub(r"^\.common \.global .*NumbaEnv.*\n", "", ptx, flags=re.M)
+    found = re.search(r"\.entry\s+(\w+)", ptx)
+    return ptx.replace(found[1], name)  # type: ignore[index]
 
 
 def signature_of(function: Any, kinds: Sequence[Any]) -> Any:

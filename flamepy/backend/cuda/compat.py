@@ -40,6 +40,8 @@ with row_stack():
             raise ImportError
         import_module("numba.cuda.np.arrayobj")  # registers the overloads
         from numba.cuda.core.errors import NumbaError
+        from numba.cuda.core.imputils import RefType, iternext_impl
+        from numba.cuda.cpython.rangeobj import registry as ranges
         from numba.cuda.cudadecl import registry as typing
         from numba.cuda.cudaimpl import registry as lowering
         from numba.cuda.datamodel.models import StructModel
@@ -50,8 +52,8 @@ with row_stack():
         raise DeviceError("cuda: numba-cuda is not installed. Use pip install 'flamepy[cuda]'.") from None
 
 __all__ = [
-    "AbstractTemplate", "AttributeTemplate", "NumbaError", "StructModel", "cgutils", "cuda", "device_function", "intrinsic",
-    "libdevice", "lowering", "register_model", "signature", "target", "types", "typing",
+    "AbstractTemplate", "AttributeTemplate", "NumbaError", "RefType", "StructModel", "cgutils", "cuda", "device_function", "intrinsic", "iternext_impl",
+    "libdevice", "lowering", "ranges", "register_model", "signature", "target", "types", "typing",
 ]  # fmt: skip
 
 

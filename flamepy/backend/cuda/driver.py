@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -124,7 +125,7 @@ class Driver:
             checked(self.cu.cuEventRecord(mark, self.handle), "an event")
             enqueue()
         self.synchronize()
-        found = min([checked(self.cu.cuEventElapsedTime(a, b), "an event") for a, b in zip(marks, marks[1:], strict=False)])
+        found = min([checked(self.cu.cuEventElapsedTime(a, b), "an event") for a, b in pairwise(marks)])
         for mark in marks:
             checked(self.cu.cuEventDestroy(mark), "an event")
         return float(found)

@@ -47,7 +47,8 @@ def kernel(function: Any = None, *, threads: int = THREADS, lanes: int = 0, toge
 
 def shaped(function: Any, threads: int, lanes: int) -> Any:
     """A kernel made of a function that is written for any number of lanes."""
-    return kernel(FunctionType(function.__code__, function.__globals__, f"{function.__name__}_{lanes}"), threads=threads, lanes=lanes)
+    copy = FunctionType(function.__code__, function.__globals__, f"{function.__name__}_{lanes}_of_{threads}")
+    return kernel(copy, threads=threads, lanes=lanes)
 
 
 def launcher(function: Any = None, *, name: str = "") -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from .row_words import ROOMS
+from .row_words import room_of
 
 LINE = 16384  # numbers of a long line that a block folds: 64 a thread
 DEEP = 128  # numbers that a thread folds in a column, at most
@@ -22,7 +22,7 @@ def near_plan(outer: int, n: int, inner: int, itemsize: int) -> tuple[int, int]:
     if slab > NEAR or not slab or (outer < 32 and n > ALONE):
         return 0, 0
     lanes = 1 if n <= ALONE else 32
-    most = (1024 * ROOMS[lanes] - 64) // slab
+    most = (1024 * room_of(lanes) - 64) // slab
     if lanes > 1:
         most = min(most, MANY // inner)
     return max(1, min(most, outer // BLOCKS)), lanes

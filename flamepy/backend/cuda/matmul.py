@@ -92,13 +92,14 @@ def product(
 
 def library(go: Any, outs: Any, ins: Any, sizes: Any, turned: Any, end: str, stack: tuple[int, tuple] = ONE) -> bool:
     """The product by cuBLASLt, with such an end; False: it cannot do it, or isn't there."""
-    blas, (a, b, bias, c), (count, starts) = go.device.driver.blas, ins, stack
+    blas, (a, _, bias, c), (count, starts) = go.device.driver.blas, ins, stack
     if blas is None or not all(sizes):
         return False
     line = outs[1] if end == "sums" else bias
     dtype = None if line is None else line.dtype
     steps = (starts[1], starts[3]) if count > 1 else (0, 0)
-    found = blas.product(Problem(*sizes, *turned, a.dtype, outs[0].dtype, end, dtype, c is not None, count, *steps))
+    (m, n, k), (ta, tb) = sizes, turned
+    found = blas.product(Problem(m, n, k, ta, tb, a.dtype, outs[0].dtype, end, dtype, c is not None, count, *steps))
     if found is not None:
         go.device.stream.run(found, outs, ins, (starts[0], starts[2], starts[4]))
     return found is not None
@@ -182,7 +183,8 @@ def quads(rows: int, n: int) -> int:
 @lru_cache(1024)
 def runs(a_at: tuple[int, ...], b_at: tuple[int, ...]) -> list[tuple[int, ...]]:
     """(how many, where the first a is, how far the next one is, the same of b, which item is the first) for matrices evenly apart."""
-    found, first = [], 0
+    found: list[tuple[int, ...]] = []
+    first = 0
     while first < len(a_at):
         last = first + 1
         steps = (a_at[last] - a_at[first], b_at[last] - b_at[first]) if last < len(a_at) else (0, 0)

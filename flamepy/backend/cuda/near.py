@@ -2,7 +2,8 @@
 
 A block copies its rows, which lie one after the other, 16 bytes at a time by copies that no thread waits for; what does not begin or
 end at a multiple of 16 bytes goes alone. An operand's copy begins as far after a multiple of 16 bytes as the operand does. moved() gives
-the body Spans whose element [r * cols + j] lies in the copy, so it reads as if nothing had been moved.
+the body Spans whose element [r * cols + j] lies in the copy, so it reads as if nothing had been moved. What all rows have in common, the
+weights of a norm, is copied once a block.
 
 Read next: rows.py, span.py.
 """
@@ -100,19 +101,23 @@ def widths(typing: Any, args: Any) -> Any:
 
 @intrinsic
 def moved(typing: Any, args: Any, places: Any, room: Any, first: Any) -> Any:
-    """The arguments, of which those with a place >= 0 lie that far in `room`, from their element `first` on."""
+    """The arguments, of which those with a place >= 0 lie that far in `room`: from their element `first` on, or where the place is odd
+    from their first one on, one byte before."""
 
     def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        values, at = cgutils.unpack_tuple(builder, given[0], len(args)), cgutils.unpack_tuple(builder, given[1], len(places))
+        values = cgutils.unpack_tuple(builder, given[0], len(args))
+        at = [context.cast(builder, v, kind, types.int64) for v, kind in zip(cgutils.unpack_tuple(builder, given[1]), places, strict=True)]
         start = builder.ptrtoint(builder.extract_value(given[2], 0), I64)
         found = []
         for k, (kind, value) in enumerate(zip(args, values, strict=True)):
             if isinstance(kind, Span) and k < len(places):
                 data = builder.extract_value(value, 0)
-                before = builder.mul(given[3], I64(kind.stored.bitwidth // 8))
+                whole = builder.trunc(at[k], ir.IntType(1))
+                before = builder.select(whole, I64(0), builder.mul(given[3], I64(kind.stored.bitwidth // 8)))
                 odd = builder.and_(builder.add(builder.ptrtoint(data, I64), before), I64(ALIGN - 1))
-                near = builder.add(builder.add(start, builder.sext(at[k], I64)), builder.sub(odd, before))
-                is_near = builder.icmp_signed(">=", at[k], I32(0))
+                place = builder.and_(at[k], I64(-2))
+                near = builder.add(builder.add(start, place), builder.sub(odd, before))
+                is_near = builder.icmp_signed(">=", at[k], I64(0))
                 value = builder.insert_value(value, builder.select(is_near, builder.inttoptr(near, data.type), data), 0)
             found.append(value)
         return context.make_tuple(builder, args, found)
@@ -137,7 +142,7 @@ def copier(size: int, source: int, target: int) -> Any:
     return copy
 
 
-put16, copy4, copy2 = copier(16, ANY, GLOBAL), copier(4, ANY, ANY), copier(2, ANY, ANY)
+put16, copy2 = copier(16, ANY, GLOBAL), copier(2, ANY, ANY)
 
 
 @intrinsic

@@ -13,8 +13,24 @@ from __future__ import annotations
 from .compat import cuda
 from .family import F, kernel
 from .tensor import (
-    PITCH, added, bytes_of, commit, copy1, copy16, divided, left, multiplied, put4_shared, put8, quad, right, shared, shared4, spread,
-    sums_of, wait,
+    PITCH,
+    added,
+    bytes_of,
+    commit,
+    copy1,
+    copy16,
+    divided,
+    left,
+    multiplied,
+    put4_shared,
+    put8,
+    quad,
+    right,
+    shared,
+    shared4,
+    spread,
+    sums_of,
+    wait,
 )  # fmt: skip
 from .vectors import aligned, load4, store4
 from .words import barrier, index, thread
@@ -22,7 +38,7 @@ from .words import barrier, index, thread
 STRIP = 8  # tiles of rows that are made together, so that blocks which run together read the same columns
 
 
-# ---- kernels: y, kept: see linear() in plain/kernels.py. sizes: (m, n, k, numbers of k a part). starts: (of a, from item to item, of b, ...)
+# ---- kernels: y, kept: see linear() in plain/kernels.py. sizes: (m, n, k, of k a part). starts: (a's, steps between items, b's, ...)
 @kernel(threads=256, together=2)
 def tensor_large(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps):
     tensor_tile(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps, sums_of(64, 0.0), shared(49152), 128)
@@ -76,7 +92,7 @@ def column_parts(parts, x, rows, n, each):
         total = shared4((0.0, 0.0), room + 4 * bytes_of(parts) * thread())
         for other in range(1, 8):
             total = plus4(total, shared4((0.0, 0.0), room + 4 * bytes_of(parts) * (thread() + 32 * other)))
-        put4(parts, cuda.blockIdx.y * n + column, total, min(4, n - column), False)
+        put4(parts, cuda.blockIdx.y * n + column, total, min(4, n - column), n % 4 == 0 and aligned(parts, 4))
 
 
 # ---- where a block is ---------------------------------------------------------------------------------------------------------------
@@ -105,13 +121,12 @@ def tensor_tile(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, ke
     a_to, b_to = place_of(a_deep, side), 64 * side + place_of(b_deep, side)
     a_from = lane_place(a_deep, warp_row(side), thread() >> 3 & 1, thread() >> 4 & 1, side)
     b_from = 64 * side + lane_place(b_deep, warp_column(side), thread() >> 4 & 1, thread() >> 3 & 1, side)
-    stage, ahead, ready = 128 * side, 0, 0
-    for _ in range(2):
+    stage, ready = 128 * side, 0
+    for ahead in range(2):
         if ahead * 32 < k_left:
             to, k_rest = room + ahead * stage, k_left - 32 * ahead
             fetch(a, a_deep, a_fast, to + a_to, a_at + ahead * a_step, a_ld, m - row0, k_rest, side)
             fetch(b, b_deep, b_fast, to + b_to, b_at + ahead * b_step, b_ld, n - col0, k_rest, side)
-        ahead += 1
         commit()
     a_at, b_at, ahead = a_at + 2 * a_step, b_at + 2 * b_step, 2 * stage
     while k_left > 0:
@@ -294,13 +309,11 @@ def finish(y, kept, bias, residual, keeps, z, row, column, m, n, base, wide):
         at, many = base + row * n + column, min(4, n - column)
         if bias is not None:
             z = plus4(z, take4(bias, column, many, wide))
-        if kept is not None:
-            if keeps is None:
-                put4(kept, at, z, many, wide)
+        if kept is not None and keeps is None:
+            put4(kept, at, z, many, wide)
         result = F(z[0]), F(z[1]), F(z[2]), F(z[3])
-        if kept is not None:
-            if keeps is not None:
-                put4(kept, at, result, many, wide)
+        if kept is not None and keeps is not None:
+            put4(kept, at, result, many, wide)
         if residual is not None:
             result = plus4(result, take4(residual, at, many, wide))
         put4(y, at, result, many, wide)

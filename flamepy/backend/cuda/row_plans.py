@@ -9,89 +9,96 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from .row_words import ROOMS
+from .row_words import room_of
 
 COLUMNS = 32  # neighbouring columns of totals that a block adds up
 LOSSES = 16384  # losses that one block adds up
-BLOCKS = 1024  # enough of them for every GPU: more rows make blocks longer
+BLOCKS = 2048  # enough of them for every GPU: more rows make blocks longer
 ROWS = 16  # of a block that adds up totals, at least
-APART = 32  # bytes: what alignment takes of the room for each operand, at most
+APART = 16  # bytes: what alignment takes of the room for each operand, at most
 
 
 class Shape(NamedTuple):
-    """Threads of a block; the longest rows that it is for."""
+    """Lanes of a row, threads of a block; the longest rows that it is for."""
 
+    lanes: int
     threads: int
     longest: int
 
 
-SHAPES = {
-    8: Shape(256, 16),
-    32: Shape(256, 1024),
-    128: Shape(128, 2048),
-    256: Shape(256, 8192),
-    512: Shape(512, 1 << 40),
-    1024: Shape(1024, 1 << 40),
-}
-FAR = {True: ((32, 512), (256, 4096), (1024, 1 << 40)), False: ((8, 16), (32, 1 << 40))}  # lanes and longest rows where none are near
+ANY = 1 << 40
+SHAPES = (
+    Shape(8, 256, 16),
+    Shape(32, 256, ANY),
+    Shape(32, 128, 1024),
+    Shape(32, 64, 2048),
+    Shape(128, 128, ANY),
+    Shape(256, 256, ANY),
+    Shape(1024, 1024, ANY),
+)
+FAR, FAR_IN_WARPS = SHAPES[6], SHAPES[1]  # where no rows are near
 
 
 class RowPlan(NamedTuple):
-    """Lanes of a row, rows of a block, where each operand's rows begin in the room (-1: they stay where they are)."""
+    """The shape, rows of a block, rows at once; where each operand begins in the room (-1: it stays where it is; odd: see moved())."""
 
-    lanes: int
+    shape: Shape
+    chunk: int
     per: int
     places: tuple[int, ...]
 
 
 class TotalsPlan(NamedTuple):
-    """The same for sums over rows; `per` rows at once, `chunk` in all, and where the groups' totals begin in the room, or -1."""
+    """The same for sums over rows, and where the groups' totals begin in the room, or -1."""
 
-    lanes: int
+    shape: Shape
+    chunk: int
     per: int
     places: tuple[int, ...]
-    chunk: int
     start: int
 
 
-def room_for(lanes: int) -> int:
-    return 1024 * ROOMS.get(lanes, 0)
-
-
-def laid_out(sizes: tuple[int, ...], per: int) -> tuple[tuple[int, ...], int]:
-    """(where `per` rows of each operand begin, the end of all), for operands with so many bytes a row; 0: it has no place."""
+def laid_out(sizes: tuple[int, ...], common: tuple[int, ...], per: int) -> tuple[tuple[int, ...], int]:
+    """(where `per` rows of each operand begin, or all it has in common; the end), for operands with so many bytes a row; 0: no place."""
     at, places = 0, []
-    for size in sizes:
-        places.append(at if size else -1)
-        at += -(-size * per // 16) * 16 + APART // 2 if size else 0
+    for row, all_rows in zip(sizes, common, strict=True):
+        size = row * per or all_rows
+        places.append(-1 if not size else at if row else at + 1)
+        at += -(-size // 16) * 16 + APART if size else 0
     return tuple(places), at
 
 
 @lru_cache(4096)
-def row_plan(rows: int, cols: int, widths: tuple[int, ...], outs: int, ours: bool) -> RowPlan:
-    """`widths`: of the operands that hold whole rows, else 0. Not `ours`: a warp for a row at most."""
-    sizes = tuple([cols * width for width in widths])
-    for chosen in (sizes, (0,) * outs + sizes[outs:]):
-        for lanes, shape in SHAPES.items():
-            groups = shape.threads // lanes
-            if cols > shape.longest or laid_out(chosen, groups)[1] > room_for(lanes) or (lanes > 32 and not ours):
+def row_plan(rows: int, cols: int, widths: tuple[int, ...], shared: tuple[int, ...], outs: int, ours: bool) -> RowPlan:
+    """`widths`: of the operands that hold whole rows, else 0; `shared`: of those that all rows read. Not `ours`: a warp for a row at most."""
+    sizes, common, nothing = tuple([cols * w for w in widths]), tuple([cols * w for w in shared]), (0,) * len(widths)
+    ins = (0,) * outs + sizes[outs:]
+    for row, all_rows in ((sizes, common), (ins, common), (sizes, nothing), (ins, nothing)):
+        for shape in SHAPES:
+            groups, room = shape.threads // shape.lanes, 1024 * room_of(shape.lanes)
+            size = laid_out(row, all_rows, groups)[1]
+            if not any(row) or cols > shape.longest or size > room or (shape.lanes > 32 and not ours):
                 continue
-            times = 1 if groups == 1 else max(1, min(room_for(lanes) // max(1, laid_out(chosen, groups)[1]), rows // (groups * BLOCKS)))
-            return RowPlan(lanes, groups * times, laid_out(chosen, groups * times)[0])
-    lanes = next(lanes for lanes, longest in FAR[ours] if cols <= longest)
-    return RowPlan(lanes, SHAPES[lanes].threads // lanes, (-1,) * len(widths))
+            times = 1
+            while laid_out(row, all_rows, 2 * times * groups)[1] <= room and 2 * times * groups * BLOCKS <= rows:
+                times *= 2
+            per = groups * times
+            return RowPlan(shape, per * max(1, -(-rows // (per * BLOCKS))) if any(all_rows) else per, per, laid_out(row, all_rows, per)[0])
+    shape = FAR if ours and cols > 512 else FAR_IN_WARPS
+    return RowPlan(shape, shape.threads // shape.lanes, shape.threads // shape.lanes, (-1,) * len(widths))
 
 
 @lru_cache(4096)
-def totals_plan(rows: int, cols: int, widths: tuple[int, ...], total: int) -> TotalsPlan:
-    """The totals come first, each group's own; `total` bytes each. Totals too long for any room are kept in global memory, by one group."""
-    chunk = max(ROWS, -(-rows // BLOCKS))
-    sizes = tuple([cols * width for width in widths])
-    nothing = (0,) * len(sizes)
-    for chosen in (sizes, (0, *sizes[1:]), nothing):
-        for lanes, shape in SHAPES.items():
-            groups, room = shape.threads // lanes, room_for(lanes)
-            start = laid_out(chosen, groups)[1]
-            if cols <= shape.longest and start + groups * total <= room:
-                return TotalsPlan(lanes, groups, laid_out(chosen, groups)[0], max(chunk, 2 * groups), start)
-    return TotalsPlan(1024, 1, (-1,) * len(sizes), chunk, -1)
+def totals_plan(rows: int, cols: int, widths: tuple[int, ...], shared: tuple[int, ...], total: int) -> TotalsPlan:
+    """Behind the rows lie the totals, each group's own, of `total` bytes. Where they are too long they are kept in global memory, by one
+    group."""
+    sizes, common, nothing = tuple([cols * w for w in widths]), tuple([cols * w for w in shared]), (0,) * len(widths)
+    ins = (0, *sizes[1:])
+    for row, all_rows in ((sizes, common), (ins, common), (sizes, nothing), (ins, nothing), (nothing, common), (nothing, nothing)):
+        for shape in SHAPES:
+            groups = shape.threads // shape.lanes
+            places, start = laid_out(row, all_rows, groups)
+            if cols <= shape.longest and start + groups * total <= 1024 * room_of(shape.lanes):
+                chunk = groups * max(-(-ROWS // groups), -(-rows // (groups * BLOCKS // 2)))
+                return TotalsPlan(shape, chunk, groups, places, start)
+    return TotalsPlan(FAR, max(ROWS, -(-rows // (BLOCKS // 2))), 1, (-1,) * len(sizes), -1)

@@ -1,8 +1,8 @@
 """The words of row bodies for a block of threads: a row is shared by LANES of them, a part of a warp, a warp or the whole block.
 
 Lanes of one warp exchange values by shuffles, those of a block through shared memory. What a CPU keeps beside a row, in its nearest
-cache, is computed again instead (LINE is 0, there is no run_space). A lane adds up at most 64 numbers one after the other, then
-the sums of such runs, then lanes are added in pairs: no sum loses digits, and none needs float64.
+cache, is computed again instead (LINE is 0, there is no run_space). A lane adds up some 64 numbers one after the other, in long rows
+then the sums of such runs; lanes are added in pairs: no sum loses digits, and none needs float64.
 
 FLAME counterpart: warp and block reductions of its CUDA kernels. Read next: near.py, rows.py.
 """
@@ -21,8 +21,10 @@ from .near import shared_span
 LANES = 32  # of a row; takes another value in each kernel, as THREADS does
 THREADS = 256
 RUN = 1 << 16
-RUN_OF_LANE = 64  # numbers a lane adds up in their own type
-ROOMS = {1: 24, 8: 24, 32: 24, 128: 12, 256: 24, 512: 47}  # KB of shared memory in which blocks keep rows, by LANES: a full GPU's share of each
+LONG = 1024  # lanes of the longest rows
+RUN_OF_LANE = 64  # numbers that one of these adds up one after the other
+ROOM = 24  # KB of shared memory in which a block keeps rows: a ninth of what a GPU's multiprocessor has
+LARGE = 47  # the same for rows of more
 
 
 def lane():
@@ -63,7 +65,7 @@ def all_max(value):
 
 def long_sum(run, cols, *args):
     total = run(0, cols, *args)
-    if LANES == 1024:  # of less, no row has more than a run
+    if LANES == LONG:  # rows of less are one run
         for first in range(RUN, cols, RUN):
             total += run(first, cols, *args)
     return all_sum(total)
@@ -71,7 +73,7 @@ def long_sum(run, cols, *args):
 
 def long_sums(run, cols, *args):
     one, two = run(0, cols, *args)
-    if LANES == 1024:
+    if LANES == LONG:
         for first in range(RUN, cols, RUN):
             a, b = run(first, cols, *args)
             one += a
@@ -140,9 +142,20 @@ FUNCTIONS = (
 )  # fmt: skip
 
 
+def room_of(lanes: int) -> int:
+    """KB of the room for rows of so many lanes."""
+    return ROOM if lanes <= 128 else LARGE if lanes <= 256 else 0
+
+
 @cache
 def row_words(dtype: np.dtype, threads: int, lanes: int) -> dict[str, Any]:
     """The words for rows that are shared by so many lanes, in blocks of so many threads."""
-    numbers = {"LANES": lanes, "THREADS": threads, "LINE": 0, "RUN": RUN_OF_LANE * lanes, "ROOM": 128 * ROOMS.get(lanes, 1)}
+    numbers = {
+        "LANES": lanes,
+        "THREADS": threads,
+        "LINE": 0,
+        "RUN": RUN_OF_LANE * lanes if lanes == LONG else 1 << 30,
+        "ROOM": 128 * room_of(lanes),
+    }
     dialect = Dialect(lambda function, reorder: device_function(function), lambda dtype: numbers, ())
     return numbers | {f.__name__: device_function(typed(f, dtype, dialect, False)) for f in FUNCTIONS}

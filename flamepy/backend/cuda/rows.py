@@ -17,7 +17,7 @@ from ..base import Buffer
 from ..formula.row_words import all_sum, lane, lanes, wide
 from .compat import cuda
 from .family import F, blocks, kernel, launcher, shaped
-from .near import address_of, addresses, arrived, copy2, copy4, fetch16, moved, put16, shared_span, span_at, widths
+from .near import address_of, addresses, arrived, copy2, fetch16, moved, put16, shared_span, span_at, widths
 from .row_plans import COLUMNS, LOSSES, SHAPES, row_plan, totals_plan
 from .words import block, thread
 
@@ -27,20 +27,26 @@ EACH = 16  # bytes that are copied at once
 
 
 def row(*args):
-    """F(r, *outs, *ins, *consts) for each row r. Ends in (rows, cols, rows of a block, how many outs, where operands lie in the room)."""
-    rows, cols, per, outs, places = args[-5], args[-4], args[-3], args[-2], args[-1]
-    first = block() * per
-    near_rows(args[:-3], shared_span(0, ROOM), first, min(per, rows - first), cols, outs, places)
+    """F(r, *outs, *ins, *consts) for each row r. Ends in (rows, cols, rows of a block, rows at once, how many outs, places)."""
+    rows, cols, chunk, per, outs, places = args[-6], args[-5], args[-4], args[-3], args[-2], args[-1]
+    room = shared_span(0, ROOM)
+    begin, end = block() * chunk, min(rows, (block() + 1) * chunk)
+    for first in range(begin, end, per):
+        near_rows(args[:-4], room, first, min(per, end - first), cols, outs, places, first == begin)
 
 
-def near_rows(args, room, first, count, cols, outs, places):
-    """F for so many rows, which lie in the room meanwhile where they have a place there."""
+def near_rows(args, room, first, count, cols, outs, places, begins):
+    """F for so many rows, which lie in the room meanwhile where they have a place there; where a block `begins`, what its rows share
+    comes as well."""
     given = moved(args, places, room, first * cols)
     far, near, width = addresses(args), addresses(given), widths(args)
     for k in range(len(places)):
         if places[k] >= 0 and k >= outs:
-            before = first * cols * width[k]
-            fetch(near[k] + before, far[k] + before, count * cols * width[k])
+            if places[k] & 1 == 0:
+                before = first * cols * width[k]
+                fetch(near[k] + before, far[k] + before, count * cols * width[k])
+            elif begins:
+                fetch(near[k], far[k], cols * width[k])
     arrived()
     cuda.syncthreads()
     for r in range(first + thread() // lanes(), first + count, THREADS // lanes()):
@@ -71,19 +77,12 @@ def put_back(to, start, size):
 
 
 def edges(to, start, head, tail, size):
-    """What lies before `head` and from `tail` on: a thread for each 4 bytes, or 2 where numbers have so many."""
-    if (start | size) & 3 == 0:
-        i = 4 * thread()
-        if i < head:
-            copy4(to + i, start + i)
-        if tail + i < size:
-            copy4(to + tail + i, start + tail + i)
-    else:
-        i = 2 * thread()
-        if i < head:
-            copy2(to + i, start + i)
-        if tail + i < size:
-            copy2(to + tail + i, start + tail + i)
+    """What lies before `head` and from `tail` on: a thread for each two bytes."""
+    i = 2 * thread()
+    if i < head:
+        copy2(to + i, start + i)
+    if tail + i < size:
+        copy2(to + tail + i, start + tail + i)
 
 
 def row_sums(dx, sums, *args):
@@ -98,9 +97,9 @@ def row_sums(dx, sums, *args):
     total = span_at(sums, at, width)
     for j in range(lane(), width, lanes()):
         total[j] = 0.0
-    end = min(args[-7], (block() + 1) * chunk)
-    for first in range(block() * chunk, end, per):
-        near_rows((dx, total) + args[:-5], room, first, min(per, end - first), cols, 1, places)
+    begin, end = block() * chunk, min(args[-7], (block() + 1) * chunk)
+    for first in range(begin, end, per):
+        near_rows((dx, total) + args[:-5], room, first, min(per, end - first), cols, 1, places, first == begin)
     if start >= 0:
         out, groups = span_at(sums, own, width), span_at(sums, address_of(room) + start, THREADS // lanes() * width)
         for j in range(thread(), width, THREADS):
@@ -156,12 +155,17 @@ def batch_loss(out, losses, found, mean):
 
 
 # ---- launchers ----
-ROW, ROW_SUMS = ({lanes: shaped(f, shape.threads, lanes) for lanes, shape in SHAPES.items()} for f in (row, row_sums))
+ROW, ROW_SUMS = ({shape: shaped(f, shape.threads, shape.lanes) for shape in SHAPES} for f in (row, row_sums))
 
 
 def widths_of(operands: Any, size: int) -> tuple[int, ...]:
-    """The bytes of a number of each operand that holds all rows; 0 for others. Only floats are moved: whole numbers are ids."""
+    """The bytes of a number of each operand that has so many numbers; 0 for others. Only floats are moved: whole numbers are ids."""
     return tuple([a.dtype.itemsize if isinstance(a, Buffer) and a.dtype.kind in "fV" and a.size == size else 0 for a in operands])
+
+
+def in_common(operands: Any, outs: int, rows: int, cols: int) -> tuple[int, ...]:
+    """The same for what is read by all rows."""
+    return (0,) * len(operands) if rows == 1 else (0,) * outs + widths_of(operands[outs:], cols)
 
 
 @launcher(name="row")
@@ -169,8 +173,10 @@ def row_launcher(go, outs, ins, *consts):
     """A user's body has a warp for each row at most: there all lanes write one number at once, which blocks do not."""
     rows, cols = consts[-2:]
     ours = go.formula.__module__.startswith("flamepy.")
-    plan = row_plan(rows, cols, widths_of((*outs, *ins), rows * cols), len(outs), ours)
-    go(ROW[plan.lanes], outs, ins, (*consts, plan.per, len(outs), plan.places), grid=blocks(rows, plan.per))
+    operands = *outs, *ins
+    common = in_common(operands, len(outs), rows, cols) if ours else (0,) * len(operands)
+    plan = row_plan(rows, cols, widths_of(operands, rows * cols), common, len(outs), ours)
+    go(ROW[plan.shape], outs, ins, (*consts, plan.chunk, plan.per, len(outs), plan.places), grid=blocks(rows, plan.chunk))
 
 
 @launcher(name="row_sums")
@@ -183,11 +189,12 @@ def row_sums_launcher(go, outs, ins, parts, add_w, add_b, rows, cols):
             if out is not None and not add:
                 go.device.launch("fill", None, (out,), (), (out.dtype.type(0),), out.dtype)
         return
-    plan = totals_plan(rows, cols, widths_of((dx, None, *ins), rows * cols), width * go.dtype.itemsize)
+    operands = dx, None, *ins
+    plan = totals_plan(rows, cols, widths_of(operands, rows * cols), in_common(operands, 2, rows, cols), width * go.dtype.itemsize)
     many = blocks(rows, plan.chunk)
     sums = go.empty(many * width)
     consts = rows, cols, plan.chunk, plan.per, width, plan.start, plan.places
-    go(ROW_SUMS[plan.lanes], (dx, sums), ins, consts, grid=many)
+    go(ROW_SUMS[plan.shape], (dx, sums), ins, consts, grid=many)
     go(add_totals, (dw, db), (sums,), (many, cols, add_w, add_b), grid=blocks(width, COLUMNS), formula=None)
 
 

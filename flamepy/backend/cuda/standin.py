@@ -34,7 +34,7 @@ def address_of(handle: Any) -> int:
 
 
 class Standin:
-    """The library on an emulated GPU; `unsupported`: ends of a product for which it has no algorithm. `log`: the ends of each product made."""
+    """The library on an emulated GPU; `unsupported`: ends of a product for which it has no algorithm. `log`: how each product ended."""
 
     def __init__(self, driver: Any, unsupported: tuple[str, ...] = ()):
         self.driver, self.unsupported = driver, unsupported
@@ -133,7 +133,9 @@ class Standin:
         self.driver.memory.span("cublasLt: workspace", room, room_size)
         for place, promised, x in zip((a, b, c, d), chosen[:4], described, strict=True):
             if place % promised or place % x["dtype"].itemsize:
-                raise EmulationError(f"cublasLt: an operand at {place:#x}, which is no multiple of {promised}. Promise less.")
+                raise EmulationError(
+                    f"cublasLt: an operand at a worse place than promised: {place:#x}, no multiple of {promised}. Promise less."
+                )
         end = KNOWN[facts[blas.END]]
         self.log.append(end)
         self.driver.enqueue(partial(self.compute, facts, described, (a, b, c, d), (scale, adds), end))

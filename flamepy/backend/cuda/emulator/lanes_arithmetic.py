@@ -98,6 +98,8 @@ def product(e: Lanes, i: Instruction, parts: list[str], plus: str) -> None:
         result = high_product(e, a, b, kind, signed)
     else:
         result = e.do(f"mul {vector(kind)} {a}, {b}")
+    if plus and ("cc" in parts or parts[0] == "madc"):
+        return with_carry(e, i.operands[0], result, e.value(plus, kind), kind, False, e.value(CARRY, "i1") if parts[0] == "madc" else "")
     if plus:
         result = e.do(f"add {vector(kind)} {result}, {e.value(plus, kind)}")
     e.put(i.operands[0], result, kind)
@@ -129,7 +131,7 @@ def high_product_64(e: Lanes, a: str, b: str, signed: bool) -> str:
     return high
 
 
-@handles("mad", "fma")
+@handles("mad", "madc", "fma")
 def multiply_add(e: Lanes, i: Instruction, parts: list[str]) -> None:
     name = type_of(parts)
     if is_half(name):

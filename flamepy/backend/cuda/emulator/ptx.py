@@ -57,6 +57,8 @@ class Entry:
     local: list[Variable] = field(default_factory=list)
     dynamic: str = ""  # the name of the shared array that a launch gives a size
     files: dict[int, str] = field(default_factory=dict)
+    results: list[Variable] = field(default_factory=list)  # of a function that kernels call
+    is_kernel: bool = True
 
     def place(self, instruction: Instruction) -> str:
         """`file.py:12` of an instruction, or where it stands in the PTX text."""
@@ -93,6 +95,7 @@ class Reader:
     def __init__(self, text: str) -> None:
         self.text = text
         self.entries: dict[str, Entry] = {}
+        self.functions: dict[str, Entry] = {}
         self.variables: list[Variable] = []
         self.files: dict[int, str] = {}
         self.shared: list[Variable] = []
@@ -123,24 +126,27 @@ class Reader:
         target = re.search(r"^\s*\.target\s+(\w+)", self.text, re.M)
         for entry in self.entries.values():
             entry.files = self.files
+        from .calls import inline  # which takes this file's classes
+
+        inline(self.entries, self.functions)
+        for entry in self.entries.values():
             names = {operand for i in entry.instructions for operand in re.findall(r"[A-Za-z_$][\w$.]*", " ".join(i.operands))}
             entry.shared = [v for v in self.shared if v.name in names] + entry.shared
             entry.dynamic = self.dynamic if self.dynamic in names else ""
         return Module(self.entries, self.variables, target[1] if target else "")
 
     def begin(self, text: str, start: int, position: int) -> int:
-        """`.entry name(parameters)`, up to its body. Functions are left out: a call of one is an error when it is compiled."""
+        """`.entry name(parameters)` or `.func (results) name (parameters)`, up to its body."""
         body = re.compile(r"[^{;]*(?:;|(?=\{))").match(text, position)
         assert body
         head = text[position : body.end()]
-        if ".func" in text[start:position] or head.endswith(";"):
-            return skip_body(text, body.end()) if not head.endswith(";") else body.end()
-        name = re.match(r"\s*([\w$]+)", head)
-        assert name
-        self.entry = Entry(name[1])
-        inside = head[head.find("(") + 1 : head.find(")")] if "(" in head else ""
-        for piece in filter(None, (p.strip() for p in inside.split(","))):
-            self.entry.parameters.append(array(piece)[1])
+        if head.endswith(";"):  # only announced
+            return body.end()
+        found = re.match(r"\s*(?:\(([^()]*)\))?\s*([\w$]+)\s*(?:\(([^()]*)\))?", head)
+        assert found
+        self.entry = Entry(found[2], is_kernel=".func" not in text[start:position])
+        for inside, to in ((found[1], self.entry.results), (found[3], self.entry.parameters)):
+            to += [array(piece.strip())[1] for piece in (inside or "").split(",") if piece.strip()]
         place_all(self.entry.parameters)
         return body.end()
 
@@ -151,7 +157,7 @@ class Reader:
         elif kind == "close":
             self.scopes.pop()
             if not self.scopes and self.entry:
-                self.entries[self.entry.name] = self.entry
+                (self.entries if self.entry.is_kernel else self.functions)[self.entry.name] = self.entry
                 self.entry = None
         elif kind == "loc":
             _, file, line, *_ = piece.replace(",", " ").split()
@@ -215,16 +221,6 @@ class Reader:
         self.entry.instructions.append(Instruction(opcode, split(rest), guard, *self.line, self.row))
 
 
-def skip_body(text: str, position: int) -> int:
-    """Past the closing brace that belongs to the next opening one."""
-    depth = 0
-    for match in re.finditer(r"[{}]", text[position:]):
-        depth += 1 if match[0] == "{" else -1
-        if depth == 0:
-            return position + match.end()
-    return len(text)
-
-
 def split(rest: str) -> list[str]:
     """Operands, at the commas outside of brackets."""
     found, depth, begin = [], 0, 0
@@ -259,7 +255,7 @@ def contents(kind: str, values: str) -> bytes:
     """The numbers of `= {1, 2, 3}`."""
     found = bytearray()
     for value in re.findall(r"0[fFdD][0-9a-fA-F]+|-?0[xX][0-9a-fA-F]+|-?\d+", values):
-        number = int(value[2:], 16) if value[1:2] in "fFdD" else int(value, 0)
+        number = int(value[2:], 16) if value[1:2] in ("f", "F", "d", "D") else int(value, 0)
         found += (number & ((1 << 8 * SIZES[kind]) - 1)).to_bytes(SIZES[kind], "little")
     return bytes(found)
 

@@ -193,11 +193,18 @@ TEXTS = {
     layout.TRAP: trap, layout.LANE: lane, layout.MASK: mask, layout.DEADLOCK: deadlock, layout.DIVERGED: diverged, layout.ENDLESS: endless,
     layout.STILL_COPYING: copying, layout.TOO_MANY: too_many,
 }  # fmt: skip
+KINDS = {
+    layout.BOUNDS: "out of bounds", layout.ALIGNMENT: "misaligned", layout.UNWRITTEN: "uninitialised", layout.RACE: "race",
+    layout.READ_RACE: "race", layout.STILL_COPYING: "race", layout.LANE: "barrier", layout.MASK: "barrier", layout.DEADLOCK: "barrier",
+    layout.DIVERGED: "barrier",
+}  # fmt: skip
 
 
 def error(launch: Launch) -> EmulationError:
     fault = Fault(launch)
-    return EmulationError(f"{short(launch.kernel.name)}: {TEXTS[fault.code](fault)}")
+    found = EmulationError(f"{short(launch.kernel.name)}: {TEXTS[fault.code](fault)}")
+    found.kind = KINDS.get(fault.code, "")
+    return found
 
 
 def short(name: str) -> str:

@@ -8,11 +8,7 @@ from __future__ import annotations
 
 from .layout import (
     ADDRESSES,
-    ALIGNMENT,
-    ALLOCATED,
     BLOCK_PHASE,
-    BOUNDS,
-    COPYING,
     DEVICE_BASE,
     FIRST,
     FIRST_THREAD,
@@ -23,95 +19,22 @@ from .layout import (
     LATEST,
     LAUNCH,
     LOCAL,
-    LOCAL_WINDOW,
     PHASE,
     R_BYTES,
     R_PHASE,
     R_SYNC,
     R_THREAD,
     READS,
-    SHARED,
-    SHARED_WINDOW,
-    SPACES,
     STATE,
-    STILL_COPYING,
     SYNCED,
     TOP,
-    UNWRITTEN,
     VALUES,
     WRITES,
     WRITTEN,
 )
+from .runtime_check import ALL_ALLOCATED, ALL_WRITTEN, ANY_COPYING, check, copy_number, group_of, offset_of, space_at
 from .runtime_races import read_word, write_word
-from .runtime_words import fail, inlined, peek8, peek16, peek32, peek64, plain, poke8, poke16, poke32, poke64, word
-
-ALL_WRITTEN = int.from_bytes(bytes([ALLOCATED | WRITTEN]) * 8, "little")
-ALL_ALLOCATED = int.from_bytes(bytes([ALLOCATED]) * 8, "little")
-ANY_COPYING = int.from_bytes(bytes([COPYING]) * 8, "little")
-
-
-@inlined
-def group_of(launch, space):
-    """Where a space's words lie in the launch."""
-    return launch + 8 * (SPACES + 8 * space)
-
-
-@inlined
-def space_at(space, address):
-    """Global, shared or local, for a generic address too."""
-    if space != GENERIC:
-        return space
-    if address < SHARED_WINDOW:
-        return GLOBAL
-    return SHARED if address < LOCAL_WINDOW else LOCAL
-
-
-@inlined
-def offset_of(group, space, address, thread, generic):
-    """The place of an address in its space, counted from the space's beginning."""
-    if space == GLOBAL:
-        return address - DEVICE_BASE
-    if space == SHARED:
-        return address - SHARED_WINDOW if generic else address
-    return address - LOCAL_WINDOW if generic else address
-
-
-@plain
-def check(launch, group, space, offset, size, thread, instruction, writes, address):
-    """Bounds, alignment and state of one lane's access. Returns the offset in the space's memory, or -1."""
-    if offset < 0 or offset + size > word(group, TOP):
-        fail(launch, BOUNDS, instruction, thread, address, size, space, writes)
-        return -1
-    if space == LOCAL:
-        offset += thread * word(group, TOP)
-    states = word(group, STATE) + offset
-    for k in range(size):
-        state = peek8(states + k)
-        if state & ALLOCATED == 0:
-            fail(launch, BOUNDS, instruction, thread, address, size, space, writes)
-            return -1
-        if state & COPYING:
-            fail(launch, STILL_COPYING, instruction, thread, address, size, space, writes)
-            return -1
-        if not writes and state & WRITTEN == 0:
-            fail(launch, UNWRITTEN, instruction, thread, address, size, space, k)
-            return -1
-    if address & (size - 1):
-        fail(launch, ALIGNMENT, instruction, thread, address, size, space, writes)
-        return -1
-    return offset
-
-
-@inlined
-def copy_number(to, source, size):
-    if size == 4:
-        poke32(to, peek32(source))
-    elif size == 8:
-        poke64(to, peek64(source))
-    elif size == 2:
-        poke16(to, peek16(source))
-    else:
-        poke8(to, peek8(source))
+from .runtime_words import inlined, peek8, peek32, peek64, plain, poke8, poke32, poke64, word
 
 
 @inlined
@@ -264,9 +187,24 @@ def load(warp, mask, size, count, instruction, space, strong):
         return
     if mask == FULL and load_one(launch, warp, size, count, instruction, space, strong):
         return
+    load_lanes(launch, warp, mask, size, count, instruction, space, strong)
+
+
+@inlined
+def load_lanes(launch, warp, mask, size, count, instruction, space, strong):
+    """Lane by lane. Of neighbours that read one place only the first and the last leave records; local memory is each lane's own."""
+    last = -1
     for lane in range(32):
         if mask >> lane & 1:
-            load_lane(launch, warp, lane, size, count, instruction, space, strong)
+            address = peek64(warp + ADDRESSES + 8 * lane)
+            again = last >= 0 and peek64(warp + ADDRESSES + 8 * last) == address and space_at(space, address) != LOCAL
+            more = lane < 31 and mask >> (lane + 1) & 1 and peek64(warp + ADDRESSES + 8 * lane + 8) == address
+            if again and more:
+                for k in range(count):
+                    copy_number(warp + VALUES + 256 * k + size * lane, warp + VALUES + 256 * k + size * last, size)
+            else:
+                load_lane(launch, warp, lane, size, count, instruction, space, strong)
+            last = lane
 
 
 @plain

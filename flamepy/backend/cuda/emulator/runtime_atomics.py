@@ -6,7 +6,7 @@ Read next: runtime_math.py.
 from __future__ import annotations
 
 from .layout import FENCED, FIRST_THREAD, GENERIC, HOST, LAUNCH, LOCAL, PUBLISHED, VALUES
-from .runtime_access import check, copy_number, group_of, offset_of, space_at
+from .runtime_check import check, copy_number, group_of, offset_of, space_at
 from .runtime_numbers import bfloat_bits, bfloat_value, half_bits, half_value
 from .runtime_races import write_word
 from .runtime_words import (

@@ -71,14 +71,14 @@ def tell(launch, old, new, code, detail, address):
 @plain
 def read_word(launch, warp, group, offset, size, thread, instruction, strong, address):
     """A lane reads: against the last writer."""
-    place = (offset >> 2) * 8
+    place, first = (offset >> 2) * 8, word(group, FIRST) << R_PHASE
+    new = record(launch, warp, thread, instruction, bytes_of(offset, size, 0), strong)
     for k in range(max(size >> 2, 1)):
-        new = record(launch, warp, thread, instruction, bytes_of(offset, size, k), strong)
         at = place + 8 * k
         old = peek64(word(group, WRITES) + at)
-        if conflict(launch, group, old, new):
+        if old >= first and conflict(launch, group, old, new):
             tell(launch, old, new, RACE, 0, address + 4 * k)
-        if peek64(word(group, READS) + at) >> R_PHASE < word(group, FIRST):
+        if peek64(word(group, READS) + at) < first:
             poke64(word(group, READS) + at, new)
         poke64(word(group, LATEST) + at, new)
 

@@ -25,7 +25,7 @@ from .layout import (
     VALUES,
     WRITTEN,
 )
-from .runtime_access import check, group_of
+from .runtime_check import check, group_of
 from .runtime_numbers import bfloat_value, float_of_bits, half_bits, half_value
 from .runtime_races import read_word, write_word
 from .runtime_words import (

@@ -1,0 +1,120 @@
+"""One lane's access: which memory its address lies in, and whether it may touch those bytes.
+
+Read next: runtime_access.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .layout import (
+    ALIGNMENT,
+    ALLOCATED,
+    BOUNDS,
+    COPYING,
+    DEVICE_BASE,
+    GENERIC,
+    GLOBAL,
+    LOCAL,
+    LOCAL_WINDOW,
+    SHARED,
+    SHARED_WINDOW,
+    SPACES,
+    STATE,
+    STILL_COPYING,
+    TOP,
+    UNWRITTEN,
+    WRITTEN,
+)
+from .runtime_words import fail, inlined, peek8, peek16, peek32, peek64, plain, poke8, poke16, poke32, poke64, word
+
+ALL_WRITTEN = int.from_bytes(bytes([ALLOCATED | WRITTEN]) * 8, "little")
+ALL_ALLOCATED = int.from_bytes(bytes([ALLOCATED]) * 8, "little")
+ANY_COPYING = int.from_bytes(bytes([COPYING]) * 8, "little")
+
+
+@inlined
+def group_of(launch, space):
+    """Where a space's words lie in the launch."""
+    return launch + 8 * (SPACES + 8 * space)
+
+
+@inlined
+def space_at(space, address):
+    """Global, shared or local, for a generic address too."""
+    if space != GENERIC:
+        return space
+    if address < SHARED_WINDOW:
+        return GLOBAL
+    return SHARED if address < LOCAL_WINDOW else LOCAL
+
+
+@inlined
+def offset_of(group, space, address, thread, generic):
+    """The place of an address in its space, counted from the space's beginning."""
+    if space == GLOBAL:
+        return address - DEVICE_BASE
+    if space == SHARED:
+        return address - SHARED_WINDOW if generic else address
+    return address - LOCAL_WINDOW if generic else address
+
+
+@plain
+def check(launch, group, space, offset, size, thread, instruction, writes, address):
+    """Bounds, alignment and state of one lane's access. Returns the offset in the space's memory, or -1."""
+    if offset < 0 or offset + size > word(group, TOP):
+        fail(launch, BOUNDS, instruction, thread, address, size, space, writes)
+        return -1
+    if space == LOCAL:
+        offset += thread * word(group, TOP)
+    states = word(group, STATE) + offset
+    if not quick(states, size, ALL_ALLOCATED if writes else ALL_WRITTEN) and not each_byte(
+        launch, states, space, size, thread, instruction, writes, address
+    ):
+        return -1
+    if address & (size - 1):
+        fail(launch, ALIGNMENT, instruction, thread, address, size, space, writes)
+        return -1
+    return offset
+
+
+@inlined
+def quick(states, size, wanted):
+    """Whether all bytes are as wanted, looked at together."""
+    if size == 4:
+        state = np.int64(peek32(states))
+        return state & wanted & 0xFFFFFFFF == wanted & 0xFFFFFFFF and state & ANY_COPYING & 0xFFFFFFFF == 0
+    if size == 8:
+        return peek64(states) & (wanted | ANY_COPYING) == wanted
+    if size == 16:
+        return peek64(states) & (wanted | ANY_COPYING) == wanted and peek64(states + 8) & (wanted | ANY_COPYING) == wanted
+    return False
+
+
+@plain
+def each_byte(launch, states, space, size, thread, instruction, writes, address):
+    """Byte by byte, to say what is wrong."""
+    for k in range(size):
+        state = peek8(states + k)
+        if state & ALLOCATED == 0:
+            fail(launch, BOUNDS, instruction, thread, address, size, space, writes)
+            return False
+        if state & COPYING:
+            fail(launch, STILL_COPYING, instruction, thread, address, size, space, writes)
+            return False
+        if not writes and state & WRITTEN == 0:
+            fail(launch, UNWRITTEN, instruction, thread, address, size, space, k)
+            return False
+    return True
+
+
+@inlined
+def copy_number(to, source, size):
+    if size == 4:
+        poke32(to, peek32(source))
+    elif size == 8:
+        poke64(to, peek64(source))
+    elif size == 2:
+        poke16(to, peek16(source))
+    else:
+        poke8(to, peek8(source))

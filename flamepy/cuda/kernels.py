@@ -1,0 +1,222 @@
+"""compile(): a Python function, or the name of one of flamepy's kernels, as PTX and machine code for a GPU that need not be there.
+
+What is slow to make, machine code and its text, is made when it is asked for and kept on disk. Read next: emulation.py, recording.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import bfloat16
+from ..errors import DeviceError
+
+EXTRA = "pip install 'flamepy[cuda-emulator]'"
+BACKEND = "flamepy.backend.cuda"
+LINE = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/.*$|^\.L\w+:$")  # of machine code: an instruction, or where one jumps to
+OPCODE = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", re.M)
+
+
+@contextmanager
+def installed() -> Iterator[None]:
+    """Around what needs NVIDIA's compilers: tells how to get them."""
+    try:
+        yield
+    except DeviceError as error:
+        if "not installed" not in str(error):
+            raise
+        raise DeviceError(f"cuda: numba-cuda is not installed. Use {EXTRA}.") from None
+    except ImportError as error:
+        raise DeviceError(f"cuda: not installed: {error.name or error}. Use {EXTRA}.") from error
+    except Exception as error:
+        if type(error).__name__ not in ("DynamicLibNotFoundError", "NvvmSupportError"):
+            raise
+        raise DeviceError(f"cuda: a library of the compiler is not installed: {str(error).splitlines()[0]}. Use {EXTRA}.") from error
+
+
+def backend(name: str) -> Any:
+    """A file of the backend."""
+    with installed():
+        return import_module(f"{BACKEND}.{name}")
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of a kernel. `form`: "array" (Numba's), "span" (flamepy's), "number", "tuple" or "none"; dtypes: those of its numbers."""
+
+    name: str
+    form: str
+    dtypes: tuple[np.dtype, ...] = ()
+    ndim: int = 1
+    layout: str = "C"
+
+    def __str__(self) -> str:
+        kinds = ", ".join(map(str, self.dtypes[:1] if self.form != "tuple" else self.dtypes))
+        shown = {"array": f"{kinds}[{', '.join(':' * self.ndim)}]", "span": f"{kinds}[:]", "tuple": f"({kinds})", "none": "none"}
+        return f"{self.name}: {shown.get(self.form, kinds)}"
+
+
+@dataclass(frozen=True, eq=False)
+class CudaKernel:
+    """A kernel compiled for one type of GPU: `ptx`; `sass`, its machine code as text; `registers` of a thread; `spills`, bytes of registers
+    that did not fit; `local`, bytes of a thread's own memory; `shared`, bytes of a block's; `opcodes`, how often each instruction stands
+    in it. `threads`: of a block, where the kernel is made for that number."""
+
+    name: str
+    arch: str
+    ptx: str
+    arguments: tuple[Argument, ...]
+    binary: Any = field(repr=False)
+    threads: int | None = None
+
+    @cached_property
+    def cubin(self) -> bytes:
+        """The machine code."""
+        with installed():
+            return self.binary.cubin()[0]  # type: ignore[no-any-return]
+
+    def figure(self, pattern: str) -> int:
+        """A sum over what the assembler said of the kernel."""
+        with installed():
+            return sum(map(int, re.findall(pattern, self.binary.cubin()[1])))
+
+    @cached_property
+    def registers(self) -> int:
+        return self.figure(r"Used (\d+) registers")
+
+    @cached_property
+    def spills(self) -> int:
+        return self.figure(r"(\d+) bytes spill")
+
+    @cached_property
+    def local(self) -> int:
+        return self.figure(r"(\d+) bytes stack frame")
+
+    @cached_property
+    def shared(self) -> int:
+        return self.figure(r"(\d+) bytes smem")
+
+    @cached_property
+    def sass(self) -> str:
+        build = backend("build")
+        file = build.cache_folder() / f"{self.binary.digest}.sass"
+        try:
+            return file.read_text()  # type: ignore[no-any-return]
+        except OSError:
+            text = disassembled(self.cubin)
+        build.keep(file, text.encode())
+        return text
+
+    @cached_property
+    def opcodes(self) -> dict[str, int]:
+        found = OPCODE.findall(self.sass)
+        return {code: found.count(code) for code in sorted(set(found))}
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}({', '.join(map(str, self.arguments))}) for {self.arch}: {self.registers} registers, {self.spills} bytes spilled, "
+            f"{self.shared} bytes of shared memory, {sum(self.opcodes.values())} instructions"
+        )
+
+
+def compile(function: Any, signature: Any = None, arch: str = "sm_90") -> CudaKernel:
+    """A kernel as PTX and machine code for `arch`, on any machine.
+
+    function: a Python function in Numba's CUDA, decorated with @cuda.jit or not, with a signature as Numba writes it:
+    "void(float32[::1], float32[::1], int32)". Or a name: that of an op (its first kernel, from the formula up), whose signature is a
+    dtype, float32 by default. Raises DeviceError for what cannot be compiled, and where the compilers are not installed.
+    """
+    found = re.fullmatch(r"sm_(\d+)(\d)([af]?)", str(arch))
+    if found is None:
+        raise ValueError(f"compile: no such architecture: {arch!r}. Use sm_80, sm_90, sm_100, ...")
+    cc = int(found[1]), int(found[2]), *([found[3]] if found[3] else [])
+    if isinstance(function, str):
+        from .recording import first_kernel
+
+        return first_kernel(function, "float32" if signature is None else signature, cc)
+    if signature is None:
+        raise TypeError(f"compile: no signature: {name_of(function)}. Say which types it takes: 'void(float32[::1], int32)'.")
+    return compiled(getattr(function, "py_func", function), signature, cc)
+
+
+def name_of(function: Any) -> str:
+    name = getattr(function, "__name__", type(function).__name__)
+    return name if name.isidentifier() else "kernel"
+
+
+def compiled(function: Any, signature: Any, cc: tuple[Any, ...]) -> CudaKernel:
+    """A user's function for arguments of these types."""
+    if not hasattr(function, "__code__"):
+        raise TypeError(f"compile: not a function: {function!r}. Give a Python function, @cuda.jit or not, or the name of an op.")
+    compat, build, name = backend("compat"), backend("build"), name_of(function)
+    with installed():
+        types = argument_types(signature)
+        try:
+            with compat.target(cc):
+                ptx, returned = compat.cuda.compile(function, types, device=False, abi="numba", cc=cc, lineinfo=True)
+        except compat.NumbaError as problem:
+            text = " ".join(str(problem).split())
+            raise DeviceError(f"{name}: cannot be compiled for CUDA: {text[:400]}. Write it in Numba's CUDA Python.") from problem
+    ptx = build.renamed(ptx, name)
+    digest = hashlib.sha256(repr((ptx, cc, build.versions())).encode()).hexdigest()[:20]
+    code = function.__code__
+    names = code.co_varnames[: code.co_argcount]
+    arguments = tuple(argument(n, t) for n, t in zip(names, types, strict=True))
+    return CudaKernel(name, build.arch(cc), ptx, arguments, build.Binary(name, ptx, cc, digest))
+
+
+def argument_types(signature: Any) -> tuple[Any, ...]:
+    """Numba's types of the arguments, from a signature in any of the forms that Numba takes."""
+    try:
+        types, returned = import_module("numba.cuda.core.sigutils").normalize_signature(signature)
+    except Exception as problem:
+        raise ValueError(f"compile: not a signature: {signature!r}. Write it as 'void(float32[::1], int32)'.") from problem
+    if returned is not None and str(returned) not in ("none", "void"):
+        raise ValueError(f"compile: a kernel returns nothing: {signature!r}. Write it as 'void(...)'.")
+    return tuple(types)
+
+
+def argument(name: str, kind: Any) -> Argument:
+    """What a Numba type asks of an argument."""
+    if hasattr(kind, "ndim"):
+        return Argument(name, "array", (dtype_of(name, kind.dtype),), kind.ndim, kind.layout)
+    if isinstance(getattr(kind, "types", None), Sequence):
+        return Argument(name, "tuple", tuple(dtype_of(name, k) for k in kind.types))
+    if str(kind) == "none":
+        return Argument(name, "none")
+    return Argument(name, "number", (dtype_of(name, kind),))
+
+
+def dtype_of(name: str, kind: Any) -> np.dtype:
+    text = str(kind)
+    try:
+        return bfloat16 if text == "bfloat16" else np.dtype("bool" if text in ("bool", "boolean") else text)
+    except TypeError:
+        raise DeviceError(f"compile: no such argument here: {name}, {text}. Use arrays, numbers and tuples of numbers.") from None
+
+
+def disassembled(cubin: bytes) -> str:
+    """Machine code as text, by NVIDIA's nvdisasm."""
+    with installed():
+        pathfinder = import_module("cuda.pathfinder")
+    tool = pathfinder.find_nvidia_binary_utility("nvdisasm")
+    if tool is None:
+        raise DeviceError(f"cuda: nvdisasm is not installed. Use {EXTRA}.")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kernel.cubin"
+        file.write_bytes(cubin)
+        done = subprocess.run([tool, "-c", str(file)], capture_output=True, check=False)
+    if done.returncode:
+        raise DeviceError(f"cuda: nvdisasm failed: {done.stderr.decode(errors='replace').strip()[:200]}. Install another: {EXTRA}.")
+    return "\n".join(line for line in done.stdout.decode("latin1").splitlines() if LINE.match(line)) + "\n"
