@@ -1,4 +1,4 @@
-"""The `flamepy` command: train, sample, doctor, warmup, cache, bench, version.
+"""The `flamepy` command: train, sample, kernel, doctor, warmup, cache, bench, version.
 
 This file reads the command line and turns every outcome into one line and an exit code; the work is in train/. The options of
 `flamepy train` are made from the settings in train/config.py.
@@ -173,6 +173,24 @@ def sample(run: str, prompt: str, tokens: int, temperature: float, top_k: int, s
 
     sampling.command(Path(run), prompt, tokens, temperature, top_k, seed, cached=not no_cache)
     return 0
+
+
+@cli.command()
+@click.argument("name", metavar="NAME", required=False)
+@click.option("--list", "listed", is_flag=True, help="Print every NAME there is.")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Whose machine code; no GPU is needed.  [cpu]")
+@click.option("--run", "elements", type=int, metavar="N", help="Run it on N elements, too; on cuda in the emulator, which counts.")
+@click.option("--dtype", default="float32", metavar="NAME", help="float32, bfloat16, ...  [float32]")
+@click.option("--arch", default="sm_90", metavar="NAME", help="With --device cuda: which GPU.  [sm_90]")
+def kernel(name: str | None, listed: bool, device: str, elements: int | None, dtype: str, arch: str) -> int:
+    """Show the kernels of the op NAME: formula, loop, LLVM or PTX, machine code, and what a run counts."""
+    from .train import kernel as kernels
+
+    if listed:
+        return kernels.list_names()
+    if name is None:
+        raise InputError("no name given. Name an op or an optimizer, such as gelu; flamepy kernel --list prints all.")
+    return kernels.command(name, device, elements, dtype, arch)
 
 
 @cli.command()

@@ -18,6 +18,7 @@ from unittest.mock import patch
 import pytest
 
 from flamepy.backend import base
+from flamepy.errors import DeviceError
 
 CPU_ONLY = pytest.mark.parametrize("device", ["cpu"], indirect=True)
 
@@ -30,10 +31,20 @@ def emulated_gpu() -> base.Device:
         return import_module("flamepy.backend.cuda.device").open("")  # type: ignore[no-any-return]
 
 
+@functools.cache
+def gpu() -> base.Device:
+    """The GPU of this machine, else the emulated one."""
+    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
+    try:
+        return import_module("flamepy.backend.cuda.device").open("")  # type: ignore[no-any-return]
+    except DeviceError:
+        return emulated_gpu()
+
+
 @contextmanager
 def cuda_device() -> Iterator[base.Device]:
-    """In the block, "cuda" is the emulated GPU; outside, the one that is there, or none."""
-    device = emulated_gpu()
+    """In the block, "cuda" is the GPU of these tests; outside, the one that is there, or none."""
+    device = gpu()
     with patch.dict(base._devices, {"cuda": device}):
         yield device
 

@@ -27,42 +27,59 @@ busy = threading.Lock()  # one launch at a time
 class EmulationReport:
     """What launches did. `instructions`: of warps, by kind; `transactions`: sectors of 32 bytes moved to and from global memory;
     `efficiency`: bytes used over bytes moved; `bank_conflicts`: turns that shared memory needed beyond the least; `divergence`: the share
-    of lanes that stood idle while others of their warp ran; `flops`, and `intensity`: flops for each byte moved."""
+    of lanes that stood idle while others of their warp ran; `flops`; `intensity`: flops for each byte moved. `used`: bytes, those that
+    several lanes of a warp read counted once."""
 
     kernel: str
-    grid: Any
-    block: Any
+    launches: int = 1
     instructions: dict[str, int] = field(default_factory=dict)
     transactions: int = 0
-    efficiency: float = 1.0
+    used: int = 0
     bank_conflicts: int = 0
     divergence: float = 0.0
     flops: int = 0
-    intensity: float = 0.0
+
+    @property
+    def efficiency(self) -> float:
+        return self.used / (SECTOR * self.transactions) if self.transactions else 1.0
+
+    @property
+    def intensity(self) -> float:
+        return self.flops / (SECTOR * self.transactions) if self.transactions else 0.0
 
     def __str__(self) -> str:
-        rows = [(kind, f"{count:,}") for kind, count in self.instructions.items()]
-        width = max([len(kind) for kind, _ in rows] + [21])
-        lines = [f"{self.kernel}: {sum(self.instructions.values()):,} instructions of warps, grid {self.grid}, block {self.block}"]
-        lines += [f"  {kind:<{width}} {count:>12}" for kind, count in rows]
-        lines.append(f"  {'global transactions':<{width}} {self.transactions:>12,}   {self.efficiency:.0%} of the bytes moved are used")
-        lines.append(f"  {'bank conflicts':<{width}} {self.bank_conflicts:>12,}")
-        lines.append(f"  {'divergence':<{width}} {self.divergence:>12.1%}   of the lanes are idle")
-        lines.append(f"  {'arithmetic intensity':<{width}} {self.intensity:>12.2f}   {self.flops:,} operations, per byte moved")
+        many = f" in {self.launches} launches" if self.launches > 1 else ""
+        lines = [f"{self.kernel}: {sum(self.instructions.values()):,} instructions of warps{many}"]
+        lines += [f"  {kind:<20} {count:>14,}" for kind, count in self.instructions.items()]
+        lines.append(f"  {'global transactions':<20} {self.transactions:>14,}  {self.efficiency:.1%} of the bytes moved are used")
+        lines.append(f"  {'bank conflicts':<20} {self.bank_conflicts:>14,}")
+        lines.append(f"  {'divergence':<20} {self.divergence:>14.1%}  of the lanes idle")
+        lines.append(f"  {'arithmetic intensity':<20} {self.intensity:>14.2f}  operations for each byte moved, {self.flops:,} in all")
         return "\n".join(lines)
 
 
-def reported(kernel: str, grid: Any, block: Any, counts: Any) -> EmulationReport:
-    """The emulator's counts in words of this file."""
-    moved = counts.load_sectors + counts.store_sectors
+def reported(kernel: str, counts: Any) -> EmulationReport:
+    """The emulator's counts of one launch in words of this file."""
     used = [
-        min(counts.bytes_loaded, SECTOR * counts.least_load_sectors),  # what several lanes read is used once
+        min(counts.bytes_loaded, SECTOR * counts.least_load_sectors),
         min(counts.bytes_stored, SECTOR * counts.least_store_sectors),
+        SECTOR * counts.atomic_sectors,
     ]
-    there = counts.threads / (32 * counts.warps) if counts.warps else 1.0  # lanes that exist
+    moved = counts.load_sectors + counts.store_sectors + counts.atomic_sectors
+    there = counts.threads / (32 * counts.warps)  # lanes that exist
+    idle = max(0.0, 1.0 - counts.active / there)
+    return EmulationReport(kernel, 1, dict(counts.instructions), moved, sum(used), counts.bank_conflicts, idle, counts.flops)
+
+
+def joined(kernel: str, reports: Sequence[EmulationReport]) -> EmulationReport:
+    """Several launches as one report."""
+    kinds = sorted({kind for r in reports for kind in r.instructions})
+    issued = [sum(r.instructions.values()) for r in reports]
+    total = lambda name: sum(getattr(r, name) for r in reports)
     return EmulationReport(
-        kernel, grid, block, dict(counts.instructions), moved + counts.atomic_sectors, sum(used) / (SECTOR * moved) if moved else 1.0,
-        counts.bank_conflicts, max(0.0, 1.0 - counts.active / there), counts.flops, counts.intensity,
+        kernel, total("launches"), {kind: sum(r.instructions.get(kind, 0) for r in reports) for kind in kinds}, total("transactions"),
+        total("used"), total("bank_conflicts"),
+        sum(r.divergence * n for r, n in zip(reports, issued, strict=True)) / max(1, sum(issued)), total("flops"),
     )  # fmt: skip
 
 
@@ -134,7 +151,7 @@ def emulate(kernel: Any, grid: Any, block: Any, *args: Any) -> EmulationReport:
                     fetch(device.memory, kernel, a, copy)
         finally:
             device.memory.remove()
-    return reported(kernel.name, grid, block, counts)
+    return reported(kernel.name, counts)
 
 
 def loaded(kernel: CudaKernel) -> Any:

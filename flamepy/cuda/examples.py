@@ -18,6 +18,7 @@ from ..gradient import GradientMap
 from ..gradient_clip import clip_grad_norm, clip_grad_value
 from ..op.base import PUBLIC
 from ..op.pointwise import Pointwise
+from ..optimizers.base import Optimizer
 from ..parameter import Parameter
 from ..tensors import Tensor, tensor
 
@@ -114,7 +115,7 @@ EXAMPLES: dict[str, Callable[[Inputs, int], Any]] = {
     "cast": lambda m, n: PUBLIC["cast"](m.real(n), "float16"),
 }  # fmt: skip
 OPTIMIZERS: dict[str, Any] = {
-    name.lower(): kind for name, kind in vars(optimizers).items() if isinstance(kind, type) and hasattr(kind, "step") and name != "LBFGS"
+    name.lower(): kind for name, kind in vars(optimizers).items() if isinstance(kind, type) and issubclass(kind, Optimizer)
 }
 CLIPS: dict[str, Callable[..., float]] = {"clip_grad_norm": clip_grad_norm, "clip_grad_value": clip_grad_value}
 

@@ -137,10 +137,7 @@ def compile(function: Any, signature: Any = None, arch: str = "sm_90") -> CudaKe
     "void(float32[::1], float32[::1], int32)". Or a name: that of an op (its first kernel, from the formula up), whose signature is a
     dtype, float32 by default. Raises DeviceError for what cannot be compiled, and where the compilers are not installed.
     """
-    found = re.fullmatch(r"sm_(\d+)(\d)([af]?)", str(arch))
-    if found is None:
-        raise ValueError(f"compile: no such architecture: {arch!r}. Use sm_80, sm_90, sm_100, ...")
-    cc = int(found[1]), int(found[2]), *([found[3]] if found[3] else [])
+    cc = architecture(arch)
     if isinstance(function, str):
         from .recording import first_kernel
 
@@ -148,6 +145,14 @@ def compile(function: Any, signature: Any = None, arch: str = "sm_90") -> CudaKe
     if signature is None:
         raise TypeError(f"compile: no signature: {name_of(function)}. Say which types it takes: 'void(float32[::1], int32)'.")
     return compiled(getattr(function, "py_func", function), signature, cc)
+
+
+def architecture(arch: str) -> tuple[Any, ...]:
+    """A GPU's compute capability: (9, 0) of "sm_90"."""
+    found = re.fullmatch(r"sm_(\d+)(\d)([af]?)", str(arch))
+    if found is None:
+        raise ValueError(f"compile: no such architecture: {arch!r}. Use sm_80, sm_90, sm_100, ...")
+    return int(found[1]), int(found[2]), *([found[3]] if found[3] else [])
 
 
 def name_of(function: Any) -> str:

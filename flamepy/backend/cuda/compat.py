@@ -39,7 +39,8 @@ with row_stack():
         if getattr(cuda, "implementation", "Built-in") != "NVIDIA":
             raise ImportError
         import_module("numba.cuda.np.arrayobj")  # registers the overloads
-        from numba.cuda.core.errors import NumbaError
+        from numba.core.errors import NumbaError as HostError
+        from numba.cuda.core.errors import NumbaError as CudaError
         from numba.cuda.core.imputils import RefType, iternext_impl
         from numba.cuda.cpython.rangeobj import registry as ranges
         from numba.cuda.cudadecl import registry as typing
@@ -56,7 +57,7 @@ __all__ = [
     "libdevice", "lowering", "ranges", "register_model", "signature", "target", "types", "typing",
 ]  # fmt: skip
 
-
+NumbaError = CudaError, HostError  # it raises both
 numba_cuda: Any = cuda  # what these export is put together at run time
 modules: list[Any] = [import_module(f"numba.cuda.{name}") for name in ("cgutils", "dispatcher", "libdevice", "types")]
 cgutils, dispatcher, libdevice, types = modules

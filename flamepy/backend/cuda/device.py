@@ -21,9 +21,9 @@ import numpy as np
 
 from ...dtypes import FLOATS, INTEGERS
 from ...errors import DeviceError, DTypeError
-from .. import precision
 from ..base import Action, Buffer, Device, Kernel, Run, Spot, Step, Stream
 from ..formula.bind import digest, making_kernel, reached, typed
+from .. import precision
 from . import chain, family
 from .arguments import UNSIGNED, arguments
 from .memory import ALIGN, APART, Allocator
@@ -76,9 +76,7 @@ class CudaKernel:
             return typed(self.function, self.dtype, words.dialect(threads, lanes), True, self.formula)
 
         try:
-            return build.compiled(
-                make, f"{self.name}_{self.dtype.name}", mark, kinds, self.device.driver.cc, (threads, self.function.together)
-            )
+            return build.compiled(make, f"{self.name}_{self.dtype.name}", mark, kinds, self.device.driver.cc, (threads, self.function.together))
         except import_module(".compat", __package__).NumbaError as problem:
             raise DeviceError(
                 f"{self.name}: cannot be compiled for CUDA: {str(problem).strip().splitlines()[0]}. Use numbers, the words of "

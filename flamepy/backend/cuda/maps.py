@@ -87,17 +87,18 @@ def spread_runs(out, t, *c):
 def spread_each(out, t, *c):
     """The same for any dimensions, element by element; all are read before the first is written."""
     last, i = out.size - 1, block() * (EACH * THREADS) + thread()
-    p, q, r = i + THREADS, i + 2 * THREADS, i + 3 * THREADS
-    at_i, at_p = spread_at(c, t, min(i, last)), spread_at(c, t, min(p, last))
-    at_q, at_r = spread_at(c, t, min(q, last)), spread_at(c, t, min(r, last))
     if i <= last:
+        p, q, r = i + THREADS, i + 2 * THREADS, i + 3 * THREADS
+        # Where there is no element any more this thread's first one is read again: any other may be written already, out may be an input.
+        at_i, at_p = spread_at(c, t, i), spread_at(c, t, p if p <= last else i)
+        at_q, at_r = spread_at(c, t, q if q <= last else i), spread_at(c, t, r if r <= last else i)
         out[i] = F(*at_i)
-    if p <= last:
-        out[p] = F(*at_p)
-    if q <= last:
-        out[q] = F(*at_q)
-    if r <= last:
-        out[r] = F(*at_r)
+        if p <= last:
+            out[p] = F(*at_p)
+        if q <= last:
+            out[q] = F(*at_q)
+        if r <= last:
+            out[r] = F(*at_r)
 
 
 @kernel

@@ -105,7 +105,8 @@ def moved(typing: Any, args: Any, places: Any, room: Any, first: Any) -> Any:
     from their first one on, one byte before."""
 
     def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        values, at = cgutils.unpack_tuple(builder, given[0], len(args)), cgutils.unpack_tuple(builder, given[1], len(places))
+        values = cgutils.unpack_tuple(builder, given[0], len(args))
+        at = [context.cast(builder, v, kind, types.int64) for v, kind in zip(cgutils.unpack_tuple(builder, given[1]), places, strict=True)]
         start = builder.ptrtoint(builder.extract_value(given[2], 0), I64)
         found = []
         for k, (kind, value) in enumerate(zip(args, values, strict=True)):
@@ -114,9 +115,9 @@ def moved(typing: Any, args: Any, places: Any, room: Any, first: Any) -> Any:
                 whole = builder.trunc(at[k], ir.IntType(1))
                 before = builder.select(whole, I64(0), builder.mul(given[3], I64(kind.stored.bitwidth // 8)))
                 odd = builder.and_(builder.add(builder.ptrtoint(data, I64), before), I64(ALIGN - 1))
-                place = builder.sext(builder.and_(at[k], I32(-2)), I64)
+                place = builder.and_(at[k], I64(-2))
                 near = builder.add(builder.add(start, place), builder.sub(odd, before))
-                is_near = builder.icmp_signed(">=", at[k], I32(0))
+                is_near = builder.icmp_signed(">=", at[k], I64(0))
                 value = builder.insert_value(value, builder.select(is_near, builder.inttoptr(near, data.type), data), 0)
             found.append(value)
         return context.make_tuple(builder, args, found)

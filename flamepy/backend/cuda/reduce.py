@@ -271,7 +271,9 @@ def argmax_launcher(go, outs, ins, outer, n, inner, scale):
     while True:
         chunk, chunks, columns = fold_plan(outer, n, inner)
         grid = outer * chunks * blocks(inner, columns or 1)
-        out, best = (outs[0], None) if chunks == 1 else (go.empty(outer * chunks * inner, outs[0].dtype), go.empty(outer * chunks * inner, dtype))
+        out, best = (
+            (outs[0], None) if chunks == 1 else (go.empty(outer * chunks * inner, outs[0].dtype), go.empty(outer * chunks * inner, dtype))
+        )
         go(arg_columns, (out, best), (x, places), (n, inner, chunk, chunks, columns or 1, start, how), grid=grid)
         if chunks == 1:
             return

@@ -27,7 +27,15 @@ class Shape(NamedTuple):
 
 
 ANY = 1 << 40
-SHAPES = Shape(8, 256, 16), Shape(32, 256, ANY), Shape(32, 128, 1024), Shape(32, 64, 2048), Shape(128, 128, ANY), Shape(256, 256, ANY), Shape(1024, 1024, ANY)
+SHAPES = (
+    Shape(8, 256, 16),
+    Shape(32, 256, ANY),
+    Shape(32, 128, 1024),
+    Shape(32, 64, 2048),
+    Shape(128, 128, ANY),
+    Shape(256, 256, ANY),
+    Shape(1024, 1024, ANY),
+)
 FAR, FAR_IN_WARPS = SHAPES[6], SHAPES[1]  # where no rows are near
 
 

@@ -150,6 +150,12 @@ def room_of(lanes: int) -> int:
 @cache
 def row_words(dtype: np.dtype, threads: int, lanes: int) -> dict[str, Any]:
     """The words for rows that are shared by so many lanes, in blocks of so many threads."""
-    numbers = {"LANES": lanes, "THREADS": threads, "LINE": 0, "RUN": RUN_OF_LANE * lanes if lanes == LONG else 1 << 30, "ROOM": 128 * room_of(lanes)}
+    numbers = {
+        "LANES": lanes,
+        "THREADS": threads,
+        "LINE": 0,
+        "RUN": RUN_OF_LANE * lanes if lanes == LONG else 1 << 30,
+        "ROOM": 128 * room_of(lanes),
+    }
     dialect = Dialect(lambda function, reorder: device_function(function), lambda dtype: numbers, ())
     return numbers | {f.__name__: device_function(typed(f, dtype, dialect, False)) for f in FUNCTIONS}

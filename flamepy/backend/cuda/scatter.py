@@ -28,7 +28,7 @@ def add_chunks(y, ends, x, ids, places, t, inner, bits, add):
     g, groups = types.int64(block()) * THREADS + thread(), (inner + 3) >> 2
     chunk = place(t, g)
     column, i = (g - chunk * groups) * 4, chunk << bits
-    if i < ids.size:
+    if i < ids.size and column < inner:
         stop, whole = min((chunk + 1) << bits, ids.size), (inner & 3) == 0 and aligned(x, 4)
         row, begins = ids[i], i == 0 or ids[max(i - 1, 0)] != ids[i]
         a, b, c, d = get(x, types.int64(places[i]) * inner, column, inner, whole)

@@ -34,7 +34,9 @@ def tasks_of(segments: Any, length: int) -> np.ndarray:
     for number, (start, size) in enumerate(segments):
         if size:
             first = np.arange(start // length * length, start + size, length)
-            rows.append(np.stack([np.maximum(first, start), np.minimum(first + length, start + size), np.full(first.size, number)], 1).reshape(-1))
+            rows.append(
+                np.stack([np.maximum(first, start), np.minimum(first + length, start + size), np.full(first.size, number)], 1).reshape(-1)
+            )
     return np.concatenate(rows).astype(np.int64)
 
 

@@ -1,0 +1,151 @@
+"""`flamepy kernel NAME`: from the formula of an op down to the machine code that runs it, and what a run counts.
+
+The op runs once on an example, forward and backward, on a device that writes down what it launches. Read next: ../cuda/examples.py.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import textwrap
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+from ..cuda.emulation import EmulationReport, joined, reported
+from ..cuda.examples import names, prepared
+from ..cuda.kernels import architecture, backend
+from ..cuda.recording import launches_of
+from .problems import InputError
+
+USUAL = 1 << 16  # elements of the example, where nothing is run
+REPEATS = 5
+
+
+def list_names() -> int:
+    """Print every name there is."""
+    print(textwrap.fill("  ".join(names()), 100, break_on_hyphens=False, break_long_words=False))
+    return 0
+
+
+def command(name: str, device: str, n: int | None, dtype: str, arch: str) -> int:
+    """Print everything about the kernels of an op."""
+    if name not in names():
+        near = difflib.get_close_matches(name, names(), 3, 0.5)
+        advice = f"Did you mean {' or '.join(near)}?" if near else "flamepy kernel --list prints all."
+        raise InputError(f"no kernel of this name: {name!r}. {advice}")
+    if n is not None and n < 1:
+        raise InputError(f"--run must be at least 1: {n}. Give a number of elements.")
+    try:
+        architecture(arch)
+    except ValueError as error:
+        raise InputError(str(error).partition(": ")[2]) from None
+    for line in (on_cuda if device == "cuda" else on_cpu)(name, n, dtype, arch):
+        print(line)
+    return 0
+
+
+def section(title: str, text: str) -> Iterator[str]:
+    yield from ("", title, "-" * len(title), textwrap.dedent(text).rstrip())
+
+
+def source(function: Any) -> str:
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):
+        return f"{function!r}: its file is not here"
+
+
+def heading(name: str, where: str, kernels: list[str], n: int) -> Iterator[str]:
+    yield f"{name} on {where}: {len(kernels)} kernel{'s' * (len(kernels) != 1)} for {n:,} elements, forward and backward"
+    yield from (f"  {i}. {kernel}" for i, kernel in enumerate(kernels, 1))
+
+
+def title(i: int, text: str) -> Iterator[str]:
+    yield from ("", "=" * 100, f"{i}. {text}", "=" * 100)
+
+
+# ---- CUDA ------------------------------------------------------------------------------------------------------------------------------
+def on_cuda(name: str, n: int | None, dtype: str, arch: str) -> Iterator[str]:
+    found = launches_of(name, n or USUAL, dtype, architecture(arch))
+    counted = {} if n is None else emulated(name, n, dtype, arch)
+    yield from heading(name, arch, [launch.kernel.name for launch in found], n or USUAL)
+    for i, launch in enumerate(found, 1):
+        kernel = launch.kernel
+        grid = " x ".join(str(size) for size in launch.grid if size > 1) or "1"
+        yield from title(i, f"{kernel.name}: {grid} blocks of {launch.threads} threads")
+        if launch.formula is not None:
+            yield from section("Formula", source(launch.formula))
+        yield from section("Kernel", source(launch.source))
+        yield from section("Arguments", "\n".join(map(str, kernel.arguments)))
+        yield from section("PTX", kernel.ptx)
+        yield from section("Machine code (SASS)", kernel.sass)
+        yield from section("Figures", figures(kernel))
+        if launch.binary.digest in counted:
+            yield from section(f"A run of {n:,} elements", str(counted[launch.binary.digest]))
+    if n is not None:
+        yield from section("All launches of the run", str(joined(f"{name}, {dtype}", list(counted.values()))))
+
+
+def figures(kernel: Any) -> str:
+    rows = {
+        "registers of a thread": kernel.registers, "bytes of registers spilled": kernel.spills,
+        "bytes of a thread's own memory": kernel.local, "bytes of shared memory of a block": kernel.shared,
+        "instructions": sum(kernel.opcodes.values()),
+    }  # fmt: skip
+    return "\n".join(f"{value:>8,}  {what}" for what, value in rows.items())
+
+
+def emulated(name: str, n: int, dtype: str, arch: str) -> dict[str, EmulationReport]:
+    """What each kernel counts in a run on the emulated GPU, by its digest; where it is launched more than once, all together."""
+    found: dict[str, list[EmulationReport]] = {}
+
+    class Counting(backend("emulated").Driver):  # type: ignore[misc]
+        """Keeps what each launch counts."""
+
+        cc = architecture(arch)
+
+        def load(self, binary: Any) -> Any:
+            kernel = super().load(binary)
+            kernel.digest = binary.digest
+            return kernel
+
+        def run(self, function: Any, grid: tuple[int, ...], threads: int, values: Any) -> None:
+            counts = self.machine.launch(function, grid, threads, values, count=True)
+            found.setdefault(function.digest, []).append(reported(function.name, counts))
+
+    device = backend("device").CudaDevice(Counting(), 0)
+    device.name = "cuda (emulated)"
+    run = prepared(name, n, dtype, device)
+    found.clear()
+    run()
+    device.synchronize()
+    return {digest: joined(reports[0].kernel, reports) for digest, reports in found.items()}
+
+
+# ---- CPU -------------------------------------------------------------------------------------------------------------------------------
+def on_cpu(name: str, n: int | None, dtype: str, arch: str) -> Iterator[str]:
+    looking = import_module("flamepy.backend.cpu.looking")
+    device, launches = looking.watched()
+    run = prepared(name, n or USUAL, dtype, device)
+    launches.clear()
+    for _ in range(1 if n is None else REPEATS):
+        run()
+    yield from heading(name, "this processor", [launch.name for launch in launches.values()], n or USUAL)
+    for i, launch in enumerate(launches.values(), 1):
+        yield from title(i, launch.name)
+        if launch.kernel.formula is not None:
+            yield from section("Formula", source(launch.kernel.formula))
+        yield from section("Loop", source(launch.kernel.loop))
+        llvm, assembly = launch.code()
+        yield from section("LLVM", llvm)
+        yield from section("Assembly", assembly)
+        found = looking.tally(assembly)
+        yield from section("Figures", "\n".join(f"{found[key]:>8,}  {WHAT[key]}" for key in found))
+        if n is not None:
+            best = min(launch.seconds)
+            rate = f"{launch.nbytes / best / 1e9:.1f} GB/s over {launch.nbytes:,} bytes of its buffers"
+            yield from section(f"A run of {n:,} elements", f"{best * 1e6:.1f} us, the least of {len(launch.seconds)}: {rate}")
+
+
+WHAT = {"instructions": "instructions", "packed": "of them on several floats at once", "scalar": "of them on one float"}
