@@ -264,6 +264,9 @@ class Device:
         """`size` elements of `dtype`, `offset` bytes into `root`, as a buffer that shares the memory and keeps it alive."""
         raise NotImplementedError
 
+    def synchronize(self) -> None:
+        """Wait for every launch, then make the checks that wait for it. Here: nothing waits."""
+
     def trim(self) -> None:
         """Give kept blocks back to the system."""
 

@@ -150,6 +150,7 @@ def check_nothing_left(recorder: StepRecorder) -> None:
         return [n for n, (b, _, _) in enumerate(recorder.made) if n not in recorder.inputs and b() is not None]
 
     if left():
+        recorder.inner.device.synchronize()  # checks that wait hold what they look at
         gc.collect()  # it may be in a cycle that nobody knows any more
     for n in left():
         rows = zip([s for s in recorder.steps if isinstance(s, Step)], recorder.trace.launches(), strict=True)
