@@ -76,7 +76,8 @@ class CudaKernel:
             return typed(self.function, self.dtype, words.dialect(threads, lanes), True, self.formula)
 
         try:
-            return build.compiled(make, f"{self.name}_{self.dtype.name}", mark, kinds, self.device.driver.cc, (threads, self.function.together))
+            bounds = threads, self.function.together
+            return build.compiled(make, f"{self.name}_{self.dtype.name}", mark, kinds, self.device.driver.cc, bounds)
         except import_module(".compat", __package__).NumbaError as problem:
             raise DeviceError(
                 f"{self.name}: cannot be compiled for CUDA: {str(problem).strip().splitlines()[0]}. Use numbers, the words of "
