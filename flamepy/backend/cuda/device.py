@@ -185,7 +185,6 @@ class Graph(Run):
     def __call__(self) -> None:
         device = self.stream.device
         self.done = 0
-        device.look()  # this run overwrites what the last one found
         if self.precision != (wanted := precision.level()):
             self.graph, self.precision = device.driver.capture(self.launch), wanted
         self.graph()
@@ -207,7 +206,7 @@ class Graph(Run):
 class CudaDevice(Device):
     """`device("cuda")`. `launched` counts launches."""
 
-    align, gap = ALIGN, APART
+    align, gap, checks_late = ALIGN, APART, True
 
     def __init__(self, driver: Any, index: int):
         super().__init__("cuda" if index == 0 else f"cuda:{index}", CudaStream())
