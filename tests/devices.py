@@ -6,6 +6,7 @@ because what names no device goes where the fixture says. Read next: conftest.py
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import sys
@@ -24,15 +25,30 @@ CPU_ONLY = pytest.mark.parametrize("device", ["cpu"], indirect=True)
 
 
 @functools.cache
-def gpu() -> base.Device:
-    """The GPU of this machine, else an emulated one; one for all tests, so that kernels are compiled once."""
+def emulated_gpu() -> base.Device:
+    """The emulated GPU of this process: one, so that its kernels are compiled once."""
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
-    opened = import_module("flamepy.backend.cuda.device").open
+    with patch.dict(os.environ, {"FLAMEPY_CUDA": "emulator"}):
+        return import_module("flamepy.backend.cuda.device").open("")  # type: ignore[no-any-return]
+
+
+def has_gpu() -> bool:
+    """Whether an NVIDIA driver is there."""
     try:
-        return opened("")  # type: ignore[no-any-return]
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+@functools.cache
+def gpu() -> base.Device:
+    """The GPU of this machine, else the emulated one."""
+    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
+    try:
+        return import_module("flamepy.backend.cuda.device").open("")  # type: ignore[no-any-return]
     except DeviceError:
-        with patch.dict(os.environ, {"FLAMEPY_CUDA": "emulator"}):
-            return opened("")  # type: ignore[no-any-return]
+        return emulated_gpu()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Attention on the emulated GPU, forward and backward: against PyTorch in float64 on the operands as they were rounded; and its machine code.
+"""Attention on the emulated GPU, both ways: against PyTorch in float64 on the operands as they were rounded; and its machine code.
 
 Plain tiles (float32, float64, wide 16-bit rows) and tensor cores (16-bit rows), sizes beside those of tiles, masks of every shape, rows
 that see no key, operands at odd places. Read next: test_cuda_conv.py.
@@ -22,10 +22,12 @@ torch = pytest.importorskip("torch")
 
 LEAST = {float64: 1e-13, float32: 2e-6, float16: 2e-3, bfloat16: 1.2e-2}  # of the largest number
 CASES = [  # dtype, (batch, heads, rows, keys, width of q, of v), is_causal, the mask's shape or None
-    (float32, (2, 3, 33, 70, 31, 17), False, (2, 1, 33, 70)), (float32, (1, 2, 70, 70, 24, 32), True, None), (float32, (1, 1, 1, 1, 1, 1), True, None),
-    (float32, (1, 1, 3, 5, 20, 150), False, None), (float64, (1, 2, 37, 34, 20, 32), True, None), (float64, (1, 2, 5, 7, 31, 17), False, (1, 2, 5, 1)),
-    (bfloat16, (1, 2, 150, 150, 64, 64), True, None), (bfloat16, (2, 1, 70, 40, 31, 17), False, (1, 1, 1, 40)), (bfloat16, (1, 1, 1, 1, 64, 64), False, None),
-    (bfloat16, (1, 1, 20, 40, 128, 128), True, None), (bfloat16, (1, 1, 20, 20, 150, 8), False, None), (float16, (1, 2, 65, 66, 64, 48), False, None),
+    (float32, (2, 3, 33, 70, 31, 17), False, (2, 1, 33, 70)), (float32, (1, 2, 70, 70, 24, 32), True, None),
+    (float32, (1, 1, 1, 1, 1, 1), True, None), (float32, (1, 1, 3, 5, 20, 150), False, None),
+    (float64, (1, 2, 37, 34, 20, 32), True, None), (float64, (1, 2, 5, 7, 31, 17), False, (1, 2, 5, 1)),
+    (bfloat16, (1, 2, 150, 150, 64, 64), True, None), (bfloat16, (2, 1, 70, 40, 31, 17), False, (1, 1, 1, 40)),
+    (bfloat16, (1, 1, 1, 1, 64, 64), False, None), (bfloat16, (1, 1, 20, 40, 128, 128), True, None),
+    (bfloat16, (1, 1, 20, 20, 150, 8), False, None), (float16, (1, 2, 65, 66, 64, 48), False, None),
 ]  # fmt: skip
 
 
@@ -57,7 +59,7 @@ def draw(sizes: Any, dtype: np.dtype, mask: Any) -> tuple[list[Any], Any, Any]:
 
 def run(gpu: Any, arrays: list[Any], mask: Any, g: Any, scale: float, is_causal: bool, at: int = 0) -> list[Any]:
     """y and the gradients of q, k, v and the scores (None without a mask)."""
-    q, k, v = arrays
+    q, _, v = arrays
     layout, sizes = apart(q.shape, v.shape, None if mask is None else mask.shape)
     wide = computed(q.dtype)
     consts = (layout, sizes, wide.type(scale), is_causal)
@@ -126,4 +128,4 @@ def test_machine_code(tmp_path: Path) -> None:
     for dtype, sizes, is_causal, mask in CASES:
         arrays, values, g = draw((*sizes[:2], 1, 1, *sizes[4:]), dtype, None if mask is None else (1, 1, 1, 1))
         run(gpu, arrays, values, g, 0.3, is_causal)
-    check_code(gpu, tmp_path, {"attention_mma": "HMMA"})
+    check_code(gpu, tmp_path, {"attention_mma": "HMMA", "attention_tiles": "FFMA", "row_dots": "FFMA"})

@@ -16,6 +16,7 @@ from error_text import raises
 from test_cuda_products import GELU, close, launch, normal, up, wide
 
 import flamepy as fp
+from flamepy.backend.base import Step
 from flamepy.dtypes import bfloat16, float32, float64
 from flamepy.errors import EmulationError
 from flamepy.ops.matmul import follower
@@ -180,6 +181,18 @@ def test_a_captured_product_reads_what_is_there_then(gpu: Any) -> None:
         gpu.stream.copy(buffers[0], gpu.upload(x))
         graph()
         close(gpu.download(y), wide(x, 6, 16) @ wide(w, 8, 16).T + wide(bias, 8))
+
+
+def test_recorded_steps_follow_the_precision(gpu: Any, precise: None) -> None:
+    x, w, y = gpu.upload(normal(128, float32)), gpu.upload(normal(128, float32)), gpu.empty(64, float32)
+    call = gpu.driver.blas.product(blas.Problem(8, 8, 16, False, True, float32, float32))
+    replay = gpu.direct.program([Step(call, (y, None), (x, w, None, None), (0, 0, 0))])
+    found = []
+    for level in ("highest", "high", "highest"):
+        fp.set_float32_matmul_precision(level)
+        replay()
+        found.append(gpu.download(y).tobytes())
+    assert found[0] == found[2] != found[1]
 
 
 def test_the_fastest_algorithm_is_found_once_and_remembered(gpu: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

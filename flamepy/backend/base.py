@@ -224,6 +224,7 @@ class Device:
     name: str
     align = 64  # bytes: where a buffer may begin in a root
     gap = 0  # bytes between buffers that share a root, at least
+    checks_late = False  # whether a program's checks look at their buffers after all its launches
 
     def __init__(self, name: str, stream: Stream):
         self.name = name
@@ -263,6 +264,9 @@ class Device:
     def slot(self, root: Buffer, offset: int, size: int, dtype: np.dtype) -> Buffer:
         """`size` elements of `dtype`, `offset` bytes into `root`, as a buffer that shares the memory and keeps it alive."""
         raise NotImplementedError
+
+    def look(self) -> None:
+        """Make the checks that wait for launches to end. Here: none waits."""
 
     def trim(self) -> None:
         """Give kept blocks back to the system."""

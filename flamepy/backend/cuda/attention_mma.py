@@ -118,6 +118,22 @@ def stage_tile(to, x, at, step, count, left, width, fast):
         piece += THREADS_OF
 
 
+def stage_pair(to, x, x_at, x_step, z, z_at, z_step, at, end, count, d, e, fast):
+    """Begin to copy N rows of x and of z from row `at` on, where there are any before `end`; a group of copies."""
+    if at < end:
+        stage_tile(to, x, x_at + at * x_step, x_step, N, count - at, d, fast)
+        stage_tile(to + N * STEP, z, z_at + at * z_step, z_step, N, count - at, e, fast)
+    commit()
+
+
+def starts(layout, m_layout, pair, heads):
+    """Where q, k, v, y and the mask of a (batch, head) begin."""
+    b, h = divided(pair, heads)
+    q, k = layout[0] + b * layout[1] + h * layout[2], layout[4] + b * layout[5] + h * layout[6]
+    v, y = layout[8] + b * layout[9] + h * layout[10], layout[12] + b * layout[13] + h * layout[14]
+    return q, k, v, y, m_layout[0] + b * m_layout[1] + h * m_layout[2]
+
+
 def put_number(value, row, column, x, at, step, left, cols):
     if row < left and column < cols:
         x[at + row * step + column] = value
@@ -137,6 +153,15 @@ def keep_row(top, row, column, kept, share, at, left):
         kept[kept.size // 2 + at + row] = share
 
 
+def softmax(s, top, total, factor):
+    """(weights of a tile of products, what sums before it are multiplied with, the largest score so far, the sums so far)."""
+    fresh = mapped(grown, LINES, folded(larger, LINES, s, 4), (top, factor))
+    shift = mapped(shift_of, LINES, fresh, ())
+    fade = mapped(faded, LINES, top, (shift,))
+    s = mapped(weight, LINES, s, (shift, factor))
+    return s, fade, fresh, mapped(followed, LINES, total, (fade, folded(plus, LINES, s, 1)))
+
+
 # ---- forward -----------------------------------------------------------------------------------------------------------------------
 @kernel(threads=THREADS_OF)
 def attention_mma(y, kept, q, k, v, mask, layout, m_layout, heads, rows, keys, d, e, scale, even, is_causal):
@@ -144,13 +169,10 @@ def attention_mma(y, kept, q, k, v, mask, layout, m_layout, heads, rows, keys, d
     room, warp = shared(STAGES), thread() // 32
     tiles = (rows + ROWS - 1) // ROWS
     pair, tile = divided(block(), tiles)
-    b, h = divided(pair, heads)
     first = (tiles - 1 - tile) * ROWS  # the tiles that see most keys begin
-    q_at = layout[0] + b * layout[1] + h * layout[2] + first * layout[3]
-    k_at, v_at = layout[4] + b * layout[5] + h * layout[6], layout[8] + b * layout[9] + h * layout[10]
-    m_at = m_layout[0] + b * m_layout[1] + h * m_layout[2]
+    q_at, k_at, v_at, y_at, m_at = starts(layout, m_layout, pair, heads)
     fast = even and begins_at_16(q) and begins_at_16(k) and begins_at_16(v)
-    stage_tile(room, q, q_at, layout[3], ROWS, rows - first, d, fast)
+    stage_tile(room, q, q_at + first * layout[3], layout[3], ROWS, rows - first, d, fast)
     commit()
     wait(0)
     barrier()
@@ -161,37 +183,25 @@ def attention_mma(y, kept, q, k, v, mask, layout, m_layout, heads, rows, keys, d
     factor, other = (unit, real(1)) if simple else (real(1), unit)
     top, total, acc = filled(LINES, -INF), filled(LINES, 0.0), filled(SUMS, 0.0)
     at, here, seen = 0, room, min(keys, first + ROWS) if is_causal else keys
-    if seen > 0:
-        stage_tile(here, k, k_at, layout[7], N, keys, d, fast)
-        stage_tile(here + N * STEP, v, v_at, layout[11], N, keys, e, fast)
-    commit()
+    stage_pair(here, k, k_at, layout[7], v, v_at, layout[11], 0, seen, keys, d, e, fast)
     while at < seen:
         there = room + PAIR if here == room else room
         low = at + N
-        if low < seen:
-            stage_tile(there, k, k_at + low * layout[7], layout[7], N, keys - low, d, fast)
-            stage_tile(there + N * STEP, v, v_at + low * layout[11], layout[11], N, keys - low, e, fast)
-        commit()
+        stage_pair(there, k, k_at, layout[7], v, v_at, layout[11], low, seen, keys, d, e, fast)
         wait(1)
         barrier()
         if not is_causal or at < own + 16 * TALL:
             s = times_turned(filled(SCORES, 0.0), a, q, here, STEP, TALL)
             if not simple or low > keys or (is_causal and low > own + 1):
                 s = each(shown, LINES, s, (other, mask, m_at, m_layout[3], m_layout[4], own, at, rows, keys, is_causal))
-            fresh = mapped(grown, LINES, folded(larger, LINES, s, 4), (top, factor))
-            shift = mapped(shift_of, LINES, fresh, ())
-            fade = mapped(faded, LINES, top, (shift,))
-            s = mapped(weight, LINES, s, (shift, factor))
-            total = mapped(followed, LINES, total, (fade, folded(plus, LINES, s, 1)))
+            s, fade, top, total = softmax(s, top, total, factor)
             acc = times(mapped(product, LINES, acc, (fade,)), rounded(s, q), q, here + N * STEP, STEP, TALL)
-            top = fresh
         barrier()
         at, here = low, there
     wait(0)
     share = mapped(inverse, LINES, folded(plus, LINES, total, 4), ())
     each(keep_row, LINES, top, (kept, share, pair * rows + own, rows - own))
-    y_at = layout[12] + b * layout[13] + h * layout[14] + own * layout[15]
-    put_rows(y, y_at, layout[15], rows - own, e, mapped(product, LINES, acc, (share,)), even)
+    put_rows(y, y_at + own * layout[15], layout[15], rows - own, e, mapped(product, LINES, acc, (share,)), even)
 
 
 # ---- launchers ---------------------------------------------------------------------------------------------------------------------

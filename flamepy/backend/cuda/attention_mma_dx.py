@@ -10,7 +10,7 @@ Read next: conv.py.
 from __future__ import annotations
 
 from ..formula.words import real
-from .attention_mma import LOG2E, THREADS_OF, is_even, product, put_number, put_rows, shown, stage_tile
+from .attention_mma import LOG2E, THREADS_OF, is_even, product, put_number, put_rows, shown, stage_pair, stage_tile, starts
 from .compat import cuda
 from .family import blocks, kernel
 from .fragments import begins_at_16, each, exp2, left_factor, mapped, rounded, times, times_turned
@@ -40,12 +40,12 @@ def sizes_of(width: int, most: int) -> dict[str, int]:
     }  # fmt: skip
 
 
-def stage_stats(stats, to, kept, delta, at, count):
-    """Largest score in powers of two, 1 / sum and delta of `count` rows; a row that isn't there has no weights."""
+def stage_stats(stats, to, kept, delta, base, at, rows):
+    """Largest score in powers of two, 1 / sum and delta of N rows from row `at` on; a row that isn't there has no weights."""
     i = thread()
     while i < N:
-        there = i < count
-        place = at + i if there else at
+        there = at + i < rows
+        place = base + at + i if there else base
         stats[to + i] = kept[place] * LOG2E if there else 0.0
         stats[to + N + i] = kept[kept.size // 2 + place] if there else 0.0
         stats[to + 2 * N + i] = delta[place] if there else 0.0
@@ -64,6 +64,14 @@ def turned_weight(x, key, row, unit, stats, to, mask, m_at, m_row, m_col, first,
     )
 
 
+def turned_weights(p, unit, stats, to, mask, m_at, m_layout, own, at, rows, keys, is_causal):
+    """Of a tile of products, keys by rows."""
+    if mask is not None or own + 16 > keys or (is_causal and at < own + 16):
+        more = mask, m_at, m_layout[3], m_layout[4], own, at, rows, keys, is_causal
+        return each(turned_weight, LINES, p, (unit, stats, to, *more))
+    return each(free_weight, LINES, p, (unit, stats, to))
+
+
 def turned_slope(p, key, row, dp, stats, to):
     return p * (dp - stats[to + 2 * N + row])
 
@@ -72,18 +80,13 @@ def turned_slope(p, key, row, dp, stats, to):
 def attention_mma_dkv(dk, dv, g, delta, kept, q, k, v, mask, layout, m_layout, heads, rows, keys, d, e, scale, even, is_causal):
     """dk and dv. A block: a tile of keys of one (batch, head)."""
     room, stats, warp = shared(ROOMS), cuda.shared.array(BOTH, real), thread() // 32
-    count = (keys + ROWS - 1) // ROWS
-    pair, tile = divided(block(), count)
-    b, h = divided(pair, heads)
+    pair, tile = divided(block(), (keys + ROWS - 1) // ROWS)
     first = tile * ROWS  # the tiles that are seen by most rows begin
-    q_at, g_at = layout[0] + b * layout[1] + h * layout[2], layout[12] + b * layout[13] + h * layout[14]
-    k_at = layout[4] + b * layout[5] + h * layout[6] + first * layout[7]
-    v_at = layout[8] + b * layout[9] + h * layout[10] + first * layout[11]
-    m_at = m_layout[0] + b * m_layout[1] + h * m_layout[2]
+    q_at, k_at, v_at, g_at, m_at = starts(layout, m_layout, pair, heads)
     fast = even and begins_at_16(q) and begins_at_16(k) and begins_at_16(v) and begins_at_16(g)
     values = room + 4 * N * STEP  # they stay there: registers are few
-    stage_tile(room, k, k_at, layout[7], ROWS, keys - first, d, fast)
-    stage_tile(values, v, v_at, layout[11], ROWS, keys - first, e, fast)
+    stage_tile(room, k, k_at + first * layout[7], layout[7], ROWS, keys - first, d, fast)
+    stage_tile(values, v, v_at + first * layout[11], layout[11], ROWS, keys - first, e, fast)
     commit()
     wait(0)
     barrier()
@@ -92,27 +95,17 @@ def attention_mma_dkv(dk, dv, g, delta, kept, q, k, v, mask, layout, m_layout, h
     unit, own = scale * LOG2E, first + warp * 16
     acc_k, acc_v = filled(SUMS, 0.0), filled(SUMS, 0.0)
     at, turn = first // N * N if is_causal else 0, 0
-    if at < rows:
-        stage_tile(room, q, q_at + at * layout[3], layout[3], N, rows - at, d, fast)
-        stage_tile(room + N * STEP, g, g_at + at * layout[15], layout[15], N, rows - at, e, fast)
-        stage_stats(stats, 0, kept, delta, pair * rows + at, rows - at)
-    commit()
+    stage_stats(stats, 0, kept, delta, pair * rows, at, rows)
+    stage_pair(room, q, q_at, layout[3], g, g_at, layout[15], at, rows, rows, d, e, fast)
     while at < rows:
         here, there, low = room + turn * PAIR, room + (1 - turn) * PAIR, at + N
-        if low < rows:
-            stage_tile(there, q, q_at + low * layout[3], layout[3], N, rows - low, d, fast)
-            stage_tile(there + N * STEP, g, g_at + low * layout[15], layout[15], N, rows - low, e, fast)
-            stage_stats(stats, (1 - turn) * STATS, kept, delta, pair * rows + low, rows - low)
-        commit()
+        stage_stats(stats, (1 - turn) * STATS, kept, delta, pair * rows, low, rows)
+        stage_pair(there, q, q_at, layout[3], g, g_at, layout[15], low, rows, rows, d, e, fast)
         wait(1)
         barrier()
         if not is_causal or low > own:
             p = times_turned(filled(SCORES, 0.0), a_k, q, here, STEP, TALL)
-            if mask is not None or own + 16 > keys or (is_causal and at < own + 16):
-                more = mask, m_at, m_layout[3], m_layout[4], own, at, rows, keys, is_causal
-                p = each(turned_weight, LINES, p, (unit, stats, turn * STATS, *more))
-            else:
-                p = each(free_weight, LINES, p, (unit, stats, turn * STATS))
+            p = turned_weights(p, unit, stats, turn * STATS, mask, m_at, m_layout, own, at, rows, keys, is_causal)
             acc_v = times(acc_v, rounded(p, q), q, here + N * STEP, STEP, TALL)
             a_v = left_factor(values + warp * (16 * STEP), STEP, TALL, DEEP)
             dp = times_turned(filled(SCORES, 0.0), a_v, q, here + N * STEP, STEP, TALL)
@@ -121,9 +114,8 @@ def attention_mma_dkv(dk, dv, g, delta, kept, q, k, v, mask, layout, m_layout, h
         barrier()
         at, turn = low, 1 - turn
     wait(0)
-    down = warp * 16
-    put_rows(dv, v_at + down * layout[11], layout[11], keys - own, e, acc_v, even)
-    put_rows(dk, k_at + down * layout[7], layout[7], keys - own, d, mapped(product, LINES, acc_k, (scale,)), even)
+    put_rows(dv, v_at + own * layout[11], layout[11], keys - own, e, acc_v, even)
+    put_rows(dk, k_at + own * layout[7], layout[7], keys - own, d, mapped(product, LINES, acc_k, (scale,)), even)
 
 
 # ---- dq and the mask's gradient ------------------------------------------------------------------------------------------------------
@@ -149,15 +141,11 @@ def attention_mma_dq(dq, dmask, g, delta, kept, q, k, v, mask, layout, m_layout,
     room, warp = shared(STAGES), thread() // 32
     tiles = (rows + ROWS - 1) // ROWS
     pair, tile = divided(block(), tiles)
-    b, h = divided(pair, heads)
     first = (tiles - 1 - tile) * ROWS
-    q_at = layout[0] + b * layout[1] + h * layout[2] + first * layout[3]
-    g_at = layout[12] + b * layout[13] + h * layout[14] + first * layout[15]
-    k_at, v_at = layout[4] + b * layout[5] + h * layout[6], layout[8] + b * layout[9] + h * layout[10]
-    m_at = m_layout[0] + b * m_layout[1] + h * m_layout[2]
+    q_at, k_at, v_at, g_at, m_at = starts(layout, m_layout, pair, heads)
     fast = even and begins_at_16(q) and begins_at_16(k) and begins_at_16(v) and begins_at_16(g)
-    stage_tile(room, q, q_at, layout[3], ROWS, rows - first, d, fast)
-    stage_tile(room + ROWS * STEP, g, g_at, layout[15], ROWS, rows - first, e, fast)
+    stage_tile(room, q, q_at + first * layout[3], layout[3], ROWS, rows - first, d, fast)
+    stage_tile(room + ROWS * STEP, g, g_at + first * layout[15], layout[15], ROWS, rows - first, e, fast)
     commit()
     wait(0)
     barrier()
@@ -171,16 +159,10 @@ def attention_mma_dq(dq, dmask, g, delta, kept, q, k, v, mask, layout, m_layout,
     sums = each(stat_of, LINES, none, (delta, base, rows - own, 1.0))
     acc = filled(SUMS, 0.0)
     at, turn, seen = 0, 0, min(keys, first + ROWS) if is_causal and dmask is None else keys
-    if seen > 0:
-        stage_tile(room, k, k_at, layout[7], N, keys, d, fast)
-        stage_tile(room + N * STEP, v, v_at, layout[11], N, keys, e, fast)
-    commit()
+    stage_pair(room, k, k_at, layout[7], v, v_at, layout[11], 0, seen, keys, d, e, fast)
     while at < seen:
         here, there, low = room + turn * PAIR, room + (1 - turn) * PAIR, at + N
-        if low < seen:
-            stage_tile(there, k, k_at + low * layout[7], layout[7], N, keys - low, d, fast)
-            stage_tile(there + N * STEP, v, v_at + low * layout[11], layout[11], N, keys - low, e, fast)
-        commit()
+        stage_pair(there, k, k_at, layout[7], v, v_at, layout[11], low, seen, keys, d, e, fast)
         wait(1)
         barrier()
         if not is_causal or dmask is not None or at < own + 16 * TALL:
@@ -198,7 +180,7 @@ def attention_mma_dq(dq, dmask, g, delta, kept, q, k, v, mask, layout, m_layout,
         barrier()
         at, turn = low, 1 - turn
     wait(0)
-    put_rows(dq, q_at + warp * (16 * TALL) * layout[3], layout[3], rows - own, d, mapped(product, LINES, acc, (scale,)), even)
+    put_rows(dq, q_at + own * layout[3], layout[3], rows - own, d, mapped(product, LINES, acc, (scale,)), even)
 
 
 # ---- launchers ---------------------------------------------------------------------------------------------------------------------

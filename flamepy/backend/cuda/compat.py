@@ -40,7 +40,7 @@ with row_stack():
             raise ImportError
         import_module("numba.cuda.np.arrayobj")  # registers the overloads
         from numba.core.errors import NumbaError as HostError
-        from numba.cuda.core.errors import NumbaError
+        from numba.cuda.core.errors import NumbaError, TypingError
         from numba.cuda.core.imputils import RefType, iternext_impl
         from numba.cuda.cpython.rangeobj import registry as ranges
         from numba.cuda.cudadecl import registry as typing
@@ -53,8 +53,9 @@ with row_stack():
         raise DeviceError("cuda: numba-cuda is not installed. Use pip install 'flamepy[cuda]'.") from None
 
 __all__ = [
-    "PROBLEMS", "AbstractTemplate", "AttributeTemplate", "NumbaError", "RefType", "StructModel", "cgutils", "cuda",
-    "device_function", "intrinsic", "iternext_impl", "libdevice", "lowering", "ranges", "register_model", "signature", "target", "types", "typing",
+    "PROBLEMS", "AbstractTemplate", "AttributeTemplate", "NumbaError", "RefType", "StructModel", "TypingError", "cgutils", "cuda",
+    "device_function", "intrinsic", "iternext_impl", "libdevice", "lowering", "ranges", "register_model", "signature", "target",
+    "types", "typing",
 ]  # fmt: skip
 
 PROBLEMS = NumbaError, HostError  # what its compiler raises

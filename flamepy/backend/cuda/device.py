@@ -21,9 +21,9 @@ import numpy as np
 
 from ...dtypes import FLOATS, INTEGERS
 from ...errors import DeviceError, DTypeError
-from .. import precision
 from ..base import Action, Buffer, Device, Kernel, Run, Spot, Step, Stream
 from ..formula.bind import digest, making_kernel, reached, typed
+from .. import precision
 from . import chain, family
 from .arguments import UNSIGNED, arguments
 from .memory import ALIGN, APART, Allocator
@@ -76,9 +76,8 @@ class CudaKernel:
             return typed(self.function, self.dtype, words.dialect(threads, lanes), True, self.formula)
 
         try:
-            return build.compiled(
-                make, f"{self.name}_{self.dtype.name}", mark, kinds, self.device.driver.cc, (threads, self.function.together)
-            )
+            bounds = threads, self.function.together
+            return build.compiled(make, f"{self.name}_{self.dtype.name}", mark, kinds, self.device.driver.cc, bounds)
         except import_module(".compat", __package__).PROBLEMS as problem:
             raise DeviceError(
                 f"{self.name}: cannot be compiled for CUDA: {str(problem).strip().splitlines()[0]}. Use numbers, the words of "
@@ -186,7 +185,6 @@ class Graph(Run):
     def __call__(self) -> None:
         device = self.stream.device
         self.done = 0
-        device.look()  # this run overwrites what the last one found
         if self.precision != (wanted := precision.level()):
             self.graph, self.precision = device.driver.capture(self.launch), wanted
         self.graph()
@@ -208,7 +206,7 @@ class Graph(Run):
 class CudaDevice(Device):
     """`device("cuda")`. `launched` counts launches."""
 
-    align, gap = ALIGN, APART
+    align, gap, checks_late = ALIGN, APART, True
 
     def __init__(self, driver: Any, index: int):
         super().__init__("cuda" if index == 0 else f"cuda:{index}", CudaStream())

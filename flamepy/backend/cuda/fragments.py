@@ -89,7 +89,7 @@ def position(builder: Any, lane: Any, i: int, rows: int, count: int) -> list[Any
 @word
 def each(typing: Any, function: Any, rows: Any, acc: Any, others: Any) -> Any:
     """function(number, row, column, ...) for each number of a tile (rows and columns of the tile): the tile of what it returns, if
-    anything. A tuple among the others has a number for each one, or for each row that this lane has; what else they hold is given to all."""
+    anything. A tuple among the others has a number for each one, or for each row that this lane has; the rest is given to all."""
     return mapping(typing, function, rows, acc, others, True)
 
 

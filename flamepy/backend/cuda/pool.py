@@ -66,7 +66,7 @@ def max_pool_dx(dx, g, positions, sizes):
 
 
 @kernel
-def avg_pool(y, x, sizes):
+def avg_pool(y, x, sizes, share):
     """The mean of each window; padding counts as zeros. A long window is added up line by line."""
     at = index()
     if at < y.size:
@@ -82,11 +82,11 @@ def avg_pool(y, x, sizes):
                 j += 1
             total += line
             i += 1
-        y[at] = total / real(sizes[3] * sizes[4])
+        y[at] = total * share
 
 
 @kernel
-def avg_pool_dx(dx, g, sizes):
+def avg_pool_dx(dx, g, sizes, share):
     """Each pixel adds up its shares of the windows that cover it."""
     at = index()
     if at < dx.size:
@@ -101,7 +101,7 @@ def avg_pool_dx(dx, g, sizes):
                 total += real(g[(plane * sizes[9] + r) * sizes[10] + c])
                 c += 1
             r += 1
-        dx[at] = total / real(sizes[3] * sizes[4])
+        dx[at] = total * share
 
 
 # ---- launchers ----
@@ -115,11 +115,16 @@ def max_pool_dx_launcher(go, outs, ins, sizes):
     go(max_pool_dx, outs, ins, (sizes,), grid=blocks(outs[0].size))
 
 
+def share_of(go, sizes):
+    """What a number counts for in the mean of its window."""
+    return go.dtype.type(1 / (sizes[3] * sizes[4]))
+
+
 @launcher(name="avg_pool2d")
 def avg_pool_launcher(go, outs, ins, sizes):
-    go(avg_pool, outs, ins, (sizes,), grid=blocks(outs[0].size))
+    go(avg_pool, outs, ins, (sizes, share_of(go, sizes)), grid=blocks(outs[0].size))
 
 
 @launcher(name="avg_pool2d_dx")
 def avg_pool_dx_launcher(go, outs, ins, sizes):
-    go(avg_pool_dx, outs, ins, (sizes,), grid=blocks(outs[0].size))
+    go(avg_pool_dx, outs, ins, (sizes, share_of(go, sizes)), grid=blocks(outs[0].size))

@@ -15,7 +15,7 @@ from typing import Any
 from llvmlite import ir
 
 from ..formula.bind import PACKAGE, globals_of
-from .compat import NumbaError, intrinsic, types
+from .compat import TypingError, intrinsic, types
 
 I16, I32, I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
 
@@ -41,7 +41,7 @@ plain = types.unliteral
 
 def constant(kind: Any) -> int:
     if not isinstance(kind, types.IntegerLiteral):
-        raise NumbaError(f"a constant is needed here, not {kind}")
+        raise TypingError(f"a constant is needed here, not {kind}")
     return int(kind.literal_value)
 
 
