@@ -6,6 +6,7 @@ because what names no device goes where the fixture says. Read next: conftest.py
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import sys
@@ -29,6 +30,15 @@ def emulated_gpu() -> base.Device:
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
     with patch.dict(os.environ, {"FLAMEPY_CUDA": "emulator"}):
         return import_module("flamepy.backend.cuda.device").open("")  # type: ignore[no-any-return]
+
+
+def has_gpu() -> bool:
+    """Whether an NVIDIA driver is there."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
 @functools.cache

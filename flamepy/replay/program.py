@@ -34,7 +34,9 @@ class Program:
         self.launches = sum(isinstance(s, Step) for s in steps)
         self.actions = len(steps) - self.launches
         self.sets = sets
-        self.memory = self.arena_for(uses_of(steps, outputs, recorder.inputs, self.device.checks_late), [(size, dtype) for _, size, dtype in recorder.made])
+        self.memory = self.arena_for(
+            uses_of(steps, outputs, recorder.inputs, self.device.checks_late), [(size, dtype) for _, size, dtype in recorder.made]
+        )
         self.inputs = [self.memory[n] for n in recorder.inputs]
         self.results: list[Buffer] = [resolve(place, self.memory) for place in outputs]
         resolved = [self.resolved(s) for s in steps]

@@ -78,7 +78,7 @@ class CudaKernel:
         try:
             bounds = threads, self.function.together
             return build.compiled(make, f"{self.name}_{self.dtype.name}", mark, kinds, self.device.driver.cc, bounds)
-        except import_module(".compat", __package__).NumbaError as problem:
+        except import_module(".compat", __package__).PROBLEMS as problem:
             raise DeviceError(
                 f"{self.name}: cannot be compiled for CUDA: {str(problem).strip().splitlines()[0]}. Use numbers, the words of "
                 'flamepy.words and row[i] alone, no lists, dicts or texts; device="plain" runs any Python.'
