@@ -80,8 +80,7 @@ def turned_slope(p, key, row, dp, stats, to):
 def attention_mma_dkv(dk, dv, g, delta, kept, q, k, v, mask, layout, m_layout, heads, rows, keys, d, e, scale, even, is_causal):
     """dk and dv. A block: a tile of keys of one (batch, head)."""
     room, stats, warp = shared(ROOMS), cuda.shared.array(BOTH, real), thread() // 32
-    count = (keys + ROWS - 1) // ROWS
-    pair, tile = divided(block(), count)
+    pair, tile = divided(block(), (keys + ROWS - 1) // ROWS)
     first = tile * ROWS  # the tiles that are seen by most rows begin
     q_at, k_at, v_at, g_at, m_at = starts(layout, m_layout, pair, heads)
     fast = even and begins_at_16(q) and begins_at_16(k) and begins_at_16(v) and begins_at_16(g)
