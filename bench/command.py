@@ -16,7 +16,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from flamepy.saving.disk import TEMPORARY
 from flamepy.train.files import replace_file
 from flamepy.train.problems import InputError, meant
 
-from . import report
+from . import gpu, report
 from .harness import Plan, measure, present
 from .work import CONTENDERS, MODES, SUITES, Work, suite_of
 
@@ -42,6 +42,7 @@ SUITE is one or more of
   optim      norm, clip and AdamW over 124 million parameters
   step       whole training steps: GPTs, MLPs, a CNN; eager and replayed
   control    plain Python and NumPy, which no commit should change
+  gpu        an NVIDIA GPU: kernels, products, GPT-2's steps
   all
 
 \b
@@ -50,6 +51,7 @@ Examples:
   flamepy bench kernels --work 'gelu*' --json gelu.jsonl --pictures pictures
   flamepy bench products --against torch --pictures pictures
   flamepy bench step --against none --mode replay
+  flamepy bench gpu --json gpu.jsonl
 """
 
 
@@ -137,10 +139,18 @@ def command(
     works = works_of(suites, work)
     if not any(set(w.modes) & set(modes) for chosen in works.values() for w in chosen):
         raise InputError(f"nothing to time: none of these works has the mode {', '.join(modes)}. Use --mode eager.")
+    if without := "gpu" in works and gpu.missing():
+        if len(works) == 1:
+            raise InputError(f"gpu: {without}")
+        note(f"gpu skipped: {without}")
+        works.pop("gpu")
     make_places(file, pictures)
-    lines, wrong = run(works, wanted, modes, threads, rounds)
-    if file is not None:
-        replace_file(file, "".join(json.dumps(line) + "\n" for line in lines).encode())
+
+    def keep(lines: list[report.Line]) -> None:
+        if file is not None:
+            replace_file(file, "".join(json.dumps(line) + "\n" for line in lines).encode())
+
+    lines, wrong = run(works, wanted, modes, threads, rounds, keep)
     if pictures is not None:
         from .pictures import draw
 
@@ -149,11 +159,15 @@ def command(
     return 1 if wrong else 0
 
 
-def run(works: dict[str, list[Work]], wanted: list[str] | None, modes: list[str], threads: int, rounds: int) -> tuple[list[Any], bool]:
-    """Measure suite after suite and show each table; all JSON lines, and whether something went wrong."""
+def run(
+    works: dict[str, list[Work]], wanted: list[str] | None, modes: list[str], threads: int, rounds: int,
+    keep: Callable[[list[report.Line]], None] = lambda lines: None,
+) -> tuple[list[Any], bool]:  # fmt: skip
+    """Measure suite after suite and show each table; all JSON lines, and whether something went wrong. `keep` gets all lines so far."""
     from rich.console import Console
 
-    about, lines, wrong = report.facts(threads), [], False
+    about, wrong = report.facts(threads), False
+    lines: list[report.Line] = []
     if (about["load"] or 0) > BUSY:
         note(f"other programs want the processors (load {about['load']}): idle threads that spin make such times useless.")
     asked = [c for name in works for c in (suite_of(name).DEFAULT if wanted is None else wanted)]
@@ -171,8 +185,10 @@ def run(works: dict[str, list[Work]], wanted: list[str] | None, modes: list[str]
                 told = report.lines_of(outcome, own)
                 done(f"{name} {number}/{len(chosen)} {work.name}: {report.brief(told)}")
                 found += told
+                keep(lines + found)
                 wrong = wrong or outcome.wrong
         progress("")
         report.show(found, console)
         lines += found
+    keep(lines)
     return lines, wrong

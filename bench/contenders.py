@@ -54,7 +54,7 @@ def torch_gpt(shape: Gpt) -> Any:
             self.norm = nn.LayerNorm(shape.width)
 
         def forward(self, ids: Any) -> Any:
-            x = self.token(ids) + self.position(arange(ids.shape[1]))
+            x = self.token(ids) + self.position(arange(ids.shape[1], device=ids.device))
             for block in self.blocks:
                 x = block(x)
             return F.linear(self.norm(x), self.token.weight).view(-1, shape.vocabulary)
@@ -62,17 +62,20 @@ def torch_gpt(shape: Gpt) -> Any:
     return GPT()
 
 
-def torch_step(shape: Shape, compiled: bool = False) -> Step:
+def torch_step(shape: Shape, compiled: bool = False, device: str = "cpu", half: bool = False) -> Step:
+    """half: products in bfloat16, by autocast."""
     torch = torch_module()
     model = torch_gpt(shape) if isinstance(shape, Gpt) else sequential(torch.nn, shape)
     model.load_state_dict({name: torch.tensor(w) for name, w in weights(shape).items()})
+    model.to(device)
     ps = list(model.parameters())
     kind = torch.optim.AdamW if shape.decay else torch.optim.Adam
     optimizer = kind(ps, lr=LR, weight_decay=shape.decay, fused=True)
-    x, y = (torch.tensor(a) for a in batch(shape))
+    x, y = (torch.tensor(a, device=device) for a in batch(shape))
 
     def loss_of(x: Any, y: Any) -> Any:
-        return torch.nn.functional.cross_entropy(model(x), y)
+        with torch.autocast(device, torch.bfloat16, enabled=half):
+            return torch.nn.functional.cross_entropy(model(x), y)
 
     loss_of = torch.compile(loss_of) if compiled else loss_of
 

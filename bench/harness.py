@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from . import control
 from .work import Disagree, Work, close, missing, suite_of
 from .worker import Built, Elsewhere, Failed
 
@@ -135,8 +134,9 @@ def measure(plan: Plan, work: Work) -> Outcome:
     suite = suite_of(plan.suite)
     outcome = Outcome(plan.suite, work, suite.OURS)
     modes = [mode for mode in work.modes if mode in plan.modes]
+    others = [c for c in plan.against if work.shared and c in (work.against or plan.against)]
     ready: dict[Row, Built] = {}
-    for row in [(suite.OURS, mode) for mode in modes] + [(contender, "") for contender in plan.against if work.shared]:
+    for row in [(suite.OURS, mode) for mode in modes] + [(c, "") for c in others]:
         if row[0] == suite.OURS or ready:  # without ours there is nothing to compare
             built = prepare(plan, outcome, row, next(iter(ready.values()), None))
             if built is not None:
@@ -193,7 +193,8 @@ def take_turns(plan: Plan, outcome: Outcome, ready: dict[Row, Built]) -> None:
 
 def measure_ceilings(plan: Plan, work: Work) -> Ceilings:
     """The best of some calls of the work's ceiling, and of copying as many bytes as the work moves."""
-    seat = plan.seat("control", ("ceilings", ""))
+    home = getattr(suite_of(plan.suite), "CONTROL", "control")
+    control, seat = suite_of(home), plan.seat(home, ("ceilings", ""))
     size = min(max(int(work.nbytes) or control.FULL, 1 << 14), control.FULL) // 8 * 8
     rates = []
     for item in (control.WORKS[work.ceiling], control.copy_work(f"copy@{size}")):

@@ -72,14 +72,14 @@ def build(contender: str, work: str, mode: str) -> Job:
 Optim = tuple[Callable[[], Any], Callable[[], list[np.ndarray]]]
 
 
-def packed_gradients() -> tuple[Any, Any]:
+def packed_gradients(device: str | None = None) -> tuple[Any, Any]:
     """The parameters in one span, and the map of their gradients as backward() gives it."""
     import flamepy as fp
 
     params, gradients = fp.ParameterDict(), []
     for name, p, g in tensors():
-        params.insert(name, fp.Parameter(p))
-        gradients.append(fp.tensor(g))
+        params.insert(name, fp.Parameter(fp.tensor(p, device=device)))
+        gradients.append(fp.tensor(g, device=device))
     params.pack()
     loss: Any = 0.0
     for parameter, gradient in zip(params.parameters(), gradients, strict=True):
@@ -87,10 +87,10 @@ def packed_gradients() -> tuple[Any, Any]:
     return params, loss.backward()
 
 
-def flamepy_optim() -> Optim:
+def flamepy_optim(device: str | None = None) -> Optim:
     import flamepy as fp
 
-    params, grads = packed_gradients()
+    params, grads = packed_gradients(device)
     optimizer, limit = fp.AdamW(params, lr=1e-3, weight_decay=DECAY), limits()
 
     def run() -> float:
@@ -101,12 +101,12 @@ def flamepy_optim() -> Optim:
     return run, lambda: [p.numpy() for p in params.parameters()]
 
 
-def torch_optim() -> Optim:
+def torch_optim(device: str = "cpu") -> Optim:
     torch = torch_module()
     ps = []
     for _, p, g in tensors():
-        ps.append(torch.nn.Parameter(torch.from_numpy(p)))
-        ps[-1].grad = torch.from_numpy(g)
+        ps.append(torch.nn.Parameter(torch.from_numpy(p).to(device)))
+        ps[-1].grad = torch.from_numpy(g).to(device)
     optimizer, limit = torch.optim.AdamW(ps, lr=1e-3, weight_decay=DECAY, fused=True), limits()
 
     def run() -> Any:
@@ -114,7 +114,7 @@ def torch_optim() -> Optim:
         optimizer.step()
         return norm
 
-    return run, lambda: [p.detach().numpy() for p in ps]
+    return run, lambda: [p.detach().cpu().numpy() for p in ps]
 
 
 @lru_cache(maxsize=1)

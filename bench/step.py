@@ -38,7 +38,7 @@ def build(contender: str, work: str, mode: str) -> Job:
     return Job(run, lambda result: [np.float64(result[0]), np.float64(float(result[1]))], STEPS)
 
 
-def flamepy_gpt(shape: Gpt) -> Any:
+def flamepy_gpt(shape: Gpt, device: Any = None) -> Any:
     """A GPT, plainly, from flamepy.nn."""
     import flamepy as fp
     import flamepy.nn.functional as F
@@ -46,16 +46,16 @@ def flamepy_gpt(shape: Gpt) -> Any:
 
     class GPT(nn.Module):
         def __init__(self) -> None:
-            self.token = nn.Embedding(shape.vocabulary, shape.width)
-            self.position = nn.Embedding(shape.context, shape.width)
-            self.blocks = nn.ModuleList([nn.TransformerBlock(shape.width, shape.heads, causal=True) for _ in range(shape.layers)])
-            self.norm = nn.LayerNorm(shape.width)
+            self.token = nn.Embedding(shape.vocabulary, shape.width, device=device)
+            self.position = nn.Embedding(shape.context, shape.width, device=device)
+            blocks = [nn.TransformerBlock(shape.width, shape.heads, causal=True, device=device) for _ in range(shape.layers)]
+            self.blocks, self.norm = nn.ModuleList(blocks), nn.LayerNorm(shape.width, device=device)
             for module in self.modules():
                 if isinstance(module, nn.GELU):
                     module.approximate = "tanh"
 
         def forward(self, ids: Any) -> Any:
-            x = self.token(ids) + self.position(fp.arange(ids.shape[1]))
+            x = self.token(ids) + self.position(fp.arange(ids.shape[1], device=device))
             for block in self.blocks:
                 x = block(x)
             return F.linear(*self.operands(self.norm(x), self.token.weight)).reshape((ids.size, shape.vocabulary))
@@ -63,15 +63,16 @@ def flamepy_gpt(shape: Gpt) -> Any:
     return GPT()
 
 
-def flamepy_step(shape: Shape, mode: str) -> Any:
+def flamepy_step(shape: Shape, mode: str, device: Any = None, compute: str | None = None) -> Any:
     import flamepy as fp
     import flamepy.nn.functional as F
 
-    model = flamepy_gpt(shape) if isinstance(shape, Gpt) else sequential(fp.nn, shape)
+    model = flamepy_gpt(shape, device) if isinstance(shape, Gpt) else sequential(fp.nn, shape)
     model.load_state_dict(weights(shape))
     model.params.pack()
+    model.compute_dtype = compute
     optimizer = (fp.AdamW if shape.decay else fp.Adam)(model, lr=LR, weight_decay=shape.decay)
-    x, y = (fp.tensor(a) for a in batch(shape))
+    x, y = (fp.tensor(a, device=device) for a in batch(shape))
 
     def step(x: Any, y: Any) -> tuple[Any, Any]:
         loss = F.cross_entropy(model(x), y)

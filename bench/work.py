@@ -8,7 +8,9 @@ A suite is a module with
     ALONE          a new process for every work (its memory is then its own)
     THREADS        only where that is less than everybody's: how many threads it is about
     TOLERANCE      largest difference allowed, relative to the largest number; or one for each output
+    CONTROL        the suite of its ceilings, where that is not `control`
     build(contender, work, mode) -> Job     called in the contender's process
+    peak_mb(contender)                      there, too: memory on a device of its own, at most since build()
     verify(work, outputs)                   called here; raises Disagree unless the oracle agrees
 
 Read next: harness.py.
@@ -26,7 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-SUITES = ("kernels", "products", "dispatch", "optim", "transforms", "step", "control")
+SUITES = ("kernels", "products", "dispatch", "optim", "transforms", "step", "control", "gpu")
 MODES = ("eager", "replay")
 
 
@@ -37,7 +39,7 @@ class Disagree(Exception):
 class Work(NamedTuple):
     """One thing that is timed. `flops` and `nbytes` (read and written) of one call; `per`: how many ops a call makes, when the
     time of one op is what counts; `ceiling`: the work of suite `control` with the most arithmetic a second; `shared`: contenders do it
-    too."""
+    too, or only those in `against`."""
 
     name: str
     flops: float = 0.0
@@ -46,6 +48,7 @@ class Work(NamedTuple):
     modes: tuple[str, ...] = ("eager",)
     ceiling: str = "sgemm"
     shared: bool = True
+    against: tuple[str, ...] = ()
 
 
 @dataclass

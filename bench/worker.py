@@ -69,6 +69,8 @@ class Server:
         self.calls = self.calibrate()
         peak = memory("VmHWM")
         grown = None if before is None or peak is None or not self.suite.ALONE else max(0.0, peak - before)
+        if hasattr(self.suite, "peak_mb"):
+            grown = self.suite.peak_mb(self.contender)
         outputs = results[0] if job.calls == 1 else [np.stack(column) for column in zip(*results, strict=True)]
         return Built(first, outputs, grown, self.calls)
 

@@ -6,6 +6,7 @@ because what names no device goes where the fixture says. Read next: conftest.py
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import sys
@@ -31,6 +32,15 @@ def emulated_gpu() -> base.Device:
         return import_module("flamepy.backend.cuda.device").open("")  # type: ignore[no-any-return]
 
 
+def has_gpu() -> bool:
+    """Whether an NVIDIA driver is there."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
 @functools.cache
 def gpu() -> base.Device:
     """The GPU of this machine, else the emulated one."""
@@ -45,6 +55,8 @@ def gpu() -> base.Device:
 def cuda_device() -> Iterator[base.Device]:
     """In the block, "cuda" is the GPU of these tests; outside, the one that is there, or none."""
     device = gpu()
+    for name in ("cpu", "plain"):  # opened in the block, they would be forgotten at its end
+        base.device(name)
     with patch.dict(base._devices, {"cuda": device}):
         yield device
 

@@ -224,6 +224,7 @@ class Device:
     name: str
     align = 64  # bytes: where a buffer may begin in a root
     gap = 0  # bytes between buffers that share a root, at least
+    checks_late = False  # whether a program's checks look at their buffers after all its launches
 
     def __init__(self, name: str, stream: Stream):
         self.name = name
@@ -264,8 +265,8 @@ class Device:
         """`size` elements of `dtype`, `offset` bytes into `root`, as a buffer that shares the memory and keeps it alive."""
         raise NotImplementedError
 
-    def synchronize(self) -> None:
-        """Wait for every launch, then make the checks that wait for it. Here: nothing waits."""
+    def look(self) -> None:
+        """Make the checks that wait for launches to end. Here: none waits."""
 
     def trim(self) -> None:
         """Give kept blocks back to the system."""

@@ -170,7 +170,7 @@ def compiled(function: Any, signature: Any, cc: tuple[Any, ...]) -> CudaKernel:
         try:
             with compat.target(cc):
                 ptx, returned = compat.cuda.compile(function, types, device=False, abi="numba", cc=cc, lineinfo=True)
-        except compat.NumbaError as problem:
+        except compat.PROBLEMS as problem:
             text = " ".join(str(problem).split())
             raise DeviceError(f"{name}: cannot be compiled for CUDA: {text[:400]}. Write it in Numba's CUDA Python.") from problem
     ptx = build.renamed(ptx, name)

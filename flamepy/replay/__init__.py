@@ -221,6 +221,7 @@ class Captured(Generic[R]):
         """Copy the arguments in, run, copy the results out."""
         program.check()
         check_apart(self.name, program.known, given)
+        program.device.look()  # checks of the run before, at what this one overwrites
         for mine, t in zip(program.inputs, given.tensors, strict=True):
             program.device.stream.copy(mine, t.buffer)
         program.run()

@@ -34,7 +34,9 @@ class Program:
         self.launches = sum(isinstance(s, Step) for s in steps)
         self.actions = len(steps) - self.launches
         self.sets = sets
-        self.memory = self.arena_for(uses_of(steps, outputs, recorder.inputs), [(size, dtype) for _, size, dtype in recorder.made])
+        self.memory = self.arena_for(
+            uses_of(steps, outputs, recorder.inputs, self.device.checks_late), [(size, dtype) for _, size, dtype in recorder.made]
+        )
         self.inputs = [self.memory[n] for n in recorder.inputs]
         self.results: list[Buffer] = [resolve(place, self.memory) for place in outputs]
         resolved = [self.resolved(s) for s in steps]
@@ -114,8 +116,9 @@ class Program:
         return f"{self.launches} launches, {self.actions} actions of the host, arena {megabytes}"
 
 
-def uses_of(steps: list[Step | Action], outputs: list[Any], inputs: list[int]) -> dict[int, list[Use]]:
-    """The steps that name each numbered buffer. One that is filled before the step lives from its beginning."""
+def uses_of(steps: list[Step | Action], outputs: list[Any], inputs: list[int], late: bool = False) -> dict[int, list[Use]]:
+    """The steps that name each numbered buffer. One that is filled before the step lives from its beginning; one that a check looks at,
+    to the end where those are `late`."""
     uses: dict[int, list[Use]] = {n: [(-1, Spot(n))] for n in inputs}
     for now, s in enumerate(steps):
         early = isinstance(s, Action) and s.early
@@ -124,6 +127,8 @@ def uses_of(steps: list[Step | Action], outputs: list[Any], inputs: list[int]) -
                 uses.setdefault(a.number, []).append((now, a))
                 if early:
                     uses[a.number].append((-1, Spot(a.number)))
+                elif late and isinstance(s, Action):
+                    uses[a.number].append((len(steps), a))
     for a in outputs:
         if type(a) is Spot:
             uses.setdefault(a.number, [(-1, Spot(a.number))]).append((len(steps), Spot(a.number)))
@@ -150,7 +155,7 @@ def check_nothing_left(recorder: StepRecorder) -> None:
         return [n for n, (b, _, _) in enumerate(recorder.made) if n not in recorder.inputs and b() is not None]
 
     if left():
-        recorder.inner.device.synchronize()  # checks that wait hold what they look at
+        recorder.device.look()  # checks that wait hold what they look at
         gc.collect()  # it may be in a cycle that nobody knows any more
     for n in left():
         rows = zip([s for s in recorder.steps if isinstance(s, Step)], recorder.trace.launches(), strict=True)

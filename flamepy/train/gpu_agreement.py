@@ -88,6 +88,7 @@ def accumulated(w: Draw) -> list[Any]:
     params = w.params()
     params.pack()
     accumulator = accumulation.GradientAccumulator(3)
+    grads: Any = None
     for n in range(3):
         grads = accumulator.add((bowl(params) * (n + 1.0)).backward())
     return [grads[p] for p in params.parameters()]

@@ -208,6 +208,8 @@ def tell_results(job: Job, folder: RunFolder, loop: Loop, display: PlainDisplay)
     if loop.early:
         display.line(f"early     {loop.stop_reason}")
     display.line(memory_line(job))
+    if hasattr(job.device, "launched"):
+        display.line(f"launched  {job.device.launched:,} launches on {job.device.name}")
     # A run that was resumed at its end validates once more: the same number, as nothing of it is random.
     for line in job.results(loop.validated or job.validate(), folder):
         display.compile_summary()

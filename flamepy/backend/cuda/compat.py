@@ -40,8 +40,7 @@ with row_stack():
             raise ImportError
         import_module("numba.cuda.np.arrayobj")  # registers the overloads
         from numba.core.errors import NumbaError as HostError
-        from numba.cuda.core.errors import NumbaError as CudaError
-        from numba.cuda.core.errors import TypingError
+        from numba.cuda.core.errors import NumbaError, TypingError
         from numba.cuda.core.imputils import RefType, iternext_impl
         from numba.cuda.cpython.rangeobj import registry as ranges
         from numba.cuda.cudadecl import registry as typing
@@ -54,11 +53,12 @@ with row_stack():
         raise DeviceError("cuda: numba-cuda is not installed. Use pip install 'flamepy[cuda]'.") from None
 
 __all__ = [
-    "AbstractTemplate", "AttributeTemplate", "NumbaError", "RefType", "StructModel", "TypingError", "cgutils", "cuda", "device_function",
-    "intrinsic", "iternext_impl", "libdevice", "lowering", "ranges", "register_model", "signature", "target", "types", "typing",
+    "PROBLEMS", "AbstractTemplate", "AttributeTemplate", "NumbaError", "RefType", "StructModel", "TypingError", "cgutils", "cuda",
+    "device_function", "intrinsic", "iternext_impl", "libdevice", "lowering", "ranges", "register_model", "signature", "target",
+    "types", "typing",
 ]  # fmt: skip
 
-NumbaError = CudaError, HostError  # it raises both
+PROBLEMS = NumbaError, HostError  # what its compiler raises
 numba_cuda: Any = cuda  # what these export is put together at run time
 modules: list[Any] = [import_module(f"numba.cuda.{name}") for name in ("cgutils", "dispatcher", "libdevice", "types")]
 cgutils, dispatcher, libdevice, types = modules

@@ -78,7 +78,7 @@ class CudaKernel:
         try:
             bounds = threads, self.function.together
             return build.compiled(make, f"{self.name}_{self.dtype.name}", mark, kinds, self.device.driver.cc, bounds)
-        except import_module(".compat", __package__).NumbaError as problem:
+        except import_module(".compat", __package__).PROBLEMS as problem:
             raise DeviceError(
                 f"{self.name}: cannot be compiled for CUDA: {str(problem).strip().splitlines()[0]}. Use numbers, the words of "
                 'flamepy.words and row[i] alone, no lists, dicts or texts; device="plain" runs any Python.'
@@ -185,7 +185,6 @@ class Graph(Run):
     def __call__(self) -> None:
         device = self.stream.device
         self.done = 0
-        device.look()  # this run overwrites what the last one found
         if self.precision != (wanted := precision.level()):
             self.graph, self.precision = device.driver.capture(self.launch), wanted
         self.graph()
@@ -207,7 +206,7 @@ class Graph(Run):
 class CudaDevice(Device):
     """`device("cuda")`. `launched` counts launches."""
 
-    align, gap = ALIGN, APART
+    align, gap, checks_late = ALIGN, APART, True
 
     def __init__(self, driver: Any, index: int):
         super().__init__("cuda" if index == 0 else f"cuda:{index}", CudaStream())

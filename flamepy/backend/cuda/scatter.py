@@ -2,13 +2,16 @@
 
 The ids are sorted (sorting.py), so that what goes to one row of the result lies together. Then the sorted ids are cut into chunks of the
 same length: a thread adds up four columns of the rows of a chunk. Sums that begin and end in a chunk go to the result; others, of a
-row that more chunks share, are put aside and added up by a second kernel. However often one id occurs, all threads have work.
+row that more chunks share, are put aside and added up by a second kernel. However often one id occurs, all threads have work. Sums are in
+wide() numbers, float64 for floats: an id may be named very often, and memory takes longer.
 
 FLAME counterpart: `flame_core::tensor` index_add. Read next: moves.py.
 """
 
 from __future__ import annotations
 
+from ...dtypes import FLOATS, float64, int64
+from ..formula.row_words import wide
 from .compat import types
 from .family import THREADS, blocks, kernel, launcher
 from .maps import fill_launcher, is_wide
@@ -31,11 +34,11 @@ def add_chunks(y, ends, x, ids, places, t, inner, bits, add):
     if i < ids.size and column < inner:
         stop, whole = min((chunk + 1) << bits, ids.size), (inner & 3) == 0 and aligned(x, 4)
         row, begins = ids[i], i == 0 or ids[max(i - 1, 0)] != ids[i]
-        a, b, c, d = get(x, types.int64(places[i]) * inner, column, inner, whole)
+        a, b, c, d = wide_get(x, types.int64(places[i]) * inner, column, inner, whole)
         i += 1
         while i < stop:
             other = ids[i]
-            e, f, g, h = get(x, types.int64(places[i]) * inner, column, inner, whole)
+            e, f, g, h = wide_get(x, types.int64(places[i]) * inner, column, inner, whole)
             if other == row:
                 a, b, c, d = a + e, b + f, c + g, d + h
             else:
@@ -88,8 +91,13 @@ def end(y, ends, begins, chunk, row, column, inner, add, a, b, c, d):
         store4(ends, (2 * chunk * ((inner + 3) >> 2) << 2) + column, (a, b, c, d))
 
 
+def wide_get(x, start, column, inner, whole):
+    """Four columns of a row of x, for a sum; 0 beyond its end."""
+    a, b, c, d = get(x, start, column, inner, whole)
+    return wide(a), wide(b), wide(c), wide(d)
+
+
 def get(x, start, column, inner, whole):
-    """Four columns of a row of x; 0 beyond its end."""
     if whole:
         return load4(x, start + column)
     i, nothing = start + column, 0.0
@@ -131,7 +139,7 @@ def add_rows(go, outs, ins, inner, add):
     ids, places = sorted_ids(go, index, y.size // inner)
     bits = max(LEAST, index.size.bit_length() // 2 - 4)
     chunks, groups = blocks(index.size, 1 << bits), blocks(inner, 4)
-    ends = go.empty(2 * chunks * groups * 4)
+    ends = go.empty(2 * chunks * groups * 4, float64 if y.dtype in FLOATS else int64)
     consts = table(((chunks, 1), (groups, 0)), is_wide(y, x)), inner, bits, bool(add)
     grid = blocks(chunks * groups, THREADS)
     go(add_chunks, (y, ends), (x, ids, places), consts, grid=grid)

@@ -1,0 +1,104 @@
+"""Training steps of which only the kernels are wanted: each runs on a device that compiles, and computes nothing.
+
+    python cuda_steps.py gpt cnn        a line of JSON for each kernel and GPU, then what was compiled anew
+
+Kernels are compiled for sm_90. Their PTX is assembled for sm_100 as it is, and for sm_80 under its name, which takes a tenth of the time
+of compiling them again.
+
+Read next: test_cuda_machine_code.py.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import flamepy as fp
+import flamepy.nn.functional as F
+from flamepy.backend.formula.bind import on_compile
+from flamepy.cuda.examples import CLIPS, OPTIMIZERS, prepared
+from flamepy.cuda.kernels import CudaKernel
+from flamepy.cuda.recording import Launch, recorded
+from flamepy.train.config import GptConfig
+from flamepy.train.digits import cnn as cnn_of
+from flamepy.train.gpt import GPT
+
+SMALL = {"context": 64, "width": 128, "heads": 4, "layers": 1, "batch": 2}
+LARGE = {"context": 1024, "width": 768, "heads": 12, "layers": 1, "batch": 16, "dropout": 0.1}
+
+
+def learn(model: Any, loss: Callable[[], Any]) -> None:
+    optimizer = fp.AdamW(model, lr=1e-3)
+    grads = loss().backward()
+    fp.clip_grad_norm(grads, 1.0)
+    optimizer.step(grads)
+
+
+def gpt(device: Any, compute: str = "float32", sizes: tuple[dict, ...] = (SMALL, LARGE)) -> None:
+    """A GPT's step: forward, backward, clip, AdamW; small, and as large as GPT-2's layers."""
+    for size in sizes:
+        config = GptConfig(**size, compute=compute, device=device)
+        model = GPT(config)
+        ids = np.arange(config.batch * config.context).reshape(config.batch, config.context) % 256
+        x = fp.tensor(ids, device=device)
+        learn(model, lambda: F.cross_entropy(model(x).reshape(ids.size, 256), x.reshape(ids.size)))
+
+
+def cnn(device: Any) -> None:
+    model = cnn_of((1, 28, 28), 10, 128, device)
+    x = fp.tensor(np.zeros((8, 1, 28, 28), "f4"), device=device)
+    learn(model, lambda: F.cross_entropy(model(x), fp.tensor(np.zeros(8, "i8"), device=device)))
+
+
+def optimizers(device: Any) -> None:
+    for name in (*OPTIMIZERS, *CLIPS):
+        prepared(name, 1 << 16, "float32", device)()
+
+
+def half_optimizers(device: Any) -> None:
+    for name in ("adamw", "sgd", "clip_grad_norm"):
+        prepared(name, 1 << 16, "bfloat16", device)()
+
+
+STEPS: dict[str, Callable[[Any], None]] = {
+    "gpt": gpt, "gpt_bfloat16": lambda device: gpt(device, "bfloat16"), "cnn": cnn, "optimizers": optimizers,
+    "half_optimizers": half_optimizers,
+}  # fmt: skip
+TARGETS = {"sm_80": (8, 0), "sm_90": (9, 0), "sm_100": (10, 0)}
+
+
+def assembled(launch: Launch, arch: str) -> CudaKernel:
+    """The kernel for another GPU."""
+    binary = launch.binary
+    ptx = binary.ptx.replace(".target sm_90", ".target sm_80") if arch == "sm_80" else binary.ptx
+    other = binary._replace(ptx=ptx, cc=TARGETS[arch], digest=binary.digest if arch == "sm_90" else f"{binary.digest}-{arch}")
+    return replace(launch.kernel, arch=arch, ptx=ptx, binary=other)
+
+
+def main(steps: list[str]) -> None:
+    compiled: list[str] = []
+    on_compile(lambda name, seconds: compiled.append(name))
+    found: dict[str, Launch] = {}
+    with recorded((9, 0)) as (device, launches):
+        for step in steps:
+            STEPS[step](device)
+        found = {launch.binary.digest: launch for launch in launches}
+    for launch in found.values():
+        for arch in TARGETS:
+            k = assembled(launch, arch)
+            line = {
+                "name": k.name, "arch": arch, "source": launch.source.__name__, "opcodes": k.opcodes, "threads": k.threads,
+                "dtypes": sorted({str(d) for a in k.arguments for d in a.dtypes if a.form == "span"}), "registers": k.registers,
+                "spills": k.spills, "local": k.local, "extern": ".extern" in k.ptx,
+            }  # fmt: skip
+            print(json.dumps(line))
+    print(json.dumps({"compiled": compiled}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
