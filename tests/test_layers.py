@@ -21,7 +21,8 @@ LAYERS = [
     "errors", "advice", "ids", "dtypes", "backend", "words", "replay", "rng", "tensor_grad", "gradient_memory", "gradient", "autograd",
     "op", "pickling", "ops", "reading", "tensors", "creation", "parameter",
     "schedules", "gradient_checkpointing", "gradient_check", "gradient_norm", "gradient_clip", "gradient_transforms", "gradient_history",
-    "transforms", "accumulation", "averages", "regularizer", "optimizers", "learning_rate", "loss_scaling", "nn", "saving", "cuda", "train", "cli",
+    "transforms", "accumulation", "averages", "regularizer", "optimizers", "learning_rate", "loss_scaling", "nn", "saving", "cuda",
+    "train", "cli",
 ]  # fmt: skip
 SIDE_BY_SIDE = [
     {"gradient_norm", "gradient_checkpointing", "gradient_check", "schedules", "nn"},

@@ -53,7 +53,7 @@ def backend(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument of a kernel. `form`: "array" (Numba's), "span" (flamepy's), "number", "tuple" or "none"; dtypes: those of its numbers."""
+    """One argument of a kernel. `form`: "array" (Numba's), "span" (flamepy's), "number", "tuple", "none"; dtypes: those of its numbers."""
 
     name: str
     form: str
@@ -169,7 +169,7 @@ def compiled(function: Any, signature: Any, cc: tuple[Any, ...]) -> CudaKernel:
         types = argument_types(signature)
         try:
             with compat.target(cc):
-                ptx, returned = compat.cuda.compile(function, types, device=False, abi="numba", cc=cc, lineinfo=True)
+                ptx, _ = compat.cuda.compile(function, types, device=False, abi="numba", cc=cc, lineinfo=True)
         except compat.PROBLEMS as problem:
             text = " ".join(str(problem).split())
             raise DeviceError(f"{name}: cannot be compiled for CUDA: {text[:400]}. Write it in Numba's CUDA Python.") from problem
@@ -184,10 +184,10 @@ def compiled(function: Any, signature: Any, cc: tuple[Any, ...]) -> CudaKernel:
 def argument_types(signature: Any) -> tuple[Any, ...]:
     """Numba's types of the arguments, from a signature in any of the forms that Numba takes."""
     try:
-        types, returned = import_module("numba.cuda.core.sigutils").normalize_signature(signature)
+        types, result = import_module("numba.cuda.core.sigutils").normalize_signature(signature)
     except Exception as problem:
         raise ValueError(f"compile: not a signature: {signature!r}. Write it as 'void(float32[::1], int32)'.") from problem
-    if returned is not None and str(returned) not in ("none", "void"):
+    if result is not None and str(result) not in ("none", "void"):
         raise ValueError(f"compile: a kernel returns nothing: {signature!r}. Write it as 'void(...)'.")
     return tuple(types)
 

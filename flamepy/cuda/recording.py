@@ -30,7 +30,7 @@ busy = threading.Lock()
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel that was launched: `source`, its function, `formula`, what it applies (or None), `dtype`, that of the formula's constants."""
+    """A kernel that was launched: `source`, its function; `formula`, what it applies, or None; `dtype`, that of the formula's constants."""
 
     binary: Any
     kinds: tuple[Any, ...]
