@@ -115,7 +115,7 @@ EXAMPLES: dict[str, Callable[[Inputs, int], Any]] = {
     "cast": lambda m, n: PUBLIC["cast"](m.real(n), "float16"),
 }  # fmt: skip
 OPTIMIZERS: dict[str, Any] = {
-    name.lower(): kind for name, kind in vars(optimizers).items() if isinstance(kind, type) and issubclass(kind, Optimizer)
+    name.lower(): kind for name, kind in vars(optimizers).items() if isinstance(kind, type) and issubclass(kind, Optimizer) and kind.slots
 }
 CLIPS: dict[str, Callable[..., float]] = {"clip_grad_norm": clip_grad_norm, "clip_grad_value": clip_grad_value}
 
