@@ -12,7 +12,7 @@ import ctypes
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
