@@ -37,10 +37,10 @@ GPTS = {"gpt2-124m": Gpt(12, 12, 768, 1024, 16, 50304), "gpt-small": Gpt(6, 6, 3
 
 
 def works() -> dict[str, Work]:
-    found = [Work(k.name, 0, k.nbytes * CALLS, per=CALLS, against=("torch",)) for k in KERNELS.values()]
+    found = [Work(k.name, 0, k.nbytes * CALLS, per=CALLS, ceiling="float32", against=("torch",)) for k in KERNELS.values()]
     found += [Work(p.name, p.flops * CALLS, per=CALLS, ceiling=p.ceiling, against=("torch",)) for p in PRODUCTS.values()]
     # The gradient is read for the norm; then p, m, v are read and written and the gradient is read again.
-    found.append(Work("adamw@124M", 0, 8 * 4 * optim.NUMBERS, against=("torch",)))
+    found.append(Work("adamw@124M", 0, 8 * 4 * optim.NUMBERS, ceiling="float32", against=("torch",)))
     found.append(Work("gpt2-124m", flops(GPTS["gpt2-124m"]), modes=("replay",), ceiling="bf16"))
     found.append(Work("gpt-small", flops(GPTS["gpt-small"]), modes=("eager", "replay"), ceiling="bf16", against=("torch",)))
     return {work.name: work for work in found}
