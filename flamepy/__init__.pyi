@@ -1,5 +1,6 @@
 # Written by tools/make_stubs.py, not by hand.
 # fmt: off
+from . import cuda as cuda
 from . import nn as nn
 from . import ops as ops
 from . import regularizer as regularizer
