@@ -43,13 +43,13 @@ def close(found: Any, exact: Any, least: float) -> None:
     assert apart <= least * max(1e-3, np.abs(exact).max(initial=0)), apart
 
 
-def machine_code(gpu: Any, tmp_path: Path) -> Iterator[tuple[str, str, str]]:
-    """(name, what ptxas says, instructions) of every kernel that this device has run."""
+def machine_code(gpu: Any, tmp_path: Path, starts: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
+    """(name, what ptxas says, instructions) of every kernel that this device has run and whose name begins so."""
     pathfinder = pytest.importorskip("cuda.pathfinder")
     tool = pathfinder.find_nvidia_binary_utility("nvdisasm")
     if tool is None:
         pytest.skip("nvdisasm is not installed: pip install nvidia-cuda-nvdisasm")
-    for kernel in list(gpu.kernels.values()):
+    for kernel in [k for k in gpu.kernels.values() if k.name.startswith(starts)]:
         for kinds in kernel.variants:
             binary = kernel.binary(kinds)
             code, log = binary.cubin()
@@ -68,10 +68,8 @@ def check_code(gpu: Any, tmp_path: Path, wants: dict[str, str], sums: tuple[str,
     """Kernels whose names begin like one of `wants` have no spills, no local memory and no calls, and that instruction, but those of
     float64, whose divisions are calls; kernels of float32 have no float64, but where `sums` names them."""
     checked = set()
-    for name, log, text in machine_code(gpu, tmp_path):
-        start, names = next((w for w in wants if name.startswith(w)), None), instructions(text)
-        if start is None:
-            continue
+    for name, log, text in machine_code(gpu, tmp_path, tuple(wants)):
+        start, names = next(w for w in wants if name.startswith(w)), instructions(text)
         assert "0 bytes spill stores" in log, name
         assert not any(n.startswith(LOCAL) for n in names), name
         if "float64" not in name:

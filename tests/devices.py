@@ -55,6 +55,8 @@ def gpu() -> base.Device:
 def cuda_device() -> Iterator[base.Device]:
     """In the block, "cuda" is the GPU of these tests; outside, the one that is there, or none."""
     device = gpu()
+    for name in ("cpu", "plain"):  # opened in the block, they would be forgotten at its end
+        base.device(name)
     with patch.dict(base._devices, {"cuda": device}):
         yield device
 

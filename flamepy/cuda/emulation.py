@@ -114,7 +114,7 @@ def machine() -> Any:
             """Free all arrays, and forget that they were: the next ones lie where these did."""
             for address in self.arrays:
                 self.free(address - STRIP)
-                self.top = min(self.top, address - STRIP - emulator.layout.DEVICE_BASE)
+                self.top: int = min(self.top, address - STRIP - emulator.layout.DEVICE_BASE)
             self.arrays.clear()
             self.room.clear()
 

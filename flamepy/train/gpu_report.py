@@ -209,7 +209,7 @@ def training(report: Report, on_cpu: Any, seconds: float) -> None:
     if eager["ok"] and cpu["ok"]:
         apart = [abs(a - b) / abs(b) for a, b in zip(eager["losses"], cpu["losses"], strict=True)]
         first, most = max(apart[:EQUAL_STEPS]), max(apart)
-        row("GPU beside CPU", f"losses apart by {first:.1e} in {EQUAL_STEPS} steps, {most:.1e} in {len(apart)}")
+        row("GPU beside CPU", f"losses apart by {first:.1e} in {min(EQUAL_STEPS, len(apart))} steps, {most:.1e} in {len(apart)}")
         report.keep("losses_apart", {"first": first, "all": most})
         if not (first <= EARLY and most <= LATE):
             report.problem(

@@ -40,7 +40,6 @@ KINDS: dict[type, str] = {
     float: "float64",  # of norms, which are float64
     np.float32: "float32",
     np.float64: "float64",
-    float: "float64",
     bool: "boolean",
     np.bool_: "boolean",
     np.int32: "int32",

@@ -126,6 +126,13 @@ def stage_pair(to, x, x_at, x_step, z, z_at, z_step, at, end, count, d, e, fast)
     commit()
 
 
+def arrive():
+    """Wait until all that the block has begun to copy is there."""
+    commit()
+    wait(0)
+    barrier()
+
+
 def starts(layout, m_layout, pair, heads):
     """Where q, k, v, y and the mask of a (batch, head) begin."""
     b, h = divided(pair, heads)
@@ -173,9 +180,7 @@ def attention_mma(y, kept, q, k, v, mask, layout, m_layout, heads, rows, keys, d
     q_at, k_at, v_at, y_at, m_at = starts(layout, m_layout, pair, heads)
     fast = even and begins_at_16(q) and begins_at_16(k) and begins_at_16(v)
     stage_tile(room, q, q_at + first * layout[3], layout[3], ROWS, rows - first, d, fast)
-    commit()
-    wait(0)
-    barrier()
+    arrive()
     a = left_factor(room + warp * (16 * TALL * STEP), STEP, TALL, DEEP)
     barrier()
     unit, own = scale * LOG2E, first + warp * (16 * TALL)

@@ -10,11 +10,11 @@ Read next: conv.py.
 from __future__ import annotations
 
 from ..formula.words import real
-from .attention_mma import LOG2E, THREADS_OF, is_even, product, put_number, put_rows, shown, stage_pair, stage_tile, starts
+from .attention_mma import LOG2E, THREADS_OF, arrive, is_even, product, put_number, put_rows, shown, stage_pair, stage_tile, starts
 from .compat import cuda
 from .family import blocks, kernel
 from .fragments import begins_at_16, each, exp2, left_factor, mapped, rounded, times, times_turned
-from .tensor import commit, divided, shared, wait
+from .tensor import divided, shared, wait
 from .tiles import filled, sized
 from .words import barrier, block, thread
 
@@ -87,9 +87,7 @@ def attention_mma_dkv(dk, dv, g, delta, kept, q, k, v, mask, layout, m_layout, h
     values = room + 4 * N * STEP  # they stay there: registers are few
     stage_tile(room, k, k_at + first * layout[7], layout[7], ROWS, keys - first, d, fast)
     stage_tile(values, v, v_at + first * layout[11], layout[11], ROWS, keys - first, e, fast)
-    commit()
-    wait(0)
-    barrier()
+    arrive()
     a_k = left_factor(room + warp * (16 * STEP), STEP, TALL, DEEP)
     barrier()
     unit, own = scale * LOG2E, first + warp * 16
@@ -104,8 +102,8 @@ def attention_mma_dkv(dk, dv, g, delta, kept, q, k, v, mask, layout, m_layout, h
         wait(1)
         barrier()
         if not is_causal or low > own:
-            p = times_turned(filled(SCORES, 0.0), a_k, q, here, STEP, TALL)
-            p = turned_weights(p, unit, stats, turn * STATS, mask, m_at, m_layout, own, at, rows, keys, is_causal)
+            s = times_turned(filled(SCORES, 0.0), a_k, q, here, STEP, TALL)
+            p = turned_weights(s, unit, stats, turn * STATS, mask, m_at, m_layout, own, at, rows, keys, is_causal)
             acc_v = times(acc_v, rounded(p, q), q, here + N * STEP, STEP, TALL)
             a_v = left_factor(values + warp * (16 * STEP), STEP, TALL, DEEP)
             dp = times_turned(filled(SCORES, 0.0), a_v, q, here + N * STEP, STEP, TALL)
@@ -131,6 +129,22 @@ def free_row_weight(x, top, share, unit):
     return exp2(x * unit - top) * share
 
 
+def row_stats(kept, delta, at, left):
+    """(largest scores in powers of two, 1 / sums, deltas) of the rows of which this lane has a part."""
+    none = filled(LINES, 0.0)
+    top = each(stat_of, LINES, none, (kept, at, left, LOG2E))
+    share = each(stat_of, LINES, none, (kept, kept.size // 2 + at, left, 1.0))
+    return top, share, each(stat_of, LINES, none, (delta, at, left, 1.0))
+
+
+def row_weights(s, unit, top, share, mask, m_at, m_layout, own, at, rows, keys, is_causal):
+    """Of a tile of products, rows by keys."""
+    if mask is not None or at + N > keys or (is_causal and at + N > own + 1):
+        s = each(shown, LINES, s, (unit, mask, m_at, m_layout[3], m_layout[4], own, at, rows, keys, is_causal))
+        return mapped(row_weight, LINES, s, (top, share))
+    return mapped(free_row_weight, LINES, s, (top, share, unit))
+
+
 def slope(p, dp, delta):
     return p * (dp - delta)
 
@@ -146,17 +160,13 @@ def attention_mma_dq(dq, dmask, g, delta, kept, q, k, v, mask, layout, m_layout,
     fast = even and begins_at_16(q) and begins_at_16(k) and begins_at_16(v) and begins_at_16(g)
     stage_tile(room, q, q_at + first * layout[3], layout[3], ROWS, rows - first, d, fast)
     stage_tile(room + ROWS * STEP, g, g_at + first * layout[15], layout[15], ROWS, rows - first, e, fast)
-    commit()
-    wait(0)
-    barrier()
+    arrive()
     a_q = left_factor(room + warp * (16 * TALL * STEP), STEP, TALL, DEEP)
     a_g = left_factor(room + ROWS * STEP + warp * (16 * TALL * STEP), STEP, TALL, DEEP)
     barrier()
     unit, own = scale * LOG2E, first + warp * (16 * TALL)
-    base, none = pair * rows + own, filled(LINES, 0.0)
-    top = each(stat_of, LINES, none, (kept, base, rows - own, LOG2E))
-    share = each(stat_of, LINES, none, (kept, kept.size // 2 + base, rows - own, 1.0))
-    sums = each(stat_of, LINES, none, (delta, base, rows - own, 1.0))
+    base = pair * rows + own
+    top, share, sums = row_stats(kept, delta, base, rows - own)
     acc = filled(SUMS, 0.0)
     at, turn, seen = 0, 0, min(keys, first + ROWS) if is_causal and dmask is None else keys
     stage_pair(room, k, k_at, layout[7], v, v_at, layout[11], 0, seen, keys, d, e, fast)
@@ -167,13 +177,9 @@ def attention_mma_dq(dq, dmask, g, delta, kept, q, k, v, mask, layout, m_layout,
         barrier()
         if not is_causal or dmask is not None or at < own + 16 * TALL:
             s = times_turned(filled(SCORES, 0.0), a_q, q, here, STEP, TALL)
-            if mask is not None or low > keys or (is_causal and low > own + 1):
-                s = each(shown, LINES, s, (unit, mask, m_at, m_layout[3], m_layout[4], own, at, rows, keys, is_causal))
-                s = mapped(row_weight, LINES, s, (top, share))
-            else:
-                s = mapped(free_row_weight, LINES, s, (top, share, unit))
+            p = row_weights(s, unit, top, share, mask, m_at, m_layout, own, at, rows, keys, is_causal)
             dp = times_turned(filled(SCORES, 0.0), a_g, q, here + N * STEP, STEP, TALL)
-            ds = mapped(slope, LINES, s, (dp, sums))
+            ds = mapped(slope, LINES, p, (dp, sums))
             if dmask is not None:
                 each(put_number, LINES, ds, (dmask, base * keys + at, keys, rows - own, keys - at))
             acc = times(acc, rounded(ds, q), q, here, STEP, TALL)

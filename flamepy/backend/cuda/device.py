@@ -21,9 +21,9 @@ import numpy as np
 
 from ...dtypes import FLOATS, INTEGERS
 from ...errors import DeviceError, DTypeError
+from .. import precision
 from ..base import Action, Buffer, Device, Kernel, Run, Spot, Step, Stream
 from ..formula.bind import digest, making_kernel, reached, typed
-from .. import precision
 from . import chain, family
 from .arguments import UNSIGNED, arguments
 from .memory import ALIGN, APART, Allocator

@@ -9,8 +9,10 @@ FLAME counterpart: cudarc. Read next: emulated.py (the same without a GPU).
 from __future__ import annotations
 
 import ctypes
+import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -49,15 +51,27 @@ class Driver:
         self.stream = self.gpu.create_stream()
         self.handle = int(self.stream.handle)
         self.name, self.capturing = str(self.gpu.name), False
+        self.thread, self.lock = threading.local(), threading.Lock()
         self.ring = checked(driver.cuMemHostAlloc(RING, 0), "pinned memory")
         self.at = 0
 
+    def enter(self) -> None:
+        """Let this thread speak to the GPU: CUDA asks for it once in each."""
+        try:
+            self.thread.entered  # noqa: B018
+        except AttributeError:
+            self.gpu.set_current()
+            self.thread.entered = True
+
     # ---- memory ----
     def allocate(self, nbytes: int, last: bool = False) -> int | None:
+        self.enter()
         code, address = self.cu.cuMemAlloc(nbytes)
         if int(code) == 0:
             return int(address)
-        if last or code.name != "CUDA_ERROR_OUT_OF_MEMORY":
+        if code.name != "CUDA_ERROR_OUT_OF_MEMORY":
+            checked((code,), "asking for memory")
+        if last:
             free, total = checked(self.cu.cuMemGetInfo(), "memory")
             raise DeviceError(f"cuda: out of memory: {nbytes:,} bytes asked, {free:,} of {total:,} free. Use smaller batches, or bfloat16.")
         return None
@@ -67,27 +81,31 @@ class Driver:
 
     def upload(self, address: int, array: np.ndarray) -> None:
         """From host to device; the array may change as soon as this returns."""
+        self.enter()
         nbytes = array.nbytes
         if nbytes > RING // 4:
             self.synchronize()
             checked(self.cu.cuMemcpyHtoD(address, array.ctypes.data, nbytes), "upload")
             return
         room = -(-nbytes // 64) * 64
-        if self.at + room > RING:
-            self.synchronize()  # everything in the ring has been copied
-            self.at = 0
-        ctypes.memmove(self.ring + self.at, array.ctypes.data, nbytes)
-        checked(self.cu.cuMemcpyHtoDAsync(address, self.ring + self.at, nbytes, self.handle), "upload")
-        self.at += room
+        with self.lock:
+            if self.at + room > RING:
+                self.synchronize()  # everything in the ring has been copied
+                self.at = 0
+            ctypes.memmove(self.ring + self.at, array.ctypes.data, nbytes)
+            checked(self.cu.cuMemcpyHtoDAsync(address, self.ring + self.at, nbytes, self.handle), "upload")
+            self.at += room
 
     def download(self, array: np.ndarray, address: int) -> None:
         self.synchronize()
         checked(self.cu.cuMemcpyDtoH(array.ctypes.data, address, array.nbytes), "download")
 
     def copy(self, to: int, address: int, nbytes: int) -> None:
+        self.enter()
         checked(self.cu.cuMemcpyDtoDAsync(to, address, nbytes, self.handle), "copy")
 
     def synchronize(self) -> None:
+        self.enter()
         checked(self.cu.cuStreamSynchronize(self.handle), "a launch before this")
 
     # ---- launches ----
@@ -98,7 +116,13 @@ class Driver:
 
     def starter(self, function: Any, grid: tuple[int, ...], threads: int) -> Callable[..., None]:
         """What launches the function on so many blocks, called with its parameters."""
-        return partial(self.start, self.stream, self.config(grid=grid, block=threads), function)
+        start, stream, config, enter = self.start, self.stream, self.config(grid=grid, block=threads), self.enter
+
+        def enqueue(*values: Any) -> None:
+            enter()
+            start(stream, config, function, *values)
+
+        return enqueue
 
     def capture(self, enqueue: Callable[[], None]) -> Callable[[], None]:
         """What enqueue() enqueues, as one graph that is launched by a call."""
@@ -149,7 +173,8 @@ class Driver:
         if not hasattr(data, "__cuda_array_interface__") and getattr(data, "__dlpack_device__", lambda: (1, 0))()[0] != CUDA:
             return None
         view = StridedMemoryView.from_any_interface(data, stream_ptr=self.handle)
-        if view.strides is not None:
+        steps = [math.prod(view.shape[i + 1 :]) for i in range(len(view.shape))]  # of a contiguous array
+        if view.strides is not None and any([n > 1 and s != step for n, s, step in zip(view.shape, view.strides, steps, strict=True)]):
             raise DeviceError(f"tensor: not contiguous: strides {view.strides} of shape {view.shape}. Make it contiguous first.")
         return view.ptr, tuple(view.shape), np.dtype(view.dtype)
 

@@ -70,7 +70,7 @@ def laid_out(sizes: tuple[int, ...], common: tuple[int, ...], per: int) -> tuple
 
 @lru_cache(4096)
 def row_plan(rows: int, cols: int, widths: tuple[int, ...], shared: tuple[int, ...], outs: int, ours: bool) -> RowPlan:
-    """`widths`: of the operands that hold whole rows, else 0; `shared`: of those that all rows read. Not `ours`: a warp for a row at most."""
+    """`widths`: of the operands that hold whole rows, else 0; `shared`: of those that all rows read. Not `ours`: at most a warp."""
     sizes, common, nothing = tuple([cols * w for w in widths]), tuple([cols * w for w in shared]), (0,) * len(widths)
     ins = (0,) * outs + sizes[outs:]
     for row, all_rows in ((sizes, common), (ins, common), (sizes, nothing), (ins, nothing)):

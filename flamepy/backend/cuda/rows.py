@@ -103,9 +103,9 @@ def row_sums(dx, sums, *args):
     if start >= 0:
         out, groups = span_at(sums, own, width), span_at(sums, address_of(room) + start, THREADS // lanes() * width)
         for j in range(thread(), width, THREADS):
-            found = groups[j]
+            found = wide(groups[j])
             for g in range(1, THREADS // lanes()):
-                found += groups[g * width + j]
+                found += wide(groups[g * width + j])
             out[j] = found
 
 

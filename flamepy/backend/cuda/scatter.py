@@ -24,7 +24,7 @@ LEAST = 4  # 2**LEAST rows in a chunk, at least
 
 
 # ---- kernels -------------------------------------------------------------------------------------------------------------------------
-@kernel
+@kernel(together=4)
 def add_chunks(y, ends, x, ids, places, t, inner, bits, add):
     """2**bits rows, a chunk, in four columns. t: the chunk of a thread. ends[chunk]: sums of a row that went on from the chunk before, and
     of one that goes on in the next."""
@@ -52,7 +52,7 @@ def add_chunks(y, ends, x, ids, places, t, inner, bits, add):
             end(y, ends, begins, chunk, row, column, inner, add, a, b, c, d)
 
 
-@kernel
+@kernel(together=4)
 def add_ends(y, ends, ids, t, inner, bits, add):
     """For the chunk where a row begins that goes on in others: the sum of what they put aside."""
     g, groups = types.int64(block()) * THREADS + thread(), (inner + 3) >> 2

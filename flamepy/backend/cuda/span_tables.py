@@ -7,6 +7,7 @@ spans.py.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def span_table(device: Any, segments: Any) -> Buffer:
 
 def norm_tables(device: Any, buffers: Any) -> tuple[list[Buffer], Buffer]:
     """The table of each buffer, and where the tasks of each segment, counted through all buffers, end: after a 0."""
-    tables = [kept(device, ("norms", segments), lambda segments=segments: tasks_of(segments, NORM_TASK)) for segments in buffers]
+    tables = [kept(device, ("norms", segments), partial(tasks_of, segments, NORM_TASK)) for segments in buffers]
     return tables, kept(device, ("ends", buffers), lambda: ends_of(buffers))
 
 

@@ -168,12 +168,13 @@ CENTER = shaped(span_center, THREADS, 32)
 def norm(go, outs, ins, segments, order, limit, other, keep, *numbers):
     """Every task's part in one launch for each buffer, then norms and factor from all parts."""
     before, mark, *buffers = ins
+    order, limit, other, keep, *numbers = [go.dtype.type(number) for number in (order, limit, other, keep, *numbers)]
     tables, ends = norm_tables(go.device, segments)
     parts = go.empty(sum([table.size // 3 for table in tables]))
     start = 0
     for buffer, table in zip(buffers, tables, strict=True):
         out = go.device.slot(parts, start * parts.dtype.itemsize, table.size // 3, parts.dtype)
-        go(span_parts, (out,), (buffer, table), (order == 0.0, *numbers), grid=out.size)
+        go(span_parts, (out,), (buffer, table), (bool(order == 0.0), *numbers), grid=out.size)
         start += out.size
     go(segment_norms, outs, (parts, ends, before), (order,), grid=ends.size - 1, formula=None)
     go(norm_factor, outs, (parts, before, mark), (order, limit, other, keep), grid=1, formula=None)

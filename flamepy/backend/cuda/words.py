@@ -133,7 +133,8 @@ def float_words(dtype: np.dtype) -> dict[str, Any]:
     own = {"select": select, "maximum": maximum, "minimum": minimum, "sign": sign}
     return found | {
         **{word: made(function, dtype) for word, function in own.items()},
-        "fmax": libdevice.fmaxf if narrow else libdevice.fmax, "abs": libdevice.fabsf if narrow else libdevice.fabs, "exp_down": found["exp"], "real": kind, "wide": types.float64,
+        "fmax": libdevice.fmaxf if narrow else libdevice.fmax,
+        "abs": libdevice.fabsf if narrow else libdevice.fabs, "exp_down": found["exp"], "real": kind, "wide": types.float64,
         "normal_tail": made(normal_tail32 if narrow else normal_tail64, dtype),
         "INF": dtype.type(np.inf), "EPS": np.finfo(dtype).eps,
     }  # fmt: skip
