@@ -6,6 +6,7 @@ argument's name and the element. Read next: ../backend/cuda/emulator/machine.py.
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -92,6 +93,7 @@ def machine() -> Any:
         """Device memory whose blocks are arrays with names."""
 
         arrays: dict[int, tuple[str, np.ndarray]] = {}  # noqa: RUF012  (one machine)
+        top: int
 
         def nearest(self, address: int) -> str:
             for start, (name, array) in self.arrays.items():
@@ -140,18 +142,46 @@ def emulate(kernel: Any, grid: Any, block: Any, *args: Any) -> EmulationReport:
         wanted = ", ".join(map(str, kernel.arguments))
         raise TypeError(f"{kernel.name}: wrong number of arguments: {len(args)}. It takes {len(kernel.arguments)}: {wanted}.")
     with busy:
-        device = machine()
-        code = loaded(kernel)
         try:
-            copies = [ordered(kernel, want, a) if isinstance(a, np.ndarray) else a for want, a in zip(kernel.arguments, args, strict=True)]
-            values = [v for want, a in zip(kernel.arguments, copies, strict=True) for v in given(kernel, want, a)]
-            counts = device.launch(code, grid, block, values, count=True)
-            for a, copy in zip(args, copies, strict=True):
-                if isinstance(a, np.ndarray):
-                    fetch(device.memory, kernel, a, copy)
-        finally:
-            device.memory.remove()
+            counts = run(kernel, grid, block, args)
+        except EmulationError as error:
+            if error.kind != "uninitialised":
+                raise
+            raise missing_barrier(kernel, grid, block, args) or error from None
     return reported(kernel.name, counts)
+
+
+def run(kernel: CudaKernel, grid: Any, block: Any, args: Sequence[Any]) -> Any:
+    """One launch on copies of the arrays, which get what it left; the emulator's counts."""
+    device, code = machine(), loaded(kernel)
+    try:
+        copies = [ordered(kernel, want, a) if isinstance(a, np.ndarray) else a for want, a in zip(kernel.arguments, args, strict=True)]
+        values = [v for want, a in zip(kernel.arguments, copies, strict=True) for v in given(kernel, want, a)]
+        counts = device.launch(code, grid, block, values, count=True)
+        for a, copy in zip(args, copies, strict=True):
+            if isinstance(a, np.ndarray):
+                fetch(device.memory, kernel, a, copy)
+    finally:
+        device.memory.remove()
+    return counts
+
+
+def missing_barrier(kernel: CudaKernel, grid: Any, block: Any, args: Sequence[Any]) -> EmulationError | None:
+    """What was read before anyone wrote it may be what another thread was about to write. The launch is run again with shared memory that
+    counts as written: the race, if it is one, then shows."""
+    place, layout, device, code = backend("emulator.machine"), backend("emulator.layout"), machine(), loaded(kernel)
+    launch = place.Launch(device, code, place.three(grid), place.three(block), 0)
+    states = (ctypes.c_uint8 * launch.shared_size).from_address(int(launch.words[layout.SHARED_STATE]))
+    np.ctypeslib.as_array(states)[:] |= layout.WRITTEN * (np.ctypeslib.as_array(states) & layout.ALLOCATED)
+    key = device, grid, block, 0
+    code.launches[key] = launch  # where the emulator looks first
+    try:
+        run(kernel, grid, block, [np.array(a) if isinstance(a, np.ndarray) else a for a in args])
+    except EmulationError as error:
+        return error if error.kind == "race" else None
+    finally:
+        code.launches.pop(key, None)
+    return None
 
 
 def loaded(kernel: CudaKernel) -> Any:

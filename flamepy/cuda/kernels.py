@@ -105,7 +105,7 @@ class CudaKernel:
 
     @cached_property
     def shared(self) -> int:
-        return self.figure(r"(\d+) bytes smem")
+        return sum(map(int, re.findall(r"\.shared[^;\[\]]*\[(\d+)\]", self.ptx)))  # the assembler is silent about it
 
     @cached_property
     def sass(self) -> str:

@@ -1,0 +1,69 @@
+"""`flamepy kernel NAME`: formula, loop, machine code on the CPU and for CUDA, what a run counts; wrong names are answered with near ones.
+
+Read next: flamepy/train/kernel.py, test_cuda_public.py.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from flamepy.cli import run
+
+
+def shown(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:
+    code = run(["kernel", *args])
+    out, err = capsys.readouterr()
+    return code, out + err
+
+
+def test_on_the_cpu(capsys):
+    code, text = shown(capsys, "tanh", "--run", "40000")
+    assert code == 0 and text.startswith("tanh on this processor: 2 kernels for 40,000 elements, forward and backward\n")
+    assert "def tanh_y(x):" in text and "def map1(" in text and re.search(r"^define ", text, re.M) and re.search(r"\bretq?\b", text)
+    assert re.search(r"^ +\d+ +of them on several floats at once$", text, re.M)
+    assert re.search(r"[\d.]+ us, the least of 5: [\d.]+ GB/s over 320,000 bytes", text)  # 40,000 read, 40,000 written
+
+
+def test_for_cuda(capsys):
+    pytest.importorskip("numba_cuda")
+    code, text = shown(capsys, "square", "--device", "cuda", "--run", "4096", "--arch", "sm_80")
+    assert code == 0 and text.startswith("square on sm_80: 2 kernels for 4,096 elements, forward and backward\n")
+    for words in (
+        "def square_y(x):",
+        "def map_runs(out, *c):",
+        ".target sm_80",
+        "EXIT",
+        "0  bytes of registers spilled",
+        "out: float32[:]",
+    ):
+        assert words in text
+    runs = re.findall(r"global transactions +([\d,]+)  100.0% of the bytes moved are used", text)
+    assert runs == ["1,024", "1,536", "2,560"]  # sectors of 32 bytes: one array read, one written; two and one; all
+
+
+def test_every_name_is_an_example_that_runs(capsys):
+    """On the device that computes with NumPy; --list prints them."""
+    from flamepy.backend.base import device
+    from flamepy.cuda.examples import names, prepared
+
+    code, text = shown(capsys, "--list")
+    assert code == 0 and text.split() == names() and {"gelu", "softmax", "layer_norm", "linear", "adamw", "clip_grad_norm"} <= set(names())
+    for name in names():
+        prepared(name, 130, "float32", device("plain"))()
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["gelo"], "no kernel of this name: 'gelo'. Did you mean gelu"),
+        (["xyzzy"], "no kernel of this name: 'xyzzy'. flamepy kernel --list prints all."),
+        ([], "no name given. Name an op or an optimizer"),
+        (["gelu", "--run", "0"], "--run must be at least 1: 0."),
+        (["gelu", "--device", "cuda", "--arch", "hopper"], "no such architecture: 'hopper'. Use sm_80"),
+    ],
+)
+def test_what_is_wrong_is_said(capsys, args, words):
+    code, text = shown(capsys, *args)
+    assert code == 2 and text.startswith("flamepy kernel: ") and words in text and text.count("\n") == 1
