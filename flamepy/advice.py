@@ -44,7 +44,8 @@ ADVICE = {
         "utils": "Batches are slices of an array; see README, 'A model of your own'", "inference_mode": "Use flamepy.no_grad()",
     },
     "cuda": {
-        **dict.fromkeys(("is_available", "device_count", "current_device"), "Ask flamepy.device('cuda'), which raises where there is no GPU"),
+        **dict.fromkeys(("is_available", "device_count", "current_device"),
+    "Ask flamepy.device('cuda'), which raises where there is no GPU"),
         "synchronize": "Reading a result waits for it", "memory_allocated": "Use flamepy.device('cuda').memory()",
         "grid": "Kernels are written with numba.cuda: from numba import cuda", "jit": "Kernels are written with numba.cuda",
     },

@@ -29,7 +29,6 @@ VECTORS = "map_runs_", "span_scale_float32", "span_update_"
 OPEN = {
     ("fold_lines", "calls"), ("fold_near_1_of_256", "calls"), ("fold_columns", "calls"), ("add_totals", "calls"),  # 64-bit division
     ("tensor_large", "spills"), ("tensor_large", "local"),  # on sm_80
-    ("span_update_lamb_update_float32", "assembles"),  # a branch to a label that NVVM did not write
 }  # fmt: skip
 
 
