@@ -21,7 +21,7 @@ import pytest
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
 STEPS = ("gpt",), ("gpt_bfloat16",), ("cnn", "optimizers", "half_optimizers")
 # Sums over many blocks' parts, and a batch's mean: few numbers, added up in float64, as their files say.
-WIDE_SUMS = {"batch_loss", "add_parts", "plane_sums", "add_totals", "add_chunks", "add_ends"}
+WIDE_SUMS = "batch_loss", "add_parts", "plane_sums", "add_totals", "add_chunks", "add_ends", "row_sums_"
 # The slow paths of division and square root of float64: in kernels that have it.
 SLOW_PATHS = {"__cuda_sm20_div_rn_f64_full", "__cuda_sm20_dblrcp_rn_slowpath_v3", "__cuda_sm20_dsqrt_rn_f64_mediumpath_v1"}
 VECTORS = "map_runs_", "span_scale_float32", "span_update_"
@@ -75,14 +75,14 @@ def test_nothing_is_called(kernels):
 
 
 def is_wide(k: dict[str, Any]) -> bool:
-    return k["name"].endswith("_float64") or k["source"] in WIDE_SUMS
+    return k["name"].endswith("_float64") or k["source"].startswith(WIDE_SUMS)
 
 
 def test_float32_kernels_hold_no_float64(kernels):
     wide = {"DADD", "DMUL", "DFMA"}
     assert not [k["name"] for k in kernels if not is_wide(k) and {op.split(".")[0] for op in k["opcodes"]} & wide]
     for source in WIDE_SUMS:  # each earns its place
-        assert any({op.split(".")[0] for op in k["opcodes"]} & wide for k in kernels if k["source"] == source), source
+        assert any({op.split(".")[0] for op in k["opcodes"]} & wide for k in kernels if k["source"].startswith(source)), source
 
 
 def test_vectors_go_by_16_bytes(kernels):
