@@ -18,13 +18,15 @@ from .layout import ALLOCATED, DEVICE_BASE, WRITTEN
 
 ALIGN = 256
 RED_ZONE = 256
-SIZE = 1 << 36  # reserved, not used
+SIZE = 1 << 35  # reserved, not used
 
 
 def reserve(size: int) -> mmap.mmap:
     """Addresses for `size` bytes, zero, without memory behind them."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
-    return mmap.mmap(-1, size, flags=flags)
+    region = mmap.mmap(-1, size, flags=flags)
+    region.madvise(mmap.MADV_DONTFORK)  # a child has no GPU either, and a fork need not find room for all this
+    return region
 
 
 def host_address(region: mmap.mmap) -> int:
