@@ -22,7 +22,7 @@ from typing import Any
 
 import click
 
-from flamepy.saving.disk import TEMPORARY
+from flamepy.disk import TEMPORARY
 from flamepy.train.files import replace_file
 from flamepy.train.problems import InputError, meant
 

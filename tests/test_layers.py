@@ -18,8 +18,8 @@ TESTS = sorted((ROOT.parent / "tests").glob("*.py"))
 # Left to right: a file may import what stands before it, its own folder, and nothing after it.
 LAYERS = [
     "starting",
-    "errors", "advice", "ids", "dtypes", "backend", "words", "replay", "rng", "tensor_grad", "gradient_memory", "gradient", "autograd",
-    "op", "pickling", "ops", "reading", "tensors", "creation", "parameter",
+    "errors", "advice", "ids", "dtypes", "disk", "backend", "words", "replay", "rng", "tensor_grad", "gradient_memory", "gradient",
+    "autograd", "op", "pickling", "ops", "reading", "tensors", "creation", "parameter",
     "schedules", "gradient_checkpointing", "gradient_check", "gradient_norm", "gradient_clip", "gradient_transforms", "gradient_history",
     "transforms", "accumulation", "averages", "regularizer", "optimizers", "learning_rate", "loss_scaling", "nn", "saving", "cuda",
     "train", "cli",

@@ -21,8 +21,8 @@ from devices import default_device
 from error_text import raises
 
 import flamepy as fp
-from flamepy import nn
-from flamepy.saving import disk, tensor_file
+from flamepy import disk, nn
+from flamepy.saving import tensor_file
 
 DTYPES = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, np.int64, np.int32, np.uint8, np.bool_]
 ARRAYS = {np.dtype(d).name: np.arange(-3, 3).reshape(3, 2).astype(d) for d in DTYPES}

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ..disk import put_in_cache
 from ..dtypes import bfloat16
 from ..errors import DeviceError
 
@@ -115,7 +116,7 @@ class CudaKernel:
             return file.read_text()  # type: ignore[no-any-return]
         except OSError:
             text = disassembled(self.cubin)
-        build.keep(file, text.encode())
+        put_in_cache(file, text.encode())
         return text
 
     @cached_property
@@ -168,8 +169,7 @@ def compiled(function: Any, signature: Any, cc: tuple[Any, ...]) -> CudaKernel:
     with installed():
         types = argument_types(signature)
         try:
-            with compat.target(cc):
-                ptx, _ = compat.cuda.compile(function, types, device=False, abi="numba", cc=cc, lineinfo=True)
+            ptx = build.ptx_of(function, types, cc)
         except compat.PROBLEMS as problem:
             text = " ".join(str(problem).split())
             raise DeviceError(f"{name}: cannot be compiled for CUDA: {text[:400]}. Write it in Numba's CUDA Python.") from problem

@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ..disk import TEMPORARY, put_file
 from ..errors import StateError
 from . import tensor_file
-from .disk import TEMPORARY, put_file
 from .plain import Listed, rebuilt, taken_apart
 
 FORMAT = "flamepy-1"

@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
+from ..disk import TEMPORARY, sync_folder, write_file
 from ..saving import tensor_file
-from ..saving.disk import TEMPORARY, sync_folder, write_file
 from .config import one_line
 from .files import replace_file, writing
 from .problems import InputError

@@ -1,6 +1,6 @@
 """The files of a run: writes that fail say what to do, paths go through text, what a dead process left is removed.
 
-Whole files are written as ../saving/disk.py does it. At the end: what to do with an output that nobody reads.
+Whole files are written as ../disk.py does it. At the end: what to do with an output that nobody reads.
 
 Read next: checkpoint.py.
 """
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-from ..saving.disk import TEMPORARY, put_file
+from ..disk import TEMPORARY, put_file
 from .problems import InputError
 
 

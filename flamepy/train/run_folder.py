@@ -20,7 +20,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from ..saving.disk import sync_folder, write_file
+from ..disk import sync_folder, write_file
 from .config import LoopConfig, to_toml
 from .files import replace_file, sweep, writing
 from .json_lines import JsonLines

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from ..base import Buffer, Spot, Stream
+from ..chains import written
 from .threads import threads
 
 Run = Callable[[list[Any]], None]
@@ -81,9 +82,4 @@ def template(
             lines.append(f"k{i}.call({'threads()' if wide else '1'}, {arguments})")
     lines += [f"memory.append(b{i})" for i in range(fresh)]
     values = [f"m{i}" for i in range(fresh)] + [f"k{i}" for i in range(len(calls))] + [f"c{i}" for i in range(constants)]
-    text = f"def make(direct, slow, threads, {', '.join(values)}):\n    device = direct.device\n    def run(memory):\n"
-    text += "        if device.stream is not direct:\n            return slow(memory)\n"
-    text += "".join([f"        {line}\n" for line in lines]) + "    return run\n"
-    found: dict[str, Any] = {}
-    exec(compile(text, __file__, "exec"), found)  # under this name, so that a search for the user's line skips it
-    return found["make"]
+    return written(lines, ["threads", *values])

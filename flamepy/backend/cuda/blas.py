@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...disk import put_in_cache
 from ...dtypes import bfloat16, float16, float32, float64
 from ...errors import DeviceError
 from .. import precision
@@ -109,7 +110,7 @@ class Blas:
 
     def choose(self, key: str, number: int) -> None:
         self.choices()[key] = number
-        build.keep(Path(self.file), json.dumps(self.chosen, indent=0, sort_keys=True).encode())
+        put_in_cache(Path(self.file), json.dumps(self.chosen, indent=0, sort_keys=True).encode())
 
 
 class Product:

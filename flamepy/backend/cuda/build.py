@@ -16,14 +16,12 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from ...disk import put_in_cache
 from ..formula.bind import announce
 from .compat import cuda, target, types
 from .span import span_of
@@ -48,8 +46,8 @@ class Binary(NamedTuple):
             return code.read_bytes(), log.read_text()
         except OSError:
             made = link(self.ptx, self.cc)
-        keep(log, made[1].encode())
-        keep(code, made[0])
+        put_in_cache(log, made[1].encode())
+        put_in_cache(code, made[0])
         return made
 
 
@@ -74,15 +72,20 @@ def compiled(make: Callable[[], Any], name: str, mark: str, kinds: Sequence[Any]
     except OSError:
         started = time.perf_counter()
     function = make()
-    options = {"device": False, "abi": "numba", "cc": cc, "launch_bounds": bounds}
-    with target(cc):
-        text, _ = cuda.compile(function, signature_of(function, kinds), lineinfo=True, **options)
-        if lost_labels(text):
-            text, _ = cuda.compile(make(), signature_of(function, kinds), **options)
-    text = tidied(text)
-    keep(file, text.encode())
+    text = tidied(ptx_of(function, signature_of(function, kinds), cc, bounds))
+    put_in_cache(file, text.encode())
     announce(f"{name} (cuda)", started)
     return Binary(name, text, cc, key)
+
+
+def ptx_of(function: Any, signature: Any, cc: tuple[int, ...], bounds: tuple[int, int] | None = None) -> str:
+    """What numba-cuda makes of a kernel: with line numbers, unless a label is lost for them."""
+    options = {"device": False, "abi": "numba", "cc": cc, "launch_bounds": bounds}
+    with target(cc):
+        text, _ = cuda.compile(function, signature, lineinfo=True, **options)
+        if lost_labels(text):
+            text, _ = cuda.compile(function, signature, **options)
+    return str(text)
 
 
 def lost_labels(ptx: str) -> set[str]:
@@ -125,19 +128,6 @@ def argument(kind: Any) -> Any:
     return span_of(kind)
 
 
-def kind_of(value: Any) -> Any:
-    """The kind of a constant: bool, int (int32 where it fits), NumPy scalar, tuple of ints, None."""
-    if value is None:
-        return None
-    if isinstance(value, bool | np.bool_):
-        return "boolean"
-    if isinstance(value, int):
-        return "int32" if -(1 << 31) <= value < 1 << 31 else "int64"
-    if isinstance(value, tuple):
-        return ("int32" if all(-(1 << 31) <= v < 1 << 31 for v in value) else "int64"), len(value)
-    return value.dtype.name
-
-
 @cache
 def versions() -> tuple[str, ...]:
     return tuple(installed(package) for package in ("numba-cuda", "numba", "nvidia-nvvm", "cuda-bindings"))
@@ -163,13 +153,3 @@ def cache_folder() -> Path:
             return folder
     except OSError:
         return Path(tempfile.mkdtemp(prefix="flamepy-cuda-"))
-
-
-def keep(path: Path, data: bytes) -> None:
-    """Write a file whole, or not at all."""
-    with suppress(OSError):  # the next process compiles it again
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(file.name).replace(path)

@@ -22,6 +22,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..base import Buffer, Spot
+from ..chains import written
 from .arguments import NUMBER, arguments
 
 Run = Callable[[list[Any]], None]
@@ -108,9 +109,4 @@ def template(inputs: tuple[bool, ...], fresh: int, calls: tuple[tuple[Any, ...],
     lines.append(f"device.launched += {len(calls)}")
     lines += [f"memory.append(a{given + i})" for i in range(fresh)]
     values = [f"m{i}" for i in range(fresh)] + [f"k{i}" for i in range(len(calls))] + [f"c{i}" for i in range(constants)]
-    text = f"def make(direct, slow, makers, {', '.join(values)}):\n    device = direct.device\n    def run(memory):\n"
-    text += "        if device.stream is not direct:\n            return slow(memory)\n"
-    text += "".join([f"        {line}\n" for line in lines]) + "    return run\n"
-    found: dict[str, Any] = {}
-    exec(compile(text, __file__, "exec"), found)  # under this name, so that a search for the user's line skips it
-    return found["make"]
+    return written(lines, ["makers", *values])

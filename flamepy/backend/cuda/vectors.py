@@ -1,18 +1,18 @@
 """16-byte loads and stores of Spans: words that every family's kernels may use.
 
-    a, b, c, d = load4(x, i)              # x[i], x[i + 1], x[i + 2], x[i + 3]; also load2, load8, load16
-    store4(y, i, (a, b, c, d))            # rounds as y[i] = a does; also store2, store8, store16
+    a, b, c, d = load4(x, i)              # x[i], x[i + 1], x[i + 2], x[i + 3]
+    store4(y, i, (a, b, c, d))            # rounds as y[i] = a does; also store2
     if aligned(x, 4) and aligned(y, 4):   # whether load4 and store4 may be used where i is a multiple of 4
 
-load4 of float32 and load8 of a 16-bit float are one instruction; 8 float32 are two, 4 of 16 bits are one of 8 bytes. Numbers and None,
-which a kernel may get in a Span's place, are loaded as themselves, and are aligned. Import them as they are.
+load4 of float32 is one instruction of 16 bytes, of 16-bit floats one of 8. Numbers and None, which a kernel may get in a Span's place, are
+loaded as themselves, and are aligned. Import them as they are.
 
 Read next: runs.py (the same for all arguments of a formula at once), span.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -180,8 +180,5 @@ def aligned(typing: Any, x: Any, lanes: Any) -> Any:
     return types.boolean(x, lanes), code
 
 
-made: dict[int, tuple[Callable, ...]] = {n: (loader(n), storer(n)) for n in (2, 4, 8, 16)}
-load2, store2 = made[2]
-load4, store4 = made[4]
-load8, store8 = made[8]
-load16, store16 = made[16]
+store2 = storer(2)
+load4, store4 = loader(4), storer(4)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..formula.bind import Dialect
+from ..formula.bind import Dialect, typed
 from . import counting  # noqa: F401  (how range() counts)
 from .compat import cuda, device_function, libdevice, types
 from .row_words import row_words
@@ -150,8 +150,6 @@ def whole_words(dtype: np.dtype) -> dict[str, Any]:
 @cache
 def made(function: Callable, dtype: np.dtype) -> Any:
     """A word for a dtype: its float literals are of that type."""
-    from ..formula.bind import typed
-
     return device_function(typed(function, dtype, PLAIN, False))
 
 

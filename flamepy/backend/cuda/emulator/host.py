@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 from pathlib import Path
 from typing import Any
 
 from llvmlite import binding
+
+from ....disk import put_in_cache
 
 DIGEST = 32
 
@@ -48,7 +49,7 @@ def object_code(text: str, folder: Path | None, key: str) -> bytes:
             return found
     code = compiled(text)
     if path:
-        write(path, code)
+        put_in_cache(path, hashlib.sha256(code).digest() + code)
     return code
 
 
@@ -76,20 +77,6 @@ def read(path: Path) -> bytes:
     except OSError:
         return b""
     return raw[DIGEST:] if raw[:DIGEST] == hashlib.sha256(raw[DIGEST:]).digest() else b""
-
-
-def write(path: Path, code: bytes) -> None:
-    """Whole or not at all; a folder that cannot be written to costs the next process a compilation."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
-            file.write(hashlib.sha256(code).digest() + code)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
 
 
 class Loaded:

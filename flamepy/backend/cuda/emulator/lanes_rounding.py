@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from .lanes import Lanes, splat
 
-NEAREST, WAYS = "rn", ("rz", "rm", "rp")
+WAYS = "rz", "rm", "rp"
 
 
 def rounding(parts: list[str]) -> str:

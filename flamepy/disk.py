@@ -3,13 +3,14 @@
 The recipe is always: write under a temporary name, fsync the file, rename over the real name, fsync the folder. Rename is
 atomic, so a reader sees the old file or the new one; the fsyncs make that true after a power cut as well.
 
-Read next: tensor_file.py.
+Read next: saving/tensor_file.py.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -48,6 +49,13 @@ def sync_folder(path: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def put_in_cache(path: Path, data: bytes) -> None:
+    """Keep what can be made again; where it cannot be written, whoever wants it next makes it again."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        put_file(path, path.with_name(f"{TEMPORARY}{os.getpid()}-{threading.get_ident()}-{path.name}"), (data,))
 
 
 def put_file(
