@@ -201,11 +201,12 @@ def test_kernels_compiled_in_different_processes_are_not_mixed_up(tmp_path):
 
 def test_only_the_kernel_itself_becomes_machine_code(monkeypatch):
     fp.ones(2).exp()  # compiles the thread pool
+    monkeypatch.setattr(compiler, "cache_of", lambda function: NullCache())
+    x = np.ones(4, F4)
+    bind(loop_named("map1"), pointwise.exp_y, F4, compiler.DIALECT)(1, np.empty_like(x), x)  # what Numba itself compiles once a process
     made = []
     whole = codegen.JITCodeLibrary._finalize_specific
     monkeypatch.setattr(codegen.JITCodeLibrary, "_finalize_specific", lambda self: (made.append(self.name), whole(self)))
-    monkeypatch.setattr(compiler, "cache_of", lambda function: NullCache())
-    x = np.ones(4, F4)
     kernel = bind(loop_named("map1"), pointwise.tanh_y, F4, compiler.DIALECT)
     kernel(1, np.empty_like(x), x)
     assert len(made) == 1 and made[0].startswith("map1_tanh_y_float32")
