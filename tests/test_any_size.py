@@ -82,6 +82,15 @@ def test_a_new_shape_in_a_step_that_is_captured() -> None:
             np.testing.assert_allclose(step(fp.tensor(a)).numpy(), np.tanh(a) * 2 - a, rtol=1e-6, atol=1e-6)
 
 
+def test_what_came_once_is_forgotten_with_the_specs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new spec may lie where one that was forgotten lay, and so have its hash."""
+    fp.tanh(fp.ones(30_777))
+    assert any(base.REGISTRY["tanh"].seen)
+    monkeypatch.setattr(spec, "MOST", 0)
+    fp.ones(30_778)
+    assert not any(seen for op in base.EVERY for seen in op.seen)
+
+
 def test_new_shapes_record_nothing_and_keep_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(n: int) -> None:
         (fp.tanh(fp.ones(n, requires_grad=True)) * fp.ones(n)).backward(fp.ones(n))

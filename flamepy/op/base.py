@@ -22,8 +22,8 @@ from ..autograd.entries import watchers as watchers
 from ..backend.base import Buffer, Device
 from ..dtypes import computed, float32
 from ..errors import GradientError
+from .spec import forgetting, spec_of
 from .spec import size_of as size_of
-from .spec import spec_of
 
 REGISTRY: dict[str, Op] = {}  # flamepy's own ops
 USERS: dict[str, Op] = {}  # the last op that users defined under each name
@@ -36,6 +36,16 @@ FORMS = ("half", "mixed")  # what an op keeps for 16-bit inputs: half.py, mixed.
 NUMPYS = ("out", "dtype")  # what numpy.sum(x) passes to x.sum(), None where its caller gave none
 ALIASES = {"dim": "axis", "keepdim": "keepdims"}
 Tensor: Any = None  # the Tensor class; tensors.py, further right, puts it here
+
+
+def forget_seen() -> None:
+    """Forget which calls came once."""
+    for op in EVERY:
+        for seen in op.seen:
+            seen.clear()
+
+
+forgetting.append(forget_seen)
 
 
 def use_tensor_class(cls: type) -> None:

@@ -5,7 +5,7 @@ There is one object for each combination, so that a plan is found by the identit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,7 @@ class Spec:
 
 
 _specs: dict[Any, Spec] = {}
+forgetting: list[Callable[[], None]] = []  # called when specs are forgotten: a new one may be where an old one was, and have its hash
 
 
 def spec_of(shape: tuple[int, ...], dtype: np.dtype, device: Device, tracked: bool = False) -> Spec:
@@ -54,6 +55,8 @@ def spec_of(shape: tuple[int, ...], dtype: np.dtype, device: Device, tracked: bo
     if found is None:
         if len(_specs) >= MOST:
             _specs.clear()
+            for forget in forgetting:
+                forget()
         found = _specs.setdefault(key, Spec(shape, dtype, device, tracked))
     return found
 
