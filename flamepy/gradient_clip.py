@@ -13,13 +13,11 @@ import math
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from .backend.base import Buffer
-from .backend.formula.words import maximum, minimum
+from .backend.base import FINITE, Buffer
+from .backend.formula.words import maximum, minimum, select
 from .errors import NonFiniteError
 from .gradient import GradientMap
-from .gradient_memory import Segments, checked_number, scale_by_factor
+from .gradient_memory import checked_number, scale_by_factor
 from .gradient_norm import Places, labels_of, listed, norm_of, places_of, result_of, split
 from .gradient_norm import grad_norm as grad_norm
 
@@ -66,7 +64,7 @@ def measured(grads: Any, max_norm: float | None, norm_type: float, nonfinite: st
     found = norm_of(grads, places, norm_type, limit, *POLICIES[nonfinite])
     if limit and places.buffers:
         if nonfinite == "raise":
-            found.device.stream.after(partial(check_finite, places.ids, places.names, places.segments), found, *places.buffers)
+            require_finite(places, found, isinstance(grads, GradientMap) and grads.mark is not None)
         if nonfinite == "skip" or getattr(grads, "mark", None) is not None:
             for marked in [grads] if isinstance(grads, GradientMap) else places.gradients:
                 marked.mark = found
@@ -83,17 +81,31 @@ def apply_factor(grads: Any, places: Places, found: Buffer) -> None:
                 scale_by_factor(buffer, found, segments)
 
 
-def check_finite(ids: list[int], names: dict[int, str], segments: tuple[Segments, ...], found: Buffer, *buffers: Buffer) -> None:
-    """Raise NonFiniteError when the norm is not finite, unless the gradients are marked: then no step uses them anyway."""
-    numbers = found.device.download(found)
-    if not math.isfinite(norm := numbers[0]) and numbers[2]:
-        parts = [b.device.download(b)[at : at + n] for b, each in zip(buffers, segments, strict=True) for at, n in each]
-        named = [label if label.startswith("tensor ") else f"'{label}'" for label in labels_of(ids, names)]
-        bad = [label for label, part in zip(named, parts, strict=True) if not np.isfinite(part).all()]
-        raise NonFiniteError(
-            f"clip_grad_norm: gradients are not finite: norm {norm}, in {', '.join(bad) or 'the sum (overflow)'}. "
-            "Lower the learning rate, or pass nonfinite='skip' or 'zero'."
-        )
+def require_finite(places: Places, found: Buffer, marked: bool) -> None:
+    """Have NonFiniteError raised where the norm is not finite; `marked`: unless no step uses the gradients anyway."""
+    judged = [found]
+    if marked:
+        judged.insert(0, found.device.empty(1, found.dtype))
+        norm, use = (found.device.slot(found, i * found.dtype.itemsize, 1, found.dtype) for i in (0, 2))
+        found.device.launch("map", used_y, judged[:1], (norm, use), (), found.dtype)
+    found.device.require(partial(check_finite, places.ids, places.names), *judged, within=(FINITE,))
+
+
+def used_y(norm, use):
+    return select(use == 0.0, 0.0, norm)
+
+
+def check_finite(ids: list[int], names: dict[int, str], judged: Buffer, *found: Buffer) -> None:
+    """Raise NonFiniteError when the first number of `judged` is not finite; `found`: what the norms are, unless that is `judged`."""
+    if math.isfinite(judged.device.download(judged)[0]):
+        return
+    numbers = judged.device.download(found[0] if found else judged)
+    named = [label if label.startswith("tensor ") else f"'{label}'" for label in labels_of(ids, names)]
+    bad = [label for label, norm in zip(named, numbers[4:], strict=True) if not math.isfinite(norm)]
+    raise NonFiniteError(
+        f"clip_grad_norm: gradients are not finite: norm {numbers[0]}, in {', '.join(bad) or 'the sum (overflow)'}. "
+        "Lower the learning rate, or pass nonfinite='skip' or 'zero'."
+    )
 
 
 def clip_grad_value(grads: Any, clip_value: float, params: Any = None) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from . import creation, ops
+from . import creation
 from .autograd import no_grad
 from .autograd.entries import file_line, user_frame
 from .backend.base import Device
@@ -128,8 +128,8 @@ class Parameter(Tensor):
         return t if t.dtype == dtype and t.device is self.device else t.detach().to(dtype, device=self.device)
 
     def _write(self, t: Tensor, by: str) -> None:
-        with no_grad():
-            ops.copy_into(self, t)
+        if t.size:
+            self.device.overwrite(self.buffer, t.buffer)
         self.buffer.wrote(f"{by} of {self.label} at {file_line(user_frame())}")
 
     def __repr__(self) -> str:

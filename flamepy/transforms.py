@@ -23,7 +23,7 @@ from .backend.divert import active, changed, guard
 from .dtypes import float64
 from .errors import NonFiniteError, StateError
 from .gradient import GradientMap
-from .gradient_clip import apply_factor, check_finite, checked_limit, clip_grad_norm, clip_grad_value, clip_norm, clip_value_to
+from .gradient_clip import apply_factor, checked_limit, clip_grad_norm, clip_grad_value, clip_norm, clip_value_to, require_finite
 from .gradient_history import mean_and_std, quantile
 from .gradient_memory import checked_steps
 from .gradient_norm import ClipResult, Places, chosen_keys, factor_and_mark, norm_of, places_of
@@ -225,13 +225,13 @@ class Remembering(Clip):
         limits = device.empty(3, float64)
         device.stream.before(self.limits, limits)
         device.launch("limits", None, (found,), (limits, *factor_and_mark(grads, device)), (), float64)
-        device.stream.after(partial(self.record, places.ids, places.names, places.segments), found, *places.buffers)
+        require_finite(places, found, marked=True)
+        device.stream.after(partial(self.record, places.ids, places.names), found)
         apply_factor(grads, places, found)
         grads.mark = found
 
-    def record(self, ids: list[int], names: dict[int, str], segments: Any, found: Buffer, *buffers: Buffer) -> None:
+    def record(self, ids: list[int], names: dict[int, str], found: Buffer) -> None:
         """What the norm was."""
-        check_finite(ids, names, segments, found, *buffers)
         self.known(ids, names, found)
         self.remember(float(self.result or 0.0))
 

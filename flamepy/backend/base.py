@@ -11,6 +11,7 @@ FLAME counterpart: `flame_core::device`. Read next: plain/device.py, formula/bin
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import DeviceError
+from .run import Run
 
 
 class Buffer:
@@ -70,6 +72,7 @@ class Buffer:
             self.device.stream.wrote(self)
 
 
+FINITE = (-sys.float_info.max, sys.float_info.max)  # for require()
 Kernel = Any  # what a stream can launch: only the streams of its device look inside
 
 
@@ -185,23 +188,6 @@ def resolve(place: Any, memory: Any) -> Any:
     return whole if place.size < 0 else whole.device.slot(whole, place.offset, place.size, place.dtype)
 
 
-class Run:
-    """Calls one after the other. `reached` says how many of them had begun when the last run ended, in whichever way."""
-
-    def __init__(self, calls: list[tuple[Callable[..., Any], tuple]]):
-        self.calls = calls
-        self.rest = iter(calls)
-
-    def __call__(self) -> None:
-        self.rest = rest = iter(self.calls)
-        for call, arguments in rest:
-            call(*arguments)
-
-    @property
-    def reached(self) -> int:
-        return len(self.calls) - self.rest.__length_hint__()  # type: ignore[attr-defined]
-
-
 class Action(NamedTuple):
     """Something for the host to do: fill buffers[0] with what act() returns (`early`: before all launches), or act(*buffers)."""
 
@@ -264,6 +250,18 @@ class Device:
     def slot(self, root: Buffer, offset: int, size: int, dtype: np.dtype) -> Buffer:
         """`size` elements of `dtype`, `offset` bytes into `root`, as a buffer that shares the memory and keeps it alive."""
         raise NotImplementedError
+
+    def require(self, check: Callable[..., None], *buffers: Buffer, within: Sequence[tuple[float, float]]) -> None:
+        """stream.after() for a check that does nothing but raise: unless the first numbers of the buffers are within their (low, high).
+        Where it raises late, no parameter is updated from here on until it has raised."""
+        self.stream.after(check, *buffers)
+
+    def in_vain(self, undo: Callable[[], None]) -> None:
+        """undo() is called if something required before this turns out wrong after it. Here: nothing does."""
+
+    def overwrite(self, out: Buffer, x: Buffer) -> None:
+        """stream.copy() into a parameter's memory: an update, see require()."""
+        self.stream.copy(out, x)
 
     def look(self) -> None:
         """Make the checks that wait for launches to end. Here: none waits."""

@@ -114,7 +114,7 @@ def recorder(cc: tuple[Any, ...]) -> Device:
     device = backend("device").CudaDevice(driver, 0)
     device.name = f"cuda ({backend('build').arch(cc)}, compiled only)"
     driver.device = device
-    device.look = device.pending.clear  # what launches find out is not known
+    device.look = device.late.waiting.clear  # what launches find out is not known
     return device  # type: ignore[no-any-return]
 
 

@@ -185,7 +185,7 @@ def check_ids(ids: Any, low: int, high: int, text: str, ignore: int | None = Non
             position = tuple([int(i) for i in np.unravel_index(at, shape)]) if shape else ()
             raise error(text.format(value, position))
 
-    ids.device.stream.after(check, found.buffer)
+    ids.device.require(check, found.buffer, within=((-1, -1),))
     return found
 
 

@@ -7,6 +7,7 @@ FLAME counterpart: `flame_core::loss`. Read next: random.py.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -293,7 +294,7 @@ def binary_cross_entropy(x: Any, target: Any, *, reduction: str = "mean") -> Any
     x, target = pair("binary_cross_entropy", x, target)
     if x.size:
         ends = ops.min(x.detach()).buffer, ops.max(x.detach()).buffer
-        x.device.stream.after(check_probabilities, *ends)
+        x.device.require(check_probabilities, *ends, within=((0.0, math.inf), (-math.inf, 1.0)))
     return reduced("binary_cross_entropy", bce_op(x, target), reduction)
 
 

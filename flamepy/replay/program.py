@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -84,7 +85,7 @@ class Program:
             for _, action in self.early:
                 action.call()
             begun = True
-            self.execute()
+            self.execute(partial(self.take_back, states))
         except BaseException:
             self.failed(states, self.execute.reached if begun else 0)
             raise
@@ -94,16 +95,22 @@ class Program:
 
     def failed(self, states: list[Any], reached: int) -> None:
         """Count what was written, and put the host's state to where the step had come."""
-        at = self.rest[reached - 1][0] if reached else -1
+        at = self.take_back(states, reached)
         for n, b in self.written:
             if n <= at:
                 b.wrote(self.writer)
+        self.assign(at)
+
+    def take_back(self, states: list[Any], reached: int) -> int:
+        """Put the counts and random numbers of a run that began with `states` to where the step was after so many of its calls; returns
+        which step that is."""
+        at = self.rest[reached - 1][0] if reached else -1
         for owner, state in zip(self.states, states, strict=True):
             owner.restore(state)
         for n, action in self.early:
             if n < at:
                 action.act()
-        self.assign(at)
+        return at
 
     def assign(self, reached: int) -> None:
         """Set the attributes that the step sets within so many steps."""

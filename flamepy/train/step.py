@@ -11,6 +11,7 @@ from typing import Any
 
 from ..accumulation import GradientAccumulator
 from ..autograd import no_grad
+from ..backend.base import FINITE
 from ..errors import DTypeError, NonFiniteError
 from ..gradient_clip import clip_grad_norm
 from ..tensors import Tensor
@@ -35,7 +36,7 @@ class Step:
     def learn(self, *batches: Batch) -> tuple[Any, Any, Any]:
         """One step on its batches, as it is captured: the loss, the norm of the gradients before clipping, the zeros in them."""
         loss, grads = self.gradients(*batches) if len(batches) > 1 else self.of_one(batches[0])
-        loss.device.stream.after(check_loss, loss.buffer)
+        loss.device.require(check_loss, loss.buffer, within=(FINITE,))
         self.tell("backward", grads)
         zeros = zeros_in(grads) if self.zeros else None
         norm = clip_grad_norm(grads, self.clip)

@@ -20,10 +20,11 @@ import numpy as np
 
 from ...dtypes import FULL, HALF, INTEGERS, bfloat16, bool_, computed, float16, float64
 from ...errors import DeviceError, DTypeError
-from ..base import Action, Buffer, Device, Kernel, Run, Spot, Step
+from ..base import Action, Buffer, Device, Kernel, Spot, Step
 from ..formula.bind import bind, globals_of, making_kernel, reached
 from ..formula.words import COSTLY
 from ..host import HostStream
+from ..run import Run
 from . import chain, family, memory, settings
 from .memory import ALIGN, APART, allocator
 from .storage import WHOLE, stored

@@ -22,7 +22,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ..base import Action, Buffer, Run, Step
+from ..base import Action, Buffer, Step
+from ..run import Run
 from . import pool
 from .pool import call, load, store
 from .threads import threads
@@ -222,7 +223,7 @@ class CpuRun(Run):
         self.parts: list[tuple[int, Callable[..., Any], tuple]] = []  # how many steps have begun when this one has, call, arguments
         self.begun = ctypes.c_int64()  # how many steps: set before an action, and by walk() as it goes
 
-    def __call__(self) -> None:
+    def __call__(self, undo: Callable[[int], None]) -> None:
         begun = self.begun
         begun.value = 0
         if threads() != self.width:

@@ -2,9 +2,9 @@
 
 A launcher (beside its kernels, in one file a family) turns what an op says into launches: which kernels, on how many blocks, with what
 scratch. A driver does what cuda.h offers: driver.py on a GPU, emulated.py without one (FLAMEPY_CUDA=emulator). What a launch finds out
-for the host (ids that are wrong, norms that are not finite) is looked at when the host reads something; nothing else waits.
+for the host (ids that are wrong, norms that are not finite) is looked at later: late.py.
 
-FLAME counterpart: `flame_core::device::CudaDevice`. Read next: family.py, maps.py, memory.py.
+FLAME counterpart: `flame_core::device::CudaDevice`. Read next: stream.py, family.py, maps.py.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import FLOATS, INTEGERS
+from ...dtypes import FLOATS, INTEGERS, computed
 from ...errors import DeviceError, DTypeError
-from .. import precision
-from ..base import Action, Buffer, Device, Kernel, Run, Spot, Step, Stream
+from ..base import Buffer, Device, Kernel
 from ..formula.bind import digest, making_kernel, reached, typed
-from . import chain, family
-from .arguments import UNSIGNED, arguments
+from . import family
+from .arguments import UNSIGNED
+from .late import Late, Required
 from .memory import ALIGN, APART, Allocator
+from .stream import CudaStream, Launch
 
 MOVES = frozenset(("strided_get", "strided_put", "take_rows", "tri"))  # launches that move numbers without looking at them
 FAMILIES = ("maps", "moves", "scatter", "random", "rows", "reduce", "spans", "matmul", "attention", "attention_dx", "conv", "pool")
-PENDING = 64  # checks not yet looked at
 
 
 class CudaKernel:
@@ -85,124 +85,6 @@ class CudaKernel:
             ) from problem
 
 
-class Launch:
-    """A kernel on so many blocks: what a stream runs."""
-
-    __slots__ = ("grid", "kernel", "per_block", "runs", "starters", "threads")
-
-    def __init__(self, kernel: CudaKernel, grid: int | tuple[int, ...], per_block: int | Callable[[int], int]):
-        self.kernel, self.per_block, self.threads = kernel, per_block, kernel.function.threads
-        self.grid = (grid, 1, 1) if isinstance(grid, int) else (*grid, 1, 1)[:3]
-        self.runs = all(self.grid)  # no blocks: there is nothing to do
-        self.starters: dict[tuple[Any, ...], Callable[..., None]] = {}
-
-    def starter(self, kinds: tuple[Any, ...]) -> Callable[..., None]:
-        """What enqueues it, called with its parameters: arguments() says what they are."""
-        found = self.starters.get(kinds)
-        if found is None:
-            found = self.starters[kinds] = self.kernel.device.driver.starter(self.kernel.variant(kinds), self.grid, self.threads)
-        return found
-
-    def __repr__(self) -> str:
-        return f"{self.kernel} on {self.grid} blocks of {self.threads}"
-
-
-class HostCall:
-    """Something else that enqueues work, such as a library's product: call(outs, ins, consts)."""
-
-    def __init__(self, call: Callable[..., None]):
-        self.call = call
-
-
-class CudaStream(Stream):
-    """Enqueues each launch at once."""
-
-    device: CudaDevice
-
-    def empty(self, size: int, dtype: np.dtype) -> Buffer:
-        return self.device.allocator.maker(self.device, size, np.dtype(dtype))()
-
-    def upload(self, array: np.ndarray) -> Buffer:
-        buffer = self.empty(array.size, array.dtype)
-        if array.size:
-            self.device.driver.upload(buffer.data, np.ascontiguousarray(array))
-        return buffer
-
-    def download(self, buffer: Buffer) -> np.ndarray:
-        self.device.synchronize()
-        found = np.empty(buffer.size, buffer.dtype)
-        if buffer.size:
-            self.device.driver.download(found, buffer.data)
-        found.flags.writeable = False
-        return found
-
-    def run(self, kernel: Any, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
-        if type(kernel) is HostCall:
-            kernel.call(outs, ins, consts)
-            self.device.launched += 1
-        elif kernel.runs:
-            kinds, values = arguments((*outs, *ins, *consts), kernel.kernel.raw)
-            kernel.starter(kinds)(*values)
-            self.device.launched += 1
-
-    def prepare(
-        self, fresh: Sequence[tuple[int, np.dtype]], steps: Sequence[Any], inputs: Sequence[bool]
-    ) -> Callable[[list[Any]], None]:  # fmt: skip
-        slow = super().prepare(fresh, steps, inputs)
-        parts = any([type(a) is Spot and a.size >= 0 for s in steps if isinstance(s, Step) for group in s[1:] for a in group])
-        plain = not parts and all([type(getattr(s, "kernel", None)) is Launch for s in steps])
-        return chain.launches(self, slow, fresh, steps, inputs) if plain else slow
-
-    def prepare_any_size(self, fresh: Sequence[np.dtype], steps: Sequence[Step], inputs: Sequence[bool]) -> Callable[[list[Any]], None]:
-        return chain.launches(self, super().prepare_any_size(fresh, steps, inputs), fresh, steps, inputs, sized=True)
-
-    def copy(self, out: Buffer, x: Buffer) -> None:
-        if x.device is out.device and x.dtype == out.dtype:
-            if out.size:
-                self.device.driver.copy(out.data, x.data, out.size * out.dtype.itemsize)
-        else:
-            super().copy(out, x)
-
-    def program(self, steps: Sequence[Step | Action]) -> Run:
-        return Graph(self, steps)
-
-    def after(self, check: Callable[..., None], *buffers: Buffer) -> None:
-        """Looked at when the host reads, or when many are waiting."""
-        pending = self.device.pending
-        pending.append((check, buffers))
-        if len(pending) > PENDING:
-            self.device.synchronize()
-
-
-class Graph(Run):
-    """A recorded step: its launches as one CUDA graph, made at the first run; then the checks."""
-
-    def __init__(self, stream: CudaStream, steps: Sequence[Step | Action]):
-        self.stream, self.steps, self.done = stream, steps, 0
-        self.graph: Any = None
-        self.precision = ""  # of float32 products, which a graph cannot change
-
-    def __call__(self) -> None:
-        device = self.stream.device
-        self.done = 0
-        if self.precision != (wanted := precision.level()):
-            self.graph, self.precision = device.driver.capture(self.launch), wanted
-        self.graph()
-        for s in self.steps:
-            if isinstance(s, Action):
-                self.stream.after(s.act, *s.buffers)
-        self.done = len(self.steps)
-
-    def launch(self) -> None:
-        for s in self.steps:
-            if isinstance(s, Step):
-                self.stream.run(*s)
-
-    @property
-    def reached(self) -> int:
-        return self.done
-
-
 class CudaDevice(Device):
     """`device("cuda")`. `launched` counts launches."""
 
@@ -213,10 +95,9 @@ class CudaDevice(Device):
         self.driver, self.allocator = driver, Allocator(driver)
         self.kernels: dict[tuple[Any, ...], CudaKernel] = {}
         self.launches: dict[tuple[str, Callable | None, np.dtype, bool], tuple[Callable[..., None], family.Go]] = {}
-        self.pending: list[tuple[Callable[..., None], tuple[Buffer, ...]]] = []
+        self.late = Late(self)
         self.launched = 0
         self.tables: dict[Any, Buffer] = {}  # of spans: see span_tables.py
-        self.looking = False
 
     def launch(
         self, name: str, formula: Callable | None, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any],
@@ -265,15 +146,22 @@ class CudaDevice(Device):
         self.look()
 
     def look(self) -> None:
-        """Call the checks that are waiting. What they read themselves is there."""
-        if not self.looking:
-            self.looking = True
-            try:
-                while self.pending:
-                    check, buffers = self.pending.pop(0)
-                    check(*buffers)
-            finally:
-                self.looking = False
+        self.late.look()
+
+    def require(self, check: Callable[..., None], *buffers: Buffer, within: Sequence[tuple[float, float]]) -> None:
+        fault = self.late.fault()
+        for buffer, (low, high) in zip(buffers, within, strict=False):
+            self.late.compare(fault, buffer, low, high)
+        self.stream.after(Required(check, fault), *buffers)
+
+    def in_vain(self, undo: Callable[[], None]) -> None:
+        self.late.in_vain(undo)
+
+    def overwrite(self, out: Buffer, x: Buffer) -> None:
+        if x.device is self:
+            self.launch("overwrite", None, (out,), (x,), (), computed(out.dtype))
+        else:
+            self.stream.copy(out, x)
 
     def trim(self) -> None:
         self.driver.synchronize()

@@ -3,7 +3,8 @@
 A table in the GPU's memory holds three numbers a task: first element, end, and which part (segment) it belongs to; a block does a task.
 Tasks end at multiples of their length, so that what lies between is read 16 bytes at a time. `hyper` holds some numbers for each segment,
 which are the only thing that changes from step to step. `factor` and `mark` are what clipping found (formula/clip.py): gradients are
-multiplied by factor[1] as they are read, where 1 leaves every bit as it is, and with mark[2] 0 an update does nothing.
+multiplied by factor[1] as they are read, where 1 leaves every bit as it is, and with mark[2] 0 an update does nothing; nor after a
+check that failed (late.py).
 
 FLAME counterpart: `flame_core::optimizers` kernels. Read next: span_tables.py, ../../optimizers/.
 """
@@ -138,10 +139,10 @@ def span_center(x, table, rows):
 # ---- updates -----------------------------------------------------------------------------------------------------------------------------
 @kernel
 def span_update(*args):
-    """(p, moments) = F(p, moments, g, the numbers of the segment). args: p, moments, g, factor, mark, hyper, table; twelve numbers for
-    each segment lie in hyper. mark[2] == 0: nothing is written."""
-    outs, g, factor, mark, hyper, table = args[:-5], args[-5], args[-4], args[-3], args[-2], args[-1]
-    if mark[2] != 0.0:
+    """(p, moments) = F(p, moments, g, the numbers of the segment). args: p, moments, g, factor, mark, hyper, table, fault; twelve numbers
+    for each segment lie in hyper. mark[2] == 0, or a fault: nothing is written."""
+    outs, g, factor, mark, hyper, table, fault = args[:-6], args[-6], args[-5], args[-4], args[-3], args[-2], args[-1]
+    if mark[2] != 0.0 and fault[0] == 0:
         scale, h = real(factor[1]), numbers_of(hyper, table[3 * block() + 2])
         first, middle, last, end = cut(table, aligned_all(outs, 4) and aligned(g, 4))
         for i in range(middle + 4 * thread(), last, 4 * THREADS):
@@ -152,6 +153,27 @@ def span_update(*args):
         for i in range(first + thread(), end - (last - middle), THREADS):
             j = i if i < middle else i + (last - middle)
             store_all(outs, j, F(*at(outs, j), scaled(g[j], scale), *h))
+
+
+@kernel
+def span_overwrite(out, x, table, fault):
+    """out = x, unless there is a fault."""
+    if fault[0] == 0:
+        first, middle, last, end = cut(table, aligned(out, 4) and aligned(x, 4))
+        for i in range(middle + 4 * thread(), last, 4 * THREADS):
+            store4(out, i, load4(x, i))
+        for i in range(first + thread(), end - (last - middle), THREADS):
+            j = i if i < middle else i + (last - middle)
+            out[j] = x[j]
+
+
+@kernel(threads=32)
+def note_fault(fault, x, low, high):
+    """fault[0] = 1 unless low <= x[0] <= high: see late.py."""
+    if thread() == 0:
+        value = x[0]
+        if not (low <= value and value <= high):
+            fault[0] = 1
 
 
 def numbers_of(hyper, segment):
@@ -212,4 +234,15 @@ def center(go, outs, ins, segments):
 @launcher
 def update(go, outs, ins, segments):
     table = span_table(go.device, segments)
-    go(span_update, outs, (*ins, table), grid=table.size // 3)
+    go(span_update, outs, (*ins, table, go.device.late.fault()), grid=table.size // 3)
+
+
+@launcher
+def overwrite(go, outs, ins):
+    table = span_table(go.device, ((0, outs[0].size),))
+    go(span_overwrite, outs, (*ins, table, go.device.late.fault()), grid=table.size // 3)
+
+
+@launcher(name="fault")
+def fault_launcher(go, outs, ins, low, high):
+    go(note_fault, outs, ins, (low, high), grid=1)

@@ -1,0 +1,30 @@
+"""Run: a recorded step as one call, which a replay makes. This one makes its calls one after the other.
+
+A backend may do better: cpu/walk.py (compiled code walks a list of launches), cuda/stream.py (a CUDA graph). Read next: base.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+class Run:
+    """Calls one after the other. `reached` says how many of them had begun when the last run ended, in whichever way. `waits`: whether
+    device.look() must come before the next run, which overwrites what the checks of this one look at."""
+
+    waits = False
+
+    def __init__(self, calls: list[tuple[Callable[..., Any], tuple]]):
+        self.calls = calls
+        self.rest = iter(calls)
+
+    def __call__(self, undo: Callable[[int], None]) -> None:
+        """`undo`: called when a check that is looked at after this has returned fails, with how many calls had begun before it."""
+        self.rest = rest = iter(self.calls)
+        for call, arguments in rest:
+            call(*arguments)
+
+    @property
+    def reached(self) -> int:
+        return len(self.calls) - self.rest.__length_hint__()  # type: ignore[attr-defined]
