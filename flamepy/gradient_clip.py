@@ -102,8 +102,9 @@ def check_finite(ids: list[int], names: dict[int, str], judged: Buffer, *found: 
     numbers = judged.device.download(found[0] if found else judged)
     named = [label if label.startswith("tensor ") else f"'{label}'" for label in labels_of(ids, names)]
     bad = [label for label, norm in zip(named, numbers[4:], strict=True) if not math.isfinite(norm)]
+    where = f"{', '.join(bad)}{' (or by overflow of a sum)' if math.isinf(numbers[0]) else ''}" if bad else "the sum (overflow)"
     raise NonFiniteError(
-        f"clip_grad_norm: gradients are not finite: norm {numbers[0]}, in {', '.join(bad) or 'the sum (overflow)'}. "
+        f"clip_grad_norm: gradients are not finite: norm {numbers[0]}, in {where}. "
         "Lower the learning rate, or pass nonfinite='skip' or 'zero'."
     )
 

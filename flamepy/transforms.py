@@ -295,7 +295,7 @@ class SkipSpikes(Remembering):
         mean, std = mean_and_std(self._past)
         return [0.0, mean + self.z * std, 1.0]
 
-    def record(self, ids: list[int], names: dict[int, str], segments: Any, found: Buffer, *buffers: Buffer) -> None:
+    def record(self, ids: list[int], names: dict[int, str], found: Buffer) -> None:
         self.known(ids, names, found)
         norm = float(self.result or 0.0)
         if self.result is not None and self.result.skipped:

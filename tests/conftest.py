@@ -19,7 +19,7 @@ if hasattr(signal, "SIGHUP"):
 
 
 # Compiling for a GPU that is emulated takes a fifth of a second a kernel: without a GPU these files alone run there.
-EMULATED = ("test_ops", "test_clip", "test_gradient_map")
+EMULATED = ("test_replay", "test_replay_failures", "test_replay_kinds", "test_clip_replay", "test_ops", "test_clip", "test_gradient_map")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -256,8 +256,9 @@ class Device:
         Where it raises late, no parameter is updated from here on until it has raised."""
         self.stream.after(check, *buffers)
 
-    def in_vain(self, undo: Callable[[], None]) -> None:
-        """undo() is called if something required before this turns out wrong after it. Here: nothing does."""
+    def remember(self, act: Callable[..., Any]) -> None:
+        """act() is about to change the state of its object: restore() it to what saved() is now if something required before turns out
+        wrong after. Here: nothing does."""
 
     def overwrite(self, out: Buffer, x: Buffer) -> None:
         """stream.copy() into a parameter's memory: an update, see require()."""

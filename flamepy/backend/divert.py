@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import Buffer, Device, Stream
+from .base import Buffer, Device, Stream, opened
 
 SHARED = "memory shared with another library"  # what note() calls it
 diverted = threading.local()  # stacks: device -> the recorders of this thread, the innermost last
@@ -122,6 +122,8 @@ def assigned(owner: Any, attribute: str) -> None:
 
 def before(act: Callable[[], None]) -> None:
     """Do something with host state alone, now and before each replay of what this thread is recording, on whichever device."""
+    for device in opened():
+        device.remember(act)
     act()
     for recorder in told():
         recorder.acted(act)

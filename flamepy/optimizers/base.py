@@ -189,8 +189,6 @@ class Optimizer(Chained):
                 stepped.append((block, present))
         if mark is not None and recording():
             mark.device.stream.after(partial(self.undo, stepped), mark)
-        elif stepped and not recording():
-            stepped[0][0].buffer.device.in_vain(partial(self.uncount, stepped))
 
     def collect(self, grads: Any) -> tuple[Any, dict[int, Tensor] | None]:
         """The gradients as a map where they came or are needed as one, and by parameter id; None for these where a packed map holds one
@@ -235,13 +233,10 @@ class Optimizer(Chained):
     def undo(self, stepped: list[tuple[Block, Any]], mark: Buffer) -> None:
         """Take back the counts of a recorded step whose gradients were not to be used."""
         if not mark.device.download(mark)[2]:
-            self.uncount(stepped)
-
-    def uncount(self, stepped: list[tuple[Block, Any]]) -> None:
-        self.rates.finished -= 1
-        for block, present in stepped:
-            for i in range(len(block.params)) if present is None else np.flatnonzero(present).tolist():
-                block.steps[i] -= 1
+            self.rates.finished -= 1
+            for block, present in stepped:
+                for i in range(len(block.params)) if present is None else np.flatnonzero(present).tolist():
+                    block.steps[i] -= 1
 
     def update(self, block: Block, gradients: Buffer, present: np.ndarray | None, factors: tuple[Buffer, Buffer], by: Any) -> None:
         """Update a block. What changes from step to step is filled in by the host just before it. `factors`: of clipping, to be applied

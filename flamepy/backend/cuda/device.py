@@ -154,8 +154,8 @@ class CudaDevice(Device):
             self.late.compare(fault, buffer, low, high)
         self.stream.after(Required(check, fault), *buffers)
 
-    def in_vain(self, undo: Callable[[], None]) -> None:
-        self.late.in_vain(undo)
+    def remember(self, act: Callable[..., Any]) -> None:
+        self.late.remember(getattr(act, "__self__", None))
 
     def overwrite(self, out: Buffer, x: Buffer) -> None:
         if x.device is self:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,11 +73,11 @@ class Late:
         if len(self.waiting) > MOST:
             self.device.synchronize()
 
-    def in_vain(self, undo: Callable[[], None]) -> None:
-        """Remember how to take back what depends on checks that wait."""
+    def remember(self, owner: Any) -> None:
+        """How to take back what is done to host state while checks wait. Objects that have such state have saved() and restore()."""
         fault = self.fault()
-        if any([w.fault is fault for w in self.waiting]):
-            self.waiting.append(Waiting(None, (), undo, fault))
+        if hasattr(owner, "saved") and any([w.fault is fault for w in self.waiting]):
+            self.waiting.append(Waiting(None, (), partial(owner.restore, owner.saved()), fault))
 
     def look(self) -> None:
         """Make the checks that wait. What they read themselves is there by then."""

@@ -106,6 +106,10 @@ class CudaStream(Stream):
     def program(self, steps: Sequence[Step | Action]) -> Run:
         return Graph(self, steps)
 
+    def before(self, values: Callable[[], Sequence[Any] | None], buffer: Buffer | None = None) -> None:
+        self.device.remember(values)
+        super().before(values, buffer)
+
     def after(self, check: Callable[..., None], *buffers: Buffer) -> None:
         self.device.late.add(check, buffers)
 
