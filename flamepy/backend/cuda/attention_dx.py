@@ -9,8 +9,10 @@ Read next: attention_mma_dx.py.
 
 from __future__ import annotations
 
+from functools import partial
+
 from ..formula.words import exp, real
-from . import attention_mma, attention_mma_dx
+from . import attention_mma, attention_mma_dx, cudnn
 from .attention import (
     LEFT,
     OWN,
@@ -154,6 +156,14 @@ def put_scores(out, s, base, first, at, rows, keys):
 # ---- launchers ----
 @launcher(name="attention_dx")
 def dx_launcher(go, outs, ins, layout, sizes, scale, is_causal):
+    if is_half(ins[3:6]) and max(sizes[4:]) <= attention_mma.WIDEST:
+        cudnn.launch(go, outs, ins, (layout, sizes, scale, is_causal), partial(own_dx, go), True)
+    else:
+        own_dx(go, outs, ins, layout, sizes, scale, is_causal)
+
+
+def own_dx(go, outs, ins, layout, sizes, scale, is_causal):
+    """The gradients by our own kernels."""
     batch, heads, rows, keys, d, e = sizes
     dq, dk, dv, dmask = outs
     g, y, kept, q, k, v, mask = ins

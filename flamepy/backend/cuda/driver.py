@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DeviceError
-from . import blas, build
+from . import blas, build, cudnn
 from .compat import cuda  # noqa: F401  (raises where numba-cuda is missing)
 
 RING = 1 << 20  # bytes of pinned memory
@@ -142,6 +142,11 @@ class Driver:
         """NVIDIA's library of products, if it is there."""
         return blas.opened(self)
 
+    @cached_property
+    def cudnn(self) -> cudnn.Library | None:
+        """NVIDIA's library of networks, if it is there."""
+        return cudnn.opened(self)
+
     def timed(self, enqueue: Callable[[], Any], repeats: int = 3) -> float:
         """Milliseconds that the GPU takes for what enqueue() enqueues: the least of some runs."""
         marks = [checked(self.cu.cuEventCreate(0), "an event") for _ in range(repeats + 1)]
@@ -158,6 +163,7 @@ class Driver:
         version = checked(self.cu.cuDriverGetVersion(), "version")
         yield "cuda", f"{self.gpu.name}, compute capability {'.'.join(map(str, self.cc))}, driver for CUDA {version // 1000}", ""
         yield blas.finding(self.blas)
+        yield cudnn.finding(self.cudnn)
 
     def dlpack(self, buffer: Any, shape: Sequence[int]) -> Any:
         from cuda.core import Buffer

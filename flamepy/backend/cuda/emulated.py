@@ -28,6 +28,7 @@ class Driver:
     cc = CC
     name, handle, capturing = "emulated", 0, False
     blas: Any = None  # no library of products; standin.py plays one
+    cudnn: Any = None
 
     def __init__(self) -> None:
         self.memory = Memory()
