@@ -11,17 +11,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from devices import emulated_gpu
+from devices import cuda_device, emulated_gpu
 from error_text import raises
 from test_cuda_products import GELU, close, launch, normal, up, wide
 
 import flamepy as fp
+import flamepy.nn.functional as F
 from flamepy.backend.base import Step
 from flamepy.dtypes import bfloat16, float32, float64
 from flamepy.errors import EmulationError
 from flamepy.ops.matmul import follower
 
 from flamepy.backend.cuda import blas, build, standin  # isort: skip
+from flamepy.backend.cuda.stream import CudaStream
 
 
 @pytest.fixture
@@ -245,3 +247,16 @@ def test_the_stand_in_minds_what_the_library_would(gpu: Any) -> None:
 
 def test_what_doctor_says() -> None:
     assert blas.finding(None) == ("products", "by own kernels: cuBLASLt is not installed", "pip install nvidia-cublas")
+
+
+def test_planned_calls_of_the_library_are_code(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the third call on, nothing is looked up: what would resolve the launches one by one is not called."""
+    with cuda_device():
+        x, w, b = (
+            fp.tensor(normal(size, float32).reshape(shape), device="cuda") for size, shape in ((15, (5, 3)), (21, (7, 3)), (7, (7,)))
+        )
+        first = [F.linear(x, w, b).numpy() for _ in range(3)]
+        monkeypatch.setattr(CudaStream, "run", lambda *given: pytest.fail("a planned call took the slow way"))
+        before = gpu.launched
+        assert all((F.linear(x, w, b).numpy() == y).all() for y in first)
+        assert gpu.launched == before + 3

@@ -19,7 +19,7 @@ class Run:
         self.calls = calls
         self.rest = iter(calls)
 
-    def __call__(self, undo: Callable[[int], None]) -> None:
+    def __call__(self, undo: Callable[[int], Any] | None = None) -> None:
         """`undo`: called when a check that is looked at after this has returned fails, with how many calls had begun before it."""
         self.rest = rest = iter(self.calls)
         for call, arguments in rest:

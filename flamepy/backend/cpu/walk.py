@@ -223,7 +223,7 @@ class CpuRun(Run):
         self.parts: list[tuple[int, Callable[..., Any], tuple]] = []  # how many steps have begun when this one has, call, arguments
         self.begun = ctypes.c_int64()  # how many steps: set before an action, and by walk() as it goes
 
-    def __call__(self, undo: Callable[[int], None]) -> None:
+    def __call__(self, undo: Callable[[int], Any] | None = None) -> None:
         begun = self.begun
         begun.value = 0
         if threads() != self.width:

@@ -24,7 +24,7 @@ from ...dtypes import bfloat16, float16, float32, float64
 from ...errors import DeviceError
 from .. import precision
 from . import build
-from .stream import HostCall
+from .chain import HostCall
 
 NUMBERS = {float32: 0, float64: 1, float16: 2, bfloat16: 14}  # cudaDataType
 IN32, IN64, TF32 = 68, 70, 77  # cublasComputeType

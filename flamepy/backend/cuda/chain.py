@@ -28,6 +28,15 @@ from .arguments import NUMBER, arguments
 Run = Callable[[list[Any]], None]
 
 
+class HostCall:
+    """Something else than a kernel that enqueues work, such as a library's product: call(outs, ins, consts)."""
+
+    runs = True
+
+    def __init__(self, call: Callable[..., None]):
+        self.call = call
+
+
 def launches(stream: Any, slow: Run, fresh: Sequence[Any], steps: Sequence[Any], inputs: Sequence[bool], sized: bool = False) -> Run:
     """These steps as one function. `fresh`: (size, dtype) of each new buffer, or with `sized` its dtype: then it is as long as the first
     buffer given. `inputs` says which of those given are buffers."""
@@ -52,6 +61,12 @@ def chosen(
     constants: list[Any] = []
     calls = []
     for s in [s for s in steps if s.kernel.runs or sized]:
+        if isinstance(s.kernel, HostCall):
+            starts.append(s.kernel.call)
+            groups = [buffers_of(group, constants) for group in s[1:3]]
+            calls.append((*groups, (None, len(constants))))
+            constants.append(tuple(s.consts))
+            continue
         given = [a for group in s[1:] for a in group]
         kinds, _ = arguments([memory[a.number] if type(a) is Spot else a for a in given], s.kernel.kernel.raw)
         starts.append(for_sizes(stream.device, s.kernel, kinds) if sized else s.kernel.starter(kinds))
@@ -73,6 +88,19 @@ def chosen(
     return made(stream, slow, makers, *new, *starts, *constants)  # type: ignore[no-any-return]
 
 
+class Buffers(tuple[Any, ...]):
+    """The places of a host call's outs or ins, which it gets as one tuple."""
+
+
+def buffers_of(group: Sequence[Any], constants: list[Any]) -> Buffers:
+    places: list[Any] = []
+    for a in group:
+        places.append(a.number if type(a) is Spot else (None, len(constants)))
+        if type(a) is not Spot:
+            constants.append(a)
+    return Buffers(places)
+
+
 def for_sizes(device: Any, kernel: Any, kinds: tuple[Any, ...]) -> Callable[[int], Callable[..., None]]:
     """What finds the kernel's starter for a number of elements."""
     known: dict[int, Any] = {}
@@ -92,9 +120,10 @@ def for_sizes(device: Any, kernel: Any, kinds: tuple[Any, ...]) -> Callable[[int
 @lru_cache(4096)
 def template(inputs: tuple[bool, ...], fresh: int, calls: tuple[tuple[Any, ...], ...], constants: int, sized: bool) -> Any:
     """What makes the functions of one kind. `calls`: for each kernel its parameters: the number of a buffer, (number of an input that is
-    a number, which constant turns it into a parameter) or (None, which constant it is)."""
+    a number, which constant turns it into a parameter) or (None, which constant it is). Of a host call: outs, ins, its constants."""
     given = len(inputs)
-    lines = [f"a{i} = memory[{i}]" for i in sorted({p for call in calls for p in call if isinstance(p, int) and p < given})]
+    flat = [p for call in calls for each in call for p in (each if type(each) is Buffers else (each,))]
+    lines = [f"a{i} = memory[{i}]" for i in sorted({p for p in flat if isinstance(p, int) and p < given})]
     if sized:
         lines.append(f"size = memory[{inputs.index(True)}].size")
     lines += [f"a{given + i} = makers(device, size, m{i})()" if sized else f"a{given + i} = m{i}()" for i in range(fresh)]
@@ -103,6 +132,8 @@ def template(inputs: tuple[bool, ...], fresh: int, calls: tuple[tuple[Any, ...],
         for p in call:
             if isinstance(p, int):
                 parameters += [f"a{p}.data", f"a{p}.size"]
+            elif type(p) is Buffers:
+                parameters.append(f"({''.join([f'a{q}, ' if isinstance(q, int) else f'c{q[1]}, ' for q in p])})")
             else:
                 parameters.append(f"c{p[1]}" if p[0] is None else f"c{p[1]}(memory[{p[0]}])")
         lines.append(f"k{n}{'(size)' if sized else ''}({', '.join(parameters)})")

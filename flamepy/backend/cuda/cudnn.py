@@ -25,7 +25,7 @@ from ..base import Buffer
 from ..divert import aside
 from ..formula.words import log
 from . import build
-from .stream import HostCall
+from .chain import HostCall
 
 WHOLE = 8  # numbers of 16 bits that an address and each stride must be a multiple of
 AGREE = {True: 2.0**-8, False: 2.0**-5}  # for float16, bfloat16: differences by the largest number, of two ways that round p and ds apart

@@ -19,6 +19,7 @@ from ..base import Action, Buffer, Spot, Step, Stream
 from ..run import Run
 from . import chain
 from .arguments import arguments
+from .chain import HostCall
 from .late import Required
 
 if TYPE_CHECKING:
@@ -45,13 +46,6 @@ class Launch:
 
     def __repr__(self) -> str:
         return f"{self.kernel} on {self.grid} blocks of {self.threads}"
-
-
-class HostCall:
-    """Something else that enqueues work, such as a library's product: call(outs, ins, consts)."""
-
-    def __init__(self, call: Callable[..., None]):
-        self.call = call
 
 
 class CudaStream(Stream):
@@ -89,9 +83,7 @@ class CudaStream(Stream):
         self, fresh: Sequence[tuple[int, np.dtype]], steps: Sequence[Any], inputs: Sequence[bool]
     ) -> Callable[[list[Any]], None]:  # fmt: skip
         slow = super().prepare(fresh, steps, inputs)
-        parts = any([type(a) is Spot and a.size >= 0 for s in steps if isinstance(s, Step) for group in s[1:] for a in group])
-        plain = not parts and all([type(getattr(s, "kernel", None)) is Launch for s in steps])
-        return chain.launches(self, slow, fresh, steps, inputs) if plain else slow
+        return chain.launches(self, slow, fresh, steps, inputs) if all(map(is_plain, steps)) else slow
 
     def prepare_any_size(self, fresh: Sequence[np.dtype], steps: Sequence[Step], inputs: Sequence[bool]) -> Callable[[list[Any]], None]:
         return chain.launches(self, super().prepare_any_size(fresh, steps, inputs), fresh, steps, inputs, sized=True)
@@ -114,6 +106,13 @@ class CudaStream(Stream):
         self.device.late.add(check, buffers)
 
 
+def is_plain(s: Any) -> bool:
+    """Whether a planned call's step can be a line of code (chain.py): whole buffers, and no numbers that change for a library."""
+    if not isinstance(s, Step) or any([type(a) is Spot and a.size >= 0 for group in s[1:] for a in group]):
+        return False
+    return type(s.kernel) is Launch or not any([type(a) is Spot for a in s.consts])
+
+
 class Graph(Run):
     """A recorded step: its launches as one CUDA graph, made at the first run; then the checks."""
 
@@ -124,7 +123,7 @@ class Graph(Run):
         self.checks = [(n, s) for n, s in enumerate(steps, 1) if isinstance(s, Action)]
         self.waits = not all([type(s.act) is Required for _, s in self.checks])
 
-    def __call__(self, undo: Callable[[int], None]) -> None:
+    def __call__(self, undo: Callable[[int], Any] | None = None) -> None:
         device = self.stream.device
         self.done = 0
         if self.precision != (wanted := precision.level()):
@@ -135,7 +134,7 @@ class Graph(Run):
         device.launched += self.launches
         for n, s in self.checks:
             buffers = s.buffers if self.waits else [self.copied(b) for b in s.buffers]
-            device.late.add(s.act, buffers, partial(undo, n))
+            device.late.add(s.act, buffers, undo and partial(undo, n))
         self.done = len(self.steps)
 
     def copied(self, buffer: Buffer) -> Buffer:
