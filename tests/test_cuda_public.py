@@ -192,4 +192,4 @@ except flamepy.DeviceError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "cuda: numba-cuda is not installed. Use pip install 'flamepy[cuda-emulator]'.\n"
+    assert done.stdout == "cuda: a package is not installed: numba-cuda. Use pip install 'flamepy[cuda-emulator]'.\n"

@@ -37,7 +37,7 @@ def installed() -> Iterator[None]:
     except DeviceError as error:
         if "not installed" not in str(error):
             raise
-        raise DeviceError(f"cuda: numba-cuda is not installed. Use {EXTRA}.") from None
+        raise DeviceError(f"cuda: a package is not installed: numba-cuda. Use {EXTRA}.") from None
     except ImportError as error:
         raise DeviceError(f"cuda: not installed: {error.name or error}. Use {EXTRA}.") from error
     except Exception as error:
@@ -217,7 +217,7 @@ def disassembled(cubin: bytes) -> str:
         pathfinder = import_module("cuda.pathfinder")
     tool = pathfinder.find_nvidia_binary_utility("nvdisasm")
     if tool is None:
-        raise DeviceError(f"cuda: nvdisasm is not installed. Use {EXTRA}.")
+        raise DeviceError(f"cuda: a program is not installed: nvdisasm. Use {EXTRA}.")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.cubin"
         file.write_bytes(cubin)

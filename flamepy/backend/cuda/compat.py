@@ -50,7 +50,7 @@ with row_stack():
         from numba.cuda.models import register_model
         from numba.cuda.typing.templates import AbstractTemplate, AttributeTemplate, signature
     except ImportError:
-        raise DeviceError("cuda: numba-cuda is not installed. Use pip install 'flamepy[cuda]'.") from None
+        raise DeviceError("cuda: a package is not installed: numba-cuda. Use pip install 'flamepy[cuda]'.") from None
 
 __all__ = [
     "PROBLEMS", "AbstractTemplate", "AttributeTemplate", "NumbaError", "RefType", "StructModel", "TypingError", "cgutils", "cuda",

@@ -190,12 +190,23 @@ def open(index: int) -> Driver:
     try:
         from cuda.bindings import driver
     except ImportError:
-        raise DeviceError("cuda: cuda-bindings is not installed. Use pip install 'flamepy[cuda]'.") from None
+        raise DeviceError("cuda: a package is not installed: cuda-bindings. Use pip install 'flamepy[cuda]'.") from None
     try:
-        checked(driver.cuInit(0), "starting the driver")
-        count = checked(driver.cuDeviceGetCount(), "counting GPUs")
+        started = driver.cuInit(0)
     except RuntimeError:  # libcuda.so.1 cannot be loaded
         raise DeviceError(f"device: no NVIDIA driver for 'cuda': libcuda.so.1 cannot be loaded. Use 'cpu'; {REMEDY}") from None
+    checked(started, "starting the driver")
+    count = checked(driver.cuDeviceGetCount(), "counting GPUs")
     if index >= count:
         raise DeviceError(f"device: no such GPU: 'cuda:{index}'; there are {count}. Use a smaller index.")
+    check_version(checked(driver.cuDriverGetVersion(), "version") // 1000, build.installed("nvidia-nvjitlink"))
     return Driver(index)
+
+
+def check_version(driver: int, linker: str) -> None:
+    """Raise DeviceError for a driver older than CUDA's release that machine code is made by: it does not load that."""
+    made = linker.partition(".")[0]
+    if made.isdecimal() and driver < int(made):
+        raise DeviceError(
+            f"cuda: the NVIDIA driver is too old: it is for CUDA {driver}, kernels are compiled by CUDA {made}. Update the driver. {REMEDY}"
+        )
