@@ -180,3 +180,28 @@ def test_probabilities_are_compared_on_the_gpu_too(gpu):
     F.binary_cross_entropy(fp.tensor([0.0, 1.0], device="cuda"), fp.tensor([1.0, 0.0], device="cuda"))
     w.apply_update(fp.ones(2, device="cuda"))
     assert w.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("capture", [False, True])
+def test_a_scaler_counts_no_step_with_a_fault(capture):
+    found = {}
+    for device in ("cpu", "cuda"):
+        scaler = fp.GradScaler(init_scale=8.0, growth_interval=2)
+        steps = Trained(device, False)
+
+        def step(x: Any, y: Any, scaler: Any = scaler, steps: Any = steps) -> Any:
+            loss = F.cross_entropy(steps.model(x), y)
+            grads = scaler.scale(loss).backward()
+            scaler.unscale(grads)
+            scaler.step(steps.optimizer, grads)
+            return loss
+
+        steps.step, seen = fp.capture(step) if capture else step, []
+        for i in range(8):
+            try:
+                steps(*(FAULTS["class"][:2] if i in (3, 6) else (X, Y))).item()
+            except fp.IndexOutOfRange:
+                seen.append("fault")
+            seen.append((scaler.get_scale(), scaler.overflows, scaler.good_steps))
+        found[device] = seen
+    assert found["cuda"] == found["cpu"]

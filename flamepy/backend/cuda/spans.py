@@ -99,9 +99,9 @@ def norm_limits(found, limits, before, mark):
 
 
 @kernel(threads=32)
-def scaler_step(state, limits, scale, found, interval, moves):
+def scaler_step(state, limits, scale, found, fault, interval, moves):
     """What a GradScaler does after a step: the next scale and the counts, see formula/clip.py; limits are for norm_limits()."""
-    if thread() == 0:
+    if thread() == 0 and fault[0] == 0:
         state[2] += 1.0 - found[2]
         state[0], state[1] = next_scale(state[0], state[1], found[2], interval, moves)
         limits[2] = 1.0 / state[0]
@@ -209,7 +209,7 @@ def limits_launcher(go, outs, ins):
 
 @launcher
 def scaler(go, outs, ins, interval, moves):
-    go(scaler_step, outs, ins, (interval, moves), grid=1)
+    go(scaler_step, outs, (*ins, go.device.late.fault()), (interval, moves), grid=1)
 
 
 @launcher
