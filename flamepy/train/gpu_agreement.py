@@ -101,6 +101,18 @@ def averaged(w: Draw) -> list[Any]:
     for _ in range(3):
         optimizer.step(bowl(params).backward())
         average.update()
+    with average.applied():
+        averages_then = [p.clone().detach() for p in params.parameters()]
+    return [*params.parameters(), *averages_then]
+
+
+def by_hand(w: Draw) -> list[Any]:
+    """Parameters moved without an optimizer."""
+    params = w.params()
+    params.set_grads(bowl(params).backward())
+    for p in params.parameters():
+        p.update(0.1)
+        p.apply_update(p.detach() * 0.25)
     return list(params.parameters())
 
 
@@ -162,6 +174,7 @@ STEPS: dict[str, Call] = {
     "decay_gradients": edited(lambda g, p: gradient_transforms.decay_gradients(g, p, 0.01, 0.1)),
     "accumulation": accumulated,
     "EMA": averaged,
+    "parameters moved by hand": by_hand,
     "replay": replayed,
     "random numbers": drawn,
     "dropout": dropped,
@@ -174,7 +187,7 @@ CASES: dict[str, Case] = {
 BRIEF = (
     "add", "exp", "gelu by tanh", "where", "sum along axes", "argmax", "matmul", "linear", "permute", "rows by ids", "softmax",
     "layer_norm plain", "embedding", "cross_entropy, smoothed", "attention, heads of 128", "conv2d", "max_pool2d", "AdamW", "SGD",
-    "clip_grad_norm", "accumulation", "replay", "random numbers", "dropout",
+    "clip_grad_norm", "accumulation", "parameters moved by hand", "EMA", "replay", "random numbers", "dropout",
 )  # fmt: skip  # where every instruction is emulated
 
 

@@ -20,6 +20,7 @@ from ..autograd import no_grad
 from ..backend.base import device
 from ..backend.precision import set_float32_matmul_precision
 from ..nn import functional as F
+from ..parameter import Parameter
 from ..tensors import tensor
 from .config import GptConfig, resolve
 from .display import PlainDisplay
@@ -198,19 +199,22 @@ def losses(on: str, captured: bool) -> Found:
 
 
 def wrong_ids() -> Found:
-    """An id that does not exist must be told, and the device must live on."""
+    """An id that does not exist must be told, no parameter be moved until then, and the device must live on."""
     from ..errors import IndexOutOfRange
 
-    table = creation.ones((5, 8), device="cuda")
+    table, weight = creation.ones((5, 8), device="cuda"), Parameter(creation.ones((8,), device="cuda"))
     try:
-        F.embedding(tensor(np.array([1, 7]), device="cuda"), table).numpy()
+        found = F.embedding(tensor(np.array([1, 7]), device="cuda"), table)
+        weight.apply_update(creation.ones((8,), device="cuda"))
+        found.numpy()
     except IndexOutOfRange:
         told = True
     else:
         told = False
+    still = bool((weight.numpy() == 1.0).all())
     alive = bool(np.array_equal((table + 1.0).numpy(), np.full((5, 8), 2.0)))
-    if not (told and alive):
-        raise ArithmeticError(f"an id out of range: told {told}, usable afterwards {alive}")
+    if not (told and still and alive):
+        raise ArithmeticError(f"an id out of range: told {told}, no parameter moved {still}, usable afterwards {alive}")
     return {}
 
 
