@@ -27,7 +27,6 @@ from .vectors import load4
 from .words import block, thread
 
 
-
 # ---- what is folded: sums, the largest numbers, the smallest -------------------------------------------------------------------------
 def join(a, b, how):
     """a + b for 0, the larger for 1, the smaller for -1; NaN wins."""
