@@ -10,21 +10,29 @@ import math
 import platform
 import re
 from functools import cache
+from types import FunctionType
 from typing import Any
 
 import numba
 import numpy as np
 import pytest
+from error_text import raises
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from flamepy.backend.cpu.words import CONSTANTS, WORDS
+from flamepy.backend.formula import row_words
 from flamepy.backend.formula import words as plain
+from flamepy.backend.formula.bind import typed
+from flamepy.backend.plain.words import ON_NUMBERS
 
 FLOATS = [np.dtype("float32"), np.dtype("float64")]
 SMOOTH = ["exp", "exp_down", "log", "log1p", "expm1", "tanh", "erf"]
 PACKED = [*SMOOTH, "sqrt", "floor", "ceil", "rint", "abs", "sign"]
 LOOP = {"contract", "nsz", "reassoc"}
+
+
+from_other_file = FunctionType((lambda: 7).__code__, {"__name__": "flamepy.made_up"}, "lane")
 
 
 @cache
@@ -223,6 +231,24 @@ def test_small_words():
         assert called("real", dtype, 3) == 3.0
     assert set(plain.__all__) == (set(WORDS) | set(CONSTANTS))
     assert set(plain.VOCABULARY) == set(WORDS)  # every word has a compiled form
+
+
+def named_like_words(module: str, **names: Any) -> Any:
+    """A function of that module with these globals, typed for float32."""
+    function = FunctionType((lambda x: (EPS, LINE, lane, x)).__code__, {"__name__": module, "LINE": 3, **names}, "named")  # noqa: F821
+    words = {"EPS": np.finfo("f4").eps, "LINE": 0, "lane": "the word"}
+    return typed(function, FLOATS[0], ON_NUMBERS._replace(words=lambda dtype: words), False)
+
+
+def test_a_word_is_told_by_what_it_is():
+    """Not by its name alone: a number, or a function, that another file calls so would silently be another one in the kernel."""
+    ours, words = "flamepy.made_up", {"EPS": plain.EPS, "LINE": row_words.LINE, "lane": row_words.lane}
+    assert named_like_words(ours, **words)(1) == (np.finfo("f4").eps, 0, "the word", 1)
+    for name, other in (("EPS", 1e-3), ("LINE", 16), ("lane", from_other_file)):
+        with raises(NameError, "named: has a word's name and is something else:", f"{name} = ", "Rename it, or import the word."):
+            named_like_words(ours, **{**words, name: other})
+    assert named_like_words("users", EPS=0.25, lane=5)(1) == (0.25, 3, 5, 1)  # what users call so is theirs
+
 
 
 # ----- Vectorisation -----

@@ -120,7 +120,8 @@ SHARED = (
     "formula/row_words.py",
 )
 SOURCES = tuple(str(_here.parent / file) for file in SHARED)
-DIALECT = Dialect(jit_function, words_of, SOURCES, jit_loop, jit_kernel, parallel.run)
+HOMES = tuple([module.__name__ for module in (words, workspace, moves, products)])
+DIALECT = Dialect(jit_function, words_of, SOURCES, jit_loop, jit_kernel, parallel.run, HOMES)
 
 
 class _CompileListener(event.Listener):

@@ -276,7 +276,7 @@ def jit(function: Callable, reorder: bool = False) -> Any:
     return numba.njit(fastmath={"contract", "nsz"}, **INNER)(function)
 
 
-BUILDER = Dialect(jit, SWAPS.__getitem__, ())
+BUILDER = Dialect(jit, SWAPS.__getitem__, (), homes=(__name__,))
 
 SWAPS[F32].update({
     "MANTISSA": 23, "BIAS": 127, "MAGIC_BITS": 0x4B400000, "ROOT_HALF_BITS": 0x3F3504F3, "whole": np.int32,

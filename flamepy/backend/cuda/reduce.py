@@ -21,12 +21,10 @@ from .family import F, blocks, kernel, launcher, shaped
 from .fold_plans import MANY, fold_plan, near_plan
 from .maps import same
 from .near import address_of, arrived, moved, shared_span, widths
+from .row_words import ROOM, THREADS
 from .rows import fetch
 from .vectors import load4
 from .words import block, thread
-
-THREADS = 256
-ROOM = 128  # see rows.py
 
 
 # ---- what is folded: sums, the largest numbers, the smallest -------------------------------------------------------------------------

@@ -23,8 +23,8 @@ THREADS = 256
 RUN = 1 << 16
 LONG = 1024  # lanes of the longest rows
 RUN_OF_LANE = 64  # numbers that one of these adds up one after the other
-ROOM = 24  # KB of shared memory in which a block keeps rows: a ninth of what a GPU's multiprocessor has
-LARGE = 47  # the same for rows of more
+ROOM = 128  # numbers of 8 bytes: shared memory for rows, another value in each kernel
+FEW, MANY = 24, 47  # KB of it, a ninth of what a GPU's multiprocessor has and, for rows of more lanes, a fifth
 
 
 def lane():
@@ -144,7 +144,7 @@ FUNCTIONS = (
 
 def room_of(lanes: int) -> int:
     """KB of the room for rows of so many lanes."""
-    return ROOM if lanes <= 128 else LARGE if lanes <= 256 else 0
+    return FEW if lanes <= 128 else MANY if lanes <= 256 else 0
 
 
 @cache
@@ -157,5 +157,5 @@ def row_words(dtype: np.dtype, threads: int, lanes: int) -> dict[str, Any]:
         "RUN": RUN_OF_LANE * lanes if lanes == LONG else 1 << 30,
         "ROOM": 128 * room_of(lanes),
     }
-    dialect = Dialect(lambda function, reorder: device_function(function), lambda dtype: numbers, ())
+    dialect = Dialect(lambda function, reorder: device_function(function), lambda dtype: numbers, (), homes=(__name__,))
     return numbers | {f.__name__: device_function(typed(f, dtype, dialect, False)) for f in FUNCTIONS}

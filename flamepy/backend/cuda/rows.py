@@ -19,10 +19,9 @@ from .compat import cuda
 from .family import F, blocks, kernel, launcher, shaped
 from .near import address_of, addresses, arrived, copy2, fetch16, moved, put16, shared_span, span_at, widths
 from .row_plans import COLUMNS, LOSSES, SHAPES, row_plan, totals_plan
+from .row_words import ROOM, THREADS
 from .words import block, thread
 
-THREADS = 256  # of a block; takes another value in each kernel
-ROOM = 128  # numbers of 8 bytes: shared memory for rows, likewise
 EACH = 16  # bytes that are copied at once
 
 

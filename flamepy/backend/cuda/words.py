@@ -153,6 +153,7 @@ def made(function: Callable, dtype: np.dtype) -> Any:
     return device_function(typed(function, dtype, PLAIN, False))
 
 
+HOMES = __name__, row_words.__module__
 PLAIN = Dialect(lambda function, reorder: device_function(function), lambda dtype: {}, ())
 
 
@@ -166,4 +167,4 @@ def words_of(dtype: np.dtype, threads: int, lanes: int) -> dict[str, Any]:
 
 @cache
 def dialect(threads: int, lanes: int) -> Dialect:
-    return Dialect(lambda function, reorder: device_function(function), lambda dtype: words_of(dtype, threads, lanes), ())
+    return Dialect(lambda function, reorder: device_function(function), lambda dtype: words_of(dtype, threads, lanes), (), homes=HOMES)

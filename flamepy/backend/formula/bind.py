@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dis
 import hashlib
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,11 +24,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from . import row_words
 from . import words as plain
 
 
 class Dialect(NamedTuple):
-    """How one backend compiles: its jit for functions, loops and kernels, its words for each dtype, the files behind them."""
+    """How one backend compiles: its jit for functions, loops and kernels, its words for each dtype, the files behind them, and the
+    modules beside this folder's in which it says what its words are in plain Python."""
 
     jit_function: Callable[[Callable, bool], Any]
     words: Callable[[np.dtype], dict[str, Any]]
@@ -35,6 +38,7 @@ class Dialect(NamedTuple):
     jit_loop: Any = None
     jit_kernel: Any = None
     kernel: Any = None  # the function around a loop that runs it on the workers
+    homes: tuple[str, ...] = ()
 
 
 _listeners: list[Callable[[str, float], None]] = []
@@ -96,7 +100,7 @@ def typed(function: Any, dtype: np.dtype, dialect: Dialect, reorder: bool, formu
     scope = dict(function.__globals__)
     for name in globals_of(code):
         value = scope.get(name)
-        word = word_for(name, value, scope, words)
+        word = word_for(function, name, value, words, dialect.homes)
         if name == "F" and formula is not None:
             scope[name] = jitted(formula, dtype, dialect, getattr(function, "reorders", False))
         elif word is not None:
@@ -120,13 +124,20 @@ def typed_literal(value: Any, number: Callable[[float], Any]) -> Any:
     return number(value) if type(value) is float else value
 
 
-def word_for(name: str, value: Any, scope: dict[str, Any], words: dict[str, Any]) -> Any:
-    """What takes the place of a global that is a word, under whatever name it was imported; None for anything else. What a user's file
-    itself calls `sign` or `EPS` is no word."""
-    if isinstance(value, FunctionType):
-        return words.get(value.__name__) if value.__module__.startswith(PACKAGE) else None
-    ours = str(scope.get("__name__")).startswith(PACKAGE) or (type(value) is float and value in (plain.INF, plain.EPS))
-    return words.get(name) if ours else None
+def word_for(function: Any, name: str, value: Any, words: dict[str, Any], homes: tuple[str, ...]) -> Any:
+    """What takes the place of a function's global that is a word, under whatever name it was imported; None for anything else. What a
+    user's file itself calls `sign` or `EPS` is no word; in flamepy's own files nothing else may have a word's name."""
+    own = value.__name__ if isinstance(value, FunctionType) else name
+    if own not in words:
+        return None
+    for home in (plain.__name__, row_words.__name__, *homes):
+        meant = vars(sys.modules[home]).get(own)
+        if meant is value or (type(value) is float and meant == value):
+            return words.get(own)
+    place = value.__module__ if isinstance(value, FunctionType) else function.__module__
+    if str(place).startswith(PACKAGE):
+        raise NameError(f"{function.__name__}: has a word's name and is something else: {name} = {value!r}. Rename it, or import the word.")
+    return None
 
 
 PACKAGE = __name__.split(".")[0] + "."
