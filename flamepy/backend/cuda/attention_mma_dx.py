@@ -34,7 +34,7 @@ from .fragments import begins_at_16, each, left_factor, mapped, rounded, times, 
 from .tensor import copy1, divided, shared, wait
 from .tile_words import as_stored, cut, cut_turned, of_columns, piece_from, piece_to, short
 from .tiles import filled, sized
-from .vectors import load8, store8
+from .vectors import load4, store4
 from .words import barrier, block, thread
 
 WIDE, SPAN = 64, 8
@@ -60,33 +60,38 @@ def sizes_of(width: int, part: int, most: int) -> dict[str, int]:
 
 
 # ---- what belongs to rows ------------------------------------------------------------------------------------------------------------
-def dot(a, b):
-    return ((a[0] * b[0] + a[1] * b[1]) + (a[2] * b[2] + a[3] * b[3])) + ((a[4] * b[4] + a[5] * b[5]) + (a[6] * b[6] + a[7] * b[7]))
+def row_part(packed, g, y, to, at, many, fast):
+    """The sum of g y of the next four numbers of a row, where there are so many; packed: g as 16-bit numbers."""
+    total = real(0)
+    if fast and many >= 4:
+        a, b = load4(g, at), load4(y, at)
+        if packed is not None:  # what it is there is what the products see
+            store4(packed, to, a)
+            a = as_stored(a, packed)
+        total = (a[0] * b[0] + a[1] * b[1]) + (a[2] * b[2] + a[3] * b[3])
+    else:
+        for c in range(min(4, many)):
+            value = g[at + c]
+            if packed is not None:
+                packed[to + c] = value
+                value = packed[to + c]
+            total += value * y[at + c]
+    return total
 
 
 @kernel
 def row_stats(stats, packed, g, y, kept, layout, heads, rows, e, count, even):
     """Of each of `count` rows (batch, heads, rows): down from what power of two its weights are counted; then the sum of g y, with a minus.
-    packed: g as 16-bit numbers, contiguous. 8 numbers a thread, SPAN threads a row."""
-    row, column = block() * (THREADS // SPAN) + thread() // SPAN, thread() % SPAN * 8
+    packed: g as 16-bit numbers, contiguous. SPAN threads a row, twice four numbers each."""
+    row, column = block() * (THREADS // SPAN) + thread() // SPAN, thread() % SPAN * 4
     total = real(0)
-    if row < count and column < e:
+    if row < count:
         pair, line = divided(row, rows)
         b, h = divided(pair, heads)
         at, to = layout[12] + b * layout[13] + h * layout[14] + line * layout[15] + column, row * e + column
-        if even and begins_at_16(g) and begins_at_16(y):
-            values = load8(g, at)
-            if packed is not None:  # what it is there is what the products see
-                store8(packed, to, values)
-                values = as_stored(values, packed)
-            total = dot(values, load8(y, at))
-        else:
-            for c in range(min(8, e - column)):
-                value = g[at + c]
-                if packed is not None:
-                    packed[to + c] = value
-                    value = packed[to + c]
-                total += value * y[at + c]
+        fast, half = even and begins_at_16(g) and begins_at_16(y), 4 * SPAN
+        total = row_part(packed, g, y, to, at, e - column, fast)
+        total += row_part(packed, g, y, to + half, at + half, e - column - half, fast)
     far = SPAN // 2
     while far > 0:
         total += cuda.shfl_xor_sync(ALL, total, far)
@@ -237,7 +242,7 @@ def launch(go, outs, ins, layout, sizes, scale, is_causal):
     (dq, dk, dv, dmask), (g, y, kept, q, k, v, mask) = outs, ins
     count, span = batch * heads * rows, THREADS_OF // down_of(next(w for w in WIDTHS if e <= w))
     stats, packed = go.empty(2 * count), None if g.dtype == q.dtype else go.empty(count * e, q.dtype)
-    consts = layout[:16], heads, rows, e, count, e % 8 == 0 and is_even(layout[12:16])
+    consts = layout[:16], heads, rows, e, count, e % 4 == 0 and is_even(layout[12:16])
     go(sized(row_stats, SPAN=span), (stats, packed), (g, y, kept), consts, grid=blocks(count, THREADS // span))
     if packed is not None:
         g, layout = packed, (*layout[:12], 0, heads * rows * e, rows * e, e, *layout[16:])

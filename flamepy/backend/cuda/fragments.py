@@ -130,9 +130,10 @@ def folded(typing: Any, function: Any, rows: Any, acc: Any, lanes: Any) -> Any:
 
 
 def from_lane(builder: Any, value: Any, far: int) -> Any:
-    """What the lane whose number differs in these bits has."""
+    """What the lane whose number differs in these bits has, of 32 bits."""
     code = f"shfl.sync.bfly.b32 $0, $1, {far}, 31, -1;"
-    return builder.asm(ir.FunctionType(F32, [F32]), code, "=f,f", [value], side_effect=True)
+    kind = "=r,r" if value.type == I32 else "=f,f"
+    return builder.asm(ir.FunctionType(value.type, [value.type]), code, kind, [value], side_effect=True)
 
 
 # ---- shared memory by address ------------------------------------------------------------------------------------------------------
@@ -173,34 +174,47 @@ def put_pairs(typing: Any, x: Any, at: Any, step: Any, left: Any, cols: Any, acc
     width = acc.count // lines  # numbers of a row that a lane has
 
     def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        values, (row, column) = elements(builder, args[5]), position(builder, lane_of(builder), 0, lines, acc.count)
+        values, lane = elements(builder, args[5]), lane_of(builder)
+        row, column = position(builder, lane, 0, lines, acc.count)
         first = builder.add(args[1], builder.add(builder.mul(builder.zext(row, I64), args[2]), builder.zext(column, I64)))
         place = builder.ptrtoint(builder.gep(builder.extract_value(args[0], 0), [first]), I64)
         further, whole = builder.mul(args[2], I64(8 * nbytes)), builder.icmp_signed("==", args[4], I64(4 * width))
         for line in range(lines):
             own = [v for i, v in enumerate(values) if row_of(i, lines, acc.count) == line]
             words = [paired(builder, x.half, *own[i : i + 2]) if x.half else own[i : i + 2] for i in range(0, width, 2)]
+            shift, wide = exchanged(builder, lane, words) if x.half else (I64(0), words)
             there = builder.icmp_signed("<", builder.zext(builder.add(row, I32(8 * line)), I64), args[3])
             with builder.if_then(there), builder.if_else(whole) as (all_columns, some_columns):
                 with all_columns:
-                    put_words(builder, place, words, nbytes)
+                    for j, pair in enumerate(wide):
+                        put_pair(builder, builder.add(place, shift), 32 * j, pair)
                 with some_columns:
                     for j, pair in enumerate(words):
                         with builder.if_then(builder.icmp_signed("<", builder.zext(builder.add(column, I32(8 * j)), I64), args[4])):
-                            put_words(builder, place, [pair], nbytes, j)
+                            put_pair(builder, place, 8 * nbytes * j, pair)
             place = builder.add(place, further)
         return context.get_dummy_value()
 
     return types.none(x, types.int64, types.int64, types.int64, types.int64, acc, tall), make
 
 
-def put_words(builder: Any, place: Any, words: list[Any], nbytes: int, first: int = 0) -> None:
-    """A lane's pairs of numbers of a row, 8 columns apart."""
-    for j, pair in enumerate(words, first):
-        if nbytes == 2:
-            run(builder, f"st.global.b32 [$0+{16 * j}], $1;", "l,r", [place, pair])
-        else:
-            run(builder, f"st.global.v2.f32 [$0+{32 * j}], {{$1, $2}};", "l,f,f", [place, *pair])
+def exchanged(builder: Any, lane: Any, words: list[Any]) -> tuple[Any, list[Any]]:
+    """Pairs of neighbours in a row, 32 bytes apart, for pairs of numbers 16 bytes apart: even lanes take what belongs beside their own in
+    one part of 8 columns, odd lanes in the next. And how much further these begin."""
+    odd, found = builder.icmp_unsigned("!=", builder.and_(lane, I32(1)), I32(0)), []
+    for low, high in zip(words[::2], words[1::2], strict=True):
+        got = from_lane(builder, builder.select(odd, low, high), 1)
+        found.append([builder.select(odd, got, low), builder.select(odd, high, got)])
+    return builder.select(odd, I64(12), I64(0)), found
+
+
+def put_pair(builder: Any, place: Any, offset: int, pair: Any) -> None:
+    """A word, or two, to an address."""
+    if not isinstance(pair, list):
+        run(builder, f"st.global.b32 [$0+{offset}], $1;", "l,r", [place, pair])
+    else:
+        code = "r" if pair[0].type == I32 else "f"
+        run(builder, f"st.global.v2.b32 [$0+{offset}], {{$1, $2}};", f"l,{code},{code}", [place, *pair])
 
 
 # ---- products ----------------------------------------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@
     store4(y, i, (a, b, c, d))            # rounds as y[i] = a does; also store2
     if aligned(x, 4) and aligned(y, 4):   # whether load4 and store4 may be used where i is a multiple of 4
 
-load4 of float32 is one instruction of 16 bytes, of 16-bit floats one of 8; load8 and store8 are two, and one. Numbers and None, which a
-kernel may get in a Span's place, are loaded as themselves, and are aligned. Import them as they are.
+load4 of float32 is one instruction of 16 bytes, of 16-bit floats one of 8. Numbers and None, which a kernel may get in a Span's place, are
+loaded as themselves, and are aligned. Import them as they are.
 
 Read next: runs.py (the same for all arguments of a formula at once), span.py.
 """
@@ -182,4 +182,3 @@ def aligned(typing: Any, x: Any, lanes: Any) -> Any:
 
 store2 = storer(2)
 load4, store4 = loader(4), storer(4)
-load8, store8 = loader(8), storer(8)
