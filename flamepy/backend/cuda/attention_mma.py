@@ -28,7 +28,7 @@ from .fragments import (
     times_turned,
 )
 from .tensor import commit, divided, shared, wait
-from .tile_words import any_of, copy_pieces, cut, piece_from, piece_place, piece_to, short
+from .tile_words import any_of, copy_pieces, cut, of_mask, piece_from, piece_place, piece_to, short
 from .tiles import filled, sized
 from .words import barrier, block, thread
 
@@ -47,6 +47,7 @@ WIDEST = 128
 BESIDE = 64  # pairs of batch and head whose tiles are made side by side: what they read stays in the GPU's cache
 SLACK = 8.0  # how much larger a score may be, in powers of two, than what weights are counted from
 ALL = 0xFFFFFFFF
+FAR = 1 << 30  # more than any number of rows or keys
 
 
 def down_of(wide: int) -> int:
@@ -54,14 +55,14 @@ def down_of(wide: int) -> int:
     return THREADS_OF >> (wide // 8 - 1).bit_length()
 
 
-def sizes_of(width: int) -> dict[str, int]:
-    """The sizes of a kernel for rows of so many columns."""
+def sizes_of(width: int, masked: bool) -> dict[str, int]:
+    """The sizes of a kernel for rows of so many columns. Tiles are smaller with a mask, whose numbers take registers, too."""
     wide = next(w for w in WIDTHS if width <= w)
-    tall, n = (2, 64) if wide <= 64 else (1, 32)
-    step, rows = 2 * wide + 16, 64 * tall
+    tall = 2 if wide <= 64 and not masked else 1
+    n, step, rows = 16 if masked and wide > 64 else 32 * tall, 2 * wide + 16, 64 * tall
     return {
         "WIDE": wide, "TALL": tall, "LINES": 2 * tall, "ROWS": rows, "N": n, "DOWN": down_of(wide), "STEP": step, "DEEP": wide // 16,
-        "SCORES": tall * n // 2, "SUMS": tall * wide // 2, "PAIR": 2 * n * step, "STAGES": max(rows, 4 * n) * step,
+        "SCORES": tall * n // 2, "SUMS": tall * wide // 2, "PAIR": 2 * n * step, "STAGES": max(2 * n + rows, 4 * n) * step,
     }  # fmt: skip
 
 
@@ -102,15 +103,8 @@ def inverse(total):
     return 0.0 if total == 0.0 else 1.0 / total
 
 
-def shown(x, row, column, unit, mask, m_at, m_row, m_col, first, at, rows, keys, is_causal):
-    """A score: the product times unit (+ mask), -inf where there is no key to be seen."""
-    i, j = row + first, column + at
-    if i >= rows or j >= keys or (is_causal and j > i):
-        return real(-INF)
-    score = x * unit
-    if mask is not None:
-        score += mask[m_at + i * m_row + j * m_col] * LOG2E
-    return score
+def with_mask(x, added, unit):
+    return x * unit + added * LOG2E
 
 
 # ---- memory ------------------------------------------------------------------------------------------------------------------------
@@ -201,7 +195,9 @@ def grow(s, acc, top, total, factor):
 def scores(s, unit, simple, mask, m_at, m_layout, own, at, rows, keys, is_causal):
     """Of a tile of products, rows by keys, -inf where there is no key to be seen; `simple`: not yet times unit."""
     if mask is not None:
-        return each(shown, LINES, s, (unit, mask, m_at, m_layout[3], m_layout[4], own, at, rows, keys, is_causal))
+        bounds = short(rows - own - 1), short(keys - at - 1), short(FAR), short(own - at if is_causal else FAR)
+        place = m_at + own * m_layout[3] + at * m_layout[4]
+        return mapped(with_mask, LINES, s, (of_mask(s, LINES, mask, place, m_layout[3], m_layout[4], bounds), unit))
     s = s if simple else mapped(product, LINES, s, (unit,))
     if short(at + N) > keys or (is_causal and short(at + (N - 1)) > own):
         s = cut(s, LINES, keys - at - 1, own - at if is_causal else N, -INF)
@@ -258,6 +254,6 @@ def is_even(layout: Any, *widths: int) -> bool:
 def launch(go, outs, ins, layout, sizes, scale, is_causal):
     """What attention_launcher() does for operands of 16 bits."""
     batch, heads, rows, keys, d, e = sizes
-    own = sizes_of(max(d, e))
+    own = sizes_of(max(d, e), ins[3] is not None)
     consts = (layout[:16], layout[16:] or (0,) * 5, heads, rows, keys, d, e, scale, is_even(layout[:16], d, e), is_causal)
     go(sized(attention_mma, **own), outs, ins, consts, grid=batch * heads * blocks(rows, own["ROWS"]))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from ..formula.words import log, real
 from .attention_mma import (
     ALL,
+    FAR,
     LOG2E,
     THREADS_OF,
     WIDTHS,
@@ -22,17 +23,17 @@ from .attention_mma import (
     product,
     put_number,
     put_rows,
-    shown,
     stage_own,
     stage_pair,
     starts,
     weight,
+    with_mask,
 )
 from .compat import cuda
 from .family import THREADS, blocks, kernel
 from .fragments import begins_at_16, each, left_factor, mapped, rounded, times, times_stored, times_turned
 from .tensor import copy1, divided, shared, wait
-from .tile_words import as_stored, cut, cut_turned, of_columns, piece_from, piece_to, short
+from .tile_words import as_stored, cut, cut_turned, of_columns, of_mask, piece_from, piece_to, short
 from .tiles import filled, sized
 from .vectors import load4, store4
 from .words import barrier, block, thread
@@ -46,15 +47,15 @@ PAIR, STAGES = 2 * N * STEP, 4 * N * STEP
 ROOMS = (4 * N + ROWS) * STEP + 16 * N  # with the values of a block's keys, and numbers of the rows of two tiles
 
 
-def sizes_of(width: int, part: int, most: int) -> dict[str, int]:
-    """The sizes of a kernel for rows of so many columns, which goes over tiles of `most` rows or fewer, `part` at once."""
+def sizes_of(width: int, most: int, tall: int) -> dict[str, int]:
+    """The sizes of a kernel for rows of so many columns, which goes over tiles of `most` rows, fewer where these are wide; a warp has 16
+    `tall` rows of its own then."""
     wide = next(w for w in WIDTHS if width <= w)
-    tall = 2 if wide <= 64 else 1
-    n, step, rows = most if wide <= 64 else most // 2, 2 * wide + 16, 64 * tall
+    n, tall = (most, tall) if wide <= 64 else (most // 2, 1)
+    step, rows = 2 * wide + 16, 64 * tall
     return {
-        "WIDE": wide, "TALL": tall, "LINES": 2 * tall, "ROWS": rows, "N": n, "PART": part, "STEP": step, "DEEP": wide // 16,
-        "DOWN": down_of(wide),
-        "SCORES": tall * part // 2, "SUMS": tall * wide // 2, "PAIR": 2 * n * step, "STAGES": 4 * n * step,
+        "WIDE": wide, "TALL": tall, "LINES": 2 * tall, "ROWS": rows, "N": n, "STEP": step, "DEEP": wide // 16, "DOWN": down_of(wide),
+        "SCORES": tall * PART // 2, "SUMS": tall * wide // 2, "PAIR": 2 * n * step, "STAGES": 4 * n * step,
         "ROOMS": (4 * n + rows) * step + 16 * n,
     }  # fmt: skip
 
@@ -118,15 +119,13 @@ def stage_stats(to, stats, at, left):
         copy1(to + 4 * i, stats, (stats.size // 2 if i >= N else 0) + at + row, row < left)
 
 
-def turned_shown(x, key, row, unit, mask, m_at, m_row, m_col, first, at, rows, keys, is_causal):
-    return shown(x, row + at, key + first, unit, mask, m_at, m_row, m_col, 0, 0, rows, keys, is_causal)
-
-
 def turned_weights(s, unit, stats, mask, m_at, m_layout, own, at, rows, keys, is_causal):
     """Of a tile of products, keys by rows. Keys that aren't there have weights, too: they lead nowhere."""
     level = of_columns(s, LINES, stats)
     if mask is not None:
-        s = each(turned_shown, LINES, s, (unit, mask, m_at, m_layout[3], m_layout[4], own, at, rows, keys, is_causal))
+        bounds = short(keys - own - 1), short(rows - at - 1), short(at - own if is_causal else FAR), short(FAR)
+        place = m_at + at * m_layout[3] + own * m_layout[4]
+        s = mapped(with_mask, LINES, s, (of_mask(s, LINES, mask, place, m_layout[4], m_layout[3], bounds), unit))
         return mapped(weight, LINES, s, (level, real(1)))
     p = mapped(weight, LINES, s, (level, unit))
     return cut_turned(p, LINES, at - own, 0.0) if is_causal and at < short(own + (16 * TALL - 1)) else p
@@ -183,7 +182,9 @@ def other(a, b):
 def weights(s, unit, level, mask, m_at, m_layout, own, at, rows, keys, is_causal):
     """Of a tile of products, rows by keys."""
     if mask is not None:
-        s = each(shown, LINES, s, (unit, mask, m_at, m_layout[3], m_layout[4], own, at, rows, keys, is_causal))
+        bounds = short(rows - own - 1), short(keys - at - 1), short(FAR), short(own - at if is_causal else FAR)
+        place = m_at + own * m_layout[3] + at * m_layout[4]
+        s = mapped(with_mask, LINES, s, (of_mask(s, LINES, mask, place, m_layout[3], m_layout[4], bounds), unit))
         return mapped(weight, LINES, s, (level, real(1)))
     p = mapped(weight, LINES, s, (level, unit))
     if short(at + PART) > keys or (is_causal and short(at + (PART - 1)) > own):
@@ -248,6 +249,6 @@ def launch(go, outs, ins, layout, sizes, scale, is_causal):
         g, layout = packed, (*layout[:12], 0, heads * rows * e, rows * e, e, *layout[16:])
     given = g, stats, q, k, v, mask
     consts = (layout[:16], layout[16:] or (0,) * 5, heads, rows, keys, d, e, scale, is_even(layout[:16], d, e), is_causal)
-    over_rows, over_keys = sizes_of(max(d, e), 16, 32), sizes_of(max(d, e), 16, 64)
+    over_rows, over_keys = sizes_of(max(d, e), 32, 2), sizes_of(max(d, e), 64, 2 if mask is None else 1)  # a mask takes registers
     go(sized(attention_mma_dkv, **over_rows), (dk, dv), given, consts, grid=batch * heads * blocks(keys, over_rows["ROWS"]))
     go(sized(attention_mma_dq, **over_keys), (dq, dmask), given, consts, grid=batch * heads * blocks(rows, over_keys["ROWS"]))

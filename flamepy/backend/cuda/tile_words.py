@@ -14,9 +14,9 @@ from typing import Any
 from llvmlite import ir
 
 from .compat import types
-from .fragments import F32, lane_of, register, row_of, run
+from .fragments import F32, lane_of, position, register, row_of, run
 from .tiles import I32, I64, constant, elements, word
-from .vectors import packed, unpacked
+from .vectors import as_number, packed, unpacked
 
 
 # ---- rows into shared memory -------------------------------------------------------------------------------------------------------
@@ -119,6 +119,10 @@ def copy_pieces(
 
 
 # ---- bounds ------------------------------------------------------------------------------------------------------------------------
+def smaller(builder: Any, a: Any, b: Any) -> Any:
+    return builder.select(builder.icmp_signed("<", a, b), a, b)
+
+
 def column_of(i: int, rows: int, count: int) -> int:
     """The column of number i but for what the lane adds."""
     return i % (2 * count // rows) // 4 * 8 + i % 2
@@ -134,8 +138,7 @@ def cut(typing: Any, acc: Any, rows: Any, last: Any, shift: Any, value: Any) -> 
         across = builder.shl(builder.and_(lane, I32(3)), I32(1))
         for row in range(lines):
             bound = builder.add(builder.add(builder.lshr(lane, I32(2)), I32(8 * row)), args[3])
-            bound = builder.select(builder.icmp_signed("<", bound, args[2]), bound, args[2])
-            bounds.append(builder.sub(bound, across))
+            bounds.append(builder.sub(smaller(builder, bound, args[2]), across))
         found = []
         for i, number in enumerate(elements(builder, args[0])):
             inside = builder.icmp_signed("<=", I32(column_of(i, lines, count)), bounds[row_of(i, lines, count)])
@@ -160,6 +163,36 @@ def cut_turned(typing: Any, acc: Any, rows: Any, shift: Any, value: Any) -> Any:
         return context.make_tuple(builder, acc, found)
 
     return acc(acc, rows, types.int32, acc.dtype), make
+
+
+@word
+def of_mask(typing: Any, acc: Any, rows: Any, mask: Any, at: Any, down: Any, across: Any, bounds: Any) -> Any:
+    """A tile like acc of the mask's numbers: mask[at] is its first, rows are `down` apart, columns `across`. bounds: the last row, the last
+    column, how much less and how much more than its row a column may be; -inf beyond them."""
+    lines, count = constant(rows), acc.count
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        any_number = builder.extract_value(args[2], 0)  # is read where there is none to be read
+        first = builder.gep(any_number, [args[3]])
+        down, across, lane = builder.sext(args[4], I64), builder.sext(args[5], I64), lane_of(builder)
+        last_row, last, less, more = elements(builder, args[6])
+        row, column = position(builder, lane, 0, lines, count)
+        begin = builder.gep(first, [builder.add(builder.mul(builder.zext(row, I64), down), builder.mul(builder.zext(column, I64), across))])
+        found: list[Any] = [None] * count
+        for line in range(lines):
+            own, place = builder.add(row, I32(8 * line)), builder.gep(begin, [builder.mul(down, I64(8 * line))])
+            high = smaller(builder, last, builder.add(own, more))
+            high = builder.select(builder.icmp_signed("<=", own, last_row), high, I32(-1))
+            low, high = (builder.sub(n, column) for n in (builder.sub(own, less), high))
+            for i in [i for i in range(count) if row_of(i, lines, count) == line]:
+                far = column_of(i, lines, count)
+                inside = builder.and_(builder.icmp_signed(">=", I32(far), low), builder.icmp_signed("<=", I32(far), high))
+                value = builder.load(builder.select(inside, builder.gep(place, [builder.mul(across, I64(far))]), any_number))
+                value = as_number(builder, mask, value) if mask.half else value
+                found[i] = builder.select(inside, value, ir.Constant(F32, float("-inf")))
+        return context.make_tuple(builder, acc, found)
+
+    return acc(acc, rows, mask, types.int64, types.int32, types.int32, types.UniTuple(types.int32, 4)), make
 
 
 # ---- numbers of columns ------------------------------------------------------------------------------------------------------------
