@@ -28,6 +28,9 @@ CASES = [  # dtype, (batch, heads, rows, keys, width of q, of v), is_causal, the
     (bfloat16, (1, 2, 150, 150, 64, 64), True, None), (bfloat16, (2, 1, 70, 40, 31, 17), False, (1, 1, 1, 40)),
     (bfloat16, (1, 1, 1, 1, 64, 64), False, None), (bfloat16, (1, 1, 20, 40, 128, 128), True, None),
     (bfloat16, (1, 1, 20, 20, 150, 8), False, None), (float16, (1, 2, 65, 66, 64, 48), False, None),
+    (float16, (1, 1, 300, 300, 64, 64), True, None), (bfloat16, (1, 1, 130, 200, 31, 17), False, (1, 1, 130, 200)),
+    (bfloat16, (1, 1, 150, 150, 96, 84), True, None), (float16, (1, 1, 200, 40, 64, 48), True, None),
+    (bfloat16, (2, 35, 129, 129, 16, 16), True, None),  # more pairs of batch and head than begin side by side
 ]  # fmt: skip
 
 
@@ -79,12 +82,44 @@ def test_attention_and_its_gradients(dtype: np.dtype, sizes: Any, is_causal: boo
             close(mine, theirs, LEAST[dtype])
 
 
+@pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("scale", [-0.5, 0.0])
-def test_a_scale_may_turn_the_order_of_scores(scale: float) -> None:
-    arrays, _, g = draw((1, 2, 20, 24, 64, 64), bfloat16, None)
-    y, grads = exact(arrays, None, scale, False, g)
-    for mine, theirs in zip(run(emulated_gpu(), arrays, None, g, scale, False), [y, *grads[:3]], strict=False):
+def test_a_scale_may_turn_the_order_of_scores(scale: float, is_causal: bool) -> None:
+    arrays, _, g = draw((1, 2, 40, 44, 64, 64), bfloat16, None)
+    y, grads = exact(arrays, None, scale, is_causal, g)
+    for mine, theirs in zip(run(emulated_gpu(), arrays, None, g, scale, is_causal), [y, *grads[:3]], strict=False):
         close(mine, theirs, LEAST[bfloat16])
+
+
+@pytest.mark.parametrize("step", [1.0, 3.0, 30.0])
+def test_scores_may_grow_from_tile_to_tile(step: float) -> None:
+    """By little, so that sums stay as they are, by more, and by so much that what was before is nothing; backward takes what is kept."""
+    arrays, _, g = draw((1, 1, 70, 320, 64, 64), float16, None)
+    arrays[0] = np.abs(arrays[0])
+    arrays[1] = (0.1 * arrays[1].astype(np.float32) + step / 64 * (np.arange(320) // 64)[:, None]).astype(float16)
+    y, grads = exact(arrays, None, 1.0, False, g)
+    found = run(emulated_gpu(), arrays, None, g, 1.0, False)
+    close(found[0], y, LEAST[float16])
+    close(found[3], grads[2], LEAST[float16])
+
+
+def test_nothing_is_read_twice_in_vain() -> None:
+    """No bank conflicts, and no more of the device's memory moved than is asked for, as GPT-2's attention lies."""
+    gpu, (batch, rows, heads, width) = emulated_gpu(), (1, 200, 2, 64)
+    rng = np.random.default_rng(0)
+    qkv, g = rng.standard_normal((batch, rows, 3 * heads * width)).astype(bfloat16), rng.standard_normal((batch, rows, heads * width))
+    layout, sizes = fused(qkv.shape, heads)
+    consts = (layout, sizes, np.float32(0.125), True)
+    gpu.driver.counts = counted = []
+    try:
+        y, kept = launch(gpu, "attention", [(g.size, bfloat16), (2 * heads * rows, float32)], [qkv, qkv, qkv, None], consts)
+        outs = [(qkv.size, float32)] * 3
+        launch(gpu, "attention_dx", [*outs, None], [g.astype(np.float32), y, kept, qkv, qkv, qkv, None], consts)
+    finally:
+        gpu.driver.counts = None
+    assert [name.split("_64")[0] for name, _ in counted[::2]] == ["attention_mma", "attention_mma_dkv"] and len(counted) == 4
+    for name, counts in counted:
+        assert counts.bank_conflicts == 0 and counts.transactions == 1.0, name
 
 
 def test_large_scores_do_not_overflow() -> None:
@@ -128,4 +163,4 @@ def test_machine_code(tmp_path: Path) -> None:
     for dtype, sizes, is_causal, mask in CASES:
         arrays, values, g = draw((*sizes[:2], 1, 1, *sizes[4:]), dtype, None if mask is None else (1, 1, 1, 1))
         run(gpu, arrays, values, g, 0.3, is_causal)
-    check_code(gpu, tmp_path, {"attention_mma": "HMMA", "attention_tiles": "FFMA", "row_dots": "FFMA"})
+    check_code(gpu, tmp_path, {"attention_mma": "HMMA", "attention_tiles": "FFMA", "row_dots": "FFMA", "row_stats": "FFMA"})

@@ -41,8 +41,8 @@ ALL = 0xFFFFFFFF
 
 
 @kernel
-def row_dots(delta, packed, g, y, layout, heads, rows, e):
-    """delta = the sums of g y along rows (batch, heads, rows), a warp each; packed: g as 16-bit numbers, contiguous."""
+def row_dots(delta, g, y, layout, heads, rows, e):
+    """delta = the sums of g y along rows (batch, heads, rows), a warp each."""
     row = block() * (THREADS // WARP) + thread() // WARP
     if row < delta.size:
         pair, line = divided(row, rows)
@@ -51,11 +51,7 @@ def row_dots(delta, packed, g, y, layout, heads, rows, e):
         total = real(0)
         column = thread() % WARP
         while column < e:
-            value = g[at + column]
-            if packed is not None:  # what it is there is what the products see
-                packed[row * e + column] = value
-                value = packed[row * e + column]
-            total += value * y[at + column]
+            total += g[at + column] * y[at + column]
             column += WARP
         far = WARP // 2
         while far > 0:
@@ -167,15 +163,12 @@ def own_dx(go, outs, ins, layout, sizes, scale, is_causal):
     batch, heads, rows, keys, d, e = sizes
     dq, dk, dv, dmask = outs
     g, y, kept, q, k, v, mask = ins
-    delta, half = go.empty(batch * heads * rows), is_half((q, k, v)) and max(d, e) <= attention_mma.WIDEST
-    packed = go.empty(batch * heads * rows * e, q.dtype) if half and g.dtype != q.dtype else None
-    go(row_dots, (delta, packed), (g, y), (layout[:16], heads, rows, e), grid=blocks(delta.size, row_dots.threads // WARP))
-    if packed is not None:
-        g, layout = packed, (*layout[:12], 0, heads * rows * e, rows * e, e, *layout[16:])
-    given = g, delta, kept, q, k, v, mask
-    if half:
-        attention_mma_dx.launch(go, outs, given, layout, sizes, scale, is_causal)
+    if is_half((q, k, v)) and max(d, e) <= attention_mma.WIDEST:
+        attention_mma_dx.launch(go, outs, ins, layout, sizes, scale, is_causal)
         return
+    delta = go.empty(batch * heads * rows)
+    go(row_dots, (delta,), (g, y), (layout[:16], heads, rows, e), grid=blocks(delta.size, row_dots.threads // WARP))
+    given = g, delta, kept, q, k, v, mask
     consts = (layout[:16], layout[16:] or (0,) * 5, heads, rows, keys, d, e, scale, is_causal)
     own = plain_sizes(go.dtype, max(d, e))
     tiles, parts = batch * heads * blocks(keys, own["R"]), max(1, blocks(max(d, e), own["W"]))

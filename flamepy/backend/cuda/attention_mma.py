@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..formula.words import INF, real
-from .compat import libdevice
+from .compat import cuda, libdevice
 from .family import blocks, kernel
 from .fragments import (
     begins_at_16,
@@ -27,7 +27,8 @@ from .fragments import (
     times,
     times_turned,
 )
-from .tensor import commit, copy16, divided, shared, wait
+from .tensor import commit, divided, shared, wait
+from .tile_words import any_of, copy_pieces, cut, of_mask, piece_from, piece_place, piece_to, short
 from .tiles import filled, sized
 from .words import barrier, block, thread
 
@@ -36,21 +37,32 @@ LOG2E, LN2 = 1.4426950408889634, 0.6931471805599453
 WIDE = 64  # columns of q, k, v and y in shared memory, the rest zeros
 TALL, LINES = 2, 4  # a warp's rows / 16, of which a lane has a part of LINES
 ROWS, N = 128, 64  # rows and keys of a tile
+DOWN = 16  # rows that the threads of a block copy at once, 16 bytes each
 STEP = 144  # bytes from row to row in shared memory: eight rows begin in different banks
 DEEP = 4  # WIDE / 16
 SCORES, SUMS = 64, 64  # numbers of a tile of scores, and of results, that a lane has
 PAIR, STAGES = 2 * N * STEP, 4 * N * STEP  # bytes of keys and values; of two of these
+WIDTHS = 16, 32, 64, 96, 128
 WIDEST = 128
+BESIDE = 64  # pairs of batch and head whose tiles are made side by side: what they read stays in the GPU's cache
+SLACK = 8.0  # how much larger a score may be, in powers of two, than what weights are counted from
+ALL = 0xFFFFFFFF
+FAR = 1 << 30  # more than any number of rows or keys
 
 
-def sizes_of(width: int) -> dict[str, int]:
-    """The sizes of a kernel for rows of so many columns."""
-    wide = next(w for w in (16, 32, 64, 96, 128) if width <= w)
-    tall, n = (2, 64) if wide <= 64 else (1, 32)
-    step, rows = 2 * wide + 16, 64 * tall
+def down_of(wide: int) -> int:
+    """How many rows of so many numbers the threads of a block copy at once: a power of two of them has a row."""
+    return THREADS_OF >> (wide // 8 - 1).bit_length()
+
+
+def sizes_of(width: int, masked: bool) -> dict[str, int]:
+    """The sizes of a kernel for rows of so many columns. Tiles are smaller with a mask, whose numbers take registers, too."""
+    wide = next(w for w in WIDTHS if width <= w)
+    tall = 2 if wide <= 64 and not masked else 1
+    n, step, rows = 16 if masked and wide > 64 else 32 * tall, 2 * wide + 16, 64 * tall
     return {
-        "WIDE": wide, "TALL": tall, "LINES": 2 * tall, "ROWS": rows, "N": n, "STEP": step, "DEEP": wide // 16,
-        "SCORES": tall * n // 2, "SUMS": tall * wide // 2, "PAIR": 2 * n * step, "STAGES": max(rows, 4 * n) * step,
+        "WIDE": wide, "TALL": tall, "LINES": 2 * tall, "ROWS": rows, "N": n, "DOWN": down_of(wide), "STEP": step, "DEEP": wide // 16,
+        "SCORES": tall * n // 2, "SUMS": tall * wide // 2, "PAIR": 2 * n * step, "STAGES": max(2 * n + rows, 4 * n) * step,
     }  # fmt: skip
 
 
@@ -75,54 +87,56 @@ def shift_of(top):
     return 0.0 if top == -INF else top
 
 
-def faded(before, shift):
-    return exp2(before - shift)
+def outgrown(a, top, factor):
+    return a * factor > top + SLACK
+
+
+def faded(before, now):
+    return exp2(before - shift_of(now))
 
 
 def weight(x, shift, factor):
     return exp2(x * factor - shift)
 
 
-def followed(total, fade, added):
-    return total * fade + added
-
-
 def inverse(total):
     return 0.0 if total == 0.0 else 1.0 / total
 
 
-def shown(x, row, column, unit, mask, m_at, m_row, m_col, first, at, rows, keys, is_causal):
-    """A score: the product times unit (+ mask), -inf where there is no key to be seen."""
-    i, j = row + first, column + at
-    if i >= rows or j >= keys or (is_causal and j > i):
-        return real(-INF)
-    score = x * unit
-    if mask is not None:
-        score += mask[m_at + i * m_row + j * m_col] * LOG2E
-    return score
+def with_mask(x, added, unit):
+    return x * unit + added * LOG2E
 
 
 # ---- memory ------------------------------------------------------------------------------------------------------------------------
-def stage_tile(to, x, at, step, count, left, width, fast):
-    """Begin to copy `count` rows of x to shared memory, zeros where there are none."""
-    piece = thread()
-    while piece < count * (WIDE // 8):
-        row, column = piece // (WIDE // 8), piece % (WIDE // 8) * 8
-        place = to + row * STEP + 2 * column
-        if fast:
-            nbytes = min(16, max(0, 2 * (width - column))) if row < left else 0
-            copy16(place, x, at + row * step + column if nbytes > 0 else at, nbytes)
-        else:
-            for c in range(8):
-                copy_one(place + 2 * c, x, at + row * step + column + c, row < left and column + c < width)
-        piece += THREADS_OF
+def stage_own(to, x, at, step, left, width, fast):
+    """Begin to copy the block's ROWS rows of x to shared memory, zeros where there are none. `to`, `at`: of this thread's first piece."""
+    if fast:
+        copy_pieces(to, x, at, step, left, width, ROWS, WIDE, STEP, THREADS_OF)
+    else:
+        copy_numbers(to, x, at, step, ROWS, left, width)
 
 
-def stage_pair(to, x, x_at, x_step, z, z_at, z_step, at, end, count, d, e, fast):
-    """Begin to copy N rows of x and of z from row `at` on, where there are any before `end`; a group of copies."""
-    if at < end:
-        stage_tile(to, x, x_at + at * x_step, x_step, N, count - at, d, fast)
-        stage_tile(to + N * STEP, z, z_at + at * z_step, z_step, N, count - at, e, fast)
+def stage_tile(to, x, at, step, left, width, fast):
+    """The same for the N rows of a tile that the block comes to."""
+    if fast:
+        copy_pieces(to, x, at, step, left, width, N, WIDE, STEP, THREADS_OF)
+    else:
+        copy_numbers(to, x, at, step, N, left, width)
+
+
+def copy_numbers(to, x, at, step, count, left, width):
+    """Number by number: rows that begin anywhere."""
+    row, column = piece_place(WIDE)
+    while row < count and column < WIDE:
+        for c in range(8):
+            copy_one(to + 2 * c, x, at + c, row < left and column + c < width)
+        row, to, at = short(row + DOWN), short(to + DOWN * STEP), at + DOWN * step
+
+
+def stage_pair(to, x, x_at, x_step, z, z_at, z_step, left, d, e, fast):
+    """Tiles of two buffers, one after the other, and all that was begun before: a group of copies."""
+    stage_tile(to, x, x_at, x_step, left, d, fast)
+    stage_tile(to + N * STEP, z, z_at, z_step, left, e, fast)
     commit()
 
 
@@ -160,50 +174,72 @@ def keep_row(top, row, column, kept, share, at, left):
         kept[kept.size // 2 + at + row] = share
 
 
-def softmax(s, top, total, factor):
-    """(weights of a tile of products, what sums before it are multiplied with, the largest score so far, the sums so far)."""
-    fresh = mapped(grown, LINES, folded(larger, LINES, s, 4), (top, factor))
-    shift = mapped(shift_of, LINES, fresh, ())
-    fade = mapped(faded, LINES, top, (shift,))
-    s = mapped(weight, LINES, s, (shift, factor))
-    return s, fade, fresh, mapped(followed, LINES, total, (fade, folded(plus, LINES, s, 1)))
+def place_of(tiles):
+    """(pair of batch and head, tile) of this block. Of the tiles of so many pairs the longest begin, so that no long one is left over."""
+    pairs = divided(cuda.gridDim.x, tiles)[0]
+    group, rest = divided(block(), BESIDE * tiles)
+    tile, pair = divided(rest, min(BESIDE, pairs - group * BESIDE))
+    return group * BESIDE + pair, tile
+
+
+def grow(s, acc, top, total, factor):
+    """(sums, largest scores, totals) that fit to a tile of products. They stay as they are while no score is much larger than before:
+    weights are then up to 2 to the SLACK, in the totals as well."""
+    if cuda.any_sync(ALL, any_of(mapped(outgrown, LINES, folded(larger, LINES, s, 1), (top, factor)))):
+        fresh = mapped(grown, LINES, folded(larger, LINES, s, 4), (top, factor))
+        fade = mapped(faded, LINES, top, (fresh,))
+        acc, top, total = mapped(product, LINES, acc, (fade,)), fresh, mapped(product, LINES, total, (fade,))
+    return acc, top, total
+
+
+def scores(s, unit, simple, mask, m_at, m_layout, own, at, rows, keys, is_causal):
+    """Of a tile of products, rows by keys, -inf where there is no key to be seen; `simple`: not yet times unit."""
+    if mask is not None:
+        bounds = short(rows - own - 1), short(keys - at - 1), short(FAR), short(own - at if is_causal else FAR)
+        place = m_at + own * m_layout[3] + at * m_layout[4]
+        return mapped(with_mask, LINES, s, (of_mask(s, LINES, mask, place, m_layout[3], m_layout[4], bounds), unit))
+    s = s if simple else mapped(product, LINES, s, (unit,))
+    if short(at + N) > keys or (is_causal and short(at + (N - 1)) > own):
+        s = cut(s, LINES, keys - at - 1, own - at if is_causal else N, -INF)
+    return s
 
 
 # ---- forward -----------------------------------------------------------------------------------------------------------------------
-@kernel(threads=THREADS_OF)
+@kernel(threads=THREADS_OF, together=2)
 def attention_mma(y, kept, q, k, v, mask, layout, m_layout, heads, rows, keys, d, e, scale, even, is_causal):
     """y and kept. A block: a tile of rows of one (batch, head). even: everything lies so that 16 bytes can be read at once."""
-    room, warp = shared(STAGES), thread() // 32
-    tiles = (rows + ROWS - 1) // ROWS
-    pair, tile = divided(block(), tiles)
-    first = (tiles - 1 - tile) * ROWS  # the tiles that see most keys begin
+    room, mine, warp = short(shared(STAGES)), piece_to(STEP, WIDE), thread() // 32
+    tiles = divided(rows + ROWS - 1, ROWS)[0]
+    pair, tile = place_of(tiles)
+    first = short((tiles - 1 - tile) * ROWS)  # these see most keys
     q_at, k_at, v_at, y_at, m_at = starts(layout, m_layout, pair, heads)
     fast = even and begins_at_16(q) and begins_at_16(k) and begins_at_16(v)
-    stage_tile(room, q, q_at + first * layout[3], layout[3], ROWS, rows - first, d, fast)
-    arrive()
-    a = left_factor(room + warp * (16 * TALL * STEP), STEP, TALL, DEEP)
+    k_at, v_at = k_at + piece_from(layout[7], WIDE), v_at + piece_from(layout[11], WIDE)
+    stage_own(room + PAIR + mine, q, q_at + first * layout[3] + piece_from(layout[3], WIDE), layout[3], rows - first, d, fast)
+    stage_pair(room + mine, k, k_at, layout[7], v, v_at, layout[11], keys, d, e, fast)
+    wait(0)
     barrier()
-    unit, own = scale * LOG2E, first + warp * (16 * TALL)
+    a = left_factor(room + PAIR + warp * (16 * TALL * STEP), STEP, TALL, DEEP)
+    unit, own = scale * LOG2E, short(first + warp * (16 * TALL))
     simple = mask is None and scale > 0.0  # then the largest product has the largest score
-    factor, other = (unit, real(1)) if simple else (real(1), unit)
+    factor = unit if simple else real(1)
     top, total, acc = filled(LINES, -INF), filled(LINES, 0.0), filled(SUMS, 0.0)
-    at, here, seen = 0, room, min(keys, first + ROWS) if is_causal else keys
-    stage_pair(here, k, k_at, layout[7], v, v_at, layout[11], 0, seen, keys, d, e, fast)
+    at, here, seen = short(0), room, short(min(keys, first + ROWS) if is_causal else keys)
     while at < seen:
-        there = room + PAIR if here == room else room
-        low = at + N
-        stage_pair(there, k, k_at, layout[7], v, v_at, layout[11], low, seen, keys, d, e, fast)
-        wait(1)
+        wait(0)
         barrier()
+        low, there = short(at + N), short(2 * room + PAIR - here)
+        if low < seen:
+            k_at, v_at = k_at + N * layout[7], v_at + N * layout[11]
+            stage_pair(there + mine, k, k_at, layout[7], v, v_at, layout[11], keys - low, d, e, fast)
         if not is_causal or at < own + 16 * TALL:
             s = times_turned(filled(SCORES, 0.0), a, q, here, STEP, TALL)
-            if not simple or low > keys or (is_causal and low > own + 1):
-                s = each(shown, LINES, s, (other, mask, m_at, m_layout[3], m_layout[4], own, at, rows, keys, is_causal))
-            s, fade, top, total = softmax(s, top, total, factor)
-            acc = times(mapped(product, LINES, acc, (fade,)), rounded(s, q), q, here + N * STEP, STEP, TALL)
-        barrier()
+            s = scores(s, unit, simple, mask, m_at, m_layout, own, at, rows, keys, is_causal)
+            acc, top, total = grow(s, acc, top, total, factor)
+            s = mapped(weight, LINES, s, (mapped(shift_of, LINES, top, ()), factor))
+            total = mapped(plus, LINES, total, (folded(plus, LINES, s, 1),))
+            acc = times(acc, rounded(s, q), q, here + N * STEP, STEP, TALL)
         at, here = low, there
-    wait(0)
     share = mapped(inverse, LINES, folded(plus, LINES, total, 4), ())
     each(keep_row, LINES, top, (kept, share, pair * rows + own, rows - own))
     put_rows(y, y_at + own * layout[15], layout[15], rows - own, e, mapped(product, LINES, acc, (share,)), even)
@@ -218,6 +254,6 @@ def is_even(layout: Any, *widths: int) -> bool:
 def launch(go, outs, ins, layout, sizes, scale, is_causal):
     """What attention_launcher() does for operands of 16 bits."""
     batch, heads, rows, keys, d, e = sizes
-    own = sizes_of(max(d, e))
+    own = sizes_of(max(d, e), ins[3] is not None)
     consts = (layout[:16], layout[16:] or (0,) * 5, heads, rows, keys, d, e, scale, is_even(layout[:16], d, e), is_causal)
     go(sized(attention_mma, **own), outs, ins, consts, grid=batch * heads * blocks(rows, own["ROWS"]))

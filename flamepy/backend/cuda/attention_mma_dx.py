@@ -9,192 +9,246 @@ Read next: conv.py.
 
 from __future__ import annotations
 
-from ..formula.words import real
-from .attention_mma import LOG2E, THREADS_OF, arrive, is_even, product, put_number, put_rows, shown, stage_pair, stage_tile, starts
+from ..formula.words import log, real
+from .attention_mma import (
+    ALL,
+    FAR,
+    LOG2E,
+    THREADS_OF,
+    WIDTHS,
+    arrive,
+    down_of,
+    is_even,
+    place_of,
+    product,
+    put_number,
+    put_rows,
+    stage_own,
+    stage_pair,
+    starts,
+    weight,
+    with_mask,
+)
 from .compat import cuda
-from .family import blocks, kernel
-from .fragments import begins_at_16, each, exp2, left_factor, mapped, rounded, times, times_turned
-from .tensor import divided, shared, wait
+from .family import THREADS, blocks, kernel
+from .fragments import begins_at_16, each, left_factor, mapped, rounded, times, times_stored, times_turned
+from .tensor import copy1, divided, shared, wait
+from .tile_words import as_stored, cut, cut_turned, of_columns, of_mask, piece_from, piece_to, short
 from .tiles import filled, sized
+from .vectors import load4, store4
 from .words import barrier, block, thread
 
-WIDE = 64
-TALL, LINES = 1, 2
-ROWS, N = 64, 64  # rows (or keys) of a block, and of the tiles it goes over
+WIDE, SPAN = 64, 8
+TALL, LINES = 2, 4
+ROWS, N, PART = 128, 32, 16  # rows (or keys) of a block, of the tiles it goes over, and of what a warp works on at once
 STEP, DEEP = 144, 4
-SCORES, SUMS = 32, 32
+SCORES, SUMS = 16, 64
 PAIR, STAGES = 2 * N * STEP, 4 * N * STEP
-ROOMS = (4 * N + ROWS) * STEP  # with the values of a block's keys
-STATS, BOTH = 3 * N, 6 * N  # largest score, 1 / sum and delta of the rows of a tile; of two
+ROOMS = (4 * N + ROWS) * STEP + 16 * N  # with the values of a block's keys, and numbers of the rows of two tiles
 
 
-def sizes_of(width: int, most: int) -> dict[str, int]:
-    """The sizes of a kernel for rows of so many columns, which goes over tiles of `most` rows or fewer."""
-    wide = next(w for w in (16, 32, 64, 96, 128) if width <= w)
-    n = min(most, 64 if wide <= 64 else 32 if wide == 96 else 16)
-    step = 2 * wide + 16
+def sizes_of(width: int, most: int, tall: int) -> dict[str, int]:
+    """The sizes of a kernel for rows of so many columns, which goes over tiles of `most` rows, fewer where these are wide; a warp has 16
+    `tall` rows of its own then."""
+    wide = next(w for w in WIDTHS if width <= w)
+    n, tall = (most, tall) if wide <= 64 else (most // 2, 1)
+    step, rows = 2 * wide + 16, 64 * tall
     return {
-        "WIDE": wide, "TALL": 1, "LINES": 2, "ROWS": 64, "N": n, "STEP": step, "DEEP": wide // 16,
-        "SCORES": n // 2, "SUMS": wide // 2, "PAIR": 2 * n * step,
-        "STAGES": max(2 * 64, 4 * n) * step, "ROOMS": (max(64, 4 * n) + 64) * step, "STATS": 3 * n, "BOTH": 6 * n,
+        "WIDE": wide, "TALL": tall, "LINES": 2 * tall, "ROWS": rows, "N": n, "STEP": step, "DEEP": wide // 16, "DOWN": down_of(wide),
+        "SCORES": tall * PART // 2, "SUMS": tall * wide // 2, "PAIR": 2 * n * step, "STAGES": 4 * n * step,
+        "ROOMS": (4 * n + rows) * step + 16 * n,
     }  # fmt: skip
 
 
-def stage_stats(stats, to, kept, delta, base, at, rows):
-    """Largest score in powers of two, 1 / sum and delta of N rows from row `at` on; a row that isn't there has no weights."""
+# ---- what belongs to rows ------------------------------------------------------------------------------------------------------------
+def row_part(packed, g, y, to, at, many, fast):
+    """The sum of g y of the next four numbers of a row, where there are so many; packed: g as 16-bit numbers."""
+    total = real(0)
+    if fast and many >= 4:
+        a, b = load4(g, at), load4(y, at)
+        if packed is not None:  # what it is there is what the products see
+            store4(packed, to, a)
+            a = as_stored(a, packed)
+        total = (a[0] * b[0] + a[1] * b[1]) + (a[2] * b[2] + a[3] * b[3])
+    else:
+        for c in range(min(4, many)):
+            value = g[at + c]
+            if packed is not None:
+                packed[to + c] = value
+                value = packed[to + c]
+            total += value * y[at + c]
+    return total
+
+
+@kernel
+def row_stats(stats, packed, g, y, kept, layout, heads, rows, e, count, even):
+    """Of each of `count` rows (batch, heads, rows): down from what power of two its weights are counted; then the sum of g y, with a minus.
+    packed: g as 16-bit numbers, contiguous. SPAN threads a row, twice four numbers each."""
+    row, column = block() * (THREADS // SPAN) + thread() // SPAN, thread() % SPAN * 4
+    total = real(0)
+    if row < count:
+        pair, line = divided(row, rows)
+        b, h = divided(pair, heads)
+        at, to = layout[12] + b * layout[13] + h * layout[14] + line * layout[15] + column, row * e + column
+        fast, half = even and begins_at_16(g) and begins_at_16(y), 4 * SPAN
+        total = row_part(packed, g, y, to, at, e - column, fast)
+        total += row_part(packed, g, y, to + half, at + half, e - column - half, fast)
+    far = SPAN // 2
+    while far > 0:
+        total += cuda.shfl_xor_sync(ALL, total, far)
+        far //= 2
+    if row < count and column == 0:
+        stats[row] = (kept[row] - log(kept[count + row])) * LOG2E
+        stats[count + row] = -total
+
+
+def stage_both(to, x, x_at, x_step, there, z, z_at, z_step, left, d, e, fast):
+    """The block's ROWS rows of two buffers, until they are in shared memory."""
+    mine = piece_to(STEP, WIDE)
+    stage_own(to + mine, x, x_at + piece_from(x_step, WIDE), x_step, left, d, fast)
+    stage_own(there + mine, z, z_at + piece_from(z_step, WIDE), z_step, left, e, fast)
+    arrive()
+
+
+# ---- dk and dv -----------------------------------------------------------------------------------------------------------------------
+def stage_stats(to, stats, at, left):
+    """What row_dots has found for N rows; zeros where there are none."""
     i = thread()
-    while i < N:
-        there = at + i < rows
-        place = base + at + i if there else base
-        stats[to + i] = kept[place] * LOG2E if there else 0.0
-        stats[to + N + i] = kept[kept.size // 2 + place] if there else 0.0
-        stats[to + 2 * N + i] = delta[place] if there else 0.0
-        i += THREADS_OF
+    if i < 2 * N:
+        row = i & (N - 1)
+        copy1(to + 4 * i, stats, (stats.size // 2 if i >= N else 0) + at + row, row < left)
 
 
-def free_weight(x, key, row, unit, stats, to):
-    """The weight of a key that its row may see, turned."""
-    return exp2(x * unit - stats[to + row]) * stats[to + N + row]
+def turned_weights(s, unit, stats, mask, m_at, m_layout, own, at, rows, keys, is_causal):
+    """Of a tile of products, keys by rows. Keys that aren't there have weights, too: they lead nowhere."""
+    level = of_columns(s, LINES, stats)
+    if mask is not None:
+        bounds = short(keys - own - 1), short(rows - at - 1), short(at - own if is_causal else FAR), short(FAR)
+        place = m_at + at * m_layout[3] + own * m_layout[4]
+        s = mapped(with_mask, LINES, s, (of_mask(s, LINES, mask, place, m_layout[4], m_layout[3], bounds), unit))
+        return mapped(weight, LINES, s, (level, real(1)))
+    p = mapped(weight, LINES, s, (level, unit))
+    return cut_turned(p, LINES, at - own, 0.0) if is_causal and at < short(own + (16 * TALL - 1)) else p
 
 
-def turned_weight(x, key, row, unit, stats, to, mask, m_at, m_row, m_col, first, at, rows, keys, is_causal):
-    return (
-        exp2(shown(x, at + row, first + key, unit, mask, m_at, m_row, m_col, 0, 0, rows, keys, is_causal) - stats[to + row])
-        * stats[to + N + row]
-    )
-
-
-def turned_weights(p, unit, stats, to, mask, m_at, m_layout, own, at, rows, keys, is_causal):
-    """Of a tile of products, keys by rows."""
-    if mask is not None or own + 16 > keys or (is_causal and at < own + 16):
-        more = mask, m_at, m_layout[3], m_layout[4], own, at, rows, keys, is_causal
-        return each(turned_weight, LINES, p, (unit, stats, to, *more))
-    return each(free_weight, LINES, p, (unit, stats, to))
-
-
-def turned_slope(p, key, row, dp, stats, to):
-    return p * (dp - stats[to + 2 * N + row])
-
-
-@kernel(threads=THREADS_OF)
-def attention_mma_dkv(dk, dv, g, delta, kept, q, k, v, mask, layout, m_layout, heads, rows, keys, d, e, scale, even, is_causal):
+@kernel(threads=THREADS_OF, together=2)
+def attention_mma_dkv(dk, dv, g, stats, q, k, v, mask, layout, m_layout, heads, rows, keys, d, e, scale, even, is_causal):
     """dk and dv. A block: a tile of keys of one (batch, head)."""
-    room, stats, warp = shared(ROOMS), cuda.shared.array(BOTH, real), thread() // 32
-    pair, tile = divided(block(), (keys + ROWS - 1) // ROWS)
-    first = tile * ROWS  # the tiles that are seen by most rows begin
+    room, mine, warp = short(shared(ROOMS)), piece_to(STEP, WIDE), thread() // 32
+    pair, tile = place_of(divided(keys + ROWS - 1, ROWS)[0])
+    first = short(tile * ROWS)  # the first are seen by most rows
     q_at, k_at, v_at, g_at, m_at = starts(layout, m_layout, pair, heads)
     fast = even and begins_at_16(q) and begins_at_16(k) and begins_at_16(v) and begins_at_16(g)
-    values = room + 4 * N * STEP  # they stay there: registers are few
-    stage_tile(room, k, k_at + first * layout[7], layout[7], ROWS, keys - first, d, fast)
-    stage_tile(values, v, v_at + first * layout[11], layout[11], ROWS, keys - first, e, fast)
-    arrive()
-    a_k = left_factor(room + warp * (16 * STEP), STEP, TALL, DEEP)
+    values, numbers = room + STAGES, room + STAGES + ROWS * STEP  # values stay there: registers are few
+    stage_both(room, k, k_at + first * layout[7], layout[7], values, v, v_at + first * layout[11], layout[11], keys - first, d, e, fast)
+    a_k = left_factor(room + warp * (16 * TALL * STEP), STEP, TALL, DEEP)
     barrier()
-    unit, own = scale * LOG2E, first + warp * 16
+    unit, own, v_own = scale * LOG2E, short(first + warp * (16 * TALL)), short(values + warp * (16 * TALL * STEP))
     acc_k, acc_v = filled(SUMS, 0.0), filled(SUMS, 0.0)
-    at, turn = first // N * N if is_causal else 0, 0
-    stage_stats(stats, 0, kept, delta, pair * rows, at, rows)
-    stage_pair(room, q, q_at, layout[3], g, g_at, layout[15], at, rows, rows, d, e, fast)
+    at, here, s_at = short(first if is_causal else 0), room, pair * rows
+    q_to, g_to = q_at + at * layout[3] + piece_from(layout[3], WIDE), g_at + at * layout[15] + piece_from(layout[15], WIDE)
+    stage_stats(numbers, stats, s_at + at, rows - at)
+    stage_pair(room + mine, q, q_to, layout[3], g, g_to, layout[15], rows - at, d, e, fast)
     while at < rows:
-        here, there, low = room + turn * PAIR, room + (1 - turn) * PAIR, at + N
-        stage_stats(stats, (1 - turn) * STATS, kept, delta, pair * rows, low, rows)
-        stage_pair(there, q, q_at, layout[3], g, g_at, layout[15], low, rows, rows, d, e, fast)
-        wait(1)
+        wait(0)
         barrier()
-        if not is_causal or low > own:
-            s = times_turned(filled(SCORES, 0.0), a_k, q, here, STEP, TALL)
-            p = turned_weights(s, unit, stats, turn * STATS, mask, m_at, m_layout, own, at, rows, keys, is_causal)
-            acc_v = times(acc_v, rounded(p, q), q, here + N * STEP, STEP, TALL)
-            a_v = left_factor(values + warp * (16 * STEP), STEP, TALL, DEEP)
-            dp = times_turned(filled(SCORES, 0.0), a_v, q, here + N * STEP, STEP, TALL)
-            ds = each(turned_slope, LINES, p, (dp, stats, turn * STATS))
-            acc_k = times(acc_k, rounded(ds, q), q, here, STEP, TALL)
-        barrier()
-        at, turn = low, 1 - turn
-    wait(0)
+        low, there, told = short(at + N), short(2 * room + PAIR - here), numbers if here == room else numbers + 8 * N
+        if low < rows:
+            q_to, g_to = q_to + N * layout[3], g_to + N * layout[15]
+            stage_stats(2 * numbers + 8 * N - told, stats, s_at + low, rows - low)
+            stage_pair(there + mine, q, q_to, layout[3], g, g_to, layout[15], rows - low, d, e, fast)
+        while at < low:
+            if at < rows and (not is_causal or short(at + PART) > own):
+                s = times_turned(filled(SCORES, 0.0), a_k, q, here, STEP, TALL)
+                dp = times_stored(of_columns(s, LINES, told + 4 * N), v_own, q, here + N * STEP, STEP, TALL, DEEP)
+                p = turned_weights(s, unit, told, mask, m_at, m_layout, own, at, rows, keys, is_causal)
+                acc_v = times(acc_v, rounded(p, q), q, here + N * STEP, STEP, TALL)
+                acc_k = times(acc_k, rounded(mapped(product, LINES, p, (dp,)), q), q, here, STEP, TALL)
+            at, here, told = short(at + PART), short(here + PART * STEP), told + 4 * PART
+        here = there
     put_rows(dv, v_at + own * layout[11], layout[11], keys - own, e, acc_v, even)
     put_rows(dk, k_at + own * layout[7], layout[7], keys - own, d, mapped(product, LINES, acc_k, (scale,)), even)
 
 
 # ---- dq and the mask's gradient ------------------------------------------------------------------------------------------------------
-def stat_of(zero, row, column, stats, at, left, factor):
-    return stats[at + row] * factor if row < left else zero
+def stat_of(zero, row, column, stats, at, left):
+    return stats[at + row] if row < left else zero
 
 
-def row_weight(score, top, share):
-    return exp2(score - top) * share
+def other(a, b):
+    return b
 
 
-def free_row_weight(x, top, share, unit):
-    return exp2(x * unit - top) * share
-
-
-def row_stats(kept, delta, at, left):
-    """(largest scores in powers of two, 1 / sums, deltas) of the rows of which this lane has a part."""
-    none = filled(LINES, 0.0)
-    top = each(stat_of, LINES, none, (kept, at, left, LOG2E))
-    share = each(stat_of, LINES, none, (kept, kept.size // 2 + at, left, 1.0))
-    return top, share, each(stat_of, LINES, none, (delta, at, left, 1.0))
-
-
-def row_weights(s, unit, top, share, mask, m_at, m_layout, own, at, rows, keys, is_causal):
+def weights(s, unit, level, mask, m_at, m_layout, own, at, rows, keys, is_causal):
     """Of a tile of products, rows by keys."""
-    if mask is not None or at + N > keys or (is_causal and at + N > own + 1):
-        s = each(shown, LINES, s, (unit, mask, m_at, m_layout[3], m_layout[4], own, at, rows, keys, is_causal))
-        return mapped(row_weight, LINES, s, (top, share))
-    return mapped(free_row_weight, LINES, s, (top, share, unit))
+    if mask is not None:
+        bounds = short(rows - own - 1), short(keys - at - 1), short(FAR), short(own - at if is_causal else FAR)
+        place = m_at + own * m_layout[3] + at * m_layout[4]
+        s = mapped(with_mask, LINES, s, (of_mask(s, LINES, mask, place, m_layout[3], m_layout[4], bounds), unit))
+        return mapped(weight, LINES, s, (level, real(1)))
+    p = mapped(weight, LINES, s, (level, unit))
+    if short(at + PART) > keys or (is_causal and short(at + (PART - 1)) > own):
+        return cut(p, LINES, keys - at - 1, own - at if is_causal else PART, 0.0)
+    return p
 
 
-def slope(p, dp, delta):
-    return p * (dp - delta)
-
-
-@kernel(threads=THREADS_OF)
-def attention_mma_dq(dq, dmask, g, delta, kept, q, k, v, mask, layout, m_layout, heads, rows, keys, d, e, scale, even, is_causal):
+@kernel(threads=THREADS_OF, together=2)
+def attention_mma_dq(dq, dmask, g, stats, q, k, v, mask, layout, m_layout, heads, rows, keys, d, e, scale, even, is_causal):
     """dq, and dmask (batch, heads, rows, keys). A block: a tile of rows of one (batch, head)."""
-    room, warp = shared(STAGES), thread() // 32
-    tiles = (rows + ROWS - 1) // ROWS
-    pair, tile = divided(block(), tiles)
-    first = (tiles - 1 - tile) * ROWS
+    room, piece, warp = short(shared(STAGES)), piece_to(STEP, WIDE), thread() // 32
+    tiles = divided(rows + ROWS - 1, ROWS)[0]
+    pair, tile = place_of(tiles)
+    first = short((tiles - 1 - tile) * ROWS)
     q_at, k_at, v_at, g_at, m_at = starts(layout, m_layout, pair, heads)
     fast = even and begins_at_16(q) and begins_at_16(k) and begins_at_16(v) and begins_at_16(g)
-    stage_tile(room, q, q_at + first * layout[3], layout[3], ROWS, rows - first, d, fast)
-    stage_tile(room + ROWS * STEP, g, g_at + first * layout[15], layout[15], ROWS, rows - first, e, fast)
-    arrive()
+    g_to, q_from, g_from = room + ROWS * STEP, q_at + first * layout[3], g_at + first * layout[15]
+    stage_both(room, q, q_from, layout[3], g_to, g, g_from, layout[15], rows - first, d, e, fast)
     a_q = left_factor(room + warp * (16 * TALL * STEP), STEP, TALL, DEEP)
-    a_g = left_factor(room + ROWS * STEP + warp * (16 * TALL * STEP), STEP, TALL, DEEP)
+    a_g = left_factor(g_to + warp * (16 * TALL * STEP), STEP, TALL, DEEP)
     barrier()
-    unit, own = scale * LOG2E, first + warp * (16 * TALL)
+    unit, own, none = scale * LOG2E, short(first + warp * (16 * TALL)), filled(LINES, 0.0)
     base = pair * rows + own
-    top, share, sums = row_stats(kept, delta, base, rows - own)
-    acc = filled(SUMS, 0.0)
-    at, turn, seen = 0, 0, min(keys, first + ROWS) if is_causal and dmask is None else keys
-    stage_pair(room, k, k_at, layout[7], v, v_at, layout[11], 0, seen, keys, d, e, fast)
+    level = each(stat_of, LINES, none, (stats, base, rows - own))
+    sums = each(stat_of, LINES, none, (stats, stats.size // 2 + base, rows - own))
+    acc, whole = filled(SUMS, 0.0), not is_causal or dmask is not None
+    at, here, seen = short(0), room, short(keys if whole else min(keys, first + ROWS))
+    mine = short(keys if whole else min(keys, own + 16 * TALL))  # what the warp sees
+    k_at, v_at = k_at + piece_from(layout[7], WIDE), v_at + piece_from(layout[11], WIDE)
+    stage_pair(room + piece, k, k_at, layout[7], v, v_at, layout[11], keys, d, e, fast)
     while at < seen:
-        here, there, low = room + turn * PAIR, room + (1 - turn) * PAIR, at + N
-        stage_pair(there, k, k_at, layout[7], v, v_at, layout[11], low, seen, keys, d, e, fast)
-        wait(1)
+        wait(0)
         barrier()
-        if not is_causal or dmask is not None or at < own + 16 * TALL:
-            s = times_turned(filled(SCORES, 0.0), a_q, q, here, STEP, TALL)
-            p = row_weights(s, unit, top, share, mask, m_at, m_layout, own, at, rows, keys, is_causal)
-            dp = times_turned(filled(SCORES, 0.0), a_g, q, here + N * STEP, STEP, TALL)
-            ds = mapped(slope, LINES, p, (dp, sums))
-            if dmask is not None:
-                each(put_number, LINES, ds, (dmask, base * keys + at, keys, rows - own, keys - at))
-            acc = times(acc, rounded(ds, q), q, here, STEP, TALL)
-        barrier()
-        at, turn = low, 1 - turn
-    wait(0)
+        low, there = short(at + N), short(2 * room + PAIR - here)
+        if low < seen:
+            k_at, v_at = k_at + N * layout[7], v_at + N * layout[11]
+            stage_pair(there + piece, k, k_at, layout[7], v, v_at, layout[11], keys - low, d, e, fast)
+        while at < low:
+            if at < mine:
+                s = times_turned(filled(SCORES, 0.0), a_q, q, here, STEP, TALL)
+                dp = times_turned(mapped(other, LINES, s, (sums,)), a_g, q, here + N * STEP, STEP, TALL)
+                p = weights(s, unit, level, mask, m_at, m_layout, own, at, rows, keys, is_causal)
+                ds = mapped(product, LINES, p, (dp,))
+                if dmask is not None:
+                    each(put_number, LINES, ds, (dmask, base * keys + at, keys, rows - own, keys - at))
+                acc = times(acc, rounded(ds, q), q, here, STEP, TALL)
+            at, here = short(at + PART), short(here + PART * STEP)
+        here = there
     put_rows(dq, q_at + own * layout[3], layout[3], rows - own, d, mapped(product, LINES, acc, (scale,)), even)
 
 
 # ---- launchers ---------------------------------------------------------------------------------------------------------------------
 def launch(go, outs, ins, layout, sizes, scale, is_causal):
-    """What dx_launcher() does for operands of 16 bits; g is of their type."""
+    """What dx_launcher() does for operands of 16 bits."""
     batch, heads, rows, keys, d, e = sizes
-    dq, dk, dv, dmask = outs
+    (dq, dk, dv, dmask), (g, y, kept, q, k, v, mask) = outs, ins
+    count, span = batch * heads * rows, THREADS_OF // down_of(next(w for w in WIDTHS if e <= w))
+    stats, packed = go.empty(2 * count), None if g.dtype == q.dtype else go.empty(count * e, q.dtype)
+    consts = layout[:16], heads, rows, e, count, e % 4 == 0 and is_even(layout[12:16])
+    go(sized(row_stats, SPAN=span), (stats, packed), (g, y, kept), consts, grid=blocks(count, THREADS // span))
+    if packed is not None:
+        g, layout = packed, (*layout[:12], 0, heads * rows * e, rows * e, e, *layout[16:])
+    given = g, stats, q, k, v, mask
     consts = (layout[:16], layout[16:] or (0,) * 5, heads, rows, keys, d, e, scale, is_even(layout[:16], d, e), is_causal)
-    own = sizes_of(max(d, e), 64)
-    go(sized(attention_mma_dkv, **own), (dk, dv), ins, consts, grid=batch * heads * blocks(keys, ROWS))
-    go(sized(attention_mma_dq, **own), (dq, dmask), ins, consts, grid=batch * heads * blocks(rows, ROWS))
+    over_rows, over_keys = sizes_of(max(d, e), 32, 2), sizes_of(max(d, e), 64, 2 if mask is None else 1)  # a mask takes registers
+    go(sized(attention_mma_dkv, **over_rows), (dk, dv), given, consts, grid=batch * heads * blocks(keys, over_rows["ROWS"]))
+    go(sized(attention_mma_dq, **over_keys), (dq, dmask), given, consts, grid=batch * heads * blocks(rows, over_keys["ROWS"]))

@@ -14,14 +14,20 @@ from typing import Any
 
 from llvmlite import ir
 
-from .compat import types
+from .compat import cgutils, types
 from .tiles import I32, I64, constant, elements, plain, word
 
 F32 = ir.FloatType()
 
 
 def lane_of(builder: Any) -> Any:
-    return builder.asm(ir.FunctionType(I32, []), "mov.u32 $0, %laneid;", "=r", [], side_effect=False)
+    return register(builder, "laneid")
+
+
+def register(builder: Any, name: str) -> Any:
+    """A number of the GPU's own, such as "tid.x", as LLVM knows it: it may be read once for all its uses."""
+    kind = ir.FunctionType(I32, [])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.nvvm.read.ptx.sreg.{name}"), [])
 
 
 def called(context: Any, typing: Any, function: Any, kinds: Any) -> tuple[Any, Any]:
@@ -124,9 +130,10 @@ def folded(typing: Any, function: Any, rows: Any, acc: Any, lanes: Any) -> Any:
 
 
 def from_lane(builder: Any, value: Any, far: int) -> Any:
-    """What the lane whose number differs in these bits has."""
+    """What the lane whose number differs in these bits has, of 32 bits."""
     code = f"shfl.sync.bfly.b32 $0, $1, {far}, 31, -1;"
-    return builder.asm(ir.FunctionType(F32, [F32]), code, "=f,f", [value], side_effect=True)
+    kind = "=r,r" if value.type == I32 else "=f,f"
+    return builder.asm(ir.FunctionType(value.type, [value.type]), code, kind, [value], side_effect=True)
 
 
 # ---- shared memory by address ------------------------------------------------------------------------------------------------------
@@ -162,26 +169,52 @@ def begins_at_16(typing: Any, x: Any) -> Any:
 
 @word
 def put_pairs(typing: Any, x: Any, at: Any, step: Any, left: Any, cols: Any, acc: Any, tall: Any) -> Any:
-    """A tile to a buffer: number (i, j) to x[at + i step + j] where i < left and j < cols, two at a time: all of these are even."""
-    m = constant(tall)
+    """A tile to a buffer: number (i, j) to x[at + i step + j] where i < left and j < cols, which is even; rows begin at 16 bytes."""
+    lines, nbytes = 2 * constant(tall), x.stored.bitwidth // 8
+    width = acc.count // lines  # numbers of a row that a lane has
 
     def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         values, lane = elements(builder, args[5]), lane_of(builder)
-        at, step, left, cols = args[1:5]
-        for i in range(0, len(values), 2):
-            row, column = (builder.zext(n, I64) for n in position(builder, lane, i, 2 * m, len(values)))
-            fits = builder.and_(builder.icmp_signed("<", row, left), builder.icmp_signed("<", column, cols))
-            with builder.if_then(fits):
-                place = builder.add(at, builder.add(builder.mul(row, step), column))
-                pointer = builder.gep(builder.extract_value(args[0], 0), [place])
-                if x.half:
-                    word = paired(builder, x.half, values[i], values[i + 1])
-                    run(builder, "st.global.b32 [$0], $1;", "l,r", [pointer, word])
-                else:
-                    run(builder, "st.global.v2.f32 [$0], {$1, $2};", "l,f,f", [pointer, values[i], values[i + 1]])
+        row, column = position(builder, lane, 0, lines, acc.count)
+        first = builder.add(args[1], builder.add(builder.mul(builder.zext(row, I64), args[2]), builder.zext(column, I64)))
+        place = builder.ptrtoint(builder.gep(builder.extract_value(args[0], 0), [first]), I64)
+        further, whole = builder.mul(args[2], I64(8 * nbytes)), builder.icmp_signed("==", args[4], I64(4 * width))
+        for line in range(lines):
+            own = [v for i, v in enumerate(values) if row_of(i, lines, acc.count) == line]
+            words = [paired(builder, x.half, *own[i : i + 2]) if x.half else own[i : i + 2] for i in range(0, width, 2)]
+            shift, wide = exchanged(builder, lane, words) if x.half else (I64(0), words)
+            there = builder.icmp_signed("<", builder.zext(builder.add(row, I32(8 * line)), I64), args[3])
+            with builder.if_then(there), builder.if_else(whole) as (all_columns, some_columns):
+                with all_columns:
+                    for j, pair in enumerate(wide):
+                        put_pair(builder, builder.add(place, shift), 32 * j, pair)
+                with some_columns:
+                    for j, pair in enumerate(words):
+                        with builder.if_then(builder.icmp_signed("<", builder.zext(builder.add(column, I32(8 * j)), I64), args[4])):
+                            put_pair(builder, place, 8 * nbytes * j, pair)
+            place = builder.add(place, further)
         return context.get_dummy_value()
 
     return types.none(x, types.int64, types.int64, types.int64, types.int64, acc, tall), make
+
+
+def exchanged(builder: Any, lane: Any, words: list[Any]) -> tuple[Any, list[Any]]:
+    """Pairs of neighbours in a row, 32 bytes apart, for pairs of numbers 16 bytes apart: even lanes take what belongs beside their own in
+    one part of 8 columns, odd lanes in the next. And how much further these begin."""
+    odd, found = builder.icmp_unsigned("!=", builder.and_(lane, I32(1)), I32(0)), []
+    for low, high in zip(words[::2], words[1::2], strict=True):
+        got = from_lane(builder, builder.select(odd, low, high), 1)
+        found.append([builder.select(odd, got, low), builder.select(odd, high, got)])
+    return builder.select(odd, I64(12), I64(0)), found
+
+
+def put_pair(builder: Any, place: Any, offset: int, pair: Any) -> None:
+    """A word, or two, to an address."""
+    if not isinstance(pair, list):
+        run(builder, f"st.global.b32 [$0+{offset}], $1;", "l,r", [place, pair])
+    else:
+        code = "r" if pair[0].type == I32 else "f"
+        run(builder, f"st.global.v2.b32 [$0+{offset}], {{$1, $2}};", f"l,{code},{code}", [place, *pair])
 
 
 # ---- products ----------------------------------------------------------------------------------------------------------------------
@@ -230,32 +263,46 @@ def multiply(builder: Any, half: str, acc: list[Any], a: list[Any], b: list[Any]
     return [builder.extract_value(found, i) for i in range(4)]
 
 
-def product(acc: Any, a: Any, x: Any, address: Any, step: Any, tall: Any, turned: bool) -> Any:
-    """times_turned() and times()."""
-    m, by, half = constant(tall), constant(step), x.half
-    deep, across = a.count // (4 * m), acc.count // (4 * m)
+def product(acc: Any, a: Any, x: Any, address: Any, step: Any, tall: Any, turned: bool, depth: Any = None) -> Any:
+    """times_turned(), times() and times_stored(), whose a is a place, too, and `depth` a constant."""
+    m, by, half, stored = constant(tall), constant(step), x.half, depth is not None
+    deep, across = constant(depth) if stored else a.count // (4 * m), acc.count // (4 * m)
 
     def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        sums, left = elements(builder, args[0]), elements(builder, args[1])
-        at = lane_address(builder, args[3], by, 0 if turned else 1)
+        sums = elements(builder, args[0])
+        left = None if stored else elements(builder, args[1])
+        at, left_at = lane_address(builder, args[3], by, 0 if turned else 1), lane_address(builder, args[1], by, 0) if stored else None
         for k in range(deep):
+            rows = [left_part(builder, left, left_at, by, i, k, deep) for i in range(m)]
             for pair in range(across // 2):
                 offset = 16 * by * k + 32 * pair if turned else 16 * by * pair + 32 * k
                 right = load_matrices(builder, at, offset, turned)
                 for i in range(m):
-                    factor = left[4 * (i * deep + k) : 4 * (i * deep + k) + 4]
                     for n in range(2):
                         own = 4 * (i * across + 2 * pair + n)
-                        sums[own : own + 4] = multiply(builder, half, sums[own : own + 4], factor, right[2 * n : 2 * n + 2])
+                        sums[own : own + 4] = multiply(builder, half, sums[own : own + 4], rows[i], right[2 * n : 2 * n + 2])
         return context.make_tuple(builder, acc, sums)
 
-    return acc(acc, a, x, types.int32, step, tall), make
+    return acc(acc, types.int32 if stored else a, x, types.int32, step, tall, *([depth] if stored else [])), make
+
+
+def left_part(builder: Any, left: Any, at: Any, step: int, i: int, k: int, deep: int) -> list[Any]:
+    """The left factor's numbers of rows 16 i and columns 16 k on: in registers, or from shared memory."""
+    if left is None:
+        return load_matrices(builder, at, 16 * step * i + 32 * k, False)
+    return left[4 * (i * deep + k) : 4 * (i * deep + k) + 4]  # type: ignore[no-any-return]
 
 
 @word
 def times_turned(typing: Any, acc: Any, a: Any, x: Any, address: Any, step: Any, tall: Any) -> Any:
     """acc + a b^T, b in shared memory: a row for each column of acc. x: a buffer of the factors' type."""
     return product(acc, a, x, address, step, tall, False)
+
+
+@word
+def times_stored(typing: Any, acc: Any, a: Any, x: Any, address: Any, step: Any, tall: Any, deep: Any) -> Any:
+    """times_turned() for a left factor that is in shared memory too, 16 deep numbers wide."""
+    return product(acc, a, x, address, step, tall, False, deep)
 
 
 @word

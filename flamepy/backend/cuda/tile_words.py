@@ -1,0 +1,238 @@
+"""Words of attention's tiles beside products: rows copied into shared memory, causal bounds, what belongs to columns, votes of a warp.
+
+All of them count in 32 bits and unroll while they are compiled: Python's integers are 64 bits wide here, and an instruction more for each
+number of a tile costs as much as the tensor cores' work on it. Places in tiles are those of fragments.py.
+
+Read next: attention_mma.py.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+from llvmlite import ir
+
+from .compat import types
+from .fragments import F32, lane_of, position, register, row_of, run
+from .tiles import I32, I64, constant, elements, word
+from .vectors import as_number, packed, unpacked
+
+
+# ---- rows into shared memory -------------------------------------------------------------------------------------------------------
+def pieces_of(wide: Any) -> tuple[int, int]:
+    """(pieces of 16 bytes in a row, threads that share it: a power of two, those beyond its pieces rest)."""
+    pieces = constant(wide) // 8
+    return pieces, 1 << (pieces - 1).bit_length()
+
+
+def row_and_piece(builder: Any, across: int) -> tuple[Any, Any]:
+    thread = register(builder, "tid.x")
+    return builder.lshr(thread, I32(across.bit_length() - 1)), builder.and_(thread, I32(across - 1))
+
+
+@word
+def short(typing: Any, value: Any) -> Any:
+    """An integer of 32 bits."""
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.trunc(args[0], I32)
+
+    return types.int32(types.int64), make
+
+
+@word
+def piece_from(typing: Any, step: Any, wide: Any) -> Any:
+    """How far into a tile, whose rows are `step` apart, this thread's first piece of 8 numbers begins."""
+    across = pieces_of(wide)[1]
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        row, piece = row_and_piece(builder, across)
+        down = builder.mul(builder.zext(row, I64), builder.sext(args[0], I64))
+        return builder.add(down, builder.zext(builder.shl(piece, I32(3)), I64))
+
+    return types.int64(types.int32, wide), make
+
+
+@word
+def piece_to(typing: Any, pitch: Any, wide: Any) -> Any:
+    """The same in shared memory, in bytes."""
+    by, across = constant(pitch), pieces_of(wide)[1]
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        row, piece = row_and_piece(builder, across)
+        return builder.add(builder.mul(row, I32(by)), builder.shl(piece, I32(4)))
+
+    return types.int32(pitch, wide), make
+
+
+@word
+def piece_place(typing: Any, wide: Any) -> Any:
+    """(row, column) of this thread's first piece."""
+    across, kind = pieces_of(wide)[1], types.UniTuple(types.int32, 2)
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        row, piece = row_and_piece(builder, across)
+        return context.make_tuple(builder, kind, [row, builder.shl(piece, I32(3))])
+
+    return kind(wide), make
+
+
+@word
+def copy_pieces(
+    typing: Any, to: Any, x: Any, at: Any, step: Any, left: Any, width: Any, count: Any, wide: Any, pitch: Any, threads: Any
+) -> Any:  # fmt: skip
+    """Begin to copy this thread's pieces of `count` rows of x to shared memory, from piece_from() to piece_to() on. There are `left` rows
+    of `width` numbers, zeros beyond."""
+    many, by, (pieces, across) = constant(count), constant(pitch), pieces_of(wide)
+    down = constant(threads) // across
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        to, x, at, step, left, width = args[:6]
+        row, piece = row_and_piece(builder, across)
+        source = builder.ptrtoint(builder.gep(builder.extract_value(x, 0), [at]), I64)
+        further = builder.mul(builder.sext(step, I64), I64(2 * down))
+        there = builder.and_(builder.icmp_signed(">=", left, I32(many)), builder.icmp_signed("==", width, I32(8 * pieces)))
+
+        def copy(sizes: Any) -> None:
+            begin = source
+            for i in range(0, many, down):
+                takes = [] if across == pieces else [builder.icmp_unsigned("<", piece, I32(pieces))]
+                takes += [builder.icmp_unsigned("<", row, I32(many - i))] if many - i < down else []
+                size = [] if sizes is None else [builder.select(builder.icmp_signed(">", left, builder.add(row, I32(i))), sizes, I32(0))]
+                with builder.if_then(takes[0] if len(takes) == 1 else builder.and_(*takes)) if takes else nullcontext():
+                    code = f"cp.async.cg.shared.global [$0+{by * i}], [$1], 16{', $2' if size else ''};"
+                    run(builder, code, "r,l,r" if size else "r,l", [to, begin, *size])
+                begin = builder.add(begin, further)
+
+        with builder.if_else(there) as (whole, partial):
+            with whole:
+                copy(None)
+            with partial:
+                size = builder.shl(builder.sub(width, builder.shl(piece, I32(3))), I32(1))
+                size = builder.select(builder.icmp_signed("<", size, I32(16)), size, I32(16))
+                copy(builder.select(builder.icmp_signed(">", size, I32(0)), size, I32(0)))
+        return context.get_dummy_value()
+
+    less = types.int32
+    return types.none(less, x, types.int64, less, less, less, count, wide, pitch, threads), make
+
+
+# ---- bounds ------------------------------------------------------------------------------------------------------------------------
+def smaller(builder: Any, a: Any, b: Any) -> Any:
+    return builder.select(builder.icmp_signed("<", a, b), a, b)
+
+
+def column_of(i: int, rows: int, count: int) -> int:
+    """The column of number i but for what the lane adds."""
+    return i % (2 * count // rows) // 4 * 8 + i % 2
+
+
+@word
+def cut(typing: Any, acc: Any, rows: Any, last: Any, shift: Any, value: Any) -> Any:
+    """`value` for numbers beyond column `last`, and beyond their row + `shift`."""
+    lines, count = constant(rows), acc.count
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        lane, bounds = lane_of(builder), []
+        across = builder.shl(builder.and_(lane, I32(3)), I32(1))
+        for row in range(lines):
+            bound = builder.add(builder.add(builder.lshr(lane, I32(2)), I32(8 * row)), args[3])
+            bounds.append(builder.sub(smaller(builder, bound, args[2]), across))
+        found = []
+        for i, number in enumerate(elements(builder, args[0])):
+            inside = builder.icmp_signed("<=", I32(column_of(i, lines, count)), bounds[row_of(i, lines, count)])
+            found.append(builder.select(inside, number, args[4]))
+        return context.make_tuple(builder, acc, found)
+
+    return acc(acc, rows, types.int32, types.int32, acc.dtype), make
+
+
+@word
+def cut_turned(typing: Any, acc: Any, rows: Any, shift: Any, value: Any) -> Any:
+    """`value` for numbers whose column + `shift` comes before their row."""
+    lines, count = constant(rows), acc.count
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        lane = lane_of(builder)
+        least = builder.sub(builder.sub(builder.lshr(lane, I32(2)), args[2]), builder.shl(builder.and_(lane, I32(3)), I32(1)))
+        found = []
+        for i, number in enumerate(elements(builder, args[0])):
+            far = column_of(i, lines, count) - 8 * row_of(i, lines, count)
+            found.append(builder.select(builder.icmp_signed(">=", I32(far), least), number, args[3]))
+        return context.make_tuple(builder, acc, found)
+
+    return acc(acc, rows, types.int32, acc.dtype), make
+
+
+@word
+def of_mask(typing: Any, acc: Any, rows: Any, mask: Any, at: Any, down: Any, across: Any, bounds: Any) -> Any:
+    """A tile like acc of the mask's numbers: mask[at] is its first, rows are `down` apart, columns `across`. bounds: the last row, the last
+    column, how much less and how much more than its row a column may be; -inf beyond them."""
+    lines, count = constant(rows), acc.count
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        any_number = builder.extract_value(args[2], 0)  # is read where there is none to be read
+        first = builder.gep(any_number, [args[3]])
+        down, across, lane = builder.sext(args[4], I64), builder.sext(args[5], I64), lane_of(builder)
+        last_row, last, less, more = elements(builder, args[6])
+        row, column = position(builder, lane, 0, lines, count)
+        begin = builder.gep(first, [builder.add(builder.mul(builder.zext(row, I64), down), builder.mul(builder.zext(column, I64), across))])
+        found: list[Any] = [None] * count
+        for line in range(lines):
+            own, place = builder.add(row, I32(8 * line)), builder.gep(begin, [builder.mul(down, I64(8 * line))])
+            high = smaller(builder, last, builder.add(own, more))
+            high = builder.select(builder.icmp_signed("<=", own, last_row), high, I32(-1))
+            low, high = (builder.sub(n, column) for n in (builder.sub(own, less), high))
+            for i in [i for i in range(count) if row_of(i, lines, count) == line]:
+                far = column_of(i, lines, count)
+                inside = builder.and_(builder.icmp_signed(">=", I32(far), low), builder.icmp_signed("<=", I32(far), high))
+                value = builder.load(builder.select(inside, builder.gep(place, [builder.mul(across, I64(far))]), any_number))
+                value = as_number(builder, mask, value) if mask.half else value
+                found[i] = builder.select(inside, value, ir.Constant(F32, float("-inf")))
+        return context.make_tuple(builder, acc, found)
+
+    return acc(acc, rows, mask, types.int64, types.int32, types.int32, types.UniTuple(types.int32, 4)), make
+
+
+# ---- numbers of columns ------------------------------------------------------------------------------------------------------------
+@word
+def of_columns(typing: Any, acc: Any, rows: Any, address: Any) -> Any:
+    """A tile like acc whose numbers are those of their columns, float32 from a place in shared memory on."""
+    lines, count = constant(rows), acc.count
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        at = builder.add(args[2], builder.shl(builder.and_(lane_of(builder), I32(3)), I32(3)))
+        pair, pairs = ir.FunctionType(ir.LiteralStructType([F32] * 2), [I32]), []
+        for j in range(count // (2 * lines)):
+            code = f"ld.shared.v2.f32 {{$0, $1}}, [$2+{32 * j}];"
+            found = builder.asm(pair, code, "=f,=f,r,~{memory}", [at], side_effect=True)
+            pairs.append([builder.extract_value(found, n) for n in range(2)])
+        values = [pairs[column_of(i, lines, count) // 8][i % 2] for i in range(count)]
+        return context.make_tuple(builder, acc, values)
+
+    return acc(acc, rows, types.int32), make
+
+
+@word
+def as_stored(typing: Any, values: Any, x: Any) -> Any:
+    """Numbers as x would hold them."""
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return context.make_tuple(builder, values, unpacked(builder, x, packed(builder, x, elements(builder, args[0]))))
+
+    return values(values, x), make
+
+
+# ---- votes -------------------------------------------------------------------------------------------------------------------------
+@word
+def any_of(typing: Any, flags: Any) -> Any:
+    """Whether one of a lane's flags is set."""
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        found, *rest = elements(builder, args[0])
+        for flag in rest:
+            found = builder.or_(found, flag)
+        return found
+
+    return types.boolean(flags), make
