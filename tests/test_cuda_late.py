@@ -205,3 +205,23 @@ def test_a_scaler_counts_no_step_with_a_fault(capture):
             seen.append((scaler.get_scale(), scaler.overflows, scaler.good_steps))
         found[device] = seen
     assert found["cuda"] == found["cpu"]
+
+
+def test_a_window_with_a_fault_does_not_go_on():
+    p = fp.Parameter(fp.tensor(X[:, :3].copy(), device="cuda"))
+    accumulator = fp.GradientAccumulator(3)
+
+    def add(classes: Any) -> Any:
+        loss = F.cross_entropy(p, fp.tensor(classes, device="cuda"))
+        return accumulator.add(loss.backward()), loss
+
+    add([0, 1, 2, 0])[1].item()
+    loss = add([0, 1, 7, 0])[1]
+    with pytest.raises(fp.IndexOutOfRange):
+        loss.item()
+    with pytest.raises(fp.AccumulationError, match="before a check of theirs failed"):
+        add([0, 0, 0, 0])
+    accumulator.reset()
+    grads = [add([n, n, n, n])[0] for n in range(3)][-1]
+    softmax = np.exp(X[:, :3]) / np.exp(X[:, :3]).sum(1, keepdims=True)
+    np.testing.assert_allclose(grads[p].numpy(), (softmax - 1 / 3) / 4, atol=1e-6)

@@ -30,7 +30,7 @@ from ..tensors import Tensor, tensor
 from .config import AccumulationConfig, AccumulationStats, checked_weight
 from .state import checked_state
 from .sums import Arrived, add_map, arrived_in, copied, taken_in
-from .window import Bound, Counts, Known, Window
+from .window import Bound, Counts, Known, Torn, Window
 
 
 class GradientAccumulator:
@@ -47,7 +47,7 @@ class GradientAccumulator:
         self.known: dict[str, Known] = {}  # registered
         self.restored: dict[str, Known] = {}  # from a state, until their gradients come
         self.window = Window(GradientMap())
-        self.done = Counts()
+        self.done, self.torn = Counts(), Torn()
         self.sizes: dict[int, int] = {}  # elements of every id seen in the last window
         self.lock = threading.RLock()
 
@@ -79,6 +79,7 @@ class GradientAccumulator:
         with self.lock:
             source = grads if isinstance(grads, GradientMap) else GradientMap()
             rows, was = self.arrivals(grads), self.window
+            self.torn.check(was.total)
             last = was.arrived + 1 == n
             if last and self._config.normalize and was.weight + share == 0:
                 raise AccumulationError(f"accumulate: all weights are zero: {n} micro-batches. Skip those without tokens, or reset().")
@@ -98,6 +99,7 @@ class GradientAccumulator:
                 raise
             before(self.done.micro_batch)
             self.window = now
+            self.torn.took(now.total, rows)
             self.saw(rows, was)
             if last:
                 self.close()
@@ -131,7 +133,9 @@ class GradientAccumulator:
             count = self.window.counts.get(rows[0].number, 0) + 1
             self.open(rows, self._config.accumulation_steps, None, count)
             window, more = self.window, count > self.window.arrived
+            self.torn.check(window.total)
             taken_in(window.total, rows, 1.0)
+            self.torn.took(window.total, rows)
             if more:
                 before(self.done.micro_batch)
             counts = {**window.counts, rows[0].number: count}

@@ -5,10 +5,12 @@ Read next: accumulator.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import weakref
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from .. import ids
+from ..errors import AccumulationError
 from ..gradient import GradientMap
 
 Shape = tuple[int, ...]
@@ -50,6 +52,31 @@ class Counts:
 
     def restore(self, state: tuple[int, int]) -> None:
         self.micro_batches, self.updates = state
+
+
+class Torn:
+    """Whether gradients were added whose check failed only afterwards, as on a GPU: their window must not go on."""
+
+    def __init__(self) -> None:
+        self.newest: Any = None  # a weak reference to the sums that were added to
+        self.total: Any = None  # the same, of the window that is torn
+
+    def took(self, total: GradientMap, rows: Iterable[Any]) -> None:
+        """These gradients were added."""
+        self.newest = weakref.ref(total)
+        for device in {row.gradient.device for row in rows}:
+            device.remember(self.took)
+
+    def saved(self) -> Any:
+        return self.newest
+
+    def restore(self, total: Any) -> None:
+        self.total = total
+
+    def check(self, total: GradientMap) -> None:
+        if self.total is not None and self.total() is total:
+            what = "gradients were added before a check of theirs failed: the error that was raised since"
+            raise AccumulationError(f"accumulate: {what}. Call reset(), and begin the window again.")
 
 
 class Window(NamedTuple):
