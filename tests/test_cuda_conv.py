@@ -14,17 +14,19 @@ import pytest
 from cuda_tools import check_code, close, launch
 from devices import emulated_gpu
 
-from flamepy.dtypes import bfloat16, computed, float32, float64, int64
+from flamepy.dtypes import bfloat16, computed, float16, float32, float64, int64
 from flamepy.ops.conv import geometry, pooled
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
 torch = pytest.importorskip("torch")
 
-LEAST = {float64: 1e-13, float32: 3e-6, bfloat16: 8e-3}
+LEAST = {float64: 1e-13, float32: 3e-6, float16: 1e-3, bfloat16: 8e-3}
 CONVS = [  # dtype, x, weight, stride, padding, dilation, groups
     (float32, (2, 3, 9, 11), (5, 3, 3, 3), 2, 1, 1, 1), (float32, (2, 6, 10, 10), (70, 3, 3, 2), (1, 2), (2, 1), (1, 2), 2),
     (float32, (3, 20, 8, 8), (130, 20, 3, 3), 1, 1, 1, 1), (float64, (1, 4, 5, 5), (4, 4, 1, 1), 1, 0, 1, 1),
     (bfloat16, (2, 3, 9, 11), (5, 3, 3, 3), 2, 1, 1, 1), (float32, (5, 1, 16, 16), (2, 1, 3, 3), 1, 0, 1, 1),
+    (bfloat16, (3, 16, 9, 11), (20, 16, 3, 3), 1, 1, 1, 1), (float16, (2, 6, 10, 12), (140, 3, 3, 2), 1, (2, 1), (1, 2), 2),
+    (bfloat16, (8, 8, 12, 12), (70, 8, 1, 1), 1, 0, 1, 1),
 ]  # fmt: skip
 POOLS = [((2, 3, 9, 11), 3, 2, 1), ((1, 2, 8, 8), 2, 2, 0), ((1, 1, 7, 9), (3, 2), (1, 3), 1), ((1, 1, 1, 1), 1, 1, 0)]
 

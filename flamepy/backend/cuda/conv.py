@@ -15,6 +15,7 @@ from typing import Any
 from ...dtypes import float64
 from ..formula.row_words import wide
 from ..formula.words import real
+from . import conv_mma
 from .compat import cuda, types
 from .family import THREADS as BLOCK
 from .family import blocks, kernel, launcher
@@ -260,6 +261,9 @@ def tiles_of(go, sizes, rows, columns):
 
 @launcher(name="conv2d")
 def conv_launcher(go, outs, ins, sizes):
+    if conv_mma.suits(*ins[:2], sizes):
+        conv_mma.launch(go, outs, ins, sizes)
+        return
     total = sizes[0] * sizes[14] * sizes[15]
     own, counts, tiles, grid = tiles_of(go, sizes, sizes[4] // sizes[5], total)
     go(sized(conv2d_tiles, **own), outs, ins, (sizes, *counts, total, *tiles), grid=grid)
@@ -267,6 +271,9 @@ def conv_launcher(go, outs, ins, sizes):
 
 @launcher(name="conv2d_dx")
 def conv_dx_launcher(go, outs, ins, sizes):
+    if conv_mma.suits(*ins, sizes) and sizes[8:10] == (1, 1):
+        conv_mma.launch_dx(go, outs, ins, sizes)
+        return
     total = sizes[0] * sizes[2] * sizes[3]
     own, counts, tiles, grid = tiles_of(go, sizes, sizes[1] // sizes[5], total)
     go(sized(conv2d_dx_tiles, **own), outs, ins, (sizes, *counts, total, *tiles), grid=grid)
@@ -278,12 +285,18 @@ def conv_dw_launcher(go, outs, ins, sizes):
     g, x = ins
     area = sizes[14] * sizes[15]
     total = sizes[0] * area
-    own, counts, tiles, grid = tiles_of(go, sizes, sizes[4] // sizes[5], sizes[1] // sizes[5] * sizes[6] * sizes[7])
     if dw is not None:
+        own, counts, tiles, grid = tiles_of(go, sizes, sizes[4] // sizes[5], sizes[1] // sizes[5] * sizes[6] * sizes[7])
+        if half := conv_mma.suits(g, x, sizes):
+            own, *tiles = conv_mma.dw_tiles(sizes)
+            grid = tiles[0] * tiles[1] * sizes[5]
         chunk = chunk_of(total, grid)
         parts = blocks(total, chunk)
         to = dw if parts == 1 else go.empty(parts * dw.size)
-        go(sized(conv2d_dw_tiles, **own), (to,), (g, x), (sizes, *counts, total, *tiles, chunk), grid=parts * grid)
+        if half:
+            conv_mma.launch_dw(go, to, (g, x), sizes, chunk)
+        else:
+            go(sized(conv2d_dw_tiles, **own), (to,), (g, x), (sizes, *counts, total, *tiles, chunk), grid=parts * grid)
         if parts != 1:
             go(add_parts, (dw,), (to,), (parts,), grid=blocks(dw.size))
     if db is not None:

@@ -1,0 +1,93 @@
+"""Words of convolution on the tensor cores: what a thread's two pixels see, as pairs of 16-bit numbers, on their way to shared memory.
+
+A mark is four integers in shared memory: how far a step of the sum (channel, tap) lies from what a pixel begins at, and how many rows and
+columns of the image. A thread has a pair of pixels and goes over `turns` marks, so every mark is read by all lanes at once.
+
+Read next: conv_mma.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from .compat import types
+from .fragments import F32, paired, run
+from .tiles import I32, I64, constant, elements, word
+
+MARK = 16  # bytes
+
+
+@word
+def put_mark(typing: Any, to: Any, offset: Any, down: Any, across: Any) -> Any:
+    """A mark to shared memory."""
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        run(builder, "st.shared.v4.b32 [$0], {$1, $2, $3, $3};", "r,r,r,r", list(args))
+        return context.get_dummy_value()
+
+    return types.none(*[types.int32] * 4), make
+
+
+@word
+def gather_pairs(
+    typing: Any, x: Any, z: Any, begins: Any, tops: Any, besides: Any, height: Any, width: Any, marks: Any, turns: Any, apart: Any
+) -> Any:  # fmt: skip
+    """For each of `turns` marks, `apart` from each other: both pixels' numbers of x as z's 16 bits, 0 where a pixel would look outside of
+    the image. begins, tops, besides: where they begin in x, and at which row and column."""
+    many, by = constant(turns), constant(apart) * MARK
+    kind = types.UniTuple(types.uint32, many)
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        begins, tops, besides = (elements(builder, a) for a in args[2:5])
+        data, found = builder.extract_value(args[0], 0), []
+        mark = ir.FunctionType(ir.LiteralStructType([I32] * 4), [I32])
+        for turn in range(many):
+            code = f"ld.shared.v4.b32 {{$0, $1, $2, $3}}, [$4+{by * turn}];"
+            four = builder.asm(mark, code, "=r,=r,=r,=r,r,~{memory}", [args[7]], side_effect=True)
+            offset, down, across = (builder.extract_value(four, n) for n in range(3))
+            pair = []
+            for n in range(2):
+                inside = builder.and_(
+                    builder.icmp_unsigned("<", builder.add(tops[n], down), args[5]),
+                    builder.icmp_unsigned("<", builder.add(besides[n], across), args[6]),
+                )
+                at = builder.select(inside, builder.add(begins[n], builder.sext(offset, I64)), I64(0))
+                value = builder.load(builder.gep(data, [at]))
+                pair.append(builder.select(inside, value, ir.Constant(value.type, 0)))
+            found.append(side_by_side(builder, x.half, z.half, pair))
+        return context.make_tuple(builder, kind, found)
+
+    less, both = types.int32, types.UniTuple(types.int32, 2)
+    return kind(x, z, types.UniTuple(types.int64, 2), both, both, less, less, less, turns, apart), make
+
+
+def side_by_side(builder: Any, stored: str, wanted: str, pair: list[Any]) -> Any:
+    if not stored:
+        return paired(builder, wanted, *pair)
+    low, high = (builder.zext(v, I32) for v in pair)
+    return builder.or_(low, builder.shl(high, I32(16)))
+
+
+@word
+def put_words(typing: Any, to: Any, values: Any, apart: Any) -> Any:
+    """Words to shared memory, so many bytes apart."""
+    by = constant(apart)
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        for i, value in enumerate(elements(builder, args[1])):
+            run(builder, f"st.shared.b32 [$0+{by * i}], $1;", "r,r", [args[0], value])
+        return context.get_dummy_value()
+
+    return types.none(types.int32, values, apart), make
+
+
+@word
+def number_at(typing: Any, address: Any) -> Any:
+    """A float32 in shared memory."""
+
+    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.asm(ir.FunctionType(F32, [I32]), "ld.shared.f32 $0, [$1];", "=f,r,~{memory}", list(args), side_effect=True)
+
+    return types.float32(types.int32), make
