@@ -116,8 +116,9 @@ class Readable(TensorGradExt):
         note(SHARED, self.shape)
         shared = self.requires_grad or hasattr(self, "set_grad") or sys.getrefcount(self.buffer) > ALONE
         if not shared and not weakref.getweakrefcount(self.buffer):
+            memory = self.device.dlpack(self.buffer, self.shape)  # which may refuse
             lend(self.buffer, file_line(user_frame()))
-            return self.device.dlpack(self.buffer, self.shape).__dlpack__(**options)
+            return memory.__dlpack__(**options)
         if options.pop("copy", None) is False:
             raise BufferError(f"dlpack: a tape, a Parameter or another tensor holds the memory: shape {self.shape}. Use detach().clone().")
         copied = self.device.empty(self.size, self.dtype)

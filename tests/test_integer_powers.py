@@ -53,7 +53,7 @@ def test_negative_powers() -> None:
         (lambda: x**-1, ["-1"]), (lambda: x**-2, ["-2"]), (lambda: x**e, ["-3 at position (1, 1)"]), (lambda: 2**e, ["-3", "(1, 1)"]),
     ):  # fmt: skip
         with raises(ValueError, "pow: a negative power of integers", *words):
-            call()
+            call().numpy()  # what a GPU finds out is told when something is read
     with pytest.raises(ValueError):
         np.array([2]) ** -1
 

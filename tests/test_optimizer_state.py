@@ -8,13 +8,14 @@ Run as a program, this file is that new process. Read next: test_schedules.py.
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from devices import default_device
+from devices import default_device, has_gpu
 from error_text import raises
 
 import flamepy as fp
@@ -130,7 +131,8 @@ def test_train_10_save_load_in_a_new_process_train_10_equals_train_20(tmp_path, 
         (tmp_path / str(number)).write_bytes(pickle.dumps(saved))
         train(params, optimizer, 10, 20)
         expected.append((bits(params), optimizer.state_dict()))
-    subprocess.run([sys.executable, __file__, str(tmp_path), device], check=True, timeout=300)
+    emulated = {"FLAMEPY_CUDA": "emulator"} if device == "cuda" and not has_gpu() else {}
+    subprocess.run([sys.executable, __file__, str(tmp_path), device], check=True, timeout=300, env={**os.environ, **emulated})
     for number, (job, (numbers, state)) in enumerate(zip(JOBS, expected, strict=True)):
         loaded, loaded_state = pickle.loads((tmp_path / str(number)).read_bytes())
         assert loaded == numbers, job

@@ -37,13 +37,9 @@ def installed() -> Iterator[None]:
     except DeviceError as error:
         if "not installed" not in str(error):
             raise
-        raise DeviceError(f"cuda: a package is not installed: numba-cuda. Use {EXTRA}.") from None
+        raise DeviceError(f"{str(error).partition(' Use ')[0]} Use {EXTRA}.") from None
     except ImportError as error:
         raise DeviceError(f"cuda: not installed: {error.name or error}. Use {EXTRA}.") from error
-    except Exception as error:
-        if type(error).__name__ not in ("DynamicLibNotFoundError", "NvvmSupportError"):
-            raise
-        raise DeviceError(f"cuda: a library of the compiler is not installed: {str(error).splitlines()[0]}. Use {EXTRA}.") from error
 
 
 def backend(name: str) -> Any:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from ...disk import put_in_cache
 from ..formula.bind import announce
-from .compat import cuda, target, types
+from .compat import cuda, libraries, target, types
 from .span import span_of
 
 ENTRY = "kernel"
@@ -58,8 +58,9 @@ def arch(cc: tuple[int, ...]) -> str:
 def link(ptx: str, cc: tuple[int, ...]) -> tuple[bytes, str]:
     from cuda.core import Linker, LinkerOptions, ObjectCode
 
-    linker = Linker(ObjectCode.from_ptx(ptx.encode()), options=LinkerOptions(arch=arch(cc), ptxas_options=["-v"]))
-    return bytes(linker.link("cubin").code), linker.get_info_log()
+    with libraries():
+        linker = Linker(ObjectCode.from_ptx(ptx.encode()), options=LinkerOptions(arch=arch(cc), ptxas_options=["-v"]))
+        return bytes(linker.link("cubin").code), linker.get_info_log()
 
 
 def compiled(make: Callable[[], Any], name: str, mark: str, kinds: Sequence[Any], cc: tuple[int, ...], bounds: tuple[int, int]) -> Binary:
@@ -86,6 +87,11 @@ def ptx_of(function: Any, signature: Any, cc: tuple[int, ...], bounds: tuple[int
         if lost_labels(text):
             text, _ = cuda.compile(function, signature, **options)
     return str(text)
+
+
+# Python keeps frames in pieces of 16 KiB and gives the last one back at once: a loop whose calls cross the end of a piece asks the system
+# for memory each time, and Numba's often do. Behind a frame of this size there is room for all of theirs.
+ptx_of.__code__ = ptx_of.__code__.replace(co_stacksize=1 << 16)
 
 
 def lost_labels(ptx: str) -> set[str]:

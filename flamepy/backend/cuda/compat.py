@@ -10,6 +10,8 @@ Read next: span.py, build.py.
 
 from __future__ import annotations
 
+import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -19,6 +21,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import DeviceError
+
+EXTRA = f"pip install 'flamepy[{'cuda-emulator' if os.environ.get('FLAMEPY_CUDA') == 'emulator' else 'cuda'}]'"
 
 
 @contextmanager
@@ -51,11 +55,11 @@ with row_stack():
         from numba.cuda.models import register_model
         from numba.cuda.typing.templates import AbstractTemplate, AttributeTemplate, signature
     except ImportError:
-        raise DeviceError("cuda: a package is not installed: numba-cuda. Use pip install 'flamepy[cuda]'.") from None
+        raise DeviceError(f"cuda: a package is not installed: numba-cuda. Use {EXTRA}.") from None
 
 __all__ = [
     "PROBLEMS", "AbstractTemplate", "AttributeTemplate", "NumbaError", "RefType", "StructModel", "TypingError", "cgutils", "cuda",
-    "device_function", "intrinsic", "iternext_impl", "libdevice", "lowering", "ranges", "register_model", "signature", "target",
+    "device_function", "intrinsic", "iternext_impl", "libdevice", "libraries", "lowering", "ranges", "register_model", "signature", "target",
     "types", "typing",
 ]  # fmt: skip
 
@@ -66,15 +70,31 @@ cgutils, dispatcher, libdevice, types = modules
 
 
 @contextmanager
-def target(cc: tuple[int, ...]) -> Iterator[None]:
-    """While this is open, device functions are compiled for a GPU of this compute capability. Numba compiles under a lock of its own."""
-    asked = dispatcher.get_current_device
-    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=cc)
-    types.Function.get_call_type = remembered
+def libraries() -> Iterator[None]:
+    """Around what loads NVIDIA's libraries: tells how to get one that is missing."""
     try:
         yield
+    except Exception as error:
+        if type(error).__name__ not in ("DynamicLibNotFoundError", "NvvmSupportError"):
+            raise
+        raise DeviceError(f"cuda: a library is not installed: {str(error).splitlines()[0]}. Use {EXTRA}.") from error
+
+
+@contextmanager
+def target(cc: tuple[int, ...]) -> Iterator[None]:
+    """While this is open, device functions are compiled for a GPU of this compute capability. Numba compiles under a lock of its own.
+    The garbage collector waits: it would look again and again at what is all in use, for a sixth of the time."""
+    asked, collects = dispatcher.get_current_device, gc.isenabled()
+    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=cc)
+    types.Function.get_call_type = remembered
+    gc.disable()
+    try:
+        with libraries():
+            yield
     finally:
         dispatcher.get_current_device, types.Function.get_call_type = asked, resolve
+        if collects:
+            gc.enable()
 
 
 resolve = types.Function.get_call_type

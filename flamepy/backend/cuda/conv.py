@@ -127,6 +127,7 @@ def conv2d_dx_tiles(dx, g, w, sizes, each, outs, taps, total, tiles, tiles_acros
     line, place = divided(pixel, sizes[3])
     if t < C:
         places[t] = image * sizes[1] * pixels + pixel if column < total else -1
+    barrier()
     acc = filled(OWN, real(0))
     low = 0
     while low < depth:

@@ -196,7 +196,7 @@ class CudaDevice(Device):
         """Version 3 of Numba's CUDA array interface; bfloat16, which it does not know, as uint16."""
         self.driver.synchronize()
         kind = UNSIGNED[2] if buffer.dtype.kind == "V" else buffer.dtype
-        return {"shape": tuple(shape), "typestr": kind.str, "data": (buffer.data, False), "strides": None, "version": 3}
+        return {"shape": tuple(shape), "typestr": kind.str, "data": (self.driver.lent(buffer.data), False), "strides": None, "version": 3}
 
 
 def open(rest: str) -> CudaDevice:

@@ -172,6 +172,10 @@ class Driver:
         memory = Buffer.from_handle(buffer.data, buffer.size * buffer.dtype.itemsize, owner=buffer)
         return StridedMemoryView.from_buffer(memory, shape=tuple(shape), dtype=buffer.dtype)
 
+    def lent(self, address: int) -> int:
+        """The address for another library."""
+        return address
+
     def addressed(self, data: Any) -> tuple[int, tuple[int, ...], np.dtype] | None:
         """(address, shape, dtype) of another library's contiguous array in this GPU's memory; None for anything else."""
         from cuda.core.utils import StridedMemoryView

@@ -106,6 +106,9 @@ class Driver:
     def dlpack(self, buffer: Any, shape: Sequence[int]) -> Any:
         raise DeviceError("dlpack: not on this device: an emulated GPU. Copy the tensor with .to('cpu') first.")
 
+    def lent(self, address: int) -> int:
+        raise AttributeError("__cuda_array_interface__: not of this device: an emulated GPU. Use .numpy().")
+
     def addressed(self, data: Any) -> None:
         """No other library has memory here."""
 

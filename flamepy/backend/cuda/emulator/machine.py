@@ -10,6 +10,7 @@ Read next: report.py, count.py, lanes.py.
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,7 @@ class Machine:
         self.folder = Path(folder) / f"emulator-{runtime.sources()}" if folder else None
         self.phase = 0
         self.launches = 0
+        self.turn = threading.Lock()
 
     def load(self, text: str) -> dict[str, Kernel]:
         """Compile every entry of a PTX text."""
@@ -124,13 +126,16 @@ class Machine:
     def launch(
         self, kernel: Kernel, grid: Any, block: Any, arguments: Sequence[Any], shared: int = 0, order: str = "all", count: bool = False
     ) -> Counts | None:
-        """Run a kernel to its end. order: warps in turns ("all"), or each as far as it gets, from the first or from the last."""
+        """Run a kernel to its end. order: warps in turns ("all"), or each as far as it gets, from the first or from the last. One launch
+        at a time, as in one stream, whichever threads they come from: the records of accesses are those of all."""
+        self.memory.check_process()
         key = (self, grid, block, shared)
-        launch = kernel.launches.pop(key, None) or Launch(self, kernel, three(grid), three(block), shared)
-        launch.begin(arguments, order, count)
-        counts = launch.run()
-        if len(kernel.launches) < KEPT:  # not after an error
-            kernel.launches[key] = launch
+        with self.turn:
+            launch = kernel.launches.pop(key, None) or Launch(self, kernel, three(grid), three(block), shared)
+            launch.begin(arguments, order, count)
+            counts = launch.run()
+            if len(kernel.launches) < KEPT:  # not after an error
+                kernel.launches[key] = launch
         return counts
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import mmap
+import os
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ class Memory:
                     raise DeviceError(
                         "emulator: no memory can be reserved: 16 MiB. Raise the limit of virtual memory (ulimit -v)."
                     ) from None
-        self.size = size
+        self.size, self.process = size, os.getpid()
         self.bytes = np.frombuffer(self.regions[0], np.uint8)
         self.states = np.frombuffer(self.regions[1], np.uint8)
         self.addresses = [host_address(r) for r in self.regions]  # bytes, states, writers, readers, latest readers
@@ -56,8 +57,14 @@ class Memory:
         self.order: list[int] = []  # offsets of blocks, sorted
         self.room: dict[int, list[int]] = {}  # freed, by reserved size
 
+    def check_process(self) -> None:
+        """The child of a fork has none of this memory."""
+        if os.getpid() != self.process:
+            raise DeviceError("cuda: the emulated GPU is that of the process that was forked: there is none here. Start processes with spawn.")
+
     def allocate(self, size: int) -> int:
         """The address of `size` bytes that nobody has written yet."""
+        self.check_process()
         whole = -(-max(size, 1) // ALIGN) * ALIGN + RED_ZONE
         free = self.room.get(whole)
         if free:
@@ -75,6 +82,8 @@ class Memory:
 
     def free(self, address: int) -> None:
         """Its bytes belong to nobody from now on."""
+        if os.getpid() != self.process:  # of the parent
+            return
         offset = address - DEVICE_BASE
         size = self.blocks.pop(offset, None)
         if size is None:
@@ -85,6 +94,7 @@ class Memory:
 
     def span(self, op: str, address: int, size: int) -> slice:
         """The bytes of an access by the host, which has to stay inside one allocation."""
+        self.check_process()
         offset = address - DEVICE_BASE
         if size and not (offset >= 0 and offset + size <= self.top and (self.states[offset : offset + size] & ALLOCATED).all()):
             raise DeviceError(

@@ -1,0 +1,145 @@
+"""The emulated GPU as a device: what it lends to others, processes beside it, forks of it, and what it needs installed.
+
+Its memory is the emulator's own: an address of it means nothing to a library that knows a real GPU. Read next: test_emulator_memory.py.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import LEFT_OUT
+from devices import default_device, emulated_gpu
+from error_text import raises
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
+
+import flamepy as fp
+from flamepy.backend import base
+from flamepy.backend.lending import Lent
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setitem(base._devices, "cuda", emulated_gpu())
+    monkeypatch.setenv("FLAMEPY_CUDA", "emulator")
+    with default_device("cuda"):
+        yield emulated_gpu()
+
+
+def test_what_is_left_out_there_is_a_test() -> None:
+    names = re.findall(r"^def (test_\w+)", "".join(p.read_text() for p in Path(__file__).parent.glob("test_*.py")), flags=re.M)
+    assert set(LEFT_OUT) <= set(names) and all(LEFT_OUT.values())
+
+
+# ---- other libraries -------------------------------------------------------------------------------------------------------------
+def test_its_memory_is_not_lent(gpu):
+    x = fp.tensor([1.0, 2.0], requires_grad=True)
+    own = fp.tensor([3.0, 4.0])
+    for t in (x, own):
+        assert not hasattr(t, "__cuda_array_interface__")
+        for ask in (np.from_dlpack, lambda t: t.__dlpack__(), lambda t: t.__dlpack_device__()):
+            with raises(fp.DeviceError, "dlpack: not on this device: an emulated GPU", ".to('cpu')"):
+                ask(t)
+    with raises(AttributeError, "__cuda_array_interface__: not of this device: an emulated GPU. Use .numpy()."):
+        gpu.array_interface(own.buffer, own.shape)
+    assert (x * own).sum().backward()[x].tolist() == [3, 4]  # what was refused is not taken for lent
+    assert not isinstance(own.buffer, Lent) and np.from_dlpack(own.to("cpu")).tolist() == [3, 4]
+
+
+def test_there_is_one(gpu):
+    with raises(fp.DeviceError, "device: there is one emulated GPU: 'cuda:1'. Use 'cuda'."):
+        fp.zeros(2, device="cuda:1")
+    assert fp.device("cuda:0") == "cuda"
+
+
+# ---- other processes -------------------------------------------------------------------------------------------------------------
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_is_told(gpu):
+    """Its memory is the parent's alone: what a child does there is an error, not a crash, and does nothing to the parent."""
+    x, freed = fp.tensor([1.0, 2.0]), [fp.tensor([5.0])]
+    asked = [lambda: fp.tensor([3.0]), x.numpy, lambda: x + 1.0, freed.pop]
+    reading, writing = os.pipe()
+    if not (child := os.fork()):
+        for ask in asked:
+            try:
+                ask()
+                os.write(writing, b"nothing|")
+            except BaseException as error:
+                os.write(writing, f"{type(error).__name__}: {error}|".encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        *told, freed_text, _ = pipe.read().split("|")
+    assert os.waitpid(child, 0)[1] == 0 and freed_text == "nothing"
+    refusal = "DeviceError: cuda: the emulated GPU is that of the process that was forked: there is none here. Start processes with spawn."
+    assert told == [refusal] * 3
+    assert (x + 1).tolist() == [2, 3]
+
+
+BESIDE = """
+import sys
+from pathlib import Path
+from flamepy.backend.cuda import build
+build.cache_folder = lambda: Path(sys.argv[1])
+from flamepy.backend.formula.bind import on_compile
+import numpy as np, flamepy as fp
+compiled = []
+on_compile(lambda name, seconds: compiled.append(name))
+x = fp.tensor(np.linspace(-2, 2, 7), device="cuda", requires_grad=True)
+y = (fp.exp(x) * x).sum()
+print(len(compiled), (y.backward()[x].numpy()).tobytes().hex())
+"""
+
+
+def test_two_processes_share_a_cold_cache(tmp_path):
+    """Both compile, each file is written whole; a third one compiles nothing and computes the same bits."""
+    start = lambda: subprocess.Popen(
+        [sys.executable, "-c", BESIDE, str(tmp_path)], stdout=subprocess.PIPE, text=True, env={**os.environ, "FLAMEPY_CUDA": "emulator"}
+    )
+    both = [start(), start()]
+    first, second = (p.communicate(timeout=300)[0].split() for p in both)
+    files = [p for p in tmp_path.rglob("*") if p.is_file()]
+    assert {p.suffix for p in files} == {".ptx", ".emulated"} and all(p.read_bytes() for p in files)
+    third = start().communicate(timeout=300)[0].split()
+    x = np.linspace(-2, 2, 7)
+    np.testing.assert_allclose(np.frombuffer(bytes.fromhex(first[1])), np.exp(x) * (1 + x), rtol=1e-15)
+    assert int(first[0]) and int(second[0]) and first[1] == second[1] and third == ["0", first[1]]
+
+
+# ---- what it needs ---------------------------------------------------------------------------------------------------------------
+ABSENT = """
+import sys
+from importlib import import_module
+import flamepy as fp
+class DynamicLibNotFoundError(RuntimeError): pass
+def refuse(*args): raise DynamicLibNotFoundError("no libnvvm")
+if sys.argv[1] == "the library":
+    import_module("cuda.bindings.nvvm").create_program = refuse
+    from flamepy.backend.cuda import build
+    build.cache_folder = lambda: __import__("pathlib").Path(sys.argv[2])
+else:
+    sys.modules[sys.argv[1]] = None
+try:
+    fp.exp(fp.tensor([1.0], device="cuda"))
+except fp.DeviceError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [("numba.cuda", "numba-cuda is not installed"), ("the library", "a library is not installed: no libnvvm")],
+)
+def test_the_extra_is_named_where_something_is_not_installed(tmp_path, what, told):
+    done = subprocess.run(
+        [sys.executable, "-c", ABSENT, what, str(tmp_path)], capture_output=True, text=True, check=True,
+        env={**os.environ, "FLAMEPY_CUDA": "emulator"},
+    )  # fmt: skip
+    assert done.stdout == f"cuda: {told}. Use pip install 'flamepy[cuda-emulator]'.\n"
