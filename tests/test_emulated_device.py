@@ -135,7 +135,7 @@ except fp.DeviceError as error:
 
 @pytest.mark.parametrize(
     ("what", "told"),
-    [("numba.cuda", "numba-cuda is not installed"), ("the library", "a library is not installed: no libnvvm")],
+    [("numba.cuda", "a package is not installed: numba-cuda"), ("the library", "a library is not installed: no libnvvm")],
 )
 def test_the_extra_is_named_where_something_is_not_installed(tmp_path, what, told):
     done = subprocess.run(

@@ -60,7 +60,8 @@ class Memory:
     def check_process(self) -> None:
         """The child of a fork has none of this memory."""
         if os.getpid() != self.process:
-            raise DeviceError("cuda: the emulated GPU is that of the process that was forked: there is none here. Start processes with spawn.")
+            where = "the emulated GPU is that of the process that was forked: there is none here"
+            raise DeviceError(f"cuda: {where}. Start processes with spawn.")
 
     def allocate(self, size: int) -> int:
         """The address of `size` bytes that nobody has written yet."""
