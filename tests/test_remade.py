@@ -186,3 +186,21 @@ def test_gradients_of_gradients_go_through_a_norm_that_rounds() -> None:
         (dp,) = torch.autograd.grad((t * torch.tensor(weight.numpy().astype(np.float64)) + z * z).sum(), [p], create_graph=True)
         twice, (exact,) = (dx * dx).sum().backward()[x].numpy(), torch.autograd.grad((dp * dp).sum(), [p])
         assert np.abs(twice - exact.numpy()).max() <= 4 * EPS * np.abs(exact.numpy()).max()
+
+
+@pytest.mark.usefixtures("device")
+def test_what_comes_again_is_what_was_there_but_for_a_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On every device; each gradient beside that of a network which kept its activations."""
+    found = []
+    for least in (0, 1 << 30):
+        monkeypatch.setattr("flamepy.op.custom.LEAST", least)
+        model, rows = network(), 30 + (least > 0)  # other shapes: what is let go of is decided once for each
+        x = fp.tensor(draw(31, WIDTH)[:rows]).requires_grad_()
+        for _ in range(3):
+            y = model(x)
+            assert len(remade_of(y)) == (0 if least else 2)
+            grads = y.backward(gradient=np.concatenate([draw(30, WIDTH, seed=3), np.zeros((rows - 30, WIDTH), np.float32)]))
+        found.append([grads[t].numpy()[: 30 if t is x else None] for t in (x, *model.parameters())])
+    for mine, kept in zip(*found, strict=True):
+        assert error(mine, kept) <= EPS
+    assert not same(*found)

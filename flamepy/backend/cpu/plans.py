@@ -83,7 +83,8 @@ def row_table(segments: tuple[tuple[int, int, int], ...]) -> np.ndarray:
 
 # ---- attention -----
 def attention_room(height: int, width: int, d: int, dv: int) -> int:
-    """Size of one worker's scratch: five vectors of rows, q and g transposed, scores (and their gradient)."""
+    """Size of one worker's scratch: five vectors of rows, q and g transposed (forward: q, and sums of y), scores
+    (and their gradient)."""
     return STATE + ((d + dv) * height + ROOM - 1) // ROOM * ROOM + width * height
 
 
@@ -116,7 +117,7 @@ def attention_plan(sizes: tuple[int, ...], is_causal: bool, what: str, half: boo
     blocks = -(-rows // height)
     if what == "y":
         groups = min(pairs * blocks, most_threads())
-        return AttentionPlan(height, width, groups, 1, groups * attention_room(height, width, dv if half else d, 0), 0)
+        return AttentionPlan(height, width, groups, 1, groups * attention_room(height, width, d, dv), 0)
     chunks = max(1, min(blocks, -(-8 // max(1, pairs))))
     groups = min(pairs * chunks, most_threads())
     partial = chunks * pairs * keys * (d + dv) if chunks > 1 else 0

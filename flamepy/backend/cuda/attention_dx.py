@@ -9,6 +9,7 @@ Read next: attention_mma_dx.py.
 
 from __future__ import annotations
 
+from ...dtypes import bfloat16
 from ..formula.words import exp, real
 from . import attention_mma, attention_mma_dx
 from .attention import (
@@ -157,7 +158,8 @@ def dx_launcher(go, outs, ins, layout, sizes, scale, is_causal):
     batch, heads, rows, keys, d, e = sizes
     dq, dk, dv, dmask = outs
     g, y, kept, q, k, v, mask = ins
-    delta, half = go.empty(batch * heads * rows), is_half((q, k, v)) and max(d, e) <= attention_mma.WIDEST
+    # The tensor cores' products read g in 16 bits: float16 has no room for small gradients.
+    delta, half = go.empty(batch * heads * rows), q.dtype == bfloat16 and is_half((q, k, v)) and max(d, e) <= attention_mma.WIDEST
     packed = go.empty(batch * heads * rows * e, q.dtype) if half and g.dtype != q.dtype else None
     go(row_dots, (delta, packed), (g, y), (layout[:16], heads, rows, e), grid=blocks(delta.size, row_dots.threads // WARP))
     if packed is not None:
