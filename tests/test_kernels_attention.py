@@ -60,7 +60,7 @@ def call_attention(
     layout = table(*sum(where, ()), 0, *steps)
     how = forward.height, forward.width, forward.groups, is_causal, has_mask
     rows_y, rows_dx = attention.rows_y, attention.rows_dx
-    launch(attention.attention, way, y, kept, scratch, scratch, q, k, v, flat, layout, *sizes, scale, *how, formula=rows_y)
+    launch(attention.attention, way, y, kept, scratch, y, q, k, v, flat, layout, *sizes, scale, *how, formula=rows_y)
     dq, dk, dv, dmask = (blank(*shape, dtype=dtype) for shape in (q.shape, k.shape, v.shape, (B, H, L, S)))
     scratch, partial = (blank(n, dtype=dtype) for n in (backward.scratch, backward.partial))
     parts = sum(where[1:3], ()) if backward.chunks == 1 else plans.partial_layout(H, S, D, E)
@@ -157,7 +157,7 @@ def test_attention_on_a_fused_buffer(way: Any) -> None:
     parts, none = [n for part in range(3) for n in fused_layout(H, T, D, 3, part)], [0] * 5
     out, sizes = fused_layout(H, T, D, 1), (B, H, T, T, D, D)
     layout, scratch = table(*parts, *out, *none), blank(forward.scratch, dtype=dtype)
-    given = y, kept, scratch, scratch, qkv, qkv, qkv, qkv, layout
+    given = y, kept, scratch, y, qkv, qkv, qkv, qkv, layout
     run(attention.attention, way, *given, *sizes, 0.5, *forward[:3], True, False, formula=attention.rows_y)
     layout, scratch = table(*parts, *out, *parts, *none), blank(backward.scratch, dtype=dtype)
     given = dqkv, dqkv, dqkv, scratch, scratch, scratch, g, y, kept, qkv, qkv, qkv, qkv, layout

@@ -42,7 +42,7 @@ from .products import N, T, gemm, turn_matrix
 from .runs import fill_run
 
 
-@loop
+@loop(reorders=True)
 def attention(
     part, y, kept, scratch, packed, q, k, v, mask, layout, batch, heads, rows, keys, d, dv, scale, height, width, groups, is_causal,
     has_mask
@@ -50,7 +50,8 @@ def attention(
     """y = softmax(scale q k^T + mask) v and kept (2, B, H, rows): largest scores, 1 / sums. Items: (batch, head) pair, `height` rows.
 
     q, k: d wide; v, y: dv wide. layout: q, k, v, y (four numbers each), then the mask's offset, batch, head, row and column strides,
-    0 where it is broadcast. The mask is added; without has_mask it isn't read. F does an item: rows_y(), or for bfloat16 rows_y_bfloat().
+    0 where it is broadcast. The mask is added; without has_mask it isn't read. F does an item, in the worker's own part of `scratch` and
+    `packed`: rows_y(), or for bfloat16 rows_y_bfloat().
     """
     blocks = (rows + height - 1) // height
     items = batch * heads * blocks
@@ -65,15 +66,16 @@ def attention(
 
 
 def rows_y(
-    y, kept, scratch, packed, own, q, k, v, mask, layout, b, h, pair, first, rows, keys, d, dv, scale, height, width, is_causal, has_mask
+    y, kept, scratch, z, own, q, k, v, mask, layout, b, h, pair, first, rows, keys, d, dv, scale, height, width, is_causal, has_mask
 ):  # fmt: skip
-    """y of one block of rows. float16 is widened by its products, block by block; sums are float32 until they are whole."""
+    """y of one block of rows. float16 is widened by its products, block by block. z, where sums are made: y, or for float16 the scratch."""
     size, high = attention_room(height, width, d, dv), min(height, rows - first)
     seen = min(keys, first + high) if is_causal else keys
-    state, turned, scores = thirds(scratch[own * size : own * size + size], STATE, size - STATE - width * height)
-    qt, sums, _ = thirds(turned, height * d, height * dv)
+    state, qt, scores = thirds(scratch[own * size : own * size + size], STATE, size - STATE - width * height)
     k_at, v_at = start_of(layout, 4, b, h, 0), start_of(layout, 8, b, h, 0)
     y_at, m_at = start_of(layout, 12, b, h, first), start_of(layout, 16, b, h, first)
+    apart = z.itemsize != y.itemsize
+    z_at, z_step = (own * size + STATE + height * d, dv) if apart else (y_at, layout[15])
     turn_matrix(high, d, q, start_of(layout, 0, b, h, first), layout[3], qt, 0, high)
     begin(state, high)
     for at in range(0, max(1, seen), width):
@@ -86,13 +88,15 @@ def rows_y(
             hide(scores, high, wide, at - first)
         online_softmax(scores, state, high, wide)
         if at > 0:
-            scale_rows(sums, 0, dv, state[2 * ROOM : 2 * ROOM + high], dv)
-        gemm(T, N, high, dv, wide, 1.0, scores, 0, high, v, v_row, layout[11], at > 0, sums, 0, dv)
+            scale_rows(z, z_at, z_step, state[2 * ROOM : 2 * ROOM + high], dv)
+        gemm(T, N, high, dv, wide, 1.0, scores, 0, high, v, v_row, layout[11], at > 0, z, z_at, z_step)
     finish(kept, pair * rows + first, state, high)
-    put_rows(y, y_at, layout[15], sums, state[2 * ROOM : 2 * ROOM + high], dv)
+    scale_rows(z, z_at, z_step, state[2 * ROOM : 2 * ROOM + high], dv)
+    if apart:
+        put_rows(y, y_at, layout[15], z, z_at, high, dv)
 
 
-@loop
+@loop(reorders=True)
 def attention_dx(
     part, dq, dk, dv, dmask, scratch, packed, g, y, kept, q, k, v, mask, layout, batch, heads, rows, keys, d, e, scale, height, width,
     groups, chunks, step, is_causal, has_mask, keep
@@ -184,7 +188,8 @@ def attention_launcher(go, outs, ins, layout, sizes, scale, is_causal):
     half = q.dtype == bfloat16
     plan = attention_plan(sizes, is_causal, "y", half)
     consts = (table(layout), *sizes, scale, plan.height, plan.width, plan.groups, is_causal, mask is not None)
-    places = y, kept, *rooms(go, plan, q.dtype, bfloat_attention.packed_room(plan.height, plan.width, *sizes[4:]))
+    scratch, packed = rooms(go, plan, q.dtype, bfloat_attention.packed_room(plan.height, plan.width, *sizes[4:]))
+    places = y, kept, scratch, packed if half or y.dtype == float16 else y
     given = (q, k, v, q if mask is None else mask)
     go(attention, places, given, consts, work=work_of(sizes), formula=bfloat_attention.rows_y_bfloat if half else rows_y)
 

@@ -121,11 +121,10 @@ def scale_rows(y, at, step, factor, cols):
                 line[c] *= f
 
 
-def put_rows(y, at, step, sums, factor, cols):
-    """Rows of y: those of `sums` times their factors, rounded once."""
-    scale_rows(sums, 0, cols, factor, cols)
-    for r in range(factor.size):
-        copy_run(y[at + r * step : at + r * step + cols], sums[r * cols : r * cols + cols])
+def put_rows(y, y_at, step, sums, at, rows, cols):
+    """Rows of y, rounded once; their sums lie one after the other."""
+    for r in range(rows):
+        copy_run(y[y_at + r * step : y_at + r * step + cols], sums[at + r * cols : at + r * cols + cols])
 
 
 def dots(out, g, y, at, step, cols):

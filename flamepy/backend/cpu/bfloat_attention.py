@@ -58,7 +58,8 @@ def rows_y_bfloat(
         multiply(high, dv, wide, 1.0, packed, strips, 0, packed, v_panels, at > 0, sums, 0, dv)
     tiles_off()
     finish(kept, pair * rows + first, state, high)
-    put_rows(y, y_at, layout[15], sums, state[2 * ROOM : 2 * ROOM + high], dv)
+    scale_rows(sums, 0, dv, state[2 * ROOM : 2 * ROOM + high], dv)
+    put_rows(y, y_at, layout[15], sums, 0, high, dv)
 
 
 def rows_dx_bfloat(
