@@ -25,7 +25,6 @@ bool_ = np.dtype("bool")
 FULL = frozenset((float32, float64))  # computed as they are
 HALF = frozenset((float16, bfloat16))  # stored in 16 bits, computed in float32
 FLOATS = FULL | HALF
-PRODUCTS = FULL | {bfloat16}  # what attention takes as operands
 INTEGERS = frozenset((int32, int64))
 DTYPES = FLOATS | INTEGERS | {bool_}
 

@@ -152,7 +152,9 @@ def test_a_block_keeps_its_activations_in_16_bits_and_its_stream_in_32() -> None
     own = {id(p.buffer) for p in block.parameters()}  # no rounded copies of weights: what is saved is the parameter
     assert all(id(e.saved[name]) in own for e, _ in linears for name in ("weight", "bias"))
     assert kinds[2] == {"y": "bfloat16", "kept": "float32", "qkv": "bfloat16"}
-    assert set(kinds[0].values()) == {"float32"} and y.dtype == fp.float32
+    norm = {"xn": "bfloat16", "mean": "float32", "rstd": "float32", "weight": "float32", "bias": "float32"}
+    assert kinds[0] == kinds[4] == norm and y.dtype == fp.float32
+    assert [str(e.call.outs[0].dtype) for e in entries[::4]] == ["float32"] * 2  # the stream, of which nothing is kept
     assert [str(e.call.outs[-1].dtype) for e in entries] == [
         "bfloat16",
         "bfloat16",

@@ -13,6 +13,7 @@ import pytest
 from test_kernels_custom import F32, F64, PLAIN, WAYS, Array, blank, close, draw, kernel, run, table
 
 from flamepy.backend.cpu import attention, plans
+from flamepy.backend.cpu.threads import most_threads
 from flamepy.ops.attention import fused_layout, heads_layout
 
 
@@ -58,7 +59,8 @@ def call_attention(
     y, kept, scratch = (blank(*shape, dtype=dtype) for shape in ((B, H, L, E), (2, B, H, L), (forward.scratch,)))
     layout = table(*sum(where, ()), 0, *steps)
     how = forward.height, forward.width, forward.groups, is_causal, has_mask
-    launch(attention.attention, way, y, kept, scratch, q, k, v, flat, layout, *sizes, scale, *how)
+    rows_y, rows_dx = attention.rows_y, attention.rows_dx
+    launch(attention.attention, way, y, kept, scratch, y, q, k, v, flat, layout, *sizes, scale, *how, formula=rows_y)
     dq, dk, dv, dmask = (blank(*shape, dtype=dtype) for shape in (q.shape, k.shape, v.shape, (B, H, L, S)))
     scratch, partial = (blank(n, dtype=dtype) for n in (backward.scratch, backward.partial))
     parts = sum(where[1:3], ()) if backward.chunks == 1 else plans.partial_layout(H, S, D, E)
@@ -67,7 +69,7 @@ def call_attention(
     how = *backward[:4], backward.partial // backward.chunks, is_causal, has_mask
     ins = g, y, kept, q, k, v, flat, layout
     for keep in (True, False):  # without it dmask is left alone
-        launch(attention.attention_dx, way, dq, *outs, dmask, scratch, *ins, *sizes, scale, *how, keep)
+        launch(attention.attention_dx, way, dq, *outs, dmask, scratch, scratch, *ins, *sizes, scale, *how, keep, formula=rows_dx)
     if backward.chunks > 1:
         layout = table(*sum(where[1:3], ()))
         launch(attention.attention_dx_sum, way, dk, dv, partial, layout, B, H, S, D, E, backward.chunks)
@@ -155,10 +157,11 @@ def test_attention_on_a_fused_buffer(way: Any) -> None:
     parts, none = [n for part in range(3) for n in fused_layout(H, T, D, 3, part)], [0] * 5
     out, sizes = fused_layout(H, T, D, 1), (B, H, T, T, D, D)
     layout, scratch = table(*parts, *out, *none), blank(forward.scratch, dtype=dtype)
-    run(attention.attention, way, y, kept, scratch, qkv, qkv, qkv, qkv, layout, *sizes, 0.5, *forward[:3], True, False)
+    given = y, kept, scratch, y, qkv, qkv, qkv, qkv, layout
+    run(attention.attention, way, *given, *sizes, 0.5, *forward[:3], True, False, formula=attention.rows_y)
     layout, scratch = table(*parts, *out, *parts, *none), blank(backward.scratch, dtype=dtype)
-    given = dqkv, dqkv, dqkv, scratch, scratch, g, y, kept, qkv, qkv, qkv, qkv, layout
-    run(attention.attention_dx, way, *given, *sizes, 0.5, *backward[:4], 0, True, False, False)
+    given = dqkv, dqkv, dqkv, scratch, scratch, scratch, g, y, kept, qkv, qkv, qkv, qkv, layout
+    run(attention.attention_dx, way, *given, *sizes, 0.5, *backward[:4], 0, True, False, False, formula=attention.rows_dx)
     q, k, v = (qkv[:, :, i].swapaxes(1, 2).astype(F64) for i in range(3))
     want = attention_numpy(q, k, v, None, True, 0.5, g.swapaxes(1, 2).astype(F64))
     close(y.swapaxes(1, 2), want[0], dtype)
@@ -205,9 +208,9 @@ def test_same_bits_for_any_number_of_workers(shape: Any, is_causal: bool) -> Non
     results = []
     for workers in (1, 2, 5):
 
-        def launch(loop: Any, way: Any, *args: Any) -> None:
+        def launch(loop: Any, way: Any, *args: Any, formula: Any = None) -> None:
             flat = [a.reshape(-1) if isinstance(a, Array) else way[0].type(a) if isinstance(a, float) else a for a in args]
-            kernel(loop, way[0])(workers, *flat)
+            kernel(loop, way[0], formula)(workers, *flat)
 
         results.append([x.tobytes() for x in call_attention((F32, None), q, k, v, None, is_causal, 0.3, g, launch=launch)])
     assert results[0] == results[1] == results[2]
@@ -221,7 +224,7 @@ def test_plans_are_linear_and_give_work(d: int, dv: int, is_causal: bool) -> Non
             sizes = (1, pairs, rows, rows, d, dv)
             y, dx = (plans.attention_plan(sizes, is_causal, what) for what in ("y", "dx"))
             assert 1 <= y.height == dx.height <= 64 and 1 <= y.width == dx.width <= 256
-            assert y.scratch <= 48 * (640 + 64 * (256 + d)) and dx.scratch <= 48 * (640 + 64 * (512 + d + dv))
+            assert y.scratch <= 48 * (640 + 64 * (256 + d + dv)) and dx.scratch <= 48 * (640 + 64 * (512 + d + dv))
             assert dx.partial <= 16 * rows * (d + dv) and y.groups <= 48 and dx.groups <= 48
             if rows >= 256:
-                assert dx.groups >= min(8, rows // 64) and y.groups >= 4
+                assert dx.groups >= min(8, rows // 64, most_threads()) and y.groups >= min(4, most_threads())

@@ -15,6 +15,7 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numba
@@ -40,7 +41,7 @@ def run(loop: Any, way: Any, *args: Any, formula: Any = None) -> None:
     """Call a loop bound for way = (dtype, workers): arrays flat, floats in its dtype."""
     flat = [a.reshape(-1) if isinstance(a, Array) else way[0].type(a) if isinstance(a, float) else a for a in args]
     if way[1] is None:
-        loop((0, 1), *flat)
+        FunctionType(loop.__code__, {**loop.__globals__, "F": formula})((0, 1), *flat)
     else:
         kernel(loop, way[0], formula)(way[1], *flat)
 
@@ -246,8 +247,9 @@ t.call_matmul(way, t.draw(7, 5), t.draw(5, 9), False, False)
 t.call_linear(way, t.draw(7, 5), t.draw(9, 5))
 image, weight, g = t.draw(1, 2, 5, 5), t.draw(3, 2, 3, 3), t.draw(1, 3, 3, 3)
 c.call_conv(way, image, weight, t.draw(3), g, (1, 1), (0, 0), (1, 1), 1)
-loops = (a.attention.attention, a.attention.attention_dx, t.matmul.matmul, c.conv.conv2d, c.conv.conv2d_dw, c.conv.conv2d_dw_sum)
-for loop, formula in [*((loop, None) for loop in loops), (t.matmul.linear, t.same)]:
+loops = (t.matmul.matmul, c.conv.conv2d, c.conv.conv2d_dw, c.conv.conv2d_dw_sum)
+heads = (a.attention.attention, a.attention.rows_y), (a.attention.attention_dx, a.attention.rows_dx)
+for loop, formula in [*heads, *((loop, None) for loop in loops), (t.matmul.linear, t.same)]:
     stats = t.kernel(loop, way[0], formula).stats
     print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
 """

@@ -196,3 +196,18 @@ def test_parts_never_overlap_in_time_and_memory(drawn):
     for i, start, end, first, last in parts:
         for j, other, stop, begun, over in parts:
             assert i == j or first > over or begun > last or end + GAP <= other or stop + GAP <= start
+
+
+@CPU_ONLY
+def test_a_training_step_with_packed_gradients_takes_what_is_alive_at_once():
+    """Activations of early layers live longest, and lie where their own gradients will be: those of late layers come to life first."""
+    layers, unit = 6, 64
+    last = 8 * layers
+    lives = [Life(last - 4 * layers, last + 4, 900 * unit * layers, [(900 * unit * n, 900 * unit * (n + 1), last - 4 * n - 2)
+             for n in range(layers)])]  # fmt: skip
+    for n in range(layers):
+        lives += [Life(4 * n, last - 4 * n - 1, size * unit) for size in (400, 300, 100, 100, 100)]
+        lives += [Life(4 * n, 4 * n + 2, 700 * unit), Life(last - 4 * n - 4, last - 4 * n - 1, 800 * unit)]
+    pieces = [(life, piece) for life in lives for piece in life.parts or [(0, life.nbytes, life.first)]]
+    alive = [sum([b - a for life, (a, b, begun) in pieces if begun <= now <= life.last]) for now in range(last + 5)]
+    assert places(lives, 64, 0)[1] <= 1.02 * max(alive)

@@ -67,6 +67,14 @@ class Cotangents:
                     found[i] = place
         return found
 
+    def narrow(self, entry: TapeEntry) -> bool:
+        """Whether the cotangent of the first input may be bfloat16: who made this input rounds what arrives before a product reads it, and
+        nothing else arrives there, or looks at it. What comes later all the same is added in float32."""
+        node = entry.inputs[0]
+        if type(node) is not TapeEntry or not node.op.rounds(node) or self.tracked:
+            return False
+        return not (node.hooks or node.retained or node.serial in self.values)
+
     def behind_cast(self, entry: TapeEntry) -> tuple[Any, Any]:
         """The float32 leaf that an entry rounded, and its spec then: the first gradient of the 16-bit copy is handed on as it is. None
         where this is no such entry, or somebody looks at what arrives there."""

@@ -23,6 +23,7 @@ from .cotangents import Cotangents
 from .entries import Tape, TapeEntry, reachable, scalings, set_observers, thread
 from .entries import tape as tape
 from .release import Release
+from .remade import with_remade
 
 
 class _Mode(ContextDecorator):
@@ -152,7 +153,7 @@ def walk(entries: list[TapeEntry], cotangents: Cotangents, kept: list[tuple[Any,
         held = entry.serial >= until
         if held:
             release.enter(entry)
-        found = entry.call.vjp(entry, gs, cotangents)
+        found = entry.call.vjp(entry, gs, cotangents) if not entry.call.lets_go else with_remade(entry, gs, cotangents)
         for i in entry.call.tracked:
             if found[i] is not None:
                 add(entry.inputs[i], 0 if entry.slots is None else entry.slots[i], found[i])

@@ -6,8 +6,11 @@ Parameters, their gradients, the optimizer's state, the residual stream, the sta
 stay float32. Product layers (Linear, Conv2d, attention, LoRA) round their operands, sum in float32 and give results in the compute dtype;
 norms compute in float32 and give it too, since products read them. Everything else follows its inputs: 16 bits give 16 bits, rounded
 once, and 16 bits beside float32 give float32. A weight is rounded whenever a layer uses it, and its gradient comes out in float32, not
-rounded; cotangents are float32 everywhere, so float16 needs no GradScaler for small gradients. Only what a bfloat16 product reads of
-them is rounded, as all that it reads.
+rounded; cotangents are float32, so float16 needs no GradScaler for small gradients. Only what a bfloat16 product reads of them is
+rounded, as all that it reads; between two such layers it is rounded at once.
+
+Backward keeps what products read and little else: of a norm its normalised rows, in 16 bits, of an activation what it got. From these
+what the next layer read is made again.
 
 bfloat16's linear layers round the float32 weight themselves, as they pack it, and add the bias as it is: nothing holds a rounded copy.
 Elsewhere (convolutions, float16, operands()) weights and biases are rounded by a cast on the tape.

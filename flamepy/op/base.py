@@ -107,6 +107,7 @@ class Op:
 
     function: Callable[..., Any]
     first: Callable[..., Any]  # a call without a plan: plan.run_once(), or what pointwise.py does
+    asks_narrow = False  # whether its rule may give a first cotangent of bfloat16: Cotangents.narrow()
     large = ""  # the extra that is as large as the result: see half.py
 
     def __init__(self, name: str, inputs: tuple[str, ...], attributes: dict[str, Any], source: Any, title: str = ""):
@@ -171,6 +172,22 @@ class Op:
 
     def rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any], wanted: Sequence[bool], into: Any) -> Sequence[Any]:
         """Cotangents of the inputs from those of the outputs, where shapes may still be broadcast; None for those nobody wants."""
+        raise NotImplementedError
+
+    def lets_go(self, names: Sequence[str], ins: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+        """Of the values saved under these names, those that may be made again by who made them: (number, which input) of each."""
+        return ()
+
+    def rounds(self, entry: TapeEntry) -> bool:
+        """Whether a cotangent that arrives at an entry's result, and goes nowhere else, may be bfloat16: its rule rounds it anyway."""
+        return False
+
+    def remakes(self, entry: TapeEntry, slot: int) -> bool:
+        """Whether remake() gives this result of an entry again."""
+        return False
+
+    def remake(self, entry: TapeEntry) -> Buffer:
+        """A result of an entry, made again from what the entry saves: see autograd/remade.py."""
         raise NotImplementedError
 
     def no_rule(self) -> GradientError:
@@ -245,6 +262,12 @@ def saved_tensor(entry: TapeEntry, name: str, value: Any, spec: Any) -> Any:
                 )
             return node
         t.requires_grad, t.entry, t.slot = True, node, 0 if i is None or i < 0 or entry.slots is None else entry.slots[i]
+    return t
+
+
+def as_result(entry: TapeEntry, t: Any) -> Any:
+    """A tensor with the numbers of an entry's first result, tracked as that is: where the result itself was not saved."""
+    t.requires_grad, t.entry, t.slot = True, entry, 0
     return t
 
 

@@ -10,8 +10,8 @@
 Arguments without default are inputs, the others attributes; `custom(inputs=n)` makes the first n inputs (None allowed). `*xs` takes any
 number of inputs. Forward may also name `tracked` (which inputs a backward will want gradients of). A rule may name `wanted` (which
 inputs need a gradient), `shapes` (of the inputs), `source` and `origin` (dtype and device of the first input), `gs` (cotangents of all
-outputs) and `into`: for each input None, or (tensor where its gradient belongs, whether to add to what is there); a rule that writes
-there returns that tensor.
+outputs), `narrow` (whether dx of the first input may be bfloat16: Cotangents.narrow) and `into`: for each input None, or (tensor where
+its gradient belongs, whether to add to what is there); a rule that writes there returns that tensor.
 
 FLAME counterpart: `flame_core::autograd::Op`. Read next: calls.py, ../ops/reduce.py.
 """
@@ -24,7 +24,8 @@ from functools import partial
 from typing import Any
 
 from ..autograd.entries import TapeEntry
-from ..dtypes import FLOATS, FULL
+from ..autograd.remade import LEAST
+from ..dtypes import FLOATS, FULL, HALF
 from ..errors import GradientError
 from . import base
 from .base import ALIASES, Op, publish, signature_of
@@ -35,7 +36,8 @@ from .mixed import on_halves
 from .plan import call
 
 VARIADIC = inspect.Parameter.VAR_POSITIONAL
-SPECIAL = ("g", "gs", "wanted", "into", "shapes", "source", "origin")  # what a rule may name beside inputs, y, attributes and extras
+# What a rule may name beside inputs, y, attributes and extras.
+SPECIAL = ("g", "gs", "wanted", "into", "narrow", "shapes", "source", "origin", "as_y")
 
 
 class Custom(Op):
@@ -77,6 +79,11 @@ class Custom(Op):
         self.only_for: dict[str, str] = {}
         self.unless = ""
         self.writes_into = False
+        self.rounding: Callable[[TapeEntry], bool] | None = None  # what rounds() says
+        self.asks_narrow = False
+        self.again: Callable | None = None
+        self.again_names: tuple[str, ...] = ()
+        self.again_slot = -1
         self.function = self.caller()
         signature_of(self, parameters)
 
@@ -98,7 +105,7 @@ class Custom(Op):
             return lambda function: self.backward(function, unless=unless, large=large, **only_for)
         self.rule, self.only_for, self.unless, self.large, self.kept = rule, only_for, unless, large, {}
         self.names = rule.__code__.co_varnames[: rule.__code__.co_argcount]
-        self.writes_into = "into" in self.names
+        self.writes_into, self.asks_narrow = "into" in self.names, "narrow" in self.names
         return rule
 
     def graph(self, rule: Any) -> Any:
@@ -108,6 +115,17 @@ class Custom(Op):
         if extra:
             raise ValueError(f"{self.name}: its graph rule names values that are not saved: {extra}. Name them in the backward rule.")
         return rule
+
+    def remade(self, slot: int, when: Callable[[TapeEntry], bool]) -> Any:
+        """Decorator: makes output number `slot` again, where when(entry) says so, from saved values and attributes that it names."""
+
+        def decorate(rule: Any) -> Any:
+            self.again, self.again_when, self.again_slot = rule, when, slot
+            self.again_names = rule.__code__.co_varnames[: rule.__code__.co_argcount]
+            self.kept = {}
+            return rule
+
+        return decorate
 
     def differentiable(self) -> Custom:
         """Say that the backward rule is made of differentiable ops, and so serves create_graph too."""
@@ -125,7 +143,8 @@ class Custom(Op):
             return self.kept[tracked, everything]
         except KeyError:
             wanted = {name for name, want in zip(self.inputs, tracked, strict=False) if want}
-            names = [n for n in self.names if n not in SPECIAL and n not in self.attributes]
+            named = dict.fromkeys(self.names + self.again_names)
+            names = [n for n in named if n not in SPECIAL and n not in self.attributes]
             kept = tuple([n for n in names if everything or n not in self.only_for or self.only_for[n] in wanted])
             if len(self.kept) >= MOST_FORMS:  # an op of any number of inputs
                 self.kept.clear()
@@ -135,13 +154,30 @@ class Custom(Op):
         values["into"], values["wanted"] = into or (None,) * len(wanted), wanted
         return self.cotangents(self.rule, self.names, entry, gs, values)
 
+    def lets_go(self, names: Sequence[str], ins: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+        places = [(i, self.inputs.index(n)) for i, n in enumerate(names) if n in self.inputs]
+        specs = [(i, n, ins[n]) for i, n in places if ins[n] is not None]
+        return tuple([(i, n) for i, n, s in specs if s.tracked and s.dtype in HALF and s.size * s.dtype.itemsize >= LEAST])
+
+    def rounds(self, entry: TapeEntry) -> bool:
+        return self.rounding is not None and self.rounding(entry)
+
+    def remakes(self, entry: TapeEntry, slot: int) -> bool:
+        return slot == self.again_slot and self.again_when(entry)
+
+    def remake(self, entry: TapeEntry) -> Any:
+        saved = zip(entry.call.saved, entry.values, strict=True)
+        tensors = {n: v if s is None else base.Tensor(v, s.as_tracked(False)) for (n, s), v in saved if n in self.again_names}
+        return self.again(*[(tensors | entry.attributes)[n] for n in self.again_names]).buffer  # type: ignore[misc]
+
     def graph_rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any], wanted: Sequence[bool]) -> Sequence[Any]:
         if self.graph_rule is None:
             raise GradientError(
                 f"{self.title}: no second derivative: create_graph=True was asked for at {entry.where}. Use create_graph=False."
             )
         nowhere = (None,) * len(entry.inputs)
-        return self.cotangents(self.graph_rule, self.graph_names, entry, gs, {**values, "wanted": wanted, "into": nowhere})
+        more = {"wanted": wanted, "into": nowhere, "as_y": partial(base.as_result, entry)}
+        return self.cotangents(self.graph_rule, self.graph_names, entry, gs, values | more)
 
     def cotangents(self, rule: Any, names: Sequence[str], entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any]) -> Sequence[Any]:
         """What a rule returns, called with the values it names; one that was not saved is None."""

@@ -1,11 +1,12 @@
 """16-bit floats: computed in float32, kept in 16 bits.
 
 Most kernels read them as float32 and round what they write; those of products multiply bfloat16 as it is, and widen float16 block by
-block. Attention does not take float16, nor may what users write: such an op is its float32 self between casts, which are part of its plan:
-inputs are widened, results rounded, and a rule gets what was saved widened again.
+block. What users write may not take them: such an op is its float32 self between casts, which are part of its plan: inputs are widened,
+results rounded, and a rule gets what was saved widened again.
 
-Either way the tape saves what users see, the 16-bit inputs and results (as in PyTorch), so activations take half the memory. Extras of
-one number a row stay float32, and so do cotangents.
+Either way the tape saves what users see, the 16-bit inputs and results (as in PyTorch), so activations take half the memory, or less:
+autograd/remade.py. Extras of one number a row stay float32, and so do cotangents, but for those that a bfloat16 layer rounds before it
+reads them (Cotangents.narrow).
 
 Read next: plan.py, rules.py.
 """

@@ -15,11 +15,22 @@ import numpy as np
 
 from ..backend.base import Device
 from ..dtypes import FLOATS, HALF, INTEGERS, bool_, computed, float32, float64, int64
-from ..errors import DTypeError, ShapeError
+from ..errors import DeviceError, DTypeError, ShapeError
 from . import base
 
 
 # ---- one dtype, one device ---------------------------------------------------------------------------------------------
+def check_one_device(op: base.Op, specs: Sequence[Any]) -> None:
+    """Raise DeviceError for inputs on two devices."""
+    first: Any = None
+    for spec in specs:
+        if spec is not None and spec.device is not first:
+            if first is not None:
+                names = ", ".join(sorted({s.device.name for s in specs if s is not None}))
+                raise DeviceError(f"{op.title}: operands are on two devices: {names}. Move one of them with .to(device).")
+            first = spec.device
+
+
 def coerce(name: str, args: Sequence[Any], kind: str, place: Any = None) -> tuple[Sequence[Any], np.dtype, Device]:
     """Inputs as Tensors of one dtype (Python scalars stay scalars of that dtype, or of float32 beside 16 bits), that dtype, the device.
 

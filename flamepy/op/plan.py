@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from ..autograd.entries import TapeEntry, observing, tell, thread, user_frame
+from ..autograd.remade import let_go
 from ..backend.base import Buffer, Spot, Step
 from ..backend.divert import divert
 from ..dtypes import FLOATS
-from ..errors import DeviceError
 from ..replay.recorder import Recorder
 from . import base
 from .base import Op, unrecorded, watch, watchers
+from .inputs import check_one_device
 from .spec import Spec
 
 MOST = 8192  # plans kept
@@ -49,6 +50,7 @@ class Call:
     outs: tuple[Spec, ...]
     saved: tuple[tuple[str, Spec | None], ...]
     guarded: tuple[int, ...]  # which saved values somebody else may overwrite: inputs and the result
+    lets_go: tuple[tuple[int, int], ...]  # (saved value, input) of those that may be made again: autograd/remade.py
 
     def __init__(self, op: Op, kinds: Kinds, names: Sequence[str] | None, count: int, breaks: bool = False):
         """`kinds`: for each input whether it is tracked, None for what is no tensor. `names`: what is saved, None if nothing is
@@ -72,6 +74,7 @@ class Call:
         made.places, made.keeps, made.constants = self.places, self.keeps, self.constants
         made.ins, made.outs = ins, tuple([spec.as_tracked(self.records) for spec in outs])
         made.saved = tuple(zip(self.names, saved, strict=True))
+        made.lets_go = made.op.lets_go(self.names, ins) if self.records else ()
         return made
 
 
@@ -92,6 +95,8 @@ def finish(call: Call, xs: Sequence[Any], memory: list[Any], attributes: dict[st
         values = []
         for i in call.keeps:
             values.append(memory[i])
+        if call.lets_go:
+            let_go(call.lets_go, xs, values)
         entry = TapeEntry(call, xs, ys, attributes, values)
         if call.single:
             y.entry = entry
@@ -187,17 +192,6 @@ def saved_values(op: Op, xs: Sequence[Any], y: Any, extras: dict[str, Any], name
         else:
             raise ValueError(f"{op.name}: its rule names something unknown: {name}. Known: {', '.join((*op.inputs, 'y', *extras))}.")
     return found
-
-
-def check_one_device(op: Op, specs: Sequence[Any]) -> None:
-    """Raise DeviceError for inputs on two devices."""
-    first: Any = None
-    for spec in specs:
-        if spec is not None and spec.device is not first:
-            if first is not None:
-                names = ", ".join(sorted({s.device.name for s in specs if s is not None}))
-                raise DeviceError(f"{op.title}: operands are on two devices: {names}. Move one of them with .to(device).")
-            first = spec.device
 
 
 base.Op.first = run_once  # how an op's call without a plan is made

@@ -33,11 +33,12 @@ def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
     """Cotangents of an entry's inputs from those of its outputs (None where nothing arrived), each of its input's shape."""
     call, op = entry.call, entry.call.op
     into = cotangents.into(entry) if op.writes_into else None
+    narrow = op.asks_narrow and cotangents.narrow(entry)
     if thread.modes.creating_graph:
         values = {name: widened(base.saved_tensor(entry, name, v, spec)) for (name, spec), v in zip(call.saved, entry.values, strict=True)}
         return sum_to_shapes(op, entry, op.graph_rules(entry, gs, values | entry.attributes, wanted_of(entry)))
     if call.run is None:
-        return vjp_once(entry, gs, into)
+        return vjp_once(entry, gs, into, narrow)
     if len(gs) == 1:
         (g,) = gs
         key: Any = (g.spec.kind if call.any_size else g.spec, g.unit)
@@ -47,15 +48,17 @@ def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
         given = [*map(buffer_of, gs), *entry.values]
     if into is not None:
         key = (key, *[None if p is None else p[1] for p in into])
+    if narrow:
+        key = (key, "narrow")
     plan = call.backwards.get(key)
     if type(plan) is not Plan:
         if plan == "seen once" or (plan is None and call.any_size):
-            return plan_vjp(entry, gs, into, key)
+            return plan_vjp(entry, gs, into, narrow, key)
         if plan is None:
             if len(call.backwards) > 16:
                 call.backwards.clear()
             call.backwards[key] = "seen once"
-        return vjp_once(entry, gs, into)
+        return vjp_once(entry, gs, into, narrow)
     if into is not None:
         given += [None if p is None else p[0].buffer for p in into]
     if op.numbers:
@@ -82,17 +85,17 @@ def wanted_of(entry: TapeEntry) -> list[bool]:
     return [node is not None for node in entry.inputs]
 
 
-def vjp_once(entry: TapeEntry, gs: Sequence[Any], into: Any) -> Sequence[Any]:
+def vjp_once(entry: TapeEntry, gs: Sequence[Any], into: Any, narrow: bool) -> Sequence[Any]:
     """The backward rule as it is, without a plan."""
     call, op = entry.call, entry.call.op
     values = {
         name: v if spec is None else base.Tensor(v, spec.as_tracked(False))
         for (name, spec), v in zip(call.saved, entry.values, strict=True)
     }
-    return sum_to_shapes(op, entry, op.rules(entry, gs, values | entry.attributes, wanted_of(entry), into))
+    return sum_to_shapes(op, entry, op.rules(entry, gs, {**values, **entry.attributes, "narrow": narrow}, wanted_of(entry), into))
 
 
-def plan_vjp(entry: TapeEntry, gs: Sequence[Any], into: Any, key: Any) -> Sequence[Any]:
+def plan_vjp(entry: TapeEntry, gs: Sequence[Any], into: Any, narrow: bool, key: Any) -> Sequence[Any]:
     """The rule, run under a recorder; what was recorded is kept as the plan for cotangents like these, where that can be."""
     call, op = entry.call, entry.call.op
     numbers = op.number_values(entry.attributes, gs[0].dtype) if op.numbers else []
@@ -106,7 +109,7 @@ def plan_vjp(entry: TapeEntry, gs: Sequence[Any], into: Any, key: Any) -> Sequen
     attributes = dict(zip(op.numbers, rest, strict=True)) if numbers else entry.attributes
     device = next(g.device for g in gs if g is not None)
     with divert(device, CallRecorder(values)) as recorder:
-        found = sum_to_shapes(op, entry, op.rules(entry, own, saved | attributes, wanted_of(entry), own_places))
+        found = sum_to_shapes(op, entry, op.rules(entry, own, {**saved, **attributes, "narrow": narrow}, wanted_of(entry), own_places))
     found = [dx if node is not None else None for dx, node in zip(found, entry.inputs, strict=True)]
     plan = Plan()
     planned = recorder.plan(plan, found)

@@ -2,7 +2,7 @@
 
 Loops in backend/cpu/attention.py. A layout says where each operand sits, so the fused form moves nothing about. Beside y only two
 numbers a row are kept for the backward rule, the largest score and 1 / the sum; it computes the softmax again. Memory is linear in
-rows and keys.
+rows and keys. 16-bit operands are read as they are, a block at a time.
 
 FLAME counterpart: `flame_core::attention::sdpa`. Read next: conv.py.
 """
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..dtypes import FLOATS, PRODUCTS, bool_
+from ..dtypes import FLOATS, bool_
 from ..errors import DTypeError, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, new, size_of, together
@@ -52,7 +52,7 @@ def fused(qkv: Shape, heads: int) -> tuple[Shape, Shape]:
     return tuple([n for layout in each for n in layout]), (batch, heads, rows, rows, d, d)
 
 
-@custom(inputs=4, title="scaled_dot_product_attention", internal=True, takes=PRODUCTS, mixes=3)
+@custom(inputs=4, title="scaled_dot_product_attention", internal=True, takes=FLOATS, mixes=3)
 def attention(q, k, v, mask=None, is_causal=False, scale=1.0):
     """softmax(scale q k^T + mask) v for q (B, H, L, D), k (B, H, S, D), v (B, H, S, Dv)."""
     layout, sizes = apart(q.shape, v.shape, None if mask is None else mask.shape)
@@ -70,7 +70,7 @@ def attention_dx(g, y, kept, q, k, v, mask, wanted, is_causal, scale):
     return outs
 
 
-@custom(inputs=1, title="scaled_dot_product_attention", internal=True, takes=PRODUCTS)
+@custom(inputs=1, title="scaled_dot_product_attention", internal=True, takes=FLOATS)
 def fused_attention(qkv, heads=1, is_causal=False):
     """Self-attention of qkv (B, T, 3 * heads * D), the output of one linear layer: (B, T, heads * D)."""
     layout, sizes = fused(qkv.shape, heads)

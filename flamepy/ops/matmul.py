@@ -173,22 +173,39 @@ def layer(dtype: np.dtype, x: Any, weight: Any, bias: Any, residual: Any, activa
 
 
 @linear.backward(x="weight", weight="x", unless="activation", large="kept")
-def linear_dx(g, x, weight, bias, kept, wanted, into, shapes, source, activation):
+def linear_dx(g, x, weight, bias, kept, wanted, into, narrow, shapes, source, activation):
     n_out, n_in = shapes[1]
-    rows = size_of(shapes[0][:-1])
-    dx = like(g, shapes[0]) if wanted[0] else None
+    rows, wide = size_of(shapes[0][:-1]), g.spec.computed
+    dx = like(g, shapes[0], bfloat16 if narrow else wide) if wanted[0] else None
     # The type that products read: bfloat16 is rounded once for both that read it, float16 has no room for small gradients.
-    dz, reads = g, bfloat16 if source == bfloat16 and not (x is None and weight is None) else g.dtype
-    if any(wanted[:3]) and (activation or reads == bfloat16):
+    dz, reads = g, bfloat16 if source == bfloat16 and not (x is None and weight is None) else wide
+    apart = reads == bfloat16 and (narrow or g.dtype == bfloat16)
+    if apart:
+        dz = bfloat_derived(g, kept, follower(activation).derivative)
+    elif any(wanted[:3]) and (activation or reads == bfloat16):
         dz = derived(g, kept, weight, dx, rows, follower(activation).derivative, reads, shapes[1])
     elif dx is not None and dx.size:
         launch("linear", None, (dx, None), (g, weight, None, None), (rows, n_in, n_out, True, False, reads))
-    if not wanted[1]:
-        return dx, None, ops.sum(share(dz, (rows, n_out)), axis=0) if wanted[2] else None, g
-    dw, add_w = into[1] or (like(g, shapes[1]), False)
-    db, add_b = (into[2] or (like(g, (n_out,)), False)) if wanted[2] else (None, False)
-    launch("linear_dw", None, (dw, db), (dz, x), (rows, n_out, n_in, add_w, add_b))
+    dw = db = None
+    if wanted[1]:
+        dw, add_w = into[1] or (like(g, shapes[1], wide), False)
+        db, add_b = (into[2] or (like(g, (n_out,), wide), False)) if wanted[2] else (None, False)
+        launch("linear_dw", None, (dw, db), (dz, x), (rows, n_out, n_in, add_w, add_b))
+    elif wanted[2]:
+        db = ops.sum(share(dz, (rows, n_out)), axis=0)
+    if apart and dx is not None and dx.size:  # after dw: what was made again for that need not live any longer
+        launch("linear", None, (dx, None), (dz, weight, None, None), (rows, n_in, n_out, True, False, reads))
     return dx, dw, db, g
+
+
+def bfloat_derived(g: Any, kept: Any, derivative: Any) -> Any:
+    """The cotangent before the activation in bfloat16; over g, if that is what it has. Nobody else reads such a g: Cotangents.narrow()."""
+    dz = g if g.dtype == bfloat16 else like(g, dtype=bfloat16)
+    if derivative is not None and dz.size:
+        launch("map", derivative, (dz,), (g, kept))
+    elif dz is not g and dz.size:
+        dz.device.stream.copy(dz.buffer, g.buffer)
+    return dz
 
 
 def derived(g: Any, kept: Any, weight: Any, dx: Any, rows: int, derivative: Any, reads: np.dtype, sizes: tuple[int, ...]) -> Any:
@@ -219,6 +236,27 @@ def linear_ddx(g, x, weight, bias, wanted, shapes, activation):
 
 
 rounding_linear.backward(linear_dx, x="weight", weight="x", unless="activation", large="kept")
+
+
+def reads_rounded(entry: Any) -> bool:
+    """Whether its rule rounds the cotangent of its result, and does not hand it on: there is no residual."""
+    return entry.call.ins[3] is None and (entry.inputs[0] is not None or entry.inputs[1] is not None)
+
+
+rounding_linear.rounding = reads_rounded
+
+
+def keeps_product(entry: Any) -> bool:
+    """Whether the result is the activation of what is kept: there is no residual, and the derivative does not read the result."""
+    name = entry.attributes["activation"]
+    return bool(name) and entry.call.ins[3] is None and not follower(name).keeps_result
+
+
+@rounding_linear.remade(0, keeps_product)
+def activated(kept, activation):
+    y = like(kept)
+    launch("map", follower(activation).formula, (y,), (kept,))
+    return y
 
 
 @rounding_linear.graph

@@ -36,6 +36,40 @@ def half_residual_norm_row(r, s, y, mean, rstd, x, residual, w, b, eps, rows, co
     normalise(r, y, mean, rstd, x, residual, near, total / real(cols), square / real(cols), w, b, eps, cols)
 
 
+def rounding_norm_row(r, y, xn, mean, rstd, s, x, residual, w, b, eps, rows, cols):
+    """A norm whose result is rounded; xn, the row before w and b, is kept for backward. s = x + residual, where there is one."""
+    first = r * cols
+    y, xn, x = y[first : first + cols], xn[first : first + cols], x[first : first + cols]
+    if residual is None:
+        near = middle(x, cols)
+        total, square = long_sums(deviations, cols, x, near)
+    else:
+        s, residual = s[first : first + cols], residual[first : first + cols]
+        near = middle(x, cols) + middle(residual, cols)
+        total, square = long_sums(added, cols, s, x, residual, near)
+        x = s
+    m, k, shift = statistics(r, mean, rstd, x, None, near, total / real(cols), square / real(cols), eps, cols)
+    for j in range(lane(), cols, lanes()):
+        value = (x[j] - m) * k - shift
+        xn[j] = value
+        y[j] = weighted(value, w, b, j)
+
+
+def remade_norm_row(r, y, xn, w, b, rows, cols):
+    """y of a norm whose row before w and b was kept."""
+    y, xn = y[r * cols : r * cols + cols], xn[r * cols : r * cols + cols]
+    for j in range(lane(), cols, lanes()):
+        y[j] = weighted(xn[j], w, b, j)
+
+
+def weighted(value, w, b, j):
+    if w is not None:
+        value = value * w[j]
+    if b is not None:
+        value = value + b[j]
+    return value
+
+
 def middle(x, cols):
     """A number among those of a row: the mean of four of them, without overflow, and exact where all are equal."""
     step = cols // 4
@@ -70,7 +104,15 @@ def summed(x, more, j):
 
 
 def normalise(r, y, mean, rstd, x, more, near, d, square, w, b, eps, cols):
-    """y = (x - mean) / sqrt(var + eps) * w + b for one row of x (+ more); d and `square` are the means of x - near and of its square.
+    """y = (x - mean) / sqrt(var + eps) * w + b for one row of x (+ more); see statistics()."""
+    m, s, shift = statistics(r, mean, rstd, x, more, near, d, square, eps, cols)
+    for j in range(lane(), cols, lanes()):
+        y[j] = weighted((summed(x, more, j) - m) * s - shift, w, b, j)
+
+
+def statistics(r, mean, rstd, x, more, near, d, square, eps, cols):
+    """(m, s, shift), with which a row of x (+ more) is normalised: (x - m) * s - shift. d and `square` are the means of x - near and of
+    its square.
 
     The mean is near + d, kept as two numbers: where a row lies far from zero, what rounding cuts off counts too. The variance is
     square - d * d, as long as d is not large beside the deviations (Chan, Golub, LeVeque 1983); else sums are made again about the mean.
@@ -91,14 +133,7 @@ def normalise(r, y, mean, rstd, x, more, near, d, square, w, b, eps, cols):
         mean[2 * r] = m
         mean[2 * r + 1] = rest
         rstd[r] = s
-    shift = rest * s
-    for j in range(lane(), cols, lanes()):
-        value = (summed(x, more, j) - m) * s - shift
-        if w is not None:
-            value = value * w[j]
-        if b is not None:
-            value = value + b[j]
-        y[j] = value
+    return m, s, rest * s
 
 
 def scaled_deviations(first, cols, x, more, m, scale):
@@ -160,12 +195,21 @@ def rms_norm_row(r, y, rstd, x, w, eps, rows, cols):
 
 def norm_dx_row(r, dx, sums, g, more, x, w, mean, rstd, rows, cols):
     """dx (+ more) of one row; its dw and db are added to `sums`. Without a mean: rms_norm."""
+    m = 0.0 if mean is None else mean[2 * r]
+    rest = 0.0 if mean is None else mean[2 * r + 1] * rstd[r]
+    norm_dx(r, dx, sums, g, more, x, w, mean, m, rstd[r], rest, rstd[r], cols)
+
+
+def kept_norm_dx_row(r, dx, sums, g, more, xn, w, mean, rstd, rows, cols):
+    """The same, where the normalised row itself was kept."""
+    norm_dx(r, dx, sums, g, more, xn, w, mean, 0.0, 1.0, 0.0, rstd[r], cols)
+
+
+def norm_dx(r, dx, sums, g, more, x, w, mean, m, k, rest, s, cols):
+    """dx (+ more) of one row, which is (x - m) * k - rest when it is normalised."""
     first = r * cols
     dx, g, x = dx[first : first + cols], g[first : first + cols], x[first : first + cols]
-    m = 0.0 if mean is None else mean[2 * r]
-    s = rstd[r]
-    rest = 0.0 if mean is None else mean[2 * r + 1] * s
-    total, dot = long_sums(norm_dx_run, cols, sums, g, x, w, mean, m, rest, s)
+    total, dot = long_sums(norm_dx_run, cols, sums, g, x, w, mean, m, rest, k)
     shift = 0.0 if mean is None else total / real(cols)
     dot = dot / real(cols)
     if more is not None:
@@ -176,11 +220,11 @@ def norm_dx_row(r, dx, sums, g, more, x, w, mean, rstd, rows, cols):
         return
     for j in range(lane(), cols, lanes()):
         value = g[j] if w is None else g[j] * w[j]
-        value = s * (value - shift - ((x[j] - m) * s - rest) * dot)
+        value = s * (value - shift - ((x[j] - m) * k - rest) * dot)
         dx[j] = value if more is None else value + line[j]
 
 
-def norm_dx_run(first, cols, sums, g, x, w, mean, m, rest, s):
+def norm_dx_run(first, cols, sums, g, x, w, mean, m, rest, k):
     """The sums of g * w and of that times the normalised x; dw and db are added to `sums`."""
     if sums is not None:
         dw = sums[:cols]
@@ -188,7 +232,7 @@ def norm_dx_run(first, cols, sums, g, x, w, mean, m, rest, s):
     total, dot = 0.0, 0.0
     for j in run_at(first, cols):
         value = g[j]
-        xn = (x[j] - m) * s - rest
+        xn = (x[j] - m) * k - rest
         if sums is not None:
             dw[j] += value * xn
             if mean is not None:

@@ -14,12 +14,21 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..dtypes import HALF, computed
+from ..dtypes import HALF, computed, float32
 from ..errors import ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, new, share, size_of, together
 from ..op.custom import custom
-from .norm_bodies import half_residual_norm_row, layer_norm_row, norm_dx_row, residual_norm_row, rms_norm_row
+from .norm_bodies import (
+    half_residual_norm_row,
+    kept_norm_dx_row,
+    layer_norm_row,
+    norm_dx_row,
+    remade_norm_row,
+    residual_norm_row,
+    rms_norm_row,
+    rounding_norm_row,
+)
 from .rows import over_rows
 
 
@@ -50,20 +59,23 @@ def norm_results(xs: tuple, rows: int, eps: float, dtype: Any) -> tuple[Any, Any
 
 
 # ---- backward, shared --------------------------------------------------------------------------------------------------------
-def norm_backward(ins: tuple, depth: int, wanted: tuple, places: tuple, shapes: list) -> tuple[Any, Any, Any]:
+def norm_backward(
+    ins: tuple, depth: int, wanted: tuple, places: tuple, shapes: list, body: Any = norm_dx_row
+) -> tuple[Any, Any, Any]:  # fmt: skip
     """dx, dw and db from ins = (g, more, x, weight, mean, rstd); `more`, a cotangent that reached x another way, is added to dx.
 
-    `depth` counts the normalised axes. `wanted`, `places` (a backward rule's `into`) and `shapes` are those of weight and bias.
+    In x's place kept_norm_dx_row takes the normalised x. `depth` counts the normalised axes. `wanted`, `places` (a backward rule's
+    `into`) and `shapes` are those of weight and bias.
     """
     x, mean = ins[2], ins[4]
     cols = size_of(x.shape[len(x.shape) - depth :])
     dx, rows = like(ins[0]), x.size // cols if cols else 0
     if not any(wanted):
-        over_rows(norm_dx_row, (dx,), (None, *ins), cols)
+        over_rows(body, (dx,), (None, *ins), cols)
         return dx, None, None
     outs = [(p or (like(dx, shape), False)) if want else (None, False) for want, p, shape in zip(wanted, places, shapes, strict=True)]
     (dw, add_w), (db, add_b) = outs
-    launch("row_sums", norm_dx_row, (dx, dw, db), ins, (1 if mean is None else 2, add_w, add_b, rows, cols))
+    launch("row_sums", body, (dx, dw, db), ins, (1 if mean is None else 2, add_w, add_b, rows, cols))
     return dx, dw, db
 
 
@@ -145,6 +157,53 @@ def residual_layer_norm_ddx(gs, y, weight, depth, eps):
     return ds, ds, dw, g_y
 
 
+@custom(inputs=4, title="residual_layer_norm", internal=True, mixes=0)
+def rounding_layer_norm(x, residual=None, weight=None, bias=None, eps=1e-5, normalized_shape=None, dtype=None):
+    """residual_layer_norm() of a float32 stream whose norm is rounded to `dtype`, which has 16 bits. So is what backward reads of the
+    stream: the normalised rows, in place of s."""
+    shape = norm_shape(x, weight, bias, normalized_shape)
+    rows, cols = rows_of("residual_layer_norm", x, shape, weight, bias)
+    y, mean, rstd, small = norm_results((x, residual, weight, bias), rows, eps, dtype)
+    xn, s = like(y), share(x, x.shape) if residual is None else like(x, dtype=float32)
+    if residual is None:
+        over_rows(rounding_norm_row, (y, xn, mean, rstd), (None, x, None, weight, bias), cols, (small,), mean.dtype)
+    elif residual.shape == x.shape:
+        over_rows(rounding_norm_row, (y, xn, mean, rstd, s), (x, residual, weight, bias), cols, (small,), mean.dtype)
+    else:
+        raise ShapeError(f"residual_layer_norm: shapes differ: x {x.shape}, residual {residual.shape}. They do not broadcast.")
+    return (s, y), {"xn": xn, "mean": mean, "rstd": rstd, "depth": len(shape)}
+
+
+@rounding_layer_norm.backward
+def rounding_layer_norm_dx(gs, xn, weight, mean, rstd, depth, wanted, into, shapes):
+    g_s, g_y = gs
+    if g_y is None:
+        return g_s, g_s, None, None
+    ins = (g_y, g_s, xn, weight, mean, rstd)
+    ds, dw, db = norm_backward(ins, depth, wanted[2:], into[2:], shapes[2:], kept_norm_dx_row)
+    return ds, ds, dw, db
+
+
+@rounding_layer_norm.graph
+def rounding_layer_norm_ddx(gs, xn, weight, mean, rstd, depth, eps, as_y):
+    each = (*xn.shape[: len(xn.shape) - depth], *(1,) * depth)
+    s = xn / ops.reshape(rstd, each) + ops.reshape(ops.sum(mean, axis=1), each)
+    return residual_layer_norm_ddx(gs, as_y(s), weight, depth, eps)
+
+
+@rounding_layer_norm.remade(1, lambda entry: True)
+def rounding_layer_norm_y(xn, weight, bias, depth):
+    y = like(xn)
+    over_rows(remade_norm_row, (y,), (xn, weight, bias), size_of(xn.shape[len(xn.shape) - depth :]), (), computed(xn.dtype))
+    return y
+
+
+def residual_norm_in(dtype: Any, x: Any, residual: Any, weight: Any, bias: Any, eps: float, shape: tuple[int, ...]) -> Any:
+    """residual_layer_norm() whose norm is rounded to `dtype`, which may be None."""
+    run = rounding_layer_norm if dtype in HALF and together((x, residual)) == float32 else residual_layer_norm
+    return run(x, residual, weight, bias, eps, shape, dtype)
+
+
 @custom(inputs=2, name="row_rms_norm", title="rms_norm", internal=True, mixes=0)
 def rms_norm_op(x, weight=None, eps=1e-5, normalized_shape=None, dtype=None):
     """x / sqrt(mean(x^2) + eps) * weight over the last axes (Zhang & Sennrich 2019, arXiv:1910.07467)."""
@@ -193,7 +252,10 @@ def layer_norm(x: Any, normalized_shape: Any = None, weight: Any = None, bias: A
 def layer_norm_in(dtype: Any, x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
     """layer_norm() with a result that is rounded to `dtype`, which may be None."""
     x, weight, bias = tensors_or_none("layer_norm", x, weight, bias)
-    return layer_norm_op(x, weight, bias, float(eps), norm_shape(x, weight, bias, shape), dtype)
+    shape = norm_shape(x, weight, bias, shape)
+    if dtype in HALF and x.dtype == float32:
+        return rounding_layer_norm(x, None, weight, bias, float(eps), shape, dtype)[1]
+    return layer_norm_op(x, weight, bias, float(eps), shape, dtype)
 
 
 @composed(home="functional")

@@ -1,7 +1,8 @@
 """Places for buffers of known lifetimes in one block of memory.
 
-A buffer lives from the first launch that names it to the last. Largest first, each gets the lowest offset at which it overlaps no
-placed buffer that lives at the same time (greedy by size: Pisarchyk & Lee 2020, arXiv:2001.03288). A large buffer may come to life part
+A buffer lives from the first launch that names it to the last. One after the other, each gets the lowest offset at which it overlaps no
+placed buffer that lives at the same time: the largest first (greedy by size: Pisarchyk & Lee 2020, arXiv:2001.03288), or those first
+that live longest, whichever needs less. A large buffer may come to life part
 by part: backward writes the gradients of a packed model one after the other, and activations lie where those of the first layers will be.
 
 FLAME counterpart: `flame_core::memory_pool`. Read next: recorder.py.
@@ -41,11 +42,22 @@ def life_of(uses: Sequence[tuple[int, int, int]], nbytes: int) -> Life:
 
 def places(lives: Sequence[Life], align: int, gap: int) -> tuple[list[int], int]:
     """(offset of each buffer, size of the block); offsets are multiples of `align`, neighbours `gap` bytes apart."""
+
+    def longest(i: int) -> tuple[bool, int, int]:
+        life = lives[i]
+        return not life.parts, life.first - life.last, -life.nbytes
+
+    orders = sorted(range(len(lives)), key=lambda i: -lives[i].nbytes), sorted(range(len(lives)), key=longest)
+    return min([placed(lives, order, align, gap) for order in orders], key=lambda found: found[1])
+
+
+def placed(lives: Sequence[Life], order: Sequence[int], align: int, gap: int) -> tuple[list[int], int]:
+    """places() in this order."""
     offsets = [0] * len(lives)
     used: dict[tuple[int, int], tuple[list[int], list[int]]] = {}  # (offset, end) -> firsts and lasts of who lives there, in order of time
     spots: list[tuple[int, int]] = []  # its keys in order: few where many buffers follow each other
     total = 0
-    for i in sorted(range(len(lives)), key=lambda i: -lives[i].nbytes):
+    for i in order:
         life, at = lives[i], 0
         size = -(-(life.nbytes + gap) // align) * align
         for spot in spots:

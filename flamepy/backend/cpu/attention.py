@@ -15,16 +15,18 @@ FLAME counterpart: `flame_core::attention::sdpa`. Read next: attention_rows.py, 
 
 from __future__ import annotations
 
-from ...dtypes import bfloat16
-from ..formula.words import INF
-from . import bfloat_attention
+from ...dtypes import bfloat16, float16
+from . import bfloat_attention, half_products
 from .attention_rows import (
     add_mask,
+    begin,
+    clear_hidden,
     dots,
     finish,
     from_both_ends,
     hide,
     online_softmax,
+    put_rows,
     scale_rows,
     softmax_dx,
     start_of,
@@ -33,69 +35,81 @@ from .attention_rows import (
 )
 from .bfloat import load
 from .family import launcher, loop, table
+from .loops import F
 from .parallel import tasks
 from .plans import ROOM, STATE, attention_plan, attention_room, partial_layout
 from .products import N, T, gemm, turn_matrix
 from .runs import fill_run
 
 
-@loop
+@loop(reorders=True)
 def attention(
-    part, y, kept, scratch, q, k, v, mask, layout, batch, heads, rows, keys, d, dv, scale, height, width, groups, is_causal, has_mask
+    part, y, kept, scratch, packed, q, k, v, mask, layout, batch, heads, rows, keys, d, dv, scale, height, width, groups, is_causal,
+    has_mask
 ):  # fmt: skip
     """y = softmax(scale q k^T + mask) v and kept (2, B, H, rows): largest scores, 1 / sums. Items: (batch, head) pair, `height` rows.
 
     q, k: d wide; v, y: dv wide. layout: q, k, v, y (four numbers each), then the mask's offset, batch, head, row and column strides,
-    0 where it is broadcast. The mask is added; without has_mask it isn't read.
+    0 where it is broadcast. The mask is added; without has_mask it isn't read. F does an item, in the worker's own part of `scratch` and
+    `packed`: rows_y(), or for bfloat16 rows_y_bfloat().
     """
     blocks = (rows + height - 1) // height
     items = batch * heads * blocks
-    size = attention_room(height, width, d, 0)
-    own = groups * part[0] // part[1] * size  # a worker has the scratch of its first group
-    state, qt, scores = thirds(scratch[own : own + size], STATE, size - STATE - width * height)
+    own = groups * part[0] // part[1]  # a worker has the scratch of its first group
     for group in tasks(part, groups):
         for item in range(group * items // groups, (group + 1) * items // groups):
-            pair = item // blocks
-            b, h = pair // heads, pair % heads
-            first = from_both_ends(item % blocks, blocks) * height
-            high = min(height, rows - first)
-            seen = min(keys, first + high) if is_causal else keys
-            k_at, v_at = start_of(layout, 4, b, h, 0), start_of(layout, 8, b, h, 0)
-            y_at, m_at = start_of(layout, 12, b, h, first), start_of(layout, 16, b, h, first)
-            turn_matrix(high, d, q, start_of(layout, 0, b, h, first), layout[3], qt, 0, high)
-            fill_run(state[:high], -INF)
-            fill_run(state[ROOM : ROOM + high], 0.0)
-            for at in range(0, max(1, seen), width):
-                wide = min(width, seen - at)
-                k_row, v_row = k_at + at * layout[7], v_at + at * layout[11]
-                gemm(N, N, wide, high, d, scale, k, k_row, layout[7], qt, 0, high, False, scores, 0, high)
-                if has_mask:
-                    add_mask(scores, mask, m_at + at * layout[20], layout[19], layout[20], high, wide)
-                if is_causal:
-                    hide(scores, high, wide, at - first)
-                online_softmax(scores, state, high, wide)
-                if at > 0:
-                    scale_rows(y, y_at, layout[15], state[2 * ROOM : 2 * ROOM + high], dv)
-                gemm(T, N, high, dv, wide, 1.0, scores, 0, high, v, v_row, layout[11], at > 0, y, y_at, layout[15])
-            finish(kept, pair * rows + first, state, high)
-            scale_rows(y, y_at, layout[15], state[2 * ROOM : 2 * ROOM + high], dv)
+            pair, first = item // blocks, from_both_ends(item % blocks, blocks) * height
+            F(
+                y, kept, scratch, packed, own, q, k, v, mask, layout, pair // heads, pair % heads, pair, first, rows, keys, d, dv, scale,
+                height, width, is_causal, has_mask,
+            )  # fmt: skip
 
 
-@loop
+def rows_y(
+    y, kept, scratch, z, own, q, k, v, mask, layout, b, h, pair, first, rows, keys, d, dv, scale, height, width, is_causal, has_mask
+):  # fmt: skip
+    """y of one block of rows. float16 is widened by its products, block by block. z, where sums are made: y, or for float16 the scratch."""
+    size, high = attention_room(height, width, d, dv), min(height, rows - first)
+    seen = min(keys, first + high) if is_causal else keys
+    state, qt, scores = thirds(scratch[own * size : own * size + size], STATE, size - STATE - width * height)
+    k_at, v_at = start_of(layout, 4, b, h, 0), start_of(layout, 8, b, h, 0)
+    y_at, m_at = start_of(layout, 12, b, h, first), start_of(layout, 16, b, h, first)
+    apart = z.itemsize != y.itemsize
+    z_at, z_step = (own * size + STATE + height * d, dv) if apart else (y_at, layout[15])
+    turn_matrix(high, d, q, start_of(layout, 0, b, h, first), layout[3], qt, 0, high)
+    begin(state, high)
+    for at in range(0, max(1, seen), width):
+        wide = min(width, seen - at)
+        k_row, v_row = k_at + at * layout[7], v_at + at * layout[11]
+        gemm(N, N, wide, high, d, scale, k, k_row, layout[7], qt, 0, high, False, scores, 0, high)
+        if has_mask:
+            add_mask(scores, mask, m_at + at * layout[20], layout[19], layout[20], high, wide)
+        if is_causal:
+            hide(scores, high, wide, at - first)
+        online_softmax(scores, state, high, wide)
+        if at > 0:
+            scale_rows(z, z_at, z_step, state[2 * ROOM : 2 * ROOM + high], dv)
+        gemm(T, N, high, dv, wide, 1.0, scores, 0, high, v, v_row, layout[11], at > 0, z, z_at, z_step)
+    finish(kept, pair * rows + first, state, high)
+    scale_rows(z, z_at, z_step, state[2 * ROOM : 2 * ROOM + high], dv)
+    if apart:
+        put_rows(y, y_at, layout[15], z, z_at, high, dv)
+
+
+@loop(reorders=True)
 def attention_dx(
-    part, dq, dk, dv, dmask, scratch, g, y, kept, q, k, v, mask, layout, batch, heads, rows, keys, d, e, scale, height, width, groups,
-    chunks, step, is_causal, has_mask, keep
+    part, dq, dk, dv, dmask, scratch, packed, g, y, kept, q, k, v, mask, layout, batch, heads, rows, keys, d, e, scale, height, width,
+    groups, chunks, step, is_causal, has_mask, keep
 ):  # fmt: skip
     """Gradients from g, that of y. q: d wide, v: e. layout: q, k, v, g (and y), dq, dk, dv, four numbers each, then the mask's five.
 
     Items: pair, chunk of its blocks of rows. The parts that chunks add to dk and dv lie `step` apart; attention_dx_sum adds them
     up. Within a chunk they are added block after block, the last one first. With `keep`, dmask is the gradient of the mask,
-    (B, H, rows, keys); else it isn't touched.
+    (B, H, rows, keys); else it isn't touched. F does a block: rows_dx(), or for bfloat16 rows_dx_bfloat().
     """
     blocks = (rows + height - 1) // height
     items = batch * heads * chunks
-    size = attention_room(height, 2 * width, d, e)
-    own = groups * part[0] // part[1] * size
+    own = groups * part[0] // part[1]
     for group in tasks(part, groups):
         for item in range(group * items // groups, (group + 1) * items // groups):
             pair, chunk = item // chunks, item % chunks
@@ -107,8 +121,8 @@ def attention_dx(
                 # Every other turn goes backwards, so that chunks cost the same under a causal mask.
                 block = turn * chunks + (chunk if turn % 2 == 0 else chunks - 1 - chunk)
                 if block < blocks:
-                    seen = rows_dx(
-                        dq, dk, dv, dmask, scratch[own : own + size], g, y, kept, q, k, v, mask, layout, b, h, pair, block * height,
+                    seen = F(
+                        dq, dk, dv, dmask, scratch, packed, own, g, y, kept, q, k, v, mask, layout, b, h, pair, block * height,
                         dk_at, dv_at, rows, keys, d, e, scale, height, width, done, is_causal, has_mask, keep,
                     )  # fmt: skip
                     done = max(done, seen)
@@ -118,17 +132,17 @@ def attention_dx(
 
 
 def rows_dx(
-    dq, dk, dv, dmask, scratch, g, y, kept, q, k, v, mask, layout, b, h, pair, first, dk_at, dv_at, rows, keys, d, e, scale, height,
-    width, done, is_causal, has_mask, keep
+    dq, dk, dv, dmask, scratch, packed, own, g, y, kept, q, k, v, mask, layout, b, h, pair, first, dk_at, dv_at, rows, keys, d, e, scale,
+    height, width, done, is_causal, has_mask, keep
 ):  # fmt: skip
     """The gradients one block of rows gives; returns how many keys it sees. Where done > 0, dk and dv are added to."""
-    high = min(height, rows - first)
+    size, high = attention_room(height, 2 * width, d, e), min(height, rows - first)
     seen = min(keys, first + high) if is_causal else keys
     q_at, g_at = start_of(layout, 0, b, h, first), start_of(layout, 12, b, h, first)
     dq_at, m_at = start_of(layout, 16, b, h, first), start_of(layout, 28, b, h, first)
     k_at, v_at = start_of(layout, 4, b, h, 0), start_of(layout, 8, b, h, 0)
     q_step, k_step, v_step, g_step = layout[3], layout[7], layout[11], layout[15]
-    delta, turned, scores = thirds(scratch, STATE, scratch.size - STATE - 2 * width * height)
+    delta, turned, scores = thirds(scratch[own * size : own * size + size], STATE, size - STATE - 2 * width * height)
     qt, gt, _ = thirds(turned, height * d, height * e)
     p, ds, _ = thirds(scores, height * width, height * width)
     turn_matrix(high, d, q, q_at, q_step, qt, 0, high)
@@ -151,8 +165,7 @@ def rows_dx(
         if keep:
             turn_matrix(wide, high, ds, 0, high, dmask, (pair * rows + first) * keys + at, keys)
     if keep:
-        for r in range(first, first + high):
-            fill_run(dmask[(pair * rows + r) * keys + seen : (pair * rows + r + 1) * keys], 0.0)
+        clear_hidden(dmask, pair * rows + first, high, seen, keys)
     return seen
 
 
@@ -175,11 +188,21 @@ def attention_launcher(go, outs, ins, layout, sizes, scale, is_causal):
     half = q.dtype == bfloat16
     plan = attention_plan(sizes, is_causal, "y", half)
     consts = (table(layout), *sizes, scale, plan.height, plan.width, plan.groups, is_causal, mask is not None)
-    places, given = [y, kept, go.empty(plan.scratch)], (q, k, v, q if mask is None else mask)
-    if half:
-        load()
-        places.append(go.empty(plan.groups * bfloat_attention.packed_room(plan.height, plan.width, *sizes[4:]), bfloat16))
-    go(bfloat_attention.attention_bfloat if half else attention, places, given, consts, work=work_of(sizes))
+    scratch, packed = rooms(go, plan, q.dtype, bfloat_attention.packed_room(plan.height, plan.width, *sizes[4:]))
+    places = y, kept, scratch, packed if half or y.dtype == float16 else y
+    given = (q, k, v, q if mask is None else mask)
+    go(attention, places, given, consts, work=work_of(sizes), formula=bfloat_attention.rows_y_bfloat if half else rows_y)
+
+
+def rooms(go, plan, dtype, packed):
+    """Each worker's scratch, and for bfloat16 room for so many packed numbers; what such operands are multiplied with is loaded."""
+    scratch = go.empty(plan.scratch)
+    if dtype == float16:
+        half_products.load()
+    if dtype != bfloat16:
+        return scratch, scratch
+    load()
+    return scratch, go.empty(plan.groups * packed, bfloat16)
 
 
 @launcher(name="attention_dx")
@@ -190,7 +213,8 @@ def dx_launcher(go, outs, ins, layout, sizes, scale, is_causal):
     half = rest[3].dtype == bfloat16
     plan = attention_plan(sizes, is_causal, "dx", half)
     batch, heads, _, *widths = sizes
-    own, scratch = layout[4:12], go.empty(plan.scratch)
+    own = layout[4:12]
+    scratch, packed = rooms(go, plan, rest[3].dtype, bfloat_attention.packed_room_dx(plan.height, plan.width, *sizes[4:]))
     parts, dest = own, (dk, dv)
     if plan.chunks > 1:
         parts, partial = partial_layout(heads, *widths), go.empty(plan.partial)
@@ -199,13 +223,11 @@ def dx_launcher(go, outs, ins, layout, sizes, scale, is_causal):
     counts = (plan.height, plan.width, plan.groups, plan.chunks, plan.partial // plan.chunks)
     consts = (places, *sizes, scale, *counts, is_causal, mask is not None, dmask is not None)
     given = (*rest, rest[0] if mask is None else mask)
-    outs = [dq, *dest, scratch if dmask is None else dmask, scratch]
-    if half:
-        load()
-        outs.append(go.empty(plan.groups * bfloat_attention.packed_room_dx(plan.height, plan.width, *sizes[4:]), bfloat16))
-    go(bfloat_attention.attention_dx_bfloat if half else attention_dx, outs, given, consts, work=work_of(sizes))
+    outs = [dq, *dest, scratch if dmask is None else dmask, scratch, packed]
+    go(attention_dx, outs, given, consts, work=work_of(sizes), formula=bfloat_attention.rows_dx_bfloat if half else rows_dx)
     if plan.chunks > 1:
-        go(attention_dx_sum, (dk, dv), (partial,), (table(own), batch, heads, *widths, plan.chunks), work=plan.partial)
+        consts = (table(own), batch, heads, *widths, plan.chunks)
+        go(attention_dx_sum, (dk, dv), (partial,), consts, work=plan.partial, formula=None)
 
 
 def work_of(sizes):

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..formula.words import INF, exp_down, fmax, select
 from .plans import ROOM
-from .runs import add_run, fill_run
+from .runs import add_run, copy_run, fill_run
 
 
 def start_of(layout, operand, b, h, row):
@@ -61,6 +61,12 @@ def online_softmax(scores, state, high, wide):
     fill_run(block, 0.0)
     exp_and_sum(block, scores, base, wide)
     add_run(total, block)
+
+
+def begin(state, high):
+    """No key seen yet."""
+    fill_run(state[:high], -INF)
+    fill_run(state[ROOM : ROOM + high], 0.0)
 
 
 def largest(best, scores, wide):
@@ -115,6 +121,12 @@ def scale_rows(y, at, step, factor, cols):
                 line[c] *= f
 
 
+def put_rows(y, y_at, step, sums, at, rows, cols):
+    """Rows of y, rounded once; their sums lie one after the other."""
+    for r in range(rows):
+        copy_run(y[y_at + r * step : y_at + r * step + cols], sums[at + r * cols : at + r * cols + cols])
+
+
 def dots(out, g, y, at, step, cols):
     """out[r] = row r of g times row r of y."""
     for r in range(out.size):
@@ -134,6 +146,12 @@ def softmax_dx(ds, p, kept, at, delta, wide):
             e = exp_down(p[j * n + r] - top[r]) * share[r]
             p[j * n + r] = e
             ds[j * n + r] = e * (ds[j * n + r] - delta[r])
+
+
+def clear_hidden(dmask, first, high, seen, keys):
+    """The mask's gradient where no row of a block looks."""
+    for r in range(first, first + high):
+        fill_run(dmask[r * keys + seen : (r + 1) * keys], 0.0)
 
 
 def sum_parts(out, partial, at, step, chunks):

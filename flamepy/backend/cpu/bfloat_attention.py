@@ -1,4 +1,4 @@
-"""Scaled dot-product attention of bfloat16: that of attention.py, with products of bfloat16 numbers whose sums are float32.
+"""What attention.py does with a block of rows where operands are bfloat16: products of bfloat16 numbers whose sums are float32.
 
 Scores, softmax and all sums are float32; what a product reads of them is rounded while it is packed. A block of keys lies as the left
 operand of its products with rows; what else is multiplied is packed block by block, which takes a small part of the time of its
@@ -9,123 +9,77 @@ FLAME counterpart: `flame_core::attention::sdpa`. Read next: attention_rows.py, 
 
 from __future__ import annotations
 
-from ..formula.words import INF
 from .attention_rows import (
     add_mask,
+    begin,
+    clear_hidden,
     dots,
     finish,
-    from_both_ends,
     hide,
     online_softmax,
+    put_rows,
     scale_rows,
     softmax_dx,
     start_of,
     thirds,
 )
 from .bfloat import multiply, pack_panels, pack_strips, packed_size, tiles_off, tiles_on
-from .family import loop
-from .parallel import tasks
 from .plans import ROOM, STATE, attention_room
-from .runs import copy_run, fill_run
 
 
-@loop
-def attention_bfloat(
-    part, y, kept, scratch, packed, q, k, v, mask, layout, batch, heads, rows, keys, d, dv, scale, height, width, groups, is_causal,
-    has_mask
+def rows_y_bfloat(
+    y, kept, scratch, packed, own, q, k, v, mask, layout, b, h, pair, first, rows, keys, d, dv, scale, height, width, is_causal, has_mask
 ):  # fmt: skip
     """See attention(). packed: for each worker room for a block of rows, one of values, and the softmax between them."""
-    blocks = (rows + height - 1) // height
-    items = batch * heads * blocks
-    size, room = attention_room(height, width, dv, 0), packed_room(height, width, d, dv)
-    own, rows_at = groups * part[0] // part[1] * size, groups * part[0] // part[1] * room  # a worker has those of its first group
-    state, sums, scores = thirds(scratch[own : own + size], STATE, size - STATE - width * height)
-    v_panels, strips = rows_at + packed_size(d, height), rows_at + packed_size(d, height) + packed_size(width, dv)
+    size, high = attention_room(height, width, d, dv), min(height, rows - first)
+    seen = min(keys, first + high) if is_causal else keys
+    state, sums, scores = thirds(scratch[own * size : own * size + size], STATE, size - STATE - width * height)
+    rows_at = own * packed_room(height, width, d, dv)
+    v_panels = rows_at + packed_size(d, height)
+    strips = v_panels + packed_size(width, dv)
+    k_at, v_at = start_of(layout, 4, b, h, 0), start_of(layout, 8, b, h, 0)
+    y_at, m_at = start_of(layout, 12, b, h, first), start_of(layout, 16, b, h, first)
     tiles_on()
-    for group in tasks(part, groups):
-        for item in range(group * items // groups, (group + 1) * items // groups):
-            pair = item // blocks
-            b, h = pair // heads, pair % heads
-            first = from_both_ends(item % blocks, blocks) * height
-            high = min(height, rows - first)
-            seen = min(keys, first + high) if is_causal else keys
-            k_at, v_at = start_of(layout, 4, b, h, 0), start_of(layout, 8, b, h, 0)
-            y_at, m_at = start_of(layout, 12, b, h, first), start_of(layout, 16, b, h, first)
-            pack_panels(True, d, high, q, start_of(layout, 0, b, h, first), layout[3], packed, rows_at)
-            fill_run(state[:high], -INF)
-            fill_run(state[ROOM : ROOM + high], 0.0)
-            for at in range(0, max(1, seen), width):
-                wide = min(width, seen - at)
-                multiply(wide, high, d, 1.0, k, k_at + at * layout[7], layout[7], packed, rows_at, False, scores, 0, high)
-                scale_run(scores[: wide * high], scale)
-                if has_mask:
-                    add_mask(scores, mask, m_at + at * layout[20], layout[19], layout[20], high, wide)
-                if is_causal:
-                    hide(scores, high, wide, at - first)
-                online_softmax(scores, state, high, wide)
-                if at > 0:
-                    scale_rows(sums, 0, dv, state[2 * ROOM : 2 * ROOM + high], dv)
-                pack_strips(True, high, wide, scores, 0, high, packed, strips)
-                pack_panels(False, wide, dv, v, v_at + at * layout[11], layout[11], packed, v_panels)
-                multiply(high, dv, wide, 1.0, packed, strips, 0, packed, v_panels, at > 0, sums, 0, dv)
-            finish(kept, pair * rows + first, state, high)
+    pack_panels(True, d, high, q, start_of(layout, 0, b, h, first), layout[3], packed, rows_at)
+    begin(state, high)
+    for at in range(0, max(1, seen), width):
+        wide = min(width, seen - at)
+        multiply(wide, high, d, 1.0, k, k_at + at * layout[7], layout[7], packed, rows_at, False, scores, 0, high)
+        scale_run(scores[: wide * high], scale)
+        if has_mask:
+            add_mask(scores, mask, m_at + at * layout[20], layout[19], layout[20], high, wide)
+        if is_causal:
+            hide(scores, high, wide, at - first)
+        online_softmax(scores, state, high, wide)
+        if at > 0:
             scale_rows(sums, 0, dv, state[2 * ROOM : 2 * ROOM + high], dv)
-            for r in range(high):
-                copy_run(y[y_at + r * layout[15] : y_at + r * layout[15] + dv], sums[r * dv : r * dv + dv])
+        pack_strips(True, high, wide, scores, 0, high, packed, strips)
+        pack_panels(False, wide, dv, v, v_at + at * layout[11], layout[11], packed, v_panels)
+        multiply(high, dv, wide, 1.0, packed, strips, 0, packed, v_panels, at > 0, sums, 0, dv)
     tiles_off()
-
-
-@loop
-def attention_dx_bfloat(
-    part, dq, dk, dv, dmask, scratch, packed, g, y, kept, q, k, v, mask, layout, batch, heads, rows, keys, d, e, scale, height, width,
-    groups, chunks, step, is_causal, has_mask, keep
-):  # fmt: skip
-    """See attention_dx()."""
-    blocks = (rows + height - 1) // height
-    items = batch * heads * chunks
-    size, room = attention_room(height, 2 * width, d, e), packed_room_dx(height, width, d, e)
-    own, own_packed = groups * part[0] // part[1] * size, groups * part[0] // part[1] * room
-    tiles_on()
-    for group in tasks(part, groups):
-        for item in range(group * items // groups, (group + 1) * items // groups):
-            pair, chunk = item // chunks, item % chunks
-            b, h = pair // heads, pair % heads
-            dk_at = start_of(layout, 20, b, h, 0) + chunk * step
-            dv_at = start_of(layout, 24, b, h, 0) + chunk * step
-            done = 0  # keys whose gradients hold something
-            for turn in range((blocks - 1) // chunks, -1, -1):
-                # Every other turn goes backwards, so that chunks cost the same under a causal mask.
-                block = turn * chunks + (chunk if turn % 2 == 0 else chunks - 1 - chunk)
-                if block < blocks:
-                    seen = rows_dx_bfloat(
-                        dq, dk, dv, dmask, scratch[own : own + size], packed, own_packed, g, y, kept, q, k, v, mask, layout, b, h, pair,
-                        block * height, dk_at, dv_at, rows, keys, d, e, scale, height, width, done, is_causal, has_mask, keep,
-                    )  # fmt: skip
-                    done = max(done, seen)
-            for j in range(done, keys):
-                fill_run(dk[dk_at + j * layout[23] : dk_at + j * layout[23] + d], 0.0)
-                fill_run(dv[dv_at + j * layout[27] : dv_at + j * layout[27] + e], 0.0)
-    tiles_off()
+    finish(kept, pair * rows + first, state, high)
+    scale_rows(sums, 0, dv, state[2 * ROOM : 2 * ROOM + high], dv)
+    put_rows(y, y_at, layout[15], sums, 0, high, dv)
 
 
 def rows_dx_bfloat(
-    dq, dk, dv, dmask, scratch, packed, q_rows, g, y, kept, q, k, v, mask, layout, b, h, pair, first, dk_at, dv_at, rows, keys, d, e,
-    scale, height, width, done, is_causal, has_mask, keep
+    dq, dk, dv, dmask, scratch, packed, own, g, y, kept, q, k, v, mask, layout, b, h, pair, first, dk_at, dv_at, rows, keys, d, e, scale,
+    height, width, done, is_causal, has_mask, keep
 ):  # fmt: skip
-    """The gradients one block of rows gives; returns how many keys it sees. Where done > 0, dk and dv are added to."""
-    high = min(height, rows - first)
+    """See rows_dx()."""
+    size, high = attention_room(height, 2 * width, d, e), min(height, rows - first)
     seen = min(keys, first + high) if is_causal else keys
     q_at, g_at = start_of(layout, 0, b, h, first), start_of(layout, 12, b, h, first)
     dq_at, m_at = start_of(layout, 16, b, h, first), start_of(layout, 28, b, h, first)
     k_at, v_at = start_of(layout, 4, b, h, 0), start_of(layout, 8, b, h, 0)
     k_step, v_step, g_step, add = layout[7], layout[11], layout[15], done > 0
-    delta, _, scores = thirds(scratch, STATE, scratch.size - STATE - 2 * width * height)
+    delta, _, scores = thirds(scratch[own * size : own * size + size], STATE, size - STATE - 2 * width * height)
     p, ds, _ = thirds(scores, height * width, height * width)
+    q_rows = own * packed_room_dx(height, width, d, e)
     g_rows, q_cols, g_cols, k_cols, strips = places_dx(q_rows, height, width, d, e)
-    pack_panels(True, d, high, q, q_at, layout[3], packed, q_rows)
-    pack_panels(True, e, high, g, g_at, g_step, packed, g_rows)
-    pack_panels(False, high, d, q, q_at, layout[3], packed, q_cols)
-    pack_panels(False, high, e, g, g_at, g_step, packed, g_cols)
+    tiles_on()
+    pack_both(high, d, q, q_at, layout[3], packed, q_rows, q_cols)
+    pack_both(high, e, g, g_at, g_step, packed, g_rows, g_cols)
     dots(delta[:high], g, y, g_at, g_step, e)
     for at in range(0, max(1, seen), width):
         wide = min(width, seen - at)
@@ -148,10 +102,16 @@ def rows_dx_bfloat(
         pack_strips(True, high, wide, ds, 0, high, packed, strips)
         pack_panels(False, wide, d, k, k_row, k_step, packed, k_cols)
         multiply(high, d, wide, 1.0, packed, strips, 0, packed, k_cols, at > 0, dq, dq_at, layout[19])
+    tiles_off()
     if keep:
-        for r in range(first, first + high):
-            fill_run(dmask[(pair * rows + r) * keys + seen : (pair * rows + r + 1) * keys], 0.0)
+        clear_hidden(dmask, pair * rows + first, high, seen, keys)
     return seen
+
+
+def pack_both(high, d, x, at, step, packed, rows, cols):
+    """A block of rows, turned and as it is."""
+    pack_panels(True, d, high, x, at, step, packed, rows)
+    pack_panels(False, high, d, x, at, step, packed, cols)
 
 
 def packed_room(height, width, d, dv):

@@ -170,10 +170,10 @@ def matmul(go: Any, outs: Any, ins: Any, a_at: Any, b_at: Any, m: int, n: int, k
     go(matmul_bfloat, outs, (left, right, table(a_at)), (len(a_at), m, n, k, ta), work=work_of(len(a_at) * m * n, k))
 
 
-def linear(go: Any, outs: Any, ins: Any, rows: int, n: int, k: int, keeps_result: bool) -> None:
+def linear(go: Any, outs: Any, ins: Any, rows: int, n: int, k: int, flip: bool, keeps_result: bool) -> None:
     y, kept = outs
     x, w, bias, residual = ins
-    _, right = pack(go, x, w, (0,), (0,), 0, n, k, False, True)
+    _, right = pack(go, x, w, (0,), (0,), 0, n, k, False, not flip)
     keep = NOTHING if go.formula is None else ALONE if kept is None else RESULT if keeps_result else SUM
     stands = (y, y if kept is None else kept), (x, right, x if bias is None else bias, x if residual is None else residual)
     flags = (bias is not None, residual is not None, keep)

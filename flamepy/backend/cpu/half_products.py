@@ -72,22 +72,20 @@ widen_line, widen_one = (changing(n, I16, from_float16, widened) for n in (LINE,
 round_line, round_one = (changing(n, F32, to_float16, rounded) for n in (LINE, 1))
 
 
-@njit(**{**INNER, "forceinline": False})
-def widen_block(rows, cols, x, ldx, y, ldy):
-    for r in range(rows):
-        for q in range(0, cols // LINE * LINE, LINE):
-            widen_line(y + r * ldy + 4 * q, x + r * ldx + 2 * q)
-        for q in range(cols // LINE * LINE, cols):
-            widen_one(y + r * ldy + 4 * q, x + r * ldx + 2 * q)
+def changing_block(line: Any, one: Any, size: int) -> Any:
+    """A function (rows, cols, x, ldx, y, ldy): a block of numbers of `size` bytes changed into those of 6 - size."""
+
+    def change_block(rows, cols, x, ldx, y, ldy):
+        for r in range(rows):
+            for q in range(0, cols // LINE * LINE, LINE):
+                line(y + r * ldy + (6 - size) * q, x + r * ldx + size * q)
+            for q in range(cols // LINE * LINE, cols):
+                one(y + r * ldy + (6 - size) * q, x + r * ldx + size * q)
+
+    return njit(**{**INNER, "forceinline": False})(change_block)
 
 
-@njit(**{**INNER, "forceinline": False})
-def round_block(rows, cols, x, ldx, y, ldy):
-    for r in range(rows):
-        for q in range(0, cols // LINE * LINE, LINE):
-            round_line(y + r * ldy + 2 * q, x + r * ldx + 4 * q)
-        for q in range(cols // LINE * LINE, cols):
-            round_one(y + r * ldy + 2 * q, x + r * ldx + 4 * q)
+widen_block, round_block = changing_block(widen_line, widen_one, 2), changing_block(round_line, round_one, 4)
 
 
 @njit(**INNER)

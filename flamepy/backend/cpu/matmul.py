@@ -204,7 +204,7 @@ def matmul_launcher(go, outs, ins, a_at, b_at, m, n, k, ta, tb):
 def linear_launcher(go, outs, ins, rows, n, k, flip, keeps_result, reads):
     """One compiled loop for a layer with and without bias, residual, kept values: what is absent has a stand-in that isn't read."""
     if reads == bfloat16:
-        return bfloat_matmul.linear(go, outs, ins, rows, n, k, keeps_result)
+        return bfloat_matmul.linear(go, outs, ins, rows, n, k, flip, keeps_result)
     load_halves(ins[1])
     y, kept = outs
     x, w, bias, residual = ins

@@ -1,5 +1,7 @@
 """How work is cut into tasks: from sizes alone, never from the number of threads, so that results keep their bits.
 
+Only how many have scratch of their own follows the threads that there are: the tasks are the same, whoever does them.
+
 Read next: reduce.py.
 """
 
@@ -12,16 +14,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .threads import most_threads
+
 SPAN_TASK = 16384  # elements of a span handled by one task
 CHUNK = 8192  # elements folded by one task when a row is split
 COLUMNS = 512  # neighbouring columns folded by one task
-ATTENTION_GROUPS = 48  # at most so many workers of an attention, each with its own scratch
 KEYS = 256  # keys attention looks at at once, at most
 ROOM = 128  # scratch is cut into multiples of it: where a vector ends just before another, LLVM's overlap check chooses scalar code
 STATE = 5 * ROOM  # what attention keeps of the rows it works on
 SMALL = 1_000_000  # multiplications of one product in attention, at most: scores stay in the nearest caches
 BLOCK = 32 * 128  # results of one product of bfloat16 matrices: 32 rows of 128 columns stay in the nearest cache
-CONV_WORKERS = 48  # at most so many tasks of a convolution, each with its own columns
 CONV_COLUMNS = 1 << 16  # numbers in one worker's columns: 256 KB of float32, within a core's own cache
 CONV_TILE = 128  # positions of a bfloat16 convolution's tile: what a block of its products is wide
 CONV_ROWS = 256  # rows of its columns at once, about: as results of products they stay in a core's own cache
@@ -81,7 +83,8 @@ def row_table(segments: tuple[tuple[int, int, int], ...]) -> np.ndarray:
 
 # ---- attention -----
 def attention_room(height: int, width: int, d: int, dv: int) -> int:
-    """Size of one worker's scratch: five vectors of rows, q and g transposed, scores (and their gradient)."""
+    """Size of one worker's scratch: five vectors of rows, q and g transposed (forward: q, and sums of y), scores
+    (and their gradient)."""
     return STATE + ((d + dv) * height + ROOM - 1) // ROOM * ROOM + width * height
 
 
@@ -113,10 +116,10 @@ def attention_plan(sizes: tuple[int, ...], is_causal: bool, what: str, half: boo
         height, width = max(1, min(rows, 64 if rows >= 256 else 32)), max(1, min(keys, KEYS))
     blocks = -(-rows // height)
     if what == "y":
-        groups = min(pairs * blocks, ATTENTION_GROUPS)
-        return AttentionPlan(height, width, groups, 1, groups * attention_room(height, width, dv if half else d, 0), 0)
+        groups = min(pairs * blocks, most_threads())
+        return AttentionPlan(height, width, groups, 1, groups * attention_room(height, width, d, dv), 0)
     chunks = max(1, min(blocks, -(-8 // max(1, pairs))))
-    groups = min(pairs * chunks, ATTENTION_GROUPS)
+    groups = min(pairs * chunks, most_threads())
     partial = chunks * pairs * keys * (d + dv) if chunks > 1 else 0
     return AttentionPlan(height, width, groups, chunks, groups * attention_room(height, 2 * width, d, dv), partial)
 
@@ -154,7 +157,7 @@ def conv_plan(sizes: Sequence[int], what: str) -> ConvPlan:
         channels = max(1, -(-each // blocks))
         items = chunks * groups * -(-each // channels)
     tile = min(tile, max(1, area))
-    workers = min(items, CONV_WORKERS)
+    workers = min(items, most_threads())
     partial = chunks * sizes[4] * each * taps if what == "dw" else 0
     return ConvPlan(tile, channels, chunks, workers, workers * channels * taps * tile, partial)
 
@@ -179,7 +182,7 @@ def bfloat_conv_plan(sizes: Sequence[int], what: str) -> BfloatConvPlan:
         chunks = min(images, 16, max(2, CONV_PARTIALS // max(1, sizes[4] * each * taps)))
         positions = -(-images // max(1, chunks)) * area
         tile = min(max(CONV_TILE, 2 * CONV_COLUMNS // (channels * taps) // 32 * 32), -(-positions // 32) * 32)
-        return BfloatConvPlan(tile, 1, channels, chunks, min(chunks * groups * -(-each // channels), CONV_WORKERS))
+        return BfloatConvPlan(tile, 1, channels, chunks, min(chunks * groups * -(-each // channels), most_threads()))
     together = max(1, min(-(-4 * CONV_TILE // area), images // 8))  # few tiles with room left over, and enough tasks for the cores
     pieces = -(-together * area // CONV_TILE) if what == "y" else -(-each // channels)
-    return BfloatConvPlan(CONV_TILE, together, channels, 0, min(-(-images // together) * groups * pieces, CONV_WORKERS))
+    return BfloatConvPlan(CONV_TILE, together, channels, 0, min(-(-images // together) * groups * pieces, most_threads()))

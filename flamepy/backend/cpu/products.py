@@ -35,7 +35,7 @@ import numpy as np
 from numba import config, njit, types
 from numba.core.ccallback import CFunc
 
-from . import inner, micro, rooms, switch
+from . import halves, inner, micro, rooms, switch
 from .disk_cache import NamedCache, cache_of
 from .inner import ALWAYS, INNER, KernelCompiler
 from .processor import Tile, tile
@@ -318,8 +318,12 @@ def compiled_gemm(itemsize: int) -> Any:
 def compiled_turn(itemsize: int) -> Any:
     """The word for one dtype."""
     call = types.ExternalFunction(f"flamepy_turn_matrix{itemsize}", types.void(*SIGNATURES["turn_matrix"]))
+    turn_halves = njit(**{**INNER, "forceinline": False})(halves.turn_matrix)
 
     def turn_matrix(rows, cols, a, a_off, lda, c, c_off, ldc):
+        if a.itemsize != itemsize:
+            turn_halves(rows, cols, a, a_off, lda, c, c_off, ldc)
+            return
         call(
             rows, cols, np.int64(a.ctypes.data) + a_off * itemsize, lda * itemsize,
             np.int64(c.ctypes.data) + c_off * itemsize, ldc * itemsize,

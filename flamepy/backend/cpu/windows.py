@@ -23,26 +23,16 @@ EIGHT = np.uintp(8)
 
 def im2col(col, ld, x, sizes, channels, first, width):
     """col (channels * kh * kw, width): what each tap of the window sees."""
-    h, w, kh, kw, step, columns = sizes[2], sizes[3], sizes[6], sizes[7], sizes[9], sizes[15]
-    top = first // columns * sizes[8] - sizes[10]
-    for r in range(channels * kh * kw):
-        y = top + r // kw % kh * sizes[12]
-        left = r % kw * sizes[13] - sizes[11]
-        low, high = before(left, step, 0), before(left, step, w)
-        start = first % columns
-        done = 0
-        while done < width:  # one line of positions after the other
-            run = min(columns - start, width - done)
-            begin, end = limits(low, high, start, run, y, h)
-            line = (r // (kh * kw) * h + y) * w + left + (start + begin) * step
-            put_line(col, r * ld + done, run, x, line, step, begin, end)
-            done += run
-            start = 0
-            y += sizes[8]
+    over_lines(put_line, col, ld, x, sizes, channels, first, width)
 
 
 def col2im(x, col, ld, sizes, channels, first, width):
     """The reverse: add each number of col to the pixel it came from."""
+    over_lines(add_line, col, ld, x, sizes, channels, first, width)
+
+
+def over_lines(do, col, ld, x, sizes, channels, first, width):
+    """do(), put_line() or add_line(), for one line of positions after the other."""
     h, w, kh, kw, step, columns = sizes[2], sizes[3], sizes[6], sizes[7], sizes[9], sizes[15]
     top = first // columns * sizes[8] - sizes[10]
     for r in range(channels * kh * kw):
@@ -55,7 +45,7 @@ def col2im(x, col, ld, sizes, channels, first, width):
             run = min(columns - start, width - done)
             begin, end = limits(low, high, start, run, y, h)
             line = (r // (kh * kw) * h + y) * w + left + (start + begin) * step
-            add_line(x, line, col, r * ld + done + begin, step, end - begin)
+            do(col, r * ld + done, run, x, line, step, begin, end)
             done += run
             start = 0
             y += sizes[8]
@@ -93,8 +83,9 @@ def take(col, out, x, line, step, count):
             col[out + t] = x[line + t]
 
 
-def add_line(x, line, col, source, step, count):
-    add(x, np.uintp(line), col, np.uintp(source), np.uintp(step), np.uintp(count))
+def add_line(col, at, run, x, line, step, begin, end):
+    """The pixels, from `begin` to `end`."""
+    add(x, np.uintp(line), col, np.uintp(at + begin), np.uintp(step), np.uintp(end - begin))
 
 
 def add(x, line, col, source, step, count):

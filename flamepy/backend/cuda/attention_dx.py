@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from ...dtypes import bfloat16
 from ..formula.words import exp, real
 from . import attention_mma, attention_mma_dx, cudnn
 from .attention import (
@@ -152,10 +153,15 @@ def put_scores(out, s, base, first, at, rows, keys):
 # ---- launchers ----
 @launcher(name="attention_dx")
 def dx_launcher(go, outs, ins, layout, sizes, scale, is_causal):
-    if is_half(ins[3:6]) and max(sizes[4:]) <= attention_mma.WIDEST:
+    if takes_tensor_cores(*ins[3:6], *sizes[4:]):
         cudnn.launch(go, outs, ins, (layout, sizes, scale, is_causal), partial(own_dx, go), True)
     else:
         own_dx(go, outs, ins, layout, sizes, scale, is_causal)
+
+
+def takes_tensor_cores(q, k, v, d, e):
+    """They read g in 16 bits: float16 has no room for small gradients."""
+    return q.dtype == bfloat16 and is_half((q, k, v)) and max(d, e) <= attention_mma.WIDEST
 
 
 def own_dx(go, outs, ins, layout, sizes, scale, is_causal):
@@ -163,7 +169,7 @@ def own_dx(go, outs, ins, layout, sizes, scale, is_causal):
     batch, heads, rows, keys, d, e = sizes
     dq, dk, dv, dmask = outs
     g, y, kept, q, k, v, mask = ins
-    if is_half((q, k, v)) and max(d, e) <= attention_mma.WIDEST:
+    if takes_tensor_cores(q, k, v, d, e):
         attention_mma_dx.launch(go, outs, ins, layout, sizes, scale, is_causal)
         return
     delta = go.empty(batch * heads * rows)

@@ -1,0 +1,48 @@
+"""Saved values that are not kept: backward has the op that made them make them again, from what that op itself saves.
+
+    h = linear(x, w, b, None, "gelu_tanh")      # saves what the derivative reads: its product, rounded to 16 bits
+    y = linear(h, v, c)                         # saves no h: gelu of that product gives it again, when this layer's gradients are made
+
+An op that can do it says so (Op.remade); it is cheap there: an activation, a norm's last line. Only results of 16 bits are let go of:
+where memory matters. What comes again was made of rounded numbers, so it is as exact as a kept activation of 16 bits, and not always
+to the bit what forward read.
+
+FLAME counterpart: `flame_core::gradient_checkpointing`. Read next: walk.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+LEAST = 1 << 16  # bytes: what is smaller is kept
+
+
+class Remade:
+    """Stands among saved values for the buffer of a result of this entry. Nobody can overwrite it, so it has no versions."""
+
+    __slots__ = ("entry",)
+    writes, root = 0, None
+
+    def __init__(self, entry: Any):
+        self.entry = entry
+
+
+def let_go(places: Sequence[tuple[int, int]], xs: Sequence[Any], values: list[Any]) -> None:
+    """Put Remade in the place of values that can be made again; places: (which value, which of the inputs `xs` it is)."""
+    for i, n in places:
+        x = xs[n]
+        entry = x.entry
+        # A checkpointed block drops what it saved; and what was overwritten since it was made comes not again.
+        if entry is not None and entry.segment is None and not x.buffer.version and entry.op.remakes(entry, x.slot):
+            values[i] = Remade(entry)
+
+
+def with_remade(entry: Any, gs: Any, cotangents: Any) -> Sequence[Any]:
+    """The backward rule of an entry that let go of values: they are there while it runs."""
+    kept = entry.values
+    entry.values = [v.entry.op.remake(v.entry) if type(v) is Remade else v for v in kept]
+    try:
+        return entry.call.vjp(entry, gs, cotangents)  # type: ignore[no-any-return]
+    finally:
+        entry.values = kept
