@@ -65,12 +65,13 @@ def attended(dtype: str, causal: bool, **more: Any) -> list[np.ndarray]:
     return [t.to(fp.float32).numpy() for t in (y, g)]
 
 
-@pytest.mark.parametrize("dtype, causal", [("bfloat16", True), ("bfloat16", False)])
+@pytest.mark.parametrize("dtype, causal", [("bfloat16", True), ("float16", False)])
 def test_it_is_taken_where_it_agrees_and_gives_what_torch_gives(library, dtype, causal):
     torch = pytest.importorskip("torch")
     played = library()
     got = attended(dtype, causal)
-    assert played.executed == ["sdpa"] * 2 + ["sdpa_backward"] * 2  # one to compare, one for the result
+    once = ["sdpa", *(["sdpa_backward"] if dtype == "bfloat16" else [])]  # float16 has no room for small gradients
+    assert played.executed == [what for what in once for _ in range(2)]  # one to compare, one for the result
     assert played.streams == [fp.device("cuda").driver.handle]  # type: ignore[attr-defined]
     batch, heads, rows, width = SHAPE
     qkv = torch.tensor(operands(dtype)[0].to(fp.float32).numpy(), requires_grad=True)
@@ -80,7 +81,7 @@ def test_it_is_taken_where_it_agrees_and_gives_what_torch_gives(library, dtype, 
     for a, b in zip(got, (y.detach().numpy(), qkv.grad.numpy()), strict=True):
         assert np.abs(a - b).max() <= 2.0**-6 * np.abs(b).max()
     again = attended(dtype, causal)
-    assert played.executed[4:] == ["sdpa", "sdpa_backward"]
+    assert played.executed[2 * len(once) :] == once
     assert all((a == b).all() for a, b in zip(again, got, strict=True))
 
 
