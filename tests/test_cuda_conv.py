@@ -58,6 +58,29 @@ def test_convolution_and_its_gradients(dtype: np.dtype, x: Any, w: Any, stride: 
         close(mine, theirs.grad, min(LEAST[dtype], LEAST[float32]))
 
 
+def test_16_bit_products_find_their_banks() -> None:
+    """Gradients are float32, as in training; nothing in shared memory waits for a bank."""
+    gpu, x, w = emulated_gpu(), (1, 16, 16, 20), (40, 16, 3, 3)
+    sizes, arrays = geometry(x, w, None, 1, 1, 1, 1), [draw(s, bfloat16) for s in (x, w)]
+    leaves = [leaf(a) for a in arrays]
+    exact = torch.nn.functional.conv2d(*leaves, padding=1)
+    g = draw(exact.shape, float32, 3)
+    exact.backward(torch.tensor(g.astype(np.float64)))
+    gpu.driver.counts = counted = []
+    try:
+        (y,) = launch(gpu, "conv2d", [(g.size, bfloat16)], [*arrays, None], (sizes,))
+        (dx,) = launch(gpu, "conv2d_dx", [(arrays[0].size, float32)], [g, arrays[1]], (sizes,))
+        dw, _ = launch(gpu, "conv2d_dw", [(arrays[1].size, float32), None], [g, arrays[0]], (sizes,))
+    finally:
+        gpu.driver.counts = None
+    for mine, theirs in zip((y, dx, dw), (exact.detach(), *[leaf.grad for leaf in leaves]), strict=True):
+        close(mine, theirs, LEAST[bfloat16])
+    products = [(name, counts) for name, counts in counted if "_mma_" in name]
+    assert len(products) == 3
+    for name, counts in products:
+        assert counts.bank_conflicts == 0 and counts.instructions["mma"], name
+
+
 @pytest.mark.parametrize("dtype", [float32, float64], ids=str)
 @pytest.mark.parametrize(("x", "window", "stride", "padding"), POOLS, ids=str)
 def test_pools_and_their_gradients(dtype: np.dtype, x: Any, window: Any, stride: Any, padding: Any) -> None:
@@ -90,5 +113,10 @@ def test_machine_code(tmp_path: Path) -> None:
     x, w, g = (draw(s, float32) for s in ((1, 3, 4, 4), (130, 3, 3, 3), (1, 130, 4, 4)))
     launch(gpu, "conv2d", [(g.size, float32)], [x, w, None], (sizes,))
     launch(gpu, "conv2d_dw", [(w.size, float32), (130, float32)], [g, x], (sizes,))
+    x, w = x.astype(bfloat16), w.astype(bfloat16)
+    launch(gpu, "conv2d", [(g.size, bfloat16)], [x, w, None], (sizes,))
+    launch(gpu, "conv2d_dx", [(x.size, float32)], [g, w], (sizes,))
+    launch(gpu, "conv2d_dw", [(w.size, float32), None], [g, x], (sizes,))
     wants = dict.fromkeys(("conv2d_tiles", "conv2d_dw_tiles"), "FFMA") | {"plane_sums": "DADD"}
+    wants |= dict.fromkeys(("conv2d_mma", "conv2d_dw_mma"), "HMMA")
     check_code(gpu, tmp_path, wants, ("plane_sums",))

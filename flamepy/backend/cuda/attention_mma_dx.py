@@ -1,8 +1,9 @@
 """Gradients of attention of 16-bit numbers on the tensor cores: see attention_dx.py for what is computed, attention_mma.py for how.
 
-A warp of attention_mma_dkv has 16 keys and goes over tiles of rows: it makes scores and weights turned, keys by rows, so that they are
-left factors of the products that give dk and dv. A warp of attention_mma_dq has 16 TALL rows and goes over tiles of keys. g, as float32 as
-gradients are, is rounded to 16 bits once, by row_dots. Gradients are summed and written in float32.
+A warp of attention_mma_dkv has 16 TALL keys and goes over tiles of rows, PART at once: it makes scores and weights turned, keys by rows,
+so that they are left factors of the products that give dk and dv. A warp of attention_mma_dq has 16 TALL rows and goes over tiles of keys.
+What belongs to a row is made before, by row_stats, where g, float32 as gradients are, is rounded to 16 bits once. The sum of g y, with a
+minus, is where the products g v^T begin. Gradients are summed and written in float32.
 
 Read next: conv.py.
 """

@@ -2,10 +2,11 @@
 
 Forward, rows are channels of the result, columns its pixels in all images, and the sum goes over channels and taps of the window; for dx
 columns are the image's pixels, each of which looks for the windows that saw it; for dw columns are the weight's channels and taps and the
-sum goes over pixels, cut into chunks that are added in order. Nothing is added by atomics, so results are the same in every run.
+sum goes over pixels, cut into chunks that are added in order. Nothing is added by atomics, so results are the same in every run. 16-bit
+numbers go through the tensor cores (conv_mma.py), but for dx of windows that step further than by 1.
 
 `sizes` is (n, c, h, w, o, groups, kh, kw, sh, sw, ph, pw, dh, dw, rows, columns). FLAME counterpart: `flame_core::ops::conv2d`. Read next:
-pool.py.
+conv_mma.py.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from .compat import types
 from .fragments import F32, paired, run
-from .tiles import I32, I64, constant, elements, word
+from .tiles import I16, I32, I64, constant, elements, word
 
 MARK = 16  # bytes
 
@@ -40,8 +40,8 @@ def gather_pairs(
     kind = types.UniTuple(types.uint32, many)
 
     def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        begins, tops, besides = (elements(builder, a) for a in args[2:5])
-        data, found = builder.extract_value(args[0], 0), []
+        starts, tops, besides = (elements(builder, a) for a in args[2:5])
+        starts, found = [builder.ptrtoint(builder.gep(builder.extract_value(args[0], 0), [start]), I64) for start in starts], []
         mark = ir.FunctionType(ir.LiteralStructType([I32] * 4), [I32])
         for turn in range(many):
             code = f"ld.shared.v4.b32 {{$0, $1, $2, $3}}, [$4+{by * turn}];"
@@ -53,14 +53,23 @@ def gather_pairs(
                     builder.icmp_unsigned("<", builder.add(tops[n], down), args[5]),
                     builder.icmp_unsigned("<", builder.add(besides[n], across), args[6]),
                 )
-                at = builder.select(inside, builder.add(begins[n], builder.sext(offset, I64)), I64(0))
-                value = builder.load(builder.gep(data, [at]))
-                pair.append(builder.select(inside, value, ir.Constant(value.type, 0)))
+                pair.append(loaded_if(builder, x.half, inside, starts[n], offset))
             found.append(side_by_side(builder, x.half, z.half, pair))
         return context.make_tuple(builder, kind, found)
 
     less, both = types.int32, types.UniTuple(types.int32, 2)
     return kind(x, z, types.UniTuple(types.int64, 2), both, both, less, less, less, turns, apart), make
+
+
+def loaded_if(builder: Any, half: str, there: Any, start: Any, offset: Any) -> Any:
+    """Number `offset` from an address on if it is `there`, else 0: some lanes pass over the instruction. Nobody writes what it reads."""
+    kind, letter, bits, nbytes = (I16, "h", "b16", 2) if half else (F32, "f", "f32", 4)
+    code = (
+        f"{{ .reg .pred there; .reg .b64 at; mad.wide.s32 at, $3, {nbytes}, $1; setp.ne.b32 there, $2, 0; "
+        f"mov.{bits} $0, {'0' if half else '0f00000000'}; @there ld.global.{bits} $0, [at]; }}"
+    )
+    given = [start, builder.zext(there, I32), offset]
+    return builder.asm(ir.FunctionType(kind, [I64, I32, I32]), code, f"={letter},l,r,r", given, side_effect=False)
 
 
 def side_by_side(builder: Any, stored: str, wanted: str, pair: list[Any]) -> Any:

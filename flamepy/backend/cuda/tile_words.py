@@ -27,8 +27,15 @@ def pieces_of(wide: Any) -> tuple[int, int]:
 
 
 def row_and_piece(builder: Any, across: int) -> tuple[Any, Any]:
-    thread = register(builder, "tid.x")
-    return builder.lshr(thread, I32(across.bit_length() - 1)), builder.and_(thread, I32(across - 1))
+    """This thread's row and piece, if so many threads share a row. Eight threads, which write together, have rows in different banks: the
+    lowest bits of rows change places where rows are short."""
+    thread, turn = register(builder, "tid.x"), {2: 2, 4: 1}.get(across, 0)
+    row, piece = builder.lshr(thread, I32(across.bit_length() - 1)), builder.and_(thread, I32(across - 1))
+    if turn:
+        low = builder.and_(row, I32(7))
+        turned = builder.or_(builder.lshr(low, I32(turn)), builder.and_(builder.shl(low, I32(3 - turn)), I32(7)))
+        row = builder.or_(builder.and_(row, I32(-8)), turned)
+    return row, piece
 
 
 @word
