@@ -78,7 +78,7 @@ def test_a_forked_child_is_told(gpu):
     with os.fdopen(reading) as pipe:
         *told, freed_text, _ = pipe.read().split("|")
     assert os.waitpid(child, 0)[1] == 0 and freed_text == "nothing"
-    refusal = "DeviceError: cuda: the emulated GPU is that of the process that was forked: there is none here. Start processes with spawn."
+    refusal = "DeviceError: cuda: the emulated GPU stayed in the process that was forked: there is none here. Use spawn."
     assert told == [refusal] * 3
     assert (x + 1).tolist() == [2, 3]
 

@@ -250,7 +250,6 @@ def test_a_word_is_told_by_what_it_is():
     assert named_like_words("users", EPS=0.25, lane=5)(1) == (0.25, 3, 5, 1)  # what users call so is theirs
 
 
-
 # ----- Vectorisation -----
 x86 = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="looks for x86 instructions")
 
