@@ -26,7 +26,7 @@ if hasattr(signal, "SIGHUP"):
 LEFT_OUT = {
     "test_16_bit_floats": "500 kernels: every op, in both 16-bit floats; test_half.py and test_halves.py have some of them",
     "test_attention_and_its_gradients": "tiles of 16-bit floats, two seconds a kernel: test_cuda_attention.py has each once",
-    "test_bias_gradients": "sums of 131,072 rows",
+    "test_bias_gradients": "sums of 131,072 rows, which are 4.7e-7 of the terms off on CUDA, not 3e-7",
     "test_checkpoint_frees_memory_and_changes_nothing": "tensors of megabytes",
 }
 
