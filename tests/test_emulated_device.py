@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -27,10 +28,10 @@ from flamepy.backend.lending import Lent
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setitem(base._devices, "cuda", emulated_gpu())
+    device = emulated_gpu()
     monkeypatch.setenv("FLAMEPY_CUDA", "emulator")
-    with default_device("cuda"):
-        yield emulated_gpu()
+    with patch.dict(base._devices, {"cuda": device}), default_device("cuda"):
+        yield device
 
 
 def test_what_is_left_out_there_is_a_test() -> None:
@@ -56,7 +57,14 @@ def test_its_memory_is_not_lent(gpu):
 def test_there_is_one(gpu):
     with raises(fp.DeviceError, "device: there is one emulated GPU: 'cuda:1'. Use 'cuda'."):
         fp.zeros(2, device="cuda:1")
-    assert fp.device("cuda:0") == "cuda"
+
+
+def test_two_names_of_one_device_are_one(gpu):
+    """A captured step asks all devices in use, and may run on one."""
+    x = fp.tensor([1.0, 2.0], device="cuda:0")
+    assert fp.device("cuda:0") is fp.device("cuda") is gpu and base.opened().count(gpu) == 1
+    twice = fp.capture(lambda: x + x)
+    assert [twice().tolist() for _ in range(3)] == [[2, 4]] * 3
 
 
 # ---- other processes -------------------------------------------------------------------------------------------------------------
@@ -78,7 +86,7 @@ def test_a_forked_child_is_told(gpu):
     with os.fdopen(reading) as pipe:
         *told, freed_text, _ = pipe.read().split("|")
     assert os.waitpid(child, 0)[1] == 0 and freed_text == "nothing"
-    refusal = "DeviceError: cuda: the emulated GPU is that of the process that was forked: there is none here. Start processes with spawn."
+    refusal = "DeviceError: cuda: the emulated GPU stayed in the process that was forked: there is none here. Use spawn."
     assert told == [refusal] * 3
     assert (x + 1).tolist() == [2, 3]
 

@@ -337,7 +337,7 @@ def device(name: str | Device | None = None) -> Device:
 def opened() -> list[Device]:
     """The devices in use, the default one first."""
     device()
-    return list(_devices.values())
+    return list({id(found): found for found in _devices.values()}.values())  # one may have two names: cuda, cuda:0
 
 
 def is_device_name(text: Any) -> bool:

@@ -163,6 +163,7 @@ def check_nothing_left(recorder: StepRecorder) -> None:
 
     if left():
         recorder.device.look()  # checks that wait hold what they look at
+    if left():
         gc.collect()  # it may be in a cycle that nobody knows any more
     for n in left():
         rows = zip([s for s in recorder.steps if isinstance(s, Step)], recorder.trace.launches(), strict=True)

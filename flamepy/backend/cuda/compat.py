@@ -59,8 +59,8 @@ with row_stack():
 
 __all__ = [
     "PROBLEMS", "AbstractTemplate", "AttributeTemplate", "NumbaError", "RefType", "StructModel", "TypingError", "cgutils", "cuda",
-    "device_function", "intrinsic", "iternext_impl", "libdevice", "libraries", "lowering", "ranges", "register_model",
-    "signature", "target", "types", "typing",
+    "device_function", "intrinsic", "iternext_impl", "libdevice", "libraries", "lowering", "ranges", "register_model", "signature",
+    "target", "types", "typing",
 ]  # fmt: skip
 
 PROBLEMS = NumbaError, HostError  # what its compiler raises

@@ -60,8 +60,7 @@ class Memory:
     def check_process(self) -> None:
         """The child of a fork has none of this memory."""
         if os.getpid() != self.process:
-            where = "the emulated GPU is that of the process that was forked: there is none here"
-            raise DeviceError(f"cuda: {where}. Start processes with spawn.")
+            raise DeviceError("cuda: the emulated GPU stayed in the process that was forked: there is none here. Use spawn.")
 
     def allocate(self, size: int) -> int:
         """The address of `size` bytes that nobody has written yet."""
