@@ -239,8 +239,9 @@ rounding_linear.backward(linear_dx, x="weight", weight="x", unless="activation",
 
 
 def reads_rounded(entry: Any) -> bool:
-    """Whether its rule rounds the cotangent of its result, and does not hand it on: there is no residual."""
-    return entry.call.ins[3] is None and (entry.inputs[0] is not None or entry.inputs[1] is not None)
+    """Whether its rule rounds the cotangent of its result, and does not hand it on: there is no residual. For a layer that gives no dx a
+    cotangent is rounded while it is packed, and the bias gets sums of float32."""
+    return entry.call.ins[3] is None and entry.inputs[0] is not None
 
 
 rounding_linear.rounding = reads_rounded
