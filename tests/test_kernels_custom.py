@@ -22,7 +22,7 @@ import numba
 import numpy as np
 import pytest
 
-from flamepy.backend.cpu import matmul, products
+from flamepy.backend.cpu import matmul, parallel, products
 from flamepy.backend.cpu.compiler import DIALECT, words_of
 from flamepy.backend.formula.bind import bind
 
@@ -140,7 +140,7 @@ def test_strips_are_equal_and_panels_cover(m: int) -> None:
         assert heights.sum() == m and (not m or (heights.max() <= matmul.STRIP + 3 and heights.min() >= min(products.SINGLE + 1, m)))
         assert 0 <= n - (across - 1) * products.PANEL <= products.PANEL * 3 // 2
         for workers in (1, 2, 3, 7, 16):
-            parts = [matmul.share((w, workers), panel, down, across) for panel in range(min(across, 9)) for w in range(workers)]
+            parts = [parallel.strips_of((w, workers), panel, down, across) for panel in range(min(across, 9)) for w in range(workers)]
             strips = [strip for first, last in parts for strip in range(first, last)]
             assert sorted(strips) == sorted([*range(down)] * min(across, 9))
 

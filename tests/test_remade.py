@@ -148,6 +148,19 @@ def test_a_replay_has_the_bits_of_an_eager_step_and_less_memory() -> None:
     assert bytes_of[fp.bfloat16] <= 0.52 * bytes_of[None]
 
 
+def test_what_a_replay_made_is_kept() -> None:
+    """It has no tape from which it could come again."""
+    model, layer = network(), nn.Linear(4 * WIDTH, WIDTH)
+    layer.compute_dtype = fp.bfloat16
+    call = fp.capture(model[:3])
+    call(fp.tensor(draw(ROWS, WIDTH)))  # as it is
+    for _ in range(2):
+        h = call(fp.tensor(draw(ROWS, WIDTH)))
+        assert h.requires_grad and h.dtype == fp.bfloat16 and not remade_of(layer(h))
+        with pytest.raises(fp.CaptureError, match="through the result of a captured step"):
+            layer(h).sum().backward()
+
+
 def test_sums_of_cotangents_are_float32_and_whoever_looks_sees_float32() -> None:
     """A result that two layers read, one with a hook, one whose gradient is kept: what would be bfloat16 elsewhere."""
     first, last = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)

@@ -249,7 +249,8 @@ class TapeEntry:
         return f"{self.serial:>6}  {outs} = {self.op.title}({ins}){extra}{saved}"
 
 
-REPLAYED = SimpleNamespace(title="capture", inputs=())  # stands for the op that made a tensor, where a replay made it
+# Stands for the op that made a tensor, where a replay made it.
+REPLAYED = SimpleNamespace(title="capture", inputs=(), remakes=lambda entry, slot: False)
 
 
 def cut_entry(spec: Any) -> TapeEntry:

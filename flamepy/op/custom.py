@@ -10,7 +10,7 @@
 Arguments without default are inputs, the others attributes; `custom(inputs=n)` makes the first n inputs (None allowed). `*xs` takes any
 number of inputs. Forward may also name `tracked` (which inputs a backward will want gradients of). A rule may name `wanted` (which
 inputs need a gradient), `shapes` (of the inputs), `source` and `origin` (dtype and device of the first input), `gs` (cotangents of all
-outputs), `narrow` (whether dx of the first input may be bfloat16: Cotangents.narrow) and `into`: for each input None, or (tensor where
+outputs), `narrow_dx` (whether dx of the first input may be bfloat16: Cotangents.narrow) and `into`: for each input None, or (tensor where
 its gradient belongs, whether to add to what is there); a rule that writes there returns that tensor.
 
 FLAME counterpart: `flame_core::autograd::Op`. Read next: calls.py, ../ops/reduce.py.
@@ -37,7 +37,7 @@ from .plan import call
 
 VARIADIC = inspect.Parameter.VAR_POSITIONAL
 # What a rule may name beside inputs, y, attributes and extras.
-SPECIAL = ("g", "gs", "wanted", "into", "narrow", "shapes", "source", "origin", "as_y")
+SPECIAL = ("g", "gs", "wanted", "into", "narrow_dx", "shapes", "source", "origin", "as_y")
 
 
 class Custom(Op):
@@ -105,7 +105,7 @@ class Custom(Op):
             return lambda function: self.backward(function, unless=unless, large=large, **only_for)
         self.rule, self.only_for, self.unless, self.large, self.kept = rule, only_for, unless, large, {}
         self.names = rule.__code__.co_varnames[: rule.__code__.co_argcount]
-        self.writes_into, self.asks_narrow = "into" in self.names, "narrow" in self.names
+        self.writes_into, self.asks_narrow = "into" in self.names, "narrow_dx" in self.names
         return rule
 
     def graph(self, rule: Any) -> Any:

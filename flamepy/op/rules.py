@@ -49,7 +49,7 @@ def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
     if into is not None:
         key = (key, *[None if p is None else p[1] for p in into])
     if narrow:
-        key = (key, "narrow")
+        key = (key, "narrow_dx")
     plan = call.backwards.get(key)
     if type(plan) is not Plan:
         if plan == "seen once" or (plan is None and call.any_size):
@@ -92,7 +92,7 @@ def vjp_once(entry: TapeEntry, gs: Sequence[Any], into: Any, narrow: bool) -> Se
         name: v if spec is None else base.Tensor(v, spec.as_tracked(False))
         for (name, spec), v in zip(call.saved, entry.values, strict=True)
     }
-    return sum_to_shapes(op, entry, op.rules(entry, gs, {**values, **entry.attributes, "narrow": narrow}, wanted_of(entry), into))
+    return sum_to_shapes(op, entry, op.rules(entry, gs, {"narrow_dx": narrow, **values, **entry.attributes}, wanted_of(entry), into))
 
 
 def plan_vjp(entry: TapeEntry, gs: Sequence[Any], into: Any, narrow: bool, key: Any) -> Sequence[Any]:
@@ -109,7 +109,7 @@ def plan_vjp(entry: TapeEntry, gs: Sequence[Any], into: Any, narrow: bool, key: 
     attributes = dict(zip(op.numbers, rest, strict=True)) if numbers else entry.attributes
     device = next(g.device for g in gs if g is not None)
     with divert(device, CallRecorder(values)) as recorder:
-        found = sum_to_shapes(op, entry, op.rules(entry, own, {**saved, **attributes, "narrow": narrow}, wanted_of(entry), own_places))
+        found = sum_to_shapes(op, entry, op.rules(entry, own, {"narrow_dx": narrow, **saved, **attributes}, wanted_of(entry), own_places))
     found = [dx if node is not None else None for dx, node in zip(found, entry.inputs, strict=True)]
     plan = Plan()
     planned = recorder.plan(plan, found)

@@ -173,13 +173,13 @@ def layer(dtype: np.dtype, x: Any, weight: Any, bias: Any, residual: Any, activa
 
 
 @linear.backward(x="weight", weight="x", unless="activation", large="kept")
-def linear_dx(g, x, weight, bias, kept, wanted, into, narrow, shapes, source, activation):
+def linear_dx(g, x, weight, bias, kept, wanted, into, narrow_dx, shapes, source, activation):
     n_out, n_in = shapes[1]
     rows, wide = size_of(shapes[0][:-1]), g.spec.computed
-    dx = like(g, shapes[0], bfloat16 if narrow else wide) if wanted[0] else None
+    dx = like(g, shapes[0], bfloat16 if narrow_dx else wide) if wanted[0] else None
     # The type that products read: bfloat16 is rounded once for both that read it, float16 has no room for small gradients.
     dz, reads = g, bfloat16 if source == bfloat16 and not (x is None and weight is None) else wide
-    apart = reads == bfloat16 and (narrow or g.dtype == bfloat16)
+    apart = reads == bfloat16 and (narrow_dx or g.dtype == bfloat16)
     if apart:
         dz = bfloat_derived(g, kept, follower(activation).derivative)
     elif any(wanted[:3]) and (activation or reads == bfloat16):
@@ -239,8 +239,9 @@ rounding_linear.backward(linear_dx, x="weight", weight="x", unless="activation",
 
 
 def reads_rounded(entry: Any) -> bool:
-    """Whether its rule rounds the cotangent of its result, and does not hand it on: there is no residual."""
-    return entry.call.ins[3] is None and (entry.inputs[0] is not None or entry.inputs[1] is not None)
+    """Whether its rule rounds the cotangent of its result, and does not hand it on: there is no residual. For a layer that gives no dx a
+    cotangent is rounded while it is packed, and the bias gets sums of float32."""
+    return entry.call.ins[3] is None and entry.inputs[0] is not None
 
 
 rounding_linear.rounding = reads_rounded

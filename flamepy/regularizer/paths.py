@@ -111,14 +111,25 @@ def leaves_behind(y: Any) -> bool:
     return False
 
 
-STAND_IN: Any = SimpleNamespace(title="input", name="input", inputs=(), own=True)
+STAND_IN: Any = SimpleNamespace(
+    title="input", name="input", inputs=(), own=True, remakes=lambda entry, slot: False, rounds=lambda entry: False
+)  # fmt: skip
 
 
 def stand_in(x: Any) -> Tensor:
     """x's numbers as a tracked tensor that is no leaf: backward() ends there and puts nothing into its map."""
     t = Tensor(x.buffer, x.spec.as_tracked(True))
     call = SimpleNamespace(
-        op=STAND_IN, single=True, ins=(), outs=(t.spec,), saved=(), tracked=(), untracked=(), guarded=(), vjp=lambda *_: ()
+        op=STAND_IN,
+        single=True,
+        ins=(),
+        outs=(t.spec,),
+        saved=(),
+        tracked=(),
+        untracked=(),
+        guarded=(),
+        lets_go=(),
+        vjp=lambda *_: (),
     )
     t.entry = TapeEntry(call, (), (t,), {}, ())
     return t

@@ -16,7 +16,7 @@ from ...dtypes import bfloat16
 from .bfloat import load, multiply, pack_panels, pack_strips, packed_size, tiles_off, tiles_on
 from .family import loop, table
 from .loops import F, same
-from .parallel import tasks
+from .parallel import strips_of, tasks
 from .plans import ALONE, NOTHING, RESULT, SUM, flops
 from .runs import add_columns, add_run, copy_run, fill_run, put_run
 from .workspace import block_space, wide_space
@@ -24,7 +24,6 @@ from .workspace import block_space, wide_space
 SIDE = 32  # rows of a strip, columns of a packed panel
 WIDTH = 128  # columns of a block
 SPAN = 64  # rows or columns that one task packs
-FEW = 4  # with so many strips for each worker, workers share out rows
 
 
 @loop
@@ -41,14 +40,6 @@ def pack_bfloat(part, left, right, a, b, a_off, b_off, batch, m, n, k, ta, tb):
             j = (at - strips) * SPAN
             start, place = b_off[item] + (j * k if tb else j), item * packed_size(k, n) + packed_size(k, j)
             pack_panels(tb, k, min(SPAN, n - j), b, start, k if tb else n, right, place)
-
-
-def share(part, panel, down, across):
-    """The first and last strip of this worker in a panel."""
-    mine = tasks(part, down * across)
-    if down >= FEW * part[1]:  # a worker has rows
-        return (mine.start - panel + across - 1) // across, (mine.stop - panel + across - 1) // across
-    return max(0, mine.start - panel * down), min(down, mine.stop - panel * down)
 
 
 @loop
@@ -77,7 +68,7 @@ def linear_bfloat(part, y, kept, x, w, bias, residual, rows, n, k, has_bias, has
     down, across, z = (rows + SIDE - 1) // SIDE, (n + WIDTH - 1) // WIDTH, block_space(y)
     tiles_on()
     for panel in range(across):
-        first, last = share(part, panel, down, across)
+        first, last = strips_of(part, panel, down, across)
         j = panel * WIDTH
         cols = min(WIDTH, n - j)
         for i in range(first * SIDE, min(rows, last * SIDE), SIDE):
@@ -139,7 +130,7 @@ def linear_dw_bfloat(part, dw, db, left, right, g, rows, n_out, n_in, has_bias, 
     down, across, sums = (n_out + SIDE - 1) // SIDE, max(1, (n_in + WIDTH - 1) // WIDTH), wide_space(g)
     tiles_on()
     for panel in range(across):
-        first, last = share(part, panel, down, across)
+        first, last = strips_of(part, panel, down, across)
         i, end, j = min(n_out, first * SIDE), min(n_out, last * SIDE), panel * WIDTH
         if i < end:
             cols, a_at, b_at = min(WIDTH, n_in - j), packed_size(rows, i), packed_size(rows, j)

@@ -17,14 +17,13 @@ from . import bfloat_matmul, half_products
 from .bfloat_matmul import SIDE, WIDTH, finish_row
 from .family import launcher, loop, table
 from .loops import F, same
-from .parallel import tasks
+from .parallel import strips_of, tasks
 from .plans import ALONE, NOTHING, RESULT, SUM, flops
 from .products import PANEL, N, T, gemm
 from .runs import add_columns, fill_run, put_run
 from .workspace import block_space, wide_space
 
 STRIP = 48  # rows of a strip, at most: enough that packing a block of B for one strip costs a tenth of multiplying with it
-FEW = 4  # with so many strips for each worker, workers share out rows
 
 
 def cut(m, n):
@@ -63,14 +62,6 @@ def matmul(part, c, a, b, a_off, b_off, batch, m, n, k, ta, tb):
         task += last - first
 
 
-def share(part, panel, down, across):
-    """The first and last strip of this worker in a panel."""
-    mine = tasks(part, down * across)
-    if down >= FEW * part[1]:  # a worker has rows
-        return (mine.start - panel + across - 1) // across, (mine.stop - panel + across - 1) // across
-    return max(0, mine.start - panel * down), min(down, mine.stop - panel * down)
-
-
 @loop
 def linear(part, y, kept, x, w, bias, residual, rows, n, k, flip, has_bias, has_residual, keep):
     """y (rows, n) = F(x (rows, k) @ w.T + bias (n)) + residual (rows, n); kept: what F gets or gives, as `keep` says (plans.py).
@@ -80,7 +71,7 @@ def linear(part, y, kept, x, w, bias, residual, rows, n, k, flip, has_bias, has_
     down, across = cut(rows, n)
     z = kept if keep == SUM or keep == RESULT else y  # noqa: SIM109  (a tuple in a kernel is slower to compile)
     for panel in range(across):
-        first, last = share(part, panel, down, across)
+        first, last = strips_of(part, panel, down, across)
         if first < last:
             i, end, j = edge(first, down, rows), edge(last, down, rows), side(panel, across, n)
             cols = side(panel + 1, across, n) - j

@@ -35,6 +35,17 @@ def elements(part, n):
     return range(types.uint64(runs * part[0] // part[1] * NEIGHBOURS), types.uint64(min(n, runs * (part[0] + 1) // part[1] * NEIGHBOURS)))
 
 
+FEW = 4  # with so many strips for each worker, workers share out rows
+
+
+def strips_of(part, panel, down, across):
+    """The first and last of `down` strips that this worker has in a panel, one of `across`."""
+    mine = tasks(part, down * across)
+    if down >= FEW * part[1]:  # a worker has rows
+        return (mine.start - panel + across - 1) // across, (mine.stop - panel + across - 1) // across
+    return max(0, mine.start - panel * down), min(down, mine.stop - panel * down)
+
+
 def LOOP(*args: Any) -> Any:
     """Stands where bind() puts the jitted loop."""
     raise NotImplementedError
