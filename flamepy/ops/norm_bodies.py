@@ -8,7 +8,7 @@ FLAME counterpart: `flame_core::norm`. Read next: row_norms.py.
 
 from __future__ import annotations
 
-from ..backend.formula.row_words import all_max, lane, lanes, long_sum, long_sums, run_at
+from ..backend.formula.row_words import LINE, all_max, barrier, lane, lanes, long_sum, long_sums, put_row, run_at
 from ..backend.formula.words import EPS, INF, abs, fmax, maximum, real, sqrt
 
 
@@ -23,8 +23,11 @@ def residual_norm_row(r, s, y, mean, rstd, x, residual, w, b, eps, rows, cols):
     first = r * cols
     s, y, x, residual = s[first : first + cols], y[first : first + cols], x[first : first + cols], residual[first : first + cols]
     near = middle(x, cols) + middle(residual, cols)
-    total, square = long_sums(added, cols, s, x, residual, near)
-    normalise(r, y, mean, rstd, s, None, near, total / real(cols), square / real(cols), w, b, eps, cols)
+    total, square = sums_of_added(cols, s, x, residual, near)
+    if LINE > 0:
+        normalise(r, y, mean, rstd, s, None, near, total / real(cols), square / real(cols), w, b, eps, cols)
+    else:  # other lanes may have written s
+        normalise(r, y, mean, rstd, x, residual, near, total / real(cols), square / real(cols), w, b, eps, cols)
 
 
 def half_residual_norm_row(r, s, y, mean, rstd, x, residual, w, b, eps, rows, cols):
@@ -32,7 +35,7 @@ def half_residual_norm_row(r, s, y, mean, rstd, x, residual, w, b, eps, rows, co
     first = r * cols
     s, y, x, residual = s[first : first + cols], y[first : first + cols], x[first : first + cols], residual[first : first + cols]
     near = middle(x, cols) + middle(residual, cols)
-    total, square = long_sums(added, cols, s, x, residual, near)
+    total, square = sums_of_added(cols, s, x, residual, near)
     normalise(r, y, mean, rstd, x, residual, near, total / real(cols), square / real(cols), w, b, eps, cols)
 
 
@@ -47,6 +50,28 @@ def deviations(first, cols, x, near):
     total, square = 0.0, 0.0
     for j in run_at(first, cols):
         value = x[j] - near
+        total += value
+        square += value * value
+    return total, square
+
+
+def sums_of_added(cols, s, x, residual, near):
+    """The deviations() of s = x + residual, which is written."""
+    if LINE > 0:
+        return long_sums(added, cols, s, x, residual, near)
+    put_row(plus, cols, s, x, residual)
+    return long_sums(plus_deviations, cols, x, residual, near)
+
+
+def plus(first, cols, s, x, residual):
+    for j in run_at(first, cols):
+        s[j] = x[j] + residual[j]
+
+
+def plus_deviations(first, cols, x, residual, near):
+    total, square = 0.0, 0.0
+    for j in run_at(first, cols):
+        value = x[j] + residual[j] - near
         total += value
         square += value * value
     return total, square
@@ -91,8 +116,11 @@ def normalise(r, y, mean, rstd, x, more, near, d, square, w, b, eps, cols):
         mean[2 * r] = m
         mean[2 * r + 1] = rest
         rstd[r] = s
-    shift = rest * s
-    for j in range(lane(), cols, lanes()):
+    put_row(normalised, cols, y, x, more, w, b, m, s, rest * s)
+
+
+def normalised(first, cols, y, x, more, w, b, m, s, shift):
+    for j in run_at(first, cols):
         value = (summed(x, more, j) - m) * s - shift
         if w is not None:
             value = value * w[j]
@@ -154,7 +182,11 @@ def rms_norm_row(r, y, rstd, x, w, eps, rows, cols):
         s = scale / sqrt(long_sum(squares, cols, x, scale) / real(cols) + eps * scale * scale)
     if lane() == 0:
         rstd[r] = s
-    for j in range(lane(), cols, lanes()):
+    put_row(rms_normalised, cols, y, x, w, s)
+
+
+def rms_normalised(first, cols, y, x, w, s):
+    for j in run_at(first, cols):
         y[j] = x[j] * s if w is None else x[j] * s * w[j]
 
 
@@ -162,39 +194,65 @@ def norm_dx_row(r, dx, sums, g, more, x, w, mean, rstd, rows, cols):
     """dx (+ more) of one row; its dw and db are added to `sums`. Without a mean: rms_norm."""
     first = r * cols
     dx, g, x = dx[first : first + cols], g[first : first + cols], x[first : first + cols]
-    m = 0.0 if mean is None else mean[2 * r]
-    s = rstd[r]
+    m, s = 0.0 if mean is None else mean[2 * r], rstd[r]
     rest = 0.0 if mean is None else mean[2 * r + 1] * s
-    total, dot = long_sums(norm_dx_run, cols, sums, g, x, w, mean, m, rest, s)
+    if sums is None or LINE == 0:
+        total, dot = long_sums(norm_dx_run, cols, g, x, w, m, rest, s)
+    else:
+        total, dot = long_sums(norm_dx_sums, cols, sums[:cols], None if mean is None else sums[cols:], g, x, w, m, rest, s)
+    if sums is not None and LINE == 0:
+        barrier()  # other lanes may have had these columns of the row before
+        put_row(add_dw, cols, sums[:cols], sums[:cols], g, x, m, rest, s)
+        if mean is not None:
+            put_row(add_db, cols, sums[cols:], sums[cols:], g)
     shift = 0.0 if mean is None else total / real(cols)
     dot = dot / real(cols)
-    if more is not None:
-        line = more[first : first + cols]
+    line = None if more is None else more[first : first + cols]
     if cols == 1 and mean is not None:  # the norm is b whatever x is; rounding would leave a trace of s, which may be large
         if lane() == 0:
             dx[0] = 0.0 if more is None else line[0]
         return
-    for j in range(lane(), cols, lanes()):
+    put_row(norm_dx, cols, dx, g, line, x, w, m, rest, s, shift, dot)
+
+
+def norm_dx(first, cols, dx, g, more, x, w, m, rest, s, shift, dot):
+    for j in run_at(first, cols):
         value = g[j] if w is None else g[j] * w[j]
         value = s * (value - shift - ((x[j] - m) * s - rest) * dot)
-        dx[j] = value if more is None else value + line[j]
+        dx[j] = value if more is None else value + more[j]
 
 
-def norm_dx_run(first, cols, sums, g, x, w, mean, m, rest, s):
-    """The sums of g * w and of that times the normalised x; dw and db are added to `sums`."""
-    if sums is not None:
-        dw = sums[:cols]
-        db = sums[cols:]
+def norm_dx_run(first, cols, g, x, w, m, rest, s):
+    """The sums of g * w and of that times the normalised x."""
+    total, dot = 0.0, 0.0
+    for j in run_at(first, cols):
+        value = g[j] if w is None else g[j] * w[j]
+        total += value
+        dot += value * ((x[j] - m) * s - rest)
+    return total, dot
+
+
+def norm_dx_sums(first, cols, dw, db, g, x, w, m, rest, s):
+    """The same; dw and db are added up on the way, where what was written stays near."""
     total, dot = 0.0, 0.0
     for j in run_at(first, cols):
         value = g[j]
         xn = (x[j] - m) * s - rest
-        if sums is not None:
-            dw[j] += value * xn
-            if mean is not None:
-                db[j] += value
+        dw[j] += value * xn
+        if db is not None:
+            db[j] += value
         if w is not None:
             value = value * w[j]
         total += value
         dot += value * xn
     return total, dot
+
+
+def add_dw(first, cols, dw, before, g, x, m, rest, s):
+    for j in run_at(first, cols):
+        dw[j] = before[j] + g[j] * ((x[j] - m) * s - rest)
+
+
+def add_db(first, cols, db, before, g):
+    for j in run_at(first, cols):
+        db[j] = before[j] + g[j]

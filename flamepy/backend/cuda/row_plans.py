@@ -1,7 +1,7 @@
 """How rows are shared out to blocks: from sizes alone, so that results keep their bits.
 
 A shape says how many threads (lanes) share a row and how many a block has. The first shape in which the rows of a block fit into its room
-is taken; where rows are too long for any, they stay in global memory and have the largest block. Read next: rows.py.
+is taken; where rows are too long for any, they stay in global memory, and a block has one of them. Read next: rows.py.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ APART = 16  # bytes: what alignment takes of the room for each operand, at most
 
 
 class Shape(NamedTuple):
-    """Lanes of a row, threads of a block; the longest rows that it is for."""
+    """Lanes of a row, threads of a block; the longest rows that it is for; whether a lane takes neighbours at once."""
 
     lanes: int
     threads: int
     longest: int
+    wide: bool
 
 
 ANY = 1 << 40
 SHAPES = (
-    Shape(8, 256, 16),
-    Shape(32, 256, ANY),
-    Shape(32, 128, 1024),
-    Shape(32, 64, 2048),
-    Shape(128, 128, ANY),
-    Shape(256, 256, ANY),
-    Shape(1024, 1024, ANY),
+    Shape(8, 256, 16, False),
+    Shape(32, 256, 512, False),
+    Shape(32, 256, ANY, True),
+    Shape(32, 128, 1024, True),
+    Shape(32, 64, 2048, True),
+    Shape(128, 128, ANY, True),
+    Shape(256, 256, ANY, True),
 )
-FAR, FAR_IN_WARPS = SHAPES[6], SHAPES[1]  # where no rows are near
+FAR, FAR_IN_WARPS = Shape(512, 512, ANY, True), Shape(32, 256, ANY, False)  # where no rows are near
 
 
 class RowPlan(NamedTuple):
@@ -70,7 +71,8 @@ def laid_out(sizes: tuple[int, ...], common: tuple[int, ...], per: int) -> tuple
 
 @lru_cache(4096)
 def row_plan(rows: int, cols: int, widths: tuple[int, ...], shared: tuple[int, ...], outs: int, ours: bool) -> RowPlan:
-    """`widths`: of the operands that hold whole rows, else 0; `shared`: of those that all rows read. Not `ours`: at most a warp."""
+    """`widths`: of the operands that hold whole rows, else 0; `shared`: of those that all rows read. Not `ours`: at most a warp, whose
+    lanes take one element each, since a user's body may read any."""
     sizes, common, nothing = tuple([cols * w for w in widths]), tuple([cols * w for w in shared]), (0,) * len(widths)
     ins = (0,) * outs + sizes[outs:]
     for row, all_rows in ((sizes, common), (ins, common), (sizes, nothing), (ins, nothing)):
@@ -82,10 +84,11 @@ def row_plan(rows: int, cols: int, widths: tuple[int, ...], shared: tuple[int, .
             times = 1
             while laid_out(row, all_rows, 2 * times * groups)[1] <= room and 2 * times * groups * BLOCKS <= rows:
                 times *= 2
-            per = groups * times
+            per, shape = groups * times, shape._replace(wide=shape.wide and ours)
             return RowPlan(shape, per * max(1, -(-rows // (per * BLOCKS))) if any(all_rows) else per, per, laid_out(row, all_rows, per)[0])
-    shape = FAR if ours and cols > 512 else FAR_IN_WARPS
-    return RowPlan(shape, shape.threads // shape.lanes, shape.threads // shape.lanes, (-1,) * len(widths))
+    if ours and cols > 512:
+        return RowPlan(FAR, 1, 1, ())
+    return RowPlan(FAR_IN_WARPS, FAR_IN_WARPS.threads // FAR_IN_WARPS.lanes, FAR_IN_WARPS.threads // FAR_IN_WARPS.lanes, (-1,) * len(widths))
 
 
 @lru_cache(4096)

@@ -2,13 +2,14 @@
 
 A block copies the rows it works on into shared memory, if they fit (near.py), and what a body writes goes back from there: global memory
 is read and written once, 16 bytes at a time, however often a body passes over its row. Several short rows share a block; a long row has
-a block, of up to 1024 threads, of its own. Which of these it is follows from sizes alone (row_plans.py).
+a block of its own. A row that does not fit is read from where it lies. Which of these it is follows from sizes alone (row_plans.py).
 
 FLAME counterpart: `flame_core::cuda_kernels` softmax and norms. Read next: row_words.py, near.py.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,13 @@ from ..formula.row_words import all_sum, lane, lanes, wide
 from .compat import cuda
 from .family import F, blocks, kernel, launcher, shaped
 from .near import address_of, addresses, arrived, copy2, fetch16, moved, put16, shared_span, span_at, widths
-from .row_plans import COLUMNS, LOSSES, SHAPES, row_plan, totals_plan
+from .row_plans import COLUMNS, FAR, LOSSES, Shape, row_plan, totals_plan
 from .words import block, thread
 
 THREADS = 256  # of a block; takes another value in each kernel
 ROOM = 128  # numbers of 8 bytes: shared memory for rows, likewise
 EACH = 16  # bytes that are copied at once
+TOGETHER = 2  # blocks with a long row each on a multiprocessor, at least
 
 
 def row(*args):
@@ -33,6 +35,11 @@ def row(*args):
     begin, end = block() * chunk, min(rows, (block() + 1) * chunk)
     for first in range(begin, end, per):
         near_rows(args[:-4], room, first, min(per, end - first), cols, outs, places, first == begin)
+
+
+def far_row(*args):
+    """The same for rows that are not near: a block for each."""
+    F(block(), *args)
 
 
 def near_rows(args, room, first, count, cols, outs, places, begins):
@@ -155,7 +162,12 @@ def batch_loss(out, losses, found, mean):
 
 
 # ---- launchers ----
-ROW, ROW_SUMS = ({shape: shaped(f, shape.threads, shape.lanes) for shape in SHAPES} for f in (row, row_sums))
+@cache
+def in_shape(function: Any, shape: Shape) -> Any:
+    """A kernel for rows that are shared out so."""
+    return shaped(function, shape.threads, shape.lanes, shape.wide, TOGETHER * (shape == FAR) or 1)
+
+
 
 
 def widths_of(operands: Any, size: int) -> tuple[int, ...]:
@@ -176,7 +188,11 @@ def row_launcher(go, outs, ins, *consts):
     operands = *outs, *ins
     common = in_common(operands, len(outs), rows, cols) if ours else (0,) * len(operands)
     plan = row_plan(rows, cols, widths_of(operands, rows * cols), common, len(outs), ours)
-    go(ROW[plan.shape], outs, ins, (*consts, plan.chunk, plan.per, len(outs), plan.places), grid=blocks(rows, plan.chunk))
+    if plan.shape == FAR:
+        go(in_shape(far_row, FAR), outs, ins, consts, grid=rows)
+    else:
+        consts = *consts, plan.chunk, plan.per, len(outs), plan.places
+        go(in_shape(row, plan.shape), outs, ins, consts, grid=blocks(rows, plan.chunk))
 
 
 @launcher(name="row_sums")
@@ -194,7 +210,7 @@ def row_sums_launcher(go, outs, ins, parts, add_w, add_b, rows, cols):
     many = blocks(rows, plan.chunk)
     sums = go.empty(many * width)
     consts = rows, cols, plan.chunk, plan.per, width, plan.start, plan.places
-    go(ROW_SUMS[plan.shape], (dx, sums), ins, consts, grid=many)
+    go(in_shape(row_sums, plan.shape), (dx, sums), ins, consts, grid=many)
     go(add_totals, (dw, db), (sums,), (many, cols, add_w, add_b), grid=blocks(width, COLUMNS), formula=None)
 
 
