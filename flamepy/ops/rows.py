@@ -67,7 +67,7 @@ def softmax_row(r, y, x, rows, cols):
 def half_softmax_row(r, y, x, rows, cols):
     """The same for a y that would round the exponentials: they are kept aside, or where they are too many computed twice."""
     y, x = y[r * cols : r * cols + cols], x[r * cols : r * cols + cols]
-    if cols <= LINE:
+    if 0 < cols <= LINE:  # never where LINE is 0, and the compiler sees it
         e = line_space(x)[:cols]
         _, total = top_and_sum(e, x, cols)
         put_row(scaled, cols, y, e, 1.0 / total)

@@ -83,6 +83,17 @@ def taken(typing: Any, every: Any, args: Any, i: Any) -> Any:
 
 
 @intrinsic
+def as_it_is(typing: Any) -> Any:
+    """In a loop: the assembler shall not unroll it, LLVM has."""
+
+    def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        builder.asm(ir.FunctionType(ir.VoidType(), []), r'.pragma \22nounroll\22;', "", [], side_effect=True)
+        return context.get_dummy_value()
+
+    return types.none(), code
+
+
+@intrinsic
 def room_like(typing: Any, every: Any, out: Any) -> Any:
     """Registers for a run of `out`."""
     many, found = size_of(every), near_kind(out)

@@ -23,12 +23,12 @@ from ..formula.words import fmax
 from .compat import cuda, device_function, libdevice, types
 from .fragments import exp2
 from .near import shared_span
-from .row_vectors import put_taken, room_like, run_size, taken, whole_runs
+from .row_vectors import as_it_is, put_taken, room_like, run_size, taken, whole_runs
 
 LANES = 32  # of a row; takes another value in each kernel, as THREADS does
 THREADS = 256
 DEEP = 4  # pieces of a row that a lane has on their way together
-TURNS = 16  # times that many are added up one after the other
+TURNS = 64  # pieces that it adds up one after the other
 LOWEST = float(np.finfo(np.float32).min)  # of the type of a kernel
 LOG2E = 1.4426950408889634
 ROOM = 24  # KB of shared memory in which a block keeps rows: a ninth of what a GPU's multiprocessor has
@@ -93,41 +93,39 @@ def put_row(run, cols, out, *args):
 
 
 # ---- over a row, neighbours at once ------------------------------------------------------------------------------------------------
+def ends(end, cols):
+    """How many ends of a row lanes go over one by one: what is before its whole runs, what is behind. Both in one loop: code for one."""
+    return 2 if end < cols else 1
+
+
 def long_sum_wide(run, cols, *args):
     head, end = whole_runs(args, cols)
-    total, many = run(0, head, *args) + run(end, cols, *args), run_size(args)
+    total, many = 0.0, run_size(args)
     step = many * lanes()
-    for first in range(head, end, TURNS * DEEP * step):
-        part, i, last = 0.0, first + many * lane(), min(first + TURNS * DEEP * step, end)
-        while i + (DEEP - 1) * step < last:
-            a, b, c, d = taken(args, args, i), taken(args, args, i + step), taken(args, args, i + 2 * step), taken(args, args, i + 3 * step)
-            part += (run(None, many, *a) + run(None, many, *b)) + (run(None, many, *c) + run(None, many, *d))
-            i += DEEP * step
-        while i < last:
+    for k in range(ends(end, cols)):
+        total += run(end if k else 0, cols if k else head, *args)
+    for first in range(head, end, TURNS * step):
+        part = 0.0
+        for i in range(first + many * lane(), min(first + TURNS * step, end), step):  # LLVM makes four turns of it one
+            as_it_is()
             part += run(None, many, *taken(args, args, i))
-            i += step
         total += part
     return all_sum(total)
 
 
 def long_sums_wide(run, cols, *args):
     head, end = whole_runs(args, cols)
-    one, two = run(0, head, *args)
-    p, q = run(end, cols, *args)
-    one, two, many = one + p, two + q, run_size(args)
+    one, two, many = 0.0, 0.0, run_size(args)
     step = many * lanes()
-    for first in range(head, end, TURNS * DEEP * step):
-        part, other, i, last = 0.0, 0.0, first + many * lane(), min(first + TURNS * DEEP * step, end)
-        while i + step < last:
-            a, b = taken(args, args, i), taken(args, args, i + step)
-            p, q = run(None, many, *a)
-            u, v = run(None, many, *b)
-            part, other = part + (p + u), other + (q + v)
-            i += 2 * step
-        while i < last:
+    for k in range(ends(end, cols)):
+        p, q = run(end if k else 0, cols if k else head, *args)
+        one, two = one + p, two + q
+    for first in range(head, end, TURNS * step):
+        part, other = 0.0, 0.0
+        for i in range(first + many * lane(), min(first + TURNS * step, end), step):
+            as_it_is()
             p, q = run(None, many, *taken(args, args, i))
             part, other = part + p, other + q
-            i += step
         one, two = one + part, two + other
     return all_sum(one), all_sum(two)
 
@@ -135,8 +133,8 @@ def long_sums_wide(run, cols, *args):
 def put_row_wide(run, cols, out, *args):
     every = (out, *args)
     head, end = whole_runs(every, cols)
-    run(0, head, out, *args)
-    run(end, cols, out, *args)
+    for k in range(ends(end, cols)):
+        run(end if k else 0, cols if k else head, out, *args)
     many = run_size(every)
     step = many * lanes()
     i = head + many * lane()
@@ -147,11 +145,10 @@ def put_row_wide(run, cols, out, *args):
         put_taken(every, out, i, p)
         put_taken(every, out, i + step, q)
         i += 2 * step
-    while i < end:
+    if i < end:
         p = room_like(every, out)
         run(None, many, p, *taken(every, args, i))
         put_taken(every, out, i, p)
-        i += step
 
 
 def top_and_sum_wide(e, x, cols):
@@ -164,14 +161,15 @@ def top_and_sum_wide(e, x, cols):
         top, total = with_one(top, total, x[j if j < head else end - head + j])
     i = head + many * lane()
     while i + (DEEP - 1) * step < end:
-        a, b, c, d = taken(like, like, i)[0], taken(like, like, i + step)[0], taken(like, like, i + 2 * step)[0], taken(like, like, i + 3 * step)[0]
+        (a,), (b,) = taken(like, like, i), taken(like, like, i + step)
+        (c,), (d,) = taken(like, like, i + 2 * step), taken(like, like, i + 3 * step)
         found = fmax(fmax(top_of_run(a, many), top_of_run(b, many)), fmax(top_of_run(c, many), top_of_run(d, many)))
         found = fmax(top, found)
         part = (sum_of_run(a, many, found) + sum_of_run(b, many, found)) + (sum_of_run(c, many, found) + sum_of_run(d, many, found))
         top, total = found, total * exp_low(top - found) + part
         i += DEEP * step
     while i < end:
-        a = taken(like, like, i)[0]
+        (a,) = taken(like, like, i)
         found = fmax(top, top_of_run(a, many))
         top, total = found, total * exp_low(top - found) + sum_of_run(a, many, found)
         i += step

@@ -25,7 +25,7 @@ from .words import block, thread
 THREADS = 256  # of a block; takes another value in each kernel
 ROOM = 128  # numbers of 8 bytes: shared memory for rows, likewise
 EACH = 16  # bytes that are copied at once
-TOGETHER = 2  # blocks with a long row each on a multiprocessor, at least
+BUSY = 512  # threads of a multiprocessor that registers are enough for; twice as many where rows lie far, half where numbers have 8 bytes
 
 
 def row(*args):
@@ -163,11 +163,13 @@ def batch_loss(out, losses, found, mean):
 
 # ---- launchers ----
 @cache
-def in_shape(function: Any, shape: Shape) -> Any:
+def in_shape(function: Any, shape: Shape, busy: int) -> Any:
     """A kernel for rows that are shared out so."""
-    return shaped(function, shape.threads, shape.lanes, shape.wide, TOGETHER * (shape == FAR) or 1)
+    return shaped(function, shape.threads, shape.lanes, shape.wide, -(-busy // shape.threads))
 
 
+def busy(dtype: np.dtype, shape: Shape) -> int:
+    return BUSY * (1 + (shape == FAR)) * 4 // dtype.itemsize
 
 
 def widths_of(operands: Any, size: int) -> tuple[int, ...]:
@@ -189,10 +191,10 @@ def row_launcher(go, outs, ins, *consts):
     common = in_common(operands, len(outs), rows, cols) if ours else (0,) * len(operands)
     plan = row_plan(rows, cols, widths_of(operands, rows * cols), common, len(outs), ours)
     if plan.shape == FAR:
-        go(in_shape(far_row, FAR), outs, ins, consts, grid=rows)
+        go(in_shape(far_row, FAR, busy(go.dtype, FAR)), outs, ins, consts, grid=rows)
     else:
         consts = *consts, plan.chunk, plan.per, len(outs), plan.places
-        go(in_shape(row, plan.shape), outs, ins, consts, grid=blocks(rows, plan.chunk))
+        go(in_shape(row, plan.shape, busy(go.dtype, plan.shape)), outs, ins, consts, grid=blocks(rows, plan.chunk))
 
 
 @launcher(name="row_sums")
@@ -210,7 +212,7 @@ def row_sums_launcher(go, outs, ins, parts, add_w, add_b, rows, cols):
     many = blocks(rows, plan.chunk)
     sums = go.empty(many * width)
     consts = rows, cols, plan.chunk, plan.per, width, plan.start, plan.places
-    go(in_shape(row_sums, plan.shape), (dx, sums), ins, consts, grid=many)
+    go(in_shape(row_sums, plan.shape, BUSY // 2), (dx, sums), ins, consts, grid=many)
     go(add_totals, (dw, db), (sums,), (many, cols, add_w, add_b), grid=blocks(width, COLUMNS), formula=None)
 
 
