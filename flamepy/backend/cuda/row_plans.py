@@ -14,6 +14,7 @@ from .row_words import room_of
 COLUMNS = 32  # neighbouring columns of totals that a block adds up
 LOSSES = 16384  # losses that one block adds up
 BLOCKS = 2048  # enough of them for every GPU: more rows make blocks longer
+FEW = 512  # enough to keep one busy: with more, blocks that read what all rows have in common get ROWS rows first
 ROWS = 16  # of a block that adds up totals, at least
 APART = 16  # bytes: what alignment takes of the room for each operand, at most
 
@@ -85,10 +86,12 @@ def row_plan(rows: int, cols: int, widths: tuple[int, ...], shared: tuple[int, .
             while laid_out(row, all_rows, 2 * times * groups)[1] <= room and 2 * times * groups * BLOCKS <= rows:
                 times *= 2
             per, shape = groups * times, shape._replace(wide=shape.wide and ours)
-            return RowPlan(shape, per * max(1, -(-rows // (per * BLOCKS))) if any(all_rows) else per, per, laid_out(row, all_rows, per)[0])
+            chunk = per * max(-(-rows // (per * BLOCKS)), min(-(-ROWS // per), -(-rows // (per * FEW)))) if any(all_rows) else per
+            return RowPlan(shape, chunk, per, laid_out(row, all_rows, per)[0])
     if ours and cols > 512:
         return RowPlan(FAR, 1, 1, ())
-    return RowPlan(FAR_IN_WARPS, FAR_IN_WARPS.threads // FAR_IN_WARPS.lanes, FAR_IN_WARPS.threads // FAR_IN_WARPS.lanes, (-1,) * len(widths))
+    groups = FAR_IN_WARPS.threads // FAR_IN_WARPS.lanes
+    return RowPlan(FAR_IN_WARPS, groups, groups, (-1,) * len(widths))
 
 
 @lru_cache(4096)

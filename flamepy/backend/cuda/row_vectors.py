@@ -3,7 +3,7 @@
 A body's run, run(first, cols, *arrays and numbers), reads and writes its arrays at the elements of run_at(first, cols) alone. So a lane may
 copy WIDE neighbours of each array into registers, and have the run work on these: run(None, WIDE, *copies), see run_at() in row_words.py.
 WIDE is as many as 16 bytes hold of the widest numbers. Where the arrays of a row do not reach multiples of 16 bytes together, and at the
-ends of a row, lanes take one element each.
+ends of a row, lanes take one element each. Whole runs begin where 32 bytes begin, which move together.
 
     every = (out, *args)                              # all arrays that are gone over together
     first, end = whole_runs(every, cols)              # where whole runs begin and end: both are cols if there are none
@@ -24,6 +24,9 @@ from .compat import cgutils, intrinsic, types
 from .runs import lanes
 from .span import I32, I64, Span
 from .vectors import loaded, stored
+
+
+SECTOR = 32  # bytes that move together
 
 
 def spans_of(args: Any) -> list[tuple[int, Span]]:
@@ -52,9 +55,9 @@ def whole_runs(typing: Any, every: Any, cols: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         values, size = cgutils.unpack_tuple(builder, given[0], len(every)), given[1]
         starts = [(builder.ptrtoint(builder.extract_value(values[k], 0), I64), width(kind)) for k, kind in spans_of(every)]
-        start, widest = max(starts, key=lambda pair: pair[1])
-        odd = builder.and_(builder.neg(start), I64(many * widest - 1))
-        head, apart = builder.sdiv(odd, I64(widest)), I64(0)
+        start, least = min(starts, key=lambda pair: pair[1])
+        odd = builder.and_(builder.neg(start), I64(SECTOR - 1))
+        head, apart = builder.sdiv(odd, I64(least)), I64(0)
         for address, item in starts:
             place = builder.add(address, builder.mul(head, I64(item)))
             apart = builder.or_(apart, builder.and_(place, I64(many * item - 1)))
