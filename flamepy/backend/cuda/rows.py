@@ -25,6 +25,7 @@ from .words import block, thread
 THREADS = 256  # of a block; takes another value in each kernel
 ROOM = 128  # numbers of 8 bytes: shared memory for rows, likewise
 EACH = 16  # bytes that are copied at once
+SHIFT = COLUMNS.bit_length() - 1
 BUSY = 512  # threads of a multiprocessor that registers are enough for; twice as many where rows lie far, half where numbers have 8 bytes
 
 
@@ -117,20 +118,20 @@ def row_sums(dx, sums, *args):
 
 
 @kernel
-def add_totals(dw, db, sums, many, cols, add_w, add_b):
+def add_totals(dw, db, sums, many, width, cols, add_w, add_b):
     """dw (and db) = the totals of all blocks, added in order in wide() by eight threads a column; with add_w (add_b) on top of what is
     there."""
-    width, x, y = sums.size // many, thread() & (COLUMNS - 1), thread() // COLUMNS
+    x, y = thread() & (COLUMNS - 1), thread() >> SHIFT
     j = block() * COLUMNS + x
     found = wide(0.0)
     if j < width:
-        for i in range(y, many, THREADS // COLUMNS):
+        for i in range(y, many, THREADS >> SHIFT):
             found += wide(sums[i * width + j])
     parts = shared_span(found, 256)
     parts[thread()] = found
     cuda.syncthreads()
     if y == 0 and j < width:
-        for k in range(1, THREADS // COLUMNS):
+        for k in range(1, THREADS >> SHIFT):
             found += parts[k * COLUMNS + x]
         if j < cols:
             if dw is not None:
@@ -213,7 +214,7 @@ def row_sums_launcher(go, outs, ins, parts, add_w, add_b, rows, cols):
     sums = go.empty(many * width)
     consts = rows, cols, plan.chunk, plan.per, width, plan.start, plan.places
     go(in_shape(row_sums, plan.shape, BUSY // 2), (dx, sums), ins, consts, grid=many)
-    go(add_totals, (dw, db), (sums,), (many, cols, add_w, add_b), grid=blocks(width, COLUMNS), formula=None)
+    go(add_totals, (dw, db), (sums,), (many, width, cols, add_w, add_b), grid=blocks(width, COLUMNS), formula=None)
 
 
 @launcher(name="batch_loss")
