@@ -22,7 +22,8 @@ from .fold_plans import MANY, fold_plan, near_plan
 from .maps import same
 from .near import address_of, arrived, moved, shared_span, widths
 from .rows import fetch
-from .vectors import divided, load4
+from .tensor import divided
+from .vectors import load4
 from .words import block, thread
 
 THREADS = 256

@@ -182,15 +182,3 @@ def aligned(typing: Any, x: Any, lanes: Any) -> Any:
 
 store2 = storer(2)
 load4, store4 = loader(4), storer(4)
-
-
-# ---- whole numbers -----------------------------------------------------------------------------------------------------------------
-@intrinsic
-def divided(typing: Any, a: Any, b: Any) -> Any:
-    """(a // b, a % b) of numbers from 0 to 2**31 - 1, by some instructions: that of 64 bits, which // is here, is a call."""
-    found = types.UniTuple(types.int32, 2)
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return context.make_tuple(builder, found, [builder.udiv(*args), builder.urem(*args)])
-
-    return found(types.int32, types.int32), code
