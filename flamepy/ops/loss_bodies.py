@@ -123,7 +123,7 @@ def half_cross_entropy_row(r, loss, kept, x, ids, smoothing, ignore, rows, cols)
     x, own = x[r * cols : r * cols + cols], class_of(ids, r, cols)
     if ids[r] == ignore:
         if lane() == 0:
-            loss[r] = 0.0
+            loss[r] = kept[2 * r] = kept[2 * r + 1] = 0.0
         return
     top, total = passing_sum(x, cols)
     value = loss_of(x, own, top, total, smoothing, cols)

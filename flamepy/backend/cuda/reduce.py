@@ -51,7 +51,7 @@ def beats(b, j, a, i, how):
 # ---- short lines ---------------------------------------------------------------------------------------------------------------------
 def near_part(x, room, first, count):
     """So many numbers of x, in shared memory."""
-    near = moved((x,), (0,), room, first)[0]
+    near = moved((x,), (0,), widths((x,)), room, first)[0]
     before = first * widths((x,))[0]
     fetch(address_of(near) + before, address_of(x) + before, count * widths((x,))[0])
     arrived()

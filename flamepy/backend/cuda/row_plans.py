@@ -42,12 +42,14 @@ FAR, FAR_IN_WARPS = Shape(512, 512, ANY, True), Shape(32, 256, ANY, False)  # wh
 
 
 class RowPlan(NamedTuple):
-    """The shape, rows of a block, rows at once; where each operand begins in the room (-1: it stays where it is; odd: see moved())."""
+    """The shape, rows of a block, rows at once; where each operand begins in the room (-1: it stays where it is; odd: see moved()), and
+    the bytes of a row or of what rows share."""
 
     shape: Shape
     chunk: int
     per: int
     places: tuple[int, ...]
+    lengths: tuple[int, ...]
 
 
 class TotalsPlan(NamedTuple):
@@ -57,6 +59,7 @@ class TotalsPlan(NamedTuple):
     chunk: int
     per: int
     places: tuple[int, ...]
+    lengths: tuple[int, ...]
     start: int
 
 
@@ -70,11 +73,15 @@ def laid_out(sizes: tuple[int, ...], common: tuple[int, ...], per: int) -> tuple
     return tuple(places), at
 
 
+def both(sizes: tuple[int, ...], common: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple([row or all_rows for row, all_rows in zip(sizes, common, strict=True)])
+
+
 @lru_cache(4096)
-def row_plan(rows: int, cols: int, widths: tuple[int, ...], shared: tuple[int, ...], outs: int, ours: bool) -> RowPlan:
-    """`widths`: of the operands that hold whole rows, else 0; `shared`: of those that all rows read. Not `ours`: at most a warp, whose
+def row_plan(rows: int, cols: int, sizes: tuple[int, ...], common: tuple[int, ...], outs: int, ours: bool) -> RowPlan:
+    """`sizes`: the bytes that each operand has for a row, else 0; `common`: of those that all rows read. Not `ours`: at most a warp, whose
     lanes take one element each, since a user's body may read any."""
-    sizes, common, nothing = tuple([cols * w for w in widths]), tuple([cols * w for w in shared]), (0,) * len(widths)
+    nothing = (0,) * len(sizes)
     ins = (0,) * outs + sizes[outs:]
     for row, all_rows in ((sizes, common), (ins, common), (sizes, nothing), (ins, nothing)):
         for shape in SHAPES:
@@ -87,24 +94,23 @@ def row_plan(rows: int, cols: int, widths: tuple[int, ...], shared: tuple[int, .
                 times *= 2
             per, shape = groups * times, shape._replace(wide=shape.wide and ours)
             chunk = per * max(-(-rows // (per * BLOCKS)), min(-(-ROWS // per), -(-rows // (per * FEW)))) if any(all_rows) else per
-            return RowPlan(shape, chunk, per, laid_out(row, all_rows, per)[0])
+            return RowPlan(shape, chunk, per, laid_out(row, all_rows, per)[0], both(row, all_rows))
     if ours and cols > 512:
-        return RowPlan(FAR, 1, 1, ())
+        return RowPlan(FAR, 1, 1, (), ())
     groups = FAR_IN_WARPS.threads // FAR_IN_WARPS.lanes
-    return RowPlan(FAR_IN_WARPS, groups, groups, (-1,) * len(widths))
+    return RowPlan(FAR_IN_WARPS, groups, groups, (-1,) * len(sizes), nothing)
 
 
 @lru_cache(4096)
-def totals_plan(rows: int, cols: int, widths: tuple[int, ...], shared: tuple[int, ...], total: int) -> TotalsPlan:
+def totals_plan(rows: int, cols: int, sizes: tuple[int, ...], common: tuple[int, ...], total: int) -> TotalsPlan:
     """Behind the rows lie the totals, each group's own, of `total` bytes. Where they are too long they are kept in global memory, by one
     group."""
-    sizes, common, nothing = tuple([cols * w for w in widths]), tuple([cols * w for w in shared]), (0,) * len(widths)
-    ins = (0, *sizes[1:])
+    nothing, ins = (0,) * len(sizes), (0, *sizes[1:])
     for row, all_rows in ((sizes, common), (ins, common), (sizes, nothing), (ins, nothing), (nothing, common), (nothing, nothing)):
         for shape in SHAPES:
             groups = shape.threads // shape.lanes
             places, start = laid_out(row, all_rows, groups)
             if cols <= shape.longest and start + groups * total <= 1024 * room_of(shape.lanes):
                 chunk = groups * max(-(-ROWS // groups), -(-rows // (groups * BLOCKS // 2)))
-                return TotalsPlan(shape, chunk, groups, places, start)
-    return TotalsPlan(FAR, max(ROWS, -(-rows // (BLOCKS // 2))), 1, (-1,) * len(sizes), -1)
+                return TotalsPlan(shape, chunk, groups, places, both(row, all_rows), start)
+    return TotalsPlan(FAR, max(ROWS, -(-rows // (BLOCKS // 2))), 1, (-1,) * len(sizes), nothing, -1)
