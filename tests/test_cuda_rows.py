@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_tools import check_code, launch, machine_code, up
+from cuda_tools import check_code, machine_code, up
 from devices import emulated_gpu
 
 from flamepy.dtypes import bfloat16, computed, float16, float32, float64
@@ -91,12 +91,14 @@ def test_cross_entropy_and_its_gradient(dtype: Any, cols: int, at: int, mean: bo
     losses = torch.nn.functional.cross_entropy(t, torch.tensor(ids), reduction="none", label_smoothing=smoothing)
     g = np.full(1, 0.75, wide) if mean else draw(3, many, dtype=wide)
     losses.backward(torch.tensor(np.broadcast_to(g / (many - 1 if mean else 1), many).astype(float64)))
-    small, size, found = wide.type(smoothing), x.size, np.array([-1, 0, many - 1])
+    small, size, found, one = wide.type(smoothing), x.size, np.array([-1, 0, many - 1]), (many, wide)
     if wide == dtype:
-        loss, dx = run(loss_bodies.cross_entropy_row, [(many, wide), (size, wide)], [x, ids, found], (small, -100, mean, many, cols), wide, at)
+        consts = small, -100, mean, many, cols
+        loss, dx = run(loss_bodies.cross_entropy_row, [one, (size, wide)], [x, ids, found], consts, wide, at)
         dx = dx.reshape(many, cols) * g[:, None]
     else:
-        loss, kept = run(loss_bodies.half_cross_entropy_row, [(many, wide), (2 * many, wide)], [x, ids], (small, -100, many, cols), wide, at)
+        consts = small, -100, many, cols
+        loss, kept = run(loss_bodies.half_cross_entropy_row, [one, (2 * many, wide)], [x, ids], consts, wide, at)
         consts = small, -100, mean, not mean, many, cols
         (dx,) = run(loss_bodies.half_cross_entropy_dx_row, [(size, wide)], [g, x, ids, found, kept], consts, wide, at)
     close(loss, losses.detach().numpy(), wide)
@@ -159,7 +161,8 @@ def test_rows_with_nan_and_infinities(cols: int) -> None:
     assert np.isnan(found[[0, 1, 3]]).all() and (found[2, ::2] == 0).all()
     close(found[[2, 4, 5]].reshape(-1), exact[[2, 4, 5]], float32)
     ids = np.zeros(6, np.int64) + 1
-    loss, _ = run(loss_bodies.cross_entropy_row, [(6, float32), None], [x, ids, np.array([-1, 0, 6])], (float32.type(0), -100, True, 6, cols), float32)
+    ins, consts = [x, ids, np.array([-1, 0, 6])], (float32.type(0), -100, True, 6, cols)
+    loss, _ = run(loss_bodies.cross_entropy_row, [(6, float32), None], ins, consts, float32)
     assert np.isnan(loss[[0, 1, 3]]).all()
     close(loss[[2, 4, 5]], -np.log(exact[[2, 4, 5], 1]), float32)
 
@@ -168,7 +171,10 @@ def test_no_rows_and_rows_of_one() -> None:
     gpu = emulated_gpu()
     before = gpu.launched
     dw = up(gpu, np.full(5, 7, np.float32))
-    gpu.launch("row_sums", norm_bodies.norm_dx_row, (gpu.empty(0, float32), dw, None), (*[gpu.empty(0, float32)] * 3, None, None, gpu.empty(0, float32)), (1, False, False, 0, 5), float32)  # fmt: skip
+    none = gpu.empty(0, float32)
+    gpu.launch(
+        "row_sums", norm_bodies.norm_dx_row, (none, dw, None), (none, None, none, none, None, none), (1, False, False, 0, 5), float32
+    )
     assert gpu.launched == before + 1 and not gpu.download(dw).any()
     x = draw(12, 9, 1, dtype=float32)
     (found,) = run(rows.softmax_row, [(9, float32)], [x], (9, 1), float32)

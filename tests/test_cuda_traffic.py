@@ -1,7 +1,7 @@
 """What kernels that only move numbers read and write on the emulated GPU: sectors of 32 bytes, over the least that could be.
 
-The least is counted twice: access by access (sectors that the bytes of a warp would fill), and over a launch, each byte once. ONCE says what
-does not reach the second, and why.
+The least is counted twice: access by access (sectors that the bytes of a warp would fill), and over a launch, each byte once. ONCE says
+what does not reach the second, and why.
 
 Read next: flamepy/backend/cuda/emulator/count.py.
 """

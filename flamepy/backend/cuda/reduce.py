@@ -168,11 +168,11 @@ def fold_columns(out, x, n, inner, chunk, chunks, bits, tiles, scale, start, how
     total, step = start, rows * inner
     if j < inner:
         at, turns = (o * n + first + y) * inner + j, turns_of(min(chunk, n - first) - y, bits)
-        for k in range(0, turns - 3, 4):
+        for _ in range(0, turns - 3, 4):
             a, b, c, d = F(x[at]), F(x[at + step]), F(x[at + 2 * step]), F(x[at + 3 * step])
             total = join(total, join(join(a, b, how), join(c, d, how), how), how)
             at += 4 * step
-        for k in range(turns & -4, turns):
+        for _ in range(turns & -4, turns):
             total = join(total, F(x[at]), how)
             at += step
     total = over_block(total, columns, how)
@@ -281,7 +281,8 @@ def argmax_launcher(go, outs, ins, outer, n, inner, scale):
         out, best = (
             (outs[0], None) if chunks == 1 else (go.empty(outer * chunks * inner, outs[0].dtype), go.empty(outer * chunks * inner, dtype))
         )
-        go(arg_columns, (out, best), (x, places), (n, inner, chunk, chunks, columns.bit_length() - 1, tiles, start, how), grid=outer * chunks * tiles)
+        consts = n, inner, chunk, chunks, columns.bit_length() - 1, tiles, start, how
+        go(arg_columns, (out, best), (x, places), consts, grid=outer * chunks * tiles)
         if chunks == 1:
             return
         x, places, n = best, out, chunks

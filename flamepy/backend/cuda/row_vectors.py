@@ -1,4 +1,4 @@
-"""Neighbouring elements of a row at once: what a lane takes of it is 16 bytes of each array, and some such pieces are on their way together.
+"""Neighbouring elements of a row at once: a lane takes 16 bytes of each array, and some such pieces are on their way together.
 
 A body's run, run(first, cols, *arrays and numbers), reads and writes its arrays at the elements of run_at(first, cols) alone. So a lane may
 copy WIDE neighbours of each array into registers, and have the run work on these: run(None, WIDE, *copies), see run_at() in row_words.py.
@@ -24,7 +24,6 @@ from .compat import cgutils, intrinsic, types
 from .runs import lanes
 from .span import I32, I64, Span
 from .vectors import loaded, stored
-
 
 SECTOR = 32  # bytes that move together
 
@@ -90,7 +89,7 @@ def as_it_is(typing: Any) -> Any:
     """In a loop: the assembler shall not unroll it, LLVM has."""
 
     def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        builder.asm(ir.FunctionType(ir.VoidType(), []), r'.pragma \22nounroll\22;', "", [], side_effect=True)
+        builder.asm(ir.FunctionType(ir.VoidType(), []), r".pragma \22nounroll\22;", "", [], side_effect=True)
         return context.get_dummy_value()
 
     return types.none(), code

@@ -177,13 +177,12 @@ def busy(dtype: np.dtype, shape: Shape) -> int:
 def row_bytes(operands: Any, outs: int, rows: int, cols: int, ours: bool) -> tuple[int, ...]:
     """The bytes that each operand has for a row: of whole rows, and of one or two numbers, unless they may be what all rows share. Only
     floats are moved: whole numbers are ids. A user's body may leave numbers out."""
-    few = (rows, 2 * rows) if ours else ()
-    return tuple([
-        a.size // rows * a.dtype.itemsize
-        if isinstance(a, Buffer) and a.dtype.kind in "fV" and (a.size == rows * cols or (a.size in few and (k < outs or a.size != cols)))
-        else 0
-        for k, a in enumerate(operands)
-    ])
+    found = []
+    for k, a in enumerate(operands):
+        few = ours and isinstance(a, Buffer) and a.size in (rows, 2 * rows) and (k < outs or a.size != cols)
+        moves = isinstance(a, Buffer) and a.dtype.kind in "fV" and (few or a.size == rows * cols)
+        found.append(a.size // rows * a.dtype.itemsize if moves else 0)
+    return tuple(found)
 
 
 def common_bytes(operands: Any, outs: int, rows: int, cols: int) -> tuple[int, ...]:
