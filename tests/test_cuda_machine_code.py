@@ -27,7 +27,6 @@ SLOW_PATHS = {"__cuda_sm20_div_rn_f64_full", "__cuda_sm20_dblrcp_rn_slowpath_v3"
 VECTORS = "map_runs_", "span_scale_float32", "span_update_"
 # Faults that wait to be mended: a kernel leaves this table with its fault, or a test fails.
 OPEN = {
-    ("fold_lines", "calls"), ("fold_near_1_of_256", "calls"), ("fold_columns", "calls"), ("add_totals", "calls"),  # 64-bit division
     ("tensor_large", "spills"), ("tensor_large", "local"),  # on sm_80
 }  # fmt: skip
 

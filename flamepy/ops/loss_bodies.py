@@ -8,9 +8,21 @@ FLAME counterpart: `flame_core::loss`. Read next: losses.py.
 
 from __future__ import annotations
 
-from ..backend.formula.row_words import LINE, RUN, barrier, lane, lanes, long_sum, run_at, run_space
+from ..backend.formula.row_words import (
+    LINE,
+    RUN,
+    barrier,
+    exponentials,
+    lane,
+    long_sum,
+    put_row,
+    run_at,
+    run_space,
+    top_and_sum,
+    top_of,
+)
 from ..backend.formula.words import exp_down, log, real
-from .rows import exponentials, numbers, top_of
+from .rows import numbers
 
 
 def kept(first, cols, e, x, top):
@@ -47,9 +59,27 @@ def loss_of(x, own, top, total, smoothing, cols):
     return (1.0 - smoothing) * (top - x[own]) + gap + log(total)
 
 
-def no_gradient(line, cols):
-    for j in range(lane(), cols, lanes()):
+def passing_sum(x, cols):
+    """The largest number of a row, and the sum of its exponentials, of which none is kept."""
+    if LINE == 0:
+        return top_and_sum(None, x, cols)
+    top = top_of(x, cols)
+    return top, long_sum(passing, cols, run_space(x), x, top)
+
+
+def no_gradient(first, cols, line):
+    for j in run_at(first, cols):
         line[j] = 0.0
+
+
+def kept_gradient(first, cols, e, factor, spread):
+    for j in run_at(first, cols):
+        e[j] = e[j] * factor - spread
+
+
+def gradient(first, cols, dx, x, top, factor, spread):
+    for j in run_at(first, cols):
+        dx[j] = exp_down(x[j] - top) * factor - spread
 
 
 def class_of(ids, r, cols):
@@ -65,19 +95,21 @@ def cross_entropy_row(r, loss, dx, x, ids, found, smoothing, ignore, mean, rows,
         if lane() == 0:
             loss[r] = 0.0
         if dx is not None:
-            no_gradient(dx[first : first + cols], cols)
+            put_row(no_gradient, cols, dx[first : first + cols])
         return
-    top = top_of(x, cols)
     if dx is not None and LINE > 0:  # what is written into dx stays near
+        top = top_of(x, cols)
         total = long_sum(kept, cols, dx[first : first + cols], x, top)
     else:
-        total = long_sum(passing, cols, run_space(x), x, top)
+        top, total = passing_sum(x, cols)
     if dx is not None:
         e = dx[first : first + cols]
         scale = 1.0 / real(found[2]) if mean else 1.0
         factor, spread = scale / total, scale * smoothing / real(cols)
-        for j in range(lane(), cols, lanes()):
-            e[j] = (e[j] if LINE > 0 else exp_down(x[j] - top)) * factor - spread
+        if LINE > 0:
+            put_row(kept_gradient, cols, e, factor, spread)
+        else:
+            put_row(gradient, cols, e, x, top, factor, spread)
         barrier()
         if lane() == 0:
             e[own] -= scale * (1.0 - smoothing)
@@ -91,10 +123,9 @@ def half_cross_entropy_row(r, loss, kept, x, ids, smoothing, ignore, rows, cols)
     x, own = x[r * cols : r * cols + cols], class_of(ids, r, cols)
     if ids[r] == ignore:
         if lane() == 0:
-            loss[r] = 0.0
+            loss[r] = kept[2 * r] = kept[2 * r + 1] = 0.0
         return
-    top = top_of(x, cols)
-    total = long_sum(passing, cols, run_space(x), x, top)
+    top, total = passing_sum(x, cols)
     value = loss_of(x, own, top, total, smoothing, cols)
     if lane() == 0:
         kept[2 * r] = top
@@ -102,16 +133,18 @@ def half_cross_entropy_row(r, loss, kept, x, ids, smoothing, ignore, rows, cols)
         loss[r] = value
 
 
-def half_cross_entropy_dx_row(r, dx, x, ids, found, kept, smoothing, ignore, mean, rows, cols):
+def half_cross_entropy_dx_row(r, dx, g, x, ids, found, kept, smoothing, ignore, mean, each, rows, cols):
+    """g: the cotangent, None for 1; with `each` it has a number for each row."""
     first, own = r * cols, class_of(ids, r, cols)
     dx, x = dx[first : first + cols], x[first : first + cols]
     if ids[r] == ignore:
-        no_gradient(dx, cols)
+        put_row(no_gradient, cols, dx)
         return
     scale = 1.0 / real(found[2]) if mean else 1.0
+    if g is not None:
+        scale = scale * g[r if each else 0]
     top, factor, spread = kept[2 * r], scale / kept[2 * r + 1], scale * smoothing / real(cols)
-    for j in range(lane(), cols, lanes()):
-        dx[j] = exp_down(x[j] - top) * factor - spread
+    put_row(gradient, cols, dx, x, top, factor, spread)
     barrier()
     if lane() == 0:
         dx[own] -= scale * (1.0 - smoothing)

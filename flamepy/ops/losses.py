@@ -76,9 +76,9 @@ def half_cross_entropy(x, ids, found, smoothing=0.0, ignore=-100, reduction="mea
 def half_cross_entropy_dx(g, x, ids, found, kept, smoothing, ignore, reduction):
     dx = like(x, dtype=float32)
     if x.size:
-        consts = (float32.type(smoothing), ignore, reduction == "mean", *x.shape)
-        launch("row", half_cross_entropy_dx_row, (dx,), (x, ids, found, kept), consts)
-    return row_cross_entropy_dx(g, dx, reduction)
+        consts = (float32.type(smoothing), ignore, reduction == "mean", reduction == "none", *x.shape)
+        launch("row", half_cross_entropy_dx_row, (dx,), (None if g.unit else g, x, ids, found, kept), consts)
+    return dx, None, None
 
 
 def row_losses(x: Any) -> Any:

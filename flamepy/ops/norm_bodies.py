@@ -8,7 +8,7 @@ FLAME counterpart: `flame_core::norm`. Read next: row_norms.py.
 
 from __future__ import annotations
 
-from ..backend.formula.row_words import all_max, lane, lanes, long_sum, long_sums, run_at
+from ..backend.formula.row_words import LINE, all_max, barrier, lane, lanes, long_sum, long_sums, put_row, run_at
 from ..backend.formula.words import EPS, INF, abs, fmax, maximum, real, sqrt
 
 
@@ -23,8 +23,11 @@ def residual_norm_row(r, s, y, mean, rstd, x, residual, w, b, eps, rows, cols):
     first = r * cols
     s, y, x, residual = s[first : first + cols], y[first : first + cols], x[first : first + cols], residual[first : first + cols]
     near = middle(x, cols) + middle(residual, cols)
-    total, square = long_sums(added, cols, s, x, residual, near)
-    normalise(r, y, mean, rstd, s, None, near, total / real(cols), square / real(cols), w, b, eps, cols)
+    total, square = sums_of_added(cols, s, x, residual, near)
+    if LINE > 0:
+        normalise(r, y, mean, rstd, s, None, near, total / real(cols), square / real(cols), w, b, eps, cols)
+    else:  # other lanes may have written s
+        normalise(r, y, mean, rstd, x, residual, near, total / real(cols), square / real(cols), w, b, eps, cols)
 
 
 def half_residual_norm_row(r, s, y, mean, rstd, x, residual, w, b, eps, rows, cols):
@@ -32,33 +35,37 @@ def half_residual_norm_row(r, s, y, mean, rstd, x, residual, w, b, eps, rows, co
     first = r * cols
     s, y, x, residual = s[first : first + cols], y[first : first + cols], x[first : first + cols], residual[first : first + cols]
     near = middle(x, cols) + middle(residual, cols)
-    total, square = long_sums(added, cols, s, x, residual, near)
+    total, square = sums_of_added(cols, s, x, residual, near)
     normalise(r, y, mean, rstd, x, residual, near, total / real(cols), square / real(cols), w, b, eps, cols)
 
 
 def rounding_norm_row(r, y, xn, mean, rstd, s, x, residual, w, b, eps, rows, cols):
     """A norm whose result is rounded; xn, the row before w and b, is kept for backward. s = x + residual, where there is one."""
     first = r * cols
-    y, xn, x = y[first : first + cols], xn[first : first + cols], x[first : first + cols]
+    y, xn, x, more = y[first : first + cols], xn[first : first + cols], x[first : first + cols], None
     if residual is None:
         near = middle(x, cols)
         total, square = long_sums(deviations, cols, x, near)
     else:
         s, residual = s[first : first + cols], residual[first : first + cols]
         near = middle(x, cols) + middle(residual, cols)
-        total, square = long_sums(added, cols, s, x, residual, near)
-        x = s
-    m, k, shift = statistics(r, mean, rstd, x, None, near, total / real(cols), square / real(cols), eps, cols)
-    for j in range(lane(), cols, lanes()):
-        value = (x[j] - m) * k - shift
-        xn[j] = value
-        y[j] = weighted(value, w, b, j)
+        total, square = sums_of_added(cols, s, x, residual, near)
+        if LINE > 0:
+            x = s
+        else:  # other lanes may have written s
+            more = residual
+    m, k, shift = statistics(r, mean, rstd, x, more, near, total / real(cols), square / real(cols), eps, cols)
+    put_row(normalised, cols, xn, x, more, None, None, m, k, shift)
+    put_row(normalised, cols, y, x, more, w, b, m, k, shift)
 
 
 def remade_norm_row(r, y, xn, w, b, rows, cols):
     """y of a norm whose row before w and b was kept."""
-    y, xn = y[r * cols : r * cols + cols], xn[r * cols : r * cols + cols]
-    for j in range(lane(), cols, lanes()):
+    put_row(weighted_run, cols, y[r * cols : r * cols + cols], xn[r * cols : r * cols + cols], w, b)
+
+
+def weighted_run(first, cols, y, xn, w, b):
+    for j in run_at(first, cols):
         y[j] = weighted(xn[j], w, b, j)
 
 
@@ -86,6 +93,28 @@ def deviations(first, cols, x, near):
     return total, square
 
 
+def sums_of_added(cols, s, x, residual, near):
+    """The deviations() of s = x + residual, which is written."""
+    if LINE > 0:
+        return long_sums(added, cols, s, x, residual, near)
+    put_row(plus, cols, s, x, residual)
+    return long_sums(plus_deviations, cols, x, residual, near)
+
+
+def plus(first, cols, s, x, residual):
+    for j in run_at(first, cols):
+        s[j] = x[j] + residual[j]
+
+
+def plus_deviations(first, cols, x, residual, near):
+    total, square = 0.0, 0.0
+    for j in run_at(first, cols):
+        value = x[j] + residual[j] - near
+        total += value
+        square += value * value
+    return total, square
+
+
 def added(first, cols, s, x, residual, near):
     """s = x + residual, and its deviations()."""
     total, square = 0.0, 0.0
@@ -106,7 +135,11 @@ def summed(x, more, j):
 def normalise(r, y, mean, rstd, x, more, near, d, square, w, b, eps, cols):
     """y = (x - mean) / sqrt(var + eps) * w + b for one row of x (+ more); see statistics()."""
     m, s, shift = statistics(r, mean, rstd, x, more, near, d, square, eps, cols)
-    for j in range(lane(), cols, lanes()):
+    put_row(normalised, cols, y, x, more, w, b, m, s, shift)
+
+
+def normalised(first, cols, y, x, more, w, b, m, s, shift):
+    for j in run_at(first, cols):
         y[j] = weighted((summed(x, more, j) - m) * s - shift, w, b, j)
 
 
@@ -189,7 +222,11 @@ def rms_norm_row(r, y, rstd, x, w, eps, rows, cols):
         s = scale / sqrt(long_sum(squares, cols, x, scale) / real(cols) + eps * scale * scale)
     if lane() == 0:
         rstd[r] = s
-    for j in range(lane(), cols, lanes()):
+    put_row(rms_normalised, cols, y, x, w, s)
+
+
+def rms_normalised(first, cols, y, x, w, s):
+    for j in run_at(first, cols):
         y[j] = x[j] * s if w is None else x[j] * s * w[j]
 
 
@@ -209,36 +246,63 @@ def norm_dx(r, dx, sums, g, more, x, w, mean, m, k, rest, s, cols):
     """dx (+ more) of one row, which is (x - m) * k - rest when it is normalised."""
     first = r * cols
     dx, g, x = dx[first : first + cols], g[first : first + cols], x[first : first + cols]
-    total, dot = long_sums(norm_dx_run, cols, sums, g, x, w, mean, m, rest, k)
+    if sums is None or LINE == 0:
+        total, dot = long_sums(norm_dx_run, cols, g, x, w, m, rest, k)
+    else:
+        total, dot = long_sums(norm_dx_sums, cols, sums[:cols], None if mean is None else sums[cols:], g, x, w, m, rest, k)
+    if sums is not None and LINE == 0:
+        barrier()  # other lanes may have had these columns of the row before
+        put_row(add_dw, cols, sums[:cols], sums[:cols], g, x, m, rest, k)
+        if mean is not None:
+            put_row(add_db, cols, sums[cols:], sums[cols:], g)
     shift = 0.0 if mean is None else total / real(cols)
     dot = dot / real(cols)
-    if more is not None:
-        line = more[first : first + cols]
+    line = None if more is None else more[first : first + cols]
     if cols == 1 and mean is not None:  # the norm is b whatever x is; rounding would leave a trace of s, which may be large
         if lane() == 0:
             dx[0] = 0.0 if more is None else line[0]
         return
-    for j in range(lane(), cols, lanes()):
+    put_row(norm_dx_of, cols, dx, g, line, x, w, m, k, rest, s, shift, dot)
+
+
+def norm_dx_of(first, cols, dx, g, more, x, w, m, k, rest, s, shift, dot):
+    for j in run_at(first, cols):
         value = g[j] if w is None else g[j] * w[j]
         value = s * (value - shift - ((x[j] - m) * k - rest) * dot)
-        dx[j] = value if more is None else value + line[j]
+        dx[j] = value if more is None else value + more[j]
 
 
-def norm_dx_run(first, cols, sums, g, x, w, mean, m, rest, k):
-    """The sums of g * w and of that times the normalised x; dw and db are added to `sums`."""
-    if sums is not None:
-        dw = sums[:cols]
-        db = sums[cols:]
+def norm_dx_run(first, cols, g, x, w, m, rest, s):
+    """The sums of g * w and of that times the normalised x."""
+    total, dot = 0.0, 0.0
+    for j in run_at(first, cols):
+        value = g[j] if w is None else g[j] * w[j]
+        total += value
+        dot += value * ((x[j] - m) * s - rest)
+    return total, dot
+
+
+def norm_dx_sums(first, cols, dw, db, g, x, w, m, rest, s):
+    """The same; dw and db are added up on the way, where what was written stays near."""
     total, dot = 0.0, 0.0
     for j in run_at(first, cols):
         value = g[j]
-        xn = (x[j] - m) * k - rest
-        if sums is not None:
-            dw[j] += value * xn
-            if mean is not None:
-                db[j] += value
+        xn = (x[j] - m) * s - rest
+        dw[j] += value * xn
+        if db is not None:
+            db[j] += value
         if w is not None:
             value = value * w[j]
         total += value
         dot += value * xn
     return total, dot
+
+
+def add_dw(first, cols, dw, before, g, x, m, rest, s):
+    for j in run_at(first, cols):
+        dw[j] = before[j] + g[j] * ((x[j] - m) * s - rest)
+
+
+def add_db(first, cols, db, before, g):
+    for j in run_at(first, cols):
+        db[j] = before[j] + g[j]

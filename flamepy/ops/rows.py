@@ -1,8 +1,8 @@
 """Row ops: softmax and log_softmax; the norms are in row_norms.py. A body is written once, over one row, for every backend.
 
 A body gets the row number, outs, ins and constants, then the number of rows and their length; arrays are flat, and it reads and
-writes its row through slices. An operand that is not there is None: the compiler leaves out what asks for it. `lane() lanes()
-all_max()` share a row between workers, long_sum() adds it up (backend/formula/row_words.py). Beside each fused backward stands the
+writes its row through slices. An operand that is not there is None: the compiler leaves out what asks for it. long_sum() adds up a row,
+put_row() writes one, run by run (backend/formula/row_words.py). Beside each fused backward stands the
 same rule in differentiable ops, for create_graph.
 
 FLAME counterpart: `flame_core::ops::softmax`. Read next: norm_bodies.py.
@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import ops
-from ..backend.formula.row_words import LINE, all_max, lane, lanes, line_space, long_sum, run_at
-from ..backend.formula.words import INF, exp_down, fmax, log
+from ..backend.formula.row_words import LINE, line_space, long_sum, put_row, run_at, top_and_sum
+from ..backend.formula.words import exp_down, log
 from ..dtypes import HALF
 from ..op.base import launch, like
 from ..op.custom import custom
@@ -53,38 +53,13 @@ def products(first, cols, x, y):
     return total
 
 
-def exponentials(first, cols, e, x, top):
-    total = 0.0
-    for j in run_at(first, cols):
-        value = exp_down(x[j] - top)
-        if e is not None:
-            e[j] = value
-        total += value
-    return total
-
-
 # ---- softmax -----------------------------------------------------------------------------------------------------------------
-def top_and_sum(e, x, cols):
-    """The maximum of the row x and the sum of exp(x - maximum); the exponentials go into e, unless it is None."""
-    top = top_of(x, cols)
-    return top, long_sum(exponentials, cols, e, x, top)
-
-
-def top_of(x, cols):
-    top = -INF
-    for j in range(lane(), cols, lanes()):
-        top = fmax(top, x[j])
-    return all_max(top)
-
-
 def softmax_row(r, y, x, rows, cols):
     """The exponentials are kept in y, unless nothing that was written stays near."""
     y, x = y[r * cols : r * cols + cols], x[r * cols : r * cols + cols]
     if LINE > 0:
         _, total = top_and_sum(y, x, cols)
-        scale = 1.0 / total
-        for j in range(lane(), cols, lanes()):
-            y[j] *= scale
+        put_row(scaled, cols, y, y, 1.0 / total)
     else:
         softmax_again(y, x, cols)
 
@@ -92,12 +67,10 @@ def softmax_row(r, y, x, rows, cols):
 def half_softmax_row(r, y, x, rows, cols):
     """The same for a y that would round the exponentials: they are kept aside, or where they are too many computed twice."""
     y, x = y[r * cols : r * cols + cols], x[r * cols : r * cols + cols]
-    if cols <= LINE:
+    if 0 < cols <= LINE:  # never where LINE is 0, and the compiler sees it
         e = line_space(x)[:cols]
         _, total = top_and_sum(e, x, cols)
-        scale = 1.0 / total
-        for j in range(lane(), cols, lanes()):
-            y[j] = e[j] * scale
+        put_row(scaled, cols, y, e, 1.0 / total)
     else:
         softmax_again(y, x, cols)
 
@@ -105,15 +78,26 @@ def half_softmax_row(r, y, x, rows, cols):
 def softmax_again(y, x, cols):
     """The same with each exponential computed twice, and y written once."""
     top, total = top_and_sum(None, x, cols)
-    scale = 1.0 / total
-    for j in range(lane(), cols, lanes()):
+    put_row(weights, cols, y, x, top, 1.0 / total)
+
+
+def scaled(first, cols, y, e, scale):
+    for j in run_at(first, cols):
+        y[j] = e[j] * scale
+
+
+def weights(first, cols, y, x, top, scale):
+    for j in run_at(first, cols):
         y[j] = exp_down(x[j] - top) * scale
 
 
 def softmax_dx_row(r, dx, g, y, rows, cols):
     dx, g, y = dx[r * cols : r * cols + cols], g[r * cols : r * cols + cols], y[r * cols : r * cols + cols]
-    dot = long_sum(products, cols, g, y)
-    for j in range(lane(), cols, lanes()):
+    put_row(softmax_dx_run, cols, dx, g, y, long_sum(products, cols, g, y))
+
+
+def softmax_dx_run(first, cols, dx, g, y, dot):
+    for j in run_at(first, cols):
         dx[j] = y[j] * (g[j] - dot)
 
 
@@ -148,15 +132,21 @@ def softmax_ddx(g, y, axis):
 def log_softmax_row(r, y, x, rows, cols):
     y, x = y[r * cols : r * cols + cols], x[r * cols : r * cols + cols]
     top, total = top_and_sum(None, x, cols)
-    shift = log(total)
-    for j in range(lane(), cols, lanes()):
+    put_row(logarithms, cols, y, x, top, log(total))
+
+
+def logarithms(first, cols, y, x, top, shift):
+    for j in run_at(first, cols):
         y[j] = (x[j] - top) - shift
 
 
 def log_softmax_dx_row(r, dx, g, y, rows, cols):
     dx, g, y = dx[r * cols : r * cols + cols], g[r * cols : r * cols + cols], y[r * cols : r * cols + cols]
-    total = long_sum(numbers, cols, g)
-    for j in range(lane(), cols, lanes()):
+    put_row(log_softmax_dx_run, cols, dx, g, y, long_sum(numbers, cols, g))
+
+
+def log_softmax_dx_run(first, cols, dx, g, y, total):
+    for j in run_at(first, cols):
         dx[j] = g[j] - exp_down(y[j]) * total
 
 

@@ -70,10 +70,11 @@ class CudaKernel:
         functions = reached(self.function) + ([] if self.formula is None else reached(self.formula))
         files = sorted({f.__code__.co_filename for f in functions if str(f.__module__).startswith("flamepy.")})
         mark = digest((*files, *words.SOURCES), functions)
-        threads, lanes = self.function.threads, self.function.lanes
+        threads = self.function.threads
 
         def make() -> Any:
-            return typed(self.function, self.dtype, words.dialect(threads, lanes), True, self.formula)
+            dialect = words.dialect(threads, self.function.lanes, self.function.wide)
+            return typed(self.function, self.dtype, dialect, True, self.formula)
 
         try:
             bounds = threads, self.function.together

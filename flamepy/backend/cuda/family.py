@@ -35,20 +35,21 @@ def F(*args: Any) -> Any:
     raise NotImplementedError
 
 
-def kernel(function: Any = None, *, threads: int = THREADS, lanes: int = 0, together: int = 1) -> Any:
+def kernel(function: Any = None, *, threads: int = THREADS, lanes: int = 0, together: int = 1, wide: bool = False) -> Any:
     """Decorator of a function that runs on the GPU, in blocks of so many threads, known when it is compiled as the word THREADS. `lanes`:
-    how many of them share a row (all of them, unless it says otherwise); see row_words.py. `together`: registers must be enough for so
-    many blocks on a multiprocessor."""
+    how many of them share a row (all of them, unless it says otherwise), `wide`: they take neighbours at once; see row_words.py.
+    `together`: registers must be enough for so many blocks on a multiprocessor."""
     if function is None:
-        return lambda f: kernel(f, threads=threads, lanes=lanes, together=together)
-    function.threads, function.lanes, function.together = threads, lanes or threads, together
+        return lambda f: kernel(f, threads=threads, lanes=lanes, together=together, wide=wide)
+    function.threads, function.lanes, function.together, function.wide = threads, lanes or threads, together, wide
     return function
 
 
-def shaped(function: Any, threads: int, lanes: int) -> Any:
+def shaped(function: Any, threads: int, lanes: int, wide: bool = False, together: int = 1) -> Any:
     """A kernel made of a function that is written for any number of lanes."""
-    copy = FunctionType(function.__code__, function.__globals__, f"{function.__name__}_{lanes}_of_{threads}")
-    return kernel(copy, threads=threads, lanes=lanes)
+    name = f"{function.__name__}_{lanes}_of_{threads}{'_wide' * wide}"
+    copy = FunctionType(function.__code__, function.__globals__, name)
+    return kernel(copy, threads=threads, lanes=lanes, together=together, wide=wide)
 
 
 def launcher(function: Any = None, *, name: str = "") -> Any:

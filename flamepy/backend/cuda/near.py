@@ -2,8 +2,8 @@
 
 A block copies its rows, which lie one after the other, 16 bytes at a time by copies that no thread waits for; what does not begin or
 end at a multiple of 16 bytes goes alone. An operand's copy begins as far after a multiple of 16 bytes as the operand does. moved() gives
-the body Spans whose element [r * cols + j] lies in the copy, so it reads as if nothing had been moved. What all rows have in common, the
-weights of a norm, is copied once a block.
+the body Spans whose element [r * cols + j] lies in the copy, so it reads as if nothing had been moved; so with the one or two numbers that
+an operand has for each row, the mean of a norm. What all rows have in common, the weights of a norm, is copied once a block.
 
 Read next: rows.py, span.py.
 """
@@ -100,20 +100,23 @@ def widths(typing: Any, args: Any) -> Any:
 
 
 @intrinsic
-def moved(typing: Any, args: Any, places: Any, room: Any, first: Any) -> Any:
-    """The arguments, of which those with a place >= 0 lie that far in `room`: from their element `first` on, or where the place is odd
-    from their first one on, one byte before."""
+def moved(typing: Any, args: Any, places: Any, lengths: Any, room: Any, first: Any) -> Any:
+    """The arguments, of which those with a place >= 0 lie that far in `room`: from row `first` on, which has `lengths` bytes, or where the
+    place is odd from their first number on, one byte before."""
 
     def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         values = cgutils.unpack_tuple(builder, given[0], len(args))
-        at = [context.cast(builder, v, kind, types.int64) for v, kind in zip(cgutils.unpack_tuple(builder, given[1]), places, strict=True)]
-        start = builder.ptrtoint(builder.extract_value(given[2], 0), I64)
+        at, size = [
+            [context.cast(builder, v, kind, types.int64) for v, kind in zip(cgutils.unpack_tuple(builder, values), kinds, strict=True)]
+            for values, kinds in ((given[1], places), (given[2], lengths))
+        ]
+        start = builder.ptrtoint(builder.extract_value(given[3], 0), I64)
         found = []
         for k, (kind, value) in enumerate(zip(args, values, strict=True)):
             if isinstance(kind, Span) and k < len(places):
                 data = builder.extract_value(value, 0)
                 whole = builder.trunc(at[k], ir.IntType(1))
-                before = builder.select(whole, I64(0), builder.mul(given[3], I64(kind.stored.bitwidth // 8)))
+                before = builder.select(whole, I64(0), builder.mul(given[4], size[k]))
                 odd = builder.and_(builder.add(builder.ptrtoint(data, I64), before), I64(ALIGN - 1))
                 place = builder.and_(at[k], I64(-2))
                 near = builder.add(builder.add(start, place), builder.sub(odd, before))
@@ -122,7 +125,7 @@ def moved(typing: Any, args: Any, places: Any, room: Any, first: Any) -> Any:
             found.append(value)
         return context.make_tuple(builder, args, found)
 
-    return args(args, places, room, types.int64), code
+    return args(args, places, lengths, room, types.int64), code
 
 
 # ---- copies ----------------------------------------------------------------------------------------------------------------------

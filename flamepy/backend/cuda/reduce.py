@@ -23,8 +23,11 @@ from .maps import same
 from .near import address_of, arrived, moved, shared_span, widths
 from .row_words import ROOM, THREADS
 from .rows import fetch
+from .tensor import divided
 from .vectors import load4
 from .words import block, thread
+
+DEPTH = 8  # 2**8 threads
 
 
 # ---- what is folded: sums, the largest numbers, the smallest -------------------------------------------------------------------------
@@ -47,7 +50,7 @@ def beats(b, j, a, i, how):
 # ---- short lines ---------------------------------------------------------------------------------------------------------------------
 def near_part(x, room, first, count):
     """So many numbers of x, in shared memory."""
-    near = moved((x,), (0,), room, first)[0]
+    near = moved((x,), (0,), widths((x,)), room, first)[0]
     before = first * widths((x,))[0]
     fetch(address_of(near) + before, address_of(x) + before, count * widths((x,))[0])
     arrived()
@@ -62,7 +65,8 @@ def fold_near(out, x, outer, n, inner, scale, start, how, per):
     x = near_part(x, shared_span(0, ROOM), first * n * inner, many * n)
     found = shared_span(start, MANY)
     for q in range(thread() // lanes(), many, THREADS // lanes()):
-        at = (first + q // inner) * n * inner + q % inner
+        o, j = divided(q, inner)
+        at = (first + o) * n * inner + j
         total = start
         for i in range(lane(), n, lanes()):
             total = join(total, F(x[at + i * inner]), how)
@@ -93,7 +97,8 @@ def arg_near(out, x, outer, n, inner, start, how, per):
     x = near_part(x, shared_span(0, ROOM), first * n * inner, many * n)
     found = shared_span(n, MANY)
     for q in range(thread() // lanes(), many, THREADS // lanes()):
-        at = (first + q // inner) * n * inner + q % inner
+        o, j = divided(q, inner)
+        at = (first + o) * n * inner + j
         best, place = start, n
         for i in range(lane(), n, lanes()):
             value = x[at + i * inner]
@@ -119,7 +124,7 @@ def arg_near(out, x, outer, n, inner, start, how, per):
 @kernel
 def fold_lines(out, x, n, chunk, chunks, scale, start, how):
     """out[o, c] = scale * fold of F(x[o, i]) over chunk c: four numbers a load."""
-    o, c = block() // chunks, block() % chunks
+    o, c = divided(block(), chunks)
     first = o * n + c * chunk
     size = min(chunk, n - c * chunk)
     head = min(size, -(address_of(x[first : first + 1]) // widths((x,))[0]) & 3)
@@ -153,43 +158,44 @@ def over_block(value, columns, how):
 
 
 @kernel
-def fold_columns(out, x, n, inner, chunk, chunks, columns, scale, start, how):
-    """out[o, c, j] = scale * fold of F(x[o, i, j]) over chunk c; a block has so many neighbouring columns j (a power of two)."""
-    tiles, rows = (inner + columns - 1) // columns, THREADS // columns
-    oc = block() // tiles
-    j = block() % tiles * columns + (thread() & (columns - 1))
-    first = oc % chunks * chunk
-    size = min(chunk, n - first)
+def fold_columns(out, x, n, inner, chunk, chunks, bits, tiles, scale, start, how):
+    """out[o, c, j] = scale * fold of F(x[o, i, j]) over chunk c. A block has 2**bits neighbouring columns j; `tiles` blocks have all."""
+    columns, rows = 1 << bits, THREADS >> bits
+    oc, tile = divided(block(), tiles)
+    o, part = divided(oc, chunks)
+    j, first, y = (tile << bits) + (thread() & (columns - 1)), part * chunk, thread() >> bits
     total, step = start, rows * inner
     if j < inner:
-        i = thread() // columns
-        at = (oc // chunks * n + first + i) * inner + j
-        while i + 3 * rows < size:
+        at, turns = (o * n + first + y) * inner + j, turns_of(min(chunk, n - first) - y, bits)
+        for _ in range(0, turns - 3, 4):
             a, b, c, d = F(x[at]), F(x[at + step]), F(x[at + 2 * step]), F(x[at + 3 * step])
             total = join(total, join(join(a, b, how), join(c, d, how), how), how)
-            i += 4 * rows
             at += 4 * step
-        while i < size:
+        for _ in range(turns & -4, turns):
             total = join(total, F(x[at]), how)
-            i += rows
             at += step
     total = over_block(total, columns, how)
     if thread() < columns and j < inner:
         out[oc * inner + j] = scale * total
 
 
+def turns_of(left, bits):
+    """How many of so many rows a thread takes, one in THREADS >> bits. Counted so, a loop is unrolled without a division."""
+    return (left + (THREADS >> bits) - 1) >> (DEPTH - bits) if left > 0 else 0
+
+
 @kernel
-def arg_columns(out, best_out, x, places, n, inner, chunk, chunks, columns, start, how):
+def arg_columns(out, best_out, x, places, n, inner, chunk, chunks, bits, tiles, start, how):
     """The same for the first place of the largest (smallest) number, which also goes out. `places`: those of x, if it has some."""
-    tiles, rows = (inner + columns - 1) // columns, THREADS // columns
-    oc = block() // tiles
-    j = block() % tiles * columns + (thread() & (columns - 1))
-    first = oc % chunks * chunk
-    size = min(chunk, n - first)
+    columns = 1 << bits
+    oc, tile = divided(block(), tiles)
+    o, part = divided(oc, chunks)
+    j, first, y = (tile << bits) + (thread() & (columns - 1)), part * chunk, thread() >> bits
     best, place = start, END
     if j < inner:
-        for i in range(thread() // columns, size, rows):
-            at = (oc // chunks * n + first + i) * inner + j
+        for k in range(turns_of(min(chunk, n - first) - y, bits)):
+            i = y + k * (THREADS >> bits)
+            at = (o * n + first + i) * inner + j
             value = x[at]
             own = first + i
             if places is not None:
@@ -251,8 +257,9 @@ def fold(go, formula, second, outs, ins, outer, n, inner, scale, how, dtype=None
     if columns == 0:
         go(fold_lines, (out,), ins, (n, chunk, chunks, by, start, how), grid=outer * chunks, formula=formula, dtype=dtype)
     else:
-        grid = outer * chunks * blocks(inner, columns)
-        go(fold_columns, (out,), ins, (n, inner, chunk, chunks, columns, by, start, how), grid=grid, formula=formula, dtype=dtype)
+        tiles = blocks(inner, columns)
+        consts = n, inner, chunk, chunks, columns.bit_length() - 1, tiles, by, start, how
+        go(fold_columns, (out,), ins, consts, grid=outer * chunks * tiles, formula=formula, dtype=dtype)
     if chunks > 1:
         fold(go, second, second, outs, (out,), outer, chunks, inner, scale, how, wide)
 
@@ -268,11 +275,13 @@ def argmax_launcher(go, outs, ins, outer, n, inner, scale):
     x, places = ins[0], None
     while True:
         chunk, chunks, columns = fold_plan(outer, n, inner)
-        grid = outer * chunks * blocks(inner, columns or 1)
+        columns = columns or 1
+        tiles = blocks(inner, columns)
         out, best = (
             (outs[0], None) if chunks == 1 else (go.empty(outer * chunks * inner, outs[0].dtype), go.empty(outer * chunks * inner, dtype))
         )
-        go(arg_columns, (out, best), (x, places), (n, inner, chunk, chunks, columns or 1, start, how), grid=grid)
+        consts = n, inner, chunk, chunks, columns.bit_length() - 1, tiles, start, how
+        go(arg_columns, (out, best), (x, places), consts, grid=outer * chunks * tiles)
         if chunks == 1:
             return
         x, places, n = best, out, chunks

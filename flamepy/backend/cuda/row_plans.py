@@ -1,7 +1,7 @@
 """How rows are shared out to blocks: from sizes alone, so that results keep their bits.
 
 A shape says how many threads (lanes) share a row and how many a block has. The first shape in which the rows of a block fit into its room
-is taken; where rows are too long for any, they stay in global memory and have the largest block. Read next: rows.py.
+is taken; where rows are too long for any, they stay in global memory, and a block has one of them. Read next: rows.py.
 """
 
 from __future__ import annotations
@@ -14,38 +14,42 @@ from .row_words import room_of
 COLUMNS = 32  # neighbouring columns of totals that a block adds up
 LOSSES = 16384  # losses that one block adds up
 BLOCKS = 2048  # enough of them for every GPU: more rows make blocks longer
+FEW = 512  # enough to keep one busy: with more, blocks that read what all rows have in common get ROWS rows first
 ROWS = 16  # of a block that adds up totals, at least
 APART = 16  # bytes: what alignment takes of the room for each operand, at most
 
 
 class Shape(NamedTuple):
-    """Lanes of a row, threads of a block; the longest rows that it is for."""
+    """Lanes of a row, threads of a block; the longest rows that it is for; whether a lane takes neighbours at once."""
 
     lanes: int
     threads: int
     longest: int
+    wide: bool
 
 
 ANY = 1 << 40
 SHAPES = (
-    Shape(8, 256, 16),
-    Shape(32, 256, ANY),
-    Shape(32, 128, 1024),
-    Shape(32, 64, 2048),
-    Shape(128, 128, ANY),
-    Shape(256, 256, ANY),
-    Shape(1024, 1024, ANY),
+    Shape(8, 256, 16, False),
+    Shape(32, 256, 512, False),
+    Shape(32, 256, ANY, True),
+    Shape(32, 128, 1024, True),
+    Shape(32, 64, 2048, True),
+    Shape(128, 128, ANY, True),
+    Shape(256, 256, ANY, True),
 )
-FAR, FAR_IN_WARPS = SHAPES[6], SHAPES[1]  # where no rows are near
+FAR, FAR_IN_WARPS = Shape(512, 512, ANY, True), Shape(32, 256, ANY, False)  # where no rows are near
 
 
 class RowPlan(NamedTuple):
-    """The shape, rows of a block, rows at once; where each operand begins in the room (-1: it stays where it is; odd: see moved())."""
+    """The shape, rows of a block, rows at once; where each operand begins in the room (-1: it stays where it is; odd: see moved()), and
+    the bytes of a row or of what rows share."""
 
     shape: Shape
     chunk: int
     per: int
     places: tuple[int, ...]
+    lengths: tuple[int, ...]
 
 
 class TotalsPlan(NamedTuple):
@@ -55,6 +59,7 @@ class TotalsPlan(NamedTuple):
     chunk: int
     per: int
     places: tuple[int, ...]
+    lengths: tuple[int, ...]
     start: int
 
 
@@ -68,10 +73,15 @@ def laid_out(sizes: tuple[int, ...], common: tuple[int, ...], per: int) -> tuple
     return tuple(places), at
 
 
+def both(sizes: tuple[int, ...], common: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple([row or all_rows for row, all_rows in zip(sizes, common, strict=True)])
+
+
 @lru_cache(4096)
-def row_plan(rows: int, cols: int, widths: tuple[int, ...], shared: tuple[int, ...], outs: int, ours: bool) -> RowPlan:
-    """`widths`: of the operands that hold whole rows, else 0; `shared`: of those that all rows read. Not `ours`: at most a warp."""
-    sizes, common, nothing = tuple([cols * w for w in widths]), tuple([cols * w for w in shared]), (0,) * len(widths)
+def row_plan(rows: int, cols: int, sizes: tuple[int, ...], common: tuple[int, ...], outs: int, ours: bool) -> RowPlan:
+    """`sizes`: the bytes that each operand has for a row, else 0; `common`: of those that all rows read. Not `ours`: at most a warp, whose
+    lanes take one element each, since a user's body may read any."""
+    nothing = (0,) * len(sizes)
     ins = (0,) * outs + sizes[outs:]
     for row, all_rows in ((sizes, common), (ins, common), (sizes, nothing), (ins, nothing)):
         for shape in SHAPES:
@@ -82,23 +92,25 @@ def row_plan(rows: int, cols: int, widths: tuple[int, ...], shared: tuple[int, .
             times = 1
             while laid_out(row, all_rows, 2 * times * groups)[1] <= room and 2 * times * groups * BLOCKS <= rows:
                 times *= 2
-            per = groups * times
-            return RowPlan(shape, per * max(1, -(-rows // (per * BLOCKS))) if any(all_rows) else per, per, laid_out(row, all_rows, per)[0])
-    shape = FAR if ours and cols > 512 else FAR_IN_WARPS
-    return RowPlan(shape, shape.threads // shape.lanes, shape.threads // shape.lanes, (-1,) * len(widths))
+            per, shape = groups * times, shape._replace(wide=shape.wide and ours)
+            chunk = per * max(-(-rows // (per * BLOCKS)), min(-(-ROWS // per), -(-rows // (per * FEW)))) if any(all_rows) else per
+            return RowPlan(shape, chunk, per, laid_out(row, all_rows, per)[0], both(row, all_rows))
+    if ours and cols > 512:
+        return RowPlan(FAR, 1, 1, (), ())
+    groups = FAR_IN_WARPS.threads // FAR_IN_WARPS.lanes
+    return RowPlan(FAR_IN_WARPS, groups, groups, (-1,) * len(sizes), nothing)
 
 
 @lru_cache(4096)
-def totals_plan(rows: int, cols: int, widths: tuple[int, ...], shared: tuple[int, ...], total: int) -> TotalsPlan:
+def totals_plan(rows: int, cols: int, sizes: tuple[int, ...], common: tuple[int, ...], total: int) -> TotalsPlan:
     """Behind the rows lie the totals, each group's own, of `total` bytes. Where they are too long they are kept in global memory, by one
     group."""
-    sizes, common, nothing = tuple([cols * w for w in widths]), tuple([cols * w for w in shared]), (0,) * len(widths)
-    ins = (0, *sizes[1:])
+    nothing, ins = (0,) * len(sizes), (0, *sizes[1:])
     for row, all_rows in ((sizes, common), (ins, common), (sizes, nothing), (ins, nothing), (nothing, common), (nothing, nothing)):
         for shape in SHAPES:
             groups = shape.threads // shape.lanes
             places, start = laid_out(row, all_rows, groups)
             if cols <= shape.longest and start + groups * total <= 1024 * room_of(shape.lanes):
                 chunk = groups * max(-(-ROWS // groups), -(-rows // (groups * BLOCKS // 2)))
-                return TotalsPlan(shape, chunk, groups, places, start)
-    return TotalsPlan(FAR, max(ROWS, -(-rows // (BLOCKS // 2))), 1, (-1,) * len(sizes), -1)
+                return TotalsPlan(shape, chunk, groups, places, both(row, all_rows), start)
+    return TotalsPlan(FAR, max(ROWS, -(-rows // (BLOCKS // 2))), 1, (-1,) * len(sizes), nothing, -1)

@@ -2,13 +2,14 @@
 
 A block copies the rows it works on into shared memory, if they fit (near.py), and what a body writes goes back from there: global memory
 is read and written once, 16 bytes at a time, however often a body passes over its row. Several short rows share a block; a long row has
-a block, of up to 1024 threads, of its own. Which of these it is follows from sizes alone (row_plans.py).
+a block of its own. A row that does not fit is read from where it lies. Which of these it is follows from sizes alone (row_plans.py).
 
 FLAME counterpart: `flame_core::cuda_kernels` softmax and norms. Read next: row_words.py, near.py.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,34 +19,41 @@ from ..formula.row_words import all_sum, lane, lanes, wide
 from .compat import cuda
 from .family import F, blocks, kernel, launcher, shaped
 from .near import address_of, addresses, arrived, copy2, fetch16, moved, put16, shared_span, span_at, widths
-from .row_plans import COLUMNS, LOSSES, SHAPES, row_plan, totals_plan
+from .row_plans import COLUMNS, FAR, LOSSES, Shape, row_plan, totals_plan
 from .row_words import ROOM, THREADS
 from .words import block, thread
 
-EACH = 16  # bytes that are copied at once
+EACH, SECTOR = 16, 32  # bytes that are copied at once; that move together
+SHIFT = COLUMNS.bit_length() - 1
+BUSY = 512  # threads of a multiprocessor that registers are enough for; twice as many where rows lie far, half where numbers have 8 bytes
 
 
 def row(*args):
-    """F(r, *outs, *ins, *consts) for each row r. Ends in (rows, cols, rows of a block, rows at once, how many outs, places)."""
-    rows, cols, chunk, per, outs, places = args[-6], args[-5], args[-4], args[-3], args[-2], args[-1]
+    """F(r, *outs, *ins, *consts) for each row r. Ends in (rows, cols, rows of a block, rows at once, how many outs, places, lengths)."""
+    rows, chunk, per, outs, places, lengths = args[-7], args[-5], args[-4], args[-3], args[-2], args[-1]
     room = shared_span(0, ROOM)
     begin, end = block() * chunk, min(rows, (block() + 1) * chunk)
     for first in range(begin, end, per):
-        near_rows(args[:-4], room, first, min(per, end - first), cols, outs, places, first == begin)
+        near_rows(args[:-5], room, first, min(per, end - first), outs, places, lengths, first == begin)
 
 
-def near_rows(args, room, first, count, cols, outs, places, begins):
+def far_row(*args):
+    """The same for rows that are not near: a block for each."""
+    F(block(), *args)
+
+
+def near_rows(args, room, first, count, outs, places, lengths, begins):
     """F for so many rows, which lie in the room meanwhile where they have a place there; where a block `begins`, what its rows share
-    comes as well."""
-    given = moved(args, places, room, first * cols)
-    far, near, width = addresses(args), addresses(given), widths(args)
+    comes as well. lengths: bytes of a row, or of all that rows share."""
+    given = moved(args, places, lengths, room, first)
+    far, near = addresses(args), addresses(given)
     for k in range(len(places)):
         if places[k] >= 0 and k >= outs:
             if places[k] & 1 == 0:
-                before = first * cols * width[k]
-                fetch(near[k] + before, far[k] + before, count * cols * width[k])
+                before = first * lengths[k]
+                fetch(near[k] + before, far[k] + before, count * lengths[k])
             elif begins:
-                fetch(near[k], far[k], cols * width[k])
+                fetch(near[k], far[k], lengths[k])
     arrived()
     cuda.syncthreads()
     for r in range(first + thread() // lanes(), first + count, THREADS // lanes()):
@@ -53,13 +61,13 @@ def near_rows(args, room, first, count, cols, outs, places, begins):
     cuda.syncthreads()
     for k in range(len(places)):
         if places[k] >= 0 and k < outs:
-            before = first * cols * width[k]
-            put_back(far[k] + before, near[k] + before, count * cols * width[k])
+            before = first * lengths[k]
+            put_back(far[k] + before, near[k] + before, count * lengths[k])
 
 
 def fetch(to, start, size):
     """Begin to copy bytes from global to shared memory, both as far from a multiple of 16."""
-    head = min(size, -start & (EACH - 1))
+    head = min(size, -start & (SECTOR - 1))
     tail = size - ((size - head) & (EACH - 1))
     for i in range(head + EACH * thread(), tail, EACH * THREADS):
         fetch16(to + i, start + i)
@@ -68,7 +76,7 @@ def fetch(to, start, size):
 
 def put_back(to, start, size):
     """Copy bytes from shared to global memory."""
-    head = min(size, -to & (EACH - 1))
+    head = min(size, -to & (SECTOR - 1))
     tail = size - ((size - head) & (EACH - 1))
     for i in range(head + EACH * thread(), tail, EACH * THREADS):
         put16(to + i, start + i)
@@ -87,18 +95,19 @@ def edges(to, start, head, tail, size):
 def row_sums(dx, sums, *args):
     """F(r, dx, total, *ins, rows, cols) for each row; each block adds up a total of its own in `sums`, and within it each group of lanes.
 
-    Ends in (rows, cols, rows of a block, rows at once, length of a total, where the totals begin in the room or -1, places)."""
-    cols, chunk, per, width, start, places = args[-6], args[-5], args[-4], args[-3], args[-2], args[-1]
+    Ends in (rows, cols, rows of a block, rows at once, length of a total, how far apart they are in `sums`, where they begin in the room or
+    -1, places, lengths)."""
+    chunk, per, width, step, start, places, lengths = args[-7], args[-6], args[-5], args[-4], args[-3], args[-2], args[-1]
     room = shared_span(0, ROOM)
-    size = width * widths((sums,))[0]
-    own = address_of(sums) + block() * size
+    item = widths((sums,))[0]
+    own, size = address_of(sums) + block() * step * item, width * item
     at = address_of(room) + start + thread() // lanes() * size if start >= 0 else own
     total = span_at(sums, at, width)
     for j in range(lane(), width, lanes()):
         total[j] = 0.0
-    begin, end = block() * chunk, min(args[-7], (block() + 1) * chunk)
+    begin, end = block() * chunk, min(args[-9], (block() + 1) * chunk)
     for first in range(begin, end, per):
-        near_rows((dx, total) + args[:-5], room, first, min(per, end - first), cols, 1, places, first == begin)
+        near_rows((dx, total) + args[:-7], room, first, min(per, end - first), 1, places, lengths, first == begin)
     if start >= 0:
         out, groups = span_at(sums, own, width), span_at(sums, address_of(room) + start, THREADS // lanes() * width)
         for j in range(thread(), width, THREADS):
@@ -109,20 +118,20 @@ def row_sums(dx, sums, *args):
 
 
 @kernel
-def add_totals(dw, db, sums, many, cols, add_w, add_b):
+def add_totals(dw, db, sums, many, width, step, cols, add_w, add_b):
     """dw (and db) = the totals of all blocks, added in order in wide() by eight threads a column; with add_w (add_b) on top of what is
     there."""
-    width, x, y = sums.size // many, thread() & (COLUMNS - 1), thread() // COLUMNS
+    x, y = thread() & (COLUMNS - 1), thread() >> SHIFT
     j = block() * COLUMNS + x
     found = wide(0.0)
     if j < width:
-        for i in range(y, many, THREADS // COLUMNS):
-            found += wide(sums[i * width + j])
+        for i in range(y, many, THREADS >> SHIFT):
+            found += wide(sums[i * step + j])
     parts = shared_span(found, 256)
     parts[thread()] = found
     cuda.syncthreads()
     if y == 0 and j < width:
-        for k in range(1, THREADS // COLUMNS):
+        for k in range(1, THREADS >> SHIFT):
             found += parts[k * COLUMNS + x]
         if j < cols:
             if dw is not None:
@@ -154,17 +163,31 @@ def batch_loss(out, losses, found, mean):
 
 
 # ---- launchers ----
-ROW, ROW_SUMS = ({shape: shaped(f, shape.threads, shape.lanes) for shape in SHAPES} for f in (row, row_sums))
+@cache
+def in_shape(function: Any, shape: Shape, busy: int) -> Any:
+    """A kernel for rows that are shared out so."""
+    return shaped(function, shape.threads, shape.lanes, shape.wide, -(-busy // shape.threads))
 
 
-def widths_of(operands: Any, size: int) -> tuple[int, ...]:
-    """The bytes of a number of each operand that has so many numbers; 0 for others. Only floats are moved: whole numbers are ids."""
-    return tuple([a.dtype.itemsize if isinstance(a, Buffer) and a.dtype.kind in "fV" and a.size == size else 0 for a in operands])
+def busy(dtype: np.dtype, shape: Shape) -> int:
+    return BUSY * (1 + (shape == FAR)) * 4 // dtype.itemsize
 
 
-def in_common(operands: Any, outs: int, rows: int, cols: int) -> tuple[int, ...]:
-    """The same for what is read by all rows."""
-    return (0,) * len(operands) if rows == 1 else (0,) * outs + widths_of(operands[outs:], cols)
+def row_bytes(operands: Any, outs: int, rows: int, cols: int, ours: bool) -> tuple[int, ...]:
+    """The bytes that each operand has for a row: of whole rows, and of one or two numbers, unless they may be what all rows share. Only
+    floats are moved: whole numbers are ids. A user's body may leave numbers out."""
+    found = []
+    for k, a in enumerate(operands):
+        few = ours and isinstance(a, Buffer) and a.size in (rows, 2 * rows) and (k < outs or a.size != cols)
+        moves = isinstance(a, Buffer) and a.dtype.kind in "fV" and (few or a.size == rows * cols)
+        found.append(a.size // rows * a.dtype.itemsize if moves else 0)
+    return tuple(found)
+
+
+def common_bytes(operands: Any, outs: int, rows: int, cols: int) -> tuple[int, ...]:
+    """The bytes of what is read by all rows."""
+    shared = [isinstance(a, Buffer) and a.dtype.kind in "fV" and a.size == cols and rows > 1 for a in operands[outs:]]
+    return (0,) * outs + tuple([cols * a.dtype.itemsize if s else 0 for a, s in zip(operands[outs:], shared, strict=True)])
 
 
 @launcher(name="row")
@@ -173,9 +196,13 @@ def row_launcher(go, outs, ins, *consts):
     rows, cols = consts[-2:]
     ours = go.formula.__module__.startswith("flamepy.")
     operands = *outs, *ins
-    common = in_common(operands, len(outs), rows, cols) if ours else (0,) * len(operands)
-    plan = row_plan(rows, cols, widths_of(operands, rows * cols), common, len(outs), ours)
-    go(ROW[plan.shape], outs, ins, (*consts, plan.chunk, plan.per, len(outs), plan.places), grid=blocks(rows, plan.chunk))
+    common = common_bytes(operands, len(outs), rows, cols) if ours else (0,) * len(operands)
+    plan = row_plan(rows, cols, row_bytes(operands, len(outs), rows, cols, ours), common, len(outs), ours)
+    if plan.shape == FAR:
+        go(in_shape(far_row, FAR, busy(go.dtype, FAR)), outs, ins, consts, grid=rows)
+    else:
+        consts = *consts, plan.chunk, plan.per, len(outs), plan.places, plan.lengths
+        go(in_shape(row, plan.shape, busy(go.dtype, plan.shape)), outs, ins, consts, grid=blocks(rows, plan.chunk))
 
 
 @launcher(name="row_sums")
@@ -189,12 +216,13 @@ def row_sums_launcher(go, outs, ins, parts, add_w, add_b, rows, cols):
                 go.device.launch("fill", None, (out,), (), (out.dtype.type(0),), out.dtype)
         return
     operands = dx, None, *ins
-    plan = totals_plan(rows, cols, widths_of(operands, rows * cols), in_common(operands, 2, rows, cols), width * go.dtype.itemsize)
-    many = blocks(rows, plan.chunk)
-    sums = go.empty(many * width)
-    consts = rows, cols, plan.chunk, plan.per, width, plan.start, plan.places
-    go(ROW_SUMS[plan.shape], (dx, sums), ins, consts, grid=many)
-    go(add_totals, (dw, db), (sums,), (many, cols, add_w, add_b), grid=blocks(width, COLUMNS), formula=None)
+    sizes, common = row_bytes(operands, 2, rows, cols, True), common_bytes(operands, 2, rows, cols)
+    plan = totals_plan(rows, cols, sizes, common, width * go.dtype.itemsize)
+    many, step = blocks(rows, plan.chunk), SECTOR * blocks(width, SECTOR)  # each begins where bytes that move together do
+    sums = go.empty(many * step)
+    consts = rows, cols, plan.chunk, plan.per, width, step, plan.start, plan.places, plan.lengths
+    go(in_shape(row_sums, plan.shape, BUSY // 2), (dx, sums), ins, consts, grid=many)
+    go(add_totals, (dw, db), (sums,), (many, width, step, cols, add_w, add_b), grid=blocks(width, COLUMNS), formula=None)
 
 
 @launcher(name="batch_loss")

@@ -158,13 +158,15 @@ PLAIN = Dialect(lambda function, reorder: device_function(function), lambda dtyp
 
 
 @cache
-def words_of(dtype: np.dtype, threads: int, lanes: int) -> dict[str, Any]:
-    """Every word for kernels of this dtype, in blocks of so many threads, of which so many share a row."""
+def words_of(dtype: np.dtype, threads: int, lanes: int, wide: bool) -> dict[str, Any]:
+    """Every word for kernels of this dtype, in blocks of so many threads, of which so many share a row; `wide`: see row_words.py."""
     found = float_words(dtype) if dtype.kind == "f" else whole_words(dtype)
     found |= {word.__name__: made(word, dtype) for word in (index, block, thread)}
-    return found | row_words(dtype, threads, lanes)
+    return found | row_words(dtype, threads, lanes, wide)
 
 
 @cache
-def dialect(threads: int, lanes: int) -> Dialect:
-    return Dialect(lambda function, reorder: device_function(function), lambda dtype: words_of(dtype, threads, lanes), (), homes=HOMES)
+def dialect(threads: int, lanes: int, wide: bool) -> Dialect:
+    return Dialect(
+        lambda function, reorder: device_function(function), lambda dtype: words_of(dtype, threads, lanes, wide), (), homes=HOMES
+    )

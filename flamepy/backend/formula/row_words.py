@@ -5,7 +5,8 @@ row has a block of threads, where all_sum and all_max combine the lanes' values.
 and what a notebook runs.
 
 A sum over a row is a function that adds up a run of it, given to long_sum(); one after the other in float32, a million numbers
-lose four digits.
+lose four digits. What is written is a function of a run, too: put_row() calls it. A run reads and writes its arrays at the elements of
+run_at() alone, so that a GPU's lane may take some neighbours at once.
 
 FLAME counterpart: warp reductions in its CUDA kernels. Read next: ../ops/rows.py.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .words import real
+from .words import INF, exp_down, fmax, real
 
 LINE = 4096  # numbers that fit beside a row into the nearest cache; 0: what is needed twice is computed twice
 RUN = 256  # numbers of a row added up in its own type; vectors hold 16 of them, four at once
@@ -62,6 +63,35 @@ def long_sums(run, cols, *args):
             other += wide(b)
         one, two = real(longer), real(other)
     return all_sum(one), all_sum(two)
+
+
+def put_row(run, cols, out, *args):
+    """Write a row of `out`: run(first, cols, out, *args) writes the elements of run_at(first, cols)."""
+    for first in range(0, cols, RUN):
+        run(first, cols, out, *args)
+
+
+def top_and_sum(e, x, cols):
+    """The maximum of the row x and the sum of exp(x - maximum); the exponentials go into e, unless it is None."""
+    top = top_of(x, cols)
+    return top, long_sum(exponentials, cols, e, x, top)
+
+
+def top_of(x, cols):
+    top = -INF
+    for j in range(lane(), cols, lanes()):
+        top = fmax(top, x[j])
+    return all_max(top)
+
+
+def exponentials(first, cols, e, x, top):
+    total = 0.0
+    for j in run_at(first, cols):
+        value = exp_down(x[j] - top)
+        if e is not None:
+            e[j] = value
+        total += value
+    return total
 
 
 def run_space(x):

@@ -97,7 +97,10 @@ def count_access(warp, mask, size, space, kind):
     launch = word(warp, LAUNCH)
     if word(launch, COUNTING) == 0 or mask == 0:
         return
-    low = peek64(warp + ADDRESSES)
+    first = 0
+    while mask >> first & 1 == 0:  # what stands in the place of a lane that takes no part is old
+        first += 1
+    low = peek64(warp + ADDRESSES + 8 * first)
     if space == SHARED or (space == GENERIC and low >= SHARED_WINDOW and low < LOCAL_WINDOW):
         count_shared(launch, warp, mask, size)
     elif space == GLOBAL or (space == GENERIC and low < SHARED_WINDOW):
