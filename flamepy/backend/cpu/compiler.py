@@ -91,6 +91,8 @@ def wide_whole(x):
 
 
 def run_at(first, cols):
+    if first is None:
+        return range(np.uint64(0), np.uint64(cols))
     return range(np.uint64(first), np.uint64(min(first + RUN, cols)))  # unsigned: no check for negative ones, and the loop vectorises
 
 

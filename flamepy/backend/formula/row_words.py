@@ -37,7 +37,9 @@ def lanes():
 
 
 def run_at(first, cols):
-    """The elements this worker takes of the run that starts at `first`."""
+    """The elements this worker takes of the run that starts at `first`; where that is None, of the whole row."""
+    if first is None:
+        return range(lane(), cols, lanes())
     return range(first + lane(), min(first + RUN, cols), lanes())
 
 
@@ -67,8 +69,7 @@ def long_sums(run, cols, *args):
 
 def put_row(run, cols, out, *args):
     """Write a row of `out`: run(first, cols, out, *args) writes the elements of run_at(first, cols)."""
-    for first in range(0, cols, RUN):
-        run(first, cols, out, *args)
+    run(None, cols, out, *args)
 
 
 def top_and_sum(e, x, cols):
