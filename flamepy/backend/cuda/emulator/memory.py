@@ -49,6 +49,7 @@ class Memory:
                         "emulator: no memory can be reserved: 16 MiB. Raise the limit of virtual memory (ulimit -v)."
                     ) from None
         self.size, self.process = size, os.getpid()
+        self.process_now = os.getpid  # kept here: when Python ends, modules are emptied before the last buffers are freed
         self.bytes = np.frombuffer(self.regions[0], np.uint8)
         self.states = np.frombuffer(self.regions[1], np.uint8)
         self.addresses = [host_address(r) for r in self.regions]  # bytes, states, writers, readers, latest readers
@@ -59,7 +60,7 @@ class Memory:
 
     def check_process(self) -> None:
         """The child of a fork has none of this memory."""
-        if os.getpid() != self.process:
+        if self.process_now() != self.process:
             raise DeviceError("cuda: the emulated GPU stayed in the process that was forked: there is none here. Use spawn.")
 
     def allocate(self, size: int) -> int:
@@ -82,7 +83,7 @@ class Memory:
 
     def free(self, address: int) -> None:
         """Its bytes belong to nobody from now on."""
-        if os.getpid() != self.process:  # of the parent
+        if self.process_now() != self.process:  # of the parent
             return
         offset = address - DEVICE_BASE
         size = self.blocks.pop(offset, None)
