@@ -35,6 +35,7 @@ from .tensor import (
 from .vectors import aligned, load4, store4
 from .words import barrier, index, thread
 
+TOGETHER = 16  # parts that are added up by themselves
 STRIP = 8  # tiles of rows that are made together, so that blocks which run together read the same columns
 
 
@@ -68,9 +69,12 @@ def add_parts(y, kept, parts, bias, residual, rows, n, count, base, keeps):
         column, size = 4 * quarter, rows * n
         at = row * n + column
         many, wide = min(4, n - column), n % 4 == 0 and aligned(parts, 4)
-        total = take4(parts, at, many, wide)
-        for part in range(1, count):
-            total = plus4(total, take4(parts, part * size + at, many, wide))
+        total = (0.0, 0.0, 0.0, 0.0)
+        for first in range(0, count, TOGETHER):  # one after the other, hundreds would lose digits
+            some = take4(parts, first * size + at, many, wide)
+            for part in range(first + 1, min(first + TOGETHER, count)):
+                some = plus4(some, take4(parts, part * size + at, many, wide))
+            total = plus4(total, some)
         finish(y, kept, bias, residual, keeps, total, row, column, rows, n, base, base % 4 == 0 and fits4(y, kept, bias, residual, n))
 
 
