@@ -47,10 +47,7 @@ def row_cross_entropy(x, ids, found, smoothing=0.0, ignore=-100, reduction="mean
     losses, dx = row_losses(x), like(x) if any(tracked) else None
     if x.size:
         consts = (x.dtype.type(smoothing), ignore, reduction == "mean", rows, cols)
-        if dx is not None:
-            launch("row", cross_entropy_row, (losses, dx), (x, ids, found), consts)
-        else:
-            launch("row", cross_entropy_row, (losses,), (None, x, ids, found), consts)
+        launch("row", cross_entropy_row, (losses, dx), (x, ids, found), consts)
     return batch_loss(losses, found, reduction), {"dx": dx}
 
 

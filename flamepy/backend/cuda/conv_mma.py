@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...dtypes import HALF
+from ...dtypes import HALF, bfloat16
 from .attention_mma import THREADS_OF, put_rows
 from .compat import cuda
 from .family import blocks, kernel
@@ -225,9 +225,11 @@ def conv2d_dw_mma(dw, g, x, sizes, each, outs, taps, total, tiles, tiles_across,
 
 # ---- launchers -------------------------------------------------------------------------------------------------------------------------
 def suits(x: Any, w: Any, sizes: Any) -> bool:
-    """Whether the tensor cores take it: w of 16 bits, x of the same or wider; images that 32 bits count."""
+    """Whether the tensor cores take it: w of 16 bits, x of the same, or float32 beside bfloat16 (float16 has no room for small gradients);
+    some channels; images that 32 bits count."""
     small = max((sizes[1] + 1) * sizes[2] * sizes[3], (sizes[4] + 1) * sizes[14] * sizes[15]) < LARGE
-    return small and w.dtype in HALF and (x.dtype == w.dtype or x.dtype not in HALF)
+    same = x.dtype == w.dtype or (w.dtype == bfloat16 and x.dtype not in HALF)
+    return small and all(sizes[:8]) and w.dtype in HALF and same
 
 
 def launch(go: Any, outs: Any, ins: Any, sizes: Any) -> None:

@@ -66,7 +66,8 @@ class Late:
         """Have the GPU set the fault unless low <= buffer[0] <= high."""
         dtype = computed(buffer.dtype)
         limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
-        ends = [dtype.type(min(max(end, limits.min), limits.max)) for end in (low, high)]
+        least, most = limits.min.item() if dtype.kind == "f" else limits.min, limits.max.item() if dtype.kind == "f" else limits.max
+        ends = [dtype.type(min(max(end, least), most)) for end in (low, high)]
         self.device.launch("fault", None, (fault,), (buffer,), ends, dtype)
 
     def add(self, check: Callable[..., None], buffers: Sequence[Buffer], undo: Callable[[], None] | None = None) -> None:

@@ -17,6 +17,7 @@ BLOCKS = 2048  # enough of them for every GPU: more rows make blocks longer
 FEW = 512  # enough to keep one busy: with more, blocks that read what all rows have in common get ROWS rows first
 ROWS = 16  # of a block that adds up totals, at least
 APART = 16  # bytes: what alignment takes of the room for each operand, at most
+WHOLE = 32  # operands begin alike: which numbers a lane takes together depends on their places
 
 
 class Shape(NamedTuple):
@@ -69,7 +70,7 @@ def laid_out(sizes: tuple[int, ...], common: tuple[int, ...], per: int) -> tuple
     for row, all_rows in zip(sizes, common, strict=True):
         size = row * per or all_rows
         places.append(-1 if not size else at if row else at + 1)
-        at += -(-size // 16) * 16 + APART if size else 0
+        at += -(-(size + APART) // WHOLE) * WHOLE if size else 0
     return tuple(places), at
 
 
@@ -78,19 +79,21 @@ def both(sizes: tuple[int, ...], common: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @lru_cache(4096)
-def row_plan(rows: int, cols: int, sizes: tuple[int, ...], common: tuple[int, ...], outs: int, ours: bool) -> RowPlan:
+def row_plan(rows: int, cols: int, sizes: tuple[int, ...], common: tuple[int, ...], outs: int, ours: bool, absent: int = 0) -> RowPlan:
     """`sizes`: the bytes that each operand has for a row, else 0; `common`: of those that all rows read. Not `ours`: at most a warp, whose
-    lanes take one element each, since a user's body may read any."""
+    lanes take one element each, since a user's body may read any. `absent`: bytes of an out that nobody wants, which has a place all the
+    same, so that the others have the same bits with and without it."""
     nothing = (0,) * len(sizes)
     ins = (0,) * outs + sizes[outs:]
     for row, all_rows in ((sizes, common), (ins, common), (sizes, nothing), (ins, nothing)):
         for shape in SHAPES:
             groups, room = shape.threads // shape.lanes, 1024 * room_of(shape.lanes)
-            size = laid_out(row, all_rows, groups)[1]
+            whole = (*row, absent if row is sizes else 0), (*all_rows, 0)
+            size = laid_out(*whole, groups)[1]
             if not any(row) or cols > shape.longest or size > room or (shape.lanes > 32 and not ours):
                 continue
             times = 1
-            while laid_out(row, all_rows, 2 * times * groups)[1] <= room and 2 * times * groups * BLOCKS <= rows:
+            while laid_out(*whole, 2 * times * groups)[1] <= room and 2 * times * groups * BLOCKS <= rows:
                 times *= 2
             per, shape = groups * times, shape._replace(wide=shape.wide and ours)
             chunk = per * max(-(-rows // (per * BLOCKS)), min(-(-ROWS // per), -(-rows // (per * FEW)))) if any(all_rows) else per

@@ -197,7 +197,8 @@ def row_launcher(go, outs, ins, *consts):
     ours = go.formula.__module__.startswith("flamepy.")
     operands = *outs, *ins
     common = common_bytes(operands, len(outs), rows, cols) if ours else (0,) * len(operands)
-    plan = row_plan(rows, cols, row_bytes(operands, len(outs), rows, cols, ours), common, len(outs), ours)
+    sizes = row_bytes(operands, len(outs), rows, cols, ours)
+    plan = row_plan(rows, cols, sizes, common, len(outs), ours, max(sizes) if None in outs else 0)
     if plan.shape == FAR:
         go(in_shape(far_row, FAR, busy(go.dtype, FAR)), outs, ins, consts, grid=rows)
     else:

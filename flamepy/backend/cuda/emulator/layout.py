@@ -47,7 +47,7 @@ WAIT_AT = 1024
 ADDRESSES = 1280  # 32 addresses of a memory instruction
 VALUES = 1536  # sixteen vectors of up to 64 bits
 ASYNC = VALUES + 16 * 256
-ASYNC_ENTRIES, ASYNC_BYTES = 512, 48
+ASYNC_ENTRIES, ASYNC_BYTES = 2048, 48
 TILE = ASYNC + ASYNC_ENTRIES * ASYNC_BYTES  # two matrices and their product, in float64
 REGISTERS = TILE + 8 * (16 * 16 + 16 * 8 + 16 * 8)
 
