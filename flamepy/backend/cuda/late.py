@@ -65,8 +65,8 @@ class Late:
     def compare(self, fault: Buffer, buffer: Buffer, low: float, high: float) -> None:
         """Have the GPU set the fault unless low <= buffer[0] <= high."""
         dtype = computed(buffer.dtype)
-        limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
-        least, most = limits.min.item() if dtype.kind == "f" else limits.min, limits.max.item() if dtype.kind == "f" else limits.max
+        limits: Any = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+        least, most = (end.item() if dtype.kind == "f" else end for end in (limits.min, limits.max))
         ends = [dtype.type(min(max(end, least), most)) for end in (low, high)]
         self.device.launch("fault", None, (fault,), (buffer,), ends, dtype)
 
