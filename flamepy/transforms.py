@@ -205,6 +205,8 @@ class Decay(Transform):
 class Remembering(Clip):
     """Base of those whose limits come from the norms of past steps, the last `window`; there are none for the first `warmup` steps."""
 
+    strict = True  # a norm that is not finite raises
+
     def __init__(self, window: int, warmup: int, params: Any):
         super().__init__(params)
         self.window, self.warmup = checked_steps(self.name, "window", window), checked_steps(self.name, "warmup", warmup)
@@ -225,7 +227,8 @@ class Remembering(Clip):
         limits = device.empty(3, float64)
         device.stream.before(self.limits, limits)
         device.launch("limits", None, (found,), (limits, *factor_and_mark(grads, device)), (), float64)
-        require_finite(places, found, marked=True)
+        if self.strict:
+            require_finite(places, found, marked=True)
         device.stream.after(partial(self.record, places.ids, places.names), found)
         apply_factor(grads, places, found)
         grads.mark = found
@@ -282,6 +285,8 @@ class SkipSpikes(Remembering):
     At most `most` steps in a row are skipped: then a spike is taken for the new level, and a norm that is not finite raises
     NonFiniteError. `skipped` counts them in a row, `total` all of them.
     """
+
+    strict = False
 
     def __init__(self, z: float = 6.0, most: int = 5, window: int = 100, warmup: int = 10, params: Any = None):
         super().__init__(window, warmup, params)

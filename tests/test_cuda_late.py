@@ -225,3 +225,21 @@ def test_a_window_with_a_fault_does_not_go_on():
     grads = [add([n, n, n, n])[0] for n in range(3)][-1]
     softmax = np.exp(X[:, :3]) / np.exp(X[:, :3]).sum(1, keepdims=True)
     np.testing.assert_allclose(grads[p].numpy(), (softmax - 1 / 3) / 4, atol=1e-6)
+
+
+@pytest.mark.parametrize("capture", [False, True])
+def test_nothing_is_remembered_of_a_step_with_a_fault(capture):
+    """The norms that a transform keeps are the CPU's: none of a step that raised, nor of one after it."""
+    kept = {}
+    for device in ("cpu", "cuda"):
+        steps, history = Trained(device, capture, lambda grads: None), fp.transforms.ClipHistory(window=8, warmup=2)
+        steps.optimizer = fp.AdamW(steps.model, lr=0.1, transforms=history)
+        for i in range(7):
+            if i != 4:
+                steps().item()
+                continue
+            with pytest.raises(fp.NonFiniteError):
+                steps(np.full_like(X, np.nan), Y).item()
+        kept[device] = history.state_dict()["past"]
+    assert len(kept["cpu"]) == 6
+    np.testing.assert_allclose(kept["cuda"], kept["cpu"], rtol=1e-5)

@@ -38,7 +38,7 @@ class Waiting(NamedTuple):
     check: Callable[..., None] | None
     buffers: Sequence[Buffer]
     undo: Callable[[], None] | None  # for what was counted meanwhile
-    fault: Buffer | None  # none: nothing depends on it
+    fault: Buffer  # what was asked for after it, in the same thread, is dropped when it raises
 
 
 class Late:
@@ -71,7 +71,7 @@ class Late:
         self.device.launch("fault", None, (fault,), (buffer,), ends, dtype)
 
     def add(self, check: Callable[..., None], buffers: Sequence[Buffer], undo: Callable[[], None] | None = None) -> None:
-        self.waiting.append(Waiting(check, buffers, undo, getattr(check, "fault", None)))
+        self.waiting.append(Waiting(check, buffers, undo, check.fault if isinstance(check, Required) else self.fault()))
         if len(self.waiting) > MOST:
             self.device.synchronize()
 
@@ -100,11 +100,10 @@ class Late:
             assert first.check is not None
             first.check(*first.buffers)
         except BaseException:
-            later = [w for w in self.waiting if first.fault is not None and w.fault is first.fault]
+            later = [w for w in self.waiting if w.fault is first.fault]
             self.waiting[:] = [w for w in self.waiting if not any([w is x for x in later])]
             for w in [*reversed(later), first]:
                 if w.undo is not None:
                     w.undo()
-            if first.fault is not None:
-                self.clear(first.fault)
+            self.clear(first.fault)
             raise
