@@ -136,3 +136,14 @@ def test_a_captured_step_takes_it(library):
     assert captured.program is not None
     assert all((a == b).all() for other in found[1:] for a, b in zip(other, found[0], strict=True))
     assert len(played.executed) == 10
+
+
+@pytest.mark.parametrize("number", [0.0, float("nan")])
+def test_operands_that_say_nothing_decide_nothing(library, number):
+    """A wrong library agrees on zeros, a right one on no NaN: neither is remembered."""
+    played = library(off=1.25)
+    _, q, k, v = operands()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        F.scaled_dot_product_attention(q, k, v * number).numpy()
+    assert played.executed and not emulated_gpu().driver.cudnn.choices()

@@ -18,13 +18,12 @@ from __future__ import annotations
 from ...dtypes import bfloat16, float16
 from . import bfloat_attention, half_products
 from .attention_rows import (
-    add_mask,
     begin,
     clear_hidden,
     dots,
     finish,
     from_both_ends,
-    hide,
+    mask_scores,
     online_softmax,
     put_rows,
     scale_rows,
@@ -82,10 +81,7 @@ def rows_y(
         wide = min(width, seen - at)
         k_row, v_row = k_at + at * layout[7], v_at + at * layout[11]
         gemm(N, N, wide, high, d, scale, k, k_row, layout[7], qt, 0, high, False, scores, 0, high)
-        if has_mask:
-            add_mask(scores, mask, m_at + at * layout[20], layout[19], layout[20], high, wide)
-        if is_causal:
-            hide(scores, high, wide, at - first)
+        mask_scores(scores, mask, m_at + at * layout[20], layout[19], layout[20], high, wide, at - first, has_mask, is_causal)
         online_softmax(scores, state, high, wide)
         if at > 0:
             scale_rows(z, z_at, z_step, state[2 * ROOM : 2 * ROOM + high], dv)
@@ -154,10 +150,7 @@ def rows_dx(
         k_row, v_row, dk_row, dv_row = k_at + at * k_step, v_at + at * v_step, dk_at + at * layout[23], dv_at + at * layout[27]
         gemm(N, N, wide, high, d, scale, k, k_row, k_step, qt, 0, high, False, p, 0, high)
         gemm(N, N, wide, high, e, 1.0, v, v_row, v_step, gt, 0, high, False, ds, 0, high)
-        if has_mask:
-            add_mask(p, mask, m_at + at * layout[32], layout[31], layout[32], high, wide)
-        if is_causal:
-            hide(p, high, wide, at - first)
+        mask_scores(p, mask, m_at + at * layout[32], layout[31], layout[32], high, wide, at - first, has_mask, is_causal)
         softmax_dx(ds, p, kept, pair * rows + first, delta[:high], wide)
         gemm(N, N, wide, e, high, 1.0, p, 0, high, g, g_at, g_step, add, dv, dv_row, layout[27])
         gemm(N, N, wide, d, high, scale, ds, 0, high, q, q_at, q_step, add, dk, dk_row, layout[23])

@@ -47,6 +47,14 @@ def hide(scores, high, wide, ahead):
             scores[line + r] = select(r < shown, -INF, scores[line + r])
 
 
+def mask_scores(scores, mask, at, row_step, col_step, high, wide, ahead, has_mask, is_causal):
+    """What the masks do to a block of scores, keys x rows."""
+    if has_mask:
+        add_mask(scores, mask, at, row_step, col_step, high, wide)
+    if is_causal:
+        hide(scores, high, wide, ahead)
+
+
 def online_softmax(scores, state, high, wide):
     """scores = exp(scores - largest so far). state: five vectors of rows, ROOM apart: largest, sum, factor (what the sum before this
     block was multiplied with), base (the largest, or 0 where every score so far is -inf: -inf minus -inf would be NaN), the block's own

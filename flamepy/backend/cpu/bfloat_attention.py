@@ -10,12 +10,11 @@ FLAME counterpart: `flame_core::attention::sdpa`. Read next: attention_rows.py, 
 from __future__ import annotations
 
 from .attention_rows import (
-    add_mask,
     begin,
     clear_hidden,
     dots,
     finish,
-    hide,
+    mask_scores,
     online_softmax,
     put_rows,
     scale_rows,
@@ -46,10 +45,7 @@ def rows_y_bfloat(
         wide = min(width, seen - at)
         multiply(wide, high, d, 1.0, k, k_at + at * layout[7], layout[7], packed, rows_at, False, scores, 0, high)
         scale_run(scores[: wide * high], scale)
-        if has_mask:
-            add_mask(scores, mask, m_at + at * layout[20], layout[19], layout[20], high, wide)
-        if is_causal:
-            hide(scores, high, wide, at - first)
+        mask_scores(scores, mask, m_at + at * layout[20], layout[19], layout[20], high, wide, at - first, has_mask, is_causal)
         online_softmax(scores, state, high, wide)
         if at > 0:
             scale_rows(sums, 0, dv, state[2 * ROOM : 2 * ROOM + high], dv)
@@ -87,10 +83,7 @@ def rows_dx_bfloat(
         multiply(wide, high, d, 1.0, k, k_row, k_step, packed, q_rows, False, p, 0, high)
         multiply(wide, high, e, 1.0, v, v_row, v_step, packed, g_rows, False, ds, 0, high)
         scale_run(p[: wide * high], scale)
-        if has_mask:
-            add_mask(p, mask, m_at + at * layout[32], layout[31], layout[32], high, wide)
-        if is_causal:
-            hide(p, high, wide, at - first)
+        mask_scores(p, mask, m_at + at * layout[32], layout[31], layout[32], high, wide, at - first, has_mask, is_causal)
         softmax_dx(ds, p, kept, pair * rows + first, delta[:high], wide)
         if keep:
             put_turned(dmask, ds, (pair * rows + first) * keys + at, keys, high, wide)

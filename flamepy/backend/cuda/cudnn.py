@@ -31,6 +31,10 @@ WHOLE = 8  # numbers of 16 bits that an address and each stride must be a multip
 AGREE = {True: 2.0**-8, False: 2.0**-5}  # for float16, bfloat16: differences by the largest number, of two ways that round p and ds apart
 
 
+class Undecided(Exception):
+    """Results that say nothing: zeros, or numbers that are not finite."""
+
+
 class Problem(NamedTuple):
     backward: bool
     dtype: np.dtype
@@ -102,7 +106,10 @@ class Library:
             if self.driver.capturing:
                 return None
             with aside(go.device):
-                self.calls[key] = self.compared(go, problem, outs, ins, starts, own)
+                try:
+                    self.calls[key] = self.compared(go, problem, outs, ins, starts, own)
+                except Undecided:
+                    return None
         return self.calls[key]
 
     def compared(self, go: Any, problem: Problem, outs: Sequence[Any], ins: Sequence[Any], starts: Any, own: Any) -> Call | None:
@@ -116,6 +123,8 @@ class Library:
                 own(ours)
                 call(go, theirs, ins)
                 known = self.judged(go, problem, ours, theirs, own, lambda: call(go, theirs, ins))
+        except Undecided:
+            raise
         except self.module.cudnnGraphNotSupportedError:  # it has no kernel for these sizes
             self.choose(problem, "own")
             return None
@@ -130,6 +139,8 @@ class Library:
         """Which is to be taken, by results, then by time."""
         for a, b in zip(ours[: 3 if problem.backward else 1], theirs, strict=False):
             x, y = (go.device.download(found).astype(np.float64) for found in (a, b))
+            if not (np.isfinite(x).all() and x.any()):
+                raise Undecided
             apart = float(np.abs(x - y).max()) / max(float(np.abs(x).max()), 1e-30)
             if not apart <= AGREE[problem.dtype == float16]:
                 self.refused(problem, f"it is {apart:.1e} apart from our own kernels")
