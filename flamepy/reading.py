@@ -142,7 +142,8 @@ class Readable(TensorGradExt):
         """The one element as a Python number."""
         if self.size != 1:
             raise ShapeError(f"item: needs one element: shape {self.shape}. Use .tolist() or .numpy().")
-        return self.numpy().item()
+        tell((self,))
+        return self.device.stream.download(self.buffer).item()
 
     to_scalar = item
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import DeviceError
-from .run import Run
+from .run import Required, Run
 
 
 class Buffer:
@@ -254,7 +254,7 @@ class Device:
     def require(self, check: Callable[..., None], *buffers: Buffer, within: Sequence[tuple[float, float]]) -> None:
         """stream.after() for a check that does nothing but raise: unless the first numbers of the buffers are within their (low, high).
         Where it raises late, no parameter is updated from here on until it has raised."""
-        self.stream.after(check, *buffers)
+        self.stream.after(Required(check, within), *buffers)
 
     def remember(self, act: Callable[..., Any]) -> None:
         """act() is about to change the state of its object: restore() it to what saved() is now if something required before turns out

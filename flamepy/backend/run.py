@@ -1,12 +1,25 @@
-"""Run: a recorded step as one call, which a replay makes. This one makes its calls one after the other.
+"""Run: a recorded step as one call, which a replay makes. This one makes its calls one after the other. And a kind of check.
 
 A backend may do better: cpu/walk.py (compiled code walks a list of launches), cuda/stream.py (a CUDA graph). Read next: base.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+
+class Required:
+    """A check that does nothing but raise: unless the first numbers of its buffers are `within` their (low, high), which a backend may
+    find out for itself. `fault`: where it has done so already."""
+
+    __slots__ = ("check", "fault", "within")
+
+    def __init__(self, check: Callable[..., None], within: Sequence[tuple[float, float]], fault: Any = None):
+        self.check, self.within, self.fault = check, within, fault
+
+    def __call__(self, *buffers: Any) -> None:
+        self.check(*buffers)
 
 
 class Run:

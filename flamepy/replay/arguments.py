@@ -155,9 +155,9 @@ class Slot:
         """From the memory where the step has left it, which the next replay overwrites."""
         if self.like is None:
             return self.make(place.device.download(place))
-        t = self.like.over(copy_of(place))
+        t = _tensor_class(copy_of(place), self.like.spec)
         if self.entry is not None:
-            t.spec, t.entry = self.like.spec, self.entry
+            t.entry = self.entry
         return t
 
     def __eq__(self, other: Any) -> bool:

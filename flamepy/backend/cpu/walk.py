@@ -2,8 +2,8 @@
 
 Each kernel is called once in a way that only notes its launch (pool.note): the task, and its arguments as compiled code has them. Launches
 that follow each other and do not depend on each other make a group; a group is cut into shares, one for each thread, and is one launch
-on the pool. So threads wait for each other only between groups. What Python has to do (checks, conversions by NumPy) stands between
-two lists.
+on the pool. So threads wait for each other only between groups. A check that only compares numbers with limits is a row of the list as
+well; Python is asked where one fails. What Python has to do itself (other checks, conversions by NumPy) stands between two lists.
 
 A list that takes less than HOLD seconds is walked with the GIL: a thread that wants it has to wait for longer anyway, and a short step
 loses no time in getting it back. In a longer one other threads run, and every SLICE Python looks for Ctrl-C. Read next: pool.py.
@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import njit, types
 from numba.extending import intrinsic
 
 from ..base import Action, Buffer, Step
-from ..run import Run
+from ..run import Required, Run
 from . import pool
+from .inner import INNER
 from .pool import call, load, store
 from .threads import threads
 
@@ -50,6 +51,25 @@ def read_ticks(_):
     return ticks()
 
 
+def float_at(kind: Any) -> Any:
+    """A function that reads a number of this LLVM type at an address, as float64."""
+
+    def at(typing: Any, address: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            found = builder.load(builder.inttoptr(values[0], kind.as_pointer()))
+            return found if kind == DOUBLE else builder.fpext(found, DOUBLE)
+
+        return types.float64(types.int64), code
+
+    return intrinsic(at)
+
+
+DOUBLE = ir.DoubleType()
+float32_at, float64_at = float_at(ir.FloatType()), float_at(DOUBLE)
+FLOAT32, FLOAT64, INT64 = range(3)  # kinds of numbers that are compared with limits
+KINDS = {"float32": FLOAT32, "float64": FLOAT64, "int64": INT64}
+
+
 # By name, as kernels do: so the disk cache need not know what is in pool.py.
 launch = types.ExternalFunction("flamepy_launch", types.void(types.int64, types.int64, types.int64, types.int64))
 
@@ -60,17 +80,34 @@ def run_units(bounds, share):
         call(load(unit), load(unit + 8), load(unit + 16))
 
 
+@njit(**INNER)
+def holds(test):
+    """Whether low <= number <= high. A test is: which kind of number, its address, low, high, which are float64 beside a float."""
+    kind, at = load(test), load(test + 8)
+    if kind == INT64:
+        return load(test + 16) <= load(at) <= load(test + 24)
+    x = float32_at(at) if kind == FLOAT32 else float64_at(at)
+    return float64_at(test + 16) <= x <= float64_at(test + 24)
+
+
 def walk(head, goes_on, budget):
     """Launch the groups, each a row (shares, address of the bounds, steps of the program that have begun when it is done).
 
-    head: address of the first row, of what is behind the last, of run_units, of the word that is told how many steps have begun; the
-    row to go on with. Stops after a group when more ticks than the budget are over. Returns OVER, LATE (over, after more than the
-    budget), or STOPPED.
+    A test is a row without shares, with its address. head: address of the first row, of what is behind the last, of run_units, of the
+    word that is told how many steps have begun; the row to go on with. Stops behind a test that fails, and after a group when more
+    ticks than the budget are over. Returns OVER, LATE (over, after more than the budget), STOPPED, or FAILED.
     """
     began = ticks()
     row, last, run, begun = load(head + 32 if goes_on else head), load(head + 8), load(head + 16), load(head + 24)
     while row < last:
         shares, bounds = load(row), load(row + 8)
+        if shares == 0:
+            store(begun, load(row + 16))
+            row += 24
+            if not holds(bounds):
+                store(head + 32, row)
+                return FAILED
+            continue
         if shares == 1:
             call(run, bounds, 0)
         else:
@@ -83,7 +120,7 @@ def walk(head, goes_on, budget):
     return OVER
 
 
-OVER, LATE, STOPPED = range(3)
+OVER, LATE, STOPPED, FAILED = range(4)
 
 
 @cache
@@ -116,6 +153,26 @@ class Launch(NamedTuple):
     reads: list[tuple[int, int]]
     writes: list[tuple[int, int]]
     weight: int  # bytes
+
+
+class Test(NamedTuple):
+    """A check: its number in the program, what is asked when one fails, and for each number that is compared a row of words."""
+
+    number: int
+    check: Callable[[], Any]
+    words: np.ndarray
+
+
+def test_of(number: int, s: Action) -> Test | None:
+    """A check as compiled code makes it; None for one that Python must make."""
+    pairs = list(zip(s.buffers, s.act.within, strict=False)) if type(s.act) is Required else []
+    if not pairs or not all([str(b.dtype) in KINDS and b.size for b, _ in pairs]):
+        return None
+    words = np.zeros((len(pairs), 4), np.int64)
+    for row, (b, ends) in zip(words, pairs, strict=True):
+        row[:2] = KINDS[str(b.dtype)], b.data.ctypes.data
+        row[2:] = ends if row[0] == INT64 else np.array(ends, np.float64).view(np.int64)
+    return Test(number, partial(s.act, *s.buffers), words)
 
 
 def overlap(these: list[tuple[int, int]], those: list[tuple[int, int]]) -> bool:
@@ -164,6 +221,19 @@ def grouped(launches: Sequence[Launch]) -> list[list[Launch]]:
     return groups
 
 
+def together(entries: Sequence[Launch | Test]) -> Iterator[list[Launch] | Test]:
+    """Each test, and between tests the groups."""
+    launches: list[Launch] = []
+    for entry in entries:
+        if isinstance(entry, Launch):
+            launches.append(entry)
+            continue
+        yield from grouped(launches)
+        yield entry
+        launches = []
+    yield from grouped(launches)
+
+
 def shared_out(group: Sequence[Launch], width: int) -> list[list[tuple[Launch, int]]]:
     """What each thread does of a group: one worker of each wide launch, and the narrow ones so that all touch about as much memory."""
     most = max([launch.workers for launch in group])
@@ -182,35 +252,46 @@ def shared_out(group: Sequence[Launch], width: int) -> list[list[tuple[Launch, i
 
 
 class Walk:
-    """A list of launches in memory, as walk() reads it."""
+    """A list of launches and tests in memory, as walk() reads it."""
 
-    def __init__(self, launches: Sequence[Launch], width: int, begun: int):
+    def __init__(self, entries: Sequence[Launch | Test], width: int, begun: int):
         self.held, self.free, run = walkers()
         self.way = self.held
         self.hold, self.slice = int(HOLD * rate()), int(SLICE * rate())
-        groups = [shared_out(group, width) for group in grouped(launches)]
-        self.data = {launch.number: launch.data for launch in launches}
+        self.entries = entries  # whose memory is named below
+        self.checks: dict[int, Callable[[], Any]] = {}  # by the row behind a test
+        rows: list[tuple[int, ...]] = []
         units: list[tuple[int, ...]] = []
         bounds: list[int] = []
-        rows: list[tuple[int, ...]] = []
-        for group in groups:
-            rows.append((len(group), len(bounds), max([launch.number for share in group for launch, _ in share]) + 1))
-            for share in group:
+        for entry in together(entries):
+            if isinstance(entry, Test):
+                rows += [(0, row.ctypes.data, entry.number + 1) for row in entry.words]
+                self.checks |= {len(rows) - i: entry.check for i in range(len(entry.words))}
+                continue
+            shares = shared_out(entry, width)
+            rows.append((len(shares), 8 * len(bounds), max([launch.number for launch in entry]) + 1))
+            for share in shares:
                 bounds.append(len(units))
                 units += [(launch.task, launch.data.ctypes.data, worker) for launch, worker in share]
             bounds.append(len(units))
         self.units = np.array(units, np.int64)
         self.bounds = np.array(bounds, np.int64) * 24 + self.units.ctypes.data
-        self.rows = np.array(rows, np.int64) * (1, 8, 1) + (0, self.bounds.ctypes.data, 0)
-        first = self.rows.ctypes.data
-        self.words = np.array([first, first + self.rows.nbytes, run, begun, 0], np.int64)
+        self.rows = np.array(rows, np.int64)
+        self.rows[:, 1] += np.where(self.rows[:, 0] > 0, self.bounds.ctypes.data, 0)
+        self.first = self.rows.ctypes.data
+        self.words = np.array([self.first, self.first + self.rows.nbytes, run, begun, 0], np.int64)
         self.head = self.words.ctypes.data
 
     def __call__(self) -> None:
         """The way that the list was walked last time says whether it holds the GIL from the beginning."""
         found = self.way(self.head, 0, self.hold)
-        self.way = self.free if found else self.held
-        while found == STOPPED:
+        if found == OVER:
+            self.way = self.held
+            return
+        self.way = self.way if found == FAILED else self.free
+        while found >= STOPPED:
+            if found == FAILED:
+                self.checks[(int(self.words[4]) - self.first) // 24]()
             found = self.free(self.head, 1, self.slice)
 
 
@@ -239,17 +320,19 @@ class CpuRun(Run):
     def build(self, width: int) -> None:
         """Steps that compiled code can take, as walks; the others as they are."""
         self.width, self.parts = 0, []
-        launches: list[Launch] = []
+        entries: list[Launch | Test] = []
         for number, s in enumerate(self.steps):
             if isinstance(s, Step):
-                launches.append(noted(number, s, width))
-                continue
-            self.add_walk(launches, width)
-            launches = []
-            self.parts.append((number + 1, s.act, tuple(s.buffers)))
-        self.add_walk(launches, width)
+                entries.append(noted(number, s, width))
+            elif (test := test_of(number, s)) is not None:
+                entries.append(test)
+            else:
+                self.add_walk(entries, width)
+                entries = []
+                self.parts.append((number + 1, s.act, tuple(s.buffers)))
+        self.add_walk(entries, width)
         self.width = width
 
-    def add_walk(self, launches: list[Launch], width: int) -> None:
-        if launches:
-            self.parts.append((launches[0].number, Walk(launches, width, ctypes.addressof(self.begun)), ()))
+    def add_walk(self, entries: list[Launch | Test], width: int) -> None:
+        if entries:
+            self.parts.append((entries[0].number, Walk(entries, width, ctypes.addressof(self.begun)), ()))

@@ -23,9 +23,10 @@ from ...dtypes import FLOATS, INTEGERS, computed
 from ...errors import DeviceError, DTypeError
 from ..base import Buffer, Device, Kernel
 from ..formula.bind import digest, making_kernel, reached, typed
+from ..run import Required
 from . import family
 from .arguments import UNSIGNED
-from .late import Late, Required
+from .late import Late
 from .memory import ALIGN, APART, Allocator
 from .stream import CudaStream, Launch
 
@@ -153,7 +154,7 @@ class CudaDevice(Device):
         fault = self.late.fault()
         for buffer, (low, high) in zip(buffers, within, strict=False):
             self.late.compare(fault, buffer, low, high)
-        self.stream.after(Required(check, fault), *buffers)
+        self.stream.after(Required(check, within, fault), *buffers)
 
     def remember(self, act: Callable[..., Any]) -> None:
         self.late.remember(getattr(act, "__self__", None))

@@ -19,19 +19,10 @@ import numpy as np
 
 from ...dtypes import computed
 from ..base import Buffer
+from ..run import Required
 
 MOST = 64  # that wait
 INT32 = np.dtype("int32")
-
-
-class Required:
-    """A check that does nothing but raise, with the fault that tells the GPU."""
-
-    def __init__(self, check: Callable[..., None], fault: Buffer):
-        self.check, self.fault = check, fault
-
-    def __call__(self, *buffers: Buffer) -> None:
-        self.check(*buffers)
 
 
 class Waiting(NamedTuple):

@@ -16,11 +16,10 @@ import numpy as np
 
 from .. import precision
 from ..base import Action, Buffer, Spot, Step, Stream
-from ..run import Run
+from ..run import Required, Run
 from . import chain
 from .arguments import arguments
 from .chain import HostCall
-from .late import Required
 
 if TYPE_CHECKING:
     from .device import CudaDevice, CudaKernel
