@@ -50,6 +50,7 @@ class ClipResult(float):
     optimizer's step will leave these gradients alone.
     """
 
+    __slots__ = ("ids", "names", "numbers")
     numbers: np.ndarray
     ids: list[int]
     names: dict[int, str]

@@ -143,7 +143,7 @@ class Readable(TensorGradExt):
         if self.size != 1:
             raise ShapeError(f"item: needs one element: shape {self.shape}. Use .tolist() or .numpy().")
         tell((self,))
-        return self.device.stream.download(self.buffer).item()
+        return self.device.stream.item(self.buffer)
 
     to_scalar = item
 

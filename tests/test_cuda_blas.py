@@ -17,7 +17,7 @@ from test_cuda_products import GELU, close, launch, normal, up, wide
 
 import flamepy as fp
 import flamepy.nn.functional as F
-from flamepy.backend.base import Step
+from flamepy.backend.run import Step
 from flamepy.dtypes import bfloat16, float32, float64
 from flamepy.errors import EmulationError
 from flamepy.ops.matmul import follower

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from launches import B1, F4, F8, I4, I8, ON
 
-from flamepy.backend.base import Step, Stream
+from flamepy.backend.base import Stream
 from flamepy.backend.divert import divert
+from flamepy.backend.run import Step
 
 pytestmark = ON
 

@@ -20,9 +20,10 @@ import pytest
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
-from flamepy.backend.base import Action, Buffer, Step, device
+from flamepy.backend.base import Buffer, device
 from flamepy.backend.cpu import walk
 from flamepy.backend.cpu.device import CpuStream, loop_named
+from flamepy.backend.run import Action, Step
 from flamepy.dtypes import float32
 from flamepy.ops import pointwise
 
@@ -96,7 +97,7 @@ def test_steps_of_python_stand_between_lists():
     run = walk.CpuRun([look, add(x, y, y), look, look, add(x, x, y), add(y, x, x), look])
     run()
     assert seen == [49.0, 98.0, 98.0, 147.0] and y.data[49] == 294.0
-    assert [type(call) is walk.Walk for _, call, _ in run.parts] == [False, True, False, False, True, False]
+    assert [type(call) is walk.Walk for call in run.parts] == [False, True, False, False, True, False]
     assert run.reached == 7
 
 
@@ -266,11 +267,11 @@ def test_a_short_step_keeps_the_gil_and_a_long_one_does_not(monkeypatch):
         monkeypatch.setattr(walk, "HOLD", 1e-6 if steps == 1 else 1e-3)
         run = walk.CpuRun([add(x, y, y)] * steps)
         run()
-        assert run.parts[0][1].way is free and run.reached == steps
+        assert run.parts[0].way is free and run.reached == steps
     monkeypatch.setattr(walk, "HOLD", 1.0)
     run = walk.CpuRun([add(*buffers(4, 4, 4))])
     run()
-    assert run.parts[0][1].way is held
+    assert run.parts[0].way is held
 
 
 def test_memory_stays_where_it_is():

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flamepy.backend.base import Action, Buffer, Step, device
+from flamepy.backend.base import Buffer, device
 from flamepy.backend.cpu import walk
 from flamepy.backend.cpu.device import loop_named
-from flamepy.backend.run import Required
+from flamepy.backend.run import Action, Required, Step
 from flamepy.dtypes import float32
 from flamepy.ops import pointwise
 
@@ -41,7 +41,7 @@ def test_a_required_number_is_compared_as_python_compares(value, low, high, dtyp
         run = walk.CpuRun([Action(Required(calls.append, [(low, high)]), (number,), False)])
     run()
     assert bool(calls) == (not low <= value <= high) and run.reached == 1
-    assert type(run.parts[0][1]) is walk.Walk
+    assert type(run.parts[0]) is walk.Walk
 
 
 @pytest.mark.parametrize(("value", "fails"), [(-1, False), (0, True), (2**62, True), (-(2**62), True), (-2, False)])
@@ -81,4 +81,4 @@ def test_numbers_that_compiled_code_does_not_read_are_left_to_python():
     number = CPU.upload(np.array([3.0], np.float16))
     run = walk.CpuRun([Action(Required(calls.append, [(0.0, 4.0)]), (number,), False)])
     run()
-    assert calls == [number] and type(run.parts[0][1]) is Required
+    assert calls == [number] and type(run.parts[0]) is not walk.Walk

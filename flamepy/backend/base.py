@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..errors import DeviceError
-from .run import Required, Run
+from .run import Action, Required, Run, Step, resolve
 
 
 class Buffer:
@@ -76,15 +77,6 @@ FINITE = (-sys.float_info.max, sys.float_info.max)  # for require()
 Kernel = Any  # what a stream can launch: only the streams of its device look inside
 
 
-class Step(NamedTuple):
-    """One launch. Arguments are buffers (or what stands for them), numbers, None."""
-
-    kernel: Any
-    outs: Sequence[Any]
-    ins: Sequence[Any]
-    consts: Sequence[Any]
-
-
 class Stream:
     """An ordered queue of launches. This one, given run() by a backend, does each at once."""
 
@@ -103,6 +95,10 @@ class Stream:
         """The numbers as a read-only, flat host array."""
         raise NotImplementedError
 
+    def item(self, buffer: Buffer) -> Any:
+        """The number of a buffer that has one."""
+        return self.download(buffer).item()
+
     # ---- launches --------------------------------------------------------------------------------------------------------
     def run(self, kernel: Any, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
         """Launch `kernel`: outs first, then ins (buffers, numbers, None), then constants."""
@@ -114,6 +110,23 @@ class Stream:
             x = self.upload(x.device.download(x))
         if out.size:
             self.run(self.device.copier(out, x), (out,), (x,), ())
+
+    def filler(self, out: Buffer) -> Callable[[Buffer], None]:
+        """copy() into one buffer, always from its like: of its device, size and dtype."""
+        return partial(self.copy, out)
+
+    def taker(self, x: Buffer) -> Callable[[], Buffer]:
+        """A function that gives what one buffer holds by then, in a new one."""
+        return partial(self.copied, x)
+
+    def reader(self, x: Buffer) -> Callable[[], np.ndarray]:
+        """download() of one buffer."""
+        return partial(self.download, x)
+
+    def copied(self, x: Buffer) -> Buffer:
+        copy = self.empty(x.size, x.dtype)
+        self.copy(copy, x)
+        return copy
 
     def prepare(
         self, fresh: Sequence[tuple[int, np.dtype]], steps: Sequence[Step | Action], inputs: Sequence[bool]
@@ -169,39 +182,6 @@ class Stream:
 
     def number(self, buffer: Buffer, i: int = 0) -> Any:
         return self.report(lambda numbers: numbers[i].item(), buffer)
-
-
-class Spot(NamedTuple):
-    """Stands in a recorded launch for a buffer that is another one each time."""
-
-    number: int
-    offset: int = 0  # in bytes, where only a part of the buffer is meant
-    size: int = -1
-    dtype: Any = None
-
-
-def resolve(place: Any, memory: Any) -> Any:
-    """What a spot stands for when the numbered buffers are these; anything else as it is."""
-    if type(place) is not Spot:
-        return place
-    whole = memory[place.number]
-    return whole if place.size < 0 else whole.device.slot(whole, place.offset, place.size, place.dtype)
-
-
-class Action(NamedTuple):
-    """Something for the host to do: fill buffers[0] with what act() returns (`early`: before all launches), or act(*buffers)."""
-
-    act: Callable[..., Any]
-    buffers: Sequence[Any]
-    early: bool
-
-    def call(self) -> None:
-        if not self.early:
-            self.act(*self.buffers)
-        elif self.buffers:
-            self.buffers[0].device.write(self.buffers[0], self.act())
-        else:
-            self.act()
 
 
 class Device:

@@ -5,6 +5,9 @@ Read next: plain/device.py, cpu/device.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from .base import Buffer, Stream
@@ -25,6 +28,23 @@ class HostStream(Stream):
             out.data[...] = x.data  # in half the time of np.copyto
         else:
             super().copy(out, x)
+
+    def filler(self, out: Buffer) -> Callable[[Buffer], None]:
+        if out.size > FEW:
+            return super().filler(out)
+        data = out.data
+
+        def fill(x: Buffer) -> None:
+            data[...] = x.data
+
+        return fill
+
+    def reader(self, x: Buffer) -> Callable[[], np.ndarray]:
+        view = self.download(x)
+        return lambda: view
+
+    def item(self, buffer: Buffer) -> Any:
+        return buffer.data.view(buffer.dtype).item()
 
     def download(self, buffer: Buffer) -> np.ndarray:
         view: np.ndarray = buffer.data.view(buffer.dtype)  # what lies there may be its bits

@@ -6,7 +6,49 @@ A backend may do better: cpu/walk.py (compiled code walks a list of launches), c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class Step(NamedTuple):
+    """One launch. Arguments are buffers (or what stands for them), numbers, None."""
+
+    kernel: Any
+    outs: Sequence[Any]
+    ins: Sequence[Any]
+    consts: Sequence[Any]
+
+
+class Spot(NamedTuple):
+    """Stands in a recorded launch for a buffer that is another one each time."""
+
+    number: int
+    offset: int = 0  # in bytes, where only a part of the buffer is meant
+    size: int = -1
+    dtype: Any = None
+
+
+def resolve(place: Any, memory: Any) -> Any:
+    """What a spot stands for when the numbered buffers are these; anything else as it is."""
+    if type(place) is not Spot:
+        return place
+    whole = memory[place.number]
+    return whole if place.size < 0 else whole.device.slot(whole, place.offset, place.size, place.dtype)
+
+
+class Action(NamedTuple):
+    """Something for the host to do: fill buffers[0] with what act() returns (`early`: before all launches), or act(*buffers)."""
+
+    act: Callable[..., Any]
+    buffers: Sequence[Any]
+    early: bool
+
+    def call(self) -> None:
+        if not self.early:
+            self.act(*self.buffers)
+        elif self.buffers:
+            self.buffers[0].device.write(self.buffers[0], self.act())
+        else:
+            self.act()
 
 
 class Required:
@@ -32,8 +74,9 @@ class Run:
         self.calls = calls
         self.rest = iter(calls)
 
-    def __call__(self, undo: Callable[[int], Any] | None = None) -> None:
-        """`undo`: called when a check that is looked at after this has returned fails, with how many calls had begun before it."""
+    def __call__(self, undo: Callable[[Any, int], Any] | None = None, states: Any = None) -> None:
+        """`undo`: called when a check that is looked at after this has returned fails, with the states and how many calls had begun
+        before it."""
         self.rest = rest = iter(self.calls)
         for call, arguments in rest:
             call(*arguments)

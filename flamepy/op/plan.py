@@ -16,8 +16,9 @@ import numpy as np
 
 from ..autograd.entries import TapeEntry, observing, tell, thread, user_frame
 from ..autograd.remade import let_go
-from ..backend.base import Buffer, Spot, Step
+from ..backend.base import Buffer
 from ..backend.divert import divert
+from ..backend.run import Spot, Step
 from ..dtypes import FLOATS
 from ..replay.recorder import Recorder
 from . import base

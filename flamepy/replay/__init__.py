@@ -23,10 +23,10 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ..backend import base, divert
-from ..backend.base import Spot, Step
 from ..backend.divert import Settings
+from ..backend.run import Spot, Step
 from ..errors import CaptureError
-from .arguments import Arguments, check_same_results, copy_of, is_tensor, leaves, mapped, outline, rebuild, strip
+from .arguments import Arguments, check_same_results, copy_of, is_tensor, leaves, mapped, outline, rebuild, strip, takers_of
 from .arguments import use_tape as use_tape
 from .arguments import use_tensor_function as use_tensor_function
 from .names import Names, known, look, settings_of
@@ -68,23 +68,25 @@ class Kind:
         self.form, self.names = form, names
         self.trace: Trace | None = None  # of the last call, until one is recorded
         self.result: Any = None
-        self.guards: list[tuple[Guard, Any]] = []  # with the value each had
-        self.live: list[tuple[Guard, Any]] = []
+        self.takers: list[Callable[[], Any]] = []  # for what changes in it
+        self.guards: list[tuple[Guard, Any, Any]] = []  # with the value each had, as it is compared and as it was
+        self.live: list[tuple[Guard, Any, Any]] = []
         self.settings = -1  # the version of the settings for which they held
         self.rounds = 0
         self.program: Program | None = None
 
     def holds(self) -> bool:
         """Whether the settings are as they were."""
-        for g, value in self.live if self.settings == Settings.version else self.guards:
-            if value_of(g) != value:
+        for g, value, found in self.live if self.settings == Settings.version else self.guards:
+            now = g.read()
+            if now is not found and compared(now) != value:
                 return False
         self.settings = Settings.version
         return True
 
     def settings_changed(self) -> list[str]:
         """Which settings are not as they were, for error texts."""
-        return [f"{g.what.lstrip('_')} of {known(g.owner)!r}" for g, value in self.guards if value_of(g) != value]
+        return [f"{g.what.lstrip('_')} of {known(g.owner)!r}" for g, value, _ in self.guards if compared(g.read()) != value]
 
     def sees(self, now: Names) -> bool:
         """Whether a call that sees this from outside is of the same kind."""
@@ -94,8 +96,9 @@ class Kind:
         return True
 
     def keep_guards(self, guards: Iterable[Guard]) -> None:
-        self.guards = [(g, value_of(g)) for g in guards]
-        self.live = [(g, value) for g, value in self.guards if g.live]
+        found = [(g, g.read()) for g in guards]
+        self.guards = [(g, compared(value), value) for g, value in found]
+        self.live = [row for row in self.guards if row[0].live]
         self.settings = Settings.version
 
 
@@ -192,8 +195,9 @@ class Captured(Generic[R]):
             program = Program(recorder, outputs, sets, self.name)
             self.program = kind.program = program
             kind.trace, kind.result = None, stripped
+            kind.takers = takers_of(stripped, program.results)
             program.device.trim()
-        return rebuild(stripped, iter(values))
+        return rebuild(stripped, iter(takers_of(stripped, values)))  # type: ignore[no-any-return]
 
     def agrees(self, kind: Kind, recorder: StepRecorder, stripped: Any, after: Names) -> bool:
         """Whether a recorded call did what the one before did; if not, it is what the next one is compared with. Raises CaptureError for
@@ -203,7 +207,7 @@ class Captured(Generic[R]):
             raise CaptureError(
                 f"capture: the step itself changes what it depends on: {', '.join(changes)}. A replay would not: change it outside."
             )
-        known_before = {(id(g.owner), g.what) for g, _ in kind.guards}
+        known_before = {(id(g.owner), g.what) for g, _, _ in kind.guards}
         same = recorder.guards.keys() <= known_before and check_same_results(kind.result, stripped)
         if kind.trace is not None and recorder.trace.agrees(kind.trace) and same:
             return True
@@ -223,11 +227,11 @@ class Captured(Generic[R]):
         check_apart(self.name, program.known, given)
         if program.execute.waits:
             program.device.look()
-        for mine, t in zip(program.inputs, given.tensors, strict=True):
-            program.device.stream.copy(mine, t.buffer)
+        for fill, t in zip(program.fillers, given.tensors, strict=True):
+            fill(t.buffer)
         program.run()
         self.program = program
-        return rebuild(kind.result, iter(program.results))  # type: ignore[no-any-return]
+        return rebuild(kind.result, iter(kind.takers))  # type: ignore[no-any-return]
 
     def __reduce__(self) -> Any:
         raise CaptureError(f"pickle: a captured step cannot be copied: {self.name}. Pickle the function, and capture it where it is used.")
@@ -290,7 +294,6 @@ def check_apart(name: str, held: set[int], given: Arguments) -> None:
     )
 
 
-def value_of(guard: Guard) -> Any:
+def compared(value: Any) -> Any:
     """What a guard reads, as it is compared."""
-    value = guard.read()
     return value if isinstance(value, tuple) else known(value)

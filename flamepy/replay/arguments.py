@@ -58,9 +58,9 @@ class Arguments:
             self.take_apart(form)
         else:  # the usual call, for which this is done quickly
             form += [x.spec if x.entry is None else (x.spec, TAPE) for x in args]
-        self.roots = [id(t.buffer.root or t.buffer) for t in self.tensors]
-        if len(set(self.roots)) < len(self.roots):  # some share memory
-            form.append(tuple([(self.roots.index(r), id(t.buffer) == r) for r, t in zip(self.roots, self.tensors, strict=True)]))
+        self.roots = roots = [id(t.buffer.root or t.buffer) for t in self.tensors]
+        if len(set(roots)) < len(roots):  # some share memory
+            form.append(tuple([(roots.index(r), id(t.buffer) == r) for r, t in zip(roots, self.tensors, strict=True)]))
         self.form = tuple(form)
 
     @cached_property
@@ -151,11 +151,15 @@ class Slot:
         self.like, self.make = like, make
         self.entry = entry
 
-    def fill(self, place: Buffer) -> Any:
-        """From the memory where the step has left it, which the next replay overwrites."""
+    def taker(self, place: Buffer) -> Callable[[], Any]:
+        """What takes it from where the step leaves it, which the next replay overwrites."""
+        stream = place.device.stream
+        return stream.reader(place) if self.like is None else stream.taker(place)
+
+    def fill(self, take: Callable[[], Any]) -> Any:
         if self.like is None:
-            return self.make(place.device.download(place))
-        t = _tensor_class(copy_of(place), self.like.spec)
+            return self.make(take())
+        t = _tensor_class(take(), self.like.spec)
         if self.entry is not None:
             t.entry = self.entry
         return t
@@ -207,14 +211,19 @@ def check_same_results(before: Any, now: Any) -> bool:
 
 def copy_of(buffer: Buffer) -> Buffer:
     """What it holds now, in a buffer of its own."""
-    stream = buffer.device.stream
-    copy = stream.empty(buffer.size, buffer.dtype)
-    stream.copy(copy, buffer)
-    return copy
+    return buffer.device.stream.copied(buffer)
 
 
-def rebuild(result: Any, places: Iterator[Buffer]) -> Any:
+def takers_of(result: Any, places: Sequence[Buffer]) -> list[Callable[[], Any]]:
+    """For each Slot in the results what takes it; of the places the first are theirs."""
+    slots = [x for x in leaves(result) if type(x) is Slot]
+    return [slot.taker(place) for slot, place in zip(slots, places, strict=False)]
+
+
+def rebuild(result: Any, takers: Iterator[Callable[[], Any]]) -> Any:
     """The results with every Slot filled."""
+    if type(result) is Slot:
+        return result.fill(next(takers))
     if type(result) is tuple:  # as most are: without mapped()'s questions
-        return tuple([rebuild(x, places) for x in result])
-    return result.fill(next(places)) if type(result) is Slot else mapped(lambda x: x.fill(next(places)) if type(x) is Slot else x, result)
+        return tuple([rebuild(x, takers) for x in result])
+    return mapped(lambda x: x.fill(next(takers)) if type(x) is Slot else x, result)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..backend.base import Action, Buffer, Spot, Step, resolve
+from ..backend.base import Buffer
 from ..backend.divert import Settings
+from ..backend.run import Action, Spot, Step, resolve
 from ..errors import CaptureError
 from .arena import life_of, places
 from .arguments import copy_of
@@ -38,7 +38,7 @@ class Program:
         self.memory = self.arena_for(
             uses_of(steps, outputs, recorder.inputs, self.device.checks_late), [(size, dtype) for _, size, dtype in recorder.made]
         )
-        self.inputs = [self.memory[n] for n in recorder.inputs]
+        self.fillers = [self.device.stream.filler(self.memory[n]) for n in recorder.inputs]
         self.results: list[Buffer] = [resolve(place, self.memory) for place in outputs]
         resolved = [self.resolved(s) for s in steps]
         self.early = [(n, s) for n, s in enumerate(resolved) if isinstance(s, Action) and s.early]
@@ -85,7 +85,7 @@ class Program:
             for _, action in self.early:
                 action.call()
             begun = True
-            self.execute(partial(self.take_back, states))
+            self.execute(self.take_back, states)
         except BaseException:
             self.failed(states, self.execute.reached if begun else 0)
             raise

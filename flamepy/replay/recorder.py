@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..backend.base import Action, Buffer, Spot, Step, Stream
+from ..backend.base import Buffer, Stream
+from ..backend.run import Action, Spot, Step
 from ..errors import CaptureError
 
 PACKAGE = str(Path(__file__).parent.parent)

@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from ..base import Buffer, Spot, Stream
+from ..base import Buffer, Stream
 from ..chains import written
+from ..run import Spot
 from .threads import threads
 
 Run = Callable[[list[Any]], None]

@@ -20,11 +20,11 @@ import numpy as np
 
 from ...dtypes import FULL, HALF, INTEGERS, bfloat16, bool_, computed, float16, float64
 from ...errors import DeviceError, DTypeError
-from ..base import Action, Buffer, Device, Kernel, Spot, Step
+from ..base import Buffer, Device, Kernel
 from ..formula.bind import bind, globals_of, making_kernel, reached
 from ..formula.words import COSTLY
-from ..host import HostStream
-from ..run import Run
+from ..host import FEW, HostStream
+from ..run import Action, Run, Spot, Step
 from . import chain, family, memory, settings
 from .memory import ALIGN, APART, allocator
 from .storage import WHOLE, stored
@@ -81,6 +81,18 @@ class CpuStream(HostStream):
             return memory.buffer_from(device.pools[size, dtype])
         except KeyError:
             return memory.buffer_from(device.pool(size, dtype))
+
+    def taker(self, x: Buffer) -> Callable[[], Buffer]:
+        if x.size > FEW:
+            return super().taker(x)
+        make, data = memory.maker(self.device.pool(x.size, x.dtype)), x.data  # type: ignore[attr-defined]
+
+        def take() -> Buffer:
+            copy = make()
+            copy.data[...] = data
+            return copy
+
+        return take
 
     def run(self, kernel: Any, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
         arguments = [b.data if isinstance(b, Buffer) else b for b in (*outs, *ins)]

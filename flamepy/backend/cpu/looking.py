@@ -14,8 +14,9 @@ from typing import Any
 import numba
 import numpy as np
 
-from ..base import Buffer, Step, Stream
+from ..base import Buffer, Stream
 from ..formula.bind import typed
+from ..run import Step
 from . import compiler
 from .device import CpuDevice, CpuStream
 

@@ -22,12 +22,12 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from ..base import Action, Buffer, Step
-from ..run import Required, Run
+from ..base import Buffer
+from ..run import Action, Required, Run, Step
 from . import pool
 from .inner import INNER
 from .pool import call, load, store
-from .threads import threads
+from .threads import counter
 
 HOLD, SLICE = 1e-3, 20e-3
 ROOM = 4096  # bytes for the arguments of a kernel, at first
@@ -300,22 +300,24 @@ class CpuRun(Run):
 
     def __init__(self, steps: Sequence[Step | Action]):
         super().__init__([])
-        self.steps, self.width = steps, 0
-        self.parts: list[tuple[int, Callable[..., Any], tuple]] = []  # how many steps have begun when this one has, call, arguments
+        self.steps, self.width, self.count = steps, 0, counter()
+        self.parts: list[Callable[[], Any]] = []
         self.begun = ctypes.c_int64()  # how many steps: set before an action, and by walk() as it goes
 
-    def __call__(self, undo: Callable[[int], Any] | None = None) -> None:
-        begun = self.begun
-        begun.value = 0
-        if threads() != self.width:
-            self.build(threads())
-        for number, act, arguments in self.parts:
-            begun.value = number
-            act(*arguments)
+    def __call__(self, undo: Callable[[Any, int], Any] | None = None, states: Any = None) -> None:
+        self.begun.value = 0
+        if self.count() != self.width:
+            self.build(self.count())
+        for part in self.parts:
+            part()
 
     @property
     def reached(self) -> int:
         return self.begun.value
+
+    def act(self, begun: int, action: Action) -> None:
+        self.begun.value = begun
+        action.act(*action.buffers)
 
     def build(self, width: int) -> None:
         """Steps that compiled code can take, as walks; the others as they are."""
@@ -329,10 +331,10 @@ class CpuRun(Run):
             else:
                 self.add_walk(entries, width)
                 entries = []
-                self.parts.append((number + 1, s.act, tuple(s.buffers)))
+                self.parts.append(partial(self.act, number + 1, s))
         self.add_walk(entries, width)
         self.width = width
 
     def add_walk(self, entries: list[Launch | Test], width: int) -> None:
         if entries:
-            self.parts.append((entries[0].number, Walk(entries, width, ctypes.addressof(self.begun)), ()))
+            self.parts.append(Walk(entries, width, ctypes.addressof(self.begun)))

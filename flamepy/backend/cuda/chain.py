@@ -21,8 +21,9 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from ..base import Buffer, Spot
+from ..base import Buffer
 from ..chains import written
+from ..run import Spot
 from .arguments import NUMBER, arguments
 
 Run = Callable[[list[Any]], None]

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import precision
-from ..base import Action, Buffer, Spot, Step, Stream
-from ..run import Required, Run
+from ..base import Buffer, Stream
+from ..run import Action, Required, Run, Spot, Step
 from . import chain
 from .arguments import arguments
 from .chain import HostCall
@@ -122,7 +122,7 @@ class Graph(Run):
         self.checks = [(n, s) for n, s in enumerate(steps, 1) if isinstance(s, Action)]
         self.waits = not all([type(s.act) is Required for _, s in self.checks])
 
-    def __call__(self, undo: Callable[[int], Any] | None = None) -> None:
+    def __call__(self, undo: Callable[[Any, int], Any] | None = None, states: Any = None) -> None:
         device = self.stream.device
         self.done = 0
         if self.precision != (wanted := precision.level()):
@@ -133,7 +133,7 @@ class Graph(Run):
         device.launched += self.launches
         for n, s in self.checks:
             buffers = s.buffers if self.waits else [self.copied(b) for b in s.buffers]
-            device.late.add(s.act, buffers, undo and partial(undo, n))
+            device.late.add(s.act, buffers, undo and partial(undo, states, n))
         self.done = len(self.steps)
 
     def copied(self, buffer: Buffer) -> Buffer:
