@@ -193,3 +193,25 @@ except flamepy.DeviceError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "cuda: a package is not installed: numba-cuda. Use pip install 'flamepy[cuda-emulator]'.\n"
+
+
+WARNS = """
+import warnings
+import numba
+import numpy as np
+
+real = np.timedelta64
+def deprecated(*given):
+    warnings.warn("the 'generic' unit", DeprecationWarning)
+    return real(*given)
+np.timedelta64 = deprecated
+warnings.simplefilter("error")
+from flamepy.backend.cuda import compat
+print(compat.cuda.implementation)
+"""
+
+
+def test_what_numpy_deprecates_in_numba_cuda_is_no_error():
+    """As NumPy 2.5 does of a line that numba-cuda runs when it is imported."""
+    done = subprocess.run([sys.executable, "-c", WARNS], capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout == "NVIDIA\n", done.stderr

@@ -1,6 +1,7 @@
 """The one door to numba-cuda: its compiler without a driver, on every NumPy, for whatever GPU is asked for.
 
-numba-cuda registers an overload for np.row_stack, which NumPy 2.5 removed: the name is lent to it while it is imported. Device functions
+numba-cuda registers an overload for np.row_stack, which NumPy 2.5 removed: the name is lent to it while it is imported, and what NumPy
+deprecates in its code is not said, or a process that makes errors of warnings could not import it. Device functions
 ask the driver which GPU is there; target() answers for it, so kernels are compiled where no GPU is, and remembers which types operators
 have, a third of a kernel's time. Numba itself ships an old copy of numba.cuda, which is refused. Nothing else imports numba.cuda: the
 other files take its names from here.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -26,18 +28,20 @@ EXTRA = f"pip install 'flamepy[{'cuda-emulator' if os.environ.get('FLAMEPY_CUDA'
 
 
 @contextmanager
-def row_stack() -> Iterator[None]:
+def newer_numpy() -> Iterator[None]:
     missing = not hasattr(np, "row_stack")
     if missing:
         np.row_stack = np.vstack  # type: ignore[attr-defined]
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            yield
     finally:
         if missing:
             del np.row_stack  # type: ignore[attr-defined]
 
 
-with row_stack():
+with newer_numpy():
     try:
         from numba import cuda
 
@@ -54,6 +58,8 @@ with row_stack():
         from numba.cuda.extending import intrinsic
         from numba.cuda.models import register_model
         from numba.cuda.typing.templates import AbstractTemplate, AttributeTemplate, signature
+
+        modules: list[Any] = [import_module(f"numba.cuda.{name}") for name in ("cgutils", "dispatcher", "libdevice", "types")]
     except ImportError:
         raise DeviceError(f"cuda: a package is not installed: numba-cuda. Use {EXTRA}.") from None
 
@@ -65,7 +71,6 @@ __all__ = [
 
 PROBLEMS = NumbaError, HostError  # what its compiler raises
 numba_cuda: Any = cuda  # what these export is put together at run time
-modules: list[Any] = [import_module(f"numba.cuda.{name}") for name in ("cgutils", "dispatcher", "libdevice", "types")]
 cgutils, dispatcher, libdevice, types = modules
 
 
