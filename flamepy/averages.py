@@ -61,6 +61,7 @@ class Region:
             return
         number = device.empty(1, dtype)
         device.stream.before(share, number)
+        number = device.withheld(number)
         dims = merged_dims((x.size,), ((x.size,), (x.size,), (1,)))
         device.launch("broadcast", toward_y, (self.average,), (self.average, x, number), (dims,), dtype)
         self.average.wrote("an update of the average")

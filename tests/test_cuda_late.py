@@ -243,3 +243,33 @@ def test_nothing_is_remembered_of_a_step_with_a_fault(capture):
         kept[device] = history.state_dict()["past"]
     assert len(kept["cpu"]) == 6
     np.testing.assert_allclose(kept["cuda"], kept["cpu"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("capture", [False, True])
+def test_an_average_takes_nothing_in_after_a_fault(capture):
+    """Neither a share nor a count: the averages and their number are the CPU's."""
+    found = {}
+    for device in ("cpu", "cuda"):
+        steps = Trained(device, False)
+        averages = fp.EMA(steps.model, decay=0.5), fp.SWA(steps.model)
+
+        def step(x: Any, y: Any, steps: Any = steps, averages: Any = averages) -> Any:
+            loss = F.cross_entropy(steps.model(x), y)
+            steps.optimizer.step(loss.backward())
+            for average in averages:
+                average.update()
+            return loss
+
+        steps.step = fp.capture(step) if capture else step
+        for i in range(7):
+            try:
+                loss = steps(*(FAULTS["class"][:2] if i in (3, 5) else (X, Y)))
+                if i == 3 and device == "cuda":
+                    steps()  # nothing of this one is left either
+                loss.item()
+            except fp.IndexOutOfRange:
+                pass
+        found[device] = [average.updates for average in averages], [average.regions[0].average for average in averages]
+    assert found["cuda"][0] == found["cpu"][0] == [5, 5]
+    for mine, other in zip(found["cuda"][1], found["cpu"][1], strict=True):
+        np.testing.assert_allclose(mine.device.download(mine), other.device.download(other), rtol=1e-5, atol=1e-7)

@@ -244,6 +244,10 @@ class Device:
         """stream.copy() into a parameter's memory: an update, see require()."""
         self.stream.copy(out, x)
 
+    def withheld(self, number: Buffer) -> Buffer:
+        """The number, or 0 where something required has failed and will raise: for what takes in a share. Here it has raised."""
+        return number
+
     def look(self) -> None:
         """Make the checks that wait for launches to end. Here: none waits."""
 

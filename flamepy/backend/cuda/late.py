@@ -2,8 +2,8 @@
 
 A check that fails so raises late, so each thread has a mark in the GPU's memory, its fault: what a check requires is compared on the GPU
 as well (spans.py), and while the fault is set no parameter is updated. When the check has raised, what was counted in vain since is taken
-back, and the fault is cleared. Checks of other threads stay as they are. (An average of parameters may have taken in once more what they
-were; sums of gradients refuse to go on.)
+back, and the fault is cleared. Checks of other threads stay as they are. Averages of parameters take nothing in; sums of gradients refuse
+to go on.
 
 Read next: device.py, stream.py.
 """
