@@ -9,6 +9,7 @@ import re
 
 import pytest
 
+from flamepy.backend.cpu import looking
 from flamepy.cli import run
 
 
@@ -24,6 +25,14 @@ def test_on_the_cpu(capsys):
     assert "def tanh_y(x):" in text and "def map1(" in text and re.search(r"^define ", text, re.M) and re.search(r"\bretq?\b", text)
     assert re.search(r"^ +\d+ +of them on several floats at once$", text, re.M)
     assert re.search(r"[\d.]+ us, the least of 5: [\d.]+ GB/s over 320,000 bytes", text)  # 40,000 read, 40,000 written
+
+
+def test_figures_are_counted_of_x86_and_of_arm():
+    x86 = "f:\n\tvmovss\t(%rdi), %xmm0\n\tvfmadd231ps\t%ymm1, %ymm2, %ymm3\n\tmulpd\t%xmm1, %xmm2\n\tjne\t.L1\n\tretq\n\t.long\t1"
+    neon = "f:\n\tldr\tq0, [x0]\n\tfmla\tv0.4s, v1.4s, v2.s[0]\n\tfcmp\ts0, s1\n\tfcvtzs\tw0, d0\n\tb.ne\t.L1\n\tb\t.L2\n\tret"
+    sve = "\tfmad\tz0.s, p0/m, z1.s, z2.s\n\tfcvtn\tv0.4h, v0.4s\n\tfmadd\ts0, s1, s2, s3\n\tbl\tsinf"
+    for text, instructions, packed, scalar in ((x86, 5, 2, 1), (neon, 7, 1, 2), (sve, 4, 2, 1)):
+        assert looking.tally(text) == {"instructions": instructions, "packed": packed, "scalar": scalar}
 
 
 def test_for_cuda(capsys):

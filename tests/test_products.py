@@ -146,7 +146,8 @@ def product():
     done.append(np.array_equal(whole, x @ x.T) and np.array_equal(*halves))
 done = []
 product()  # compiling takes a stack of its own size
-threading.stack_size(80 << 10)  # the interpreter itself takes up to 56 KB
+least = os.sysconf("SC_THREAD_STACK_MIN")  # 128 KB on ARM
+threading.stack_size(max(80 << 10, least))  # the interpreter itself takes up to 56 KB
 threads = [threading.Thread(target=product) for _ in range(8)]
 [t.start() for t in threads], [t.join() for t in threads]
 rooms.load_spaces()[: rooms.FLAGS : rooms.LINE] = b"\\1" * (rooms.SPACES)  # as if threads held every room

@@ -71,6 +71,8 @@ def test_exp_and_tanh_are_vectorised_here():
         ("\tvmulps\t%ymm1, %ymm2, %ymm3", 8),
         ("\tmulps\t%xmm1, %xmm2", 4),
         ("\tfmla\tv0.4s, v1.4s, v2.4s", 4),
+        ("\tfmla\tz23.s, p1/m, z21.s, z24.s", 4),
+        ("\tfmad\tz0.s, p0/m, z1.s, z2.s\n\tbl\texpf", 1),
         ("\tvmulss\t%xmm1, %xmm2, %xmm3", 1),
         ("\tvmulps\t%ymm1, %ymm2, %ymm3\n\tmovabsq\t$expf, %rax", 1),
     ],

@@ -181,7 +181,7 @@ FUNCTIONS: dict[str, tuple[Any, Any]] = {
     "left_float": (left_float, PACK),
     "round": (round_block, v(i, i, i, i, i, i, i, i)),
 }
-FILES = ("bfloat.py", "blocks.py", "inner.py", "lower.py", "panels.py", "parts.py", "rooms.py", "tiles.py")
+FILES = ("bfloat.py", "blocks.py", "inner.py", "lower.py", "panels.py", "parts.py", "processor.py", "rooms.py", "tiles.py")
 
 
 def as_c(function: Any, signature: Any, form: str, names: dict[str, Any]) -> Any:

@@ -17,6 +17,7 @@ from numba.extending import intrinsic
 
 from .inner import INNER
 from .panels import HALVES32, SIDE, line_word, read_widened, splat, widened
+from .processor import arm
 from .tiles import (
     BF16,
     F32,
@@ -188,8 +189,13 @@ def block_amx(c, ldc, a, lda, a_next, a_step, b, b_step, steps, add):
     store_four(c, ldc)
 
 
+def rows_in_registers(lanes: int) -> int:
+    """How many rows of C, two vectors each, there is room for beside two of B and one of A: of 32 registers (AVX-512, ARM) or 16."""
+    return {16: 8, 8: 6, 4: 8 if arm() else 4}[lanes]
+
+
 LANES = lanes()
-ROWS = {16: 8, 8: 6, 4: 4}[LANES]  # of C in registers, two vectors each, beside two of B and one of A
+ROWS = rows_in_registers(LANES)
 TALL = {8: 32, 6: 24, 4: 32}[ROWS]  # rows of a block that are done so; the others in fours
 rows_dot = rows_of(Shape(8, 16, True))
 rows_fma, rows_four = rows_of(Shape(ROWS, LANES, False)), rows_of(Shape(4, LANES, False))

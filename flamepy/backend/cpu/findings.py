@@ -25,6 +25,8 @@ LOOSE = ("NUMBA_OPT", "NUMBA_LOOP_VECTORIZE", "NUMBA_ENABLE_AVX", "NUMBA_CPU_NAM
 SIDE = 512  # of the product that is timed: more than the nearest cache holds
 QUIET = 0.75  # a process that gets less of the processors it wants shares them with others
 
+SCALABLE = r"fm(?:la|ul|ad)\s+z\d+\.s"  # ARM's SVE: of vectors as long as the processor has them, four numbers or more
+
 Finding = tuple[str, str, str]
 
 
@@ -141,9 +143,11 @@ def kernels() -> Iterator[Finding]:
         if name in os.environ:
             yield finding(name, os.environ[name], f"unset {name}")
     for name, formula in (("exp", exp_y), ("tanh", tanh_y)):
-        lanes = vector_lanes(assembly(formula))
+        text = assembly(formula)
+        lanes = vector_lanes(text)
         if lanes > 1:
-            yield finding(name, f"vectorised, {lanes} numbers at once")
+            least = "at least " if re.search(SCALABLE, text) else ""
+            yield finding(name, f"vectorised, {least}{lanes} numbers at once")
         else:
             remedy = "pip install --upgrade numba llvmlite, then flamepy cache clear; if it stays, report this output"
             yield finding(name, "scalar: about ten times slower than it could be", remedy)
@@ -180,11 +184,12 @@ def assembly(formula: Any) -> str:
 
 
 def vector_lanes(text: str) -> int:
-    """How many float32 numbers the multiplications of some assembly handle at once; 1 if they call a scalar exp or tanh."""
+    """How many float32 numbers the multiplications of some assembly handle at once, or how many at least; 1 if they call a scalar exp or
+    tanh."""
     if re.search(r"[\s$](expf|tanhf)\b", text):
         return 1
     for pattern, lanes in ((r"v?f?n?m(?:add|ul)\w*ps\s.*%zmm", 16), (r"v?f?n?m(?:add|ul)\w*ps\s.*%ymm", 8),
-                           (r"v?f?n?m(?:add|ul)\w*ps\s.*%xmm", 4), (r"fm(?:la|ul)\S*\s+v\d+\.4s", 4)):  # fmt: skip
+                           (r"v?f?n?m(?:add|ul)\w*ps\s.*%xmm", 4), (r"fm(?:la|ul)\S*\s+v\d+\.4s", 4), (SCALABLE, 4)):  # fmt: skip
         if re.search(pattern, text):
             return lanes
     return 1

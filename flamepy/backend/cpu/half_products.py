@@ -67,7 +67,7 @@ def rounded(builder: Any, x: Any, lanes: int) -> Any:
     return builder.bitcast(builder.fptrunc(x, ir.VectorType(ir.HalfType(), lanes)), ir.VectorType(I16, lanes))
 
 
-NATIVE = "f16c" in processor.features()
+NATIVE = processor.converts_float16()
 widen_line, widen_one = (changing(n, I16, from_float16, widened) for n in (LINE, 1))
 round_line, round_one = (changing(n, F32, to_float16, rounded) for n in (LINE, 1))
 
@@ -124,7 +124,7 @@ def load() -> None:
     """Make the function known to kernels that are made from now on."""
     load_products(4)
     load_spaces()
-    files = [Path(__file__).parent / f"{name}.py" for name in ("half_products", "halves", "inner", "rooms")]
+    files = [Path(__file__).parent / f"{name}.py" for name in ("half_products", "halves", "inner", "processor", "rooms")]
     mark = hashlib.sha1(b"".join([file.read_bytes() for file in files])).hexdigest()[:10]
     compiler: Any = KernelCompiler
     made = CFunc(

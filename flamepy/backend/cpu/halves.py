@@ -6,7 +6,7 @@ even one. A kernel that only moves numbers, bound for WHOLE, gets them as they a
 read float32 and write bfloat16.
 
 bfloat16 is rounded by integer arithmetic: the processors' own instruction flushes denormal numbers, and few have it. float16 is left to
-the processor where it can do it (F16C). Read next: parallel.py (where arrays become Halves), loops.py.
+the processor where it can do it (F16C, ARM). Read next: parallel.py (where arrays become Halves), loops.py.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def to_bfloat16(b: Any, x: Any) -> Any:
 
 # ---- float16 ----------------------------------------------------------------------------------------------------------------------
 def from_float16(b: Any, x: Any) -> Any:
-    if "f16c" in processor.features():
+    if processor.converts_float16():
         return b.fpext(b.bitcast(x, ir.HalfType()), F32)
     x = b.zext(x, I32)
     bits = b.shl(b.and_(x, I32(0x7FFF)), I32(13))
@@ -126,7 +126,7 @@ def from_float16(b: Any, x: Any) -> Any:
 
 
 def to_float16(b: Any, x: Any) -> Any:
-    if "f16c" in processor.features():
+    if processor.converts_float16():
         return b.bitcast(b.fptrunc(x, ir.HalfType()), I16)
     bits = b.bitcast(x, I32)
     size = b.and_(bits, I32(0x7FFFFFFF))

@@ -23,8 +23,12 @@ from .device import CpuDevice, CpuStream
 FUNCTION = re.compile(r"^define .*?^}", re.S | re.M)
 WRAPPERS = "cpython", "cfunc"  # what Numba puts around a function
 DIRECTIVE = re.compile(r"^\s+\.(?!long|quad|byte|short|zero|ascii)")
-MNEMONIC = re.compile(r"^\s+([a-z]\w+)\s")
-FLOAT = re.compile(r"^v?\w*?(ps|pd|ss|sd)$")
+INSTRUCTION = re.compile(r"^\s+[a-z][\w.]*\s")
+# What kind of floats an instruction takes: x86-64's name says it at its end, ARM's by its registers.
+FLOATS = {
+    "packed": re.compile(r"^\s+(\w*p[sd]\s|f\w+\s.*\b[vz]\d+\.)"),
+    "scalar": re.compile(r"^\s+(\w*s[sd]\s|f\w+\s.*\b[hsd]\d)"),
+}
 
 
 @dataclass
@@ -66,13 +70,11 @@ def tally(text: str) -> dict[str, int]:
     """Instructions of an assembly text: all, those on packed floats, those on single ones."""
     found = {"instructions": 0, "packed": 0, "scalar": 0}
     for line in text.splitlines():
-        name = MNEMONIC.match(line + " ")
-        if name is None:
-            continue
-        found["instructions"] += 1
-        kind = FLOAT.match(name[1])
-        if kind:
-            found["packed" if kind[1][0] == "p" else "scalar"] += 1
+        if INSTRUCTION.match(line + " "):
+            found["instructions"] += 1
+            kind = next((kind for kind, pattern in FLOATS.items() if pattern.match(line)), None)
+            if kind:
+                found[kind] += 1
     return found
 
 

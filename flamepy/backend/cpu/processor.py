@@ -41,9 +41,19 @@ def cpu_name() -> str:
     return str(config.CPU_NAME or binding.get_host_cpu_name())  # type: ignore[attr-defined]
 
 
+def arm() -> bool:
+    """Whether Numba compiles for 64-bit ARM."""
+    return binding.get_process_triple().startswith(("aarch64", "arm64"))
+
+
 def fuses() -> bool:
     """Whether a multiplication and a sum are one instruction here, rounded once."""
-    return "fma" in features() or binding.get_process_triple().startswith(("aarch64", "arm64"))
+    return "fma" in features() or arm()
+
+
+def converts_float16() -> bool:
+    """Whether the processor itself turns float16 into float32 and back."""
+    return "f16c" in features() or arm()
 
 
 @cache
@@ -54,7 +64,7 @@ def tile(itemsize: int) -> Tile:
         size, across = 64, 4
     elif "avx" in features():
         size, across = 32, 2
-    elif binding.get_process_triple().startswith(("aarch64", "arm64")):
+    elif arm():
         size, across = 16, 4
     else:
         size, across = 16, 2
