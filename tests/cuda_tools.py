@@ -18,6 +18,8 @@ from flamepy.dtypes import computed, float64
 
 FLOAT64 = {"DADD", "DMUL", "DFMA", "DSETP"}
 LOCAL = ("LDL", "STL")  # local memory
+TARGETS = (8, 0), (9, 0), (10, 0)
+FAR = re.compile(r"CALL\S* `\((?:\.L|__cuda_sm70).*")  # what sm_80 writes as calls: far jumps, and where the lanes of a warp meet again
 
 
 def up(gpu: Any, x: np.ndarray | None, at: int = 0) -> Any:
@@ -44,7 +46,8 @@ def close(found: Any, exact: Any, least: float) -> None:
 
 
 def machine_code(gpu: Any, tmp_path: Path, starts: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
-    """(name, what ptxas says, instructions) of every kernel that this device has run and whose name begins so."""
+    """(name, what ptxas says, instructions) of every kernel that this device has run and whose name begins so; those of the tensor cores
+    for three GPUs."""
     pathfinder = pytest.importorskip("cuda.pathfinder")
     tool = pathfinder.find_nvidia_binary_utility("nvdisasm")
     if tool is None:
@@ -52,11 +55,13 @@ def machine_code(gpu: Any, tmp_path: Path, starts: tuple[str, ...]) -> Iterator[
     for kernel in [k for k in gpu.kernels.values() if k.name.startswith(starts)]:
         for kinds in kernel.variants:
             binary = kernel.binary(kinds)
-            code, log = binary.cubin()
-            file = tmp_path / "kernel.cubin"
-            file.write_bytes(code)
-            text = subprocess.run([tool, "-c", str(file)], capture_output=True, text=True, check=True).stdout
-            yield binary.name, log, text
+            for cc in TARGETS if "_mma" in kernel.name else TARGETS[1:2]:
+                ptx = binary.ptx if cc >= binary.cc else binary.ptx.replace(".target sm_90", ".target sm_80")
+                code, log = binary._replace(ptx=ptx, cc=cc, digest=f"{binary.digest}-{cc[0]}").cubin()
+                file = tmp_path / "kernel.cubin"
+                file.write_bytes(code)
+                text = subprocess.run([tool, "-c", str(file)], capture_output=True, text=True, check=True).stdout
+                yield f"{binary.name} for {cc}", log, FAR.sub("", text)
 
 
 def instructions(text: str) -> set[str]:

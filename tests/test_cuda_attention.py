@@ -30,6 +30,7 @@ CASES = [  # dtype, (batch, heads, rows, keys, width of q, of v), is_causal, the
     (bfloat16, (1, 1, 20, 20, 150, 8), False, None), (float16, (1, 2, 65, 66, 64, 48), False, None),
     (float16, (1, 1, 300, 300, 64, 64), True, None), (bfloat16, (1, 1, 130, 200, 31, 17), False, (1, 1, 130, 200)),
     (bfloat16, (1, 1, 150, 150, 96, 84), True, None), (float16, (1, 1, 200, 40, 64, 48), True, None),
+    (bfloat16, (1, 2, 150, 150, 64, 64), True, (1, 1, 150, 150)), (float16, (1, 1, 70, 90, 96, 128), True, (1, 1, 70, 1)),
     (bfloat16, (2, 35, 129, 129, 16, 16), True, None),  # more pairs of batch and head than begin side by side
 ]  # fmt: skip
 
@@ -120,6 +121,29 @@ def test_nothing_is_read_twice_in_vain() -> None:
     assert [name.split("_64")[0] for name, _ in counted[::2]] == ["attention_mma", "attention_mma_dkv"] and len(counted) == 4
     for name, counts in counted:
         assert counts.bank_conflicts == 0 and counts.transactions == 1.0, name
+
+
+TAKEN = [  # width, whether there is a mask, instructions of PTX for a product of tiles: forward, dk and dv, dq
+    (64, False, 5.9, 5.4, 4.7), (64, True, 7.7, 6.4, 7.5), (128, False, 5.3, 5.3, 4.1), (128, True, 7.4, 5.9, 5.9),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("width", "masked", "most"), [(w, masked, most) for w, masked, *most in TAKEN], ids=str)
+def test_what_a_product_of_tiles_takes(width: int, masked: bool, most: list[float]) -> None:
+    """Of what more keys take: tiles within forward's and dq's loops, blocks for dk and dv. No tile ends early."""
+    gpu, found = emulated_gpu(), []
+    for keys in (128, 256):
+        arrays, mask, g = draw((1, 1, 128, keys, width, width), bfloat16, (1, 1, 128, keys) if masked else None)
+        gpu.driver.counts = counted = []
+        try:
+            run(gpu, arrays, mask, g, 0.1, False)
+        finally:
+            gpu.driver.counts = None
+        found.append([c for name, c in counted if name.startswith("attention_mma")])
+    for first, second, limit in zip(*found, most, strict=True):
+        products = second.instructions["mma"] - first.instructions["mma"]
+        assert second.total - first.total <= limit * products, (second.total - first.total) / products
+        assert second.bank_conflicts == 0
 
 
 def test_large_scores_do_not_overflow() -> None:

@@ -25,10 +25,6 @@ WIDE_SUMS = "batch_loss", "add_parts", "plane_sums", "add_totals", "add_chunks",
 # The slow paths of division and square root of float64: in kernels that have it.
 SLOW_PATHS = {"__cuda_sm20_div_rn_f64_full", "__cuda_sm20_dblrcp_rn_slowpath_v3", "__cuda_sm20_dsqrt_rn_f64_mediumpath_v1"}
 VECTORS = "map_runs_", "span_scale_float32", "span_update_"
-# Faults that wait to be mended: a kernel leaves this table with its fault, or a test fails.
-OPEN = {
-    ("tensor_large", "spills"), ("tensor_large", "local"),  # on sm_80
-}  # fmt: skip
 
 
 def made(steps: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -44,12 +40,9 @@ def kernels() -> list[dict[str, Any]]:
         return [k for lines in pool.map(made, STEPS) for k in lines[:-1]]
 
 
-def check(kernels: list[dict[str, Any]], what: str, holds: Any) -> None:
-    """holds(kernel) for all but those that are known to fail, which have to."""
-    wrong = [(k["source"], k["name"], k["arch"], k) for k in kernels if not holds(k)]
-    known = {source for source, which in OPEN if which == what}
-    assert not [w for w in wrong if not known & {w[0], w[1]}]
-    assert known == known & {name for w in wrong for name in w[:2]}, "mended: take it out of OPEN"
+def check(kernels: list[dict[str, Any]], holds: Any) -> None:
+    """holds(kernel) for all of them."""
+    assert not [(k["source"], k["name"], k["arch"], k) for k in kernels if not holds(k)]
 
 
 def test_every_target_is_there(kernels):
@@ -57,20 +50,20 @@ def test_every_target_is_there(kernels):
     found = {k["source"] for k in kernels}
     assert {"map_runs", "span_update", "plain_small", "plain_large", "tensor_small", "tensor_large", "norm_factor"} <= found
     assert len({k["name"] for k in kernels}) > 80
-    check(kernels, "assembles", lambda k: "failed" not in k)
+    check(kernels, lambda k: "failed" not in k)
 
 
 def test_nothing_spills_and_nothing_is_outside(kernels):
     kernels = [k for k in kernels if "failed" not in k]
     assert all(0 < k["registers"] <= 255 for k in kernels)
-    check(kernels, "spills", lambda k: k["spills"] == 0)
-    check(kernels, "local", lambda k: k["local"] == 0 and not {op.split(".")[0] for op in k["opcodes"]} & {"LDL", "STL"})
+    check(kernels, lambda k: k["spills"] == 0)
+    check(kernels, lambda k: k["local"] == 0 and not {op.split(".")[0] for op in k["opcodes"]} & {"LDL", "STL"})
     assert not [k["name"] for k in kernels if k["extern"]]
 
 
 def test_nothing_is_called(kernels):
     """But slow paths of float64, where float64 is wanted."""
-    check(kernels, "calls", lambda k: not set(k["calls"]) - (SLOW_PATHS if is_wide(k) else set()))
+    check(kernels, lambda k: not set(k["calls"]) - (SLOW_PATHS if is_wide(k) else set()))
 
 
 def is_wide(k: dict[str, Any]) -> bool:

@@ -59,8 +59,8 @@ def down_of(wide: int) -> int:
 def sizes_of(width: int, masked: bool) -> dict[str, int]:
     """The sizes of a kernel for rows of so many columns. Tiles are smaller with a mask, whose numbers take registers, too."""
     wide = next(w for w in WIDTHS if width <= w)
-    tall = 2 if wide <= 64 and not masked else 1
-    n, step, rows = 16 if masked and wide > 64 else 32 * tall, 2 * wide + 16, 64 * tall
+    tall = 2 if wide <= 64 else 1
+    n, step, rows = (32 if wide <= 64 else 16) if masked else 32 * tall, 2 * wide + 16, 64 * tall
     return {
         "WIDE": wide, "TALL": tall, "LINES": 2 * tall, "ROWS": rows, "N": n, "DOWN": down_of(wide), "STEP": step, "DEEP": wide // 16,
         "SCORES": tall * n // 2, "SUMS": tall * wide // 2, "PAIR": 2 * n * step, "STAGES": max(2 * n + rows, 4 * n) * step,
@@ -198,7 +198,7 @@ def scores(s, unit, simple, mask, m_at, m_layout, own, at, rows, keys, is_causal
     if mask is not None:
         bounds = short(rows - own - 1), short(keys - at - 1), short(FAR), short(own - at if is_causal else FAR)
         place = m_at + own * m_layout[3] + at * m_layout[4]
-        return mapped(with_mask, LINES, s, (of_mask(s, LINES, mask, place, m_layout[3], m_layout[4], bounds), unit))
+        return mapped(with_mask, LINES, s, (of_mask(s, LINES, mask, place, m_layout[3], m_layout[4], bounds, 1), unit))
     s = s if simple else mapped(product, LINES, s, (unit,))
     if short(at + N) > keys or (is_causal and short(at + (N - 1)) > own):
         s = cut(s, LINES, keys - at - 1, own - at if is_causal else N, -INF)

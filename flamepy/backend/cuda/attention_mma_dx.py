@@ -126,7 +126,7 @@ def turned_weights(s, unit, stats, mask, m_at, m_layout, own, at, rows, keys, is
     if mask is not None:
         bounds = short(keys - own - 1), short(rows - at - 1), short(at - own if is_causal else FAR), short(FAR)
         place = m_at + at * m_layout[3] + own * m_layout[4]
-        s = mapped(with_mask, LINES, s, (of_mask(s, LINES, mask, place, m_layout[4], m_layout[3], bounds), unit))
+        s = mapped(with_mask, LINES, s, (of_mask(s, LINES, mask, place, m_layout[4], m_layout[3], bounds, 2), unit))
         return mapped(weight, LINES, s, (level, real(1)))
     p = mapped(weight, LINES, s, (level, unit))
     return cut_turned(p, LINES, at - own, 0.0) if is_causal and at < short(own + (16 * TALL - 1)) else p
@@ -185,7 +185,7 @@ def weights(s, unit, level, mask, m_at, m_layout, own, at, rows, keys, is_causal
     if mask is not None:
         bounds = short(rows - own - 1), short(keys - at - 1), short(FAR), short(own - at if is_causal else FAR)
         place = m_at + own * m_layout[3] + at * m_layout[4]
-        s = mapped(with_mask, LINES, s, (of_mask(s, LINES, mask, place, m_layout[3], m_layout[4], bounds), unit))
+        s = mapped(with_mask, LINES, s, (of_mask(s, LINES, mask, place, m_layout[3], m_layout[4], bounds, 1), unit))
         return mapped(weight, LINES, s, (level, real(1)))
     p = mapped(weight, LINES, s, (level, unit))
     if short(at + PART) > keys or (is_causal and short(at + (PART - 1)) > own):
@@ -250,6 +250,6 @@ def launch(go, outs, ins, layout, sizes, scale, is_causal):
         g, layout = packed, (*layout[:12], 0, heads * rows * e, rows * e, e, *layout[16:])
     given = g, stats, q, k, v, mask
     consts = (layout[:16], layout[16:] or (0,) * 5, heads, rows, keys, d, e, scale, is_even(layout[:16], d, e), is_causal)
-    over_rows, over_keys = sizes_of(max(d, e), 32, 2), sizes_of(max(d, e), 64, 2 if mask is None else 1)  # a mask takes registers
+    over_rows, over_keys = sizes_of(max(d, e), 32, 2), sizes_of(max(d, e), 64, 2)
     go(sized(attention_mma_dkv, **over_rows), (dk, dv), given, consts, grid=batch * heads * blocks(keys, over_rows["ROWS"]))
     go(sized(attention_mma_dq, **over_keys), (dq, dmask), given, consts, grid=batch * heads * blocks(rows, over_keys["ROWS"]))

@@ -13,25 +13,23 @@ from __future__ import annotations
 from .compat import cuda
 from .family import F, kernel
 from .tensor import (
-    PITCH,
     added,
     bytes_of,
     commit,
     copy1,
+    copy8,
     copy16,
     divided,
-    left,
     multiplied,
     put4_shared,
-    put8,
     quad,
-    right,
     shared,
     shared4,
     spread,
     sums_of,
     wait,
 )  # fmt: skip
+from .tile_words import short
 from .vectors import aligned, load4, store4
 from .words import barrier, index, thread
 
@@ -40,9 +38,9 @@ STRIP = 8  # tiles of rows that are made together, so that blocks which run toge
 
 
 # ---- kernels: y, kept: see linear() in plain/kernels.py. sizes: (m, n, k, of k a part). starts: (a's, steps between items, b's, ...)
-@kernel(threads=256, together=2)
+@kernel(threads=128, together=2)
 def tensor_large(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps):
-    tensor_tile(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps, sums_of(64, 0.0), shared(49152), 128)
+    tensor_tile(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps, sums_of(128, 0.0), shared(49152), 128)
 
 
 @kernel(threads=128)
@@ -75,7 +73,8 @@ def add_parts(y, kept, parts, bias, residual, rows, n, count, base, keeps):
             for part in range(first + 1, min(first + TOGETHER, count)):
                 some = plus4(some, take4(parts, part * size + at, many, wide))
             total = plus4(total, some)
-        finish(y, kept, bias, residual, keeps, total, row, column, rows, n, base, base % 4 == 0 and fits4(y, kept, bias, residual, n))
+        wide = base % 4 == 0 and fits4(y, kept, bias, residual, n)
+        finish(y, kept, bias, residual, keeps, total, base + at, column, many, wide)
 
 
 @kernel
@@ -110,42 +109,42 @@ def tile_of(m, n, side):
 
 # ---- with tensor cores -----------------------------------------------------------------------------------------------------------------
 def tensor_tile(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps, sums, room, side):
-    """A tile of `side` rows and columns: warps of half as many rows and 32 columns."""
+    """A tile of `side` rows and columns: four warps, two by two."""
     m, n, k, each = sizes
     row0, col0 = tile_of(m, n, side)
     k_from = cuda.blockIdx.z * each
-    k_left = min(k, k_from + each) - k_from
+    k_left = short(min(k, k_from + each) - k_from)
     a_at = starts[0] + cuda.blockIdx.y * starts[1]
     b_at = starts[2] + cuda.blockIdx.y * starts[3]
     a_ld, b_ld = k if a_deep is None else m, k if b_deep is None else n
     a_fast = aligned(a, 8) and a_at % 8 == 0 and a_ld % 8 == 0
     b_fast = aligned(b, 8) and b_at % 8 == 0 and b_ld % 8 == 0
-    a_at, b_at = a_at + first_of(a_deep, row0, k_from, a_ld, side), b_at + first_of(b_deep, col0, k_from, b_ld, side)
+    (a_row, a_k), (b_row, b_k) = piece_of(a_deep, side), piece_of(b_deep, side)
+    a_at, b_at = a_at + first_of(a_deep, row0 + a_row, k_from + a_k, a_ld), b_at + first_of(b_deep, col0 + b_row, k_from + b_k, b_ld)
+    a_left, b_left = short(min(side, m - row0) - a_row), short(min(side, n - col0) - b_row)
     a_step, b_step = 32 if a_deep is None else 32 * a_ld, 32 if b_deep is None else 32 * b_ld
-    a_to, b_to = place_of(a_deep, side), 64 * side + place_of(b_deep, side)
-    a_from = lane_place(a_deep, warp_row(side), thread() >> 3 & 1, thread() >> 4 & 1, side)
-    b_from = 64 * side + lane_place(b_deep, warp_column(side), thread() >> 4 & 1, thread() >> 3 & 1, side)
-    stage, ready = 128 * side, 0
-    for ahead in range(2):
-        if ahead * 32 < k_left:
-            to, k_rest = room + ahead * stage, k_left - 32 * ahead
-            fetch(a, a_deep, a_fast, to + a_to, a_at + ahead * a_step, a_ld, m - row0, k_rest, side)
-            fetch(b, b_deep, b_fast, to + b_to, b_at + ahead * b_step, b_ld, n - col0, k_rest, side)
+    a_to, b_to = short(room + place_of(a_deep, a_row, a_k, side)), short(room + 64 * side + place_of(b_deep, b_row, b_k, side))
+    a_from = short(room + lane_place(a_deep, warp_row(side), thread() >> 3 & 1, thread() >> 4 & 1, side))
+    b_from = short(room + 64 * side + lane_place(b_deep, warp_column(side), thread() >> 4 & 1, thread() >> 3 & 1, side))
+    ahead, ready, end = short(0), short(0), short(384 * side)  # stages of 128 * side bytes
+    while ahead < short(256 * side):
+        if ahead // (4 * side) < k_left:
+            fetch(a, a_deep, a_fast, a_to + ahead, a_at, a_ld, a_left, short(k_left - ahead // (4 * side) - a_k), side)
+            fetch(b, b_deep, b_fast, b_to + ahead, b_at, b_ld, b_left, short(k_left - ahead // (4 * side) - b_k), side)
         commit()
-    a_at, b_at, ahead = a_at + 2 * a_step, b_at + 2 * b_step, 2 * stage
+        a_at, b_at, ahead = a_at + a_step, b_at + b_step, short(ahead + 128 * side)
     while k_left > 0:
         wait(1)
         barrier()
         if k_left > 64:
-            fetch(a, a_deep, a_fast, room + ahead + a_to, a_at, a_ld, m - row0, k_left - 64, side)
-            fetch(b, b_deep, b_fast, room + ahead + b_to, b_at, b_ld, n - col0, k_left - 64, side)
+            fetch(a, a_deep, a_fast, a_to + ahead, a_at, a_ld, a_left, short(k_left - 64 - a_k), side)
+            fetch(b, b_deep, b_fast, b_to + ahead, b_at, b_ld, b_left, short(k_left - 64 - b_k), side)
         commit()
         for step in range(2):
-            rows = left(sums, room + ready + a_from, step, a_deep, 2 * side)
-            sums = multiplied(sums, rows, right(room + ready + b_from, step, b_deep, 2 * side), a)
-        a_at, b_at, k_left = a_at + a_step, b_at + b_step, k_left - 32
-        ahead = 0 if ahead == 2 * stage else ahead + stage
-        ready = 0 if ready == 2 * stage else ready + stage
+            sums = multiplied(sums, a_from + ready, b_from + ready, step, a_deep, b_deep, 2 * side, a)
+        a_at, b_at, k_left = a_at + a_step, b_at + b_step, short(k_left - 32)
+        ahead, ready = short(ahead + 128 * side), short(ready + 128 * side)
+        ahead, ready = short(0) if ahead == end else ahead, short(0) if ready == end else ready
     tensor_end(y, kept, bias, residual, keeps, sums, room, row0, col0, m, n, starts[4], side)
 
 
@@ -153,18 +152,29 @@ def tensor_end(y, kept, bias, residual, keeps, sums, room, row0, col0, m, n, fir
     """What follows the product: each warp turns 16 of its rows at a time, by way of shared memory, into rows that threads share."""
     wait(0)
     barrier()
-    lane, base = thread() & 31, out_base(m, n, first)
-    mine = room + (thread() >> 5) * (64 * PITCH)
-    row0, col0 = row0 + warp_row(side), col0 + warp_column(side) + 4 * (lane & 7)
-    wide = fits4(y, kept, bias, residual, n)
-    for part in range(side // 32):
-        spread(sums, part, mine + (lane >> 2) * (4 * PITCH) + (lane & 3) * 8)
-        cuda.syncwarp()
-        for turn in range(4):
-            row = (lane >> 3) + 4 * turn
-            four = shared4(sums, mine + row * (4 * PITCH) + (lane & 7) * 16)
-            finish(y, kept, bias, residual, keeps, four, row0 + 16 * part + row, col0, m, n, base, wide)
-        cuda.syncwarp()
+    lane, pitch = thread() & 31, 2 * side + 32
+    down, across = divided(lane, side >> 3)
+    mine = room + (thread() >> 5) * (16 * pitch)
+    put, take = mine + (lane >> 2) * pitch + (lane & 3) * 8, mine + down * pitch + across * 16
+    row, column = row0 + warp_row(side) + down, col0 + warp_column(side) + 4 * across
+    at, rows, many = out_base(m, n, first) + row * n + column, short(min(side, m - row)), short(min(4, n - column))
+    outs = y, kept, bias, residual, keeps, fits4(y, kept, bias, residual, n)
+    tensor_rows(outs, sums, 0, put, take, at, rows, column, many, n, side)
+    tensor_rows(outs, sums, 1, put, take, at, rows, column, many, n, side)
+    if side == 128:
+        tensor_rows(outs, sums, 2, put, take, at, rows, column, many, n, side)
+        tensor_rows(outs, sums, 3, put, take, at, rows, column, many, n, side)
+
+
+def tensor_rows(outs, sums, part, put, take, at, rows, column, many, n, side):
+    """16 rows of a warp; `part`, a constant: a loop over parts would hold all sums in registers to its end."""
+    spread(sums, part, put)
+    cuda.syncwarp()
+    line, last, at = 0, short(min(16, rows - 16 * part)), at + 16 * part * n
+    while line < last:
+        finish(outs[0], outs[1], outs[2], outs[3], outs[4], shared4(sums, take), at, column, many, outs[5])
+        line, at, take = short(line + 256 // side), at + 256 // side * n, take + 256 // side * (2 * side + 32)
+    cuda.syncwarp()
 
 
 def warp_row(side):
@@ -173,24 +183,27 @@ def warp_row(side):
 
 
 def warp_column(side):
-    return (thread() >> 6) * 32
+    return (thread() >> 6) * (side >> 1)
 
 
-def first_of(deep, outer, inner, ld, side):
-    """Which number of a matrix this thread copies first, 8 at a time."""
+def piece_of(deep, side):
+    """The first of eight numbers that this thread copies: row (or column) of the tile, and step of k."""
     if deep is None:
-        return (outer + (thread() >> 2)) * ld + inner + 8 * (thread() & 3)
+        return short(thread() >> 2), short(8 * (thread() & 3))
     row, piece = divided(thread(), side >> 3)
-    return (inner + row) * ld + outer + 8 * piece
+    return short(8 * piece), short(row)
 
 
-def place_of(deep, side):
+def first_of(deep, row, k, ld):
+    """Where these are in a matrix."""
+    return row * ld + k if deep is None else k * ld + row
+
+
+def place_of(deep, row, k, side):
     """Where it puts them in the matrix's part of a stage."""
     if deep is None:
-        row, piece = thread() >> 2, thread() & 3
-        return 64 * row + 16 * (piece ^ (row >> 1 & 3))
-    row, piece = divided(thread(), side >> 3)
-    return 2 * side * row + 16 * (piece ^ (row & 7))
+        return 64 * row + 16 * (k >> 3 ^ (row >> 1 & 3))
+    return 2 * side * k + 16 * (row >> 3 ^ (k & 7))
 
 
 def lane_place(deep, first, low, high, side):
@@ -203,30 +216,16 @@ def lane_place(deep, first, low, high, side):
 
 
 def fetch(x, deep, fast, to, at, ld, rows, k_left, side):
-    """This thread's two pieces of a stage, of 8 numbers each; rows, k_left: how many there are from the tile's first on."""
-    if deep is None:
-        row, inside = thread() >> 2, min(8, max(0, k_left - 8 * (thread() & 3)))
-        piece(x, fast, to, at, inside if row < rows else 0)
-        piece(x, fast, to + 32 * side, at + (side >> 1) * ld, inside if row + (side >> 1) < rows else 0)
-    else:
-        row, eight = divided(thread(), side >> 3)
-        inside = min(8, max(0, rows - 8 * eight))
-        piece(x, fast, to, at, inside if row < k_left else 0)
-        piece(x, fast, to + 32 * side, at + 16 * ld, inside if row + 16 < k_left else 0)
-
-
-def piece(x, fast, to, at, many):
-    """The first `many` numbers of eight, then zeros."""
+    """This thread's pieces of a stage, of 8 numbers each; rows, k_left: how many there are from its first number on."""
+    inside = short(min(8, max(0, k_left if deep is None else rows)))
+    left = rows if deep is None else k_left
+    apart = 32 if deep is None else 1024 // side
     if fast:
-        copy16(to, x, at, 2 * many)
+        for turn in range(side // 32):
+            copy16(to + 2048 * turn, x, at + turn * apart * ld, 2 * inside if left > turn * apart else 0)
     else:
-        low = some(x, at, 0, many), some(x, at, 1, many), some(x, at, 2, many), some(x, at, 3, many)
-        put8(to, x, (*low, some(x, at, 4, many), some(x, at, 5, many), some(x, at, 6, many), some(x, at, 7, many)))
-
-
-def some(x, at, offset, many):
-    found = x[at + offset if offset < many else 0]
-    return found if offset < many else 0.0
+        for turn in range(side // 32):
+            copy8(to + 2048 * turn, x, at + turn * apart * ld, inside if left > turn * apart else 0)
 
 
 # ---- with fused multiply-adds -------------------------------------------------------------------------------------------------------
@@ -268,7 +267,9 @@ def plain_end(y, kept, bias, residual, keeps, sums, row0, col0, m, n, first, sid
     for i in range(4 * pairs):
         for j in range(pairs):
             four = quad(sums, i * pairs + j)
-            finish(y, kept, bias, residual, keeps, four, row0 + (i & 3) + 64 * (i >> 2), col0 + 64 * j, m, n, base, wide)
+            row, column = row0 + (i & 3) + 64 * (i >> 2), col0 + 64 * j
+            many = min(4, n - column) if row < m else 0
+            finish(y, kept, bias, residual, keeps, four, base + row * n + column, column, many, wide)
 
 
 def first_plain(deep, outer, inner, ld, side, depth):
@@ -307,10 +308,9 @@ def fits4(y, kept, bias, residual, n):
     return n % 4 == 0 and aligned(y, 4) and aligned(kept, 4) and aligned(bias, 4) and aligned(residual, 4)
 
 
-def finish(y, kept, bias, residual, keeps, z, row, column, m, n, base, wide):
-    """F(z + bias) + residual for four neighbours."""
-    if row < m and column < n:
-        at, many = base + row * n + column, min(4, n - column)
+def finish(y, kept, bias, residual, keeps, z, at, column, many, wide):
+    """F(z + bias) + residual for `many` of four neighbours; none: nothing."""
+    if many > 0:
         if bias is not None:
             z = plus4(z, take4(bias, column, many, wide))
         if kept is not None and keeps is None:

@@ -15,11 +15,10 @@ from llvmlite import ir
 
 from .compat import cgutils, intrinsic, types
 from .span import F32, I32, I64
-from .vectors import packed, pointer
+from .vectors import pointer
 
 VOID = ir.VoidType()
-ACROSS = 4  # a warp's tile is 4 small ones, of 8 columns, wide
-PITCH = 40  # numbers from row to row where a warp puts its sums: eight banks apart
+PITCH = 40  # numbers from row to row where a warp puts its sums, 32 in a row: eight banks apart
 DEPTH = {8: 8, 4: 16}  # steps of k in a stage, by the rows of a thread
 M16 = {"bf16": "bf16.bf16", "f16": "f16.f16"}
 
@@ -107,15 +106,19 @@ def wait(typing: Any, groups: Any) -> Any:
 
 
 @intrinsic
-def put8(typing: Any, to: Any, x: Any, values: Any) -> Any:
-    """Eight numbers, as they are stored in x, of 16 bits."""
+def copy8(typing: Any, to: Any, x: Any, i: Any, many: Any) -> Any:
+    """The first `many` of eight numbers of 16 bits from x[i] on, then zeros; x[i] may lie anywhere. Nothing beyond them is read."""
+    halves, words = [f"h{n}" for n in range(8)], [f"w{n}" for n in range(4)]
+    loads = "".join(f"setp.gt.s32 there, $2, {n}; mov.b16 {h}, 0; @there ld.global.b16 {h}, [$1+{2 * n}]; " for n, h in enumerate(halves))
+    pairs = "".join(f"mov.b32 {w}, {{{halves[2 * n]}, {halves[2 * n + 1]}}}; " for n, w in enumerate(words))
+    registers = f".reg .pred there; .reg .b16 {', '.join(halves)}; .reg .b32 {', '.join(words)}; "
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        words = packed(builder, x, cgutils.unpack_tuple(builder, args[2]))
-        run(builder, VOID, "st.shared.v4.b32 [$0], {$1, $2, $3, $4};", "r,r,r,r,r", [narrow(builder, args[0]), *words])
+        given = [narrow(builder, args[0]), builder.ptrtoint(pointer(builder, args[1], args[2]), I64), narrow(builder, args[3])]
+        run(builder, VOID, f"{{ {registers}{loads}{pairs}st.shared.v4.b32 [$0], {{{', '.join(words)}}}; }}", "r,l,r", given)
         return context.get_dummy_value()
 
-    return types.none(types.int64, x, values), code
+    return types.none(types.int64, x, types.int64, types.int64), code
 
 
 def numbers4(builder: Any, kind: Any, at: Any) -> list[Any]:
@@ -237,78 +240,59 @@ def quad(typing: Any, sums: Any, n: Any) -> Any:
     return found(sums, types.int64), code
 
 
-# ---- one warp's part of a tile: len(sums) is 16 for each 16 rows; 32 columns -----------------------------------------------------------
-def matrices(builder: Any, at: Any, step: Any, deep: bool, row_bytes: Any, count: int) -> list[Any]:
-    """The registers of `count` times 16 rows (or columns) and 16 of k, from the lane's own address in the first step's first ones."""
-    found = []
-    for n in range(count):
-        if deep:
-            place = builder.add(builder.xor(at, I32(32 * n)), builder.mul(step, builder.shl(row_bytes, I32(4))))
-        else:
-            place = builder.add(builder.xor(at, builder.shl(step, I32(5))), I32(1024 * n))
-        turn = ".trans" if deep else ""
-        code = f"ldmatrix.sync.aligned.m8n8.x4{turn}.shared.b16 {{$0, $1, $2, $3}}, [$4];"
-        four = run(builder, ir.LiteralStructType([I32] * 4), code, "=r,=r,=r,=r,r", [place])
-        found += [builder.extract_value(four, r) for r in range(4)]
-    return found
+# ---- one warp's part of a tile: 64 rows of 64 columns where len(sums) is 128, else 32 columns and 16 rows for each 16 sums --------------
+def across_of(sums: Any) -> int:
+    """How many small tiles, of 8 columns, a warp's tile is wide."""
+    return 8 if len(sums) == 128 else 4
+
+
+def matrices(builder: Any, at: Any, step: Any, deep: bool, row_bytes: Any, n: int) -> list[Any]:
+    """The registers of 16 rows (or columns), the n-th of such, and 16 of k, from the lane's own address in the first step's first ones."""
+    if deep:
+        place = builder.add(builder.xor(at, I32(32 * n)), builder.mul(step, builder.shl(row_bytes, I32(4))))
+    else:
+        place = builder.add(builder.xor(at, builder.shl(step, I32(5))), I32(1024 * n))
+    turn = ".trans" if deep else ""
+    code = f"ldmatrix.sync.aligned.m8n8.x4{turn}.shared.b16 {{$0, $1, $2, $3}}, [$4];"
+    four = run(builder, ir.LiteralStructType([I32] * 4), code, "=r,=r,=r,=r,r", [place])
+    return [builder.extract_value(four, r) for r in range(4)]
 
 
 @intrinsic
-def left(typing: Any, sums: Any, at: Any, step: Any, deep: Any, row_bytes: Any) -> Any:
-    """This warp's rows of the left operand, for step 0 or 1 of 16 numbers of k."""
-    found = types.UniTuple(types.int32, len(sums) // 4)
+def multiplied(typing: Any, sums: Any, a: Any, b: Any, step: Any, a_deep: Any, b_deep: Any, row_bytes: Any, x: Any) -> Any:
+    """The sums with the products of 16 numbers of k added, by tensor cores: of step 0 or 1 of a stage, where this lane reads a warp's rows
+    from address a on, its columns from b on; x: whose numbers they are."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        at, step, wide = [narrow(builder, args[n]) for n in (1, 2, 4)]
-        return context.make_tuple(builder, found, matrices(builder, at, step, deep != types.none, wide, len(sums) // 16))
+        found, columns, across = cgutils.unpack_tuple(builder, args[0]), [], across_of(sums)
+        a_at, b_at, step, wide = [narrow(builder, args[n]) for n in (1, 2, 3, 6)]
+        mma = f"mma.sync.aligned.m16n8k16.row.col.f32.{M16[x.half]}.f32 {{$0, $1, $2, $3}}, {{$4, $5, $6, $7}}, {{$8, $9}}, "
+        for n in range(across // 2):
+            columns += matrices(builder, b_at, step, b_deep != types.none, wide, n)
+        for i in range(len(sums) // (4 * across)):
+            row = matrices(builder, a_at, step, a_deep != types.none, wide, i)
+            for j in range(across):
+                at = 4 * (i * across + j)
+                given, four = row + columns[2 * j : 2 * j + 2] + found[at : at + 4], ir.LiteralStructType([F32] * 4)
+                result = run(builder, four, mma + "{$10, $11, $12, $13};", "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f", given, memory=False)
+                found[at : at + 4] = [builder.extract_value(result, n) for n in range(4)]
+        return context.make_tuple(builder, sums, found)
 
-    return found(sums, types.int64, types.int64, deep, types.int64), code
-
-
-@intrinsic
-def right(typing: Any, at: Any, step: Any, deep: Any, row_bytes: Any) -> Any:
-    """This warp's 32 columns of the right operand."""
-    found = types.UniTuple(types.int32, 2 * ACROSS)
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        at, step, wide = [narrow(builder, args[n]) for n in (0, 1, 3)]
-        return context.make_tuple(builder, found, matrices(builder, at, step, deep != types.none, wide, ACROSS // 2))
-
-    return found(types.int64, types.int64, deep, types.int64), code
-
-
-@intrinsic
-def multiplied(typing: Any, sums: Any, a: Any, b: Any, x: Any) -> Any:
-    """The sums with the products of 16 numbers of k added, by tensor cores; x: whose numbers they are."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        values, rows, columns = [cgutils.unpack_tuple(builder, v) for v in args[:3]]
-        added = list(values)
-        four = ir.LiteralStructType([F32] * 4)
-        for i in range(len(rows) // 4):
-            for j in range(ACROSS):
-                at = 4 * (i * ACROSS + j)
-                given = rows[4 * i : 4 * i + 4] + columns[2 * j : 2 * j + 2] + added[at : at + 4]
-                code = f"mma.sync.aligned.m16n8k16.row.col.f32.{M16[x.half]}.f32 {{$0, $1, $2, $3}}, {{$4, $5, $6, $7}}, {{$8, $9}}, "
-                result = run(builder, four, code + "{$10, $11, $12, $13};", "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f", given, memory=False)
-                added[at : at + 4] = [builder.extract_value(result, n) for n in range(4)]
-        return context.make_tuple(builder, sums, added)
-
-    return sums(sums, a, b, x), code
+    return sums(sums, types.int64, types.int64, types.int64, a_deep, b_deep, types.int64, x), code
 
 
 @intrinsic
 def spread(typing: Any, sums: Any, part: Any, at: Any) -> Any:
-    """16 rows of the warp's sums into shared memory, row by row, PITCH numbers apart; `at`: the lane's own place there."""
+    """16 rows of the warp's sums into shared memory, row by row, 8 numbers more apart than they are long; `at`: the lane's own place."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        values, at = cgutils.unpack_tuple(builder, args[0]), narrow(builder, args[2])
-        for n in range(len(sums) // 16):
+        values, at, across = cgutils.unpack_tuple(builder, args[0]), narrow(builder, args[2]), across_of(sums)
+        for n in range(len(sums) // (4 * across)):
             with builder.if_then(builder.icmp_signed("==", args[1], I64(n))):
-                for j in range(ACROSS):
+                for j in range(across):
                     for low in range(2):
-                        first = 16 * n + 4 * j + 2 * low
-                        offset = 32 * j + 4 * 8 * PITCH * low
+                        first = 4 * (across * n + j) + 2 * low
+                        offset = 32 * j + 4 * 8 * (8 * across + 8) * low
                         run(builder, VOID, f"st.shared.v2.f32 [$0+{offset}], {{$1, $2}};", "r,f,f", [at, *values[first : first + 2]])
         return context.get_dummy_value()
 

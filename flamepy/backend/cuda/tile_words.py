@@ -15,8 +15,10 @@ from llvmlite import ir
 
 from .compat import types
 from .fragments import F32, lane_of, position, register, row_of, run
-from .tiles import I32, I64, constant, elements, word
+from .tiles import I16, I32, I64, constant, elements, word
 from .vectors import as_number, packed, unpacked
+
+MINUS = {"bf16": "0xff80", "f16": "0xfc00"}  # -inf
 
 
 # ---- rows into shared memory -------------------------------------------------------------------------------------------------------
@@ -173,33 +175,69 @@ def cut_turned(typing: Any, acc: Any, rows: Any, shift: Any, value: Any) -> Any:
 
 
 @word
-def of_mask(typing: Any, acc: Any, rows: Any, mask: Any, at: Any, down: Any, across: Any, bounds: Any) -> Any:
+def of_mask(typing: Any, acc: Any, rows: Any, mask: Any, at: Any, down: Any, across: Any, bounds: Any, near: Any) -> Any:
     """A tile like acc of the mask's numbers: mask[at] is its first, rows are `down` apart, columns `across`. bounds: the last row, the last
-    column, how much less and how much more than its row a column may be; -inf beyond them."""
-    lines, count = constant(rows), acc.count
+    column, how much less and how much more than its row a column may be; -inf beyond them. A tile that lies within them, and whose columns
+    (near = 1) or rows (2) are neighbours in memory, is read without a look at each number."""
+    lines, count, turned = constant(rows), acc.count, constant(near) == 2
 
     def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        any_number = builder.extract_value(args[2], 0)  # is read where there is none to be read
-        first = builder.gep(any_number, [args[3]])
-        down, across, lane = builder.sext(args[4], I64), builder.sext(args[5], I64), lane_of(builder)
-        last_row, last, less, more = elements(builder, args[6])
+        first, lane = builder.gep(builder.extract_value(args[2], 0), [args[3]]), lane_of(builder)
+        down, across, limits = builder.sext(args[4], I64), builder.sext(args[5], I64), elements(builder, args[6])
         row, column = position(builder, lane, 0, lines, count)
-        begin = builder.gep(first, [builder.add(builder.mul(builder.zext(row, I64), down), builder.mul(builder.zext(column, I64), across))])
-        found: list[Any] = [None] * count
-        for line in range(lines):
-            own, place = builder.add(row, I32(8 * line)), builder.gep(begin, [builder.mul(down, I64(8 * line))])
-            high = smaller(builder, last, builder.add(own, more))
-            high = builder.select(builder.icmp_signed("<=", own, last_row), high, I32(-1))
-            low, high = (builder.sub(n, column) for n in (builder.sub(own, less), high))
-            for i in [i for i in range(count) if row_of(i, lines, count) == line]:
-                far = column_of(i, lines, count)
-                inside = builder.and_(builder.icmp_signed(">=", I32(far), low), builder.icmp_signed("<=", I32(far), high))
-                value = builder.load(builder.select(inside, builder.gep(place, [builder.mul(across, I64(far))]), any_number))
-                value = as_number(builder, mask, value) if mask.half else value
-                found[i] = builder.select(inside, value, ir.Constant(F32, float("-inf")))
+        begin = builder.add(builder.mul(builder.zext(row, I64), down), builder.mul(builder.zext(column, I64), across))
+        begin = builder.gep(first, [begin])
+        marks, fars = [row_of(i, lines, count) for i in range(count)], [column_of(i, lines, count) for i in range(count)]
+        lefts = {n: builder.gep(begin, [builder.mul(down, I64(8 * n))]) for n in range(lines)}
+        tops = {far: builder.gep(begin, [builder.mul(across, I64(far))]) for far in sorted(set(fars))}
+        with builder.if_else(is_inside(builder, limits, lines, count, down if turned else across)) as (whole, partial):
+            with whole:
+                easy = [
+                    builder.load(builder.gep(tops[far], [I64(8 * n)]) if turned else builder.gep(lefts[n], [I64(far)]))
+                    for n, far in zip(marks, fars, strict=True)
+                ]
+                easy, easy_end = [as_number(builder, mask, v) if mask.half else v for v in easy], builder.block
+            with partial:
+                spans = [row_bounds(builder, builder.add(row, I32(8 * line)), column, limits) for line in range(lines)]
+                hard = []
+                for n, far in zip(marks, fars, strict=True):
+                    low, high = spans[n]
+                    inside = builder.and_(builder.icmp_signed(">=", I32(far), low), builder.icmp_signed("<=", I32(far), high))
+                    hard.append(number_if(builder, mask, inside, builder.gep(lefts[n], [builder.mul(across, I64(far))])))
+                hard_end = builder.block
+        found = []
+        for a, b in zip(easy, hard, strict=True):
+            number = builder.phi(F32)
+            number.add_incoming(a, easy_end)
+            number.add_incoming(b, hard_end)
+            found.append(number)
         return context.make_tuple(builder, acc, found)
 
-    return acc(acc, rows, mask, types.int64, types.int32, types.int32, types.UniTuple(types.int32, 4)), make
+    return acc(acc, rows, mask, types.int64, types.int32, types.int32, types.UniTuple(types.int32, 4), near), make
+
+
+def is_inside(builder: Any, limits: list[Any], lines: int, count: int, step: Any) -> Any:
+    """Whether every number of a tile is within of_mask()'s bounds, and steps between neighbours are 1."""
+    high, wide, found = 8 * lines - 1, 4 * count // lines - 1, builder.icmp_signed("==", step, I64(1))
+    for limit, most in zip(limits, (high, wide, high, wide), strict=True):
+        found = builder.and_(found, builder.icmp_signed(">=", limit, I32(most)))
+    return found
+
+
+def row_bounds(builder: Any, own: Any, column: Any, limits: list[Any]) -> tuple[Any, Any]:
+    """The first and the last column of a row that are within of_mask()'s bounds, counted from the lane's own."""
+    last_row, last, less, more = limits
+    high = builder.select(builder.icmp_signed("<=", own, last_row), smaller(builder, last, builder.add(own, more)), I32(-1))
+    return builder.sub(builder.sub(own, less), column), builder.sub(high, column)
+
+
+def number_if(builder: Any, mask: Any, there: Any, place: Any) -> Any:
+    """A mask's number if it is `there`, else -inf: some lanes pass over the instruction. Nobody writes what it reads."""
+    kind, letter, bits, none = (I16, "h", "b16", MINUS[mask.half]) if mask.half else (F32, "f", "f32", "0fFF800000")
+    code = f"{{ .reg .pred there; setp.ne.b32 there, $2, 0; mov.{bits} $0, {none}; @there ld.global.{bits} $0, [$1]; }}"
+    given = [builder.ptrtoint(place, I64), builder.zext(there, I32)]
+    found = builder.asm(ir.FunctionType(kind, [I64, I32]), code, f"=&{letter},l,r", given, side_effect=False)
+    return as_number(builder, mask, found) if mask.half else found
 
 
 # ---- numbers of columns ------------------------------------------------------------------------------------------------------------
