@@ -16,7 +16,7 @@ from .advice import advise
 from .autograd.entries import TapeEntry, file_line, user_frame
 from .backend.base import BACKENDS, Buffer, Device, is_device_name
 from .backend.base import device as device_of
-from .backend.divert import own
+from .backend.divert import changed, own
 from .dtypes import DTYPES, FLOATS, as_dtype, float32, host_array, int64
 from .errors import DTypeError, FlameError, GradientError, ShapeError
 from .gradient import GradientMap
@@ -143,7 +143,13 @@ class Tensor(Readable, Methods):
             self.entry.hooks = self.entry.hooks if self.entry.hooks is not None else {}
             hooks = self.entry.hooks.setdefault(self.slot, [])
         hooks.append(hook)
-        return lambda: hooks.remove(hook)
+        changed()  # a step that was recorded without it is another one
+
+        def remove() -> None:
+            hooks.remove(hook)
+            changed()
+
+        return remove
 
     def detach(self) -> Tensor:
         """The same numbers, off the tape."""

@@ -84,6 +84,7 @@ CHANGES: dict[str, Callable[[Any, Any, int], Any]] = {
     "eval": lambda m, o, i: m.train(i not in (4, 5, 6, 9)),
     "a layer replaced": lambda m, o, i: setattr(m, "2", nn.Dropout(0.1)) if i == 4 else None,
     "an attribute of a layer": lambda m, o, i: setattr(m[2], "p", 0.25) if i == 4 else None,
+    "a hook of a parameter": lambda m, o, i: m[0].weight.register_hook(lambda g: g * 0.5) if i == 4 else None,
     "lr": lambda m, o, i: setattr(o, "lr", 0.1 / (i + 1)),
     "lr of a group": lambda m, o, i: o.groups[1].update(lr=0.5) if i == 4 else None,
     "momentum begins": lambda m, o, i: o.groups[0].update(momentum=0.9) if i == 4 else None,

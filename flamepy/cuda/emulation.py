@@ -1,7 +1,6 @@
 """emulate(): run every thread of a kernel on the CPU, find what is wrong in it, count what it does.
 
-Each array gets device memory of its own with a wide strip around it that belongs to nobody, so that an index that is wrong is told with the
-argument's name and the element. Read next: ../backend/cuda/emulator/machine.py.
+Read next: placing.py (the arguments in device memory), ../backend/cuda/emulator/machine.py.
 """
 
 from __future__ import annotations
@@ -10,15 +9,14 @@ import ctypes
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from ..errors import DTypeError, EmulationError, ShapeError
-from .kernels import Argument, CudaKernel, backend, compiled, name_of
+from ..errors import EmulationError
+from .kernels import CudaKernel, backend, compiled
+from .placing import machine, parameters, placed, type_of
 
-STRIP = 1 << 20  # bytes before and after an array
 SECTOR = 32  # bytes that move together
 ARCH = 9, 0
 busy = threading.Lock()  # one launch at a time
@@ -84,104 +82,69 @@ def joined(kernel: str, reports: Sequence[EmulationReport]) -> EmulationReport:
     )  # fmt: skip
 
 
-@cache
-def machine() -> Any:
-    """The device that emulate() runs on, with memory that knows its arrays by name."""
-    emulator = backend("emulator")
-
-    class Named(emulator.Memory):  # type: ignore[misc,name-defined]
-        """Device memory whose blocks are arrays with names."""
-
-        arrays: dict[int, tuple[str, np.ndarray]] = {}  # noqa: RUF012  (one machine)
-        top: int
-
-        def nearest(self, address: int) -> str:
-            for start, (name, array) in self.arrays.items():
-                if start - STRIP <= address < start + array.nbytes + STRIP:
-                    return ", " + element(name, array, (address - start) // array.itemsize)
-            return super().nearest(address)  # type: ignore[no-any-return]
-
-        def place(self, name: str, array: np.ndarray) -> int:
-            """A copy of the array, alone in its memory."""
-            address = self.allocate(array.nbytes + 2 * STRIP) + STRIP
-            at = address - emulator.layout.DEVICE_BASE
-            self.states[at - STRIP : at] = self.states[at + array.nbytes : at + array.nbytes + STRIP] = 0
-            self.arrays[address] = name, array
-            self.write(address, array.ravel("K"))
-            return address
-
-        def remove(self) -> None:
-            """Free all arrays, and forget that they were: the next ones lie where these did."""
-            for address in self.arrays:
-                self.free(address - STRIP)
-                self.top: int = min(self.top, address - STRIP - emulator.layout.DEVICE_BASE)
-            self.arrays.clear()
-            self.room.clear()
-
-    return emulator.Machine(Named(), backend("build").cache_folder())
-
-
-def element(name: str, array: np.ndarray, at: int) -> str:
-    """Which element of an argument that is; counted on where it lies outside."""
-    if 0 <= at < array.size:
-        index = ", ".join(map(str, np.unravel_index(at, array.shape)))
-        return f"which is {name}[{index}]"
-    return f"which would be element {at} of {name}, an array of {array.size} (shape {array.shape}, {array.dtype})"
-
-
-def emulate(kernel: Any, grid: Any, block: Any, *args: Any) -> EmulationReport:
+def emulate(kernel: Any, grid: Any, block: Any, *args: Any, shared: int = 0) -> EmulationReport:
     """Run a kernel on `grid` blocks of `block` threads (each an int or a tuple), from its PTX, thread by thread; count what it does.
 
     kernel: what compile() gave, or a function in Numba's CUDA, which is compiled for these arguments. args: NumPy arrays, which the kernel
-    changes, and numbers. Raises EmulationError for what is wrong in the kernel: its `kind` is "out of bounds", "misaligned",
-    "uninitialised", "race" or "barrier". The arrays are as they were then.
+    changes, and numbers; an array that is read-only may not be written, one that is given twice is one. shared: bytes for
+    cuda.shared.array(0, ...), as in kernel[grid, block, stream, shared]. Raises EmulationError for what is wrong in the kernel: its `kind`
+    is "out of bounds", "misaligned", "uninitialised", "race" or "barrier". The arrays are as they were then.
     """
+    if isinstance(kernel, str):
+        raise TypeError(f"emulate: not a kernel: '{kernel}'. Give what flamepy.cuda.compile('{kernel}') returns.")
     if not isinstance(kernel, CudaKernel):
         kernel = compiled(getattr(kernel, "py_func", kernel), tuple(type_of(kernel, a) for a in args), ARCH)
     if len(args) != len(kernel.arguments):
         wanted = ", ".join(map(str, kernel.arguments))
         raise TypeError(f"{kernel.name}: wrong number of arguments: {len(args)}. It takes {len(kernel.arguments)}: {wanted}.")
+    size = backend("emulator.machine").size_of(kernel.name, grid, block, shared)
     with busy:
         try:
-            counts = run(kernel, grid, block, args)
+            counts = run(kernel, size, args)
         except EmulationError as error:
             if error.kind != "uninitialised":
                 raise
-            raise missing_barrier(kernel, grid, block, args) or error from None
+            raise missing_barrier(kernel, size, args) or error from None
     return reported(kernel.name, counts)
 
 
-def run(kernel: CudaKernel, grid: Any, block: Any, args: Sequence[Any]) -> Any:
+def run(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any]) -> Any:
     """One launch on copies of the arrays, which get what it left; the emulator's counts."""
     device, code = machine(), loaded(kernel)
     try:
-        copies = [ordered(kernel, want, a) if isinstance(a, np.ndarray) else a for want, a in zip(kernel.arguments, args, strict=True)]
-        values = [v for want, a in zip(kernel.arguments, copies, strict=True) for v in given(kernel, want, a)]
-        counts = device.launch(code, grid, block, values, count=True)
-        for a, copy in zip(args, copies, strict=True):
-            if isinstance(a, np.ndarray):
-                fetch(device.memory, kernel, a, copy)
+        arrays = placed(kernel, args)
+        values = [v for k, want in enumerate(kernel.arguments) for v in parameters(kernel, want, args[k], arrays.get(k))]
+        counts = device.launch(code, *size[:2], values, size[2], count=True)
+        for k, array in arrays.items():
+            if args[k].flags.writeable:
+                args[k][...] = array.left(device.memory)
     finally:
         device.memory.remove()
     return counts
 
 
-def missing_barrier(kernel: CudaKernel, grid: Any, block: Any, args: Sequence[Any]) -> EmulationError | None:
+def missing_barrier(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any]) -> EmulationError | None:
     """What was read before anyone wrote it may be what another thread was about to write. The launch is run again with shared memory that
     counts as written: the race, if it is one, then shows."""
     place, layout, device, code = backend("emulator.machine"), backend("emulator.layout"), machine(), loaded(kernel)
-    launch = place.Launch(device, code, place.three(grid), place.three(block), 0)
+    launch = place.Launch(device, code, *size)
     states = (ctypes.c_uint8 * launch.shared_size).from_address(int(launch.words[layout.SHARED_STATE]))
     np.ctypeslib.as_array(states)[:] |= layout.WRITTEN * (np.ctypeslib.as_array(states) & layout.ALLOCATED)
-    key = device, grid, block, 0
+    key = device, *size
     code.launches[key] = launch  # where the emulator looks first
     try:
-        run(kernel, grid, block, [np.array(a) if isinstance(a, np.ndarray) else a for a in args])
+        run(kernel, size, copied(args))
     except EmulationError as error:
         return error if error.kind == "race" else None
     finally:
         code.launches.pop(key, None)
     return None
+
+
+def copied(args: Sequence[Any]) -> list[Any]:
+    """The arguments, with arrays that may be changed: still one where one was given twice."""
+    arrays = {id(a): np.array(a) for a in args if isinstance(a, np.ndarray)}
+    return [arrays.get(id(a), a) for a in args]
 
 
 def loaded(kernel: CudaKernel) -> Any:
@@ -191,56 +154,3 @@ def loaded(kernel: CudaKernel) -> Any:
         (kept["loaded"],) = machine().load(kernel.ptx).values()
         kept["loaded"].name = kernel.name
     return kept["loaded"]
-
-
-def type_of(kernel: Any, value: Any) -> Any:
-    """Numba's type of a value."""
-    types = backend("compat").types
-    if isinstance(value, np.ndarray):
-        layout = "C" if value.flags.c_contiguous else "F" if value.flags.f_contiguous else "A"
-        return types.Array(number_type(kernel, value.dtype), value.ndim, layout)
-    if isinstance(value, tuple):
-        return types.Tuple([type_of(kernel, v) for v in value])
-    return number_type(kernel, value.dtype if isinstance(value, np.generic) else np.asarray(value).dtype)
-
-
-def number_type(kernel: Any, dtype: np.dtype) -> Any:
-    found = getattr(backend("compat").types, "boolean" if dtype == np.bool_ else dtype.name, None)
-    if found is None:
-        raise DTypeError(f"{name_of(kernel)}: no kernel takes this type: {dtype}. Use NumPy's integers, floats and bools.")
-    return found
-
-
-def ordered(kernel: CudaKernel, want: Argument, array: np.ndarray) -> np.ndarray:
-    """A copy of an array as the kernel reads it: whole, row by row or column by column."""
-    if want.form not in ("array", "span") or array.dtype != want.dtypes[0]:
-        raise DTypeError(f"{kernel.name}: not what {want.name} is: an array of {array.dtype}. It takes {want}.")
-    if array.ndim != want.ndim and want.form == "array":
-        raise ShapeError(f"{kernel.name}: not the dimensions of {want.name}: shape {array.shape}. It takes {want}.")
-    return np.array(array, order="F" if want.layout == "F" else "C", copy=True)
-
-
-def given(kernel: CudaKernel, want: Argument, value: Any) -> Sequence[Any]:
-    """An argument as parameters. Numba's array has seven for one dimension: two pointers, elements, bytes of one, data, shape, strides."""
-    if want.form == "none":
-        return [np.int32(0)]
-    if isinstance(value, np.ndarray):
-        address = np.int64(machine().memory.place(want.name, value))
-        if want.form == "span":
-            return [address, np.int64(value.size)]
-        whole = (0, 0, value.size, value.itemsize, address, *value.shape, *value.strides)
-        return [np.int64(v) for v in whole]
-    numbers = value if isinstance(value, tuple) else (value,)
-    if want.form not in ("number", "tuple") or len(numbers) != len(want.dtypes):
-        raise TypeError(f"{kernel.name}: not what {want.name} is: {value!r}. It takes {want}.")
-    return [dtype.type(v) for dtype, v in zip(want.dtypes, numbers, strict=True)]
-
-
-def fetch(memory: Any, kernel: CudaKernel, array: np.ndarray, copy: np.ndarray) -> None:
-    """Give an array what the kernel left of it."""
-    address = next(start for start, (_, known) in memory.arrays.items() if known is copy)
-    left = memory.read(address, array.nbytes).view(array.dtype).reshape(array.shape, order="C" if copy.flags.c_contiguous else "F")
-    if array.flags.writeable:
-        array[...] = left
-    elif left.tobytes() != copy.tobytes():
-        raise EmulationError(f"{kernel.name}: it writes into an array that is read-only: shape {array.shape}. Give a copy.")

@@ -23,6 +23,7 @@ from ..backend.divert import Settings, active, before, guard, note
 from ..errors import FlameWarning, StateError
 from ..gradient import GradientMap
 from ..parameter import Parameter
+from ..replay.names import LEAF, leaf_settings
 from ..tensors import Tensor
 from . import state
 from .block import NUMBERS, Block, Launch, Update
@@ -228,7 +229,7 @@ class Optimizer(Chained):
         """A recorded step depends on the transforms, and on which parameters require grad."""
         self.guard_chain()
         for p in self.params:
-            guard(p, "requires_grad", lambda p=p: p.requires_grad)  # type: ignore[misc]
+            guard(p, LEAF, partial(leaf_settings, p))
 
     def undo(self, stepped: list[tuple[Block, Any]], mark: Buffer) -> None:
         """Take back the counts of a recorded step whose gradients were not to be used."""

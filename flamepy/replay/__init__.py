@@ -29,7 +29,7 @@ from ..errors import CaptureError
 from .arguments import Arguments, check_same_results, copy_of, is_tensor, leaves, mapped, outline, rebuild, strip, takers_of
 from .arguments import use_tape as use_tape
 from .arguments import use_tensor_function as use_tensor_function
-from .names import Names, known, look, settings_of
+from .names import LEAF, Names, known, leaf_settings, look, settings_of
 from .program import Program, check_nothing_left, roots
 from .recorder import Guard, Later, StepRecorder, Trace
 
@@ -265,7 +265,7 @@ def used(recorders: list[StepRecorder], seen: Names) -> StepRecorder:
     for module in seen.modules:
         busy[0].guard(module, "a module", partial(settings_of, module))
     for t in seen.tensors:
-        busy[0].guard(t, "requires_grad", lambda t=t: t.requires_grad)  # type: ignore[misc]
+        busy[0].guard(t, LEAF, partial(leaf_settings, t))
     return busy[0]
 
 

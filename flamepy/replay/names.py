@@ -29,6 +29,7 @@ DEEP = 8  # containers in containers
 SMALL = 1 << 14  # elements of an array that are looked at
 MISSING = object()
 STANDARD = os.path.dirname(os.__file__)  # the standard library; what is installed lies in a folder site-packages
+LEAF = "requires_grad or hooks"  # what a guard of a leaf is called
 PACKAGE = __name__.partition(".")[0]
 
 
@@ -86,6 +87,11 @@ def settings_of(module: Any) -> tuple:
     """What a recorded step depends on in a module of layers: mode and attributes, its own and of the modules inside."""
     rows = [(m, name, value) for m in module.modules() for name, value in (("training", m.training), *vars(m).items())]
     return tuple([(id(m), name, known(value)) for m, name, value in rows if name != "_params"])
+
+
+def leaf_settings(leaf: Any) -> tuple:
+    """What a recorded step depends on in a leaf, beside its numbers."""
+    return leaf.requires_grad, *[Same(hook) for hook in leaf.hooks or ()]
 
 
 def of_engine(value: Any) -> bool:
@@ -190,13 +196,20 @@ class Names:
                     self.function(f"{label}.{name}.forward" if name else f"{label}.forward", forward, module)
                 for hook in getattr(module, "_hooks", ()):
                     self.visit(f"a hook of {label}.{name}" if name else f"a hook of {label}", hook.function)
+            for name, p in value.named_parameters():
+                self.hooks(f"{label}.{name}", p)
         elif hasattr(type(value), "requires_grad") and of_engine(value):
             self.tensors.append(value)
+            self.hooks(label, value)
         elif not of_engine(value):
             self.objects.append((label, value))
             calls = [space["__call__"] for space in spaces(type(value)) if "__call__" in space]
             if calls and isinstance(calls[0], FunctionType):
                 self.function(label, calls[0], value)
+
+    def hooks(self, label: str, leaf: Any) -> None:
+        for hook in leaf.hooks or ():
+            self.visit(f"a hook of {label}", hook)
 
     def function(self, label: str, function: FunctionType, owner: Any) -> None:
         """What a function names; `owner`: the object behind its first argument."""

@@ -13,6 +13,7 @@ import hashlib
 import sys
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ import numpy as np
 from ..backend.base import Buffer, Stream
 from ..backend.run import Action, Spot, Step
 from ..errors import CaptureError
+from .names import LEAF, leaf_settings
 
 PACKAGE = str(Path(__file__).parent.parent)
 
@@ -236,7 +238,7 @@ class StepRecorder(Recorder):
         for b in buffers:
             for reference in b.owners:
                 if (t := reference()) is not None:
-                    self.guard(t, "requires_grad", lambda t=t: t.requires_grad)  # type: ignore[misc]
+                    self.guard(t, LEAF, partial(leaf_settings, t))
         sizes = [a.size if isinstance(a, Buffer | np.ndarray) else -1 for a in arguments]
         self.trace.add((what, *sizes), numbers, [self.from_outside(b) for b in buffers], user_call()[1])
 

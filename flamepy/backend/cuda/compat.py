@@ -41,6 +41,8 @@ def newer_numpy() -> Iterator[None]:
             del np.row_stack  # type: ignore[attr-defined]
 
 
+NAMES = "cgutils", "debuginfo", "dispatcher", "libdevice", "types"
+
 with newer_numpy():
     try:
         from numba import cuda
@@ -59,7 +61,7 @@ with newer_numpy():
         from numba.cuda.models import register_model
         from numba.cuda.typing.templates import AbstractTemplate, AttributeTemplate, signature
 
-        modules: list[Any] = [import_module(f"numba.cuda.{name}") for name in ("cgutils", "dispatcher", "libdevice", "types")]
+        modules: list[Any] = [import_module(f"numba.cuda.{name}") for name in NAMES]
     except ImportError:
         raise DeviceError(f"cuda: a package is not installed: numba-cuda. Use {EXTRA}.") from None
 
@@ -71,7 +73,7 @@ __all__ = [
 
 PROBLEMS = NumbaError, HostError  # what its compiler raises
 numba_cuda: Any = cuda  # what these export is put together at run time
-cgutils, dispatcher, libdevice, types = modules
+cgutils, debuginfo, dispatcher, libdevice, types = modules
 
 
 @contextmanager
@@ -80,6 +82,9 @@ def libraries() -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if type(error).__name__ in ("nvvmError", "nvJitLinkError"):
+            text = " ".join(str(error).split())[:400]
+            raise DeviceError(f"cuda: NVIDIA's compiler refuses the kernel: {text}. Write it otherwise.") from error
         if type(error).__name__ not in ("DynamicLibNotFoundError", "NvvmSupportError"):
             raise
         raise DeviceError(f"cuda: a library is not installed: {str(error).splitlines()[0]}. Use {EXTRA}.") from error
@@ -88,9 +93,11 @@ def libraries() -> Iterator[None]:
 @contextmanager
 def target(cc: tuple[int, ...]) -> Iterator[None]:
     """While this is open, device functions are compiled for a GPU of this compute capability. Numba compiles under a lock of its own.
-    The garbage collector waits: it would look again and again at what is all in use, for a sixth of the time."""
-    asked, collects = dispatcher.get_current_device, gc.isenabled()
+    The garbage collector waits: it would look again and again at what is all in use, for a sixth of the time. Lines are noted, not the
+    values of variables: where a loop is unrolled, NVVM 13 makes a symbol of these that it refuses itself."""
+    asked, collects, noted = dispatcher.get_current_device, gc.isenabled(), debuginfo.CUDADIBuilder.update_variable
     dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=cc)
+    debuginfo.CUDADIBuilder.update_variable = lambda *args, **options: None
     types.Function.get_call_type = remembered
     gc.disable()
     try:
@@ -98,6 +105,7 @@ def target(cc: tuple[int, ...]) -> Iterator[None]:
             yield
     finally:
         dispatcher.get_current_device, types.Function.get_call_type = asked, resolve
+        debuginfo.CUDADIBuilder.update_variable = noted
         if collects:
             gc.enable()
 

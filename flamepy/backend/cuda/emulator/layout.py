@@ -16,12 +16,12 @@ LOCAL_WINDOW = 1 << 57
 GLOBAL, SHARED, LOCAL, GENERIC = range(4)
 
 # ---- a byte's state ------------------------------------------------------------------------------------------------------------------
-ALLOCATED, WRITTEN, READ_NOW, WRITTEN_NOW, COPYING = 1, 2, 4, 8, 16
+ALLOCATED, WRITTEN, READ_NOW, WRITTEN_NOW, COPYING, CONSTANT = 1, 2, 4, 8, 16, 32
 
 # ---- launch: words -------------------------------------------------------------------------------------------------------------------
 ERROR, AT, THREAD, ADDRESS, DETAIL, OTHER_AT, OTHER_THREAD, WARP_NOW = range(8)
 SPACES = 8  # three groups of eight words: global, shared, local memory
-HOST, LOW, TOP, STATE, WRITES, READS, LATEST, FIRST = range(8)
+HOST, ATOMICS, TOP, STATE, WRITES, READS, LATEST, FIRST = range(8)
 PARAMETERS, TABLE, KINDS, TARGETS, FALLS, RUNS = range(32, 38)
 GRID, BLOCK = 38, 41  # three words each
 THREADS, WARPS, BLOCKS, BLOCK_NOW, PHASE, BLOCK_PHASE, LAUNCH_PHASE = range(44, 51)
@@ -30,6 +30,7 @@ STARTED, SLICE, SHARED_STATE, LINES = range(59, 63)  # the state of shared memor
 LIMIT = 63
 ARRIVED = 64  # 16 words: threads that came to a barrier and went on
 PUBLISHED = 80  # the phase of the last block that made its writes known (fence, then atomic)
+ATOMIC_SEEN = 81  # whether anything was written atomically in this launch
 VARIABLES = 90  # where the addresses of the module's own variables are
 LAUNCH_WORDS = 96
 
@@ -59,7 +60,9 @@ BRANCH, WAIT, SPLIT, ARRIVE = range(4)
 # ---- a record of an access: phase | thread | warp barriers passed | bytes of the word | atomic | instruction -----------------------
 R_PHASE, R_THREAD, R_SYNC, R_BYTES, R_ATOMIC = 36, 26, 18, 14, 13
 R_INSTRUCTIONS = (1 << R_ATOMIC) - 1
+SYNC_TURNS = 251  # warp barriers until their number begins again: a prime, since loops make powers of two
 LAST_PHASE = (1 << 27) - 1
 
 # ---- what can be wrong ---------------------------------------------------------------------------------------------------------------
-BOUNDS, ALIGNMENT, UNWRITTEN, RACE, TRAP, LANE, MASK, DEADLOCK, ENDLESS, STILL_COPYING, TOO_MANY, WINDOW, DIVERGED, READ_RACE = range(1, 15)
+BOUNDS, ALIGNMENT, UNWRITTEN, RACE, TRAP, LANE, MASK, DEADLOCK = range(1, 9)
+ENDLESS, STILL_COPYING, TOO_MANY, WINDOW, DIVERGED, READ_RACE, READ_ONLY = range(9, 16)

@@ -9,6 +9,7 @@ Read next: report.py, count.py, lanes.py.
 
 from __future__ import annotations
 
+import math
 import struct
 import threading
 from collections.abc import Sequence
@@ -29,6 +30,8 @@ FORMATS = {"u8": "B", "s8": "b", "b8": "B", "u16": "H", "s16": "h", "b16": "H", 
 FORMATS |= {"u64": "Q", "s64": "q", "b64": "Q", "f32": "f", "f64": "d"}
 ORDERS = {"all": 0, "first": 1, "last": 2}
 SHARED_LIMIT = 232_448  # bytes of shared memory that a block can have at most
+STATIC_LIMIT = 48 << 10  # of these, what a kernel may declare
+MOST = (1 << 31) - 1, 65535, 65535  # blocks of a launch in each dimension
 RED_ZONE = 128  # between arrays in shared memory: a multiple of the banks
 KEPT = 16  # sizes of launches whose arrays a kernel keeps
 BUDGET = 100_000  # basic blocks until Python looks for Ctrl-C
@@ -96,8 +99,23 @@ class Kernel:
 
 
 def three(size: Any) -> tuple[int, int, int]:
-    sizes = (size,) if isinstance(size, (int, np.integer)) else tuple(size)
+    """A size in three dimensions; zeros where it is none."""
+    sizes = tuple(size) if isinstance(size, (tuple, list)) else (size,)
+    if not 1 <= len(sizes) <= 3 or not all(isinstance(s, (int, np.integer)) and not isinstance(s, bool) for s in sizes):
+        return 0, 0, 0
     return tuple(int(s) for s in (*sizes, 1, 1)[:3])  # type: ignore[return-value]
+
+
+def size_of(name: str, grid: Any, block: Any, shared: Any) -> tuple[tuple[int, int, int], tuple[int, int, int], int]:
+    """A launch's size, if a GPU would take it: blocks, threads of one, bytes of shared memory that the launch gives."""
+    blocks, threads = three(grid), three(block)
+    if min(*blocks, *threads) < 1 or math.prod(threads) > 1024 or threads[2] > 64:
+        raise EmulationError(f"{name}: not a size of a launch: grid {grid}, block {block}. A block has 1 to 1,024 threads.")
+    if any(b > most for b, most in zip(blocks, MOST, strict=True)):
+        raise EmulationError(f"{name}: not a size of a launch: grid {grid}. A grid has at most {MOST} blocks in its dimensions.")
+    if not isinstance(shared, (int, np.integer)) or shared < 0:
+        raise EmulationError(f"{name}: not a size of shared memory: {shared!r}. Give a number of bytes.")
+    return blocks, threads, int(shared)
 
 
 class Machine:
@@ -129,9 +147,9 @@ class Machine:
         """Run a kernel to its end. order: warps in turns ("all"), or each as far as it gets, from the first or from the last. One launch
         at a time, as in one stream, whichever threads they come from: the records of accesses are those of all."""
         self.memory.check_process()
-        key = (self, grid, block, shared)
+        key = (self, *size_of(kernel.name, grid, block, shared))
         with self.turn:
-            launch = kernel.launches.pop(key, None) or Launch(self, kernel, three(grid), three(block), shared)
+            launch = kernel.launches.pop(key, None) or Launch(self, kernel, *key[1:])
             launch.begin(arguments, order, count)
             counts = launch.run()
             if len(kernel.launches) < KEPT:  # not after an error
@@ -146,12 +164,16 @@ class Launch:
         self.machine, self.kernel, self.grid, self.block, self.dynamic = machine, kernel, grid, block, shared
         self.threads = block[0] * block[1] * block[2]
         self.blocks = grid[0] * grid[1] * grid[2]
-        if not 0 < self.threads <= 1024 or min(*grid, *block) < 1 or block[2] > 64:
-            raise EmulationError(f"{kernel.name}: not a size of a launch: grid {grid}, block {block}. A block has 1 to 1,024 threads.")
         self.dynamic_at = kernel.shared_bytes
         if kernel.entry.dynamic and kernel.shared_bytes:
             self.dynamic_at = -(-(kernel.shared_bytes + RED_ZONE) // 128) * 128
         self.shared_size = self.dynamic_at + shared
+        declared = sum(v.size for v in kernel.entry.shared)
+        if declared > STATIC_LIMIT:
+            raise EmulationError(
+                f"{kernel.name}: too much shared memory: it declares {declared:,} bytes. A kernel may declare {STATIC_LIMIT:,}; "
+                "for more, declare cuda.shared.array(0, ...) and give the bytes in the launch."
+            )
         if self.shared_size > SHARED_LIMIT:
             raise EmulationError(
                 f"{kernel.name}: too much shared memory: {self.shared_size:,} bytes. A block has at most {SHARED_LIMIT:,}."
@@ -196,7 +218,7 @@ class Launch:
         self.parameters[:] = self.kernel.pack(arguments)
         self.runs[:] = self.counted[:] = self.starts[:] = 0
         words[: layout.WARP_NOW + 1] = 0
-        words[layout.STARTED] = words[layout.STEPS] = words[layout.PUBLISHED] = 0
+        words[layout.STARTED] = words[layout.STEPS] = words[layout.PUBLISHED] = words[layout.ATOMIC_SEEN] = 0
         words[layout.ORDER], words[layout.COUNTING] = ORDERS[order], count
         words[layout.SLICE] = 64 if order == "all" else 1 << 16
         words[layout.BLOCK_NOW] = self.blocks - 1 if order == "last" else 0
@@ -208,7 +230,7 @@ class Launch:
         """Global, shared and local memory: bytes, states, records."""
         memory, words, kernel = self.machine.memory, self.words, self.kernel
         group = lambda space: words[SPACES + 8 * space : SPACES + 8 * space + 8]
-        group(GLOBAL)[:] = memory.addresses[0], 0, memory.top, *memory.addresses[1:], 0
+        group(GLOBAL)[:] = memory.addresses[0], memory.addresses[5], memory.top, *memory.addresses[1:5], 0
         size = -(-self.shared_size // 128) * 128
         state = self.array(size + 64)
         for variable in kernel.entry.shared:
@@ -216,8 +238,8 @@ class Launch:
         state[self.dynamic_at : self.dynamic_at + self.dynamic] = ALLOCATED
         words[layout.SHARED_STATE] = state.ctypes.data
         data, states = self.array(size + 64), self.array(size + 64)
-        records = [self.array(size // 4 + 64, np.int64) for _ in range(3)]
-        group(SHARED)[:] = data.ctypes.data, 0, self.shared_size, states.ctypes.data, *(r.ctypes.data for r in records), 0
+        atomics, *records = [self.array(size // 4 + 64, np.int64).ctypes.data for _ in range(4)]
+        group(SHARED)[:] = data.ctypes.data, atomics, self.shared_size, states.ctypes.data, *records, 0
         local, states = self.array(kernel.local_bytes * self.threads), self.array(kernel.local_bytes * self.threads)
         group(LOCAL)[:] = local.ctypes.data, 0, kernel.local_bytes, states.ctypes.data, 0, 0, 0, 0
 

@@ -71,6 +71,8 @@ def near(variables: list[Any], offset: int, launch: Launch, space: int) -> str:
             return f", {offset - v.offset} bytes into {v.name} ({v.size} bytes)"
     if space == SHARED and launch.dynamic and launch.dynamic_at <= offset < launch.dynamic_at + launch.dynamic:
         return f", {offset - launch.dynamic_at} bytes into the {launch.dynamic} bytes that the launch gave"
+    if space == SHARED and launch.kernel.entry.dynamic and offset >= launch.dynamic_at:
+        return f", {offset - launch.dynamic_at} bytes into what the launch says how long it is: {launch.dynamic} bytes (shared=)"
     past = [(offset - v.offset - v.size, v) for v in variables if offset >= v.offset + v.size]
     if past:
         distance, v = min(past, key=lambda p: p[0])
@@ -101,6 +103,13 @@ def alignment(f: Fault) -> str:
     return (
         f"misaligned access: {f.detail} bytes at {f.where()}, by {f.who(f.thread)}, {f.line(f.at)}. "
         f"The address has to be a multiple of {f.detail}: pad the rows, or use narrower accesses."
+    )
+
+
+def read_only(f: Fault) -> str:
+    return (
+        f"write into an array that is read-only: {f.detail} bytes at {f.where()}, by {f.who(f.thread)}, {f.line(f.at)}. "
+        "Leave it out, or give an array that may be written."
     )
 
 
@@ -191,12 +200,12 @@ def too_many(f: Fault) -> str:
 TEXTS = {
     layout.BOUNDS: bounds, layout.ALIGNMENT: alignment, layout.UNWRITTEN: unwritten, layout.RACE: race, layout.READ_RACE: race,
     layout.TRAP: trap, layout.LANE: lane, layout.MASK: mask, layout.DEADLOCK: deadlock, layout.DIVERGED: diverged, layout.ENDLESS: endless,
-    layout.STILL_COPYING: copying, layout.TOO_MANY: too_many,
+    layout.STILL_COPYING: copying, layout.TOO_MANY: too_many, layout.READ_ONLY: read_only,
 }  # fmt: skip
 KINDS = {
     layout.BOUNDS: "out of bounds", layout.ALIGNMENT: "misaligned", layout.UNWRITTEN: "uninitialised", layout.RACE: "race",
     layout.READ_RACE: "race", layout.STILL_COPYING: "race", layout.LANE: "barrier", layout.MASK: "barrier", layout.DEADLOCK: "barrier",
-    layout.DIVERGED: "barrier",
+    layout.DIVERGED: "barrier", layout.READ_ONLY: "out of bounds",
 }  # fmt: skip
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from .layout import (
     ADDRESSES,
-    BLOCK_PHASE,
+    ATOMIC_SEEN,
+    ATOMICS,
     DEVICE_BASE,
-    FIRST,
     FIRST_THREAD,
     FULL,
     GENERIC,
@@ -32,9 +32,9 @@ from .layout import (
     WRITES,
     WRITTEN,
 )
-from .runtime_check import ALL_ALLOCATED, ALL_WRITTEN, ANY_COPYING, check, copy_number, group_of, offset_of, space_at
-from .runtime_races import read_word, write_word
-from .runtime_words import inlined, peek8, peek32, peek64, plain, poke8, poke32, poke64, word
+from .runtime_check import ALL_ALLOCATED, ALL_WRITTEN, ANY_COPYING, NOT_TO_WRITE, check, copy_number, group_of, offset_of, space_at
+from .runtime_races import is_over, limits, read_word, write_word
+from .runtime_words import inlined, peek8, peek32, peek64, plain, poke8, poke32, poke64, set_word, word
 
 
 @inlined
@@ -78,12 +78,6 @@ def run_is_clean(records, words, shift, launch_record, block_record, phase_recor
 
 
 @inlined
-def limits(launch, group):
-    """The oldest records that can matter: of this launch, this block, this phase."""
-    return word(group, FIRST) << R_PHASE, word(launch, BLOCK_PHASE) << R_PHASE, word(launch, PHASE) << R_PHASE
-
-
-@inlined
 def shift_of(step):
     """How many 4-byte words a lane touches, as a power of two."""
     return 0 if step == 4 else (1 if step == 8 else 2)
@@ -100,13 +94,15 @@ def load_run(launch, warp, group, offset, size, count, instruction, strong):
     first, block, phase = limits(launch, group)
     shift = shift_of(step)
     words, place = 32 << shift, 2 * offset
-    if not run_is_clean(word(group, WRITES) + place, words, shift, first, block, phase, mine):
-        return False
+    for which in (WRITES, ATOMICS):
+        seen = which == WRITES or word(launch, ATOMIC_SEEN)
+        if seen and not run_is_clean(word(group, which) + place, words, shift, first, block, phase, mine):
+            return False
     reads, latest = word(group, READS) + place, word(group, LATEST) + place
     for k in range(words):
         record = mine + ((k >> shift) << R_THREAD)
         old = peek64(reads + 8 * k)
-        poke64(reads + 8 * k, record if old < first else old)
+        poke64(reads + 8 * k, record if is_over(old, first, block, phase) else old)
     for k in range(words):
         poke64(latest + 8 * k, mine + ((k >> shift) << R_THREAD))
     source = word(group, HOST) + offset
@@ -126,16 +122,19 @@ def store_run(launch, warp, group, offset, size, count, instruction, strong):
     """The whole warp writes a run. False where something needs a closer look."""
     step = size * count
     states = word(group, STATE) + offset
-    if not states_are(states, 32 * step, ALL_ALLOCATED, ANY_COPYING):
+    if not states_are(states, 32 * step, ALL_ALLOCATED, NOT_TO_WRITE):
         return False
     mine = record_of(launch, warp, instruction, strong)
     first, block, phase = limits(launch, group)
     shift = shift_of(step)
     words, place = 32 << shift, 2 * offset
-    for which in (WRITES, READS, LATEST):
-        if not run_is_clean(word(group, which) + place, words, shift, first, block, phase, mine):
+    for which in (WRITES, READS, LATEST, ATOMICS):
+        seen = which != ATOMICS or word(launch, ATOMIC_SEEN)
+        if seen and not run_is_clean(word(group, which) + place, words, shift, first, block, phase, mine):
             return False
-    writes = word(group, WRITES) + place
+    if strong:
+        set_word(launch, ATOMIC_SEEN, 1)
+    writes = word(group, ATOMICS if strong else WRITES) + place
     for k in range(words):
         poke64(writes + 8 * k, mine + ((k >> shift) << R_THREAD))
     to = word(group, HOST) + offset

@@ -126,7 +126,7 @@ def atomic(warp, mask, size, operation, kind, instruction, space):
             group = group_of(launch, where)
             thread = word(warp, FIRST_THREAD) + lane
             offset = offset_of(group, where, address, thread, space == GENERIC)
-            offset = check(launch, group, where, offset, size, thread, instruction, 0, address)
+            offset = check(launch, group, where, offset, size, thread, instruction, 2, address)
             if offset < 0:
                 return
             if where != LOCAL:

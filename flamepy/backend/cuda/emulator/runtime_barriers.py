@@ -27,6 +27,7 @@ from .layout import (
     RESULT,
     SHARED,
     SPACES,
+    SYNC_TURNS,
     SYNCED,
     THREADS,
     VOTES,
@@ -144,7 +145,7 @@ def release(launch, barrier):
             kind = word(warp, BARRIER_KIND)
             set_word(warp, RESULT, total if kind == 1 else (everyone if kind == 2 else int(total > 0)))
             set_word(warp, WAITING, 0)
-            set_word(warp, SYNCED, word(warp, SYNCED) + 1)
+            set_word(warp, SYNCED, (word(warp, SYNCED) + 1) % SYNC_TURNS)
             choose(warp)
 
 

@@ -11,12 +11,14 @@ from .layout import (
     ALIGNMENT,
     ALLOCATED,
     BOUNDS,
+    CONSTANT,
     COPYING,
     DEVICE_BASE,
     GENERIC,
     GLOBAL,
     LOCAL,
     LOCAL_WINDOW,
+    READ_ONLY,
     SHARED,
     SHARED_WINDOW,
     SPACES,
@@ -31,6 +33,7 @@ from .runtime_words import fail, inlined, peek8, peek16, peek32, peek64, plain, 
 ALL_WRITTEN = int.from_bytes(bytes([ALLOCATED | WRITTEN]) * 8, "little")
 ALL_ALLOCATED = int.from_bytes(bytes([ALLOCATED]) * 8, "little")
 ANY_COPYING = int.from_bytes(bytes([COPYING]) * 8, "little")
+NOT_TO_WRITE = int.from_bytes(bytes([COPYING | CONSTANT]) * 8, "little")
 
 
 @inlined
@@ -61,16 +64,16 @@ def offset_of(group, space, address, thread, generic):
 
 @plain
 def check(launch, group, space, offset, size, thread, instruction, writes, address):
-    """Bounds, alignment and state of one lane's access. Returns the offset in the space's memory, or -1."""
+    """Bounds, alignment and state of one lane's access. `writes`: 0, 1, or 2 for an atomic, which reads, too. Returns the offset in the
+    space's memory, or -1."""
     if offset < 0 or offset + size > word(group, TOP):
         fail(launch, BOUNDS, instruction, thread, address, size, space, writes)
         return -1
     if space == LOCAL:
         offset += thread * word(group, TOP)
     states = word(group, STATE) + offset
-    if not quick(states, size, ALL_ALLOCATED if writes else ALL_WRITTEN) and not each_byte(
-        launch, states, space, size, thread, instruction, writes, address
-    ):
+    wanted, unwanted = ALL_ALLOCATED if writes == 1 else ALL_WRITTEN, NOT_TO_WRITE if writes else ANY_COPYING
+    if not quick(states, size, wanted, unwanted) and not each_byte(launch, states, space, size, thread, instruction, writes, address):
         return -1
     if address & (size - 1):
         fail(launch, ALIGNMENT, instruction, thread, address, size, space, writes)
@@ -79,15 +82,15 @@ def check(launch, group, space, offset, size, thread, instruction, writes, addre
 
 
 @inlined
-def quick(states, size, wanted):
+def quick(states, size, wanted, unwanted):
     """Whether all bytes are as wanted, looked at together."""
     if size == 4:
         state = np.int64(peek32(states))
-        return state & wanted & 0xFFFFFFFF == wanted & 0xFFFFFFFF and state & ANY_COPYING & 0xFFFFFFFF == 0
+        return state & wanted & 0xFFFFFFFF == wanted & 0xFFFFFFFF and state & unwanted & 0xFFFFFFFF == 0
     if size == 8:
-        return peek64(states) & (wanted | ANY_COPYING) == wanted
+        return peek64(states) & (wanted | unwanted) == wanted
     if size == 16:
-        return peek64(states) & (wanted | ANY_COPYING) == wanted and peek64(states + 8) & (wanted | ANY_COPYING) == wanted
+        return peek64(states) & (wanted | unwanted) == wanted and peek64(states + 8) & (wanted | unwanted) == wanted
     return False
 
 
@@ -102,7 +105,10 @@ def each_byte(launch, states, space, size, thread, instruction, writes, address)
         if state & COPYING:
             fail(launch, STILL_COPYING, instruction, thread, address, size, space, writes)
             return False
-        if not writes and state & WRITTEN == 0:
+        if writes and state & CONSTANT:
+            fail(launch, READ_ONLY, instruction, thread, address, size, space, writes)
+            return False
+        if writes != 1 and state & WRITTEN == 0:
             fail(launch, UNWRITTEN, instruction, thread, address, size, space, k)
             return False
     return True

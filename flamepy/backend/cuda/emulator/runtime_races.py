@@ -1,6 +1,7 @@
 """Who touched a word of memory, and whether two accesses of a launch are a race.
 
-For each 4-byte word three records are kept: its last writer, its first reader and its latest reader. Two accesses by different
+For each 4-byte word four records are kept: its last writer, its last atomic writer (an atomic does not order the plain write that it
+follows), the first reader of a phase and the latest reader. Two accesses by different
 threads, one of them a write, are in order if a barrier of the block lies between them, or, in one warp, a barrier of the warp
 (or a shuffle or vote). Blocks are never in order, unless the writer made a fence and an atomic, and the reader an atomic after it.
 Phases are numbered through all launches, so a record of an earlier launch is known by its number. Read next: runtime_atomics.py.
@@ -9,6 +10,8 @@ Phases are numbered through all launches, so a record of an earlier launch is kn
 from __future__ import annotations
 
 from .layout import (
+    ATOMIC_SEEN,
+    ATOMICS,
     BLOCK_PHASE,
     FIRST,
     LATEST,
@@ -26,7 +29,7 @@ from .layout import (
     SYNCED,
     WRITES,
 )
-from .runtime_words import fail, inlined, peek64, plain, poke64, word
+from .runtime_words import fail, inlined, peek64, plain, poke64, set_word, word
 
 
 @inlined
@@ -53,6 +56,18 @@ def conflict(launch, group, old, new):
 
 
 @inlined
+def limits(launch, group):
+    """The oldest records that can matter: of this launch, this block, this phase."""
+    return word(group, FIRST) << R_PHASE, word(launch, BLOCK_PHASE) << R_PHASE, word(launch, PHASE) << R_PHASE
+
+
+@inlined
+def is_over(old, first, block, phase):
+    """Whether a reader's record may give way to that of a reader now: of another launch, or ordered by a barrier of this block."""
+    return (old < first) | ((old >= block) & (old < phase))
+
+
+@inlined
 def bytes_of(offset, size, k):
     """Which bytes of the k-th word an access touches."""
     if size >= 4:
@@ -70,15 +85,17 @@ def tell(launch, old, new, code, detail, address):
 
 @plain
 def read_word(launch, warp, group, offset, size, thread, instruction, strong, address):
-    """A lane reads: against the last writer."""
-    place, first = (offset >> 2) * 8, word(group, FIRST) << R_PHASE
+    """A lane reads: against the last writers."""
+    place = (offset >> 2) * 8
+    first, block, phase = limits(launch, group)
     new = record(launch, warp, thread, instruction, bytes_of(offset, size, 0), strong)
     for k in range(max(size >> 2, 1)):
         at = place + 8 * k
-        old = peek64(word(group, WRITES) + at)
-        if old >= first and conflict(launch, group, old, new):
-            tell(launch, old, new, RACE, 0, address + 4 * k)
-        if peek64(word(group, READS) + at) < first:
+        for which in (WRITES, ATOMICS):
+            old = peek64(word(group, which) + at)
+            if old >= first and conflict(launch, group, old, new):
+                tell(launch, old, new, RACE, 0, address + 4 * k)
+        if is_over(peek64(word(group, READS) + at), first, block, phase):
             poke64(word(group, READS) + at, new)
         poke64(word(group, LATEST) + at, new)
 
@@ -90,12 +107,15 @@ def write_word(launch, warp, group, offset, size, thread, instruction, strong, s
     for k in range(max(size >> 2, 1)):
         new = record(launch, warp, thread, instruction, bytes_of(offset, size, k), strong)
         at = place + 8 * k
-        old = peek64(word(group, WRITES) + at)
-        together = same and (old ^ new) & R_INSTRUCTIONS == 0 and (old ^ new) >> (R_THREAD + 5) == 0
-        if not together and conflict(launch, group, old, new):
-            tell(launch, old, new, RACE, 1, address + 4 * k)
+        for which in (WRITES, ATOMICS):
+            old = peek64(word(group, which) + at)
+            together = same and (old ^ new) & R_INSTRUCTIONS == 0 and (old ^ new) >> (R_THREAD + 5) == 0
+            if not together and conflict(launch, group, old, new):
+                tell(launch, old, new, RACE, 1, address + 4 * k)
         for which in (READS, LATEST):
             old = peek64(word(group, which) + at)
             if conflict(launch, group, old, new):
                 tell(launch, old, new, READ_RACE, 1, address + 4 * k)
-        poke64(word(group, WRITES) + at, new)
+        poke64(word(group, ATOMICS if strong else WRITES) + at, new)
+    if strong:
+        set_word(launch, ATOMIC_SEEN, 1)

@@ -6,7 +6,7 @@ device gives an undefined value. Read next: runtime_run.py.
 
 from __future__ import annotations
 
-from .layout import EXISTS, EXITED, FIRST_THREAD, FULL, LANE, LAUNCH, MASK, SYNCED, VALUES
+from .layout import EXISTS, EXITED, FIRST_THREAD, FULL, LANE, LAUNCH, MASK, SYNC_TURNS, SYNCED, VALUES
 from .runtime_words import fail, inlined, peek32, peek64, plain, poke32, set_word, word
 
 
@@ -20,7 +20,7 @@ def member(warp, slot, lane):
 def together(warp, active, slot, instruction):
     """Check the masks in a slot: each lane is in its own, and who is named is here. Orders the warp's accesses."""
     launch = word(warp, LAUNCH)
-    set_word(warp, SYNCED, word(warp, SYNCED) + 1)
+    set_word(warp, SYNCED, (word(warp, SYNCED) + 1) % SYNC_TURNS)
     alive = word(warp, EXISTS) & ~word(warp, EXITED)
     for lane in range(32):
         if active >> lane & 1:

@@ -1,0 +1,177 @@
+"""The arguments of a kernel that is emulated: their types, and where they lie in device memory.
+
+Each array gets memory of its own with a wide strip around it that belongs to nobody, so that an index that is wrong is told with the
+argument's name and the element. Arrays that share memory share it there, too: a kernel may be given one as input and output.
+Read next: emulation.py, ../backend/cuda/emulator/memory.py.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import DTypeError, ShapeError
+from .kernels import Argument, CudaKernel, backend, name_of
+
+STRIP = 1 << 20  # bytes before and after an array
+
+
+class Placed(NamedTuple):
+    """An array in device memory: `array` is the user's own, or a copy of it in another order."""
+
+    address: int
+    array: np.ndarray
+
+    def left(self, memory: Any) -> np.ndarray:
+        """What a launch has made of it."""
+        array = self.array
+        raw = memory.read(self.address, array.nbytes).view(array.dtype)
+        return raw.reshape(array.shape, order="C" if array.flags.c_contiguous else "F")  # type: ignore[no-any-return]
+
+
+@cache
+def machine() -> Any:
+    """The device that emulate() runs on, with memory that knows its arrays by name."""
+    emulator = backend("emulator")
+
+    class Named(emulator.Memory):  # type: ignore[misc,name-defined]
+        """Device memory whose blocks are arrays with names."""
+
+        arrays: list[tuple[int, str, np.ndarray]] = []  # noqa: RUF012  (one machine)
+        rooms: list[int] = []  # noqa: RUF012
+        top: int
+
+        def nearest(self, address: int) -> str:
+            away = lambda start, nbytes: max(start - address, address - start - nbytes + 1, 0)
+            near = min(self.arrays, key=lambda known: away(known[0], known[2].nbytes), default=None)
+            if near is None or away(near[0], near[2].nbytes) > STRIP:
+                return super().nearest(address)  # type: ignore[no-any-return]
+            start, name, array = near
+            return ", " + element(name, array, (address - start) // array.itemsize)
+
+        def place(self, raw: np.ndarray, constant: bool) -> int:
+            """A copy of these bytes, alone in its memory; `constant`: not to be written."""
+            address = self.allocate(raw.nbytes + 2 * STRIP) + STRIP
+            at = address - emulator.layout.DEVICE_BASE
+            self.states[at - STRIP : at] = self.states[at + raw.nbytes : at + raw.nbytes + STRIP] = 0
+            self.rooms.append(address)
+            self.write(address, raw)
+            if constant:
+                self.states[at : at + raw.nbytes] |= emulator.layout.CONSTANT
+            return address
+
+        def remove(self) -> None:
+            """Free all arrays, and forget that they were: the next ones lie where these did."""
+            for address in self.rooms:
+                self.free(address - STRIP)
+                self.top: int = min(self.top, address - STRIP - emulator.layout.DEVICE_BASE)
+            self.arrays.clear()
+            self.rooms.clear()
+            self.room.clear()
+
+    return emulator.Machine(Named(), backend("build").cache_folder())
+
+
+def element(name: str, array: np.ndarray, at: int) -> str:
+    """Which element of an argument that is; counted on where it lies outside."""
+    if 0 <= at < array.size:
+        index = ", ".join(map(str, np.unravel_index(at, array.shape, order="C" if array.flags.c_contiguous else "F")))
+        return f"which is {name}[{index}]"
+    return f"which would be element {at} of {name}, an array of {array.size} (shape {array.shape}, {array.dtype})"
+
+
+def placed(kernel: CudaKernel, args: Sequence[Any]) -> dict[int, Placed]:
+    """The arrays among the arguments, by position, in device memory."""
+    found: dict[int, Placed] = {}
+    arrays = {k: a for k, a in enumerate(args) if isinstance(a, np.ndarray)}
+    while arrays:
+        k = next(iter(arrays))
+        group = sharing(arrays, k)
+        for member in group:
+            del arrays[member]
+        together = {m: ordered(kernel, kernel.arguments[m], args[m]) for m in group}
+        if len({place_of(args[m]) for m in group}) == 1:  # one array, once or more often
+            first = next(iter(together.values()))
+            together = dict.fromkeys(together, first)
+            start, end = np.lib.array_utils.byte_bounds(first)
+        else:
+            start, end = overlapping(kernel, together, args)
+        raw = np.ctypeslib.as_array((ctypes.c_uint8 * (end - start)).from_address(start))
+        base = machine().memory.place(raw, not any(args[m].flags.writeable for m in group))
+        for m, array in together.items():
+            found[m] = Placed(base + array.ctypes.data - start, array)
+            machine().memory.arrays.append((found[m].address, kernel.arguments[m].name, array))
+    return found
+
+
+def place_of(array: np.ndarray) -> tuple[Any, ...]:
+    return array.ctypes.data, array.shape, array.strides, array.dtype
+
+
+def sharing(arrays: dict[int, np.ndarray], start: int) -> list[int]:
+    """Those that share memory with one of them, and with those, and so on."""
+    group = [start]
+    for member in group:  # it grows meanwhile
+        group += [k for k, a in arrays.items() if k not in group and np.may_share_memory(a, arrays[member]) and a.size]
+    return group
+
+
+def overlapping(kernel: CudaKernel, together: dict[int, np.ndarray], args: Sequence[Any]) -> tuple[int, int]:
+    """Where the memory of several arrays that overlap begins and ends. They are put there as they lie."""
+    for m, array in together.items():
+        if array.strides != args[m].strides or not args[m].flags.forc:
+            names = " and ".join(kernel.arguments[k].name for k in together)
+            raise ShapeError(f"{kernel.name}: arrays share memory and are not contiguous: {names}. Give copies, or one array for both.")
+        together[m] = args[m]
+    bounds = [np.lib.array_utils.byte_bounds(a) for a in together.values()]
+    return min(b[0] for b in bounds), max(b[1] for b in bounds)
+
+
+def type_of(kernel: Any, value: Any) -> Any:
+    """Numba's type of a value."""
+    types = backend("compat").types
+    if isinstance(value, np.ndarray):
+        layout = "C" if value.flags.c_contiguous else "F" if value.flags.f_contiguous else "A"
+        return types.Array(number_type(kernel, value.dtype), value.ndim, layout)
+    if isinstance(value, tuple):
+        return types.Tuple([type_of(kernel, v) for v in value])
+    if not isinstance(value, (bool, int, float, complex, np.generic)):
+        name, shown = name_of(kernel), repr(value)[:60]
+        raise TypeError(f"{name}: not an argument of a kernel: {shown}. Give NumPy arrays, numbers and tuples of numbers.")
+    return number_type(kernel, value.dtype if isinstance(value, np.generic) else np.asarray(value).dtype)
+
+
+def number_type(kernel: Any, dtype: np.dtype) -> Any:
+    found = getattr(backend("compat").types, "boolean" if dtype == np.bool_ else dtype.name, None)
+    if found is None:
+        raise DTypeError(f"{name_of(kernel)}: no kernel takes this type: {dtype}. Use NumPy's integers, floats and bools.")
+    return found
+
+
+def ordered(kernel: CudaKernel, want: Argument, array: np.ndarray) -> np.ndarray:
+    """A copy of an array as the kernel reads it: whole, row by row or column by column."""
+    if want.form not in ("array", "span") or array.dtype != want.dtypes[0]:
+        raise DTypeError(f"{kernel.name}: not what {want.name} is: an array of {array.dtype}. It takes {want}.")
+    if array.ndim != want.ndim and want.form == "array":
+        raise ShapeError(f"{kernel.name}: not the dimensions of {want.name}: shape {array.shape}. It takes {want}.")
+    return np.array(array, order="F" if want.layout == "F" else "C", copy=True)
+
+
+def parameters(kernel: CudaKernel, want: Argument, value: Any, at: Placed | None) -> Sequence[Any]:
+    """An argument as parameters. Numba's array has seven for one dimension: two pointers, elements, bytes of one, data, shape, strides."""
+    if want.form == "none":
+        return [np.int32(0)]
+    if at is not None:
+        address, array = np.int64(at.address), at.array
+        if want.form == "span":
+            return [address, np.int64(array.size)]
+        whole = (0, 0, array.size, array.itemsize, address, *array.shape, *array.strides)
+        return [np.int64(v) for v in whole]
+    numbers = value if isinstance(value, tuple) else (value,)
+    if want.form not in ("number", "tuple") or len(numbers) != len(want.dtypes):
+        raise TypeError(f"{kernel.name}: not what {want.name} is: {value!r}. It takes {want}.")
+    return [dtype.type(v) for dtype, v in zip(want.dtypes, numbers, strict=True)]
