@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from launches import F4, F8, ON, Bench
-from machine_code import packed
+from machine_code import ARM, packed
 from numba import types
 from rows_tools import launches
 from test_kernels import in_float64, only_sums, run
@@ -39,6 +39,15 @@ def same(got: np.ndarray, want: np.ndarray) -> None:
         nan, found = np.isnan(want.astype(F8)), np.isnan(got.astype(F8))
     assert got.dtype == want.dtype and np.array_equal(found, nan)
     assert np.array_equal(got[~nan].view(np.uint8), want[~nan].view(np.uint8))
+
+
+def beside(got: np.ndarray, want: np.ndarray) -> None:
+    """The same 16-bit floats or neighbours, as float32 numbers are that differ in their last bits: what is not finite is the same."""
+    finite = np.isfinite(want.astype(F8))
+    same(got[~finite], want[~finite])
+    x, y = got[finite].astype(F8), want[finite].astype(F8)
+    last = np.spacing(np.abs(y).max(initial=0).astype(F4)).astype(F8)
+    assert got.dtype == want.dtype and (np.abs(x - y) <= np.spacing(np.abs(want[finite])).astype(F8) + 2 * last).all()
 
 
 @HALVES
@@ -105,6 +114,8 @@ OPS: dict[str, tuple[int, Callable]] = {
     "dropout": (1, lambda x: (fp.manual_seed(5), F.dropout(x, 0.3))[1]),
 }
 LOSSES = ("cross_entropy", "losses")  # float32 whatever the logits are
+# For ARM, LLVM takes vectors twice as long for sums over 16-bit numbers: they are added up in another order than float32 ones.
+OTHER_ORDER = ("softmax", "log_softmax", "layer_norm", "rms_norm", "sum", "mean of all", "sum of rows") if ARM else ()
 
 
 def draw(*shape: int) -> np.ndarray:
@@ -126,8 +137,9 @@ def test_an_op_gives_the_float32_results_rounded_once(name: str, shape: tuple[in
     xs = [fp.tensor(draw(37, 45)[: shape[0]] * (i + 1)).to(half) for i in range(count)]
     with np.errstate(all="ignore"):
         want = op(*[x.to(F4) for x in xs]).numpy().astype(F4 if name in LOSSES else half)
+    equal = beside if name in OTHER_ORDER and device == "cpu" else same
     for _ in range(3):  # as it is, recorded, as recorded
-        same(op(*xs).numpy().reshape(want.shape), want)
+        equal(op(*xs).numpy().reshape(want.shape), want)
 
 
 @HALVES

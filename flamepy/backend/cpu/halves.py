@@ -5,6 +5,9 @@ kernel that computes gets them as Halves: x[i] is a float32, and what is stored 
 even one. A kernel that only moves numbers, bound for WHOLE, gets them as they are. Each array has a type of its own, so one kernel may
 read float32 and write bfloat16.
 
+What a kernel computes has the bits of the float32 kernel, rounded once; on ARM sums over a row may differ before they are rounded, as LLVM
+cuts them otherwise there.
+
 bfloat16 is rounded by integer arithmetic: the processors' own instruction flushes denormal numbers, and few have it. float16 is left to
 the processor where it can do it (F16C, ARM). Read next: parallel.py (where arrays become Halves), loops.py.
 """
