@@ -303,7 +303,8 @@ def attempt(name: str, args: list[str]) -> int:
         complain(name, str(error))
         return 2
     except MemoryError:
-        complain(name, "not enough memory. Choose a smaller --batch, --context or --width, or close other programs.")
+        smaller = "Give --run fewer elements" if "kernel" in args[:1] else "Choose a smaller --batch, --context or --width"
+        complain(name, f"not enough memory. {smaller}, or close other programs.")
         return 2
     except FlameError as error:
         complain(name, str(error))

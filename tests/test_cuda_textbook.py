@@ -112,6 +112,12 @@ def counted(y, x):
     cuda.atomic.add(x, 0, 1)
 
 
+def talking(y, x):
+    i = cuda.grid(1)
+    if i == 0:
+        print(i)
+
+
 def beyond_a_column(y, x):
     y[2, 1] = x[3, 1]
 
@@ -215,6 +221,8 @@ def test_shared_memory_of_the_launch() -> None:
 
 def test_what_is_no_argument_is_said() -> None:
     y = np.zeros(4, "f4")
+    with raises(fp.EmulationError, f"talking: no kernel prints here: print() at {__file__}:{talking.__code__.co_firstlineno + 3}. Write"):
+        emulate(talking, 1, 4, y, y)
     for value in ([1, 2], fp.zeros(4), "x", None):
         with raises(TypeError, f"doubled: not an argument of a kernel: {repr(value)[:8]}"):
             emulate(doubled, 1, 4, y, value)

@@ -70,6 +70,7 @@ def test_every_name_is_an_example_that_runs(capsys):
         (["xyzzy"], "no kernel of this name: 'xyzzy'. flamepy kernel --list prints all."),
         ([], "no name given. Name an op or an optimizer"),
         (["gelu", "--run", "0"], "--run must be at least 1: 0."),
+        (["gelu", "--run", str(1 << 55)], "not enough memory. Give --run fewer elements"),
         (["gelu", "--device", "cuda", "--arch", "hopper"], "no such architecture: 'hopper'. Use sm_80"),
     ],
 )

@@ -91,3 +91,28 @@ def test_a_map_that_does_not_fit_sets_no_gradient():
     with pytest.raises(fp.ShapeError, match="for b"):
         params.set_grads(grads)
     assert params["a"].grad is None
+
+
+AXES = {
+    "sum": fp.sum, "softmax": fp.softmax, "argmax": fp.argmax, "squeeze": fp.squeeze, "unsqueeze": fp.unsqueeze, "flatten": fp.flatten,
+    "gather": lambda x, a: fp.gather(x, a, [[1]]), "index_select": lambda x, a: fp.index_select(x, a, [1]),
+    "split": lambda x, a: fp.split(x, 1, a), "narrow": lambda x, a: fp.narrow(x, a, 0, 1), "cat": lambda x, a: fp.cat([x, x], a),
+    "transpose": lambda x, a: fp.transpose(x, a, 0), "permute": lambda x, a: fp.permute(x, a, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AXES)
+@pytest.mark.parametrize("axis", [np.array([0, 1]), fp.tensor([[0, 1]]), 1.5, "a"], ids=["array", "tensor", "float", "text"])
+def test_an_axis_is_a_number(name, axis):
+    """Also where the axis comes before the ids, as in PyTorch, and NumPy's order of arguments puts the ids in its place."""
+    with pytest.raises(TypeError, match=f"^{name}: axis must be an int: .*\\. Pass"):
+        AXES[name](fp.ones(2, 3), axis)
+
+
+def test_orders_of_axes_may_be_arrays():
+    x = fp.ones(2, 3, 4)
+    for order in ((2, 0, 1), [2, 0, 1], np.array([2, 0, 1]), (np.int64(2), np.array(0), fp.tensor(1))):
+        assert x.permute(order).shape == (4, 2, 3)
+    assert x.transpose(np.array(0), np.int64(2)).shape == (4, 3, 2)
+    with pytest.raises(TypeError, match=r"^permute: axis must be an int: 1\.5\. Pass"):
+        x.permute(1.5)

@@ -34,8 +34,10 @@ def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
 
 def one_axis(name: str, axis: Any, ndim: int) -> int:
     """A single axis as a non-negative int; a scalar counts as having one axis."""
-    if not hasattr(axis, "__index__"):
-        raise TypeError(f"{name}: axis must be an int: {axis!r}. Pass an int, a tuple of ints or None.")
+    shape = getattr(axis, "shape", ())
+    if shape or not hasattr(axis, "__index__"):
+        given = f"{type(axis).__name__} of shape {shape}" if shape else repr(axis)
+        raise TypeError(f"{name}: axis must be an int: {given}. Pass an int, a tuple of ints or None.")
     a, bound = int(axis), ndim or 1
     if not -bound <= a < bound:
         raise IndexOutOfRange(f"{name}: axis out of range: {a} for {ndim} axes. Use {-bound} to {bound - 1}.")

@@ -150,8 +150,8 @@ def permute(x: Any, axes: Any, *rest: int) -> Any:
     >>> fp.permute(fp.ones(2, 3, 4), (2, 0, 1)).shape
     (4, 2, 3)"""
     x = op.Tensor.of("permute", x)
-    given = (axes, *rest) if rest or hasattr(axes, "__index__") else tuple(axes)
-    order = permutation(given, x.ndim)
+    given = tuple(axes) if not rest and (isinstance(axes, tuple | list) or (hasattr(axes, "ndim") and axes.ndim)) else (axes, *rest)
+    order = permutation(tuple([a if type(a) is int else one_axis("permute", a, x.ndim) for a in given]), x.ndim)
     return x if order is None else permuted(x, order)
 
 
@@ -173,7 +173,7 @@ def transpose(x: Any, axis0: int = -2, axis1: int = -1) -> Any:
     >>> fp.transpose(fp.tensor([[1, 2], [3, 4]])).tolist()
     [[1, 3], [2, 4]]"""
     x = op.Tensor.of("transpose", x)
-    order = swapped(axis0, axis1, x.ndim)
+    order = swapped(*[a if type(a) is int else one_axis("transpose", a, x.ndim) for a in (axis0, axis1)], x.ndim)
     return x if order is None else swapping(x, order)
 
 

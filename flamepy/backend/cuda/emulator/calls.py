@@ -50,6 +50,10 @@ class Inliner:
         name = next(g for g in groups if isinstance(g, str))
         if name not in self.functions or instruction.guard:
             place = self.entry.place(instruction)
+            if name == "vprintf":
+                raise EmulationError(
+                    f"{self.entry.name}: no kernel prints here: print() at {place}. Write what you want to see to an array."
+                )
             raise EmulationError(
                 f"{self.entry.name}: a call of a function that is not in the module: {name} at {place}. Let all functions be inlined."
             )
