@@ -19,7 +19,8 @@ from . import build
 from .emulator import Machine, Memory
 
 CC = (9, 0)  # an H100's
-MOST = {8: 163 << 10, 9: 227 << 10, 10: 227 << 10}  # bytes of shared memory that a block may ask for, by compute capability
+MOST = {(8, 0): 163 << 10, (9, 0): 227 << 10, (10, 0): 227 << 10}  # bytes of shared memory that a block may ask for
+LEAST = 99 << 10  # of other GPUs
 
 
 class Driver:
@@ -69,7 +70,7 @@ class Driver:
     # ---- launches ----
     def load(self, binary: build.Binary) -> Any:
         """(kernel, bytes of shared memory that a launch gives a block), within what the GPU has."""
-        kernel, most = self.machine.load(binary.ptx)[build.ENTRY], MOST[self.cc[0]]
+        kernel, most = self.machine.load(binary.ptx)[build.ENTRY], MOST.get(self.cc[:2], LEAST)
         kernel.name = binary.name
         if kernel.shared_bytes > build.STATIC or kernel.shared_bytes + binary.given > most:
             raise DeviceError(
