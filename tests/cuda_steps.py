@@ -84,7 +84,14 @@ def assembled(launch: Launch, arch: str) -> CudaKernel:
 def described(launch: Launch, arch: str) -> dict[str, Any]:
     """What the test looks at."""
     k = assembled(launch, arch)
-    line = {"name": k.name, "arch": arch, "source": launch.source.__name__, "extern": ".extern" in k.ptx, "opcodes": [], "calls": []}
+    line = {
+        "name": k.name,
+        "arch": arch,
+        "source": launch.source.__name__,
+        "extern": ".extern" in k.ptx.replace(".extern .shared", ""),
+        "opcodes": [],
+        "calls": [],
+    }
     line["arrays"] = sum(a.form == "span" for a in k.arguments)
     line["dtypes"] = sorted({str(d) for a in k.arguments for d in a.dtypes if a.form == "span"})
     try:

@@ -55,7 +55,8 @@ def machine_code(gpu: Any, tmp_path: Path, starts: tuple[str, ...]) -> Iterator[
     for kernel in [k for k in gpu.kernels.values() if k.name.startswith(starts)]:
         for kinds in kernel.variants:
             binary = kernel.binary(kinds)
-            for cc in TARGETS if "_mma" in kernel.name else TARGETS[1:2]:
+            older = [] if binary.given else TARGETS[:1]  # these have other kernels than those with much shared memory
+            for cc in (*older, *TARGETS[1:]) if "_mma" in kernel.name else TARGETS[1:2]:
                 ptx = binary.ptx if cc >= binary.cc else binary.ptx.replace(".target sm_90", ".target sm_80")
                 code, log = binary._replace(ptx=ptx, cc=cc, digest=f"{binary.digest}-{cc[0]}").cubin()
                 file = tmp_path / "kernel.cubin"

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from importlib import import_module
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -47,6 +47,54 @@ def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     with raises(DeviceError, "not installed: cuda-bindings", "flamepy[cuda]"):
         DRIVER.open(0)
+
+
+GIVES = """.version 8.0
+.target sm_80
+.address_size 64
+.extern .shared .align 128 .b8 {array}[];
+.visible .entry kernel(.param .u64 x)
+{{
+  ret;
+}}
+"""
+
+
+def binary(nbytes: int, cc: tuple[int, ...] = (8, 0)) -> Any:
+    """A kernel that needs so many bytes of shared memory from its launch."""
+    build: Any = import_module("flamepy.backend.cuda.build")
+    return build.Binary("much", GIVES.format(array=f"{build.GIVEN}{nbytes}"), cc, f"digest-of-much-{nbytes}")
+
+
+def test_what_a_launch_gives_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver is told before the first launch, and each launch says so."""
+    asked: list[Any] = []
+    core: Any = ModuleType("cuda.core")
+    kernel = SimpleNamespace(handle="handle")
+    core.ObjectCode = SimpleNamespace(from_cubin=lambda code: SimpleNamespace(get_kernel=lambda name: kernel))
+    monkeypatch.setitem(sys.modules, "cuda", ModuleType("cuda"))
+    monkeypatch.setitem(sys.modules, "cuda.core", core)
+    driver: Any = object.__new__(DRIVER.Driver)
+    attributes = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8)
+    driver.cu = SimpleNamespace(CUfunction_attribute=attributes, cuKernelSetAttribute=lambda *given: asked.append(given) or (Code(0),))
+    driver.gpu, driver.stream, driver.enter = SimpleNamespace(device_id=3), "stream", lambda: None
+    driver.config = lambda **sizes: sizes
+    driver.start = lambda *given: asked.append(given)
+    much = binary(70_000)
+    monkeypatch.setattr(type(much), "cubin", lambda self: (b"", ""))
+    driver.starter(driver.load(much), (2, 1, 1), 128)("value")
+    sizes = {"grid": (2, 1, 1), "block": 128, "shmem_size": 70_000}
+    assert asked == [(8, 70_000, "handle", 3), ("stream", sizes, kernel, "value")]
+
+
+def test_the_emulated_gpu_has_as_much_shared_memory_as_a_real_one() -> None:
+    emulated: Any = import_module("flamepy.backend.cuda.emulated")
+    for cc, most in ((8, 0), 163 << 10), ((8, 9), 99 << 10), ((9, 0), 227 << 10), ((10, 0), 227 << 10):
+        driver = emulated.Driver()
+        driver.cc = cc
+        assert driver.load(binary(most, cc))[1] == most
+        with raises(DeviceError, "too much shared memory", f"{most + 1:,} given", f"{most:,} for a block"):
+            driver.load(binary(most + 1, cc))
 
 
 def test_without_a_driver_or_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,12 +43,13 @@ def counting() -> tuple[Any, list[tuple[str, Any]]]:
         cc = (9, 0)
 
         def load(self, binary: Any) -> Any:
-            kernel = super().load(binary)
+            kernel, given = super().load(binary)
             kernel.shown = binary.name
-            return kernel
+            return kernel, given
 
-        def run(self, function: Any, grid: tuple[int, ...], threads: int, values: Any) -> None:
-            counted.append((function.shown, self.machine.launch(function, grid, threads, values, count=True)))
+        def run(self, loaded: tuple[Any, int], grid: tuple[int, ...], threads: int, values: Any) -> None:
+            kernel, given = loaded
+            counted.append((kernel.shown, self.machine.launch(kernel, grid, threads, values, given, count=True)))
 
     device = backend("device").CudaDevice(Counting(), 0)
     device.name = "cuda (emulated)"

@@ -102,7 +102,8 @@ class CudaKernel:
 
     @cached_property
     def shared(self) -> int:
-        return sum(map(int, re.findall(r"\.shared[^;\[\]]*\[(\d+)\]", self.ptx)))  # the assembler is silent about it
+        own = sum(map(int, re.findall(r"\.shared[^;\[\]]*\[(\d+)\]", self.ptx)))  # the assembler is silent about it
+        return own + self.binary.given  # type: ignore[no-any-return]
 
     @cached_property
     def sass(self) -> str:

@@ -106,13 +106,14 @@ def emulated(name: str, n: int, dtype: str, arch: str) -> dict[str, EmulationRep
         cc = architecture(arch)
 
         def load(self, binary: Any) -> Any:
-            kernel = super().load(binary)
+            kernel, given = super().load(binary)
             kernel.digest = binary.digest
-            return kernel
+            return kernel, given
 
-        def run(self, function: Any, grid: tuple[int, ...], threads: int, values: Any) -> None:
-            counts = self.machine.launch(function, grid, threads, values, count=True)
-            found.setdefault(function.digest, []).append(reported(function.name, counts))
+        def run(self, loaded: tuple[Any, int], grid: tuple[int, ...], threads: int, values: Any) -> None:
+            kernel, given = loaded
+            counts = self.machine.launch(kernel, grid, threads, values, given, count=True)
+            found.setdefault(kernel.digest, []).append(reported(kernel.name, counts))
 
     device = backend("device").CudaDevice(Counting(), 0)
     device.name = "cuda (emulated)"

@@ -21,15 +21,13 @@ from .fragments import (
     each,
     exp2,
     folded,
-    left_factor,
     mapped,
     put_pairs,
     rounded,
     times,
-    times_turned,
 )
 from .tensor import commit, divided, shared, wait
-from .tile_words import any_of, copy_pieces, cut, of_mask, piece_from, piece_place, piece_to, short
+from .tile_words import any_of, copy_pieces, cut, of_mask, own_factor, piece_from, piece_place, piece_to, short, times_own
 from .tiles import filled, sized
 from .words import barrier, block, thread
 
@@ -42,7 +40,8 @@ DOWN = 16  # rows that the threads of a block copy at once, 16 bytes each
 STEP = 144  # bytes from row to row in shared memory: eight rows begin in different banks
 DEEP = 4  # WIDE / 16
 SCORES, SUMS = 64, 64  # numbers of a tile of scores, and of results, that a lane has
-PAIR, STAGES = 2 * N * STEP, 4 * N * STEP  # bytes of keys and values; of two of these
+PAIR = 2 * N * STEP  # bytes of keys and values, of which there are two
+STORED, OWN, ROOMS = 0, PAIR, PAIR + ROWS * STEP  # whether the block's rows stay in shared memory, where they are; bytes of all
 WIDTHS = 16, 32, 64, 96, 128
 WIDEST = 128
 BESIDE = 64  # pairs of batch and head whose tiles are made side by side: what they read stays in the GPU's cache
@@ -56,14 +55,18 @@ def down_of(wide: int) -> int:
     return THREADS_OF >> (wide // 8 - 1).bit_length()
 
 
-def sizes_of(width: int, masked: bool) -> dict[str, int]:
-    """The sizes of a kernel for rows of so many columns. Tiles are smaller with a mask, whose numbers take registers, too."""
+def sizes_of(width: int, masked: bool, cc: tuple[int, ...]) -> dict[str, int]:
+    """The sizes of a kernel for rows of so many columns. Tiles are smaller with a mask, whose numbers take registers, too. Wide rows of the
+    block's own stay in shared memory, where else the second tile takes their place; before sm_90 a warp has 16 of them, for the assembler
+    spreads sums over more registers than there are."""
     wide = next(w for w in WIDTHS if width <= w)
-    tall = 2 if wide <= 64 else 1
-    n, step, rows = (32 if wide <= 64 else 16) if masked else 32 * tall, 2 * wide + 16, 64 * tall
+    far, tall = int(wide > 64 and cc >= (9, 0)), 2 if wide <= 64 or cc >= (9, 0) else 1
+    n, step, rows = 64 >> (masked + (wide > 64)), 2 * wide + 16, 64 * tall
+    pair = 2 * n * step
     return {
         "WIDE": wide, "TALL": tall, "LINES": 2 * tall, "ROWS": rows, "N": n, "DOWN": down_of(wide), "STEP": step, "DEEP": wide // 16,
-        "SCORES": tall * n // 2, "SUMS": tall * wide // 2, "PAIR": 2 * n * step, "STAGES": max(2 * n + rows, 4 * n) * step,
+        "SCORES": tall * n // 2, "SUMS": tall * wide // 2, "PAIR": pair, "STORED": far, "OWN": pair << far,
+        "ROOMS": max((pair << far) + rows * step, 2 * pair),
     }  # fmt: skip
 
 
@@ -209,18 +212,18 @@ def scores(s, unit, simple, mask, m_at, m_layout, own, at, rows, keys, is_causal
 @kernel(threads=THREADS_OF, together=2)
 def attention_mma(y, kept, q, k, v, mask, layout, m_layout, heads, rows, keys, d, e, scale, even, is_causal):
     """y and kept. A block: a tile of rows of one (batch, head). even: everything lies so that 16 bytes can be read at once."""
-    room, mine, warp = short(shared(STAGES)), piece_to(STEP, WIDE), thread() // 32
+    room, mine, warp = short(shared(ROOMS)), piece_to(STEP, WIDE), thread() // 32
     tiles = divided(rows + ROWS - 1, ROWS)[0]
     pair, tile = place_of(tiles)
     first = short((tiles - 1 - tile) * ROWS)  # these see most keys
     q_at, k_at, v_at, y_at, m_at = starts(layout, m_layout, pair, heads)
     fast = even and begins_at_16(q) and begins_at_16(k) and begins_at_16(v)
     k_at, v_at = k_at + piece_from(layout[7], WIDE), v_at + piece_from(layout[11], WIDE)
-    stage_own(room + PAIR + mine, q, q_at + first * layout[3] + piece_from(layout[3], WIDE), layout[3], rows - first, d, fast)
+    stage_own(room + OWN + mine, q, q_at + first * layout[3] + piece_from(layout[3], WIDE), layout[3], rows - first, d, fast)
     stage_pair(room + mine, k, k_at, layout[7], v, v_at, layout[11], keys, d, e, fast)
     wait(0)
     barrier()
-    a = left_factor(room + PAIR + warp * (16 * TALL * STEP), STEP, TALL, DEEP)
+    a = own_factor(room + OWN + warp * (16 * TALL * STEP), STEP, TALL, DEEP, STORED)
     unit, own = scale * LOG2E, short(first + warp * (16 * TALL))
     simple = mask is None and scale > 0.0  # then the largest product has the largest score
     factor = unit if simple else real(1)
@@ -234,7 +237,7 @@ def attention_mma(y, kept, q, k, v, mask, layout, m_layout, heads, rows, keys, d
             k_at, v_at = k_at + N * layout[7], v_at + N * layout[11]
             stage_pair(there + mine, k, k_at, layout[7], v, v_at, layout[11], keys - low, d, e, fast)
         if not is_causal or at < own + 16 * TALL:
-            s = times_turned(filled(SCORES, 0.0), a, q, here, STEP, TALL)
+            s = times_own(filled(SCORES, 0.0), a, q, here, STEP, TALL, DEEP)
             s = scores(s, unit, simple, mask, m_at, m_layout, own, at, rows, keys, is_causal)
             acc, top, total = grow(s, acc, top, total, factor)
             s = mapped(weight, LINES, s, (mapped(shift_of, LINES, top, ()), factor))
@@ -255,6 +258,6 @@ def is_even(layout: Any, *widths: int) -> bool:
 def launch(go, outs, ins, layout, sizes, scale, is_causal):
     """What attention_launcher() does for operands of 16 bits."""
     batch, heads, rows, keys, d, e = sizes
-    own = sizes_of(max(d, e), ins[3] is not None)
+    own = sizes_of(max(d, e), ins[3] is not None, go.device.driver.cc)
     consts = (layout[:16], layout[16:] or (0,) * 5, heads, rows, keys, d, e, scale, is_even(layout[:16], d, e), is_causal)
     go(sized(attention_mma, **own), outs, ins, consts, grid=batch * heads * blocks(rows, own["ROWS"]))

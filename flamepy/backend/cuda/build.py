@@ -27,6 +27,7 @@ from .compat import cuda, libraries, target, types
 from .span import span_of
 
 ENTRY = "kernel"
+STATIC, GIVEN = 48 << 10, "given_room_"  # bytes of shared memory that a kernel may have of its own; the array of what a launch gives it
 ROUGH = ("div.rn.f32", "div.full.f32"), ("sqrt.rn.f32", "sqrt.approx.f32"), ("rcp.rn.f32", "rcp.approx.f32")
 
 
@@ -37,6 +38,12 @@ class Binary(NamedTuple):
     ptx: str
     cc: tuple[int, ...]
     digest: str
+
+    @property
+    def given(self) -> int:
+        """Bytes of shared memory that a launch has to give it."""
+        found = re.search(rf"\.extern \.shared [^;]*\b{GIVEN}(\d+)\[", self.ptx)
+        return int(found[1]) if found else 0
 
     def cubin(self) -> tuple[bytes, str]:
         """(machine code, what ptxas says: registers, spills), from disk where it was made before."""

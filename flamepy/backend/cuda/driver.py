@@ -110,13 +110,20 @@ class Driver:
 
     # ---- launches ----
     def load(self, binary: build.Binary) -> Any:
+        """(kernel, bytes of shared memory that a launch gives a block)."""
         from cuda.core import ObjectCode
 
-        return ObjectCode.from_cubin(binary.cubin()[0]).get_kernel(build.ENTRY)
+        function, given = ObjectCode.from_cubin(binary.cubin()[0]).get_kernel(build.ENTRY), binary.given
+        if given:  # more than a block has unless it is asked for
+            most = self.cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            code = self.cu.cuKernelSetAttribute(most, given, function.handle, self.gpu.device_id)
+            checked(code, f"asking for {given:,} bytes of shared memory for {binary.name}")
+        return function, given
 
-    def starter(self, function: Any, grid: tuple[int, ...], threads: int) -> Callable[..., None]:
-        """What launches the function on so many blocks, called with its parameters."""
-        start, stream, config, enter = self.start, self.stream, self.config(grid=grid, block=threads), self.enter
+    def starter(self, loaded: tuple[Any, int], grid: tuple[int, ...], threads: int) -> Callable[..., None]:
+        """What launches a kernel that load() gave on so many blocks, called with its parameters."""
+        function, given = loaded
+        start, stream, config, enter = self.start, self.stream, self.config(grid=grid, block=threads, shmem_size=given), self.enter
 
         def enqueue(*values: Any) -> None:
             enter()

@@ -19,6 +19,8 @@ from . import build
 from .emulator import Machine, Memory
 
 CC = (9, 0)  # an H100's
+MOST = {(8, 0): 163 << 10, (9, 0): 227 << 10, (10, 0): 227 << 10}  # bytes of shared memory that a block may ask for
+LEAST = 99 << 10  # of other GPUs
 
 
 class Driver:
@@ -67,16 +69,23 @@ class Driver:
 
     # ---- launches ----
     def load(self, binary: build.Binary) -> Any:
-        kernel = self.machine.load(binary.ptx)[build.ENTRY]
+        """(kernel, bytes of shared memory that a launch gives a block), within what the GPU has."""
+        kernel, most = self.machine.load(binary.ptx)[build.ENTRY], MOST.get(self.cc[:2], LEAST)
         kernel.name = binary.name
-        return kernel
+        if kernel.shared_bytes > build.STATIC or kernel.shared_bytes + binary.given > most:
+            raise DeviceError(
+                f"{binary.name}: too much shared memory: {kernel.shared_bytes:,} bytes of its own, {binary.given:,} given by the launch; "
+                f"{build.arch(self.cc)} has {build.STATIC:,} and {most:,} for a block. Use smaller tiles."
+            )
+        return kernel, binary.given
 
-    def starter(self, function: Any, grid: tuple[int, ...], threads: int) -> Callable[..., None]:
-        """What runs the function on so many blocks, called with its parameters."""
-        return lambda *values: self.enqueue(partial(self.run, function, grid, threads, values))
+    def starter(self, loaded: tuple[Any, int], grid: tuple[int, ...], threads: int) -> Callable[..., None]:
+        """What runs a kernel that load() gave on so many blocks, called with its parameters."""
+        return lambda *values: self.enqueue(partial(self.run, loaded, grid, threads, values))
 
-    def run(self, function: Any, grid: tuple[int, ...], threads: int, values: Sequence[Any]) -> None:
-        counts = self.machine.launch(function, grid, threads, values, order=self.order, count=self.counts is not None)
+    def run(self, loaded: tuple[Any, int], grid: tuple[int, ...], threads: int, values: Sequence[Any]) -> None:
+        function, given = loaded
+        counts = self.machine.launch(function, grid, threads, values, given, self.order, self.counts is not None)
         if self.counts is not None:
             self.counts.append((function.name, counts))
 

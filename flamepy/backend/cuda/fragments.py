@@ -239,6 +239,12 @@ def lane_address(builder: Any, address: Any, step: int, row_from: int) -> Any:
 @word
 def left_factor(typing: Any, address: Any, step: Any, tall: Any, deep: Any) -> Any:
     """16 tall rows of 16 deep 16-bit numbers, from shared memory whose rows are `step` bytes apart: the left factor of a product."""
+    kind, make = left_factor_of(step, tall, deep)
+    return kind(types.int32, step, tall, deep), make
+
+
+def left_factor_of(step: Any, tall: Any, deep: Any) -> tuple[Any, Any]:
+    """Its type, and what makes it of an address."""
     m, k, by = constant(tall), constant(deep), constant(step)
     kind = types.UniTuple(types.uint32, 4 * m * k)
 
@@ -249,7 +255,7 @@ def left_factor(typing: Any, address: Any, step: Any, tall: Any, deep: Any) -> A
                 found += load_matrices(builder, at, 16 * by * i + 32 * j, False)
         return context.make_tuple(builder, kind, found)
 
-    return kind(types.int32, step, tall, deep), make
+    return kind, make
 
 
 def multiply(builder: Any, half: str, acc: list[Any], a: list[Any], b: list[Any]) -> list[Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from .build import GIVEN, STATIC
 from .compat import cgutils, intrinsic, types
 from .span import F32, I32, I64
 from .vectors import pointer
@@ -42,14 +43,18 @@ def run(builder: Any, result: Any, code: str, constraints: str, args: list[Any],
 # ---- shared memory -------------------------------------------------------------------------------------------------------------
 @intrinsic
 def shared(typing: Any, nbytes: Any) -> Any:
-    """Where so many bytes (a literal) of the block's shared memory begin: a multiple of 128."""
+    """Where so many bytes (a literal) of the block's shared memory begin: a multiple of 128. More than STATIC, all of a kernel's, are given
+    by the launch; the array's name tells it how many (build.py)."""
     if not literal(nbytes):
         return None
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = ir.ArrayType(ir.IntType(8), nbytes.literal_value)
-        room = cgutils.add_global_variable(builder.module, kind, "room", addrspace=3)
-        room.linkage, room.align, room.initializer = "internal", 128, ir.Constant(kind, ir.Undefined)
+        many, given = nbytes.literal_value, nbytes.literal_value > STATIC
+        kind = ir.ArrayType(ir.IntType(8), 0 if given else many)
+        room = cgutils.add_global_variable(builder.module, kind, f"{GIVEN}{many}" if given else "room", addrspace=3)
+        room.align = 128
+        if not given:
+            room.linkage, room.initializer = "internal", ir.Constant(kind, ir.Undefined)
         return builder.ptrtoint(room, I64)
 
     return types.int64(nbytes), code

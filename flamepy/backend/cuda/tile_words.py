@@ -14,7 +14,7 @@ from typing import Any
 from llvmlite import ir
 
 from .compat import types
-from .fragments import F32, lane_of, position, register, row_of, run
+from .fragments import F32, lane_of, left_factor_of, position, product, register, row_of, run
 from .tiles import I16, I32, I64, constant, elements, word
 from .vectors import as_number, packed, unpacked
 
@@ -267,6 +267,25 @@ def as_stored(typing: Any, values: Any, x: Any) -> Any:
         return context.make_tuple(builder, values, unpacked(builder, x, packed(builder, x, elements(builder, args[0]))))
 
     return values(values, x), make
+
+
+# ---- left factors: in registers, or where they lie in shared memory ---------------------------------------------------------------
+@word
+def own_factor(typing: Any, address: Any, step: Any, tall: Any, deep: Any, stored: Any) -> Any:
+    """left_factor(), or the address itself where `stored`: times_own() takes both."""
+    if not constant(stored):
+        kind, make = left_factor_of(step, tall, deep)
+        return kind(types.int32, step, tall, deep, stored), make
+    return types.int32(types.int32, step, tall, deep, stored), lambda context, builder, sig, args: args[0]
+
+
+@word
+def times_own(typing: Any, acc: Any, a: Any, x: Any, address: Any, step: Any, tall: Any, deep: Any) -> Any:
+    """times_turned() or times_stored(), as own_factor() is."""
+    if not isinstance(a, types.UniTuple):
+        return product(acc, a, x, address, step, tall, False, deep)
+    sig, make = product(acc, a, x, address, step, tall, False)
+    return sig.return_type(*sig.args, deep), make
 
 
 # ---- votes -------------------------------------------------------------------------------------------------------------------------
