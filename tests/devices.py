@@ -26,8 +26,10 @@ CPU_ONLY = pytest.mark.parametrize("device", ["cpu"], indirect=True)
 
 @functools.cache
 def emulated_gpu() -> base.Device:
-    """The emulated GPU of this process: one, so that its kernels are compiled once."""
+    """The emulated GPU of this process: one, so that its kernels are compiled once, and two devices of one name are never mixed."""
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
+    if os.environ.get("FLAMEPY_CUDA") == "emulator":
+        return base.device("cuda")
     with patch.dict(os.environ, {"FLAMEPY_CUDA": "emulator"}):
         return import_module("flamepy.backend.cuda.device").open("")  # type: ignore[no-any-return]
 
@@ -46,7 +48,7 @@ def gpu() -> base.Device:
     """The GPU of this machine, else the emulated one."""
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
     try:
-        return import_module("flamepy.backend.cuda.device").open("")  # type: ignore[no-any-return]
+        return base.device("cuda")
     except DeviceError:
         return emulated_gpu()
 
