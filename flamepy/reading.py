@@ -121,8 +121,7 @@ class Readable(TensorGradExt):
             return memory.__dlpack__(**options)
         if options.pop("copy", None) is False:
             raise BufferError(f"dlpack: a tape, a Parameter or another tensor holds the memory: shape {self.shape}. Use detach().clone().")
-        copied = self.device.empty(self.size, self.dtype)
-        self.device.stream.copy(copied, self.buffer)
+        copied = self.device.stream.copied(self.buffer)
         array = self.device.dlpack(copied, self.shape)
         if isinstance(array, np.ndarray):
             array.flags.writeable = options.get("max_version") is None  # before DLPack 1.0 nobody could be told

@@ -16,28 +16,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from walk_tools import CPU, add, buffers
 
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
-from flamepy.backend.base import Buffer, device
+from flamepy.backend.base import Buffer
 from flamepy.backend.cpu import walk
-from flamepy.backend.cpu.device import CpuStream, loop_named
-from flamepy.backend.run import Action, Step
-from flamepy.dtypes import float32
-from flamepy.ops import pointwise
+from flamepy.backend.cpu.device import CpuStream
+from flamepy.backend.run import Action
 
-CPU = device("cpu")
 F4 = np.dtype("f4")
-
-
-def add(out: Buffer, x: Buffer, y: Buffer, wide: bool = False) -> Step:
-    """out = x + y."""
-    return Step(CPU.kernel(loop_named("map2"), pointwise.add_y, float32, 1 << 20 if wide else 1), (out,), (x, y), ())  # type: ignore[attr-defined]
-
-
-def buffers(*sizes: int) -> list[Buffer]:
-    return [CPU.upload(np.arange(size, dtype="f4")) for size in sizes]
 
 
 # ---- lists of launches -----------------------------------------------------------------------------------------------------------

@@ -11,24 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from walk_tools import CPU, add, buffers
 
-from flamepy.backend.base import Buffer, device
+from flamepy.backend.base import Buffer
 from flamepy.backend.cpu import walk
-from flamepy.backend.cpu.device import loop_named
-from flamepy.backend.run import Action, Required, Step
-from flamepy.dtypes import float32
-from flamepy.ops import pointwise
-
-CPU = device("cpu")
-
-
-def add(out: Buffer, x: Buffer, y: Buffer) -> Step:
-    """out = x + y."""
-    return Step(CPU.kernel(loop_named("map2"), pointwise.add_y, float32, 1), (out,), (x, y), ())  # type: ignore[attr-defined]
-
-
-def buffers(*sizes: int) -> list[Buffer]:
-    return [CPU.upload(np.arange(size, dtype="f4")) for size in sizes]
+from flamepy.backend.run import Action, Required
 
 
 @given(

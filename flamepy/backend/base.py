@@ -124,6 +124,7 @@ class Stream:
         return partial(self.download, x)
 
     def copied(self, x: Buffer) -> Buffer:
+        """What it holds now, in a new buffer."""
         copy = self.empty(x.size, x.dtype)
         self.copy(copy, x)
         return copy

@@ -285,10 +285,8 @@ class Walk:
     def __call__(self) -> None:
         """The way that the list was walked last time says whether it holds the GIL from the beginning."""
         found = self.way(self.head, 0, self.hold)
-        if found == OVER:
-            self.way = self.held
-            return
-        self.way = self.way if found == FAILED else self.free
+        if found != FAILED:
+            self.way = self.free if found else self.held
         while found >= STOPPED:
             if found == FAILED:
                 self.checks[(int(self.words[4]) - self.first) // 24]()

@@ -1,10 +1,10 @@
 """The one door to numba-cuda: its compiler without a driver, on every NumPy, for whatever GPU is asked for.
 
-numba-cuda registers an overload for np.row_stack, which NumPy 2.5 removed: the name is lent to it while it is imported, and what NumPy
-deprecates in its code is not said, or a process that makes errors of warnings could not import it. Device functions
-ask the driver which GPU is there; target() answers for it, so kernels are compiled where no GPU is, and remembers which types operators
-have, a third of a kernel's time. Numba itself ships an old copy of numba.cuda, which is refused. Nothing else imports numba.cuda: the
-other files take its names from here.
+numba-cuda registers an overload for np.row_stack, which NumPy 2.5 removed: the name is lent to it while it is imported. What NumPy
+deprecates in its code is not said, or a process that makes errors of warnings could not import it. Device functions ask the driver which
+GPU is there; target() answers for it, so kernels are compiled where no GPU is, and remembers which types operators have, a third of a
+kernel's time. Numba itself ships an old copy of numba.cuda, which is refused. Nothing else imports numba.cuda: the other files take its
+names from here.
 
 Read next: span.py, build.py.
 """

@@ -132,14 +132,9 @@ class Graph(Run):
         self.graph()
         device.launched += self.launches
         for n, s in self.checks:
-            buffers = s.buffers if self.waits else [self.copied(b) for b in s.buffers]
+            buffers = s.buffers if self.waits else [self.stream.copied(b) for b in s.buffers]
             device.late.add(s.act, buffers, undo and partial(undo, states, n))
         self.done = len(self.steps)
-
-    def copied(self, buffer: Buffer) -> Buffer:
-        copy = self.stream.empty(buffer.size, buffer.dtype)
-        self.stream.copy(copy, buffer)
-        return copy
 
     def launch(self) -> None:
         for s in self.steps:
