@@ -100,13 +100,15 @@ def ctrl_c_later() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # it gets no signals
         yield
         return
-    asked: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
+    asked: list[Any] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: asked.append(frame))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before or signal.SIG_DFL)
-    if asked:
+    if asked and callable(before):  # a signal of our own would count as the second Ctrl-C
+        before(signal.SIGINT, asked[0])
+    elif asked:
         signal.raise_signal(signal.SIGINT)
 
 

@@ -14,6 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from flamepy.cli import benchmarks
+from flamepy.train import signals
+from flamepy.train.problems import Interrupted
 
 PACKAGE = benchmarks().__package__
 harness, worker = (import_module(f"{PACKAGE}.{name}") for name in ("harness", "worker"))
@@ -53,6 +55,17 @@ def test_ctrl_c_ends_every_process_quietly(tmp_path):
     assert (process.returncode, out, said) == (130, "", ["flamepy bench: interrupted as you asked."])
     assert len(children) == 2 and not any(Path(f"/proc/{pid}").exists() for pid in children)
     assert not file.exists()
+
+
+def test_one_ctrl_c_while_a_process_starts_counts_as_one(monkeypatch):
+    """The listener of signals hears every one that is sent, and ends the process at the second without a word."""
+    twice, ended = [], []
+    monkeypatch.setattr(signals.StopRequest, "leave", lambda self, number: twice.append(number))
+    seat = lambda *a: os.kill(os.getpid(), signal.SIGINT) or SimpleNamespace(close=lambda: ended.append(1))
+    with pytest.raises(Interrupted), signals.StopRequest() as stop:
+        with harness.Plan("step", [], ["eager"], 1, 1, print, print, seat) as p:
+            p.seat("step", ("flamepy", "eager"))
+    assert (stop.number, twice, ended) == (signal.SIGINT, [], [1])
 
 
 def test_ctrl_c_while_a_process_starts_leaves_none():
