@@ -62,9 +62,8 @@ def test_one_ctrl_c_while_a_process_starts_counts_as_one(monkeypatch):
     twice, ended = [], []
     monkeypatch.setattr(signals.StopRequest, "leave", lambda self, number: twice.append(number))
     seat = lambda *a: os.kill(os.getpid(), signal.SIGINT) or SimpleNamespace(close=lambda: ended.append(1))
-    with pytest.raises(Interrupted), signals.StopRequest() as stop:
-        with harness.Plan("step", [], ["eager"], 1, 1, print, print, seat) as p:
-            p.seat("step", ("flamepy", "eager"))
+    with pytest.raises(Interrupted), signals.StopRequest() as stop, harness.Plan("step", [], ["eager"], 1, 1, print, print, seat) as p:
+        p.seat("step", ("flamepy", "eager"))
     assert (stop.number, twice, ended) == (signal.SIGINT, [], [1])
 
 
