@@ -57,7 +57,7 @@ class ClipResult(float):
 
     def __new__(cls, numbers: Any, ids: list[int], names: dict[int, str]) -> ClipResult:
         """From what formula/clip.py describes; the tensors whose gradients are the segments, and what tensors are called."""
-        found = super().__new__(cls, numbers[0])
+        found = float.__new__(cls, numbers.item(0))
         found.numbers, found.ids, found.names = numbers.copy(), ids, names
         return found
 

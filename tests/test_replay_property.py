@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import flamepy as fp
@@ -223,6 +223,10 @@ def story(spec: dict[str, Any], events: list[str], wrap: Callable[[Any], Any]) -
     return found, ""
 
 
+PLAIN = {"packed": False, "optimizer": "adam", "middle": "relu", "hook": "no", "keep": "no", "seed": "no", "result": "loss"}
+
+
+@example({**PLAIN, "clip": "norm", "update": "grad stays"}, ["call", "call", "nan", "call"])  # a check that fails when .grad is set
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS, EVENTS)
 @pytest.mark.filterwarnings("ignore")

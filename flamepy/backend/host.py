@@ -44,7 +44,8 @@ class HostStream(Stream):
         return lambda: view
 
     def item(self, buffer: Buffer) -> Any:
-        return buffer.data.view(buffer.dtype).item()
+        data, dtype = buffer.data, buffer.dtype
+        return data.item() if data.dtype is dtype else data.view(dtype).item()
 
     def download(self, buffer: Buffer) -> np.ndarray:
         view: np.ndarray = buffer.data.view(buffer.dtype)  # what lies there may be its bits

@@ -12,7 +12,6 @@ from ..backend.formula.row_words import (
     LINE,
     RUN,
     barrier,
-    exponentials,
     lane,
     long_sum,
     put_row,
@@ -20,28 +19,28 @@ from ..backend.formula.row_words import (
     run_space,
     top_and_sum,
     top_of,
+    wide,
 )
 from ..backend.formula.words import exp_down, log, real
-from .rows import numbers
 
 
-def kept(first, cols, e, x, top):
-    """The sum of a run's exponentials, which stay in e."""
-    return put_exponentials(e[first : first + RUN], x[first : first + RUN], top)
+def kept_sum(e, x, top, cols):
+    """The sum of a row's exponentials, which stay in e; where e has room for a run alone, those of the last run do.
 
-
-def passing(first, cols, space, x, top):
-    """The same sum, to the bit; the exponentials are kept for this run alone, or where there is no space not at all."""
-    if space is None:
-        return exponentials(first, cols, None, x, top)
-    return put_exponentials(space[: min(RUN, cols - first)], x[first : first + RUN], top)
-
-
-def put_exponentials(e, x, top):
-    """Added up in a loop of its own: one that also computes adds in another order where it need not write."""
-    for j in run_at(0, e.size):
-        e[j] = exp_down(x[j] - top)
-    return numbers(0, e.size, e)
+    A nest of loops is one function to the compiler: the same code, so the same bits, with a gradient and without. What is added up where it
+    is made need not be read back, which in vectors of another length has to wait for the writing.
+    """
+    total = wide(0.0)
+    for first in range(0, cols, RUN):
+        at = first if cols <= e.size else 0
+        run, kept = x[first : first + RUN], e[at : at + RUN]
+        short = 0.0
+        for j in run_at(0, min(RUN, cols - first)):
+            value = exp_down(run[j] - top)
+            kept[j] = value
+            short += value
+        total += wide(short)
+    return real(total)
 
 
 def gaps(first, cols, x, top):
@@ -64,7 +63,7 @@ def passing_sum(x, cols):
     if LINE == 0:
         return top_and_sum(None, x, cols)
     top = top_of(x, cols)
-    return top, long_sum(passing, cols, run_space(x), x, top)
+    return top, kept_sum(run_space(x), x, top, cols)
 
 
 def no_gradient(first, cols, line):
@@ -99,7 +98,7 @@ def cross_entropy_row(r, loss, dx, x, ids, found, smoothing, ignore, mean, rows,
         return
     if dx is not None and LINE > 0:  # what is written into dx stays near
         top = top_of(x, cols)
-        total = long_sum(kept, cols, dx[first : first + cols], x, top)
+        total = kept_sum(dx[first : first + cols], x, top, cols)
     else:
         top, total = passing_sum(x, cols)
     if dx is not None:

@@ -97,10 +97,15 @@ class Rates(Owned):
             found[0]["finished"] = self.finished
         return found
 
-    def saved(self) -> tuple[Any, ...]:
+    def saved(self) -> Any:
+        if self.schedule is None:  # then begin() only counts
+            return self.finished
         return self.finished, self.schedule, list(self.factors), [group["lr"] for group in self.optimizer.groups]
 
-    def restore(self, state: tuple[Any, ...]) -> None:
+    def restore(self, state: Any) -> None:
+        if isinstance(state, int):
+            self.finished = state
+            return
         self.finished, self.schedule, self.factors, rates = state
         for group, lr in zip(self.optimizer.groups, rates, strict=True):
             dict.__setitem__(group, "lr", lr)

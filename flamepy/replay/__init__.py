@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -26,7 +26,7 @@ from ..backend import base, divert
 from ..backend.divert import Settings
 from ..backend.run import Spot, Step
 from ..errors import CaptureError
-from .arguments import Arguments, check_same_results, copy_of, is_tensor, leaves, mapped, outline, rebuild, strip, takers_of
+from .arguments import Arguments, alike, check_same_results, copy_of, is_tensor, leaves, maker_of, mapped, outline, strip
 from .arguments import use_tape as use_tape
 from .arguments import use_tensor_function as use_tensor_function
 from .names import LEAF, Names, known, leaf_settings, look, settings_of
@@ -68,7 +68,7 @@ class Kind:
         self.form, self.names = form, names
         self.trace: Trace | None = None  # of the last call, until one is recorded
         self.result: Any = None
-        self.takers: list[Callable[[], Any]] = []  # for what changes in it
+        self.make: Callable[[], Any] = lambda: None  # the result of a replay
         self.guards: list[tuple[Guard, Any, Any]] = []  # with the value each had, as it is compared and as it was
         self.live: list[tuple[Guard, Any, Any]] = []
         self.settings = -1  # the version of the settings for which they held
@@ -109,6 +109,7 @@ class Captured(Generic[R]):
         self.step, self.most = step, programs
         self.name = getattr(step, "__name__", "step")
         self.kinds: dict[tuple, list[Kind]] = {}  # by form
+        self.usual: Kind | None = None  # of the last replay
         self.changed: Counter[str] = Counter()  # how often the step itself changed what it sees
         self.program: Program | None = None
         self.lock = threading.Lock()
@@ -117,11 +118,16 @@ class Captured(Generic[R]):
         if divert.active and any([isinstance(r, StepRecorder) for r in divert.told()]):
             raise CaptureError("capture: a step is being recorded: captured steps do not nest. Call the plain function inside.")
         with self.lock:
+            kind = self.usual
+            if kind is not None and not options:
+                roots = alike(args, kind.form)
+                if roots is not None and kind.names.as_before() and kind.holds():
+                    return self.replay(kind, args, roots)
             given = Arguments(args, options)
             kind = self.kind_of(given)
             if kind is None:
                 return self.eager(given)
-            return self.replay(kind, kind.program, given) if kind.program is not None else self.record(kind, given)
+            return self.replay(kind, given.tensors, given.roots) if kind.program is not None else self.record(kind, given)
 
     def kind_of(self, given: Arguments) -> Kind | None:
         """The kind of a call; None for a new one."""
@@ -176,12 +182,12 @@ class Captured(Generic[R]):
 
     def record(self, kind: Kind, given: Arguments) -> R:
         """The second call: run and recorded. An error leaves no program, so the next call records; what the step wrote stays written."""
-        check_apart(self.name, {id(t.buffer.root or t.buffer) for t in kind.names.tensors}, given)
+        check_apart(self.name, {id(t.buffer.root or t.buffer) for t in kind.names.tensors}, given.tensors, given.roots)
         args, options, memory = given.own()
         with recording(planned=True, given=memory) as recorders:
             result = self.step(*args, **options)
             recorder = used(recorders, kind.names)
-        check_apart(self.name, {id(b) for b in roots(recorder.steps)}, given)
+        check_apart(self.name, {id(b) for b in roots(recorder.steps)}, given.tensors, given.roots)
         found = [x for x in leaves(result) if isinstance(x, Later) or is_tensor(x)]
         stripped = mapped(strip, result)
         values = [copy_of(x.buffer) for x in found]
@@ -194,10 +200,10 @@ class Captured(Generic[R]):
         if alike:
             program = Program(recorder, outputs, sets, self.name)
             self.program = kind.program = program
-            kind.trace, kind.result = None, stripped
-            kind.takers = takers_of(stripped, program.results)
+            kind.trace, kind.result = None, None
+            kind.make = maker_of(stripped, iter(program.results))
             program.device.trim()
-        return rebuild(stripped, iter(takers_of(stripped, values)))  # type: ignore[no-any-return]
+        return maker_of(stripped, iter(values))()  # type: ignore[no-any-return]
 
     def agrees(self, kind: Kind, recorder: StepRecorder, stripped: Any, after: Names) -> bool:
         """Whether a recorded call did what the one before did; if not, it is what the next one is compared with. Raises CaptureError for
@@ -221,17 +227,18 @@ class Captured(Generic[R]):
         kind.keep_guards(recorder.guards.values())
         return False
 
-    def replay(self, kind: Kind, program: Program, given: Arguments) -> R:
+    def replay(self, kind: Kind, tensors: Sequence[Any], roots: list[int]) -> R:
         """Copy the arguments in, run, copy the results out."""
+        program: Any = kind.program
         program.check()
-        check_apart(self.name, program.known, given)
+        check_apart(self.name, program.known, tensors, roots)
         if program.execute.waits:
             program.device.look()
-        for fill, t in zip(program.fillers, given.tensors, strict=True):
+        for fill, t in zip(program.fillers, tensors, strict=True):
             fill(t.buffer)
         program.run()
-        self.program = program
-        return rebuild(kind.result, iter(kind.takers))  # type: ignore[no-any-return]
+        self.usual, self.program = kind, program
+        return kind.make()  # type: ignore[no-any-return]
 
     def __reduce__(self) -> Any:
         raise CaptureError(f"pickle: a captured step cannot be copied: {self.name}. Pickle the function, and capture it where it is used.")
@@ -283,11 +290,11 @@ def attributes_set(recorder: StepRecorder, outputs: list[Any]) -> list[tuple[int
     return found
 
 
-def check_apart(name: str, held: set[int], given: Arguments) -> None:
+def check_apart(name: str, held: set[int], tensors: Sequence[Any], roots: list[int]) -> None:
     """Raise CaptureError if an argument shares memory with what the step holds (ids of roots)."""
-    if held.isdisjoint(given.roots):
+    if held.isdisjoint(roots):
         return
-    shape = next(t.shape for root, t in zip(given.roots, given.tensors, strict=True) if root in held)
+    shape = next(t.shape for root, t in zip(roots, tensors, strict=True) if root in held)
     raise CaptureError(
         f"capture: an argument shares memory with a tensor that {name} itself uses: shape {shape}. A replay works on a copy of "
         "an argument: pass clone() of it, or use one of the two."

@@ -115,6 +115,18 @@ class Arguments:
         return tuple(values[:count]), dict(zip(self.options, values[count:], strict=True))
 
 
+def alike(args: tuple, form: tuple) -> list[int] | None:
+    """The ids of the arguments' roots where these are tensors of their own memory, and the call's form is this one: found out quickly."""
+    if len(args) + 1 != len(form) or _modes() != form[0]:
+        return None
+    tensor, roots = _tensor_class, []
+    for x, spec in zip(args, form[1:], strict=True):
+        if type(x) is not tensor or x.spec is not spec or x.entry is not None:
+            return None
+        roots.append(id(x.buffer.root or x.buffer))
+    return None if len(set(roots)) < len(roots) else roots
+
+
 def flatten(label: str, value: Any, found: list[tuple[str, Any]]) -> Any:
     """Add the leaves to `found`; returns what the nesting is, None for a leaf."""
     if isinstance(value, dict):
@@ -151,18 +163,22 @@ class Slot:
         self.like, self.make = like, make
         self.entry = entry
 
-    def taker(self, place: Buffer) -> Callable[[], Any]:
-        """What takes it from where the step leaves it, which the next replay overwrites."""
+    def maker(self, place: Buffer) -> Callable[[], Any]:
+        """What makes it of what the step leaves at its place, which the next replay overwrites."""
         stream = place.device.stream
-        return stream.reader(place) if self.like is None else stream.taker(place)
-
-    def fill(self, take: Callable[[], Any]) -> Any:
         if self.like is None:
-            return self.make(take())
-        t = _tensor_class(take(), self.like.spec)
-        if self.entry is not None:
-            t.entry = self.entry
-        return t
+            make, read = self.make, stream.reader(place)
+            return lambda: make(read())
+        tensor, take, spec, entry = _tensor_class, stream.taker(place), self.like.spec, self.entry
+        if entry is None:
+            return lambda: tensor(take(), spec)
+
+        def cut() -> Any:
+            t = tensor(take(), spec)
+            t.entry = entry
+            return t
+
+        return cut
 
     def __eq__(self, other: Any) -> bool:
         return type(other) is Slot and self.kind() == other.kind()
@@ -214,16 +230,9 @@ def copy_of(buffer: Buffer) -> Buffer:
     return buffer.device.stream.copied(buffer)
 
 
-def takers_of(result: Any, places: Sequence[Buffer]) -> list[Callable[[], Any]]:
-    """For each Slot in the results what takes it; of the places the first are theirs."""
-    slots = [x for x in leaves(result) if type(x) is Slot]
-    return [slot.taker(place) for slot, place in zip(slots, places, strict=False)]
-
-
-def rebuild(result: Any, takers: Iterator[Callable[[], Any]]) -> Any:
-    """The results with every Slot filled."""
-    if type(result) is Slot:
-        return result.fill(next(takers))
-    if type(result) is tuple:  # as most are: without mapped()'s questions
-        return tuple([rebuild(x, takers) for x in result])
-    return mapped(lambda x: x.fill(next(takers)) if type(x) is Slot else x, result)
+def maker_of(result: Any, places: Iterator[Buffer]) -> Callable[[], Any]:
+    """A function that gives the results with every Slot filled; of the places the first are theirs."""
+    makers = mapped(lambda x: x.maker(next(places)) if type(x) is Slot else lambda: x, result)
+    if type(makers) is tuple and all([callable(make) for make in makers]):  # as most are: without mapped()'s questions
+        return lambda: tuple([make() for make in makers])
+    return lambda: mapped(lambda make: make(), makers)

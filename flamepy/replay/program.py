@@ -79,7 +79,7 @@ class Program:
 
     def run(self) -> None:
         """Run every step once. A failure leaves behind what the step itself would have left."""
-        states = [o.saved() for o in self.states]
+        states = [o.saved() for o in self.states], [getattr(owner, attribute) for _, owner, attribute, _ in self.sets]
         begun = False
         try:
             for _, action in self.early:
@@ -93,7 +93,7 @@ class Program:
             b.wrote(self.writer)
         self.assign(len(self.early) + len(self.rest))
 
-    def failed(self, states: list[Any], reached: int) -> None:
+    def failed(self, states: tuple[list[Any], list[Any]], reached: int) -> None:
         """Count what was written, and put the host's state to where the step had come."""
         at = self.take_back(states, reached)
         for n, b in self.written:
@@ -101,12 +101,15 @@ class Program:
                 b.wrote(self.writer)
         self.assign(at)
 
-    def take_back(self, states: list[Any], reached: int) -> int:
-        """Put the counts and random numbers of a run that began with `states` to where the step was after so many of its calls; returns
-        which step that is."""
+    def take_back(self, states: tuple[list[Any], list[Any]], reached: int) -> int:
+        """Put the counts, random numbers and attributes of a run that began with `states` to where the step was after so many of its
+        calls; returns which step that is."""
         at = self.rest[reached - 1][0] if reached else -1
-        for owner, state in zip(self.states, states, strict=True):
+        for owner, state in zip(self.states, states[0], strict=True):
             owner.restore(state)
+        for (n, owner, attribute, _), value in zip(self.sets, states[1], strict=True):
+            if n > at:  # where a check fails late, it is set by now
+                setattr(owner, attribute, value)
         for n, action in self.early:
             if n < at:
                 action.act()
