@@ -6,6 +6,7 @@ FLAME counterpart: `flame_core::Tensor`. Read next: reading.py, parameter.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -169,8 +170,10 @@ class Tensor(Readable, Methods):
         name, why, where = self.broken
         return f"the chain broke at '{name}' ({file_line(where)}), {why}"
 
-    def ones_cotangent(self) -> Tensor:
-        seed = full_like(self, 1, self.spec.computed)
+    def ones_cotangent(self, shared: bool = False) -> Tensor:
+        """The 1 that backward() begins with; `shared`: in memory that nobody may write into."""
+        dtype = self.spec.computed
+        seed = self.over(one_of(self.device, dtype)) if shared else full_like(self, 1, dtype)
         seed.unit = True
         return seed
 
@@ -308,6 +311,12 @@ def full(shape: Any, value: Any, dtype: Any = None, device: Any = None, requires
     """A tensor of `shape` filled with `value` (float32 unless said otherwise)."""
     t = ops.filled(shape, value, float32 if dtype is None else as_dtype(dtype), device_of(device))
     return t.requires_grad_() if requires_grad else t
+
+
+@cache
+def one_of(device: Device, dtype: np.dtype) -> Buffer:
+    """The number 1, made once."""
+    return device.direct.upload(np.ones(1, dtype))  # type: ignore[no-any-return]
 
 
 def full_like(x: Tensor, value: Any, dtype: Any = None) -> Tensor:

@@ -112,6 +112,8 @@ def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False,
     hooked = [loss] if loss.entry is None and loss.hooks else []
     entries = reachable(loss.entry, hooked)
     release = Release(entries, bool(hooked), retain_graph or create_graph)
+    if seed is None:  # where no code of the user's runs, nobody can write into it
+        seed = loss.ones_cotangent(shared=release.until == sys.maxsize)
     cotangents = Cotangents(create_graph)
     kept: list[tuple[Any, Any]] = []
     modes = thread.modes
@@ -164,6 +166,7 @@ def walk(entries: list[TapeEntry], cotangents: Cotangents, kept: list[tuple[Any,
 
 
 def _seed(loss: Any, gradient: Any | None) -> Any:
+    """The cotangent of the loss; None for 1."""
     if not loss.requires_grad:
         raise GradientError(f"backward: the loss does not require grad: {loss.origin()}. Make its inputs require grad and record.")
     if gradient is None:
@@ -172,7 +175,7 @@ def _seed(loss: Any, gradient: Any | None) -> Any:
                 f"backward: the loss has more than one element: shape {loss.shape}. "
                 "Reduce it with .sum() or .mean(), or pass gradient= of its shape."
             )
-        return loss.ones_cotangent()
+        return None
     seed = loss.as_cotangent(gradient)
     if seed.shape != loss.shape:
         raise ShapeError(

@@ -8,6 +8,7 @@ FLAME counterpart: `flame_core::memory_pool`. Read next: device.py.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -27,8 +28,9 @@ class CudaBuffer(Buffer):
     block: int
     allocator: Allocator
 
-    def __del__(self) -> None:
-        self.allocator.give(self.data, self.block)
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:  # a global is gone when the last buffers die
+        if not ending():
+            self.allocator.give(self.data, self.block)
 
 
 class Allocator:
