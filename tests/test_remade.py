@@ -29,12 +29,13 @@ def draw(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
 
 
-def network(dtype: Any = fp.bfloat16, packed: bool = False) -> Any:
+def network(dtype: Any = fp.bfloat16, packed: bool = False, norm: Any = nn.LayerNorm) -> Any:
     """A norm and an MLP; its norm has a weight and a bias that are no ones and zeros."""
     fp.manual_seed(0)
-    model = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 4 * WIDTH), nn.GELU("tanh"), nn.Linear(4 * WIDTH, WIDTH))
+    model = nn.Sequential(norm(WIDTH), nn.Linear(WIDTH, 4 * WIDTH), nn.GELU("tanh"), nn.Linear(4 * WIDTH, WIDTH))
     model[0].weight.set_data(1 + 0.3 * draw(WIDTH, seed=1))
-    model[0].bias.set_data(0.3 * draw(WIDTH, seed=2))
+    if norm is nn.LayerNorm:
+        model[0].bias.set_data(0.3 * draw(WIDTH, seed=2))
     if packed:
         model.params.pack()
     model.compute_dtype = dtype
@@ -64,8 +65,9 @@ def torch_gradients(model: Any, x: np.ndarray, half: bool) -> list[np.ndarray]:
     dtype, T = torch.float32 if half else torch.float64, torch.nn.functional
     p, *ts = (torch.tensor(t.astype(np.float64), dtype=dtype, requires_grad=True) for t in (x, *[t.numpy() for t in model.parameters()]))
     with torch.autocast("cpu", torch.bfloat16, enabled=half):
-        h = T.linear(T.layer_norm(p, (WIDTH,), ts[0], ts[1], 1e-5), ts[2], ts[3])
-        h = T.linear(T.gelu(h, approximate="tanh"), ts[4], ts[5])
+        *norm, w, b, w2, b2 = ts
+        h = T.layer_norm(p, (WIDTH,), *norm, 1e-5) if len(norm) == 2 else T.rms_norm(p, (WIDTH,), *norm, 1e-5)
+        h = T.linear(T.gelu(T.linear(h, w, b), approximate="tanh"), w2, b2)
     h.backward(torch.tensor(draw(ROWS, WIDTH, seed=3)).to(h.dtype))
     return [t.grad.double().numpy() for t in (p, *ts)]
 
@@ -74,11 +76,11 @@ def error(found: np.ndarray, exact: np.ndarray) -> Any:
     return np.sqrt(np.square(found - exact).mean() / np.square(exact).mean())
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_gradients_are_as_good_as_those_of_autocast(packed: bool) -> None:
+@pytest.mark.parametrize(("packed", "norm"), [(False, nn.LayerNorm), (True, nn.LayerNorm), (False, nn.RMSNorm), (True, nn.RMSNorm)])
+def test_gradients_are_as_good_as_those_of_autocast(packed: bool, norm: Any) -> None:
     """As it is, recorded, and as recorded: the same bits each time. float16's products are exact but for their operands."""
     for dtype in (fp.bfloat16, fp.float16):
-        model, x = network(dtype, packed), fp.tensor(draw(ROWS, WIDTH)).requires_grad_()
+        model, x = network(dtype, packed, norm), fp.tensor(draw(ROWS, WIDTH)).requires_grad_()
         found = [gradients(model, x, model(x)) for _ in range(3)]
         assert same(found[0], found[1]) and same(found[0], found[2])
         exact, cast = (torch_gradients(model, x.numpy(), half) for half in (False, True))
@@ -86,12 +88,13 @@ def test_gradients_are_as_good_as_those_of_autocast(packed: bool) -> None:
             assert error(mine, e) <= (1.02 if dtype == fp.bfloat16 else 0.12) * error(theirs, e)
 
 
-def test_what_is_let_go_of_is_neither_kept_nor_small_nor_of_32_bits() -> None:
-    model, x = network(), fp.tensor(draw(ROWS, WIDTH)).requires_grad_()
+@pytest.mark.parametrize("norm", [nn.LayerNorm, nn.RMSNorm])
+def test_what_is_let_go_of_is_neither_kept_nor_small_nor_of_32_bits(norm: Any) -> None:
+    model, x = network(norm=norm), fp.tensor(draw(ROWS, WIDTH)).requires_grad_()
     assert remade_of(model(x)) == ["linear x", "linear x"]  # of the norm, of the activation
     few = LEAST // (2 * 4 * WIDTH)  # rows: their hidden layer is just large enough
     assert remade_of(model(fp.tensor(draw(few, WIDTH)))) == ["linear x"] and not remade_of(model(fp.tensor(draw(few - 1, WIDTH))))
-    assert not remade_of(network(None)(x))
+    assert not remade_of(network(None, norm=norm)(x))
     one, device = 2 * ROWS * WIDTH, fp.device("cpu")
     for _ in range(3):
         gc.collect()
@@ -187,6 +190,13 @@ def test_sums_of_cotangents_are_float32_and_whoever_looks_sees_float32() -> None
 
 
 def test_gradients_of_gradients_go_through_a_norm_that_rounds() -> None:
+    root = nn.RMSNorm(6)
+    root.compute_dtype = fp.bfloat16
+    x, p = fp.tensor(draw(5, 6)).requires_grad_(), torch.tensor(draw(5, 6).astype(np.float64), requires_grad=True)
+    (dp,) = torch.autograd.grad((torch.nn.functional.rms_norm(p, (6,), None, 1e-5) ** 3).sum(), [p], create_graph=True)
+    twice, (exact,) = (root(x).to(fp.float32) ** 3).sum().backward(create_graph=True)[x], torch.autograd.grad((dp * dp).sum(), [p])
+    twice = (twice * twice).sum().backward()[x].numpy()
+    assert np.abs(twice - exact.numpy()).max() <= 8 * EPS * np.abs(exact.numpy()).max()  # of cubes
     model = nn.LayerNorm(6)
     model.compute_dtype = fp.bfloat16
     x, p = fp.tensor(draw(5, 6) + 2).requires_grad_(), torch.tensor(draw(5, 6).astype(np.float64) + 2, requires_grad=True)

@@ -215,6 +215,20 @@ def scale_of(x, more, cols):
 
 def rms_norm_row(r, y, rstd, x, w, eps, rows, cols):
     y, x = y[r * cols : r * cols + cols], x[r * cols : r * cols + cols]
+    put_row(rms_normalised, cols, y, x, w, rms_statistics(r, rstd, x, eps, cols))
+
+
+def rounding_rms_row(r, y, xn, rstd, x, w, eps, rows, cols):
+    """The same for a result that is rounded; xn, the row before w, is kept for backward."""
+    first = r * cols
+    x = x[first : first + cols]
+    s = rms_statistics(r, rstd, x, eps, cols)
+    put_row(rms_normalised, cols, xn[first : first + cols], x, None, s)
+    put_row(rms_normalised, cols, y[first : first + cols], x, w, s)
+
+
+def rms_statistics(r, rstd, x, eps, cols):
+    """1 / sqrt(mean(x^2) + eps) of a row."""
     square = long_sum(squares, cols, x, 1.0) / real(cols)
     s = 1.0 / sqrt(square + eps)
     if out_of_range(square + eps):
@@ -222,7 +236,7 @@ def rms_norm_row(r, y, rstd, x, w, eps, rows, cols):
         s = scale / sqrt(long_sum(squares, cols, x, scale) / real(cols) + eps * scale * scale)
     if lane() == 0:
         rstd[r] = s
-    put_row(rms_normalised, cols, y, x, w, s)
+    return s
 
 
 def rms_normalised(first, cols, y, x, w, s):

@@ -28,6 +28,7 @@ from .norm_bodies import (
     residual_norm_row,
     rms_norm_row,
     rounding_norm_row,
+    rounding_rms_row,
 )
 from .rows import over_rows
 
@@ -225,6 +226,43 @@ def rms_norm_ddx(g, x, weight, depth, eps):
     return norm_graph(g, x, weight, depth, eps, False)
 
 
+@custom(inputs=2, title="rms_norm", internal=True, mixes=0)
+def rounding_rms_norm(x, weight=None, eps=1e-5, normalized_shape=None, dtype=None):
+    """(x, rms_norm(x)) of a float32 x, the norm rounded to `dtype`, which has 16 bits. So is what backward reads: the normalised rows, in
+    place of x."""
+    shape = norm_shape(x, weight, None, normalized_shape)
+    rows, cols = rows_of("rms_norm", x, shape, weight)
+    y, _, rstd, small = norm_results((x, weight), rows, eps, dtype)
+    xn = like(y)
+    over_rows(rounding_rms_row, (y, xn, rstd), (x, weight), cols, (small,), rstd.dtype)
+    return (share(x, x.shape), y), {"xn": xn, "rstd": rstd, "depth": len(shape)}
+
+
+@rounding_rms_norm.backward
+def rounding_rms_norm_dx(gs, xn, weight, rstd, depth, wanted, into, shapes):
+    g_x, g_y = gs
+    if g_y is None:
+        return g_x, None
+    ins = (g_y, g_x, xn, weight, None, rstd)
+    dx, dw, _ = norm_backward(ins, depth, (wanted[1], False), (into[1], None), [shapes[1], ()], kept_norm_dx_row)
+    return dx, dw
+
+
+@rounding_rms_norm.graph
+def rounding_rms_norm_ddx(gs, xn, weight, rstd, depth, eps, as_y):
+    g_x, g_y = gs
+    if g_y is None:
+        return g_x, None
+    each = (*xn.shape[: len(xn.shape) - depth], *(1,) * depth)
+    dx, dw = norm_graph(g_y, as_y(xn / ops.reshape(rstd, each)), weight, depth, eps, False)
+    return dx if g_x is None else dx + g_x, dw
+
+
+@rounding_rms_norm.remade(1, lambda entry: True)
+def rounding_rms_norm_y(xn, weight, depth):
+    return rounding_layer_norm_y(xn, weight, None, depth)
+
+
 # ---- as users call them: torch.nn.functional's order of arguments, or the weights straight after x -----------------------------
 def tensors_or_none(name: str, x: Any, *weights: Any) -> list[Any]:
     """x and its weights as Tensors on one device; None stays None."""
@@ -278,4 +316,7 @@ def rms_norm(x: Any, normalized_shape: Any = None, weight: Any = None, eps: floa
 def rms_norm_in(dtype: Any, x: Any, shape: Any, weight: Any, eps: float) -> Any:
     """rms_norm() with a result that is rounded to `dtype`, which may be None."""
     x, weight = tensors_or_none("rms_norm", x, weight)
-    return rms_norm_op(x, weight, float(eps), norm_shape(x, weight, None, shape), dtype)
+    shape = norm_shape(x, weight, None, shape)
+    if dtype in HALF and x.dtype == float32:
+        return rounding_rms_norm(x, weight, float(eps), shape, dtype)[1]
+    return rms_norm_op(x, weight, float(eps), shape, dtype)
