@@ -345,6 +345,7 @@ INTERNAL = {
     "huber": "huber_loss", "bce": "binary_cross_entropy", "bce_logits": "binary_cross_entropy_with_logits",
     "dropped": "dropout", "attention": "scaled_dot_product_attention", "half_cross_entropy": "cross_entropy",
     "fused_attention": "scaled_dot_product_attention", "residual_layer_norm": "layer_norm", "rounding_layer_norm": "layer_norm",
-    "row_layer_norm": "layer_norm", "row_rms_norm": "rms_norm", "rounding_rms_norm": "rms_norm", "moved": "clone", "id_counts": "embedding", "placed_ids": "gather",
+    "row_layer_norm": "layer_norm", "row_rms_norm": "rms_norm", "rounding_rms_norm": "rms_norm",
+    "moved": "clone", "id_counts": "embedding", "placed_ids": "gather",
 }
 # fmt: on
