@@ -121,6 +121,7 @@ def walk(head, goes_on, budget):
 
 
 OVER, LATE, STOPPED, FAILED = range(4)
+BEGIN, GO_ON = ctypes.c_int64(0), ctypes.c_int64(1)
 
 
 @cache
@@ -257,7 +258,7 @@ class Walk:
     def __init__(self, entries: Sequence[Launch | Test], width: int, begun: int):
         self.held, self.free, run = walkers()
         self.way = self.held
-        self.hold, self.slice = int(HOLD * rate()), int(SLICE * rate())
+        self.hold, self.slice = ctypes.c_int64(int(HOLD * rate())), ctypes.c_int64(int(SLICE * rate()))
         self.entries = entries  # whose memory is named below
         self.checks: dict[int, Callable[[], Any]] = {}  # by the row behind a test
         rows: list[tuple[int, ...]] = []
@@ -280,17 +281,17 @@ class Walk:
         self.rows[:, 1] += np.where(self.rows[:, 0] > 0, self.bounds.ctypes.data, 0)
         self.first = self.rows.ctypes.data
         self.words = np.array([self.first, self.first + self.rows.nbytes, run, begun, 0], np.int64)
-        self.head = self.words.ctypes.data
+        self.head = ctypes.c_int64(self.words.ctypes.data)  # what is of C's type already is handed over in half the time
 
     def __call__(self) -> None:
         """The way that the list was walked last time says whether it holds the GIL from the beginning."""
-        found = self.way(self.head, 0, self.hold)
+        found = self.way(self.head, BEGIN, self.hold)
         if found != FAILED:
             self.way = self.free if found else self.held
         while found >= STOPPED:
             if found == FAILED:
                 self.checks[(int(self.words[4]) - self.first) // 24]()
-            found = self.free(self.head, 1, self.slice)
+            found = self.free(self.head, GO_ON, self.slice)
 
 
 class CpuRun(Run):
