@@ -33,6 +33,7 @@ CASES = [  # dtype, (batch, heads, rows, keys, width of q, of v), is_causal, the
     (bfloat16, (1, 1, 150, 150, 96, 84), True, None), (bfloat16, (1, 2, 140, 170, 128, 120), True, (1, 1, 140, 170)),
     (float16, (1, 1, 200, 40, 64, 48), True, None),
     (bfloat16, (1, 2, 150, 150, 64, 64), True, (1, 1, 150, 150)), (float16, (1, 1, 70, 90, 96, 128), True, (1, 1, 70, 1)),
+    (bfloat16, (1, 2, 70, 90, 31, 17), False, (1, 2, 70, 1)),
     (bfloat16, (2, 35, 129, 129, 16, 16), True, None),  # more pairs of batch and head than begin side by side
 ]  # fmt: skip
 
@@ -125,17 +126,19 @@ def test_nothing_is_read_twice_in_vain() -> None:
         assert counts.bank_conflicts == 0 and counts.transactions == 1.0, name
 
 
-TAKEN = [  # width, whether there is a mask, instructions of PTX for a product of tiles: forward, dk and dv, dq
-    (64, False, 5.9, 5.4, 4.7), (64, True, 7.7, 6.4, 7.5), (128, False, 4.4, 5.3, 4.1), (128, True, 5.8, 5.9, 5.9),
+TAKEN = [  # width, which columns the mask has, instructions of PTX for a product of tiles: forward, dk and dv, dq
+    (64, None, 5.9, 5.4, 4.7), (64, "all", 7.7, 6.4, 7.5), (128, None, 4.4, 5.3, 4.1), (128, "all", 5.8, 5.9, 5.9),
+    (64, "one", 7.7, 6.4, 7.5),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("width", "masked", "most"), [(w, masked, most) for w, masked, *most in TAKEN], ids=str)
-def test_what_a_product_of_tiles_takes(width: int, masked: bool, most: list[float]) -> None:
+def test_what_a_product_of_tiles_takes(width: int, masked: str | None, most: list[float]) -> None:
     """Of what more keys take: tiles within forward's and dq's loops, blocks for dk and dv. No tile ends early."""
     gpu, found = emulated_gpu(), []
     for keys in (128, 256):
-        arrays, mask, g = draw((1, 1, 128, keys, width, width), bfloat16, (1, 1, 128, keys) if masked else None)
+        shape = {None: None, "one": (1, 1, 128, 1), "all": (1, 1, 128, keys)}[masked]
+        arrays, mask, g = draw((1, 1, 128, keys, width, width), bfloat16, shape)
         gpu.driver.counts = counted = []
         try:
             run(gpu, arrays, mask, g, 0.1, False)
