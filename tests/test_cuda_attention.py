@@ -130,6 +130,7 @@ def test_nothing_is_read_twice_in_vain() -> None:
 TAKEN = [  # width, which columns the mask has, instructions of PTX for a product of tiles: forward, dk and dv, dq
     (64, None, 5.9, 5.4, 4.7), (64, "all", 7.7, 6.4, 7.5), (128, None, 4.4, 5.3, 4.1), (128, "all", 5.8, 5.9, 5.9),
     (64, "one", 7.7, 6.4, 7.5), (80, None, 5.8, 5.1, 4.0), (80, "all", 8.4, 5.9, 6.5),
+    (96, None, 5.0, 6.8, 4.0),
 ]  # fmt: skip
 
 
