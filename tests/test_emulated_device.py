@@ -138,10 +138,7 @@ def test_the_cache_waits_for_no_disk_and_what_is_torn_is_made_again(tmp_path, mo
         binary = build.compiled(lambda: made.append(1) or fill, "fill", "-", (np.dtype("float32"),), (9, 0), (32, 1))
         return binary.ptx, binary.cubin()[0]
 
-    compat = import_module("flamepy.backend.cuda.compat")
-    monkeypatch.setattr(compat, "MOST", 1)  # what is remembered of operators does not grow for ever
     first = read()
-    assert len(compat.known) == 1
     files = list(tmp_path.iterdir())
     assert read() == first and made == [1] and {f.suffix for f in files} == {".ptx", ".cubin", ".log"}
     for file in files:
@@ -149,6 +146,16 @@ def test_the_cache_waits_for_no_disk_and_what_is_torn_is_made_again(tmp_path, mo
         for torn in b"", whole[:-1], bytes(len(whole)):
             file.write_bytes(torn)
             assert read() == first and len(file.read_bytes()) == len(whole)
+
+
+def test_what_is_remembered_of_operators_has_a_bound(monkeypatch):
+    compat = import_module("flamepy.backend.cuda.compat")
+    monkeypatch.setattr(compat, "known", dict.fromkeys(range(5)))
+    monkeypatch.setattr(compat, "MOST", 5)
+    monkeypatch.setattr(compat, "resolve", lambda *given: given)
+    for n in range(12):
+        found = compat.remembered("add", "context", (n,), {})
+        assert found is compat.remembered("add", "context", (n,), {}) and len(compat.known) <= 5
 
 
 def test_two_threads_compile_one_after_the_other():
