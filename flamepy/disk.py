@@ -1,7 +1,8 @@
 """Writing files so that a crash, a kill -9 or a full disk never leaves half of one.
 
 The recipe is always: write under a temporary name, fsync the file, rename over the real name, fsync the folder. Rename is
-atomic, so a reader sees the old file or the new one; the fsyncs make that true after a power cut as well.
+atomic, so a reader sees the old file or the new one; the fsyncs make that true after a power cut as well. What can be made again
+is not worth their wait: after a power cut its file may be empty or torn, so it begins with a digest, and readers look.
 
 Read next: saving/tensor_file.py.
 """
@@ -9,12 +10,14 @@ Read next: saving/tensor_file.py.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 TEMPORARY = ".tmp-"  # what every unfinished file or folder begins with
+DIGEST = 32  # bytes at the beginning of a file that is checked
 
 
 def write_file(path: Path, pieces: Iterable[bytes | memoryview], late: Callable[[], tuple[int, bytes]] | None = None) -> None:
@@ -52,10 +55,31 @@ def sync_folder(path: Path) -> None:
 
 
 def put_in_cache(path: Path, data: bytes) -> None:
-    """Keep what can be made again; where it cannot be written, whoever wants it next makes it again."""
+    """Keep what can be made again; where it cannot be written, whoever wants it next makes it again. Nobody waits for the disk: data must
+    tell its reader whether they are whole, as JSON does, and checked()."""
+    temporary = path.with_name(f"{TEMPORARY}{os.getpid()}-{threading.get_ident()}-{path.name}")
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        put_file(path, path.with_name(f"{TEMPORARY}{os.getpid()}-{threading.get_ident()}-{path.name}"), (data,))
+        try:
+            temporary.write_bytes(data)
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def put_checked(path: Path, data: bytes) -> None:
+    """put_in_cache() for any bytes; checked() reads them."""
+    put_in_cache(path, hashlib.sha256(data).digest() + data)
+
+
+def checked(path: Path) -> bytes | None:
+    """What put_checked() kept; None where there is nothing, or not all of it."""
+    try:
+        raw = path.read_bytes()
+    except OSError:
+        return None
+    return raw[DIGEST:] if raw[:DIGEST] == hashlib.sha256(raw[DIGEST:]).digest() else None
 
 
 def put_file(

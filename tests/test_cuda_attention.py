@@ -33,6 +33,8 @@ CASES = [  # dtype, (batch, heads, rows, keys, width of q, of v), is_causal, the
     (bfloat16, (1, 1, 150, 150, 96, 84), True, None), (bfloat16, (1, 2, 140, 170, 128, 120), True, (1, 1, 140, 170)),
     (float16, (1, 1, 200, 40, 64, 48), True, None),
     (bfloat16, (1, 2, 150, 150, 64, 64), True, (1, 1, 150, 150)), (float16, (1, 1, 70, 90, 96, 128), True, (1, 1, 70, 1)),
+    (bfloat16, (1, 2, 70, 90, 31, 17), False, (1, 2, 70, 1)), (bfloat16, (1, 2, 140, 170, 72, 80), True, None),
+    (bfloat16, (1, 1, 130, 90, 80, 66), False, (1, 1, 130, 90)),
     (bfloat16, (2, 35, 129, 129, 16, 16), True, None),  # more pairs of batch and head than begin side by side
 ]  # fmt: skip
 
@@ -125,17 +127,20 @@ def test_nothing_is_read_twice_in_vain() -> None:
         assert counts.bank_conflicts == 0 and counts.transactions == 1.0, name
 
 
-TAKEN = [  # width, whether there is a mask, instructions of PTX for a product of tiles: forward, dk and dv, dq
-    (64, False, 5.9, 5.4, 4.7), (64, True, 7.7, 6.4, 7.5), (128, False, 4.4, 5.3, 4.1), (128, True, 5.8, 5.9, 5.9),
+TAKEN = [  # width, which columns the mask has, instructions of PTX for a product of tiles: forward, dk and dv, dq
+    (64, None, 5.9, 5.4, 4.7), (64, "all", 7.7, 6.4, 7.5), (128, None, 4.4, 5.3, 4.1), (128, "all", 5.8, 5.9, 5.9),
+    (64, "one", 7.7, 6.4, 7.5), (80, None, 5.8, 5.1, 4.0), (80, "all", 8.4, 5.9, 6.5),
+    (96, None, 5.0, 6.8, 4.0),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("width", "masked", "most"), [(w, masked, most) for w, masked, *most in TAKEN], ids=str)
-def test_what_a_product_of_tiles_takes(width: int, masked: bool, most: list[float]) -> None:
+def test_what_a_product_of_tiles_takes(width: int, masked: str | None, most: list[float]) -> None:
     """Of what more keys take: tiles within forward's and dq's loops, blocks for dk and dv. No tile ends early."""
     gpu, found = emulated_gpu(), []
     for keys in (128, 256):
-        arrays, mask, g = draw((1, 1, 128, keys, width, width), bfloat16, (1, 1, 128, keys) if masked else None)
+        shape = {None: None, "one": (1, 1, 128, 1), "all": (1, 1, 128, keys)}[masked]
+        arrays, mask, g = draw((1, 1, 128, keys, width, width), bfloat16, shape)
         gpu.driver.counts = counted = []
         try:
             run(gpu, arrays, mask, g, 0.1, False)
@@ -183,18 +188,20 @@ def test_fused_operands_stay_where_they_are_and_the_order_of_warps_does_not_matt
     close(found[0][1], np.stack([p.numpy().transpose(0, 2, 1, 3) for p in grads[:3]], axis=2), LEAST[dtype])
 
 
-@pytest.mark.parametrize("masked", [False, True])
-def test_wide_rows_before_sm_90(tmp_path: Path, masked: bool) -> None:
-    """Fewer rows a warp: what fits into registers there."""
+@pytest.mark.parametrize(("width", "masked"), [(128, False), (128, True), (96, True)])
+def test_wide_rows_before_sm_90(tmp_path: Path, width: int, masked: bool) -> None:
+    """Of the widest fewer rows a warp: what fits into registers there."""
     driver: Any = import_module("flamepy.backend.cuda.emulated").Driver()
     driver.cc = (8, 0)
     gpu = import_module("flamepy.backend.cuda.device").CudaDevice(driver, 0)
-    arrays, mask, g = draw((1, 1, 70, 90, 128, 120), bfloat16, (1, 1, 70, 90) if masked else None)
+    arrays, mask, g = draw((1, 1, 70, 90, width, 88), bfloat16, (1, 1, 70, 90) if masked else None)
     y, grads = exact(arrays, mask, 0.3, True, g)
     for mine, theirs in zip(run(gpu, arrays, mask, g, 0.3, True), [y, *grads], strict=True):
         if mine is not None:
             close(mine, theirs, LEAST[bfloat16])
     check_code(gpu, tmp_path, {"attention_mma": "HMMA"})
+    (forward,) = [k.name for k in gpu.kernels.values() if k.name.startswith(f"attention_mma_{width}")]
+    assert forward.startswith(f"attention_mma_{width}_{2 if width < 128 else 1}_"), "32 rows a warp where they fit"
 
 
 def test_machine_code(tmp_path: Path) -> None:

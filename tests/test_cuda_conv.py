@@ -26,7 +26,8 @@ CONVS = [  # dtype, x, weight, stride, padding, dilation, groups
     (float32, (3, 20, 8, 8), (130, 20, 3, 3), 1, 1, 1, 1), (float64, (1, 4, 5, 5), (4, 4, 1, 1), 1, 0, 1, 1),
     (bfloat16, (2, 3, 9, 11), (5, 3, 3, 3), 2, 1, 1, 1), (float32, (5, 1, 16, 16), (2, 1, 3, 3), 1, 0, 1, 1),
     (bfloat16, (3, 16, 9, 11), (20, 16, 3, 3), 1, 1, 1, 1), (float16, (2, 6, 10, 12), (140, 3, 3, 2), 1, (2, 1), (1, 2), 2),
-    (bfloat16, (8, 8, 12, 12), (70, 8, 1, 1), 1, 0, 1, 1),
+    (bfloat16, (8, 8, 12, 12), (70, 8, 1, 1), 1, 0, 1, 1), (bfloat16, (2, 6, 12, 17), (16, 3, 3, 4), (2, 3), (2, 1), (3, 2), 2),
+    (float16, (1, 70, 9, 8), (8, 70, 1, 3), (2, 4), (0, 1), (1, 2), 1),
 ]  # fmt: skip
 POOLS = [((2, 3, 9, 11), 3, 2, 1), ((1, 2, 8, 8), 2, 2, 0), ((1, 1, 7, 9), (3, 2), (1, 3), 1), ((1, 1, 1, 1), 1, 1, 0)]
 
@@ -58,12 +59,13 @@ def test_convolution_and_its_gradients(dtype: np.dtype, x: Any, w: Any, stride: 
         close(mine, theirs.grad, min(LEAST[dtype], LEAST[float32]))
 
 
-def test_16_bit_products_find_their_banks() -> None:
-    """Gradients are float32, as in training; nothing in shared memory waits for a bank."""
+@pytest.mark.parametrize("stride", [1, 2])
+def test_16_bit_products_find_their_banks(stride: int) -> None:
+    """Gradients are float32, as in training; nothing in shared memory waits for a bank, all three go through tensor cores."""
     gpu, x, w = emulated_gpu(), (1, 16, 16, 20), (40, 16, 3, 3)
-    sizes, arrays = geometry(x, w, None, 1, 1, 1, 1), [draw(s, bfloat16) for s in (x, w)]
+    sizes, arrays = geometry(x, w, None, stride, 1, 1, 1), [draw(s, bfloat16) for s in (x, w)]
     leaves = [leaf(a) for a in arrays]
-    exact = torch.nn.functional.conv2d(*leaves, padding=1)
+    exact = torch.nn.functional.conv2d(*leaves, None, stride, 1)
     g = draw(exact.shape, float32, 3)
     exact.backward(torch.tensor(g.astype(np.float64)))
     gpu.driver.counts = counted = []
@@ -118,5 +120,5 @@ def test_machine_code(tmp_path: Path) -> None:
     launch(gpu, "conv2d_dx", [(x.size, float32)], [g, w], (sizes,))
     launch(gpu, "conv2d_dw", [(w.size, float32), None], [g, x], (sizes,))
     wants = dict.fromkeys(("conv2d_tiles", "conv2d_dw_tiles"), "FFMA") | {"plane_sums": "DADD"}
-    wants |= dict.fromkeys(("conv2d_mma", "conv2d_dw_mma"), "HMMA")
+    wants |= dict.fromkeys(("conv2d_mma", "conv2d_dx_mma", "conv2d_dw_mma"), "HMMA") | {"turn_weight": "STG"}
     check_code(gpu, tmp_path, wants, ("plane_sums",))

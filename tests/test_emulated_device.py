@@ -5,10 +5,13 @@ Its memory is the emulator's own: an address of it means nothing to a library th
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import subprocess
 import sys
+import threading
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -119,6 +122,58 @@ def test_two_processes_share_a_cold_cache(tmp_path):
     x = np.linspace(-2, 2, 7)
     np.testing.assert_allclose(np.frombuffer(bytes.fromhex(first[1])), np.exp(x) * (1 + x), rtol=1e-15)
     assert int(first[0]) and int(second[0]) and first[1] == second[1] and third == ["0", first[1]]
+
+
+def test_the_cache_waits_for_no_disk_and_what_is_torn_is_made_again(tmp_path, monkeypatch):
+    """After a power cut a file that was renamed may be empty, cut off, or zeros."""
+    build = import_module("flamepy.backend.cuda.build")
+    monkeypatch.setattr(build, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(os, "fsync", lambda handle: pytest.fail("the disk was waited for"))
+    made = []
+
+    def fill(x):
+        x[0] = 1
+
+    def read():
+        binary = build.compiled(lambda: made.append(1) or fill, "fill", "-", (np.dtype("float32"),), (9, 0), (32, 1))
+        return binary.ptx, binary.cubin()[0]
+
+    first = read()
+    files = list(tmp_path.iterdir())
+    assert read() == first and made == [1] and {f.suffix for f in files} == {".ptx", ".cubin", ".log"}
+    for file in files:
+        whole = file.read_bytes()
+        for torn in b"", whole[:-1], bytes(len(whole)):
+            file.write_bytes(torn)
+            assert read() == first and len(file.read_bytes()) == len(whole)
+
+
+def test_what_is_remembered_of_operators_has_a_bound(monkeypatch):
+    compat = import_module("flamepy.backend.cuda.compat")
+    monkeypatch.setattr(compat, "known", dict.fromkeys(range(5)))
+    monkeypatch.setattr(compat, "MOST", 5)
+    monkeypatch.setattr(compat, "resolve", lambda *given: given)
+    for n in range(12):
+        found = compat.remembered("add", "context", (n,), {})
+        assert found is compat.remembered("add", "context", (n,), {}) and len(compat.known) <= 5
+
+
+def test_two_threads_compile_one_after_the_other():
+    """What is put in Numba's place is the process's: where two were inside at once, the first to leave took it from the second."""
+    compat, order = import_module("flamepy.backend.cuda.compat"), []
+    before = compat.dispatcher.get_current_device
+
+    def second():
+        with compat.target((8, 0)):
+            order.append(compat.dispatcher.get_current_device().compute_capability)
+
+    thread = threading.Thread(target=second)
+    with compat.target((9, 0)):
+        thread.start()
+        thread.join(0.1)
+        order.append(compat.dispatcher.get_current_device().compute_capability)
+    thread.join()
+    assert order == [(9, 0), (8, 0)] and compat.dispatcher.get_current_device is before and gc.isenabled()
 
 
 # ---- what it needs ---------------------------------------------------------------------------------------------------------------

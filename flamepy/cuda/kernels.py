@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..disk import put_in_cache
+from ..disk import checked, put_checked
 from ..dtypes import bfloat16
 from ..errors import DeviceError
 
@@ -109,11 +109,11 @@ class CudaKernel:
     def sass(self) -> str:
         build = backend("build")
         file = build.cache_folder() / f"{self.binary.digest}.sass"
-        try:
-            return file.read_text()  # type: ignore[no-any-return]
-        except OSError:
-            text = disassembled(self.cubin)
-        put_in_cache(file, text.encode())
+        kept = checked(file)
+        if kept is not None:
+            return kept.decode()
+        text = disassembled(self.cubin)
+        put_checked(file, text.encode())
         return text
 
     @cached_property

@@ -42,7 +42,7 @@ DEEP = 4  # WIDE / 16
 SCORES, SUMS = 64, 64  # numbers of a tile of scores, and of results, that a lane has
 PAIR = 2 * N * STEP  # bytes of keys and values, of which there are two
 STORED, OWN, ROOMS = 0, PAIR, PAIR + ROWS * STEP  # whether the block's rows stay in shared memory, where they are; bytes of all
-WIDTHS = 16, 32, 64, 96, 128
+WIDTHS = 16, 32, 64, 80, 96, 128
 WIDEST = 128
 BESIDE = 64  # pairs of batch and head whose tiles are made side by side: what they read stays in the GPU's cache
 SLACK = 8.0  # how much larger a score may be, in powers of two, than what weights are counted from
@@ -57,11 +57,11 @@ def down_of(wide: int) -> int:
 
 def sizes_of(width: int, masked: bool, cc: tuple[int, ...]) -> dict[str, int]:
     """The sizes of a kernel for rows of so many columns. Tiles are smaller with a mask, whose numbers take registers, too. Wide rows of the
-    block's own stay in shared memory, where else the second tile takes their place; before sm_90 a warp has 16 of them, for the assembler
-    spreads sums over more registers than there are."""
+    block's own stay in shared memory, where else the second tile takes their place; before sm_90 a warp has 16 of the widest, for the
+    assembler spreads sums over more registers than there are."""
     wide = next(w for w in WIDTHS if width <= w)
-    far, tall = int(wide > 64 and cc >= (9, 0)), 2 if wide <= 64 or cc >= (9, 0) else 1
-    n, step, rows = 64 >> (masked + (wide > 64)), 2 * wide + 16, 64 * tall
+    tall = 2 if wide <= 96 or cc >= (9, 0) else 1
+    far, n, step, rows = int(wide > 64 and tall == 2), 64 >> (masked + (wide > 64)), 2 * wide + 16, 64 * tall
     pair = 2 * n * step
     return {
         "WIDE": wide, "TALL": tall, "LINES": 2 * tall, "ROWS": rows, "N": n, "DOWN": down_of(wide), "STEP": step, "DEEP": wide // 16,

@@ -34,7 +34,7 @@ from .compat import cuda
 from .family import THREADS, blocks, kernel
 from .fragments import begins_at_16, each, left_factor, mapped, rounded, times, times_stored, times_turned
 from .tensor import copy1, divided, shared, wait
-from .tile_words import as_stored, cut, cut_turned, of_columns, of_mask, piece_from, piece_to, short
+from .tile_words import as_stored, cut, cut_turned, of_columns, of_mask, own_factor, piece_from, piece_to, short, times_own
 from .tiles import filled, sized
 from .vectors import load4, store4
 from .words import barrier, block, thread
@@ -45,19 +45,22 @@ ROWS, N, PART = 128, 32, 16  # rows (or keys) of a block, of the tiles it goes o
 STEP, DEEP = 144, 4
 SCORES, SUMS = 16, 64
 PAIR, STAGES = 2 * N * STEP, 4 * N * STEP
-ROOMS = (4 * N + ROWS) * STEP + 16 * N  # with the values of a block's keys, and numbers of the rows of two tiles
+STORED, NUMBERS = 0, (4 * N + ROWS) * STEP  # whether a block's keys (dq: rows of g) stay in shared memory; where all that does ends
+ROOMS = NUMBERS + 16 * N  # with numbers of the rows of two tiles
 
 
-def sizes_of(width: int, most: int, tall: int) -> dict[str, int]:
-    """The sizes of a kernel for rows of so many columns, which goes over tiles of `most` rows, fewer where these are wide; a warp has 16
-    `tall` rows of its own then."""
+def sizes_of(width: int, most: int, widest: int, stay: int) -> dict[str, int]:
+    """The sizes of a kernel for rows of so many columns, which goes over tiles of `most` rows, fewer where these are wide. A warp has 32
+    rows where registers are enough, else 16: up to the `widest`, where one factor of the block's own is STORED in shared memory besides
+    those that `stay` there in any case."""
     wide = next(w for w in WIDTHS if width <= w)
-    n, tall = (most, tall) if wide <= 64 else (most // 2, 1)
-    step, rows = 2 * wide + 16, 64 * tall
+    n, tall = most if wide <= 80 else most // 2, 2 if wide <= widest else 1
+    step, rows, stored = 2 * wide + 16, 64 * tall, int(wide == widest)
+    numbers = (4 * n + (stay + stored) * rows) * step
     return {
         "WIDE": wide, "TALL": tall, "LINES": 2 * tall, "ROWS": rows, "N": n, "STEP": step, "DEEP": wide // 16, "DOWN": down_of(wide),
-        "SCORES": tall * PART // 2, "SUMS": tall * wide // 2, "PAIR": 2 * n * step, "STAGES": 4 * n * step,
-        "ROOMS": (4 * n + rows) * step + 16 * n,
+        "SCORES": tall * PART // 2, "SUMS": tall * wide // 2, "PAIR": 2 * n * step, "STAGES": 4 * n * step, "STORED": stored,
+        "NUMBERS": numbers, "ROOMS": numbers + 16 * n,
     }  # fmt: skip
 
 
@@ -140,9 +143,10 @@ def attention_mma_dkv(dk, dv, g, stats, q, k, v, mask, layout, m_layout, heads, 
     first = short(tile * ROWS)  # the first are seen by most rows
     q_at, k_at, v_at, g_at, m_at = starts(layout, m_layout, pair, heads)
     fast = even and begins_at_16(q) and begins_at_16(k) and begins_at_16(v) and begins_at_16(g)
-    values, numbers = room + STAGES, room + STAGES + ROWS * STEP  # values stay there: registers are few
-    stage_both(room, k, k_at + first * layout[7], layout[7], values, v, v_at + first * layout[11], layout[11], keys - first, d, e, fast)
-    a_k = left_factor(room + warp * (16 * TALL * STEP), STEP, TALL, DEEP)
+    values, numbers = room + STAGES, room + NUMBERS  # values stay there: registers are few
+    own_k = room + STORED * (STAGES + ROWS * STEP)
+    stage_both(own_k, k, k_at + first * layout[7], layout[7], values, v, v_at + first * layout[11], layout[11], keys - first, d, e, fast)
+    a_k = own_factor(own_k + warp * (16 * TALL * STEP), STEP, TALL, DEEP, STORED)
     barrier()
     unit, own, v_own = scale * LOG2E, short(first + warp * (16 * TALL)), short(values + warp * (16 * TALL * STEP))
     acc_k, acc_v = filled(SUMS, 0.0), filled(SUMS, 0.0)
@@ -160,7 +164,7 @@ def attention_mma_dkv(dk, dv, g, stats, q, k, v, mask, layout, m_layout, heads, 
             stage_pair(there + mine, q, q_to, layout[3], g, g_to, layout[15], rows - low, d, e, fast)
         while at < low:
             if at < rows and (not is_causal or short(at + PART) > own):
-                s = times_turned(filled(SCORES, 0.0), a_k, q, here, STEP, TALL)
+                s = times_own(filled(SCORES, 0.0), a_k, q, here, STEP, TALL, DEEP)
                 dp = times_stored(of_columns(s, LINES, told + 4 * N), v_own, q, here + N * STEP, STEP, TALL, DEEP)
                 p = turned_weights(s, unit, told, mask, m_at, m_layout, own, at, rows, keys, is_causal)
                 acc_v = times(acc_v, rounded(p, q), q, here + N * STEP, STEP, TALL)
@@ -196,16 +200,16 @@ def weights(s, unit, level, mask, m_at, m_layout, own, at, rows, keys, is_causal
 @kernel(threads=THREADS_OF, together=2)
 def attention_mma_dq(dq, dmask, g, stats, q, k, v, mask, layout, m_layout, heads, rows, keys, d, e, scale, even, is_causal):
     """dq, and dmask (batch, heads, rows, keys). A block: a tile of rows of one (batch, head)."""
-    room, piece, warp = short(shared(STAGES)), piece_to(STEP, WIDE), thread() // 32
+    room, piece, warp = short(shared(NUMBERS)), piece_to(STEP, WIDE), thread() // 32
     tiles = divided(rows + ROWS - 1, ROWS)[0]
     pair, tile = place_of(tiles)
     first = short((tiles - 1 - tile) * ROWS)
     q_at, k_at, v_at, g_at, m_at = starts(layout, m_layout, pair, heads)
     fast = even and begins_at_16(q) and begins_at_16(k) and begins_at_16(v) and begins_at_16(g)
-    g_to, q_from, g_from = room + ROWS * STEP, q_at + first * layout[3], g_at + first * layout[15]
+    g_to, q_from, g_from = room + (STAGES if STORED else ROWS * STEP), q_at + first * layout[3], g_at + first * layout[15]
     stage_both(room, q, q_from, layout[3], g_to, g, g_from, layout[15], rows - first, d, e, fast)
     a_q = left_factor(room + warp * (16 * TALL * STEP), STEP, TALL, DEEP)
-    a_g = left_factor(g_to + warp * (16 * TALL * STEP), STEP, TALL, DEEP)
+    a_g = own_factor(g_to + warp * (16 * TALL * STEP), STEP, TALL, DEEP, STORED)
     barrier()
     unit, own, none = scale * LOG2E, short(first + warp * (16 * TALL)), filled(LINES, 0.0)
     base = pair * rows + own
@@ -226,7 +230,7 @@ def attention_mma_dq(dq, dmask, g, stats, q, k, v, mask, layout, m_layout, heads
         while at < low:
             if at < mine:
                 s = times_turned(filled(SCORES, 0.0), a_q, q, here, STEP, TALL)
-                dp = times_turned(mapped(other, LINES, s, (sums,)), a_g, q, here + N * STEP, STEP, TALL)
+                dp = times_own(mapped(other, LINES, s, (sums,)), a_g, q, here + N * STEP, STEP, TALL, DEEP)
                 p = weights(s, unit, level, mask, m_at, m_layout, own, at, rows, keys, is_causal)
                 ds = mapped(product, LINES, p, (dp,))
                 if dmask is not None:
@@ -250,6 +254,6 @@ def launch(go, outs, ins, layout, sizes, scale, is_causal):
         g, layout = packed, (*layout[:12], 0, heads * rows * e, rows * e, e, *layout[16:])
     given = g, stats, q, k, v, mask
     consts = (layout[:16], layout[16:] or (0,) * 5, heads, rows, keys, d, e, scale, is_even(layout[:16], d, e), is_causal)
-    over_rows, over_keys = sizes_of(max(d, e), 32, 2), sizes_of(max(d, e), 64, 2)
+    over_rows, over_keys = sizes_of(max(d, e), 32, 80, 1), sizes_of(max(d, e), 64, 96, 0)
     go(sized(attention_mma_dkv, **over_rows), (dk, dv), given, consts, grid=batch * heads * blocks(keys, over_rows["ROWS"]))
     go(sized(attention_mma_dq, **over_keys), (dq, dmask), given, consts, grid=batch * heads * blocks(rows, over_keys["ROWS"]))

@@ -1,7 +1,7 @@
 """From a Python function to code for a GPU: PTX by numba-cuda, machine code by nvJitLink; no driver and no GPU is needed for either.
 
 A kernel's arguments are kinds: a dtype (a Span of it), a number's type, None, or a tuple of int32. What was compiled is kept on disk, in
-files written whole, under a name that is a digest of everything it was made of. Division and square root in float32 are the GPU's own,
+files that are checked, under a name that is a digest of everything it was made of. Division and square root in float32 are the GPU's own,
 right to 2 and 1 units in the last place: the exact ones are calls of a slow path.
 
 FLAME counterpart: `flame_core::cuda_kernels` (nvrtc). Read next: family.py, device.py.
@@ -21,7 +21,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...disk import put_in_cache
+from ...disk import checked, put_checked
 from ..formula.bind import announce
 from .compat import cuda, libraries, target, types
 from .span import span_of
@@ -48,13 +48,13 @@ class Binary(NamedTuple):
     def cubin(self) -> tuple[bytes, str]:
         """(machine code, what ptxas says: registers, spills), from disk where it was made before."""
         folder = cache_folder()
-        code, log = folder / f"{self.digest}.cubin", folder / f"{self.digest}.log"
-        try:
-            return code.read_bytes(), log.read_text()
-        except OSError:
-            made = link(self.ptx, self.cc)
-        put_in_cache(log, made[1].encode())
-        put_in_cache(code, made[0])
+        files = folder / f"{self.digest}.cubin", folder / f"{self.digest}.log"
+        code, log = map(checked, files)
+        if code is not None and log is not None:
+            return code, log.decode()
+        made = link(self.ptx, self.cc)
+        put_checked(files[0], made[0])
+        put_checked(files[1], made[1].encode())
         return made
 
 
@@ -75,13 +75,13 @@ def compiled(make: Callable[[], Any], name: str, mark: str, kinds: Sequence[Any]
     `mark`: a digest of what the function is made of."""
     key = hashlib.sha256(repr((name, mark, list(kinds), cc, bounds, versions())).encode()).hexdigest()[:20]
     file = cache_folder() / f"{key}.ptx"
-    try:
-        return Binary(name, file.read_text(), cc, key)
-    except OSError:
-        started = time.perf_counter()
+    kept = checked(file)
+    if kept is not None:
+        return Binary(name, kept.decode(), cc, key)
+    started = time.perf_counter()
     function = make()
     text = tidied(ptx_of(function, signature_of(function, kinds), cc, bounds))
-    put_in_cache(file, text.encode())
+    put_checked(file, text.encode())
     announce(f"{name} (cuda)", started)
     return Binary(name, text, cc, key)
 

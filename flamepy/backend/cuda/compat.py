@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -92,26 +93,30 @@ def libraries() -> Iterator[None]:
 
 @contextmanager
 def target(cc: tuple[int, ...]) -> Iterator[None]:
-    """While this is open, device functions are compiled for a GPU of this compute capability. Numba compiles under a lock of its own.
+    """While this is open, device functions are compiled for a GPU of this compute capability; by one thread at a time, for what is put in
+    place here is the process's, as Numba compiles under a lock of its own.
     The garbage collector waits: it would look again and again at what is all in use, for a sixth of the time. Lines are noted, not the
     values of variables: where a loop is unrolled, NVVM 13 makes a symbol of these that it refuses itself."""
-    asked, collects, noted = dispatcher.get_current_device, gc.isenabled(), debuginfo.CUDADIBuilder.update_variable
-    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=cc)
-    debuginfo.CUDADIBuilder.update_variable = lambda *args, **options: None
-    types.Function.get_call_type = remembered
-    gc.disable()
-    try:
-        with libraries():
-            yield
-    finally:
-        dispatcher.get_current_device, types.Function.get_call_type = asked, resolve
-        debuginfo.CUDADIBuilder.update_variable = noted
-        if collects:
-            gc.enable()
+    with alone:
+        asked, collects, noted = dispatcher.get_current_device, gc.isenabled(), debuginfo.CUDADIBuilder.update_variable
+        dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=cc)
+        debuginfo.CUDADIBuilder.update_variable = lambda *args, **options: None
+        types.Function.get_call_type = remembered
+        gc.disable()
+        try:
+            with libraries():
+                yield
+        finally:
+            dispatcher.get_current_device, types.Function.get_call_type = asked, resolve
+            debuginfo.CUDADIBuilder.update_variable = noted
+            if collects:
+                gc.enable()
 
 
+alone = threading.RLock()
 resolve = types.Function.get_call_type
 known: dict[Any, Any] = {}
+MOST = 20_000  # that are known: some 16 of each kernel
 
 
 def remembered(function: Any, context: Any, args: Any, kws: Any) -> Any:
@@ -120,6 +125,8 @@ def remembered(function: Any, context: Any, args: Any, kws: Any) -> Any:
     key = context, function, tuple(args), tuple(dict(kws).items())
     found = known.get(key)
     if found is None:
+        if len(known) >= MOST:
+            known.clear()
         found = known[key] = resolve(function, context, args, kws)
     return found
 

@@ -3,7 +3,7 @@
 Forward, rows are channels of the result, columns its pixels in all images, and the sum goes over channels and taps of the window; for dx
 columns are the image's pixels, each of which looks for the windows that saw it; for dw columns are the weight's channels and taps and the
 sum goes over pixels, cut into chunks that are added in order. Nothing is added by atomics, so results are the same in every run. 16-bit
-numbers go through the tensor cores (conv_mma.py), but for dx of windows that step further than by 1.
+numbers go through the tensor cores (conv_mma.py).
 
 `sizes` is (n, c, h, w, o, groups, kh, kw, sh, sw, ph, pw, dh, dw, rows, columns). FLAME counterpart: `flame_core::ops::conv2d`. Read next:
 conv_mma.py.
@@ -16,7 +16,7 @@ from typing import Any
 from ...dtypes import float64
 from ..formula.row_words import wide
 from ..formula.words import real
-from . import conv_mma
+from . import conv_mma, conv_mma_dx
 from .compat import cuda, types
 from .family import THREADS as BLOCK
 from .family import blocks, kernel, launcher
@@ -273,8 +273,8 @@ def conv_launcher(go, outs, ins, sizes):
 
 @launcher(name="conv2d_dx")
 def conv_dx_launcher(go, outs, ins, sizes):
-    if conv_mma.suits(*ins, sizes) and sizes[8:10] == (1, 1):
-        conv_mma.launch_dx(go, outs, ins, sizes)
+    if conv_mma.suits(*ins, sizes):
+        conv_mma_dx.launch_dx(go, outs, ins, sizes)
         return
     total = sizes[0] * sizes[2] * sizes[3]
     own, counts, tiles, grid = tiles_of(go, sizes, sizes[1] // sizes[5], total)

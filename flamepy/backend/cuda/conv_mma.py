@@ -2,10 +2,9 @@
 
 A block has a tile of ROWS channels by 64 pixels (for dw: of the weight's channels and taps), four warps two by two. What pixels see is
 gathered, two pixels a thread, into registers while the step before is multiplied, then put into shared memory beside what is copied in the
-background. Marks, where a step of the sum lies in an image, are found once for the block, a step ahead. For dx a result's pixel is what
-sees, and the window is turned: the same kernel, with a weight whose channels change places. dw's sum goes over pixels.
+background. Marks, where a step of the sum lies in an image, are found once for the block, a step ahead. dw's sum goes over pixels.
 
-Read next: gather_words.py, pool.py.
+Read next: conv_mma_dx.py, gather_words.py.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from .tensor import PITCH as SPREAD
 from .tensor import commit, divided, shared, spread, wait
 from .tile_words import copy_pieces, piece_from, piece_place, piece_to, short
 from .tiles import filled, sized
-from .words import barrier, block, index, thread
+from .words import barrier, block, thread
 
 DEEP, PITCH = 32, 80  # steps of the sum that are staged at once; bytes from row to row of the left factor
 COLS, STEP = 64, 144  # pixels of a tile; bytes from step to step of what they see
@@ -92,77 +91,77 @@ def pixel_of(column, total, sizes):
     return begin, short(top if column < total else -2 * FAR), short(beside)
 
 
-# ---- forward, and dx -----------------------------------------------------------------------------------------------------------------
+# ---- forward -------------------------------------------------------------------------------------------------------------------------
 @kernel(threads=THREADS_OF, together=2)
-def conv2d_mma(y, x, w, b, sizes, each, outs, taps, total, tiles, tiles_across, even):
+def conv2d_mma(y, x, w, b, sizes, each, outs, total, tiles, tiles_across):
     """A block: ROWS channels of the result at COLS pixels of all images, of which there are `total`."""
-    room, t = short(shared(BYTES)), thread()
     rest, tile = divided(block(), tiles)
     group, across = divided(rest, tiles_across)
-    depth, own = each * taps, short(tile * ROWS)
-    column = across * COLS + t % 32
+    room, own, area = short(shared(BYTES)), short(tile * ROWS), sizes[14] * sizes[15]
+    acc = window_sums(room, x, w, (group * outs + own) * (each * sizes[6] * sizes[7]), outs - own, group * each, each, across, total, sizes)
+    column = own_column(across)
+    image, pixel = divided(min(column, total - 1), area)
+    put_pixels(y, b, acc, room, group * outs + own, outs - own, image * sizes[4] * area + pixel, area, column < total)
+
+
+def window_sums(room, x, w, at, left, first, each, across, total, sizes):
+    """A warp's part of the products of what a tile's pixels see, of `each` channels from `first` on, and `left` rows of w from w[at] on."""
+    t, taps = thread(), sizes[6] * sizes[7]
+    depth, column = each * taps, across * COLS + t % 32
     begin, top, beside = pixel_of(column, total, sizes)
     begin2, top2, beside2 = pixel_of(column + 32, total, sizes)
     begins, tops, besides = (begin, begin2), (top, top2), (beside, beside2)
-    at, mine = (group * outs + own) * depth + piece_from(short(depth), DEEP), piece_to(PITCH, DEEP)
-    put, fast = SEEN + t // 32 * STEP + t % 32 * 4, even and begins_at_16(w)
-    stage_rows(room + mine, w, at, depth, 0, outs - own, fast)
+    put, fast = SEEN + t // 32 * STEP + t % 32 * 4, (at | depth) & 7 == 0 and begins_at_16(w)
+    at, mine = at + piece_from(short(depth), DEEP), piece_to(PITCH, DEEP)
+    stage_rows(room + mine, w, at, depth, 0, left, fast)
     commit()
-    mark_steps(room + MARKS, 0, depth, taps, sizes, group * each)
+    mark_steps(room + MARKS, 0, depth, taps, sizes, first)
     barrier()
     marks = short(room + MARKS + t // 32 * MARK)
     words = gather_pairs(x, w, begins, tops, besides, sizes[2], sizes[3], marks, 8, 4)
     put_words(room + put, words, APART)
-    mark_steps(room + MARKS + DEEP * MARK, DEEP, depth, taps, sizes, group * each)
+    mark_steps(room + MARKS + DEEP * MARK, DEEP, depth, taps, sizes, first)
     acc, here, low, turn = filled(SUMS, 0.0), room, short(0), short(1)
     while low < depth:
         wait(0)
         barrier()
         there, low = short(2 * room + STAGE - here), short(low + DEEP)
         if low < depth:
-            stage_rows(there + mine, w, at, depth, low, outs - own, fast)
+            stage_rows(there + mine, w, at, depth, low, left, fast)
             commit()
             words = gather_pairs(x, w, begins, tops, besides, sizes[2], sizes[3], marks + turn * (DEEP * MARK), 8, 4)
-            mark_steps(room + MARKS + (1 - turn) * (DEEP * MARK), low + DEEP, depth, taps, sizes, group * each)
+            mark_steps(room + MARKS + (1 - turn) * (DEEP * MARK), low + DEEP, depth, taps, sizes, first)
         a = left_factor(here + (t >> 5 & 1) * (16 * TALL * PITCH), PITCH, TALL, 2)
         acc = times(acc, a, w, here + SEEN + (t >> 6) * 64, STEP, TALL)
         if low < depth:
             put_words(there + put, words, APART)
         here, turn = there, short(1 - turn)
     barrier()
-    put_pixels(y, b, acc, room, group * outs + own, outs - own, across, total, sizes)
+    return acc
 
 
-def put_pixels(y, b, acc, room, first, left, across, total, sizes):
-    """A warp's tile of results, 16 rows at a time by way of shared memory, so that neighbours are written together: a pixel a lane."""
+def own_column(across):
+    """Which pixel this lane writes."""
+    return across * COLS + (thread() >> 6) * 16 + (thread() & 15) + (thread() & 16) * 2
+
+
+def put_pixels(y, b, acc, room, first, left, at, plane, there):
+    """A warp's tile of results, 16 rows at a time by way of shared memory, so that neighbours are written together: a pixel a lane, if it
+    is `there`, y[at] in the first of the planes."""
     lane, warp = thread() & 31, thread() >> 5
-    area = sizes[14] * sizes[15]
-    place, row = (warp >> 1) * 16 + (lane & 15) + 32 * (lane >> 4), (warp & 1) * (16 * TALL)
-    column = across * COLS + place
-    image, pixel = divided(min(column, total - 1), area)
-    at, mine = (image * sizes[4] + first + row) * area + pixel, room + warp * (64 * SPREAD)
+    row, mine = (warp & 1) * (16 * TALL), room + warp * (64 * SPREAD)
+    at += (first + row) * plane
     for part in range(TALL):
         spread(acc, part, mine + (lane >> 2) * (4 * SPREAD) + (lane & 3) * 8)
         cuda.syncwarp()
         for i in range(16):
             value = number_at(mine + i * (4 * SPREAD) + 8 * (lane & 15) + 4 * (lane >> 4))
-            if column < total and row + i < left:
+            if there and row + i < left:
                 if b is not None:
                     value += b[first + row + i]
-                y[at + i * area] = value
-        row, at = row + 16, at + 16 * area
+                y[at + i * plane] = value
+        row, at = row + 16, at + 16 * plane
         cuda.syncwarp()
-
-
-@kernel
-def turn_weight(turned, w, each, outs, taps):
-    """turned (groups, each, outs, taps) = w (groups, outs, each, taps)."""
-    i = index()
-    if i < turned.size:
-        rest, tap = divided(i, taps)
-        rest, out = divided(rest, outs)
-        group, channel = divided(rest, each)
-        turned[i] = w[((group * outs + out) * each + channel) * taps + tap]
 
 
 # ---- the gradient of w -----------------------------------------------------------------------------------------------------------------
@@ -234,20 +233,11 @@ def suits(x: Any, w: Any, sizes: Any) -> bool:
 
 def launch(go: Any, outs: Any, ins: Any, sizes: Any) -> None:
     """What conv_launcher() does for operands of 16 bits."""
-    each, rows, taps = sizes[1] // sizes[5], sizes[4] // sizes[5], sizes[6] * sizes[7]
-    total, own = sizes[0] * sizes[14] * sizes[15], sizes_of(rows)
-    tiles, across = blocks(rows, own["ROWS"]), blocks(total, COLS)
-    consts = sizes, each, rows, taps, total, tiles, across, each * taps % 8 == 0
+    rows, total = sizes[4] // sizes[5], sizes[0] * sizes[14] * sizes[15]
+    own, across = sizes_of(rows), blocks(total, COLS)
+    tiles = blocks(rows, own["ROWS"])
+    consts = sizes, sizes[1] // sizes[5], rows, total, tiles, across
     go(sized(conv2d_mma, **own), outs, ins, consts, grid=tiles * across * sizes[5])
-
-
-def launch_dx(go: Any, outs: Any, ins: Any, sizes: Any) -> None:
-    """What conv_dx_launcher() does for operands of 16 bits and steps of 1."""
-    (n, c, h, w, o, groups, kh, kw, _, _, ph, pw, dh, dw, rows, columns), (g, weight) = sizes, ins
-    turned = go.empty(weight.size, weight.dtype)
-    go(turn_weight, (turned,), (weight,), (c // groups, o // groups, kh * kw), grid=blocks(weight.size))
-    seen = n, o, rows, columns, c, groups, kh, kw, 1, 1, -ph, -pw, -dh, -dw, h, w
-    launch(go, outs, (g, turned, None), seen)
 
 
 def dw_tiles(sizes: Any) -> tuple[dict[str, int], int, int]:

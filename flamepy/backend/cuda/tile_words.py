@@ -178,8 +178,9 @@ def cut_turned(typing: Any, acc: Any, rows: Any, shift: Any, value: Any) -> Any:
 def of_mask(typing: Any, acc: Any, rows: Any, mask: Any, at: Any, down: Any, across: Any, bounds: Any, near: Any) -> Any:
     """A tile like acc of the mask's numbers: mask[at] is its first, rows are `down` apart, columns `across`. bounds: the last row, the last
     column, how much less and how much more than its row a column may be; -inf beyond them. A tile that lies within them, and whose columns
-    (near = 1) or rows (2) are neighbours in memory, is read without a look at each number."""
+    (near = 1) or rows (2) are neighbours in memory or all the same, is read without a look at each number."""
     lines, count, turned = constant(rows), acc.count, constant(near) == 2
+    places = [(row_of(i, lines, count), column_of(i, lines, count)) for i in range(count)]
 
     def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         first, lane = builder.gep(builder.extract_value(args[2], 0), [args[3]]), lane_of(builder)
@@ -187,38 +188,58 @@ def of_mask(typing: Any, acc: Any, rows: Any, mask: Any, at: Any, down: Any, acr
         row, column = position(builder, lane, 0, lines, count)
         begin = builder.add(builder.mul(builder.zext(row, I64), down), builder.mul(builder.zext(column, I64), across))
         begin = builder.gep(first, [begin])
-        marks, fars = [row_of(i, lines, count) for i in range(count)], [column_of(i, lines, count) for i in range(count)]
-        lefts = {n: builder.gep(begin, [builder.mul(down, I64(8 * n))]) for n in range(lines)}
-        tops = {far: builder.gep(begin, [builder.mul(across, I64(far))]) for far in sorted(set(fars))}
-        with builder.if_else(is_inside(builder, limits, lines, count, down if turned else across)) as (whole, partial):
+        lefts = {n: builder.gep(begin, [builder.mul(down, I64(8 * n))]) for n, _ in places}
+        tops = {far: builder.gep(begin, [builder.mul(across, I64(far))]) for _, far in places}
+        step = down if turned else across
+        with builder.if_else(is_inside(builder, limits, lines, count, step)) as (whole, partial):
             with whole:
-                easy = [
-                    builder.load(builder.gep(tops[far], [I64(8 * n)]) if turned else builder.gep(lefts[n], [I64(far)]))
-                    for n, far in zip(marks, fars, strict=True)
-                ]
-                easy, easy_end = [as_number(builder, mask, v) if mask.half else v for v in easy], builder.block
+                runs = [(tops[far], 8 * n) if turned else (lefts[n], far) for n, far in places]
+                easy = unlike_or_like(builder, mask, builder.icmp_signed("==", step, I64(0)), runs)
+                easy_end = builder.block
             with partial:
                 spans = [row_bounds(builder, builder.add(row, I32(8 * line)), column, limits) for line in range(lines)]
                 hard = []
-                for n, far in zip(marks, fars, strict=True):
+                for n, far in places:
                     low, high = spans[n]
                     inside = builder.and_(builder.icmp_signed(">=", I32(far), low), builder.icmp_signed("<=", I32(far), high))
                     hard.append(number_if(builder, mask, inside, builder.gep(lefts[n], [builder.mul(across, I64(far))])))
                 hard_end = builder.block
-        found = []
-        for a, b in zip(easy, hard, strict=True):
-            number = builder.phi(F32)
-            number.add_incoming(a, easy_end)
-            number.add_incoming(b, hard_end)
-            found.append(number)
-        return context.make_tuple(builder, acc, found)
+        return context.make_tuple(builder, acc, either(builder, easy, easy_end, hard, hard_end))
 
     return acc(acc, rows, mask, types.int64, types.int32, types.int32, types.UniTuple(types.int32, 4), near), make
 
 
+def either(builder: Any, left: list[Any], left_end: Any, right: list[Any], right_end: Any) -> list[Any]:
+    """Numbers that two ways led to."""
+    found = []
+    for a, b in zip(left, right, strict=True):
+        number = builder.phi(F32)
+        number.add_incoming(a, left_end)
+        number.add_incoming(b, right_end)
+        found.append(number)
+    return found
+
+
+def unlike_or_like(builder: Any, mask: Any, alike: Any, runs: list[tuple[Any, int]]) -> list[Any]:
+    """The mask's numbers so many after the places where their runs begin; of a run that is `alike` one number is read."""
+
+    def load(place: Any) -> Any:
+        found = builder.load(place)
+        return as_number(builder, mask, found) if mask.half else found
+
+    with builder.if_else(alike) as (one, all_of_them):
+        with one:
+            begins = dict.fromkeys([place for place, _ in runs])
+            once = {place: load(place) for place in begins}
+            same, same_end = [once[place] for place, _ in runs], builder.block
+        with all_of_them:
+            own, own_end = [load(builder.gep(place, [I64(far)])) for place, far in runs], builder.block
+    return either(builder, same, same_end, own, own_end)
+
+
 def is_inside(builder: Any, limits: list[Any], lines: int, count: int, step: Any) -> Any:
-    """Whether every number of a tile is within of_mask()'s bounds, and steps between neighbours are 1."""
-    high, wide, found = 8 * lines - 1, 4 * count // lines - 1, builder.icmp_signed("==", step, I64(1))
+    """Whether every number of a tile is within of_mask()'s bounds, and steps between neighbours are 0 or 1."""
+    high, wide, found = 8 * lines - 1, 4 * count // lines - 1, builder.icmp_unsigned("<=", step, I64(1))
     for limit, most in zip(limits, (high, wide, high, wide), strict=True):
         found = builder.and_(found, builder.icmp_signed(">=", limit, I32(most)))
     return found

@@ -13,9 +13,7 @@ from typing import Any
 
 from llvmlite import binding
 
-from ....disk import put_in_cache
-
-DIGEST = 32
+from ....disk import checked, put_checked
 
 
 @functools.cache
@@ -45,14 +43,12 @@ def key_of(text: str) -> str:
 def object_code(text: str, folder: Path | None, key: str) -> bytes:
     """The text as an object file, from the folder if it is there."""
     path = folder / f"{key}.emulated" if folder else None
-    if path:
-        found = read(path)
-        if found:
-            return found
-    code = compiled(text)
-    if path:
-        put_in_cache(path, hashlib.sha256(code).digest() + code)
-    return code
+    found = checked(path) if path else None
+    if found is None:
+        found = compiled(text)
+        if path:
+            put_checked(path, found)
+    return found
 
 
 def compiled(text: str) -> bytes:
@@ -61,15 +57,6 @@ def compiled(text: str) -> bytes:
     module.triple = binding.get_process_triple()
     module.data_layout = str(machine.target_data)
     return bytes(machine.emit_object(module))
-
-
-def read(path: Path) -> bytes:
-    """What was written, or nothing."""
-    try:
-        raw = path.read_bytes()
-    except OSError:
-        return b""
-    return raw[DIGEST:] if raw[:DIGEST] == hashlib.sha256(raw[DIGEST:]).digest() else b""
 
 
 class Loaded:
