@@ -41,7 +41,7 @@ def newer_numpy() -> Iterator[None]:
             del np.row_stack  # type: ignore[attr-defined]
 
 
-NAMES = "cgutils", "debuginfo", "dispatcher", "libdevice", "types"
+NAMES = "cgutils", "debuginfo", "dispatcher", "libdevice", "lowering", "types"
 
 with newer_numpy():
     try:
@@ -55,6 +55,7 @@ with newer_numpy():
         from numba.cuda.core.imputils import RefType, iternext_impl
         from numba.cuda.cpython.rangeobj import registry as ranges
         from numba.cuda.cudadecl import registry as typing
+        from numba.cuda.cudadrv.nvvm import NVVM
         from numba.cuda.cudaimpl import registry as lowering
         from numba.cuda.datamodel.models import StructModel
         from numba.cuda.extending import intrinsic
@@ -67,13 +68,13 @@ with newer_numpy():
 
 __all__ = [
     "PROBLEMS", "AbstractTemplate", "AttributeTemplate", "NumbaError", "RefType", "StructModel", "TypingError", "cgutils", "cuda",
-    "device_function", "intrinsic", "iternext_impl", "libdevice", "libraries", "lowering", "ranges", "register_model", "signature",
-    "target", "types", "typing",
+    "device_function", "intrinsic", "iternext_impl", "libdevice", "libraries", "lowering", "nvvm_layout", "ranges", "register_model",
+    "signature", "target", "types", "typing",
 ]  # fmt: skip
 
 PROBLEMS = NumbaError, HostError  # what its compiler raises
 numba_cuda: Any = cuda  # what these export is put together at run time
-cgutils, debuginfo, dispatcher, libdevice, types = modules
+cgutils, debuginfo, dispatcher, libdevice, lowerers, types = modules
 
 
 @contextmanager
@@ -88,6 +89,22 @@ def libraries() -> Iterator[None]:
         if type(error).__name__ not in ("DynamicLibNotFoundError", "NvvmSupportError"):
             raise
         raise DeviceError(f"cuda: a library is not installed: {str(error).splitlines()[0]}. Use {EXTRA}.") from error
+
+
+def nvvm_layout() -> str:
+    """How NVVM lays out numbers in memory, in LLVM's words."""
+    return str(NVVM().data_layout)
+
+
+def refuse_recursion(lowerer: Any, function: Any, expression: Any, signature: Any) -> None:
+    name, line = lowerer.fndesc.qualname, lowerer.loc
+    raise DeviceError(
+        f"{name}: cannot be compiled for CUDA: {name}() calls itself, {line.filename}:{line.line}: Numba compiles no recursion for GPUs. "
+        "Write a loop."
+    )
+
+
+lowerers.Lower._lower_call_RecursiveCall = refuse_recursion
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 Device addresses begin at DEVICE_BASE, where no host address can be: a kernel that is given a host pointer fails at its first access,
 and host code that is given a device pointer cannot read it. Between allocations lie bytes that belong to none. The states and the
-records of who touched what (4 x 8 bytes for each 4) take memory only where they are used. Read next: machine.py.
+records of who touched what (5 x 8 bytes for each 4) take memory only where they are used. Read next: machine.py.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Memory:
     def __init__(self, size: int = SIZE) -> None:
         while True:  # where less may be reserved, less will do
             try:
-                self.regions = [reserve(size), reserve(size), *(reserve(2 * size) for _ in range(4))]
+                self.regions = [reserve(size), reserve(size), *(reserve(2 * size) for _ in range(5))]
                 break
             except (OSError, ValueError):
                 size //= 2
@@ -52,7 +52,8 @@ class Memory:
         self.process_now = os.getpid  # kept here: when Python ends, modules are emptied before the last buffers are freed
         self.bytes = np.frombuffer(self.regions[0], np.uint8)
         self.states = np.frombuffer(self.regions[1], np.uint8)
-        self.addresses = [host_address(r) for r in self.regions]  # bytes, states, writers, readers, latest readers, atomic writers
+        # bytes, states, writers, readers, latest readers, atomic writers, releases
+        self.addresses = [host_address(r) for r in self.regions]
         self.top = RED_ZONE
         self.blocks: dict[int, int] = {}  # offset -> size
         self.order: list[int] = []  # offsets of blocks, sorted
