@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
 from error_text import raises
+from llvmlite import ir
 from numba import cuda, float32, float64, int32
 
 import flamepy as fp
@@ -229,6 +230,29 @@ def test_local_arrays_have_ends_where_all_indices_are_known() -> None:
     assert y[0] == 3
     kernel = fp.cuda.compile(at_its_end, "void(float32[::1], float32[::1])")
     assert not kernel.local and "own.local" not in kernel.ptx  # what a GPU gets is as it was
+
+
+@cuda.jit(device=True)
+def twice(v):
+    return v + v
+
+
+def doubled(y, x):
+    y[0] = twice(x[0])
+
+
+def doubled_and_more(y, x):
+    y[0] = twice(x[0]) + 1
+
+
+def test_of_a_device_function_only_its_text_is_kept() -> None:
+    """Numba keeps device functions for ever, with all that their compilation needed: 10 MB for a kernel of flamepy's."""
+    for kernel in (doubled, doubled_and_more):
+        emulate(kernel, 1, 1, y := np.zeros(1, "f4"), X[3:].copy())
+        (kept,) = twice.overloads.values()
+        assert not any(isinstance(m, ir.Module) for m in kept.library.modules)
+        assert not kept.type_annotation.blocks and not kept.fndesc.typemap
+    assert y[0] == 7
 
 
 # ---- what is not an error --------------------------------------------------------------------------------------------------------

@@ -6,7 +6,9 @@ Read next: test_emulator_kernels.py.
 from __future__ import annotations
 
 import _thread
+import mmap
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,6 +68,22 @@ def test_before_the_beginning_and_after_free(device: Device) -> None:
         device.run(entry("k", "u64 x", MINE + "ld.global.u32 %r2, [%rd3];"), 1, 64, x)
     with raises(DeviceError, "free: "):
         device.memory.free(x)
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="Linux tells how much memory a process has")
+def test_what_is_freed_is_given_back(device: Device) -> None:
+    before, size = resident(), 1 << 25
+    for _ in range(2):
+        x = device.memory.allocate(size)
+        device.memory.fill(x, 1, size)
+        assert resident() - before > size
+        device.memory.free(x)
+    assert resident() - before < size // 4
+    assert device.memory.allocate(size) == x and not device.memory.is_written(x, 1)
 
 
 def test_misaligned(device: Device) -> None:

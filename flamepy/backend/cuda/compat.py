@@ -107,6 +107,31 @@ def refuse_recursion(lowerer: Any, function: Any, expression: Any, signature: An
 lowerers.Lower._lower_call_RecursiveCall = refuse_recursion
 
 
+class Text:
+    """What is kept of a device function's module: its text. The functions are named as those that are linked are."""
+
+    functions = ()
+
+    def __init__(self, module: Any) -> None:
+        for function in module.functions:
+            if not function.is_declaration:
+                function.linkage = "linkonce_odr"
+        self.text = str(module)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def lean(*args: Any, **options: Any) -> Any:
+    """compile_cuda(), for device functions, which Numba keeps for ever: without what only their own compilation needed, 10 MB a kernel."""
+    result = compile_cuda(*args, **options)
+    result.library._module = Text(result.library._module)
+    for holder in (result.fndesc, result.type_annotation):
+        holder.typemap, holder.calltypes = {}, {}
+    result.type_annotation.blocks = {}
+    return result
+
+
 @contextmanager
 def target(cc: tuple[int, ...]) -> Iterator[None]:
     """While this is open, device functions are compiled for a GPU of this compute capability. Numba compiles under a lock of its own.
@@ -115,7 +140,7 @@ def target(cc: tuple[int, ...]) -> Iterator[None]:
     asked, collects, noted = dispatcher.get_current_device, gc.isenabled(), debuginfo.CUDADIBuilder.update_variable
     dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=cc)
     debuginfo.CUDADIBuilder.update_variable = lambda *args, **options: None
-    types.Function.get_call_type = remembered
+    types.Function.get_call_type, dispatcher.compile_cuda = remembered, lean
     gc.disable()
     try:
         with libraries():
@@ -123,11 +148,12 @@ def target(cc: tuple[int, ...]) -> Iterator[None]:
     finally:
         dispatcher.get_current_device, types.Function.get_call_type = asked, resolve
         debuginfo.CUDADIBuilder.update_variable = noted
+        dispatcher.compile_cuda = compile_cuda
         if collects:
             gc.enable()
 
 
-resolve = types.Function.get_call_type
+resolve, compile_cuda = types.Function.get_call_type, dispatcher.compile_cuda
 known: dict[Any, Any] = {}
 
 

@@ -20,6 +20,7 @@ from .layout import ALLOCATED, DEVICE_BASE, WRITTEN
 ALIGN = 256
 RED_ZONE = 256
 SIZE = 1 << 35  # reserved, not used
+LARGE = 1 << 22  # bytes of a block whose memory goes back to the system when it is freed
 
 
 def reserve(size: int) -> mmap.mmap:
@@ -92,7 +93,16 @@ class Memory:
             raise DeviceError(f"free: not an address that allocate() gave, or freed before: {address:#x}. Free each allocation once.")
         del self.order[bisect.bisect_left(self.order, offset)]
         self.states[offset : offset + size] = 0
+        if size >= LARGE:
+            self.give_back(offset, offset + size)
         self.room.setdefault(-(-max(size, 1) // ALIGN) * ALIGN + RED_ZONE, []).append(offset)
+
+    def give_back(self, start: int, end: int) -> None:
+        """The pages of these bytes, their states and records (12 bytes for each) are zero again, and take no memory."""
+        start, end = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
+        for k, region in enumerate(self.regions):
+            scale = 1 if k < 2 else 2
+            region.madvise(mmap.MADV_DONTNEED, scale * start, scale * (end - start))
 
     def span(self, op: str, address: int, size: int) -> slice:
         """The bytes of an access by the host, which has to stay inside one allocation."""

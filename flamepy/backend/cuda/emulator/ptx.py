@@ -7,6 +7,7 @@ flow.py, lanes.py.
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass, field
 
 from ....errors import EmulationError
@@ -218,7 +219,8 @@ class Reader:
         opcode, _, rest = re.sub(r"\s+", " ", piece).partition(" ")
         if len(self.scopes) > 1:
             rest = re.sub(r"[%A-Za-z_$][\w$]*", lambda m: self.scoped(m[0]), rest)
-        self.entry.instructions.append(Instruction(opcode, split(rest), guard, *self.line, self.row))
+        operands = [sys.intern(operand) for operand in split(rest)]  # kernels are kept, and name the same registers again and again
+        self.entry.instructions.append(Instruction(sys.intern(opcode), operands, guard, *self.line, self.row))
 
 
 def split(rest: str) -> list[str]:
