@@ -96,6 +96,7 @@ def emulate(kernel: Any, grid: Any, block: Any, *args: Any, shared: int = 0) -> 
     changes, and numbers; an array that is read-only may not be written, one that is given twice is one. shared: bytes for
     cuda.shared.array(0, ...), as in kernel[grid, block, stream, shared]. Raises EmulationError for what is wrong in the kernel: its `kind`
     is "out of bounds", "misaligned", "uninitialised", "race" or "barrier". The arrays are as they were then.
+    A kernel with local arrays is run once more before, compiled so that these can be watched; float64 is no error: the report tells where.
     """
     if isinstance(kernel, str):
         raise TypeError(f"emulate: not a kernel: '{kernel}'. Give what flamepy.cuda.compile('{kernel}') returns.")
