@@ -33,6 +33,7 @@ from flamepy.backend.lending import Lent
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
     device = emulated_gpu()
     monkeypatch.setenv("FLAMEPY_CUDA", "emulator")
+    base.device("cpu")  # opened in the block, it would be forgotten at its end: the next tests would have another one
     with patch.dict(base._devices, {"cuda": device}), default_device("cuda"):
         yield device
 

@@ -6,7 +6,9 @@ Read next: test_emulator_kernels.py.
 from __future__ import annotations
 
 import _thread
+import mmap
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,6 +68,22 @@ def test_before_the_beginning_and_after_free(device: Device) -> None:
         device.run(entry("k", "u64 x", MINE + "ld.global.u32 %r2, [%rd3];"), 1, 64, x)
     with raises(DeviceError, "free: "):
         device.memory.free(x)
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="Linux tells how much memory a process has")
+def test_what_is_freed_is_given_back(device: Device) -> None:
+    before, size = resident(), 1 << 25
+    for _ in range(2):
+        x = device.memory.allocate(size)
+        device.memory.fill(x, 1, size)
+        assert resident() - before > size
+        device.memory.free(x)
+    assert resident() - before < size // 4
+    assert device.memory.allocate(size) == x and not device.memory.is_written(x, 1)
 
 
 def test_misaligned(device: Device) -> None:
@@ -148,11 +166,12 @@ def test_write_after_read_without_a_barrier(device: Device) -> None:
 
 def test_lanes_of_one_warp_are_not_in_step(device: Device) -> None:
     neighbour = "xor.b32 %r6, %r4, 4; st.shared.u32 [%r4], %r1; SYNC ld.shared.u32 %r7, [%r6]; st.global.u32 [%rd3], %r7;"
-    for sync in ("bar.warp.sync -1;", "vote.sync.ballot.b32 %r8, %p1, -1;", "bar.sync 0;"):
-        fill = "setp.eq.u32 %p1, %r1, %r1;" + neighbour.replace("SYNC", sync)
-        np.testing.assert_array_equal(run(device, TURN + fill, block=32)[:32], np.arange(32) ^ 1)
-    with raises(EmulationError, "race: thread", "cuda.syncwarp()"):
-        run(device, TURN + neighbour.replace("SYNC", ""), block=32)
+    for sync in ("bar.warp.sync -1;", "bar.sync 0;"):
+        np.testing.assert_array_equal(run(device, TURN + neighbour.replace("SYNC", sync), block=32)[:32], np.arange(32) ^ 1)
+    ask = "setp.eq.u32 %p1, %r1, %r1;"  # CUDA: votes and shuffles "do not imply a memory barrier"
+    for sync in ("", ask + "vote.sync.ballot.b32 %r8, %p1, -1;", "shfl.sync.bfly.b32 %r8, %r1, 1, 31, -1;"):
+        with raises(EmulationError, "race: thread", "cuda.syncwarp()"):
+            run(device, TURN + neighbour.replace("SYNC", sync), block=32)
 
 
 def test_one_instruction_writes_one_place(device: Device) -> None:

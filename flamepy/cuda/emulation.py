@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ class EmulationReport:
     """What launches did. `instructions`: of warps, by kind; `transactions`: sectors of 32 bytes moved to and from global memory;
     `efficiency`: bytes used over bytes moved; `bank_conflicts`: turns that shared memory needed beyond the least; `divergence`: the share
     of lanes that stood idle while others of their warp ran; `flops`; `intensity`: flops for each byte moved. `used`: bytes, those that
-    several lanes of a warp read counted once."""
+    several lanes of a warp read counted once. `float64`: instructions that compute in it, by line of Python."""
 
     kernel: str
     launches: int = 1
@@ -37,6 +37,7 @@ class EmulationReport:
     bank_conflicts: int = 0
     divergence: float = 0.0
     flops: int = 0
+    float64: dict[str, int] = field(default_factory=dict)
 
     @property
     def efficiency(self) -> float:
@@ -54,6 +55,8 @@ class EmulationReport:
         lines.append(f"  {'bank conflicts':<20} {self.bank_conflicts:>14,}")
         lines.append(f"  {'divergence':<20} {self.divergence:>14.1%}  of the lanes idle")
         lines.append(f"  {'arithmetic intensity':<20} {self.intensity:>14.2f}  operations for each byte moved, {self.flops:,} in all")
+        if self.float64:
+            lines.append(f"  {'in float64':<20} {sum(self.float64.values()):>14,}  at {', '.join(self.float64)}")
         return "\n".join(lines)
 
 
@@ -67,18 +70,22 @@ def reported(kernel: str, counts: Any) -> EmulationReport:
     moved = counts.load_sectors + counts.store_sectors + counts.atomic_sectors
     there = counts.threads / (32 * counts.warps)  # lanes that exist
     idle = max(0.0, 1.0 - counts.active / there)
-    return EmulationReport(kernel, 1, dict(counts.instructions), moved, sum(used), counts.bank_conflicts, idle, counts.flops)
+    return EmulationReport(
+        kernel, 1, dict(counts.instructions), moved, sum(used), counts.bank_conflicts, idle, counts.flops, counts.float64
+    )  # fmt: skip
 
 
 def joined(kernel: str, reports: Sequence[EmulationReport]) -> EmulationReport:
     """Several launches as one report."""
     kinds = sorted({kind for r in reports for kind in r.instructions})
+    places = {place for r in reports for place in r.float64}
     issued = [sum(r.instructions.values()) for r in reports]
     total = lambda name: sum(getattr(r, name) for r in reports)
     return EmulationReport(
         kernel, total("launches"), {kind: sum(r.instructions.get(kind, 0) for r in reports) for kind in kinds}, total("transactions"),
         total("used"), total("bank_conflicts"),
         sum(r.divergence * n for r, n in zip(reports, issued, strict=True)) / max(1, sum(issued)), total("flops"),
+        {place: sum(r.float64.get(place, 0) for r in reports) for place in sorted(places)},
     )  # fmt: skip
 
 
@@ -89,6 +96,7 @@ def emulate(kernel: Any, grid: Any, block: Any, *args: Any, shared: int = 0) -> 
     changes, and numbers; an array that is read-only may not be written, one that is given twice is one. shared: bytes for
     cuda.shared.array(0, ...), as in kernel[grid, block, stream, shared]. Raises EmulationError for what is wrong in the kernel: its `kind`
     is "out of bounds", "misaligned", "uninitialised", "race" or "barrier". The arrays are as they were then.
+    A kernel with local arrays is run once more before, compiled so that these can be watched; float64 is no error: the report tells where.
     """
     if isinstance(kernel, str):
         raise TypeError(f"emulate: not a kernel: '{kernel}'. Give what flamepy.cuda.compile('{kernel}') returns.")
@@ -99,13 +107,29 @@ def emulate(kernel: Any, grid: Any, block: Any, *args: Any, shared: int = 0) -> 
         raise TypeError(f"{kernel.name}: wrong number of arguments: {len(args)}. It takes {len(kernel.arguments)}: {wanted}.")
     size = backend("emulator.machine").size_of(kernel.name, grid, block, shared)
     with busy:
-        try:
-            counts = run(kernel, size, args)
-        except EmulationError as error:
-            if error.kind != "uninitialised":
-                raise
-            raise missing_barrier(kernel, size, args) or error from None
+        if kernel.watched_ptx is not None:  # for what NVVM drops, before it has
+            checked(watched(kernel), size, copied(args))
+        counts = checked(kernel, size, args)
     return reported(kernel.name, counts)
+
+
+def watched(kernel: CudaKernel) -> CudaKernel:
+    """The kernel with local arrays that the emulator can watch; kept with it."""
+    kept = vars(kernel)
+    if "watched" not in kept:
+        assert kernel.watched_ptx is not None
+        kept["watched"] = replace(kernel, ptx=kernel.watched_ptx())
+    return kept["watched"]  # type: ignore[no-any-return]
+
+
+def checked(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any]) -> Any:
+    """run(), and what is wrong as the fault that it most likely is."""
+    try:
+        return run(kernel, size, args)
+    except EmulationError as error:
+        if error.kind != "uninitialised":
+            raise
+        raise missing_barrier(kernel, size, args) or error from None
 
 
 def run(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any]) -> Any:

@@ -9,7 +9,7 @@ import hashlib
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -76,6 +76,7 @@ class CudaKernel:
     arguments: tuple[Argument, ...]
     binary: Any = field(repr=False)
     threads: int | None = None
+    watched_ptx: Callable[[], str] | None = field(default=None, repr=False)  # where it has local arrays: as the emulator can watch them
 
     @cached_property
     def cubin(self) -> bytes:
@@ -163,19 +164,25 @@ def compiled(function: Any, signature: Any, cc: tuple[Any, ...]) -> CudaKernel:
     if not hasattr(function, "__code__"):
         raise TypeError(f"compile: not a function: {function!r}. Give a Python function, @cuda.jit or not, or the name of an op.")
     compat, build, name = backend("compat"), backend("build"), name_of(function)
+    arrays: list[int] = []
     with installed():
-        types = argument_types(signature)
+        types, watch = argument_types(signature), backend("watch").local_arrays
         try:
-            ptx = build.ptx_of(function, types, cc)
+            with watch(arrays):
+                ptx = build.renamed(build.ptx_of(function, types, cc), name)
         except compat.PROBLEMS as problem:
             text = " ".join(str(problem).split())
             raise DeviceError(f"{name}: cannot be compiled for CUDA: {text[:400]}. Write it in Numba's CUDA Python.") from problem
-    ptx = build.renamed(ptx, name)
+
+    def watched() -> str:
+        with watch([], True):
+            return build.renamed(build.ptx_of(function, types, cc), name)  # type: ignore[no-any-return]
+
     digest = hashlib.sha256(repr((ptx, cc, build.versions())).encode()).hexdigest()[:20]
     code = function.__code__
     names = code.co_varnames[: code.co_argcount]
     arguments = tuple(argument(n, t) for n, t in zip(names, types, strict=True))
-    return CudaKernel(name, build.arch(cc), ptx, arguments, build.Binary(name, ptx, cc, digest))
+    return CudaKernel(name, build.arch(cc), ptx, arguments, build.Binary(name, ptx, cc, digest), None, watched if arrays else None)
 
 
 def argument_types(signature: Any) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ import numpy as np
 from ..errors import DTypeError, ShapeError
 from .kernels import Argument, CudaKernel, backend, name_of
 
-STRIP = 1 << 20  # bytes before and after an array
+STRIP, ALIGN = 1 << 20, 256  # bytes before and after an array; where a GPU's allocations begin
 
 
 class Placed(NamedTuple):
@@ -53,22 +53,23 @@ def machine() -> Any:
             start, name, array = near
             return ", " + element(name, array, (address - start) // array.itemsize)
 
-        def place(self, raw: np.ndarray, constant: bool) -> int:
-            """A copy of these bytes, alone in its memory; `constant`: not to be written."""
-            address = self.allocate(raw.nbytes + 2 * STRIP) + STRIP
-            at = address - emulator.layout.DEVICE_BASE
-            self.states[at - STRIP : at] = self.states[at + raw.nbytes : at + raw.nbytes + STRIP] = 0
-            self.rooms.append(address)
-            self.write(address, raw)
+        def place(self, raw: np.ndarray, shift: int, constant: bool) -> int:
+            """A copy of these bytes, alone in its memory, `shift` bytes behind a multiple of ALIGN; `constant`: not to be written."""
+            room = self.allocate(raw.nbytes + shift + 2 * STRIP)
+            start = room - emulator.layout.DEVICE_BASE
+            at, end = start + STRIP + shift, start + STRIP + shift + raw.nbytes
+            self.states[start:at] = self.states[end : end + STRIP] = 0
+            self.rooms.append(room)
+            self.write(room + at - start, raw)
             if constant:
-                self.states[at : at + raw.nbytes] |= emulator.layout.CONSTANT
-            return address
+                self.states[at:end] |= emulator.layout.CONSTANT
+            return room + at - start
 
         def remove(self) -> None:
             """Free all arrays, and forget that they were: the next ones lie where these did."""
-            for address in self.rooms:
-                self.free(address - STRIP)
-                self.top: int = min(self.top, address - STRIP - emulator.layout.DEVICE_BASE)
+            for room in self.rooms:
+                self.free(room)
+                self.top: int = min(self.top, room - emulator.layout.DEVICE_BASE)
             self.arrays.clear()
             self.rooms.clear()
             self.room.clear()
@@ -101,11 +102,21 @@ def placed(kernel: CudaKernel, args: Sequence[Any]) -> dict[int, Placed]:
         else:
             start, end = overlapping(kernel, together, args)
         raw = np.ctypeslib.as_array((ctypes.c_uint8 * (end - start)).from_address(start))
-        base = machine().memory.place(raw, not any(args[m].flags.writeable for m in group))
+        base = machine().memory.place(raw, shift_of([args[m] for m in group]), not any(args[m].flags.writeable for m in group))
         for m, array in together.items():
             found[m] = Placed(base + array.ctypes.data - start, array)
             machine().memory.arrays.append((found[m].address, kernel.arguments[m].name, array))
     return found
+
+
+def shift_of(arrays: Sequence[np.ndarray]) -> int:
+    """How far a part of a larger array begins behind a multiple of ALIGN, where the larger one would begin on a GPU: x[1:] is no place
+    for accesses of 16 bytes."""
+    first = min(arrays, key=lambda a: int(a.ctypes.data))
+    whole = first
+    while isinstance(whole.base, np.ndarray):
+        whole = whole.base
+    return int(first.ctypes.data - whole.ctypes.data) % ALIGN if first.flags.forc and whole.flags.forc else 0
 
 
 def place_of(array: np.ndarray) -> tuple[Any, ...]:

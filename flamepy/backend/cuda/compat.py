@@ -42,7 +42,7 @@ def newer_numpy() -> Iterator[None]:
             del np.row_stack  # type: ignore[attr-defined]
 
 
-NAMES = "cgutils", "debuginfo", "dispatcher", "libdevice", "types"
+NAMES = "cgutils", "debuginfo", "dispatcher", "libdevice", "lowering", "types"
 
 with newer_numpy():
     try:
@@ -56,6 +56,7 @@ with newer_numpy():
         from numba.cuda.core.imputils import RefType, iternext_impl
         from numba.cuda.cpython.rangeobj import registry as ranges
         from numba.cuda.cudadecl import registry as typing
+        from numba.cuda.cudadrv.nvvm import NVVM
         from numba.cuda.cudaimpl import registry as lowering
         from numba.cuda.datamodel.models import StructModel
         from numba.cuda.extending import intrinsic
@@ -68,13 +69,13 @@ with newer_numpy():
 
 __all__ = [
     "PROBLEMS", "AbstractTemplate", "AttributeTemplate", "NumbaError", "RefType", "StructModel", "TypingError", "cgutils", "cuda",
-    "device_function", "intrinsic", "iternext_impl", "libdevice", "libraries", "lowering", "ranges", "register_model", "signature",
-    "target", "types", "typing",
+    "device_function", "intrinsic", "iternext_impl", "libdevice", "libraries", "lowering", "nvvm_layout", "ranges", "register_model",
+    "signature", "target", "types", "typing",
 ]  # fmt: skip
 
 PROBLEMS = NumbaError, HostError  # what its compiler raises
 numba_cuda: Any = cuda  # what these export is put together at run time
-cgutils, debuginfo, dispatcher, libdevice, types = modules
+cgutils, debuginfo, dispatcher, libdevice, lowerers, types = modules
 
 
 @contextmanager
@@ -91,6 +92,47 @@ def libraries() -> Iterator[None]:
         raise DeviceError(f"cuda: a library is not installed: {str(error).splitlines()[0]}. Use {EXTRA}.") from error
 
 
+def nvvm_layout() -> str:
+    """How NVVM lays out numbers in memory, in LLVM's words."""
+    return str(NVVM().data_layout)
+
+
+def refuse_recursion(lowerer: Any, function: Any, expression: Any, signature: Any) -> None:
+    name, line = lowerer.fndesc.qualname, lowerer.loc
+    raise DeviceError(
+        f"{name}: cannot be compiled for CUDA: {name}() calls itself, {line.filename}:{line.line}: Numba compiles no recursion for GPUs. "
+        "Write a loop."
+    )
+
+
+lowerers.Lower._lower_call_RecursiveCall = refuse_recursion
+
+
+class Text:
+    """What is kept of a device function's module: its text. The functions are named as those that are linked are."""
+
+    functions = ()
+
+    def __init__(self, module: Any) -> None:
+        for function in module.functions:
+            if not function.is_declaration:
+                function.linkage = "linkonce_odr"
+        self.text = str(module)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def lean(*args: Any, **options: Any) -> Any:
+    """compile_cuda(), for device functions, which Numba keeps for ever: without what only their own compilation needed, 10 MB a kernel."""
+    result = compile_cuda(*args, **options)
+    result.library._module = Text(result.library._module)
+    for holder in (result.fndesc, result.type_annotation):
+        holder.typemap, holder.calltypes = {}, {}
+    result.type_annotation.blocks = {}
+    return result
+
+
 @contextmanager
 def target(cc: tuple[int, ...]) -> Iterator[None]:
     """While this is open, device functions are compiled for a GPU of this compute capability; by one thread at a time, for what is put in
@@ -101,7 +143,7 @@ def target(cc: tuple[int, ...]) -> Iterator[None]:
         asked, collects, noted = dispatcher.get_current_device, gc.isenabled(), debuginfo.CUDADIBuilder.update_variable
         dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=cc)
         debuginfo.CUDADIBuilder.update_variable = lambda *args, **options: None
-        types.Function.get_call_type = remembered
+        types.Function.get_call_type, dispatcher.compile_cuda = remembered, lean
         gc.disable()
         try:
             with libraries():
@@ -109,12 +151,13 @@ def target(cc: tuple[int, ...]) -> Iterator[None]:
         finally:
             dispatcher.get_current_device, types.Function.get_call_type = asked, resolve
             debuginfo.CUDADIBuilder.update_variable = noted
+            dispatcher.compile_cuda = compile_cuda
             if collects:
                 gc.enable()
 
 
 alone = threading.RLock()
-resolve = types.Function.get_call_type
+resolve, compile_cuda = types.Function.get_call_type, dispatcher.compile_cuda
 known: dict[Any, Any] = {}
 MOST = 20_000  # that are known: some 16 of each kernel
 

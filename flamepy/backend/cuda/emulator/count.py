@@ -87,6 +87,7 @@ class Counts:
     distinct_read: int = 0  # bytes, each counted once for the launch
     distinct_written: int = 0
     wavefronts: int = 0  # of shared memory
+    float64: dict[str, int] = field(default_factory=dict)  # by place: instructions that compute in it
     least_wavefronts: int = 0
 
     @property
@@ -120,6 +121,9 @@ class Counts:
                 kind = kind_of(i)
                 counts.instructions[kind] = counts.instructions.get(kind, 0) + times
                 counts.flops += flops_of(i) * active
+                if times and kind in ("fp64", "special") and i.opcode.endswith("f64"):
+                    place = launch.kernel.entry.place(i)
+                    counts.float64[place] = counts.float64.get(place, 0) + times
             issued += times * (block.last - block.first)
             lanes += active * (block.last - block.first)
         counts.instructions = {k: n for k, n in sorted(counts.instructions.items()) if n}

@@ -14,6 +14,8 @@ from .ptx import Entry, Instruction
 
 LONGEST = 160  # instructions of a block: longer ones compile slowly
 NAME = re.compile(r"[%A-Za-z_$][\w$.]*")
+TOGETHER = {"shfl", "vote", "match", "redux", "mma", "ldmatrix", "stmatrix"}
+STRONG = {"volatile", "relaxed", "acquire", "release", "mmio"}  # accesses that see what other threads do meanwhile
 
 
 @dataclass
@@ -26,6 +28,7 @@ class Block:
     target: int = EXIT  # blocks, by their final number
     fall: int = EXIT
     more: list[int] = field(default_factory=list)  # brx
+    collective: bool = False  # whether the lanes of a warp do something together in it
     live_in: int = 0
     live_out: int = 0
     reads: int = 0
@@ -43,6 +46,10 @@ def is_wait(i: Instruction) -> bool:
     return i.opcode.startswith(("bar.", "barrier.")) and ".warp" not in i.opcode
 
 
+def is_collective(i: Instruction) -> bool:
+    return head(i) in TOGETHER or ".warp" in i.opcode
+
+
 def ends(instruction: Instruction) -> bool:
     return head(instruction) in ("bra", "brx", "ret", "exit") or is_wait(instruction)
 
@@ -52,6 +59,8 @@ def blocks_of(entry: Entry) -> list[Block]:
     count = len(entry.instructions)
     starts = {0, *(at for at in entry.labels.values() if at < count)}
     starts |= {k + 1 for k, i in enumerate(entry.instructions) if ends(i) and k + 1 < count}
+    if any(head(i) == "atom" or STRONG & set(i.opcode.split(".")) for i in entry.instructions):  # lanes may wait for others of their warp
+        starts |= {k for k, i in enumerate(entry.instructions) if is_collective(i)}
     cuts = []
     for begin, end in zip(bounds := sorted(starts), [*bounds[1:], count], strict=True):
         cuts += [(at, min(at + LONGEST, end)) for at in range(begin, end, LONGEST)]
@@ -59,6 +68,7 @@ def blocks_of(entry: Entry) -> list[Block]:
     number = {b.first: k for k, b in enumerate(blocks)}
     for block in blocks:
         connect(entry, block, number)
+        block.collective = any(is_collective(i) for i in entry.instructions[block.first : block.last])
     return renumbered(blocks)
 
 
@@ -143,7 +153,8 @@ def components(edges: list[list[int]], inside: set[int], start: int) -> list[lis
     return found[::-1]
 
 
-STORES = ("st", "red", "bra", "brx", "bar", "barrier", "ret", "exit", "trap", "cp", "membar", "fence", "prefetch", "discard", "nanosleep")
+STORES = {"st", "red", "bra", "brx", "bar", "barrier", "ret", "exit", "trap", "cp", "membar", "fence", "prefetch", "discard", "nanosleep"}
+STORES |= {"own"}
 
 
 def touched(entry: Entry, instruction: Instruction) -> tuple[list[str], list[str]]:

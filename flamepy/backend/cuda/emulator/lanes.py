@@ -177,7 +177,7 @@ class Lanes:
         name, _, plus = name.partition("+")
         if name in self.offsets:
             return splat(kind, self.offsets[name] + int(plus or 0))
-        if name == self.entry.dynamic:
+        if name in self.entry.dynamic:
             start = self.spread("i64", self.load_warp("i64", 8 * 29))
         elif name in self.globals:
             launch = self.do(f"inttoptr i64 {self.load_warp('i64', 8 * LAUNCH)} to ptr")

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 
+from .flow import STRONG
 from .lanes import KIND, WIDTH, WORD, Lanes, handles, splat, vector
 from .layout import ADDRESSES, GENERIC, GLOBAL, LOCAL, SHARED, W_PARAMETERS
 from .ptx import SIZES, Instruction
 from .runtime_atomics import BFLOAT, FLOAT, HALF, INTEGER, KINDS, UNSIGNED
 
 SPACE = {"global": GLOBAL, "const": GLOBAL, "shared": SHARED, "local": LOCAL}
-STRONG = {"volatile", "relaxed", "acquire", "release", "mmio"}
 
 
 def address(e: Lanes, operand: str) -> str:
@@ -75,11 +75,17 @@ def load_parameter(e: Lanes, i: Instruction, name: str, count: int) -> None:
         e.put(register, e.spread(kind, e.do(f"load {kind}, ptr {at}, align 1")), kind, name.startswith("s"))
 
 
+def fence_before(e: Lanes, parts: list[str]) -> None:
+    if {"release", "acq_rel"} & set(parts):
+        e.runtime("fence", e.here())
+
+
 @handles("st")
 def store(e: Lanes, i: Instruction, parts: list[str]) -> None:
     name, count = type_of(parts)
     assert "param" not in parts
     kind = WORD[8 * SIZES[name]]
+    fence_before(e, parts)
     keep_address(e, i.operands[0])
     for k, register in enumerate(registers(i.operands[1])):
         e.store_warp(vector(kind), e.value(register, kind), e.slot(k))
@@ -103,6 +109,7 @@ def atomic(e: Lanes, i: Instruction, parts: list[str]) -> None:
     name, operation = parts[-1], next(p for p in parts[1:] if p in KINDS)
     assert "vec" not in "".join(parts) and not any(p in ("v2", "v4", "v8") for p in parts)
     kind = WORD[8 * SIZES[name]]
+    fence_before(e, parts)
     keep_address(e, operands[0])
     for k, operand in enumerate(operands[1:3]):
         e.store_warp(vector(kind), e.value(operand, kind), e.slot(k))
@@ -118,14 +125,16 @@ def nothing(e: Lanes, i: Instruction, parts: list[str]) -> None:
     assert parts[0] != "createpolicy"
 
 
+@handles("own")
+def own(e: Lanes, i: Instruction, parts: list[str]) -> None:
+    """`own.local bytes, address`, no PTX: a local array lies there, and beside it is nothing (../watch.py)."""
+    e.store_warp("<32 x i64>", e.value(i.operands[1], "i64"), ADDRESSES)
+    e.runtime("own", e.here(), int(i.operands[0]))
+
+
 @handles("membar", "fence")
 def fence(e: Lanes, i: Instruction, parts: list[str]) -> None:
-    """What the warp wrote is known to all, once an atomic says so."""
-    from .layout import FENCED, LAUNCH, PHASE
-
-    launch = e.do(f"inttoptr i64 {e.load_warp('i64', 8 * LAUNCH)} to ptr")
-    phase = e.do(f"load i64, ptr {e.do(f'getelementptr i64, ptr {launch}, i64 {PHASE}')}")
-    e.store_warp("i64", phase, 8 * FENCED)
+    e.runtime("fence", e.here())
 
 
 __all__ = ["KIND", "WIDTH"]

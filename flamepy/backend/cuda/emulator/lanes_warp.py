@@ -40,7 +40,7 @@ def barrier(e: Lanes, i: Instruction, parts: list[str]) -> None:
     """bar.warp.sync; bar.sync, .arrive and .red of the block: the lanes of e.taken wait, the block scheduler lets them go."""
     if "warp" in parts:
         keep_mask(e, i.operands[0], 3)
-        e.runtime("together", e.here(), 3, e.instruction)
+        e.runtime("sync_warp", e.here(), e.instruction)
         return
     red = "red" in parts
     operands = i.operands[1:] if red else i.operands

@@ -14,25 +14,25 @@ DEVICE_BASE = 1 << 52
 SHARED_WINDOW = 1 << 56  # generic addresses of shared memory
 LOCAL_WINDOW = 1 << 57
 GLOBAL, SHARED, LOCAL, GENERIC = range(4)
+APART = 256  # bytes before and after a local array that is watched
 
 # ---- a byte's state ------------------------------------------------------------------------------------------------------------------
 ALLOCATED, WRITTEN, READ_NOW, WRITTEN_NOW, COPYING, CONSTANT = 1, 2, 4, 8, 16, 32
 
 # ---- launch: words -------------------------------------------------------------------------------------------------------------------
 ERROR, AT, THREAD, ADDRESS, DETAIL, OTHER_AT, OTHER_THREAD, WARP_NOW = range(8)
-SPACES = 8  # three groups of eight words: global, shared, local memory
-HOST, ATOMICS, TOP, STATE, WRITES, READS, LATEST, FIRST = range(8)
+SPACES, GROUP = 96, 9  # three groups of words: global, shared, local memory
+HOST, ATOMICS, TOP, STATE, WRITES, READS, LATEST, RELEASED, FIRST = range(GROUP)
 PARAMETERS, TABLE, KINDS, TARGETS, FALLS, RUNS = range(32, 38)
 GRID, BLOCK = 38, 41  # three words each
-THREADS, WARPS, BLOCKS, BLOCK_NOW, PHASE, BLOCK_PHASE, LAUNCH_PHASE = range(44, 51)
+THREADS, WARPS, BLOCKS, BLOCK_NOW, PHASE, BLOCK_PHASE, BARRIER_PHASE = range(44, 51)
 BUDGET, STEPS, WARP_BASE, WARP_BYTES, ORDER, COUNTING, COUNTED, STARTS = range(51, 59)
 STARTED, SLICE, SHARED_STATE, LINES = range(59, 63)  # the state of shared memory when a block begins; each block's line
 LIMIT = 63
 ARRIVED = 64  # 16 words: threads that came to a barrier and went on
-PUBLISHED = 80  # the phase of the last block that made its writes known (fence, then atomic)
 ATOMIC_SEEN = 81  # whether anything was written atomically in this launch
 VARIABLES = 90  # where the addresses of the module's own variables are
-LAUNCH_WORDS = 96
+LAUNCH_WORDS = SPACES + 3 * GROUP
 
 # ---- counters, in COUNTED --------------------------------------------------------------------------------------------------------------
 LOAD_SECTORS, STORE_SECTORS, LEAST_LOAD, LEAST_STORE, LOADED, STORED, WAVES, LEAST_WAVES, ATOMIC_SECTORS = range(9)
@@ -42,6 +42,8 @@ COUNTERS = 16
 LAUNCH, INDEX, EXISTS, ACTIVE, PC, OTHER, EXITED, WAITING, BARRIER, BARRIER_COUNT, SYNCED, FIRST_THREAD = range(12)
 W_PARAMETERS, VOTES, RESULT, ASYNC_COUNT, ASYNC_GROUP, FENCED, BARRIER_KIND = range(12, 19)
 NTID, CTAID, NCTAID, DYNAMIC, TAKEN_STEPS = 20, 23, 26, 29, 30
+ACQUIRED, ALL_SYNCED, MET = 31, 32, 33  # what is ordered before the warp: phases that others released, its lanes' accesses, their reads
+MOVED, SINCE, POLLED, AHEAD = 34, 35, 36, 37  # lanes that ran since this step; whether an atomic did; whether others are let run ahead
 LANE_PC = 512
 TID = 640  # three vectors of 32-bit numbers
 WAIT_AT = 1024
@@ -50,17 +52,19 @@ VALUES = 1536  # sixteen vectors of up to 64 bits
 ASYNC = VALUES + 16 * 256
 ASYNC_ENTRIES, ASYNC_BYTES = 2048, 48
 TILE = ASYNC + ASYNC_ENTRIES * ASYNC_BYTES  # two matrices and their product, in float64
-REGISTERS = TILE + 8 * (16 * 16 + 16 * 8 + 16 * 8)
+KNOWN = TILE + 8 * (16 * 16 + 16 * 8 + 16 * 8)  # 32 x 32 times: up to when a lane knows what another has done
+REGISTERS = KNOWN + 8 * LANES * LANES
 
 # ---- program counters and kinds of block ends ------------------------------------------------------------------------------------------
 EXIT = 1 << 30
 NOBODY = EXIT + 1
 BRANCH, WAIT, SPLIT, ARRIVE = range(4)
+COLLECTIVE = 4  # a bit beside them: the lanes of a warp do something together in this block
 
-# ---- a record of an access: phase | thread | warp barriers passed | bytes of the word | atomic | instruction -----------------------
+# ---- a record of an access: phase | thread | warp barriers in the phase | bytes of the word | atomic | instruction -----------------------
 R_PHASE, R_THREAD, R_SYNC, R_BYTES, R_ATOMIC = 36, 26, 18, 14, 13
 R_INSTRUCTIONS = (1 << R_ATOMIC) - 1
-SYNC_TURNS = 251  # warp barriers until their number begins again: a prime, since loops make powers of two
+SYNC_TURNS = 256  # warp barriers after which a phase ends, so that phase and number are a time that only grows
 LAST_PHASE = (1 << 27) - 1
 
 # ---- what can be wrong ---------------------------------------------------------------------------------------------------------------

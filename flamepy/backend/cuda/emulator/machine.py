@@ -22,7 +22,7 @@ from ....errors import EmulationError
 from . import host, layout, ptx, report, runtime
 from .count import Counts
 from .lanes import Lanes
-from .layout import ALLOCATED, GLOBAL, LANES, LAST_PHASE, LOCAL, SHARED, SPACES
+from .layout import ALLOCATED, GLOBAL, GROUP, LANES, LAST_PHASE, LOCAL, SHARED, SPACES
 from .memory import Memory
 from .ptx import Entry, place_all
 
@@ -53,9 +53,8 @@ class Kernel:
         code = host.object_code(text, folder, host.key_of(text))
         self.loaded = host.Loaded(code, [f"b{k}" for k in range(len(self.blocks))])
         self.table = np.array(self.loaded.addresses, np.int64)
-        self.kinds, self.targets, self.falls = (
-            np.array([getattr(b, name) for b in self.blocks], np.int32) for name in ("kind", "target", "fall")
-        )
+        self.kinds = np.array([b.kind | layout.COLLECTIVE * b.collective for b in self.blocks], np.int32)
+        self.targets, self.falls = (np.array([getattr(b, name) for b in self.blocks], np.int32) for name in ("target", "fall"))
         self.lines = np.array([self.line_of(b.last - 1) for b in self.blocks], np.int32)
         self.warp_bytes = -(-lanes.bytes // 64) * 64
         self.format = self.parameters()
@@ -124,7 +123,7 @@ class Machine:
     def __init__(self, memory: Memory, folder: str | Path | None = None, limit: int = 20_000_000) -> None:
         self.memory, self.limit = memory, limit
         self.folder = Path(folder) / f"emulator-{runtime.sources()}" if folder else None
-        self.phase = 0
+        self.phase = self.turns = 0  # turns: how often phases began again, and all records with them
         self.launches = 0
         self.turn = threading.Lock()
 
@@ -149,7 +148,12 @@ class Machine:
         self.memory.check_process()
         key = (self, *size_of(kernel.name, grid, block, shared))
         with self.turn:
-            launch = kernel.launches.pop(key, None) or Launch(self, kernel, *key[1:])
+            if self.phase + 4 * math.prod(key[1]) > LAST_PHASE - (1 << 24):
+                self.memory.forget()
+                self.phase, self.turns = 0, self.turns + 1
+            launch = kernel.launches.pop(key, None)
+            if launch is None or launch.turns != self.turns:
+                launch = Launch(self, kernel, *key[1:])
             launch.begin(arguments, order, count)
             counts = launch.run()
             if len(kernel.launches) < KEPT:  # not after an error
@@ -162,7 +166,7 @@ class Launch:
 
     def __init__(self, machine: Machine, kernel: Kernel, grid: tuple, block: tuple, shared: int) -> None:
         self.machine, self.kernel, self.grid, self.block, self.dynamic = machine, kernel, grid, block, shared
-        self.threads = block[0] * block[1] * block[2]
+        self.turns, self.threads = machine.turns, block[0] * block[1] * block[2]
         self.blocks = grid[0] * grid[1] * grid[2]
         self.dynamic_at = kernel.shared_bytes
         if kernel.entry.dynamic and kernel.shared_bytes:
@@ -212,25 +216,22 @@ class Launch:
     def begin(self, arguments: Sequence[Any], order: str, count: bool) -> None:
         """Set what differs from launch to launch."""
         machine, words = self.machine, self.words
-        if machine.phase + 4 * self.blocks > LAST_PHASE - (1 << 24):
-            machine.memory.forget()
-            machine.phase = 0
         self.parameters[:] = self.kernel.pack(arguments)
         self.runs[:] = self.counted[:] = self.starts[:] = 0
         words[: layout.WARP_NOW + 1] = 0
-        words[layout.STARTED] = words[layout.STEPS] = words[layout.PUBLISHED] = words[layout.ATOMIC_SEEN] = 0
+        words[layout.STARTED] = words[layout.STEPS] = words[layout.ATOMIC_SEEN] = 0
         words[layout.ORDER], words[layout.COUNTING] = ORDERS[order], count
         words[layout.SLICE] = 64 if order == "all" else 1 << 16
         words[layout.BLOCK_NOW] = self.blocks - 1 if order == "last" else 0
         words[layout.PHASE] = machine.phase
-        device = SPACES + 8 * GLOBAL
+        device = SPACES + GROUP * GLOBAL
         words[device + layout.TOP], words[device + layout.FIRST] = machine.memory.top, machine.phase + 1
 
     def spaces(self) -> None:
         """Global, shared and local memory: bytes, states, records."""
         memory, words, kernel = self.machine.memory, self.words, self.kernel
-        group = lambda space: words[SPACES + 8 * space : SPACES + 8 * space + 8]
-        group(GLOBAL)[:] = memory.addresses[0], memory.addresses[5], memory.top, *memory.addresses[1:5], 0
+        group = lambda space: words[SPACES + GROUP * space : SPACES + GROUP * (space + 1)]
+        group(GLOBAL)[:] = memory.addresses[0], memory.addresses[5], memory.top, *memory.addresses[1:5], memory.addresses[6], 0
         size = -(-self.shared_size // 128) * 128
         state = self.array(size + 64)
         for variable in kernel.entry.shared:
@@ -238,10 +239,10 @@ class Launch:
         state[self.dynamic_at : self.dynamic_at + self.dynamic] = ALLOCATED
         words[layout.SHARED_STATE] = state.ctypes.data
         data, states = self.array(size + 64), self.array(size + 64)
-        atomics, *records = [self.array(size // 4 + 64, np.int64).ctypes.data for _ in range(4)]
+        atomics, *records = [self.array(size // 4 + 64, np.int64).ctypes.data for _ in range(5)]
         group(SHARED)[:] = data.ctypes.data, atomics, self.shared_size, states.ctypes.data, *records, 0
         local, states = self.array(kernel.local_bytes * self.threads), self.array(kernel.local_bytes * self.threads)
-        group(LOCAL)[:] = local.ctypes.data, 0, kernel.local_bytes, states.ctypes.data, 0, 0, 0, 0
+        group(LOCAL)[:] = local.ctypes.data, 0, kernel.local_bytes, states.ctypes.data, 0, 0, 0, 0, 0
 
     def warps(self) -> None:
         """The warps' states: what stays the same from block to block."""

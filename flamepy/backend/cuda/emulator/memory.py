@@ -2,7 +2,7 @@
 
 Device addresses begin at DEVICE_BASE, where no host address can be: a kernel that is given a host pointer fails at its first access,
 and host code that is given a device pointer cannot read it. Between allocations lie bytes that belong to none. The states and the
-records of who touched what (4 x 8 bytes for each 4) take memory only where they are used. Read next: machine.py.
+records of who touched what (5 x 8 bytes for each 4) take memory only where they are used. Read next: machine.py.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from .layout import ALLOCATED, DEVICE_BASE, WRITTEN
 ALIGN = 256
 RED_ZONE = 256
 SIZE = 1 << 35  # reserved, not used
+LARGE = 1 << 22  # bytes of a block whose memory goes back to the system when it is freed
 
 
 def reserve(size: int) -> mmap.mmap:
@@ -40,7 +41,7 @@ class Memory:
     def __init__(self, size: int = SIZE) -> None:
         while True:  # where less may be reserved, less will do
             try:
-                self.regions = [reserve(size), reserve(size), *(reserve(2 * size) for _ in range(4))]
+                self.regions = [reserve(size), reserve(size), *(reserve(2 * size) for _ in range(5))]
                 break
             except (OSError, ValueError):
                 size //= 2
@@ -52,7 +53,8 @@ class Memory:
         self.process_now = os.getpid  # kept here: when Python ends, modules are emptied before the last buffers are freed
         self.bytes = np.frombuffer(self.regions[0], np.uint8)
         self.states = np.frombuffer(self.regions[1], np.uint8)
-        self.addresses = [host_address(r) for r in self.regions]  # bytes, states, writers, readers, latest readers, atomic writers
+        # bytes, states, writers, readers, latest readers, atomic writers, releases
+        self.addresses = [host_address(r) for r in self.regions]
         self.top = RED_ZONE
         self.blocks: dict[int, int] = {}  # offset -> size
         self.order: list[int] = []  # offsets of blocks, sorted
@@ -91,7 +93,16 @@ class Memory:
             raise DeviceError(f"free: not an address that allocate() gave, or freed before: {address:#x}. Free each allocation once.")
         del self.order[bisect.bisect_left(self.order, offset)]
         self.states[offset : offset + size] = 0
+        if size >= LARGE:
+            self.give_back(offset, offset + size)
         self.room.setdefault(-(-max(size, 1) // ALIGN) * ALIGN + RED_ZONE, []).append(offset)
+
+    def give_back(self, start: int, end: int) -> None:
+        """The pages of these bytes, their states and records (12 bytes for each) are zero again, and take no memory."""
+        start, end = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
+        for k, region in enumerate(self.regions):
+            scale = 1 if k < 2 else 2
+            region.madvise(mmap.MADV_DONTNEED, scale * start, scale * (end - start))
 
     def span(self, op: str, address: int, size: int) -> slice:
         """The bytes of an access by the host, which has to stay inside one allocation."""

@@ -7,6 +7,7 @@ flow.py, lanes.py.
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass, field
 
 from ....errors import EmulationError
@@ -55,7 +56,7 @@ class Entry:
     tables: dict[str, list[str]] = field(default_factory=dict)  # .branchtargets
     shared: list[Variable] = field(default_factory=list)
     local: list[Variable] = field(default_factory=list)
-    dynamic: str = ""  # the name of the shared array that a launch gives a size
+    dynamic: set[str] = field(default_factory=set)  # names of the shared arrays that a launch gives a size: all lie at one place
     files: dict[int, str] = field(default_factory=dict)
     results: list[Variable] = field(default_factory=list)  # of a function that kernels call
     is_kernel: bool = True
@@ -99,7 +100,7 @@ class Reader:
         self.variables: list[Variable] = []
         self.files: dict[int, str] = {}
         self.shared: list[Variable] = []
-        self.dynamic = ""
+        self.dynamic: set[str] = set()
         self.entry: Entry | None = None
         self.scopes: list[dict[str, str]] = []
         self.line = (0, 0)
@@ -132,7 +133,7 @@ class Reader:
         for entry in self.entries.values():
             names = {operand for i in entry.instructions for operand in re.findall(r"[A-Za-z_$][\w$.]*", " ".join(i.operands))}
             entry.shared = [v for v in self.shared if v.name in names] + entry.shared
-            entry.dynamic = self.dynamic if self.dynamic in names else ""
+            entry.dynamic = self.dynamic & names
         return Module(self.entries, self.variables, target[1] if target else "")
 
     def begin(self, text: str, start: int, position: int) -> int:
@@ -186,7 +187,7 @@ class Reader:
     def variable(self, piece: str) -> None:
         space, variable = array(piece)
         if space == "shared" and ".extern" in piece:
-            self.dynamic = variable.name
+            self.dynamic.add(variable.name)
         elif space == "shared":
             (self.entry.shared if self.entry else self.shared).append(variable)
         elif space == "local" and self.entry:
@@ -218,7 +219,8 @@ class Reader:
         opcode, _, rest = re.sub(r"\s+", " ", piece).partition(" ")
         if len(self.scopes) > 1:
             rest = re.sub(r"[%A-Za-z_$][\w$]*", lambda m: self.scoped(m[0]), rest)
-        self.entry.instructions.append(Instruction(opcode, split(rest), guard, *self.line, self.row))
+        operands = [sys.intern(operand) for operand in split(rest)]  # kernels are kept, and name the same registers again and again
+        self.entry.instructions.append(Instruction(sys.intern(opcode), operands, guard, *self.line, self.row))
 
 
 def split(rest: str) -> list[str]:

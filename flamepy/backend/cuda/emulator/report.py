@@ -5,12 +5,13 @@ Read next: machine.py.
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ....errors import EmulationError
-from . import layout
+from . import layout, waiting
 from .layout import DEVICE_BASE, GLOBAL, LOCAL, LOCAL_WINDOW, SHARED, SHARED_WINDOW
 
 if TYPE_CHECKING:
@@ -54,8 +55,23 @@ class Fault:
         if space == GLOBAL:
             return f"global address {address:#x}{self.launch.machine.memory.nearest(address)}"
         offset = address & (SHARED_WINDOW - 1)
+        if space == LOCAL and (found := self.local_array(offset)):
+            return found
         variables = self.entry.shared if space == SHARED else self.entry.local
         return f"{SPACE[space]} memory at byte {offset}{near(variables, offset, self.launch, space)}"
+
+    def local_array(self, offset: int) -> str:
+        """What a watched local array is (../watch.py), and how far from it the address lies."""
+        words, size = self.launch.words[layout.SPACES + layout.GROUP * LOCAL :], self.launch.kernel.local_bytes
+        if not any(i.opcode == "own.local" for i in self.entry.instructions) or not 0 <= offset < size:
+            return ""
+        states = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(int(words[layout.STATE]) + self.thread * size))
+        mine = np.flatnonzero(np.diff(states & layout.ALLOCATED, prepend=0, append=0).astype(bool)).reshape(-1, 2).tolist()
+        start, end = min(mine, key=lambda run: max(run[0] - offset, offset - run[1] + 1))
+        if start <= offset < end:
+            return f"local memory, {offset - start} bytes into an array of {end - start} bytes"
+        where = f"{offset - end} bytes past the end" if offset >= end else f"{start - offset} bytes before the beginning"
+        return f"local memory, {where} of an array of {end - start} bytes"
 
     def space_named(self) -> int:
         parts = self.instruction().replace("::", ".").split()
@@ -188,9 +204,19 @@ def diverged(f: Fault) -> str:
 def endless(f: Fault) -> str:
     blocks = f.launch.kernel.blocks
     at = f.line(blocks[f.at].first) if 0 <= f.at < len(blocks) else "its end"
-    return (
-        f"does not end: {f.detail:,} steps of one warp, {f.who(f.thread)} is at {at}. Check the loop's condition, or raise Machine(limit=)."
-    )
+    asked, plain = waiting.asks(f.entry, blocks, f.at)
+    cure = "Check the loop's condition, or raise Machine(limit=)."
+    if plain:
+        cure = (
+            f"It waits for what is read plainly at {f.line(asked)}, which the compiler may read once for all: "
+            "read it by an atomic (cuda.atomic.add(flag, 0, 0)), and write it by one."
+        )
+    elif asked >= 0:
+        cure = (
+            f"It waits for what is read at {f.line(asked)}, and no thread writes what it waits for. "
+            "Blocks run one after the other here: let none wait for a later one."
+        )
+    return f"does not end: {f.detail:,} steps of one warp, {f.who(f.thread)} is at {at}. {cure}"
 
 
 def too_many(f: Fault) -> str:

@@ -17,7 +17,17 @@ from numba.core import sigutils
 from numba.core.ccallback import CFunc
 
 from ...cpu.disk_cache import DiskCache, cache_of
-from . import runtime_access, runtime_atomics, runtime_count, runtime_numbers, runtime_run, runtime_tensor, runtime_warp
+from . import (
+    runtime_access,
+    runtime_atomics,
+    runtime_check,
+    runtime_count,
+    runtime_numbers,
+    runtime_races,
+    runtime_run,
+    runtime_tensor,
+    runtime_warp,
+)
 
 PREFIX = "flamepy_emulator_"
 # name -> function, number of 64-bit arguments, whether it returns one
@@ -26,7 +36,10 @@ FUNCTIONS: dict[str, tuple[Any, int, bool]] = {
     "store": (runtime_access.store, 7, False),
     "count_access": (runtime_count.count_access, 5, False),
     "atomic": (runtime_atomics.atomic, 7, False),
+    "own": (runtime_check.own, 3, False),
+    "fence": (runtime_races.fence, 2, False),
     "together": (runtime_warp.together, 4, False),
+    "sync_warp": (runtime_warp.sync_warp, 3, False),
     "everyone": (runtime_warp.everyone, 3, False),
     "shuffle": (runtime_warp.shuffle, 4, True),
     "match": (runtime_warp.match, 5, True),

@@ -20,6 +20,7 @@ from .layout import (
     LAUNCH,
     LOCAL,
     PHASE,
+    POLLED,
     R_BYTES,
     R_PHASE,
     R_SYNC,
@@ -33,7 +34,7 @@ from .layout import (
     WRITTEN,
 )
 from .runtime_check import ALL_ALLOCATED, ALL_WRITTEN, ANY_COPYING, NOT_TO_WRITE, check, copy_number, group_of, offset_of, space_at
-from .runtime_races import is_over, limits, read_word, write_word
+from .runtime_races import acquire, gives_way, limits, met_before, read_word, release_word, write_word
 from .runtime_words import inlined, peek8, peek32, peek64, plain, poke8, poke32, poke64, set_word, word
 
 
@@ -59,10 +60,10 @@ def states_are(states, count, wanted, unwanted):
 
 
 @inlined
-def record_of(launch, warp, instruction, strong):
+def record_of(launch, warp, instruction):
     """What lane 0 leaves behind; the other lanes' differ in the thread. All four bytes of a word."""
-    thread, synced = word(warp, FIRST_THREAD), word(warp, SYNCED) & 255
-    return (word(launch, PHASE) << R_PHASE) | (thread << R_THREAD) | (synced << R_SYNC) | (15 << R_BYTES) | (strong << 13) | instruction
+    time = (word(launch, PHASE) << R_PHASE) | (word(warp, SYNCED) << R_SYNC)
+    return time | (word(warp, FIRST_THREAD) << R_THREAD) | (15 << R_BYTES) | instruction
 
 
 @inlined
@@ -84,13 +85,13 @@ def shift_of(step):
 
 
 @plain
-def load_run(launch, warp, group, offset, size, count, instruction, strong):
+def load_run(launch, warp, group, offset, size, count, instruction):
     """The whole warp reads a run. False where something needs a closer look."""
     step = size * count
     states = word(group, STATE) + offset
     if not states_are(states, 32 * step, ALL_WRITTEN, ANY_COPYING):
         return False
-    mine = record_of(launch, warp, instruction, strong)
+    mine = record_of(launch, warp, instruction)
     first, block, phase = limits(launch, group)
     shift = shift_of(step)
     words, place = 32 << shift, 2 * offset
@@ -98,13 +99,13 @@ def load_run(launch, warp, group, offset, size, count, instruction, strong):
         seen = which == WRITES or word(launch, ATOMIC_SEEN)
         if seen and not run_is_clean(word(group, which) + place, words, shift, first, block, phase, mine):
             return False
-    reads, latest = word(group, READS) + place, word(group, LATEST) + place
+    reads, latest, since = word(group, READS) + place, word(group, LATEST) + place, met_before(warp)
     for k in range(words):
         record = mine + ((k >> shift) << R_THREAD)
-        old = peek64(reads + 8 * k)
-        poke64(reads + 8 * k, record if is_over(old, first, block, phase) else old)
-    for k in range(words):
-        poke64(latest + 8 * k, mine + ((k >> shift) << R_THREAD))
+        old, older = peek64(reads + 8 * k), peek64(latest + 8 * k)
+        way = gives_way(old, record, first, block, phase, since)
+        poke64(reads + 8 * k, record if way else old)
+        poke64(latest + 8 * k, older if way else record)
     source = word(group, HOST) + offset
     for k in range(count):
         to = warp + VALUES + 256 * k
@@ -118,13 +119,13 @@ def load_run(launch, warp, group, offset, size, count, instruction, strong):
 
 
 @plain
-def store_run(launch, warp, group, offset, size, count, instruction, strong):
+def store_run(launch, warp, group, offset, size, count, instruction):
     """The whole warp writes a run. False where something needs a closer look."""
     step = size * count
     states = word(group, STATE) + offset
     if not states_are(states, 32 * step, ALL_ALLOCATED, NOT_TO_WRITE):
         return False
-    mine = record_of(launch, warp, instruction, strong)
+    mine = record_of(launch, warp, instruction)
     first, block, phase = limits(launch, group)
     shift = shift_of(step)
     words, place = 32 << shift, 2 * offset
@@ -132,9 +133,7 @@ def store_run(launch, warp, group, offset, size, count, instruction, strong):
         seen = which != ATOMICS or word(launch, ATOMIC_SEEN)
         if seen and not run_is_clean(word(group, which) + place, words, shift, first, block, phase, mine):
             return False
-    if strong:
-        set_word(launch, ATOMIC_SEEN, 1)
-    writes = word(group, ATOMICS if strong else WRITES) + place
+    writes = word(group, WRITES) + place
     for k in range(words):
         poke64(writes + 8 * k, mine + ((k >> shift) << R_THREAD))
     to = word(group, HOST) + offset
@@ -181,8 +180,8 @@ def run_offset(launch, warp, mask, size, count, space):
 def load(warp, mask, size, count, instruction, space, strong):
     """ld: `count` numbers of `size` bytes for each lane of the mask, from ADDRESSES to VALUES."""
     launch = word(warp, LAUNCH)
-    offset = run_offset(launch, warp, mask, size, count, space)
-    if offset >= 0 and load_run(launch, warp, group_of(launch, space), offset, size, count, instruction, strong):
+    offset = -1 if strong else run_offset(launch, warp, mask, size, count, space)
+    if offset >= 0 and load_run(launch, warp, group_of(launch, space), offset, size, count, instruction):
         return
     if mask == FULL and load_one(launch, warp, size, count, instruction, space, strong):
         return
@@ -217,6 +216,9 @@ def load_lane(launch, warp, lane, size, count, instruction, space, strong):
     if offset < 0:
         return
     if where != LOCAL:
+        if strong:
+            set_word(warp, POLLED, 1)
+            acquire(warp, group, offset)
         read_word(launch, warp, group, offset, size * count, thread, instruction, strong, address)
     source = word(group, HOST) + offset
     for k in range(count):
@@ -227,8 +229,8 @@ def load_lane(launch, warp, lane, size, count, instruction, space, strong):
 def store(warp, mask, size, count, instruction, space, strong):
     """st: the same the other way."""
     launch = word(warp, LAUNCH)
-    offset = run_offset(launch, warp, mask, size, count, space)
-    if offset >= 0 and store_run(launch, warp, group_of(launch, space), offset, size, count, instruction, strong):
+    offset = -1 if strong else run_offset(launch, warp, mask, size, count, space)
+    if offset >= 0 and store_run(launch, warp, group_of(launch, space), offset, size, count, instruction):
         return
     for lane in range(32):
         if mask >> lane & 1:
@@ -252,6 +254,8 @@ def store_lane(launch, warp, lane, size, count, instruction, space, strong):
             if peek8(to + k * size + byte) != peek8(warp + VALUES + 256 * k + size * lane + byte):
                 same = 0
     if where != LOCAL:
+        if strong:
+            release_word(warp, group, offset)
         write_word(launch, warp, group, offset, size * count, thread, instruction, strong, same, address)
     for k in range(count):
         copy_number(to + k * size, warp + VALUES + 256 * k + size * lane, size)

@@ -5,10 +5,10 @@ Read next: runtime_math.py.
 
 from __future__ import annotations
 
-from .layout import FENCED, FIRST_THREAD, GENERIC, HOST, LAUNCH, LOCAL, PUBLISHED, VALUES
+from .layout import FIRST_THREAD, GENERIC, HOST, LAUNCH, LOCAL, POLLED, VALUES
 from .runtime_check import check, copy_number, group_of, offset_of, space_at
 from .runtime_numbers import bfloat_bits, bfloat_value, half_bits, half_value
-from .runtime_races import write_word
+from .runtime_races import acquire, release_word, write_word
 from .runtime_words import (
     inlined,
     peek16,
@@ -108,17 +108,11 @@ def update(at, source, other, size, operation, kind):
             poke32(at, new)
 
 
-@inlined
-def publish(launch, warp):
-    """After a fence, an atomic makes what the block wrote known to blocks that come later."""
-    if word(warp, FENCED):
-        set_word(launch, PUBLISHED, max(word(launch, PUBLISHED), word(warp, FENCED)))
-
-
 @plain
 def atomic(warp, mask, size, operation, kind, instruction, space):
     """atom and red: value in slot 0, the other one of cas in slot 1, what was there before to slot 2."""
     launch = word(warp, LAUNCH)
+    set_word(warp, POLLED, 1)
     for lane in range(32):
         if mask >> lane & 1:
             address = peek64(warp + 1280 + 8 * lane)
@@ -130,8 +124,9 @@ def atomic(warp, mask, size, operation, kind, instruction, space):
             if offset < 0:
                 return
             if where != LOCAL:
+                acquire(warp, group, offset)
+                release_word(warp, group, offset)
                 write_word(launch, warp, group, offset, size, thread, instruction, 1, 0, address)
             at = word(group, HOST) + offset
             copy_number(warp + VALUES + 512 + size * lane, at, size)
             update(at, warp + VALUES + size * lane, warp + VALUES + 256 + size * lane, size, operation, kind)
-    publish(launch, warp)

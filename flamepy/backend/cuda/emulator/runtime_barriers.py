@@ -6,28 +6,33 @@ Read next: runtime_run.py.
 from __future__ import annotations
 
 from .layout import (
+    ACQUIRED,
     ACTIVE,
+    AHEAD,
     ARRIVED,
     BARRIER,
     BARRIER_COUNT,
     BARRIER_KIND,
+    BARRIER_PHASE,
+    COLLECTIVE,
     DEADLOCK,
     DIVERGED,
     EXISTS,
     EXIT,
     EXITED,
+    FENCED,
     FIRST,
     FIRST_THREAD,
+    KINDS,
     LANE_PC,
     LINES,
+    MOVED,
     NOBODY,
     OTHER,
     PC,
     PHASE,
     RESULT,
     SHARED,
-    SPACES,
-    SYNC_TURNS,
     SYNCED,
     THREADS,
     VOTES,
@@ -37,6 +42,7 @@ from .layout import (
     WARP_BYTES,
     WARPS,
 )
+from .runtime_check import group_of
 from .runtime_words import fail, inlined, ones, peek32, plain, poke32, set_word, word
 
 
@@ -70,6 +76,25 @@ def choose(warp):
     set_word(warp, PC, best)
     set_word(warp, OTHER, other)
     set_word(warp, ACTIVE, active)
+
+
+@plain
+def choose_still(launch, warp):
+    """Lanes that have not run for long go ahead, up to where the warp does something together; those that ran all the time wait."""
+    lanes = runnable(warp) & ~word(warp, MOVED)
+    best, active = NOBODY, 0
+    for lane in range(32):
+        if lanes >> lane & 1:
+            at = peek32(warp + LANE_PC + 4 * lane)
+            if at < best and peek32(word(launch, KINDS) + 4 * at) & COLLECTIVE == 0:
+                best, active = at, 1 << lane
+            elif at == best:
+                active |= 1 << lane
+    if active:
+        set_word(warp, PC, best)
+        set_word(warp, OTHER, NOBODY)
+        set_word(warp, ACTIVE, active)
+        set_word(warp, AHEAD, 1)
 
 
 @inlined
@@ -128,16 +153,18 @@ def apart(launch, barrier):
 @plain
 def release(launch, barrier):
     """A full barrier lets its threads go: a new phase begins. bar.red leaves its result."""
-    total, everyone = 0, 1
+    total, everyone, acquired, fenced = 0, 1, 0, 0
     for index in range(word(launch, WARPS)):
         warp = warp_at(launch, index)
         if word(warp, WAITING) and word(warp, BARRIER) == barrier:
             total += ones(word(warp, VOTES) & word(warp, WAITING))
+            acquired, fenced = max(acquired, word(warp, ACQUIRED)), max(fenced, word(warp, FENCED))
             if word(warp, WAITING) & ~word(warp, VOTES):
                 everyone = 0
     phase = word(launch, PHASE) + 1
     set_word(launch, PHASE, phase)
-    set_word(launch + 8 * (SPACES + 8 * SHARED), FIRST, phase)
+    set_word(launch, BARRIER_PHASE, phase)
+    set_word(group_of(launch, SHARED), FIRST, phase)
     set_word(launch, ARRIVED + barrier, 0)
     for index in range(word(launch, WARPS)):
         warp = warp_at(launch, index)
@@ -145,7 +172,9 @@ def release(launch, barrier):
             kind = word(warp, BARRIER_KIND)
             set_word(warp, RESULT, total if kind == 1 else (everyone if kind == 2 else int(total > 0)))
             set_word(warp, WAITING, 0)
-            set_word(warp, SYNCED, (word(warp, SYNCED) + 1) % SYNC_TURNS)
+            set_word(warp, SYNCED, 0)
+            set_word(warp, ACQUIRED, acquired)
+            set_word(warp, FENCED, fenced)
             choose(warp)
 
 

@@ -8,14 +8,19 @@ from __future__ import annotations
 import numpy as np
 
 from .layout import (
+    ADDRESSES,
     ALIGNMENT,
     ALLOCATED,
+    APART,
     BOUNDS,
     CONSTANT,
     COPYING,
     DEVICE_BASE,
+    FIRST_THREAD,
     GENERIC,
     GLOBAL,
+    GROUP,
+    LAUNCH,
     LOCAL,
     LOCAL_WINDOW,
     READ_ONLY,
@@ -28,7 +33,7 @@ from .layout import (
     UNWRITTEN,
     WRITTEN,
 )
-from .runtime_words import fail, inlined, peek8, peek16, peek32, peek64, plain, poke8, poke16, poke32, poke64, word
+from .runtime_words import fail, inlined, peek8, peek16, peek32, peek64, plain, poke8, poke16, poke32, poke64, set_bytes, word
 
 ALL_WRITTEN = int.from_bytes(bytes([ALLOCATED | WRITTEN]) * 8, "little")
 ALL_ALLOCATED = int.from_bytes(bytes([ALLOCATED]) * 8, "little")
@@ -39,7 +44,7 @@ NOT_TO_WRITE = int.from_bytes(bytes([COPYING | CONSTANT]) * 8, "little")
 @inlined
 def group_of(launch, space):
     """Where a space's words lie in the launch."""
-    return launch + 8 * (SPACES + 8 * space)
+    return launch + 8 * (SPACES + GROUP * space)
 
 
 @inlined
@@ -79,6 +84,19 @@ def check(launch, group, space, offset, size, thread, instruction, writes, addre
         fail(launch, ALIGNMENT, instruction, thread, address, size, space, writes)
         return -1
     return offset
+
+
+@plain
+def own(warp, mask, size):
+    """A local array begins: nothing is written there yet (Numba's zeros come once, not where the array is made), beside it is nothing."""
+    group = group_of(word(warp, LAUNCH), LOCAL)
+    for lane in range(32):
+        if mask >> lane & 1:
+            offset = (word(warp, FIRST_THREAD) + lane) * word(group, TOP) + peek64(warp + ADDRESSES + 8 * lane) - LOCAL_WINDOW
+            states = word(group, STATE) + offset
+            set_bytes(states - APART, 0, APART)
+            set_bytes(states, ALLOCATED, size)
+            set_bytes(states + size, 0, -size % 16 + APART)
 
 
 @inlined

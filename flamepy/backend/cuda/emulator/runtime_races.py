@@ -1,22 +1,30 @@
 """Who touched a word of memory, and whether two accesses of a launch are a race.
 
 For each 4-byte word four records are kept: its last writer, its last atomic writer (an atomic does not order the plain write that it
-follows), the first reader of a phase and the latest reader. Two accesses by different
-threads, one of them a write, are in order if a barrier of the block lies between them, or, in one warp, a barrier of the warp
-(or a shuffle or vote). Blocks are never in order, unless the writer made a fence and an atomic, and the reader an atomic after it.
-Phases are numbered through all launches, so a record of an earlier launch is known by its number. Read next: runtime_atomics.py.
+follows), and two readers, which are different threads if there were several. Two accesses by different threads, one of them a write, are
+in order if a barrier of the block lies between them, or, in one warp, a barrier of the warp whose mask named both. (A shuffle or a vote
+is none: CUDA promises no order of memory for them. What was read before one is read, though.) Otherwise, in one block or in two, only if
+the first made a fence and then an atomic on some word (it releases), and the second an atomic on that word later (it acquires).
+Phases are numbered through all launches, so a record of an earlier launch is known by its number; a barrier or a fence ends one.
+Read next: runtime_atomics.py.
 """
 
 from __future__ import annotations
 
 from .layout import (
+    ACQUIRED,
+    ALL_SYNCED,
     ATOMIC_SEEN,
     ATOMICS,
+    BARRIER_PHASE,
     BLOCK_PHASE,
+    FENCED,
     FIRST,
+    KNOWN,
     LATEST,
+    LAUNCH,
+    MET,
     PHASE,
-    PUBLISHED,
     R_ATOMIC,
     R_BYTES,
     R_INSTRUCTIONS,
@@ -26,6 +34,8 @@ from .layout import (
     RACE,
     READ_RACE,
     READS,
+    RELEASED,
+    SYNC_TURNS,
     SYNCED,
     WRITES,
 )
@@ -34,37 +44,75 @@ from .runtime_words import fail, inlined, peek64, plain, poke64, set_word, word
 
 @inlined
 def record(launch, warp, thread, instruction, bytes_, strong):
-    synced = word(warp, SYNCED) & 255
     low = (bytes_ << R_BYTES) | (strong << R_ATOMIC) | instruction
-    return (word(launch, PHASE) << R_PHASE) | (thread << R_THREAD) | (synced << R_SYNC) | low
+    return (word(launch, PHASE) << R_PHASE) | (thread << R_THREAD) | (word(warp, SYNCED) << R_SYNC) | low
 
 
 @inlined
-def conflict(launch, group, old, new):
-    """Whether an earlier access and this one are unordered. The caller knows that one of them is a write."""
+def known(warp, lane, other):
+    """Where a warp keeps up to when a lane knows what another one has done."""
+    return warp + KNOWN + 256 * lane + 8 * other
+
+
+@inlined
+def conflict(launch, warp, group, old, new, since):
+    """Whether an earlier access and this one are unordered. The caller knows that one of them is a write. since: in one warp, all before
+    this time is ordered."""
     phase = old >> R_PHASE
     if phase < word(group, FIRST) or (old & new) >> R_BYTES & 15 == 0 or (old & new) >> R_ATOMIC & 1:
         return False
+    if phase <= word(warp, ACQUIRED):
+        return False
     if phase < word(launch, BLOCK_PHASE):
-        return phase > word(launch, PUBLISHED)
-    if phase != word(launch, PHASE):
-        return False
+        return True
     thread, mine = old >> R_THREAD & 1023, new >> R_THREAD & 1023
-    if thread == mine:
+    if phase < word(launch, BARRIER_PHASE) or thread == mine:
         return False
-    return thread >> 5 != mine >> 5 or (old ^ new) >> R_SYNC & 255 == 0
+    time = phase * SYNC_TURNS + (old >> R_SYNC & (SYNC_TURNS - 1))
+    return thread >> 5 != mine >> 5 or time >= max(since, peek64(known(warp, mine & 31, thread & 31)))
+
+
+@plain
+def fence(warp, mask):
+    """What the warp has done so far is known to whoever sees an atomic that it does from now on."""
+    if mask:
+        launch = word(warp, LAUNCH)
+        set_word(warp, FENCED, word(launch, PHASE))
+        set_word(launch, PHASE, word(launch, PHASE) + 1)
+
+
+@inlined
+def acquire(warp, group, offset):
+    """A lane sees a word that others may have released."""
+    set_word(warp, ACQUIRED, max(word(warp, ACQUIRED), peek64(word(group, RELEASED) + 8 * (offset >> 2))))
+
+
+@inlined
+def release_word(warp, group, offset):
+    """A lane writes atomically: what the warp did before its fence, others know who see this."""
+    if word(warp, FENCED):
+        at = word(group, RELEASED) + 8 * (offset >> 2)
+        poke64(at, max(peek64(at), word(warp, FENCED)))
 
 
 @inlined
 def limits(launch, group):
-    """The oldest records that can matter: of this launch, this block, this phase."""
-    return word(group, FIRST) << R_PHASE, word(launch, BLOCK_PHASE) << R_PHASE, word(launch, PHASE) << R_PHASE
+    """The oldest records that can matter: of this launch, of this block, since its last barrier."""
+    return word(group, FIRST) << R_PHASE, word(launch, BLOCK_PHASE) << R_PHASE, word(launch, BARRIER_PHASE) << R_PHASE
 
 
 @inlined
-def is_over(old, first, block, phase):
-    """Whether a reader's record may give way to that of a reader now: of another launch, or ordered by a barrier of this block."""
-    return (old < first) | ((old >= block) & (old < phase))
+def met_before(warp):
+    """Until when what lanes of this warp have read is ordered before what any of them writes."""
+    return max(word(warp, MET), word(warp, ALL_SYNCED))
+
+
+@inlined
+def gives_way(old, new, first, block, phase, since):
+    """Whether a reader's record may give way to that of a reader now: of another launch, ordered by a barrier, or of the same thread."""
+    apart = (old ^ new) >> R_THREAD & 1023
+    time = (old >> R_PHASE) * SYNC_TURNS + (old >> R_SYNC & (SYNC_TURNS - 1))
+    return (old < first) | ((old >= block) & ((old < phase) | (apart == 0) | ((apart < 32) & (time < since))))
 
 
 @inlined
@@ -93,11 +141,10 @@ def read_word(launch, warp, group, offset, size, thread, instruction, strong, ad
         at = place + 8 * k
         for which in (WRITES, ATOMICS):
             old = peek64(word(group, which) + at)
-            if old >= first and conflict(launch, group, old, new):
+            if old >= first and conflict(launch, warp, group, old, new, word(warp, ALL_SYNCED)):
                 tell(launch, old, new, RACE, 0, address + 4 * k)
-        if is_over(peek64(word(group, READS) + at), first, block, phase):
-            poke64(word(group, READS) + at, new)
-        poke64(word(group, LATEST) + at, new)
+        way = gives_way(peek64(word(group, READS) + at), new, first, block, phase, met_before(warp))
+        poke64(word(group, READS if way else LATEST) + at, new)
 
 
 @plain
@@ -110,11 +157,11 @@ def write_word(launch, warp, group, offset, size, thread, instruction, strong, s
         for which in (WRITES, ATOMICS):
             old = peek64(word(group, which) + at)
             together = same and (old ^ new) & R_INSTRUCTIONS == 0 and (old ^ new) >> (R_THREAD + 5) == 0
-            if not together and conflict(launch, group, old, new):
+            if not together and conflict(launch, warp, group, old, new, word(warp, ALL_SYNCED)):
                 tell(launch, old, new, RACE, 1, address + 4 * k)
         for which in (READS, LATEST):
             old = peek64(word(group, which) + at)
-            if conflict(launch, group, old, new):
+            if conflict(launch, warp, group, old, new, met_before(warp)):
                 tell(launch, old, new, READ_RACE, 1, address + 4 * k)
         poke64(word(group, ATOMICS if strong else WRITES) + at, new)
     if strong:

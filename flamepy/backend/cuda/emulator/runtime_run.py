@@ -1,25 +1,30 @@
 """Running a launch: blocks one after the other, their warps in turns, a warp's lanes together wherever they can be.
 
-A warp runs the lanes that stand at the lowest basic block; blocks are numbered so that lanes that parted meet again there. A warp
-that has no lane left to run (they ended, or wait) gives way to the next one; when all have, barriers that are full let go.
+A warp runs the lanes that stand at the lowest basic block; blocks are numbered so that lanes that parted meet again there. Lanes that
+ask for something again and again (a lock that another lane of theirs holds) do not keep the others from running, as on GPUs since
+Volta. A warp that has no lane left to run (they ended, or wait) gives way to the next one; when all have, barriers that are full let go.
 Read next: machine.py.
 """
 
 from __future__ import annotations
 
 from .layout import (
+    ACQUIRED,
     ACTIVE,
+    AHEAD,
     ALLOCATED,
     ARRIVE,
     ARRIVED,
     ASYNC_COUNT,
     ASYNC_GROUP,
     BARRIER,
+    BARRIER_PHASE,
     BLOCK_NOW,
     BLOCK_PHASE,
     BLOCKS,
     BRANCH,
     BUDGET,
+    COLLECTIVE,
     CTAID,
     ENDLESS,
     ERROR,
@@ -35,16 +40,18 @@ from .layout import (
     LAUNCH,
     LIMIT,
     LOCAL,
+    MOVED,
     NOBODY,
     ORDER,
     OTHER,
     PC,
     PHASE,
+    POLLED,
     RUNS,
     SHARED,
     SHARED_STATE,
+    SINCE,
     SLICE,
-    SPACES,
     STARTED,
     STARTS,
     STATE,
@@ -61,8 +68,11 @@ from .layout import (
     WARP_NOW,
     WARPS,
 )
-from .runtime_barriers import choose, let_go, send, stuck, wait, warp_at
+from .runtime_barriers import choose, choose_still, let_go, send, stuck, wait, warp_at
+from .runtime_check import group_of
 from .runtime_words import copy_bytes, fail, inlined, ones, peek32, peek64, plain, poke32, poke64, run_block, set_bytes, set_word, word
+
+PATIENCE = 256  # basic blocks that lanes may run while others of their warp stand still
 
 
 @inlined
@@ -72,7 +82,7 @@ def step(launch, warp, pc, active):
     poke64(runs, peek64(runs) + 1)
     poke64(runs + 8, peek64(runs + 8) + ones(active))
     taken = run_block(peek64(word(launch, TABLE) + 8 * pc), warp, active)
-    kind = peek32(word(launch, KINDS) + 4 * pc)
+    kind = peek32(word(launch, KINDS) + 4 * pc) & ~COLLECTIVE
     fall = peek32(word(launch, FALLS) + 4 * pc)
     if kind == BRANCH:
         if taken == active:
@@ -96,18 +106,22 @@ def step(launch, warp, pc, active):
 def run_warp(launch, warp):
     """Until no lane can go on, the slice of time is over, or something is wrong."""
     left = min(word(launch, SLICE), word(launch, BUDGET))
-    begun = left
+    begun, ahead = left, word(warp, AHEAD)
     while left > 0:
         pc, active = word(warp, PC), word(warp, ACTIVE)
         if active == 0:
             break
         other = word(warp, OTHER)
+        set_word(warp, MOVED, word(warp, MOVED) | active)
         while True:
             left -= 1
             to = step(launch, warp, pc, active)
             if to < 0 or to >= other or to == EXIT or left <= 0 or word(launch, ERROR):
                 break
+            if ahead and peek32(word(launch, KINDS) + 4 * to) & COLLECTIVE:
+                break
             pc = to
+        ahead = 0
         if word(launch, ERROR):
             break
         if to >= 0:
@@ -116,6 +130,13 @@ def run_warp(launch, warp):
     set_word(launch, BUDGET, word(launch, BUDGET) - (begun - left))
     steps = word(warp, TAKEN_STEPS) + begun - left
     set_word(warp, TAKEN_STEPS, steps)
+    set_word(warp, AHEAD, 0)
+    if steps - word(warp, SINCE) >= PATIENCE and word(launch, ERROR) == 0:
+        if word(warp, POLLED):
+            choose_still(launch, warp)
+        for which in (MOVED, POLLED):
+            set_word(warp, which, 0)
+        set_word(warp, SINCE, steps)
     if steps > word(launch, LIMIT):
         fail(launch, ENDLESS, word(warp, PC), word(warp, FIRST_THREAD), 0, steps, 0, 0)
 
@@ -127,7 +148,8 @@ def start_block(launch):
     phase = word(launch, PHASE) + 1
     set_word(launch, PHASE, phase)
     set_word(launch, BLOCK_PHASE, phase)
-    shared, local = launch + 8 * (SPACES + 8 * SHARED), launch + 8 * (SPACES + 8 * LOCAL)
+    set_word(launch, BARRIER_PHASE, phase)
+    shared, local = group_of(launch, SHARED), group_of(launch, LOCAL)
     set_word(shared, FIRST, phase)
     poke32(word(launch, STARTS) + 4 * block, phase)
     copy_bytes(word(shared, STATE), word(launch, SHARED_STATE), word(shared, TOP))
@@ -141,7 +163,7 @@ def start_block(launch):
         set_word(warp, EXISTS, (1 << count) - 1)
         set_word(warp, ACTIVE, (1 << count) - 1)
         set_word(warp, OTHER, NOBODY)
-        for which in (PC, EXITED, WAITING, SYNCED, ASYNC_COUNT, ASYNC_GROUP, FENCED, TAKEN_STEPS):
+        for which in (PC, EXITED, WAITING, SYNCED, ASYNC_COUNT, ASYNC_GROUP, FENCED, TAKEN_STEPS, ACQUIRED, MOVED, SINCE, POLLED, AHEAD):
             set_word(warp, which, 0)
         set_word(warp, CTAID, block % x)
         set_word(warp, CTAID + 1, block // x % y)

@@ -6,8 +6,9 @@ device gives an undefined value. Read next: runtime_run.py.
 
 from __future__ import annotations
 
-from .layout import EXISTS, EXITED, FIRST_THREAD, FULL, LANE, LAUNCH, MASK, SYNC_TURNS, SYNCED, VALUES
-from .runtime_words import fail, inlined, peek32, peek64, plain, poke32, set_word, word
+from .layout import ALL_SYNCED, EXISTS, EXITED, FIRST_THREAD, FULL, LANE, LAUNCH, MASK, MET, PHASE, SYNC_TURNS, SYNCED, VALUES
+from .runtime_races import known
+from .runtime_words import fail, inlined, peek32, peek64, plain, poke32, poke64, set_word, word
 
 
 @inlined
@@ -16,11 +17,23 @@ def member(warp, slot, lane):
     return peek32(warp + VALUES + 256 * slot + 4 * lane) & FULL
 
 
+@inlined
+def tick(launch, warp):
+    """A warp's time goes on. Returns what it is now."""
+    turn = word(warp, SYNCED) + 1
+    now = word(launch, PHASE) * SYNC_TURNS + turn
+    if turn == SYNC_TURNS:
+        set_word(launch, PHASE, word(launch, PHASE) + 1)
+        turn = 0
+    set_word(warp, SYNCED, turn)
+    return now
+
+
 @plain
 def together(warp, active, slot, instruction):
-    """Check the masks in a slot: each lane is in its own, and who is named is here. Orders the warp's accesses."""
+    """Check the masks in a slot: each lane is in its own, and who is named is here. What they have read before is read: they met."""
     launch = word(warp, LAUNCH)
-    set_word(warp, SYNCED, (word(warp, SYNCED) + 1) % SYNC_TURNS)
+    set_word(warp, MET, tick(launch, warp))
     alive = word(warp, EXISTS) & ~word(warp, EXITED)
     for lane in range(32):
         if active >> lane & 1:
@@ -28,6 +41,34 @@ def together(warp, active, slot, instruction):
             if mask & alive & ~active or not mask >> lane & 1:
                 fail(launch, MASK, instruction, word(warp, FIRST_THREAD) + lane, mask, active, alive, 0)
                 return
+
+
+@plain
+def sync_warp(warp, active, instruction):
+    """bar.warp.sync: the lanes that a mask names know from now on what they all have done, and what any of them knew."""
+    together(warp, active, 3, instruction)
+    alive, now, left = word(warp, EXISTS) & ~word(warp, EXITED), word(warp, MET), active
+    for lane in range(32):
+        if left >> lane & 1:
+            mask = member(warp, 3, lane)
+            left &= ~mask
+            if mask & alive == alive:
+                set_word(warp, ALL_SYNCED, now)
+            else:
+                share(warp, mask & active, now)
+
+
+@plain
+def share(warp, lanes, now):
+    """What each of these lanes knows of any other, all of them know."""
+    for other in range(32):
+        time = now if lanes >> other & 1 else 0
+        for lane in range(32):
+            if lanes >> lane & 1:
+                time = max(time, peek64(known(warp, lane, other)))
+        for lane in range(32):
+            if lanes >> lane & 1:
+                poke64(known(warp, lane, other), time)
 
 
 @plain
