@@ -176,16 +176,14 @@ def test_op_at_every_magnitude(name: str) -> None:
     check(name, inputs())
 
 
-# Matters of choice: sign(NaN) is NaN here, a maximum passes its gradient on to NaN, a variance with an infinity is NaN. And the formula
-# for logsumexp above does not hold for infinities.
+# Matters of choice: sign(NaN) is NaN here, a variance with an infinity is NaN. And the formula for logsumexp above does not hold for
+# infinities.
 CHOICES = (
     "elu",
     "logsumexp",
     "l1_loss",
     "smooth_l1_loss",
     "huber_loss",
-    "maximum",
-    "minimum",
     "var 0",
     "var 1",
     "gelu tanh",
@@ -197,3 +195,24 @@ CHOICES = (
 @pytest.mark.parametrize("name", [n for n in (*ONE, *TWO) if n not in CHOICES])
 def test_infinities_and_nan_wherever_they_stand(name: str) -> None:
     check(name, specials())
+
+
+NAN_ROWS = {
+    **{name: (getattr(fp, name), getattr(torch, f"a{name}")) for name in ("max", "min")},
+    "layer_norm": (F.layer_norm, lambda x: TF.layer_norm(x, x.shape[-1:])),
+    "clamp": (lambda x: fp.clamp(x, -1.0, 1.0), lambda x: torch.clamp(x, -1.0, 1.0)),
+    "maximum": (lambda x: fp.maximum(x, 0.0), lambda x: torch.maximum(x, torch.zeros((), dtype=x.dtype))),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+@pytest.mark.parametrize("name", NAN_ROWS)
+def test_a_nan_gives_the_gradients_of_pytorch(name: str, dtype: str) -> None:
+    """Never a finite gradient where PyTorch's is NaN, also in rows of one number, all NaN, or beside an infinity."""
+    ours, theirs = NAN_ROWS[name]
+    for row in ([np.nan], [0.5, np.nan], [np.nan, np.nan], [np.nan, np.inf, 2.0]):
+        x = fp.tensor(row).to(getattr(fp, dtype)).requires_grad_(True)
+        exact = torch.tensor(row, dtype=getattr(torch, dtype), requires_grad=True)
+        theirs(exact).sum().backward()
+        got = ours(x).sum().backward()[x].to(fp.float64).numpy()
+        np.testing.assert_array_equal(got, exact.grad.double().numpy(), f"{name} of {row}")

@@ -190,7 +190,8 @@ def by_squaring(x: Any, n: int) -> Any:
 
 @composed
 def clamp(x: Any, min: Any = None, max: Any = None) -> Any:
-    """x limited to [min, max] (numbers; None is no limit). The gradient passes at the bounds; NaN stays NaN.
+    """x limited to [min, max] (numbers; None is no limit). The gradient passes at the bounds; NaN stays NaN (its gradient
+    is 0, as in PyTorch).
 
     Shapes: any; the result has that of x. Types: floats and integers. Raises DTypeError for bounds that are no numbers.
     >>> fp.clamp(fp.tensor([-2.0, 0.5, 9.0]), 0, 1).tolist()

@@ -132,7 +132,8 @@ def classes_last(name: str, x: Any, ids: Any) -> tuple[Any, tuple[int, ...]]:
 
 @composed(home="both")
 def cross_entropy(x: Any, ids: Any, *, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean") -> Any:
-    """-log softmax(x)[id], averaged over the ids that are not ignored; float32 for 16-bit logits too.
+    """-log softmax(x)[id], averaged over the ids that are not ignored; float32 for 16-bit logits too. Ignored rows have the gradient 0,
+    whatever they hold.
 
     Shapes: logits x (rows, classes), (classes,), (N, T, ..., classes) or (N, classes, d1, ...); ids: integers of that shape without
     classes. Where both of the last two would fit: ShapeError.
