@@ -64,7 +64,7 @@ class Methods:
         """`pieces` pieces of equal size along `axis` (the last may be smaller, and there may be fewer). See flamepy.chunk."""
     # flamepy/ops/activations.py: clamp
     def clamp(self, min: float | None = None, max: float | None = None) -> Tensor:
-        """x limited to [min, max] (numbers; None is no limit). The gradient passes at the bounds; NaN stays NaN. See flamepy.clamp."""
+        """x limited to [min, max] (numbers; None is no limit). The gradient passes at the bounds; NaN stays NaN (its gradient See flamepy.clamp."""
     # flamepy/ops/pointwise.py: cos_y
     def cos(self) -> Tensor:
         """Cosine of x in radians. See flamepy.cos."""
@@ -77,7 +77,7 @@ class Methods:
         label_smoothing: float = 0.0,
         reduction: str = 'mean',
     ) -> Tensor:
-        """-log softmax(x)[id], averaged over the ids that are not ignored; float32 for 16-bit logits too. See flamepy.cross_entropy."""
+        """-log softmax(x)[id], averaged over the ids that are not ignored; float32 for 16-bit logits too. Ignored rows have the gradient 0, See flamepy.cross_entropy."""
     # flamepy/ops/pointwise.py: div_y
     def div(self, b: TensorLike, /) -> Tensor:
         """a / b; integers give float32. See flamepy.div."""
@@ -185,10 +185,10 @@ class Methods:
     def max(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
     @overload
     def max(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
-        """Largest element over the axes; NaN wins. Ties share the gradient equally. See flamepy.max."""
+        """Largest element over the axes; NaN wins. Ties share the gradient equally; where NaN wins all gradients are NaN. See flamepy.max."""
     # flamepy/ops/pointwise.py: maximum_y
     def maximum(self, b: TensorLike, /) -> Tensor:
-        """The larger of a and b; NaN if either is. Ties share the gradient equally. See flamepy.maximum."""
+        """The larger of a and b; NaN if either is. Ties share the gradient equally; NaN passes it on to both, as in PyTorch. See flamepy.maximum."""
     # flamepy/ops/reduce.py: mean
     @overload
     def mean(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
@@ -200,10 +200,10 @@ class Methods:
     def min(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
     @overload
     def min(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
-        """Smallest element over the axes; NaN wins. Ties share the gradient equally. See flamepy.min."""
+        """Smallest element over the axes; NaN wins. Ties share the gradient equally; where NaN wins all gradients are NaN. See flamepy.min."""
     # flamepy/ops/pointwise.py: minimum_y
     def minimum(self, b: TensorLike, /) -> Tensor:
-        """The smaller of a and b; NaN if either is. Ties share the gradient equally. See flamepy.minimum."""
+        """The smaller of a and b; NaN if either is. Ties share the gradient equally; NaN passes it on to both, as in PyTorch. See flamepy.minimum."""
     # flamepy/ops/losses.py: mse_loss
     def mse_loss(self, target: TensorLike, *, reduction: str = 'mean') -> Tensor:
         """(x - target)^2. See flamepy.mse_loss."""
@@ -239,7 +239,7 @@ class Methods:
     def prod(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
     @overload
     def prod(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
-        """Product over the axes: halves are multiplied until one is left, so zeros and higher derivatives are right. See flamepy.prod."""
+        """Product over the axes: halves are multiplied until one is left, so zeros and higher derivatives are right. The See flamepy.prod."""
     # flamepy/ops/pointwise.py: reciprocal_y
     def reciprocal(self) -> Tensor:
         """1 / x. See flamepy.reciprocal."""
@@ -372,6 +372,8 @@ class Methods:
     def __rmatmul__(self, other: TensorLike, /) -> Tensor: ...
     def __and__(self, other: TensorLike, /) -> Tensor: ...
     def __or__(self, other: TensorLike, /) -> Tensor: ...
+    def __rand__(self, other: TensorLike, /) -> Tensor: ...
+    def __ror__(self, other: TensorLike, /) -> Tensor: ...
     def __lt__(self, other: TensorLike, /) -> Tensor: ...
     def __le__(self, other: TensorLike, /) -> Tensor: ...
     def __gt__(self, other: TensorLike, /) -> Tensor: ...

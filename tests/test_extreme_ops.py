@@ -216,3 +216,32 @@ def test_a_nan_gives_the_gradients_of_pytorch(name: str, dtype: str) -> None:
         theirs(exact).sum().backward()
         got = ours(x).sum().backward()[x].to(fp.float64).numpy()
         np.testing.assert_array_equal(got, exact.grad.double().numpy(), f"{name} of {row}")
+
+
+SECOND = {
+    **pairs("elu gelu silu softplus", F, TF),
+    "logits": (
+        lambda x: F.binary_cross_entropy_with_logits(x, fp.zeros_like(x), reduction="none"),
+        lambda x: TF.binary_cross_entropy_with_logits(x, torch.zeros_like(x), reduction="none"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_second_derivatives_at_zero_and_far_out(name: str) -> None:
+    """No infinity that is multiplied by 0, and no kink where the function has none (elu has one)."""
+    ours, theirs = SECOND[name]
+    x = np.array([-1000, -100, -89, -1, 1, 89, 100, 1000] + [-0.0, 0] * (name != "elu"), np.float32)
+    leaf, exact = fp.tensor(x, requires_grad=True), torch.tensor(x.astype(np.float64), requires_grad=True)
+    first = ours(leaf).sum().backward(create_graph=True)[leaf]
+    (want,) = torch.autograd.grad(theirs(exact).sum(), exact, create_graph=True)
+    second = (first * first).sum().backward()[leaf].numpy()
+    np.testing.assert_allclose(second, torch.autograd.grad((want * want).sum(), exact)[0].numpy(), 1e-5, 1e-30)
+
+
+def test_second_derivatives_of_powers_with_numbers() -> None:
+    """A condition on a number meets one on a Tensor, and a derivative may be a number."""
+    x = fp.tensor(np.array([-1, 0, 0.5, 2], np.float32), requires_grad=True)
+    for y, second in ((2.0**x, np.log(2) ** 2 * 2.0 ** x.numpy()), (x**0, np.zeros(4))):
+        first = y.sum().backward(create_graph=True)[x]
+        np.testing.assert_allclose((first + x).sum().backward()[x].numpy(), second + 1, 1e-6)

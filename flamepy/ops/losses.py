@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..backend.formula.words import abs, exp, exp_down, log, log1p, maximum, select, sign
+from ..backend.formula.words import abs, exp_down, log, log1p, maximum, select, sign
 from ..dtypes import FLOATS, HALF, INTEGERS, computed, float32, int64
 from ..errors import DTypeError, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, share, size_of
 from ..op.custom import custom
 from ..op.pointwise import pointwise
+from .activations import sigmoid
 from .indexing import check_ids, picked_from_rows
 from .loss_bodies import cross_entropy_row, half_cross_entropy_dx_row, half_cross_entropy_row
 
@@ -265,7 +266,7 @@ def bce_logits_y(x, target, pos_weight):
 
 
 def bce_logits_dx(g, x, target, pos_weight):
-    s = 1.0 / (1.0 + exp(-x))
+    s = sigmoid(x)
     return g * ((1.0 - target) * s - target * pos_weight * (1.0 - s))
 
 
