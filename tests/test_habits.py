@@ -276,6 +276,8 @@ def test_requires_grad_is_set_where_requires_grad_sets_it():
     ):
         with pytest.raises(error, match="requires_grad"):
             change()
+    with pytest.raises(fp.DTypeError, match="train: no yes or no: 'no'"):
+        nn.ReLU().train("no")
 
 
 def test_a_hook_is_removed_once_and_in_the_middle_of_a_walk():
