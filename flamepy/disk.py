@@ -3,6 +3,8 @@
 The recipe is always: write under a temporary name, fsync the file, rename over the real name, fsync the folder. Rename is
 atomic, so a reader sees the old file or the new one; the fsyncs make that true after a power cut as well. What can be made again
 is not worth their wait: after a power cut its file may be empty or torn, so it begins with a digest, and readers look.
+atomic, so a reader sees the old file or the new one; the fsyncs make that true after a power cut as well. Who writes holds a
+lock, so that what a killed process was writing can be told from what a living one writes, and goes.
 
 Read next: saving/tensor_file.py.
 """
@@ -13,11 +15,13 @@ import contextlib
 import hashlib
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 TEMPORARY = ".tmp-"  # what every unfinished file or folder begins with
 DIGEST = 32  # bytes at the beginning of a file that is checked
+FRESH = 60.0  # seconds: a file that was written to so lately may have an owner who has just opened or just closed it
 
 
 def write_file(path: Path, pieces: Iterable[bytes | memoryview], late: Callable[[], tuple[int, bytes]] | None = None) -> None:
@@ -27,6 +31,7 @@ def write_file(path: Path, pieces: Iterable[bytes | memoryview], late: Callable[
     """
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o644)
     try:
+        lock(handle)
         for piece in pieces:
             write_whole(handle, piece)
         if late is not None:
@@ -42,6 +47,29 @@ def write_whole(handle: int, piece: bytes | memoryview) -> None:
     view = memoryview(piece)
     while view:
         view = view[os.write(handle, view) :]
+
+
+def lock(handle: int) -> bool:
+    """Take an open file's lock, if nobody has it; it goes when the file is closed, however the process ends. Windows has none."""
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except (ImportError, OSError):
+        return False
+
+
+def sweep_dead(folder: Path, pattern: str) -> None:
+    """Remove the unfinished files that match a glob whose writers were killed."""
+    for left in folder.glob(TEMPORARY + pattern):
+        with contextlib.suppress(OSError):
+            handle = os.open(left, os.O_RDWR)
+            try:
+                if time.time() - os.fstat(handle).st_mtime > FRESH and lock(handle):
+                    left.unlink()
+            finally:
+                os.close(handle)
 
 
 def sync_folder(path: Path) -> None:

@@ -74,6 +74,7 @@ class Segment:
         self.lent: dict[int, tuple[Any, Any, Any]] = {}  # by serial: what the entries had before the block ran again
         self.entries: list[TapeEntry] = []
         self.keep = False
+        self.running = True  # the first time round
         self.lock = RLock()  # two threads may go back through one block
 
     def read(self, xs: Sequence[Any]) -> None:
@@ -107,6 +108,8 @@ class Segment:
 
     def fill(self, entry: TapeEntry) -> None:
         """Run the block again and give every entry its saved values, unless another thread has done so."""
+        if self.running:
+            raise GradientError("checkpoint: backward() inside the block, which keeps nothing. Call it outside, or leave checkpoint() out.")
         with self.lock:
             if self.entries and entry.serial not in self.lent:
                 self.run_again()
@@ -200,6 +203,7 @@ def checkpoint(fn: Callable, *args: Any, **kwargs: Any) -> Any:
     try:
         return run()
     finally:
+        segment.running = False
         set_observers(observers, reader)
 
 

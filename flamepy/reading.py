@@ -29,7 +29,7 @@ from .tensor_grad import TensorGradExt
 OPERATORS = {
     "add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "divide": "__rtruediv__", "power": "__rpow__",
     "matmul": "__rmatmul__", "less": "__gt__", "less_equal": "__ge__", "greater": "__lt__", "greater_equal": "__le__",
-    "equal": "__eq__", "not_equal": "__ne__",
+    "equal": "__eq__", "not_equal": "__ne__", "bitwise_and": "__rand__", "bitwise_or": "__ror__",
 }  # fmt: skip
 NAMES = {"subtract": "sub", "multiply": "mul", "divide": "div", "power": "pow", "negative": "neg", "absolute": "abs", "rint": "round"}
 _owner = SimpleNamespace(buffer=object())

@@ -15,9 +15,10 @@ import numpy as np
 from . import autograd, ids, ops, pickling
 from .advice import advise
 from .autograd.entries import TapeEntry, file_line, user_frame
+from .autograd.hooks import TensorHook
 from .backend.base import BACKENDS, Buffer, Device, is_device_name
 from .backend.base import device as device_of
-from .backend.divert import changed, own
+from .backend.divert import own
 from .dtypes import DTYPES, FLOATS, as_dtype, float32, host_array, int64
 from .errors import DTypeError, FlameError, GradientError, ShapeError
 from .gradient import GradientMap
@@ -68,9 +69,19 @@ class Tensor(Readable, Methods):
 
     @requires_grad.setter
     def requires_grad(self, flag: bool) -> None:
-        if bool(flag) != self.spec.tracked:
+        if not isinstance(flag, bool | np.bool_):
+            raise DTypeError(f"requires_grad: no yes or no: {flag!r}. Use True or False.")
+        if flag != self.spec.tracked:
+            self.check_leaf(flag)
             self.spec = self.spec.as_tracked(bool(flag))
             own(self)
+
+    def check_leaf(self, flag: bool) -> None:
+        """Raise GradientError where `requires_grad` cannot be set: for integers, and for what an op on tracked tensors made."""
+        if flag and self.dtype not in FLOATS:
+            raise GradientError(f"requires_grad_: only float tensors have gradients: {self.dtype}. Cast it with .to(flamepy.float32).")
+        if self.entry is not None:
+            raise GradientError(f"requires_grad_: not a leaf: made by '{self.entry.op.title}'. Use detach().")
 
     # ---- looking at it ------------------------------------------------------------------------------------------------
     @property
@@ -116,12 +127,6 @@ class Tensor(Readable, Methods):
 
     def requires_grad_(self, flag: bool = True) -> Tensor:
         """Make this leaf require grad (or not), in place."""
-        if flag and self.dtype not in FLOATS:
-            raise GradientError(f"requires_grad_: only float tensors have gradients: {self.dtype}. Cast it with .to(flamepy.float32).")
-        if self.entry is not None:
-            if flag:
-                return self
-            raise GradientError(f"requires_grad_: not a leaf: made by '{self.entry.op.title}'. Use detach().")
         self.requires_grad = flag
         return self
 
@@ -133,9 +138,9 @@ class Tensor(Readable, Methods):
             self.entry.retained = {**(self.entry.retained or {}), self.slot: self}
         return self
 
-    def register_hook(self, hook: Callable) -> Callable[[], None]:
+    def register_hook(self, hook: Callable) -> TensorHook:
         """Call `hook(gradient)` when this tensor's gradient is complete; what it returns (if not None) replaces the gradient.
-        Returns a function that removes the hook."""
+        Calling what is returned, or its remove(), takes the hook away."""
         if not self.requires_grad:
             raise GradientError(f"register_hook: the tensor does not require grad: shape {self.shape}. Record it first.")
         if self.entry is None:
@@ -143,14 +148,7 @@ class Tensor(Readable, Methods):
         else:
             self.entry.hooks = self.entry.hooks if self.entry.hooks is not None else {}
             hooks = self.entry.hooks.setdefault(self.slot, [])
-        hooks.append(hook)
-        changed()  # a step that was recorded without it is another one
-
-        def remove() -> None:
-            hooks.remove(hook)
-            changed()
-
-        return remove
+        return TensorHook(hooks, hook)
 
     def detach(self) -> Tensor:
         """The same numbers, off the tape."""
@@ -211,10 +209,18 @@ class Tensor(Readable, Methods):
         __rtruediv__ = ops.operator(ops.div, swap=True)
         __rpow__ = ops.operator(ops.pow, swap=True)
         __rmatmul__ = ops.operator(ops.matmul, swap=True)
+        __iadd__ = ops.in_place("+", ops.add)
+        __isub__ = ops.in_place("-", ops.sub)
+        __imul__ = ops.in_place("*", ops.mul)
+        __itruediv__ = ops.in_place("/", ops.div)
+        __ipow__ = ops.in_place("**", ops.pow)
+        __imatmul__ = ops.in_place("@", ops.matmul)
         __neg__ = ops.operator(ops.neg)
         __abs__ = ops.operator(ops.abs)
         __and__ = ops.operator(ops.logical_and)
         __or__ = ops.operator(ops.logical_or)
+        __rand__ = ops.operator(ops.logical_and, swap=True)
+        __ror__ = ops.operator(ops.logical_or, swap=True)
         __invert__ = ops.operator(ops.logical_not)
 
         def __eq__(self, other: Any) -> Any:

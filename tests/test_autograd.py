@@ -156,7 +156,7 @@ def test_a_vector_needs_a_cotangent_of_its_shape():
 def test_strict_mode_refuses_to_cut_the_graph():
     target = leaf(0.5)
     x = leaf(0.3)
-    with pytest.raises(fp.GradientError, match="bce"):
+    with pytest.raises(fp.GradientError, match=r"binary_cross_entropy: .*'target'"):
         fp.binary_cross_entropy(x, target)
     with fp.strict_mode(False):
         assert not fp.binary_cross_entropy(x.detach(), target).requires_grad

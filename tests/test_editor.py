@@ -175,7 +175,7 @@ def test_help_of_a_pointwise_op_says_types_that_are_true(name):
 
 def test_help_of_a_pointwise_op_quotes_its_formulas():
     assert "Formula: y = tanh(x)\nDerivative from g, the cotangent of y: dx = g * (1.0 - y * y)\n" in fp.tanh.__doc__
-    assert "dx = s = " not in fp.silu.__doc__ and "s = 1.0 / (1.0 + exp(-x)); dx = g * s * (1.0 + x * (1.0 - s))" in fp.silu.__doc__
+    assert "dx = s = " not in fp.silu.__doc__ and "s = sigmoid(x); dx = g * s * (1.0 + x * (1.0 - s))" in fp.silu.__doc__
     assert "Formula: y = abs(x)\n" in fp.abs.__doc__ and "Derivative: none" in fp.lt.__doc__
     assert "dx = 0\n" in fp.floor.__doc__
 

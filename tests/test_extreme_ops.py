@@ -176,16 +176,14 @@ def test_op_at_every_magnitude(name: str) -> None:
     check(name, inputs())
 
 
-# Matters of choice: sign(NaN) is NaN here, a maximum passes its gradient on to NaN, a variance with an infinity is NaN. And the formula
-# for logsumexp above does not hold for infinities.
+# Matters of choice: sign(NaN) is NaN here, a variance with an infinity is NaN. And the formula for logsumexp above does not hold for
+# infinities.
 CHOICES = (
     "elu",
     "logsumexp",
     "l1_loss",
     "smooth_l1_loss",
     "huber_loss",
-    "maximum",
-    "minimum",
     "var 0",
     "var 1",
     "gelu tanh",
@@ -197,3 +195,53 @@ CHOICES = (
 @pytest.mark.parametrize("name", [n for n in (*ONE, *TWO) if n not in CHOICES])
 def test_infinities_and_nan_wherever_they_stand(name: str) -> None:
     check(name, specials())
+
+
+NAN_ROWS = {
+    **{name: (getattr(fp, name), getattr(torch, f"a{name}")) for name in ("max", "min")},
+    "layer_norm": (F.layer_norm, lambda x: TF.layer_norm(x, x.shape[-1:])),
+    "clamp": (lambda x: fp.clamp(x, -1.0, 1.0), lambda x: torch.clamp(x, -1.0, 1.0)),
+    "maximum": (lambda x: fp.maximum(x, 0.0), lambda x: torch.maximum(x, torch.zeros((), dtype=x.dtype))),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+@pytest.mark.parametrize("name", NAN_ROWS)
+def test_a_nan_gives_the_gradients_of_pytorch(name: str, dtype: str) -> None:
+    """Never a finite gradient where PyTorch's is NaN, also in rows of one number, all NaN, or beside an infinity."""
+    ours, theirs = NAN_ROWS[name]
+    for row in ([np.nan], [0.5, np.nan], [np.nan, np.nan], [np.nan, np.inf, 2.0]):
+        x = fp.tensor(row).to(getattr(fp, dtype)).requires_grad_(True)
+        exact = torch.tensor(row, dtype=getattr(torch, dtype), requires_grad=True)
+        theirs(exact).sum().backward()
+        got = ours(x).sum().backward()[x].to(fp.float64).numpy()
+        np.testing.assert_array_equal(got, exact.grad.double().numpy(), f"{name} of {row}")
+
+
+SECOND = {
+    **pairs("elu gelu silu softplus", F, TF),
+    "logits": (
+        lambda x: F.binary_cross_entropy_with_logits(x, fp.zeros_like(x), reduction="none"),
+        lambda x: TF.binary_cross_entropy_with_logits(x, torch.zeros_like(x), reduction="none"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_second_derivatives_at_zero_and_far_out(name: str) -> None:
+    """No infinity that is multiplied by 0, and no kink where the function has none (elu has one)."""
+    ours, theirs = SECOND[name]
+    x = np.array([-1000, -100, -89, -1, 1, 89, 100, 1000] + [-0.0, 0] * (name != "elu"), np.float32)
+    leaf, exact = fp.tensor(x, requires_grad=True), torch.tensor(x.astype(np.float64), requires_grad=True)
+    first = ours(leaf).sum().backward(create_graph=True)[leaf]
+    (want,) = torch.autograd.grad(theirs(exact).sum(), exact, create_graph=True)
+    second = (first * first).sum().backward()[leaf].numpy()
+    np.testing.assert_allclose(second, torch.autograd.grad((want * want).sum(), exact)[0].numpy(), 1e-5, 1e-30)
+
+
+def test_second_derivatives_of_powers_with_numbers() -> None:
+    """A condition on a number meets one on a Tensor, and a derivative may be a number."""
+    x = fp.tensor(np.array([-1, 0, 0.5, 2], np.float32), requires_grad=True)
+    for y, second in ((2.0**x, np.log(2) ** 2 * 2.0 ** x.numpy()), (x**0, np.zeros(4))):
+        first = y.sum().backward(create_graph=True)[x]
+        np.testing.assert_allclose((first + x).sum().backward()[x].numpy(), second + 1, 1e-6)

@@ -159,3 +159,5 @@ def test_checkpoint_refuses_what_it_cannot_repeat():
     w.set_data([3.0, 4.0])
     with pytest.raises(fp.VersionError, match="overwritten"):
         y.backward()
+    with pytest.raises(fp.GradientError, match=r"checkpoint: backward\(\) inside the block"):
+        fp.checkpoint(lambda t: (t * t).sum().backward()[t], x)

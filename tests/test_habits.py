@@ -6,6 +6,7 @@ Oracles: NumPy, Python's own formatting. Read next: test_torch_habits.py, test_t
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -239,3 +240,55 @@ def test_logits_that_can_be_read_both_ways_are_refused():
         assert loss(fp.zeros(2, 1, 1), [[0], [0]]).item() == 0.0  # both say the same
         with raises(fp.ShapeError, "sizes differ: class ids (2, 4)"):
             loss(fp.ones(2, 3, 5), np.zeros((2, 4), int))
+
+
+def test_what_pytorch_writes_in_place_is_refused_where_only_a_name_would_change():
+    """`for p in ps: p -= lr * g` would change nothing and say nothing."""
+    p, x = fp.Parameter.ones((2,)), fp.ones(2, requires_grad=True)
+    for sign in ("+", "-", "*", "/", "**", "@"):
+        with pytest.raises(fp.FlameError, match=rf"not changed in place: x {re.escape(sign)}= v.*apply_update"):
+            exec(f"p {sign}= 2.0", {"p": p})
+        with fp.no_grad(), pytest.raises(fp.FlameError, match="not changed in place"):
+            exec(f"x {sign}= 2.0", {"x": x})
+    y = x
+    y *= 3  # recorded: y is another tensor
+    assert x.tolist() == [1, 1] and y.sum().backward()[x].tolist() == [3, 3]
+
+
+def test_options_of_an_optimizer_are_set_in_its_groups():
+    p = fp.Parameter.ones((2,))
+    for optimizer, names in ((fp.AdamW([p], lr=0.1), ("weight_decay", "betas", "eps")), (fp.SGD([p], lr=0.1), ("momentum", "nesterov"))):
+        for name in names:
+            with pytest.raises(AttributeError, match=rf"{name} is an option of groups.*groups\[i\]\['{name}'\]"):
+                setattr(optimizer, name, optimizer.groups[0][name])
+    optimizer.groups[0]["weight_decay"] = 0.5
+    optimizer.lr = 1.0
+    optimizer.step(p.sum().backward())
+    assert p.tolist() == [-0.5, -0.5]
+
+
+def test_requires_grad_is_set_where_requires_grad_sets_it():
+    x = fp.ones(2, requires_grad=True)
+    for change, error in (
+        (lambda: setattr(fp.tensor([1]), "requires_grad", True), fp.GradientError),
+        (lambda: setattr(x * 2, "requires_grad", False), fp.GradientError),
+        (lambda: setattr(x, "requires_grad", "no"), fp.DTypeError),
+    ):
+        with pytest.raises(error, match="requires_grad"):
+            change()
+    with pytest.raises(fp.DTypeError, match="train: no yes or no: 'no'"):
+        nn.ReLU().train("no")
+
+
+def test_a_hook_is_removed_once_and_in_the_middle_of_a_walk():
+    x, seen = fp.ones(2, requires_grad=True), []
+    twice = lambda g: g * 2
+    first, _ = x.register_hook(twice), x.register_hook(twice)
+    once = x.register_hook(lambda g: (once.remove(), seen.append(g.tolist()))[1])
+    x.register_hook(lambda g: g + 1)
+    first.remove()
+    first()  # the second time: nothing
+    assert x.sum().backward()[x].tolist() == [3, 3] and seen == [[2, 2]]
+    assert x.sum().backward()[x].tolist() == [3, 3] and len(seen) == 1
+    with pytest.raises(fp.DTypeError, match="register_hook: not a function: int"):
+        x.register_hook(3)

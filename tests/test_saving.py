@@ -8,6 +8,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
+import subprocess
+import sys
 import threading
 import tracemalloc
 from pathlib import Path
@@ -274,3 +277,21 @@ def test_threads_that_save_to_one_place_leave_one_whole_file(file):
     for thread in crowd:
         thread.join(60)
     assert np.ptp(fp.load(file)["w"]) == 0 and not list(file.parent.glob(disk.TEMPORARY + "*"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no lock that tells who is alive")
+def test_what_a_killed_process_was_saving_goes_with_the_next_save(file, monkeypatch):
+    fp.save({"w": np.ones(3)}, file)
+    monkeypatch.setattr(disk, "FRESH", 0.0)
+    code = "import os, sys, flamepy; os.replace = lambda *_: os.kill(os.getpid(), 9); flamepy.save({'step': 1}, sys.argv[1])"
+    assert subprocess.run([sys.executable, "-c", code, str(file)], check=False).returncode == -signal.SIGKILL
+    (left,) = file.parent.glob(disk.TEMPORARY + "*")
+    assert fp.load(file)["w"].tolist() == [1, 1, 1]
+    with left.open("rb") as owner:
+        assert disk.lock(owner.fileno())
+        fp.save({"w": np.ones(3)}, file)
+        assert left.exists()  # somebody is writing it
+    fp.save({"w": np.ones(3)}, file.with_name("another file"))
+    assert left.exists()
+    fp.save({"w": np.ones(3)}, file)
+    assert not list(file.parent.glob(disk.TEMPORARY + "*"))

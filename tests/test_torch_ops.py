@@ -162,12 +162,12 @@ def gradients(ours: list[Any], theirs: list[Any], pairs: list[tuple[Any, Any]], 
     for n, ((t, x), dx) in enumerate(zip(leaves, expected, strict=True)):
         dx = torch.zeros_like(t) if dx is None else dx
         mine = found.get(x)
-        what = f"gradient {n} {tuple(t.shape)}"
-        close(fp.zeros_like(x) if mine is None else mine, dx, str(np.dtype(x.dtype)), what, undefined(t, leaves) | edge)
+        mine = fp.zeros_like(x) if mine is None else mine
+        close(mine, dx, str(np.dtype(x.dtype)), f"gradient {n} {tuple(t.shape)}", at_nan(t, leaves) & np.isnan(mine.numpy()) | edge)
 
 
-def undefined(leaf: Any, leaves: list[tuple[Any, Any]]) -> Any:
-    """Where the derivative is nobody's promise: at NaN PyTorch says sgn'(NaN) = 0 and that maximum passes g to both sides."""
+def at_nan(leaf: Any, leaves: list[tuple[Any, Any]]) -> Any:
+    """Where an input is NaN: there a gradient may be NaN, also where PyTorch's is finite (it says sgn(NaN) = 0)."""
     nan = [torch.isnan(t.detach()) for t, _ in leaves if t.shape == leaf.shape]
     return torch.stack(nan).any(0).numpy()
 

@@ -165,9 +165,11 @@ ACTIVATIONS: dict[str, Row] = {
     "nn.functional.silu": Row("silu", F.silu),
     "nn.functional.softplus": Row("softplus", F.softplus),
     "clamp": Row("clamp", clamp, always),
-    # clamp's gradient passes at the bounds, as in torch.clamp; that of relu6 and hardtanh does not.
-    "nn.functional.relu6": Row("clamp", lambda x: fp.clamp(x, min=0.0, max=6.0), edge=lambda x: (x == 0) | (x == 6)),
-    "nn.functional.hardtanh": Row("clamp", lambda x, min_val=-1.0, max_val=1.0: fp.clamp(x, min_val, max_val), edge=lambda x: x.abs() == 1),
+    # clamp's gradient passes at the bounds and not at NaN, as in torch.clamp; with relu6 and hardtanh it is the other way round.
+    "nn.functional.relu6": Row("clamp", lambda x: fp.clamp(x, min=0.0, max=6.0), edge=lambda x: (x == 0) | (x == 6) | (x != x)),
+    "nn.functional.hardtanh": Row(
+        "clamp", lambda x, min_val=-1.0, max_val=1.0: fp.clamp(x, min_val, max_val), edge=lambda x: (x.abs() == 1) | (x != x)
+    ),
 }
 REDUCE: dict[str, Row] = {
     "sum": Row("sum", reduce(fp.sum)),

@@ -36,7 +36,7 @@ NAMES = {
 }  # fmt: skip
 NEEDED = ("kernel_size",)  # has a default only to be an attribute of its op
 BINARY = ["add", "sub", "mul", "truediv", "pow", "matmul", "radd", "rsub", "rmul", "rtruediv", "rpow", "rmatmul"]
-BINARY += ["and", "or", "lt", "le", "gt", "ge"]
+BINARY += ["and", "or", "rand", "ror", "lt", "le", "gt", "ge"]
 UNARY = ["neg", "abs", "invert"]
 IMPORTS = """from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias, overload

@@ -200,7 +200,7 @@ def _outputs(entry: TapeEntry, cotangents: Cotangents, kept: list) -> tuple | No
 
 def _hooked(hooks: list[Callable] | None, g: Any) -> Any:
     """Run a tensor's hooks: each may look at the gradient or return another in its place."""
-    for hook in hooks or ():
+    for hook in tuple(hooks or ()):  # a hook may remove itself
         changed = hook(g)
         if changed is not None:
             changed = g.as_cotangent(changed)

@@ -245,6 +245,8 @@ class Module:
 
     def train(self, mode: bool = True) -> Module:
         """Training mode here and in all modules inside: dropout is on."""
+        if not isinstance(mode, bool | np.bool_):
+            raise DTypeError(f"train: no yes or no: {mode!r}. Use True or False.")
         for m in self.modules():
             m.training = mode
         return self

@@ -190,10 +190,13 @@ class Op:
         """A result of an entry, made again from what the entry saves: see autograd/remade.py."""
         raise NotImplementedError
 
-    def no_rule(self) -> GradientError:
+    def no_rule(self, tracked: Sequence[bool | None]) -> GradientError:
+        rules = getattr(self, "rule", None)
+        rules = rules if isinstance(rules, tuple) else ()
+        found = [n for i, (n, t) in enumerate(zip(self.inputs, tracked, strict=False)) if t and (not rules or rules[i] is None)]
         return GradientError(
-            f"{self.name}: no derivative for an input that requires grad: '{self.name}'. Use detach(), no_grad(), or strict_mode(False) "
-            "if the gradient may stop here."
+            f"{self.title}: no derivative for an input that requires grad: '{', '.join(found)}'. Use detach(), no_grad(), or "
+            "strict_mode(False) if the gradient may stop here."
         )
 
 

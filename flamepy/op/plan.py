@@ -162,7 +162,7 @@ def run_once(
     ys = y if type(y) is tuple else (y,)
     floats = ys[0].dtype in FLOATS
     if names is None and floats and before and modes.strict and True in kinds:
-        raise op.no_rule()
+        raise op.no_rule(kinds)
     if names is None or not floats:
         if watchers:
             watch(op.title, y)
@@ -302,7 +302,7 @@ def plan_call(
     floats = ys[0].dtype in FLOATS
     refused = True in kinds and names is None and floats and thread.modes.recording
     if refused and thread.modes.strict:
-        raise op.no_rule()
+        raise op.no_rule(kinds)
     names = names if floats else None
     found = [] if names is None else saved_values(op, given, ys[0], extras, names)
     saved = [t.spec if isinstance(t, base.Tensor) else None for t in found]

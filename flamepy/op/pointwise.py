@@ -109,7 +109,10 @@ class Pointwise(Op):
         g = gs[0]
         found: list[Any] = []
         for rule, names, want in zip(self.rule, self.names, wanted, strict=True):
-            found.append(on_tensors(rule, g.dtype)(*[g if n == "g" else values[n] for n in names]) if want else None)
+            dx = on_tensors(rule, g.dtype)(*[g if n == "g" else values[n] for n in names]) if want else None
+            if want and not isinstance(dx, base.Tensor):  # a rule may come to a number
+                dx = base.Tensor.of(self.name, np.full(g.shape, dx, g.dtype), g.device)
+            found.append(dx)
         return found
 
     # ---- the call in general -------------------------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..autograd import is_grad_enabled
+from ..errors import FlameError
 from ..op import base as _op
 from . import (  # noqa: F401
     activations,
@@ -38,6 +40,19 @@ from . import (  # noqa: F401
 def operator(function: Any, swap: bool = False) -> Any:
     """The method for an operator: `x - 2` calls x.__sub__(2), `2 - x` calls x.__rsub__(2), where the sides are swapped."""
     return (lambda self, other: function(other, self)) if swap else function
+
+
+def in_place(sign: str, function: Any) -> Any:
+    """The method for x -= v, which is x = x - v. Refused for what PyTorch would overwrite, where only a name would change: a Parameter,
+    and under no_grad() any leaf that requires grad."""
+
+    def method(self: Any, other: Any) -> Any:
+        if self.is_parameter or (self.entry is None and self.requires_grad and not is_grad_enabled()):
+            advice = "p.apply_update(v) does p -= v, p.set_data(v) takes any v" if self.is_parameter else f"Write x = x {sign} v"
+            raise FlameError(f"{function.__name__}: not changed in place: x {sign}= v, of shape {self.shape}. {advice}.")
+        return function(self, other)
+
+    return method
 
 
 filled, copy_into, move = copy.filled, copy.copy_into, copy.move

@@ -160,6 +160,7 @@ def chunk(x: TensorLike, pieces: int, dim: int = 0) -> list[Tensor]:
 def clamp(x: TensorLike, min: float | None = None, max: float | None = None) -> Tensor:
     """x limited to [min, max] (numbers; None is no limit). The gradient passes at the bounds; NaN stays NaN.
 
+    The gradient at NaN is 0, as in PyTorch.
     Shapes: any; the result has that of x. Types: floats and integers. Raises DTypeError for bounds that are no numbers.
     >>> fp.clamp(fp.tensor([-2.0, 0.5, 9.0]), 0, 1).tolist()
     [0.0, 0.5, 1.0]
@@ -218,6 +219,7 @@ def cross_entropy(
 ) -> Tensor:
     """-log softmax(x)[id], averaged over the ids that are not ignored; float32 for 16-bit logits too.
 
+    Ignored rows have the gradient 0, whatever they hold.
     Shapes: logits x (rows, classes), (classes,), (N, T, ..., classes) or (N, classes, d1, ...); ids: integers of that shape without
     classes. Where both of the last two would fit: ShapeError.
     `label_smoothing` in [0, 1] mixes in the mean over all classes (Szegedy et al. 2015, arXiv:1512.00567).
@@ -257,7 +259,7 @@ def elu(x: TensorLike, /, alpha: float = 1.0) -> Tensor:
     Shapes: any; the result has that of x.
     Types: floats; integers and bools are computed in float32.
     Formula: y = select(x > 0.0, x, alpha * expm1(x))
-    Derivative from g, the cotangent of y: dx = select(x > 0.0, g, g * alpha * exp(x))
+    Derivative from g, the cotangent of y: dx = select(x > 0.0, g, g * alpha * exp(select(x > 0.0, 0.0, x)))
     Raises: DTypeError (no tensor, array or number).
     >>> [round(v, 4) for v in fp.elu(fp.tensor([-1.5, 1.5])).tolist()]
     [-0.7769, 1.5]
@@ -602,7 +604,7 @@ def matmul(a: TensorLike, b: TensorLike) -> Tensor:
 def max(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
 @overload
 def max(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
-    """Largest element over the axes; NaN wins. Ties share the gradient equally.
+    """Largest element over the axes; NaN wins. Ties share the gradient equally; where NaN wins all gradients are NaN.
 
     Shapes: as sum. Raises ShapeError where there are no elements.
     Types: floats, integers and bools.
@@ -623,13 +625,13 @@ def max_pool2d(x: TensorLike, kernel_size: Pair, stride: Pair | None = None, pad
 
 # flamepy/ops/pointwise.py: maximum_y
 def maximum(a: TensorLike, b: TensorLike, /) -> Tensor:
-    """The larger of a and b; NaN if either is. Ties share the gradient equally.
+    """The larger of a and b; NaN if either is. Ties share the gradient equally; NaN passes it on to both, as in PyTorch.
 
     Shapes: those of the inputs broadcast.
     Types: floats and integers; bools are computed in int64.
     Formula: y = maximum(a, b)
-    Derivative from g, the cotangent of y: da = select(a > b, g, select(a == b, 0.5 * g, 0.0))
-    Derivative from g, the cotangent of y: db = select(b > a, g, select(a == b, 0.5 * g, 0.0))
+    Derivative from g, the cotangent of y: da = select(a < b, 0.0, select(a == b, 0.5 * g, g))
+    Derivative from g, the cotangent of y: db = select(b < a, 0.0, select(a == b, 0.5 * g, g))
     Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
     >>> [round(v, 4) for v in fp.maximum(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
     [0.5, 1.5]
@@ -653,7 +655,7 @@ def mean(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
 def min(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
 @overload
 def min(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
-    """Smallest element over the axes; NaN wins. Ties share the gradient equally.
+    """Smallest element over the axes; NaN wins. Ties share the gradient equally; where NaN wins all gradients are NaN.
 
     Shapes: as sum. Raises ShapeError where there are no elements.
     Types: floats, integers and bools.
@@ -663,13 +665,13 @@ def min(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
 
 # flamepy/ops/pointwise.py: minimum_y
 def minimum(a: TensorLike, b: TensorLike, /) -> Tensor:
-    """The smaller of a and b; NaN if either is. Ties share the gradient equally.
+    """The smaller of a and b; NaN if either is. Ties share the gradient equally; NaN passes it on to both, as in PyTorch.
 
     Shapes: those of the inputs broadcast.
     Types: floats and integers; bools are computed in int64.
     Formula: y = minimum(a, b)
-    Derivative from g, the cotangent of y: da = select(b > a, g, select(a == b, 0.5 * g, 0.0))
-    Derivative from g, the cotangent of y: db = select(a > b, g, select(a == b, 0.5 * g, 0.0))
+    Derivative from g, the cotangent of y: da = select(b < a, 0.0, select(a == b, 0.5 * g, g))
+    Derivative from g, the cotangent of y: db = select(a < b, 0.0, select(a == b, 0.5 * g, g))
     Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
     >>> [round(v, 4) for v in fp.minimum(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
     [-1.5, 0.5]
@@ -774,6 +776,7 @@ def prod(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ..
 def prod(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     """Product over the axes: halves are multiplied until one is left, so zeros and higher derivatives are right.
 
+    The gradient of an element is the product of the others, also of one that is NaN.
     Shapes and types: as sum.
     >>> fp.prod(fp.tensor([2.0, 3.0, 4.0])).item()
     24.0
@@ -907,7 +910,7 @@ def silu(x: TensorLike, /) -> Tensor:
     Shapes: any; the result has that of x.
     Types: floats; integers and bools are computed in float32.
     Formula: y = x / (1.0 + exp(-x))
-    Derivative from g, the cotangent of y: s = 1.0 / (1.0 + exp(-x)); dx = g * s * (1.0 + x * (1.0 - s))
+    Derivative from g, the cotangent of y: s = sigmoid(x); dx = g * s * (1.0 + x * (1.0 - s))
     Raises: DTypeError (no tensor, array or number).
     >>> [round(v, 4) for v in fp.silu(fp.tensor([-1.5, 1.5])).tolist()]
     [-0.2736, 1.2264]
@@ -955,7 +958,7 @@ def softplus(x: TensorLike, /, beta: float = 1.0, threshold: float = 20.0) -> Te
     Shapes: any; the result has that of x.
     Types: floats; integers and bools are computed in float32.
     Formula: y = select(x * beta > threshold, x, log1p(exp(x * beta)) / beta)
-    Derivative from g, the cotangent of y: dx = select(x * beta > threshold, g, g / (1.0 + exp(-x * beta)))
+    Derivative from g, the cotangent of y: dx = select(x * beta > threshold, g, g * sigmoid(x * beta))
     Raises: DTypeError (no tensor, array or number).
     >>> [round(v, 4) for v in fp.softplus(fp.tensor([-1.5, 1.5])).tolist()]
     [0.2014, 1.7014]

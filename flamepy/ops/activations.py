@@ -41,7 +41,7 @@ def elu_y(x, alpha=1.0):
 
 
 def elu_dx(g, x, alpha):
-    return select(x > 0.0, g, g * alpha * exp(x))
+    return select(x > 0.0, g, g * alpha * exp(select(x > 0.0, 0.0, x)))
 
 
 def sigmoid_y(x):
@@ -53,13 +53,19 @@ def sigmoid_dx(g, y):
     return g * y * (1.0 - y)
 
 
+def sigmoid(x):
+    """1 / (1 + exp(-x)) without overflow, so that its derivatives are numbers too: no infinity that is multiplied by 0."""
+    e = exp(select(x < 0.0, x, -x))
+    return select(x < 0.0, e, 1.0) / (1.0 + e)
+
+
 def silu_y(x):
     """x * sigmoid(x) (Elfwing et al. 2017, arXiv:1702.03118)."""
     return x / (1.0 + exp(-x))
 
 
 def silu_dx(g, x):
-    s = 1.0 / (1.0 + exp(-x))
+    s = sigmoid(x)
     return g * s * (1.0 + x * (1.0 - s))
 
 
@@ -69,7 +75,7 @@ def softplus_y(x, beta=1.0, threshold=20.0):
 
 
 def softplus_dx(g, x, beta, threshold):
-    return select(x * beta > threshold, g, g / (1.0 + exp(-x * beta)))
+    return select(x * beta > threshold, g, g * sigmoid(x * beta))
 
 
 pointwise("relu", relu_y, relu_dx, kind="number", home="both")
@@ -88,7 +94,7 @@ def gelu_erf_y(x):
 
 def gelu_erf_dx(g, x):
     e = exp_down(-0.5 * x * x)
-    tail = normal_tail(abs(x), e)
+    tail = normal_tail(select(x > 0.0, x, -x), e)  # abs(x), with a derivative at 0
     return g * (select(x > 0.0, 1.0 - tail, tail) + x * 0.3989422804014327 * e)
 
 
@@ -192,6 +198,7 @@ def by_squaring(x: Any, n: int) -> Any:
 def clamp(x: Any, min: Any = None, max: Any = None) -> Any:
     """x limited to [min, max] (numbers; None is no limit). The gradient passes at the bounds; NaN stays NaN.
 
+    The gradient at NaN is 0, as in PyTorch.
     Shapes: any; the result has that of x. Types: floats and integers. Raises DTypeError for bounds that are no numbers.
     >>> fp.clamp(fp.tensor([-2.0, 0.5, 9.0]), 0, 1).tolist()
     [0.0, 0.5, 1.0]

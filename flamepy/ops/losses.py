@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..backend.formula.words import abs, exp, exp_down, log, log1p, maximum, select, sign
+from ..backend.formula.words import abs, exp_down, log, log1p, maximum, select, sign
 from ..dtypes import FLOATS, HALF, INTEGERS, computed, float32, int64
 from ..errors import DTypeError, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, share, size_of
 from ..op.custom import custom
 from ..op.pointwise import pointwise
+from .activations import sigmoid
 from .indexing import check_ids, picked_from_rows
 from .loss_bodies import cross_entropy_row, half_cross_entropy_dx_row, half_cross_entropy_row
 
@@ -134,6 +135,7 @@ def classes_last(name: str, x: Any, ids: Any) -> tuple[Any, tuple[int, ...]]:
 def cross_entropy(x: Any, ids: Any, *, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean") -> Any:
     """-log softmax(x)[id], averaged over the ids that are not ignored; float32 for 16-bit logits too.
 
+    Ignored rows have the gradient 0, whatever they hold.
     Shapes: logits x (rows, classes), (classes,), (N, T, ..., classes) or (N, classes, d1, ...); ids: integers of that shape without
     classes. Where both of the last two would fit: ShapeError.
     `label_smoothing` in [0, 1] mixes in the mean over all classes (Szegedy et al. 2015, arXiv:1512.00567).
@@ -264,7 +266,7 @@ def bce_logits_y(x, target, pos_weight):
 
 
 def bce_logits_dx(g, x, target, pos_weight):
-    s = 1.0 / (1.0 + exp(-x))
+    s = sigmoid(x)
     return g * ((1.0 - target) * s - target * pos_weight * (1.0 - s))
 
 

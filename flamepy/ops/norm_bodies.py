@@ -274,7 +274,8 @@ def norm_dx(r, dx, sums, g, more, x, w, mean, m, k, rest, s, cols):
     line = None if more is None else more[first : first + cols]
     if cols == 1 and mean is not None:  # the norm is b whatever x is; rounding would leave a trace of s, which may be large
         if lane() == 0:
-            dx[0] = 0.0 if more is None else line[0]
+            zero = (x[0] - m) * 0.0  # NaN for a NaN
+            dx[0] = zero if more is None else zero + line[0]
         return
     put_row(norm_dx_of, cols, dx, g, line, x, w, m, k, rest, s, shift, dot)
 

@@ -247,25 +247,25 @@ def round_y(x):
 
 
 def maximum_y(a, b):
-    """The larger of a and b; NaN if either is. Ties share the gradient equally."""
+    """The larger of a and b; NaN if either is. Ties share the gradient equally; NaN passes it on to both, as in PyTorch."""
     return maximum(a, b)
 
 
 def maximum_da(g, a, b):
-    return select(a > b, g, select(a == b, 0.5 * g, 0.0))
+    return select(a < b, 0.0, select(a == b, 0.5 * g, g))
 
 
 def maximum_db(g, a, b):
-    return select(b > a, g, select(a == b, 0.5 * g, 0.0))
+    return select(b < a, 0.0, select(a == b, 0.5 * g, g))
 
 
 def minimum_y(a, b):
-    """The smaller of a and b; NaN if either is. Ties share the gradient equally."""
+    """The smaller of a and b; NaN if either is. Ties share the gradient equally; NaN passes it on to both, as in PyTorch."""
     return minimum(a, b)
 
 
 def clip_y(x, low=-INF, high=INF):
-    """x limited to [low, high]; the gradient passes at the bounds. NaN stays NaN."""
+    """x limited to [low, high]; the gradient passes at the bounds. NaN stays NaN and gets the gradient 0, as in PyTorch."""
     return minimum(maximum(x, low), high)
 
 

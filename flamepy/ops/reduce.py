@@ -181,18 +181,17 @@ def extreme(name: str, x: Any, axis: Any, keepdims: bool, scale: int) -> Any:
 
 
 def extreme_dx(g: Any, x: Any, y: Any, axis: Any, keepdims: bool) -> Any:
-    """The cotangent shared equally by all elements that reach the extreme (NaN reaches it too)."""
+    """The cotangent shared equally by all elements that reach the extreme. None equals NaN: then it is 0 times g / 0 for each, NaN."""
     axes = axes_of("max", axis, x.ndim)
     kept = kept_shape(x.shape, axes)
     y, g = ops.reshape(y.detach(), kept), ops.reshape(g, kept)
-    x = x.detach()
-    hit = ops.cast(ops.logical_or(ops.eq(x, y), ops.logical_and(ops.ne(x, x), ops.ne(y, y))), g.dtype)
+    hit = ops.cast(ops.eq(x.detach(), y), g.dtype)
     return ops.mul(hit, ops.div(g, ops.sum(hit, axis=axes, keepdims=True)))
 
 
 @custom(kind="any", home="flamepy")
 def max(x, axis=None, keepdims=False):
-    """Largest element over the axes; NaN wins. Ties share the gradient equally.
+    """Largest element over the axes; NaN wins. Ties share the gradient equally; where NaN wins all gradients are NaN.
 
     Shapes: as sum. Raises ShapeError where there are no elements.
     >>> fp.max(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1).tolist()
@@ -211,7 +210,7 @@ max.differentiable()
 
 @custom(kind="any", home="flamepy")
 def min(x, axis=None, keepdims=False):
-    """Smallest element over the axes; NaN wins. Ties share the gradient equally.
+    """Smallest element over the axes; NaN wins. Ties share the gradient equally; where NaN wins all gradients are NaN.
 
     Shapes: as sum. Raises ShapeError where there are no elements.
     >>> fp.min(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1).tolist()
@@ -294,6 +293,7 @@ def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
 def prod(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     """Product over the axes: halves are multiplied until one is left, so zeros and higher derivatives are right.
 
+    The gradient of an element is the product of the others, also of one that is NaN.
     Shapes and types: as sum.
     >>> fp.prod(fp.tensor([2.0, 3.0, 4.0])).item()
     24.0

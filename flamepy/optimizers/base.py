@@ -71,6 +71,14 @@ class Optimizer(Chained):
                 names = ", ".join(self.names.values())
                 raise StateError(f"{self.name}: no parameter matches the group '{pattern}': there are {names}. Fix the glob.")
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """An option would be written beside the groups, which steps read."""
+        if name not in ("lr", "names") and name in self.__dict__.get("groups", ({},))[0]:
+            raise AttributeError(
+                f"{self.name}: {name} is an option of groups: optimizer.{name} = v. Set optimizer.groups[i]['{name}'] = v."
+            )
+        super().__setattr__(name, value)
+
     def check(self, options: dict[str, Any]) -> None:
         """Raise ValueError for impossible hyperparameters."""
         check_options(self.name, options)

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..disk import TEMPORARY, put_file
+from ..disk import TEMPORARY, put_file, sweep_dead
 from ..errors import StateError
 from . import tensor_file
 from .plain import Listed, rebuilt, taken_apart
@@ -58,7 +58,9 @@ def save(state: Any, path: str | os.PathLike[str]) -> None:
         return header[0].index(MARK) + len(MARK), digest.hexdigest().encode()
 
     try:
-        put_file(place, place.with_name(TEMPORARY + secrets.token_hex(8)), pieces(), late)
+        mark = hashlib.sha256(os.fsencode(place.name)).hexdigest()[:16]  # of the file: its name may leave no room for more
+        sweep_dead(place.parent, f"{mark}-*")
+        put_file(place, place.with_name(f"{TEMPORARY}{mark}-{secrets.token_hex(8)}"), pieces(), late)
     except OSError as error:
         reason = error.strerror or str(error)
         advice = "Make the folder first" if isinstance(error, FileNotFoundError) else "Make room, or choose another place"

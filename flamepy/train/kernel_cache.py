@@ -16,8 +16,8 @@ from ..backend.base import device
 from .display import kernel_title
 from .problems import InputError
 
-# <file>.<kernel name>-<line>.py311.nbi or .py311.1.nbc
-ENTRY = re.compile(r"^(?P<file>\w+)\.(?P<kernel>.+)-\d+\.py\d+\w*\.(nbi|\d+\.nbc)$")
+# <file>.<kernel name>-<line>.py311.nbi or .py311.1.nbc; and .tmp.<something> behind it, which a killed process was writing
+ENTRY = re.compile(r"^(?P<file>\w+)\.(?P<kernel>.+)-\d+\.py\d+\w*\.(nbi|\d+\.nbc)(\.tmp\.\w+)?$")
 
 
 def cache_folder() -> Path:
