@@ -1,10 +1,9 @@
 """Writing files so that a crash, a kill -9 or a full disk never leaves half of one.
 
-The recipe is always: write under a temporary name, fsync the file, rename over the real name, fsync the folder. Rename is
-atomic, so a reader sees the old file or the new one; the fsyncs make that true after a power cut as well. What can be made again
-is not worth their wait: after a power cut its file may be empty or torn, so it begins with a digest, and readers look.
-atomic, so a reader sees the old file or the new one; the fsyncs make that true after a power cut as well. Who writes holds a
-lock, so that what a killed process was writing can be told from what a living one writes, and goes.
+The recipe: write under a temporary name, fsync the file, rename over the real name, fsync the folder. Rename is atomic, so a
+reader sees the old file or the new one; the fsyncs make that true after a power cut as well. Who writes holds a lock, so that
+what a killed process was writing can be told from what a living one writes, and goes. What can be made again is not worth a wait
+for the disk: after a power cut its file may be empty or torn, so it begins with a digest, and readers look.
 
 Read next: saving/tensor_file.py.
 """
