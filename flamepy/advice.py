@@ -32,7 +32,8 @@ ADVICE = {
         "all": "Use .numpy().all()", "any": "Use .numpy().any()",
         "dim": "Use .ndim", "contiguous": "Every tensor is contiguous",
         "repeat": "Use flamepy.cat([x] * n)", "sort": "Use .numpy().sort()", "topk": "Use .numpy().argsort()",
-        "scatter_add": "The gradient of flamepy.gather does it",
+        "scatter_add": "The gradient of flamepy.gather does it", "t": "Use .T", "swapaxes": "Use .transpose(a, b)",
+        "detach_": "Use x = x.detach()", "clamp_min": "Use .clamp(min=value)", "clamp_max": "Use .clamp(max=value)",
     },
     "flamepy": {
         "optim": "Optimizers are flamepy.SGD, flamepy.AdamW and the others in flamepy.optimizers",
@@ -43,6 +44,11 @@ ADVICE = {
         "int": "Use flamepy.int32", "bool": "Use flamepy.bool_", "double": "Use flamepy.float64", "half": "Use flamepy.float16",
         "utils": "Batches are slices of an array; see README, 'A model of your own'", "inference_mode": "Use flamepy.no_grad()",
     },
+    "autograd": {
+        "grad": "Use grads = y.backward(), then grads[x]", "Function": "Use flamepy.custom",
+        "Variable": "Use flamepy.tensor(data, requires_grad=True)", "gradcheck": "Use flamepy.gradcheck",
+    },
+    "init": {},
     "cuda": {
         **dict.fromkeys(("is_available", "device_count", "current_device"),
     "Ask flamepy.device('cuda'), which raises where there is no GPU"),

@@ -17,7 +17,7 @@ import flamepy as fp
 from flamepy import nn
 from flamepy.advice import ADVICE
 
-OWNERS = {"Tensor": fp.ones(2), "flamepy": fp, "nn": nn, "Module": nn.Linear(2, 2)}
+OWNERS = {"Tensor": fp.ones(2), "flamepy": fp, "nn": nn, "Module": nn.Linear(2, 2), "autograd": fp.autograd}
 
 
 @pytest.mark.parametrize("owner", OWNERS)
@@ -40,6 +40,8 @@ def test_what_the_advice_names_exists(owner):
 def test_a_slip_gets_the_name_that_was_meant():
     with pytest.raises(AttributeError, match=r"flamepy: no such name: 'soft_max'. Did you mean 'softmax'\?"):
         fp.soft_max  # noqa: B018
+    with pytest.raises(AttributeError, match=r"init: no such name: 'xavier_uniform_'. Did you mean 'xavier_uniform'\?"):
+        nn.init.xavier_uniform_  # noqa: B018
     with pytest.raises(AttributeError, match=r"nn: no such name: 'quux'\. dir"):
         nn.quux  # noqa: B018
 

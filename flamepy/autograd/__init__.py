@@ -1,7 +1,8 @@
 """The tape and the walk back. Read entries.py (what one recorded op keeps), then walk.py."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..advice import missing
 from .entries import Tape as Tape
 from .entries import TapeEntry as TapeEntry
 from .entries import tape as tape
@@ -14,3 +15,9 @@ from .walk import no_grad as no_grad
 from .walk import strict_mode as strict_mode
 
 Op: Any  # the class of what an entry's `op` is; op/base.py, further right, puts it here
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Only where nothing else has the name."""
+        raise missing("autograd", name, globals())

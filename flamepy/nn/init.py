@@ -9,10 +9,12 @@ FLAME counterpart: `flame_core::nn::init`. Read next: functional.py.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .. import creation
+from ..advice import missing
 from ..errors import ShapeError
 from ..parameter import Parameter
 from ..tensors import Tensor, full_like, tensor
@@ -99,3 +101,10 @@ def orthogonal(p: Parameter, gain: float = 1.0) -> Parameter:
     q, r = np.linalg.qr(draw)
     q *= np.where(np.diag(r) < 0, -1.0, 1.0)  # the signs LAPACK chooses would not be uniform
     return filled(p, tensor((gain * (q.T if rows < cols else q)).reshape(p.shape), device=p.device))
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """PyTorch's names end in _."""
+        raise missing("init", name, globals())
