@@ -103,7 +103,7 @@ def test_rates_that_cannot_be():
             fp.SGD(params, lr=lr, groups=groups)
     with raises(fp.DTypeError, "SGD: the schedule gave no number: str"):
         fp.SGD(params, lr=lambda n: "0.1")
-    for lr in ("0.1", None):
+    for lr in ("0.1", None, fp.tensor(0.1), True):
         with raises(fp.DTypeError, "SGD: lr is no number", repr(lr)):
             fp.SGD(params, lr=lr)
     optimizer = fp.SGD(params, lr=lambda n: 1.0 - n)

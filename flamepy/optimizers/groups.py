@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import is_number
 from ..errors import DTypeError
 from .owner import Owned
 
@@ -96,7 +95,7 @@ def check_options(name: str, options: dict[str, Any]) -> None:
 def check_range(name: str, key: str, value: Any, low: float, high: float = np.inf) -> None:
     """Raise ValueError unless a number is from `low` on and below `high`, DTypeError for what is no number."""
     least = f" >= {low:g}" if low > -np.inf else ""
-    if not is_number(value):
+    if not isinstance(value, int | float | np.number) or isinstance(value, bool):  # a tensor's number may be another one later
         raise DTypeError(f"{name}: {key} is no number: {value!r}. Use a number{least}.")
     if not low <= value < high:
         below = f"{' and' if least else ''} < {high:g}" if high < np.inf else ""
