@@ -1,4 +1,4 @@
-"""Faults that are hard to see, planted in kernels, and the same kernels right: masks of warps, locks, fences, local arrays, float64.
+"""Faults that are hard to see, planted in kernels, and the same kernels right: masks of warps, locks, rows, local arrays, float64.
 
 Each kernel is compiled once; its argument `how` chooses between right and wrong. Oracles: NumPy, and CUDA's rules (programming guide:
 independent thread scheduling, memory fences; PTX: bar.warp.sync). Read next: test_cuda_textbook.py.
@@ -184,6 +184,42 @@ def test_what_a_loop_waits_for_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         emulate(waits, 2, 32, np.zeros(1, "i4"), 1)
 
 
+# ---- arrays of several axes: past the end of a row is the next row ---------------------------------------------------------------
+@cuda.jit(device=True)
+def right_of(x, i, j):
+    return x[i, j + 1]
+
+
+def by_rows(y, x, how):
+    tile, i, j = cuda.shared.array((3, 4), float32), cuda.threadIdx.x, cuda.threadIdx.y
+    if i < x.shape[0] and j < x.shape[1] + (how == 1):
+        tile[i, j] = x[i - 3, j]  # counted from the end
+        value = tile[i, j]
+        if how == 2:
+            value += x[i][j + 1]
+        if how == 3:
+            cuda.atomic.add(y, (i, j + 1), value)
+        if how == 4:
+            value += right_of(x, i, j)
+        if how == 5:
+            value += tile[i - 4, j]
+        y[i, j] += 2 * value + x[3:, 0].size  # an empty slice may begin past the end
+
+
+def test_each_index_is_compared_with_its_axis() -> None:
+    x = X[:12].reshape(3, 4)
+    emulate(by_rows, 1, (4, 6), y := np.zeros_like(x), x, 0)
+    np.testing.assert_array_equal(y, 2 * x)
+    for how, index, axis, size, array, plus in (
+        (1, 4, 1, 4, "which is x[0, 0]", 3), (2, 4, 0, 4, "which is x[0, 0]", 6), (3, 4, 1, 4, "which is y[0, 0]", 8),
+        (4, 4, 1, 4, "which is x[0, 0]", 10), (5, -1, 0, 3, "shared memory at byte 0", 12),
+    ):  # fmt: skip
+        words = f"{index} on axis {axis}, which has {size} elements, of the array at", array, "by thread (0, ", line(by_rows, plus)
+        with raises(fp.EmulationError, "by_rows: index out of bounds: ", *words) as caught:
+            emulate(by_rows, 1, (4, 6), y, x, how)
+        assert caught.value.kind == "out of bounds"
+
+
 # ---- local arrays ----------------------------------------------------------------------------------------------------------------
 @cuda.jit(device=True)
 def helper(x, n):
@@ -220,8 +256,8 @@ def test_local_arrays_have_ends_where_all_indices_are_known() -> None:
     """NVVM keeps such an array in registers: in PTX there is nothing to see."""
     y = np.zeros(2, "f4")
     for kernel, found, place in (
-        (past_its_end, "read out of bounds: 4 bytes at local memory, 0 bytes past the end of an array of 16 bytes", ""),
-        (written_past, "write out of bounds: 8 bytes at local memory, 8 bytes past the end of an array of 32 bytes", line(written_past, 3)),
+        (past_its_end, "4 on axis 0, which has 4 elements, of the array at local memory, 0 bytes into an array of 16 bytes", ""),
+        (written_past, "2 on axis 0, which has 2 elements, of the array at local memory, 0 bytes into an array", line(written_past, 3)),
         (never_written, "nothing has written: 4 bytes at local memory, 4 bytes into an array of 16 bytes", line(never_written, 5)),
     ):
         with raises(fp.EmulationError, f"{kernel.__name__}: ", found, f"thread 0 of block 0, {place}"):

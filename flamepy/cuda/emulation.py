@@ -96,7 +96,8 @@ def emulate(kernel: Any, grid: Any, block: Any, *args: Any, shared: int = 0) -> 
     changes, and numbers; an array that is read-only may not be written, one that is given twice is one. shared: bytes for
     cuda.shared.array(0, ...), as in kernel[grid, block, stream, shared]. Raises EmulationError for what is wrong in the kernel: its `kind`
     is "out of bounds", "misaligned", "uninitialised", "race" or "barrier". The arrays are as they were then.
-    A kernel with local arrays is run once more before, compiled so that these can be watched; float64 is no error: the report tells where.
+    A kernel with local arrays or arrays of several axes is run once more before, compiled so that these and each index can be watched;
+    float64 is no error: the report tells where.
     """
     if isinstance(kernel, str):
         raise TypeError(f"emulate: not a kernel: '{kernel}'. Give what flamepy.cuda.compile('{kernel}') returns.")
@@ -114,7 +115,7 @@ def emulate(kernel: Any, grid: Any, block: Any, *args: Any, shared: int = 0) -> 
 
 
 def watched(kernel: CudaKernel) -> CudaKernel:
-    """The kernel with local arrays that the emulator can watch; kept with it."""
+    """The kernel with arrays that the emulator can watch; kept with it."""
     kept = vars(kernel)
     if "watched" not in kept:
         assert kernel.watched_ptx is not None

@@ -76,7 +76,7 @@ class CudaKernel:
     arguments: tuple[Argument, ...]
     binary: Any = field(repr=False)
     threads: int | None = None
-    watched_ptx: Callable[[], str] | None = field(default=None, repr=False)  # where it has local arrays: as the emulator can watch them
+    watched_ptx: Callable[[], str] | None = field(default=None, repr=False)  # where it has what the emulator can watch, so that it can
 
     @cached_property
     def cubin(self) -> bytes:
@@ -166,7 +166,7 @@ def compiled(function: Any, signature: Any, cc: tuple[Any, ...]) -> CudaKernel:
     compat, build, name = backend("compat"), backend("build"), name_of(function)
     arrays: list[int] = []
     with installed():
-        types, watch = argument_types(signature), backend("watch").local_arrays
+        types, watch = argument_types(signature), backend("watch").watching
         try:
             with watch(arrays):
                 ptx = build.renamed(build.ptx_of(function, types, cc), name)

@@ -42,7 +42,7 @@ def newer_numpy() -> Iterator[None]:
             del np.row_stack  # type: ignore[attr-defined]
 
 
-NAMES = "cgutils", "debuginfo", "dispatcher", "libdevice", "lowering", "types"
+NAMES = "cgutils", "debuginfo", "dispatcher", "libdevice", "lowering", "types", "np.arrayobj"
 
 with newer_numpy():
     try:
@@ -68,14 +68,14 @@ with newer_numpy():
         raise DeviceError(f"cuda: a package is not installed: numba-cuda. Use {EXTRA}.") from None
 
 __all__ = [
-    "PROBLEMS", "AbstractTemplate", "AttributeTemplate", "NumbaError", "RefType", "StructModel", "TypingError", "cgutils", "cuda",
-    "device_function", "intrinsic", "iternext_impl", "libdevice", "libraries", "lowering", "nvvm_layout", "ranges", "register_model",
-    "signature", "target", "types", "typing",
+    "PROBLEMS", "AbstractTemplate", "AttributeTemplate", "NumbaError", "RefType", "StructModel", "TypingError", "arrayobj", "cgutils",
+    "cuda", "device_function", "intrinsic", "iternext_impl", "libdevice", "libraries", "lowering", "nvvm_layout", "ranges",
+    "register_model", "signature", "target", "types", "typing",
 ]  # fmt: skip
 
 PROBLEMS = NumbaError, HostError  # what its compiler raises
 numba_cuda: Any = cuda  # what these export is put together at run time
-cgutils, debuginfo, dispatcher, libdevice, lowerers, types = modules
+cgutils, debuginfo, dispatcher, libdevice, lowerers, types, arrayobj = modules
 
 
 @contextmanager

@@ -1,8 +1,10 @@
-"""Local arrays that the emulator can watch: cuda.local.array as memory of its own, with a strip on both sides that belongs to none.
+"""A kernel that the emulator can watch more closely: its local arrays, and each index beside the size of its axis.
 
 NVVM keeps a local array in registers where it knows every index, and drops what is read or written past its ends. Here it is not told
-where the array lies: inline PTX gives the address, in a text that only the emulator takes. Such a kernel is run to find faults, never to
-count. Read next: ../../cuda/emulation.py, emulator/lanes_memory.py.
+where the array lies: inline PTX gives the address, in a text that only the emulator takes. Another such text compares an index: one past
+a row's end is inside of the array all the same, and the address alone does not tell. Such a kernel is run to find faults, never to count.
+
+Read next: ../../cuda/emulation.py, emulator/lanes_memory.py.
 """
 
 from __future__ import annotations
@@ -14,17 +16,19 @@ from typing import Any
 
 from llvmlite import binding, ir
 
-from .compat import cgutils, dispatcher, nvvm_layout
+from .compat import arrayobj, cgutils, dispatcher, nvvm_layout, types
 from .emulator.layout import APART
 
 NAME = "_cudapy_lmem"  # Numba's, of every local array
 allocate, compile_device = cgutils.alloca_once, dispatcher.CUDADispatcher.compile_device
-holding: Any = weakref.WeakKeyDictionary()  # device function -> the types of arguments with which it has local arrays
+basic_indexing, item_pointer = arrayobj.basic_indexing, cgutils.get_item_pointer
+holding: Any = weakref.WeakKeyDictionary()  # device function -> the types of arguments with which it has what is watched
 
 
 @contextmanager
-def local_arrays(found: list[int], watched: bool = False) -> Iterator[None]:
-    """While this is open, `found` gets the bytes of each local array that Numba compiles."""
+def watching(found: list[int], watched: bool = False) -> Iterator[None]:
+    """While this is open, `found` gets the bytes of each local array that Numba compiles, and a 0 for each element of several axes; where
+    they are `watched`, the PTX says what the emulator needs."""
     layout = binding.create_target_data(nvvm_layout())
     kept: dict[Any, Any] = {}
 
@@ -48,10 +52,12 @@ def local_arrays(found: list[int], watched: bool = False) -> Iterator[None]:
         return result
 
     cgutils.alloca_once, dispatcher.CUDADispatcher.compile_device = allocated, compiled
+    arrayobj.basic_indexing, cgutils.get_item_pointer = comparing(found, watched)
     try:
         yield
     finally:
         cgutils.alloca_once, dispatcher.CUDADispatcher.compile_device = allocate, compile_device
+        arrayobj.basic_indexing, cgutils.get_item_pointer = basic_indexing, item_pointer
         for (function, args), before in kept.items():
             del function.overloads[args]
             if before is not None:
@@ -66,3 +72,38 @@ def told(builder: Any, kind: Any, size: int) -> Any:
     text = f"{{ mov.b64 $0, $1; own.local {size}, $1; }}"
     address = ir.InlineAsm(ir.FunctionType(start.type, [start.type]), text, "=l,l", side_effect=True)
     return builder.bitcast(builder.call(address, [start]), kind.as_pointer())
+
+
+def comparing(found: list[int], watched: bool) -> tuple[Any, Any]:
+    """What stands in for basic_indexing() and get_item_pointer()."""
+
+    def asked(context: Any, builder: Any, kind: Any, array: Any, kinds: Any, indices: Any) -> None:
+        if kind.ndim > 1:  # one past the end of a single axis is beside the array: no comparison is needed
+            found.append(0)
+        if watched:
+            compare(context, builder, kind, array, kinds, indices)
+
+    def indexed(context: Any, builder: Any, kind: Any, array: Any, kinds: Any, indices: Any, **options: Any) -> Any:
+        asked(context, builder, kind, array, kinds, indices)
+        return basic_indexing(context, builder, kind, array, kinds, indices, **options)
+
+    def pointed(context: Any, builder: Any, kind: Any, array: Any, indices: Any, wraparound: bool = False, **options: Any) -> Any:
+        if wraparound:  # an atomic; basic_indexing() has done that itself
+            asked(context, builder, kind, array, [types.intp] * len(indices), indices)
+        return item_pointer(context, builder, kind, array, indices, wraparound=wraparound, **options)
+
+    return indexed, pointed
+
+
+def compare(context: Any, builder: Any, kind: Any, array: Any, kinds: Any, indices: Any) -> None:
+    """Have the emulator compare each index with the size of its axis, after a negative one was counted from the end."""
+    sizes, axis = cgutils.unpack_tuple(builder, array.shape, kind.ndim), 0
+    missing = kind.ndim - sum([k is not types.ellipsis and not isinstance(k, types.NoneType) for k in kinds])
+    word = ir.IntType(64)
+    kept, start = ir.FunctionType(ir.VoidType(), [word] * 3), builder.ptrtoint(array.data, word)
+    for index, of in zip(indices, kinds, strict=True):
+        if isinstance(of, types.Integer):
+            index = arrayobj.fix_integer_index(context, builder, of, index, sizes[axis])
+            text = f"within.axis{axis} $0, $1, $2;"
+            builder.call(ir.InlineAsm(kept, text, "l,l,l", side_effect=True), [index, sizes[axis], start])
+        axis += missing if of is types.ellipsis else 0 if isinstance(of, types.NoneType) else 1

@@ -154,7 +154,7 @@ def components(edges: list[list[int]], inside: set[int], start: int) -> list[lis
 
 
 STORES = {"st", "red", "bra", "brx", "bar", "barrier", "ret", "exit", "trap", "cp", "membar", "fence", "prefetch", "discard", "nanosleep"}
-STORES |= {"own"}
+STORES |= {"own", "within"}
 
 
 def touched(entry: Entry, instruction: Instruction) -> tuple[list[str], list[str]]:

@@ -132,6 +132,14 @@ def own(e: Lanes, i: Instruction, parts: list[str]) -> None:
     e.runtime("own", e.here(), int(i.operands[0]))
 
 
+@handles("within")
+def within(e: Lanes, i: Instruction, parts: list[str]) -> None:
+    """`within.axisN index, size, address`, no PTX: the array there is asked for that element of its axis (../watch.py)."""
+    for k, operand in enumerate(i.operands):
+        e.store_warp("<32 x i64>", e.value(operand, "i64"), e.slot(k))
+    e.runtime("within", e.here(), int(parts[1].removeprefix("axis")), e.instruction)
+
+
 @handles("membar", "fence")
 def fence(e: Lanes, i: Instruction, parts: list[str]) -> None:
     e.runtime("fence", e.here())

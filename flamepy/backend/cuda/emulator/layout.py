@@ -69,4 +69,4 @@ LAST_PHASE = (1 << 27) - 1
 
 # ---- what can be wrong ---------------------------------------------------------------------------------------------------------------
 BOUNDS, ALIGNMENT, UNWRITTEN, RACE, TRAP, LANE, MASK, DEADLOCK = range(1, 9)
-ENDLESS, STILL_COPYING, TOO_MANY, WINDOW, DIVERGED, READ_RACE, READ_ONLY = range(9, 16)
+ENDLESS, STILL_COPYING, TOO_MANY, WINDOW, DIVERGED, READ_RACE, READ_ONLY, INDEX_FAULT = range(9, 17)

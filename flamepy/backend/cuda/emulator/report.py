@@ -115,6 +115,13 @@ def bounds(f: Fault) -> str:
     )
 
 
+def index(f: Fault) -> str:
+    return (
+        f"index out of bounds: {f.detail} on axis {f.other_at}, which has {f.other_thread} elements, of the array at {f.where()}, "
+        f"by {f.who(f.thread)}, {f.line(f.at)}. Check the index and the guard before it."
+    )
+
+
 def alignment(f: Fault) -> str:
     return (
         f"misaligned access: {f.detail} bytes at {f.where()}, by {f.who(f.thread)}, {f.line(f.at)}. "
@@ -226,12 +233,12 @@ def too_many(f: Fault) -> str:
 TEXTS = {
     layout.BOUNDS: bounds, layout.ALIGNMENT: alignment, layout.UNWRITTEN: unwritten, layout.RACE: race, layout.READ_RACE: race,
     layout.TRAP: trap, layout.LANE: lane, layout.MASK: mask, layout.DEADLOCK: deadlock, layout.DIVERGED: diverged, layout.ENDLESS: endless,
-    layout.STILL_COPYING: copying, layout.TOO_MANY: too_many, layout.READ_ONLY: read_only,
+    layout.STILL_COPYING: copying, layout.TOO_MANY: too_many, layout.READ_ONLY: read_only, layout.INDEX_FAULT: index,
 }  # fmt: skip
 KINDS = {
     layout.BOUNDS: "out of bounds", layout.ALIGNMENT: "misaligned", layout.UNWRITTEN: "uninitialised", layout.RACE: "race",
     layout.READ_RACE: "race", layout.STILL_COPYING: "race", layout.LANE: "barrier", layout.MASK: "barrier", layout.DEADLOCK: "barrier",
-    layout.DIVERGED: "barrier", layout.READ_ONLY: "out of bounds",
+    layout.DIVERGED: "barrier", layout.READ_ONLY: "out of bounds", layout.INDEX_FAULT: "out of bounds",
 }  # fmt: skip
 
 

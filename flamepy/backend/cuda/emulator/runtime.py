@@ -37,6 +37,7 @@ FUNCTIONS: dict[str, tuple[Any, int, bool]] = {
     "count_access": (runtime_count.count_access, 5, False),
     "atomic": (runtime_atomics.atomic, 7, False),
     "own": (runtime_check.own, 3, False),
+    "within": (runtime_check.within, 4, False),
     "fence": (runtime_races.fence, 2, False),
     "together": (runtime_warp.together, 4, False),
     "sync_warp": (runtime_warp.sync_warp, 3, False),

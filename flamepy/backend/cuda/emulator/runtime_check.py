@@ -20,6 +20,7 @@ from .layout import (
     GENERIC,
     GLOBAL,
     GROUP,
+    INDEX_FAULT,
     LAUNCH,
     LOCAL,
     LOCAL_WINDOW,
@@ -31,6 +32,7 @@ from .layout import (
     STILL_COPYING,
     TOP,
     UNWRITTEN,
+    VALUES,
     WRITTEN,
 )
 from .runtime_words import fail, inlined, peek8, peek16, peek32, peek64, plain, poke8, poke16, poke32, poke64, set_bytes, word
@@ -97,6 +99,16 @@ def own(warp, mask, size):
             set_bytes(states - APART, 0, APART)
             set_bytes(states, ALLOCATED, size)
             set_bytes(states + size, 0, -size % 16 + APART)
+
+
+@plain
+def within(warp, mask, axis, instruction):
+    """Each lane's index is less than the size of the axis."""
+    for lane in range(32):
+        index, size = peek64(warp + VALUES + 8 * lane), peek64(warp + VALUES + 256 + 8 * lane)
+        if mask >> lane & 1 and not 0 <= index < size:
+            array = peek64(warp + VALUES + 512 + 8 * lane)
+            fail(word(warp, LAUNCH), INDEX_FAULT, instruction, word(warp, FIRST_THREAD) + lane, array, index, axis, size)
 
 
 @inlined
