@@ -149,7 +149,7 @@ def test_cross_entropy_goes_over_the_logits_once(launched: list[str]) -> None:
     assert launched == ["check_ids", "row", "batch_loss"]
     launched.clear()
     grads = loss.backward()
-    assert launched == ["fill"]  # the cotangent, 1
+    assert not launched  # the cotangent is a 1 that was made before
     assert grads[p].shape == (6, 4)
 
 

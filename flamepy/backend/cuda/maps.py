@@ -71,8 +71,8 @@ def spread_runs(out, t, *c):
     first = block() * (RUNS * THREADS * n) + n * thread()
     second = first + n * THREADS
     if first < out.size:
-        if aligned_spread(out, c):
-            near, far = spread_run(out, c, t, first), spread_run(out, c, t, min(second, out.size - n))
+        if aligned_spread(out, c):  # where there is no second run, the first is read again: another one may be written already
+            near, far = spread_run(out, c, t, first), spread_run(out, c, t, second if second < out.size else first)
             store_run(out, first, apply_run(F, near))
             if second < out.size:
                 store_run(out, second, apply_run(F, far))
