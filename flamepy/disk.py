@@ -100,6 +100,15 @@ def put_checked(path: Path, data: bytes) -> None:
     put_in_cache(path, hashlib.sha256(data).digest() + data)
 
 
+def kept(path: Path, make: Callable[[], bytes]) -> bytes:
+    """What put_checked() kept there; made, and kept, where it is not."""
+    data = checked(path)
+    if data is None:
+        data = make()
+        put_checked(path, data)
+    return data
+
+
 def checked(path: Path) -> bytes | None:
     """What put_checked() kept; None where there is nothing, or not all of it."""
     try:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..disk import checked, put_checked
+from ..disk import kept
 from ..dtypes import bfloat16
 from ..errors import DeviceError
 
@@ -110,12 +110,7 @@ class CudaKernel:
     def sass(self) -> str:
         build = backend("build")
         file = build.cache_folder() / f"{self.binary.digest}.sass"
-        kept = checked(file)
-        if kept is not None:
-            return kept.decode()
-        text = disassembled(self.cubin)
-        put_checked(file, text.encode())
-        return text
+        return kept(file, lambda: disassembled(self.cubin).encode()).decode()
 
     @cached_property
     def opcodes(self) -> dict[str, int]:

@@ -93,6 +93,11 @@ def norm_graph(g: Any, x: Any, weight: Any, depth: int, eps: float, centred: boo
     return rstd * dx, g * xn
 
 
+def beside_rows(numbers: Any, x: Any, depth: int) -> Any:
+    """One number for each row of x, in a shape that broadcasts to it."""
+    return ops.reshape(numbers, (*x.shape[: len(x.shape) - depth], *(1,) * depth))
+
+
 # ---- the ops -----------------------------------------------------------------------------------------------------------------
 @custom(inputs=3, name="row_layer_norm", title="layer_norm", internal=True, mixes=0)
 def layer_norm_op(x, weight=None, bias=None, eps=1e-5, normalized_shape=None, dtype=None):
@@ -187,8 +192,7 @@ def rounding_layer_norm_dx(gs, xn, weight, mean, rstd, depth, wanted, into, shap
 
 @rounding_layer_norm.graph
 def rounding_layer_norm_ddx(gs, xn, weight, mean, rstd, depth, eps, as_y):
-    each = (*xn.shape[: len(xn.shape) - depth], *(1,) * depth)
-    s = xn / ops.reshape(rstd, each) + ops.reshape(ops.sum(mean, axis=1), each)
+    s = xn / beside_rows(rstd, xn, depth) + beside_rows(ops.sum(mean, axis=1), xn, depth)
     return residual_layer_norm_ddx(gs, as_y(s), weight, depth, eps)
 
 
@@ -253,8 +257,7 @@ def rounding_rms_norm_ddx(gs, xn, weight, rstd, depth, eps, as_y):
     g_x, g_y = gs
     if g_y is None:
         return g_x, None
-    each = (*xn.shape[: len(xn.shape) - depth], *(1,) * depth)
-    dx, dw = norm_graph(g_y, as_y(xn / ops.reshape(rstd, each)), weight, depth, eps, False)
+    dx, dw = norm_graph(g_y, as_y(xn / beside_rows(rstd, xn, depth)), weight, depth, eps, False)
     return dx if g_x is None else dx + g_x, dw
 
 

@@ -21,7 +21,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...disk import checked, put_checked
+from ...disk import checked, kept, put_checked
 from ..formula.bind import announce
 from .compat import cuda, libraries, target, types
 from .span import span_of
@@ -74,16 +74,14 @@ def compiled(make: Callable[[], Any], name: str, mark: str, kinds: Sequence[Any]
     """The kernel that make() gives as a Python function, for arguments of these kinds. bounds: (threads of a block, blocks together).
     `mark`: a digest of what the function is made of."""
     key = hashlib.sha256(repr((name, mark, list(kinds), cc, bounds, versions())).encode()).hexdigest()[:20]
-    file = cache_folder() / f"{key}.ptx"
-    kept = checked(file)
-    if kept is not None:
-        return Binary(name, kept.decode(), cc, key)
-    started = time.perf_counter()
-    function = make()
-    text = tidied(ptx_of(function, signature_of(function, kinds), cc, bounds))
-    put_checked(file, text.encode())
-    announce(f"{name} (cuda)", started)
-    return Binary(name, text, cc, key)
+
+    def translated() -> bytes:
+        started, function = time.perf_counter(), make()
+        text = tidied(ptx_of(function, signature_of(function, kinds), cc, bounds))
+        announce(f"{name} (cuda)", started)
+        return text.encode()
+
+    return Binary(name, kept(cache_folder() / f"{key}.ptx", translated).decode(), cc, key)
 
 
 def ptx_of(function: Any, signature: Any, cc: tuple[int, ...], bounds: tuple[int, int] | None = None) -> str:

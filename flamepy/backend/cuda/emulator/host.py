@@ -13,7 +13,7 @@ from typing import Any
 
 from llvmlite import binding
 
-from ....disk import checked, put_checked
+from ....disk import kept
 
 
 @functools.cache
@@ -42,13 +42,7 @@ def key_of(text: str) -> str:
 
 def object_code(text: str, folder: Path | None, key: str) -> bytes:
     """The text as an object file, from the folder if it is there."""
-    path = folder / f"{key}.emulated" if folder else None
-    found = checked(path) if path else None
-    if found is None:
-        found = compiled(text)
-        if path:
-            put_checked(path, found)
-    return found
+    return kept(folder / f"{key}.emulated", lambda: compiled(text)) if folder else compiled(text)
 
 
 def compiled(text: str) -> bytes:
