@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_kernels_custom import F64, PLAIN, WAYS, Array, blank, close, draw, run, same_bits, table
 
-from flamepy.backend.cpu import conv, plans
+from flamepy.backend.cpu import bfloat_conv, conv, plans
 from flamepy.backend.cpu.threads import most_threads
 from flamepy.ops.conv import geometry as conv_sizes
 from flamepy.ops.conv import pooled
@@ -31,17 +33,23 @@ def conv_numpy(x: Array, w: Array, b: Any, stride: Any, padding: Any, dilation: 
     return y if b is None else y + b[:, None, None]
 
 
-def call_conv(way: Any, x: Array, w: Array, b: Any, g: Array, *geometry: Any) -> list[Array]:
-    """y, dx, dw, db."""
+def call_conv(way: Any, x: Array, w: Array, b: Any, g: Array, *geometry: Any, tile: int = 0) -> list[Array]:
+    """y, dx, dw, db; with `tile`, so many output positions at once."""
     dtype, has_bias = way[0], b is not None
     x, w, g = (t.astype(dtype) for t in (x, w, g))
     b = np.zeros(0, dtype) if b is None else b.astype(dtype)
     size = conv_sizes(x.shape, w.shape, None, *geometry)
     sizes = table(*size)
     y, dx, dw, db = (blank(*t.shape, dtype=dtype) for t in (g, x, w, b))
-    plan = plans.conv_plan(size, "y")
+
+    def planned(what: str) -> Any:
+        plan = plans.conv_plan(size, what)
+        col = plan.workers * (plan.channels * size[6] * size[7] * tile + plans.room_size(size, tile))
+        return plan._replace(tile=tile, col=col) if tile else plan
+
+    plan = planned("y")
     run(conv.conv2d, way, y, y, blank(plan.col, dtype=dtype), x, w, b, sizes, plan.tile, plan.workers, has_bias, False)
-    plan = plans.conv_plan(size, "dx")
+    plan = planned("dx")
     run(
         conv.conv2d_dx,
         way,
@@ -54,12 +62,16 @@ def call_conv(way: Any, x: Array, w: Array, b: Any, g: Array, *geometry: Any) ->
         plan.channels,
         plan.workers,
     )
-    plan = plans.conv_plan(size, "dw")
+    plan = planned("dw")
     partial, col, sums = blank(plan.partial, dtype=dtype), blank(plan.col, dtype=dtype), blank(plan.chunks * sizes[4], dtype=F64)
     counts = plan.tile, plan.channels, plan.chunks, plan.workers
     run(conv.conv2d_dw, way, partial, sums, col, g, x, sizes, *counts)
-    run(conv.conv2d_dw_sum, way, dw, db, partial, sums, plan.chunks, has_bias)
-    return [y, dx, dw, db]
+    total = blank(*w.shape, dtype=dtype)
+    run(conv.conv2d_dw_sum, way, total, db, partial, sums, plan.chunks, has_bias)
+    if conv.is_turned(size):
+        groups, outs = size[5], size[4] // size[5]
+        run(bfloat_conv.turn_groups, way, dw, total, groups, dw.size // size[4], outs)
+    return [y, dx, total if not conv.is_turned(size) else dw, db]
 
 
 CONVS: list[Any] = [  # x, w, stride, padding, dilation, groups
@@ -107,6 +119,30 @@ def test_conv2d_matches_torch(shapes: Any) -> None:
     g = torch.tensor(draw(*y.shape, seed=5))
     want = [y, *torch.autograd.grad(y, (x, w, b), g)]
     got = call_conv(WAYS[1], *(t.detach().numpy() for t in (x, w, b, g)), *shapes[2:])
+    for one, wanted in zip(got, want, strict=True):
+        close(one, wanted.detach().numpy(), F64)
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_conv2d_with_any_geometry(data: Any) -> None:
+    """Tiles that begin and end within a line, windows that see only padding, lines of the image that no window sees."""
+    torch = pytest.importorskip("torch")
+    number = lambda low, high: data.draw(st.integers(low, high))
+    pair = lambda low, high: (number(low, high), number(low, high))
+    kernel, stride, padding, dilation, groups = pair(1, 4), pair(1, 4), pair(0, 5), pair(1, 3), number(1, 2)
+    least = [max(1, d * (k - 1) + 1 - 2 * p) for k, p, d in zip(kernel, padding, dilation, strict=True)]
+    shape = number(1, 3), groups * number(1, 3), least[0] + number(0, 9), least[1] + number(0, 24)
+    x, w, b = (
+        torch.tensor(draw(*s), requires_grad=True)
+        for outs in [groups * number(1, 6)]
+        for s in (shape, (outs, shape[1] // groups, *kernel), (outs,))
+    )
+    y = torch.nn.functional.conv2d(x, w, b, stride, padding, dilation, groups)
+    g = torch.tensor(draw(*y.shape, seed=5))
+    want = [y, *torch.autograd.grad(y, (x, w, b), g)]
+    arrays = [t.detach().numpy() for t in (x, w, b, g)]
+    got = call_conv(WAYS[1], *arrays, stride, padding, dilation, groups, tile=number(1, 40))
     for one, wanted in zip(got, want, strict=True):
         close(one, wanted.detach().numpy(), F64)
 

@@ -18,7 +18,7 @@ from .bfloat_matmul import SIDE, WIDTH, pack
 from .family import loop, table
 from .moves import as_stored
 from .parallel import tasks
-from .plans import bfloat_conv_plan
+from .plans import bfloat_conv_plan, room_size
 from .products import turn_matrix
 from .runs import add_value, copy_run, fill_run
 from .tiles import AMX, DOT, route
@@ -39,12 +39,13 @@ def conv2d_bfloat(part, y, col, panels, x, w, b, sizes, tile, images, workers, h
     items, z = (sizes[0] + images - 1) // images * groups * tiles, block_space(y)
     tiles_on()
     for worker in tasks(part, workers):
-        own, place = worker * depth * tile, worker * packed_size(depth, tile)
+        own, place = worker * (col.size // workers), worker * packed_size(depth, tile)
+        room = col[own + depth * tile : own + col.size // workers]
         for item in range(worker * items // workers, (worker + 1) * items // workers):
             group, low, first = item // tiles % groups, item // tiles // groups * images, item % tiles * tile
             width = min(tile, min(images, sizes[0] - low) * area - first)
             if width > 0:
-                put_columns(col, own, tile, x, sizes, low, group * each, each, first, width)
+                put_columns(col, own, tile, room, x, sizes, low, group * each, each, first, width)
                 pack_panels(False, depth, width, col, own, tile, panels, place)
                 for i in range(0, outs, SIDE):
                     high, w_at = min(SIDE, outs - i), group * packed_size(depth, outs) + packed_size(depth, i)
@@ -63,7 +64,8 @@ def conv2d_dx_bfloat(part, dx, col, rounded, panels, g, w, sizes, tile, images, 
     items = (sizes[0] + images - 1) // images * groups * blocks
     tiles_on()
     for worker in tasks(part, workers):
-        own, own_g, place = worker * channels * taps * tile, worker * outs * tile, worker * packed_size(outs, tile)
+        own, own_g, place = worker * (col.size // workers), worker * outs * tile, worker * packed_size(outs, tile)
+        room = col[own + channels * taps * tile : own + col.size // workers]
         for item in range(worker * items // workers, (worker + 1) * items // workers):
             group, low, channel = item // blocks % groups, item // blocks // groups * images, item % blocks * channels
             last, count = min(sizes[0], low + images), min(channels, each - channel)
@@ -76,7 +78,7 @@ def conv2d_dx_bfloat(part, dx, col, rounded, panels, g, w, sizes, tile, images, 
                 put_rounded(rounded, own_g, tile, g, sizes, low, group * outs, outs, first, width)
                 pack_panels(False, outs, width, rounded, own_g, tile, panels, place)
                 multiply(count * taps, width, outs, 1.0, w, w_at, 0, panels, place, False, col, own, tile)
-                add_windows(dx, col, own, tile, sizes, low, group * each + channel, count, first, width)
+                add_windows(dx, col, own, tile, room, sizes, low, group * each + channel, count, first, width)
     tiles_off()
 
 
@@ -89,7 +91,8 @@ def conv2d_dw_bfloat(part, partial, sums, col, rounded, panels, g, x, sizes, til
     items = chunks * groups * blocks
     tiles_on()
     for worker in tasks(part, workers):
-        own, own_g, place = worker * channels * taps * tile, worker * outs * tile, worker * packed_size(tile, outs)
+        own, own_g, place = worker * (col.size // workers), worker * outs * tile, worker * packed_size(tile, outs)
+        room = col[own + channels * taps * tile : own + col.size // workers]
         for item in range(worker * items // workers, (worker + 1) * items // workers):
             piece, channel = item // blocks, item % blocks * channels
             chunk, group, count = piece // groups, piece % groups, min(channels, each - channel)
@@ -98,7 +101,7 @@ def conv2d_dw_bfloat(part, partial, sums, col, rounded, panels, g, x, sizes, til
             for first in range(0, (last - low) * area, tile):
                 width = min(tile, (last - low) * area - first)
                 deep = (width + SIDE - 1) // SIDE * SIDE
-                put_columns(col, own, tile, x, sizes, low, group * each + channel, count, first, width)
+                put_columns(col, own, tile, room, x, sizes, low, group * each + channel, count, first, width)
                 for r in range(count * taps if deep > width else 0):  # whole steps are read as they lie
                     fill_run(col[own + r * tile + width : own + r * tile + deep], 0.0)
                 put_rounded(rounded, own_g, tile, g, sizes, low, group * outs, outs, first, width)
@@ -123,25 +126,26 @@ def turn_groups(part, dw, turned, groups, depth, outs):
 
 
 # ---- positions of neighbouring images, from position `first` of image `low` on ----
-def put_columns(col, own, ld, x, sizes, low, channel, channels, first, width):
+def put_columns(col, own, ld, room, x, sizes, low, channel, channels, first, width):
     """What the windows at `width` positions see of these channels."""
     pixels, area = sizes[2] * sizes[3], sizes[14] * sizes[15]
     done = 0
     while done < width:
-        image, at = low + (first + done) // area, (first + done) % area
-        run, x_at = min(area - at, width - done), (image * sizes[1] + channel) * pixels
-        im2col(as_stored(col[own + done :]), ld, as_stored(x[x_at : x_at + channels * pixels]), sizes, channels, at, run)
+        number, at = low + (first + done) // area, (first + done) % area
+        run, x_at = min(area - at, width - done), (number * sizes[1] + channel) * pixels
+        image = as_stored(x[x_at : x_at + channels * pixels])
+        im2col(as_stored(col[own + done :]), ld, as_stored(room), image, sizes, channels, at, run)
         done += run
 
 
-def add_windows(dx, col, own, ld, sizes, low, channel, channels, first, width):
+def add_windows(dx, col, own, ld, room, sizes, low, channel, channels, first, width):
     """The reverse."""
     pixels, area = sizes[2] * sizes[3], sizes[14] * sizes[15]
     done = 0
     while done < width:
         image, at = low + (first + done) // area, (first + done) % area
         run, x_at = min(area - at, width - done), (image * sizes[1] + channel) * pixels
-        col2im(dx[x_at : x_at + channels * pixels], col[own + done :], ld, sizes, channels, at, run)
+        col2im(dx[x_at : x_at + channels * pixels], col[own + done :], ld, room, sizes, channels, at, run, sizes[2])
         done += run
 
 
@@ -192,7 +196,7 @@ def strips(go: Any, w: Any, sizes: Any, turned: bool) -> Any:
 def conv(go: Any, outs: Any, ins: Any, sizes: Any, work: int) -> None:
     x, w, b = ins
     plan, depth = bfloat_conv_plan(sizes, "y"), sizes[1] // sizes[5] * sizes[6] * sizes[7]
-    col = go.empty(plan.workers * depth * plan.tile, bfloat16)
+    col = go.empty(plan.workers * (depth * plan.tile + room_size(sizes, plan.tile)), bfloat16)
     panels = go.empty(plan.workers * packed_size(depth, plan.tile), bfloat16)
     given = x, strips(go, w, sizes, False), w if b is None else b
     go(conv2d_bfloat, (*outs, col, panels), given, (table(sizes), plan.tile, plan.images, plan.workers, b is not None), work=work)
@@ -201,7 +205,7 @@ def conv(go: Any, outs: Any, ins: Any, sizes: Any, work: int) -> None:
 def conv_dx(go: Any, outs: Any, ins: Any, sizes: Any, work: int) -> None:
     g, w = ins
     plan, out = bfloat_conv_plan(sizes, "dx"), sizes[4] // sizes[5]
-    col = go.empty(plan.workers * plan.channels * sizes[6] * sizes[7] * plan.tile)
+    col = go.empty(plan.workers * (plan.channels * sizes[6] * sizes[7] * plan.tile + room_size(sizes, plan.tile)))
     rounded = go.empty(plan.workers * out * plan.tile, bfloat16)
     panels = go.empty(plan.workers * packed_size(out, plan.tile), bfloat16)
     consts = (table(sizes), plan.tile, plan.images, plan.channels, plan.workers)
@@ -211,7 +215,7 @@ def conv_dx(go: Any, outs: Any, ins: Any, sizes: Any, work: int) -> None:
 def conv_dw(go: Any, outs: Any, ins: Any, sizes: Any, work: int) -> None:
     """The chunks' shares alone."""
     plan, out = bfloat_conv_plan(sizes, "dw"), sizes[4] // sizes[5]
-    col = go.empty(plan.workers * plan.channels * sizes[6] * sizes[7] * plan.tile, bfloat16)
+    col = go.empty(plan.workers * (plan.channels * sizes[6] * sizes[7] * plan.tile + room_size(sizes, plan.tile)), bfloat16)
     rounded = go.empty(plan.workers * out * plan.tile, bfloat16)
     panels = go.empty(plan.workers * packed_size(plan.tile, out), bfloat16)
     consts = (table(sizes), plan.tile, plan.channels, plan.chunks, plan.workers)

@@ -12,6 +12,8 @@ FLAME counterpart: `flame_core::ops::conv2d`. Read next: windows.py.
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...dtypes import HALF, float64
 from ..formula.row_words import wide
 from ..formula.words import INF, real
@@ -20,9 +22,9 @@ from .family import launcher, loop, table
 from .loops import map1, same
 from .parallel import tasks
 from .plans import conv_plan
-from .products import N, T, gemm
-from .runs import add_run, copy_run, fill_run
-from .windows import add_planes, col2im, im2col
+from .products import SINGLE, N, T, gemm
+from .runs import add_run, add_value, copy_run, fill_run
+from .windows import add_planes, col2im, im2col, zero_lines
 
 LINES = 8  # lines of a window added up in their own type
 PIECE = 1024  # numbers of the weight's gradient added up by one task
@@ -41,7 +43,8 @@ def conv2d(part, y, z, col, x, w, b, sizes, tile, workers, has_bias, narrow):
     tiles = (area + tile - 1) // tile
     items = sizes[0] * groups * tiles
     for worker in tasks(part, workers):
-        own = worker * depth * tile
+        own = worker * (col.size // workers)
+        room = col[own + depth * tile : own + col.size // workers]
         for item in range(worker * items // workers, (worker + 1) * items // workers):
             plane = item // tiles
             first = item % tiles * tile
@@ -49,16 +52,15 @@ def conv2d(part, y, z, col, x, w, b, sizes, tile, workers, has_bias, narrow):
             y_at = plane * outs * area + first
             w_at = plane % groups * outs * depth
             z_at, step = (worker * outs * tile, tile) if narrow else (y_at, area)
-            if has_bias:
-                for r in range(outs):
-                    fill_run(z[z_at + r * step : z_at + r * step + width], b[plane % groups * outs + r])
             x_at = plane * each * pixels
             if is_pointwise(sizes, x):
                 x_at += first
-                gemm(N, N, outs, width, depth, 1.0, w, w_at, depth, x, x_at, pixels, has_bias, z, z_at, step)
+                gemm(N, N, outs, width, depth, 1.0, w, w_at, depth, x, x_at, pixels, False, z, z_at, step)
             else:
-                im2col(col[own : own + depth * width], width, x[x_at : x_at + each * pixels], sizes, each, first, width)
-                gemm(N, N, outs, width, depth, 1.0, w, w_at, depth, col, own, width, has_bias, z, z_at, step)
+                im2col(col[own : own + depth * width], width, room, x[x_at : x_at + each * pixels], sizes, each, first, width)
+                gemm(N, N, outs, width, depth, 1.0, w, w_at, depth, col, own, width, False, z, z_at, step)
+            for r in range(outs if has_bias else 0):
+                add_value(z[z_at + r * step : z_at + r * step + width], b[plane % groups * outs + r])
             for r in range(outs if narrow else 0):
                 copy_run(y[y_at + r * area : y_at + r * area + width], z[z_at + r * tile : z_at + r * tile + width])
 
@@ -72,7 +74,8 @@ def conv2d_dx(part, dx, col, g, w, sizes, tile, channels, workers):
     blocks = (each + channels - 1) // channels
     items = sizes[0] * groups * blocks
     for worker in tasks(part, workers):
-        own = worker * channels * taps * tile
+        own = worker * (col.size // workers)
+        room = col[own + channels * taps * tile : own + col.size // workers]
         for item in range(worker * items // workers, (worker + 1) * items // workers):
             plane = item // blocks
             low = item % blocks * channels
@@ -80,7 +83,7 @@ def conv2d_dx(part, dx, col, g, w, sizes, tile, channels, workers):
             w_at = (plane % groups * outs * each + low) * taps
             dx_at = (plane * each + low) * pixels
             image = dx[dx_at : dx_at + count * pixels]
-            fill_run(image, 0.0)
+            fresh = sizes[2] if is_pointwise(sizes, g) else 0
             for first in range(0, area, tile):
                 rows, width = count * taps, min(tile, area - first)
                 g_at = plane * outs * area + first
@@ -90,7 +93,8 @@ def conv2d_dx(part, dx, col, g, w, sizes, tile, channels, workers):
                 else:
                     depth = each * taps
                     gemm(T, N, rows, width, outs, 1.0, w, w_at, depth, g, g_at, area, False, col, own, width)
-                    col2im(image, col[own : own + rows * width], width, sizes, count, first, width)
+                    fresh = col2im(image, col[own : own + rows * width], width, room, sizes, count, first, width, fresh)
+            zero_lines(image, sizes, count, fresh, sizes[2])
 
 
 @loop
@@ -99,7 +103,7 @@ def conv2d_dw(part, partial, sums, col, g, x, sizes, tile, channels, chunks, wor
     groups = sizes[5]
     blocks = (sizes[1] // groups + channels - 1) // channels
     items = chunks * groups * blocks
-    own = channels * sizes[6] * sizes[7] * tile
+    own = col.size // workers
     for worker in tasks(part, workers):
         for item in range(worker * items // workers, (worker + 1) * items // workers):
             columns = col[worker * own : (worker + 1) * own]
@@ -125,8 +129,8 @@ def dw_chunk(partial, sums, col, g, x, sizes, tile, channels, chunks, piece, blo
     chunk, group = piece // groups, piece % groups
     low = block * channels
     count = min(channels, each - low)
-    depth = each * taps
-    out = ((chunk * sizes[4] + group * outs) * each + low) * taps
+    room = col[channels * taps * tile :]
+    out = (piece * each + low) * taps * outs if is_turned(sizes) else (piece * outs * each + low) * taps
     own = sums[chunk * sizes[4] + group * outs : chunk * sizes[4] + group * outs + outs]
     add = False
     if block == 0:
@@ -138,14 +142,28 @@ def dw_chunk(partial, sums, col, g, x, sizes, tile, channels, chunks, piece, blo
             rows, width = count * taps, min(tile, area - first)
             g_at = plane * outs * area + first
             if is_pointwise(sizes, x):
-                at = x_at + first
-                gemm(N, T, outs, rows, width, 1.0, g, g_at, area, x, at, pixels, add, partial, out, depth)
+                dw_product(partial, out, x, x_at + first, pixels, g, g_at, sizes, rows, width, add)
             else:
-                im2col(col[: rows * width], width, x[x_at : x_at + count * pixels], sizes, count, first, width)
-                gemm(N, T, outs, rows, width, 1.0, g, g_at, area, col, 0, width, add, partial, out, depth)
+                im2col(col[: rows * width], width, room, x[x_at : x_at + count * pixels], sizes, count, first, width)
+                dw_product(partial, out, col, 0, width, g, g_at, sizes, rows, width, add)
             add = True
         if block == 0:
             add_planes(own, g, plane, area)
+
+
+def is_turned(sizes):
+    """Whether dw is made transposed: then the smaller operand is packed. Few output channels are read row by row."""
+    return sizes[4] // sizes[5] > SINGLE
+
+
+def dw_product(partial, out, x, at, ld, g, g_at, sizes, rows, width, add):
+    """partial (rows, outs), or if it isn't turned (outs, depth): = or += the columns (rows, width) times the cotangents."""
+    outs, area = sizes[4] // sizes[5], sizes[14] * sizes[15]
+    if is_turned(sizes):
+        gemm(N, T, rows, outs, width, 1.0, x, at, ld, g, g_at, area, add, partial, out, outs)
+    else:
+        depth = sizes[1] // sizes[5] * sizes[6] * sizes[7]
+        gemm(N, T, outs, rows, width, 1.0, g, g_at, area, x, at, ld, add, partial, out, depth)
 
 
 def add_chunks(out, partial, chunks, low):
@@ -166,23 +184,37 @@ def is_pointwise(sizes, x):
 def max_pool2d(part, y, positions, x, sizes):
     """The largest of each window, and its index in the plane (int64). As in PyTorch, the last NaN wins."""
     h, w, kh, kw = sizes[1], sizes[2], sizes[3], sizes[4]
+    down, across, up, before, rows, columns = sizes[5], sizes[6], sizes[7], sizes[8], sizes[9], sizes[10]
     for plane in tasks(part, sizes[0]):
         image = x[plane * h * w : (plane + 1) * h * w]
-        for r in range(sizes[9]):
-            top = r * sizes[5] - sizes[7]
-            for c in range(sizes[10]):
-                left = c * sizes[6] - sizes[8]
-                best = -INF
-                at = max(0, top) * w + max(0, left)
-                for i in range(max(0, top), min(h, top + kh)):
-                    for j in range(max(0, left), min(w, left + kw)):
-                        value = image[i * w + j]
-                        if value > best or value != value:
-                            best = value
-                            at = i * w + j
-                out = (plane * sizes[9] + r) * sizes[10] + c
-                y[out] = best
+        for r in range(rows):
+            low, high = max(0, r * down - up), min(h, r * down - up + kh)
+            for c in range(columns):
+                left, right = max(0, c * across - before), min(w, c * across - before + kw)
+                at = largest(image, low, high, left, right, w)
+                out = (plane * rows + r) * columns + c
+                y[out] = image[at]
                 positions[out] = at
+
+
+def largest(image, low, high, left, right, w):
+    """Where in the plane the largest number of these lines and columns is: the first one, or the last NaN. Two comparisons of each number
+    would wait for each other, so NaN is looked for in the sum."""
+    best, at, total = -INF, np.uintp(low * w + left), 0.0
+    for i in range(low, high):
+        line = np.uintp(i * w)
+        for j in range(np.uintp(left), np.uintp(right)):
+            value = image[line + j]
+            total += value
+            if value > best:
+                best = value
+                at = line + j
+    if total != total:
+        for i in range(low, high):
+            for j in range(left, right):
+                if image[i * w + j] != image[i * w + j]:
+                    at = np.uintp(i * w + j)
+    return at
 
 
 @loop
@@ -275,13 +307,14 @@ def conv_dx_launcher(go, outs, ins, sizes):
 @launcher(name="conv2d_dw")
 def conv_dw_launcher(go, outs, ins, sizes):
     dw, db = outs
-    plan, turned = conv_plan(sizes, "dw"), bfloat_conv.pays(ins[1], sizes)
+    plan, halves = conv_plan(sizes, "dw"), bfloat_conv.pays(ins[1], sizes)
     partial, sums = go.empty(plan.partial), go.empty(plan.chunks * sizes[4], float64)
-    if turned:
+    if halves:
         bfloat_conv.conv_dw(go, (partial, sums), ins, sizes, multiplications(sizes) // 2)
     else:
         consts = (table(sizes), plan.tile, plan.channels, plan.chunks, plan.workers)
         go(conv2d_dw, (partial, sums, go.empty(plan.col)), ins, consts, work=multiplications(sizes))
+    turned = halves or is_turned(sizes)
     total = go.empty(dw.size) if turned else dw
     go(conv2d_dw_sum, (total, dw if db is None else db), (partial, sums), (plan.chunks, db is not None), work=plan.partial)
     if turned:

@@ -1,8 +1,10 @@
 """Words that move short runs of numbers: a line of an image is shorter than what a vectorised loop does at once.
 
-    as_stored(x)                            x as kernels see it that move numbers without looking at them: 16-bit floats as integers
-    move_run(out, at, x, start, count)      out[at : at + count] = x[start : start + count]; numbers of one size, that do not overlap
-    add_eight(out, at, x, start)            out[at : at + 8] += x[start : start + 8]; floats of one type, that do not overlap
+    as_stored(x)                               x as kernels see it that move numbers without looking at them: 16-bit floats as integers
+    copy_vector(out, at, x, start, count)      out[at : at + count] = x[start : start + count]; numbers of one size
+    add_vector(out, at, x, start, count)       out[at : at + count] += x[start : start + count]; floats of one type
+
+`count` is written as a number, 4, 8 or 16: it is the length of a vector.
 
 Read next: windows.py.
 """
@@ -13,12 +15,9 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .halves import Halves
-
-EIGHT = 8
 
 
 def as_stored(x):
@@ -26,14 +25,14 @@ def as_stored(x):
     return x
 
 
-def move_run(out, at, x, start, count):
+def copy_vector(out, at, x, start, count):
     """The word in plain Python."""
-    out[int(at) : int(at + count)] = x[int(start) : int(start + count)]
+    out[int(at) : int(at) + count] = x[int(start) : int(start) + count]
 
 
-def add_eight(out, at, x, start):
+def add_vector(out, at, x, start, count):
     """The word in plain Python."""
-    out[int(at) : int(at) + EIGHT] += x[int(start) : int(start) + EIGHT]
+    out[int(at) : int(at) + count] += x[int(start) : int(start) + count]
 
 
 @intrinsic
@@ -46,28 +45,22 @@ def place(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
     return builder.gep(context.make_array(kind)(context, builder, array).data, [at])
 
 
-@intrinsic
-def copy_of_run(typing: Any, out: Any, at: Any, x: Any, start: Any, count: Any) -> Any:
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        to, source = place(context, builder, out, *args[:2]), place(context, builder, x, *args[2:4])
-        size = context.get_abi_sizeof(to.type.pointee)
-        cgutils.raw_memcpy(builder, to, builder.bitcast(source, to.type), args[4], size)
-        return context.get_dummy_value()
+def vector_word(adds: bool) -> Any:
+    def word(typing: Any, out: Any, at: Any, x: Any, start: Any, count: Any) -> Any:
+        if not isinstance(count, types.IntegerLiteral):
+            return None
 
-    return types.void(out, types.uint64, x, types.uint64, types.uint64), code
+        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            to, source = place(context, builder, out, *args[:2]), place(context, builder, x, *args[2:4])
+            size = context.get_abi_sizeof(to.type.pointee)
+            vector = ir.VectorType(to.type.pointee, count.literal_value).as_pointer()
+            to, value = builder.bitcast(to, vector), builder.load(builder.bitcast(source, vector), align=size)
+            builder.store(builder.fadd(builder.load(to, align=size), value) if adds else value, to, align=size)
+            return context.get_dummy_value()
 
+        return types.void(out, types.uint64, x, types.uint64, count), code
 
-@intrinsic
-def sum_of_eight(typing: Any, out: Any, at: Any, x: Any, start: Any) -> Any:
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        to, source = place(context, builder, out, *args[:2]), place(context, builder, x, *args[2:])
-        size = context.get_abi_sizeof(to.type.pointee)
-        vector = ir.VectorType(to.type.pointee, EIGHT).as_pointer()
-        to, source = builder.bitcast(to, vector), builder.bitcast(source, vector)
-        builder.store(builder.fadd(builder.load(to, align=size), builder.load(source, align=size)), to, align=size)
-        return context.get_dummy_value()
-
-    return types.void(out, types.uint64, x, types.uint64), code
+    return intrinsic(prefer_literal=True)(word)
 
 
-WORDS = {"as_stored": raw_array, "move_run": copy_of_run, "add_eight": sum_of_eight}
+WORDS = {"as_stored": raw_array, "copy_vector": vector_word(False), "add_vector": vector_word(True)}

@@ -131,8 +131,16 @@ def partial_layout(heads: int, keys: int, d: int, dv: int) -> tuple[int, ...]:
 
 
 # ---- convolution -----
+def room_size(sizes: Sequence[int], positions: int) -> int:
+    """Numbers in the lines of one channel, with their padding, that so many positions see, wherever they begin."""
+    columns = max(1, sizes[15])
+    lines = (positions + columns - 2) // columns * sizes[8] + (sizes[6] - 1) * sizes[12] + 1
+    return lines * (sizes[3] + 2 * sizes[11])
+
+
 class ConvPlan(NamedTuple):
-    """tile: output positions at once; channels: input channels at once; chunks of images; workers; scratch sizes."""
+    """tile: output positions at once; channels: input channels at once; chunks of images; workers; scratch sizes: of all workers' columns
+    and rooms (windows.py), and of the chunks' shares."""
 
     tile: int
     channels: int
@@ -159,7 +167,7 @@ def conv_plan(sizes: Sequence[int], what: str) -> ConvPlan:
     tile = min(tile, max(1, area))
     workers = min(items, most_threads())
     partial = chunks * sizes[4] * each * taps if what == "dw" else 0
-    return ConvPlan(tile, channels, chunks, workers, workers * channels * taps * tile, partial)
+    return ConvPlan(tile, channels, chunks, workers, workers * (channels * taps * tile + room_size(sizes, tile)), partial)
 
 
 class BfloatConvPlan(NamedTuple):

@@ -3,9 +3,9 @@
 Both work on the channels of one image, `width` output positions from `first`; a row of `col` is one tap of one channel, `ld` numbers after
 the last. Numbers are moved, or where the arrays' types differ converted. `sizes` is the table that conv.py's loops get.
 
-Which positions of a line see a pixel is found before it: then its loops are copies without a test. They index with unsigned numbers: only
-then does no index need a check for a negative value, and a loop vectorises. What one needs of `sizes` is read before it: the compiler can't
-know that writing a pixel leaves `sizes` as it is.
+Between the image and the columns stands `room`: the lines of one channel that these positions see, with their padding. There every tap
+sees lines of one length, at one distance: short loops without a test. Its numbers are converted once, not once for each tap. Its size is
+plans.room_size().
 
 Read next: bfloat_conv.py.
 """
@@ -15,86 +15,129 @@ from __future__ import annotations
 import numpy as np
 
 from .loops import same
-from .moves import add_eight, move_run
-from .runs import long_sum_run
-
-EIGHT = np.uintp(8)
+from .moves import add_vector, copy_vector
+from .runs import fill_run, long_sum_run
 
 
-def im2col(col, ld, x, sizes, channels, first, width):
+def seen(sizes, first, width):
+    """Of the lines these positions see: how many there are, the number of the first, the first and the end of those in the image."""
+    begin, last = first // sizes[15], (first + width - 1) // sizes[15]
+    lines = (last - begin) * sizes[8] + (sizes[6] - 1) * sizes[12] + 1
+    top = begin * sizes[8] - sizes[10]
+    low = min(max(0, -top), lines)
+    return lines, top, low, max(low, min(lines, sizes[2] - top))
+
+
+def im2col(col, ld, room, x, sizes, channels, first, width):
     """col (channels * kh * kw, width): what each tap of the window sees."""
-    over_lines(put_line, col, ld, x, sizes, channels, first, width)
+    h, w, taps, wide = sizes[2], sizes[3], sizes[6] * sizes[7], sizes[3] + 2 * sizes[11]
+    lines, top, low, high = seen(sizes, first, width)
+    start, head, whole = cut(sizes, first, width)
+    fill_run(room[: lines * wide], 0.0)  # the padding; what else is here changes with the channel
+    for c in range(channels):
+        for y in range(low, high):
+            copy_line(room, y * wide + sizes[11], x, (c * h + top + y) * w, 1, w)
+        to = c * taps * ld
+        put_taps(col, to, ld, room, start, sizes, 1, head)
+        put_taps(col, to + head, ld, room, after(sizes, head), sizes, whole, sizes[15])
+        rest = head + whole * sizes[15]
+        put_taps(col, to + rest, ld, room, after(sizes, head) + whole * wide * sizes[8], sizes, 1, width - rest)
 
 
-def col2im(x, col, ld, sizes, channels, first, width):
-    """The reverse: add each number of col to the pixel it came from."""
-    over_lines(add_line, col, ld, x, sizes, channels, first, width)
+def col2im(x, col, ld, room, sizes, channels, first, width, fresh):
+    """The reverse: add each number of col to the pixel it came from. Lines of the image from `fresh` on have no value yet: what comes first
+    is stored. Returns the end of the lines that have one."""
+    h, w, taps, wide = sizes[2], sizes[3], sizes[6] * sizes[7], sizes[3] + 2 * sizes[11]
+    lines, top, low, high = seen(sizes, first, width)
+    start, head, whole = cut(sizes, first, width)
+    for c in range(channels):
+        fill_run(room[: lines * wide], 0.0)
+        source = c * taps * ld
+        add_taps(room, start, col, source, ld, sizes, 1, head)
+        add_taps(room, after(sizes, head), col, source + head, ld, sizes, whole, sizes[15])
+        rest = head + whole * sizes[15]
+        add_taps(room, after(sizes, head) + whole * wide * sizes[8], col, source + rest, ld, sizes, 1, width - rest)
+        for y in range(low, min(high, fresh - top)):
+            add_line(x, (c * h + top + y) * w, 1, room, y * wide + sizes[11], w)
+        for y in range(max(low, fresh - top), high):
+            copy_line(x, (c * h + top + y) * w, room, y * wide + sizes[11], 1, w)
+    zero_lines(x, sizes, channels, fresh, min(top + low, h))
+    return max(fresh, min(top + high, h))
 
 
-def over_lines(do, col, ld, x, sizes, channels, first, width):
-    """do(), put_line() or add_line(), for one line of positions after the other."""
-    h, w, kh, kw, step, columns = sizes[2], sizes[3], sizes[6], sizes[7], sizes[9], sizes[15]
-    top = first // columns * sizes[8] - sizes[10]
-    for r in range(channels * kh * kw):
-        y = top + r // kw % kh * sizes[12]
-        left = r % kw * sizes[13] - sizes[11]
-        low, high = before(left, step, 0), before(left, step, w)
-        start = first % columns
-        done = 0
-        while done < width:
-            run = min(columns - start, width - done)
-            begin, end = limits(low, high, start, run, y, h)
-            line = (r // (kh * kw) * h + y) * w + left + (start + begin) * step
-            do(col, r * ld + done, run, x, line, step, begin, end)
-            done += run
-            start = 0
-            y += sizes[8]
+def zero_lines(x, sizes, channels, start, end):
+    """Lines of each channel that no window sees."""
+    for c in range(channels if start < end else 0):
+        fill_run(x[(c * sizes[2] + start) * sizes[3] : (c * sizes[2] + end) * sizes[3]], 0.0)
 
 
-def before(left, step, column):
-    """How many positions of a line see something left of this column, the first one `left`."""
-    return max(0, (column - left + step - 1) // step)
+def cut(sizes, first, width):
+    """How positions are cut: the end of a line that they begin within, whole lines, and the rest of a line. Returns where in the room the
+    first tap sees the first position, how many positions that end of a line has, and the number of whole lines."""
+    start = first % sizes[15]
+    head = min(sizes[15] - start, width) if start > 0 else 0
+    return start * sizes[9], head, (width - head) // sizes[15]
 
 
-def limits(low, high, start, run, y, h):
-    """Of `run` positions from `start`, the first that sees a pixel of the image and the one after the last; low, high: of the line."""
-    begin, end = min(max(low - start, 0), run), min(max(high - start, 0), run)
-    return begin, end if 0 <= y < h and begin < end else begin
+def after(sizes, head):
+    """Where in a room the whole lines begin."""
+    return (sizes[3] + 2 * sizes[11]) * sizes[8] if head > 0 else 0
 
 
-def put_line(col, at, run, x, line, step, begin, end):
-    """Zeros, then pixels, then zeros."""
-    out = np.uintp(at)
-    for t in range(np.uintp(begin)):
-        col[out + t] = 0.0
-    take(col, np.uintp(at + begin), x, np.uintp(line), np.uintp(step), np.uintp(end - begin))
-    for t in range(np.uintp(end), np.uintp(run)):
-        col[out + t] = 0.0
+def put_taps(col, to, ld, room, at, sizes, lines, count):
+    """What each tap sees of `lines` lines of `count` positions, the first tap from room[at] on."""
+    kw, step, across, columns, wide = sizes[7], sizes[9], sizes[13], sizes[15], sizes[3] + 2 * sizes[11]
+    apart, down = wide * sizes[8], wide * sizes[12]
+    for i in range(sizes[6]):
+        for j in range(kw):
+            place, source = to + (i * kw + j) * ld, at + i * down + j * across
+            for line in range(lines):
+                copy_line(col, place + line * columns, room, source + line * apart, step, count)
 
 
-def take(col, out, x, line, step, count):
-    if step != 1:
-        for t in range(count):
-            col[out + t] = x[line + t * step]
-    elif col.itemsize == x.itemsize:
-        move_run(col, out, x, line, count)
+def add_taps(room, at, col, source, ld, sizes, lines, count):
+    """The reverse."""
+    kw, step, across, columns, wide = sizes[7], sizes[9], sizes[13], sizes[15], sizes[3] + 2 * sizes[11]
+    apart, down = wide * sizes[8], wide * sizes[12]
+    for i in range(sizes[6]):
+        for j in range(kw):
+            place, own = at + i * down + j * across, source + (i * kw + j) * ld
+            for line in range(lines):
+                add_line(room, place + line * apart, step, col, own + line * columns, count)
+
+
+def copy_line(out, to, x, at, step, count):
+    """out = `count` numbers of x, which lie `step` apart. Short lines too are moved as vectors: the last overlaps the one before."""
+    if step != 1 or out.itemsize != x.itemsize or count < 4:
+        for t in range(np.uintp(max(0, count))):
+            out[np.uintp(to) + t] = x[np.uintp(at) + t * np.uintp(step)]
+    elif count >= 16:
+        for t in range(0, count - 16, 16):
+            copy_vector(out, to + t, x, at + t, 16)
+        copy_vector(out, to + count - 16, x, at + count - 16, 16)
+    elif count >= 8:
+        copy_vector(out, to, x, at, 8)
+        copy_vector(out, to + count - 8, x, at + count - 8, 8)
     else:
-        for t in range(count):
-            col[out + t] = x[line + t]
+        copy_vector(out, to, x, at, 4)
+        copy_vector(out, to + count - 4, x, at + count - 4, 4)
 
 
-def add_line(col, at, run, x, line, step, begin, end):
-    """The pixels, from `begin` to `end`."""
-    add(x, np.uintp(line), col, np.uintp(at + begin), np.uintp(step), np.uintp(end - begin))
-
-
-def add(x, line, col, source, step, count):
-    done = np.uintp(0)
-    while step == 1 and done + EIGHT <= count:
-        add_eight(x, line + done, col, source + done)
-        done += EIGHT
-    for t in range(done, count):
-        x[line + t * step] += col[source + t]
+def add_line(out, to, step, x, at, count):
+    """Numbers of `out`, which lie `step` apart, += `count` numbers of x."""
+    done = 0
+    if step == 1:
+        for t in range(0, count - 15, 16):
+            add_vector(out, to + t, x, at + t, 16)
+        done = count // 16 * 16
+        if count & 8:
+            add_vector(out, to + done, x, at + done, 8)
+            done += 8
+        if count & 4:
+            add_vector(out, to + done, x, at + done, 4)
+            done += 4
+    for t in range(np.uintp(done), np.uintp(max(0, count))):
+        out[np.uintp(to) + t * np.uintp(step)] += x[np.uintp(at) + t]
 
 
 def add_planes(total, g, first, area):
