@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_kernels_custom import F64, PLAIN, WAYS, Array, blank, close, draw, run, same_bits, table
+from test_kernels_custom import F32, F64, PLAIN, WAYS, Array, blank, close, draw, run, same_bits, table
 
-from flamepy.backend.cpu import bfloat_conv, conv, plans
+import flamepy as fp
+from flamepy.backend.cpu import bfloat_conv, conv, depthwise, plans, pooling
 from flamepy.backend.cpu.threads import most_threads
 from flamepy.ops.conv import geometry as conv_sizes
 from flamepy.ops.conv import pooled
@@ -123,28 +124,64 @@ def test_conv2d_matches_torch(shapes: Any) -> None:
         close(one, wanted.detach().numpy(), F64)
 
 
+def call_depthwise(way: Any, x: Array, w: Array, b: Any, g: Array, *geometry: Any, lines: int = 2) -> list[Array]:
+    """y and dx, `lines` lines at once."""
+    dtype = way[0]
+    x, w, b, g = (t.astype(dtype) for t in (x, w, b, g))
+    size = conv_sizes(x.shape, w.shape, None, *geometry)
+    y, dx, workers = blank(*g.shape, dtype=dtype), blank(*x.shape, dtype=dtype), 3
+    wide = size[3] + 2 * size[11]
+    rooms = blank(workers * (wide + plans.room_size(size, lines * size[15])), dtype=dtype)
+    offsets = table(*depthwise.taps(size, wide))
+    run(depthwise.conv2d_depthwise, way, y, rooms, x, w, b, table(*size), offsets, lines, workers, True)
+    wide = size[3] + (size[7] - 1) * size[13]
+    rooms = blank(workers * (lines + (size[6] - 1) * size[12]) * wide, dtype=dtype)
+    offsets = table(*depthwise.taps(size, wide)[::-1])
+    run(depthwise.conv2d_dx_depthwise, way, dx, rooms, g, w, table(*size), offsets, lines, workers)
+    return [y, dx]
+
+
 @settings(deadline=None, max_examples=60)
 @given(data=st.data())
-def test_conv2d_with_any_geometry(data: Any) -> None:
-    """Tiles that begin and end within a line, windows that see only padding, lines of the image that no window sees."""
+@pytest.mark.parametrize("alone", [False, True])
+def test_conv2d_with_any_geometry(data: Any, alone: bool) -> None:
+    """Tiles that begin and end within a line, windows that see only padding, lines of the image that no window sees. alone: depthwise."""
     torch = pytest.importorskip("torch")
     number = lambda low, high: data.draw(st.integers(low, high))
     pair = lambda low, high: (number(low, high), number(low, high))
     kernel, stride, padding, dilation, groups = pair(1, 4), pair(1, 4), pair(0, 5), pair(1, 3), number(1, 2)
     least = [max(1, d * (k - 1) + 1 - 2 * p) for k, p, d in zip(kernel, padding, dilation, strict=True)]
-    shape = number(1, 3), groups * number(1, 3), least[0] + number(0, 9), least[1] + number(0, 24)
-    x, w, b = (
-        torch.tensor(draw(*s), requires_grad=True)
-        for outs in [groups * number(1, 6)]
-        for s in (shape, (outs, shape[1] // groups, *kernel), (outs,))
-    )
+    channels, outs = (groups, groups) if alone else (groups * number(1, 3), groups * number(1, 6))
+    shapes = (number(1, 3), channels, least[0] + number(0, 9), least[1] + number(0, 24)), (outs, channels // groups, *kernel), (outs,)
+    x, w, b = (torch.tensor(draw(*shape), requires_grad=True) for shape in shapes)
     y = torch.nn.functional.conv2d(x, w, b, stride, padding, dilation, groups)
     g = torch.tensor(draw(*y.shape, seed=5))
     want = [y, *torch.autograd.grad(y, (x, w, b), g)]
-    arrays = [t.detach().numpy() for t in (x, w, b, g)]
-    got = call_conv(WAYS[1], *arrays, stride, padding, dilation, groups, tile=number(1, 40))
+    given = [t.detach().numpy() for t in (x, w, b, g)], (stride, padding, dilation, groups)
+    if alone:
+        got, want = call_depthwise(WAYS[1], *given[0], *given[1], lines=number(1, 6)), want[:2]
+    else:
+        got = call_conv(WAYS[1], *given[0], *given[1], tile=number(1, 40))
     for one, wanted in zip(got, want, strict=True):
         close(one, wanted.detach().numpy(), F64)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_depthwise_of_all_types(dtype: str) -> None:
+    """The op takes these loops; results and gradients beside products with a matrix that holds the windows."""
+    kind, geometry = getattr(fp, dtype), ((2, 1), (1, 2), (1, 2), 5)
+    x, w, b = (fp.tensor(draw(*shape), dtype=kind, requires_grad=True) for shape in [(2, 5, 9, 40), (5, 1, 3, 3), (5,)])
+    y = fp.nn.functional.conv2d(x, w, b, stride=(2, 1), padding=(1, 2), dilation=(1, 2), groups=5)
+    held = [t.numpy().astype(F64) for t in (x, w, b)]
+    want = conv_numpy(*held, *geometry)
+    scale = 1e-6 if dtype == "float32" else 2.0**-8 if dtype == "bfloat16" else 2.0**-11
+    assert y.dtype == kind and np.abs(y.numpy().astype(F64) - want).max() <= 2 * scale * np.abs(want).max()
+    g = draw(*want.shape, seed=5)
+    dx = (y * fp.tensor(g, dtype=kind)).sum().backward()[x].numpy().astype(F64)
+    g = fp.tensor(g, dtype=kind).numpy().astype(F64)
+    for seed in range(3):
+        t = draw(*held[0].shape, seed=seed + 7)
+        close(np.sum(dx * t) / g.size**0.5, np.sum(g * conv_numpy(t, held[1], None, *geometry)) / g.size**0.5, F32)
 
 
 def test_conv2d_plan_keeps_scratch_small() -> None:
@@ -170,10 +207,10 @@ def call_pools(way: Any, x: Array, kernel: Any, stride: Any, padding: Any) -> li
         blank(*x.shape, dtype=dtype),
         blank(*x.shape, dtype=dtype),
     )
-    run(conv.max_pool2d, way, top, where, x, sizes)
-    run(conv.max_pool2d_dx, way, dtop, g, where, sizes)
-    run(conv.avg_pool2d, way, mean, x, sizes)
-    run(conv.avg_pool2d_dx, way, dmean, g, sizes)
+    run(pooling.max_pool2d, way, top, where, x, sizes)
+    run(pooling.max_pool2d_dx, way, dtop, g, where, sizes)
+    run(pooling.avg_pool2d, way, mean, x, sizes)
+    run(pooling.avg_pool2d_dx, way, dmean, g, sizes)
     return [top, where, dtop, mean, dmean]
 
 
@@ -222,6 +259,10 @@ def test_loops_run_uncompiled() -> None:
     geometry = (2, 1), (1, 0), (1, 2), 2
     g = draw(*conv_numpy(x, w, b, *geometry).shape)
     for one, two in zip(call_conv(PLAIN, x, w, b, g, *geometry), call_conv(WAYS[1], x, w, b, g, *geometry), strict=True):
+        close(one, two, F64)
+    w, geometry = draw(4, 1, 3, 2), ((2, 1), (1, 0), (1, 2), 4)
+    g = draw(*conv_numpy(x, w, b, *geometry).shape)
+    for one, two in zip(call_depthwise(PLAIN, x, w, b, g, *geometry), call_depthwise(WAYS[1], x, w, b, g, *geometry), strict=True):
         close(one, two, F64)
     for one, two in zip(call_pools(PLAIN, x, *POOLS[2]), call_pools(WAYS[1], x, *POOLS[2]), strict=True):
         close(one, two, F64)

@@ -1,4 +1,4 @@
-"""Convolution and pooling of images in (batch, channel, row, column) order.
+"""Convolution of images in (batch, channel, row, column) order.
 
 A convolution is a matrix product with the image's windows laid out as columns (im2col), made for one tile of
 output positions at a time so that they stay in cache. A fixed number of workers, each with its own part of
@@ -12,12 +12,8 @@ FLAME counterpart: `flame_core::ops::conv2d`. Read next: windows.py.
 
 from __future__ import annotations
 
-import numpy as np
-
 from ...dtypes import HALF, float64
-from ..formula.row_words import wide
-from ..formula.words import INF, real
-from . import bfloat_conv
+from . import bfloat_conv, depthwise
 from .family import launcher, loop, table
 from .loops import map1, same
 from .parallel import tasks
@@ -26,7 +22,6 @@ from .products import SINGLE, N, T, gemm
 from .runs import add_run, add_value, copy_run, fill_run
 from .windows import add_planes, col2im, im2col, zero_lines
 
-LINES = 8  # lines of a window added up in their own type
 PIECE = 1024  # numbers of the weight's gradient added up by one task
 
 
@@ -180,104 +175,6 @@ def is_pointwise(sizes, x):
     return sizes[6] * sizes[7] * sizes[8] * sizes[9] == 1 and sizes[10] + sizes[11] == 0 and x.itemsize > 2
 
 
-@loop
-def max_pool2d(part, y, positions, x, sizes):
-    """The largest of each window, and its index in the plane (int64). As in PyTorch, the last NaN wins."""
-    h, w, kh, kw = sizes[1], sizes[2], sizes[3], sizes[4]
-    down, across, up, before, rows, columns = sizes[5], sizes[6], sizes[7], sizes[8], sizes[9], sizes[10]
-    for plane in tasks(part, sizes[0]):
-        image = x[plane * h * w : (plane + 1) * h * w]
-        for r in range(rows):
-            low, high = max(0, r * down - up), min(h, r * down - up + kh)
-            for c in range(columns):
-                left, right = max(0, c * across - before), min(w, c * across - before + kw)
-                at = largest(image, low, high, left, right, w)
-                out = (plane * rows + r) * columns + c
-                y[out] = image[at]
-                positions[out] = at
-
-
-def largest(image, low, high, left, right, w):
-    """Where in the plane the largest number of these lines and columns is: the first one, or the last NaN. Two comparisons of each number
-    would wait for each other, so NaN is looked for in the sum."""
-    best, at, total = -INF, np.uintp(low * w + left), 0.0
-    for i in range(low, high):
-        line = np.uintp(i * w)
-        for j in range(np.uintp(left), np.uintp(right)):
-            value = image[line + j]
-            total += value
-            if value > best:
-                best = value
-                at = line + j
-    if total != total:
-        for i in range(low, high):
-            for j in range(left, right):
-                if image[i * w + j] != image[i * w + j]:
-                    at = np.uintp(i * w + j)
-    return at
-
-
-@loop
-def max_pool2d_dx(part, dx, g, positions, sizes):
-    """Each cotangent goes to the pixel that won."""
-    pixels, area = sizes[1] * sizes[2], sizes[9] * sizes[10]
-    for plane in tasks(part, sizes[0]):
-        image = dx[plane * pixels : (plane + 1) * pixels]
-        fill_run(image, 0.0)
-        for i in range(plane * area, (plane + 1) * area):
-            image[positions[i]] += g[i]
-
-
-def lines_sum(x, first, last, w, start, stop):
-    """The sum of columns start to stop of the lines first to last."""
-    total = 0.0
-    for i in range(first, last):
-        line = 0.0
-        for j in range(start, stop):
-            line += x[i * w + j]
-        total += line
-    return total
-
-
-@loop
-def avg_pool2d(part, y, x, sizes):
-    """The mean of each window; padding counts as zeros."""
-    h, w, kh, kw = sizes[1], sizes[2], sizes[3], sizes[4]
-    share = 1.0 / real(kh * kw)
-    for plane in tasks(part, sizes[0]):
-        for r in range(sizes[9]):
-            top = r * sizes[5] - sizes[7]
-            for c in range(sizes[10]):
-                left = c * sizes[6] - sizes[8]
-                low, high = max(0, top), min(h, top + kh)
-                start, stop = max(0, left), min(w, left + kw)
-                total = lines_sum(x, plane * h + low, plane * h + min(low + LINES, high), w, start, stop)
-                if high > low + LINES:
-                    longer = wide(total)
-                    for i in range(low + LINES, high, LINES):
-                        longer += wide(lines_sum(x, plane * h + i, plane * h + min(i + LINES, high), w, start, stop))
-                    total = real(longer)
-                y[(plane * sizes[9] + r) * sizes[10] + c] = total * share
-
-
-@loop
-def avg_pool2d_dx(part, dx, g, sizes):
-    """Each cotangent is shared out evenly over its window."""
-    h, w, kh, kw = sizes[1], sizes[2], sizes[3], sizes[4]
-    share = 1.0 / real(kh * kw)
-    for plane in tasks(part, sizes[0]):
-        image = dx[plane * h * w : (plane + 1) * h * w]
-        fill_run(image, 0.0)
-        for r in range(sizes[9]):
-            top = r * sizes[5] - sizes[7]
-            for c in range(sizes[10]):
-                left = c * sizes[6] - sizes[8]
-                part = g[(plane * sizes[9] + r) * sizes[10] + c] * share
-                for i in range(max(0, top), min(h, top + kh)):
-                    for j in range(max(0, left), min(w, left + kw)):
-                        image[i * w + j] += part
-
-
 # ---- launchers ----
 def multiplications(sizes):
     return sizes[0] * sizes[14] * sizes[15] * sizes[4] * max(1, sizes[1] // sizes[5]) * sizes[6] * sizes[7]
@@ -287,6 +184,8 @@ def multiplications(sizes):
 def conv_launcher(go, outs, ins, sizes):
     if bfloat_conv.pays(ins[0], sizes):
         return bfloat_conv.conv(go, outs, ins, sizes, multiplications(sizes) // 2)
+    if depthwise.pays(sizes):
+        return depthwise.conv(go, outs, (ins[0], widened(go, ins[1]), ins[2]), sizes, multiplications(sizes))
     (y,), (x, w, b) = outs, ins
     plan, narrow = conv_plan(sizes, "y"), y.dtype in HALF
     z = go.empty(plan.workers * sizes[4] // sizes[5] * plan.tile) if narrow else y
@@ -299,6 +198,8 @@ def conv_dx_launcher(go, outs, ins, sizes):
     g, w = ins
     if bfloat_conv.pays(w, sizes):
         return bfloat_conv.conv_dx(go, outs, ins, sizes, multiplications(sizes) // 2)
+    if depthwise.pays(sizes):
+        return depthwise.conv_dx(go, outs, (g, widened(go, w)), sizes, multiplications(sizes))
     plan = conv_plan(sizes, "dx")
     consts = (table(sizes), plan.tile, plan.channels, plan.workers)
     go(conv2d_dx, (*outs, go.empty(plan.col)), (g, widened(go, w)), consts, work=multiplications(sizes))
@@ -328,23 +229,3 @@ def widened(go, w):
     wide = go.empty(w.size)
     go(map1, (wide,), (w,), formula=same)
     return wide
-
-
-@launcher(name="max_pool2d")
-def max_pool_launcher(go, outs, ins, sizes):
-    go(max_pool2d, outs, ins, (table(sizes),), work=outs[0].size * sizes[3] * sizes[4])
-
-
-@launcher(name="max_pool2d_dx")
-def max_pool_dx_launcher(go, outs, ins, sizes):
-    go(max_pool2d_dx, outs, ins, (table(sizes),))
-
-
-@launcher(name="avg_pool2d")
-def avg_pool_launcher(go, outs, ins, sizes):
-    go(avg_pool2d, outs, ins, (table(sizes),), work=outs[0].size * sizes[3] * sizes[4])
-
-
-@launcher(name="avg_pool2d_dx")
-def avg_pool_dx_launcher(go, outs, ins, sizes):
-    go(avg_pool2d_dx, outs, ins, (table(sizes),), work=ins[0].size * sizes[3] * sizes[4])

@@ -35,7 +35,7 @@ from .threads import threads
 GRAIN = 16384
 COSTLY_SHARE = 4
 MOVES = frozenset(("strided_get", "strided_put", "take_rows", "tri"))  # launches that move numbers without looking at them
-FAMILIES = ("loops", "broadcast", "reduce", "rows", "index", "spans", "matmul", "attention", "conv", "random")
+FAMILIES = ("loops", "broadcast", "reduce", "rows", "index", "spans", "matmul", "attention", "conv", "pooling", "random")
 
 
 class CpuKernel:

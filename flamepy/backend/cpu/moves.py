@@ -3,6 +3,8 @@
     as_stored(x)                               x as kernels see it that move numbers without looking at them: 16-bit floats as integers
     copy_vector(out, at, x, start, count)      out[at : at + count] = x[start : start + count]; numbers of one size
     add_vector(out, at, x, start, count)       out[at : at + count] += x[start : start + count]; floats of one type
+    taps_vector(out, at, x, start, offsets, w, own, value, count)
+        out[at : at + count] = value + the sum over t of w[own + t] * x[start + offsets[t]] and what follows; floats of one type
 
 `count` is written as a number, 4, 8 or 16: it is the length of a vector.
 
@@ -13,8 +15,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .halves import Halves
@@ -35,32 +39,85 @@ def add_vector(out, at, x, start, count):
     out[int(at) : int(at) + count] += x[int(start) : int(start) + count]
 
 
+def taps_vector(out, at, x, start, offsets, w, own, value, count):
+    """The word in plain Python."""
+    total = np.full(count, value, out.dtype)
+    for t in range(offsets.size):
+        total += w[int(own) + t] * x[int(start) + offsets[t] : int(start) + offsets[t] + count]
+    out[int(at) : int(at) + count] = total
+
+
 @intrinsic
 def raw_array(typing: Any, x: Any) -> Any:
     return (x.raw if isinstance(x, Halves) else x)(x), lambda context, builder, signature, args: args[0]
 
 
-def place(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
-    """The address of an array's number."""
-    return builder.gep(context.make_array(kind)(context, builder, array).data, [at])
+class Run:
+    """Vectors of `count` numbers of one array, by index."""
+
+    def __init__(self, context: Any, builder: Any, kind: Any, array: Any, count: int):
+        self.builder, self.data = builder, context.make_array(kind)(context, builder, array).data
+        self.kind, self.size = ir.VectorType(self.data.type.pointee, count), context.get_abi_sizeof(self.data.type.pointee)
+
+    def place(self, at: Any, kind: Any) -> Any:
+        return self.builder.bitcast(self.builder.gep(self.data, [at]), kind.as_pointer())
+
+    def load(self, at: Any, kind: Any = None) -> Any:
+        return self.builder.load(self.place(at, kind or self.kind), align=self.size)
+
+    def store(self, value: Any, at: Any) -> None:
+        self.builder.store(value, self.place(at, self.kind), align=self.size)
+
+    def spread(self, number: Any) -> Any:
+        builder, index = self.builder, ir.IntType(32)
+        one = builder.insert_element(ir.Constant(self.kind, ir.Undefined), number, ir.Constant(index, 0))
+        return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(index, self.kind.count), [0] * self.kind.count))
+
+    def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
+        name = f"llvm.fmuladd.v{self.kind.count}f{8 * self.size}"
+        function = cgutils.get_or_insert_function(self.builder.module, ir.FunctionType(self.kind, [self.kind] * 3), name)
+        return self.builder.call(function, [a, b, c])
 
 
-def vector_word(adds: bool) -> Any:
-    def word(typing: Any, out: Any, at: Any, x: Any, start: Any, count: Any) -> Any:
-        if not isinstance(count, types.IntegerLiteral):
-            return None
+@intrinsic(prefer_literal=True)
+def copied_vector(typing: Any, out: Any, at: Any, x: Any, start: Any, count: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        to, source = (Run(context, builder, kind, args[i], count.literal_value) for i, kind in ((0, out), (2, x)))
+        to.store(source.load(args[3], to.kind), args[1])
+        return context.get_dummy_value()
 
-        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            to, source = place(context, builder, out, *args[:2]), place(context, builder, x, *args[2:4])
-            size = context.get_abi_sizeof(to.type.pointee)
-            vector = ir.VectorType(to.type.pointee, count.literal_value).as_pointer()
-            to, value = builder.bitcast(to, vector), builder.load(builder.bitcast(source, vector), align=size)
-            builder.store(builder.fadd(builder.load(to, align=size), value) if adds else value, to, align=size)
-            return context.get_dummy_value()
-
-        return types.void(out, types.uint64, x, types.uint64, count), code
-
-    return intrinsic(prefer_literal=True)(word)
+    return (types.void(out, types.uint64, x, types.uint64, count), code) if isinstance(count, types.IntegerLiteral) else None
 
 
-WORDS = {"as_stored": raw_array, "copy_vector": vector_word(False), "add_vector": vector_word(True)}
+@intrinsic(prefer_literal=True)
+def added_vector(typing: Any, out: Any, at: Any, x: Any, start: Any, count: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        to, source = (Run(context, builder, kind, args[i], count.literal_value) for i, kind in ((0, out), (2, x)))
+        to.store(builder.fadd(to.load(args[1]), source.load(args[3])), args[1])
+        return context.get_dummy_value()
+
+    return (types.void(out, types.uint64, x, types.uint64, count), code) if isinstance(count, types.IntegerLiteral) else None
+
+
+@intrinsic(prefer_literal=True)
+def summed_taps(typing: Any, out: Any, at: Any, x: Any, start: Any, offsets: Any, w: Any, own: Any, value: Any, count: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        to, source, one, further = (
+            Run(context, builder, kind, args[i], n)
+            for i, kind, n in ((0, out, count.literal_value), (2, x, count.literal_value), (5, w, 1), (4, offsets, 1))
+        )
+        taps = context.make_array(offsets)(context, builder, args[4]).nitems
+        total = cgutils.alloca_once_value(builder, to.spread(args[7]))
+        with cgutils.for_range(builder, taps) as loop:
+            weight = builder.load(builder.gep(one.data, [builder.add(args[6], loop.index)]))
+            step = builder.load(builder.gep(further.data, [loop.index]))
+            seen = source.load(builder.add(args[3], step))
+            builder.store(to.multiply_add(to.spread(weight), seen, builder.load(total)), total)
+        to.store(builder.load(total), args[1])
+        return context.get_dummy_value()
+
+    signature = types.void(out, types.uint64, x, types.uint64, offsets, w, types.uint64, out.dtype, count)
+    return (signature, code) if isinstance(count, types.IntegerLiteral) else None
+
+
+WORDS = {"as_stored": raw_array, "copy_vector": copied_vector, "add_vector": added_vector, "taps_vector": summed_taps}

@@ -27,6 +27,7 @@ BLOCK = 32 * 128  # results of one product of bfloat16 matrices: 32 rows of 128 
 CONV_COLUMNS = 1 << 16  # numbers in one worker's columns: 256 KB of float32, within a core's own cache
 CONV_TILE = 128  # positions of a bfloat16 convolution's tile: what a block of its products is wide
 CONV_ROWS = 256  # rows of its columns at once, about: as results of products they stay in a core's own cache
+DEPTHWISE = 1 << 12  # numbers of a channel's lines at once
 CONV_PARTIALS = 1 << 22  # numbers in a convolution weight gradient's partial sums, at most (but two chunks always may)
 
 # What a linear layer with an activation writes beside its result. NOTHING: there is no activation; ALONE: nothing; SUM: what the
@@ -168,6 +169,11 @@ def conv_plan(sizes: Sequence[int], what: str) -> ConvPlan:
     workers = min(items, most_threads())
     partial = chunks * sizes[4] * each * taps if what == "dw" else 0
     return ConvPlan(tile, channels, chunks, workers, workers * (channels * taps * tile + room_size(sizes, tile)), partial)
+
+
+def depthwise_lines(lines: int, numbers: int) -> int:
+    """How many of a channel's lines at once, each of which sees so many numbers: a tile stays in the nearest cache."""
+    return max(1, min(lines, DEPTHWISE // max(1, numbers)))
 
 
 class BfloatConvPlan(NamedTuple):

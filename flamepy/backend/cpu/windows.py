@@ -30,13 +30,12 @@ def seen(sizes, first, width):
 
 def im2col(col, ld, room, x, sizes, channels, first, width):
     """col (channels * kh * kw, width): what each tap of the window sees."""
-    h, w, taps, wide = sizes[2], sizes[3], sizes[6] * sizes[7], sizes[3] + 2 * sizes[11]
+    taps, wide = sizes[6] * sizes[7], sizes[3] + 2 * sizes[11]
     lines, top, low, high = seen(sizes, first, width)
     start, head, whole = cut(sizes, first, width)
     fill_run(room[: lines * wide], 0.0)  # the padding; what else is here changes with the channel
     for c in range(channels):
-        for y in range(low, high):
-            copy_line(room, y * wide + sizes[11], x, (c * h + top + y) * w, 1, w)
+        put_image(room, x, c, sizes, top, low, high)
         to = c * taps * ld
         put_taps(col, to, ld, room, start, sizes, 1, head)
         put_taps(col, to + head, ld, room, after(sizes, head), sizes, whole, sizes[15])
@@ -47,7 +46,7 @@ def im2col(col, ld, room, x, sizes, channels, first, width):
 def col2im(x, col, ld, room, sizes, channels, first, width, fresh):
     """The reverse: add each number of col to the pixel it came from. Lines of the image from `fresh` on have no value yet: what comes first
     is stored. Returns the end of the lines that have one."""
-    h, w, taps, wide = sizes[2], sizes[3], sizes[6] * sizes[7], sizes[3] + 2 * sizes[11]
+    taps, wide = sizes[6] * sizes[7], sizes[3] + 2 * sizes[11]
     lines, top, low, high = seen(sizes, first, width)
     start, head, whole = cut(sizes, first, width)
     for c in range(channels):
@@ -57,12 +56,25 @@ def col2im(x, col, ld, room, sizes, channels, first, width, fresh):
         add_taps(room, after(sizes, head), col, source + head, ld, sizes, whole, sizes[15])
         rest = head + whole * sizes[15]
         add_taps(room, after(sizes, head) + whole * wide * sizes[8], col, source + rest, ld, sizes, 1, width - rest)
-        for y in range(low, min(high, fresh - top)):
-            add_line(x, (c * h + top + y) * w, 1, room, y * wide + sizes[11], w)
-        for y in range(max(low, fresh - top), high):
-            copy_line(x, (c * h + top + y) * w, room, y * wide + sizes[11], 1, w)
-    zero_lines(x, sizes, channels, fresh, min(top + low, h))
-    return max(fresh, min(top + high, h))
+        take_image(x, c, room, sizes, top, low, high, fresh)
+    zero_lines(x, sizes, channels, fresh, min(top + low, sizes[2]))
+    return max(fresh, min(top + high, sizes[2]))
+
+
+def put_image(room, x, c, sizes, top, low, high):
+    """Lines low to high of the room: of channel c."""
+    w, wide = sizes[3], sizes[3] + 2 * sizes[11]
+    for y in range(low, high):
+        copy_line(room, y * wide + sizes[11], x, (c * sizes[2] + top + y) * w, 1, w)
+
+
+def take_image(x, c, room, sizes, top, low, high, fresh):
+    """The reverse; to lines before `fresh` they are added."""
+    w, wide = sizes[3], sizes[3] + 2 * sizes[11]
+    for y in range(low, min(high, fresh - top)):
+        add_line(x, (c * sizes[2] + top + y) * w, 1, room, y * wide + sizes[11], w)
+    for y in range(max(low, fresh - top), high):
+        copy_line(x, (c * sizes[2] + top + y) * w, room, y * wide + sizes[11], 1, w)
 
 
 def zero_lines(x, sizes, channels, start, end):
