@@ -34,45 +34,36 @@ def conv_numpy(x: Array, w: Array, b: Any, stride: Any, padding: Any, dilation: 
     return y if b is None else y + b[:, None, None]
 
 
-def call_conv(way: Any, x: Array, w: Array, b: Any, g: Array, *geometry: Any, tile: int = 0) -> list[Array]:
-    """y, dx, dw, db; with `tile`, so many output positions at once."""
+def call_conv(way: Any, x: Array, w: Array, b: Any, g: Array, *geometry: Any, tile: int = 0, images: int = 1) -> list[Array]:
+    """y, dx, dw, db; with `tile`, so many output positions of so many images at once."""
     dtype, has_bias = way[0], b is not None
     x, w, g = (t.astype(dtype) for t in (x, w, g))
     b = np.zeros(0, dtype) if b is None else b.astype(dtype)
     size = conv_sizes(x.shape, w.shape, None, *geometry)
-    sizes = table(*size)
+    sizes, outs = table(*size), size[4] // size[5]
     y, dx, dw, db = (blank(*t.shape, dtype=dtype) for t in (g, x, w, b))
 
-    def planned(what: str) -> Any:
+    def planned(what: str) -> tuple[Any, Array, Array]:
         plan = plans.conv_plan(size, what)
-        col = plan.workers * (plan.channels * size[6] * size[7] * tile + plans.room_size(size, tile))
-        return plan._replace(tile=tile, col=col) if tile else plan
+        if tile:
+            col = plan.workers * (plan.channels * size[6] * size[7] * tile + plans.room_size(size, tile) + outs * tile)
+            plan = plan._replace(tile=tile, images=images, col=col)
+        return plan, table(*plan.counts), blank(plan.col, dtype=dtype)
 
-    plan = planned("y")
-    run(conv.conv2d, way, y, y, blank(plan.col, dtype=dtype), x, w, b, sizes, plan.tile, plan.workers, has_bias, False)
-    plan = planned("dx")
-    run(
-        conv.conv2d_dx,
-        way,
-        dx,
-        blank(plan.col, dtype=dtype),
-        g,
-        w,
-        sizes,
-        plan.tile,
-        plan.channels,
-        plan.workers,
-    )
-    plan = planned("dw")
-    partial, col, sums = blank(plan.partial, dtype=dtype), blank(plan.col, dtype=dtype), blank(plan.chunks * sizes[4], dtype=F64)
-    counts = plan.tile, plan.channels, plan.chunks, plan.workers
-    run(conv.conv2d_dw, way, partial, sums, col, g, x, sizes, *counts)
+    plan, counts, col = planned("y")
+    z = blank(plan.workers * outs * plan.tile, dtype=dtype) if plan.images > 1 else y
+    run(conv.conv2d, way, y, z, col, x, w, b, sizes, counts, has_bias, plan.images > 1)
+    plan, counts, col = planned("dx")
+    run(conv.conv2d_dx, way, dx, col, g, w, sizes, counts)
+    plan, counts, col = planned("dw")
+    partial, sums = blank(plan.partial, dtype=dtype), blank(plan.chunks * sizes[4], dtype=F64)
+    run(conv.conv2d_dw, way, partial, sums, col, g, x, sizes, counts)
     total = blank(*w.shape, dtype=dtype)
     run(conv.conv2d_dw_sum, way, total, db, partial, sums, plan.chunks, has_bias)
-    if conv.is_turned(size):
-        groups, outs = size[5], size[4] // size[5]
-        run(bfloat_conv.turn_groups, way, dw, total, groups, dw.size // size[4], outs)
-    return [y, dx, total if not conv.is_turned(size) else dw, db]
+    if not conv.is_turned(size):
+        return [y, dx, total, db]
+    run(bfloat_conv.turn_groups, way, dw, total, size[5], dw.size // size[4], outs)
+    return [y, dx, dw, db]
 
 
 CONVS: list[Any] = [  # x, w, stride, padding, dilation, groups
@@ -161,7 +152,7 @@ def test_conv2d_with_any_geometry(data: Any, alone: bool) -> None:
     if alone:
         got, want = call_depthwise(WAYS[1], *given[0], *given[1], lines=number(1, 6)), want[:2]
     else:
-        got = call_conv(WAYS[1], *given[0], *given[1], tile=number(1, 40))
+        got = call_conv(WAYS[1], *given[0], *given[1], tile=number(1, 40), images=number(1, 3))
     for one, wanted in zip(got, want, strict=True):
         close(one, wanted.detach().numpy(), F64)
 

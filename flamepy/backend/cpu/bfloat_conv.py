@@ -20,9 +20,9 @@ from .moves import as_stored
 from .parallel import tasks
 from .plans import bfloat_conv_plan, room_size
 from .products import turn_matrix
-from .runs import add_value, copy_run, fill_run
+from .runs import fill_run
 from .tiles import AMX, DOT, route
-from .windows import add_planes, col2im, im2col
+from .windows import add_planes, add_windows, put_columns, put_cotangents, put_results
 from .workspace import block_space
 
 LEAST = {AMX: 1 / 8, DOT: 1 / 2}  # how much of a product's blocks must be of use for them to be faster than float32 numbers
@@ -45,12 +45,12 @@ def conv2d_bfloat(part, y, col, panels, x, w, b, sizes, tile, images, workers, h
             group, low, first = item // tiles % groups, item // tiles // groups * images, item % tiles * tile
             width = min(tile, min(images, sizes[0] - low) * area - first)
             if width > 0:
-                put_columns(col, own, tile, room, x, sizes, low, group * each, each, first, width)
+                put_columns(as_stored(col), own, tile, as_stored(room), as_stored(x), sizes, low, group * each, each, first, width)
                 pack_panels(False, depth, width, col, own, tile, panels, place)
                 for i in range(0, outs, SIDE):
                     high, w_at = min(SIDE, outs - i), group * packed_size(depth, outs) + packed_size(depth, i)
                     multiply(high, width, depth, 1.0, w, w_at, 0, panels, place, False, z, 0, WIDTH)
-                    put_results(y, z, b, sizes, low, group * outs + i, high, first, width, has_bias)
+                    put_results(y, z, 0, WIDTH, b, sizes, low, group * outs + i, high, first, width, has_bias)
     tiles_off()
 
 
@@ -59,8 +59,7 @@ def conv2d_dx_bfloat(part, dx, col, rounded, panels, g, w, sizes, tile, images, 
     """See conv2d_dx(). w: each group's, transposed, in strips. Items: block of images, group, block of input channels."""
     groups, taps = sizes[5], sizes[6] * sizes[7]
     each, outs = sizes[1] // groups, sizes[4] // groups
-    pixels, area = sizes[2] * sizes[3], sizes[14] * sizes[15]
-    blocks = (each + channels - 1) // channels
+    area, blocks = sizes[14] * sizes[15], (each + channels - 1) // channels
     items = (sizes[0] + images - 1) // images * groups * blocks
     tiles_on()
     for worker in tasks(part, workers):
@@ -68,17 +67,14 @@ def conv2d_dx_bfloat(part, dx, col, rounded, panels, g, w, sizes, tile, images, 
         room = col[own + channels * taps * tile : own + col.size // workers]
         for item in range(worker * items // workers, (worker + 1) * items // workers):
             group, low, channel = item // blocks % groups, item // blocks // groups * images, item % blocks * channels
-            last, count = min(sizes[0], low + images), min(channels, each - channel)
+            last, count, fresh = min(sizes[0], low + images), min(channels, each - channel), 0
             w_at = group * packed_size(outs, each * taps) + packed_size(outs, channel * taps)
-            for image in range(low, last):
-                at = (image * sizes[1] + group * each + channel) * pixels
-                fill_run(dx[at : at + count * pixels], 0.0)
             for first in range(0, (last - low) * area, tile):
                 width = min(tile, (last - low) * area - first)
-                put_rounded(rounded, own_g, tile, g, sizes, low, group * outs, outs, first, width)
+                put_cotangents(rounded, own_g, tile, g, sizes, low, group * outs, outs, first, width)
                 pack_panels(False, outs, width, rounded, own_g, tile, panels, place)
                 multiply(count * taps, width, outs, 1.0, w, w_at, 0, panels, place, False, col, own, tile)
-                add_windows(dx, col, own, tile, room, sizes, low, group * each + channel, count, first, width)
+                fresh = add_windows(dx, col, own, tile, room, sizes, low, group * each + channel, count, first, width, fresh)
     tiles_off()
 
 
@@ -101,10 +97,12 @@ def conv2d_dw_bfloat(part, partial, sums, col, rounded, panels, g, x, sizes, til
             for first in range(0, (last - low) * area, tile):
                 width = min(tile, (last - low) * area - first)
                 deep = (width + SIDE - 1) // SIDE * SIDE
-                put_columns(col, own, tile, room, x, sizes, low, group * each + channel, count, first, width)
+                put_columns(
+                    as_stored(col), own, tile, as_stored(room), as_stored(x), sizes, low, group * each + channel, count, first, width
+                )
                 for r in range(count * taps if deep > width else 0):  # whole steps are read as they lie
                     fill_run(col[own + r * tile + width : own + r * tile + deep], 0.0)
-                put_rounded(rounded, own_g, tile, g, sizes, low, group * outs, outs, first, width)
+                put_cotangents(rounded, own_g, tile, g, sizes, low, group * outs, outs, first, width)
                 pack_panels(True, width, outs, rounded, own_g, tile, panels, place)
                 multiply(count * taps, outs, deep, 1.0, col, own, tile, panels, place, first > 0, partial, out, outs)
             if channel == 0:
@@ -123,57 +121,6 @@ def turn_groups(part, dw, turned, groups, depth, outs):
         group, row = task // blocks, task % blocks * ROWS
         start = group * depth * outs
         turn_matrix(min(ROWS, depth - row), outs, turned, start + row * outs, outs, dw, start + row, depth)
-
-
-# ---- positions of neighbouring images, from position `first` of image `low` on ----
-def put_columns(col, own, ld, room, x, sizes, low, channel, channels, first, width):
-    """What the windows at `width` positions see of these channels."""
-    pixels, area = sizes[2] * sizes[3], sizes[14] * sizes[15]
-    done = 0
-    while done < width:
-        number, at = low + (first + done) // area, (first + done) % area
-        run, x_at = min(area - at, width - done), (number * sizes[1] + channel) * pixels
-        image = as_stored(x[x_at : x_at + channels * pixels])
-        im2col(as_stored(col[own + done :]), ld, as_stored(room), image, sizes, channels, at, run)
-        done += run
-
-
-def add_windows(dx, col, own, ld, room, sizes, low, channel, channels, first, width):
-    """The reverse."""
-    pixels, area = sizes[2] * sizes[3], sizes[14] * sizes[15]
-    done = 0
-    while done < width:
-        image, at = low + (first + done) // area, (first + done) % area
-        run, x_at = min(area - at, width - done), (image * sizes[1] + channel) * pixels
-        col2im(dx[x_at : x_at + channels * pixels], col[own + done :], ld, room, sizes, channels, at, run, sizes[2])
-        done += run
-
-
-def put_rounded(rounded, own, ld, g, sizes, low, channel, channels, first, width):
-    """Cotangents of these output channels in bfloat16."""
-    area = sizes[14] * sizes[15]
-    done = 0
-    while done < width:
-        image, at = low + (first + done) // area, (first + done) % area
-        run, g_at = min(area - at, width - done), (image * sizes[4] + channel) * area + at
-        for r in range(channels):
-            to = own + r * ld + done
-            copy_run(rounded[to : to + run], g[g_at + r * area : g_at + r * area + run])
-        done += run
-
-
-def put_results(y, z, b, sizes, low, channel, channels, first, width, has_bias):
-    """Results of these output channels, with their bias, rounded."""
-    area = sizes[14] * sizes[15]
-    for r in range(channels if has_bias else 0):
-        add_value(z[r * WIDTH : r * WIDTH + width], b[channel + r])
-    done = 0
-    while done < width:
-        image, at = low + (first + done) // area, (first + done) % area
-        run, y_at = min(area - at, width - done), (image * sizes[4] + channel) * area + at
-        for r in range(channels):
-            copy_run(y[y_at + r * area : y_at + r * area + run], z[r * WIDTH + done : r * WIDTH + done + run])
-        done += run
 
 
 # ---- how they are launched ----

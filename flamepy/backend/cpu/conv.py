@@ -19,90 +19,89 @@ from .loops import map1, same
 from .parallel import tasks
 from .plans import conv_plan
 from .products import SINGLE, N, T, gemm
-from .runs import add_run, add_value, copy_run, fill_run
-from .windows import add_planes, col2im, im2col, zero_lines
+from .runs import add_run, add_value, fill_run
+from .windows import add_planes, add_windows, put_columns, put_cotangents, put_results
 
 PIECE = 1024  # numbers of the weight's gradient added up by one task
 
 
 @loop
-def conv2d(part, y, z, col, x, w, b, sizes, tile, workers, has_bias, narrow):
-    """y = w * x + b. Without has_bias, b isn't read. Items: image, group, tile of positions.
+def conv2d(part, y, z, col, x, w, b, sizes, plan, has_bias, narrow):
+    """y = w * x + b. Without has_bias, b isn't read. Items: block of images, group, tile of their positions.
 
     z, which products are written into: y, or with `narrow` a tile for each worker.
     """
-    groups = sizes[5]
+    tile, images, channels, workers = plan[0], plan[1], plan[2], plan[3]
+    groups, area, taps = sizes[5], sizes[14] * sizes[15], sizes[6] * sizes[7]
     each, outs = sizes[1] // groups, sizes[4] // groups
-    depth = each * sizes[6] * sizes[7]
-    pixels, area = sizes[2] * sizes[3], sizes[14] * sizes[15]
-    tiles = (area + tile - 1) // tile
-    items = sizes[0] * groups * tiles
-    for worker in tasks(part, workers):
-        own = worker * (col.size // workers)
-        room = col[own + depth * tile : own + col.size // workers]
-        for item in range(worker * items // workers, (worker + 1) * items // workers):
-            plane = item // tiles
-            first = item % tiles * tile
-            width = min(tile, area - first)
-            y_at = plane * outs * area + first
-            w_at = plane % groups * outs * depth
-            z_at, step = (worker * outs * tile, tile) if narrow else (y_at, area)
-            x_at = plane * each * pixels
-            if is_pointwise(sizes, x):
-                x_at += first
-                gemm(N, N, outs, width, depth, 1.0, w, w_at, depth, x, x_at, pixels, False, z, z_at, step)
-            else:
-                im2col(col[own : own + depth * width], width, room, x[x_at : x_at + each * pixels], sizes, each, first, width)
-                gemm(N, N, outs, width, depth, 1.0, w, w_at, depth, col, own, width, False, z, z_at, step)
-            for r in range(outs if has_bias else 0):
-                add_value(z[z_at + r * step : z_at + r * step + width], b[plane % groups * outs + r])
-            for r in range(outs if narrow else 0):
-                copy_run(y[y_at + r * area : y_at + r * area + width], z[z_at + r * tile : z_at + r * tile + width])
-
-
-@loop
-def conv2d_dx(part, dx, col, g, w, sizes, tile, channels, workers):
-    """Gradient of x. Items: image, group, block of input channels."""
-    groups = sizes[5]
-    each, outs, taps = sizes[1] // groups, sizes[4] // groups, sizes[6] * sizes[7]
-    pixels, area = sizes[2] * sizes[3], sizes[14] * sizes[15]
-    blocks = (each + channels - 1) // channels
-    items = sizes[0] * groups * blocks
+    depth, tiles = each * taps, (images * area + tile - 1) // tile
+    items = (sizes[0] + images - 1) // images * groups * tiles
     for worker in tasks(part, workers):
         own = worker * (col.size // workers)
         room = col[own + channels * taps * tile : own + col.size // workers]
         for item in range(worker * items // workers, (worker + 1) * items // workers):
-            plane = item // blocks
-            low = item % blocks * channels
-            count = min(channels, each - low)
-            w_at = (plane % groups * outs * each + low) * taps
-            dx_at = (plane * each + low) * pixels
-            image = dx[dx_at : dx_at + count * pixels]
-            fresh = sizes[2] if is_pointwise(sizes, g) else 0
-            for first in range(0, area, tile):
-                rows, width = count * taps, min(tile, area - first)
-                g_at = plane * outs * area + first
-                if is_pointwise(sizes, g):
-                    at = dx_at + first
-                    gemm(T, N, rows, width, outs, 1.0, w, w_at, each, g, g_at, area, False, dx, at, pixels)
-                else:
-                    depth = each * taps
-                    gemm(T, N, rows, width, outs, 1.0, w, w_at, depth, g, g_at, area, False, col, own, width)
-                    fresh = col2im(image, col[own : own + rows * width], width, room, sizes, count, first, width, fresh)
-            zero_lines(image, sizes, count, fresh, sizes[2])
+            group, low, first = item // tiles % groups, item // tiles // groups * images, item % tiles * tile
+            width = min(tile, min(images, sizes[0] - low) * area - first)
+            if width <= 0:  # the last block may have fewer images
+                continue
+            w_at, y_at = group * outs * depth, (low * groups + group) * outs * area + first
+            z_at, step = (worker * outs * tile, tile) if narrow else (y_at, area)
+            if images == 1 and is_pointwise(sizes, x):
+                x_at, pixels = (low * groups + group) * each * area + first, area
+                gemm(N, N, outs, width, depth, 1.0, w, w_at, depth, x, x_at, pixels, False, z, z_at, step)
+            else:
+                for channel in range(0, max(1, each), channels):
+                    count = min(channels, each - channel)
+                    put_columns(col, own, width, room, x, sizes, low, group * each + channel, count, first, width)
+                    rows, at = count * taps, w_at + channel * taps
+                    gemm(N, N, outs, width, rows, 1.0, w, at, depth, col, own, width, channel > 0, z, z_at, step)
+            if narrow:
+                put_results(y, z, z_at, step, b, sizes, low, group * outs, outs, first, width, has_bias)
+            else:
+                for r in range(outs if has_bias else 0):
+                    add_value(z[z_at + r * step : z_at + r * step + width], b[group * outs + r])
 
 
 @loop
-def conv2d_dw(part, partial, sums, col, g, x, sizes, tile, channels, chunks, workers):
-    """Each chunk of images' share of the gradients of w and b. Items: chunk of images, group, block of input channels."""
-    groups = sizes[5]
+def conv2d_dx(part, dx, col, g, w, sizes, plan):
+    """Gradient of x. Items: block of images, group, block of input channels. A worker's part of `col`: columns, a room, and the cotangents
+    of several images side by side."""
+    tile, images, channels, workers = plan[0], plan[1], plan[2], plan[3]
+    groups, area, taps = sizes[5], sizes[14] * sizes[15], sizes[6] * sizes[7]
+    each, outs = sizes[1] // groups, sizes[4] // groups
+    depth, blocks = each * taps, (each + channels - 1) // channels
+    items = (sizes[0] + images - 1) // images * groups * blocks
+    for worker in tasks(part, workers):
+        own, end = worker * (col.size // workers), (worker + 1) * (col.size // workers)
+        room, side = col[own + channels * taps * tile : end], end - outs * tile
+        for item in range(worker * items // workers, (worker + 1) * items // workers):
+            group, low, channel = item // blocks % groups, item // blocks // groups * images, item % blocks * channels
+            rows, w_at = min(channels, each - channel) * taps, (group * outs * each + channel) * taps
+            total, fresh = min(images, sizes[0] - low) * area, 0
+            for first in range(0, total, tile):
+                width, g_at = min(tile, total - first), (low * groups + group) * outs * area + first
+                if images == 1 and is_pointwise(sizes, g):
+                    at = ((low * groups + group) * each + channel) * area + first
+                    gemm(T, N, rows, width, outs, 1.0, w, w_at, depth, g, g_at, area, False, dx, at, area)
+                    continue
+                if images == 1:
+                    gemm(T, N, rows, width, outs, 1.0, w, w_at, depth, g, g_at, area, False, col, own, width)
+                else:
+                    put_cotangents(col, side, width, g, sizes, low, group * outs, outs, first, width)
+                    gemm(T, N, rows, width, outs, 1.0, w, w_at, depth, col, side, width, False, col, own, width)
+                fresh = add_windows(dx, col, own, width, room, sizes, low, group * each + channel, rows // taps, first, width, fresh)
+
+
+@loop
+def conv2d_dw(part, partial, sums, col, g, x, sizes, plan):
+    """Each chunk of images' share of the gradients of w and b. Items: chunk of images, group, block of input channels. `col` as above."""
+    groups, chunks, channels, workers = sizes[5], plan[4], plan[2], plan[3]
     blocks = (sizes[1] // groups + channels - 1) // channels
     items = chunks * groups * blocks
-    own = col.size // workers
+    own = col.size // max(1, workers)
     for worker in tasks(part, workers):
         for item in range(worker * items // workers, (worker + 1) * items // workers):
-            columns = col[worker * own : (worker + 1) * own]
-            dw_chunk(partial, sums, columns, g, x, sizes, tile, channels, chunks, item // blocks, item % blocks)
+            dw_chunk(partial, sums, col[worker * own : (worker + 1) * own], g, x, sizes, plan, item // blocks, item % blocks)
 
 
 @loop
@@ -116,34 +115,34 @@ def conv2d_dw_sum(part, dw, db, partial, sums, chunks, has_bias):
             add_chunks(db, sums, chunks, (block - runs) * PIECE)
 
 
-def dw_chunk(partial, sums, col, g, x, sizes, tile, channels, chunks, piece, block):
+def dw_chunk(partial, sums, col, g, x, sizes, plan, piece, block):
     """One (chunk, group) = `piece` and channel block of the weight gradient, into its place in `partial`; of the bias's into `sums`."""
-    groups = sizes[5]
-    each, outs, taps = sizes[1] // groups, sizes[4] // groups, sizes[6] * sizes[7]
-    pixels, area = sizes[2] * sizes[3], sizes[14] * sizes[15]
-    chunk, group = piece // groups, piece % groups
-    low = block * channels
-    count = min(channels, each - low)
-    room = col[channels * taps * tile :]
-    out = (piece * each + low) * taps * outs if is_turned(sizes) else (piece * outs * each + low) * taps
-    own = sums[chunk * sizes[4] + group * outs : chunk * sizes[4] + group * outs + outs]
-    add = False
-    if block == 0:
-        fill_run(own, 0.0)
-    for image in range(chunk * sizes[0] // chunks, (chunk + 1) * sizes[0] // chunks):
-        plane = image * groups + group
-        x_at = (plane * each + low) * pixels
-        for first in range(0, area, tile):
-            rows, width = count * taps, min(tile, area - first)
-            g_at = plane * outs * area + first
-            if is_pointwise(sizes, x):
-                dw_product(partial, out, x, x_at + first, pixels, g, g_at, sizes, rows, width, add)
+    tile, images, channels, chunks = plan[0], plan[1], plan[2], plan[4]
+    groups, area, taps = sizes[5], sizes[14] * sizes[15], sizes[6] * sizes[7]
+    each, outs = sizes[1] // groups, sizes[4] // groups
+    chunk, group, channel = piece // groups, piece % groups, block * channels
+    count, room, side = min(channels, each - channel), col[channels * taps * tile :], col.size - outs * tile
+    rows, out = count * taps, (piece * each + channel) * taps * outs if is_turned(sizes) else (piece * outs * each + channel) * taps
+    start, end = chunk * sizes[0] // chunks, (chunk + 1) * sizes[0] // chunks
+    for low in range(start, end, images):
+        total = min(images, end - low) * area
+        for first in range(0, total, tile):
+            width, g_at, add = min(tile, total - first), (low * groups + group) * outs * area + first, low > start or first > 0
+            if images == 1 and is_pointwise(sizes, x):
+                at = ((low * groups + group) * each + channel) * area + first
+                dw_product(partial, out, x, at, area, g, g_at, area, sizes, rows, width, add)
+                continue
+            put_columns(col, 0, width, room, x, sizes, low, group * each + channel, count, first, width)
+            if images == 1:
+                dw_product(partial, out, col, 0, width, g, g_at, area, sizes, rows, width, add)
             else:
-                im2col(col[: rows * width], width, room, x[x_at : x_at + count * pixels], sizes, count, first, width)
-                dw_product(partial, out, col, 0, width, g, g_at, sizes, rows, width, add)
-            add = True
-        if block == 0:
-            add_planes(own, g, plane, area)
+                put_cotangents(col, side, width, g, sizes, low, group * outs, outs, first, width)
+                dw_product(partial, out, col, 0, width, col, side, width, sizes, rows, width, add)
+    if block == 0:
+        own = sums[piece * outs : (piece + 1) * outs]
+        fill_run(own, 0.0)
+        for image in range(start, end):
+            add_planes(own, g, image * groups + group, area)
 
 
 def is_turned(sizes):
@@ -151,14 +150,14 @@ def is_turned(sizes):
     return sizes[4] // sizes[5] > SINGLE
 
 
-def dw_product(partial, out, x, at, ld, g, g_at, sizes, rows, width, add):
+def dw_product(partial, out, x, at, ld, g, g_at, g_ld, sizes, rows, width, add):
     """partial (rows, outs), or if it isn't turned (outs, depth): = or += the columns (rows, width) times the cotangents."""
-    outs, area = sizes[4] // sizes[5], sizes[14] * sizes[15]
+    outs = sizes[4] // sizes[5]
     if is_turned(sizes):
-        gemm(N, T, rows, outs, width, 1.0, x, at, ld, g, g_at, area, add, partial, out, outs)
+        gemm(N, T, rows, outs, width, 1.0, x, at, ld, g, g_at, g_ld, add, partial, out, outs)
     else:
         depth = sizes[1] // sizes[5] * sizes[6] * sizes[7]
-        gemm(N, T, outs, rows, width, 1.0, g, g_at, area, x, at, ld, add, partial, out, depth)
+        gemm(N, T, outs, rows, width, 1.0, g, g_at, g_ld, x, at, ld, add, partial, out, depth)
 
 
 def add_chunks(out, partial, chunks, low):
@@ -187,9 +186,10 @@ def conv_launcher(go, outs, ins, sizes):
     if depthwise.pays(sizes):
         return depthwise.conv(go, outs, (ins[0], widened(go, ins[1]), ins[2]), sizes, multiplications(sizes))
     (y,), (x, w, b) = outs, ins
-    plan, narrow = conv_plan(sizes, "y"), y.dtype in HALF
-    z = go.empty(plan.workers * sizes[4] // sizes[5] * plan.tile) if narrow else y
-    consts = (table(sizes), plan.tile, plan.workers, b is not None, narrow)
+    plan = conv_plan(sizes, "y")
+    narrow = y.dtype in HALF or plan.counts[1] > 1
+    z = go.empty(plan.workers * (sizes[4] // sizes[5]) * plan.tile) if narrow else y
+    consts = (table(sizes), table(plan.counts), b is not None, narrow)
     go(conv2d, (y, z, go.empty(plan.col)), (x, widened(go, w), w if b is None else b), consts, work=multiplications(sizes))
 
 
@@ -201,7 +201,7 @@ def conv_dx_launcher(go, outs, ins, sizes):
     if depthwise.pays(sizes):
         return depthwise.conv_dx(go, outs, (g, widened(go, w)), sizes, multiplications(sizes))
     plan = conv_plan(sizes, "dx")
-    consts = (table(sizes), plan.tile, plan.channels, plan.workers)
+    consts = (table(sizes), table(plan.counts))
     go(conv2d_dx, (*outs, go.empty(plan.col)), (g, widened(go, w)), consts, work=multiplications(sizes))
 
 
@@ -213,7 +213,7 @@ def conv_dw_launcher(go, outs, ins, sizes):
     if halves:
         bfloat_conv.conv_dw(go, (partial, sums), ins, sizes, multiplications(sizes) // 2)
     else:
-        consts = (table(sizes), plan.tile, plan.channels, plan.chunks, plan.workers)
+        consts = (table(sizes), table(plan.counts))
         go(conv2d_dw, (partial, sums, go.empty(plan.col)), ins, consts, work=multiplications(sizes))
     turned = halves or is_turned(sizes)
     total = go.empty(dw.size) if turned else dw

@@ -7,6 +7,8 @@ Between the image and the columns stands `room`: the lines of one channel that t
 sees lines of one length, at one distance: short loops without a test. Its numbers are converted once, not once for each tap. Its size is
 plans.room_size().
 
+put_columns() and what follows it work on positions of neighbouring images, counted through them, from `first` of image `low` on.
+
 Read next: bfloat_conv.py.
 """
 
@@ -16,7 +18,7 @@ import numpy as np
 
 from .loops import same
 from .moves import add_vector, copy_vector
-from .runs import fill_run, long_sum_run
+from .runs import add_value, copy_run, fill_run, long_sum_run
 
 
 def seen(sizes, first, width):
@@ -157,3 +159,59 @@ def add_planes(total, g, first, area):
     for r in range(total.size):
         at = (first * total.size + r) * area
         total[r] += long_sum_run(g[at : at + area], same)
+
+
+# ---- positions of neighbouring images -----
+def put_columns(col, own, ld, room, x, sizes, low, channel, channels, first, width):
+    """What the windows at `width` positions see of these channels."""
+    pixels, area = sizes[2] * sizes[3], sizes[14] * sizes[15]
+    done = 0
+    while done < width:
+        number, at = low + (first + done) // area, (first + done) % area
+        run, x_at = min(area - at, width - done), (number * sizes[1] + channel) * pixels
+        im2col(col[own + done :], ld, room, x[x_at : x_at + channels * pixels], sizes, channels, at, run)
+        done += run
+
+
+def add_windows(dx, col, own, ld, room, sizes, low, channel, channels, first, width, fresh):
+    """The reverse. `fresh`, 0 at first and then what came back: see col2im."""
+    pixels, area = sizes[2] * sizes[3], sizes[14] * sizes[15]
+    done = 0
+    while done < width:
+        number, at = low + (first + done) // area, (first + done) % area
+        run, x_at = min(area - at, width - done), (number * sizes[1] + channel) * pixels
+        image = dx[x_at : x_at + channels * pixels]
+        fresh = col2im(image, col[own + done :], ld, room, sizes, channels, at, run, fresh)
+        if at + run == area:
+            zero_lines(image, sizes, channels, fresh, sizes[2])
+            fresh = 0
+        done += run
+    return fresh
+
+
+def put_cotangents(out, own, ld, g, sizes, low, channel, channels, first, width):
+    """Cotangents of these output channels, in the type of `out`."""
+    area = sizes[14] * sizes[15]
+    done = 0
+    while done < width:
+        number, at = low + (first + done) // area, (first + done) % area
+        run, g_at = min(area - at, width - done), (number * sizes[4] + channel) * area + at
+        for r in range(channels):
+            to = own + r * ld + done
+            copy_run(out[to : to + run], g[g_at + r * area : g_at + r * area + run])
+        done += run
+
+
+def put_results(y, z, own, ld, b, sizes, low, channel, channels, first, width, has_bias):
+    """Results of these output channels, with their bias, rounded to the type of y."""
+    area = sizes[14] * sizes[15]
+    for r in range(channels if has_bias else 0):
+        add_value(z[own + r * ld : own + r * ld + width], b[channel + r])
+    done = 0
+    while done < width:
+        number, at = low + (first + done) // area, (first + done) % area
+        run, y_at = min(area - at, width - done), (number * sizes[4] + channel) * area + at
+        for r in range(channels):
+            from_z = own + r * ld + done
+            copy_run(y[y_at + r * area : y_at + r * area + run], z[from_z : from_z + run])
+        done += run
