@@ -14,7 +14,7 @@ import numpy as np
 
 from . import autograd, ids, ops, pickling
 from .advice import advise
-from .autograd.entries import TapeEntry, file_line, user_frame
+from .autograd.entries import TapeEntry, file_line, observing, tell, user_frame
 from .autograd.hooks import TensorHook
 from .backend.base import BACKENDS, Buffer, Device, is_device_name
 from .backend.base import device as device_of
@@ -309,6 +309,8 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     if wanted is not None and wanted != array.dtype:
         with np.errstate(over="ignore", invalid="ignore"):
             array = array.astype(wanted)
+    if observing:
+        tell((array,))
     t = Tensor(device.upload(array), spec_of(array.shape, array.dtype, device))
     return t.requires_grad_() if requires_grad else t
 
