@@ -24,6 +24,7 @@ from .errors import DTypeError, FlameError, GradientError, ShapeError
 from .gradient import GradientMap
 from .op.base import METHODS, PUBLIC, use_tensor_class
 from .op.spec import Spec, spec_of
+from .ops.indexing import taken_apart
 from .reading import Readable
 from .replay import use_tensor_function
 
@@ -51,6 +52,7 @@ class Tensor(Readable, Methods):
     entry: TapeEntry | None = None
     slot: int = 0  # which output of its entry it is
     unit: bool = False  # whether it is known to be the number 1: the cotangent that backward() begins with
+    no_pair: str = ""  # "max" or "min", where PyTorch's would have given a pair of values and indices
     broken: tuple | None = None  # (op, why, code): the place where the chain to tracked tensors broke
 
     def __init__(self, buffer: Buffer, spec: Spec):
@@ -109,6 +111,8 @@ class Tensor(Readable, Methods):
         return ops.transpose(self, -2, -1)
 
     def __iter__(self) -> Iterator[Tensor]:
+        if self.no_pair:
+            raise taken_apart(self)
         return (self[i] for i in range(len(self)))
 
     def __reduce_ex__(self, protocol: Any) -> tuple:

@@ -606,6 +606,8 @@ def max(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
 def max(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     """Largest element over the axes; NaN wins. Ties share the gradient equally; where NaN wins all gradients are NaN.
 
+    The values alone: argmax() gives the indices. PyTorch's max(1) and max(dim=1) give pairs, so what these give here cannot be taken apart
+    like one (FlameError); what max(axis=1) gives can.
     Shapes: as sum. Raises ShapeError where there are no elements.
     Types: floats, integers and bools.
     >>> fp.max(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1).tolist()
@@ -657,6 +659,8 @@ def min(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
 def min(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     """Smallest element over the axes; NaN wins. Ties share the gradient equally; where NaN wins all gradients are NaN.
 
+    The values alone: argmin() gives the indices. PyTorch's min(1) and min(dim=1) give pairs, so what these give here cannot be taken apart
+    like one (FlameError); what min(axis=1) gives can.
     Shapes: as sum. Raises ShapeError where there are no elements.
     Types: floats, integers and bools.
     >>> fp.min(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1).tolist()
