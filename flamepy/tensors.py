@@ -46,6 +46,7 @@ class Tensor(Readable, Methods):
     # Class values are what almost every tensor has. What each op reads is set below: that is faster than finding it in the class.
     name: str = ""
     is_parameter: bool = False
+    replaced: bool = False  # whether another parameter took its place in its module
     scaled: Any = None  # by whose scale it is multiplied, if it is a gradient of a scaled loss
     mark: Any = None  # whether a step may use it, if it is a gradient that was clipped with nonfinite="skip"
     hooks: list[Callable] | None = None

@@ -91,6 +91,10 @@ class Module:
             self._compute_in(dtype)
             return
         object.__setattr__(self, name, value)
+        if isinstance(before, Module | Parameter) and value is not None:  # an optimizer that was made before says so
+            for replaced, part in ((True, before), (False, value)):
+                for p in [part] if isinstance(part, Parameter) else part.parameters():
+                    p.replaced = replaced
         if self.compute_dtype is not None and isinstance(value, Module):
             value._compute_in(self.compute_dtype)
         changed()
