@@ -1032,7 +1032,8 @@ def std(x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool 
 def std(x: TensorLike, dim: Axis = None, correction: float = 0, keepdim: bool = False) -> Tensor:
     """Square root of var(); its gradient where the variance is zero is zero.
 
-    Right also where the variance itself would be too large or too small for the type.
+    Right also where the variance itself would be too large or too small for the type. The default is NumPy's and the array API's;
+    PyTorch's is correction=1.
 
     Shapes: as sum. Raises DTypeError unless x is of floats.
     >>> fp.std(fp.tensor([1.0, 3.0])).item()
@@ -1119,6 +1120,7 @@ def var(x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool 
 def var(x: TensorLike, dim: Axis = None, correction: float = 0, keepdim: bool = False) -> Tensor:
     """Variance over the axes: sum of squared deviations / (n - correction). Accurate far from zero too.
 
+    The default is NumPy's and the array API's; PyTorch's is correction=1.
     Shapes: as sum. Raises DTypeError unless x is of floats.
     >>> fp.var(fp.tensor([1.0, 3.0])).item()
     1.0
