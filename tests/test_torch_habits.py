@@ -36,6 +36,42 @@ def test_slices_of_a_sequential_are_sequentials():
         ours[4]
 
 
+def tied(lib):
+    """A layer under two names, a weight under three, a buffer of a module under two."""
+
+    class Tied(lib.Module):
+        def __init__(self):
+            super().__init__()
+            self.emb, self.head = lib.Embedding(4, 3), lib.Linear(3, 4)
+            self.head.weight = self.emb.weight
+            self.norm = lib.Sequential(lib.LayerNorm(3))
+            self.same, self.again = self.norm[0], self.norm
+
+        def forward(self, x):
+            return self.head(self.same(self.emb(x)))
+
+    return Tied()
+
+
+def test_states_of_pytorchs_models_that_share_weights_are_taken():
+    theirs, ours, ids = tied(torch.nn), tied(nn), np.array([[0, 3, 1]])
+    ours.norm[0].register_buffer("scale", np.ones(2))
+    state = {**theirs.state_dict(), **{f"{at}.scale": torch.tensor([2.0, 3.0]) for at in ("norm.0", "same", "again.0")}}
+    assert len(state) == 12 and len(ours.state_dict()) == 5
+    want = theirs(torch.tensor(ids)).detach()
+    for names in (list(state), ["head.weight", "head.bias", "again.0.scale", "same.weight", "norm.0.bias"], list(ours.state_dict())):
+        ours.load_state_dict({name: np.zeros(a.shape) for name, a in ours.state_dict().items()})
+        ours.load_state_dict({name: state[name] for name in names})
+        np.testing.assert_allclose(ours(ids).numpy(), want, rtol=1e-5, atol=1e-6)
+        assert ours.same.scale.tolist() == [2.0, 3.0]
+    before = ours.state_dict()
+    with raises(fp.StateError, "load_state_dict: one parameter here, two in the state: 'emb.weight' and 'head.weight'"):
+        ours.load_state_dict({**state, "head.weight": state["head.weight"] + 1.0})
+    with raises(fp.StateError, "names differ: missing ['emb.weight'], unknown ['head.other']"):
+        ours.load_state_dict({"head.other" if name == "head.weight" else name: a for name, a in state.items() if name != "emb.weight"})
+    assert all(np.array_equal(a, before[name]) for name, a in ours.state_dict().items())
+
+
 @pytest.mark.parametrize("shape", [(2, 7, 5), (2, 3, 4, 5)])
 def test_classes_on_the_last_axis_as_on_the_second(shape):
     draw = np.random.default_rng(1)
