@@ -33,6 +33,8 @@ ADVICE = {
         "dim": "Use .ndim", "contiguous": "Every tensor is contiguous",
         "repeat": "Use flamepy.cat([x] * n)", "sort": "Use .numpy().sort()", "topk": "Use .numpy().argsort()",
         "scatter_add": "The gradient of flamepy.gather does it", "t": "Use .T", "swapaxes": "Use .transpose(a, b)",
+        **dict.fromkeys(("values", "indices"), "Use argmax() and argmin() for indices; max() and min() give the values"),
+        "amax": "Use .max(axis=...)", "amin": "Use .min(axis=...)",
         "detach_": "Use x = x.detach()", "clamp_min": "Use .clamp(min=value)", "clamp_max": "Use .clamp(max=value)",
     },
     "flamepy": {

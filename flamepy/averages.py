@@ -13,6 +13,7 @@ Read next: optimizers/base.py.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,7 +24,7 @@ from .backend.base import Buffer
 from .backend.divert import before, changed, told
 from .backend.formula.words import select
 from .dtypes import FLOATS, computed, is_count, is_number
-from .errors import CaptureError, DTypeError, StateError
+from .errors import CaptureError, DTypeError, FlameWarning, StateError
 from .op.inputs import merged_dims
 from .parameter import Parameter, named
 from .tensors import Tensor
@@ -153,6 +154,9 @@ class Averaged:
         (a training step, load_state_dict()) is lost and raises StateError at its end. Ask an optimizer of 16-bit parameters for its
         state_dict() outside: it follows what is written into them."""
         self.check_outside("applied()")
+        if gone := [p.label for p in self.params.values() if p.replaced]:
+            advice = "What took its place is not averaged: make the average afterwards"
+            warnings.warn(f"{self.name}: a parameter was replaced in its model: {gone[0]}. {advice}.", FlameWarning, stacklevel=3)
         self.arrange()
         kept = [(region, region.copied()) for region in self.regions]
         for region in self.regions:

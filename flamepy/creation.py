@@ -5,6 +5,7 @@ FLAME counterpart: `flame_core::Tensor` constructors. Read next: parameter.py.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -101,6 +102,9 @@ def random_tensor(name: str, loop: str, shape: Any, a: float, b: float, dtype: A
     kind = float32 if dtype is None else as_dtype(dtype)
     if kind not in FLOATS:
         raise DTypeError(f"{name}: makes floats: asked for {kind}. Cast the result.")
+    if not 0.0 <= (b if name == "randn" else b - a) < math.inf or not math.isfinite(a):
+        given = f"mean {a}, std {b}. Use a finite mean and std >= 0" if name == "randn" else f"low {a}, high {b}. Use finite low <= high"
+        raise ValueError(f"{name}: no such distribution: {given}.")
     t: Tensor = random_fill(loop, shape, a, b, kind, device_of(device))
     return t.requires_grad_() if requires_grad else t
 

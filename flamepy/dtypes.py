@@ -93,6 +93,15 @@ def holds_arrays(data: Any) -> bool:
     return isinstance(data, np.ndarray | np.generic)
 
 
+def check_fits(array: np.ndarray, wanted: np.dtype) -> None:
+    """Raise DTypeError for a number that an integer type cannot hold: NumPy's cast would wrap it round, or make something of NaN."""
+    if array.size and array.dtype.kind != "b":
+        kind, ends = int if array.dtype.kind in "iu" else float, np.iinfo(wanted)
+        for number in (kind(array.min()), kind(array.max())):  # NaN is both
+            if not ends.min - 1 < number < ends.max + 1:
+                raise DTypeError(f"tensor: a number does not fit {wanted}: {number}. Use {'' if wanted == int64 else 'int64 or '}floats.")
+
+
 def is_number(value: Any) -> bool:
     """Whether it is one number: Python's, NumPy's, a tensor without axes; no bool, no text."""
     return hasattr(value, "__float__") and not isinstance(value, bool | str) and getattr(value, "shape", ()) == ()

@@ -9,11 +9,14 @@ FLAME counterpart: `flame_core::gradient_checkpointing`. Read next: nn/module.py
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from threading import RLock
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from . import ids
 from .autograd import enable_grad, is_grad_enabled
@@ -21,6 +24,7 @@ from .autograd.entries import TapeEntry, set_observers, thread
 from .backend.base import Buffer
 from .backend.divert import before
 from .errors import GradientError, VersionError
+from .op.base import SCALARS
 from .parameter import Parameter
 from .rng import generator
 from .tensors import Tensor
@@ -71,6 +75,7 @@ class Segment:
         self.random = Rewind()
         self.first = ids.next_id()  # tensors made in the block have larger ones
         self.reads: dict[int, Read] = {}
+        self.given: list[Any] = []  # numbers and data of Python's, in the order in which they were used
         self.lent: dict[int, tuple[Any, Any, Any]] = {}  # by serial: what the entries had before the block ran again
         self.entries: list[TapeEntry] = []
         self.keep = False
@@ -81,7 +86,9 @@ class Segment:
         """Take note of what is read, whether it is an argument, lies in one or is closed over, tracked or not. Results of the block's
         own recorded ops are left out."""
         for x in xs:
-            if isinstance(x, Tensor) and (x.entry is None or x.id < self.first):
+            if not isinstance(x, Tensor):
+                self.given += numbers_in(x)
+            elif x.entry is None or x.id < self.first:
                 b, p = x.buffer, x if isinstance(x, Parameter) else None
                 key = id(b if p is None else p)
                 known = self.reads.get(key)
@@ -91,6 +98,7 @@ class Segment:
     def add(self, entry: TapeEntry) -> None:
         """Take note of an entry; the first time round, drop what it saved, except leaves, which may not be overwritten."""
         self.entries.append(entry)
+        self.given += numbers_in(tuple(entry.attributes.values()))
         if not self.keep:
             leaves = {id(node.buffer) for node in entry.inputs if isinstance(node, Tensor)}
             entry.values = [v if id(v) in leaves else None for v in entry.values]
@@ -121,7 +129,7 @@ class Segment:
         again.keep = True
         modes = thread.modes
         before_it = modes.observers, modes.reader
-        set_observers((again.add,), None)
+        set_observers((again.add,), again.read)
         before(self.random.back)
         try:
             with enable_grad():
@@ -129,7 +137,19 @@ class Segment:
         finally:
             set_observers(*before_it)
             before(self.random.forth)
+        self.check_given(again.given)
         self.lend(again.entries)
+
+    def check_given(self, now: list[Any]) -> None:
+        """Raise if the block used other numbers of Python's than the first time: its gradient would be another function's. A block that
+        used more of them may have kept some for itself, so only as many are compared."""
+        for x, y in zip(self.given, now, strict=True) if len(self.given) == len(now) else ():
+            if x != y and (x == x or y == y):
+                shown = ("some data", "other data") if isinstance(x, bytes) else (x, y)
+                raise GradientError(
+                    f"checkpoint: the block used another number the second time: {shown[0]}, then {shown[1]}. Make it outside of the "
+                    "block and pass it in, or draw it with flamepy's random numbers."
+                )
 
     def lend(self, fresh: list[TapeEntry]) -> None:
         """Give the entries what these saved, if they are the same ops on the same leaves."""
@@ -165,7 +185,7 @@ class Segment:
             if all([entry.freed is not None or entry.serial in self.lent for entry in self.entries]):
                 for entry in self.entries:
                     entry.segment = None
-                self.entries, self.reads, self.lent = [], {}, {}
+                self.entries, self.reads, self.lent, self.given = [], {}, {}, []
                 self.run = _done
 
     def same_leaves(self, a: TapeEntry, b: TapeEntry) -> bool:
@@ -174,6 +194,17 @@ class Segment:
             if x is not y and x is not None and type(x) is not TapeEntry and x.id < self.first:
                 return False
         return len(a.inputs) == len(b.inputs)
+
+
+def numbers_in(x: Any) -> Iterator[Any]:
+    """The numbers in an argument of an op, and a digest of data."""
+    if isinstance(x, tuple):
+        for inner in x:
+            yield from numbers_in(inner)
+    elif isinstance(x, np.ndarray):
+        yield hashlib.sha1(x.tobytes()).digest()
+    elif isinstance(x, SCALARS):
+        yield x
 
 
 def _done() -> None:
@@ -186,7 +217,7 @@ def checkpoint(fn: Callable, *args: Any, **kwargs: Any) -> Any:
     Any number of inputs, tensors or not, and any outputs. A function without parameters is called without arguments (FLAME's
     `checkpoint(closure, input)`). Inside another checkpoint, or when nothing is recorded, it simply runs. Backward raises
     VersionError if a tensor that the block read, by whatever way, was overwritten since, by the block itself too; GradientError if the
-    block does something else the second time.
+    block does something else the second time, or uses another number of Python's.
     """
     if args and takes_nothing(fn):
         run: Callable[[], Any] = fn

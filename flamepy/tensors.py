@@ -14,16 +14,17 @@ import numpy as np
 
 from . import autograd, ids, ops, pickling
 from .advice import advise
-from .autograd.entries import TapeEntry, file_line, user_frame
+from .autograd.entries import TapeEntry, file_line, observing, tell, user_frame
 from .autograd.hooks import TensorHook
 from .backend.base import BACKENDS, Buffer, Device, is_device_name
 from .backend.base import device as device_of
 from .backend.divert import own
-from .dtypes import DTYPES, FLOATS, as_dtype, float32, host_array, int64
+from .dtypes import DTYPES, FLOATS, INTEGERS, as_dtype, check_fits, float32, host_array, int64
 from .errors import DTypeError, FlameError, GradientError, ShapeError
 from .gradient import GradientMap
 from .op.base import METHODS, PUBLIC, use_tensor_class
 from .op.spec import Spec, spec_of
+from .ops.indexing import taken_apart
 from .reading import Readable
 from .replay import use_tensor_function
 
@@ -45,12 +46,14 @@ class Tensor(Readable, Methods):
     # Class values are what almost every tensor has. What each op reads is set below: that is faster than finding it in the class.
     name: str = ""
     is_parameter: bool = False
+    replaced: bool = False  # whether another parameter took its place in its module
     scaled: Any = None  # by whose scale it is multiplied, if it is a gradient of a scaled loss
     mark: Any = None  # whether a step may use it, if it is a gradient that was clipped with nonfinite="skip"
     hooks: list[Callable] | None = None
     entry: TapeEntry | None = None
     slot: int = 0  # which output of its entry it is
     unit: bool = False  # whether it is known to be the number 1: the cotangent that backward() begins with
+    no_pair: str = ""  # "max" or "min", where PyTorch's would have given a pair of values and indices
     broken: tuple | None = None  # (op, why, code): the place where the chain to tracked tensors broke
 
     def __init__(self, buffer: Buffer, spec: Spec):
@@ -109,6 +112,8 @@ class Tensor(Readable, Methods):
         return ops.transpose(self, -2, -1)
 
     def __iter__(self) -> Iterator[Tensor]:
+        if self.no_pair:
+            raise taken_apart(self)
         return (self[i] for i in range(len(self)))
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
@@ -217,11 +222,9 @@ class Tensor(Readable, Methods):
         __imatmul__ = ops.in_place("@", ops.matmul)
         __neg__ = ops.operator(ops.neg)
         __abs__ = ops.operator(ops.abs)
-        __and__ = ops.operator(ops.logical_and)
-        __or__ = ops.operator(ops.logical_or)
-        __rand__ = ops.operator(ops.logical_and, swap=True)
-        __ror__ = ops.operator(ops.logical_or, swap=True)
-        __invert__ = ops.operator(ops.logical_not)
+        __and__ = __rand__ = ops.of_bools("&", ops.logical_and)
+        __or__ = __ror__ = ops.of_bools("|", ops.logical_or)
+        __invert__ = ops.of_bools("~", ops.logical_not)
 
         def __eq__(self, other: Any) -> Any:
             return NotImplemented if other is None else eq(self, other)
@@ -291,7 +294,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     """A tensor with a copy of `data`: numbers, nested lists, a NumPy array, a Tensor.
 
     Python floats become float32, ints int64; an array keeps its dtype (other widths of int become int64). Raises DTypeError for
-    data or a dtype that is not supported, ShapeError for lists of uneven length.
+    data or a dtype that is not supported, or a number that does not fit an integer dtype, ShapeError for lists of uneven length.
     """
     wanted, device = None if dtype is None else as_dtype(dtype), device_of(device)
     shared = device.adopted(data)
@@ -303,12 +306,14 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     if wanted is None and array.dtype not in DTYPES:
         if array.dtype.kind not in "iu":
             raise DTypeError(f"tensor: not supported: {array.dtype}. Use one of {', '.join(sorted(map(str, DTYPES)))}.")
-        if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
-            raise DTypeError(f"tensor: a number does not fit int64: {array.max()}. Use floats.")
         wanted = int64
     if wanted is not None and wanted != array.dtype:
+        if wanted in INTEGERS:
+            check_fits(array, wanted)
         with np.errstate(over="ignore", invalid="ignore"):
             array = array.astype(wanted)
+    if observing:
+        tell((array,))
     t = Tensor(device.upload(array), spec_of(array.shape, array.dtype, device))
     return t.requires_grad_() if requires_grad else t
 

@@ -177,6 +177,20 @@ def test_sixteen_bits_are_averaged_in_float32(dtype: Any, packed: bool) -> None:
     assert params["a"].numpy().tobytes() == before
 
 
+@pytest.mark.parametrize("kind", MAKE)
+def test_a_parameter_that_was_replaced_is_not_averaged_and_told(kind: str) -> None:
+    net = net_of(False)
+    average = MAKE[kind](net)
+    net.weight = fp.Parameter(W + 1.0)
+    average.update()
+    text = r"replaced in its model: weight\. What took its place is not averaged"
+    with pytest.warns(fp.FlameWarning, match=text) as told, average.applied():
+        assert net.weight.numpy().tobytes() == (W + 1.0).tobytes()
+    assert told[0].filename == __file__
+    with MAKE[kind](net).applied():
+        pass
+
+
 def test_some_of_the_parameters_of_a_span() -> None:
     net = net_of(True)
     ema, bias = EMA([net.bias], 0.5), net.bias.numpy().copy()

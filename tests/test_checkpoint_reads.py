@@ -2,6 +2,7 @@
 
 The block is y = sum_i x * s_i, where each s_i comes in by another way and is worked on by other ops, most of them off the tape. Oracle:
 the gradient of sum(y) is sum_i s_i, in NumPy, as long as nobody writes; where somebody does, VersionError, exactly if a source was hit.
+Numbers of Python's must be the same both times, too; the oracle is the block without checkpoint().
 Read next: test_overwritten.py, flamepy/gradient_checkpointing.py.
 """
 
@@ -172,6 +173,41 @@ def test_a_block_that_reads_another_leaf_the_second_time_is_refused():
     held["w"] = parameter(7.0)
     with pytest.raises(fp.GradientError, match="did something else the second time"):
         loss.backward()
+
+
+# What a block makes of x and a number of Python's: the number as an operand on either side, as an attribute, as data, off the tape.
+NUMBERS = {
+    "an operand": lambda x, k: x * k,
+    "before a tensor": lambda x, k: (k - x).exp(),
+    "an attribute": lambda x, k: fp.nn.functional.leaky_relu(-x, k),
+    "a place": lambda x, k: fp.cat([x, x * x])[int(k) : int(k) + 2],
+    "data": lambda x, k: x * fp.tensor([k, k], device=DEVICE),
+    "an array": lambda x, k: x * np.float32([k, k]),
+    "off the tape": lambda x, k: x * (fp.ones(2, device=DEVICE) * k),
+}
+
+
+@pytest.mark.parametrize("use", NUMBERS)
+@pytest.mark.parametrize("same", [False, True])
+def test_a_number_of_pythons_that_changed_is_refused(use, same):
+    numbers, x = iter([1.0, 1.0 if same else 2.0]), fp.tensor([1.0, 3.0], device=DEVICE, requires_grad=True)
+    loss = fp.checkpoint(lambda t: NUMBERS[use](t, next(numbers)), x).sum()
+    if same:
+        assert loss.backward()[x].tolist() == NUMBERS[use](x, 1.0).sum().backward()[x].tolist()
+    else:
+        with pytest.raises(fp.GradientError, match=r"used another number the second time: (1\.0, then 2|1, then 2|some data)"):
+            loss.backward()
+
+
+def test_a_block_may_keep_what_it_makes_once():
+    made, x = {}, fp.tensor([1.0, 3.0], device=DEVICE, requires_grad=True)
+
+    def block(t):
+        if "mask" not in made:
+            made["mask"] = fp.tensor([2.0, 5.0], device=DEVICE) * 0.5
+        return t * made["mask"]
+
+    assert fp.checkpoint(block, x).sum().backward()[x].tolist() == [1.0, 2.5]
 
 
 @pytest.mark.parametrize("write", [False, True])

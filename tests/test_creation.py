@@ -190,3 +190,48 @@ def test_threads_do_not_repeat_each_other():
 def test_random_integers_are_refused(make):
     with raises(fp.DTypeError, "int64"):
         make(2, dtype="int64")
+
+
+@pytest.mark.parametrize("make", [
+    lambda: fp.uniform((2,), 1.0, 0.0), lambda: fp.uniform((2,), 0.0, np.nan), lambda: fp.Parameter.uniform((2,), -np.inf, 0.0),
+    lambda: fp.randn(2, std=-1.0), lambda: fp.randn(2, std=np.nan), lambda: fp.Parameter.randn((2,), mean=np.inf),
+])  # fmt: skip
+def test_what_is_no_distribution_is_refused(make):
+    with raises(ValueError, "no such distribution: "):
+        make()
+    assert fp.uniform((2,), 3.0, 3.0).tolist() == fp.randn(2, mean=3.0, std=0.0).tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize("data", [
+    [2**40], [-(2**31) - 1], [np.nan], [0.0, np.inf], [-3e9], [2.0**63], np.float32([2**31]), np.uint64([2**63]),
+])  # fmt: skip
+def test_numbers_that_an_integer_type_cannot_hold_are_refused_as_by_numpy(data):
+    """NumPy refuses them in lists, where PyTorch does, too; its cast of an array wraps them round."""
+    for dtype, size in (("int32", 2**31), ("int64", 2**63)):
+        if all(-size - 1 < float(x) < size for x in data):
+            assert fp.tensor(data, dtype=dtype).tolist() == np.array(data).astype(dtype).tolist()
+        else:
+            with pytest.raises((OverflowError, ValueError)):
+                np.array([x.item() if isinstance(x, np.generic) else x for x in data], dtype)
+            with raises(fp.DTypeError, f"tensor: a number does not fit {dtype}: "):
+                fp.tensor(data, dtype=dtype)
+    with raises(fp.DTypeError, "a number does not fit int32: 2147483648"):
+        fp.arange(2**31 - 1, 2**31 + 1, dtype=fp.int32)
+    assert fp.tensor([-(2**31) - 0.5, 2**31 - 0.5], dtype=fp.int32).tolist() == [-(2**31), 2**31 - 1]
+
+
+def test_operators_between_bits_are_those_of_bools():
+    """Of integers PyTorch and NumPy give the bits: ids & 1 says which are odd."""
+    a, ids = np.array([True, True, False]), fp.tensor([1, 2, 3])
+    mask = fp.tensor([True, False, False])
+    for found, want in (
+        (mask & fp.tensor(a), [True, False, False]), (a & mask, [True, False, False]), (mask | a, [True, True, False]),
+        (True & mask, [True, False, False]), (~mask, [False, True, True]), ((ids > 1) & (ids != 3), [False, True, False]),
+    ):  # fmt: skip
+        assert found.tolist() == want and found.dtype == fp.bool_
+    for sign, name, call in (
+        ("&", "and", lambda: ids & 1), ("&", "and", lambda: 1 & mask), ("|", "or", lambda: mask | ids), ("~", "not", lambda: ~ids),
+        ("&", "and", lambda: np.array([1, 2, 3]) & mask), ("~", "not", lambda: ~fp.ones(2)),
+    ):  # fmt: skip
+        with raises(fp.DTypeError, f"logical_{name}: the operator {sign} takes bools: ", f"flamepy.logical_{name}()"):
+            call()

@@ -1,10 +1,14 @@
-"""no_grad() and enable_grad() as decorators of generators: the mode holds while the generator's body runs, and only then.
+"""no_grad() and enable_grad() as decorators of generators: the mode holds while the generator's body runs, and only then. As blocks in
+generators and coroutines, which end in any order: afterwards the mode is as it was.
 
 Oracle: PyTorch, which wraps each resume, and what Python says of generators. Read next: test_autograd.py.
 """
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -119,3 +123,53 @@ def test_coroutines_are_refused() -> None:
     for function in (waits, yields):
         with raises(fp.GradientError, "no_grad: a coroutine cannot be decorated", function.__name__):
             fp.no_grad()(function)
+
+
+# ---- blocks that end in another order than they began ------------------------------------------------------------------------------
+async def looking(seconds: float) -> None:
+    with fp.no_grad():
+        await asyncio.sleep(seconds)
+        assert not fp.is_grad_enabled()
+
+
+async def both() -> None:
+    await asyncio.gather(looking(0.002), looking(0.02))
+
+
+def stopped(mode: Any) -> Iterator[None]:
+    with mode:
+        yield
+
+
+def test_coroutines_leave_the_mode_as_it_was() -> None:
+    """The one that begins second ends second: what it found at its beginning was the mode of the first."""
+    asyncio.run(both())
+    assert fp.is_grad_enabled()
+    with fp.no_grad():
+        asyncio.run(both())
+        assert not fp.is_grad_enabled()
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_generators_that_stopped_in_a_block_leave_the_mode_as_it_was(order: tuple[int, ...]) -> None:
+    """What holds is the newest block that is open; the list of those that are says which."""
+    values = [False, True, False]
+    generators = [stopped(fp.enable_grad() if value else fp.no_grad()) for value in values]
+    for generator in generators:
+        next(generator)
+    still = dict(enumerate(values))
+    for i in order:
+        generators[i].close()
+        del still[i]
+        assert fp.is_grad_enabled() == [True, *still.values()][-1]
+
+
+def test_a_block_that_ends_in_another_thread_changes_nothing_there() -> None:
+    generator = stopped(fp.no_grad())
+    thread = threading.Thread(target=next, args=(generator,))
+    thread.start()
+    thread.join()
+    with fp.no_grad():
+        generator.close()
+        assert not fp.is_grad_enabled()
+    assert fp.is_grad_enabled()

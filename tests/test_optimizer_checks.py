@@ -6,6 +6,7 @@ Numbers are worked by hand. Read next: test_rates.py.
 from __future__ import annotations
 
 import gc
+import warnings
 import weakref
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from error_text import raises
 
 import flamepy as fp
+from flamepy import nn
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -223,6 +225,57 @@ def test_sgd_maximize():
     optimizer = fp.SGD([p], lr=0.5, maximize=True, weight_decay=1.0)
     optimizer.step([(p.id, p, np.array([1.0, 3.0]))])
     assert p.tolist() == [1.0, 2.0]
+
+
+# ---- a model that changes after its optimizer was made ---------------------------------------------------------------------------------
+OF_A_MODEL = {
+    "a model": fp.AdamW, "a list": lambda m: fp.SGD(m.parameters(), lr=0.1), "packed": lambda m: m.params.pack() and fp.Adam(m, lr=0.1),
+    "by name": lambda m: fp.ByName(m, {"*": (fp.SGD, {})}),
+}  # fmt: skip
+
+
+def steps_after(make, change, capture=False):
+    """What steps say after a change of a model, and the model."""
+    model = nn.ModuleDict({"body": nn.Linear(2, 2), "head": nn.Linear(2, 2)})
+    optimizer = make(model)
+    step = lambda x: optimizer.step(model["head"](model["body"](x)).sum().backward())
+    run = fp.capture(step) if capture else step
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for i in range(8):
+            if i == 3:
+                change(model, optimizer)
+            run(fp.ones(1, 2))
+    return [str(warning.message) for warning in told], model
+
+
+@pytest.mark.parametrize("capture", [False, True])
+@pytest.mark.parametrize("form", OF_A_MODEL)
+def test_a_layer_that_was_replaced_after_the_optimizer_was_made_is_told_once(form, capture):
+    new = nn.Linear(2, 3)
+    for name, change in (
+        ("head.weight", lambda m, o: setattr(m, "head", new)),
+        ("body.bias", lambda m, o: setattr(m["body"], "bias", fp.Parameter([1.0, 1.0]))),
+    ):
+        told, _ = steps_after(OF_A_MODEL[form], change, capture)
+        assert len(told) == 1 and f"replaced in its model: {name}. What took its place is not trained" in told[0], told
+
+
+def test_changes_that_an_optimizer_follows_are_not_told():
+    def there_and_back(model, optimizer):
+        old = model["head"]
+        model["head"] = nn.Linear(2, 2)
+        model["head"] = old
+
+    def with_its_parameters(model, optimizer):
+        model["head"] = nn.Linear(2, 2)
+        optimizer.add_param_group({"params": model["head"].parameters()})
+
+    for change in (there_and_back, with_its_parameters, lambda m, o: setattr(m["head"], "bias", None)):
+        told, model = steps_after(fp.AdamW, change)
+        before = model["head"].weight.numpy().copy()
+        fp.AdamW(model).step(model["head"].weight.sum().backward())
+        assert told == [] and not np.array_equal(before, model["head"].weight.numpy())
 
 
 @pytest.mark.parametrize("make", [fp.AdamW, lambda p: fp.SGD(p, momentum=0.9, groups={"a": {"lr_scale": 0.5}}), fp.EMA,

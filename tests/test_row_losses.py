@@ -203,6 +203,9 @@ def test_class_ids_are_checked_and_named() -> None:
             loss(x, [[0.0]])
         with raises(ValueError, loss.__name__, "unknown reduction: 'max'"):
             loss(x, ids * 0, reduction="max")
+        for no_id in (1.5, None):  # int() would make class 1 of the first
+            with raises(fp.DTypeError, loss.__name__, f"ignore_index is no class id: {no_id}"):
+                loss(x, ids * 0, ignore_index=no_id)
         assert loss(x, ids * 0 + 9, ignore_index=9, reduction="sum").item() == 0
 
 

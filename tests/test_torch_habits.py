@@ -1,9 +1,12 @@
-"""PyTorch's tensors, dtypes and devices are taken, slices of a Sequential and class axes are its: with PyTorch as the judge.
+"""PyTorch's tensors, dtypes and devices are taken, slices of a Sequential and class axes are its, its pairs are refused where there are
+none: with PyTorch as the judge.
 
 Read next: test_habits.py.
 """
 
 from __future__ import annotations
+
+import copy
 
 import numpy as np
 import pytest
@@ -33,6 +36,42 @@ def test_slices_of_a_sequential_are_sequentials():
         ours[4]
 
 
+def tied(lib):
+    """A layer under two names, a weight under three, a buffer of a module under two."""
+
+    class Tied(lib.Module):
+        def __init__(self):
+            super().__init__()
+            self.emb, self.head = lib.Embedding(4, 3), lib.Linear(3, 4)
+            self.head.weight = self.emb.weight
+            self.norm = lib.Sequential(lib.LayerNorm(3))
+            self.same, self.again = self.norm[0], self.norm
+
+        def forward(self, x):
+            return self.head(self.same(self.emb(x)))
+
+    return Tied()
+
+
+def test_states_of_pytorchs_models_that_share_weights_are_taken():
+    theirs, ours, ids = tied(torch.nn), tied(nn), np.array([[0, 3, 1]])
+    ours.norm[0].register_buffer("scale", np.ones(2))
+    state = {**theirs.state_dict(), **{f"{at}.scale": torch.tensor([2.0, 3.0]) for at in ("norm.0", "same", "again.0")}}
+    assert len(state) == 12 and len(ours.state_dict()) == 5
+    want = theirs(torch.tensor(ids)).detach()
+    for names in (list(state), ["head.weight", "head.bias", "again.0.scale", "same.weight", "norm.0.bias"], list(ours.state_dict())):
+        ours.load_state_dict({name: np.zeros(a.shape) for name, a in ours.state_dict().items()})
+        ours.load_state_dict({name: state[name] for name in names})
+        np.testing.assert_allclose(ours(ids).numpy(), want, rtol=1e-5, atol=1e-6)
+        assert ours.same.scale.tolist() == [2.0, 3.0]
+    before = ours.state_dict()
+    with raises(fp.StateError, "load_state_dict: one parameter here, two in the state: 'emb.weight' and 'head.weight'"):
+        ours.load_state_dict({**state, "head.weight": state["head.weight"] + 1.0})
+    with raises(fp.StateError, "names differ: missing ['emb.weight'], unknown ['head.other']"):
+        ours.load_state_dict({"head.other" if name == "head.weight" else name: a for name, a in state.items() if name != "emb.weight"})
+    assert all(np.array_equal(a, before[name]) for name, a in ours.state_dict().items())
+
+
 @pytest.mark.parametrize("shape", [(2, 7, 5), (2, 3, 4, 5)])
 def test_classes_on_the_last_axis_as_on_the_second(shape):
     draw = np.random.default_rng(1)
@@ -47,6 +86,33 @@ def test_classes_on_the_last_axis_as_on_the_second(shape):
     torch.nn.functional.cross_entropy(theirs, torch.tensor(ids)).backward()
     want = theirs.grad.movedim(1, -1)
     np.testing.assert_allclose(F.cross_entropy(mine, ids).backward()[mine].numpy(), want, rtol=1e-10, atol=1e-15)
+
+
+# How PyTorch's pair of values and indices is taken apart: x has two rows, so each of these could go wrong without a word.
+PAIRS = {
+    "_, ids = x.max(1)": lambda x: [*x.max(1)][1], "x.max(dim=1)[1]": lambda x: x.max(dim=1)[1], "x.min(0)[0]": lambda x: x.min(0)[0],
+    "max(x, -1)": lambda x: [*fp.max(x, -1)], "keepdim": lambda x: x.min(dim=1, keepdim=True)[0],
+    "replayed": lambda x: [fp.capture(lambda t: t.max(1)[0] * 1.0)(x)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("habit", PAIRS)
+def test_the_pair_of_max_and_min_is_not_unpacked_into_rows(habit):
+    x = fp.tensor(X[0, :2], requires_grad=True)
+    with raises(fp.FlameError, "taken apart as a pair of values and indices: shape (", "Use arg", "() for the indices"):
+        PAIRS[habit](x)
+    for name in ("values", "indices"):
+        with raises(AttributeError, f"no such name: '{name}'", "argmax() and argmin()"):
+            getattr(x.max(1), name)
+
+
+def test_what_max_and_min_give_is_a_tensor_like_others():
+    x, theirs = fp.tensor(X[0, :2], requires_grad=True), torch.tensor(X[0, :2])
+    assert [v.item() for v in x.max(axis=1)] == theirs.max(1).values.tolist() == [x.max(axis=1)[i].item() for i in (0, 1)]
+    assert x.min(0)[1:].tolist() == theirs.min(0).values[1:].tolist() and (x.max(1) * 1.0)[0].item() == theirs.max(1).values[0]
+    first, second = x.max((1,))
+    assert [first.item(), second.item()] == theirs.amax(1).tolist() and np.max(x, 0)[0].item() == theirs.amax(0)[0]
+    assert copy.deepcopy(x.detach().max(1))[0].item() == theirs.amax(1)[0]
 
 
 # ---- PyTorch's tensors and names -------------------------------------------------------------------------------------------------

@@ -121,6 +121,28 @@ def test_stopped_and_resumed_equals_one_go(kind):
     assert rows("eager") == rows("whole") and Path("eager/ledger.jsonl").read_bytes() == Path("whole/ledger.jsonl").read_bytes()
 
 
+@pytest.mark.parametrize("part", [1, slice(0, 3)])
+def test_a_validation_leaves_each_module_in_its_mode(part):
+    """A part in evaluation mode stays there: dropout that it does without does not come on after the first validation."""
+    seen = []
+
+    def one(folder, *stops, **options):
+        t = trainer(folder, dropout=0.5, width=4, resume=True, validate=lambda: seen.append(modes(t)) or 1.0, **options)
+        modes = lambda t: [m.training for m in t.job.model.modules()]
+        t.job.model[part].eval()
+        before = modes(t)
+        for stop_after in stops:
+            t.run(stop_after)
+        assert modes(t) == before and seen and not any(seen.pop())
+
+    one("never", None, validate_every=12)
+    one("often", None, validate_every=2)
+    for stop_after in (5, None):
+        one("parts", stop_after, validate_every=2)
+    losses = [[row["loss"] for row in rows(folder)] for folder in ("never", "often", "parts")]
+    assert losses[0] == losses[1] == losses[2] and len(losses[0]) == 12
+
+
 def test_the_ledger_may_begin_and_end_with_a_resumed_run():
     trainer("run").run(4)
     trainer("run", resume=True, ledger=True, ledger_every=1).run(8)

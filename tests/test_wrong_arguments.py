@@ -116,3 +116,9 @@ def test_orders_of_axes_may_be_arrays():
     assert x.transpose(np.array(0), np.int64(2)).shape == (4, 3, 2)
     with pytest.raises(TypeError, match=r"^permute: axis must be an int: 1\.5\. Pass"):
         x.permute(1.5)
+
+
+def test_a_loss_with_no_number_for_beta_is_refused() -> None:
+    for beta in (float("nan"), -1.0):
+        with pytest.raises(ValueError, match=r"smooth_l1_loss: beta must not be negative: (nan|-1)"):
+            fp.smooth_l1_loss(fp.ones(1), fp.zeros(1), beta=beta)

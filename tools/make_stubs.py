@@ -56,6 +56,7 @@ Axis: TypeAlias = int | Sequence[int] | None
 Pair: TypeAlias = int | Sequence[int]
 
 def operator(function: Any, swap: bool = False) -> Any: ...
+def of_bools(sign: str, function: Any) -> Any: ...
 """
 
 

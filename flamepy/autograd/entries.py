@@ -27,11 +27,12 @@ next_serial = itertools.count(1).__next__
 class Modes:
     """What one thread decides for itself."""
 
-    __slots__ = ("creating_graph", "observers", "reached", "reader", "recording", "strict")
+    __slots__ = ("blocks", "creating_graph", "observers", "reached", "reader", "recording", "strict")
 
     def __init__(self) -> None:
         self.recording = True
         self.strict = True
+        self.blocks: dict[str, list[list[Any]]] = {"recording": [], "strict": []}  # of each switch: [who set it, what was before]
         self.creating_graph = False
         self.observers: tuple[Callable[[TapeEntry], None], ...] = ()  # who is told of each new entry
         self.reached: tuple[Any, dict[int, str]] = (None, {})  # (reference to the last backward's map, names of what is in it by id)

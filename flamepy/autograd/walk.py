@@ -31,14 +31,25 @@ class _Mode(ContextDecorator):
 
     def __init__(self, switch: str, value: bool):
         self.switch, self.value = switch, value
-        self.before: list[bool] = []
 
     def __enter__(self) -> None:
-        self.before.append(getattr(thread.modes, self.switch))
-        setattr(thread.modes, self.switch, self.value)
+        modes = thread.modes
+        modes.blocks[self.switch].append([self, getattr(modes, self.switch)])
+        setattr(modes, self.switch, self.value)
 
     def __exit__(self, *exc: object) -> None:
-        setattr(thread.modes, self.switch, self.before.pop())
+        """Back to what was before. Where a generator or a coroutine stopped in this block, one that began later may still be open: then
+        that one goes back to it. A block that began in another thread is no business of this one."""
+        modes = thread.modes
+        blocks = modes.blocks[self.switch]
+        for i in reversed(range(len(blocks))):
+            if blocks[i][0] is self:
+                _, before = blocks.pop(i)
+                if i < len(blocks):
+                    blocks[i][1] = before
+                else:
+                    setattr(modes, self.switch, before)
+                return
 
     def _recreate_cm(self) -> _Mode:
         return _Mode(self.switch, self.value)

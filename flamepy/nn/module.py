@@ -91,6 +91,10 @@ class Module:
             self._compute_in(dtype)
             return
         object.__setattr__(self, name, value)
+        if isinstance(before, Module | Parameter) and value is not None:  # an optimizer that was made before says so
+            for replaced, part in ((True, before), (False, value)):
+                for p in [part] if isinstance(part, Parameter) else part.parameters():
+                    p.replaced = replaced
         if self.compute_dtype is not None and isinstance(value, Module):
             value._compute_in(self.compute_dtype)
         changed()
@@ -266,9 +270,14 @@ class Module:
         return self.params.state_dict() | buffers
 
     def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
-        """Overwrite the parameters, see ParameterDict.load_state_dict; buffers become new tensors of their dtype."""
-        places = self.buffer_places(persistent=True)
-        check_names([*self.params, *places], state, strict)
+        """Overwrite the parameters, see ParameterDict.load_state_dict; buffers become new tensors of their dtype.
+
+        What is shared may be under all of its names, as in PyTorch's states, or under one of them.
+        """
+        params, places = self.params, self.buffer_places(persistent=True)
+        if any([name not in params and name not in places for name in state]):
+            state = one_name_each(state, self.other_names())
+        check_names([*params, *places], state, strict)
         found: dict[str, Tensor] = {}
         for name, (owner, attribute) in places.items():
             if name in state:
@@ -277,9 +286,24 @@ class Module:
                     shapes = f"model {now.shape}, state {t.shape}"
                     raise ShapeError(f"load_state_dict: shape differs for '{name}': {shapes}. Load into the same model.")
                 found[name] = t.to(now.dtype, device=now.device)
-        self.params.load_state_dict({name: value for name, value in state.items() if name in self.params}, strict)
+        params.load_state_dict({name: value for name, value in state.items() if name in params}, strict)
         for name, t in found.items():
             setattr(*places[name], t)
+
+    def other_names(self) -> dict[str, str]:
+        """The names of what is shared, beside the one that it is listed under: that one by each of them."""
+        first = {id(t): name for name, t in [*self.named_parameters(), *self.named_buffers(persistent=True)]}
+        found: dict[str, str] = {}
+        stack: list[tuple[str, Module, tuple[int, ...]]] = [("", self, (id(self),))]
+        while stack:
+            path, module, above = stack.pop()
+            for attribute, value in vars(module).items():
+                name = f"{path}.{attribute}" if path else attribute
+                if isinstance(value, Module) and id(value) not in above:
+                    stack.append((name, value, (*above, id(value))))
+                elif first.get(id(value), name) != name:
+                    found[name] = first[id(value)]
+        return found
 
     # ---- printing --------------------------------------------------------------------------------------------------------
     def extra(self) -> str:
@@ -291,6 +315,16 @@ class Module:
         body = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
         shown = [] if self.compute_dtype is None else [f"compute_dtype={self.compute_dtype}"]
         return f"{type(self).__name__}({', '.join([s for s in (self.extra(), *shown) if s])}{body})"
+
+
+def one_name_each(state: dict[str, Any], others: dict[str, str]) -> dict[str, Any]:
+    """A state with what is shared under the name that it is listed under alone. Raises StateError where its names have other numbers."""
+    found = {name: value for name, value in state.items() if name not in others}
+    for name, listed in others.items():
+        if name in state and tensor(found.setdefault(listed, state[name])).numpy().tobytes() != tensor(state[name]).numpy().tobytes():
+            what = f"one parameter here, two in the state: '{listed}' and '{name}'"
+            raise StateError(f"load_state_dict: {what}. Load into a model that does not share it.")
+    return found
 
 
 advise(Module, "Module")

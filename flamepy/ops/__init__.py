@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..autograd import is_grad_enabled
-from ..errors import FlameError
+from ..errors import DTypeError, FlameError
 from ..op import base as _op
 from . import (  # noqa: F401
     activations,
@@ -51,6 +53,22 @@ def in_place(sign: str, function: Any) -> Any:
             advice = "p.apply_update(v) does p -= v, p.set_data(v) takes any v" if self.is_parameter else f"Write x = x {sign} v"
             raise FlameError(f"{function.__name__}: not changed in place: x {sign}= v, of shape {self.shape}. {advice}.")
         return function(self, other)
+
+    return method
+
+
+def of_bools(sign: str, function: Any) -> Any:
+    """The method for x & y, x | y or ~x of bools. Of integers these are their bits elsewhere, so DTypeError here."""
+
+    def method(*xs: Any) -> Any:
+        for x in xs:
+            dtype = getattr(x, "dtype", None) or np.asarray(x).dtype
+            if not str(dtype).endswith("bool"):
+                raise DTypeError(
+                    f"{function.__name__}: the operator {sign} takes bools: {dtype}. Compare first, as in x != 0, or call "
+                    f"flamepy.{function.__name__}(); for the bits of integers use .numpy()."
+                )
+        return function(*xs)
 
     return method
 

@@ -17,6 +17,7 @@ Axis: TypeAlias = int | Sequence[int] | None
 Pair: TypeAlias = int | Sequence[int]
 
 def operator(function: Any, swap: bool = False) -> Any: ...
+def of_bools(sign: str, function: Any) -> Any: ...
 
 # flamepy/ops/pointwise.py: abs_y
 def abs(x: TensorLike, /) -> Tensor:
@@ -606,6 +607,8 @@ def max(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
 def max(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     """Largest element over the axes; NaN wins. Ties share the gradient equally; where NaN wins all gradients are NaN.
 
+    The values alone: argmax() gives the indices. PyTorch's max(1) and max(dim=1) give pairs, so what these give here cannot be taken apart
+    like one (FlameError); what max(axis=1) gives can.
     Shapes: as sum. Raises ShapeError where there are no elements.
     Types: floats, integers and bools.
     >>> fp.max(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1).tolist()
@@ -657,6 +660,8 @@ def min(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
 def min(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     """Smallest element over the axes; NaN wins. Ties share the gradient equally; where NaN wins all gradients are NaN.
 
+    The values alone: argmin() gives the indices. PyTorch's min(1) and min(dim=1) give pairs, so what these give here cannot be taken apart
+    like one (FlameError); what min(axis=1) gives can.
     Shapes: as sum. Raises ShapeError where there are no elements.
     Types: floats, integers and bools.
     >>> fp.min(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1).tolist()
@@ -1027,7 +1032,8 @@ def std(x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool 
 def std(x: TensorLike, dim: Axis = None, correction: float = 0, keepdim: bool = False) -> Tensor:
     """Square root of var(); its gradient where the variance is zero is zero.
 
-    Right also where the variance itself would be too large or too small for the type.
+    Right also where the variance itself would be too large or too small for the type. The default is NumPy's and the array API's;
+    PyTorch's is correction=1.
 
     Shapes: as sum. Raises DTypeError unless x is of floats.
     >>> fp.std(fp.tensor([1.0, 3.0])).item()
@@ -1114,6 +1120,7 @@ def var(x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool 
 def var(x: TensorLike, dim: Axis = None, correction: float = 0, keepdim: bool = False) -> Tensor:
     """Variance over the axes: sum of squared deviations / (n - correction). Accurate far from zero too.
 
+    The default is NumPy's and the array API's; PyTorch's is correction=1.
     Shapes: as sum. Raises DTypeError unless x is of floats.
     >>> fp.var(fp.tensor([1.0, 3.0])).item()
     1.0

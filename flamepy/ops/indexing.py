@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import ops
 from ..dtypes import INTEGERS, int64
-from ..errors import DeviceError, DTypeError, IndexOutOfRange, ShapeError
+from ..errors import DeviceError, DTypeError, FlameError, IndexOutOfRange, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, size_of
 from ..op.custom import custom
@@ -81,6 +81,8 @@ def is_basic(key: tuple) -> bool:
 @composed(home="")
 def getitem(x: Any, key: Any) -> Any:
     """x[key]: ints, slices (any step), None, ..., integer arrays or tensors, bool masks, as NumPy."""
+    if x.no_pair and isinstance(key, int) and -2 <= key <= 1:
+        raise taken_apart(x)
     keys = key if isinstance(key, tuple) else (key,)
     if is_basic(keys):
         return basic(x, keys)
@@ -99,6 +101,15 @@ def getitem(x: Any, key: Any) -> Any:
     except IndexError as problem:
         raise IndexOutOfRange(f"index: {problem}: shape {x.shape}. Use indices inside the shape.") from None
     return rows_at(x, integers("index", flat.ravel(), x.device), 1, flat.shape)
+
+
+def taken_apart(x: Any) -> FlameError:
+    """The error for who takes what max() or min() gave for a pair, as in `values, ids = x.max(1)` or x.max(1)[0]."""
+    name = x.no_pair
+    return FlameError(
+        f"{name}: taken apart as a pair of values and indices: shape {x.shape}, the values alone. Use arg{name}() for the indices; "
+        f"{name}(axis=...) gives values that can be gone through one by one."
+    )
 
 
 def index_array(key: Any) -> Any:

@@ -102,6 +102,8 @@ def class_ids(
     """ids as flat int64, and what check_ids() found. Raises DTypeError, ShapeError, IndexOutOfRange with value and position."""
     if reduction not in REDUCTIONS:
         raise unknown_reduction(name, reduction)
+    if not hasattr(ignore, "__index__"):
+        raise DTypeError(f"{name}: ignore_index is no class id: {ignore!r}. Use an int, -100 for none.")
     ids = op.Tensor.of(name, ids, device)
     if ids.dtype not in INTEGERS:
         raise DTypeError(f"{name}: class ids are not integer: {ids.dtype}. Cast them to int64.")
@@ -242,7 +244,7 @@ def smooth_l1_loss(x: Any, target: Any, *, beta: float = 1.0, reduction: str = "
     0.75
     """
     x, target = pair("smooth_l1_loss", x, target)
-    if beta < 0:
+    if not beta >= 0:
         raise ValueError(f"smooth_l1_loss: beta must not be negative: {beta}. Use 0 or more.")
     if beta == 0:
         return l1_loss(x, target, reduction=reduction)

@@ -9,13 +9,14 @@ FLAME counterpart: `flame_core::ops::reduce`. Read next: var.py.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 from .. import ops
 from ..dtypes import FLOATS, INTEGERS, bool_, int64
 from ..errors import DTypeError, IndexOutOfRange, ShapeError
 from ..op import base as op
-from ..op.base import composed, launch, like, share, size_of
+from ..op.base import composed, launch, like, publish, share, size_of
 from ..op.custom import custom
 
 Axis = int | tuple[int, ...] | None
@@ -193,6 +194,8 @@ def extreme_dx(g: Any, x: Any, y: Any, axis: Any, keepdims: bool) -> Any:
 def max(x, axis=None, keepdims=False):
     """Largest element over the axes; NaN wins. Ties share the gradient equally; where NaN wins all gradients are NaN.
 
+    The values alone: argmax() gives the indices. PyTorch's max(1) and max(dim=1) give pairs, so what these give here cannot be taken apart
+    like one (FlameError); what max(axis=1) gives can.
     Shapes: as sum. Raises ShapeError where there are no elements.
     >>> fp.max(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1).tolist()
     [2.0, 4.0]
@@ -212,6 +215,8 @@ max.differentiable()
 def min(x, axis=None, keepdims=False):
     """Smallest element over the axes; NaN wins. Ties share the gradient equally; where NaN wins all gradients are NaN.
 
+    The values alone: argmin() gives the indices. PyTorch's min(1) and min(dim=1) give pairs, so what these give here cannot be taken apart
+    like one (FlameError); what min(axis=1) gives can.
     Shapes: as sum. Raises ShapeError where there are no elements.
     >>> fp.min(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1).tolist()
     [1.0, 3.0]
@@ -225,6 +230,25 @@ def min_dx(g, x, y, axis, keepdims):
 
 
 min.differentiable()
+
+
+def no_pair(op: Any) -> None:
+    """Publish max or min: what it gives where PyTorch's would give (values, indices) is marked, so that `_, ids = x.max(1)` of two rows and
+    x.max(1)[0] do not silently take rows of the values."""
+    function = op.function
+
+    @functools.wraps(function)
+    def marking(*args: Any, **options: Any) -> Any:
+        y = function(*args, **options)
+        if hasattr(options.get("dim", args[1] if len(args) > 1 else None), "__index__"):
+            y.no_pair = op.name
+        return y
+
+    publish(op.name, marking, "flamepy")
+
+
+no_pair(max)
+no_pair(min)
 
 
 def arg_extreme(name: str, x: Any, axis: int | None, keepdims: bool, scale: int) -> Any:

@@ -28,7 +28,7 @@ from ..tensors import Tensor
 from . import state
 from .block import NUMBERS, Block, Launch, Update
 from .chained import Chained
-from .given import as_gradient, as_map, check_unscaled, list_of, mark_of, recording, refused, triples
+from .given import as_gradient, as_map, check_unscaled, list_of, mark_of, recording, refused, say_if_replaced, triples
 from .groups import Group, check_options, checked_groups
 from .rates import Rates, checked
 
@@ -46,6 +46,7 @@ class Optimizer(Chained):
     order = "torch"
     slots: tuple[str, ...] = ()
     formula: Callable
+    told = False  # whether it has said that a parameter was replaced in its model
     apart = False  # whether each parameter is a segment of its own
 
     def __init__(self, params: Any, options: dict[str, Any], groups: dict[str, dict[str, Any]] | None, transforms: Any = None):
@@ -225,7 +226,10 @@ class Optimizer(Chained):
         still = self.frozen()
         if self.blocks and not still and all([b.span_of(grads) is not None for b in self.blocks]):
             return None
-        return {p.id: as_gradient(self.name, p, g) for p in self.params if p.id not in still and (g := grads.get(p)) is not None}
+        found = {p.id: as_gradient(self.name, p, g) for p in self.params if p.id not in still and (g := grads.get(p)) is not None}
+        if len(found) + len(still) < len(self.params):
+            say_if_replaced(self, found, grads)
+        return found
 
     def frozen(self) -> frozenset[int]:
         """Ids of the parameters that do not require grad: no step moves them."""

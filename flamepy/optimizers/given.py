@@ -5,12 +5,13 @@ FLAME counterpart: the arguments of `flame_core::optimizers`. Read next: base.py
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from ..backend.base import Buffer
 from ..backend.divert import active, told
-from ..errors import DTypeError, GradientError, ShapeError, StateError
+from ..errors import DTypeError, FlameWarning, GradientError, ShapeError, StateError
 from ..gradient import GradientMap
 from ..gradient_memory import check_device
 from ..parameter import Parameter
@@ -72,6 +73,16 @@ def list_of(name: str, params: Any) -> list[Parameter]:
         if not isinstance(p, Parameter):
             raise TypeError(f"{name}: not a Parameter: {type(p).__name__}. Pass a model, a ParameterDict or a list of Parameters.")
     return found
+
+
+def say_if_replaced(optimizer: Any, found: dict[int, Tensor], grads: GradientMap) -> None:
+    """Warn, once, who assigned another layer or parameter to a model after its optimizer was made: the new one would never be trained."""
+    gone = [p.label for p in optimizer.params if p.replaced and p.id not in found]
+    if gone and not optimizer.told and any([key not in optimizer.names for key in grads]):
+        optimizer.told = True
+        advice = "What took its place is not trained: make the optimizer afterwards, or call add_param_group()"
+        text = f"{optimizer.name}: a parameter was replaced in its model: {gone[0]}. {advice}."
+        warnings.warn(text, FlameWarning, stacklevel=5)
 
 
 def options_of(name: str, config: Any, params: Any, options: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:

@@ -74,12 +74,14 @@ class OwnJob:
         if self.validation is None:
             return {}
         here = rng.get_rng_state()  # a run that is resumed at its end validates once more
+        modes = [(m, m.training) for m in self.model.modules()]  # a part that is in evaluation mode stays so
         self.model.eval()
         try:
             with no_grad():
                 found = self.validation()
         finally:
-            self.model.train()
+            for m, mode in modes:
+                m.training = mode
             rng.set_rng_state(here)
         found = found if isinstance(found, dict) else {"val_loss": found}
         wrong = [f"{key!r}: {type(x).__name__}" for key, x in found.items() if not hasattr(x, "__float__") or not isinstance(key, str)]
