@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_kernels_custom import F32, F64, PLAIN, WAYS, Array, blank, close, draw, run, same_bits, table
+from test_products import Fenced
 
 import flamepy as fp
 from flamepy.backend.cpu import bfloat_conv, conv, depthwise, plans, pooling
@@ -34,11 +35,18 @@ def conv_numpy(x: Array, w: Array, b: Any, stride: Any, padding: Any, dilation: 
     return y if b is None else y + b[:, None, None]
 
 
-def call_conv(way: Any, x: Array, w: Array, b: Any, g: Array, *geometry: Any, tile: int = 0, images: int = 1) -> list[Array]:
-    """y, dx, dw, db; with `tile`, so many output positions of so many images at once."""
+def put(values: Array, dtype: Any, blank: Any) -> Array:
+    out = blank(*values.shape, dtype=dtype)
+    out[...] = values
+    return out  # type: ignore[no-any-return]
+
+
+def call_conv(
+    way: Any, x: Array, w: Array, b: Any, g: Array, *geometry: Any, tile: int = 0, images: int = 1, blank: Any = blank
+) -> list[Array]:
+    """y, dx, dw, db; with `tile`, so many output positions of so many images at once. blank: gives the memory."""
     dtype, has_bias = way[0], b is not None
-    x, w, g = (t.astype(dtype) for t in (x, w, g))
-    b = np.zeros(0, dtype) if b is None else b.astype(dtype)
+    x, w, g, b = (put(t, dtype, blank) for t in (x, w, g, np.zeros(0) if b is None else b))
     size = conv_sizes(x.shape, w.shape, None, *geometry)
     sizes, outs = table(*size), size[4] // size[5]
     y, dx, dw, db = (blank(*t.shape, dtype=dtype) for t in (g, x, w, b))
@@ -115,10 +123,10 @@ def test_conv2d_matches_torch(shapes: Any) -> None:
         close(one, wanted.detach().numpy(), F64)
 
 
-def call_depthwise(way: Any, x: Array, w: Array, b: Any, g: Array, *geometry: Any, lines: int = 2) -> list[Array]:
+def call_depthwise(way: Any, x: Array, w: Array, b: Any, g: Array, *geometry: Any, lines: int = 2, blank: Any = blank) -> list[Array]:
     """y and dx, `lines` lines at once."""
     dtype = way[0]
-    x, w, b, g = (t.astype(dtype) for t in (x, w, b, g))
+    x, w, b, g = (put(t, dtype, blank) for t in (x, w, b, g))
     size = conv_sizes(x.shape, w.shape, None, *geometry)
     y, dx, workers = blank(*g.shape, dtype=dtype), blank(*x.shape, dtype=dtype), 3
     wide = size[3] + 2 * size[11]
@@ -136,7 +144,8 @@ def call_depthwise(way: Any, x: Array, w: Array, b: Any, g: Array, *geometry: An
 @given(data=st.data())
 @pytest.mark.parametrize("alone", [False, True])
 def test_conv2d_with_any_geometry(data: Any, alone: bool) -> None:
-    """Tiles that begin and end within a line, windows that see only padding, lines of the image that no window sees. alone: depthwise."""
+    """Tiles that begin and end within a line, windows that see only padding, lines of the image that no window sees.
+    What is read or written beyond an array ends the process. alone: depthwise."""
     torch = pytest.importorskip("torch")
     number = lambda low, high: data.draw(st.integers(low, high))
     pair = lambda low, high: (number(low, high), number(low, high))
@@ -149,10 +158,16 @@ def test_conv2d_with_any_geometry(data: Any, alone: bool) -> None:
     g = torch.tensor(draw(*y.shape, seed=5))
     want = [y, *torch.autograd.grad(y, (x, w, b), g)]
     given = [t.detach().numpy() for t in (x, w, b, g)], (stride, padding, dilation, groups)
+    at_end = data.draw(st.booleans())
+
+    def fenced(*shape: int, dtype: Any) -> Array:
+        size = int(math.prod(shape))
+        return Fenced((1, size), np.dtype(dtype), size, at_end).flat.reshape(shape)
+
     if alone:
-        got, want = call_depthwise(WAYS[1], *given[0], *given[1], lines=number(1, 6)), want[:2]
+        got, want = call_depthwise(WAYS[1], *given[0], *given[1], lines=number(1, 6), blank=fenced), want[:2]
     else:
-        got = call_conv(WAYS[1], *given[0], *given[1], tile=number(1, 40), images=number(1, 3))
+        got = call_conv(WAYS[1], *given[0], *given[1], tile=number(1, 40), images=number(1, 3), blank=fenced)
     for one, wanted in zip(got, want, strict=True):
         close(one, wanted.detach().numpy(), F64)
 
