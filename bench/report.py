@@ -9,13 +9,13 @@ import datetime
 import os
 import platform
 import statistics
-import subprocess
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from flamepy.train.display import columns_that_fit
+from flamepy.train.gpu_report import commit
 
 from . import targets
 from .harness import Outcome, Timing, percent
@@ -35,18 +35,6 @@ def facts(threads: int) -> Line:
         "versions": {"python": platform.python_version(), **{name: v for name in PACKAGES if (v := version_of(name))}},
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
-
-
-def commit() -> str:
-    """The checkout's commit, with -dirty when files differ from it; empty outside a checkout."""
-    here = Path(__file__).parent.parent
-    if not (here / ".git").exists():
-        return ""
-    try:
-        command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""
 
 
 def processor() -> str:

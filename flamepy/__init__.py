@@ -25,7 +25,7 @@ from . import transforms as transforms
 from . import words as words
 from .accumulation import AccumulationConfig as AccumulationConfig
 from .accumulation import GradientAccumulator as GradientAccumulator
-from .advice import missing as _missing
+from .advice import missing_in as _missing_in
 from .autograd import AutogradEngine as AutogradEngine
 from .autograd import enable_grad as enable_grad
 from .autograd import is_grad_enabled as is_grad_enabled
@@ -149,6 +149,4 @@ def __dir__() -> list[str]:
     return sorted(name for name in globals() if name not in hidden and (name[0] != "_" or name.startswith("__")))
 
 
-def __getattr__(name: str) -> object:
-    """Only where nothing else has the name."""
-    raise _missing("flamepy", name, __dir__())
+__getattr__ = _missing_in("flamepy", __dir__())

@@ -9,7 +9,7 @@ Read next: reading.py.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from .errors import FlameError
@@ -98,6 +98,15 @@ def missing(owner: str, name: str, known: Iterable[str] = ()) -> AttributeError:
         near = difflib.get_close_matches(name, [n for n in known if n[0] != "_"], 1, 0.75)
         text = f"Did you mean '{near[0]}'?" if near else "dir() lists what there is"
     return AttributeError(f"{owner}: no such name: '{name}'. {text}{'' if text[-1] in '.?' else '.'}")
+
+
+def missing_in(owner: str, known: Iterable[str]) -> Callable[[str], object]:
+    """A module's __getattr__, which Python calls only for names that are not there."""
+
+    def unknown(name: str) -> object:
+        raise missing(owner, name, known)
+
+    return unknown
 
 
 class NotHere:

@@ -40,8 +40,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [i for i in items if i not in out]
 
 
-def pytest_collection_finish() -> None:
-    """What is there now stays: the garbage collector need not go over a million objects again and again."""
+@pytest.fixture(scope="module", autouse=True)
+def what_is_there_stays() -> None:
+    """The garbage collector need not go over the million objects of what other files compiled again and again."""
     gc.collect()
     gc.freeze()
 

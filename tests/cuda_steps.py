@@ -18,12 +18,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from cuda_tools import TARGETS, for_gpu, listings, name_of
 
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy.backend.formula.bind import on_compile
 from flamepy.cuda.examples import CLIPS, OPTIMIZERS, prepared
-from flamepy.cuda.kernels import CudaKernel
+from flamepy.cuda.kernels import OPCODE, CudaKernel
 from flamepy.cuda.recording import Launch, recorded
 from flamepy.train.config import GptConfig
 from flamepy.train.digits import cnn as cnn_of
@@ -70,37 +71,31 @@ STEPS: dict[str, Callable[[Any], None]] = {
     "gpt": gpt, "gpt_bfloat16": lambda device: gpt(device, "bfloat16"), "cnn": cnn, "optimizers": optimizers,
     "half_optimizers": half_optimizers,
 }  # fmt: skip
-TARGETS = {"sm_80": (8, 0), "sm_90": (9, 0), "sm_100": (10, 0)}
+ARCHS = {name_of(cc): cc for cc in TARGETS}
 
 
 def assembled(launch: Launch, arch: str) -> CudaKernel:
     """The kernel for another GPU."""
-    binary = launch.binary
-    ptx = binary.ptx.replace(".target sm_90", ".target sm_80") if arch == "sm_80" else binary.ptx
-    other = binary._replace(ptx=ptx, cc=TARGETS[arch], digest=binary.digest if arch == "sm_90" else f"{binary.digest}-{arch}")
-    return replace(launch.kernel, arch=arch, ptx=ptx, binary=other)
+    binary = for_gpu(launch.binary, ARCHS[arch])
+    return replace(launch.kernel, arch=arch, ptx=binary.ptx, binary=binary)
 
 
-def described(launch: Launch, arch: str) -> dict[str, Any]:
+def described(launch: Launch, k: CudaKernel, text: str) -> dict[str, Any]:
     """What the test looks at."""
-    k = assembled(launch, arch)
-    line = {
+    spans = [a for a in k.arguments if a.form == "span"]
+    return {
         "name": k.name,
-        "arch": arch,
+        "arch": k.arch,
         "source": launch.source.__name__,
         "extern": ".extern" in k.ptx.replace(".extern .shared", ""),
-        "opcodes": [],
-        "calls": [],
+        "arrays": len(spans),
+        "dtypes": sorted({str(d) for a in spans for d in a.dtypes}),
+        "opcodes": sorted(set(OPCODE.findall(text))),
+        "calls": sorted(set(re.findall(r"CALL\S*\s+`\((\w+)\)", text))),
+        "registers": k.registers,
+        "spills": k.spills,
+        "local": k.local,
     }
-    line["arrays"] = sum(a.form == "span" for a in k.arguments)
-    line["dtypes"] = sorted({str(d) for a in k.arguments for d in a.dtypes if a.form == "span"})
-    try:
-        calls = re.findall(r"CALL\S*\s+`\((\w+)\)", k.sass)
-    except Exception as problem:  # it cannot be assembled
-        return line | {"failed": str(problem), "registers": 0, "spills": 0, "local": 0}
-    # On sm_80 a CALL is also how the lanes of a warp meet again.
-    calls = sorted({c for c in calls if not c.startswith("__cuda_sm70_")})
-    return line | {"opcodes": list(k.opcodes), "calls": calls, "registers": k.registers, "spills": k.spills, "local": k.local}
 
 
 def main(steps: list[str]) -> None:
@@ -112,9 +107,10 @@ def main(steps: list[str]) -> None:
             STEPS[step](device)
         found = {launch.binary.digest: launch for launch in launches}
     chosen = {(launch.source, launch.dtype, launch.kinds[0]): launch for launch in found.values()}.values()
-    for launch in found.values():
-        for arch in TARGETS if launch in chosen else ("sm_90",):
-            print(json.dumps(described(launch, arch)))
+    pairs = [(launch, arch) for launch in found.values() for arch in (ARCHS if launch in chosen else ("sm_90",))]
+    kernels = [assembled(*pair) for pair in pairs]
+    for (launch, _), kernel, (_, text) in zip(pairs, kernels, listings([k.binary for k in kernels]), strict=True):
+        print(json.dumps(described(launch, kernel, text)))
     print(json.dumps({"compiled": compiled}))
 
 

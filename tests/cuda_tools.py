@@ -1,16 +1,15 @@
 """Launches on the emulated GPU by name, and the machine code of what they ran.
 
-Read next: test_cuda_attention.py, test_cuda_conv.py.
+Read next: elf_tools.py, test_cuda_attention.py, test_cuda_conv.py.
 """
 
 from __future__ import annotations
 
 import re
-import subprocess
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import elf_tools
 import numpy as np
 import pytest
 
@@ -45,25 +44,47 @@ def close(found: Any, exact: Any, least: float) -> None:
     assert apart <= least * max(1e-3, np.abs(exact).max(initial=0)), apart
 
 
-def machine_code(gpu: Any, tmp_path: Path, starts: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
+def name_of(cc: tuple[int, int]) -> str:
+    return f"sm_{cc[0]}{cc[1]}"
+
+
+def for_gpu(binary: Any, cc: tuple[int, int]) -> Any:
+    """A kernel for another GPU, under the name that all tests give it: its machine code is made once a run."""
+    if cc == binary.cc:
+        return binary
+    ptx = binary.ptx if cc > binary.cc else binary.ptx.replace(".target sm_90", ".target sm_80")
+    return binary._replace(ptx=ptx, cc=cc, digest=f"{binary.digest}-{name_of(cc)}")
+
+
+def needs_nvdisasm() -> None:
+    if pytest.importorskip("cuda.pathfinder").find_nvidia_binary_utility("nvdisasm") is None:
+        pytest.skip("nvdisasm is not installed: pip install nvidia-cuda-nvdisasm")
+
+
+def listings(binaries: Sequence[Any]) -> list[tuple[str, str]]:
+    """(what ptxas says, instructions) of each kernel."""
+    needs_nvdisasm()
+    made = [binary.cubin() for binary in binaries]
+    found: list[Any] = [None] * len(made)
+    for cc in {binary.cc for binary in binaries}:
+        own = [i for i, binary in enumerate(binaries) if binary.cc == cc]
+        for i, text in zip(own, elf_tools.listings([made[i][0] for i in own]), strict=True):
+            found[i] = made[i][1], FAR.sub("", text)
+    return found
+
+
+def machine_code(gpu: Any, starts: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
     """(name, what ptxas says, instructions) of every kernel that this device has run and whose name begins so; those of the tensor cores
     in bfloat16 for three GPUs (in float16 they differ by the instructions' names)."""
-    pathfinder = pytest.importorskip("cuda.pathfinder")
-    tool = pathfinder.find_nvidia_binary_utility("nvdisasm")
-    if tool is None:
-        pytest.skip("nvdisasm is not installed: pip install nvidia-cuda-nvdisasm")
+    chosen = []
     for kernel in [k for k in gpu.kernels.values() if k.name.startswith(starts)]:
         for kinds in kernel.variants:
             binary = kernel.binary(kinds)
             older = [] if binary.given else TARGETS[:1]  # these have other kernels than those with much shared memory
             three = "_mma" in kernel.name and "float16" not in binary.name.replace("bfloat16", "")
-            for cc in (*older, *TARGETS[1:]) if three else TARGETS[1:2]:
-                ptx = binary.ptx if cc >= binary.cc else binary.ptx.replace(".target sm_90", ".target sm_80")
-                code, log = binary._replace(ptx=ptx, cc=cc, digest=f"{binary.digest}-{cc[0]}").cubin()
-                file = tmp_path / "kernel.cubin"
-                file.write_bytes(code)
-                text = subprocess.run([tool, "-c", str(file)], capture_output=True, text=True, check=True).stdout
-                yield f"{binary.name} for {cc}", log, FAR.sub("", text)
+            chosen += [for_gpu(binary, cc) for cc in ((*older, *TARGETS[1:]) if three else TARGETS[1:2])]
+    for binary, found in zip(chosen, listings(chosen), strict=True):
+        yield f"{binary.name} for {binary.cc}", *found
 
 
 def instructions(text: str) -> set[str]:
@@ -71,11 +92,11 @@ def instructions(text: str) -> set[str]:
     return set(re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)", text))
 
 
-def check_code(gpu: Any, tmp_path: Path, wants: dict[str, str], sums: tuple[str, ...] = ()) -> None:
+def check_code(gpu: Any, wants: dict[str, str], sums: tuple[str, ...] = ()) -> None:
     """Kernels whose names begin like one of `wants` have no spills, no local memory and no calls, and that instruction, but those of
     float64, whose divisions are calls; kernels of float32 have no float64, but where `sums` names them."""
     checked = set()
-    for name, log, text in machine_code(gpu, tmp_path, tuple(wants)):
+    for name, log, text in machine_code(gpu, tuple(wants)):
         start, names = next(w for w in wants if name.startswith(w)), instructions(text)
         assert "0 bytes spill stores" in log, name
         assert not any(n.startswith(LOCAL) for n in names), name

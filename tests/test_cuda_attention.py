@@ -7,7 +7,6 @@ that see no key, operands at odd places. Read next: test_cuda_conv.py.
 from __future__ import annotations
 
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -189,7 +188,7 @@ def test_fused_operands_stay_where_they_are_and_the_order_of_warps_does_not_matt
 
 
 @pytest.mark.parametrize(("width", "masked"), [(128, False), (128, True), (96, True)])
-def test_wide_rows_before_sm_90(tmp_path: Path, width: int, masked: bool) -> None:
+def test_wide_rows_before_sm_90(width: int, masked: bool) -> None:
     """Of the widest fewer rows a warp: what fits into registers there."""
     driver: Any = import_module("flamepy.backend.cuda.emulated").Driver()
     driver.cc = (8, 0)
@@ -199,15 +198,15 @@ def test_wide_rows_before_sm_90(tmp_path: Path, width: int, masked: bool) -> Non
     for mine, theirs in zip(run(gpu, arrays, mask, g, 0.3, True), [y, *grads], strict=True):
         if mine is not None:
             close(mine, theirs, LEAST[bfloat16])
-    check_code(gpu, tmp_path, {"attention_mma": "HMMA"})
+    check_code(gpu, {"attention_mma": "HMMA"})
     (forward,) = [k.name for k in gpu.kernels.values() if k.name.startswith(f"attention_mma_{width}")]
     assert forward.startswith(f"attention_mma_{width}_{2 if width < 128 else 1}_"), "32 rows a warp where they fit"
 
 
-def test_machine_code(tmp_path: Path) -> None:
+def test_machine_code() -> None:
     """Every kernel of this file, as it was compiled for the tests before."""
     gpu = emulated_gpu()
     for dtype, sizes, is_causal, mask in CASES:
         arrays, values, g = draw((*sizes[:2], 1, 1, *sizes[4:]), dtype, None if mask is None else (1, 1, 1, 1))
         run(gpu, arrays, values, g, 0.3, is_causal)
-    check_code(gpu, tmp_path, {"attention_mma": "HMMA", "attention_tiles": "FFMA", "row_dots": "FFMA", "row_stats": "FFMA"})
+    check_code(gpu, {"attention_mma": "HMMA", "attention_tiles": "FFMA", "row_dots": "FFMA", "row_stats": "FFMA"})

@@ -50,11 +50,9 @@ def test_every_target_is_there(kernels):
     found = {k["source"] for k in kernels}
     assert {"map_runs", "span_update", "plain_small", "plain_large", "tensor_small", "tensor_large", "norm_factor"} <= found
     assert len({k["name"] for k in kernels}) > 80
-    check(kernels, lambda k: "failed" not in k)
 
 
 def test_nothing_spills_and_nothing_is_outside(kernels):
-    kernels = [k for k in kernels if "failed" not in k]
     assert all(0 < k["registers"] <= 255 for k in kernels)
     check(kernels, lambda k: k["spills"] == 0)
     check(kernels, lambda k: k["local"] == 0 and not {op.split(".")[0] for op in k["opcodes"]} & {"LDL", "STL"})
@@ -78,7 +76,7 @@ def test_float32_kernels_hold_no_float64(kernels):
 
 
 def test_vectors_go_by_16_bytes(kernels):
-    kernels = [k for k in kernels if "failed" not in k and {"bool", "bfloat16"}.isdisjoint(k["dtypes"])]
+    kernels = [k for k in kernels if {"bool", "bfloat16"}.isdisjoint(k["dtypes"])]
     meant = [k for k in kernels if k["name"].startswith(VECTORS) and "float32" in k["dtypes"]]
     assert len({k["name"] for k in meant}) > 12
     for k in meant:

@@ -7,13 +7,14 @@ Read next: test_cuda_blas.py.
 from __future__ import annotations
 
 import re
-import subprocess
 from typing import Any
 
 import numpy as np
 import pytest
+from cuda_tools import for_gpu, listings
 from devices import emulated_gpu
 
+from flamepy.cuda.kernels import OPCODE
 from flamepy.dtypes import bfloat16, float16, float32, float64
 from flamepy.ops.matmul import follower
 
@@ -230,18 +231,6 @@ def test_what_a_step_of_a_large_tile_takes(gpu: Any, large: None, monkeypatch: p
 
 
 # ---- machine code ----------------------------------------------------------------------------------------------------------------
-def opcodes(code: bytes, folder: Any) -> list[str]:
-    """Instructions of a kernel's machine code, but what sm_80 writes as calls: far jumps, and where the lanes of a warp meet again."""
-    pathfinder = pytest.importorskip("cuda.pathfinder")
-    tool = pathfinder.find_nvidia_binary_utility("nvdisasm")
-    if tool is None:
-        pytest.skip("nvdisasm is not installed: pip install nvidia-cuda-nvdisasm")
-    file = folder / "kernel.cubin"
-    file.write_bytes(code)
-    text = subprocess.run([tool, "-c", file], capture_output=True, text=True, check=True).stdout
-    return re.findall(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?\w+\s+)?(?!CALL\S* `\((?:\.L|__cuda_sm70))([A-Z][\w.]*)", text, re.M)
-
-
 SIZES = ("int32", 4), ("int32", 5)
 CODE = [
     (float32, False, 128, "FFMA", "LDGSTS.E"), (float32, False, 64, "FFMA", "LDGSTS.E"),
@@ -252,14 +241,13 @@ CODE = [
 @pytest.mark.parametrize("cc", [(8, 0), (9, 0), (10, 0)], ids=str)
 @pytest.mark.parametrize(("dtype", "half", "side", "multiply", "copy"), CODE, ids=str)
 def test_machine_code(
-    gpu: Any, tmp_path: Any, dtype: np.dtype, half: bool, side: int, multiply: str, copy: str, cc: tuple[int, int]
+    gpu: Any, dtype: np.dtype, half: bool, side: int, multiply: str, copy: str, cc: tuple[int, int]
 ) -> None:  # fmt: skip
     """Products by the instructions for them, 16 bytes at a time, two large tiles on a multiprocessor, nothing in local memory."""
     made = gpu.kernel(matmul.KERNELS[half, side], follower("gelu_tanh").formula, float32)
     binary = made.binary((dtype, dtype, dtype, dtype, dtype, dtype, *SIZES, None, None, None))
-    ptx = binary.ptx.replace(".target sm_90", ".target sm_80") if cc < binary.cc else binary.ptx
-    code, log = binary._replace(ptx=ptx, cc=cc, digest=f"{binary.digest}-{cc[0]}").cubin()
-    found = opcodes(code, tmp_path)
+    ((log, text),) = listings([for_gpu(binary, cc)])
+    found = OPCODE.findall(text)
     assert any(o.startswith(multiply) for o in found)
     assert any(o.startswith(copy) for o in found)
     assert {"STG.E.64" if half else "STG.E.128", "LDS.128"} <= set(found)

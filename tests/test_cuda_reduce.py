@@ -6,7 +6,6 @@ Read next: test_cuda_spans.py.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -81,6 +80,6 @@ def test_long_sums_keep_their_digits(dtype: Any) -> None:
     assert abs(float(found) - exact) < 4 * np.finfo(wide).eps * exact
 
 
-def test_machine_code(tmp_path: Path) -> None:
+def test_machine_code() -> None:
     code = {"fold_lines": "LDG", "fold_columns": "LDG", "fold_near_1": "LDGSTS", "arg_columns": "LDG"}
-    check_code(emulated_gpu(), tmp_path, code, ("_squared_",))  # of var, whose squares are float64
+    check_code(emulated_gpu(), code, ("_squared_",))  # of var, whose squares are float64

@@ -9,14 +9,15 @@ Read next: test_cuda_reduce.py.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from cuda_tools import check_code, machine_code, up
+from cuda_tools import TARGETS, check_code, for_gpu, machine_code, needs_nvdisasm, up
 from devices import emulated_gpu
+from elf_tools import listings
 
+from flamepy.cuda.kernels import LINE, nvdisasm
 from flamepy.dtypes import bfloat16, computed, float16, float32, float64
 from flamepy.ops import loss_bodies, norm_bodies, rows
 
@@ -189,9 +190,28 @@ def test_the_same_bits_each_time(cols: int) -> None:
 
 
 # ---- machine code -----------------------------------------------------------------------------------------------------------------------
-def test_machine_code(tmp_path: Path) -> None:
+def test_the_machine_code_of_many_kernels_is_read_at_once() -> None:
+    """As it would be kernel by kernel, calls of slow paths too."""
+    needs_nvdisasm()
+    gpu = emulated_gpu()
+    for dtype in (float32, float64):
+        run(rows.softmax_row, [(37, dtype)], [draw(14, 1, 37, dtype=dtype)], (1, 37), dtype)
+    made = [k.binary(kinds) for k in gpu.kernels.values() if k.formula is rows.softmax_row for kinds in k.variants]
+    for cc in TARGETS[:2]:
+        cubins = [for_gpu(binary, cc).cubin()[0] for binary in made[-2:]]
+        many, alone = ([instructions_of(text) for text in texts] for texts in (listings(cubins), map(nvdisasm, cubins)))
+        assert many == alone
+        assert "CALL" in str(alone)
+
+
+def instructions_of(text: str) -> list[str]:
+    """Labels have other numbers in each file."""
+    return [re.sub(r"\.L_x_\d+", ".L", line) for line in text.splitlines() if LINE.match(line) and not line.startswith(".L")]
+
+
+def test_machine_code() -> None:
     gpu, far = emulated_gpu(), "far_row_512_of_512_wide_"
-    check_code(gpu, tmp_path, {far + "half_cross": "LDG", far + "softmax_": "LDG", far + "rms": "LDG"})
-    for name, log, text in machine_code(gpu, tmp_path, (far + "half_cross", far + "softmax_")):
+    check_code(gpu, {far + "half_cross": "LDG", far + "softmax_": "LDG", far + "rms": "LDG"})
+    for name, log, text in machine_code(gpu, (far + "half_cross", far + "softmax_")):
         assert int(re.search(r"Used (\d+) registers", log)[1]) <= (128 if "float64" in name else 64), name
         assert re.search(r"LDG\.E\.128" if "dx" not in name else r"LDG\.E\.64.*\n(.*\n)*.*STG\.E\.128|LDG\.E\.128", text), name

@@ -282,7 +282,8 @@ def test_an_error_of_a_worker_arrives(worker):
 TAKEN = """
 import pickle, sys
 import flamepy as fp
-while fp.ones(1).id < int(sys.argv[1]) - 30:
+from flamepy.ids import next_id
+while next_id() < int(sys.argv[1]) - 30:
     pass
 own = [fp.tensor([1.0], requires_grad=True) for _ in range(40)]
 assert int(sys.argv[1]) in [t.id for t in own]

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from ..advice import missing
+from ..advice import missing_in
 from .entries import Tape as Tape
 from .entries import TapeEntry as TapeEntry
 from .entries import tape as tape
@@ -17,7 +17,4 @@ from .walk import strict_mode as strict_mode
 Op: Any  # the class of what an entry's `op` is; op/base.py, further right, puts it here
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        """Only where nothing else has the name."""
-        raise missing("autograd", name, globals())
+    __getattr__ = missing_in("autograd", globals())

@@ -13,7 +13,7 @@ flamepy's own kernels go by the names of ops: compile("gelu"). Needs pip install
 first call. Read next: kernels.py, emulation.py.
 """
 
-from ..advice import missing as _missing
+from ..advice import missing_in as _missing_in
 from ..errors import EmulationError as EmulationError
 from .emulation import EmulationReport as EmulationReport
 from .emulation import emulate as emulate
@@ -27,5 +27,4 @@ def __dir__() -> list[str]:
     return list(__all__)
 
 
-def __getattr__(name: str) -> object:
-    raise _missing("cuda", name, __all__)
+__getattr__ = _missing_in("cuda", __all__)

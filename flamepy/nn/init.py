@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import creation
-from ..advice import missing
+from ..advice import missing_in
 from ..errors import ShapeError
 from ..parameter import Parameter
 from ..tensors import Tensor, full_like, tensor
@@ -104,7 +104,4 @@ def orthogonal(p: Parameter, gain: float = 1.0) -> Parameter:
 
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        """PyTorch's names end in _."""
-        raise missing("init", name, globals())
+    __getattr__ = missing_in("init", globals())  # PyTorch's names end in _

@@ -91,7 +91,7 @@ def fold(loop: str, formula: Any, x: Any, plan: Reduction, scale: Any, dtype: An
     return y
 
 
-def countable(name: str, x: Any) -> Any:
+def countable(x: Any) -> Any:
     """Bools and 32-bit ints are summed in int64."""
     return ops.cast(x, int64) if x.dtype == bool_ or (x.dtype in INTEGERS and x.dtype != int64) else x
 
@@ -109,7 +109,7 @@ def sum(x, axis=None, keepdims=False):
 
 def sum_of(x: Any, plan: Reduction, scale: float = 1) -> Any:
     if x.dtype not in FLOATS:
-        x = countable("sum", x)
+        x = countable(x)
     if x.buffer.size == 0:
         return ops.filled(plan.shape, 0, x.dtype, x.device)
     return fold("fold_sum", same, gathered(x, plan), plan, scale)
@@ -325,11 +325,11 @@ def prod(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     x = op.Tensor.of("prod", x)
     if not x.ndim:
         axes_of("prod", axis, 0)
-        return ops.reshape(countable("prod", x), ())
+        return ops.reshape(countable(x), ())
     axes = axes_of("prod", axis, x.ndim)
     shape = squeezed_shape(x.shape, axes, keepdims)
     rest = [d for d in range(x.ndim) if d not in axes]
-    x = ops.permute(countable("prod", x), (*rest, *axes))
+    x = ops.permute(countable(x), (*rest, *axes))
     n = size_of([x.shape[d] for d in range(len(rest), x.ndim)])
     rows = size_of(x.shape[: len(rest)])
     x = ops.reshape(x, (rows, n))

@@ -7,7 +7,7 @@ FLAME counterpart: its lr schedulers. Read next: base.py, curves.py.
 
 from typing import TYPE_CHECKING
 
-from ..advice import missing as _missing
+from ..advice import missing_in as _missing_in
 from .base import Schedule as Schedule
 from .composed import product as product
 from .composed import sequence as sequence
@@ -28,7 +28,4 @@ from .cycles import one_cycle as one_cycle
 from .plateau import ReduceOnPlateau as ReduceOnPlateau
 
 if not TYPE_CHECKING:  # type checkers tell misspelt names themselves
-
-    def __getattr__(name: str) -> object:
-        """Only where nothing else has the name."""
-        raise _missing("schedules", name, globals())
+    __getattr__ = _missing_in("schedules", globals())

@@ -82,7 +82,7 @@ def row(label: str, value: str) -> None:
 
 
 def commit() -> str:
-    """The checkout's commit; empty where there is none."""
+    """The checkout's commit, with -dirty when files differ from it; empty where there is none."""
     if not (CHECKOUT / ".git").exists():
         return ""
     command = ["git", "-C", str(CHECKOUT), "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"]

@@ -26,10 +26,10 @@ from .tensor import (
     shared,
     shared4,
     spread,
-    sums_of,
     wait,
 )  # fmt: skip
 from .tile_words import short
+from .tiles import filled
 from .vectors import aligned, load4, store4
 from .words import barrier, index, thread
 
@@ -40,22 +40,22 @@ STRIP = 8  # tiles of rows that are made together, so that blocks which run toge
 # ---- kernels: y, kept: see linear() in plain/kernels.py. sizes: (m, n, k, of k a part). starts: (a's, steps between items, b's, ...)
 @kernel(threads=128, together=2)
 def tensor_large(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps):
-    tensor_tile(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps, sums_of(128, 0.0), shared(49152), 128)
+    tensor_tile(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps, filled(128, 0.0), shared(49152), 128)
 
 
 @kernel(threads=128)
 def tensor_small(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps):
-    tensor_tile(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps, sums_of(32, 0.0), shared(24576), 64)
+    tensor_tile(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps, filled(32, 0.0), shared(24576), 64)
 
 
 @kernel(threads=256, together=2)
 def plain_large(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps):
-    plain_tile(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps, sums_of(64, 0.0), shared(16896), 128, 8)
+    plain_tile(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps, filled(64, 0.0), shared(16896), 128, 8)
 
 
 @kernel(threads=256)
 def plain_small(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps):
-    plain_tile(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps, sums_of(16, 0.0), shared(34816), 64, 16)
+    plain_tile(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps, filled(16, 0.0), shared(34816), 64, 16)
 
 
 @kernel

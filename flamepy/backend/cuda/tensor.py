@@ -189,19 +189,6 @@ def bytes_of(typing: Any, x: Any) -> Any:
     return types.int64(x), code
 
 
-@intrinsic
-def sums_of(typing: Any, count: Any, zero: Any) -> Any:
-    """A tuple of so many (a literal) zeros."""
-    if not literal(count):
-        return None
-    found = types.UniTuple(zero, count.literal_value)
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return context.make_tuple(builder, found, [args[1]] * count.literal_value)
-
-    return found(count, zero), code
-
-
 # ---- one thread's part of a tile: len(sums) is 16 or 64 numbers, of 4 or 8 rows ------------------------------------------------------
 def side_of(sums: Any) -> int:
     return 8 if len(sums) == 64 else 4

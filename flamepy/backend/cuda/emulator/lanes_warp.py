@@ -39,7 +39,7 @@ def trap(e: Lanes, i: Instruction, parts: list[str]) -> None:
 def barrier(e: Lanes, i: Instruction, parts: list[str]) -> None:
     """bar.warp.sync; bar.sync, .arrive and .red of the block: the lanes of e.taken wait, the block scheduler lets them go."""
     if "warp" in parts:
-        keep_mask(e, i.operands[0], 3)
+        keep_mask(e, i.operands[0])
         e.runtime("sync_warp", e.here(), e.instruction)
         return
     red = "red" in parts
@@ -66,8 +66,8 @@ def barrier_result(e: Lanes, i: Instruction) -> None:
         e.put(i.operands[0], e.spread("i1", e.do(f"icmp ne i64 {word}, 0")), "i1")
 
 
-def keep_mask(e: Lanes, operand: str, slot: int) -> None:
-    e.store_warp("<32 x i32>", e.value(operand, "i32"), e.slot(slot))
+def keep_mask(e: Lanes, operand: str) -> None:
+    e.store_warp("<32 x i32>", e.value(operand, "i32"), e.slot(3))
 
 
 @handles("shfl")
@@ -88,7 +88,7 @@ def vote(e: Lanes, i: Instruction, parts: list[str]) -> None:
     """vote.sync.mode d, p, mask: each lane asks the lanes of its mask."""
     predicate = e.value(i.operands[1], "i1")
     mask = e.value(i.operands[2], "i32")
-    keep_mask(e, i.operands[2], 3)
+    keep_mask(e, i.operands[2])
     e.runtime("together", e.here(), 3, e.instruction)
     said = e.spread("i32", e.do(f"and i32 %active, {e.bitmask(predicate)}"))
     asked = e.do(f"and <32 x i32> {mask}, {e.spread('i32', '%active')}")
@@ -112,7 +112,7 @@ def match(e: Lanes, i: Instruction, parts: list[str]) -> None:
     kind = KIND[parts[-1]]
     to, _, equal = i.operands[0].partition("|")
     e.store_warp(vector(kind), e.value(i.operands[1], kind), e.slot(0))
-    keep_mask(e, i.operands[2], 3)
+    keep_mask(e, i.operands[2])
     lanes = e.runtime("match", e.here(), int("all" in parts), int(kind == "i64"), e.instruction)
     e.put(to.strip(), e.load_warp("<32 x i32>", e.slot(4)), "i32")
     if equal:
@@ -123,7 +123,7 @@ def match(e: Lanes, i: Instruction, parts: list[str]) -> None:
 def reduce_lanes(e: Lanes, i: Instruction, parts: list[str]) -> None:
     assert parts[-1] in ("s32", "u32", "b32")
     e.store_warp("<32 x i32>", e.value(i.operands[1], "i32"), e.slot(0))
-    keep_mask(e, i.operands[2], 3)
+    keep_mask(e, i.operands[2])
     kind = KINDS[next(p for p in parts if p in KINDS)]
     e.runtime("reduce_lanes", e.here(), kind, int(parts[-1] == "s32"), e.instruction)
     e.put(i.operands[0], e.load_warp("<32 x i32>", e.slot(4)), "i32")
