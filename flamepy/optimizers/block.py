@@ -139,16 +139,16 @@ class Update:
         self.optimizer, self.block, self.chosen, self.first = optimizer, block, chosen, first
 
     def numbers(self) -> list[float]:
-        steps, groups, optimizer = self.block.steps, self.block.groups, self.optimizer
+        steps, numbers, optimizer = self.block.steps, self.block.groups, self.optimizer
         for i in self.chosen:
             steps[i] += 1
         if len(self.chosen) < len(steps):  # what block.alike() says may be another now
             changed()
         found: list[float] = []
         for i in self.first:
-            row = optimizer.numbers(optimizer.groups[groups[i]], steps[i])
-            found += row
-            found += NO_MORE[len(row) :]
+            group = optimizer.groups[numbers[i]]
+            row = optimizer.numbers(group, steps[i]) if group.rule is None else group.rule(steps[i])
+            found += row if len(row) == NUMBERS else (*row, *NO_MORE[len(row) :])
         return found
 
     def saved(self) -> list[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from .arguments import copy_of
 from .recorder import StepRecorder
 
 UINT8 = np.dtype("uint8")
+SAVED = methodcaller("saved")
 Use = tuple[int, Spot]  # the number of a step, what it names of a buffer
 
 
@@ -42,6 +44,7 @@ class Program:
         self.results: list[Buffer] = [resolve(place, self.memory) for place in outputs]
         resolved = [self.resolved(s) for s in steps]
         self.early = [(n, s) for n, s in enumerate(resolved) if isinstance(s, Action) and s.early]
+        self.begin = [s.prepared() for _, s in self.early]
         self.rest = [(n, s) for n, s in enumerate(resolved) if not (isinstance(s, Action) and s.early)]
         self.held = list({id(b): b for b in roots(resolved) if b is not self.arena}.values())
         self.known = {id(b) for b in self.held}
@@ -79,11 +82,11 @@ class Program:
 
     def run(self) -> None:
         """Run every step once. A failure leaves behind what the step itself would have left."""
-        states = [o.saved() for o in self.states], [getattr(owner, attribute) for _, owner, attribute, _ in self.sets]
+        states = list(map(SAVED, self.states)), [getattr(owner, name) for _, owner, name, _ in self.sets] if self.sets else []
         begun = False
         try:
-            for _, action in self.early:
-                action.call()
+            for act in self.begin:
+                act()
             begun = True
             self.execute(self.take_back, states)
         except BaseException:
@@ -91,7 +94,8 @@ class Program:
             raise
         for _, b in self.written:
             b.wrote(self.writer)
-        self.assign(len(self.early) + len(self.rest))
+        if self.sets:
+            self.assign(len(self.early) + len(self.rest))
 
     def failed(self, states: tuple[list[Any], list[Any]], reached: int) -> None:
         """Count what was written, and put the host's state to where the step had come."""
