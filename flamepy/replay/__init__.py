@@ -230,7 +230,8 @@ class Captured(Generic[R]):
     def replay(self, kind: Kind, tensors: Sequence[Any], roots: Collection[int]) -> R:
         """Copy the arguments in, run, copy the results out."""
         program: Any = kind.program
-        program.check()
+        if program.settings != Settings.version:
+            program.check()
         check_apart(self.name, program.known, tensors, roots)
         if program.execute.waits:
             program.device.look()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from operator import methodcaller
+from operator import call
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,6 @@ from .arguments import copy_of
 from .recorder import StepRecorder
 
 UINT8 = np.dtype("uint8")
-SAVED = methodcaller("saved")
 Use = tuple[int, Spot]  # the number of a step, what it names of a buffer
 
 
@@ -53,6 +52,7 @@ class Program:
         # Whose state to put back after a failure: the objects behind the early actions.
         owners = {id(o): o for _, s in self.early if hasattr(o := getattr(s.act, "__self__", None), "saved")}
         self.states: list[Any] = list(owners.values())
+        self.saving = [o.saved for o in self.states]
         self.execute = self.device.direct.program([s for _, s in self.rest])
         self.settings = -1  # the version of the settings under which nothing was moved
 
@@ -73,16 +73,15 @@ class Program:
 
     def check(self) -> None:
         """Raise CaptureError when memory the program knows has been moved."""
-        if self.settings != Settings.version:
-            version = Settings.version
-            for b in self.held:
-                if b.retired:
-                    raise CaptureError(f"capture: memory was moved since {self.name} was recorded: by {b.retired}. Capture it again.")
-            self.settings = version
+        version = Settings.version
+        for b in self.held:
+            if b.retired:
+                raise CaptureError(f"capture: memory was moved since {self.name} was recorded: by {b.retired}. Capture it again.")
+        self.settings = version
 
     def run(self) -> None:
         """Run every step once. A failure leaves behind what the step itself would have left."""
-        states = list(map(SAVED, self.states)), [getattr(owner, name) for _, owner, name, _ in self.sets] if self.sets else []
+        states = list(map(call, self.saving)), [getattr(owner, name) for _, owner, name, _ in self.sets] if self.sets else []
         begun = False
         try:
             for act in self.begin:
