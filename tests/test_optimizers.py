@@ -285,6 +285,23 @@ def test_options_may_change_between_steps(kind, wrap):
     check(wrap(step), "loaded")
 
 
+def test_an_option_that_another_thread_sets_while_a_step_looks_at_it(monkeypatch):
+    p = fp.Parameter(np.array([1.0]))
+    optimizer, rule = fp.Adam([p], lr=0.5, eps=0.0), fp.Adam.rule
+
+    def meanwhile(self, group):
+        found = rule(self, group)
+        monkeypatch.setattr(fp.Adam, "rule", rule)
+        group["lr"] = 0.25
+        return found
+
+    monkeypatch.setattr(fp.Adam, "rule", meanwhile)
+    for expected in (0.5, 0.25, 0.0):  # each step of Adam under a constant gradient is as long as the rate
+        p.set_grad([1.0])
+        optimizer.step()
+        np.testing.assert_allclose(p.item(), expected, atol=1e-12)
+
+
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_a_step_too_long_for_float32_is_infinite():
     p = fp.Parameter(fp.tensor([1.0, 2.0], dtype=fp.float32))

@@ -87,9 +87,10 @@ class Adam(Optimizer):
         return adam_update if self.used_slots(self.groups) is self.slots else amsgrad_update
 
     def numbers(self, group: Any, step: int) -> tuple[float, ...]:
-        if group.rule is None:
-            group.rule = self.rule(group)
-        return group.rule(step)
+        kept = group.kept
+        if not kept:
+            kept.append(self.rule(group))
+        return kept[0](step)
 
     def rule(self, group: Group) -> Callable[[int], tuple[float, ...]]:
         """numbers() as a function of the step alone: in a small replayed step the rest would take longer than the update."""

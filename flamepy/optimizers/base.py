@@ -79,7 +79,7 @@ class Optimizer(Chained):
             )
         super().__setattr__(name, value)
         for group in self.__dict__.get("groups", ()):
-            group.rule = None
+            group.kept = []
 
     def check(self, options: dict[str, Any]) -> None:
         """Raise ValueError for impossible hyperparameters."""

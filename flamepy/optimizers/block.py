@@ -147,7 +147,8 @@ class Update:
         found: list[float] = []
         for i in self.first:
             group = optimizer.groups[numbers[i]]
-            row = optimizer.numbers(group, steps[i]) if group.rule is None else group.rule(steps[i])
+            kept = group.kept
+            row = kept[0](steps[i]) if kept else optimizer.numbers(group, steps[i])
             found += row if len(row) == NUMBERS else (*row, *NO_MORE[len(row) :])
         return found
 

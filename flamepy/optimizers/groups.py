@@ -29,14 +29,13 @@ FLAGS = ("nesterov", "maximize", "amsgrad", "centered", "decoupled_weight_decay"
 class Group(Owned, dict):
     """The options of some parameters. Setting one checks it as the constructor does; copies and pickles are plain dictionaries.
 
-    `rule`: an optimizer's numbers() for these options, if it keeps one: it is forgotten when one of them changes. So lists become tuples,
-    which nobody changes unseen.
+    `kept`: an optimizer's numbers() for these options, if it keeps one; another list as soon as one of them is another, so that what a
+    thread makes of the old ones meanwhile is not kept. Lists become tuples, which nobody changes unseen.
     """
-
-    rule: Callable[[int], tuple[float, ...]] | None = None
 
     def __init__(self, optimizer: Any, options: dict[str, Any]):
         super().__init__(fixed(options))
+        self.kept: list[Callable[[int], tuple[float, ...]]] = []
         self.belong(optimizer)
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -51,14 +50,14 @@ class Group(Owned, dict):
                 raise TypeError(f"{name}: unknown option in a group: {key!r}. Known: {', '.join(known)}.")
         self.optimizer.check({**self, **found})
         super().update(fixed(found))
-        self.rule = None
+        self.kept = []
         if found.keys() != LR:  # which moments are kept may be another now
             changed()
 
     def put(self, key: str, value: Any) -> None:
         """Set an option that is known to be a good one."""
         super().__setitem__(key, value)
-        self.rule = None
+        self.kept = []
 
     def __ior__(self, other: Any) -> Group:  # type: ignore[override, misc]
         self.update(other)
