@@ -138,17 +138,22 @@ def cross_entropy_rows(first, loss, dx, x, ids, found, smoothing, ignore, mean, 
     for r in range(TOGETHER):
         gaps[r] = (gaps[r] * smoothing / real(cols) if smoothing != 0.0 else 0.0) + log(totals[r])
         totals[r] = scale / totals[r]
+    if dx is not None:
+        for j in range(cols):
+            column, line = e[j * TOGETHER : j * TOGETHER + TOGETHER], dx[first * cols + j :]
+            for r in range(TOGETHER):
+                line[min(r, many - 1) * cols] = column[r] * totals[r] - scale * smoothing / real(cols)
     for r in range(many):
         row = x[(first + r) * cols :]
         counts = ids[first + r] != ignore
         own = class_of(ids, first + r, cols)
         loss[first + r] = (1.0 - smoothing) * (tops[r] - row[own]) + gaps[r] if counts else 0.0
-        if dx is not None:
+        if dx is not None and counts:
+            dx[(first + r) * cols + own] -= scale * (1.0 - smoothing)
+        elif dx is not None:
             out = dx[(first + r) * cols :]
             for j in range(cols):
-                out[j] = e[j * TOGETHER + r] * totals[r] - scale * smoothing / real(cols) if counts else 0.0
-            if counts:
-                out[own] -= scale * (1.0 - smoothing)
+                out[j] = 0.0
 
 
 cross_entropy_row.together = cross_entropy_rows  # type: ignore[attr-defined]

@@ -138,7 +138,7 @@ class Update:
     def __init__(self, optimizer: Any, block: Block, chosen: Sequence[int], first: Sequence[int]):
         self.optimizer, self.block, self.chosen, self.first = optimizer, block, chosen, first
 
-    def numbers(self) -> list[float]:
+    def numbers(self) -> Sequence[float]:
         steps, numbers, optimizer = self.block.steps, self.block.groups, self.optimizer
         for i in self.chosen:
             steps[i] += 1
@@ -149,7 +149,10 @@ class Update:
             group = optimizer.groups[numbers[i]]
             kept = group.kept
             row = kept[0](steps[i]) if kept else optimizer.numbers(group, steps[i])
-            found += row if len(row) == NUMBERS else (*row, *NO_MORE[len(row) :])
+            if len(row) == NUMBERS and len(self.first) == 1:
+                return row
+            found += row
+            found += NO_MORE[len(row) :]
         return found
 
     def saved(self) -> list[int]:

@@ -92,7 +92,7 @@ class Kind:
         """Whether a call that sees this from outside is of the same kind."""
         if self.names.differing(now):
             return False
-        self.names.places, self.names.arrays = now.places, now.arrays  # equal values in other objects
+        self.names.places, self.names.cells, self.names.arrays = now.places, now.cells, now.arrays  # equal values in other objects
         return True
 
     def keep_guards(self, guards: Iterable[Guard]) -> None:
@@ -121,7 +121,8 @@ class Captured(Generic[R]):
             kind = self.usual
             if kind is not None and not options:
                 roots = alike(args, kind.form)
-                if roots is not None and kind.names.as_before() and kind.holds():
+                still = kind.settings == Settings.version and not kind.live  # as holds() would find
+                if roots is not None and kind.names.as_before() and (still or kind.holds()):
                     return self.replay(kind, args, roots)
             given = Arguments(args, options)
             kind = self.kind_of(given)
