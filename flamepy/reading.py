@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .advice import ADVICE
-from .autograd.entries import TapeEntry, file_line, tell, user_frame, was_reached
+from .autograd.entries import TapeEntry, file_line, observing, tell, user_frame, was_reached
 from .backend.base import Buffer, Device
 from .backend.divert import SHARED, note
 from .backend.lending import lend
@@ -87,6 +87,7 @@ class Readable(TensorGradExt):
         id: int
         requires_grad: bool
         shape: tuple[int, ...]
+        spec: Any
 
         @property
         def size(self) -> int: ...
@@ -139,10 +140,12 @@ class Readable(TensorGradExt):
 
     def item(self) -> Any:
         """The one element as a Python number."""
-        if self.size != 1:
+        spec = self.spec
+        if spec.size != 1:
             raise ShapeError(f"item: needs one element: shape {self.shape}. Use .tolist() or .numpy().")
-        tell((self,))
-        return self.device.stream.item(self.buffer)
+        if observing:
+            tell((self,))
+        return spec.device.stream.item(self.buffer)
 
     to_scalar = item
 

@@ -276,6 +276,10 @@ BODIES: dict[str, tuple[str, Any, tuple]] = {
         "row", losses.cross_entropy_row,
         (ROW, FLAT[0], FLAT[1], np.zeros(R4, I64), np.array([-1, 0, R4]), F32.type(0), -100, True),
     ),
+    "few classes": (
+        "rows_together", losses.cross_entropy_row.together,  # type: ignore[attr-defined]
+        (ROW, FLAT[0], FLAT[1], np.zeros(R4, I64), np.array([-1, 0, R4]), F32.type(0), -100, True),
+    ),
     "layer norm": ("row", row_norms.layer_norm_row, (FLAT[0], MEANS, ROW, FLAT[1], COLUMN, COLUMN, F32.type(1e-5))),
     "residual norm": ("row", row_norms.residual_norm_row, (*FLAT[:2], MEANS, ROW, *FLAT[2:4], COLUMN, COLUMN, F32.type(1e-5))),
     "norm dx": ("row", row_norms.norm_dx_row, (FLAT[0], None, FLAT[1], FLAT[2], FLAT[3], COLUMN, MEANS, ROW)),
@@ -289,6 +293,6 @@ BODIES: dict[str, tuple[str, Any, tuple]] = {
 @pytest.mark.parametrize("name", BODIES)
 def test_row_bodies_vectorise_and_add_up_runs_alone_in_float64(name: str) -> None:
     loop, formula, args = BODIES[name]
-    llvm, assembly = compiled(loop, formula, *args, R4, C4)
+    llvm, assembly = compiled(loop, formula, *args, R4, 16 if loop == "rows_together" else C4)
     assert only_sums(llvm)
     assert packed("steps", assembly) > 8

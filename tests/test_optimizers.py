@@ -247,6 +247,72 @@ def test_the_gradients_are_not_edited_and_empty_parameters_do_no_harm():
 
 
 # ---- options --------------------------------------------------------------------------------------------------------------------
+CHANGES = [
+    {}, {}, {}, {"lr": 0.1}, {"betas": [0.5, 0.9]}, {"eps": 1e-2}, {}, {"weight_decay": 0.3}, {"maximize": True},
+    {"lr": 0.02, "betas": (0.9, 0.99), "maximize": False}, {},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, fp.capture], ids=["eager", "captured"])
+@pytest.mark.parametrize("kind", ["Adam", "AdamW"])
+def test_options_may_change_between_steps(kind, wrap):
+    torch = pytest.importorskip("torch")
+    p, leaf = fp.Parameter(np.array([1.0, -2.0])), torch.tensor([1.0, -2.0], dtype=torch.float64, requires_grad=True)
+    mine, theirs = getattr(fp, kind)([p], lr=0.01), getattr(torch.optim, kind)([leaf], lr=0.01)
+
+    def check(step, what):
+        theirs.zero_grad()
+        (leaf**3).sum().backward()
+        theirs.step()
+        assert step()
+        np.testing.assert_allclose(p.numpy(), leaf.detach().numpy(), 1e-12, err_msg=what)
+
+    def step():
+        return mine.step((p * p * p).sum().backward())
+
+    once, group = wrap(step), mine.groups[0]
+    for change in CHANGES:
+        group.update(change)
+        theirs.param_groups[0].update(change)
+        check(once, str(change))
+    with pytest.raises(TypeError):
+        group["betas"][0] = 0.5  # a list became a tuple: nobody would notice that it changes
+    saved = mine.state_dict()
+    mine.lr = theirs.param_groups[0]["lr"] = 0.05
+    check(once, "lr of the optimizer")
+    mine.load_state_dict({**mine.state_dict(), "groups": saved["groups"]})
+    theirs.param_groups[0]["lr"] = 0.02
+    check(wrap(step), "loaded")
+
+
+def test_an_option_that_another_thread_sets_while_a_step_looks_at_it(monkeypatch):
+    p = fp.Parameter(np.array([1.0]))
+    optimizer, rule = fp.Adam([p], lr=0.5, eps=0.0), fp.Adam.rule
+
+    def meanwhile(self, group):
+        found = rule(self, group)
+        monkeypatch.setattr(fp.Adam, "rule", rule)
+        group["lr"] = 0.25
+        return found
+
+    monkeypatch.setattr(fp.Adam, "rule", meanwhile)
+    for expected in (0.5, 0.25, 0.0):  # each step of Adam under a constant gradient is as long as the rate
+        p.set_grad([1.0])
+        optimizer.step()
+        np.testing.assert_allclose(p.item(), expected, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_a_step_too_long_for_float32_is_infinite():
+    p = fp.Parameter(fp.tensor([1.0, 2.0], dtype=fp.float32))
+    optimizer = fp.Adam([p], lr=1e-3)
+    step = fp.capture(lambda: optimizer.step((p * p).sum().backward()))
+    for rate in (1e-3, 1e-3, 1e-3, 1e300):
+        optimizer.lr = rate
+        step()
+    assert p.tolist() == [-np.inf, -np.inf]
+
+
 def test_lr_is_readable_and_settable():
     p = fp.Parameter(np.array([1.0]))
     optimizer = fp.SGD([p], lr=0.5)

@@ -56,7 +56,7 @@ def cross_entropy_oracle(x: Array, ids: Array, reduction: str, ignore: int, smoo
     return (each if reduction == "none" else each.sum()), dx
 
 
-SIZES = [(1, 1), (1, 7), (5, 2), (6, 4), (3, 65), (300, 65), (70, 257), (2, 4099), (0, 3)]
+SIZES = [(1, 1), (1, 7), (5, 2), (6, 4), (40, 16), (3, 17), (3, 65), (300, 65), (70, 257), (2, 4099), (0, 3)]
 OPTIONS = list(itertools.product(("mean", "sum", "none"), (-100, 1), (0.0, 0.15)))
 
 
@@ -144,13 +144,29 @@ def test_sixteen_bits_are_computed_in_float32() -> None:
 
 @CPU_ONLY  # counts the CPU's launches
 def test_cross_entropy_goes_over_the_logits_once(launched: list[str]) -> None:
-    p, ids = leaf(draw(6, 4, dtype=F32)), fp.tensor(ids_of(4, 6))
-    loss = F.cross_entropy(p, ids)
-    assert launched == ["check_ids", "row", "batch_loss"]
-    launched.clear()
-    grads = loss.backward()
-    assert not launched  # the cotangent is a 1 that was made before
-    assert grads[p].shape == (6, 4)
+    for classes, loop in ((4, "rows_together"), (40, "row")):
+        p, ids = leaf(draw(6, classes, dtype=F32)), fp.tensor(ids_of(classes, 6))
+        launched.clear()
+        loss = F.cross_entropy(p, ids)
+        assert launched == ["check_ids", loop, "batch_loss"]
+        launched.clear()
+        grads = loss.backward()
+        assert not launched  # the cotangent is a 1 that was made before
+        assert grads[p].shape == (6, classes)
+
+
+def test_a_row_of_few_classes_does_not_depend_on_the_others() -> None:
+    x, ids = 9 * draw(40, 10, dtype=F32), ids_of(10, 40)
+    x[17, 3], ids[5], x[5] = np.nan, -100, np.nan  # a row that is ignored may hold anything
+    p = leaf(x)
+    together = F.cross_entropy(p, ids, reduction="none", label_smoothing=0.1)
+    dx = together.sum().backward()[p].numpy()
+    assert np.isnan(dx[17]).all() and not dx[5].any() and together.numpy()[5] == 0
+    for r in range(40):
+        q = leaf(x[r : r + 1])
+        alone = F.cross_entropy(q, ids[r : r + 1], reduction="none", label_smoothing=0.1)
+        assert alone.numpy().tobytes() == together.numpy()[r : r + 1].tobytes()
+        assert np.array_equal(alone.sum().backward()[q].numpy()[0], dx[r], equal_nan=True)
 
 
 def test_without_a_gradient_nothing_is_kept_for_it() -> None:
@@ -209,16 +225,17 @@ def test_class_ids_are_checked_and_named() -> None:
         assert loss(x, ids * 0 + 9, ignore_index=9, reduction="sum").item() == 0
 
 
+@pytest.mark.parametrize("classes", [10, 67])
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
-def test_cross_entropy_kernel_has_the_same_bits_for_any_workers(dtype: Any) -> None:
-    n, classes = 301, 67
+def test_cross_entropy_kernel_has_the_same_bits_for_any_workers(dtype: Any, classes: int) -> None:
+    n, few = 301, classes == 10
     x, ids, found = draw(n, classes, dtype=dtype).reshape(-1), ids_of(classes, n), np.array([-1, 0, n])
     outs = [np.full(n, np.nan, dtype), np.full(n * classes, np.nan, dtype)]
     args = (x, ids, found, dtype.type(0.1), 3, True, n, classes)
-    loss, _ = same_for_any_workers("row", losses.cross_entropy_row, dtype, outs, *args)
+    plain: Any = losses.cross_entropy_row.together if few else losses.cross_entropy_row  # type: ignore[attr-defined]
+    loss, _ = same_for_any_workers("rows_together" if few else "row", plain, dtype, outs, *args)
     (total,) = same_for_any_workers("batch_loss", None, dtype, [np.full(1, np.nan, dtype)], loss, found, True)
     np.testing.assert_allclose(total[0], loss.mean(), 1e-6)
-    plain: Any = losses.cross_entropy_row
     plain(0, *outs, *args)  # the body is plain Python too
     np.testing.assert_allclose(outs[0][0], loss[0], 1e-5)
 

@@ -262,7 +262,7 @@ def cut_entry(spec: Any) -> TapeEntry:
     return entry
 
 
-use_tape(lambda: (thread.modes.recording, thread.modes.strict), cut_entry)
+use_tape(lambda: ((modes := thread.modes).recording, modes.strict), cut_entry)
 
 
 class Tape(list):

@@ -115,13 +115,18 @@ class Stream:
         """copy() into one buffer, always from its like: of its device, size and dtype."""
         return partial(self.copy, out)
 
+    def writer(self, out: Buffer, values: Callable[[], Sequence[Any]]) -> Callable[[], None]:
+        """A function that fills one small buffer with what values() returns."""
+        write = self.device.write
+        return lambda: write(out, values())
+
     def taker(self, x: Buffer) -> Callable[[], Buffer]:
         """A function that gives what one buffer holds by then, in a new one."""
         return partial(self.copied, x)
 
-    def reader(self, x: Buffer) -> Callable[[], np.ndarray]:
-        """download() of one buffer."""
-        return partial(self.download, x)
+    def reporter(self, make: Callable[[np.ndarray], Any], x: Buffer) -> Callable[[], Any]:
+        """A function that gives what make() makes of one small buffer's numbers by then."""
+        return lambda: make(self.download(x))
 
     def copied(self, x: Buffer) -> Buffer:
         """What it holds now, in a new buffer."""

@@ -6,6 +6,7 @@ Read next: plain/device.py, cpu/device.py.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,8 @@ class HostStream(Stream):
 
         return fill
 
-    def reader(self, x: Buffer) -> Callable[[], np.ndarray]:
-        view = self.download(x)
-        return lambda: view
+    def reporter(self, make: Callable[[np.ndarray], Any], x: Buffer) -> Callable[[], Any]:
+        return partial(make, self.download(x))
 
     def item(self, buffer: Buffer) -> Any:
         data, dtype = buffer.data, buffer.dtype

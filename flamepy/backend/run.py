@@ -50,6 +50,10 @@ class Action(NamedTuple):
         else:
             self.act()
 
+    def prepared(self) -> Callable[[], Any]:
+        """call() of an early action, to be called often."""
+        return self.buffers[0].device.direct.writer(self.buffers[0], self.act) if self.buffers else self.act
+
 
 class Required:
     """A check that does nothing but raise: unless the first numbers of its buffers are `within` their (low, high), which a backend may

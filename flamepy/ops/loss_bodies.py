@@ -11,6 +11,7 @@ from __future__ import annotations
 from ..backend.formula.row_words import (
     LINE,
     RUN,
+    TOGETHER,
     barrier,
     lane,
     long_sum,
@@ -21,7 +22,7 @@ from ..backend.formula.row_words import (
     top_of,
     wide,
 )
-from ..backend.formula.words import exp_down, log, real
+from ..backend.formula.words import INF, exp_down, fmax, log, real
 
 
 def kept_sum(e, x, top, cols):
@@ -115,6 +116,47 @@ def cross_entropy_row(r, loss, dx, x, ids, found, smoothing, ignore, mean, rows,
     value = loss_of(x, own, top, total, smoothing, cols)
     if lane() == 0:
         loss[r] = value
+
+
+def cross_entropy_rows(first, loss, dx, x, ids, found, smoothing, ignore, mean, rows, cols):
+    """cross_entropy_row for the TOGETHER rows from `first` on, of which some may be missing: a vector has one number of each of them."""
+    e, tops, totals, gaps = run_space(x), run_space(x)[:TOGETHER], run_space(x)[:TOGETHER], run_space(x)[:TOGETHER]
+    many, scale = min(TOGETHER, rows - first), 1.0 / real(found[2]) if mean else 1.0
+    for r in range(TOGETHER):
+        tops[r], totals[r], gaps[r] = -INF, 0.0, 0.0
+    for j in range(cols):
+        column, from_here = e[j * TOGETHER : j * TOGETHER + TOGETHER], x[first * cols + j :]
+        for r in range(TOGETHER):
+            column[r] = from_here[min(r, many - 1) * cols]
+            tops[r] = fmax(tops[r], column[r])
+    for at in range(0, cols * TOGETHER, TOGETHER):
+        column = e[at : at + TOGETHER]
+        for r in range(TOGETHER):
+            gaps[r] += tops[r] - column[r]
+            column[r] = exp_down(column[r] - tops[r])
+            totals[r] += column[r]
+    for r in range(TOGETHER):
+        gaps[r] = (gaps[r] * smoothing / real(cols) if smoothing != 0.0 else 0.0) + log(totals[r])
+        totals[r] = scale / totals[r]
+    if dx is not None:
+        for j in range(cols):
+            column, line = e[j * TOGETHER : j * TOGETHER + TOGETHER], dx[first * cols + j :]
+            for r in range(TOGETHER):
+                line[min(r, many - 1) * cols] = column[r] * totals[r] - scale * smoothing / real(cols)
+    for r in range(many):
+        row = x[(first + r) * cols :]
+        counts = ids[first + r] != ignore
+        own = class_of(ids, first + r, cols)
+        loss[first + r] = (1.0 - smoothing) * (tops[r] - row[own]) + gaps[r] if counts else 0.0
+        if dx is not None and counts:
+            dx[(first + r) * cols + own] -= scale * (1.0 - smoothing)
+        elif dx is not None:
+            out = dx[(first + r) * cols :]
+            for j in range(cols):
+                out[j] = 0.0
+
+
+cross_entropy_row.together = cross_entropy_rows  # type: ignore[attr-defined]
 
 
 def half_cross_entropy_row(r, loss, kept, x, ids, smoothing, ignore, rows, cols):

@@ -8,12 +8,14 @@ FLAME counterpart: `flame_core::adam`. Read next: sgd.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ..backend.formula.words import maximum, sqrt
 from .base import Optimizer
 from .given import options_of
+from .groups import Group
 
 
 @dataclass
@@ -84,14 +86,25 @@ class Adam(Optimizer):
     def formula(self) -> Any:  # type: ignore[override]
         return adam_update if self.used_slots(self.groups) is self.slots else amsgrad_update
 
-    def numbers(self, group: dict[str, Any], step: int) -> tuple[float, ...]:
+    def numbers(self, group: Any, step: int) -> tuple[float, ...]:
+        kept = group.kept
+        if not kept:
+            kept.append(self.rule(group))
+        return kept[0](step)
+
+    def rule(self, group: Group) -> Callable[[int], tuple[float, ...]]:
+        """numbers() as a function of the step alone: in a small replayed step the rest would take longer than the update."""
         lr, (beta1, beta2), decay = group["lr"], group["betas"], group["weight_decay"]
-        keep = 1.0 - lr * decay if self.decoupled else 1.0
+        keep, l2 = (1.0 - lr * decay, 0.0) if self.decoupled else (1.0, decay)
         before, after = (keep, 1.0) if self.order == "torch" else (1.0, keep)
-        step_size = lr / (1.0 - beta1**step)
-        root, l2 = (1.0 - beta2**step) ** 0.5, 0.0 if self.decoupled else decay
+        rise1, rise2, eps = 1.0 - beta1, 1.0 - beta2, group["eps"]
         sign, largest = -1.0 if group["maximize"] else 1.0, float(group["amsgrad"])
-        return before, l2, after, 1.0 - beta1, 1.0 - beta2, step_size, root, group["eps"], sign, largest
+
+        def numbers(step: int) -> tuple[float, ...]:
+            step_size, root = lr / (1.0 - beta1**step), (1.0 - beta2**step) ** 0.5
+            return before, l2, after, rise1, rise2, step_size, root, eps, sign, largest, 0.0, 0.0
+
+        return numbers
 
 
 class AdamW(Adam):

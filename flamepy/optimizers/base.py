@@ -79,6 +79,8 @@ class Optimizer(Chained):
                 f"{self.name}: {name} is an option of groups: optimizer.{name} = v. Set optimizer.groups[i]['{name}'] = v."
             )
         super().__setattr__(name, value)
+        for group in self.__dict__.get("groups", ()):
+            group.kept = []
 
     def check(self, options: dict[str, Any]) -> None:
         """Raise ValueError for impossible hyperparameters."""
@@ -270,7 +272,7 @@ class Optimizer(Chained):
         """Where the numbers of each segment will stand. Counts the step of the `chosen` parameters; `first`: one of each segment."""
         device = block.buffer.device
         if active:  # a step is recorded
-            guard(self, "which moments it keeps", lambda: self.used_slots(self.groups), live=True)
+            guard(self, "which moments it keeps", lambda: self.used_slots(self.groups))
             guard(block, "whether all parameters were updated as often", block.alike)
         # In a recorded step each update has its own: a replay fills all of them at once.
         hyper = device.empty(NUMBERS * len(first), block.dtype) if active else block.hyper(len(first))

@@ -138,15 +138,19 @@ class Update:
     def __init__(self, optimizer: Any, block: Block, chosen: Sequence[int], first: Sequence[int]):
         self.optimizer, self.block, self.chosen, self.first = optimizer, block, chosen, first
 
-    def numbers(self) -> list[float]:
-        steps, groups, optimizer = self.block.steps, self.block.groups, self.optimizer
+    def numbers(self) -> Sequence[float]:
+        steps, numbers, optimizer = self.block.steps, self.block.groups, self.optimizer
         for i in self.chosen:
             steps[i] += 1
         if len(self.chosen) < len(steps):  # what block.alike() says may be another now
             changed()
         found: list[float] = []
         for i in self.first:
-            row = optimizer.numbers(optimizer.groups[groups[i]], steps[i])
+            group = optimizer.groups[numbers[i]]
+            kept = group.kept
+            row = kept[0](steps[i]) if kept else optimizer.numbers(group, steps[i])
+            if len(row) == NUMBERS and len(self.first) == 1:
+                return row
             found += row
             found += NO_MORE[len(row) :]
         return found

@@ -7,11 +7,12 @@ FLAME counterpart: parameter groups of `flame_core::optimizers`. Read next: rate
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from ..backend.divert import changed
 from ..errors import DTypeError
 from .owner import Owned
 
@@ -21,14 +22,20 @@ RANGES = {  # from the first number on, below the second
     "alpha": (0.0, 1.0), "momentum_decay": POSITIVE, "initial_accumulator_value": POSITIVE,
     "dampening": (-np.inf, np.inf),
 }  # fmt: skip
+LR = {"lr"}
 FLAGS = ("nesterov", "maximize", "amsgrad", "centered", "decoupled_weight_decay")
 
 
 class Group(Owned, dict):
-    """The options of some parameters. Setting one checks it as the constructor does; copies and pickles are plain dictionaries."""
+    """The options of some parameters. Setting one checks it as the constructor does; copies and pickles are plain dictionaries.
+
+    `kept`: an optimizer's numbers() for these options, if it keeps one; another list as soon as one of them is another, so that what a
+    thread makes of the old ones meanwhile is not kept. Lists become tuples, which nobody changes unseen.
+    """
 
     def __init__(self, optimizer: Any, options: dict[str, Any]):
-        super().__init__(options)
+        super().__init__(fixed(options))
+        self.kept: list[Callable[[int], tuple[float, ...]]] = []
         self.belong(optimizer)
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -42,7 +49,15 @@ class Group(Owned, dict):
             if key not in known:
                 raise TypeError(f"{name}: unknown option in a group: {key!r}. Known: {', '.join(known)}.")
         self.optimizer.check({**self, **found})
-        super().update(found)
+        super().update(fixed(found))
+        self.kept = []
+        if found.keys() != LR:  # which moments are kept may be another now
+            changed()
+
+    def put(self, key: str, value: Any) -> None:
+        """Set an option that is known to be a good one."""
+        super().__setitem__(key, value)
+        self.kept = []
 
     def __ior__(self, other: Any) -> Group:  # type: ignore[override, misc]
         self.update(other)
@@ -60,6 +75,11 @@ class Group(Owned, dict):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)
+
+
+def fixed(options: dict[str, Any]) -> dict[str, Any]:
+    """The same with tuples in the place of lists, except of names."""
+    return {key: tuple(value) if isinstance(value, list) and key != "names" else value for key, value in options.items()}
 
 
 def checked_groups(name: str, groups: Any, known: Iterable[str]) -> dict[str, dict[str, Any]]:

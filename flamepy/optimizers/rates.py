@@ -30,7 +30,7 @@ class Rates(Owned):
         factors: list[Any] = [1.0, *self.factors]
         for group, factor in zip(optimizer.groups, factors, strict=True):
             if "lr_scale" in group or callable(group["lr"]):
-                dict.__setitem__(group, "lr", base * factor)
+                group.put("lr", base * factor)
             dict.pop(group, "lr_scale", None)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -40,7 +40,7 @@ class Rates(Owned):
         """There is one more group, whose rate is that times the optimizer's."""
         self.factors.append(factor)
         if factor is not None:
-            dict.__setitem__(self.optimizer.groups[-1], "lr", self.now() * factor)
+            self.optimizer.groups[-1].put("lr", self.now() * factor)
 
     def factor(self, pattern: str, base: float, changes: dict[str, Any]) -> float | None:
         """A group's rate divided by the optimizer's."""
@@ -75,7 +75,7 @@ class Rates(Owned):
 
     def put(self, base: float) -> None:
         for group, lr in zip(self.optimizer.groups, self.of_groups(base), strict=True):
-            dict.__setitem__(group, "lr", lr)
+            group.put("lr", lr)
 
     def set(self, lr: Any) -> None:
         """Have another rate or schedule from now on."""
@@ -108,7 +108,7 @@ class Rates(Owned):
             return
         self.finished, self.schedule, self.factors, rates = state
         for group, lr in zip(self.optimizer.groups, rates, strict=True):
-            dict.__setitem__(group, "lr", lr)
+            group.put("lr", lr)
 
 
 def checked(name: str, lr: Any, step: int) -> float:

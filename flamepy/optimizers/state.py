@@ -102,7 +102,7 @@ def checked_groups(optimizer: Optimizer, groups: list[dict[str, Any]], rows: dic
     for old, new in zip(optimizer.groups, groups, strict=True):
         if set(new) - {"finished"} != set(old):
             raise StateError(f"{name}: options differ: {sorted(set(new) ^ set(old))}. Restore the same kind of optimizer.")
-        options = {k: v if k == "names" else tuple(new[k]) if isinstance(new[k], list) else new[k] for k, v in old.items()}
+        options = {k: v if k == "names" else new[k] for k, v in old.items()}
         optimizer.check(options)
         restored.append(Group(optimizer, options))
     return restored

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from operator import call
 from typing import Any
 
 import numpy as np
@@ -115,16 +116,16 @@ class Arguments:
         return tuple(values[:count]), dict(zip(self.options, values[count:], strict=True))
 
 
-def alike(args: tuple, form: tuple) -> list[int] | None:
+def alike(args: tuple, form: tuple) -> set[int] | None:
     """The ids of the arguments' roots where these are tensors of their own memory, and the call's form is this one: found out quickly."""
-    if len(args) + 1 != len(form) or _modes() != form[0]:
+    count, tensor, roots = len(args), _tensor_class, set()
+    if count + 1 != len(form) or _modes() != form[0]:
         return None
-    tensor, roots = _tensor_class, []
-    for x, spec in zip(args, form[1:], strict=True):
-        if type(x) is not tensor or x.spec is not spec or x.entry is not None:
+    for i, x in enumerate(args, 1):
+        if type(x) is not tensor or x.spec is not form[i] or x.entry is not None:
             return None
-        roots.append(id(x.buffer.root or x.buffer))
-    return None if len(set(roots)) < len(roots) else roots
+        roots.add(id(x.buffer.root or x.buffer))
+    return roots if len(roots) == count else None
 
 
 def flatten(label: str, value: Any, found: list[tuple[str, Any]]) -> Any:
@@ -167,8 +168,7 @@ class Slot:
         """What makes it of what the step leaves at its place, which the next replay overwrites."""
         stream = place.device.stream
         if self.like is None:
-            make, read = self.make, stream.reader(place)
-            return lambda: make(read())
+            return stream.reporter(self.make, place)
         tensor, take, spec, entry = _tensor_class, stream.taker(place), self.like.spec, self.entry
         if entry is None:
             return lambda: tensor(take(), spec)
@@ -234,5 +234,5 @@ def maker_of(result: Any, places: Iterator[Buffer]) -> Callable[[], Any]:
     """A function that gives the results with every Slot filled; of the places the first are theirs."""
     makers = mapped(lambda x: x.maker(next(places)) if type(x) is Slot else lambda: x, result)
     if type(makers) is tuple and all([callable(make) for make in makers]):  # as most are: without mapped()'s questions
-        return lambda: tuple([make() for make in makers])
+        return lambda: tuple(map(call, makers))
     return lambda: mapped(lambda make: make(), makers)

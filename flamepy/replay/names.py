@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import partial
 from operator import attrgetter
-from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from types import CellType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -115,6 +115,7 @@ class Names:
         self.modules: list[Any] = []
         self.tensors: list[Any] = []
         self.places: list[tuple[Callable[[Any], Any], Any, Any]] = []  # (look up, what, found) of each value
+        self.cells: list[tuple[CellType, Any]] = []  # those of a closure's variables: read in half the time
         self.arrays: list[tuple[np.ndarray, np.ndarray]] = []  # small ones, with what they held
         self.loose: set[str] = set()
         self.objects: list[tuple[str, Any]] = []  # the user's own, whose attributes may be named anywhere
@@ -123,6 +124,9 @@ class Names:
     def as_before(self) -> bool:
         """Whether every place holds the very object that it held."""
         try:
+            for cell, found in self.cells:
+                if cell.cell_contents is not found:
+                    return False
             for get, what, found in self.places:
                 if get(what) is not found:
                     return False
@@ -144,7 +148,10 @@ class Names:
             value = get(what)
         except (LookupError, ValueError, AttributeError):
             return MISSING
-        self.places.append((get, what, value))
+        if get is contents:
+            self.cells.append((what, value))
+        else:
+            self.places.append((get, what, value))
         self.visit(label, value, depth)
         return value
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from struct import Struct, error
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,20 @@ class CpuStream(HostStream):
             return memory.buffer_from(device.pools[size, dtype])
         except KeyError:
             return memory.buffer_from(device.pool(size, dtype))
+
+    def writer(self, out: Buffer, values: Callable[[], Sequence[Any]]) -> Callable[[], None]:
+        if out.dtype not in FULL:
+            return super().writer(out, values)
+        pack, memory, write = Struct(f"{out.size}{out.dtype.char}").pack_into, memoryview(out.data), self.device.write
+
+        def fill() -> None:
+            found = values()
+            try:
+                pack(memory, 0, *found)  # in half the time of NumPy
+            except (OverflowError, error):  # infinite in float32
+                write(out, found)
+
+        return fill
 
     def taker(self, x: Buffer) -> Callable[[], Buffer]:
         if x.size > FEW:

@@ -15,6 +15,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
+from ..formula.row_words import TOGETHER
 from ..formula.words import select
 from .family import launcher, loop
 from .parallel import elements, tasks
@@ -103,6 +104,13 @@ def row(part, *args):
         F(r, *args)
 
 
+@loop(reorders=True)
+def rows_together(part, *args):
+    """F(first, *args) for each TOGETHER rows: a body that takes so many at once."""
+    for t in tasks(part, (args[-2] + TOGETHER - 1) // TOGETHER):
+        F(t * TOGETHER, *args)
+
+
 # ---- formulas of copies ----
 def same(x):
     return x
@@ -146,4 +154,8 @@ def tri_launcher(go, outs, ins, *sizes):
 
 @launcher(name="row")
 def row_launcher(go, outs, ins, *consts):
-    go(row, outs, ins, consts, work=consts[-2] * consts[-1])
+    rows, cols = consts[-2:]
+    if cols <= TOGETHER and hasattr(go.formula, "together"):
+        go(rows_together, outs, ins, consts, work=rows * cols, formula=go.formula.together)
+    else:
+        go(row, outs, ins, consts, work=rows * cols)

@@ -18,6 +18,7 @@ import numpy as np
 from .words import INF, exp_down, fmax, real
 
 LINE = 4096  # numbers that fit beside a row into the nearest cache; 0: what is needed twice is computed twice
+TOGETHER = 16  # rows that a body takes at once where they are no longer than this
 RUN = 256  # numbers of a row added up in its own type; vectors hold 16 of them, four at once
 
 
