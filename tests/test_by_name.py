@@ -284,3 +284,19 @@ def test_packed_gradients_are_read_where_they_lie() -> None:
     with patch.object(stream, "run", wraps=stream.run) as run, patch.object(stream, "copy", wraps=stream.copy) as copies:
         optimizer.step(grads)
     assert (run.call_count, copies.call_count) == (3, 0)
+
+
+def test_groups_are_not_replaced_by_hand() -> None:
+    """PyTorch's lists of groups take anything; what is put there here would be read by nobody."""
+    w = fp.Parameter(np.ones(3, np.float32), "w")
+    params = fp.ParameterDict({"w": w})
+    for optimizer in (fp.Adam([w], lr=0.1), fp.ByName(params, {"*": (fp.SGD, {"lr": 0.1})})):
+        for change in (
+            lambda groups: groups.__setitem__(0, {**groups[0], "lr": 0.5}),
+            lambda groups: groups.append({"params": [w], "lr": 0.5}),
+            lambda groups: groups.pop(),
+        ):
+            with pytest.raises(TypeError, match="groups are not replaced"):
+                change(optimizer.param_groups)
+        optimizer.groups[0]["lr"] = 0.5
+        assert len(optimizer.groups) == 1 and optimizer.param_groups[0]["lr"] == 0.5

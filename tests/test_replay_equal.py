@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from devices import CPU_ONLY
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay_tools import CLIPS, OPTIMIZERS, Checkpointed, Dropping, Images, Plain, Text, batches, packed, training
 
@@ -164,6 +164,7 @@ LIVES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10), st.integers(0
 
 
 @CPU_ONLY  # about no device
+@settings(deadline=None)
 @given(LIVES)
 def test_places_never_overlap_in_time_and_memory(drawn):
     lives = [Life(first, first + length, nbytes) for first, length, nbytes in drawn]

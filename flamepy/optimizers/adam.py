@@ -8,7 +8,7 @@ FLAME counterpart: `flame_core::adam`. Read next: sgd.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,7 +76,7 @@ class Adam(Optimizer):
         options = options_of(self.name, lr, params, options, defaults)
         super().__init__(params, options, groups, transforms)
 
-    def used_slots(self, groups: list[Any]) -> tuple[str, ...]:
+    def used_slots(self, groups: Sequence[Any]) -> tuple[str, ...]:
         for group in groups:
             if group["amsgrad"]:
                 return (*self.slots, "v_max")

@@ -29,7 +29,7 @@ from . import state
 from .block import NUMBERS, Block, Launch, Update
 from .chained import Chained
 from .given import as_gradient, as_map, check_unscaled, list_of, mark_of, recording, refused, say_if_replaced, triples
-from .groups import Group, check_options, checked_groups
+from .groups import Group, Groups, check_options, checked_groups
 from .rates import Rates, checked
 
 
@@ -50,11 +50,9 @@ class Optimizer(Chained):
     apart = False  # whether each parameter is a segment of its own
 
     def __init__(self, params: Any, options: dict[str, Any], groups: dict[str, dict[str, Any]] | None, transforms: Any = None):
-        self.groups = [Group(self, {"names": [], **options})]
-        self.patterns: list[str] = []
-        for pattern, changes in checked_groups(self.name, groups, options).items():
-            self.groups.append(Group(self, {"names": [], **options, **changes}))
-            self.patterns.append(pattern)
+        given = checked_groups(self.name, groups, options)
+        self.groups = Groups([Group(self, {"names": [], **options, **changes}) for changes in ({}, *given.values())])
+        self.patterns = list(given)
         self.rates = Rates(self, options["lr"], groups or {})
         for group in self.groups:
             self.check(group)
@@ -124,17 +122,17 @@ class Optimizer(Chained):
         new = Group(self, {**self.groups[0], "names": []})
         new.update({key: value for key, value in options.items() if key != "lr_scale"})
         factor = self.rates.factor("", self.lr, options)
-        self.groups.append(new)
+        before, self.groups = self.groups, Groups([*self.groups, new])
         try:
-            self.adopt(ps, len(self.groups) - 1)
+            self.adopt(ps, len(before))
         except StateError:
-            self.groups.pop()
+            self.groups = before
             raise
         self.patterns.append("")
         self.rates.add(factor)
 
     @property
-    def param_groups(self) -> list[Group]:
+    def param_groups(self) -> Groups:
         """PyTorch's name of `groups`."""
         return self.groups
 
@@ -297,7 +295,7 @@ class Optimizer(Chained):
         self.blocks = [Block(ps, [self.group_of[p.id] for p in ps], slots, self.shapes_of) for ps in homes.values()]
         state.put_rows(self, rows)
 
-    def used_slots(self, groups: list[Any]) -> tuple[str, ...]:
+    def used_slots(self, groups: Sequence[Any]) -> tuple[str, ...]:
         """The moments kept with these options, each laid out like the parameters."""
         return self.slots
 

@@ -24,6 +24,7 @@ from ..parameter import Parameter
 from .base import Optimizer, writer
 from .chained import Chained
 from .given import as_gradient, as_map, check_unscaled, list_of, mark_of, recording, refused, triples
+from .groups import Groups
 from .state import check_kind, checked_transforms, prepared
 
 
@@ -101,9 +102,9 @@ class ByName(Chained):
         return next(iter(self.parts.values()))
 
     @property
-    def groups(self) -> list[Any]:
+    def groups(self) -> Groups:
         """The groups of all the optimizers, pattern by pattern."""
-        return [group for part in self.parts.values() for group in part.groups]
+        return Groups([group for part in self.parts.values() for group in part.groups])
 
     param_groups = groups
 

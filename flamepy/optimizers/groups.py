@@ -26,6 +26,16 @@ LR = {"lr"}
 FLAGS = ("nesterov", "maximize", "amsgrad", "centered", "decoupled_weight_decay")
 
 
+class Groups(tuple):  # type: ignore[type-arg]
+    """An optimizer's groups: their options may be set, but none is put in place of another."""
+
+    def refuse(self, *_: Any) -> Any:
+        advice = "Set its options, optimizer.groups[0].update(lr=...), or use add_param_group()."
+        raise TypeError(f"optimizer: groups are not replaced, taken out or put in by hand: there are {len(self)}. {advice}")
+
+    __setitem__ = __delitem__ = append = extend = insert = pop = remove = clear = refuse
+
+
 class Group(Owned, dict):
     """The options of some parameters. Setting one checks it as the constructor does; copies and pickles are plain dictionaries.
 

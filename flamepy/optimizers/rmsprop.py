@@ -6,6 +6,7 @@ Read next: adagrad.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..backend.formula.words import maximum, sqrt
@@ -62,7 +63,7 @@ class RMSprop(Optimizer):
         options = {"lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum}
         super().__init__(params, {**options, "centered": centered, "maximize": maximize}, groups, transforms)
 
-    def used_slots(self, groups: list[Any]) -> tuple[str, ...]:
+    def used_slots(self, groups: Sequence[Any]) -> tuple[str, ...]:
         m, a = any(g["momentum"] for g in groups), any(g["centered"] for g in groups)
         return ("v", *["m"] * m, *["a"] * a)
 

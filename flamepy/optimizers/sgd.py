@@ -5,6 +5,7 @@ FLAME counterpart: `flame_core::sgd`. Read next: ../nn/module.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -59,7 +60,7 @@ class SGD(Optimizer):
             given = f"{options['momentum']}, {options['dampening']}"
             raise ValueError(f"SGD: nesterov needs momentum and no dampening: {given}. Set momentum > 0 and dampening 0.")
 
-    def used_slots(self, groups: list[Any]) -> tuple[str, ...]:
+    def used_slots(self, groups: Sequence[Any]) -> tuple[str, ...]:
         return self.slots if any(g["momentum"] for g in groups) else ()
 
     @property

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..errors import StateError
 from ..tensors import Tensor
-from .groups import Group
+from .groups import Group, Groups
 from .rates import finished_in
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def prepared(optimizer: Optimizer, state: dict[str, Any]) -> Callable[[], None]:
         for block in optimizer.blocks:
             block.retire(f"{name}.load_state_dict()")
         optimizer.waiting = {n: (i, state["state"].get(n, {})) for n, i in missing}
-        optimizer.groups, optimizer.blocks, optimizer.rates.finished = groups, [], finished
+        optimizer.groups, optimizer.blocks, optimizer.rates.finished = Groups(groups), [], finished
         optimizer.rates.put(lr)
         optimizer.arrange()
         put_rows(optimizer, state["state"])
@@ -169,7 +169,7 @@ def unpickle(optimizer: Optimizer, state: dict[str, Any]) -> None:
     vars(optimizer).update({key: value for key, value in state.items() if key not in ("places", "rows")})
     places = list(zip(optimizer.params, state["places"], strict=True))
     optimizer.rates.belong(optimizer)
-    optimizer.groups = [Group(optimizer, options) for options in state["groups"]]
+    optimizer.groups = Groups([Group(optimizer, options) for options in state["groups"]])
     optimizer.names, optimizer.still = {p.id: name for p, (name, _) in places}, (-1, frozenset())
     optimizer.group_of = {p.id: group for p, (_, group) in places}
     optimizer.blocks = []
