@@ -18,10 +18,10 @@ from ..formula.words import real
 from .family import loop, table
 from .moves import taps_vector
 from .parallel import tasks
-from .plans import depthwise_lines, room_size
+from .plans import depthwise_lines
 from .runs import fill_run
 from .threads import most_threads
-from .windows import copy_line, put_image, seen
+from .windows import copy_line
 
 
 @loop
@@ -36,9 +36,7 @@ def conv2d_depthwise(part, y, rooms, x, w, b, sizes, offsets, lines, workers, ha
             channel = plane % sizes[1]
             for first in range(0, rows, lines):
                 some = min(lines, rows - first)
-                count, top, low, high = seen(sizes, first * columns, some * columns)
-                fill_run(room[: count * wide], 0.0)
-                put_image(room, x[plane * pixels : (plane + 1) * pixels], 0, sizes, top, low, high)
+                put_image(room, x[plane * pixels : (plane + 1) * pixels], sizes, first, some)
                 for r in range(some):
                     start = real(b[channel]) if has_bias else real(0.0)
                     weigh(line, 0, room, r * sizes[8] * wide, offsets, w, channel * offsets.size, start, (columns - 1) * sizes[9] + 1)
@@ -59,6 +57,15 @@ def conv2d_dx_depthwise(part, dx, rooms, g, w, sizes, offsets, lines, workers):
                 for r in range(some):
                     at = (plane * h + first + r) * width
                     weigh(dx, at, room, r * wide, offsets, w, plane % sizes[1] * offsets.size, 0.0, width)
+
+
+def put_image(room, x, sizes, first, lines):
+    """A room for so many lines of positions from `first`: the lines of the image that they see, with their padding."""
+    wide, top = sizes[3] + 2 * sizes[11], first * sizes[8] - sizes[10]
+    count = (lines - 1) * sizes[8] + (sizes[6] - 1) * sizes[12] + 1
+    fill_run(room[: count * wide], 0.0)
+    for line in range(max(0, -top), min(count, sizes[2] - top)):
+        copy_line(room, line * wide + sizes[11], x, (top + line) * sizes[3], 1, sizes[3])
 
 
 def put_cotangents(room, g, sizes, first, lines):
@@ -110,7 +117,7 @@ def taps(sizes: Any, wide: int) -> list[int]:
 def conv(go: Any, outs: Any, ins: Any, sizes: Any, work: int) -> None:
     (x, w, b), wide = ins, sizes[3] + 2 * sizes[11]
     workers, lines = min(sizes[0] * sizes[1], most_threads()), depthwise_lines(sizes[14], wide * sizes[8])
-    rooms = go.empty(workers * (wide + room_size(sizes, lines * sizes[15])))
+    rooms = go.empty(workers * (2 + (lines - 1) * sizes[8] + (sizes[6] - 1) * sizes[12]) * wide)
     consts = table(sizes), table(tuple(taps(sizes, wide))), lines, workers, b is not None
     go(conv2d_depthwise, (*outs, rooms), (x, w, w if b is None else b), consts, work=work)
 

@@ -134,9 +134,9 @@ def partial_layout(heads: int, keys: int, d: int, dv: int) -> tuple[int, ...]:
 
 # ---- convolution -----
 def room_size(sizes: Sequence[int], positions: int) -> int:
-    """Numbers in the lines of one channel, with their padding, that so many positions see, wherever they begin."""
-    columns = max(1, sizes[15])
-    lines = (positions + columns - 2) // columns * sizes[8] + (sizes[6] - 1) * sizes[12] + 1
+    """Numbers in a room (windows.py) for so many positions, wherever they begin: lines of one channel with their padding."""
+    count = (positions + max(1, sizes[15]) - 2) // max(1, sizes[15]) + 1
+    lines = min(count * sizes[6], (count - 1) * sizes[8] + (sizes[6] - 1) * sizes[12] + 1)
     return lines * (sizes[3] + 2 * sizes[11])
 
 

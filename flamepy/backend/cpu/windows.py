@@ -22,61 +22,63 @@ from .runs import add_value, copy_run, fill_run, long_sum_run
 
 
 def seen(sizes, first, width):
-    """Of the lines these positions see: how many there are, the number of the first, the first and the end of those in the image."""
+    """What these positions see: from which line of the image on (below 0: of the padding), over how many lines, in how many lines of the
+    room, and how many of these lie between two taps and between two lines of positions. Windows with wide gaps see few of the lines: then
+    the room has those that each tap sees, one tap after the other."""
     begin, last = first // sizes[15], (first + width - 1) // sizes[15]
-    lines = (last - begin) * sizes[8] + (sizes[6] - 1) * sizes[12] + 1
-    top = begin * sizes[8] - sizes[10]
-    low = min(max(0, -top), lines)
-    return lines, top, low, max(low, min(lines, sizes[2] - top))
+    top, count = begin * sizes[8] - sizes[10], last - begin + 1
+    span = (count - 1) * sizes[8] + (sizes[6] - 1) * sizes[12] + 1
+    if count * sizes[6] < span:
+        return top, span, count * sizes[6], count, 1
+    return top, span, span, sizes[12], sizes[8]
+
+
+def line_of(sizes, top, line, span, lines, down):
+    """Which line of the image a room's line is."""
+    return top + line if lines == span else top + line // down * sizes[12] + line % down * sizes[8]
 
 
 def im2col(col, ld, room, x, sizes, channels, first, width):
     """col (channels * kh * kw, width): what each tap of the window sees."""
     taps, wide = sizes[6] * sizes[7], sizes[3] + 2 * sizes[11]
-    lines, top, low, high = seen(sizes, first, width)
+    top, span, lines, down, apart = seen(sizes, first, width)
     start, head, whole = cut(sizes, first, width)
+    next_line = wide * apart if head > 0 else 0
     fill_run(room[: lines * wide], 0.0)  # the padding; what else is here changes with the channel
     for c in range(channels):
-        put_image(room, x, c, sizes, top, low, high)
-        to = c * taps * ld
-        put_taps(col, to, ld, room, start, sizes, 1, head)
-        put_taps(col, to + head, ld, room, after(sizes, head), sizes, whole, sizes[15])
-        rest = head + whole * sizes[15]
-        put_taps(col, to + rest, ld, room, after(sizes, head) + whole * wide * sizes[8], sizes, 1, width - rest)
+        for line in range(lines):
+            y = line_of(sizes, top, line, span, lines, down)
+            if 0 <= y < sizes[2]:
+                copy_line(room, line * wide + sizes[11], x, (c * sizes[2] + y) * sizes[3], 1, sizes[3])
+        to, rest = c * taps * ld, head + whole * sizes[15]
+        put_taps(col, to, ld, room, start, down, apart, sizes, 1, head)
+        put_taps(col, to + head, ld, room, next_line, down, apart, sizes, whole, sizes[15])
+        put_taps(col, to + rest, ld, room, next_line + whole * wide * apart, down, apart, sizes, 1, width - rest)
 
 
 def col2im(x, col, ld, room, sizes, channels, first, width, fresh):
     """The reverse: add each number of col to the pixel it came from. Lines of the image from `fresh` on have no value yet: what comes first
     is stored. Returns the end of the lines that have one."""
     taps, wide = sizes[6] * sizes[7], sizes[3] + 2 * sizes[11]
-    lines, top, low, high = seen(sizes, first, width)
+    top, span, lines, down, apart = seen(sizes, first, width)
     start, head, whole = cut(sizes, first, width)
+    next_line = wide * apart if head > 0 else 0
+    end = min(max(0, top + span), sizes[2])
+    zero_lines(x, sizes, channels, fresh, min(max(0, top), sizes[2]) if lines == span else end)
     for c in range(channels):
         fill_run(room[: lines * wide], 0.0)
-        source = c * taps * ld
-        add_taps(room, start, col, source, ld, sizes, 1, head)
-        add_taps(room, after(sizes, head), col, source + head, ld, sizes, whole, sizes[15])
-        rest = head + whole * sizes[15]
-        add_taps(room, after(sizes, head) + whole * wide * sizes[8], col, source + rest, ld, sizes, 1, width - rest)
-        take_image(x, c, room, sizes, top, low, high, fresh)
-    zero_lines(x, sizes, channels, fresh, min(top + low, sizes[2]))
-    return max(fresh, min(top + high, sizes[2]))
-
-
-def put_image(room, x, c, sizes, top, low, high):
-    """Lines low to high of the room: of channel c."""
-    w, wide = sizes[3], sizes[3] + 2 * sizes[11]
-    for y in range(low, high):
-        copy_line(room, y * wide + sizes[11], x, (c * sizes[2] + top + y) * w, 1, w)
-
-
-def take_image(x, c, room, sizes, top, low, high, fresh):
-    """The reverse; to lines before `fresh` they are added."""
-    w, wide = sizes[3], sizes[3] + 2 * sizes[11]
-    for y in range(low, min(high, fresh - top)):
-        add_line(x, (c * sizes[2] + top + y) * w, 1, room, y * wide + sizes[11], w)
-    for y in range(max(low, fresh - top), high):
-        copy_line(x, (c * sizes[2] + top + y) * w, room, y * wide + sizes[11], 1, w)
+        source, rest = c * taps * ld, head + whole * sizes[15]
+        add_taps(room, start, down, apart, col, source, ld, sizes, 1, head)
+        add_taps(room, next_line, down, apart, col, source + head, ld, sizes, whole, sizes[15])
+        add_taps(room, next_line + whole * wide * apart, down, apart, col, source + rest, ld, sizes, 1, width - rest)
+        for line in range(lines):
+            y = line_of(sizes, top, line, span, lines, down)
+            if 0 <= y < sizes[2]:
+                if y < fresh or lines != span:
+                    add_line(x, (c * sizes[2] + y) * sizes[3], 1, room, line * wide + sizes[11], sizes[3])
+                else:
+                    copy_line(x, (c * sizes[2] + y) * sizes[3], room, line * wide + sizes[11], 1, sizes[3])
+    return max(fresh, end)
 
 
 def zero_lines(x, sizes, channels, start, end):
@@ -93,15 +95,10 @@ def cut(sizes, first, width):
     return start * sizes[9], head, (width - head) // sizes[15]
 
 
-def after(sizes, head):
-    """Where in a room the whole lines begin."""
-    return (sizes[3] + 2 * sizes[11]) * sizes[8] if head > 0 else 0
-
-
-def put_taps(col, to, ld, room, at, sizes, lines, count):
-    """What each tap sees of `lines` lines of `count` positions, the first tap from room[at] on."""
+def put_taps(col, to, ld, room, at, down, apart, sizes, lines, count):
+    """What each tap sees of `lines` lines of `count` positions, the first tap from room[at] on. down, apart: see seen()."""
     kw, step, across, columns, wide = sizes[7], sizes[9], sizes[13], sizes[15], sizes[3] + 2 * sizes[11]
-    apart, down = wide * sizes[8], wide * sizes[12]
+    apart, down = wide * apart, wide * down
     for i in range(sizes[6]):
         for j in range(kw):
             place, source = to + (i * kw + j) * ld, at + i * down + j * across
@@ -109,10 +106,10 @@ def put_taps(col, to, ld, room, at, sizes, lines, count):
                 copy_line(col, place + line * columns, room, source + line * apart, step, count)
 
 
-def add_taps(room, at, col, source, ld, sizes, lines, count):
+def add_taps(room, at, down, apart, col, source, ld, sizes, lines, count):
     """The reverse."""
     kw, step, across, columns, wide = sizes[7], sizes[9], sizes[13], sizes[15], sizes[3] + 2 * sizes[11]
-    apart, down = wide * sizes[8], wide * sizes[12]
+    apart, down = wide * apart, wide * down
     for i in range(sizes[6]):
         for j in range(kw):
             place, own = at + i * down + j * across, source + (i * kw + j) * ld
