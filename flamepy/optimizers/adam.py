@@ -102,7 +102,7 @@ class Adam(Optimizer):
 
         def numbers(step: int) -> tuple[float, ...]:
             step_size, root = lr / (1.0 - beta1**step), (1.0 - beta2**step) ** 0.5
-            return before, l2, after, rise1, rise2, step_size, root, eps, sign, largest, 0.0, 0.0
+            return before, l2, after, rise1, rise2, step_size, root, eps, sign, largest, 0.0, 0.0  # NUMBERS: nothing is left to fill up
 
         return numbers
 

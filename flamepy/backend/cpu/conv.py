@@ -1,11 +1,10 @@
 """Convolution of images in (batch, channel, row, column) order.
 
-A convolution is a matrix product with the image's windows laid out as columns (im2col), made for one tile of
-output positions at a time so that they stay in cache. A fixed number of workers, each with its own part of
-`col`, shares out the tiles; the gradient of the weight is summed over fixed chunks of images and then over
-the chunks. All of it follows from sizes alone: the same bits for any number of threads. `conv_plan` gives
-the counts, `sizes` (a table) the geometry. 16-bit images are widened as columns are made; results of 16 bits
-wait in float32 scratch to be rounded.
+A convolution is a matrix product with the image's windows laid out as columns (im2col), made for one tile of output positions at a time so
+that they stay in cache; small images share a tile. A fixed number of workers, each with its own part of `col` (columns, then a room of
+windows.py), shares out the tiles; the gradient of the weight is summed over fixed chunks of images and then over the chunks. All of it
+follows from sizes alone: the same bits for any number of threads. `conv_plan` gives the counts, `sizes` (a table) the geometry. 16-bit
+images are widened as columns are made; results of 16 bits wait in float32 scratch to be rounded.
 
 FLAME counterpart: `flame_core::ops::conv2d`. Read next: windows.py.
 """
@@ -47,8 +46,8 @@ def conv2d(part, y, z, col, x, w, b, sizes, plan, has_bias, narrow):
             w_at, y_at = group * outs * depth, (low * groups + group) * outs * area + first
             z_at, step = (worker * outs * tile, tile) if narrow else (y_at, area)
             if images == 1 and is_pointwise(sizes, x):
-                x_at, pixels = (low * groups + group) * each * area + first, area
-                gemm(N, N, outs, width, depth, 1.0, w, w_at, depth, x, x_at, pixels, False, z, z_at, step)
+                x_at = (low * groups + group) * each * area + first
+                gemm(N, N, outs, width, depth, 1.0, w, w_at, depth, x, x_at, area, False, z, z_at, step)
             else:
                 for channel in range(0, max(1, each), channels):
                     count = min(channels, each - channel)

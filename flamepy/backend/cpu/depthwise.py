@@ -21,7 +21,7 @@ from .parallel import tasks
 from .plans import depthwise_lines
 from .runs import fill_run
 from .threads import most_threads
-from .windows import copy_line
+from .windows import copy_line, put_image
 
 
 @loop
@@ -36,7 +36,9 @@ def conv2d_depthwise(part, y, rooms, x, w, b, sizes, offsets, lines, workers, ha
             channel = plane % sizes[1]
             for first in range(0, rows, lines):
                 some = min(lines, rows - first)
-                put_image(room, x[plane * pixels : (plane + 1) * pixels], sizes, first, some)
+                count = (some - 1) * sizes[8] + (sizes[6] - 1) * sizes[12] + 1
+                fill_run(room[: count * wide], 0.0)
+                put_image(room, x[plane * pixels : (plane + 1) * pixels], 0, sizes, first * sizes[8] - sizes[10], count, count, 1)
                 for r in range(some):
                     start = real(b[channel]) if has_bias else real(0.0)
                     weigh(line, 0, room, r * sizes[8] * wide, offsets, w, channel * offsets.size, start, (columns - 1) * sizes[9] + 1)
@@ -53,23 +55,15 @@ def conv2d_dx_depthwise(part, dx, rooms, g, w, sizes, offsets, lines, workers):
         for plane in range(worker * items // workers, (worker + 1) * items // workers):
             for first in range(0, h, lines):
                 some = min(lines, h - first)
-                put_cotangents(room, g[plane * area : (plane + 1) * area], sizes, first, some)
+                put_spread(room, g[plane * area : (plane + 1) * area], sizes, first, some)
                 for r in range(some):
                     at = (plane * h + first + r) * width
                     weigh(dx, at, room, r * wide, offsets, w, plane % sizes[1] * offsets.size, 0.0, width)
 
 
-def put_image(room, x, sizes, first, lines):
-    """A room for so many lines of positions from `first`: the lines of the image that they see, with their padding."""
-    wide, top = sizes[3] + 2 * sizes[11], first * sizes[8] - sizes[10]
-    count = (lines - 1) * sizes[8] + (sizes[6] - 1) * sizes[12] + 1
-    fill_run(room[: count * wide], 0.0)
-    for line in range(max(0, -top), min(count, sizes[2] - top)):
-        copy_line(room, line * wide + sizes[11], x, (top + line) * sizes[3], 1, sizes[3])
-
-
-def put_cotangents(room, g, sizes, first, lines):
-    """A room for so many lines of the image from `first`: what their pixels gave to. Windows that see only padding are left out."""
+def put_spread(room, g, sizes, first, lines):
+    """A room for so many lines of the image from `first`: the cotangents of what they gave to, as far apart as windows step. Windows that
+    see only padding are left out."""
     wide, step, columns = sizes[3] + (sizes[7] - 1) * sizes[13], sizes[9], sizes[15]
     before, left = (sizes[6] - 1) * sizes[12], (sizes[7] - 1) * sizes[13] - sizes[11]
     low = max(0, -left + step - 1) // step

@@ -167,14 +167,15 @@ def conv_plan(sizes: Sequence[int], what: str) -> ConvPlan:
     """
     images, groups, taps, area = sizes[0], sizes[5], sizes[6] * sizes[7], max(1, sizes[14] * sizes[15])
     each, outs = max(1, sizes[1] // groups), sizes[4] // groups
-    chunks = min(images, 16, max(2, CONV_PARTIALS // max(1, sizes[4] * each * taps))) if what == "dw" else images
-    most = images // 8 if what != "dw" else images // max(1, chunks)
+    chunks = min(images, 16, max(2, CONV_PARTIALS // max(1, sizes[4] * each * taps))) if what == "dw" else 0
+    most = images // max(1, chunks) if what == "dw" else images // 8
     together = max(1, min(CONV_JOINED // area, most))
     tile = together * area if together > 1 else min(area, max(64, CONV_COLUMNS // (each * taps) // 16 * 16))
     channels = max(1, min(each, CONV_COLUMNS // (taps * tile))) if together > 1 else each
-    pieces = -(-(chunks if what == "dw" else images) // (1 if what == "dw" else together)) * groups
+    pieces = (chunks if what == "dw" else -(-images // together)) * groups
     if what != "y":  # 64 rows of the columns at least
-        channels = min(channels, max(1, -(-each // max(1, min(-(-8 // max(1, pieces)), each * taps // 64, each)))))
+        blocks = max(1, min(-(-8 // max(1, pieces)), each * taps // 64, each))
+        channels = min(channels, -(-each // blocks))
     workers = min(pieces * (-(-together * area // tile) if what == "y" else -(-each // channels)), most_threads())
     col = channels * taps * tile + room_size(sizes, tile) + (outs * tile if together > 1 and what != "y" else 0)
     partial = chunks * sizes[4] * each * taps if what == "dw" else 0

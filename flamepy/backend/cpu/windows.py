@@ -38,6 +38,14 @@ def line_of(sizes, top, line, span, lines, down):
     return top + line if lines == span else top + line // down * sizes[12] + line % down * sizes[8]
 
 
+def put_image(room, x, c, sizes, top, span, lines, down):
+    """A room's lines of channel c; what is padding stays as it is."""
+    for line in range(lines):
+        y = line_of(sizes, top, line, span, lines, down)
+        if 0 <= y < sizes[2]:
+            copy_line(room, line * (sizes[3] + 2 * sizes[11]) + sizes[11], x, (c * sizes[2] + y) * sizes[3], 1, sizes[3])
+
+
 def im2col(col, ld, room, x, sizes, channels, first, width):
     """col (channels * kh * kw, width): what each tap of the window sees."""
     taps, wide = sizes[6] * sizes[7], sizes[3] + 2 * sizes[11]
@@ -46,10 +54,7 @@ def im2col(col, ld, room, x, sizes, channels, first, width):
     next_line = wide * apart if head > 0 else 0
     fill_run(room[: lines * wide], 0.0)  # the padding; what else is here changes with the channel
     for c in range(channels):
-        for line in range(lines):
-            y = line_of(sizes, top, line, span, lines, down)
-            if 0 <= y < sizes[2]:
-                copy_line(room, line * wide + sizes[11], x, (c * sizes[2] + y) * sizes[3], 1, sizes[3])
+        put_image(room, x, c, sizes, top, span, lines, down)
         to, rest = c * taps * ld, head + whole * sizes[15]
         put_taps(col, to, ld, room, start, down, apart, sizes, 1, head)
         put_taps(col, to + head, ld, room, next_line, down, apart, sizes, whole, sizes[15])
