@@ -147,7 +147,7 @@ def tiled(itemsize: int) -> Any:
 
     own = processor.tile(itemsize)
     family, number = products.Family(itemsize, own), np.float32 if itemsize == 4 else np.float64
-    pack, column, panel = family.pack, family.tiles, own.lanes * own.across
+    pack, column, panel = family.packing.panel, family.tiles, own.lanes * own.across
 
     def product(c, a, row, step, b, space, m, n, k, packs):  # type: ignore[no-untyped-def]
         line = n * itemsize

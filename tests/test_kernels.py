@@ -180,7 +180,7 @@ def test_every_file_of_words_is_part_of_each_digest():
     plain_python = {"device", "family", "memory", "threads", "chain", "pool", "walk", "findings", "settings", "looking", "__init__"}
     reached = {*FAMILIES, "runs", "attention_rows", "bfloat", "bfloat_attention", "bfloat_conv", "bfloat_matmul", "depthwise", "windows"}
     # Functions of C, with digests of their own.
-    by_name = {"blocks", "half_products", "lower", "micro", "panels", "parts", "peak", "processor", "rooms", "switch", "tiles"}
+    by_name = {"blocks", "half_products", "lower", "micro", "packing", "panels", "parts", "peak", "processor", "rooms", "switch", "tiles"}
     others = {file.stem for file in folder.glob("*.py")} - reached - by_name - plain_python
     assert {str(folder / f"{name}.py") for name in others} <= set(compiler.SOURCES)
 
@@ -199,7 +199,7 @@ print(x.exp().sin().sum().backward()[x].numpy().tobytes().hex(), len(made))
     assert all(process.returncode == 0 for process in both)
     again = run(code, NUMBA_CACHE_DIR=str(tmp_path)).split()
     assert first[0][0] == first[1][0] == again[0]
-    assert int(first[0][1]) > 3 and again[1] == "0"
+    assert int(first[0][1]) + int(first[1][1]) > 3 and again[1] == "0"  # what one has compiled the other may find
 
 
 def test_kernels_compiled_in_different_processes_are_not_mixed_up(tmp_path):

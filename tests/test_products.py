@@ -59,8 +59,9 @@ SIZES = st.one_of(st.integers(0, 20), st.sampled_from([31, 32, 33, 47, 48, 49, 6
 
 @settings(max_examples=150, deadline=None)
 @given(
-    SIZES, SIZES, st.one_of(SIZES, st.sampled_from([383, 385, 769, 1100])), st.booleans(), st.booleans(), st.booleans(),
-    st.sampled_from([F32, F64]), st.integers(0, 3), st.booleans(), st.integers(0, 2**31),
+    SIZES, st.one_of(SIZES, st.sampled_from([257, 511, 1030])), st.one_of(SIZES, st.sampled_from([383, 385, 769, 1100])), st.booleans(),
+    st.booleans(), st.booleans(), st.sampled_from([F32, F64]), st.one_of(st.integers(0, 3), st.just(1027)), st.booleans(),
+    st.integers(0, 2**31),
 )  # fmt: skip
 def test_any_size_between_fences(
     m: int, n: int, k: int, ta: bool, tb: bool, add: bool, dtype: np.dtype, gap: int, at_end: bool, seed: int
@@ -102,6 +103,15 @@ def test_special_values_stay_in_their_row_and_column(value: float, m: int, n: in
 
 def place(x: np.ndarray) -> tuple[int, int]:
     return x.ctypes.data, x.strides[0]
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize(
+    "m, n, k, at_end", [(17, 65, 1, True), (64, 1030, 385, False), (83, 515, 777, True), (193, 300, 5, True), (205, 129, 0, True)]
+)
+def test_a_transposed_matrix_with_rows_far_apart(m: int, n: int, k: int, at_end: bool, dtype: np.dtype) -> None:
+    """Its lines are copied, four at a time, for several blocks of the other matrix: sizes beside those that lines and blocks have."""
+    test_any_size_between_fences.hypothesis.inner_test(m, n, k, True, False, True, dtype, 1027, at_end, 0)
 
 
 def test_a_row_does_not_depend_on_the_others() -> None:

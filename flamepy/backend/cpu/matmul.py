@@ -1,9 +1,10 @@
 """Matrix products and linear layers: strips of rows by panels of columns are tasks, neighbouring ones one call of `gemm`.
 
-A panel is as wide as the block of B that gemm packs, so a worker packs each block once for all its rows. With many strips, workers
-share out rows, and a row stays in one core's cache from op to op; with few, panels. What ends a layer (bias, activation, residual)
-follows each panel while it is in the nearest caches. A number is the same chain of sums in whichever tile it is computed, and strips
-follow from sizes: the same bits for any number of threads.
+A panel is as wide as the block of B that gemm packs, so a worker packs each block once for all its rows. In a layer with many strips
+workers share out rows, and a row stays in one core's cache from op to op; with few, panels. What ends a layer (bias, activation,
+residual) follows each panel while it is in the nearest caches. Elsewhere workers share out the longer side: all of them pack the other.
+A number is the same chain of sums in whichever tile it is computed, and strips follow from sizes: the same bits for any number of
+threads.
 
 FLAME counterpart: `flame_core::ops::gemm`. Read next: bfloat_matmul.py, which does the same for bfloat16, attention.py.
 """
@@ -17,8 +18,8 @@ from . import bfloat_matmul, half_products
 from .bfloat_matmul import SIDE, WIDTH, finish_row
 from .family import launcher, loop, table
 from .loops import F, same
-from .parallel import strips_of, tasks
-from .plans import ALONE, NOTHING, RESULT, SUM, flops
+from .parallel import elements, many, strips_of, tasks
+from .plans import ALONE, COLUMNS, NOTHING, RESULT, SUM, flops
 from .products import PANEL, N, T, gemm
 from .runs import add_columns, fill_run, put_run
 from .workspace import block_space, wide_space
@@ -42,6 +43,11 @@ def side(panel, across, n):
     return min(n, (n * panel // across + 63) // 64 * 64)
 
 
+def neighbours(left, first, down, panels):
+    """(last, panels) of what one call multiplies, of `left` tasks from strip `first` on: strips of a panel, or panels that are all mine."""
+    return min(down, first + left), min(panels, max(1, left // down)) if first == 0 else 1
+
+
 @loop
 def matmul(part, c, a, b, a_off, b_off, batch, m, n, k, ta, tb):
     """c[i] (m, n) = op(a)[i] (m, k) @ op(b)[i] (k, n) for i < batch.
@@ -49,17 +55,19 @@ def matmul(part, c, a, b, a_off, b_off, batch, m, n, k, ta, tb):
     a_off and b_off: where each matrix starts. ta, tb: it is stored as (k, m), (n, k).
     """
     down, across = cut(m, n)
+    if m > n and many(part, batch * down):
+        across = 1
     mine = tasks(part, batch * across * down)
     task = mine.start
-    while task < mine.stop:  # all strips of one panel that are mine
+    while task < mine.stop:
         item, panel, first = task // (down * across), task // down % across, task % down
-        last = min(down, first + mine.stop - task)
+        last, panels = neighbours(mine.stop - task, first, down, across - panel)
         i, end, j = edge(first, down, m), edge(last, down, m), side(panel, across, n)
-        cols = side(panel + 1, across, n) - j
+        cols = side(panel + panels, across, n) - j
         a_at, b_at = a_off[item] + (i if ta else i * k), b_off[item] + (j * k if tb else j)
         lda, ldb = m if ta else k, k if tb else n
         gemm(ta, tb, end - i, cols, k, 1.0, a, a_at, lda, b, b_at, ldb, False, c, (item * m + i) * n + j, n)
-        task += last - first
+        task += (last - first) * panels
 
 
 @loop
@@ -112,24 +120,27 @@ def linear_dx(part, dx, dz, g, kept, w, rows, n_out, n_in):
 def linear_dw(part, dw, db, g, x, rows, n_out, n_in, has_bias, add_w, add_b):
     """dw (n_out, n_in) = g.T @ x and, with has_bias, db (n_out) = column sums of g; add_w, add_b: added to what is there.
 
-    g is (rows, n_out), x (rows, n_in). Who has a strip of the first panel also sums its columns of g.
+    g is (rows, n_out), x (rows, n_in).
     """
     down, across = cut(n_out, n_in)
+    if n_out > n_in and many(part, down):
+        across = 1
     mine, sums = tasks(part, down * across), wide_space(g)
     task = mine.start
     while task < mine.stop:
         panel, first = task // down, task % down
-        last = min(down, first + mine.stop - task)
+        last, panels = neighbours(mine.stop - task, first, down, across - panel)
         i, end, j = edge(first, down, n_out), edge(last, down, n_out), side(panel, across, n_in)
-        cols = side(panel + 1, across, n_in) - j
+        cols = side(panel + panels, across, n_in) - j
         gemm(T, N, end - i, cols, rows, 1.0, g, i, n_out, x, j, n_in, add_w, dw, i * n_in + j, n_in)
-        for strip in range(first, last if has_bias and panel == 0 else first):
-            low, high = edge(strip, down, n_out), edge(strip + 1, down, n_out)
-            total = sums[: high - low]
-            fill_run(total, 0.0)
-            add_columns(total, g, 0, rows, n_out, low, same)
-            put_run(db[low:high], total, add_b)
-        task += last - first
+        task += (last - first) * panels
+    own = elements(part, n_out if has_bias else 0)
+    for low in range(own.start, own.stop, COLUMNS):
+        high = min(own.stop, low + COLUMNS)
+        total = sums[: high - low]
+        fill_run(total, 0.0)
+        add_columns(total, g, 0, rows, n_out, low, same)
+        put_run(db[low:high], total, add_b)
 
 
 def finish(y, z, bias, residual, i, end, j, cols, n, has_bias, has_residual, keep):

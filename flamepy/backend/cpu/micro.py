@@ -9,7 +9,7 @@ registers, so the tile is emitted as it must be: one phi for each vector.
 
 Rows that six do not divide go to tiles of 4 rows and of 1; columns beyond the last are read from a packed copy's padding and masked where
 they are stored. So nothing outside is touched, and a few loops serve all sizes. `flamepy bench products` measures each step. FLAME
-counterpart: the tiles of cuBLAS. Read next: products.py.
+counterpart: the tiles of cuBLAS. Read next: packing.py, products.py.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from .processor import Tile
 
 BYTE, WORD, INT = ir.IntType(1), ir.IntType(64), ir.IntType(32)
 ALONE = {**INNER, "forceinline": False}  # one copy, however often it is called
+
+FAR = 4096  # bytes: rows so far apart lie in pages of their own
 
 
 def word(n: int) -> Any:
@@ -149,6 +151,15 @@ def emit_stores(v: Vectors, sums: list[list[Any]], c: Any, ldc: Any, cols: Any, 
                             v.store(builder.fadd(total, v.load(line, n * size)) if adds else total, line, n * size)
 
 
+def emit_prefetches(v: Vectors, tile: Tile, c: Any, ldc: Any) -> None:
+    """Have the tile's lines of C fetched while its sums are made."""
+    byte, to_write, near, data = ir.IntType(8), *(ir.Constant(INT, n) for n in (1, 3, 1))
+    for i in range(tile.rows):
+        line = v.builder.add(c, v.builder.mul(ldc, word(i)))
+        for at in range(0, tile.across * tile.lanes * v.itemsize, 64):
+            v.call("llvm.prefetch.p0", ir.VoidType(), v.pointer(line, at, byte), to_write, near, data)
+
+
 def micro_kernel(itemsize: int, tile: Tile, apart: bool) -> Any:
     """A jitted (c, ldc, a, row, step, b, deep, k, count, cols, alpha, add): c (rows, cols) = or += alpha * A (rows, k) @ B (k, cols) for
     `count` tiles one below the other: rows = count * tile.rows.
@@ -163,6 +174,9 @@ def micro_kernel(itemsize: int, tile: Tile, apart: bool) -> Any:
         def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             c, ldc, a, row, step, b, deep, k, cols, alpha, add = values
             v, one = Vectors(builder, itemsize, tile.lanes), word(itemsize)
+            if not apart:
+                with builder.if_then(builder.icmp_signed(">=", ldc, word(FAR))):
+                    emit_prefetches(v, tile, c, ldc)
             sums = emit_sums(v, tile, a, *((row, one) if apart else (one, step)), b, deep, k)
             factor = v.spread(alpha)
             sums = [[builder.fmul(total, factor) for total in own] for own in sums]
@@ -231,72 +245,3 @@ def emit_dots(v: Vectors, a: Any, b: Any, ldb: Any, k: Any, last: Any) -> list[A
     kind = ir.FunctionType(v.number, [v.number, v.kind])
     add_up = cgutils.get_or_insert_function(builder.module, kind, f"llvm.vector.reduce.fadd.{v.suffix}")
     return [builder.call(add_up, [ir.Constant(v.number, -0.0), builder.load(place)], fastmath=("reassoc",)) for place in places]
-
-
-# ---- For packing ----
-def turning(itemsize: int, lanes: int) -> Any:
-    """A jitted (to, to_step, source, step, rows): a block of lanes x lanes numbers, transposed in registers; of the source's rows only
-    `rows` are there. Bytes. Each round swaps the halves off the diagonal of blocks twice as large as the round's before."""
-
-    def typed(typing: Any, to: Any, to_step: Any, source: Any, step: Any, rows: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            to, to_step, source, step, rows = values
-            v = Vectors(builder, itemsize, lanes)
-            last = builder.sub(rows, word(1))
-            lines = [v.load(builder.add(source, builder.mul(step, at_most(builder, i, last)))) for i in range(lanes)]
-            size = 1
-            while size < lanes:
-                lows = [i - size + lanes if i & size else i for i in range(lanes)]
-                highs = [i + lanes if i & size else i + size for i in range(lanes)]
-                masks = [ir.Constant(ir.VectorType(INT, lanes), places) for places in (lows, highs)]
-                for i in range(lanes):
-                    if not i & size:
-                        lines[i], lines[i + size] = (builder.shuffle_vector(lines[i], lines[i + size], mask) for mask in masks)
-                size *= 2
-            for i, line in enumerate(lines):
-                v.store(line, builder.add(to, builder.mul(to_step, word(i))))
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 5), code
-
-    emit = intrinsic(typed)
-
-    def turn(to, to_step, source, step, rows):
-        emit(to, to_step, source, step, rows)
-
-    return njit(**ALONE)(turn)
-
-
-def moving(itemsize: int, lanes: int) -> Any:
-    """A jitted move(to, source, count, wide): `wide` numbers, of which the first `count` come from the source and the others are zero;
-    at most a vector."""
-
-    def typed(typing: Any, to: Any, source: Any, count: Any, wide: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            to, source, count, wide = values
-            v = Vectors(builder, itemsize, lanes)
-            with builder.if_else(builder.icmp_signed("<", count, word(lanes))) as (part, whole):
-                with part:
-                    v.store_where(v.first(wide), v.load_where(v.first(count), source, 0), to, 0)
-                with whole:
-                    v.store(v.load(source), to)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 4), code
-
-    return intrinsic(typed)
-
-
-def copying(itemsize: int) -> Any:
-    """A jitted copy(to, source) of one number."""
-
-    def typed(typing: Any, to: Any, source: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            v = Vectors(builder, itemsize, 1)
-            to, source = (v.pointer(address, kind=v.number) for address in values)
-            builder.store(builder.load(source, align=itemsize), to, align=itemsize)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64), code
-
-    return intrinsic(typed)

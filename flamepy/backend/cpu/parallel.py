@@ -38,10 +38,15 @@ def elements(part, n):
 FEW = 4  # with so many strips for each worker, workers share out rows
 
 
+def many(part, strips):
+    """Whether a worker has rows of all panels; else it has panels."""
+    return strips >= FEW * part[1]
+
+
 def strips_of(part, panel, down, across):
     """The first and last of `down` strips that this worker has in a panel, one of `across`."""
     mine = tasks(part, down * across)
-    if down >= FEW * part[1]:  # a worker has rows
+    if many(part, down):
         return (mine.start - panel + across - 1) // across, (mine.stop - panel + across - 1) // across
     return max(0, mine.start - panel * down), min(down, mine.stop - panel * down)
 

@@ -7,19 +7,17 @@
 
 The steps from the register tile to whole matrices, in the order of this file (`flamepy bench products` measures each):
 
-1. *Packing*. A tile reads 4 vectors of b for each p; in a row-major b the next four lie a row further, mostly in another page. So a panel
-   of b, four vectors wide, is copied once, such that the loop reads it from front to end, and serves all rows.
+1. *Packing*. A panel of b, four vectors wide, is copied once, such that tiles read it from front to end, and serves all rows (packing.py).
 2. *Cache blocks*. The panels of a block are 1 KB wide together and as deep as the sum is cut, at most 384: 384 KB stay in the
-   second-level cache while strips of 6 rows of a pass through the first.
-3. *Strips of a* are read where they lie, by a stride along the rows and one along k. Copied are the last few rows, and a transposed a that
-   meets several panels: its rows are a page or more apart, and a copy reads whole cache lines.
+   second-level cache while strips of 6 rows of a pass through the first. So do 192 rows of a, which pass all panels of a block.
+3. *A transposed a* whose rows are a page or more apart is copied too, 64 columns at a time, and four blocks of b use each copy.
 4. *Few rows*. Packing pays when many rows use what is packed: up to FEW, b is read where it lies; up to SINGLE, a transposed b is.
 
 A number of the result is the same chain of sums whatever the sizes m and n, the tile it falls into or who computes it: over k in order,
 in blocks whose depth follows from k. So results have the same bits for any number of threads, and a row's do not depend on the others.
 
 These functions are compiled once, as functions of C that kernels find by symbol name: a kernel that multiplies compiles no faster or
-slower for it, and stays in the disk cache. FLAME counterpart: cuBLAS. Read next: matmul.py.
+slower for it, and stays in the disk cache. FLAME counterpart: cuBLAS. Read next: packing.py, matmul.py.
 """
 
 from __future__ import annotations
@@ -35,9 +33,11 @@ import numpy as np
 from numba import config, njit, types
 from numba.core.ccallback import CFunc
 
-from . import halves, inner, micro, rooms, switch
+from . import halves, inner, micro, packing, rooms, switch
 from .disk_cache import NamedCache, cache_of
 from .inner import ALWAYS, INNER, KernelCompiler
+from .micro import FAR
+from .packing import LINE, Packing
 from .processor import Tile, tile
 from .rooms import address_of, give_space, load_spaces, take_space
 from .switch import ROWS, SIDE, call_instead, instead
@@ -45,11 +45,12 @@ from .switch import ROWS, SIDE, call_instead, instead
 N, T = False, True  # for ta and tb: as it is, transposed
 DEPTH = 384  # of a block: 256 to 512 are as fast within 2 percent
 WIDTH = 1024  # bytes of a row of a block: 256 numbers of float32, 128 of float64
-LINE = 16  # numbers of a transposed A that are packed side by side: strips of 6, 6 and 4 rows
+HIGH = 192  # rows of A at once, at most: 288 KB of the second-level cache beside a block of B
+GROUP = 4  # blocks of B that serve one copy of a transposed A's lines
+LINES = 256  # bytes of a transposed A's rows that are copied at once: lines of LINE numbers, four in float32
 PANEL = WIDTH // 4  # the same in numbers; kernels see that of their type
 FEW = 48  # with so few rows of a, b is read where it lies: packing it would take longer than what it saves
 NEAR = 1024  # bytes: a B whose rows lie no farther apart is as good as packed
-FAR = 4096  # bytes: a transposed A whose rows lie so far apart, each in a page of its own, is packed
 SINGLE = 3  # with so few rows of a, a transposed b is read row by row: packing it would take several times as long as that
 
 
@@ -59,34 +60,18 @@ def depth(k):
     return max(1, (k + count - 1) // count)
 
 
+def rows_at_once(m):
+    """How many rows of A pass all panels of a block before the next do: about equal numbers, whole tiles."""
+    count = max(1, (m + HIGH - 1) // HIGH)
+    return max(1, ((m + count - 1) // count + 5) // 6 * 6)
+
+
 class Family:
     """The functions for numbers of one size. Addresses are whole numbers, strides bytes."""
 
     def __init__(self, itemsize: int, tile: Tile):
         self.size, self.tile = itemsize, tile
-        self.turn, self.move = micro.turning(itemsize, tile.lanes), micro.moving(itemsize, tile.lanes)
-        self.copy = micro.copying(itemsize)
-        self.pack, self.tiles = self.packing(), self.column()
-
-    def packing(self) -> Any:
-        """pack(to, b, ldb, turned, k, cols): a panel: op(b)'s `cols` columns, k rows of whole vectors."""
-        size, lanes, turn, move, copy = self.size, self.tile.lanes, self.turn, self.move, self.copy
-
-        def pack(to, b, ldb, turned, k, cols):
-            wide = (cols + lanes - 1) // lanes * lanes * size
-            if turned:
-                for j in range(0, cols, lanes):
-                    for p in range(0, k - lanes + 1, lanes):
-                        turn(to + p * wide + j * size, wide, b + j * ldb + p * size, ldb, min(lanes, cols - j))
-                for p in range(k // lanes * lanes, k):
-                    for j in range(cols):
-                        copy(to + p * wide + j * size, b + j * ldb + p * size)
-            else:
-                for p in range(k):
-                    for j in range(0, cols, lanes):
-                        move(to + p * wide + j * size, b + p * ldb + j * size, cols - j, lanes)
-
-        return njit(**micro.ALONE)(pack)
+        self.packing, self.tiles = Packing(itemsize, tile), self.column()
 
     def column(self) -> Any:
         """column(c, ldc, a, row, step, b, deep, m, k, cols, alpha, add): m rows of one panel, by tiles of 6 rows, of 4 and of 1."""
@@ -137,21 +122,6 @@ class Family:
 
         return njit(**INNER)(tiles)
 
-    def packing_block(self) -> Any:
-        """pack_block(to, b, down, along, k, wide, direct): the panels of a block of B, one after the other; those that are read where they
-        lie keep their place empty."""
-        size, lanes, pack = self.size, self.tile.lanes, self.pack
-        panel, line = lanes * self.tile.across, lanes * size
-
-        def pack_block(to, b, down, along, k, wide, direct):
-            for q in range(0, wide, panel):
-                cols = min(panel, wide - q)
-                if not direct or cols % lanes != 0:
-                    pack(to, b + q * along, max(down, along), along != size, k, cols)
-                to += k * ((cols + lanes - 1) // lanes * line)
-
-        return njit(**INNER)(pack_block)
-
     def multiplying(self) -> Any:
         """rows(c, ldc, a, row, step, packed, b, down, direct, m, k, wide, alpha, add): m rows, all panels of a block."""
         size, lanes, column = self.size, self.tile.lanes, self.tiles
@@ -172,27 +142,31 @@ class Family:
     def cutting(self) -> Any:
         """blocks(m, n, k, alpha, a, row, step, b, down, along, add, c, ldc): block after block of B, for each all rows of A. `row` and
         `step`: along the rows and the k of A; `down` and `along`: along the k and the columns of B."""
-        size, lanes = self.size, self.tile.lanes
-        width, panel, depth_of = WIDTH // size, lanes * self.tile.across, njit(**INNER)(depth)
-        pack, pack_block, rows = self.pack, self.packing_block(), self.multiplying()
+        size, width, panel = self.size, WIDTH // self.size, self.tile.lanes * self.tile.across
+        depth_of, height = njit(**INNER)(depth), njit(**INNER)(rows_at_once)
+        pack_block, pack_lines, rows = self.packing.block, self.packing.lines, self.multiplying()
 
         def blocks(m, n, k, alpha, a, row, step, b, down, along, add, c, ldc):
             room, deep = take_space(), depth_of(k)
             space = address_of(room)
-            spare = space + DEPTH * WIDTH
+            spare = space + GROUP * DEPTH * WIDTH
             direct = along == size and (m <= FEW or down <= NEAR)
-            high = LINE if row == size and n > panel and step >= FAR else m
-            for j in range(0, n, width):
+            lines = row == size and n > panel and step >= FAR and m > LINE
+            high, group = (LINES // size, GROUP * width) if lines else (height(m), width)
+            for first in range(0, n, group):
                 for p in range(0, max(k, 1), deep):
-                    wide, inner, place, more = min(width, n - j), min(deep, k - p), b + j * along + p * down, add or p > 0
-                    pack_block(space, place, down, along, inner, wide, direct)
-                    for i in range(0, m, max(high, 1)):
-                        some, source, own = min(high, m - i), a + i * row + p * step, step
-                        if high < m:
-                            pack(spare, source, step, False, inner, some)
-                            source, own = spare, (some + lanes - 1) // lanes * lanes * size
-                        to = c + i * ldc + j * size
-                        rows(to, ldc, source, row, own, space, place, down, direct, some, inner, wide, alpha, more)
+                    inner, more, end = min(deep, k - p), add or p > 0, min(n, first + group)
+                    pack_block(space, b + first * along + p * down, down, along, inner, end - first, direct)
+                    for i in range(0, m, high):
+                        some, low, source, own = min(high, m - i), high, a + i * row + p * step, step
+                        if lines:
+                            pack_lines(spare, source, step, inner, some)
+                            low, source, own = LINE, spare, LINE * size
+                        for j in range(first, end, width):
+                            packed, place = space + (j - first) * inner * size, b + j * along + p * down
+                            for r in range(0, some, low):
+                                to, there, at = c + (i + r) * ldc + j * size, min(low, some - r), source + r * inner * size
+                                rows(to, ldc, at, row, own, packed, place, down, direct, there, inner, min(width, end - j), alpha, more)
             give_space(room)
 
         return njit(**micro.ALONE)(blocks)
@@ -223,7 +197,7 @@ class Family:
 
     def transposing(self) -> Any:
         """The word `turn_matrix`: turn_matrix(rows, cols, a, lda, c, ldc)."""
-        size, lanes, turn, copy = self.size, self.tile.lanes, self.turn, self.copy
+        size, lanes, turn, copy = self.size, self.tile.lanes, self.packing.turn, self.packing.copy
 
         def turn_matrix(rows, cols, a, lda, c, ldc):
             high, wide = rows // lanes * lanes, cols // lanes * lanes
@@ -240,7 +214,7 @@ class Family:
 WHOLE = types.int64
 SIGNATURES = {"gemm": (*(WHOLE,) * 5, types.float64, *(WHOLE,) * 7), "turn_matrix": (WHOLE,) * 6}
 SIGNATURES["halves"] = (*(WHOLE,) * 5, types.float64, *(WHOLE,) * 10)  # half_products.py
-SOURCES = [Path(__file__), *[Path(str(file.__file__)) for file in (switch, micro, inner, rooms)]]
+SOURCES = [Path(__file__), *[Path(str(file.__file__)) for file in (switch, micro, packing, inner, rooms)]]
 
 
 @cache

@@ -25,7 +25,7 @@ from .inner import INNER
 from .pool import LINE, pause, store, swap
 
 SPACES = 128  # more than threads that multiply at once; one that finds none waits
-ROOM = 1 << 19  # bytes
+ROOM = 1 << 21  # bytes
 FLAGS = SPACES * LINE  # a flag for each room, LINE apart; the rooms lie behind, at a multiple of a page
 
 
