@@ -178,7 +178,18 @@ def test_every_file_of_words_is_part_of_each_digest():
     """Files of loops and their helpers are found by what a loop reaches; words are jitted functions, so their files are listed."""
     folder = Path(compiler.__file__).parent
     plain_python = {"device", "family", "memory", "threads", "chain", "pool", "walk", "findings", "settings", "looking", "__init__"}
-    reached = {*FAMILIES, "runs", "attention_rows", "bfloat", "bfloat_attention", "bfloat_conv", "bfloat_matmul", "depthwise", "windows"}
+    reached = {
+        *FAMILIES,
+        "runs",
+        "attention_rows",
+        "bfloat",
+        "bfloat_attention",
+        "bfloat_conv",
+        "bfloat_matmul",
+        "depthwise",
+        "line_conv",
+        "windows",
+    }
     # Functions of C, with digests of their own.
     by_name = {"blocks", "half_products", "lower", "micro", "packing", "panels", "parts", "peak", "processor", "rooms", "switch", "tiles"}
     others = {file.stem for file in folder.glob("*.py")} - reached - by_name - plain_python

@@ -16,7 +16,7 @@ from test_kernels_custom import F32, F64, PLAIN, WAYS, Array, blank, close, draw
 from test_products import Fenced
 
 import flamepy as fp
-from flamepy.backend.cpu import bfloat_conv, conv, depthwise, plans, pooling
+from flamepy.backend.cpu import bfloat_conv, conv, depthwise, line_conv, plans, pooling
 from flamepy.backend.cpu.threads import most_threads
 from flamepy.ops.conv import geometry as conv_sizes
 from flamepy.ops.conv import pooled
@@ -172,12 +172,84 @@ def test_conv2d_with_any_geometry(data: Any, alone: bool) -> None:
         close(one, wanted.detach().numpy(), F64)
 
 
+def call_lines(way: Any, x: Array, w: Array, b: Array, g: Array, size: Any, parts: Any = (), blank: Any = blank) -> list[Array]:
+    """y and dx by lines; parts: lines, images and channels at once."""
+    x, w, b, g, exchanged = (put(t, F32, blank) for t in (x, w, b, g, w))
+    y, dx = (blank(*t.shape, dtype=F32) for t in (g, x))
+
+    def convolve(out: Array, x: Array, w: Array, size: Any, order: int, has_bias: bool) -> None:
+        plan = line_conv.line_plan(size)
+        if parts:
+            rows, images, channels = min(parts[0], size[14]), parts[1], min(parts[2], size[1] // size[5])
+            wide = size[3] + size[11]
+            room = channels * (rows + (size[6] - 1) * size[12]) * wide + size[11] + 15  # not one number more than is read
+            plan = line_conv.LinePlan(rows, images, channels, 3, size[4] // size[5] * images * rows * wide + room)
+        space, places = blank(plan.workers * plan.space, dtype=F32), table(*line_conv.places(size, plan, order))
+        run(line_conv.conv2d_lines, way, out, space, x, w, b, table(*size), places, table(*plan), has_bias)
+
+    convolve(y, x, w, size, 1, True)
+    run(line_conv.exchange, way, exchanged, w, table(*size))
+    convolve(dx, g, exchanged, line_conv.dx_sizes(size), -1, False)
+    return [y, dx]
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_conv2d_by_lines_with_any_geometry(data: Any) -> None:
+    """As above, where windows move one position at a time. A NaN, and what is beside the lines, reach the windows that see them alone."""
+    torch = pytest.importorskip("torch")
+    number = lambda low, high: data.draw(st.integers(low, high))
+    pair = lambda low, high: (number(low, high), number(low, high))
+    kernel, dilation, groups, at_end = pair(1, 4), pair(1, 3), number(1, 2), data.draw(st.booleans())
+    far = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+    padding = [number(0, f) for f in far]
+    least = [max(1, f + 1 - 2 * p) for f, p in zip(far, padding, strict=True)]
+    channels, outs = groups * number(1, 4), groups * number(1, 14)
+    shapes = (number(1, 4), channels, least[0] + number(0, 9), least[1] + number(0, 70)), (outs, channels // groups, *kernel), (outs,)
+    x, w, b = (torch.tensor(draw(*shape), requires_grad=True) for shape in shapes)
+    if data.draw(st.booleans()):
+        x.data[-1, -1, -1, -1] = math.nan
+    y = torch.nn.functional.conv2d(x, w, b, 1, padding, dilation, groups)
+    g = torch.tensor(draw(*y.shape, seed=5))
+    want = [y, *torch.autograd.grad(y, x, g)]
+
+    def fenced(*shape: int, dtype: Any) -> Array:
+        size = int(math.prod(shape))
+        return Fenced((1, size), np.dtype(dtype), size, at_end).flat.reshape(shape)
+
+    size = conv_sizes(x.shape, w.shape, None, (1, 1), tuple(padding), dilation, groups)
+    parts = (number(1, 6), number(1, 3), number(1, 4))
+    got = call_lines(WAYS[0], *(t.detach().numpy() for t in (x, w, b, g)), size, parts, fenced)
+    for one, wanted in zip(got, want, strict=True):
+        close(one, wanted.detach().numpy(), F32)
+
+
+@pytest.mark.parametrize("x, outs", [((3, 70, 33, 30), 21), ((17, 3, 14, 14), 6)])
+def test_conv2d_by_lines_bits(x: Any, outs: int) -> None:
+    """Bands of lines and several blocks of channels; images side by side."""
+    size = conv_sizes(x, (outs, x[1], 3, 3), None, (1, 1), (1, 1), (1, 1), 1)
+    assert line_conv.pays(size) and line_conv.dx_pays(size)
+    arrays = draw(*x), draw(outs, x[1], 3, 3), draw(outs), draw(x[0], outs, *x[2:])
+    same_bits(lambda way: call_lines(way, *arrays, size))
+    y, dx = call_lines((F32, None), *(t[:1] for t in arrays), (1, x[1], *size[2:4], 1, *size[5:]), (4, 1, 2))
+    want = call_lines(WAYS[0], *(t[:1] for t in arrays), (1, x[1], *size[2:4], 1, *size[5:]))
+    close(y, want[0], F32)
+    close(dx, want[1], F32)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-def test_depthwise_of_all_types(dtype: str) -> None:
+@pytest.mark.parametrize(
+    "shapes, geometry",
+    [(((2, 5, 9, 40), (5, 1, 3, 3)), ((2, 1), (1, 2), (1, 2), 5)), (((2, 4, 9, 40), (6, 2, 3, 3)), ((1, 1), (1, 1), (1, 1), 2))],
+    ids=["depthwise", "lines"],
+)
+def test_loops_without_columns_of_all_types(dtype: str, shapes: Any, geometry: Any) -> None:
     """The op takes these loops; results and gradients beside products with a matrix that holds the windows."""
-    kind, geometry = getattr(fp, dtype), ((2, 1), (1, 2), (1, 2), 5)
-    x, w, b = (fp.tensor(draw(*shape), dtype=kind, requires_grad=True) for shape in [(2, 5, 9, 40), (5, 1, 3, 3), (5,)])
-    y = fp.nn.functional.conv2d(x, w, b, stride=(2, 1), padding=(1, 2), dilation=(1, 2), groups=5)
+    kind = getattr(fp, dtype)
+    x, w, b = (fp.tensor(draw(*shape), dtype=kind, requires_grad=True) for shape in [*shapes, shapes[1][:1]])
+    stride, padding, dilation, groups = geometry
+    assert depthwise.pays(size := conv_sizes(x.shape, w.shape, None, *geometry)) or line_conv.dx_pays(size)
+    y = fp.nn.functional.conv2d(x, w, b, stride=stride, padding=padding, dilation=dilation, groups=groups)
     held = [t.numpy().astype(F64) for t in (x, w, b)]
     want = conv_numpy(*held, *geometry)
     scale = 1e-6 if dtype == "float32" else 2.0**-8 if dtype == "bfloat16" else 2.0**-11

@@ -12,7 +12,7 @@ FLAME counterpart: `flame_core::ops::conv2d`. Read next: windows.py.
 from __future__ import annotations
 
 from ...dtypes import HALF, float64
-from . import bfloat_conv, depthwise
+from . import bfloat_conv, depthwise, line_conv
 from .family import launcher, loop, table
 from .loops import map1, same
 from .parallel import tasks
@@ -185,6 +185,8 @@ def conv_launcher(go, outs, ins, sizes):
     if depthwise.pays(sizes):
         return depthwise.conv(go, outs, (ins[0], widened(go, ins[1]), ins[2]), sizes, multiplications(sizes))
     (y,), (x, w, b) = outs, ins
+    if y.dtype != float64 and line_conv.pays(sizes):
+        return line_conv.conv(go, outs, (x, widened(go, w), b), sizes, multiplications(sizes))
     plan = conv_plan(sizes, "y")
     narrow = y.dtype in HALF or plan.counts[1] > 1
     z = go.empty(plan.workers * (sizes[4] // sizes[5]) * plan.tile) if narrow else y
@@ -199,6 +201,8 @@ def conv_dx_launcher(go, outs, ins, sizes):
         return bfloat_conv.conv_dx(go, outs, ins, sizes, multiplications(sizes) // 2)
     if depthwise.pays(sizes):
         return depthwise.conv_dx(go, outs, (g, widened(go, w)), sizes, multiplications(sizes))
+    if w.dtype != float64 and line_conv.dx_pays(sizes):
+        return line_conv.conv_dx(go, outs, ins, sizes, multiplications(sizes))
     plan = conv_plan(sizes, "dx")
     consts = (table(sizes), table(plan.counts))
     go(conv2d_dx, (*outs, go.empty(plan.col)), (g, widened(go, w)), consts, work=multiplications(sizes))

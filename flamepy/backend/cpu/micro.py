@@ -94,22 +94,23 @@ def at_most(builder: Any, i: int, last: Any) -> Any:
 GROUP = 4  # rows of A that share a pointer: x86 addresses pointer + row, pointer + 2 row; one for each row would not fit its registers
 
 
-def emit_sums(v: Vectors, tile: Tile, a: Any, row: Any, step: Any, b: Any, deep: Any, k: Any) -> list[list[Any]]:
-    """The loop over k, and the tile's sums after it."""
+def emit_sums(v: Vectors, tile: Tile, a: Any, row: Any, step: Any, b: Any, deep: Any, k: Any, listed: bool = False) -> list[list[Any]]:
+    """The loop over k, and the tile's sums after it. `listed`: `deep` is where B's rows are listed, by their distance from b."""
     builder = v.builder
     jumps = [builder.mul(row, word(i)) for i in range(GROUP)]
     lines = [builder.add(a, builder.mul(row, word(i))) for i in range(0, tile.rows, GROUP)]
 
     def one(now: list[Any]) -> list[Any]:
-        panel, lines_now, sums = now[0], now[1 : 1 + len(lines)], now[1 + len(lines) :]
+        place, lines_now, sums = now[0], now[1 : 1 + len(lines)], now[1 + len(lines) :]
+        panel = builder.add(b, builder.load(v.pointer(place, kind=WORD), align=8)) if listed else place
         columns = [v.load(panel, n * tile.lanes * v.itemsize) for n in range(tile.across)]
         for i in range(tile.rows):
             x = v.spread_at(builder.add(lines_now[i // GROUP], jumps[i % GROUP]))
             for n, y in enumerate(columns):
                 sums[i * tile.across + n] = v.multiply_add(x, y, sums[i * tile.across + n])
-        return [builder.add(panel, deep), *[builder.add(line, step) for line in lines_now], *sums]
+        return [builder.add(place, word(8) if listed else deep), *[builder.add(line, step) for line in lines_now], *sums]
 
-    now = emit_loop(builder, k, [b, *lines, *[v.zero] * (tile.rows * tile.across)], one)
+    now = emit_loop(builder, k, [deep if listed else b, *lines, *[v.zero] * (tile.rows * tile.across)], one)
     sums = now[1 + len(lines) :]
     return [sums[i : i + tile.across] for i in range(0, len(sums), tile.across)]
 
@@ -160,13 +161,13 @@ def emit_prefetches(v: Vectors, tile: Tile, c: Any, ldc: Any) -> None:
             v.call("llvm.prefetch.p0", ir.VoidType(), v.pointer(line, at, byte), to_write, near, data)
 
 
-def micro_kernel(itemsize: int, tile: Tile, apart: bool) -> Any:
+def micro_kernel(itemsize: int, tile: Tile, apart: bool, listed: bool = False) -> Any:
     """A jitted (c, ldc, a, row, step, b, deep, k, count, cols, alpha, add): c (rows, cols) = or += alpha * A (rows, k) @ B (k, cols) for
     `count` tiles one below the other: rows = count * tile.rows.
 
     Addresses and strides are in bytes: ldc from row to row of c, `row` and `step` along the rows and the k of A, `deep` from row to row
     of B, whose rows hold tile.across whole vectors. `apart`: A's rows lie `row` apart, and numbers along k side by side; else the other
-    way round.
+    way round. `listed`: B's rows lie anywhere, and `deep` is the address of a list of their distances from b.
     """
     number = types.float32 if itemsize == 4 else types.float64
 
@@ -177,7 +178,7 @@ def micro_kernel(itemsize: int, tile: Tile, apart: bool) -> Any:
             if not apart:
                 with builder.if_then(builder.icmp_signed(">=", ldc, word(FAR))):
                     emit_prefetches(v, tile, c, ldc)
-            sums = emit_sums(v, tile, a, *((row, one) if apart else (one, step)), b, deep, k)
+            sums = emit_sums(v, tile, a, *((row, one) if apart else (one, step)), b, deep, k, listed)
             factor = v.spread(alpha)
             sums = [[builder.fmul(total, factor) for total in own] for own in sums]
             with builder.if_else(builder.icmp_signed("==", cols, word(tile.lanes * tile.across))) as (whole, part):

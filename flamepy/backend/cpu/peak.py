@@ -24,7 +24,7 @@ from .disk_cache import NamedCache, cache_of
 from .inner import ALWAYS
 from .micro import ALONE, Vectors, word
 from .processor import Tile, tile
-from .products import SIGNATURES, load, own_name
+from .products import SIGNATURES, SOURCES, load, own_name
 
 ROUNDS = 1 << 16  # of a measured call: less than 2 ms
 
@@ -72,7 +72,7 @@ def compiled(itemsize: int) -> Any:
     def peak(z, x, y, rounds):
         kernel(z, x, y, rounds)
 
-    made = CFunc(own_name(peak, itemsize), ((types.int64,) * 4, types.void), {}, dict(ALWAYS))
+    made = CFunc(own_name(peak, itemsize, SOURCES), ((types.int64,) * 4, types.void), {}, dict(ALWAYS))
     made._cache = cache_of(made._pyfunc, NamedCache)  # type: ignore[attr-defined]
     made.compile()
     return made

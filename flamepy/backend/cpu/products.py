@@ -223,23 +223,28 @@ def load(itemsize: int) -> None:
     load_spaces()
     family = Family(itemsize, tile(itemsize))
     for name, function in (("gemm", family.product()), ("turn_matrix", family.transposing())):
-        compiler: Any = KernelCompiler  # what is linked into it is its own: the other size has functions of the same names
-        made = CFunc(own_name(function, itemsize), (SIGNATURES[name], types.void), {}, dict(ALWAYS), pipeline_class=compiler)
-        made._cache = cache_of(made._pyfunc, NamedCache)  # type: ignore[attr-defined]
-        made.compile()
-        kept.append(made)
-        llvmlite.binding.add_symbol(f"flamepy_{name}{itemsize}", made.address)
+        publish(name, itemsize, own_name(function, itemsize, SOURCES), SIGNATURES[name])
     llvmlite.binding.add_symbol(f"flamepy_halves{itemsize}", kept[-2].address)  # never called: who gives 16-bit numbers loads half_products
     if itemsize == 4:
         switch.listen()
 
 
+def publish(name: str, itemsize: int, function: Any, signature: Any) -> None:
+    """Compile a function of C, or take it from the disk cache, and make it known to compiled code as flamepy_<name><itemsize>."""
+    compiler: Any = KernelCompiler  # what is linked into it is its own: the other size has functions of the same names
+    made = CFunc(function, (signature, types.void), {}, dict(ALWAYS), pipeline_class=compiler)
+    made._cache = cache_of(made._pyfunc, NamedCache)  # type: ignore[attr-defined]
+    made.compile()
+    kept.append(made)
+    llvmlite.binding.add_symbol(f"flamepy_{name}{itemsize}", made.address)
+
+
 kept: list[Any] = []  # so that their code stays
 
 
-def own_name(function: Any, itemsize: int) -> Any:
+def own_name(function: Any, itemsize: int, sources: list[Path]) -> Any:
     """The function under a name that says what it was made of, for the disk cache."""
-    text = repr((itemsize, tile(itemsize), config.OPT)).encode() + b"".join([file.read_bytes() for file in SOURCES])  # type: ignore[attr-defined]
+    text = repr((itemsize, tile(itemsize), config.OPT)).encode() + b"".join([file.read_bytes() for file in sources])  # type: ignore[attr-defined]
     name = f"{function.__name__}{itemsize}_{hashlib.sha1(text).hexdigest()[:10]}"
     return copied(function, name)
 
@@ -312,12 +317,19 @@ WORDS: dict[np.dtype, dict[str, Any]] = {
 }
 
 
+NEEDS = [(word, lambda size=dtype.itemsize: load(size)) for dtype, own in WORDS.items() for word in (own["gemm"], own["turn_matrix"])]
+
+
 class Vocabulary(dict[str, Any]):
-    """Words for one dtype. Asked for one that multiplies or turns matrices, it loads the functions behind it."""
+    """Words for one dtype. Asked for one behind which are functions of C, it loads them: `needs` has pairs of such words and loaders."""
+
+    def __init__(self, found: dict[str, Any], needs: list[tuple[Any, Any]]):
+        super().__init__(found)
+        self.needs = needs
 
     def get(self, name: str, default: Any = None) -> Any:
         found = super().get(name, default)
-        for dtype, own in WORDS.items():
-            if found is own["gemm"] or found is own["turn_matrix"]:
-                load(dtype.itemsize)
+        for word, loader in self.needs:
+            if found is word:
+                loader()
         return found
