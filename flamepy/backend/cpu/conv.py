@@ -6,7 +6,9 @@ windows.py), shares out the tiles; the gradient of the weight is summed over fix
 follows from sizes alone: the same bits for any number of threads. `conv_plan` gives the counts, `sizes` (a table) the geometry. 16-bit
 images are widened as columns are made; results of 16 bits wait in float32 scratch to be rounded.
 
-FLAME counterpart: `flame_core::ops::conv2d`. Read next: windows.py.
+Two kinds need no columns and have files of their own: windows that move one position at a time (line_conv.py), depthwise ones.
+
+FLAME counterpart: `flame_core::ops::conv2d`. Read next: windows.py, line_conv.py.
 """
 
 from __future__ import annotations
