@@ -28,12 +28,11 @@ import llvmlite.binding
 import numpy as np
 from numba import njit, types
 from numba.core.ccallback import CFunc
-from numba.extending import intrinsic
 
 from ..formula.bind import digest
 from .blocks import add_block, block_amx, block_dot, block_fma, copy_block, gather_float, gather_half
 from .disk_cache import cache_of
-from .inner import ALWAYS, INNER, KernelCompiler
+from .inner import ALWAYS, INNER, KernelCompiler, word
 from .panels import FLOATS32, SIDE, STEP, line_word, rounded, tiles_by_pairs, tiles_by_rows, write_rounded
 from .rooms import address_of, give_space, load_spaces, take_space
 from .tiles import AMX, DOT, FMA, configure_tiles, pointer, read_float, release_tiles, route, stack, write_float
@@ -138,17 +137,12 @@ def left_float(turned, m, k, a, lda, to):
         a_float(m, k, a, lda, to)
 
 
-@intrinsic
-def round_sum(typing: Any, to: Any, x: Any, bias: Any) -> Any:
+@word(types.void, types.int64, types.int64, types.int64)
+def round_sum(builder: Any, to: Any, x: Any, bias: Any) -> None:
     """32 numbers of x + bias, rounded."""
-
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        x, y = (builder.load(pointer(builder, at, FLOATS32), align=4) for at in values[1:])
-        half = rounded(builder, builder.fadd(x, y))
-        builder.store(half, pointer(builder, values[0], half.type), align=2)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), code
+    x, y = (builder.load(pointer(builder, at, FLOATS32), align=4) for at in (x, bias))
+    half = rounded(builder, builder.fadd(x, y))
+    builder.store(half, pointer(builder, to, half.type), align=2)
 
 
 round_line = line_word(FLOATS32, rounded)

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic
 
-from .inner import INNER
+from .inner import INNER, word
 from .panels import HALVES32, SIDE, line_word, read_widened, splat, widened
 from .processor import arm
 from .tiles import (
@@ -98,7 +97,8 @@ def pair(builder: Any, shape: Shape, sums: list[Any], lines: list[Any], b: Any) 
 def rows_of(shape: Shape) -> Any:
     """A word (c, ldc, a, lda, a_step, b, b_step, steps, add) for such rows."""
 
-    def emit(builder: Any, c: Any, ldc: Any, a: Any, lda: Any, a_step: Any, b: Any, b_step: Any, steps: Any, add: Any) -> None:
+    @word(types.void, *[types.int64] * 8, types.boolean)
+    def block(builder: Any, c: Any, ldc: Any, a: Any, lda: Any, a_step: Any, b: Any, b_step: Any, steps: Any, add: Any) -> None:
         places = [pointer(builder, at, shape.floats, 4 * shape.lanes * v) for at in rows(builder, c, ldc, shape.height) for v in (0, 1)]
         zero = ir.Constant(shape.floats, [0.0] * shape.lanes)
         starts = [builder.select(add, builder.load(p, align=4), zero) for p in places]
@@ -117,14 +117,7 @@ def rows_of(shape: Shape) -> Any:
         for place, total in zip(places, sums, strict=True):
             builder.store(total, place, align=4)
 
-    def word(typing: Any, c: Any, ldc: Any, a: Any, lda: Any, a_step: Any, b: Any, b_step: Any, steps: Any, add: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            emit(builder, *values)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 8, types.boolean), code
-
-    return intrinsic(word)
+    return block
 
 
 def repeat(builder: Any, count: Any, start: list[Any], body: Any) -> list[Any]:

@@ -21,12 +21,11 @@ import llvmlite.binding
 from llvmlite import ir
 from numba import njit, types
 from numba.core.ccallback import CFunc
-from numba.extending import intrinsic
 
 from . import processor
 from .disk_cache import NamedCache, cache_of
 from .halves import F32, I16, from_float16, to_float16
-from .inner import ALWAYS, INNER, KernelCompiler
+from .inner import ALWAYS, INNER, KernelCompiler, word
 from .products import SIGNATURES, copied
 from .products import load as load_products
 from .rooms import address_of, give_space, load_spaces, take_space
@@ -39,20 +38,17 @@ LINE = 16  # numbers converted at once
 def changing(numbers: int, kind: Any, change: Any, vector: Any) -> Any:
     """A word (to, at): so many numbers of this kind changed; by the processor where it can, which takes vectors, else by integers."""
 
-    def word(typing: Any, to: Any, at: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            for n in range(1 if numbers > 1 and NATIVE else numbers):
-                lanes = numbers if numbers > 1 and NATIVE else 1
-                item = ir.VectorType(kind, lanes) if lanes > 1 else kind
-                size = 2 if kind is I16 else 4
-                x = builder.load(pointer(builder, values[1], item, n * size), align=size)
-                y = vector(builder, x, lanes) if lanes > 1 else change(builder, x)
-                builder.store(y, pointer(builder, values[0], y.type, n * (6 - size)), align=6 - size)
-            return context.get_dummy_value()
+    @word(types.void, types.int64, types.int64)
+    def change_line(builder: Any, to: Any, at: Any) -> None:
+        for n in range(1 if numbers > 1 and NATIVE else numbers):
+            lanes = numbers if numbers > 1 and NATIVE else 1
+            item = ir.VectorType(kind, lanes) if lanes > 1 else kind
+            size = 2 if kind is I16 else 4
+            x = builder.load(pointer(builder, at, item, n * size), align=size)
+            y = vector(builder, x, lanes) if lanes > 1 else change(builder, x)
+            builder.store(y, pointer(builder, to, y.type, n * (6 - size)), align=6 - size)
 
-        return types.void(types.int64, types.int64), code
-
-    return intrinsic(word)
+    return change_line
 
 
 def pointer(builder: Any, address: Any, kind: Any, offset: int) -> Any:

@@ -10,8 +10,9 @@ FLAME counterpart: nvcc's relocatable device code. Read next: compiler.py.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 from llvmlite.binding import Linkage, Target, get_process_triple
@@ -23,6 +24,7 @@ from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.ir_utils import build_definitions
 from numba.core.typed_passes import NativeLowering
 from numba.core.untyped_passes import IRProcessing
+from numba.extending import intrinsic
 
 from . import processor
 from .instructions import plus
@@ -158,3 +160,21 @@ KERNEL: Any = {**ALWAYS, "pipeline_class": KernelCompiler}
 # What only kernels call needs no entry for Python (calling it from there crashes) and none for C. forceinline is LLVM's: a formula of
 # several words exceeds its limit, and a call left in a loop stops it from vectorising.
 INNER: Any = {**ALWAYS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": True, "pipeline_class": InnerCompiler}
+
+
+def word(result: Any, *kinds: Any) -> Callable[[Any], Any]:
+    """A word for compiled code, of these types: the function below it, (builder, *values), emits it and returns a value, None where the
+    result is void."""
+
+    def made(emit: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            found = emit(builder, *values)
+            return context.get_dummy_value() if found is None else found
+
+        @wraps(emit)  # Numba reads the arguments' names there
+        def definition(typing: Any, *given: Any) -> Any:
+            return result(*kinds), code
+
+        return intrinsic(definition)
+
+    return made

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic
 
-from .inner import INNER
+from .inner import INNER, word
 from .processor import features
 from .tiles import BF16, F32, I16, I32, I64, TILE, pointer, read_float, read_half, rows, stack, write_float, write_half
 
@@ -59,39 +58,27 @@ def widened(builder: Any, halves: Any) -> Any:
 def line_word(kind: Any, change: Any) -> Any:
     """A word (to, at): the vector of this kind at `at`, as change(builder, vector) makes it."""
 
-    def word(typing: Any, to: Any, at: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            x = change(builder, builder.load(pointer(builder, values[1], kind), align=2))
-            builder.store(x, pointer(builder, values[0], x.type), align=2)
-            return context.get_dummy_value()
+    @word(types.void, types.int64, types.int64)
+    def change_line(builder: Any, to: Any, at: Any) -> None:
+        x = change(builder, builder.load(pointer(builder, at, kind), align=2))
+        builder.store(x, pointer(builder, to, x.type), align=2)
 
-        return types.void(types.int64, types.int64), code
-
-    return intrinsic(word)
+    return change_line
 
 
-@intrinsic
-def read_widened(typing: Any, at: Any) -> Any:
+@word(types.float32, types.int64)
+def read_widened(builder: Any, at: Any) -> Any:
     """The bf16 number at this address as float32."""
-
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        bits = builder.zext(builder.load(pointer(builder, values[0], I16), align=2), I32)
-        return builder.bitcast(builder.shl(bits, ir.Constant(I32, 16)), F32)
-
-    return types.float32(types.int64), code
+    bits = builder.zext(builder.load(pointer(builder, at, I16), align=2), I32)
+    return builder.bitcast(builder.shl(bits, ir.Constant(I32, 16)), F32)
 
 
-@intrinsic
-def write_rounded(typing: Any, at: Any, value: Any) -> Any:
+@word(types.void, types.int64, types.float32)
+def write_rounded(builder: Any, at: Any, value: Any) -> None:
     """A float32 to this address as bf16."""
-
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        one = builder.insert_element(ir.Constant(FLOATS, ir.Undefined), values[1], ir.Constant(I32, 0))
-        found = builder.extract_element(rounded(builder, one), ir.Constant(I32, 0))
-        builder.store(found, pointer(builder, values[0], I16), align=2)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.float32), code
+    one = builder.insert_element(ir.Constant(FLOATS, ir.Undefined), value, ir.Constant(I32, 0))
+    found = builder.extract_element(rounded(builder, one), ir.Constant(I32, 0))
+    builder.store(found, pointer(builder, at, I16), align=2)
 
 
 # ---- reading: for each part, sixteen vectors of sixteen words -----
@@ -154,16 +141,13 @@ def transposed(builder: Any, lines: list[Any]) -> list[Any]:
 def packer(read: Any, turn: bool, wide: bool, parts: int = 1) -> Any:
     """A word (to, at, stride): one tile for each part, STEP bytes apart, from what read() finds at `at`."""
 
-    def word(typing: Any, to: Any, at: Any, stride: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            for p, lines in enumerate(read(builder, *values[1:], wide, parts)):
-                for r, line in enumerate(transposed(builder, lines) if turn else lines):
-                    builder.store(line, pointer(builder, values[0], WORDS, STEP * p + 64 * r), align=4)
-            return context.get_dummy_value()
+    @word(types.void, types.int64, types.int64, types.int64)
+    def pack(builder: Any, to: Any, at: Any, stride: Any) -> None:
+        for p, lines in enumerate(read(builder, at, stride, wide, parts)):
+            for r, line in enumerate(transposed(builder, lines) if turn else lines):
+                builder.store(line, pointer(builder, to, WORDS, STEP * p + 64 * r), align=4)
 
-        return types.void(types.int64, types.int64, types.int64), code
-
-    return intrinsic(word)
+    return pack
 
 
 # ---- whole operands -----

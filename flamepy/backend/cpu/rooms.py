@@ -19,9 +19,8 @@ import llvmlite.binding
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-from .inner import INNER
+from .inner import INNER, word
 from .pool import LINE, pause, store, swap
 
 SPACES = 128  # more than threads that multiply at once; one that finds none waits
@@ -45,26 +44,18 @@ def free_spaces() -> None:
     load_spaces()[:FLAGS] = bytes(FLAGS)
 
 
-@intrinsic
-def spaces(typing: Any) -> Any:
+@word(types.int64)
+def spaces(builder: Any) -> Any:
     """The address of the flags."""
-
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.ptrtoint(cgutils.add_global_variable(builder.module, ir.IntType(8), "flamepy_spaces"), ir.IntType(64))
-
-    return types.int64(), code
+    return builder.ptrtoint(cgutils.add_global_variable(builder.module, ir.IntType(8), "flamepy_spaces"), ir.IntType(64))
 
 
-@intrinsic
-def stack_place(typing: Any) -> Any:
+@word(types.int64)
+def stack_place(builder: Any) -> Any:
     """An address on this thread's stack."""
-
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        with builder.goto_entry_block():
-            memory = builder.alloca(ir.IntType(64))
-        return builder.ptrtoint(memory, ir.IntType(64))
-
-    return types.int64(), code
+    with builder.goto_entry_block():
+        memory = builder.alloca(ir.IntType(64))
+    return builder.ptrtoint(memory, ir.IntType(64))
 
 
 @njit(**INNER)

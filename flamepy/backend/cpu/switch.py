@@ -18,6 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .. import precision
+from .inner import word
 
 WORD = ir.IntType(64)
 # Smaller products are float32 at every level. ROWS: no gemm with fewer is a share of a larger product (matmul.cut), so how many threads
@@ -27,15 +28,11 @@ INSTEAD = ctypes.c_int64(0)
 llvmlite.binding.add_symbol("flamepy_instead", ctypes.addressof(INSTEAD))
 
 
-@intrinsic
-def instead(typing: Any) -> Any:
+@word(types.int64)
+def instead(builder: Any) -> Any:
     """What the word holds."""
-
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        place = cgutils.add_global_variable(builder.module, WORD, "flamepy_instead")
-        return builder.load_atomic(place, "acquire", 8)
-
-    return types.int64(), code
+    place = cgutils.add_global_variable(builder.module, WORD, "flamepy_instead")
+    return builder.load_atomic(place, "acquire", 8)
 
 
 @intrinsic

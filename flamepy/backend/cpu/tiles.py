@@ -20,6 +20,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from .inner import word
 from .processor import cpu_name, features
 
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
@@ -102,42 +103,35 @@ def pointer(builder: Any, address: Any, kind: Any = I8, offset: int = 0) -> Any:
     return builder.inttoptr(builder.add(address, ir.Constant(I64, offset)) if offset else address, kind.as_pointer())
 
 
-def by_address(number: Any, align: int) -> tuple[Any, Any]:
-    """Words read(address) and write(address, value) for a type of numbers."""
+def by_address(number: Any, kind: Any, align: int) -> tuple[Any, Any]:
+    """Words read(address) and write(address, value) for a type of numbers, in Numba's words and LLVM's."""
 
-    def read(typing: Any, at: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            return builder.load(pointer(builder, values[0], context.get_data_type(number)), align=align)
+    @word(number, types.int64)
+    def read(builder: Any, at: Any) -> Any:
+        return builder.load(pointer(builder, at, kind), align=align)
 
-        return number(types.int64), code
+    @word(types.void, types.int64, number)
+    def write(builder: Any, at: Any, value: Any) -> None:
+        builder.store(value, pointer(builder, at, kind), align=align)
 
-    def write(typing: Any, at: Any, value: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            builder.store(values[1], pointer(builder, values[0], values[1].type), align=align)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, number), code
-
-    return intrinsic(read), intrinsic(write)
+    return read, write
 
 
-read_half, write_half = by_address(types.uint16, 2)
-read_float, write_float = by_address(types.float32, 4)
+read_half, write_half = by_address(types.uint16, I16, 2)
+read_float, write_float = by_address(types.float32, F32, 4)
 
 
 def stack(size: int) -> Any:
     """A word: the address of `size` bytes on the stack of the function that calls it, not initialised."""
 
-    def space(typing: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            with builder.goto_entry_block():
-                memory = builder.alloca(ir.ArrayType(I8, size))
-            memory.align = 64
-            return builder.ptrtoint(memory, I64)
+    @word(types.int64)
+    def space(builder: Any) -> Any:
+        with builder.goto_entry_block():
+            memory = builder.alloca(ir.ArrayType(I8, size))
+        memory.align = 64
+        return builder.ptrtoint(memory, I64)
 
-        return types.int64(), code
-
-    return intrinsic(space)
+    return space
 
 
 # ---- tile instructions -----
@@ -177,36 +171,26 @@ tile_store = tile_instruction("llvm.x86.tilestored64", 1, True)
 tile_dot = tile_instruction("llvm.x86.tdpbf16ps", 3, False)  # (c, a, b): c += a @ b
 
 
-@intrinsic
-def configure_tiles(typing: Any) -> Any:
+@word(types.void)
+def configure_tiles(builder: Any) -> None:
     """Make eight tiles of 16 rows of 64 bytes on this thread."""
     layout = bytearray(64)
     layout[0] = 1
     for t in range(8):
         layout[16 + 2 * t] = 64  # bytes a row
         layout[48 + t] = TILE  # rows
-
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        found = builder.module.globals.get("flamepy.tiles")
-        if found is None:
-            bytes_ = cgutils.create_constant_array(I8, layout)
-            found = cgutils.global_constant(builder.module, "flamepy.tiles", bytes_, linkage="internal")
-            found.align = 64
-        call(builder, "llvm.x86.ldtilecfg", VOID, builder.bitcast(found, I8.as_pointer()))
-        return context.get_dummy_value()
-
-    return types.void(), code
+    found = builder.module.globals.get("flamepy.tiles")
+    if found is None:
+        bytes_ = cgutils.create_constant_array(I8, layout)
+        found = cgutils.global_constant(builder.module, "flamepy.tiles", bytes_, linkage="internal")
+        found.align = 64
+    call(builder, "llvm.x86.ldtilecfg", VOID, builder.bitcast(found, I8.as_pointer()))
 
 
-@intrinsic
-def release_tiles(typing: Any) -> Any:
+@word(types.void)
+def release_tiles(builder: Any) -> None:
     """Give the tiles back: the system need not save 8 KB at a switch, and the core may sleep deeper."""
-
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        call(builder, "llvm.x86.tilerelease", VOID)
-        return context.get_dummy_value()
-
-    return types.void(), code
+    call(builder, "llvm.x86.tilerelease", VOID)
 
 
 def rows(builder: Any, at: Any, stride: Any, count: int) -> list[Any]:

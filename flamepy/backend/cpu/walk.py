@@ -20,12 +20,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic
 
 from ..base import Buffer
 from ..run import Action, Required, Run, Step
 from . import pool
-from .inner import INNER
+from .inner import INNER, word
 from .pool import call, load, store
 from .threads import counter
 
@@ -37,14 +36,10 @@ FEW, CUT = 1 << 14, 1 << 16
 
 
 # ---- the compiled side -----------------------------------------------------------------------------------------------------------
-@intrinsic
-def ticks(typing: Any) -> Any:
+@word(types.int64)
+def ticks(builder: Any) -> Any:
     """The processor's own clock: rdtsc, CNTVCT_EL0; 0 for ever on one for which LLVM knows none, where no walk stops before its end."""
-
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.call(builder.module.declare_intrinsic("llvm.readcyclecounter", (), ir.FunctionType(pool.WORD, [])), [])
-
-    return types.int64(), code
+    return builder.call(builder.module.declare_intrinsic("llvm.readcyclecounter", (), ir.FunctionType(pool.WORD, [])), [])
 
 
 def read_ticks(_):
@@ -54,14 +49,12 @@ def read_ticks(_):
 def float_at(kind: Any) -> Any:
     """A function that reads a number of this LLVM type at an address, as float64."""
 
-    def at(typing: Any, address: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            found = builder.load(builder.inttoptr(values[0], kind.as_pointer()))
-            return found if kind == DOUBLE else builder.fpext(found, DOUBLE)
+    @word(types.float64, types.int64)
+    def at(builder: Any, address: Any) -> Any:
+        found = builder.load(builder.inttoptr(address, kind.as_pointer()))
+        return found if kind == DOUBLE else builder.fpext(found, DOUBLE)
 
-        return types.float64(types.int64), code
-
-    return intrinsic(at)
+    return at
 
 
 DOUBLE = ir.DoubleType()

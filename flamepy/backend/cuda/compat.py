@@ -12,11 +12,13 @@ Read next: span.py, build.py.
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -69,8 +71,8 @@ with newer_numpy():
 
 __all__ = [
     "PROBLEMS", "AbstractTemplate", "AttributeTemplate", "NumbaError", "RefType", "StructModel", "TypingError", "arrayobj", "cgutils",
-    "cuda", "device_function", "intrinsic", "iternext_impl", "libdevice", "libraries", "lowering", "nvvm_layout", "ranges",
-    "register_model", "signature", "target", "types", "typing",
+    "cuda", "device_function", "intrinsic", "iternext_impl", "libdevice", "libraries", "literal", "lowering", "nvvm_layout", "ranges",
+    "register_model", "signature", "target", "types", "typing", "word",
 ]  # fmt: skip
 
 PROBLEMS = NumbaError, HostError  # what its compiler raises
@@ -177,3 +179,32 @@ def remembered(function: Any, context: Any, args: Any, kws: Any) -> Any:
 def device_function(function: Any, **flags: Any) -> Any:
     """A function that kernels call; LLVM puts it into them."""
     return numba_cuda.jit(device=True, forceinline=True, **flags)(function)
+
+
+def word(signature_of: Callable[..., Any]) -> Callable[[Any], Any]:
+    """A word for kernels: signature_of() gives its signature for the types of its arguments; the decorated function emits it and returns a
+    value, a list where the result is a tuple, None where there is none."""
+
+    def made(emit: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            found = emit(context, builder, signature, values)
+            if isinstance(found, list):
+                return context.make_tuple(builder, signature.return_type, found)
+            return context.get_dummy_value() if found is None else found
+
+        @wraps(emit)
+        def definition(typing: Any, *kinds: Any) -> Any:
+            return signature_of(*kinds), code
+
+        typing = inspect.Parameter("typing", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        definition.__signature__ = inspect.Signature([typing, *inspect.signature(signature_of).parameters.values()])  # type: ignore[attr-defined]
+        return intrinsic(definition)
+
+    return made
+
+
+def literal(kind: Any) -> Any:
+    """The type of an argument that must be a constant: Numba asks again with the number."""
+    if not isinstance(kind, types.IntegerLiteral):
+        raise TypingError(f"a constant is needed here, not {kind}")
+    return kind

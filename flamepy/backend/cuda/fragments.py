@@ -14,8 +14,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from .compat import cgutils, types
-from .tiles import I32, I64, constant, elements, plain, word
+from .compat import cgutils, intrinsic, literal, signature, types, word
+from .tiles import I32, I64, constant, elements, plain
 
 F32 = ir.FloatType()
 
@@ -92,20 +92,20 @@ def position(builder: Any, lane: Any, i: int, rows: int, count: int) -> list[Any
     return [down, across]
 
 
-@word
+@intrinsic
 def each(typing: Any, function: Any, rows: Any, acc: Any, others: Any) -> Any:
     """function(number, row, column, ...) for each number of a tile (rows and columns of the tile): the tile of what it returns, if
     anything. A tuple among the others has a number for each one, or for each row that this lane has; the rest is given to all."""
     return mapping(typing, function, rows, acc, others, True)
 
 
-@word
+@intrinsic
 def mapped(typing: Any, function: Any, rows: Any, acc: Any, others: Any) -> Any:
     """The same without row and column."""
     return mapping(typing, function, rows, acc, others, False)
 
 
-@word
+@intrinsic
 def folded(typing: Any, function: Any, rows: Any, acc: Any, lanes: Any) -> Any:
     """function(a, b) over each row of a tile, in a fixed order: a tuple of rows, the same in the four lanes that have them; lanes = 1: of
     what this lane has alone."""
@@ -143,59 +143,46 @@ def run(builder: Any, code: str, constraints: str, args: list[Any]) -> None:
     builder.asm(kind, code, ",".join([c for c in (constraints, "~{memory}") if c]), args, side_effect=True)
 
 
-@word
-def copy_one(typing: Any, to: Any, x: Any, i: Any, there: Any) -> Any:
+@word(lambda to, x, i, there: types.none(types.int32, x, types.int64, types.boolean))
+def copy_one(context: Any, builder: Any, sig: Any, args: Any) -> None:
     """x[i], 16 bits, to an address, or 0 if it isn't `there`."""
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        index = builder.select(args[3], args[2], I64(0))
-        found = builder.load(builder.gep(builder.extract_value(args[1], 0), [index]), align=2)
-        run(builder, "st.shared.b16 [$0], $1;", "r,h", [args[0], builder.select(args[3], found, found.type(0))])
-        return context.get_dummy_value()
-
-    return types.none(types.int32, x, types.int64, types.boolean), make
+    index = builder.select(args[3], args[2], I64(0))
+    found = builder.load(builder.gep(builder.extract_value(args[1], 0), [index]), align=2)
+    run(builder, "st.shared.b16 [$0], $1;", "r,h", [args[0], builder.select(args[3], found, found.type(0))])
 
 
-@word
-def begins_at_16(typing: Any, x: Any) -> Any:
+@word(lambda x: signature(types.boolean, x))
+def begins_at_16(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """Whether a buffer begins at a multiple of 16 bytes."""
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        address = builder.ptrtoint(builder.extract_value(args[0], 0), I64)
-        return builder.icmp_unsigned("==", builder.and_(address, I64(15)), I64(0))
-
-    return types.boolean(x), make
+    address = builder.ptrtoint(builder.extract_value(args[0], 0), I64)
+    return builder.icmp_unsigned("==", builder.and_(address, I64(15)), I64(0))
 
 
-@word
-def put_pairs(typing: Any, x: Any, at: Any, step: Any, left: Any, cols: Any, acc: Any, tall: Any) -> Any:
+@word(lambda x, at, step, left, cols, acc, tall: types.none(x, *[types.int64] * 4, acc, literal(tall)))
+def put_pairs(context: Any, builder: Any, sig: Any, args: Any) -> None:
     """A tile to a buffer: number (i, j) to x[at + i step + j] where i < left and j < cols, which is even; rows begin at 16 bytes."""
+    x, _, _, _, _, acc, tall = sig.args
     lines, nbytes = 2 * constant(tall), x.stored.bitwidth // 8
     width = acc.count // lines  # numbers of a row that a lane has
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        values, lane = elements(builder, args[5]), lane_of(builder)
-        row, column = position(builder, lane, 0, lines, acc.count)
-        first = builder.add(args[1], builder.add(builder.mul(builder.zext(row, I64), args[2]), builder.zext(column, I64)))
-        place = builder.ptrtoint(builder.gep(builder.extract_value(args[0], 0), [first]), I64)
-        further, whole = builder.mul(args[2], I64(8 * nbytes)), builder.icmp_signed("==", args[4], I64(4 * width))
-        for line in range(lines):
-            own = [v for i, v in enumerate(values) if row_of(i, lines, acc.count) == line]
-            words = [paired(builder, x.half, *own[i : i + 2]) if x.half else own[i : i + 2] for i in range(0, width, 2)]
-            shift, wide = exchanged(builder, lane, words) if x.half else (I64(0), words)
-            there = builder.icmp_signed("<", builder.zext(builder.add(row, I32(8 * line)), I64), args[3])
-            with builder.if_then(there), builder.if_else(whole) as (all_columns, some_columns):
-                with all_columns:
-                    for j, pair in enumerate(wide):
-                        put_pair(builder, builder.add(place, shift), 32 * j, pair)
-                with some_columns:
-                    for j, pair in enumerate(words):
-                        with builder.if_then(builder.icmp_signed("<", builder.zext(builder.add(column, I32(8 * j)), I64), args[4])):
-                            put_pair(builder, place, 8 * nbytes * j, pair)
-            place = builder.add(place, further)
-        return context.get_dummy_value()
-
-    return types.none(x, types.int64, types.int64, types.int64, types.int64, acc, tall), make
+    values, lane = elements(builder, args[5]), lane_of(builder)
+    row, column = position(builder, lane, 0, lines, acc.count)
+    first = builder.add(args[1], builder.add(builder.mul(builder.zext(row, I64), args[2]), builder.zext(column, I64)))
+    place = builder.ptrtoint(builder.gep(builder.extract_value(args[0], 0), [first]), I64)
+    further, whole = builder.mul(args[2], I64(8 * nbytes)), builder.icmp_signed("==", args[4], I64(4 * width))
+    for line in range(lines):
+        own = [v for i, v in enumerate(values) if row_of(i, lines, acc.count) == line]
+        words = [paired(builder, x.half, *own[i : i + 2]) if x.half else own[i : i + 2] for i in range(0, width, 2)]
+        shift, wide = exchanged(builder, lane, words) if x.half else (I64(0), words)
+        there = builder.icmp_signed("<", builder.zext(builder.add(row, I32(8 * line)), I64), args[3])
+        with builder.if_then(there), builder.if_else(whole) as (all_columns, some_columns):
+            with all_columns:
+                for j, pair in enumerate(wide):
+                    put_pair(builder, builder.add(place, shift), 32 * j, pair)
+            with some_columns:
+                for j, pair in enumerate(words):
+                    with builder.if_then(builder.icmp_signed("<", builder.zext(builder.add(column, I32(8 * j)), I64), args[4])):
+                        put_pair(builder, place, 8 * nbytes * j, pair)
+        place = builder.add(place, further)
 
 
 def exchanged(builder: Any, lane: Any, words: list[Any]) -> tuple[Any, list[Any]]:
@@ -236,7 +223,7 @@ def lane_address(builder: Any, address: Any, step: int, row_from: int) -> Any:
     return builder.add(address, builder.add(builder.mul(row, I32(step)), builder.shl(right, I32(4))))
 
 
-@word
+@intrinsic
 def left_factor(typing: Any, address: Any, step: Any, tall: Any, deep: Any) -> Any:
     """16 tall rows of 16 deep 16-bit numbers, from shared memory whose rows are `step` bytes apart: the left factor of a product."""
     kind, make = left_factor_of(step, tall, deep)
@@ -299,34 +286,29 @@ def left_part(builder: Any, left: Any, at: Any, step: int, i: int, k: int, deep:
     return left[4 * (i * deep + k) : 4 * (i * deep + k) + 4]  # type: ignore[no-any-return]
 
 
-@word
+@intrinsic
 def times_turned(typing: Any, acc: Any, a: Any, x: Any, address: Any, step: Any, tall: Any) -> Any:
     """acc + a b^T, b in shared memory: a row for each column of acc. x: a buffer of the factors' type."""
     return product(acc, a, x, address, step, tall, False)
 
 
-@word
+@intrinsic
 def times_stored(typing: Any, acc: Any, a: Any, x: Any, address: Any, step: Any, tall: Any, deep: Any) -> Any:
     """times_turned() for a left factor that is in shared memory too, 16 deep numbers wide."""
     return product(acc, a, x, address, step, tall, False, deep)
 
 
-@word
+@intrinsic
 def times(typing: Any, acc: Any, a: Any, x: Any, address: Any, step: Any, tall: Any) -> Any:
     """acc + a b, b in shared memory: a column for each column of acc."""
     return product(acc, a, x, address, step, tall, True)
 
 
-@word
-def rounded(typing: Any, acc: Any, x: Any) -> Any:
+@word(lambda acc, x: types.UniTuple(types.uint32, acc.count // 2)(acc, x))
+def rounded(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """A tile as the left factor of a product of x's type."""
-    kind = types.UniTuple(types.uint32, acc.count // 2)
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        e = elements(builder, args[0])
-        return context.make_tuple(builder, kind, [paired(builder, x.half, e[i], e[i + 1]) for i in range(0, len(e), 2)])
-
-    return kind(acc, x), make
+    e = elements(builder, args[0])
+    return [paired(builder, sig.args[1].half, e[i], e[i + 1]) for i in range(0, len(e), 2)]
 
 
 def paired(builder: Any, half: str, low: Any, high: Any) -> Any:
@@ -335,11 +317,7 @@ def paired(builder: Any, half: str, low: Any, high: Any) -> Any:
     return builder.asm(kind, f"cvt.rn.{half}x2.f32 $0, $1, $2;", "=r,f,f", [high, low], side_effect=False)
 
 
-@word
-def exp2(typing: Any, x: Any) -> Any:
+@word(lambda x: types.float32(types.float32))
+def exp2(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """2^x by one instruction, right to 2 units in the last place."""
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.asm(ir.FunctionType(F32, [F32]), "ex2.approx.ftz.f32 $0, $1;", "=f,f", list(args), side_effect=False)
-
-    return types.float32(types.float32), make
+    return builder.asm(ir.FunctionType(F32, [F32]), "ex2.approx.ftz.f32 $0, $1;", "=f,f", list(args), side_effect=False)

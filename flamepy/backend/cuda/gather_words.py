@@ -12,25 +12,20 @@ from typing import Any
 
 from llvmlite import ir
 
-from .compat import types
+from .compat import intrinsic, literal, types, word
 from .fragments import F32, paired, run
-from .tiles import I16, I32, I64, constant, elements, word
+from .tiles import I16, I32, I64, constant, elements
 
 MARK = 16  # bytes
 
 
-@word
-def put_mark(typing: Any, to: Any, offset: Any, down: Any, across: Any) -> Any:
+@word(lambda to, offset, down, across: types.none(*[types.int32] * 4))
+def put_mark(context: Any, builder: Any, sig: Any, args: Any) -> None:
     """A mark to shared memory."""
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        run(builder, "st.shared.v4.b32 [$0], {$1, $2, $3, $3};", "r,r,r,r", list(args))
-        return context.get_dummy_value()
-
-    return types.none(*[types.int32] * 4), make
+    run(builder, "st.shared.v4.b32 [$0], {$1, $2, $3, $3};", "r,r,r,r", list(args))
 
 
-@word
+@intrinsic
 def gather_pairs(
     typing: Any, x: Any, z: Any, begins: Any, tops: Any, besides: Any, height: Any, width: Any, marks: Any, turns: Any, apart: Any
 ) -> Any:  # fmt: skip
@@ -79,24 +74,15 @@ def side_by_side(builder: Any, stored: str, wanted: str, pair: list[Any]) -> Any
     return builder.or_(low, builder.shl(high, I32(16)))
 
 
-@word
-def put_words(typing: Any, to: Any, values: Any, apart: Any) -> Any:
+@word(lambda to, values, apart: types.none(types.int32, values, literal(apart)))
+def put_words(context: Any, builder: Any, sig: Any, args: Any) -> None:
     """Words to shared memory, so many bytes apart."""
-    by = constant(apart)
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        for i, value in enumerate(elements(builder, args[1])):
-            run(builder, f"st.shared.b32 [$0+{by * i}], $1;", "r,r", [args[0], value])
-        return context.get_dummy_value()
-
-    return types.none(types.int32, values, apart), make
+    by = constant(sig.args[2])
+    for i, value in enumerate(elements(builder, args[1])):
+        run(builder, f"st.shared.b32 [$0+{by * i}], $1;", "r,r", [args[0], value])
 
 
-@word
-def number_at(typing: Any, address: Any) -> Any:
+@word(lambda address: types.float32(types.int32))
+def number_at(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """A float32 in shared memory."""
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.asm(ir.FunctionType(F32, [I32]), "ld.shared.f32 $0, [$1];", "=f,r,~{memory}", list(args), side_effect=True)
-
-    return types.float32(types.int32), make
+    return builder.asm(ir.FunctionType(F32, [I32]), "ld.shared.f32 $0, [$1];", "=f,r,~{memory}", list(args), side_effect=True)

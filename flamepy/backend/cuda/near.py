@@ -14,7 +14,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from .compat import cgutils, intrinsic, types
+from .compat import cgutils, literal, signature, types, word
 from .span import I32, I64, Span
 
 ALIGN = 16
@@ -32,115 +32,86 @@ def room_of(context: Any, builder: Any, item: Any, many: int) -> Any:
     return builder.bitcast(builder.addrspacecast(memory, kind.as_pointer()), item.as_pointer())
 
 
-@intrinsic
-def shared_span(typing: Any, like: Any, many: Any) -> Any:
+@word(lambda like, many: span_like(like)(like, literal(many)))
+def shared_span(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """Shared memory for `many` (a literal) numbers of the type of `like`, a number or a Span, common to the block, not initialised."""
-    if not isinstance(many, types.IntegerLiteral):
-        return None  # Numba asks again with the literal
-    number = like.dtype if isinstance(like, Span) else types.unliteral(like)
-    kind = Span(number, types.uint8 if number is types.boolean else number)
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        found = cgutils.create_struct_proxy(kind)(context, builder)
-        found.data = room_of(context, builder, context.get_data_type(kind.stored), many.literal_value)
-        found.size = I64(many.literal_value)
-        return found._getvalue()
-
-    return kind(like, many), code
+    kind, many = sig.return_type, sig.args[1].literal_value
+    found = cgutils.create_struct_proxy(kind)(context, builder)
+    found.data = room_of(context, builder, context.get_data_type(kind.stored), many)
+    found.size = I64(many)
+    return found._getvalue()
 
 
-@intrinsic
-def span_at(typing: Any, like: Any, start: Any, size: Any) -> Any:
+def span_like(kind: Any) -> Span:
+    number = kind.dtype if isinstance(kind, Span) else types.unliteral(kind)
+    return Span(number, types.uint8 if number is types.boolean else number)
+
+
+@word(lambda like, start, size: like(like, types.int64, types.int64))
+def span_at(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """A Span like another one, of so many numbers from an address on."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        found = cgutils.create_struct_proxy(like)(context, builder)
-        found.data = builder.inttoptr(args[1], found.data.type)
-        found.size = args[2]
-        return found._getvalue()
-
-    return like(like, types.int64, types.int64), code
+    found = cgutils.create_struct_proxy(sig.return_type)(context, builder)
+    found.data = builder.inttoptr(args[1], found.data.type)
+    found.size = args[2]
+    return found._getvalue()
 
 
-@intrinsic
-def address_of(typing: Any, x: Any) -> Any:
+@word(lambda x: signature(types.int64, x))
+def address_of(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """Where a Span begins, in bytes."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.ptrtoint(builder.extract_value(args[0], 0), I64)
-
-    return types.int64(x), code
+    return builder.ptrtoint(builder.extract_value(args[0], 0), I64)
 
 
 # ---- rows ------------------------------------------------------------------------------------------------------------------------
-@intrinsic
-def addresses(typing: Any, args: Any) -> Any:
+@word(lambda args: types.UniTuple(types.int64, len(args))(args))
+def addresses(context: Any, builder: Any, sig: Any, given: Any) -> Any:
     """Where each of these arguments begins; 0 for what is no Span."""
-    found = types.UniTuple(types.int64, len(args))
-
-    def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        values = cgutils.unpack_tuple(builder, given[0], len(args))
-        starts = [
-            builder.ptrtoint(builder.extract_value(v, 0), I64) if isinstance(k, Span) else I64(0) for k, v in zip(args, values, strict=True)
-        ]
-        return context.make_tuple(builder, found, starts)
-
-    return found(args), code
+    kinds = sig.args[0]
+    pairs = zip(kinds, cgutils.unpack_tuple(builder, given[0], len(kinds)), strict=True)
+    return [builder.ptrtoint(builder.extract_value(v, 0), I64) if isinstance(k, Span) else I64(0) for k, v in pairs]
 
 
-@intrinsic
-def widths(typing: Any, args: Any) -> Any:
+@word(lambda args: types.UniTuple(types.int32, len(args))(args))
+def widths(context: Any, builder: Any, sig: Any, given: Any) -> Any:
     """The bytes of a number of each of these arguments."""
-    found = types.UniTuple(types.int32, len(args))
-
-    def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        return context.make_tuple(builder, found, [I32(k.stored.bitwidth // 8 if isinstance(k, Span) else 1) for k in args])
-
-    return found(args), code
+    return [I32(k.stored.bitwidth // 8 if isinstance(k, Span) else 1) for k in sig.args[0]]
 
 
-@intrinsic
-def moved(typing: Any, args: Any, places: Any, lengths: Any, room: Any, first: Any) -> Any:
+@word(lambda args, places, lengths, room, first: args(args, places, lengths, room, types.int64))
+def moved(context: Any, builder: Any, sig: Any, given: Any) -> Any:
     """The arguments, of which those with a place >= 0 lie that far in `room`: from row `first` on, which has `lengths` bytes, or where the
     place is odd from their first number on, one byte before."""
-
-    def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        values = cgutils.unpack_tuple(builder, given[0], len(args))
-        at, size = [
-            [context.cast(builder, v, kind, types.int64) for v, kind in zip(cgutils.unpack_tuple(builder, values), kinds, strict=True)]
-            for values, kinds in ((given[1], places), (given[2], lengths))
-        ]
-        start = builder.ptrtoint(builder.extract_value(given[3], 0), I64)
-        found = []
-        for k, (kind, value) in enumerate(zip(args, values, strict=True)):
-            if isinstance(kind, Span) and k < len(places):
-                data = builder.extract_value(value, 0)
-                whole = builder.trunc(at[k], ir.IntType(1))
-                before = builder.select(whole, I64(0), builder.mul(given[4], size[k]))
-                odd = builder.and_(builder.add(builder.ptrtoint(data, I64), before), I64(ALIGN - 1))
-                place = builder.and_(at[k], I64(-2))
-                near = builder.add(builder.add(start, place), builder.sub(odd, before))
-                is_near = builder.icmp_signed(">=", at[k], I64(0))
-                value = builder.insert_value(value, builder.select(is_near, builder.inttoptr(near, data.type), data), 0)
-            found.append(value)
-        return context.make_tuple(builder, args, found)
-
-    return args(args, places, lengths, room, types.int64), code
+    args, places, lengths, _, _ = sig.args
+    values = cgutils.unpack_tuple(builder, given[0], len(args))
+    at, size = [
+        [context.cast(builder, v, kind, types.int64) for v, kind in zip(cgutils.unpack_tuple(builder, values), kinds, strict=True)]
+        for values, kinds in ((given[1], places), (given[2], lengths))
+    ]
+    start = builder.ptrtoint(builder.extract_value(given[3], 0), I64)
+    found = []
+    for k, (kind, value) in enumerate(zip(args, values, strict=True)):
+        if isinstance(kind, Span) and k < len(places):
+            data = builder.extract_value(value, 0)
+            whole = builder.trunc(at[k], ir.IntType(1))
+            before = builder.select(whole, I64(0), builder.mul(given[4], size[k]))
+            odd = builder.and_(builder.add(builder.ptrtoint(data, I64), before), I64(ALIGN - 1))
+            place = builder.and_(at[k], I64(-2))
+            near = builder.add(builder.add(start, place), builder.sub(odd, before))
+            is_near = builder.icmp_signed(">=", at[k], I64(0))
+            value = builder.insert_value(value, builder.select(is_near, builder.inttoptr(near, data.type), data), 0)
+        found.append(value)
+    return found
 
 
 # ---- copies ----------------------------------------------------------------------------------------------------------------------
 def copier(size: int, source: int, target: int) -> Any:
     """copy(to, address): so many bytes between two kinds of memory."""
 
-    @intrinsic
-    def copy(typing: Any, to: Any, start: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            kind = VECTOR if size == 16 else ir.IntType(8 * size)
-            value = builder.load(builder.inttoptr(args[1], kind.as_pointer(source)), align=size)
-            builder.store(value, builder.inttoptr(args[0], kind.as_pointer(target)), align=size)
-            return context.get_dummy_value()
-
-        return types.none(types.int64, types.int64), code
+    @word(lambda to, start: types.none(types.int64, types.int64))
+    def copy(context: Any, builder: Any, sig: Any, args: Any) -> None:
+        kind = VECTOR if size == 16 else ir.IntType(8 * size)
+        value = builder.load(builder.inttoptr(args[1], kind.as_pointer(source)), align=size)
+        builder.store(value, builder.inttoptr(args[0], kind.as_pointer(target)), align=size)
 
     return copy
 
@@ -148,26 +119,16 @@ def copier(size: int, source: int, target: int) -> Any:
 put16, copy2 = copier(16, ANY, GLOBAL), copier(2, ANY, ANY)
 
 
-@intrinsic
-def fetch16(typing: Any, to: Any, start: Any) -> Any:
+@word(lambda to, start: types.none(types.int64, types.int64))
+def fetch16(context: Any, builder: Any, sig: Any, args: Any) -> None:
     """Begin to copy 16 bytes from global to shared memory; see arrived()."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        byte = ir.IntType(8)
-        near = builder.ptrtoint(builder.addrspacecast(builder.inttoptr(args[0], byte.as_pointer()), byte.as_pointer(SHARED)), I32)
-        kind = ir.FunctionType(ir.VoidType(), [I32, I64])
-        builder.asm(kind, "cp.async.cg.shared.global [$0], [$1], 16;", "r,l,~{memory}", [near, args[1]], side_effect=True)
-        return context.get_dummy_value()
-
-    return types.none(types.int64, types.int64), code
+    byte = ir.IntType(8)
+    near = builder.ptrtoint(builder.addrspacecast(builder.inttoptr(args[0], byte.as_pointer()), byte.as_pointer(SHARED)), I32)
+    kind = ir.FunctionType(ir.VoidType(), [I32, I64])
+    builder.asm(kind, "cp.async.cg.shared.global [$0], [$1], 16;", "r,l,~{memory}", [near, args[1]], side_effect=True)
 
 
-@intrinsic
-def arrived(typing: Any) -> Any:
+@word(lambda: signature(types.none))
+def arrived(context: Any, builder: Any, sig: Any, args: Any) -> None:
     """Wait until what this thread fetches is there."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.asm(ir.FunctionType(ir.VoidType(), []), "cp.async.wait_all;", "~{memory}", [], side_effect=True)
-        return context.get_dummy_value()
-
-    return types.none(), code
+    builder.asm(ir.FunctionType(ir.VoidType(), []), "cp.async.wait_all;", "~{memory}", [], side_effect=True)

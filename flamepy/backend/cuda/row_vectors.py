@@ -20,7 +20,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from .compat import cgutils, intrinsic, types
+from .compat import cgutils, signature, types, word
 from .runs import lanes
 from .span import I32, I64, Span
 from .vectors import loaded, stored
@@ -41,83 +41,67 @@ def size_of(args: Any) -> int:
     return lanes([width(kind) for _, kind in spans_of(args)])
 
 
-@intrinsic
-def run_size(typing: Any, every: Any) -> Any:
+@word(lambda every: signature(types.int32, every))
+def run_size(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """WIDE: how many elements of these arrays a lane takes at once."""
-    return types.int32(every), lambda context, builder, signature, given: I32(size_of(every))
+    return I32(size_of(sig.args[0]))
 
 
-@intrinsic
-def whole_runs(typing: Any, every: Any, cols: Any) -> Any:
-    many, found = size_of(every), types.UniTuple(types.int64, 2)
-
-    def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        values, size = cgutils.unpack_tuple(builder, given[0], len(every)), given[1]
-        starts = [(builder.ptrtoint(builder.extract_value(values[k], 0), I64), width(kind)) for k, kind in spans_of(every)]
-        start, least = min(starts, key=lambda pair: pair[1])
-        odd = builder.and_(builder.neg(start), I64(SECTOR - 1))
-        head, apart = builder.sdiv(odd, I64(least)), I64(0)
-        for address, item in starts:
-            place = builder.add(address, builder.mul(head, I64(item)))
-            apart = builder.or_(apart, builder.and_(place, I64(many * item - 1)))
-        fits = builder.and_(builder.icmp_unsigned("==", apart, I64(0)), builder.icmp_signed("<", head, size))
-        head = builder.select(fits, head, size)
-        whole = builder.and_(builder.sub(size, head), I64(-many))
-        return context.make_tuple(builder, found, [head, builder.add(head, whole)])
-
-    return found(every, types.int64), code
+@word(lambda every, cols: types.UniTuple(types.int64, 2)(every, types.int64))
+def whole_runs(context: Any, builder: Any, sig: Any, given: Any) -> Any:
+    every = sig.args[0]
+    many = size_of(every)
+    values, size = cgutils.unpack_tuple(builder, given[0], len(every)), given[1]
+    starts = [(builder.ptrtoint(builder.extract_value(values[k], 0), I64), width(kind)) for k, kind in spans_of(every)]
+    start, least = min(starts, key=lambda pair: pair[1])
+    odd = builder.and_(builder.neg(start), I64(SECTOR - 1))
+    head, apart = builder.sdiv(odd, I64(least)), I64(0)
+    for address, item in starts:
+        place = builder.add(address, builder.mul(head, I64(item)))
+        apart = builder.or_(apart, builder.and_(place, I64(many * item - 1)))
+    fits = builder.and_(builder.icmp_unsigned("==", apart, I64(0)), builder.icmp_signed("<", head, size))
+    head = builder.select(fits, head, size)
+    whole = builder.and_(builder.sub(size, head), I64(-many))
+    return [head, builder.add(head, whole)]
 
 
-@intrinsic
-def taken(typing: Any, every: Any, args: Any, i: Any) -> Any:
+@word(lambda every, args, i: taken_kind(args)(every, args, types.int64))
+def taken(context: Any, builder: Any, sig: Any, given: Any) -> Any:
     """The arguments, of whose arrays elements i, i + 1, ... lie in registers."""
+    every, args, _ = sig.args
     many = size_of(every)
-    found = types.Tuple([near_kind(kind) if isinstance(kind, Span) else kind for kind in args])
-
-    def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        values = cgutils.unpack_tuple(builder, given[1], len(args))
-        for k, kind in spans_of(args):
-            numbers = loaded(context, builder, kind, values[k], given[2], many)
-            values[k] = registers(context, builder, kind, numbers, many)
-        return context.make_tuple(builder, found, values)
-
-    return found(every, args, types.int64), code
+    values = cgutils.unpack_tuple(builder, given[1], len(args))
+    for k, kind in spans_of(args):
+        numbers = loaded(context, builder, kind, values[k], given[2], many)
+        values[k] = registers(context, builder, kind, numbers, many)
+    return values
 
 
-@intrinsic
-def as_it_is(typing: Any) -> Any:
+@word(lambda: signature(types.none))
+def as_it_is(context: Any, builder: Any, sig: Any, given: Any) -> None:
     """In a loop: the assembler shall not unroll it, LLVM has."""
-
-    def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        builder.asm(ir.FunctionType(ir.VoidType(), []), r".pragma \22nounroll\22;", "", [], side_effect=True)
-        return context.get_dummy_value()
-
-    return types.none(), code
+    builder.asm(ir.FunctionType(ir.VoidType(), []), r".pragma \22nounroll\22;", "", [], side_effect=True)
 
 
-@intrinsic
-def room_like(typing: Any, every: Any, out: Any) -> Any:
+@word(lambda every, out: near_kind(out)(every, out))
+def room_like(context: Any, builder: Any, sig: Any, given: Any) -> Any:
     """Registers for a run of `out`."""
-    many, found = size_of(every), near_kind(out)
-
-    def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        return registers(context, builder, out, (), many)
-
-    return found(every, out), code
+    every, out = sig.args
+    return registers(context, builder, out, (), size_of(every))
 
 
-@intrinsic
-def put_taken(typing: Any, every: Any, out: Any, i: Any, copy: Any) -> Any:
+@word(lambda every, out, i, copy: types.none(every, out, types.int64, copy))
+def put_taken(context: Any, builder: Any, sig: Any, given: Any) -> None:
     """out[i], out[i + 1], ... = what is in the registers `copy`."""
+    every, out, _, _ = sig.args
     many = size_of(every)
+    place = builder.extract_value(given[3], 0)
+    numbers = [(out.dtype, builder.load(builder.gep(place, [I32(k)]))) for k in range(many)]
+    stored(context, builder, out, given[1], given[2], numbers)
 
-    def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        place = builder.extract_value(given[3], 0)
-        numbers = [(out.dtype, builder.load(builder.gep(place, [I32(k)]))) for k in range(many)]
-        stored(context, builder, out, given[1], given[2], numbers)
-        return context.get_dummy_value()
 
-    return types.none(every, out, types.int64, copy), code
+def taken_kind(args: Any) -> Any:
+    return types.Tuple([near_kind(kind) if isinstance(kind, Span) else kind for kind in args])
 
 
 def near_kind(kind: Span) -> Span:

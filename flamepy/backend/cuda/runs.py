@@ -19,7 +19,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from .compat import cgutils, intrinsic, types
+from .compat import cgutils, intrinsic, signature, types, word
 from .span import I64, Span, get_item
 from .vectors import WIDEST, loaded, misplaced, number_type, stored
 
@@ -36,51 +36,39 @@ def lanes_of(out: Any, c: Any) -> int:
 
 
 # ---- one after the other ---------------------------------------------------------------------------------------------------------
-@intrinsic
-def run_length(typing: Any, out: Any, c: Any) -> Any:
+@word(lambda out, c: signature(types.int32, out, c))
+def run_length(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """Elements of a run."""
-    return types.int32(out, c), lambda context, builder, signature, args: ir.IntType(32)(lanes_of(out, c))
+    return ir.IntType(32)(lanes_of(*sig.args))
 
 
-@intrinsic
-def aligned_run(typing: Any, out: Any, c: Any) -> Any:
-    return aligned_all(out, c, lambda values: [*zip(c, values, strict=True)])
+@word(lambda out, c: signature(types.boolean, out, c))
+def aligned_run(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    out, c = sig.args
+    values = cgutils.unpack_tuple(builder, args[1], len(c))
+    return all_aligned(builder, lanes_of(out, c), [(out, args[0]), *zip(c, values, strict=True)])
 
 
-def aligned_all(out: Any, c: Any, those: Any) -> Any:
-    """Whether runs of `out` and of those(values of c), as (type, value), may be loaded and stored at once."""
-    n = lanes_of(out, c)
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        total = misplaced(builder, out, args[0], n)
-        for kind, value in those(cgutils.unpack_tuple(builder, args[1], len(c))):
-            total = builder.or_(total, misplaced(builder, kind, value, n))
-        return builder.icmp_unsigned("==", total, I64(0))
-
-    return types.boolean(out, c), code
+def all_aligned(builder: Any, n: int, pairs: Sequence[tuple[Any, Any]]) -> Any:
+    """Whether runs of n elements of each (type, value) may be loaded and stored at once."""
+    total = I64(0)
+    for kind, value in pairs:
+        total = builder.or_(total, misplaced(builder, kind, value, n))
+    return builder.icmp_unsigned("==", total, I64(0))
 
 
-@intrinsic
-def load_run(typing: Any, out: Any, c: Any, i: Any) -> Any:
-    n, one = lanes_of(out, c), arguments_of(c)
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        given = cgutils.unpack_tuple(builder, args[1], len(c))
-        return rows(context, builder, one, n, [loaded(context, builder, kind, v, args[2], n) for kind, v in zip(c, given, strict=True)])
-
-    return types.UniTuple(one, n)(out, c, types.int64), code
+@word(lambda out, c, i: types.UniTuple(arguments_of(c), lanes_of(out, c))(out, c, types.int64))
+def load_run(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    c, n = sig.args[1], sig.return_type.count
+    given = cgutils.unpack_tuple(builder, args[1], len(c))
+    columns = [loaded(context, builder, kind, v, args[2], n) for kind, v in zip(c, given, strict=True)]
+    return rows(context, builder, arguments_of(c), n, columns)
 
 
-@intrinsic
-def at(typing: Any, c: Any, i: Any) -> Any:
-    one = arguments_of(c)
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        given = cgutils.unpack_tuple(builder, args[0], len(c))
-        found = [element(context, builder, kind, v, args[1]) for kind, v in zip(c, given, strict=True)]
-        return context.make_tuple(builder, one, found)
-
-    return one(c, types.int64), code
+@word(lambda c, i: arguments_of(c)(c, types.int64))
+def at(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    given = cgutils.unpack_tuple(builder, args[0], len(sig.args[0]))
+    return [element(context, builder, kind, v, args[1]) for kind, v in zip(sig.args[0], given, strict=True)]
 
 
 def arguments_of(c: Any) -> Any:
@@ -116,14 +104,11 @@ def apply_run(typing: Any, formula: Any, given: Any) -> Any:
     return types.UniTuple(call.return_type, len(given))(formula, given), code
 
 
-@intrinsic
-def store_run(typing: Any, out: Any, i: Any, values: Any) -> Any:
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        given = cgutils.unpack_tuple(builder, args[2], len(values))
-        stored(context, builder, out, args[0], args[1], [*zip(values, given, strict=True)])
-        return context.get_dummy_value()
-
-    return types.none(out, types.int64, values), code
+@word(lambda out, i, values: types.none(out, types.int64, values))
+def store_run(context: Any, builder: Any, sig: Any, args: Any) -> None:
+    out, _, values = sig.args
+    given = cgutils.unpack_tuple(builder, args[2], len(values))
+    stored(context, builder, out, args[0], args[1], [*zip(values, given, strict=True)])
 
 
 # ---- places -----------------------------------------------------------------------------------------------------------------------
@@ -162,14 +147,11 @@ def offsets(builder: Any, t: Any, values: Sequence[Any], p: Any, ways: int) -> l
     return [v if word.width == 64 else builder.sext(v, I64) for v in total]
 
 
-@intrinsic
-def place(typing: Any, t: Any, p: Any) -> Any:
+@word(lambda t, p: types.int64(t, types.int64))
+def place(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """Where position p lies."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return offsets(builder, t, cgutils.unpack_tuple(builder, args[0], len(t)), args[1], 1)[0]
-
-    return types.int64(t, types.int64), code
+    t = sig.args[0]
+    return offsets(builder, t, cgutils.unpack_tuple(builder, args[0], len(t)), args[1], 1)[0]
 
 
 def taken(c: Any, values: Sequence[Any]) -> list[tuple[Any, Any, bool]]:
@@ -180,47 +162,37 @@ def taken(c: Any, values: Sequence[Any]) -> list[tuple[Any, Any, bool]]:
     return found
 
 
-@intrinsic
-def aligned_spread(typing: Any, out: Any, c: Any) -> Any:
+@word(lambda out, c: signature(types.boolean, out, c))
+def aligned_spread(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """aligned_run() of the Spans that do not repeat."""
-    return aligned_all(out, c, lambda values: [(kind, value) for kind, value, repeats in taken(c, values) if not repeats])
+    out, c = sig.args
+    given = taken(c, cgutils.unpack_tuple(builder, args[1], len(c)))
+    return all_aligned(builder, lanes_of(out, c), [(out, args[0]), *[(kind, value) for kind, value, repeats in given if not repeats]])
 
 
-def spread(typing: Any, c: Any, n: int) -> Any:
-    """(type of a row, code that loads n rows)."""
-    kinds = [kind for kind, _, _ in taken(c, c)]
-    one = arguments_of(kinds)
-
-    def code(context: Any, builder: Any, t: Any, given: Any, values: Any, p: Any) -> Any:
-        ways = len([kind for kind in kinds if isinstance(kind, Span)])
-        found = iter(offsets(builder, t, cgutils.unpack_tuple(builder, values, len(t)), p, ways))
-        columns = []
-        for kind, value, repeats in taken(c, cgutils.unpack_tuple(builder, given, len(c))):
-            index = next(found) if isinstance(kind, Span) else None
-            many = isinstance(kind, Span) and not repeats and n > 1
-            columns.append(loaded(context, builder, kind, value, index, n) if many else [element(context, builder, kind, value, index)] * n)
-        return rows(context, builder, one, n, columns)
-
-    return one, code
+def formula_arguments(c: Any) -> Any:
+    return arguments_of([kind for kind, _, _ in taken(c, c)])
 
 
-@intrinsic
-def spread_run(typing: Any, out: Any, c: Any, t: Any, p: Any) -> Any:
-    n = lanes_of(out, c)
-    one, load = spread(typing, c, n)
+def spread(context: Any, builder: Any, sig: Any, args: Any, n: int) -> Any:
+    """n rows; the last arguments are c, t and p."""
+    (c, t, _), (given, values, p) = sig.args[-3:], args[-3:]
+    ways = len([kind for kind, _, _ in taken(c, c) if isinstance(kind, Span)])
+    found = iter(offsets(builder, t, cgutils.unpack_tuple(builder, values, len(t)), p, ways))
+    columns = []
+    for kind, value, repeats in taken(c, cgutils.unpack_tuple(builder, given, len(c))):
+        index = next(found) if isinstance(kind, Span) else None
+        many = isinstance(kind, Span) and not repeats and n > 1
+        columns.append(loaded(context, builder, kind, value, index, n) if many else [element(context, builder, kind, value, index)] * n)
+    return rows(context, builder, formula_arguments(c), n, columns)
 
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return load(context, builder, t, args[1], args[2], args[3])
 
-    return types.UniTuple(one, n)(out, c, t, types.int64), code
+@word(lambda out, c, t, p: types.UniTuple(formula_arguments(c), lanes_of(out, c))(out, c, t, types.int64))
+def spread_run(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    return spread(context, builder, sig, args, sig.return_type.count)
 
 
-@intrinsic
-def spread_at(typing: Any, c: Any, t: Any, p: Any) -> Any:
+@word(lambda c, t, p: formula_arguments(c)(c, t, types.int64))
+def spread_at(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """The same for one element."""
-    one, load = spread(typing, c, 1)
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.extract_value(load(context, builder, t, args[0], args[1], args[2]), 0)
-
-    return one(c, t, types.int64), code
+    return builder.extract_value(spread(context, builder, sig, args, 1), 0)

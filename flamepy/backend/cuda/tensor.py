@@ -14,7 +14,7 @@ from typing import Any
 from llvmlite import ir
 
 from .build import GIVEN, STATIC
-from .compat import cgutils, intrinsic, types
+from .compat import cgutils, literal, signature, types, word
 from .span import F32, I32, I64
 from .vectors import pointer
 
@@ -22,10 +22,6 @@ VOID = ir.VoidType()
 PITCH = 40  # numbers from row to row where a warp puts its sums, 32 in a row: eight banks apart
 DEPTH = {8: 8, 4: 16}  # steps of k in a stage, by the rows of a thread
 M16 = {"bf16": "bf16.bf16", "f16": "f16.f16"}
-
-
-def literal(kind: Any) -> bool:
-    return isinstance(kind, types.IntegerLiteral)
 
 
 def narrow(builder: Any, value: Any) -> Any:
@@ -41,89 +37,57 @@ def run(builder: Any, result: Any, code: str, constraints: str, args: list[Any],
 
 
 # ---- shared memory -------------------------------------------------------------------------------------------------------------
-@intrinsic
-def shared(typing: Any, nbytes: Any) -> Any:
+@word(lambda nbytes: types.int64(literal(nbytes)))
+def shared(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """Where so many bytes (a literal) of the block's shared memory begin: a multiple of 128. More than STATIC, all of a kernel's, are given
     by the launch; the array's name tells it how many (build.py)."""
-    if not literal(nbytes):
-        return None
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        many, given = nbytes.literal_value, nbytes.literal_value > STATIC
-        kind = ir.ArrayType(ir.IntType(8), 0 if given else many)
-        room = cgutils.add_global_variable(builder.module, kind, f"{GIVEN}{many}" if given else "room", addrspace=3)
-        room.align = 128
-        if not given:
-            room.linkage, room.initializer = "internal", ir.Constant(kind, ir.Undefined)
-        return builder.ptrtoint(room, I64)
-
-    return types.int64(nbytes), code
+    many = sig.args[0].literal_value
+    given = many > STATIC
+    kind = ir.ArrayType(ir.IntType(8), 0 if given else many)
+    room = cgutils.add_global_variable(builder.module, kind, f"{GIVEN}{many}" if given else "room", addrspace=3)
+    room.align = 128
+    if not given:
+        room.linkage, room.initializer = "internal", ir.Constant(kind, ir.Undefined)
+    return builder.ptrtoint(room, I64)
 
 
-@intrinsic
-def copy16(typing: Any, to: Any, x: Any, i: Any, nbytes: Any) -> Any:
+@word(lambda to, x, i, nbytes: types.none(types.int64, x, types.int64, types.int64))
+def copy16(context: Any, builder: Any, sig: Any, args: Any) -> None:
     """16 bytes from x[i] on, of which only the first nbytes are read and the others are 0; both places must be multiples of 16."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        given = [narrow(builder, args[0]), builder.ptrtoint(pointer(builder, args[1], args[2]), I64), narrow(builder, args[3])]
-        run(builder, VOID, "cp.async.cg.shared.global [$0], [$1], 16, $2;", "r,l,r", given)
-        return context.get_dummy_value()
-
-    return types.none(types.int64, x, types.int64, types.int64), code
+    given = [narrow(builder, args[0]), builder.ptrtoint(pointer(builder, args[1], args[2]), I64), narrow(builder, args[3])]
+    run(builder, VOID, "cp.async.cg.shared.global [$0], [$1], 16, $2;", "r,l,r", given)
 
 
-@intrinsic
-def copy1(typing: Any, to: Any, x: Any, i: Any, there: Any) -> Any:
+@word(lambda to, x, i, there: types.none(types.int64, x, types.int64, types.boolean))
+def copy1(context: Any, builder: Any, sig: Any, args: Any) -> None:
     """One number, or 0 if it isn't `there`, of 4 or 8 bytes."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        nbytes = x.stored.bitwidth // 8
-        wanted = builder.select(args[3], I32(nbytes), I32(0))
-        given = [narrow(builder, args[0]), builder.ptrtoint(pointer(builder, args[1], args[2]), I64), wanted]
-        run(builder, VOID, f"cp.async.ca.shared.global [$0], [$1], {nbytes}, $2;", "r,l,r", given)
-        return context.get_dummy_value()
-
-    return types.none(types.int64, x, types.int64, types.boolean), code
+    nbytes = sig.args[1].stored.bitwidth // 8
+    wanted = builder.select(args[3], I32(nbytes), I32(0))
+    given = [narrow(builder, args[0]), builder.ptrtoint(pointer(builder, args[1], args[2]), I64), wanted]
+    run(builder, VOID, f"cp.async.ca.shared.global [$0], [$1], {nbytes}, $2;", "r,l,r", given)
 
 
-@intrinsic
-def commit(typing: Any) -> Any:
+@word(lambda: signature(types.none))
+def commit(context: Any, builder: Any, sig: Any, args: Any) -> None:
     """The copies since the last commit() are a group."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        run(builder, VOID, "cp.async.commit_group;", "", [])
-        return context.get_dummy_value()
-
-    return types.none(), code
+    run(builder, VOID, "cp.async.commit_group;", "", [])
 
 
-@intrinsic
-def wait(typing: Any, groups: Any) -> Any:
+@word(lambda groups: types.none(literal(groups)))
+def wait(context: Any, builder: Any, sig: Any, args: Any) -> None:
     """Until all groups of this thread but so many, a literal, of the latest are there."""
-    if not literal(groups):
-        return None
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        run(builder, VOID, f"cp.async.wait_group {groups.literal_value};", "", [])
-        return context.get_dummy_value()
-
-    return types.none(groups), code
+    run(builder, VOID, f"cp.async.wait_group {sig.args[0].literal_value};", "", [])
 
 
-@intrinsic
-def copy8(typing: Any, to: Any, x: Any, i: Any, many: Any) -> Any:
+@word(lambda to, x, i, many: types.none(types.int64, x, types.int64, types.int64))
+def copy8(context: Any, builder: Any, sig: Any, args: Any) -> None:
     """The first `many` of eight numbers of 16 bits from x[i] on, then zeros; x[i] may lie anywhere. Nothing beyond them is read."""
     halves, words = [f"h{n}" for n in range(8)], [f"w{n}" for n in range(4)]
     loads = "".join(f"setp.gt.s32 there, $2, {n}; mov.b16 {h}, 0; @there ld.global.b16 {h}, [$1+{2 * n}]; " for n, h in enumerate(halves))
     pairs = "".join(f"mov.b32 {w}, {{{halves[2 * n]}, {halves[2 * n + 1]}}}; " for n, w in enumerate(words))
     registers = f".reg .pred there; .reg .b16 {', '.join(halves)}; .reg .b32 {', '.join(words)}; "
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        given = [narrow(builder, args[0]), builder.ptrtoint(pointer(builder, args[1], args[2]), I64), narrow(builder, args[3])]
-        run(builder, VOID, f"{{ {registers}{loads}{pairs}st.shared.v4.b32 [$0], {{{', '.join(words)}}}; }}", "r,l,r", given)
-        return context.get_dummy_value()
-
-    return types.none(types.int64, x, types.int64, types.int64), code
+    given = [narrow(builder, args[0]), builder.ptrtoint(pointer(builder, args[1], args[2]), I64), narrow(builder, args[3])]
+    run(builder, VOID, f"{{ {registers}{loads}{pairs}st.shared.v4.b32 [$0], {{{', '.join(words)}}}; }}", "r,l,r", given)
 
 
 def numbers4(builder: Any, kind: Any, at: Any) -> list[Any]:
@@ -138,55 +102,36 @@ def numbers4(builder: Any, kind: Any, at: Any) -> list[Any]:
     return numbers
 
 
-@intrinsic
-def shared4(typing: Any, sums: Any, at: Any) -> Any:
+@word(lambda sums, at: types.UniTuple(sums.dtype, 4)(sums, types.int64))
+def shared4(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """Four numbers of the sums' type."""
-    found = types.UniTuple(sums.dtype, 4)
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return context.make_tuple(builder, found, numbers4(builder, sums.dtype, narrow(builder, args[1])))
-
-    return found(sums, types.int64), code
+    return numbers4(builder, sig.return_type.dtype, narrow(builder, args[1]))
 
 
-@intrinsic
-def put4_shared(typing: Any, values: Any, at: Any) -> Any:
+@word(lambda values, at: types.none(values, types.int64))
+def put4_shared(context: Any, builder: Any, sig: Any, args: Any) -> None:
     """Four numbers into shared memory."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        numbers, at = cgutils.unpack_tuple(builder, args[0]), narrow(builder, args[1])
-        if values.dtype == types.float32:
-            run(builder, VOID, "st.shared.v4.f32 [$0], {$1, $2, $3, $4};", "r,f,f,f,f", [at, *numbers])
-        else:
-            for n in (0, 2):
-                run(builder, VOID, f"st.shared.v2.f64 [$0+{8 * n}], {{$1, $2}};", "r,d,d", [at, *numbers[n : n + 2]])
-        return context.get_dummy_value()
-
-    return types.none(values, types.int64), code
+    numbers, at = cgutils.unpack_tuple(builder, args[0]), narrow(builder, args[1])
+    if sig.args[0].dtype == types.float32:
+        run(builder, VOID, "st.shared.v4.f32 [$0], {$1, $2, $3, $4};", "r,f,f,f,f", [at, *numbers])
+    else:
+        for n in (0, 2):
+            run(builder, VOID, f"st.shared.v2.f64 [$0+{8 * n}], {{$1, $2}};", "r,d,d", [at, *numbers[n : n + 2]])
 
 
 # ---- numbers ------------------------------------------------------------------------------------------------------------------------
-@intrinsic
-def divided(typing: Any, a: Any, b: Any) -> Any:
+@word(lambda a, b: types.UniTuple(types.int64, 2)(types.int64, types.int64))
+def divided(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """(quotient, remainder) of numbers from 0 to 2**32."""
-    found = types.UniTuple(types.int64, 2)
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        a, b = [narrow(builder, v) for v in args]
-        both = builder.udiv(a, b), builder.urem(a, b)
-        return context.make_tuple(builder, found, [builder.zext(v, I64) for v in both])
-
-    return found(types.int64, types.int64), code
+    a, b = [narrow(builder, v) for v in args]
+    both = builder.udiv(a, b), builder.urem(a, b)
+    return [builder.zext(v, I64) for v in both]
 
 
-@intrinsic
-def bytes_of(typing: Any, x: Any) -> Any:
+@word(lambda x: signature(types.int64, x))
+def bytes_of(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """How many bytes a number of x takes in memory."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return I64(x.stored.bitwidth // 8)
-
-    return types.int64(x), code
+    return I64(sig.args[0].stored.bitwidth // 8)
 
 
 # ---- one thread's part of a tile: len(sums) is 16 or 64 numbers, of 4 or 8 rows ------------------------------------------------------
@@ -199,37 +144,28 @@ def line_of(builder: Any, sums: Any, at: Any, apart: Any) -> list[Any]:
     return numbers4(builder, sums.dtype, at) + (numbers4(builder, sums.dtype, builder.add(at, apart)) if side_of(sums) == 8 else [])
 
 
-@intrinsic
-def added(typing: Any, sums: Any, a: Any, b: Any, pitch: Any, apart: Any) -> Any:
+@word(lambda sums, a, b, pitch, apart: sums(sums, *[types.int64] * 4))
+def added(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """The sums with the products of a stage's numbers added: rows of a and b begin at these addresses, `pitch` bytes after each other."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        values = cgutils.unpack_tuple(builder, args[0])
-        left, right, pitch, apart = [narrow(builder, v) for v in args[1:]]
-        side = side_of(sums)
-        for _ in range(DEPTH[side]):
-            rows, columns = line_of(builder, sums, left, apart), line_of(builder, sums, right, apart)
-            values = [builder.fma(rows[n // side], columns[n % side], v) for n, v in enumerate(values)]
-            left, right = builder.add(left, pitch), builder.add(right, pitch)
-        return context.make_tuple(builder, sums, values)
-
-    return sums(sums, *[types.int64] * 4), code
+    sums, values = sig.return_type, cgutils.unpack_tuple(builder, args[0])
+    left, right, pitch, apart = [narrow(builder, v) for v in args[1:]]
+    side = side_of(sums)
+    for _ in range(DEPTH[side]):
+        rows, columns = line_of(builder, sums, left, apart), line_of(builder, sums, right, apart)
+        values = [builder.fma(rows[n // side], columns[n % side], v) for n, v in enumerate(values)]
+        left, right = builder.add(left, pitch), builder.add(right, pitch)
+    return values
 
 
-@intrinsic
-def quad(typing: Any, sums: Any, n: Any) -> Any:
+@word(lambda sums, n: types.UniTuple(sums.dtype, 4)(sums, types.int64))
+def quad(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """sums[4 * n : 4 * n + 4]."""
-    found = types.UniTuple(sums.dtype, 4)
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        values, chosen = cgutils.unpack_tuple(builder, args[0]), None
-        for part in range(len(sums) // 4):
-            four = values[4 * part : 4 * part + 4]
-            this = builder.icmp_signed("==", args[1], I64(part))
-            chosen = four if chosen is None else [builder.select(this, v, c) for v, c in zip(four, chosen, strict=True)]
-        return context.make_tuple(builder, found, chosen)
-
-    return found(sums, types.int64), code
+    values, chosen = cgutils.unpack_tuple(builder, args[0]), None
+    for part in range(len(values) // 4):
+        four = values[4 * part : 4 * part + 4]
+        this = builder.icmp_signed("==", args[1], I64(part))
+        chosen = four if chosen is None else [builder.select(this, v, c) for v, c in zip(four, chosen, strict=True)]
+    return chosen
 
 
 # ---- one warp's part of a tile: 64 rows of 64 columns where len(sums) is 128, else 32 columns and 16 rows for each 16 sums --------------
@@ -250,42 +186,34 @@ def matrices(builder: Any, at: Any, step: Any, deep: bool, row_bytes: Any, n: in
     return [builder.extract_value(four, r) for r in range(4)]
 
 
-@intrinsic
-def multiplied(typing: Any, sums: Any, a: Any, b: Any, step: Any, a_deep: Any, b_deep: Any, row_bytes: Any, x: Any) -> Any:
+@word(lambda sums, a, b, step, a_deep, b_deep, row_bytes, x: sums(sums, *[types.int64] * 3, a_deep, b_deep, types.int64, x))
+def multiplied(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """The sums with the products of 16 numbers of k added, by tensor cores: of step 0 or 1 of a stage, where this lane reads a warp's rows
     from address a on, its columns from b on; x: whose numbers they are."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        found, columns, across = cgutils.unpack_tuple(builder, args[0]), [], across_of(sums)
-        a_at, b_at, step, wide = [narrow(builder, args[n]) for n in (1, 2, 3, 6)]
-        mma = f"mma.sync.aligned.m16n8k16.row.col.f32.{M16[x.half]}.f32 {{$0, $1, $2, $3}}, {{$4, $5, $6, $7}}, {{$8, $9}}, "
-        for n in range(across // 2):
-            columns += matrices(builder, b_at, step, b_deep != types.none, wide, n)
-        for i in range(len(sums) // (4 * across)):
-            row = matrices(builder, a_at, step, a_deep != types.none, wide, i)
-            for j in range(across):
-                at = 4 * (i * across + j)
-                given, four = row + columns[2 * j : 2 * j + 2] + found[at : at + 4], ir.LiteralStructType([F32] * 4)
-                result = run(builder, four, mma + "{$10, $11, $12, $13};", "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f", given, memory=False)
-                found[at : at + 4] = [builder.extract_value(result, n) for n in range(4)]
-        return context.make_tuple(builder, sums, found)
-
-    return sums(sums, types.int64, types.int64, types.int64, a_deep, b_deep, types.int64, x), code
+    sums, _, _, _, a_deep, b_deep, _, x = sig.args
+    found, columns, across = cgutils.unpack_tuple(builder, args[0]), [], across_of(sums)
+    a_at, b_at, step, wide = [narrow(builder, args[n]) for n in (1, 2, 3, 6)]
+    mma = f"mma.sync.aligned.m16n8k16.row.col.f32.{M16[x.half]}.f32 {{$0, $1, $2, $3}}, {{$4, $5, $6, $7}}, {{$8, $9}}, "
+    for n in range(across // 2):
+        columns += matrices(builder, b_at, step, b_deep != types.none, wide, n)
+    for i in range(len(sums) // (4 * across)):
+        row = matrices(builder, a_at, step, a_deep != types.none, wide, i)
+        for j in range(across):
+            at = 4 * (i * across + j)
+            given, four = row + columns[2 * j : 2 * j + 2] + found[at : at + 4], ir.LiteralStructType([F32] * 4)
+            result = run(builder, four, mma + "{$10, $11, $12, $13};", "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f", given, memory=False)
+            found[at : at + 4] = [builder.extract_value(result, n) for n in range(4)]
+    return found
 
 
-@intrinsic
-def spread(typing: Any, sums: Any, part: Any, at: Any) -> Any:
+@word(lambda sums, part, at: types.none(sums, types.int64, types.int64))
+def spread(context: Any, builder: Any, sig: Any, args: Any) -> None:
     """16 rows of the warp's sums into shared memory, row by row, 8 numbers more apart than they are long; `at`: the lane's own place."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        values, at, across = cgutils.unpack_tuple(builder, args[0]), narrow(builder, args[2]), across_of(sums)
-        for n in range(len(sums) // (4 * across)):
-            with builder.if_then(builder.icmp_signed("==", args[1], I64(n))):
-                for j in range(across):
-                    for low in range(2):
-                        first = 4 * (across * n + j) + 2 * low
-                        offset = 32 * j + 4 * 8 * (8 * across + 8) * low
-                        run(builder, VOID, f"st.shared.v2.f32 [$0+{offset}], {{$1, $2}};", "r,f,f", [at, *values[first : first + 2]])
-        return context.get_dummy_value()
-
-    return types.none(sums, types.int64, types.int64), code
+    values, at, across = cgutils.unpack_tuple(builder, args[0]), narrow(builder, args[2]), across_of(sig.args[0])
+    for n in range(len(values) // (4 * across)):
+        with builder.if_then(builder.icmp_signed("==", args[1], I64(n))):
+            for j in range(across):
+                for low in range(2):
+                    first = 4 * (across * n + j) + 2 * low
+                    offset = 32 * j + 4 * 8 * (8 * across + 8) * low
+                    run(builder, VOID, f"st.shared.v2.f32 [$0+{offset}], {{$1, $2}};", "r,f,f", [at, *values[first : first + 2]])

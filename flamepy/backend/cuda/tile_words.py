@@ -13,9 +13,9 @@ from typing import Any
 
 from llvmlite import ir
 
-from .compat import types
+from .compat import intrinsic, literal, signature, types, word
 from .fragments import F32, lane_of, left_factor_of, position, product, register, row_of, run
-from .tiles import I16, I32, I64, constant, elements, word
+from .tiles import I16, I32, I64, constant, elements
 from .vectors import as_number, packed, unpacked
 
 MINUS = {"bf16": "0xff80", "f16": "0xfc00"}  # -inf
@@ -40,54 +40,36 @@ def row_and_piece(builder: Any, across: int) -> tuple[Any, Any]:
     return row, piece
 
 
-@word
-def short(typing: Any, value: Any) -> Any:
+@word(lambda value: types.int32(types.int64))
+def short(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """An integer of 32 bits."""
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.trunc(args[0], I32)
-
-    return types.int32(types.int64), make
+    return builder.trunc(args[0], I32)
 
 
-@word
-def piece_from(typing: Any, step: Any, wide: Any) -> Any:
+@word(lambda step, wide: types.int64(types.int32, literal(wide)))
+def piece_from(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """How far into a tile, whose rows are `step` apart, this thread's first piece of 8 numbers begins."""
-    across = pieces_of(wide)[1]
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        row, piece = row_and_piece(builder, across)
-        down = builder.mul(builder.zext(row, I64), builder.sext(args[0], I64))
-        return builder.add(down, builder.zext(builder.shl(piece, I32(3)), I64))
-
-    return types.int64(types.int32, wide), make
+    row, piece = row_and_piece(builder, pieces_of(sig.args[1])[1])
+    down = builder.mul(builder.zext(row, I64), builder.sext(args[0], I64))
+    return builder.add(down, builder.zext(builder.shl(piece, I32(3)), I64))
 
 
-@word
-def piece_to(typing: Any, pitch: Any, wide: Any) -> Any:
+@word(lambda pitch, wide: types.int32(literal(pitch), literal(wide)))
+def piece_to(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """The same in shared memory, in bytes."""
-    by, across = constant(pitch), pieces_of(wide)[1]
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        row, piece = row_and_piece(builder, across)
-        return builder.add(builder.mul(row, I32(by)), builder.shl(piece, I32(4)))
-
-    return types.int32(pitch, wide), make
+    pitch, wide = sig.args
+    row, piece = row_and_piece(builder, pieces_of(wide)[1])
+    return builder.add(builder.mul(row, I32(constant(pitch))), builder.shl(piece, I32(4)))
 
 
-@word
-def piece_place(typing: Any, wide: Any) -> Any:
+@word(lambda wide: types.UniTuple(types.int32, 2)(literal(wide)))
+def piece_place(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """(row, column) of this thread's first piece."""
-    across, kind = pieces_of(wide)[1], types.UniTuple(types.int32, 2)
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        row, piece = row_and_piece(builder, across)
-        return context.make_tuple(builder, kind, [row, builder.shl(piece, I32(3))])
-
-    return kind(wide), make
+    row, piece = row_and_piece(builder, pieces_of(sig.args[0])[1])
+    return [row, builder.shl(piece, I32(3))]
 
 
-@word
+@intrinsic
 def copy_pieces(
     typing: Any, to: Any, x: Any, at: Any, step: Any, left: Any, width: Any, count: Any, wide: Any, pitch: Any, threads: Any
 ) -> Any:  # fmt: skip
@@ -137,44 +119,36 @@ def column_of(i: int, rows: int, count: int) -> int:
     return i % (2 * count // rows) // 4 * 8 + i % 2
 
 
-@word
-def cut(typing: Any, acc: Any, rows: Any, last: Any, shift: Any, value: Any) -> Any:
+@word(lambda acc, rows, last, shift, value: acc(acc, literal(rows), types.int32, types.int32, acc.dtype))
+def cut(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """`value` for numbers beyond column `last`, and beyond their row + `shift`."""
-    lines, count = constant(rows), acc.count
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        lane, bounds = lane_of(builder), []
-        across = builder.shl(builder.and_(lane, I32(3)), I32(1))
-        for row in range(lines):
-            bound = builder.add(builder.add(builder.lshr(lane, I32(2)), I32(8 * row)), args[3])
-            bounds.append(builder.sub(smaller(builder, bound, args[2]), across))
-        found = []
-        for i, number in enumerate(elements(builder, args[0])):
-            inside = builder.icmp_signed("<=", I32(column_of(i, lines, count)), bounds[row_of(i, lines, count)])
-            found.append(builder.select(inside, number, args[4]))
-        return context.make_tuple(builder, acc, found)
-
-    return acc(acc, rows, types.int32, types.int32, acc.dtype), make
+    lines, count = constant(sig.args[1]), sig.return_type.count
+    lane, bounds = lane_of(builder), []
+    across = builder.shl(builder.and_(lane, I32(3)), I32(1))
+    for row in range(lines):
+        bound = builder.add(builder.add(builder.lshr(lane, I32(2)), I32(8 * row)), args[3])
+        bounds.append(builder.sub(smaller(builder, bound, args[2]), across))
+    found = []
+    for i, number in enumerate(elements(builder, args[0])):
+        inside = builder.icmp_signed("<=", I32(column_of(i, lines, count)), bounds[row_of(i, lines, count)])
+        found.append(builder.select(inside, number, args[4]))
+    return found
 
 
-@word
-def cut_turned(typing: Any, acc: Any, rows: Any, shift: Any, value: Any) -> Any:
+@word(lambda acc, rows, shift, value: acc(acc, literal(rows), types.int32, acc.dtype))
+def cut_turned(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """`value` for numbers whose column + `shift` comes before their row."""
-    lines, count = constant(rows), acc.count
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        lane = lane_of(builder)
-        least = builder.sub(builder.sub(builder.lshr(lane, I32(2)), args[2]), builder.shl(builder.and_(lane, I32(3)), I32(1)))
-        found = []
-        for i, number in enumerate(elements(builder, args[0])):
-            far = column_of(i, lines, count) - 8 * row_of(i, lines, count)
-            found.append(builder.select(builder.icmp_signed(">=", I32(far), least), number, args[3]))
-        return context.make_tuple(builder, acc, found)
-
-    return acc(acc, rows, types.int32, acc.dtype), make
+    lines, count = constant(sig.args[1]), sig.return_type.count
+    lane = lane_of(builder)
+    least = builder.sub(builder.sub(builder.lshr(lane, I32(2)), args[2]), builder.shl(builder.and_(lane, I32(3)), I32(1)))
+    found = []
+    for i, number in enumerate(elements(builder, args[0])):
+        far = column_of(i, lines, count) - 8 * row_of(i, lines, count)
+        found.append(builder.select(builder.icmp_signed(">=", I32(far), least), number, args[3]))
+    return found
 
 
-@word
+@intrinsic
 def of_mask(typing: Any, acc: Any, rows: Any, mask: Any, at: Any, down: Any, across: Any, bounds: Any, near: Any) -> Any:
     """A tile like acc of the mask's numbers: mask[at] is its first, rows are `down` apart, columns `across`. bounds: the last row, the last
     column, how much less and how much more than its row a column may be; -inf beyond them. A tile that lies within them, and whose columns
@@ -262,36 +236,28 @@ def number_if(builder: Any, mask: Any, there: Any, place: Any) -> Any:
 
 
 # ---- numbers of columns ------------------------------------------------------------------------------------------------------------
-@word
-def of_columns(typing: Any, acc: Any, rows: Any, address: Any) -> Any:
+@word(lambda acc, rows, address: acc(acc, literal(rows), types.int32))
+def of_columns(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """A tile like acc whose numbers are those of their columns, float32 from a place in shared memory on."""
-    lines, count = constant(rows), acc.count
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        at = builder.add(args[2], builder.shl(builder.and_(lane_of(builder), I32(3)), I32(3)))
-        pair, pairs = ir.FunctionType(ir.LiteralStructType([F32] * 2), [I32]), []
-        for j in range(count // (2 * lines)):
-            code = f"ld.shared.v2.f32 {{$0, $1}}, [$2+{32 * j}];"
-            found = builder.asm(pair, code, "=f,=f,r,~{memory}", [at], side_effect=True)
-            pairs.append([builder.extract_value(found, n) for n in range(2)])
-        values = [pairs[column_of(i, lines, count) // 8][i % 2] for i in range(count)]
-        return context.make_tuple(builder, acc, values)
-
-    return acc(acc, rows, types.int32), make
+    lines, count = constant(sig.args[1]), sig.return_type.count
+    at = builder.add(args[2], builder.shl(builder.and_(lane_of(builder), I32(3)), I32(3)))
+    pair, pairs = ir.FunctionType(ir.LiteralStructType([F32] * 2), [I32]), []
+    for j in range(count // (2 * lines)):
+        code = f"ld.shared.v2.f32 {{$0, $1}}, [$2+{32 * j}];"
+        found = builder.asm(pair, code, "=f,=f,r,~{memory}", [at], side_effect=True)
+        pairs.append([builder.extract_value(found, n) for n in range(2)])
+    return [pairs[column_of(i, lines, count) // 8][i % 2] for i in range(count)]
 
 
-@word
-def as_stored(typing: Any, values: Any, x: Any) -> Any:
+@word(lambda values, x: values(values, x))
+def as_stored(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """Numbers as x would hold them."""
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return context.make_tuple(builder, values, unpacked(builder, x, packed(builder, x, elements(builder, args[0]))))
-
-    return values(values, x), make
+    x = sig.args[1]
+    return unpacked(builder, x, packed(builder, x, elements(builder, args[0])))
 
 
 # ---- left factors: in registers, or where they lie in shared memory ---------------------------------------------------------------
-@word
+@intrinsic
 def own_factor(typing: Any, address: Any, step: Any, tall: Any, deep: Any, stored: Any) -> Any:
     """left_factor(), or the address itself where `stored`: times_own() takes both."""
     if not constant(stored):
@@ -300,7 +266,7 @@ def own_factor(typing: Any, address: Any, step: Any, tall: Any, deep: Any, store
     return types.int32(types.int32, step, tall, deep, stored), lambda context, builder, sig, args: args[0]
 
 
-@word
+@intrinsic
 def times_own(typing: Any, acc: Any, a: Any, x: Any, address: Any, step: Any, tall: Any, deep: Any) -> Any:
     """times_turned() or times_stored(), as own_factor() is."""
     if not isinstance(a, types.UniTuple):
@@ -310,14 +276,10 @@ def times_own(typing: Any, acc: Any, a: Any, x: Any, address: Any, step: Any, ta
 
 
 # ---- votes -------------------------------------------------------------------------------------------------------------------------
-@word
-def any_of(typing: Any, flags: Any) -> Any:
+@word(lambda flags: signature(types.boolean, flags))
+def any_of(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """Whether one of a lane's flags is set."""
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        found, *rest = elements(builder, args[0])
-        for flag in rest:
-            found = builder.or_(found, flag)
-        return found
-
-    return types.boolean(flags), make
+    found, *rest = elements(builder, args[0])
+    for flag in rest:
+        found = builder.or_(found, flag)
+    return found

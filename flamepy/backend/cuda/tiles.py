@@ -15,7 +15,7 @@ from typing import Any
 from llvmlite import ir
 
 from ..formula.bind import PACKAGE, globals_of
-from .compat import TypingError, intrinsic, types
+from .compat import intrinsic, literal, types, word
 
 I16, I32, I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
 
@@ -35,14 +35,11 @@ def sized(function: Any, **sizes: int) -> Any:
     return copy
 
 
-word = intrinsic
 plain = types.unliteral
 
 
 def constant(kind: Any) -> int:
-    if not isinstance(kind, types.IntegerLiteral):
-        raise TypingError(f"a constant is needed here, not {kind}")
-    return int(kind.literal_value)
+    return int(literal(kind).literal_value)
 
 
 def elements(builder: Any, value: Any) -> list[Any]:
@@ -70,81 +67,53 @@ def store(builder: Any, kind: Any, value: Any, pointer: Any) -> None:
 
 
 # ---- plain tiles -----------------------------------------------------------------------------------------------------------------
-@word
-def filled(typing: Any, n: Any, value: Any) -> Any:
+@word(lambda n, value: types.UniTuple(plain(value), constant(n))(n, plain(value)))
+def filled(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """n times the same number."""
-    kind = types.UniTuple(types.unliteral(value), constant(n))
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return context.make_tuple(builder, kind, [args[1]] * kind.count)
-
-    return kind(n, kind.dtype), make
+    return [args[1]] * sig.return_type.count
 
 
-@word
-def gather(typing: Any, a: Any, at: Any, step: Any, n: Any) -> Any:
+@word(lambda a, at, step, n: types.UniTuple(a.dtype, constant(n))(a, plain(at), step, n))
+def gather(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """a[at], a[at + step], ... of a shared array; a constant step."""
-    kind, by = types.UniTuple(a.dtype, constant(n)), constant(step)
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        first = builder.gep(start(context, builder, a, args[0]), [args[1]])
-        found = [builder.load(builder.gep(first, [ir.Constant(I32, by * i)], inbounds=True)) for i in range(kind.count)]
-        return context.make_tuple(builder, kind, found)
-
-    return kind(a, plain(at), step, n), make
+    a, _, step, n = sig.args
+    first = builder.gep(start(context, builder, a, args[0]), [args[1]])
+    return [builder.load(builder.gep(first, [I32(constant(step) * i)], inbounds=True)) for i in range(constant(n))]
 
 
-@word
-def outer(typing: Any, acc: Any, a: Any, b: Any) -> Any:
+@word(lambda acc, a, b: acc(acc, a, b))
+def outer(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """acc + a b^T: rows by columns, one row after the other."""
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        sums, left, right = (elements(builder, value) for value in args)
-        found = [builder.fma(x, y, sums[i * len(right) + j]) for i, x in enumerate(left) for j, y in enumerate(right)]
-        return context.make_tuple(builder, acc, found)
-
-    return acc(acc, a, b), make
+    sums, left, right = (elements(builder, value) for value in args)
+    return [builder.fma(x, y, sums[i * len(right) + j]) for i, x in enumerate(left) for j, y in enumerate(right)]
 
 
-@word
-def times_rows(typing: Any, acc: Any, f: Any) -> Any:
+@word(lambda acc, f: acc(acc, f))
+def times_rows(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """Each row times its own factor."""
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        sums, factors = (elements(builder, value) for value in args)
-        width = len(sums) // len(factors)
-        return context.make_tuple(builder, acc, [builder.fmul(x, factors[i // width]) for i, x in enumerate(sums)])
-
-    return acc(acc, f), make
+    sums, factors = (elements(builder, value) for value in args)
+    width = len(sums) // len(factors)
+    return [builder.fmul(x, factors[i // width]) for i, x in enumerate(sums)]
 
 
-@word
-def spread(typing: Any, f: Any, n: Any) -> Any:
+@word(lambda f, n: types.UniTuple(f.dtype, f.count * constant(n))(f, n))
+def spread(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """A tile whose rows have the same number everywhere, n times."""
-    kind = types.UniTuple(f.dtype, f.count * constant(n))
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return context.make_tuple(builder, kind, [x for x in elements(builder, args[0]) for _ in range(kind.count // f.count)])
-
-    return kind(f, n), make
+    return [x for x in elements(builder, args[0]) for _ in range(constant(sig.args[1]))]
 
 
-@word
-def put_shared(typing: Any, a: Any, at: Any, row_step: Any, step: Any, acc: Any, rows: Any) -> Any:
+@word(lambda a, at, row_step, step, acc, rows: types.none(a, plain(at), literal(row_step), literal(step), acc, literal(rows)))
+def put_shared(context: Any, builder: Any, sig: Any, args: Any) -> None:
     """A tile to a shared array: element (i, j) to a[at + i row_step + j step]; constant steps."""
+    a, _, row_step, step, acc, rows = sig.args
     down, across, width = constant(row_step), constant(step), acc.count // constant(rows)
-
-    def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        first = builder.gep(start(context, builder, a, args[0]), [args[1]])
-        for i, value in enumerate(elements(builder, args[4])):
-            offset = i // width * down + i % width * across
-            builder.store(value, builder.gep(first, [ir.Constant(I32, offset)], inbounds=True))
-        return context.get_dummy_value()
-
-    return types.none(a, plain(at), row_step, step, acc, rows), make
+    first = builder.gep(start(context, builder, a, args[0]), [args[1]])
+    for i, value in enumerate(elements(builder, args[4])):
+        offset = i // width * down + i % width * across
+        builder.store(value, builder.gep(first, [I32(offset)], inbounds=True))
 
 
-@word
+@intrinsic
 def put_tile(typing: Any, x: Any, at: Any, row_step: Any, left: Any, col: Any, step: Any, cols: Any, acc: Any, rows: Any) -> Any:
     """A tile to a buffer: element (i, j) to x[at + i row_step + col + j step] where i < left and col + j step < cols."""
     across, width = constant(step), acc.count // constant(rows)
@@ -163,7 +132,7 @@ def put_tile(typing: Any, x: Any, at: Any, row_step: Any, left: Any, col: Any, s
     return types.none(x, plain(at), plain(row_step), plain(left), plain(col), step, plain(cols), acc, rows), make
 
 
-@word
+@intrinsic
 def put_columns(typing: Any, x: Any, at: Any, row_step: Any, left: Any, places: Any, col: Any, step: Any, acc: Any, rows: Any) -> Any:
     """A tile to a buffer: element (i, j) to x[at + i row_step + places[col + j step]] where i < left, unless that place is below 0."""
     width = acc.count // constant(rows)

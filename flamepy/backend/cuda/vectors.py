@@ -17,7 +17,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from .compat import cgutils, intrinsic, types
+from .compat import cgutils, literal, types, word
 from .span import F32, I16, I32, I64, Span
 
 WIDEST = 16  # bytes of one load
@@ -55,22 +55,22 @@ def store_words(builder: Any, address: Any, nbytes: int, bits: int, words: list[
         value = words[n]
         if isinstance(kind, ir.VectorType):
             value = ir.Constant(kind, ir.Undefined)
-            for k, word in enumerate(words[n * count : (n + 1) * count]):
-                value = builder.insert_element(value, word, I32(k))
+            for k, item in enumerate(words[n * count : (n + 1) * count]):
+                value = builder.insert_element(value, item, I32(k))
         builder.store(value, builder.gep(start, [I32(n)]), align=each)
 
 
 def unpacked(builder: Any, kind: Span, words: list[Any]) -> list[Any]:
     """The numbers that lie in these words, as x[i] reads them."""
     bits, found = kind.stored.bitwidth, []
-    for word in words:
-        for shift in range(0, word.type.width, bits):
-            if kind.half == "bf16" and word.type.width == 32:
-                part = builder.and_(word, I32(0xFFFF0000)) if shift else builder.shl(word, I32(16))
+    for given in words:
+        for shift in range(0, given.type.width, bits):
+            if kind.half == "bf16" and given.type.width == 32:
+                part = builder.and_(given, I32(0xFFFF0000)) if shift else builder.shl(given, I32(16))
                 found.append(builder.bitcast(part, F32))
                 continue
-            part = builder.lshr(word, word.type(shift)) if shift else word
-            part = builder.trunc(part, ir.IntType(bits)) if word.type.width > bits else part
+            part = builder.lshr(given, given.type(shift)) if shift else given
+            part = builder.trunc(part, ir.IntType(bits)) if given.type.width > bits else part
             found.append(as_number(builder, kind, part))
     return found
 
@@ -123,14 +123,9 @@ def number_type(kind: Any) -> Any:
 def loader(lanes: int) -> Any:
     """loadN(x, i): N numbers."""
 
-    @intrinsic
-    def load(typing: Any, x: Any, i: Any) -> Any:
-        found = types.UniTuple(number_type(x), lanes)
-
-        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return context.make_tuple(builder, found, loaded(context, builder, x, args[0], args[1], lanes))
-
-        return found(x, types.int64), code
+    @word(lambda x, i: types.UniTuple(number_type(x), lanes)(x, types.int64))
+    def load(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return loaded(context, builder, sig.args[0], args[0], args[1], lanes)
 
     return load
 
@@ -138,14 +133,11 @@ def loader(lanes: int) -> Any:
 def storer(lanes: int) -> Any:
     """storeN(x, i, values): N numbers, converted to x's dtype."""
 
-    @intrinsic
-    def store(typing: Any, x: Any, i: Any, values: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            given = cgutils.unpack_tuple(builder, args[2], lanes)
-            stored(context, builder, x, args[0], args[1], [*zip(values, given, strict=True)])
-            return context.get_dummy_value()
-
-        return types.none(x, types.int64, values), code
+    @word(lambda x, i, values: types.none(x, types.int64, values))
+    def store(context: Any, builder: Any, sig: Any, args: Any) -> None:
+        x, _, values = sig.args
+        given = cgutils.unpack_tuple(builder, args[2], lanes)
+        stored(context, builder, x, args[0], args[1], [*zip(values, given, strict=True)])
 
     return store
 
@@ -168,16 +160,11 @@ def misplaced(builder: Any, kind: Any, value: Any, lanes: int) -> Any:
     return builder.and_(builder.ptrtoint(builder.extract_value(value, 0), I64), I64(nbytes - 1))
 
 
-@intrinsic
-def aligned(typing: Any, x: Any, lanes: Any) -> Any:
+@word(lambda x, lanes: types.boolean(x, literal(lanes)))
+def aligned(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """Whether `lanes` numbers (a literal) of x may be loaded and stored at once."""
-    if not isinstance(lanes, types.IntegerLiteral):
-        return None  # Numba asks again with the literal
-
-    def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        return builder.icmp_unsigned("==", misplaced(builder, x, given[0], lanes.literal_value), I64(0))
-
-    return types.boolean(x, lanes), code
+    x, lanes = sig.args
+    return builder.icmp_unsigned("==", misplaced(builder, x, args[0], lanes.literal_value), I64(0))
 
 
 store2 = storer(2)
