@@ -48,6 +48,7 @@ class Tensor(Readable, Methods):
     name: str = ""
     is_parameter: bool = False
     replaced: bool = False  # whether another parameter took its place in its module
+    held: bool = False  # whether an optimizer has it
     scaled: Any = None  # by whose scale it is multiplied, if it is a gradient of a scaled loss
     mark: Any = None  # whether a step may use it, if it is a gradient that was clipped with nonfinite="skip"
     hooks: list[Callable] | None = None

@@ -30,6 +30,7 @@ from .block import NUMBERS, Block, Launch, Update
 from .chained import Chained
 from .given import as_gradient, as_map, check_unscaled, list_of, mark_of, recording, refused, say_if_replaced, triples
 from .groups import Group, Groups, check_options, checked_groups
+from .model import Model
 from .rates import Rates, checked
 
 
@@ -62,6 +63,7 @@ class Optimizer(Chained):
         self.group_of: dict[int, int] = {}
         self.blocks: list[Block] = []
         self.waiting: dict[str, tuple[int, dict[str, Any]]] = {}  # restored rows of parameters that have not come yet, with their group
+        self.model = Model(params)
         self.still: tuple[int, frozenset[int]] = (-1, frozenset())  # (version of the settings, ids that do not require grad)
         self.adopt(found := list_of(self.name, params))
         self.open = not found  # parameters come with the steps
@@ -101,6 +103,7 @@ class Optimizer(Chained):
             number = next((i + 1 for i, glob in enumerate(self.patterns) if glob and fnmatch.fnmatch(name, glob)), 0)
             self.params.append(p)
             self.names[p.id] = name
+            p.held = True
             self.group_of[p.id] = number if group is None else group
             self.groups[self.group_of[p.id]]["names"].append(name)
         if new:
@@ -215,6 +218,7 @@ class Optimizer(Chained):
     def pairs(self, grads: Any) -> dict[int, tuple[Parameter, Any]]:
         """Parameters that require grad, with their gradients, by id: of (id, parameter, gradient), or for None each one's `.grad`."""
         if grads is None:
+            self.model.look(self, None)
             return {p.id: (p, g) for p in self.params if p.requires_grad and (g := p.kept_grad()) is not None}
         rows = [(p, as_gradient(self.name, p, g)) for _, p, g in triples(self.name, grads) if g is not None]
         self.adopt([p for p, _ in rows])
@@ -223,6 +227,8 @@ class Optimizer(Chained):
 
     def found_in(self, grads: GradientMap) -> dict[int, Tensor] | None:
         """The gradients of this optimizer's parameters in a map, by id; None where they are all in spans of it."""
+        if self.model.layers != Settings.layers or self.model.new:
+            self.model.look(self, grads)
         still = self.frozen()
         if self.blocks and not still and all([b.span_of(grads) is not None for b in self.blocks]):
             return None
