@@ -328,6 +328,8 @@ class Optimizer(Chained):
     def load_state_dict(self, found: dict[str, Any]) -> None:
         """Restore state_dict(). Class, count, names and shapes are checked first; a failure changes nothing (StateError).
 
+        Options are the state's afterwards, not those of the constructor: to go on with another lr, set optimizer.lr. A schedule stays.
+
         An optimizer that learns of its parameters with step() (FLAME's style) keeps the state of those that have not come yet.
         """
         state.load_state_dict(self, found)
