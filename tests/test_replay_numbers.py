@@ -1,4 +1,7 @@
-"""Numbers of Python's that a captured step would freeze, told apart before they are rounded. Read next: test_replay_failures.py."""
+"""Numbers of Python's that a captured step would freeze, told apart before they are rounded; memory that moves before recording.
+
+Read next: test_replay_failures.py.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_replay_kinds import Log, Wrap, refused, same
+from test_replay_kinds import Log, Wrap, batch, model, refused, same, training
 
 import flamepy as fp
 import flamepy.nn.functional as F
@@ -59,5 +62,20 @@ def test_numbers_of_one_line_may_differ_among_themselves():
         f = wrap(step)
         for i in range(4):
             log(f(fp.full((2,), float(i))))
+
+    same(case)
+
+
+def test_memory_that_moves_between_the_first_two_calls():
+    """The optimizer moves its moments while the step is recorded: once, and not in replays."""
+
+    def case(wrap: Wrap, log: Log) -> None:
+        m = model()
+        o = fp.Adam(m, lr=0.1)
+        f = wrap(training(m, o))
+        for i in range(5):
+            m.params.pack() if i == 1 else None
+            log(f(*batch(i)))
+            log(m)
 
     same(case)

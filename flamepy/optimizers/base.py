@@ -28,7 +28,7 @@ from ..tensors import Tensor
 from . import state
 from .block import NUMBERS, Block, Launch, Update
 from .chained import Chained
-from .given import as_gradient, as_map, check_unscaled, list_of, mark_of, recording, refused, say_if_replaced, triples
+from .given import as_gradient, as_map, check_unscaled, list_of, mark_of, not_replayed, recording, refused, say_if_replaced, triples
 from .groups import Group, Groups, check_options, checked_groups
 from .model import Model
 from .rates import Rates, checked
@@ -292,14 +292,15 @@ class Optimizer(Chained):
         slots = self.used_slots(self.groups)
         if sum([len(b.params) for b in self.blocks]) == len(self.params) and all(b.fits(slots) for b in self.blocks):
             return
-        rows = self.rows()
-        homes: dict[int, list[Parameter]] = {}
-        for p in self.params:
-            homes.setdefault(id(p.buffer.root or p.buffer), []).append(p)
-        for block in self.blocks:
-            block.retire(f"a change of {self.name}'s parameters or state")
-        self.blocks = [Block(ps, [self.group_of[p.id] for p in ps], slots, self.shapes_of) for ps in homes.values()]
-        state.put_rows(self, rows)
+        with not_replayed(self.params):
+            rows = self.rows()
+            homes: dict[int, list[Parameter]] = {}
+            for p in self.params:
+                homes.setdefault(id(p.buffer.root or p.buffer), []).append(p)
+            for block in self.blocks:
+                block.retire(f"a change of {self.name}'s parameters or state")
+            self.blocks = [Block(ps, [self.group_of[p.id] for p in ps], slots, self.shapes_of) for ps in homes.values()]
+            state.put_rows(self, rows)
 
     def used_slots(self, groups: Sequence[Any]) -> tuple[str, ...]:
         """The moments kept with these options, each laid out like the parameters."""
