@@ -22,7 +22,41 @@ LOSSES = {
     "CrossEntropyLoss": "cross_entropy", "NLLLoss": "nll_loss", "MSELoss": "mse_loss", "L1Loss": "l1_loss", "HuberLoss": "huber_loss",
     "SmoothL1Loss": "smooth_l1_loss", "BCELoss": "binary_cross_entropy", "BCEWithLogitsLoss": "binary_cross_entropy_with_logits",
 }  # fmt: skip
+# Functions of PyTorch's that are short in others, on tensors x and y (softplus and the like: methods too). tests/test_advice.py runs each.
+WRITTEN_OUT = {
+    "normalize": "x / (x * x).sum(axis=1, keepdims=True).sqrt().clamp(min=1e-12)",
+    "cosine_similarity": "(x * y).sum(axis=1) / ((x * x).sum(axis=1) * (y * y).sum(axis=1)).sqrt()",
+    "pairwise_distance": "((x - y) ** 2).sum(axis=-1).sqrt()", "one_hot": "flamepy.eye(classes)[ids]",
+    "glu": "x.chunk(2, -1)[0] * x.chunk(2, -1)[1].sigmoid()", "logsigmoid": "-(-x).softplus()", "relu6": "x.clamp(0, 6)",
+    "hardtanh": "x.clamp(-1, 1)", "hardsigmoid": "(x / 6 + 0.5).clamp(0, 1)", "hardswish": "x * (x / 6 + 0.5).clamp(0, 1)",
+    "mish": "x * x.softplus().tanh()", "selu": "1.05070098 * x.elu(1.67326324)", "softsign": "x / (1 + x.abs())",
+    "softmin": "(-x).softmax(axis=1)", "tanhshrink": "x - x.tanh()", "prelu": "flamepy.where(x > 0, x, weight * x)",
+    "kl_div": "(y * (y.log() - x)).sum() / len(x)", "poisson_nll_loss": "(x.exp() - y * x).mean()",
+    "soft_margin_loss": "(-y * x).softplus().mean()",
+    "adaptive_avg_pool2d": "x.mean(axis=(2, 3), keepdims=True) (for size 1)",
+    **dict.fromkeys(("mm", "bmm", "mv", "inner"), "x @ y"), "dot": "(x * y).sum()", "outer": "x.reshape(-1, 1) * y", "addmm": "x + y @ z",
+    "addcmul": "x + value * y * z", "addcdiv": "x + value * y / z", "lerp": "x + (y - x) * weight", "log1p": "(1 + x).log()",
+    "expm1": "x.exp() - 1", "log2": "x.log() / math.log(2)", "log10": "x.log() / math.log(10)", "exp2": "(x * math.log(2)).exp()",
+    "sinh": "(x.exp() - (-x).exp()) / 2", "cosh": "(x.exp() + (-x).exp()) / 2", "tan": "x.sin() / x.cos()", "erfc": "1 - x.erf()",
+    "logit": "(x / (1 - x)).log()", "logaddexp": "flamepy.maximum(x, y) + (-(x - y).abs()).softplus()", "floor_divide": "(x / y).floor()",
+    "remainder": "x - (x / y).floor() * y", "cumsum": "x @ flamepy.ones(n, n).triu() (along the last axis, of n)",
+    "trace": "(x * flamepy.eye(*x.shape)).sum()", "diagonal": "(x * flamepy.eye(*x.shape)).sum(axis=0)", "clip": "x.clamp(low, high)",
+    "ravel": "x.reshape(-1)", "unbind": "list(x)", "fliplr": "x[:, ::-1]", "flipud": "x[::-1]", "absolute": "x.abs()", "negative": "-x",
+    "multiply": "x * y", "subtract": "x - y", "divide": "x / y", "true_divide": "x / y", "greater": "x > y", "greater_equal": "x >= y",
+    "less": "x < y", "less_equal": "x <= y", "not_equal": "x != y", "sgn": "x.sign()", "swapdims": "x.transpose(a, b)",
+    "argsort": "x.numpy().argsort()", "allclose": "numpy.allclose(x.numpy(), y.numpy())",
+    "equal": "numpy.array_equal(x.numpy(), y.numpy())",
+    "nonzero": "numpy.argwhere(x.numpy())", "unique": "numpy.unique(x.numpy())", "median": "numpy.median(x.numpy())",
+    "cdist": "((x[:, None] - y) ** 2).sum(axis=2).sqrt()", "hstack": "flamepy.cat([x, y], 1)", "vstack": "flamepy.cat([x, y])",
+}  # fmt: skip
 NORMS = "It would mix the rows of a batch; use nn.LayerNorm or nn.RMSNorm"
+LAYERS = {
+    "GLU": "glu", "LogSigmoid": "logsigmoid", "ReLU6": "relu6", "Hardtanh": "hardtanh", "Hardsigmoid": "hardsigmoid", "Mish": "mish",
+    "Hardswish": "hardswish", "SELU": "selu", "Softsign": "softsign", "Softmin": "softmin", "Tanhshrink": "tanhshrink", "PReLU": "prelu",
+    "CosineSimilarity": "cosine_similarity", "PairwiseDistance": "pairwise_distance", "KLDivLoss": "kl_div",
+    "PoissonNLLLoss": "poisson_nll_loss", "SoftMarginLoss": "soft_margin_loss", "AdaptiveAvgPool2d": "adaptive_avg_pool2d",
+}  # fmt: skip
+SAME = {"LeakyReLU": "leaky_relu", "ELU": "elu", "Softplus": "softplus"}
 ADVICE = {
     "Tensor": {
         "cuda": MOVES, "cpu": f"{MOVES}; .numpy() reads the numbers",
@@ -31,6 +65,13 @@ ADVICE = {
         "norm": "Use (x * x).sum().sqrt(); flamepy.grad_norm() for gradients",
         "all": "Use .numpy().all()", "any": "Use .numpy().any()",
         "dim": "Use .ndim", "contiguous": "Every tensor is contiguous",
+        "view_as": "Use x.reshape(y.shape)", "reshape_as": "Use x.reshape(y.shape)", "expand_as": "Use x.expand(y.shape)",
+        "type_as": "Use x.to(y.dtype)", "nelement": "Use x.numel()", "itemsize": "Use x.dtype.itemsize",
+        "element_size": "Use x.dtype.itemsize",
+        "nbytes": "Use x.size * x.dtype.itemsize", "new_zeros": "Use flamepy.zeros(shape, dtype=x.dtype, device=x.device)",
+        "new_ones": "Use flamepy.ones(shape, dtype=x.dtype, device=x.device)", "is_contiguous": "Every tensor is contiguous",
+        "new_full": "Use flamepy.full(shape, value, dtype=x.dtype, device=x.device)", "ndimension": "Use x.ndim",
+        "new_tensor": "Use flamepy.tensor(data, dtype=x.dtype, device=x.device)", "masked_select": "Use x.numpy()[mask.numpy()]",
         "repeat": "Use flamepy.cat([x] * n)", "sort": "Use .numpy().sort()", "topk": "Use .numpy().argsort()",
         "scatter_add": "The gradient of flamepy.gather does it", "t": "Use .T", "swapaxes": "Use .transpose(a, b)",
         **dict.fromkeys(("values", "indices"), "Use argmax() and argmin() for indices; max() and min() give the values"),
@@ -44,6 +85,12 @@ ADVICE = {
         "set_grad_enabled": "Use flamepy.no_grad() or flamepy.enable_grad()", "randint": "Use flamepy.tensor(numpy's integers)",
         "concat": "Use flamepy.cat", "concatenate": "Use flamepy.cat", "float": "Use flamepy.float32", "long": "Use flamepy.int64",
         "int": "Use flamepy.int32", "bool": "Use flamepy.bool_", "double": "Use flamepy.float64", "half": "Use flamepy.float16",
+        "empty": "Use flamepy.zeros(shape)", "empty_like": "Use flamepy.zeros_like(x)", "is_tensor": "Use isinstance(x, flamepy.Tensor)",
+        "numel": "Use x.numel()", "randperm": "Use flamepy.tensor(numpy's permutation)", "asarray": "Use flamepy.tensor(data)",
+        "autocast": "Set model.compute_dtype = flamepy.bfloat16", "amp": "Set model.compute_dtype = flamepy.bfloat16",
+        "all": "Use x.numpy().all()", "any": "Use x.numpy().any()", "lr_scheduler": "Use flamepy.schedules: lr=schedule",
+        "sort": "Use x.numpy().sort()", "topk": "Use x.numpy().argsort()", "inf": "Use math.inf", "nan": "Use math.nan",
+        "pi": "Use math.pi",
         "utils": "Batches are slices of an array; see README, 'A model of your own'", "inference_mode": "Use flamepy.no_grad()",
     },
     "autograd": {
@@ -74,7 +121,17 @@ ADVICE = {
         **dict.fromkeys(("ChainedScheduler", "scaled"), "Use product(schedule, schedule or number)"),
         **dict.fromkeys(("PolynomialLR", "polynomial"), "Use poly(lr, n, end, power)"),
     },
+    "functional": {
+        "pad": "Use flamepy.pad(x, widths), a pair for each axis",
+        "batch_norm": "It would mix the rows of a batch; use nn.functional.layer_norm",
+        "multi_head_attention_forward": "Use nn.MultiHeadAttention(width, heads, causal=...)",
+    },
     "nn": {
+        **{name: f"Use {WRITTEN_OUT[function]}" for name, function in LAYERS.items()},
+        **{name: f"Use nn.functional.{function}(x, ...)" for name, function in SAME.items()},
+        "ParameterDict": "Use flamepy.ParameterDict", "Buffer": "Use self.register_buffer(name, data)",
+        **dict.fromkeys(("ZeroPad2d", "ConstantPad2d"), "Use flamepy.pad(x, widths)"), "Unflatten": "Use x.reshape(shape)",
+        "TransformerEncoder": "Use nn.Sequential(nn.TransformerBlock(width, heads), ...)",
         **{name: f"Use nn.functional.{function}(...)" for name, function in LOSSES.items()},
         "Parameter": "Use flamepy.Parameter", "Softmax": "Use x.softmax(axis=-1)", "LogSoftmax": "Use x.log_softmax(axis=-1)",
         "MultiheadAttention": "Use nn.MultiHeadAttention(width, heads, causal=...)", "utils": "Use flamepy.clip_grad_norm(grads, max_norm)",
@@ -85,6 +142,8 @@ ADVICE = {
 }  # fmt: skip
 
 
+for _owner in ("Tensor", "flamepy", "functional"):
+    ADVICE[_owner] = {**{name: f"Use {text}" for name, text in WRITTEN_OUT.items()}, **ADVICE[_owner]}
 IN_PLACE = "add", "sub", "mul", "div", "pow", "neg", "abs", "exp", "log", "sqrt", "clamp", "relu"
 WRITTEN = "fill", "zero", "copy", "normal", "uniform"
 ADVICE["Tensor"].update({f"{name}_": f"Tensors are not changed in place: x = x.{name}(...)" for name in IN_PLACE})

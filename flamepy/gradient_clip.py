@@ -15,6 +15,7 @@ from typing import Any
 
 from .backend.base import FINITE, Buffer
 from .backend.formula.words import maximum, minimum, select
+from .backend.numbers import number
 from .errors import NonFiniteError
 from .gradient import GradientMap
 from .gradient_memory import checked_number, scale_by_factor
@@ -127,7 +128,7 @@ def clip_value_to(grads: Any, clip_value: float, params: Any) -> tuple[Places, B
         grads.settle()
     found = norm_of(grads, places, math.inf)
     for b in {id(b): b for b in places.buffers}.values():
-        b.device.launch("map", limit_y, (b,), (b,), (b.dtype.type(v),), b.dtype)
+        b.device.launch("map", limit_y, (b,), (b,), (number(v, b.dtype),), b.dtype)
         b.device.stream.after(lambda b, norm: None if b.device.download(norm)[0] <= v else b.wrote("clip_grad_value"), b, found)
     return places, found
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .backend.base import Buffer
+from .backend.numbers import number
 from .dtypes import is_number
 from .errors import DeviceError, DTypeError, ShapeError
 
@@ -44,7 +45,7 @@ def checked_steps(name: str, what: str, n: Any) -> int:
 
 def scale_buffer(buffer: Any, factor: float, by: str) -> None:
     """Multiply a buffer in place."""
-    buffer.device.launch("map", scale_y, (buffer,), (buffer,), (buffer.dtype.type(factor),), buffer.dtype)
+    buffer.device.launch("map", scale_y, (buffer,), (buffer,), (number(factor, buffer.dtype),), buffer.dtype)
     buffer.wrote(by)
 
 

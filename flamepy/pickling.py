@@ -22,7 +22,9 @@ from .dtypes import DTYPES
 from .errors import GradientError
 from .op.spec import spec_of
 
-OWN = frozenset(("buffer", "spec", "id", "entry", "slot", "unit", "broken", "no_pair", "replaced"))  # made anew, or of no use elsewhere
+OWN = frozenset(
+    ("buffer", "spec", "id", "entry", "slot", "unit", "broken", "no_pair", "replaced", "held")
+)  # made anew, or of no use elsewhere
 DTYPE: dict[Any, Any] = {dtype: dtype for dtype in DTYPES}  # an unpickled dtype is equal to ours, but another object
 
 

@@ -18,8 +18,9 @@ from .autograd.entries import TapeEntry, file_line, observing, tell, user_frame
 from .autograd.hooks import TensorHook
 from .backend.base import BACKENDS, Buffer, Device, is_device_name
 from .backend.base import device as device_of
-from .backend.divert import own
-from .dtypes import DTYPES, FLOATS, INTEGERS, as_dtype, check_fits, float32, host_array, int64
+from .backend.divert import active, own
+from .backend.numbers import say_exact
+from .dtypes import DTYPES, FLOATS, INTEGERS, as_dtype, check_fits, float32, float64, host_array, int64
 from .errors import DTypeError, FlameError, GradientError, ShapeError
 from .gradient import GradientMap
 from .op.base import METHODS, PUBLIC, use_tensor_class
@@ -47,6 +48,7 @@ class Tensor(Readable, Methods):
     name: str = ""
     is_parameter: bool = False
     replaced: bool = False  # whether another parameter took its place in its module
+    held: bool = False  # whether an optimizer has it
     scaled: Any = None  # by whose scale it is multiplied, if it is a gradient of a scaled loss
     mark: Any = None  # whether a step may use it, if it is a gradient that was clipped with nonfinite="skip"
     hooks: list[Callable] | None = None
@@ -303,6 +305,8 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
         t = t if wanted is None else t.to(wanted)
         return t.requires_grad_() if requires_grad else t
     array = data.numpy() if isinstance(data, Tensor) else host_array(data, wanted)
+    if active and not isinstance(data, Tensor):
+        say_exact(host_array(data, wanted or float64))
     if wanted is None and array.dtype not in DTYPES:
         if array.dtype.kind not in "iu":
             raise DTypeError(f"tensor: not supported: {array.dtype}. Use one of {', '.join(sorted(map(str, DTYPES)))}.")

@@ -6,18 +6,21 @@ Read next: flamepy/advice.py.
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 import re
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load, save
 
 import flamepy as fp
+import flamepy.nn.functional as F
 from flamepy import nn
-from flamepy.advice import ADVICE
+from flamepy.advice import ADVICE, WRITTEN_OUT
 
-OWNERS = {"Tensor": fp.ones(2), "flamepy": fp, "nn": nn, "Module": nn.Linear(2, 2), "autograd": fp.autograd}
+OWNERS = {"Tensor": fp.ones(2), "flamepy": fp, "nn": nn, "Module": nn.Linear(2, 2), "autograd": fp.autograd, "functional": F}
 
 
 @pytest.mark.parametrize("owner", OWNERS)
@@ -35,6 +38,39 @@ def test_what_the_advice_names_exists(owner):
             found = OWNERS["nn" if path.startswith("nn") else "flamepy"]
             for part in path.split(".")[1:]:
                 found = getattr(found, part)
+
+
+DRAW = np.random.default_rng(0)
+SQUARE = {name: DRAW.uniform(0.1, 0.9, (3, 3)).astype("f4") for name in "xyz"}
+VALUES = {"weight": 0.25, "value": 0.5, "low": 0.3, "high": 0.6, "a": 0, "b": 1, "classes": 4, "n": 3}
+GIVEN: dict[str, dict] = {  # what PyTorch's gets beside x, where that is not y
+    **{name: {"x": SQUARE["x"][0], "y": SQUARE["y"][0]} for name in ("dot", "outer", "inner")},
+    "mv": {"y": SQUARE["y"][0]}, "bmm": {name: SQUARE[name][None] for name in "xy"}, "one_hot": {"ids": np.array([2, 0, 3])},
+    "glu": {"x": DRAW.standard_normal((3, 4)).astype("f4")}, "adaptive_avg_pool2d": {"x": DRAW.uniform(size=(2, 3, 4, 5)).astype("f4")},
+    "soft_margin_loss": {"y": np.sign(SQUARE["y"] - 0.5)}, "prelu": {"weight": np.array([0.25], "f4")},
+}  # fmt: skip
+MORE = {
+    "addmm": "x, y, z", "addcmul": "x, y, z, value=value", "addcdiv": "x, y, z, value=value", "lerp": "x, y, weight",
+    "clip": "x, low, high", "cumsum": "x, -1", "swapdims": "x, a, b", "one_hot": "ids, classes", "prelu": "x, weight",
+    "adaptive_avg_pool2d": "x, 1", "kl_div": "x, y, reduction='batchmean'",
+    "hstack": "[x, y]", "vstack": "[x, y]", "softmin": "x, 1",
+}  # fmt: skip
+SIGNED = {"absolute", "sgn", "softsign", "relu6", "hardtanh", "hardsigmoid", "hardswish", "mish", "selu", "logsigmoid", "tanhshrink"}
+
+
+@pytest.mark.parametrize("name", WRITTEN_OUT)
+def test_what_is_written_out_is_pytorchs(name):
+    text = re.sub(r" \((for|along) .*\)$", "", WRITTEN_OUT[name])
+    arrays = {**SQUARE, **GIVEN.get(name, {})}
+    if name in SIGNED or name in ("prelu", "floor_divide", "remainder"):
+        arrays["x"] = DRAW.uniform(-9, 9, (3, 3)).astype("f4")
+    theirs = getattr(torch.nn.functional, name, None) or getattr(torch, name)
+    numbers = {key: value for key, value in VALUES.items() if key not in arrays}
+    two = MORE.get(name, "x, y" if re.search(r"\by\b", text) else "x")
+    want = eval(f"theirs({two})", {"theirs": theirs, **numbers, **{key: torch.tensor(v) for key, v in arrays.items()}})
+    found = eval(text, {"flamepy": fp, "math": math, "numpy": np, **numbers, **{key: fp.tensor(v) for key, v in arrays.items()}})
+    for ours, his in zip(*[v if isinstance(v, list | tuple) else [v] for v in (found, want)], strict=True):
+        assert np.allclose(np.asarray(ours), np.asarray(his), 1e-4, 1e-5), (ours, his)
 
 
 def test_a_slip_gets_the_name_that_was_meant():

@@ -18,12 +18,13 @@ from thread_tools import at_once
 
 import flamepy as fp
 import flamepy.nn.functional as F
+from flamepy.backend import numbers
 from flamepy.backend.base import Buffer
 from flamepy.backend.cpu import device as cpu_device
 from flamepy.backend.cpu import memory
 from flamepy.backend.cpu.memory import APART, allocator
 from flamepy.backend.divert import divert
-from flamepy.op import base, inputs, plan
+from flamepy.op import base, plan
 from flamepy.op.base import METHODS, PUBLIC
 from flamepy.replay.recorder import Recorder
 
@@ -260,7 +261,7 @@ def test_blocks_are_apart() -> None:
 
 def test_plans_do_not_grow_forever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does a key that comes once cost a plan. Plans in use stay."""
-    monkeypatch.setattr(inputs, "MOST", 8)
+    monkeypatch.setattr(numbers, "MOST", 8)
     monkeypatch.setattr(plan, "MOST", 40)
     monkeypatch.setattr(plan, "ONCE", 40)
     monkeypatch.setattr(cpu_device, "MOST", 30)
@@ -272,7 +273,7 @@ def test_plans_do_not_grow_forever(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (fp.ones(2) * (n + 0.25)).tolist() == [n + 0.25] * 2
     assert sum(len(calls) for op in base.EVERY for calls in op.calls) <= 80
     assert all(len(seen) <= 40 for op in base.EVERY for seen in op.seen)
-    assert x.spec in base.REGISTRY["tanh"].calls[1] and len(inputs.NUMBERS) <= 8
+    assert x.spec in base.REGISTRY["tanh"].calls[1] and len(numbers.NUMBERS) <= 8
     assert len(CPU.pools) <= 30
 
 

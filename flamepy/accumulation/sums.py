@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ..backend import numbers
 from ..backend.base import Buffer
 from ..gradient import GradientMap
 from ..gradient_memory import add_to_buffer, label_of, scale_y
@@ -44,11 +45,11 @@ def take_in(out: Buffer, x: Buffer, weight: float, first: bool) -> None:
     if first and weight == 1:
         out.device.stream.copy(out, x)
     elif first:
-        out.device.launch("map", scale_y, (out,), (x,), (out.dtype.type(weight),), out.dtype)
+        out.device.launch("map", scale_y, (out,), (x,), (numbers.number(weight, out.dtype),), out.dtype)
     elif weight == 1:
         add_to_buffer(out, x, "GradientAccumulator.add")
     else:
-        out.device.launch("map", add_weighted_y, (out,), (out, x), (out.dtype.type(weight),), out.dtype)
+        out.device.launch("map", add_weighted_y, (out,), (out, x), (numbers.number(weight, out.dtype),), out.dtype)
         out.wrote("GradientAccumulator.add")
 
 

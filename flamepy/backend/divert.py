@@ -27,9 +27,10 @@ active: list[Any] = []  # every recorder there is, of any thread: where there is
 
 
 class Settings:
-    """`version`: another number after each change of a setting that recorded steps may depend on."""
+    """`version`: another number after each change of a setting that recorded steps may depend on. `layers`: another one after a layer or
+    parameter was put into a module."""
 
-    version = 0
+    version = layers = 0
 
 
 _next = itertools.count(1).__next__

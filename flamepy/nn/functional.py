@@ -8,6 +8,8 @@ Read next: ../optimizers/base.py.
 from __future__ import annotations
 
 from .. import ops as ops  # importing them registers them
+from ..advice import missing_in
 from ..op.base import HOMES, PUBLIC
 
 globals().update({name: function for name, function in PUBLIC.items() if HOMES[name] in ("functional", "both")})
+__getattr__ = missing_in("functional", globals())

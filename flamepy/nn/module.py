@@ -18,7 +18,7 @@ import numpy as np
 
 from ..advice import advise
 from ..backend.base import device
-from ..backend.divert import active, changed, guard
+from ..backend.divert import Settings, active, changed, guard
 from ..errors import DTypeError, ShapeError, StateError
 from ..parameter import Parameter, ParameterDict, check_names
 from ..reading import StateArray
@@ -91,6 +91,8 @@ class Module:
             self._compute_in(dtype)
             return
         object.__setattr__(self, name, value)
+        if isinstance(value, Module | Parameter):
+            Settings.layers += 1
         if isinstance(before, Module | Parameter) and value is not None:  # an optimizer that was made before says so
             for replaced, part in ((True, before), (False, value)):
                 for p in [part] if isinstance(part, Parameter) else part.parameters():

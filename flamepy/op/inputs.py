@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import copysign
 from typing import Any
 
 import numpy as np
 
 from ..backend.base import Device
+from ..backend.numbers import number
 from ..dtypes import FLOATS, HALF, INTEGERS, bool_, computed, float32, float64, int64
 from ..errors import DeviceError, DTypeError, ShapeError
 from . import base
@@ -56,20 +56,6 @@ def coerce(name: str, args: Sequence[Any], kind: str, place: Any = None) -> tupl
 
 
 Shape = tuple[int, ...]
-MOST = 8192  # numbers that are kept
-NUMBERS: dict[tuple[np.dtype, Any], Any] = {}
-
-
-def number(value: Any, dtype: np.dtype) -> Any:
-    """A number as kernels take it, a scalar of `dtype`. NumPy needs 200 ns to make one, so they are kept."""
-    if value == 0 and copysign(1, value) < 0:  # -0.0, which as a key equals 0.0
-        return dtype.type(value)
-    scalar = NUMBERS.get((dtype, value))
-    if scalar is None:
-        if len(NUMBERS) >= MOST:
-            NUMBERS.clear()
-        scalar = NUMBERS[dtype, value] = dtype.type(value)
-    return scalar
 
 
 def mixed(name: str, args: Sequence[Any], kind: str, place: Any) -> tuple[list[Any], np.dtype, Device]:
@@ -80,10 +66,10 @@ def mixed(name: str, args: Sequence[Any], kind: str, place: Any) -> tuple[list[A
     xs = [x if isinstance(x, (base.Tensor, *base.SCALARS)) else base.Tensor.of(name, x, device) for x in args]
     dtype = common_dtype(name, xs, kind)
     cast = base.REGISTRY["cast"]
-    scalar = computed(dtype).type
+    wide = computed(dtype)
     fits = {dtype, *HALF} if dtype == float32 else {dtype}
     try:
-        return [scalar(x) if not isinstance(x, base.Tensor) else x if x.dtype in fits else cast(x, dtype) for x in xs], dtype, device
+        return [number(x, wide) if not isinstance(x, base.Tensor) else x if x.dtype in fits else cast(x, dtype) for x in xs], dtype, device
     except OverflowError:
         raise too_large(name, args, dtype) from None
 

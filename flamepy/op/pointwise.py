@@ -22,6 +22,7 @@ import numpy as np
 from ..autograd.entries import TapeEntry, thread
 from ..backend.formula.bind import globals_of
 from ..backend.formula.words import VOCABULARY, select
+from ..backend.numbers import number
 from ..dtypes import FLOATS, computed
 from ..errors import DTypeError
 from . import base
@@ -29,7 +30,7 @@ from .any_size import NONE, again, first
 from .base import REGISTRY, Op, arguments, launch, new, publish, signature_of, together
 from .checks import compilable, is_number, try_formula, try_rule
 from .help import pointwise_help
-from .inputs import coerce, common_shape, merged_dims, number
+from .inputs import coerce, common_shape, merged_dims
 from .plan import call, finish
 
 MOST_INPUTS = 4  # arrays that a kernel of a formula reads

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .. import ops
+from ..backend.numbers import number
 from ..dtypes import FLOATS, bool_
 from ..errors import DTypeError, ShapeError
 from ..op import base as op
@@ -57,7 +58,7 @@ def attention(q, k, v, mask=None, is_causal=False, scale=1.0):
     """softmax(scale q k^T + mask) v for q (B, H, L, D), k (B, H, S, D), v (B, H, S, Dv)."""
     layout, sizes = apart(q.shape, v.shape, None if mask is None else mask.shape)
     y, kept = like(q, (*q.shape[:3], v.shape[3]), together((q, k, v, mask))), like(q, (2, *sizes[:3]), q.spec.computed)
-    launch("attention", None, (y, kept), (q, k, v, mask), (layout, sizes, kept.dtype.type(scale), is_causal))
+    launch("attention", None, (y, kept), (q, k, v, mask), (layout, sizes, number(float(scale), kept.dtype), is_causal))
     return y, {"kept": kept}
 
 
@@ -66,7 +67,7 @@ def attention_dx(g, y, kept, q, k, v, mask, wanted, is_causal, scale):
     layout, sizes = apart(q.shape, v.shape, None if mask is None else mask.shape)
     dmask = like(kept, sizes[:4]) if wanted[3] else None
     outs = like(g, q.shape), like(g, k.shape), like(g, v.shape), dmask
-    launch("attention_dx", None, outs, (g, y, kept, q, k, v, mask), (layout, sizes, kept.dtype.type(scale), is_causal))
+    launch("attention_dx", None, outs, (g, y, kept, q, k, v, mask), (layout, sizes, number(float(scale), kept.dtype), is_causal))
     return outs
 
 

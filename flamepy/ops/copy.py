@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from .. import ops
+from ..backend.numbers import number
 from ..dtypes import DTYPES, computed, float32
 from ..errors import DTypeError, ShapeError
-from ..op.base import launch, like, new
+from ..op.base import SCALARS, launch, like, new
 from ..op.custom import custom
 
 Shape = tuple[int, ...]
@@ -71,7 +72,8 @@ def filled(shape: Any, value: Any, dtype: np.dtype, device: Any) -> Any:
         raise ShapeError(f"full: negative size: {shape}. Pass sizes as non-negative ints.")
     y = new(shape, dtype, device)
     if y.size:
-        launch("fill", None, (y,), (), (computed(dtype).type(value),))
+        wide = computed(dtype)
+        launch("fill", None, (y,), (), (number(value, wide) if isinstance(value, SCALARS) else wide.type(value),))
     return y
 
 

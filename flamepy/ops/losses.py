@@ -14,6 +14,7 @@ import numpy as np
 
 from .. import ops
 from ..backend.formula.words import abs, exp_down, log, log1p, maximum, select, sign
+from ..backend.numbers import number
 from ..dtypes import FLOATS, HALF, INTEGERS, computed, float32, int64
 from ..errors import DTypeError, ShapeError
 from ..op import base as op
@@ -47,7 +48,7 @@ def row_cross_entropy(x, ids, found, smoothing=0.0, ignore=-100, reduction="mean
     rows, cols = x.shape
     losses, dx = row_losses(x), like(x) if any(tracked) else None
     if x.size:
-        consts = (x.dtype.type(smoothing), ignore, reduction == "mean", rows, cols)
+        consts = (number(float(smoothing), x.dtype), ignore, reduction == "mean", rows, cols)
         launch("row", cross_entropy_row, (losses, dx), (x, ids, found), consts)
     return batch_loss(losses, found, reduction), {"dx": dx}
 
@@ -66,7 +67,7 @@ def half_cross_entropy(x, ids, found, smoothing=0.0, ignore=-100, reduction="mea
     rows, cols = x.shape
     losses, kept = row_losses(x), like(x, (rows, 2), float32)
     if x.size:
-        launch("row", half_cross_entropy_row, (losses, kept), (x, ids), (float32.type(smoothing), ignore, rows, cols))
+        launch("row", half_cross_entropy_row, (losses, kept), (x, ids), (number(float(smoothing), float32), ignore, rows, cols))
     return batch_loss(losses, found, reduction), {"kept": kept}
 
 
@@ -74,7 +75,7 @@ def half_cross_entropy(x, ids, found, smoothing=0.0, ignore=-100, reduction="mea
 def half_cross_entropy_dx(g, x, ids, found, kept, smoothing, ignore, reduction):
     dx = like(x, dtype=float32)
     if x.size:
-        consts = (float32.type(smoothing), ignore, reduction == "mean", reduction == "none", *x.shape)
+        consts = (number(float(smoothing), float32), ignore, reduction == "mean", reduction == "none", *x.shape)
         launch("row", half_cross_entropy_dx_row, (dx,), (None if g.unit else g, x, ids, found, kept), consts)
     return dx, None, None
 

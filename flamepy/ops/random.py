@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import ops
 from ..backend.base import Buffer, Device
+from ..backend.numbers import number
 from ..dtypes import bool_, computed, int64
 from ..op.base import composed, launch, like, new, over
 from ..op.custom import custom
@@ -28,8 +29,8 @@ def dropped(x, p=0.5):
     y, mask = like(x), like(x, dtype=bool_)
     if x.size:
         scale = 0.0 if p == 1 else 1.0 / (1.0 - p)
-        number = x.spec.computed.type
-        launch("philox_dropout", None, (y, mask), (x, over(next_key(x.device), (3,))), (number(p), number(scale)))
+        wide = x.spec.computed
+        launch("philox_dropout", None, (y, mask), (x, over(next_key(x.device), (3,))), (number(float(p), wide), number(scale, wide)))
     return y, {"mask": mask}
 
 
@@ -57,7 +58,7 @@ def dropout(x: Any, p: float = 0.5, training: bool = True) -> Any:
 
 def random_fill(loop: str, shape: Any, a: float, b: float, dtype: Any, device: Device) -> Any:
     """A new tensor of random numbers: "philox_normal" (mean a, std b) or "philox_uniform" (in [a, b))."""
-    y, number = new(checked_shape(loop, shape), dtype, device), computed(dtype).type
+    y, wide = new(checked_shape(loop, shape), dtype, device), computed(dtype)
     if y.size:
-        launch(loop, None, (y,), (over(next_key(device), (3,)),), (number(a), number(b)))
+        launch(loop, None, (y,), (over(next_key(device), (3,)),), (number(float(a), wide), number(float(b), wide)))
     return y

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import ops
+from ..backend.numbers import number
 from ..dtypes import HALF, computed, float32
 from ..errors import ShapeError
 from ..op import base as op
@@ -56,7 +57,7 @@ def norm_results(xs: tuple, rows: int, eps: float, dtype: Any) -> tuple[Any, Any
     """y (in `dtype`, or the inputs' own), mean and rstd of the rows, to be filled in, and eps as their body takes it."""
     x, own = xs[0], together(xs)
     wide = computed(own)
-    return like(x, dtype=dtype or own), new((rows, 2), wide, x.device), new((rows,), wide, x.device), wide.type(eps)
+    return like(x, dtype=dtype or own), new((rows, 2), wide, x.device), new((rows,), wide, x.device), number(float(eps), wide)
 
 
 # ---- backward, shared --------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..backend.numbers import number
 from ..dtypes import FULL
 from ..errors import ShapeError
 from ..op.base import arguments, launch, like, share
@@ -140,5 +141,5 @@ def typed_numbers(name: str, usual: dict[str, Any], given: dict[str, Any], dtype
         value, whole = given[n], isinstance(old, int)
         if not is_number(value) or (whole and isinstance(value, float | np.floating)):
             raise TypeError(f"{name}: not a {type(old).__name__}: {n}={value!r}. Pass one.")
-        found[n] = type(old)(value) if whole else dtype.type(value)
+        found[n] = type(old)(value) if whole else number(value, dtype)
     return found

@@ -28,8 +28,9 @@ from ..tensors import Tensor
 from . import state
 from .block import NUMBERS, Block, Launch, Update
 from .chained import Chained
-from .given import as_gradient, as_map, check_unscaled, list_of, mark_of, recording, refused, say_if_replaced, triples
+from .given import as_gradient, as_map, check_unscaled, list_of, mark_of, not_replayed, recording, refused, say_if_replaced, triples
 from .groups import Group, Groups, check_options, checked_groups
+from .model import Model
 from .rates import Rates, checked
 
 
@@ -62,6 +63,7 @@ class Optimizer(Chained):
         self.group_of: dict[int, int] = {}
         self.blocks: list[Block] = []
         self.waiting: dict[str, tuple[int, dict[str, Any]]] = {}  # restored rows of parameters that have not come yet, with their group
+        self.model = Model(params)
         self.still: tuple[int, frozenset[int]] = (-1, frozenset())  # (version of the settings, ids that do not require grad)
         self.adopt(found := list_of(self.name, params))
         self.open = not found  # parameters come with the steps
@@ -101,6 +103,7 @@ class Optimizer(Chained):
             number = next((i + 1 for i, glob in enumerate(self.patterns) if glob and fnmatch.fnmatch(name, glob)), 0)
             self.params.append(p)
             self.names[p.id] = name
+            p.held = True
             self.group_of[p.id] = number if group is None else group
             self.groups[self.group_of[p.id]]["names"].append(name)
         if new:
@@ -215,6 +218,7 @@ class Optimizer(Chained):
     def pairs(self, grads: Any) -> dict[int, tuple[Parameter, Any]]:
         """Parameters that require grad, with their gradients, by id: of (id, parameter, gradient), or for None each one's `.grad`."""
         if grads is None:
+            self.model.look(self, None)
             return {p.id: (p, g) for p in self.params if p.requires_grad and (g := p.kept_grad()) is not None}
         rows = [(p, as_gradient(self.name, p, g)) for _, p, g in triples(self.name, grads) if g is not None]
         self.adopt([p for p, _ in rows])
@@ -223,6 +227,8 @@ class Optimizer(Chained):
 
     def found_in(self, grads: GradientMap) -> dict[int, Tensor] | None:
         """The gradients of this optimizer's parameters in a map, by id; None where they are all in spans of it."""
+        if self.model.layers != Settings.layers or self.model.new:
+            self.model.look(self, grads)
         still = self.frozen()
         if self.blocks and not still and all([b.span_of(grads) is not None for b in self.blocks]):
             return None
@@ -286,14 +292,15 @@ class Optimizer(Chained):
         slots = self.used_slots(self.groups)
         if sum([len(b.params) for b in self.blocks]) == len(self.params) and all(b.fits(slots) for b in self.blocks):
             return
-        rows = self.rows()
-        homes: dict[int, list[Parameter]] = {}
-        for p in self.params:
-            homes.setdefault(id(p.buffer.root or p.buffer), []).append(p)
-        for block in self.blocks:
-            block.retire(f"a change of {self.name}'s parameters or state")
-        self.blocks = [Block(ps, [self.group_of[p.id] for p in ps], slots, self.shapes_of) for ps in homes.values()]
-        state.put_rows(self, rows)
+        with not_replayed(self.params):
+            rows = self.rows()
+            homes: dict[int, list[Parameter]] = {}
+            for p in self.params:
+                homes.setdefault(id(p.buffer.root or p.buffer), []).append(p)
+            for block in self.blocks:
+                block.retire(f"a change of {self.name}'s parameters or state")
+            self.blocks = [Block(ps, [self.group_of[p.id] for p in ps], slots, self.shapes_of) for ps in homes.values()]
+            state.put_rows(self, rows)
 
     def used_slots(self, groups: Sequence[Any]) -> tuple[str, ...]:
         """The moments kept with these options, each laid out like the parameters."""
@@ -321,6 +328,8 @@ class Optimizer(Chained):
 
     def load_state_dict(self, found: dict[str, Any]) -> None:
         """Restore state_dict(). Class, count, names and shapes are checked first; a failure changes nothing (StateError).
+
+        Options are the state's afterwards, not those of the constructor: to go on with another lr, set optimizer.lr. A schedule stays.
 
         An optimizer that learns of its parameters with step() (FLAME's style) keeps the state of those that have not come yet.
         """

@@ -25,6 +25,7 @@ from .base import Optimizer, writer
 from .chained import Chained
 from .given import as_gradient, as_map, check_unscaled, list_of, mark_of, recording, refused, triples
 from .groups import Groups
+from .model import Model
 from .state import check_kind, checked_transforms, prepared
 
 
@@ -60,6 +61,7 @@ class ByName(Chained):
         if not isinstance(parts, dict) or not all([isinstance(pattern, str) for pattern in parts]):
             raise DTypeError(f'ByName: not optimizers by pattern: {parts!r}. Write {{pattern: (fp.AdamW, {{"lr": 1e-3}}), ...}}.')
         self.parts: dict[str, Optimizer] = {}
+        self.model = Model(params)
         for pattern, spec in parts.items():
             cls, options = checked_spec(pattern, spec)
             mine = [p for p, name in names.items() if fnmatch.fnmatchcase(name, pattern)]
@@ -147,6 +149,7 @@ class ByName(Chained):
         if recording():
             self.guard_chain()
         self.transform(grads)
+        self.model.look(self, grads)
         found = [part.found_in(grads) for part in self.parts.values()]
         if refused(mark := mark_of(grads)):
             return False

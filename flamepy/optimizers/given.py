@@ -6,11 +6,13 @@ FLAME counterpart: the arguments of `flame_core::optimizers`. Read next: base.py
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from ..backend.base import Buffer
-from ..backend.divert import active, told
+from ..backend.divert import active, aside, told
 from ..errors import DTypeError, FlameWarning, GradientError, ShapeError, StateError
 from ..gradient import GradientMap
 from ..gradient_memory import check_device
@@ -105,6 +107,15 @@ def options_of(name: str, config: Any, params: Any, options: dict[str, Any], def
 def recording() -> bool:
     """Whether this thread records a step."""
     return bool(active) and any(True for _ in told())
+
+
+@contextmanager
+def not_replayed(params: Iterable[Parameter]) -> Iterator[None]:
+    """Whoever records a step does not see what is done in the block on the devices of these: it is done once."""
+    with ExitStack() as stack:
+        for device in {p.device for p in params}:
+            stack.enter_context(aside(device))
+        yield
 
 
 def refused(mark: Buffer | None) -> bool:

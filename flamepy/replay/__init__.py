@@ -24,6 +24,7 @@ from typing import Any, Generic, TypeVar
 
 from ..backend import base, divert
 from ..backend.divert import Settings
+from ..backend.numbers import NUMBERS
 from ..backend.run import Spot, Step
 from ..errors import CaptureError
 from .arguments import Arguments, alike, check_same_results, copy_of, is_tensor, leaves, maker_of, mapped, outline, strip
@@ -260,6 +261,7 @@ def recording(planned: bool, given: list[base.Buffer]) -> Iterator[list[StepReco
             for buffer in given:
                 if buffer.device is recorder.device:
                     recorder.adopt(buffer)
+        NUMBERS.clear()  # so that recorders hear of each
         yield found
 
 

@@ -130,6 +130,9 @@ class Recorder(Stream):
     def note(self, what: str, value: Any) -> None:
         """A setting made meanwhile; see divert.note()."""
 
+    def rounded(self, value: Any, scalar: np.generic) -> None:
+        """A number of Python's on its way to kernels; see numbers.py."""
+
     def guard(self, owner: Any, what: str, read: Callable[[], Any], live: bool = False) -> None:
         """A setting read meanwhile; see divert.guard()."""
 
@@ -223,6 +226,10 @@ class StepRecorder(Recorder):
         if not self.checking:
             self.take_down(what, [value], ())
 
+    def rounded(self, value: Any, scalar: np.generic) -> None:
+        if not self.checking and value == value:
+            self.trace.rounded.setdefault((user_call()[1], scalar.tobytes()), set()).add(value)
+
     def guard(self, owner: Any, what: str, read: Callable[[], Any], live: bool = False) -> None:
         self.guards.setdefault((id(owner), what), Guard(owner, what, read, live))
 
@@ -255,6 +262,7 @@ class Trace:
     def __init__(self) -> None:
         self.keys: list[tuple] = []
         self.rows: list[tuple[list[Any], list[Any], str]] = []
+        self.rounded: dict[tuple[str, bytes], set[Any]] = {}  # Python's numbers, by where they were given and what kernels took them for
 
     def add(self, key: tuple, numbers: list[Any], held: list[Any], where: str) -> None:
         self.keys.append(key)
@@ -283,6 +291,10 @@ class Trace:
                         f"{where}. A replay would go on with this one: pass it as an argument and return the new one, or keep it "
                         "in a Parameter and write with set_data()."
                     )
+        for (where, kind), values in self.rounded.items():
+            before = first.rounded.get((where, kind), values)
+            if values - before and before - values:  # calls may ask for a number more or less often, as ops are planned
+                raise frozen("a number", min(before - values), min(values - before), where)
         return True
 
 

@@ -6,6 +6,7 @@ FLAME counterpart: `flame_core::memory_pool`. Read next: device.py.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from operator import attrgetter
@@ -21,6 +22,7 @@ from .storage import stored
 
 ALIGN = 64  # one cache line, one AVX-512 register
 APART = 1024  # bytes between two blocks, at least
+PACKAGE = __name__.partition(".")[0]
 KEEP = 1 << 31  # bytes of freed blocks to keep at most
 SPARE = 1 << 26  # of these, bytes that belong to no pool any more: for sizes that come
 
@@ -73,9 +75,20 @@ class Allocator:
             raw = self.raws[nbytes].pop()
             self.spare -= nbytes
         except (KeyError, IndexError):
-            raw = Raw(nbytes, np.uint8)
+            raw = self.fresh(nbytes, pool)
         self.total += pool.nbytes
         return aligned(pool.size, stored(pool.dtype), raw)
+
+    def fresh(self, nbytes: int, pool: Pool) -> Raw:
+        """Memory of the system, if need be after everything kept was given back. Raises MemoryError."""
+        with suppress(MemoryError, ValueError, OverflowError):
+            return Raw(nbytes, np.uint8)
+        self.release()
+        try:
+            return Raw(nbytes, np.uint8)
+        except (MemoryError, ValueError, OverflowError):  # the last two: more than an address can say
+            what = f"{pool.size:,} numbers of {pool.dtype}, {pool.nbytes:,} bytes, beside {self.current:,} in use"
+            raise MemoryError(f"{asking()}: out of memory: {what}. Use a smaller batch, checkpoint(), or bfloat16.") from None
 
     def keep_spare(self, raws: list[Raw]) -> None:
         """Keep memory that belongs to no size any more: fresh memory of the system costs a fault for each of its pages."""
@@ -101,6 +114,17 @@ class Allocator:
 class Raw(np.ndarray):
     """Bytes to make a block of. As this is another class than the block's, NumPy makes a view of a view of a block refer to the
     block, not to these bytes: so getrefcount(block) counts everybody who looks at it."""
+
+
+def asking() -> str:
+    """Who asks for memory: the op whose call this is, or the function of this package that was called."""
+    frame, name = sys._getframe(2), "cpu"
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith(PACKAGE):
+        op = getattr(frame.f_locals.get("op") or frame.f_locals.get("entry"), "op", frame.f_locals.get("op"))
+        if title := getattr(op, "title", ""):
+            return str(title)
+        name, frame = frame.f_code.co_name, frame.f_back  # type: ignore[assignment]
+    return name
 
 
 def rounded(nbytes: int) -> int:
