@@ -278,3 +278,39 @@ def test_float16_is_computed_without_nvidias_functions() -> None:
         emulate(halved_range, 1, 32, y, x[:32])
     with raises(fp.EmulationError, "magnitude: a function of float16 that is linked: ", ". Compute in float32: float32(x)."):
         emulate(magnitude, 1, 1, y[0], x)
+
+
+def around(y, x):
+    part, t = cuda.shared.array(64, float32), cuda.threadIdx.x
+    part[t] = x[t]
+    if t < 32:
+        cuda.syncthreads()
+    y[t] = part[63 - t]
+
+
+def flagged(y, x, how):
+    done, t, k = cuda.shared.array(1, int32), cuda.threadIdx.x, 0
+    if t == 0:
+        done[0] = 0
+    cuda.syncthreads()
+    while done[0] == 0:
+        if how == 0:
+            cuda.syncthreads()
+        k += 1
+        if t == 0 and k == x.size:
+            done[0] = 1
+        cuda.syncthreads()
+    y[t] = k
+
+
+def test_a_race_around_a_barrier_is_told_from_a_barrier_missed_by_a_race() -> None:
+    x = np.arange(64, dtype="f4")
+    place = f"barrier of {__file__}:{around.__code__.co_firstlineno + 4}, which not all threads reach: thread "
+    with raises(fp.EmulationError, "around: deadlock: thread ", place) as error:
+        emulate(around, 1, 64, x.copy(), x)
+    assert error.value.kind == "barrier"
+    emulate(flagged, 1, 64, y := np.zeros(64, "i4"), x[:3], 0)
+    assert (y == 3).all()
+    with raises(fp.EmulationError, "flagged: race: ") as error:
+        emulate(flagged, 1, 64, y, x[:3], 1)
+    assert error.value.kind == "race"

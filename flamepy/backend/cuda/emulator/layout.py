@@ -31,6 +31,7 @@ STARTED, SLICE, SHARED_STATE, LINES = range(59, 63)  # the state of shared memor
 LIMIT = 63
 ARRIVED = 64  # 16 words: threads that came to a barrier and went on
 ATOMIC_SEEN = 81  # whether anything was written atomically in this launch
+FORGIVING = 82  # whether races are let pass
 VARIABLES = 90  # where the addresses of the module's own variables are
 LAUNCH_WORDS = SPACES + 3 * GROUP
 
