@@ -62,16 +62,12 @@ class EmulationReport:
 
 def reported(kernel: str, counts: Any) -> EmulationReport:
     """The emulator's counts of one launch in words of this file."""
-    used = [
-        min(counts.bytes_loaded, SECTOR * counts.least_load_sectors),
-        min(counts.bytes_stored, SECTOR * counts.least_store_sectors),
-        SECTOR * counts.atomic_sectors,
-    ]
+    used = counts.bytes_loaded + counts.bytes_stored + SECTOR * counts.atomic_sectors
     moved = counts.load_sectors + counts.store_sectors + counts.atomic_sectors
     there = counts.threads / (32 * counts.warps)  # lanes that exist
     idle = max(0.0, 1.0 - counts.active / there)
     return EmulationReport(
-        kernel, 1, dict(counts.instructions), moved, sum(used), counts.bank_conflicts, idle, counts.flops, counts.float64
+        kernel, 1, dict(counts.instructions), moved, used, counts.bank_conflicts, idle, counts.flops, counts.float64
     )  # fmt: skip
 
 
