@@ -302,6 +302,7 @@ def test_float64_is_counted_by_line() -> None:
     report = emulate(creeping, 2, 32, np.zeros(64, "f4"), np.zeros(64, "f4"))
     assert list(report.float64) == [line(creeping, 2)] and report.float64[line(creeping, 2)] == 2 == report.instructions["fp64"]
     assert str(report).endswith(f"\n  in float64                        2  at {line(creeping, 2)}")
+    assert " instructions, 1 of them in float64 (" in str(fp.cuda.compile(creeping, "void(float32[::1], float32[::1])"))
 
 
 # ---- places ----------------------------------------------------------------------------------------------------------------------

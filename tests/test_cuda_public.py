@@ -110,6 +110,10 @@ def test_what_a_run_counts():
     assert near.transactions == 2 * 1024 * 4 // 32 and near.efficiency == 1.0
     assert far.transactions == 1024 + 1024 * 4 // 32  # a sector of 32 bytes for each number read
     assert far.efficiency == pytest.approx(2 * 4096 / (32 * far.transactions))
+    same = fp.cuda.emulate(strided, 4, 256, y, x, 0)  # of a sector that a warp reads it needs one number
+    assert same.transactions == 32 + 128 and same.efficiency == (32 * 4 + 4096) / (32 * 160)
+    half = fp.cuda.emulate(strided, 4, 256, y.astype("i2"), x.astype("i2"), 1)
+    assert half.transactions == 2 * 64 and half.efficiency == 1.0
     assert near.instructions["load global"] == near.instructions["store global"] == 32 and near.divergence == near.bank_conflicts == 0
     assert fp.cuda.emulate(every_32nd, 1, 32, y, x).bank_conflicts == 31  # what it wrote a thread keeps in a register
     assert fp.cuda.emulate(half_of_each_warp, 1, 64, y, x).divergence == pytest.approx(0.5, abs=0.05)

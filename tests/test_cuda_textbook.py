@@ -95,6 +95,14 @@ def turned_block(y, x):
     y[t] = part[cuda.blockDim.x - 1 - t]
 
 
+def two_parts(y, x):
+    whole, t, n = cuda.shared.array(0, float32), cuda.threadIdx.x, x.size
+    left, right = whole[:n], whole[n:]
+    left[t], right[t] = x[t], 10 * x[t]
+    cuda.syncthreads()
+    y[t] = left[n - 1 - t] + whole[-1 - t]
+
+
 def large(y, x):
     part, t = cuda.shared.array(13_000, float32), cuda.threadIdx.x
     part[t] = x[t]
@@ -116,6 +124,10 @@ def talking(y, x):
     i = cuda.grid(1)
     if i == 0:
         print(i)
+
+
+def scaled(y, n, by):
+    y[0] = n * by
 
 
 def beyond_a_column(y, x):
@@ -208,6 +220,8 @@ def test_shared_memory_of_the_launch() -> None:
     x = np.arange(64, dtype="f4")
     emulate(turned_block, [1], [64], y := np.zeros(64, "f4"), x, shared=256)
     np.testing.assert_array_equal(y, x[::-1])
+    emulate(two_parts, 1, 32, y, x[:32], shared=256)  # its length is what the launch gives
+    np.testing.assert_array_equal(y[:32], 11 * x[31::-1])
     with raises(fp.EmulationError, "out of bounds: 4 bytes at shared memory at byte 252", "the launch says how long it is: 252 bytes"):
         emulate(turned_block, 1, 64, y, x, shared=252)
     with raises(fp.EmulationError, "large: too much shared memory: it declares 52,000 bytes. A kernel may declare 49,152;"):
@@ -226,5 +240,77 @@ def test_what_is_no_argument_is_said() -> None:
     for value in ([1, 2], fp.zeros(4), "x", None):
         with raises(TypeError, f"doubled: not an argument of a kernel: {repr(value)[:8]}"):
             emulate(doubled, 1, 4, y, value)
+    with raises(TypeError, "doubled: wrong number of arguments: 1. It takes 2: y, x."):
+        emulate(doubled, 1, 4, y)
+    kernel = fp.cuda.compile(scaled, "void(float32[::1], int32, float32)")
+    for wrong in (2.5, 1 << 40, 1j, "2"):
+        with raises(TypeError, f"scaled: not what n is: {wrong!r}. It takes n: int32."):
+            emulate(kernel, 1, 1, y, wrong, 2)
+    emulate(kernel, 1, 1, y, -3, 2)
+    assert y[0] == -6
     with raises(TypeError, "emulate: not a kernel: 'gelu'. Give what flamepy.cuda.compile('gelu') returns."):
         emulate("gelu", 1, 4, y, y)
+
+
+def halved_range(y, x):
+    i = cuda.grid(1)
+    a, b = x[i], x[i + 1]
+    y[0, i], y[1, i], y[2, i] = a + b, -a - b, a * b
+    y[3, i] = (a < b) + 2 * (a <= b) + 4 * (a == b) + 8 * (a != b) + 16 * (a >= b) + 32 * (a > b)
+    if b != 0:
+        y[4, i] = a / b
+
+
+def magnitude(y, x):
+    y[0] = abs(x[0])
+
+
+def test_float16_is_computed_without_nvidias_functions() -> None:
+    x = np.array([*np.random.default_rng(4).standard_normal(28), np.nan, 0, 1, 1, np.inf], "f2")
+    y = np.zeros((5, 32), "f2")
+    emulate(halved_range, 1, 32, y, x)
+    a, b = x[:-1], x[1:]
+    bits = sum(2.0**k * found for k, found in enumerate((a < b, a <= b, a == b, a != b, a >= b, a > b)))
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(y, [a + b, -a - b, a * b, bits, np.where(b != 0, a / b, 0)])
+    place = f"{__file__}:{halved_range.__code__.co_firstlineno + 2}"
+    with raises(fp.EmulationError, "index out of bounds: 32 on axis 0, which has 32", f"thread 31 of block 0, {place}"):
+        emulate(halved_range, 1, 32, y, x[:32])
+    with raises(fp.EmulationError, "magnitude: a function of float16 that is linked: ", ". Compute in float32: float32(x)."):
+        emulate(magnitude, 1, 1, y[0], x)
+
+
+def around(y, x):
+    part, t = cuda.shared.array(64, float32), cuda.threadIdx.x
+    part[t] = x[t]
+    if t < 32:
+        cuda.syncthreads()
+    y[t] = part[63 - t]
+
+
+def flagged(y, x, how):
+    done, t, k = cuda.shared.array(1, int32), cuda.threadIdx.x, 0
+    if t == 0:
+        done[0] = 0
+    cuda.syncthreads()
+    while done[0] == 0:
+        if how == 0:
+            cuda.syncthreads()
+        k += 1
+        if t == 0 and k == x.size:
+            done[0] = 1
+        cuda.syncthreads()
+    y[t] = k
+
+
+def test_a_race_around_a_barrier_is_told_from_a_barrier_missed_by_a_race() -> None:
+    x = np.arange(64, dtype="f4")
+    place = f"barrier of {__file__}:{around.__code__.co_firstlineno + 4}, which not all threads reach: thread "
+    with raises(fp.EmulationError, "around: deadlock: thread ", place) as error:
+        emulate(around, 1, 64, x.copy(), x)
+    assert error.value.kind == "barrier"
+    emulate(flagged, 1, 64, y := np.zeros(64, "i4"), x[:3], 0)
+    assert (y == 3).all()
+    with raises(fp.EmulationError, "flagged: race: ") as error:
+        emulate(flagged, 1, 64, y, x[:3], 1)
+    assert error.value.kind == "race"

@@ -27,6 +27,7 @@ EXTRA = "pip install 'flamepy[cuda-emulator]'"
 BACKEND = "flamepy.backend.cuda"
 LINE = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/.*$|^\.L\w+:$")  # of machine code: an instruction, or where one jumps to
 OPCODE = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", re.M)
+DOUBLE = re.compile(r"D(ADD|MUL|FMA|SETP|MNMX|MMA)\b|MUFU\.\w+64")  # opcodes that compute in float64
 
 
 @contextmanager
@@ -118,9 +119,11 @@ class CudaKernel:
         return {code: found.count(code) for code in sorted(set(found))}
 
     def __str__(self) -> str:
+        wide = sum(count for code, count in self.opcodes.items() if DOUBLE.match(code))
+        hint = f", {wide} of them in float64 (emulate() tells the lines)" if wide else ""
         return (
             f"{self.name}({', '.join(map(str, self.arguments))}) for {self.arch}: {self.registers} registers, {self.spills} bytes spilled, "
-            f"{self.shared} bytes of shared memory, {sum(self.opcodes.values())} instructions"
+            f"{self.shared} bytes of shared memory, {sum(self.opcodes.values())} instructions{hint}"
         )
 
 
@@ -160,13 +163,16 @@ def compiled(function: Any, signature: Any, cc: tuple[Any, ...]) -> CudaKernel:
         raise TypeError(f"compile: not a function: {function!r}. Give a Python function, @cuda.jit or not, or the name of an op.")
     compat, build, name = backend("compat"), backend("build"), name_of(function)
     arrays: list[int] = []
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
     with installed():
         types, watch = argument_types(signature), backend("watch").watching
+        if len(types) != len(names):
+            raise TypeError(f"{name}: wrong number of arguments: {len(types)}. It takes {len(names)}: {', '.join(names)}.")
         try:
             with watch(arrays):
                 ptx = build.renamed(build.ptx_of(function, types, cc), name)
-        except compat.PROBLEMS as problem:
-            text = " ".join(str(problem).split())
+        except (*compat.PROBLEMS, TypeError) as problem:
+            text = " ".join(str(problem).split()).rstrip(".")
             raise DeviceError(f"{name}: cannot be compiled for CUDA: {text[:400]}. Write it in Numba's CUDA Python.") from problem
 
     def watched() -> str:
@@ -174,8 +180,6 @@ def compiled(function: Any, signature: Any, cc: tuple[Any, ...]) -> CudaKernel:
             return build.renamed(build.ptx_of(function, types, cc), name)  # type: ignore[no-any-return]
 
     digest = hashlib.sha256(repr((ptx, cc, build.versions())).encode()).hexdigest()[:20]
-    code = function.__code__
-    names = code.co_varnames[: code.co_argcount]
     arguments = tuple(argument(n, t) for n, t in zip(names, types, strict=True))
     return CudaKernel(name, build.arch(cc), ptx, arguments, build.Binary(name, ptx, cc, digest), None, watched if arrays else None)
 

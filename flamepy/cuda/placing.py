@@ -185,4 +185,17 @@ def parameters(kernel: CudaKernel, want: Argument, value: Any, at: Placed | None
     numbers = value if isinstance(value, tuple) else (value,)
     if want.form not in ("number", "tuple") or len(numbers) != len(want.dtypes):
         raise TypeError(f"{kernel.name}: not what {want.name} is: {value!r}. It takes {want}.")
-    return [dtype.type(v) for dtype, v in zip(want.dtypes, numbers, strict=True)]
+    return [number(kernel, want, dtype, v) for dtype, v in zip(want.dtypes, numbers, strict=True)]
+
+
+def number(kernel: CudaKernel, want: Argument, dtype: np.dtype, value: Any) -> Any:
+    """A number of this type: none that would be cut off."""
+    try:
+        found = dtype.type(value)
+        exact = dtype.kind not in "iub" or bool(found == value)
+    except (TypeError, ValueError, OverflowError):
+        exact = False
+    known = isinstance(value, (bool, int, float, complex, np.generic)) and (dtype.kind == "c" or not np.iscomplexobj(value))
+    if not exact or not known:
+        raise TypeError(f"{kernel.name}: not what {want.name} is: {value!r}. It takes {want}.")
+    return found

@@ -82,7 +82,7 @@ class Counts:
     atomic_sectors: int = 0
     least_load_sectors: int = 0
     least_store_sectors: int = 0
-    bytes_loaded: int = 0  # asked for by all lanes
+    bytes_loaded: int = 0  # those that several lanes of an access ask for counted once
     bytes_stored: int = 0
     distinct_read: int = 0  # bytes, each counted once for the launch
     distinct_written: int = 0

@@ -6,7 +6,7 @@ Read next: lanes_memory.py.
 from __future__ import annotations
 
 from .lanes import KIND, WIDTH, WORD, Lanes, handles, splat, vector
-from .layout import CTAID, INDEX, LOCAL_WINDOW, NCTAID, NTID, SHARED_WINDOW, TID
+from .layout import CTAID, GIVEN, INDEX, LOCAL_WINDOW, NCTAID, NTID, SHARED_WINDOW, TID
 from .ptx import Instruction
 
 WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "global": 0, "const": 0, "param": 0}
@@ -18,6 +18,7 @@ LANEMASKS = {
     "%lanemask_gt": [0xFFFFFFFF & ~((2 << k) - 1) for k in range(32)],
     "%lanemask_ge": [0xFFFFFFFF & ~((1 << k) - 1) for k in range(32)],
 }
+WORDS = {"%warpid": INDEX, "%nwarpid": INDEX, "%dynamic_smem_size": GIVEN}
 SIZES = {"%ntid": NTID, "%ctaid": CTAID, "%nctaid": NCTAID}
 
 
@@ -33,14 +34,14 @@ def special_register(e: Lanes, name: str) -> tuple[str, str]:
         return f"<{LANE}>", "i32"
     if name in LANEMASKS:
         return f"<{', '.join(f'i32 {m}' for m in LANEMASKS[name])}>", "i32"
-    if name in ("%warpid", "%nwarpid"):
-        return e.spread("i32", e.do(f"trunc i64 {e.load_warp('i64', 8 * INDEX)} to i32")), "i32"
+    if name in WORDS:
+        return e.spread("i32", e.do(f"trunc i64 {e.load_warp('i64', 8 * WORDS[name])} to i32")), "i32"
     if name == "WARP_SZ":
         return splat("i32", 32), "i32"
     if name in ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo"):
         e.declared["llvm.readcyclecounter"] = "declare i64 @llvm.readcyclecounter()"
         return e.spread("i64", e.do("call i64 @llvm.readcyclecounter()")), "i64"
-    if name in ("%smid", "%gridid", "%dynamic_smem_size"):
+    if name in ("%smid", "%gridid"):
         return "zeroinitializer", "i32"
     return missing(e)
 

@@ -31,6 +31,7 @@ STARTED, SLICE, SHARED_STATE, LINES = range(59, 63)  # the state of shared memor
 LIMIT = 63
 ARRIVED = 64  # 16 words: threads that came to a barrier and went on
 ATOMIC_SEEN = 81  # whether anything was written atomically in this launch
+FORGIVING = 82  # whether races are let pass
 VARIABLES = 90  # where the addresses of the module's own variables are
 LAUNCH_WORDS = SPACES + 3 * GROUP
 
@@ -40,7 +41,7 @@ COUNTERS = 16
 
 # ---- warp: words, then vectors (offsets in bytes) ------------------------------------------------------------------------------------
 LAUNCH, INDEX, EXISTS, ACTIVE, PC, OTHER, EXITED, WAITING, BARRIER, BARRIER_COUNT, SYNCED, FIRST_THREAD = range(12)
-W_PARAMETERS, VOTES, RESULT, ASYNC_COUNT, ASYNC_GROUP, FENCED, BARRIER_KIND = range(12, 19)
+W_PARAMETERS, VOTES, RESULT, ASYNC_COUNT, ASYNC_GROUP, FENCED, BARRIER_KIND, GIVEN = range(12, 20)
 NTID, CTAID, NCTAID, DYNAMIC, TAKEN_STEPS = 20, 23, 26, 29, 30
 ACQUIRED, ALL_SYNCED, MET = 31, 32, 33  # what is ordered before the warp: phases that others released, its lanes' accesses, their reads
 MOVED, SINCE, POLLED, AHEAD = 34, 35, 36, 37  # lanes that ran since this step; whether an atomic did; whether others are let run ahead

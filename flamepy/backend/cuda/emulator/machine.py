@@ -109,7 +109,7 @@ def size_of(name: str, grid: Any, block: Any, shared: Any) -> tuple[tuple[int, i
     """A launch's size, if a GPU would take it: blocks, threads of one, bytes of shared memory that the launch gives."""
     blocks, threads = three(grid), three(block)
     if min(*blocks, *threads) < 1 or math.prod(threads) > 1024 or threads[2] > 64:
-        raise EmulationError(f"{name}: not a size of a launch: grid {grid}, block {block}. A block has 1 to 1,024 threads.")
+        raise EmulationError(f"{name}: not a size of a launch: grid {grid}, block {block}. Blocks: 1 or more, of 1 to 1,024 threads.")
     if any(b > most for b, most in zip(blocks, MOST, strict=True)):
         raise EmulationError(f"{name}: not a size of a launch: grid {grid}. A grid has at most {MOST} blocks in its dimensions.")
     if not isinstance(shared, (int, np.integer)) or shared < 0:
@@ -257,6 +257,7 @@ class Launch:
         own[:, layout.LAUNCH], own[:, layout.INDEX] = words.ctypes.data, np.arange(count)
         own[:, layout.FIRST_THREAD] = np.arange(count) * LANES
         own[:, layout.W_PARAMETERS], own[:, layout.DYNAMIC] = self.parameters.ctypes.data, self.dynamic_at
+        own[:, layout.GIVEN] = self.dynamic
         own[:, layout.NTID : layout.NTID + 3], own[:, layout.NCTAID : layout.NCTAID + 3] = self.block, self.grid
         whole[:, :512] = own.view(np.uint8)
 

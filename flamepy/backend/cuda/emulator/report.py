@@ -163,7 +163,8 @@ def race(f: Fault) -> str:
     if block != f.block:
         cure = "Blocks are not ordered within a launch: use atomics, or a second launch."
     elif f.thread >> 5 == f.other_thread >> 5:
-        cure = "Put cuda.syncwarp() between them (lanes of a warp are not in step)."
+        wide = ", or cuda.syncthreads() where other warps share it" if f.launch.threads > 32 else ""
+        cure = f"Put cuda.syncwarp() between them (lanes of a warp are not in step){wide}."
     else:
         cure = "Put cuda.syncthreads() between them."
     return (

@@ -31,7 +31,7 @@ from .layout import (
     WAVES,
     WRITTEN_NOW,
 )
-from .runtime_words import inlined, ones, peek8, peek64, plain, poke8, poke64, word
+from .runtime_words import inlined, peek8, peek64, plain, poke8, poke64, word
 
 
 @inlined
@@ -110,13 +110,14 @@ def count_access(warp, mask, size, space, kind):
 @plain
 def count_global(launch, warp, mask, size, kind):
     sectors = distinct(warp, mask, size, 32, 0, 32)
-    least = (distinct(warp, mask, size, 1 if size < 4 else 4, 0, 32) * min(size, 4) + 31) // 32
+    unit = 1 if size < 4 else 4
+    touched = unit * distinct(warp, mask, size, unit, 0, 32)
     if kind == 2:
         add(launch, ATOMIC_SECTORS, sectors)
     else:
         add(launch, STORE_SECTORS if kind else LOAD_SECTORS, sectors)
-        add(launch, LEAST_STORE if kind else LEAST_LOAD, least)
-        add(launch, STORED if kind else LOADED, size * ones(mask))
+        add(launch, LEAST_STORE if kind else LEAST_LOAD, (touched + 31) // 32)
+        add(launch, STORED if kind else LOADED, touched)
     group = launch + 8 * SPACES
     for lane in range(32):
         offset = peek64(warp + ADDRESSES + 8 * lane) - DEVICE_BASE

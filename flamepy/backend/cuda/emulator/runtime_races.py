@@ -20,6 +20,7 @@ from .layout import (
     BLOCK_PHASE,
     FENCED,
     FIRST,
+    FORGIVING,
     KNOWN,
     LATEST,
     LAUNCH,
@@ -125,6 +126,8 @@ def bytes_of(offset, size, k):
 
 @plain
 def tell(launch, old, new, code, detail, address):
+    if word(launch, FORGIVING):
+        return
     fail(
         launch, code, new & R_INSTRUCTIONS, new >> R_THREAD & 1023, address, detail | (old >> R_PHASE) << 8,
         old & R_INSTRUCTIONS, old >> R_THREAD & 1023,
