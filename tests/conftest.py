@@ -14,12 +14,16 @@ from typing import Any
 
 import pytest
 from devices import cuda_device, default_device, has_gpu
+from hypothesis import HealthCheck, settings
 
 import flamepy as fp
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+# How fast examples are drawn says nothing here: a machine that is compiling kernels is busy.
+settings.register_profile("busy", suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 
 # What an emulated GPU would take too long for: a kernel is compiled in a seventh of a second, an element is computed in a microsecond.
