@@ -4,9 +4,9 @@
 
 For all r and q at once this is a product whose second operand has its rows at places that a list says (listed.py). `wide` is the length of
 a line with its padding on the left, which is the right padding of the line before; the last results of a line belong to no position and
-are left out when lines are copied to y. Next to im2col nine tenths
-of the moving goes; the arithmetic grows by the padding, so lines must be long beside it. The gradient of x is such a convolution of the
-cotangents, with channels exchanged and taps in reverse order (the list's, not the weight's).
+are left out when lines are copied to y. Of what im2col moves a tenth is left; the arithmetic grows by the padding, so lines must be long
+beside it. The gradient of x is such a convolution of the cotangents, with channels exchanged and taps in reverse order (the list's, not
+the weight's).
 
 A worker's scratch: results of some lines of some images for all output channels, then a room: the lines that these see of some input
 channels. All of it follows from sizes alone: the same bits for any number of threads.
@@ -28,6 +28,8 @@ from .threads import most_threads
 from .windows import copy_line
 
 POSITIONS = 512  # results of one channel at once, about
+LEAST = 64  # and no fewer, so that there are
+SHARES = 16  # for the cores where images are few
 RESULTS = 1 << 16  # of all channels: 256 KB of float32, within a core's own cache
 BLOCK = 16  # input channels whose weights are written side by side
 DEPTH = 576  # taps of all input channels at once, at most
@@ -47,7 +49,8 @@ class LinePlan(NamedTuple):
 def line_plan(sizes: Sequence[int]) -> LinePlan:
     wide, taps, each, outs = sizes[3] + sizes[11], sizes[6] * sizes[7], sizes[1] // sizes[5], sizes[4] // sizes[5]
     most = min(POSITIONS, max(128, RESULTS // outs))
-    bands = -(-sizes[14] // max(1, most // wide))
+    enough = min(-(-SHARES // (sizes[0] * sizes[5])), sizes[14] * wide // LEAST)
+    bands = max(-(-sizes[14] // max(1, most // wide)), enough)
     rows = -(-sizes[14] // bands)
     images = max(1, min(most // (2 * rows * wide), sizes[0] // 8)) if bands == 1 else 1
     channels = max(1, min(each, DEPTH // taps))
