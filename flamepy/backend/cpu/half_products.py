@@ -17,16 +17,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import llvmlite.binding
 from llvmlite import ir
 from numba import njit, types
-from numba.core.ccallback import CFunc
 
 from . import processor
-from .disk_cache import NamedCache, cache_of
 from .halves import F32, I16, from_float16, to_float16
-from .inner import ALWAYS, INNER, KernelCompiler, word
-from .products import SIGNATURES, copied
+from .inner import INNER, word
+from .products import SIGNATURES, copied, publish
 from .products import load as load_products
 from .rooms import address_of, give_space, load_spaces, take_space
 
@@ -122,14 +119,4 @@ def load() -> None:
     load_spaces()
     files = [Path(__file__).parent / f"{name}.py" for name in ("half_products", "halves", "inner", "processor", "rooms")]
     mark = hashlib.sha1(b"".join([file.read_bytes() for file in files])).hexdigest()[:10]
-    compiler: Any = KernelCompiler
-    made = CFunc(
-        copied(product_halves, f"product_halves_{mark}"), (SIGNATURES["halves"], types.void), {}, dict(ALWAYS), pipeline_class=compiler
-    )
-    made._cache = cache_of(made._pyfunc, NamedCache)  # type: ignore[attr-defined]
-    made.compile()
-    kept.append(made)
-    llvmlite.binding.add_symbol("flamepy_halves4", made.address)
-
-
-kept: list[Any] = []
+    publish("halves", 4, copied(product_halves, f"product_halves_{mark}"), SIGNATURES["halves"])

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from . import depthwise
 from .family import loop, table
 from .listed import VECTOR, gemm_listed
 from .parallel import tasks
@@ -63,8 +64,7 @@ def line_plan(sizes: Sequence[int]) -> LinePlan:
 def places(sizes: Sequence[int], plan: LinePlan, order: int) -> tuple[int, ...]:
     """Where in a room each tap of each channel sees the first position, in bytes. order: 1, or -1 for the last tap first."""
     wide, down = sizes[3] + sizes[11], plan.rows + (sizes[6] - 1) * sizes[12]
-    taps = [i * sizes[12] * wide + j * sizes[13] for i in range(sizes[6]) for j in range(sizes[7])]
-    return tuple([4 * (c * down * wide + tap) for c in range(plan.channels) for tap in taps[::order]])
+    return tuple([4 * (c * down * wide + tap) for c in range(plan.channels) for tap in depthwise.taps(sizes, wide)[::order]])
 
 
 @loop
