@@ -24,6 +24,8 @@ from error_text import raises
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
 
+from cuda import pathfinder
+
 import flamepy as fp
 from flamepy.backend import base
 from flamepy.backend.lending import Lent
@@ -183,8 +185,10 @@ import sys
 from importlib import import_module
 import flamepy as fp
 class DynamicLibNotFoundError(RuntimeError): pass
-def refuse(*args): raise DynamicLibNotFoundError("no libnvvm")
-if sys.argv[1] == "the library":
+def refuse(*args): raise DynamicLibNotFoundError("no " + sys.argv[1])
+if sys.argv[1] == "libcudart":
+    import_module("cuda.bindings.runtime").getLocalRuntimeVersion = refuse
+elif sys.argv[1] == "libnvvm":
     import_module("cuda.bindings.nvvm").create_program = refuse
     from flamepy.backend.cuda import build
     build.cache_folder = lambda: __import__("pathlib").Path(sys.argv[2])
@@ -199,7 +203,11 @@ except fp.DeviceError as error:
 
 @pytest.mark.parametrize(
     ("what", "told"),
-    [("numba.cuda", "a package is not installed: numba-cuda"), ("the library", "a library is not installed: no libnvvm")],
+    [
+        ("numba.cuda", "a package is not installed: numba-cuda"),
+        ("libcudart", "a library is not installed: no libcudart"),
+        ("libnvvm", "a library is not installed: no libnvvm"),
+    ],
 )
 def test_the_extra_is_named_where_something_is_not_installed(tmp_path, what, told):
     done = subprocess.run(
@@ -207,3 +215,10 @@ def test_the_extra_is_named_where_something_is_not_installed(tmp_path, what, tol
         env={**os.environ, "FLAMEPY_CUDA": "emulator"},
     )  # fmt: skip
     assert done.stdout == f"cuda: {told}. Use pip install 'flamepy[cuda-emulator]'.\n"
+
+
+@pytest.mark.parametrize("name", ["cudart", "nvrtc", "nvJitLink", "nvvm"])
+def test_the_extra_brings_every_library(name):
+    """A CUDA toolkit of the machine's own must not stand in for a wheel that the extra forgot."""
+    loaded = pathfinder.load_nvidia_dynamic_lib(name)
+    assert Path(loaded.abs_path).is_relative_to(sys.prefix), loaded

@@ -44,9 +44,23 @@ def newer_numpy() -> Iterator[None]:
             del np.row_stack  # type: ignore[attr-defined]
 
 
+@contextmanager
+def libraries() -> Iterator[None]:
+    """Around what loads NVIDIA's libraries: tells how to get one that is missing."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__name__ in ("nvvmError", "nvJitLinkError"):
+            text = " ".join(str(error).split())[:400]
+            raise DeviceError(f"cuda: NVIDIA's compiler refuses the kernel: {text}. Write it otherwise.") from error
+        if type(error).__name__ not in ("DynamicLibNotFoundError", "NvvmSupportError"):
+            raise
+        raise DeviceError(f"cuda: a library is not installed: {str(error).splitlines()[0]}. Use {EXTRA}.") from error
+
+
 NAMES = "cgutils", "debuginfo", "dispatcher", "libdevice", "lowering", "types", "np.arrayobj"
 
-with newer_numpy():
+with newer_numpy(), libraries():
     try:
         from numba import cuda
 
@@ -78,20 +92,6 @@ __all__ = [
 PROBLEMS = NumbaError, HostError  # what its compiler raises
 numba_cuda: Any = cuda  # what these export is put together at run time
 cgutils, debuginfo, dispatcher, libdevice, lowerers, types, arrayobj = modules
-
-
-@contextmanager
-def libraries() -> Iterator[None]:
-    """Around what loads NVIDIA's libraries: tells how to get one that is missing."""
-    try:
-        yield
-    except Exception as error:
-        if type(error).__name__ in ("nvvmError", "nvJitLinkError"):
-            text = " ".join(str(error).split())[:400]
-            raise DeviceError(f"cuda: NVIDIA's compiler refuses the kernel: {text}. Write it otherwise.") from error
-        if type(error).__name__ not in ("DynamicLibNotFoundError", "NvvmSupportError"):
-            raise
-        raise DeviceError(f"cuda: a library is not installed: {str(error).splitlines()[0]}. Use {EXTRA}.") from error
 
 
 def nvvm_layout() -> str:
