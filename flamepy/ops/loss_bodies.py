@@ -13,6 +13,7 @@ from ..backend.formula.row_words import (
     RUN,
     TOGETHER,
     barrier,
+    element,
     lane,
     long_sum,
     put_row,
@@ -127,7 +128,7 @@ def cross_entropy_rows(first, loss, dx, x, ids, found, smoothing, ignore, mean, 
     for j in range(cols):
         column, from_here = e[j * TOGETHER : j * TOGETHER + TOGETHER], x[first * cols + j :]
         for r in range(TOGETHER):
-            column[r] = from_here[min(r, many - 1) * cols]
+            column[r] = from_here[element(min(r, many - 1) * cols)]
             tops[r] = fmax(tops[r], column[r])
     for at in range(0, cols * TOGETHER, TOGETHER):
         column = e[at : at + TOGETHER]
@@ -142,18 +143,16 @@ def cross_entropy_rows(first, loss, dx, x, ids, found, smoothing, ignore, mean, 
         for j in range(cols):
             column, line = e[j * TOGETHER : j * TOGETHER + TOGETHER], dx[first * cols + j :]
             for r in range(TOGETHER):
-                line[min(r, many - 1) * cols] = column[r] * totals[r] - scale * smoothing / real(cols)
+                line[element(min(r, many - 1) * cols)] = column[r] * totals[r] - scale * smoothing / real(cols)
     for r in range(many):
-        row = x[(first + r) * cols :]
-        counts = ids[first + r] != ignore
-        own = class_of(ids, first + r, cols)
-        loss[first + r] = (1.0 - smoothing) * (tops[r] - row[own]) + gaps[r] if counts else 0.0
+        at, counts = (first + r) * cols, ids[element(first + r)] != ignore
+        own = element(at + class_of(ids, element(first + r), cols))
+        loss[element(first + r)] = (1.0 - smoothing) * (tops[r] - x[own]) + gaps[r] if counts else 0.0
         if dx is not None and counts:
-            dx[(first + r) * cols + own] -= scale * (1.0 - smoothing)
+            dx[own] -= scale * (1.0 - smoothing)
         elif dx is not None:
-            out = dx[(first + r) * cols :]
             for j in range(cols):
-                out[j] = 0.0
+                dx[element(at + j)] = 0.0
 
 
 cross_entropy_row.together = cross_entropy_rows  # type: ignore[attr-defined]

@@ -96,11 +96,15 @@ def run_at(first, cols):
     return range(np.uint64(first), np.uint64(min(first + RUN, cols)))  # unsigned: no check for negative ones, and the loop vectorises
 
 
+def element(n):
+    return np.uint64(n)
+
+
 WIDE = {"f": numba.njit(**INNER)(wide_float), "i": numba.njit(**INNER)(wide_whole)}
 ROUNDED = numba.njit(**INNER)(lambda x: x)  # rounding an integer
 TURN_HALVES = numba.njit(**{**INNER, "forceinline": False})(halves.turn_matrix)
 # The other words of a row body. The CPU gives a row to one lane: they cost nothing.
-ROW_WORDS = {word.__name__: numba.njit(**INNER)(word) for word in (lane, lanes, run_at, all_sum, all_max, barrier)}
+ROW_WORDS = {word.__name__: numba.njit(**INNER)(word) for word in (lane, lanes, run_at, element, all_sum, all_max, barrier)}
 
 _here = Path(__file__).parent
 SHARED = (

@@ -44,6 +44,11 @@ def run_at(first, cols):
     return range(first + lane(), min(first + RUN, cols), lanes())
 
 
+def element(n):
+    """The number of an element, which is not negative, so that nothing has to be done for those that are."""
+    return n
+
+
 def long_sum(run, cols, *args):
     """The sum over a row: run(first, cols, *args) adds up the elements of run_at(first, cols), and the runs are added in wide()."""
     total = run(0, cols, *args)
