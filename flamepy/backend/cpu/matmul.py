@@ -146,22 +146,28 @@ def linear_dw(part, dw, db, g, x, rows, n_out, n_in, has_bias, add_w, add_b):
 def finish(y, z, bias, residual, i, end, j, cols, n, has_bias, has_residual, keep):
     """F(z + bias) + residual on rows i to end, columns j to j + cols; a strip at a time stays in the nearest cache.
 
-    Where two arrays may be one, the loops differ: what is written in place must be seen to be, or LLVM takes the scalar loop.
+    Where two arrays may be one, the loops differ: what is written in place must be seen to be, or LLVM takes the scalar loop. There a
+    bias is added on the way: a pass less.
     """
+    inside = keep == ALONE or keep == RESULT  # a tuple in a kernel is slower to compile
     for top in range(i, end, 64):
         bottom = min(end, top + 64)
-        if has_bias:
+        if has_bias and inside:
+            for r in range(top, bottom):
+                for c in run(r * n + j, cols):
+                    z[c] = F(z[c] + bias[c - types.uint64(r * n)])
+        elif has_bias:
             for r in range(top, bottom):
                 for c in run(r * n + j, cols):
                     z[c] += bias[c - types.uint64(r * n)]
+        elif inside:
+            for r in range(top, bottom):
+                for c in run(r * n + j, cols):
+                    z[c] = F(z[c])
         if keep == SUM:
             for r in range(top, bottom):
                 for c in run(r * n + j, cols):
                     y[c] = F(z[c])
-        elif keep != NOTHING:
-            for r in range(top, bottom):
-                for c in run(r * n + j, cols):
-                    z[c] = F(z[c])
         if has_residual:
             add_residual(y, z, residual, top, bottom, j, cols, n, keep == RESULT)
 
