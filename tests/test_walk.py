@@ -24,7 +24,7 @@ from flamepy import nn
 from flamepy.backend.base import Buffer
 from flamepy.backend.cpu import walk
 from flamepy.backend.cpu.device import CpuStream
-from flamepy.backend.run import Action
+from flamepy.backend.run import Action, Required
 
 F4 = np.dtype("f4")
 
@@ -77,6 +77,24 @@ def test_every_worker_of_every_launch_is_in_one_share(width):
     assert len(shares) == width and all([launch.workers in (1, width) for launch in launches])
     small = [walk.noted(n, add(b, b, b), width) for n, b in enumerate(buffers(10, 20))]
     assert len(walk.shared_out(small, width)) == 1
+
+
+def test_small_groups_that_one_thread_runs_are_one_row():
+    """One after the other, as many as a group may have; not with what all threads run, what touches much memory, or across a check."""
+    a, b, c, large = buffers(8, 8, 8, 1 << 16)
+    chain = [add(b, a, a), add(c, b, a), add(b, c, c)]
+    check = Action(Required(lambda *_: None, [(0.0, 8.0)]), (a,), False)
+
+    def rows(steps: list[Any], width: int) -> list[int]:
+        (walked,) = (run := walk.CpuRun(steps)).parts or run.build(width) or run.parts
+        return walked.rows[:, 0].tolist()  # type: ignore[no-any-return]
+
+    assert rows(chain, 2) == [1] and rows([*chain, check, *chain], 2) == [1, 0, 1]
+    assert rows([*chain, add(large, large, large), *chain], 1) == [1, 1, 1]  # independent of the chain, but in a group of its own size
+    assert rows([*chain, add(large, large, large, wide=True), add(c, c, c)], 2)[0] == 1
+    assert rows(chain * 30, 2) == [1, 1]
+    walk.CpuRun([*chain, check, *chain])()
+    assert (b.data == 6 * np.arange(8)).all()
 
 
 def test_steps_of_python_stand_between_lists():

@@ -2,31 +2,29 @@
 
 Each kernel is called once in a way that only notes its launch (pool.note): the task, and its arguments as compiled code has them. Launches
 that follow each other and do not depend on each other make a group; a group is cut into shares, one for each thread, and is one launch
-on the pool. So threads wait for each other only between groups. A check that only compares numbers with limits is a row of the list as
-well; Python is asked where one fails. What Python has to do itself (other checks, conversions by NumPy) stands between two lists.
+on the pool. So threads wait for each other only between groups; small groups that one thread runs are joined to one. A check that only
+compares numbers with limits is a row of the list as well; Python is asked where one fails. What Python has to do itself (other checks,
+conversions by NumPy) stands between two lists.
 
 A list that takes less than HOLD seconds is walked with the GIL: a thread that wants it has to wait for longer anyway, and a short step
-loses no time in getting it back. In a longer one other threads run, and every SLICE Python looks for Ctrl-C. Read next: pool.py.
+loses no time in getting it back. In a longer one other threads run, and every SLICE Python looks for Ctrl-C.
+
+Read next: walking.py, pool.py.
 """
 
 from __future__ import annotations
 
 import ctypes
-import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, partial
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
 
 from ..base import Buffer
 from ..run import Action, Required, Run, Step
-from . import pool
-from .inner import INNER, word
-from .pool import call, load, store
 from .threads import counter
+from .walking import FAILED, INT64, KINDS, STOPPED, rate, walkers
 
 HOLD, SLICE = 1e-3, 20e-3
 ROOM = 4096  # bytes for the arguments of a kernel, at first
@@ -35,108 +33,6 @@ TOGETHER = 64  # launches in a group, at most: each is compared with those befor
 FEW, CUT = 1 << 14, 1 << 16
 
 
-# ---- the compiled side -----------------------------------------------------------------------------------------------------------
-@word(types.int64)
-def ticks(builder: Any) -> Any:
-    """The processor's own clock: rdtsc, CNTVCT_EL0; 0 for ever on one for which LLVM knows none, where no walk stops before its end."""
-    return builder.call(builder.module.declare_intrinsic("llvm.readcyclecounter", (), ir.FunctionType(pool.WORD, [])), [])
-
-
-def read_ticks(_):
-    return ticks()
-
-
-def float_at(kind: Any) -> Any:
-    """A function that reads a number of this LLVM type at an address, as float64."""
-
-    @word(types.float64, types.int64)
-    def at(builder: Any, address: Any) -> Any:
-        found = builder.load(builder.inttoptr(address, kind.as_pointer()))
-        return found if kind == DOUBLE else builder.fpext(found, DOUBLE)
-
-    return at
-
-
-DOUBLE = ir.DoubleType()
-float32_at, float64_at = float_at(ir.FloatType()), float_at(DOUBLE)
-FLOAT32, FLOAT64, INT64 = range(3)  # kinds of numbers that are compared with limits
-KINDS = {"float32": FLOAT32, "float64": FLOAT64, "int64": INT64}
-
-
-# By name, as kernels do: so the disk cache need not know what is in pool.py.
-launch = types.ExternalFunction("flamepy_launch", types.void(types.int64, types.int64, types.int64, types.int64))
-
-
-def run_units(bounds, share):
-    """The units of a share, each (task, data, worker): from bounds[share] to bounds[share + 1], which are addresses."""
-    for unit in range(load(bounds + 8 * share), load(bounds + 8 * share + 8), 24):
-        call(load(unit), load(unit + 8), load(unit + 16))
-
-
-@njit(**INNER)
-def holds(test):
-    """Whether low <= number <= high. A test is: which kind of number, its address, low, high, which are float64 beside a float."""
-    kind, at = load(test), load(test + 8)
-    if kind == INT64:
-        return load(test + 16) <= load(at) <= load(test + 24)
-    x = float32_at(at) if kind == FLOAT32 else float64_at(at)
-    return float64_at(test + 16) <= x <= float64_at(test + 24)
-
-
-def walk(head, goes_on, budget):
-    """Launch the groups, each a row (shares, address of the bounds, steps of the program that have begun when it is done).
-
-    A test is a row without shares, with its address. head: address of the first row, of what is behind the last, of run_units, of the
-    word that is told how many steps have begun; the row to go on with. Stops behind a test that fails, and after a group when more
-    ticks than the budget are over. Returns OVER, LATE (over, after more than the budget), STOPPED, or FAILED.
-    """
-    began = ticks()
-    row, last, run, begun = load(head + 32 if goes_on else head), load(head + 8), load(head + 16), load(head + 24)
-    while row < last:
-        shares, bounds = load(row), load(row + 8)
-        if shares == 0:
-            store(begun, load(row + 16))
-            row += 24
-            if not holds(bounds):
-                store(head + 32, row)
-                return FAILED
-            continue
-        if shares == 1:
-            call(run, bounds, 0)
-        else:
-            launch(run, bounds, shares, 0)
-        store(begun, load(row + 16))
-        row += 24
-        if ticks() - began > budget:
-            store(head + 32, row)
-            return LATE if row == last else STOPPED
-    return OVER
-
-
-OVER, LATE, STOPPED, FAILED = range(4)
-BEGIN, GO_ON = ctypes.c_int64(0), ctypes.c_int64(1)
-
-
-@cache
-def walkers() -> tuple[Callable[..., int], Callable[..., int], int]:
-    """walk() that holds the GIL, walk() that lets go of it, the address of run_units()."""
-    pool.start()
-    address, arguments = pool.compiled(walk, types.int64, 3).address, (ctypes.c_int64,) * 4
-    held, free = ctypes.PYFUNCTYPE(*arguments)(address), ctypes.CFUNCTYPE(*arguments)(address)
-    return held, free, pool.compiled(run_units, types.void, 2).address
-
-
-@cache
-def rate() -> float:
-    """Ticks in a second."""
-    read = pool.compiled(read_ticks, types.int64, 1).ctypes
-    began, first = time.perf_counter(), read(0)
-    while time.perf_counter() - began < 1e-3:
-        pass
-    return float((read(0) - first) / (time.perf_counter() - began))
-
-
-# ---- what is written down -------------------------------------------------------------------------------------------------------
 class Launch(NamedTuple):
     """A noted launch: its number in the program, task and data, how many workers, which memory it reads and writes."""
 
@@ -147,6 +43,9 @@ class Launch(NamedTuple):
     reads: list[tuple[int, int]]
     writes: list[tuple[int, int]]
     weight: int  # bytes
+
+
+Shares = list[list[tuple[Launch, int]]]  # of a group: the launches of each thread, each with the number of a worker
 
 
 class Test(NamedTuple):
@@ -228,7 +127,7 @@ def together(entries: Sequence[Launch | Test]) -> Iterator[list[Launch] | Test]:
     yield from grouped(launches)
 
 
-def shared_out(group: Sequence[Launch], width: int) -> list[list[tuple[Launch, int]]]:
+def shared_out(group: Sequence[Launch], width: int) -> Shares:
     """What each thread does of a group: one worker of each wide launch, and the narrow ones so that all touch about as much memory."""
     most = max([launch.workers for launch in group])
     weights = [launch.weight for launch in group]
@@ -245,26 +144,41 @@ def shared_out(group: Sequence[Launch], width: int) -> list[list[tuple[Launch, i
     ]
 
 
+def joined(entries: Sequence[Launch | Test], width: int) -> list[Shares | Test]:
+    """Each test, and between tests the shares of the groups. Small groups of one share each, which one thread runs anyway, are one."""
+    found: list[Shares | Test] = []
+    for entry in together(entries):
+        now = entry if isinstance(entry, Test) else shared_out(entry, width)
+        last = found[-1] if found else now
+        if last is not now and is_small(last) and is_small(now) and len(last[0]) + len(now[0]) <= TOGETHER:
+            last[0].extend(now[0])
+        else:
+            found.append(now)
+    return found
+
+
+def is_small(found: Shares | Test) -> TypeGuard[Shares]:
+    return not isinstance(found, Test) and len(found) == 1 and all([launch.weight < CUT for launch, _ in found[0]])
+
+
 class Walk:
     """A list of launches and tests in memory, as walk() reads it."""
 
-    def __init__(self, entries: Sequence[Launch | Test], width: int, begun: int):
+    def __init__(self, entries: Sequence[Launch | Test], width: int, where: int):
         self.held, self.free, run = walkers()
         self.way = self.held
-        self.hold, self.slice = ctypes.c_int64(int(HOLD * rate())), ctypes.c_int64(int(SLICE * rate()))
         self.entries = entries  # whose memory is named below
         self.checks: dict[int, Callable[[], Any]] = {}  # by the row behind a test
         rows: list[tuple[int, ...]] = []
         units: list[tuple[int, ...]] = []
         bounds: list[int] = []
-        for entry in together(entries):
+        for entry in joined(entries, width):
             if isinstance(entry, Test):
                 rows += [(0, row.ctypes.data, entry.number + 1) for row in entry.words]
                 self.checks |= {len(rows) - i: entry.check for i in range(len(entry.words))}
                 continue
-            shares = shared_out(entry, width)
-            rows.append((len(shares), 8 * len(bounds), max([launch.number for launch in entry]) + 1))
-            for share in shares:
+            rows.append((len(entry), 8 * len(bounds), max([launch.number for share in entry for launch, _ in share]) + 1))
+            for share in entry:
                 bounds.append(len(units))
                 units += [(launch.task, launch.data.ctypes.data, worker) for launch, worker in share]
             bounds.append(len(units))
@@ -273,18 +187,28 @@ class Walk:
         self.rows = np.array(rows, np.int64)
         self.rows[:, 1] += np.where(self.rows[:, 0] > 0, self.bounds.ctypes.data, 0)
         self.first = self.rows.ctypes.data
-        self.words = np.array([self.first, self.first + self.rows.nbytes, run, begun, 0], np.int64)
-        self.head = ctypes.c_int64(self.words.ctypes.data)  # what is of C's type already is handed over in half the time
+        last, again = self.first + self.rows.nbytes, np.zeros(6, np.int64)
+        heads = [(self.first, last, run, where, int(budget * rate()), again.ctypes.data) for budget in (HOLD, SLICE)]
+        again[:] = heads[1]
+        self.words = np.array(heads[0], np.int64), again  # of the first part of a walk, and of the others
+        self.begin, self.again = (ctypes.c_int64(words.ctypes.data) for words in self.words)  # of C's type: handed over in half the time
 
-    def __call__(self) -> None:
-        """The way that the list was walked last time says whether it holds the GIL from the beginning."""
-        found = self.way(self.head, BEGIN, self.hold)
+    def go_on(self, found: int) -> None:
+        """After the first part, which found this. The way that it was walked says whether the next one holds the GIL from the beginning."""
         if found != FAILED:
             self.way = self.free if found else self.held
         while found >= STOPPED:
             if found == FAILED:
-                self.checks[(int(self.words[4]) - self.first) // 24]()
-            found = self.free(self.head, GO_ON, self.slice)
+                self.checks[(int(self.words[1][0]) - self.first) // 24]()
+            found = self.free(self.again)
+
+
+class Act:
+    """An action that only Python can do, to be called as the first part of a walk is."""
+
+    def __init__(self, act: Callable[[Action], None], action: Action):
+        self.way = self.held = act
+        self.begin = action
 
 
 class CpuRun(Run):
@@ -293,7 +217,7 @@ class CpuRun(Run):
     def __init__(self, steps: Sequence[Step | Action]):
         super().__init__([])
         self.steps, self.width, self.count = steps, 0, counter()
-        self.parts: list[Callable[[], Any]] = []
+        self.parts: list[Any] = []  # walks and acts
         self.begun = ctypes.c_int64()  # how many steps: set before an action, and by walk() as it goes
 
     def __call__(self, undo: Callable[[Any, int], Any] | None = None, states: Any = None) -> None:
@@ -301,7 +225,9 @@ class CpuRun(Run):
         if self.count() != self.width:
             self.build(self.count())
         for part in self.parts:
-            part()
+            found = part.way(part.begin)
+            if found or part.way is not part.held:
+                part.go_on(found)
 
     @property
     def reached(self) -> int:
@@ -323,7 +249,7 @@ class CpuRun(Run):
             else:
                 self.add_walk(entries, width)
                 entries = []
-                self.parts.append(partial(self.act, number + 1, s))
+                self.parts.append(Act(partial(self.act, number + 1), s))
         self.add_walk(entries, width)
         self.width = width
 
