@@ -139,11 +139,16 @@ class Update:
         self.optimizer, self.block, self.chosen, self.first = optimizer, block, chosen, first
 
     def numbers(self) -> Sequence[float]:
-        steps, numbers, optimizer = self.block.steps, self.block.groups, self.optimizer
-        for i in self.chosen:
-            steps[i] += 1
-        if len(self.chosen) < len(steps):  # what block.alike() says may be another now
-            changed()
+        numbers, optimizer, steps = self.block.groups, self.optimizer, self.block.steps
+        if len(self.first) == 1 and len(self.chosen) == len(steps):  # all were updated as often
+            steps = [steps[0] + 1] * len(steps)
+        else:
+            steps = list(steps)
+            for i in self.chosen:
+                steps[i] += 1
+            if len(self.chosen) < len(steps):  # what block.alike() says may be another now
+                changed()
+        self.block.steps = steps  # another list: whoever has saved() the one before keeps those counts
         found: list[float] = []
         for i in self.first:
             group = optimizer.groups[numbers[i]]
@@ -157,10 +162,10 @@ class Update:
 
     def saved(self) -> list[int]:
         """The counts, for a replay that fails."""
-        return list(self.block.steps)
+        return self.block.steps  # type: ignore[no-any-return]
 
     def restore(self, steps: list[int]) -> None:
-        self.block.steps[:] = steps
+        self.block.steps = steps
 
 
 class Launch:

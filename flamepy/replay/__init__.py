@@ -31,7 +31,7 @@ from .arguments import Arguments, alike, check_same_results, copy_of, is_tensor,
 from .arguments import use_tape as use_tape
 from .arguments import use_tensor_function as use_tensor_function
 from .names import LEAF, Names, known, leaf_settings, look, settings_of
-from .program import Program, check_nothing_left, roots
+from .program import Program, check_apart, check_nothing_left, roots
 from .recorder import Guard, Later, StepRecorder, Trace
 
 R = TypeVar("R")  # what the step returns, for type checkers
@@ -124,7 +124,9 @@ class Captured(Generic[R]):
                 roots = alike(args, kind.form)
                 still = kind.settings == Settings.version and not kind.live  # as holds() would find
                 if roots is not None and kind.names.as_before() and (still or kind.holds()):
-                    return self.replay(kind, args, roots)
+                    self.program = program = kind.program
+                    program.run(args, roots)  # type: ignore[union-attr]
+                    return kind.make()  # type: ignore[no-any-return]
             given = Arguments(args, options)
             kind = self.kind_of(given)
             if kind is None:
@@ -230,16 +232,9 @@ class Captured(Generic[R]):
         return False
 
     def replay(self, kind: Kind, tensors: Sequence[Any], roots: Collection[int]) -> R:
-        """Copy the arguments in, run, copy the results out."""
+        """The calls after the second: copy the arguments in, run, copy the results out."""
         program: Any = kind.program
-        if program.settings != Settings.version:
-            program.check()
-        check_apart(self.name, program.known, tensors, roots)
-        if program.execute.waits:
-            program.device.look()
-        for i, fill in enumerate(program.fillers):
-            fill(tensors[i].buffer)
-        program.run()
+        program.run(tensors, roots)
         self.usual, self.program = kind, program
         return kind.make()  # type: ignore[no-any-return]
 
@@ -292,17 +287,6 @@ def attributes_set(recorder: StepRecorder, outputs: list[Any]) -> list[tuple[int
             outputs.append(place)
         found.append((n, owner, attribute, value))
     return found
-
-
-def check_apart(name: str, held: set[int], tensors: Sequence[Any], roots: Collection[int]) -> None:
-    """Raise CaptureError if an argument shares memory with what the step holds (ids of roots)."""
-    if held.isdisjoint(roots):
-        return
-    shape = next(t.shape for t in tensors if id(t.buffer.root or t.buffer) in held)
-    raise CaptureError(
-        f"capture: an argument shares memory with a tensor that {name} itself uses: shape {shape}. A replay works on a copy of "
-        "an argument: pass clone() of it, or use one of the two."
-    )
 
 
 def compared(value: Any) -> Any:

@@ -118,14 +118,16 @@ class Arguments:
 
 def alike(args: tuple, form: tuple) -> set[int] | None:
     """The ids of the arguments' roots where these are tensors of their own memory, and the call's form is this one: found out quickly."""
-    count, tensor, roots = len(args), _tensor_class, set()
-    if count + 1 != len(form) or _modes() != form[0]:
+    tensor, roots, i = _tensor_class, set(), 0
+    if len(args) + 1 != len(form) or _modes() != form[0]:
         return None
-    for i, x in enumerate(args, 1):
+    for x in args:
+        i += 1
         if type(x) is not tensor or x.spec is not form[i] or x.entry is not None:
             return None
-        roots.add(id(x.buffer.root or x.buffer))
-    return roots if len(roots) == count else None
+        b = x.buffer
+        roots.add(id(b if b.root is None else b.root))
+    return roots if len(roots) == i else None
 
 
 def flatten(label: str, value: Any, found: list[tuple[str, Any]]) -> Any:
@@ -234,5 +236,8 @@ def maker_of(result: Any, places: Iterator[Buffer]) -> Callable[[], Any]:
     """A function that gives the results with every Slot filled; of the places the first are theirs."""
     makers = mapped(lambda x: x.maker(next(places)) if type(x) is Slot else lambda: x, result)
     if type(makers) is tuple and all([callable(make) for make in makers]):  # as most are: without mapped()'s questions
+        if len(makers) == 2:  # such as a loss and a norm
+            first, second = makers
+            return lambda: (first(), second())
         return lambda: tuple(map(call, makers))
     return lambda: mapped(lambda make: make(), makers)

@@ -8,7 +8,7 @@ fails midway, it is taken back as far as the step did not come. Read next: arena
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from operator import call
 from typing import Any
 
@@ -80,8 +80,17 @@ class Program:
                 raise CaptureError(f"capture: memory was moved since {self.name} was recorded: by {b.retired}. Capture it again.")
         self.settings = version
 
-    def run(self) -> None:
-        """Run every step once. A failure leaves behind what the step itself would have left."""
+    def run(self, tensors: Sequence[Any], memory: Collection[int]) -> None:
+        """Copy the arguments in (`memory`: ids of their roots), and run every step once. A failure leaves behind what the step itself would
+        have left. One function: in a small step calls of Python's are a part of the time."""
+        if self.settings != Settings.version:
+            self.check()
+        if not self.known.isdisjoint(memory):
+            check_apart(self.name, self.known, tensors, memory)
+        if self.execute.waits:
+            self.device.look()
+        for fill, t in zip(self.fillers, tensors, strict=True):
+            fill(t.buffer)
         states = list(map(call, self.saving)), [getattr(owner, name) for _, owner, name, _ in self.sets] if self.sets else []
         begun = False
         try:
@@ -128,6 +137,17 @@ class Program:
     def __repr__(self) -> str:
         megabytes = f"{self.bytes / 1e6:,.1f} MB, {self.separate / 1e6:,.1f} without sharing"
         return f"{self.launches} launches, {self.actions} actions of the host, arena {megabytes}"
+
+
+def check_apart(name: str, held: set[int], tensors: Sequence[Any], roots: Collection[int]) -> None:
+    """Raise CaptureError if an argument shares memory with what the step holds (ids of roots)."""
+    if held.isdisjoint(roots):
+        return
+    shape = next(t.shape for t in tensors if id(t.buffer.root or t.buffer) in held)
+    raise CaptureError(
+        f"capture: an argument shares memory with a tensor that {name} itself uses: shape {shape}. A replay works on a copy of "
+        "an argument: pass clone() of it, or use one of the two."
+    )
 
 
 def uses_of(steps: list[Step | Action], outputs: list[Any], inputs: list[int], late: bool = False) -> dict[int, list[Use]]:

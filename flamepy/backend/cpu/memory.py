@@ -192,8 +192,8 @@ def buffer_from(pool: Pool) -> Buffer:
 
 
 def maker(pool: Pool) -> Callable[[], Buffer]:
-    """buffer_from(pool) as a function of its own, for plans: it looks up nothing."""
-    nbytes, pop = pool.nbytes, pool.pop
+    """buffer_from(pool) as a function of its own, for plans: it looks up nothing, and sets itself what CpuBuffer() sets."""
+    nbytes, pop, new = pool.nbytes, pool.pop, object.__new__
 
     def make() -> Buffer:
         try:
@@ -203,6 +203,8 @@ def maker(pool: Pool) -> Callable[[], Buffer]:
         current = allocator.current = allocator.current + nbytes
         if current > allocator.peak:
             allocator.peak = current
-        return CpuBuffer(block, pool)
+        buffer = new(CpuBuffer)
+        buffer.data, buffer.pool = block, pool
+        return buffer
 
     return make
