@@ -12,6 +12,7 @@ import fnmatch
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,9 +57,7 @@ class ClipResult(float):
 
     def __new__(cls, numbers: Any, ids: list[int], names: dict[int, str]) -> ClipResult:
         """From what formula/clip.py describes; the tensors whose gradients are the segments, and what tensors are called."""
-        found = float.__new__(cls, numbers.item(0))
-        found.numbers, found.ids, found.names = numbers.copy(), ids, names
-        return found
+        return clip_result(ids, names, numbers)
 
     @property
     def norms(self) -> dict[str, float]:
@@ -82,6 +81,13 @@ class ClipResult(float):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ClipResult, (self.numbers, self.ids, {number: self.names.get(number, "") for number in self.ids})
+
+
+def clip_result(ids: list[int], names: dict[int, str], numbers: Any) -> ClipResult:
+    """ClipResult() with the numbers last: made at each replay, of what is known before."""
+    found = float.__new__(ClipResult, numbers.item(0))
+    found.numbers, found.ids, found.names = numbers.copy(), ids, names
+    return found
 
 
 class Places(NamedTuple):
@@ -222,8 +228,7 @@ def factor_and_mark(grads: Any, on: Any) -> tuple[Buffer, Buffer]:
 
 def result_of(places: Places, found: Buffer) -> Any:
     """A ClipResult; in a step that is being recorded what stands for it."""
-    make, ids, names = ClipResult.__new__, places.ids, places.names
-    return found.device.stream.report(lambda numbers: make(ClipResult, numbers, ids, names), found)
+    return found.device.stream.report(partial(clip_result, places.ids, places.names), found)
 
 
 def grad_norm(grads: Any, norm_type: float = 2.0, params: Any = None) -> Any:

@@ -165,7 +165,7 @@ class Update:
         return self.block.steps  # type: ignore[no-any-return]
 
     def restore(self, steps: list[int]) -> None:
-        self.block.steps = steps
+        self.block.steps = list(steps)
 
 
 class Launch:
