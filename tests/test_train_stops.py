@@ -47,8 +47,9 @@ def test_a_signal_saves_and_stops_and_nothing_is_lost(capsys, number, code):
 
 @posix
 def test_a_signal_while_preparing_ends_at_once_and_leaves_nothing():
-    process = begin("--data", "-", "--out", "run", stdin=subprocess.PIPE)  # waits for text
-    time.sleep(1.5)
+    process = begin("--data", "-", "--out", "run", stdin=subprocess.PIPE)
+    process.stdin.write("text" * 100_000)  # more than a pipe holds: written when it reads, and then it waits for more
+    time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     code, _out, err = end(process)
     assert code == 130 and "interrupted before training began" in err and not Path("run").exists()
