@@ -116,7 +116,7 @@ def stage_both(to, x, x_at, x_step, there, z, z_at, z_step, left, d, e, fast):
 
 # ---- dk and dv -----------------------------------------------------------------------------------------------------------------------
 def stage_stats(to, stats, at, left):
-    """What row_dots has found for N rows; zeros where there are none."""
+    """What row_stats has found for N rows; zeros where there are none."""
     i = thread()
     if i < 2 * N:
         row = i & (N - 1)
