@@ -34,6 +34,7 @@ def test_help_names_every_option_and_every_job(capsys):
     for word in (*[f"--{o}" for o in options.split()], "train digits", "Data:", "Model:", "Training:", "Run:"):
         assert word in out, word
     assert f"Where to train: {', '.join(BACKENDS)}." in out
+    assert [re.search(rf"--no-{name}\b[^\[]*\[(on|off)\]", out)[1] for name in ("capture", "ledger")] == ["on", "off"]
     assert run(capsys, "train", "gpt", "-h")[1] == out
     code, out, _ = run(capsys, "train", "digits", "--help")
     assert code == 0 and "--model [mlp|cnn|both]" in out and "MNIST" in out
