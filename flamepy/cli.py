@@ -105,7 +105,7 @@ def job_command(name: str, kind: type[TrainConfig], text: str, usage: str, run: 
     hints = get_type_hints(kind)
     options, headings, only_config = [], {}, {}
     for setting, field in settings(kind).items():
-        if field.metadata.get("option"):
+        if "section" in field.metadata:
             wanted: Any = click.Choice(field.metadata["choices"]) if "choices" in field.metadata else hints[setting]
             metavar = {int: "N", float: "X", str: "NAME"}.get(wanted)
             switch = wanted is bool

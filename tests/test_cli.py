@@ -116,7 +116,7 @@ def test_help_names_every_setting(capsys, kind, command):
     options, only_config = out.split("Only in a file given with --config")
     assert code == 0 and settings(kind)
     for name, field in settings(kind).items():
-        if field.metadata.get("option"):
+        if "section" in field.metadata:
             assert re.search(rf"^  --{name}\b", options, re.M), name
         else:
             assert re.search(rf"^  {name} .*\n?.*\[{re.escape(str(field.default))}\]$", only_config, re.M), name
