@@ -5,7 +5,7 @@ algorithm is one of eight that the library proposes, timed once on a GPU and rem
 Matrices are row by row here, column by column there: the library is asked for y.T = op(b).T @ op(a).T. Partial sums are added in float32
 (float64), in an order that the algorithm fixes.
 
-FLAME counterpart: `flame_core::ops::gemm` (cuBLASLt). Read next: matmul.py, standin.py (the same without a GPU).
+FLAME counterpart: `flame_core::ops::gemm` (cuBLASLt). Read next: matmul.py.
 """
 
 from __future__ import annotations
