@@ -153,7 +153,7 @@ class Library(build.Chooser):
     def refused(self, problem: Problem, why: str) -> None:
         self.choose(problem, "own")
         name = "attention's backward" if problem.backward else "attention"
-        text = f"cudnn: not used for {name} of {problem.sizes}: {why}. Our own kernels do it; uninstall the extra, or report this."
+        text = f"cudnn: not used for {name} of {problem.sizes}: {why}. Our own kernels do it; or pip uninstall nvidia-cudnn-frontend."
         warnings.warn(text, FlameWarning, stacklevel=2)
 
 
