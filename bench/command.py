@@ -36,13 +36,14 @@ HELP = """Time flamepy beside PyTorch and JAX. Results are compared first; a spe
 
 \b
 SUITE is one or more of
-  kernels    each kernel by size, forward and backward
-  products   a matrix product on one core, from three loops to packed blocks
-  dispatch   what one op costs beside its arithmetic
-  optim      norm, clip and AdamW over 124 million parameters
-  step       whole training steps: GPTs, MLPs, a CNN; eager and replayed
-  control    plain Python and NumPy, which no commit should change
-  gpu        an NVIDIA GPU: kernels, products, GPT-2's steps
+  kernels     each kernel by size, forward and backward
+  products    a matrix product on one core, from three loops to packed blocks
+  dispatch    what one op costs beside its arithmetic
+  optim       norm, clip and AdamW over 124 million parameters
+  transforms  what may be done to gradients between backward and the step
+  step        whole training steps: GPTs, MLPs, a CNN; eager and replayed
+  control     plain Python and NumPy, which no commit should change
+  gpu         an NVIDIA GPU: kernels, products, GPT-2's steps
   all
 
 \b

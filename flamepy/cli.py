@@ -87,19 +87,14 @@ Examples:
 def run_options(kind: type[TrainConfig]) -> list[click.Option]:
     """The options that are not settings of the model or its training."""
     presets = click.Choice(list(PRESETS[kind.__name__]))
+    rates = f"Train nothing: try rates, suggest one, and draw them into FILE.  [{PICTURE}]"
     return [
         click.Option(
             ["--out"], metavar="DIR", help="Run folder for everything the run writes; new or empty. Default: the next free one in runs/."
         ),
         click.Option(["--resume"], metavar="DIR", help="Go on with the run in this run folder, from its last checkpoint."),
         click.Option(["--stop-after"], type=int, metavar="K", help="Stop after step K as Ctrl-C would; --resume goes on."),
-        click.Option(
-            ["--find-lr"],
-            metavar="FILE",
-            is_flag=False,
-            flag_value=PICTURE,
-            help=f"Train nothing: try rates, suggest one, and draw them into FILE.  [{PICTURE}]",
-        ),
+        click.Option(["--find-lr"], metavar="FILE", is_flag=False, flag_value=PICTURE, help=rates),
         click.Option(["--config"], metavar="FILE", help="Settings from a TOML file, such as a run's config.toml."),
         click.Option(["--preset"], type=presets, help="Ready-made settings. Command line beats --config beats --preset."),
     ]
@@ -110,12 +105,14 @@ def job_command(name: str, kind: type[TrainConfig], text: str, usage: str, run: 
     hints = get_type_hints(kind)
     options, headings, only_config = [], {}, {}
     for setting, field in settings(kind).items():
-        if field.metadata.get("option"):
+        if "section" in field.metadata:
             wanted: Any = click.Choice(field.metadata["choices"]) if "choices" in field.metadata else hints[setting]
             metavar = {int: "N", float: "X", str: "NAME"}.get(wanted)
-            shown = "" if setting == "data" else f"  [{field.default}]"
-            names, shown = ([f"--{setting}/--no-{setting}"], "  [on]") if wanted is bool else ([f"--{setting}"], shown)
-            options.append(click.Option(names, type=wanted, default=None, metavar=metavar, help=field.metadata["help"] + shown))
+            switch = wanted is bool
+            default = ("on" if field.default else "off") if switch else field.default
+            shown = field.metadata["help"] + ("" if setting == "data" else f"  [{default}]")
+            flag = f"--{setting}/--no-{setting}" if switch else f"--{setting}"
+            options.append(click.Option([flag], type=wanted, default=None, metavar=metavar, help=shown))
             headings[setting] = field.metadata["section"]
         else:
             only_config[setting] = field
@@ -194,7 +191,7 @@ def kernel(name: str | None, listed: bool, device: str, elements: int | None, dt
 
 
 @cli.command()
-@click.option("--gpu", is_flag=True, help="Check the GPU: every kernel beside the CPU, speeds, a short training. Minutes.")
+@click.option("--gpu", is_flag=True, help="Check the GPU: every kernel beside the reference, speeds, a short training. Minutes.")
 @click.option("--json", "file", type=click.Path(path_type=Path), metavar="FILE", help="With --gpu: write all that was found, as JSON.")
 @click.option("--cases", default="", metavar="NAME", help="With --gpu: only cases whose names begin so.")
 def doctor(gpu: bool, file: Path | None, cases: str) -> int:
@@ -217,7 +214,7 @@ def warmup() -> int:
 
 @cli.group(cls=Commands)
 def cache() -> None:
-    """The kernel cache: compiled kernels, kept for the next run."""
+    """The kernel cache: the CPU's compiled kernels, kept for the next run."""
 
 
 @cache.command("ls")

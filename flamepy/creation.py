@@ -29,10 +29,12 @@ def ones(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool
 
 
 def zeros_like(x: Tensor, dtype: Any = None) -> Tensor:
+    """Zeros of x's shape, device and dtype, or of another dtype."""
     return full_like(x, 0, dtype)
 
 
 def ones_like(x: Tensor, dtype: Any = None) -> Tensor:
+    """Ones of x's shape, device and dtype, or of another dtype."""
     return full_like(x, 1, dtype)
 
 
@@ -80,14 +82,17 @@ def uniform(shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any = None, 
 
 
 def randn_like(x: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+    """randn() of x's shape, device and dtype. Raises DTypeError unless x is of floats."""
     return randn(x.shape, mean=mean, std=std, dtype=x.dtype, device=x.device)
 
 
 def rand_like(x: Tensor) -> Tensor:
+    """rand() of x's shape, device and dtype. Raises DTypeError unless x is of floats."""
     return rand(x.shape, dtype=x.dtype, device=x.device)
 
 
 def uniform_like(x: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
+    """uniform() of x's shape, device and dtype. Raises DTypeError unless x is of floats."""
     return uniform(x.shape, low, high, dtype=x.dtype, device=x.device)
 
 

@@ -61,7 +61,8 @@ def torch_array(t: Any) -> np.ndarray:
             return t.float().numpy(force=True).astype(bfloat16)  # type: ignore[no-any-return]
         return t.numpy(force=True)  # type: ignore[no-any-return]
     except (TypeError, RuntimeError) as problem:
-        raise DTypeError(f"tensor: PyTorch gives no array: {t.dtype}, {t.layout}. Convert it with .to(torch.float32).") from problem
+        convert = ".to(torch.float32)" if str(t.layout) == "torch.strided" else ".to_dense()"
+        raise DTypeError(f"tensor: PyTorch gives no array: {t.dtype}, {t.layout}. Convert it with {convert}.") from problem
 
 
 def host_array(data: Any, wanted: np.dtype | None = None) -> np.ndarray:

@@ -38,7 +38,7 @@ def gradcheck(
     checked = checked or [i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.dtype in FLOATS]
     for i in checked:
         if inputs[i].dtype != float64:
-            raise DTypeError(f"gradcheck: input {i} is {inputs[i].dtype}: differences need float64. Pass inputs.to(flamepy.float64).")
+            raise DTypeError(f"gradcheck: input {i} is {inputs[i].dtype}: differences need float64. Pass x.to(flamepy.float64).")
     if not checked:
         raise GradientError("gradcheck: nothing to check: no float64 tensor among the inputs. Pass a tuple of tensors.")
     random = np.random.default_rng(seed)

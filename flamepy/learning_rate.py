@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from .disk import TEMPORARY, put_file
 from .dtypes import is_count, is_number
 from .errors import DTypeError, NonFiniteError, StateError
 from .rng import get_rng_state, set_rng_state
@@ -59,8 +60,7 @@ class FoundRates:
         figure = Figure(figsize=(8, 5), dpi=110, layout="constrained")
         axes = figure.subplots()
         for values, color, width, label in ((self.losses, "#9db8d9", 0.7, "loss"), (self.smoothed, "#1f4e9c", 1.6, "smoothed")):
-            drawn = [v if abs(v) < LARGEST else math.nan for v in values]
-            axes.plot(self.rates, drawn, color=color, linewidth=width, label=label)
+            axes.plot(self.rates, [drawable(v) for v in values], color=color, linewidth=width, label=label)
         if self.suggestion is not None:
             axes.axvline(self.suggestion, color="#c1440e", linewidth=1.0, label=f"suggestion {self.suggestion:.2g}")
         axes.set_xscale("log")
@@ -68,14 +68,20 @@ class FoundRates:
         axes.set_ylabel("loss")
         axes.legend(frameon=False)
         axes.grid(alpha=0.25)
-        memory = io.BytesIO()
-        figure.savefig(memory, format="png")
-        part = Path(f"{path}.tmp-{os.getpid()}")
-        try:
-            part.write_bytes(memory.getvalue())
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        path = Path(path)
+        put_file(path, path.with_name(f"{TEMPORARY}{os.getpid()}-{path.name}"), [png(figure)])
+
+
+def drawable(value: float) -> float:
+    """The value, or NaN, which leaves a gap in the curve, where none can be drawn."""
+    return value if abs(value) < LARGEST else math.nan
+
+
+def png(figure: Any) -> bytes:
+    """A picture of matplotlib's as a file's bytes."""
+    memory = io.BytesIO()
+    figure.savefig(memory, format="png")
+    return memory.getvalue()
 
 
 class Before:

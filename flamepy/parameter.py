@@ -51,10 +51,12 @@ class Parameter(Tensor):
 
     @staticmethod
     def zeros(shape: Any, device: Any = None, dtype: Any = None) -> Parameter:
+        """Zeros: float32 unless dtype is another type of floats."""
         return Parameter(creation.zeros(shape, dtype=dtype, device=device))
 
     @staticmethod
     def ones(shape: Any, device: Any = None, dtype: Any = None) -> Parameter:
+        """Ones: float32 unless dtype is another type of floats."""
         return Parameter(creation.ones(shape, dtype=dtype, device=device))
 
     @staticmethod
@@ -314,21 +316,19 @@ def pack_in_order(parameters: list[Parameter]) -> None:
     todo = [ps for ps in alike(parameters) if not packed_together(ps)]
     pair = left_behind([p for ps in todo for p in ps])
     if pair is not None:
-        raise StateError(
-            f"pack: already packed in another ParameterDict: '{pair[0].name}', beside '{pair[1].name}', which is not in this one. "
-            "Pack one that holds them all."
-        )
+        both = f"'{pair[0].name}', beside '{pair[1].name}', which is not in this one"
+        raise StateError(f"pack: already packed in another ParameterDict: {both}. Pack one that holds them all.")
     for ps in todo:
         dtype, where = ps[0].dtype, ps[0].device
-        span, at = where.empty(sum(p.size for p in ps), dtype), 0
+        *starts, size = itertools.accumulate([p.size for p in ps], initial=0)
+        span = where.empty(size, dtype)
         span.packed = [weakref.ref(p) for p in ps]
-        starts = itertools.accumulate([p.size for p in ps], initial=0)
-        span.layout = [p.id for p in ps], tuple([(start, p.size) for p, start in zip(ps, starts, strict=False)])
-        for p in ps:
-            slot = where.slot(span, at * dtype.itemsize, p.size, dtype)
+        span.layout = [p.id for p in ps], tuple([(start, p.size) for p, start in zip(ps, starts, strict=True)])
+        for p, start in zip(ps, starts, strict=True):
+            slot = where.slot(span, start * dtype.itemsize, p.size, dtype)
             where.stream.copy(slot, p.buffer)
             (p.buffer.root or p.buffer).retired = "pack()"
-            p.buffer, at = slot, at + p.size
+            p.buffer = slot
             own(p)
 
 

@@ -73,6 +73,14 @@ def test_what_is_written_out_is_pytorchs(name):
         assert np.allclose(np.asarray(ours), np.asarray(his), 1e-4, 1e-5), (ours, his)
 
 
+def test_what_is_written_out_for_one_owner_runs():
+    names = {"numpy": np, "x": fp.tensor([2.0, 1.0]), "nn": nn, "width": 8, "heads": 2}
+    for owner in ("Tensor", "flamepy"):
+        assert eval(ADVICE[owner]["sort"].removeprefix("Use "), names).tolist() == [1.0, 2.0]
+    encoder = eval(ADVICE["nn"]["TransformerEncoder"].removeprefix("Use ").replace(", ...", ""), names)
+    assert encoder(fp.ones(1, 3, 8)).shape == (1, 3, 8)
+
+
 def test_a_slip_gets_the_name_that_was_meant():
     with pytest.raises(AttributeError, match=r"flamepy: no such name: 'soft_max'. Did you mean 'softmax'\?"):
         fp.soft_max  # noqa: B018

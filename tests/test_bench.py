@@ -133,6 +133,10 @@ def test_every_target_is_of_a_work_that_exists():
     assert all(suite in work.SUITES for suite in targets.MILLISECONDS)
 
 
+def test_help_names_every_suite():
+    assert all(f"\n  {suite} " in import_module(f"{PACKAGE}.command").HELP for suite in work.SUITES)
+
+
 # ---- no speed for a wrong answer -------------------------------------------------------------------------------------------------
 class Seat:
     """A contender that gives `value` and takes a millisecond."""

@@ -34,6 +34,7 @@ def test_help_names_every_option_and_every_job(capsys):
     for word in (*[f"--{o}" for o in options.split()], "train digits", "Data:", "Model:", "Training:", "Run:"):
         assert word in out, word
     assert f"Where to train: {', '.join(BACKENDS)}." in out
+    assert [re.search(rf"--no-{name}\b[^\[]*\[(on|off)\]", out)[1] for name in ("capture", "ledger")] == ["on", "off"]
     assert run(capsys, "train", "gpt", "-h")[1] == out
     code, out, _ = run(capsys, "train", "digits", "--help")
     assert code == 0 and "--model [mlp|cnn|both]" in out and "MNIST" in out
@@ -115,7 +116,7 @@ def test_help_names_every_setting(capsys, kind, command):
     options, only_config = out.split("Only in a file given with --config")
     assert code == 0 and settings(kind)
     for name, field in settings(kind).items():
-        if field.metadata.get("option"):
+        if "section" in field.metadata:
             assert re.search(rf"^  --{name}\b", options, re.M), name
         else:
             assert re.search(rf"^  {name} .*\n?.*\[{re.escape(str(field.default))}\]$", only_config, re.M), name

@@ -22,7 +22,8 @@ from flamepy.dtypes import bfloat16, float32, float64
 from flamepy.errors import EmulationError
 from flamepy.ops.matmul import follower
 
-from flamepy.backend.cuda import blas, build, standin  # isort: skip
+from flamepy.backend.cuda import blas, build  # isort: skip
+from cublas_standin import Standin  # isort: skip
 from flamepy.backend.cuda.stream import CudaStream
 
 
@@ -31,7 +32,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Any:
     """The emulated GPU with a library of products, whose choices are kept in a folder of the test."""
     device = emulated_gpu()
     monkeypatch.setattr(build, "cache_folder", lambda: tmp_path)
-    monkeypatch.setattr(device.driver, "blas", blas.Blas(standin.Standin(device.driver), device.driver))
+    monkeypatch.setattr(device.driver, "blas", blas.Blas(Standin(device.driver), device.driver))
     return device
 
 
@@ -136,7 +137,7 @@ def test_gradients_of_the_weights(gpu: Any, add_w: bool, add_b: bool, ends: str)
 
 
 def test_what_the_library_cannot_do_is_done_by_kernels(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu.driver, "blas", blas.Blas(standin.Standin(gpu.driver, ("bias", "sums")), gpu.driver))
+    monkeypatch.setattr(gpu.driver, "blas", blas.Blas(Standin(gpu.driver, ("bias", "sums")), gpu.driver))
     linear(gpu, 5, 7, 3, float32)
     g, x = normal(30 * 9, bfloat16), normal(30 * 8, bfloat16)
     got_w, got_b = launch(gpu, "linear_dw", ((72, float32), (9, float32)), (g, x), (30, 9, 8, False, False))
@@ -148,7 +149,7 @@ def test_what_the_library_cannot_do_is_done_by_kernels(gpu: Any, monkeypatch: py
     close(z, want, 3)
     close(y, np.tanh(want), 3)
     assert made(gpu) == ["", "", ""]
-    monkeypatch.setattr(gpu.driver, "blas", blas.Blas(standin.Standin(gpu.driver, ("", "bias", "sums")), gpu.driver))
+    monkeypatch.setattr(gpu.driver, "blas", blas.Blas(Standin(gpu.driver, ("", "bias", "sums")), gpu.driver))
     linear(gpu, 6, 7, 3, float32)
     assert made(gpu) == []
 
@@ -210,7 +211,7 @@ def test_the_fastest_algorithm_is_found_once_and_remembered(gpu: Any, monkeypatc
     g, x, dw = normal(30 * 9, float32), normal(30 * 8, float32), normal(72, float32)
     want = wide(g, 30, 9).T @ wide(x, 30, 8) + wide(dw, 9, 8)
     for _ in range(2):  # the second one is another process
-        monkeypatch.setattr(driver, "blas", blas.Blas(standin.Standin(driver), driver))
+        monkeypatch.setattr(driver, "blas", blas.Blas(Standin(driver), driver))
         monkeypatch.setattr(driver, "capturing", True)
         (got, _) = launch(gpu, "linear_dw", (dw, None), (g, x), (30, 9, 8, True, False))
         close(got, want, 30)

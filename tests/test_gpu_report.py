@@ -20,7 +20,7 @@ from devices import cuda_device
 
 import flamepy as fp
 from flamepy.errors import FlameError
-from flamepy.train import doctor, gpu_agreement, gpu_report, gpu_worker
+from flamepy.train import doctor, gpu_agreement, gpu_report, gpu_tasks, gpu_worker
 
 
 def no_gpu() -> bool:
@@ -59,6 +59,15 @@ def test_a_wrong_backward_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     with cuda_device():
         found = gpu_agreement.compared("bent", "float32")
     assert not found["ok"] and found["forward"] < 1e-6 and found["backward"] == pytest.approx(0.5)
+
+
+def test_the_first_task_makes_a_kernel_all_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it fails, no other task is run: the report then says that no GPU can be used."""
+    if no_gpu():
+        monkeypatch.setenv("FLAMEPY_CUDA", "emulator")
+    with cuda_device():
+        found = gpu_tasks.facts()
+    assert min(found[f"{step}_ms"] for step in ("compile", "link", "load")) > 0 and found["findings"]
 
 
 def test_a_worker_that_dies_costs_one_case(monkeypatch: pytest.MonkeyPatch) -> None:

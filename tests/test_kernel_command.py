@@ -72,6 +72,7 @@ def test_every_name_is_an_example_that_runs(capsys):
         (["gelu", "--run", "0"], "--run must be at least 1: 0."),
         (["gelu", "--run", str(1 << 55)], "not enough memory. Give --run fewer elements"),
         (["gelu", "--device", "cuda", "--arch", "hopper"], "no such architecture: 'hopper'. Use sm_80"),
+        (["gelu", "--device", "cuda", "--arch", "sm_70"], "no such architecture: 'sm_70'. Use sm_80"),
     ],
 )
 def test_what_is_wrong_is_said(capsys, args, words):

@@ -138,7 +138,7 @@ def test_pytorchs_tensors_are_taken(name):
 
 
 def test_what_pytorch_gives_no_array_of_is_refused():
-    with raises(fp.DTypeError, "tensor: PyTorch gives no array: torch.float32, torch.sparse_coo"):
+    with raises(fp.DTypeError, "tensor: PyTorch gives no array: torch.float32, torch.sparse_coo. Convert it with .to_dense()."):
         fp.tensor(torch.eye(2).to_sparse())
     with raises(fp.DTypeError, "not supported: complex64"):
         fp.tensor(torch.ones(2, dtype=torch.complex64))

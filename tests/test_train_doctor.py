@@ -121,12 +121,14 @@ def test_cgroup_quota_version_1(tmp_path):
 def test_cache_ls_and_clear_touch_only_kernels(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(kernel_cache, "cache_folder", lambda: tmp_path)
     name = "parallel.map1_tanh_y_float32_0123456789-40.py311"
-    for file in (f"{name}.nbi", f"{name}.1.nbc"):
+    product = "products.turn_matrix4_0123456789-40.py311"
+    for file in (f"{name}.nbi", f"{name}.1.nbc", f"{product}.nbi"):
         (tmp_path / file).write_bytes(bytes(1000))
     (tmp_path / "loops.cpython-311.pyc").write_text("keep me")
     (tmp_path / "other.f-1.py311.nbi").write_text("somebody else's")
     assert kernel_cache.list_kernels() == 0
     out = capsys.readouterr().out
-    assert "2.0 kB  map1_tanh_y float32" in out and f"1 kernel, 0.0 MB in the kernel cache {tmp_path}\n" in out
+    assert "2.0 kB  map1_tanh_y float32" in out and "1.0 kB  turn_matrix4\n" in out
+    assert f"2 kernels, 0.0 MB in the kernel cache {tmp_path}\n" in out
     assert kernel_cache.clear() == 0
     assert sorted(p.name for p in tmp_path.iterdir()) == ["loops.cpython-311.pyc", "other.f-1.py311.nbi"]

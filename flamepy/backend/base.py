@@ -3,8 +3,8 @@
 Everything above this folder speaks only of these. A Buffer is contiguous memory on one device. A Device turns what an op says,
 `launch("softmax", ...)`, into launches of its kernels: how many passes, tasks and scratch is its own business. A Stream runs these
 launches in order; running them now is one way, recording them is another, and nobody above can tell. A backend is a folder that
-implements the three: plain/ (NumPy, to be read), cpu/ (Numba). Constants are NumPy scalars (of that type), Python ints (int64),
-bools, tuples of ints (small tables), None for what is absent.
+implements the three: plain/ (NumPy, to be read), cpu/ (Numba), cuda/ (Numba, for NVIDIA GPUs). Constants are NumPy scalars (of that
+type), Python ints (int64), bools, tuples of ints (small tables), None for what is absent.
 
 FLAME counterpart: `flame_core::device`. Read next: plain/device.py, formula/bind.py, cpu/device.py.
 """
@@ -310,7 +310,7 @@ _devices: dict[str, Device] = {}
 
 
 def device(name: str | Device | None = None) -> Device:
-    """The device of that name: `"cpu"` (also the default) or `"plain"`. Raises DeviceError for one that is not there."""
+    """The device of that name: "cpu" (also the default), "plain", "cuda", "cuda:1". Raises DeviceError for one that is not there."""
     if isinstance(name, Device):
         return name
     key = "cpu" if name is None else str(name)
@@ -332,4 +332,4 @@ def opened() -> list[Device]:
 
 def is_device_name(text: Any) -> bool:
     """Whether a string (or PyTorch's device, by its name) names a device, there or not, rather than a dtype."""
-    return (isinstance(text, str) or type(text).__name__ == "device") and str(text).partition(":")[0] in (*BACKENDS, "cuda")
+    return (isinstance(text, str) or type(text).__name__ == "device") and str(text).partition(":")[0] in BACKENDS

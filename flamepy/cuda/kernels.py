@@ -25,6 +25,7 @@ from ..errors import DeviceError
 
 EXTRA = "pip install 'flamepy[cuda-emulator]'"
 BACKEND = "flamepy.backend.cuda"
+LEAST = 7, 5  # the compute capability below which numba-cuda makes no code
 LINE = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/.*$|^\.L\w+:$")  # of machine code: an instruction, or where one jumps to
 OPCODE = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", re.M)
 DOUBLE = re.compile(r"D(ADD|MUL|FMA|SETP|MNMX|MMA)\b|MUFU\.\w+64")  # opcodes that compute in float64
@@ -147,7 +148,7 @@ def compile(function: Any, signature: Any = None, arch: str = "sm_90") -> CudaKe
 def architecture(arch: str) -> tuple[Any, ...]:
     """A GPU's compute capability: (9, 0) of "sm_90"."""
     found = re.fullmatch(r"sm_(\d+)(\d)([af]?)", str(arch))
-    if found is None:
+    if found is None or (int(found[1]), int(found[2])) < LEAST:
         raise ValueError(f"compile: no such architecture: {arch!r}. Use sm_80, sm_90, sm_100, ...")
     return int(found[1]), int(found[2]), *([found[3]] if found[3] else [])
 

@@ -16,15 +16,15 @@ class Activation(Module):
 
     op = ""
 
+    def forward(self, x: Any) -> Any:
+        """x of any shape -> the op of each number, of the same shape."""
+        return getattr(F, self.op)(x)
+
 
 class ReLU(Activation):
     """max(x, 0)."""
 
     op = "relu"
-
-    def forward(self, x: Any) -> Any:
-        """x of any shape -> max(x, 0), of the same shape."""
-        return F.relu(x)
 
 
 class GELU(Activation):
@@ -52,26 +52,14 @@ class SiLU(Activation):
 
     op = "silu"
 
-    def forward(self, x: Any) -> Any:
-        """x of any shape -> x * sigmoid(x), of the same shape."""
-        return F.silu(x)
-
 
 class Tanh(Activation):
     """tanh(x)."""
 
     op = "tanh"
 
-    def forward(self, x: Any) -> Any:
-        """x of any shape -> tanh(x), of the same shape."""
-        return F.tanh(x)
-
 
 class Sigmoid(Activation):
     """1 / (1 + exp(-x))."""
 
     op = "sigmoid"
-
-    def forward(self, x: Any) -> Any:
-        """x of any shape -> 1 / (1 + exp(-x)), of the same shape."""
-        return F.sigmoid(x)

@@ -116,11 +116,7 @@ class TransformerBlock(Module):
         self.norm1 = LayerNorm(width, bias=bias, device=device, dtype=dtype)
         self.attn = MultiHeadAttention(width, heads, causal=yes_or_no("TransformerBlock", causal), bias=bias, device=device, dtype=dtype)
         self.norm2 = LayerNorm(width, bias=bias, device=device, dtype=dtype)
-        self.mlp = Sequential(
-            Linear(width, 4 * width, bias, device, dtype),
-            GELU(),
-            Linear(4 * width, width, bias, device, dtype),
-        )
+        self.mlp = Sequential(Linear(width, 4 * width, bias, device, dtype), GELU(), Linear(4 * width, width, bias, device, dtype))
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Any, *, attn_mask: Any = None, is_causal: bool | None = None) -> Any:

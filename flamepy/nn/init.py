@@ -40,27 +40,33 @@ def fans(p: Tensor) -> tuple[int, int]:
 
 
 def filled(p: Parameter, data: Tensor) -> Parameter:
+    """p with these numbers, of its shape."""
     p.set_data(data)
     return p
 
 
 def normal(p: Parameter, mean: float = 0.0, std: float = 1.0) -> Parameter:
+    """Normal numbers of that mean and standard deviation."""
     return filled(p, creation.randn_like(p, mean, std))
 
 
 def uniform(p: Parameter, low: float = 0.0, high: float = 1.0) -> Parameter:
+    """Uniform numbers in [low, high)."""
     return filled(p, creation.uniform_like(p, low, high))
 
 
 def constant(p: Parameter, value: float) -> Parameter:
+    """The same number everywhere."""
     return filled(p, full_like(p, value))
 
 
 def zeros(p: Parameter) -> Parameter:
+    """0 everywhere."""
     return constant(p, 0.0)
 
 
 def ones(p: Parameter) -> Parameter:
+    """1 everywhere."""
     return constant(p, 1.0)
 
 

@@ -46,16 +46,8 @@ class Custom(Op):
     numbers = ()
 
     def __init__(
-        self,
-        forward: Any,
-        name: str,
-        inputs: int | None,
-        kind: str,
-        title: str,
-        internal: bool,
-        takes: frozenset[Any] = FLOATS,
-        mixes: int | None = None,
-    ):
+        self, forward: Any, name: str, inputs: int | None, kind: str, title: str, internal: bool, takes: Any, mixes: int | None = None
+    ):  # fmt: skip
         if not inspect.isfunction(forward) or not inspect.signature(forward).parameters:
             raise TypeError(f"custom: not a function of Tensors: {forward!r}. Write it with def, inputs first.")
         parameters = [p for p in inspect.signature(forward).parameters.values() if p.name != "tracked"]

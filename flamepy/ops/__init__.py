@@ -3,9 +3,9 @@
 Importing this package registers them all; `ops.NAME` then finds any public one (editors read __init__.pyi, which tools/make_stubs.py
 writes).
 
-    pointwise.py comparisons.py activations.py   one number at a time     shape.py indexing.py   moving numbers about
-    reduce.py var.py              many numbers to one         matmul.py conv.py attention.py   products
-    rows.py row_norms.py losses.py   one row at a time        random.py              random numbers
+    pointwise.py comparisons.py activations.py   one number at a time     shape.py joining.py indexing.py copy.py   moving numbers about
+    reduce.py var.py                             many numbers to one      matmul.py conv.py attention.py            products
+    rows.py row_norms.py losses.py               one row at a time        random.py                                 random numbers
 
 FLAME counterpart: `flame_core::ops`. Read next: pointwise.py.
 """

@@ -2,7 +2,7 @@
 
 An op works out the geometry and hands it to its loops as a table. Arguments follow PyTorch.
 
-FLAME counterpart: `flame_core::ops::conv2d`. Read next: random.py.
+FLAME counterpart: `flame_core::ops::conv2d`. Read next: ../backend/cpu/conv.py.
 """
 
 from __future__ import annotations

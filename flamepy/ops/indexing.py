@@ -207,17 +207,12 @@ def checked_index(name: str, index: Any, n: int, device: Any) -> Any:
     return ids
 
 
-def places(ids: Any, n: int, sizes: tuple[int, ...], strides: tuple[int, ...], step: int) -> Any:
+@custom(inputs=1, kind="as is", internal=True)
+def placed_ids(ids, n=0, sizes=(), strides=(), step=1):
     """For each position in `sizes`, where it begins by `strides`, plus `step` times its id (of n, negative ones from the end).
 
     ids repeats along the first axes of `sizes`.
     """
-    return placed_ids(ids, n, sizes, strides, step)
-
-
-@custom(inputs=1, kind="as is", internal=True)
-def placed_ids(ids, n=0, sizes=(), strides=(), step=1):
-    """See places()."""
     out = like(ids, (size_of(sizes),))
     if out.size:
         launch("place_ids", None, (out,), (ids,), (sizes, strides, n, step))
@@ -228,7 +223,7 @@ def select_rows(name: str, x: Any, axis: int, index: Any) -> Any:
     """x with one axis replaced by the axes of `index`."""
     n, before, after = x.shape[axis], x.shape[:axis], x.shape[axis + 1 :]
     ids = checked_index(name, index, n, x.device)
-    flat = places(ids, n, (size_of(before), ids.size), (n, 0), 1)
+    flat = placed_ids(ids, n, (size_of(before), ids.size), (n, 0), 1)
     take = selected if name == "index_select" else rows_at
     return take(x, flat, size_of(after), (*before, *ids.shape, *after))
 
@@ -236,7 +231,7 @@ def select_rows(name: str, x: Any, axis: int, index: Any) -> Any:
 def picked_from_rows(x: Any, ids: Any) -> Any:
     """x[i, ids[i]] for each row i of a matrix; the ids have been checked."""
     rows, cols = x.shape
-    return rows_at(x, places(ids, cols, (rows,), (cols,), 1), 1, (rows,))
+    return rows_at(x, placed_ids(ids, cols, (rows,), (cols,), 1), 1, (rows,))
 
 
 @composed
@@ -268,7 +263,7 @@ def gather(x: Any, axis: int, index: Any) -> Any:
     if not x.ndim:
         return ops.reshape(x, ())
     strides = contiguous_strides(x.shape)
-    flat = places(ids, x.shape[a], shape, (*strides[:a], 0, *strides[a + 1 :]), strides[a])
+    flat = placed_ids(ids, x.shape[a], shape, (*strides[:a], 0, *strides[a + 1 :]), strides[a])
     return gathered(x, flat, 1, shape)
 
 

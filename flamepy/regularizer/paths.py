@@ -47,12 +47,8 @@ def between(y: Any, x: Any) -> list[TapeEntry]:
     for serial in sorted(found):
         entry = found[serial]
         slots = entry.slots or [0] * len(entry.inputs)
-        if any(
-            [
-                node is not None and (arrives(node, slot, x) or getattr(node, "serial", 0) in leads)
-                for node, slot in zip(entry.inputs, slots, strict=True)
-            ]
-        ):
+        inputs = [(node, slot) for node, slot in zip(entry.inputs, slots, strict=True) if node is not None]
+        if any([arrives(node, slot, x) or getattr(node, "serial", 0) in leads for node, slot in inputs]):
             leads.add(serial)
     return [found[serial] for serial in sorted(leads, reverse=True)] if y.entry.serial in leads else []
 
@@ -119,18 +115,8 @@ STAND_IN: Any = SimpleNamespace(
 def stand_in(x: Any) -> Tensor:
     """x's numbers as a tracked tensor that is no leaf: backward() ends there and puts nothing into its map."""
     t = Tensor(x.buffer, x.spec.as_tracked(True))
-    call = SimpleNamespace(
-        op=STAND_IN,
-        single=True,
-        ins=(),
-        outs=(t.spec,),
-        saved=(),
-        tracked=(),
-        untracked=(),
-        guarded=(),
-        lets_go=(),
-        vjp=lambda *_: (),
-    )
+    nothing = dict.fromkeys(("ins", "saved", "tracked", "untracked", "guarded", "lets_go"), ())
+    call = SimpleNamespace(op=STAND_IN, single=True, outs=(t.spec,), vjp=lambda *_: (), **nothing)
     t.entry = TapeEntry(call, (), (t,), {}, ())
     return t
 

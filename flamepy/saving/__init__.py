@@ -8,7 +8,7 @@ has the number of its place as key. What is not an array stands as JSON in the m
 whole; "sha256" there is that of the file, with 64 zeros in its own place. A file without "state" is another library's: load() gives
 its tensors by name.
 
-FLAME counterpart: `flame_core::serialization`. Read next: plain.py, disk.py, tensor_file.py.
+FLAME counterpart: `flame_core::serialization`. Read next: plain.py, tensor_file.py, ../disk.py.
 """
 
 from __future__ import annotations

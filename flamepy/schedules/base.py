@@ -60,6 +60,11 @@ def rate(op: str, what: str, value: Any, above: float = -1.0) -> float:
     return found
 
 
+def rates(op: str, **values: Any) -> list[float]:
+    """Finite numbers >= 0, in this order."""
+    return [rate(op, what, value) for what, value in values.items()]
+
+
 def count(op: str, what: str, value: Any, least: int = 1) -> int:
     """A whole number (1e4 is one) that is at least so large. Raises DTypeError for what is none, ValueError."""
     if not is_number(value) or (math.isfinite(float(value)) and float(value) != int(value)):

@@ -13,7 +13,7 @@ import bisect
 import math
 from collections.abc import Sequence
 
-from .base import Schedule, count, marks, named, power, rate
+from .base import Schedule, count, marks, named, power, rate, rates
 
 
 @named
@@ -26,8 +26,7 @@ def constant(lr: float) -> Schedule:
 @named
 def step(lr: float, every: int, gamma: float = 0.1) -> Schedule:
     """lr * gamma^(steps // every)."""
-    lr = rate("step", "lr", lr)
-    gamma = rate("step", "gamma", gamma)
+    lr, gamma = rates("step", lr=lr, gamma=gamma)
     n = count("step", "every", every)
     return lambda step: lr * power(gamma, step // n)
 
@@ -35,8 +34,7 @@ def step(lr: float, every: int, gamma: float = 0.1) -> Schedule:
 @named
 def multistep(lr: float, milestones: Sequence[int], gamma: float = 0.1) -> Schedule:
     """lr, times gamma at each milestone passed, in whichever order they are listed."""
-    lr = rate("multistep", "lr", lr)
-    gamma = rate("multistep", "gamma", gamma)
+    lr, gamma = rates("multistep", lr=lr, gamma=gamma)
     passed = sorted(marks("multistep", milestones))
     return lambda step: lr * power(gamma, bisect.bisect_right(passed, step))
 
@@ -44,16 +42,14 @@ def multistep(lr: float, milestones: Sequence[int], gamma: float = 0.1) -> Sched
 @named
 def exponential(lr: float, gamma: float) -> Schedule:
     """lr * gamma^steps."""
-    lr = rate("exponential", "lr", lr)
-    gamma = rate("exponential", "gamma", gamma)
+    lr, gamma = rates("exponential", lr=lr, gamma=gamma)
     return lambda step: lr * power(gamma, step)
 
 
 @named
 def linear(start: float, end: float, n: int) -> Schedule:
     """From start to end in n steps, then end."""
-    start = rate("linear", "start", start)
-    end = rate("linear", "end", end)
+    start, end = rates("linear", start=start, end=end)
     n = count("linear", "n", n)
     return lambda step: start + (end - start) * min(step, n) / n
 
@@ -69,8 +65,7 @@ def warmup(lr: float, n: int) -> Schedule:
 @named
 def cosine(lr: float, n: int, end: float = 0.0) -> Schedule:
     """Half a cosine from lr to end in n steps, then end (Loshchilov & Hutter 2016, arXiv:1608.03983)."""
-    lr = rate("cosine", "lr", lr)
-    end = rate("cosine", "end", end)
+    lr, end = rates("cosine", lr=lr, end=end)
     n = count("cosine", "n", n)
     return lambda step: end + 0.5 * (lr - end) * (1.0 + math.cos(math.pi * min(step, n) / n))
 
@@ -78,8 +73,7 @@ def cosine(lr: float, n: int, end: float = 0.0) -> Schedule:
 @named
 def warmup_cosine(lr: float, warmup: int, n: int, end: float = 0.0) -> Schedule:
     """Linear warm-up over `warmup` steps, then a cosine from lr to end until step n."""
-    lr = rate("warmup_cosine", "lr", lr)
-    end = rate("warmup_cosine", "end", end)
+    lr, end = rates("warmup_cosine", lr=lr, end=end)
     n, up = count("warmup_cosine", "n", n), count("warmup_cosine", "warmup", warmup, 0)
     if up > n:
         raise ValueError(f"warmup_cosine: the warm-up is longer than the run: {up} > {n}. Shorten it; n counts all steps.")
@@ -90,7 +84,7 @@ def warmup_cosine(lr: float, warmup: int, n: int, end: float = 0.0) -> Schedule:
 @named
 def poly(lr: float, n: int, end: float = 0.0, power: float = 1.0) -> Schedule:
     """end + (lr - end) * (1 - steps / n)^power, then end."""
-    lr, end, power = rate("poly", "lr", lr), rate("poly", "end", end), rate("poly", "power", power)
+    lr, end, power = rates("poly", lr=lr, end=end, power=power)
     n = count("poly", "n", n)
     return lambda step: end + (lr - end) * (1.0 - min(step, n) / n) ** power if step < n else end
 
@@ -106,8 +100,7 @@ def noam(width: int, warmup: int, factor: float = 1.0) -> Schedule:
 @named
 def warmdown(lr: float, warmup: int, warmdown: int, total: int, final: float = 0.0) -> Schedule:
     """Linear up over `warmup` steps, flat, then linear down to lr * final over the last `warmdown` steps of `total`."""
-    lr = rate("warmdown", "lr", lr)
-    final = rate("warmdown", "final", final)
+    lr, final = rates("warmdown", lr=lr, final=final)
     total = count("warmdown", "total", total)
     up, down = count("warmdown", "warmup", warmup, 0), count("warmdown", "warmdown", warmdown, 0)
     if up + down > total:

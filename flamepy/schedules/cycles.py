@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from .base import Schedule, count, named, power, rate
+from .base import Schedule, count, named, power, rate, rates
 
 MODES = "triangular", "triangular2", "exp_range"
 
@@ -43,9 +43,7 @@ def cyclic(low: float, high: float, up: int = 2000, down: int | None = None, mod
 
     mode "triangular2" halves the height with each cycle, "exp_range" multiplies it by gamma^steps; PyTorch's CyclicLR.
     """
-    low = rate("cyclic", "low", low)
-    high = rate("cyclic", "high", high)
-    gamma = rate("cyclic", "gamma", gamma)
+    low, high, gamma = rates("cyclic", low=low, high=high, gamma=gamma)
     up = count("cyclic", "up", up)
     whole = up + (up if down is None else count("cyclic", "down", down))
     if not isinstance(mode, str) or mode not in MODES:
@@ -66,8 +64,7 @@ def cosine_restarts(lr: float, n: int, factor: int = 1, end: float = 0.0) -> Sch
 
     PyTorch's CosineAnnealingWarmRestarts, with T_0 = n and T_mult = factor.
     """
-    lr = rate("cosine_restarts", "lr", lr)
-    end = rate("cosine_restarts", "end", end)
+    lr, end = rates("cosine_restarts", lr=lr, end=end)
     n, factor = count("cosine_restarts", "n", n), count("cosine_restarts", "factor", factor)
 
     def lr_at(step: int) -> float:

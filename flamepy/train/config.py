@@ -23,7 +23,7 @@ from .problems import InputError, meant
 
 
 def setting(default: Any, text: str, low: float | None = None, high: float | None = None, **more: Any) -> Any:
-    """One setting. `low`, `high`: inclusive limits. `option=True`: also on the command line. `section`: where in --help.
+    """One setting. `low`, `high`: inclusive limits. `section`: it is an option on the command line, too; where in --help.
     `free=True`: may change when a run is resumed, because it changes no number that was already computed."""
     return dataclasses.field(default=default, metadata={"help": text, "low": low, "high": high, **more})
 
@@ -37,11 +37,11 @@ LAST_SEED = 2**63 - 1
 class LoopConfig:
     """The settings of the training loop, whatever it trains."""
 
-    steps: int = setting(1000, "training steps", 1, 10**9, option=True, section="Training", free=True)
+    steps: int = setting(1000, "training steps", 1, 10**9, section="Training", free=True)
     accumulate: int = setting(1, "Batches in one step: their gradients are added up, as if they were one large batch.", 1, 10**6,
-                              option=True, section="Training")  # fmt: skip
-    capture: bool = setting(True, "Record a step once and replay it: the same bits, faster.", option=True, section="Training", free=True)
-    ledger: bool = setting(False, "Note each parameter's gradient and update, in ledger.jsonl and ledger.png.", option=True,
+                              section="Training")  # fmt: skip
+    capture: bool = setting(True, "Record a step once and replay it: the same bits, faster.", section="Training", free=True)
+    ledger: bool = setting(False, "Note each parameter's gradient and update, in ledger.jsonl and ledger.png.",
                            section="Training", free=True)  # fmt: skip
     ledger_every: int = setting(10, "steps from line to line of the ledger; spikes have a line of their own", 1, 10**9, free=True)
     clip: float = setting(1.0, "largest gradient norm; 0 turns clipping off", 0, 1e9)
@@ -56,17 +56,15 @@ class LoopConfig:
 class TrainConfig(LoopConfig):
     """The settings that every job of `flamepy train` has."""
 
-    data: str = setting("", "What to learn from.", option=True, section="Data", free=True)
-    steps: int = setting(2000, STEPS, 1, 10**9, option=True,
-                         section="Training", free=True)  # fmt: skip
-    batch: int = setting(12, "Examples in a batch.", 1, 10**6, option=True, section="Training")
-    lr: float = setting(1e-3, "Highest learning rate; it warms up to this and then falls to a tenth of it.", 0, 1e6,
-                        option=True, section="Training")  # fmt: skip
+    data: str = setting("", "What to learn from.", section="Data", free=True)
+    steps: int = setting(2000, STEPS, 1, 10**9, section="Training", free=True)
+    batch: int = setting(12, "Examples in a batch.", 1, 10**6, section="Training")
+    lr: float = setting(1e-3, "Highest learning rate; it warms up to this and then falls to a tenth of it.", 0, 1e6, section="Training")
     seed: int = setting(1337, "Start of all random numbers; the same seed gives the same run, bit for bit.", 0, LAST_SEED,
-                        option=True, section="Training")  # fmt: skip
-    device: str = setting("cpu", f"Where to train: {', '.join(BACKENDS)}.", option=True, section="Training", free=True)
+                        section="Training")  # fmt: skip
+    device: str = setting("cpu", f"Where to train: {', '.join(BACKENDS)}.", section="Training", free=True)
     compute: str = setting("float32", "What products are computed from: float32, bfloat16 or float16. Parameters stay float32.",
-                           option=True, section="Training", choices=("float32", "bfloat16", "float16"))  # fmt: skip
+                           section="Training", choices=("float32", "bfloat16", "float16"))  # fmt: skip
     warmup: int = setting(WARMUP, "steps of linear warm-up (when not given: 100, at most a tenth of the steps)", 0, 10**9)
     final_lr: float = setting(0.1, "learning rate at the end, as a fraction of lr", 0, 1)
     beta1: float = setting(0.9, "AdamW: memory of the gradient", 0, 0.999999)
@@ -84,11 +82,11 @@ class GptConfig(TrainConfig):
     """`flamepy train`: a byte-level GPT."""
 
     data: str = setting("stdlib", "Text to learn from: a file, a folder of text files, or - for standard input. "
-                        "Default: the Python standard library.", option=True, section="Data", free=True)  # fmt: skip
-    context: int = setting(64, "Bytes the model sees at once.", 1, 10**6, option=True, section="Model")
-    layers: int = setting(4, "Transformer blocks.", 1, 10**4, option=True, section="Model")
-    heads: int = setting(4, "Attention heads per block; must divide the width.", 1, 10**5, option=True, section="Model")
-    width: int = setting(128, "Size of the vector that stands for one byte.", 1, 10**6, option=True, section="Model")
+                        "Default: the Python standard library.", section="Data", free=True)  # fmt: skip
+    context: int = setting(64, "Bytes the model sees at once.", 1, 10**6, section="Model")
+    layers: int = setting(4, "Transformer blocks.", 1, 10**4, section="Model")
+    heads: int = setting(4, "Attention heads per block; must divide the width.", 1, 10**5, section="Model")
+    width: int = setting(128, "Size of the vector that stands for one byte.", 1, 10**6, section="Model")
     dropout: float = setting(0.0, "part of the activations dropped while training", 0, 0.999)
     validation_batches: int = setting(100, "batches in one validation", 1, 10**6)
     sample_tokens: int = setting(400, "bytes of text to generate at the end", 0, 10**6)
@@ -106,17 +104,13 @@ class DigitsConfig(TrainConfig):
     """`flamepy train digits`: handwritten digits."""
 
     data: str = setting("digits", "Images to learn from: a folder of MNIST idx files (.gz too) or an .npz with x_train, "
-                        "y_train, x_test, y_test. Default: scikit-learn's 1,797 digits.", option=True, section="Data",
+                        "y_train, x_test, y_test. Default: scikit-learn's 1,797 digits.", section="Data",
                         free=True)  # fmt: skip
-    model: str = setting("both", "mlp, cnn or both, one after the other.", option=True, section="Model",
-                         choices=("mlp", "cnn", "both"))  # fmt: skip
-    width: int = setting(128, "Hidden units of the MLP; the CNN has a quarter and half as many channels.", 4, 10**5,
-                         option=True, section="Model")  # fmt: skip
-    steps: int = setting(1000, STEPS, 1, 10**9, option=True,
-                         section="Training", free=True)  # fmt: skip
-    batch: int = setting(64, "Images in a batch.", 1, 10**6, option=True, section="Training")
-    lr: float = setting(3e-3, "Highest learning rate; it warms up to this and then falls to a tenth of it.", 0, 1e6,
-                        option=True, section="Training")  # fmt: skip
+    model: str = setting("both", "mlp, cnn or both, one after the other.", section="Model", choices=("mlp", "cnn", "both"))
+    width: int = setting(128, "Hidden units of the MLP; the CNN has a quarter and half as many channels.", 4, 10**5, section="Model")
+    steps: int = setting(1000, STEPS, 1, 10**9, section="Training", free=True)
+    batch: int = setting(64, "Images in a batch.", 1, 10**6, section="Training")
+    lr: float = setting(3e-3, "Highest learning rate; it warms up to this and then falls to a tenth of it.", 0, 1e6, section="Training")
     shift: int = setting(1, "pixels by which the CNN's training images are moved at random, at most; the MLP sees them as they are", 0, 100)
 
 
@@ -150,7 +144,8 @@ def build(kind: type[Config], values: dict[str, Any]) -> Config:
     checked = {name: check(settings(kind)[name], hints[name], value) for name, value in values.items()}
     config = kind(**checked)
     if isinstance(config, TrainConfig) and config.warmup > config.steps:
-        raise InputError(f"warmup is longer than the run: warmup {config.warmup}, steps {config.steps}. Lower warmup.")
+        found = f"warmup {config.warmup}, steps {config.steps}"
+        raise InputError(f"warmup is longer than the run: {found}. Give --steps {config.warmup} or more.")
     return config
 
 

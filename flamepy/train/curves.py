@@ -1,23 +1,21 @@
 """The picture of a run: loss above, gradient norm below, over the steps.
 
-Drawn with matplotlib's Figure (no window, no global state) into memory first, so the file on disk is always whole. The
-import happens here and nowhere else: it costs a second.
+Drawn with matplotlib's Figure (no window, no global state), which is imported only when a picture is drawn: it costs a second.
 
-Read next: loop.py.
+Read next: files.py (how the file is always whole), loop.py.
 """
 
 from __future__ import annotations
 
-import io
 import logging
 import math
 from pathlib import Path
 from typing import Any
 
+from ..learning_rate import drawable, png
 from .files import replace_file
 
 Rows = list[dict[str, Any]]
-LARGEST = 1e100  # beyond it matplotlib's own arithmetic overflows
 
 
 def draw(rows: Rows, path: Path, title: str, unit: str = "loss") -> None:
@@ -31,7 +29,7 @@ def draw(rows: Rows, path: Path, title: str, unit: str = "loss") -> None:
     steps = [row["step"] for row in rows]
     loss.plot(steps, [drawable(row["loss"]) for row in rows], color="#9db8d9", linewidth=0.7, label="training loss")
     loss.plot(steps, [drawable(row["smoothed"]) for row in rows], color="#1f4e9c", linewidth=1.6, label="smoothed")
-    held_out = [(row["step"], row["val_loss"]) for row in rows if abs(row.get("val_loss", math.nan)) < LARGEST]
+    held_out = [(row["step"], row["val_loss"]) for row in rows if not math.isnan(drawable(row.get("val_loss", math.nan)))]
     if held_out:
         loss.plot(*zip(*held_out, strict=True), "o-", color="#c1440e", markersize=5, linewidth=1.0, label="validation loss")
         loss.annotate(f"{held_out[-1][1]:.3f}", held_out[-1], xytext=(0, 8), textcoords="offset points", ha="center")
@@ -50,11 +48,4 @@ def draw(rows: Rows, path: Path, title: str, unit: str = "loss") -> None:
     for axes in (loss, norm):
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-    memory = io.BytesIO()
-    figure.savefig(memory, format="png")
-    replace_file(path, memory.getvalue())
-
-
-def drawable(value: float) -> float:
-    """The value, or NaN, which leaves a gap in the curve, where none can be drawn."""
-    return value if abs(value) < LARGEST else math.nan
+    replace_file(path, png(figure))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import statistics
 import sys
 import time
@@ -117,9 +118,8 @@ def columns_that_fit(widths: Sequence[int], room: int, least: Sequence[int]) -> 
 
 
 def kernel_title(name: str) -> str:
-    """map1_gelu_y_float32_0a1b2c3d4e -> map1_gelu_y float32."""
-    parts = name.split("_")
-    return f"{'_'.join(parts[:-2])} {parts[-2]}" if len(parts) > 2 else name
+    """map1_gelu_y_float32_0a1b2c3d4e -> map1_gelu_y float32; turn_matrix4_0a1b2c3d4e -> turn_matrix4."""
+    return re.sub(r"(_(b?float\d+|u?int\d+|bool))?_[0-9a-f]{10}$", lambda found: f" {found[2]}" * bool(found[2]), name)
 
 
 def are_kept() -> bool:

@@ -146,10 +146,7 @@ def figures(report: Report) -> None:
         found = report.task(task, 90)
         for name, title in FIGURES.items():
             if isinstance(value := found.get(name), float):
-                row(
-                    title,
-                    f"{value:,.2f} {UNITS[name.rpartition('_')[2]]}" if value < 100 else f"{value:,.0f} {UNITS[name.rpartition('_')[2]]}",
-                )
+                row(title, f"{value:,.{2 if value < 100 else 0}f} {UNITS[name.rpartition('_')[2]]}")
             elif isinstance(value, str):
                 report.problem(f"{title}: {value}")
 
@@ -167,10 +164,7 @@ def agreement(report: Report, cases: str) -> None:
 
     def told(answer: Answer) -> None:
         if not answer["ok"]:
-            what = (
-                answer.get("error")
-                or f"differs by {answer['forward']:.1e} forward, {answer['backward']:.1e} backward, of {answer['allowed']:.0e}"
-            )
+            what = answer.get("error") or "differs by {forward:.1e} forward, {backward:.1e} backward, of {allowed:.0e}".format(**answer)
             report.problem(f"{answer['case']} {answer['dtype']}: {what}")
 
     workers = min(WORKERS, max(1, (os.cpu_count() or 2) - 2)) if not report.emulated else os.cpu_count() or 1

@@ -81,7 +81,7 @@ def facts() -> Found:
     here = gpu()
     found["findings"] = [list(row) for row in here.findings()]
     single, function = np.dtype("float32"), maps.map_runs
-    make = lambda: typed(function, single, words.dialect(function.threads, function.lanes), True, maps.same)
+    make = lambda: typed(function, single, words.dialect(function.threads, function.lanes, function.wide), True, maps.same)
     marks = [time.perf_counter()]
     mark = f"{time.time_ns()}"  # never compiled before
     binary = build.compiled(make, "doctor", mark, (single, single), here.driver.cc, (function.threads, function.together))

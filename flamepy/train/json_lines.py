@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from ..disk import write_whole
 from .files import replace_file, writing
 from .problems import InputError
 
@@ -31,9 +32,7 @@ class JsonLines:
         with writing(self.path):
             if self.handle is None:
                 self.handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-            line = memoryview((json.dumps(row) + "\n").encode())
-            while line:
-                line = line[os.write(self.handle, line) :]
+            write_whole(self.handle, (json.dumps(row) + "\n").encode())
 
     def sync(self) -> None:
         """Everything appended so far is on disk when this returns."""

@@ -12,17 +12,18 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from ..backend.base import device
+from ..backend import base
 from .display import kernel_title
 from .problems import InputError
 
 # <file>.<kernel name>-<line>.py311.nbi or .py311.1.nbc; and .tmp.<something> behind it, which a killed process was writing
+OURS = {path.stem for path in Path(base.__file__).with_name("cpu").glob("*.py")}  # files whose functions Numba keeps there
 ENTRY = re.compile(r"^(?P<file>\w+)\.(?P<kernel>.+)-\d+\.py\d+\w*\.(nbi|\d+\.nbc)(\.tmp\.\w+)?$")
 
 
 def cache_folder() -> Path:
     """Where this machine keeps flamepy's compiled kernels."""
-    return device("cpu").cache_folder()
+    return base.device("cpu").cache_folder()
 
 
 def entries() -> dict[str, list[Path]]:
@@ -32,7 +33,7 @@ def entries() -> dict[str, list[Path]]:
     if folder.is_dir():
         for path in sorted(folder.iterdir()):
             match = ENTRY.match(path.name)
-            if match and match["file"] in ("parallel", "compiler", "pool"):
+            if match and match["file"] in OURS:
                 found[match["kernel"]].append(path)
     return dict(found)
 

@@ -12,7 +12,6 @@ Read next: run_folder.py.
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import logging
 import math
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..learning_rate import png
 from .files import replace_file
 from .json_lines import JsonLines, is_number
 from .problems import InputError
@@ -144,9 +144,7 @@ def draw(sheet: Sheet, path: Path, title: str = "") -> None:
                 at = np.searchsorted(groups, [line for line, _ in marks], "right") - 1
                 axes.plot(at, [k for _, k in marks], "x", color="#e0301e", markersize=4)
     figure.suptitle(title)
-    memory = io.BytesIO()
-    figure.savefig(memory, format="png")
-    replace_file(path, memory.getvalue())
+    replace_file(path, png(figure))
 
 
 def logarithm(table: np.ndarray) -> np.ndarray:

@@ -176,9 +176,10 @@ def introduction(job: Job, folder: RunFolder, loop: Loop) -> list[str]:
 def other_schedule(config: LoopConfig, saved: checkpoint.Checkpoint | None) -> Iterator[str]:
     """What other --steps do to the learning rate of a resumed run: its curve is that of a run with these steps from the start."""
     if isinstance(config, TrainConfig) and saved is not None and (steps := saved.facts["config"]["steps"]) != config.steps:
-        rate, before = (schedule_of(c)(saved.step) for c in (config, replace(config, steps=steps)))
+        rate, before = (f"{schedule_of(c)(saved.step):.2e}" for c in (config, replace(config, steps=steps)))
         what = "stretched" if config.steps > steps else "shortened"
-        yield f"schedule  {what} from {steps:,} to {config.steps:,} steps: the learning rate goes on at {rate:.2e}, not {before:.2e}"
+        rate += f", not {before}" * (rate != before)
+        yield f"schedule  {what} from {steps:,} to {config.steps:,} steps: the learning rate goes on at {rate}"
 
 
 def finish(job: Job, folder: RunFolder, loop: Loop, display: PlainDisplay) -> None:

@@ -9,6 +9,7 @@ Read next: gpt.py.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,7 +73,8 @@ def load_model(run: Path) -> GPT:
     config = build(GptConfig, read_toml(GptConfig, folder.config))
     saved = checkpoint.load(folder.checkpoints)
     if saved is None:
-        raise InputError(f"the run has no checkpoint yet: {folder.path}. Train it first: flamepy train --resume {folder.path}.")
+        command = f"flamepy train --resume {shlex.quote(str(folder.path))}"
+        raise InputError(f"the run has no checkpoint yet: {folder.path}. Train it first: {command}")
     model = GPT(config)
     check_fit(saved, shapes_of(model))
     model.load_state_dict(model_state(saved))

@@ -2,7 +2,7 @@
 
 While a command prepares, the first signal raises Interrupted. Inside `with stop.gently():` it only sets a flag, so that the
 loop can finish its step and save; inside `with stop.between_kernels():` the end of a compilation is early enough. The second
-signal always ends the process on the spot, and says where the checkpoint is; files.py sees to it that nothing is half-written
+signal always ends the process on the spot, and says where the checkpoint is; ../disk.py sees to it that nothing is half-written
 even then.
 
 Python runs a signal's handler between two lines of the main thread, and LLVM can keep that thread for seconds. So a thread of our

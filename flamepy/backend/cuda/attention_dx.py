@@ -14,24 +14,7 @@ from functools import partial
 from ...dtypes import bfloat16
 from ..formula.words import exp, real
 from . import attention_mma, attention_mma_dx, cudnn
-from .attention import (
-    LEFT,
-    OWN,
-    PITCH,
-    RIGHT,
-    SCORES,
-    SIDE,
-    C,
-    I,
-    R,
-    W,
-    add_products,
-    dots,
-    is_half,
-    keep_scores,
-    plain_sizes,
-    score_at,
-)
+from .attention import LEFT, OWN, PITCH, RIGHT, SCORES, SIDE, C, I, R, W, add_products, dots, is_half, keep_scores, plain_sizes, score_at
 from .compat import cuda
 from .family import THREADS, WARP, blocks, kernel, launcher
 from .tensor import divided

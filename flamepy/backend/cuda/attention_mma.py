@@ -15,20 +15,11 @@ from typing import Any
 from ..formula.words import INF, real
 from .compat import cuda, libdevice
 from .family import blocks, kernel
-from .fragments import (
-    begins_at_16,
-    copy_one,
-    each,
-    exp2,
-    folded,
-    mapped,
-    put_pairs,
-    rounded,
-    times,
-)
+from .fragments import copy_one, each, exp2, folded, mapped, put_pairs, rounded, times
 from .tensor import commit, divided, shared, wait
 from .tile_words import any_of, copy_pieces, cut, of_mask, own_factor, piece_from, piece_place, piece_to, short, times_own
 from .tiles import filled, sized
+from .vectors import aligned
 from .words import barrier, block, thread
 
 THREADS_OF = 128  # of a block: four warps
@@ -166,7 +157,7 @@ def put_number(value, row, column, x, at, step, left, cols):
 
 def put_rows(x, at, step, left, cols, acc, fast):
     """A warp's tile of results."""
-    if fast and begins_at_16(x):
+    if fast and aligned(x, 8):
         put_pairs(x, at, step, left, cols, acc, TALL)
     else:
         each(put_number, LINES, acc, (x, at, step, left, cols))
@@ -217,7 +208,7 @@ def attention_mma(y, kept, q, k, v, mask, layout, m_layout, heads, rows, keys, d
     pair, tile = place_of(tiles)
     first = short((tiles - 1 - tile) * ROWS)  # these see most keys
     q_at, k_at, v_at, y_at, m_at = starts(layout, m_layout, pair, heads)
-    fast = even and begins_at_16(q) and begins_at_16(k) and begins_at_16(v)
+    fast = even and aligned(q, 8) and aligned(k, 8) and aligned(v, 8)
     k_at, v_at = k_at + piece_from(layout[7], WIDE), v_at + piece_from(layout[11], WIDE)
     stage_own(room + OWN + mine, q, q_at + first * layout[3] + piece_from(layout[3], WIDE), layout[3], rows - first, d, fast)
     stage_pair(room + mine, k, k_at, layout[7], v, v_at, layout[11], keys, d, e, fast)

@@ -32,11 +32,11 @@ from .attention_mma import (
 )
 from .compat import cuda
 from .family import THREADS, blocks, kernel
-from .fragments import begins_at_16, each, left_factor, mapped, rounded, times, times_stored, times_turned
+from .fragments import each, left_factor, mapped, rounded, times, times_stored, times_turned
 from .tensor import copy1, divided, shared, wait
 from .tile_words import as_stored, cut, cut_turned, of_columns, of_mask, own_factor, piece_from, piece_to, short, times_own
 from .tiles import filled, sized
-from .vectors import load4, store4
+from .vectors import aligned, load4, store4
 from .words import barrier, block, thread
 
 WIDE, SPAN = 64, 8
@@ -94,7 +94,7 @@ def row_stats(stats, packed, g, y, kept, layout, heads, rows, e, count, even):
         pair, line = divided(row, rows)
         b, h = divided(pair, heads)
         at, to = layout[12] + b * layout[13] + h * layout[14] + line * layout[15] + column, row * e + column
-        fast, half = even and begins_at_16(g) and begins_at_16(y), 4 * SPAN
+        fast, half = even and aligned(g, 8) and aligned(y, 8), 4 * SPAN
         total = row_part(packed, g, y, to, at, e - column, fast)
         total += row_part(packed, g, y, to + half, at + half, e - column - half, fast)
     far = SPAN // 2
@@ -116,7 +116,7 @@ def stage_both(to, x, x_at, x_step, there, z, z_at, z_step, left, d, e, fast):
 
 # ---- dk and dv -----------------------------------------------------------------------------------------------------------------------
 def stage_stats(to, stats, at, left):
-    """What row_dots has found for N rows; zeros where there are none."""
+    """What row_stats has found for N rows; zeros where there are none."""
     i = thread()
     if i < 2 * N:
         row = i & (N - 1)
@@ -142,7 +142,7 @@ def attention_mma_dkv(dk, dv, g, stats, q, k, v, mask, layout, m_layout, heads, 
     pair, tile = place_of(divided(keys + ROWS - 1, ROWS)[0])
     first = short(tile * ROWS)  # the first are seen by most rows
     q_at, k_at, v_at, g_at, m_at = starts(layout, m_layout, pair, heads)
-    fast = even and begins_at_16(q) and begins_at_16(k) and begins_at_16(v) and begins_at_16(g)
+    fast = even and aligned(q, 8) and aligned(k, 8) and aligned(v, 8) and aligned(g, 8)
     values, numbers = room + STAGES, room + NUMBERS  # values stay there: registers are few
     own_k = room + STORED * (STAGES + ROWS * STEP)
     stage_both(own_k, k, k_at + first * layout[7], layout[7], values, v, v_at + first * layout[11], layout[11], keys - first, d, e, fast)
@@ -205,7 +205,7 @@ def attention_mma_dq(dq, dmask, g, stats, q, k, v, mask, layout, m_layout, heads
     pair, tile = place_of(tiles)
     first = short((tiles - 1 - tile) * ROWS)
     q_at, k_at, v_at, g_at, m_at = starts(layout, m_layout, pair, heads)
-    fast = even and begins_at_16(q) and begins_at_16(k) and begins_at_16(v) and begins_at_16(g)
+    fast = even and aligned(q, 8) and aligned(k, 8) and aligned(v, 8) and aligned(g, 8)
     g_to, q_from, g_from = room + (STAGES if STORED else ROWS * STEP), q_at + first * layout[3], g_at + first * layout[15]
     stage_both(room, q, q_from, layout[3], g_to, g, g_from, layout[15], rows - first, d, e, fast)
     a_q = left_factor(room + warp * (16 * TALL * STEP), STEP, TALL, DEEP)

@@ -5,21 +5,18 @@ algorithm is one of eight that the library proposes, timed once on a GPU and rem
 Matrices are row by row here, column by column there: the library is asked for y.T = op(b).T @ op(a).T. Partial sums are added in float32
 (float64), in an order that the algorithm fixes.
 
-FLAME counterpart: `flame_core::ops::gemm` (cuBLASLt). Read next: matmul.py, standin.py (the same without a GPU).
+FLAME counterpart: `flame_core::ops::gemm` (cuBLASLt). Read next: matmul.py.
 """
 
 from __future__ import annotations
 
 import ctypes as C
-import json
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...disk import put_in_cache
 from ...dtypes import bfloat16, float16, float32, float64
 from ...errors import DeviceError
 from .. import precision
@@ -70,8 +67,10 @@ def checked(status: int, what: str) -> None:
         raise DeviceError(f"cuda: {what} failed: status {status} of cuBLASLt. Report it; without nvidia-cublas, own kernels multiply.")
 
 
-class Blas:
-    """The library on one GPU. `lib` has its functions; the driver gives memory and says which stream."""
+class Blas(build.Chooser):
+    """The library on one GPU. `lib` has its functions; the driver gives memory and says which stream. Choices: which proposal."""
+
+    kind = int
 
     def __init__(self, lib: Any, driver: Any, path: str = ""):
         self.lib, self.driver, self.path = lib, driver, path
@@ -83,7 +82,6 @@ class Blas:
         self.calls: dict[Problem, tuple[Product, Any]] = {}
         self.lock = threading.Lock()
         self.file = build.cache_folder() / f"products-{driver.name}-{self.version}.json".replace(" ", "_")
-        self.chosen: dict[str, int] | None = None
 
     def workspace(self) -> int:
         if not self.room:
@@ -98,19 +96,6 @@ class Blas:
             self.calls[problem] = found, HostCall(found)
         found, call = self.calls[problem]
         return call if found.plan((16,) * 4) is not None else None
-
-    def choices(self) -> dict[str, int]:
-        """Which proposals were fastest, of this and earlier processes."""
-        if self.chosen is None:
-            try:
-                self.chosen = {str(key): int(n) for key, n in json.loads(self.file.read_text()).items()}
-            except (OSError, ValueError, AttributeError, TypeError):
-                self.chosen = {}
-        return self.chosen
-
-    def choose(self, key: str, number: int) -> None:
-        self.choices()[key] = number
-        put_in_cache(Path(self.file), json.dumps(self.chosen, indent=0, sort_keys=True).encode())
 
 
 class Product:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 import os
 import re
 import tempfile
@@ -21,7 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...disk import checked, kept, put_checked
+from ...disk import checked, kept, put_checked, put_in_cache
 from ..formula.bind import announce
 from .compat import cuda, libraries, target, types
 from .span import span_of
@@ -149,6 +150,22 @@ def installed(package: str) -> str:
         return version(package)
     except PackageNotFoundError:  # NVVM may come with a toolkit
         return "-"
+
+
+class Chooser:
+    """A library that remembers in a file what was chosen, in this and earlier processes, so that the next run takes the same."""
+
+    file: Path
+    kind: Any = str  # of a choice
+
+    def choices(self) -> dict[str, Any]:
+        try:
+            return {key: self.kind(value) for key, value in json.loads(self.file.read_text()).items()}
+        except (OSError, ValueError, AttributeError, TypeError):
+            return {}
+
+    def choose(self, key: Any, what: Any) -> None:
+        put_in_cache(self.file, json.dumps(self.choices() | {str(key): what}, indent=0, sort_keys=True).encode())
 
 
 @cache

@@ -52,7 +52,8 @@ def libraries() -> Iterator[None]:
     except Exception as error:
         if type(error).__name__ in ("nvvmError", "nvJitLinkError"):
             text = " ".join(str(error).split())[:400]
-            raise DeviceError(f"cuda: NVIDIA's compiler refuses the kernel: {text}. Write it otherwise.") from error
+            advice = "Name another architecture" if "UNRECOGNIZED_ARCH" in text else "Write it otherwise"
+            raise DeviceError(f"cuda: NVIDIA's compiler refuses the kernel: {text}. {advice}.") from error
         if type(error).__name__ not in ("DynamicLibNotFoundError", "NvvmSupportError"):
             raise
         raise DeviceError(f"cuda: a library is not installed: {str(error).splitlines()[0]}. Use {EXTRA}.") from error

@@ -261,24 +261,25 @@ def tiles_of(go, sizes, rows, columns):
     return own, counts, (tiles, across), tiles * across * sizes[5]
 
 
+def in_tiles(go, kernel, outs, ins, sizes, rows, total):
+    own, counts, tiles, grid = tiles_of(go, sizes, rows // sizes[5], total)
+    go(sized(kernel, **own), outs, ins, (sizes, *counts, total, *tiles), grid=grid)
+
+
 @launcher(name="conv2d")
 def conv_launcher(go, outs, ins, sizes):
     if conv_mma.suits(*ins[:2], sizes):
         conv_mma.launch(go, outs, ins, sizes)
-        return
-    total = sizes[0] * sizes[14] * sizes[15]
-    own, counts, tiles, grid = tiles_of(go, sizes, sizes[4] // sizes[5], total)
-    go(sized(conv2d_tiles, **own), outs, ins, (sizes, *counts, total, *tiles), grid=grid)
+    else:
+        in_tiles(go, conv2d_tiles, outs, ins, sizes, sizes[4], sizes[0] * sizes[14] * sizes[15])
 
 
 @launcher(name="conv2d_dx")
 def conv_dx_launcher(go, outs, ins, sizes):
     if conv_mma.suits(*ins, sizes):
         conv_mma_dx.launch_dx(go, outs, ins, sizes)
-        return
-    total = sizes[0] * sizes[2] * sizes[3]
-    own, counts, tiles, grid = tiles_of(go, sizes, sizes[1] // sizes[5], total)
-    go(sized(conv2d_dx_tiles, **own), outs, ins, (sizes, *counts, total, *tiles), grid=grid)
+    else:
+        in_tiles(go, conv2d_dx_tiles, outs, ins, sizes, sizes[1], sizes[0] * sizes[2] * sizes[3])
 
 
 @launcher(name="conv2d_dw")

@@ -15,12 +15,13 @@ from ...dtypes import HALF, bfloat16
 from .attention_mma import THREADS_OF, put_rows
 from .compat import cuda
 from .family import blocks, kernel
-from .fragments import begins_at_16, copy_one, left_factor, times, times_turned
+from .fragments import copy_one, left_factor, times, times_turned
 from .gather_words import MARK, gather_pairs, number_at, put_mark, put_words
 from .tensor import PITCH as SPREAD
 from .tensor import commit, divided, shared, spread, wait
 from .tile_words import copy_pieces, piece_from, piece_place, piece_to, short
 from .tiles import filled, sized
+from .vectors import aligned
 from .words import barrier, block, thread
 
 DEEP, PITCH = 32, 80  # steps of the sum that are staged at once; bytes from row to row of the left factor
@@ -111,7 +112,7 @@ def window_sums(room, x, w, at, left, first, each, across, total, sizes):
     begin, top, beside = pixel_of(column, total, sizes)
     begin2, top2, beside2 = pixel_of(column + 32, total, sizes)
     begins, tops, besides = (begin, begin2), (top, top2), (beside, beside2)
-    put, fast = SEEN + t // 32 * STEP + t % 32 * 4, (at | depth) & 7 == 0 and begins_at_16(w)
+    put, fast = SEEN + t // 32 * STEP + t % 32 * 4, (at | depth) & 7 == 0 and aligned(w, 8)
     at, mine = at + piece_from(short(depth), DEEP), piece_to(PITCH, DEEP)
     stage_rows(room + mine, w, at, depth, 0, left, fast)
     commit()

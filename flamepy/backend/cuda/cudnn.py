@@ -10,7 +10,6 @@ The graphs are those of https://docs.nvidia.com/deeplearning/cudnn/frontend (ope
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -18,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...disk import put_in_cache
 from ...dtypes import float16, float32
 from ...errors import FlameWarning
 from ..base import Buffer
@@ -77,7 +75,7 @@ def like(device: Any, outs: Sequence[Any], dtype: np.dtype | None = None) -> dic
     return {id(None): None} | {id(b): b if b.dtype == dtype else device.empty(b.size, dtype or b.dtype) for b in distinct(outs)}
 
 
-class Library:
+class Library(build.Chooser):
     """cuDNN for one GPU."""
 
     def __init__(self, module: Any, driver: Any):
@@ -155,19 +153,8 @@ class Library:
     def refused(self, problem: Problem, why: str) -> None:
         self.choose(problem, "own")
         name = "attention's backward" if problem.backward else "attention"
-        text = f"cudnn: not used for {name} of {problem.sizes}: {why}. Our own kernels do it; uninstall the extra, or report this."
+        text = f"cudnn: not used for {name} of {problem.sizes}: {why}. Our own kernels do it; or pip uninstall nvidia-cudnn-frontend."
         warnings.warn(text, FlameWarning, stacklevel=2)
-
-    def choices(self) -> dict[str, str]:
-        """What was chosen, in this and earlier processes."""
-        try:
-            return {str(key): str(value) for key, value in json.loads(self.file.read_text()).items()}
-        except (OSError, ValueError, AttributeError):
-            return {}
-
-    def choose(self, problem: Problem, what: str) -> None:
-        found = {**self.choices(), str(problem): what}
-        put_in_cache(self.file, json.dumps(found, indent=0, sort_keys=True).encode())
 
 
 class Call:
@@ -177,10 +164,10 @@ class Call:
         self.library, self.problem = library, problem
         self.starts = [start * problem.dtype.itemsize for start in starts]
         module = library.module
-        kind = module.data_type.HALF if problem.dtype == float16 else module.data_type.BFLOAT16
-        number = module.data_type.FLOAT
+        kinds = module.data_type
+        self.kind, number = kinds.HALF if problem.dtype == float16 else kinds.BFLOAT16, kinds.FLOAT
         self.graph = graph = module.pygraph(
-            io_data_type=kind, intermediate_data_type=number, compute_data_type=number, handle=library.handle
+            io_data_type=self.kind, intermediate_data_type=number, compute_data_type=number, handle=library.handle
         )
         batch, heads, rows, keys, d, e = problem.sizes
         self.shapes = [(batch, heads, rows, d), (batch, heads, keys, d), (batch, heads, keys, e), (batch, heads, rows, e)]
@@ -207,9 +194,7 @@ class Call:
         self.host = HostCall(self.execute)
 
     def tensor(self, name: str, i: int) -> Any:
-        kind = self.library.module.data_type
-        kind = kind.HALF if self.problem.dtype == float16 else kind.BFLOAT16
-        return self.graph.tensor(name=name, dim=self.shapes[i], stride=(*self.problem.strides[i], 1), data_type=kind)
+        return self.graph.tensor(name=name, dim=self.shapes[i], stride=(*self.problem.strides[i], 1), data_type=self.kind)
 
     def result(self, x: Any, i: int) -> Any:
         return x.set_output(True).set_dim(self.shapes[i]).set_stride((*self.problem.strides[i], 1))

@@ -29,7 +29,7 @@ class Driver:
     watches = True  # each buffer has an allocation of its own
     cc = CC
     name, handle, capturing = "emulated", 0, False
-    blas: Any = None  # no library of products; standin.py plays one
+    blas: Any = None  # no library of products
     cudnn: Any = None
 
     def __init__(self) -> None:

@@ -14,10 +14,10 @@ from typing import Any
 
 from llvmlite import ir
 
-from .compat import cgutils, intrinsic, literal, signature, types, word
-from .tiles import I32, I64, constant, elements, plain
-
-F32 = ir.FloatType()
+from .compat import cgutils, intrinsic, literal, types, word
+from .span import F32, I32, I64
+from .tensor import VOID, load_matrices, run
+from .tiles import constant, elements, plain
 
 
 def lane_of(builder: Any) -> Any:
@@ -117,10 +117,10 @@ def folded(typing: Any, function: Any, rows: Any, acc: Any, lanes: Any) -> Any:
         for i, value in enumerate(elements(builder, args[2])):
             parts[row_of(i, lines, count)].append(value)
         found = []
-        for run in parts:
-            while len(run) > 1:  # pairs, then pairs of pairs
-                run = [call(builder, run[i : i + 2]) if i + 1 < len(run) else run[i] for i in range(0, len(run), 2)]
-            value = run[0]
+        for part in parts:
+            while len(part) > 1:  # pairs, then pairs of pairs
+                part = [call(builder, part[i : i + 2]) if i + 1 < len(part) else part[i] for i in range(0, len(part), 2)]
+            value = part[0]
             for far in (1, 2)[: constant(lanes) - 1]:
                 value = call(builder, [value, from_lane(builder, value, far)])
             found.append(value)
@@ -137,25 +137,12 @@ def from_lane(builder: Any, value: Any, far: int) -> Any:
 
 
 # ---- shared memory by address ------------------------------------------------------------------------------------------------------
-def run(builder: Any, code: str, constraints: str, args: list[Any]) -> None:
-    """An instruction that writes memory."""
-    kind = ir.FunctionType(ir.VoidType(), [a.type for a in args])
-    builder.asm(kind, code, ",".join([c for c in (constraints, "~{memory}") if c]), args, side_effect=True)
-
-
 @word(lambda to, x, i, there: types.none(types.int32, x, types.int64, types.boolean))
 def copy_one(context: Any, builder: Any, sig: Any, args: Any) -> None:
     """x[i], 16 bits, to an address, or 0 if it isn't `there`."""
     index = builder.select(args[3], args[2], I64(0))
     found = builder.load(builder.gep(builder.extract_value(args[1], 0), [index]), align=2)
-    run(builder, "st.shared.b16 [$0], $1;", "r,h", [args[0], builder.select(args[3], found, found.type(0))])
-
-
-@word(lambda x: signature(types.boolean, x))
-def begins_at_16(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-    """Whether a buffer begins at a multiple of 16 bytes."""
-    address = builder.ptrtoint(builder.extract_value(args[0], 0), I64)
-    return builder.icmp_unsigned("==", builder.and_(address, I64(15)), I64(0))
+    run(builder, VOID, "st.shared.b16 [$0], $1;", "r,h", [args[0], builder.select(args[3], found, found.type(0))])
 
 
 @word(lambda x, at, step, left, cols, acc, tall: types.none(x, *[types.int64] * 4, acc, literal(tall)))
@@ -198,21 +185,13 @@ def exchanged(builder: Any, lane: Any, words: list[Any]) -> tuple[Any, list[Any]
 def put_pair(builder: Any, place: Any, offset: int, pair: Any) -> None:
     """A word, or two, to an address."""
     if not isinstance(pair, list):
-        run(builder, f"st.global.b32 [$0+{offset}], $1;", "l,r", [place, pair])
+        run(builder, VOID, f"st.global.b32 [$0+{offset}], $1;", "l,r", [place, pair])
     else:
         code = "r" if pair[0].type == I32 else "f"
-        run(builder, f"st.global.v2.b32 [$0+{offset}], {{$1, $2}};", f"l,{code},{code}", [place, *pair])
+        run(builder, VOID, f"st.global.v2.b32 [$0+{offset}], {{$1, $2}};", f"l,{code},{code}", [place, *pair])
 
 
 # ---- products ----------------------------------------------------------------------------------------------------------------------
-def load_matrices(builder: Any, address: Any, offset: int, turned: bool) -> list[Any]:
-    """Four 8 x 8 matrices of 16-bit numbers."""
-    code = f"ldmatrix.sync.aligned.m8n8.x4{'.trans' if turned else ''}.shared.b16 {{$0, $1, $2, $3}}, [$4+{offset}];"
-    kind = ir.FunctionType(ir.LiteralStructType([I32] * 4), [I32])
-    found = builder.asm(kind, code, "=r,=r,=r,=r,r,~{memory}", [address], side_effect=True)
-    return [builder.extract_value(found, i) for i in range(4)]
-
-
 def lane_address(builder: Any, address: Any, step: int, row_from: int) -> Any:
     """Which row of which of four matrices this lane gives the address of. row_from: the bit of the matrix' number that says whether it
     is the lower one; the other says whether it is the right one."""

@@ -13,8 +13,10 @@ from typing import Any
 from llvmlite import ir
 
 from .compat import intrinsic, literal, types, word
-from .fragments import F32, paired, run
-from .tiles import I16, I32, I64, constant, elements
+from .fragments import paired
+from .span import F32, I16, I32, I64
+from .tensor import VOID, run
+from .tiles import constant, elements
 
 MARK = 16  # bytes
 
@@ -22,7 +24,7 @@ MARK = 16  # bytes
 @word(lambda to, offset, down, across: types.none(*[types.int32] * 4))
 def put_mark(context: Any, builder: Any, sig: Any, args: Any) -> None:
     """A mark to shared memory."""
-    run(builder, "st.shared.v4.b32 [$0], {$1, $2, $3, $3};", "r,r,r,r", list(args))
+    run(builder, VOID, "st.shared.v4.b32 [$0], {$1, $2, $3, $3};", "r,r,r,r", list(args))
 
 
 @intrinsic
@@ -37,10 +39,9 @@ def gather_pairs(
     def make(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         starts, tops, besides = (elements(builder, a) for a in args[2:5])
         starts, found = [builder.ptrtoint(builder.gep(builder.extract_value(args[0], 0), [start]), I64) for start in starts], []
-        mark = ir.FunctionType(ir.LiteralStructType([I32] * 4), [I32])
         for turn in range(many):
             code = f"ld.shared.v4.b32 {{$0, $1, $2, $3}}, [$4+{by * turn}];"
-            four = builder.asm(mark, code, "=r,=r,=r,=r,r,~{memory}", [args[7]], side_effect=True)
+            four = run(builder, ir.LiteralStructType([I32] * 4), code, "=r,=r,=r,=r,r", [args[7]])
             offset, down, across = (builder.extract_value(four, n) for n in range(3))
             pair = []
             for n in range(2):
@@ -79,10 +80,10 @@ def put_words(context: Any, builder: Any, sig: Any, args: Any) -> None:
     """Words to shared memory, so many bytes apart."""
     by = constant(sig.args[2])
     for i, value in enumerate(elements(builder, args[1])):
-        run(builder, f"st.shared.b32 [$0+{by * i}], $1;", "r,r", [args[0], value])
+        run(builder, VOID, f"st.shared.b32 [$0+{by * i}], $1;", "r,r", [args[0], value])
 
 
 @word(lambda address: types.float32(types.int32))
 def number_at(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """A float32 in shared memory."""
-    return builder.asm(ir.FunctionType(F32, [I32]), "ld.shared.f32 $0, [$1];", "=f,r,~{memory}", list(args), side_effect=True)
+    return run(builder, F32, "ld.shared.f32 $0, [$1];", "=f,r", list(args))

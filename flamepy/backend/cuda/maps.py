@@ -20,20 +20,7 @@ from ..base import Buffer
 from ..formula.words import select
 from .compat import libdevice
 from .family import THREADS, F, blocks, kernel, launcher
-from .runs import (
-    aligned_run,
-    aligned_spread,
-    apply_run,
-    at,
-    lanes,
-    load_run,
-    place,
-    run_length,
-    spread_at,
-    spread_run,
-    store_run,
-    table,
-)
+from .runs import aligned_run, aligned_spread, apply_run, at, lanes, load_run, place, run_length, spread_at, spread_run, store_run, table
 from .words import block, thread
 
 RUNS = 2  # of each thread

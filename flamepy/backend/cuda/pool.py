@@ -109,27 +109,16 @@ def avg_pool_dx(dx, g, sizes, share):
         dx[at] = total * share
 
 
-# ---- launchers ----
-@launcher(name="max_pool2d")
-def max_pool_launcher(go, outs, ins, sizes):
-    go(max_pool, outs, ins, (sizes,), grid=blocks(outs[0].size))
+# ---- launchers: in a mean, a number counts for one of its window's ----
+def launched(name, run, *share):
+    """The launcher of that name."""
+
+    @launcher(name=name)
+    def launch(go, outs, ins, sizes):
+        go(run, outs, ins, (sizes, *[go.dtype.type(one / (sizes[3] * sizes[4])) for one in share]), grid=blocks(outs[0].size))
 
 
-@launcher(name="max_pool2d_dx")
-def max_pool_dx_launcher(go, outs, ins, sizes):
-    go(max_pool_dx, outs, ins, (sizes,), grid=blocks(outs[0].size))
-
-
-def share_of(go, sizes):
-    """What a number counts for in the mean of its window."""
-    return go.dtype.type(1 / (sizes[3] * sizes[4]))
-
-
-@launcher(name="avg_pool2d")
-def avg_pool_launcher(go, outs, ins, sizes):
-    go(avg_pool, outs, ins, (sizes, share_of(go, sizes)), grid=blocks(outs[0].size))
-
-
-@launcher(name="avg_pool2d_dx")
-def avg_pool_dx_launcher(go, outs, ins, sizes):
-    go(avg_pool_dx, outs, ins, (sizes, share_of(go, sizes)), grid=blocks(outs[0].size))
+launched("max_pool2d", max_pool)
+launched("max_pool2d_dx", max_pool_dx)
+launched("avg_pool2d", avg_pool, 1)
+launched("avg_pool2d_dx", avg_pool_dx, 1)

@@ -30,7 +30,7 @@ from .tensor import (
 )  # fmt: skip
 from .tile_words import short
 from .tiles import filled
-from .vectors import aligned, load4, store4
+from .vectors import aligned, plus4, put4, take4
 from .words import barrier, index, thread
 
 TOGETHER = 16  # parts that are added up by themselves
@@ -321,27 +321,3 @@ def finish(y, kept, bias, residual, keeps, z, at, column, many, wide):
         if residual is not None:
             result = plus4(result, take4(residual, at, many, wide))
         put4(y, at, result, many, wide)
-
-
-def plus4(a, b):
-    return a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]
-
-
-def take4(x, at, many, wide):
-    """x[at] and the three numbers behind it, of which only so many are there."""
-    if wide:
-        return load4(x, at)
-    return x[at], x[at + min(1, many - 1)], x[at + min(2, many - 1)], x[at + min(3, many - 1)]
-
-
-def put4(x, at, values, many, wide):
-    if wide:
-        store4(x, at, values)
-    else:
-        x[at] = values[0]
-        if many > 1:
-            x[at + 1] = values[1]
-        if many > 2:
-            x[at + 2] = values[2]
-        if many > 3:
-            x[at + 3] = values[3]

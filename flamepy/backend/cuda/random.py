@@ -12,7 +12,7 @@ from ..formula.philox import KEY_STEP_0, KEY_STEP_1, SINGLE, STEP_24, STEP_53, b
 from ..formula.words import EPS, real, select
 from .compat import types
 from .family import THREADS, blocks, kernel, launcher
-from .vectors import aligned, load4, store2, store4
+from .vectors import aligned, put4, store2, take4
 from .words import block, thread
 
 
@@ -75,32 +75,18 @@ def put(out, i, a, b, c, d):
     elif i + 2 <= out.size and aligned(out, 2):
         store2(out, i, (a, b))
     else:
-        if i < out.size:
-            out[i] = a
+        out[i] = a
         if i + 1 < out.size:
             out[i + 1] = b
 
 
 def put_four(out, i, a, b, c, d):
-    if i + 4 <= out.size and aligned(out, 4):
-        store4(out, i, (a, b, c, d))
-        return
-    if i < out.size:
-        out[i] = a
-    if i + 1 < out.size:
-        out[i + 1] = b
-    if i + 2 < out.size:
-        out[i + 2] = c
-    if i + 3 < out.size:
-        out[i + 3] = d
+    put4(out, i, (a, b, c, d), out.size - i, i + 4 <= out.size and aligned(out, 4))
 
 
 def get_four(x, i):
     """x from element i on, the last one again where there are fewer left."""
-    if i + 4 <= x.size and aligned(x, 4):
-        return load4(x, i)
-    last = x.size - 1
-    return x[min(i, last)], x[min(i + 1, last)], x[min(i + 2, last)], x[min(i + 3, last)]
+    return take4(x, i, x.size - i, i + 4 <= x.size and aligned(x, 4))
 
 
 # ---- kernels -------------------------------------------------------------------------------------------------------------------------

@@ -44,24 +44,14 @@ FAR, FAR_IN_WARPS = Shape(512, 512, ANY, True), Shape(32, 256, ANY, False)  # wh
 
 class RowPlan(NamedTuple):
     """The shape, rows of a block, rows at once; where each operand begins in the room (-1: it stays where it is; odd: see moved()), and
-    the bytes of a row or of what rows share."""
+    the bytes of a row or of what rows share; for sums over rows, where the groups' totals begin in the room, or -1."""
 
     shape: Shape
     chunk: int
     per: int
     places: tuple[int, ...]
     lengths: tuple[int, ...]
-
-
-class TotalsPlan(NamedTuple):
-    """The same for sums over rows, and where the groups' totals begin in the room, or -1."""
-
-    shape: Shape
-    chunk: int
-    per: int
-    places: tuple[int, ...]
-    lengths: tuple[int, ...]
-    start: int
+    start: int = -1
 
 
 def laid_out(sizes: tuple[int, ...], common: tuple[int, ...], per: int) -> tuple[tuple[int, ...], int]:
@@ -105,7 +95,7 @@ def row_plan(rows: int, cols: int, sizes: tuple[int, ...], common: tuple[int, ..
 
 
 @lru_cache(4096)
-def totals_plan(rows: int, cols: int, sizes: tuple[int, ...], common: tuple[int, ...], total: int) -> TotalsPlan:
+def totals_plan(rows: int, cols: int, sizes: tuple[int, ...], common: tuple[int, ...], total: int) -> RowPlan:
     """Behind the rows lie the totals, each group's own, of `total` bytes. Where they are too long they are kept in global memory, by one
     group."""
     nothing, ins = (0,) * len(sizes), (0, *sizes[1:])
@@ -115,5 +105,5 @@ def totals_plan(rows: int, cols: int, sizes: tuple[int, ...], common: tuple[int,
             places, start = laid_out(row, all_rows, groups)
             if cols <= shape.longest and start + groups * total <= 1024 * room_of(shape.lanes):
                 chunk = groups * max(-(-ROWS // groups), -(-rows // (groups * BLOCKS // 2)))
-                return TotalsPlan(shape, chunk, groups, places, both(row, all_rows), start)
-    return TotalsPlan(FAR, max(ROWS, -(-rows // (BLOCKS // 2))), 1, (-1,) * len(sizes), nothing, -1)
+                return RowPlan(shape, chunk, groups, places, both(row, all_rows), start)
+    return RowPlan(FAR, max(ROWS, -(-rows // (BLOCKS // 2))), 1, (-1,) * len(sizes), nothing)

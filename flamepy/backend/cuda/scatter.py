@@ -17,7 +17,7 @@ from .family import THREADS, blocks, kernel, launcher
 from .maps import fill_launcher, is_wide
 from .runs import place, table
 from .sorting import sorted_ids
-from .vectors import aligned, load4, store4
+from .vectors import aligned, load4, plus4, put4, store4, take4
 from .words import block, thread
 
 LEAST = 4  # 2**LEAST rows in a chunk, at least
@@ -34,22 +34,21 @@ def add_chunks(y, ends, x, ids, places, t, inner, bits, add):
     if i < ids.size and column < inner:
         stop, whole = min((chunk + 1) << bits, ids.size), (inner & 3) == 0 and aligned(x, 4)
         row, begins = ids[i], i == 0 or ids[max(i - 1, 0)] != ids[i]
-        a, b, c, d = wide_get(x, types.int64(places[i]) * inner, column, inner, whole)
+        total = wide_get(x, types.int64(places[i]) * inner + column, inner - column, whole)
         i += 1
         while i < stop:
             other = ids[i]
-            e, f, g, h = wide_get(x, types.int64(places[i]) * inner, column, inner, whole)
+            found = wide_get(x, types.int64(places[i]) * inner + column, inner - column, whole)
             if other == row:
-                a, b, c, d = a + e, b + f, c + g, d + h
+                total = plus4(total, found)
             else:
-                end(y, ends, begins, chunk, row, column, inner, add, a, b, c, d)
-                a, b, c, d = e, f, g, h
-                row, begins = other, True
+                end(y, ends, begins, chunk, row, column, inner, add, total)
+                total, row, begins = found, other, True
             i += 1
         if i < ids.size and ids[i] == row:
-            store4(ends, ((2 * chunk + begins) * groups << 2) + column, (a, b, c, d))
+            store4(ends, ((2 * chunk + begins) * groups << 2) + column, total)
         else:
-            end(y, ends, begins, chunk, row, column, inner, add, a, b, c, d)
+            end(y, ends, begins, chunk, row, column, inner, add, total)
 
 
 @kernel(together=4)
@@ -63,12 +62,11 @@ def add_ends(y, ends, ids, t, inner, bits, add):
         row = ids[after]
         if ids[after - 1] == row and (i == 0 or ids[max(i - 1, 0)] != row):
             last = (past(ids, row, after) - 1) >> bits
-            a, b, c, d = load4(ends, ((2 * chunk + 1) * groups << 2) + column)
+            total = load4(ends, ((2 * chunk + 1) * groups << 2) + column)
             while chunk < last:
                 chunk += 1
-                e, f, g, h = load4(ends, (2 * chunk * groups << 2) + column)
-                a, b, c, d = a + e, b + f, c + g, d + h
-            put(y, row, column, inner, add, a, b, c, d)
+                total = plus4(total, load4(ends, (2 * chunk * groups << 2) + column))
+            put(y, row, column, inner, add, total)
 
 
 def past(ids, row, low):
@@ -83,48 +81,24 @@ def past(ids, row, low):
     return low
 
 
-def end(y, ends, begins, chunk, row, column, inner, add, a, b, c, d):
+def end(y, ends, begins, chunk, row, column, inner, add, total):
     """A row's sum is complete in this chunk: all of it, or what was left from the chunk before."""
     if begins:
-        put(y, row, column, inner, add, a, b, c, d)
+        put(y, row, column, inner, add, total)
     else:
-        store4(ends, (2 * chunk * ((inner + 3) >> 2) << 2) + column, (a, b, c, d))
+        store4(ends, (2 * chunk * ((inner + 3) >> 2) << 2) + column, total)
 
 
-def wide_get(x, start, column, inner, whole):
-    """Four columns of a row of x, for a sum; 0 beyond its end."""
-    a, b, c, d = get(x, start, column, inner, whole)
-    return wide(a), wide(b), wide(c), wide(d)
+def wide_get(x, start, many, whole):
+    """Four columns of a row of x, for a sum; anything beyond its end."""
+    four = take4(x, start, many, whole)
+    return wide(four[0]), wide(four[1]), wide(four[2]), wide(four[3])
 
 
-def get(x, start, column, inner, whole):
-    if whole:
-        return load4(x, start + column)
-    i, nothing = start + column, 0.0
-    b = x[i + 1] if column + 1 < inner else nothing
-    c = x[i + 2] if column + 2 < inner else nothing
-    d = x[i + 3] if column + 3 < inner else nothing
-    return x[i], b, c, d
-
-
-def put(y, row, column, inner, add, a, b, c, d):
+def put(y, row, column, inner, add, total):
     """Four columns of a row of y, on top of what is there if `add`."""
-    i = types.int64(row) * inner + column
-    if (inner & 3) == 0 and aligned(y, 4):
-        if add:
-            e, f, g, h = load4(y, i)
-            a, b, c, d = a + e, b + f, c + g, d + h
-        store4(y, i, (a, b, c, d))
-        return
-    put_one(y, i, column < inner, add, a)
-    put_one(y, i + 1, column + 1 < inner, add, b)
-    put_one(y, i + 2, column + 2 < inner, add, c)
-    put_one(y, i + 3, column + 3 < inner, add, d)
-
-
-def put_one(y, i, is_there, add, a):
-    if is_there:
-        y[i] = y[i] + a if add else a
+    start, many, whole = types.int64(row) * inner + column, inner - column, (inner & 3) == 0 and aligned(y, 4)
+    put4(y, start, plus4(total, take4(y, start, many, whole)) if add else total, many, whole)
 
 
 # ---- launcher -------------------------------------------------------------------------------------------------------------------------

@@ -87,27 +87,32 @@ def place(builder: Any, index_type: Any, span: Any, index: Any) -> Any:
     return builder.gep(builder.extract_value(span, 0), [index])
 
 
+def decoded(builder: Any, kind: Span, value: Any) -> Any:
+    """What lies in memory as the number it stands for."""
+    if kind.half == "bf16":
+        return builder.bitcast(builder.shl(builder.zext(value, I32), I32(16)), F32)
+    if kind.half == "f16":
+        return builder.asm(ir.FunctionType(F32, [I16]), "cvt.f32.f16 $0, $1;", "=f,h", [value], side_effect=False)
+    return builder.icmp_unsigned("!=", value, value.type(0)) if kind.dtype is types.boolean else value
+
+
+def encoded(builder: Any, kind: Span, value: Any) -> Any:
+    """A number as it lies in memory."""
+    if kind.half:
+        return builder.asm(ir.FunctionType(I16, [F32]), f"cvt.rn.{kind.half}.f32 $0, $1;", "=h,f", [value], side_effect=False)
+    return builder.zext(value, ir.IntType(8)) if kind.dtype is types.boolean else value
+
+
 @lowering.lower(operator.getitem, Span, types.Integer)
 def get_item(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     x = sig.args[0]
-    value = builder.load(place(builder, sig.args[1], *args), align=max(1, x.stored.bitwidth // 8))
-    if x.half == "bf16":
-        return builder.bitcast(builder.shl(builder.zext(value, I32), I32(16)), F32)
-    if x.half == "f16":
-        return builder.asm(ir.FunctionType(F32, [I16]), "cvt.f32.f16 $0, $1;", "=f,h", [value], side_effect=False)
-    if x.dtype is types.boolean:
-        return builder.icmp_unsigned("!=", value, value.type(0))
-    return value
+    return decoded(builder, x, builder.load(place(builder, sig.args[1], *args), align=max(1, x.stored.bitwidth // 8)))
 
 
 @lowering.lower(operator.setitem, Span, types.Integer, types.Any)
 def set_item(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     x, _, kind = sig.args
-    value = context.cast(builder, args[2], kind, x.dtype)
-    if x.half:
-        value = builder.asm(ir.FunctionType(I16, [F32]), f"cvt.rn.{x.half}.f32 $0, $1;", "=h,f", [value], side_effect=False)
-    elif x.dtype is types.boolean:
-        value = builder.zext(value, ir.IntType(8))
+    value = encoded(builder, x, context.cast(builder, args[2], kind, x.dtype))
     builder.store(value, place(builder, sig.args[1], args[0], args[1]), align=max(1, x.stored.bitwidth // 8))
     return context.get_dummy_value()
 

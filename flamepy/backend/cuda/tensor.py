@@ -174,16 +174,19 @@ def across_of(sums: Any) -> int:
     return 8 if len(sums) == 128 else 4
 
 
+def load_matrices(builder: Any, address: Any, offset: int, turned: bool) -> list[Any]:
+    """Four 8 x 8 matrices of 16-bit numbers."""
+    code = f"ldmatrix.sync.aligned.m8n8.x4{'.trans' if turned else ''}.shared.b16 {{$0, $1, $2, $3}}, [$4+{offset}];"
+    return cgutils.unpack_tuple(builder, run(builder, ir.LiteralStructType([I32] * 4), code, "=r,=r,=r,=r,r", [address]))
+
+
 def matrices(builder: Any, at: Any, step: Any, deep: bool, row_bytes: Any, n: int) -> list[Any]:
     """The registers of 16 rows (or columns), the n-th of such, and 16 of k, from the lane's own address in the first step's first ones."""
     if deep:
         place = builder.add(builder.xor(at, I32(32 * n)), builder.mul(step, builder.shl(row_bytes, I32(4))))
     else:
         place = builder.add(builder.xor(at, builder.shl(step, I32(5))), I32(1024 * n))
-    turn = ".trans" if deep else ""
-    code = f"ldmatrix.sync.aligned.m8n8.x4{turn}.shared.b16 {{$0, $1, $2, $3}}, [$4];"
-    four = run(builder, ir.LiteralStructType([I32] * 4), code, "=r,=r,=r,=r,r", [place])
-    return [builder.extract_value(four, r) for r in range(4)]
+    return load_matrices(builder, place, 0, deep)
 
 
 @word(lambda sums, a, b, step, a_deep, b_deep, row_bytes, x: sums(sums, *[types.int64] * 3, a_deep, b_deep, types.int64, x))

@@ -14,8 +14,10 @@ from typing import Any
 from llvmlite import ir
 
 from .compat import intrinsic, literal, signature, types, word
-from .fragments import F32, lane_of, left_factor_of, position, product, register, row_of, run
-from .tiles import I16, I32, I64, constant, elements
+from .fragments import F32, lane_of, left_factor_of, position, product, register, row_of
+from .span import I16, I32, I64
+from .tensor import VOID, run
+from .tiles import constant, elements
 from .vectors import as_number, packed, unpacked
 
 MINUS = {"bf16": "0xff80", "f16": "0xfc00"}  # -inf
@@ -93,7 +95,7 @@ def copy_pieces(
                 size = [] if sizes is None else [builder.select(builder.icmp_signed(">", left, builder.add(row, I32(i))), sizes, I32(0))]
                 with builder.if_then(takes[0] if len(takes) == 1 else builder.and_(*takes)) if takes else nullcontext():
                     code = f"cp.async.cg.shared.global [$0+{by * i}], [$1], 16{', $2' if size else ''};"
-                    run(builder, code, "r,l,r" if size else "r,l", [to, begin, *size])
+                    run(builder, VOID, code, "r,l,r" if size else "r,l", [to, begin, *size])
                 begin = builder.add(begin, further)
 
         with builder.if_else(there) as (whole, partial):

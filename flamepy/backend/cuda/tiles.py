@@ -12,12 +12,12 @@ from functools import cache
 from types import FunctionType
 from typing import Any
 
-from llvmlite import ir
-
 from ..formula.bind import PACKAGE, globals_of
-from .compat import intrinsic, literal, types, word
+from .compat import cgutils, intrinsic, literal, types, word
+from .span import I32, I64, encoded
 
-I16, I32, I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
+elements = cgutils.unpack_tuple
+plain = types.unliteral
 
 
 # ---- kernels of one size ---------------------------------------------------------------------------------------------------------
@@ -35,18 +35,8 @@ def sized(function: Any, **sizes: int) -> Any:
     return copy
 
 
-plain = types.unliteral
-
-
 def constant(kind: Any) -> int:
     return int(literal(kind).literal_value)
-
-
-def elements(builder: Any, value: Any) -> list[Any]:
-    return [
-        builder.extract_value(value, i)
-        for i in range(len(value.type.elements) if isinstance(value.type, ir.BaseStructType) else value.type.count)
-    ]
 
 
 def start(context: Any, builder: Any, kind: Any, value: Any) -> Any:
@@ -56,14 +46,6 @@ def start(context: Any, builder: Any, kind: Any, value: Any) -> Any:
 
 def wide(builder: Any, value: Any) -> Any:
     return value if value.type.width == 64 else builder.sext(value, I64)
-
-
-def store(builder: Any, kind: Any, value: Any, pointer: Any) -> None:
-    """A number to a buffer's element; 16-bit floats are rounded."""
-    if kind.half:
-        code = f"cvt.rn.{kind.half}.f32 $0, $1;"
-        value = builder.asm(ir.FunctionType(I16, [value.type]), code, "=h,f", [value], side_effect=False)
-    builder.store(value, pointer)
 
 
 # ---- plain tiles -----------------------------------------------------------------------------------------------------------------
@@ -126,7 +108,7 @@ def put_tile(typing: Any, x: Any, at: Any, row_step: Any, left: Any, col: Any, s
             fits = builder.and_(builder.icmp_signed(">", left, I64(row)), builder.icmp_signed("<", builder.add(col, I64(across * j)), cols))
             with builder.if_then(fits):
                 offset = builder.add(builder.mul(down, I64(row)), I64(across * j))
-                store(builder, x, value, builder.gep(first, [offset]))
+                builder.store(encoded(builder, x, value), builder.gep(first, [offset]))
         return context.get_dummy_value()
 
     return types.none(x, plain(at), plain(row_step), plain(left), plain(col), step, plain(cols), acc, rows), make
@@ -146,7 +128,8 @@ def put_columns(typing: Any, x: Any, at: Any, row_step: Any, left: Any, places: 
             for i in range(constant(rows)):
                 fits = builder.and_(builder.icmp_signed(">", left, I64(i)), builder.icmp_signed(">=", place, I64(0)))
                 with builder.if_then(fits):
-                    store(builder, x, values[i * width + j], builder.gep(base, [builder.add(builder.mul(down, I64(i)), place)]))
+                    to = builder.gep(base, [builder.add(builder.mul(down, I64(i)), place)])
+                    builder.store(encoded(builder, x, values[i * width + j]), to)
         return context.get_dummy_value()
 
     return types.none(x, plain(at), plain(row_step), plain(left), places, plain(col), step, acc, rows), make

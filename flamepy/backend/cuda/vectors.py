@@ -18,7 +18,7 @@ from typing import Any
 from llvmlite import ir
 
 from .compat import cgutils, literal, types, word
-from .span import F32, I16, I32, I64, Span
+from .span import F32, I32, I64, Span, decoded
 
 WIDEST = 16  # bytes of one load
 
@@ -77,15 +77,9 @@ def unpacked(builder: Any, kind: Span, words: list[Any]) -> list[Any]:
 
 def as_number(builder: Any, kind: Span, value: Any) -> Any:
     """An integer of the stored width as the number it stands for."""
-    if kind.half == "f16":
-        return builder.asm(ir.FunctionType(F32, [I16]), "cvt.f32.f16 $0, $1;", "=f,h", [value], side_effect=False)
-    if kind.dtype is types.boolean:
-        return builder.icmp_unsigned("!=", value, value.type(0))
-    if kind.half == "bf16":
-        return builder.bitcast(builder.shl(builder.zext(value, I32), I32(16)), F32)
-    if kind.dtype in types.real_domain:
+    if kind.dtype in types.real_domain and not kind.half:
         return builder.bitcast(value, F32 if value.type.width == 32 else ir.DoubleType())
-    return value
+    return decoded(builder, kind, value)
 
 
 def packed(builder: Any, kind: Span, values: list[Any]) -> list[Any]:
@@ -169,3 +163,29 @@ def aligned(context: Any, builder: Any, sig: Any, args: Any) -> Any:
 
 store2 = storer(2)
 load4, store4 = loader(4), storer(4)
+
+
+# ---- four at a time, where there may be fewer ---------------------------------------------------------------------------------------
+def plus4(a, b):
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]
+
+
+def take4(x, at, many, wide):
+    """x[at] and the three numbers behind it, the last one again where only so `many` are there; `wide`: all are, and aligned."""
+    if wide:
+        return load4(x, at)
+    return x[at], x[at + min(1, many - 1)], x[at + min(2, many - 1)], x[at + min(3, many - 1)]
+
+
+def put4(x, at, values, many, wide):
+    """The reverse of take4()."""
+    if wide:
+        store4(x, at, values)
+    else:
+        x[at] = values[0]
+        if many > 1:
+            x[at + 1] = values[1]
+        if many > 2:
+            x[at + 2] = values[2]
+        if many > 3:
+            x[at + 3] = values[3]

@@ -4,7 +4,7 @@ It takes what ctypes would hand over. A mistake that the library would answer wi
 here: sizes that do not fit together, a leading dimension below the column, memory outside of an allocation or less aligned than promised,
 an epilogue without its pointer. Every problem has two proposals, which compute the same.
 
-Read next: blas.py.
+Read next: test_cuda_blas.py, ../flamepy/backend/cuda/blas.py.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import bfloat16, float16, float32, float64
-from ...errors import EmulationError
-from . import blas
+from flamepy.backend.cuda import blas
+from flamepy.dtypes import bfloat16, float16, float32, float64
+from flamepy.errors import EmulationError
 
 DTYPES = {0: float32, 1: float64, 2: float16, 14: bfloat16}
 KNOWN = {number: end for end, number in blas.ENDS.items()}
