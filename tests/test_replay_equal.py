@@ -72,6 +72,42 @@ def test_half_parameters_replay_bit_for_bit():
     assert states[0] == states[1]
 
 
+def test_a_gradient_penalty_is_captured_too():
+    """Second derivatives with respect to a leaf that the step makes (Gulrajani et al. 2017, arXiv:1704.00028). Oracle: PyTorch."""
+    torch = pytest.importorskip("torch")
+    first, last = np.random.default_rng(0).standard_normal((2, 3, 3)).astype("f4")
+    xs = np.random.default_rng(1).standard_normal((5, 4, 3)).astype("f4")
+    w, v = torch.tensor(first, requires_grad=True), torch.tensor(last, requires_grad=True)
+    wanted = []
+    for a in xs:
+        x = torch.tensor(a, requires_grad=True)
+        y = (torch.tanh(x @ w) @ v).sum()
+        g = torch.autograd.grad(y, x, create_graph=True)[0]
+        loss = y * 0.1 + (g.square().sum(1).sqrt() - 1).square().mean()
+        wanted.append(loss.item())
+        with torch.no_grad():
+            for p, dp in zip((w, v), torch.autograd.grad(loss, (w, v)), strict=True):
+                p -= 0.1 * dp
+    found = []
+    for captured in (False, True):
+        params = fp.ParameterDict({"w": fp.Parameter(first), "v": fp.Parameter(last)})
+        optimizer = fp.SGD(params, lr=0.1)
+
+        def step(x: Any) -> Any:
+            x = x.detach().requires_grad_()
+            y = ((x @ params["w"]).tanh() @ params["v"]).sum()
+            g = y.backward(create_graph=True)[x]
+            loss = y * 0.1 + (g.square().sum(1).sqrt() - 1).square().mean()
+            optimizer.step(loss.backward())
+            return loss
+
+        step = fp.capture(step) if captured else step
+        losses = [step(fp.tensor(x)) for x in xs]  # the results are kept, as a log keeps them
+        found.append(([loss.item() for loss in losses], params["w"].numpy().tobytes()))
+    assert found[0] == found[1]
+    np.testing.assert_allclose(found[0][0], wanted, rtol=1e-4)
+
+
 def test_the_step_itself_runs_twice_and_replays_allocate_nothing():
     calls = []
     model = packed(Plain())

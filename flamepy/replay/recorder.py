@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .. import ids
 from ..backend.base import Buffer, Stream
 from ..backend.run import Action, Spot, Step
 from ..errors import CaptureError
@@ -176,6 +177,7 @@ class StepRecorder(Recorder):
     def __init__(self, planned: bool):
         super().__init__()
         self.planned = planned
+        self.began = ids.next_id()
         self.trace = Trace()
         self.inputs: list[int] = []  # numbers of the arguments
         self.constants: dict[int, Buffer] = {}  # uploaded by the step, by id: their numbers are compared
@@ -244,7 +246,7 @@ class StepRecorder(Recorder):
         buffers = [a for a in arguments if isinstance(a, Buffer)]
         for b in buffers:
             for reference in b.owners:
-                if (t := reference()) is not None:
+                if (t := reference()) is not None and t.id < self.began:  # nobody outside sets what the step makes itself
                     self.guard(t, LEAF, partial(leaf_settings, t))
         sizes = [a.size if isinstance(a, Buffer | np.ndarray) else -1 for a in arguments]
         self.trace.add((what, *sizes), numbers, [self.from_outside(b) for b in buffers], user_call()[1])
