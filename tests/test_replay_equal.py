@@ -72,8 +72,10 @@ def test_half_parameters_replay_bit_for_bit():
     assert states[0] == states[1]
 
 
-def test_a_gradient_penalty_is_captured_too():
-    """Second derivatives with respect to a leaf that the step makes (Gulrajani et al. 2017, arXiv:1704.00028). Oracle: PyTorch."""
+@pytest.mark.parametrize("leaf", ["made", "given"])
+def test_a_gradient_penalty_is_captured_too(leaf):
+    """Second derivatives with respect to a leaf that the step makes, or makes of its argument (Gulrajani et al. 2017,
+    arXiv:1704.00028). Oracle: PyTorch."""
     torch = pytest.importorskip("torch")
     first, last = np.random.default_rng(0).standard_normal((2, 3, 3)).astype("f4")
     xs = np.random.default_rng(1).standard_normal((5, 4, 3)).astype("f4")
@@ -94,7 +96,7 @@ def test_a_gradient_penalty_is_captured_too():
         optimizer = fp.SGD(params, lr=0.1)
 
         def step(x: Any) -> Any:
-            x = x.detach().requires_grad_()
+            x = (x.detach() if leaf == "made" else x).requires_grad_()
             y = ((x @ params["w"]).tanh() @ params["v"]).sum()
             g = y.backward(create_graph=True)[x]
             loss = y * 0.1 + (g.square().sum(1).sqrt() - 1).square().mean()

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import ids
 from ..backend.base import Buffer, Stream
 from ..backend.run import Action, Spot, Step
 from ..errors import CaptureError
@@ -172,12 +171,12 @@ class Guard(NamedTuple):
 
 
 class StepRecorder(Recorder):
-    """Records a training step. With `planned` False it only takes down what was launched with which numbers, to be compared with."""
+    """Records a training step. With `planned` False it only takes down what was launched with which numbers, to be compared with.
+    Tensors with ids from `began` on are the step's own."""
 
-    def __init__(self, planned: bool):
+    def __init__(self, planned: bool, began: int):
         super().__init__()
-        self.planned = planned
-        self.began = ids.next_id()
+        self.planned, self.began = planned, began
         self.trace = Trace()
         self.inputs: list[int] = []  # numbers of the arguments
         self.constants: dict[int, Buffer] = {}  # uploaded by the step, by id: their numbers are compared
