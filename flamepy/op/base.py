@@ -274,6 +274,15 @@ def as_result(entry: TapeEntry, t: Any) -> Any:
     return t
 
 
+def as_input(entry: TapeEntry, t: Any) -> Any:
+    """A tensor with numbers that do as those of an entry's first input, tracked as that is: where the input itself was not saved."""
+    node, slot = entry.inputs[0], 0 if entry.slots is None else entry.slots[0]
+    if type(node) is not TapeEntry:  # a leaf has its own numbers
+        node = REGISTRY["clone"](node).entry
+    t.spec, t.entry, t.slot = t.spec.as_tracked(True), node, slot
+    return t
+
+
 class _Watch:
     def __init__(self, callback: Callable[[str, Any], None]):
         self.callback = callback
