@@ -205,6 +205,16 @@ def test_cross_entropy_gradcheck() -> None:
         assert fp.gradcheck(lambda x: F.nll_loss(x, ids, reduction=reduction, ignore_index=ignore), (leaf(draw(5, 4)),))
 
 
+def test_probabilities_as_targets_are_told_what_to_write() -> None:
+    torch = pytest.importorskip("torch")
+    x, t = draw(3, 4), np.random.default_rng(1).dirichlet(np.ones(4), 3)
+    with raises(fp.DTypeError, "cross_entropy: class ids are not integer: float64, shape (3, 4) as the logits") as error:
+        F.cross_entropy(fp.tensor(x), t)
+    found = eval(str(error.value).split("write ")[1].rstrip("."), {"x": fp.tensor(x.astype(F64)), "t": fp.tensor(t)})
+    want = torch.nn.functional.cross_entropy(torch.tensor(x.astype(F64)), torch.tensor(t))
+    np.testing.assert_allclose(found.item(), want.item(), 1e-12)
+
+
 def test_class_ids_are_checked_and_named() -> None:
     x = fp.zeros(2, 4, 3)
     for loss in (F.cross_entropy, F.nll_loss):

@@ -175,6 +175,9 @@ def cross_entropy(x: Any, ids: Any, *, ignore_index: int = -100, label_smoothing
     x, ids = op.tensors_of("cross_entropy", x, ids)
     if not 0.0 <= label_smoothing <= 1.0:
         raise ValueError(f"cross_entropy: label_smoothing outside [0, 1]: {label_smoothing}. Use a small number such as 0.1.")
+    if ids.dtype in FLOATS and ids.shape == x.shape:
+        advice = "For probabilities t write -(t * x.log_softmax(-1)).sum(-1).mean()"
+        raise DTypeError(f"cross_entropy: class ids are not integer: {ids.dtype}, shape {ids.shape} as the logits. {advice}.")
     rows, shape = classes_last("cross_entropy", x, ids)
     ids, found = class_ids("cross_entropy", ids, x.device, shape, rows.shape[-1], ignore_index, reduction)
     rows = rows if rows.dtype in FLOATS else ops.cast(rows, float32)
