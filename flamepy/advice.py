@@ -48,6 +48,9 @@ WRITTEN_OUT = {
     "equal": "numpy.array_equal(x.numpy(), y.numpy())",
     "nonzero": "numpy.argwhere(x.numpy())", "unique": "numpy.unique(x.numpy())", "median": "numpy.median(x.numpy())",
     "cdist": "((x[:, None] - y) ** 2).sum(axis=2).sqrt()", "hstack": "flamepy.cat([x, y], 1)", "vstack": "flamepy.cat([x, y])",
+    "flip": "x[::-1] (along axis 0)", "roll": "flamepy.cat([x[-n:], x[:-n]]) (along axis 0)", "tile": "flamepy.cat([x] * n) (along axis 0)",
+    "repeat_interleave": "x[numpy.arange(len(x)).repeat(n)] (along axis 0)", "count_nonzero": "(x != 0).sum()",
+    "index_add": "x + flamepy.eye(len(x))[ids].T @ y (along axis 0)",
 }  # fmt: skip
 NORMS = "It would mix the rows of a batch; use nn.LayerNorm or nn.RMSNorm"
 LAYERS = {

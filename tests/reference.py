@@ -275,8 +275,7 @@ ROWS = {
         ((3,), (4, 5)), ((2, 6), (4, 3)), ((), (4, 3)), ((0,), (4, 3))]),
     "dropout": case(lambda x, p=0.5, training=True: x, attrs=[
         {"p": 0.0}, {"training": False}, {"p": 0.9, "training": False}]),
-    "cross_entropy": case(cross_entropy, R, IDS4, second=False,
-                          shapes=[((6, 4), (6,))], attrs=CLASSES + SMOOTHED),
+    "cross_entropy": case(cross_entropy, R, IDS4, shapes=[((6, 4), (6,))], attrs=CLASSES + SMOOTHED),
     "nll_loss": case(nll_loss, R, IDS4, shapes=[((6, 4), (6,))], attrs=CLASSES),
     "mse_loss": case(loss(lambda x, t: (x - t)**2), R, R, shapes=PAIRS, attrs=REDUCTIONS),
     "l1_loss": case(loss(lambda x, t: np.abs(x - t)), R, R, shapes=PAIRS, attrs=REDUCTIONS),
@@ -320,16 +319,16 @@ POOLS: list[tuple] = [(2,), (3, 1), (2, 2, 1), ((2, 3), (1, 2), (1, 0))]
 PICTURE = [((2, 3, 6, 5),)]
 IMAGE = ((2, 2, 5, 6), (4, 2, 3, 2), (4,))
 SPATIAL = {
-    "conv2d": case(conv2d, R, R, R, shapes=[IMAGE, IMAGE[:2]], second=False, attrs=[
+    "conv2d": case(conv2d, R, R, R, shapes=[IMAGE, IMAGE[:2]], attrs=[
         {}, {"stride": 2}, {"padding": 1}, {"dilation": 2},
         {"stride": (1, 2), "padding": (2, 1), "dilation": (1, 2)}],
         also=[(((2, 4, 5, 6), (6, 2, 3, 3), (6,)), (), {"groups": 2, "padding": 1}),
               (((1, 4, 3, 3), (4, 1, 1, 1)), (), {"groups": 4})]),
     "max_pool2d": case(lambda x, size, stride=None, padding=0: windows(
         x, size, stride or size, padding, fill=-np.inf).max((4, 5)),
-        shapes=PICTURE, args=POOLS, second=False),
+        shapes=PICTURE, args=POOLS),
     "avg_pool2d": case(lambda x, size, stride=None, padding=0: windows(
-        x, size, stride or size, padding).mean((4, 5)), shapes=PICTURE, args=POOLS, second=False),
+        x, size, stride or size, padding).mean((4, 5)), shapes=PICTURE, args=POOLS),
 }
 
 FAMILIES = {"pointwise": POINTWISE, "reduce": REDUCE, "matrix": MATRIX, "shape": SHAPE, "rows": ROWS,
@@ -345,6 +344,7 @@ INTERNAL = {
     "bce_logits": "binary_cross_entropy_with_logits", "dropped": "dropout", "attention": "scaled_dot_product_attention",
     "half_cross_entropy": "cross_entropy", "fused_attention": "scaled_dot_product_attention", "residual_layer_norm": "layer_norm",
     "rounding_layer_norm": "layer_norm", "row_layer_norm": "layer_norm", "row_rms_norm": "rms_norm", "rounding_rms_norm": "rms_norm",
+    "conv2d_at_x": "conv2d", "conv2d_at_weight": "conv2d", "avg_pool2d_at_x": "avg_pool2d",
     "moved": "clone", "id_counts": "embedding", "placed_ids": "gather",
 }
 # fmt: on

@@ -48,12 +48,14 @@ GIVEN: dict[str, dict] = {  # what PyTorch's gets beside x, where that is not y
     "mv": {"y": SQUARE["y"][0]}, "bmm": {name: SQUARE[name][None] for name in "xy"}, "one_hot": {"ids": np.array([2, 0, 3])},
     "glu": {"x": DRAW.standard_normal((3, 4)).astype("f4")}, "adaptive_avg_pool2d": {"x": DRAW.uniform(size=(2, 3, 4, 5)).astype("f4")},
     "soft_margin_loss": {"y": np.sign(SQUARE["y"] - 0.5)}, "prelu": {"weight": np.array([0.25], "f4")},
+    "roll": {"x": DRAW.uniform(size=(5, 2))}, "index_add": {"ids": np.array([2, 0, 2])},
 }  # fmt: skip
 MORE = {
     "addmm": "x, y, z", "addcmul": "x, y, z, value=value", "addcdiv": "x, y, z, value=value", "lerp": "x, y, weight",
     "clip": "x, low, high", "cumsum": "x, -1", "swapdims": "x, a, b", "one_hot": "ids, classes", "prelu": "x, weight",
     "adaptive_avg_pool2d": "x, 1", "kl_div": "x, y, reduction='batchmean'",
     "hstack": "[x, y]", "vstack": "[x, y]", "softmin": "x, 1",
+    "flip": "x, [0]", "roll": "x, n, 0", "tile": "x, (n, 1)", "repeat_interleave": "x, n, 0", "index_add": "x, 0, ids, y",
 }  # fmt: skip
 SIGNED = {"absolute", "sgn", "softsign", "relu6", "hardtanh", "hardsigmoid", "hardswish", "mish", "selu", "logsigmoid", "tanhshrink"}
 

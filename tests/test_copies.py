@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flamepy as fp
-from flamepy import ids
+from flamepy import ids, nn
 
 DEVICE = "plain"
 WAYS = {
@@ -190,3 +190,20 @@ def test_no_key_stays_when_the_copying_is_done():
         way(vars(training))
     gc.collect()
     assert not len(ids.keys) and not [o for o in gc.get_objects() if issubclass(type(o), ids.Key | ids.ArrivedKey)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("usable", [True, False])
+def test_a_mark_on_a_parameters_gradient_goes_along(way, usable):
+    """clip_grad_norm(nonfinite="skip") marks `.grad`: a copied model has a mark of its own on this device (not a copy of the device), and
+    its optimizer obeys it."""
+    model = nn.Linear(3, 2)
+    x = fp.ones(1, 3) if usable else fp.full((1, 3), float("nan"))
+    model.params.set_grads((model(x).sum()).backward())
+    fp.clip_grad_norm(model.params, 1.0, nonfinite="skip")
+    twin = WAYS[way](model)
+    mark = twin.weight.grad.mark
+    assert mark is not model.weight.grad.mark and mark.device is fp.device() and mark is twin.bias.grad.mark
+    before = twin.weight.numpy().copy()
+    assert (fp.SGD(twin, lr=0.1).step() is False) != usable
+    assert np.array_equal(twin.weight.numpy(), before) != usable

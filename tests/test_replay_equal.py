@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from devices import CPU_ONLY
+from error_text import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay_tools import CLIPS, OPTIMIZERS, Checkpointed, Dropping, Images, Plain, Text, batches, packed, training
@@ -70,6 +71,75 @@ def test_half_parameters_replay_bit_for_bit():
         losses = [step(x, y).item() for x, y in batches(5)]
         states.append((losses, w.numpy().tobytes(), optimizer.state_dict()["state"]["w"]["master"].tobytes()))
     assert states[0] == states[1]
+
+
+@pytest.mark.parametrize("leaf", ["made", "given"])
+def test_a_gradient_penalty_is_captured_too(leaf):
+    """Second derivatives with respect to a leaf that the step makes, or makes of its argument (Gulrajani et al. 2017,
+    arXiv:1704.00028). Oracle: PyTorch."""
+    torch = pytest.importorskip("torch")
+    first, last = np.random.default_rng(0).standard_normal((2, 3, 3)).astype("f4")
+    xs = np.random.default_rng(1).standard_normal((5, 4, 3)).astype("f4")
+    w, v = torch.tensor(first, requires_grad=True), torch.tensor(last, requires_grad=True)
+    wanted = []
+    for a in xs:
+        x = torch.tensor(a, requires_grad=True)
+        y = (torch.tanh(x @ w) @ v).sum()
+        g = torch.autograd.grad(y, x, create_graph=True)[0]
+        loss = y * 0.1 + (g.square().sum(1).sqrt() - 1).square().mean()
+        wanted.append(loss.item())
+        with torch.no_grad():
+            for p, dp in zip((w, v), torch.autograd.grad(loss, (w, v)), strict=True):
+                p -= 0.1 * dp
+    found = []
+    for captured in (False, True):
+        params = fp.ParameterDict({"w": fp.Parameter(first), "v": fp.Parameter(last)})
+        optimizer = fp.SGD(params, lr=0.1)
+
+        def step(x: Any) -> Any:
+            x = (x.detach() if leaf == "made" else x).requires_grad_()
+            y = ((x @ params["w"]).tanh() @ params["v"]).sum()
+            g = y.backward(create_graph=True)[x]
+            loss = y * 0.1 + (g.square().sum(1).sqrt() - 1).square().mean()
+            optimizer.step(loss.backward())
+            return loss
+
+        step = fp.capture(step) if captured else step
+        losses = [step(fp.tensor(x)) for x in xs]  # the results are kept, as a log keeps them
+        found.append(([loss.item() for loss in losses], params["w"].numpy().tobytes()))
+    assert found[0] == found[1]
+    np.testing.assert_allclose(found[0][0], wanted, rtol=1e-4)
+
+
+def test_running_statistics_are_parameters_that_are_written():
+    """A buffer that is another tensor after each call is refused, with what to do; done so, replays carry the numbers on. Oracle: NumPy."""
+
+    class Norm(nn.Module):
+        def __init__(self, buffer: bool):
+            if buffer:
+                self.register_buffer("mean", fp.zeros(3))
+            else:
+                self.mean = fp.Parameter(fp.zeros(3), requires_grad=False)
+
+        def forward(self, x: Any) -> Any:
+            mean = 0.5 * self.mean + 0.5 * x.mean(0)
+            if isinstance(self.mean, fp.Parameter):
+                self.mean.set_data(mean)
+            else:
+                self.mean = mean
+            return (x - mean).square().mean()
+
+    xs = np.random.default_rng(0).standard_normal((5, 4, 3)).astype("f4")
+    refused, norm = fp.capture(Norm(buffer=True)), Norm(buffer=False)
+    refused(fp.tensor(xs[0]))
+    with raises(fp.CaptureError, "a module of a Norm", "set_data() into a Parameter(data, requires_grad=False)"):
+        refused(fp.tensor(xs[0]))
+    step, mean = fp.capture(norm), np.zeros(3)
+    for x in xs:
+        mean = 0.5 * mean + 0.5 * x.mean(0)
+        np.testing.assert_allclose(step(fp.tensor(x)).item(), np.square(x - mean).mean(), 1e-5)
+    np.testing.assert_allclose(norm.mean.numpy(), mean, 1e-4, 1e-6)
+    assert step.program is not None
 
 
 def test_the_step_itself_runs_twice_and_replays_allocate_nothing():

@@ -205,6 +205,16 @@ def test_cross_entropy_gradcheck() -> None:
         assert fp.gradcheck(lambda x: F.nll_loss(x, ids, reduction=reduction, ignore_index=ignore), (leaf(draw(5, 4)),))
 
 
+def test_probabilities_as_targets_are_told_what_to_write() -> None:
+    torch = pytest.importorskip("torch")
+    x, t = draw(3, 4), np.random.default_rng(1).dirichlet(np.ones(4), 3)
+    with raises(fp.DTypeError, "cross_entropy: class ids are not integer: float64, shape (3, 4) as the logits") as error:
+        F.cross_entropy(fp.tensor(x), t)
+    found = eval(str(error.value).split("write ")[1].rstrip("."), {"x": fp.tensor(x.astype(F64)), "t": fp.tensor(t)})
+    want = torch.nn.functional.cross_entropy(torch.tensor(x.astype(F64)), torch.tensor(t))
+    np.testing.assert_allclose(found.item(), want.item(), 1e-12)
+
+
 def test_class_ids_are_checked_and_named() -> None:
     x = fp.zeros(2, 4, 3)
     for loss in (F.cross_entropy, F.nll_loss):
@@ -256,3 +266,29 @@ def test_probabilities_are_checked_in_replays() -> None:
         captured(fp.tensor([0.25, 1.5])).item()
     with raises(ValueError, "not probabilities", "nan"):
         F.binary_cross_entropy(fp.tensor([0.25, float("nan")]), target).item()
+
+
+@pytest.mark.parametrize("dtype", [fp.float64, fp.float32, fp.bfloat16], ids=str)
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_the_second_and_third_derivative_of_cross_entropy(dtype: Any, reduction: str) -> None:
+    """Products with the Hessian of a classifier, as in MAML (Finn et al. 2017, arXiv:1703.03400). Oracle: PyTorch in float64."""
+    torch = pytest.importorskip("torch")
+    x, w0, v, c = draw(6, 5), draw(5, 4, seed=1), draw(5, 4, seed=2), draw(6, seed=3)
+    ids = np.array([0, 3, -100, 1, 1, 2])
+    found = []
+    for lib, functional in ((fp, F), (torch, torch.nn.functional)):
+        x_, w, v_, c_ = (lib.tensor(a.astype(F64), dtype=lib.float64) for a in (x, w0, v, c))
+        if lib is fp and dtype != fp.float64:
+            x_, w, v_, c_ = (a.to(fp.float32) for a in (x_, w, v_, c_))
+        w.requires_grad_()
+        z = x_ @ w
+        z = z.to(dtype) if lib is fp else z
+        loss = functional.cross_entropy(z, lib.tensor(ids), label_smoothing=0.1, reduction=reduction)
+        y = (loss * c_).sum() if reduction == "none" else loss
+        for _ in range(2):
+            g = y.backward(create_graph=True)[w] if lib is fp else torch.autograd.grad(y, w, create_graph=True)[0]
+            y = (g * v_).sum()
+        found.append([a.detach().numpy() for a in (g, y.backward()[w] if lib is fp else torch.autograd.grad(y, w)[0])])
+    for ours, theirs in zip(*found, strict=True):
+        tolerance = {fp.float64: 1e-10, fp.float32: 1e-5}.get(dtype, 2e-2)
+        np.testing.assert_allclose(ours, theirs, tolerance, tolerance * np.abs(theirs).max())

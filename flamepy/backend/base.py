@@ -72,6 +72,10 @@ class Buffer:
         if self.device.recorders:
             self.device.stream.wrote(self)
 
+    def __reduce__(self) -> tuple:
+        """Copied or pickled: its numbers in memory of their own, on the device of that name."""
+        return uploaded, (self.device, self.device.direct.download(self))
+
 
 FINITE = (-sys.float_info.max, sys.float_info.max)  # for require()
 Kernel = Any  # what a stream can launch: only the streams of its device look inside
@@ -302,6 +306,10 @@ class Device:
 
     def __reduce__(self) -> tuple:
         return device, (self.name,)
+
+
+def uploaded(device: Device, array: np.ndarray) -> Buffer:
+    return device.upload(array)
 
 
 # ---- devices by name ----------------------------------------------------------------------------------------------------------

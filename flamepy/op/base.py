@@ -253,24 +253,33 @@ def saved_tensor(entry: TapeEntry, name: str, value: Any, spec: Any) -> Any:
     """A saved value as a Tensor that is tracked as the original was: for rules that run while a graph of the backward is made."""
     if spec is None:
         return value
-    t = Tensor(value, spec.as_tracked(False))
     names = entry.op.inputs
     i = -1 if name == "y" else names.index(name) if name in names else None
     node: Any = None if i is None else entry if i < 0 else entry.inputs[i]
+    if node is not None and type(node) is not TapeEntry:
+        if node.buffer is not value:
+            raise GradientError(
+                f"{entry.op.title}: a leaf got new memory since it was recorded: {entry.describe(name)}. Pack before the forward pass."
+            )
+        return node
+    t = Tensor(value, spec.as_tracked(node is not None))
     if node is not None:
-        if type(node) is not TapeEntry:
-            if node.buffer is not value:
-                raise GradientError(
-                    f"{entry.op.title}: a leaf got new memory since it was recorded: {entry.describe(name)}. Pack before the forward pass."
-                )
-            return node
-        t.requires_grad, t.entry, t.slot = True, node, 0 if i is None or i < 0 or entry.slots is None else entry.slots[i]
+        t.entry, t.slot = node, 0 if i is None or i < 0 or entry.slots is None else entry.slots[i]
     return t
 
 
 def as_result(entry: TapeEntry, t: Any) -> Any:
     """A tensor with the numbers of an entry's first result, tracked as that is: where the result itself was not saved."""
-    t.requires_grad, t.entry, t.slot = True, entry, 0
+    t.spec, t.entry, t.slot = t.spec.as_tracked(True), entry, 0
+    return t
+
+
+def as_input(entry: TapeEntry, t: Any) -> Any:
+    """A tensor with numbers that do as those of an entry's first input, tracked as that is: where the input itself was not saved."""
+    node, slot = entry.inputs[0], 0 if entry.slots is None else entry.slots[0]
+    if type(node) is not TapeEntry:  # a leaf has its own numbers
+        node = REGISTRY["clone"](node).entry
+    t.spec, t.entry, t.slot = t.spec.as_tracked(True), node, slot
     return t
 
 

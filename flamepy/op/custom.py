@@ -37,7 +37,7 @@ from .plan import call
 
 VARIADIC = inspect.Parameter.VAR_POSITIONAL
 # What a rule may name beside inputs, y, attributes and extras.
-SPECIAL = ("g", "gs", "wanted", "into", "narrow_dx", "shapes", "source", "origin", "as_y")
+SPECIAL = ("g", "gs", "wanted", "into", "narrow_dx", "shapes", "source", "origin", "as_x", "as_y")
 
 
 class Custom(Op):
@@ -168,7 +168,7 @@ class Custom(Op):
                 f"{self.title}: no second derivative: create_graph=True was asked for at {entry.where}. Use create_graph=False."
             )
         nowhere = (None,) * len(entry.inputs)
-        more = {"wanted": wanted, "into": nowhere, "as_y": partial(base.as_result, entry)}
+        more = {"wanted": wanted, "into": nowhere, "as_x": partial(base.as_input, entry), "as_y": partial(base.as_result, entry)}
         return self.cotangents(self.graph_rule, self.graph_names, entry, gs, values | more)
 
     def cotangents(self, rule: Any, names: Sequence[str], entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any]) -> Sequence[Any]:

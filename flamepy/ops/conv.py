@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from .. import ops
-from ..dtypes import FLOATS, int64
+from ..dtypes import FLOATS, FULL, int64
 from ..errors import ShapeError
-from ..op.base import launch, like, together
+from ..op.base import launch, like, size_of, together
 from ..op.custom import custom
+from .indexing import places, rows_added
 
 Sizes = tuple[int, ...]
 Pair = tuple[int, int]
@@ -97,6 +98,51 @@ def conv2d_dx(g, x, weight, wanted, shapes, stride, padding, dilation, groups):
     return dx, dw, db
 
 
+@conv2d.graph
+def conv2d_ddx(g, x, weight, wanted, shapes, stride, padding, dilation, groups):
+    sizes = geometry(shapes[0], shapes[1], None, stride, padding, dilation, groups)
+    dx = conv2d_at_x(g, weight, shapes[0], sizes) if wanted[0] else None
+    dw = conv2d_at_weight(g, x, shapes[1], sizes) if wanted[1] else None
+    return dx, dw, ops.sum(g, axis=(-4, -2, -1)[4 - g.ndim :]) if wanted[2] else None
+
+
+# A convolution is linear in x and in weight: each of these two is what it is in one of them, turned round, and linear as well. So
+# the three are each other's derivatives.
+@custom(inputs=2, internal=True, title="conv2d", takes=FULL)
+def conv2d_at_x(dy, weight, shape=(), sizes=()):
+    """The gradient at images of `shape` where dy arrived at the result."""
+    dx = like(dy, shape)
+    launch("conv2d_dx", None, (dx,), (dy, weight), (sizes,))
+    return dx
+
+
+@conv2d_at_x.backward(dy="weight", weight="dy")
+def conv2d_at_x_dx(g, dy, weight, wanted, shapes, sizes):
+    return again(g, weight, sizes) if wanted[0] else None, conv2d_at_weight(dy, g, shapes[1], sizes) if wanted[1] else None
+
+
+@custom(inputs=2, internal=True, title="conv2d", takes=FULL)
+def conv2d_at_weight(dy, x, shape=(), sizes=()):
+    """The gradient at a weight of `shape`."""
+    dw = like(dy, shape)
+    launch("conv2d_dw", None, (dw, None), (dy, x), (sizes,))
+    return dw
+
+
+@conv2d_at_weight.backward(dy="x", x="dy")
+def conv2d_at_weight_dx(g, dy, x, wanted, shapes, sizes):
+    return again(x, g, sizes) if wanted[0] else None, conv2d_at_x(dy, g, shapes[1], sizes) if wanted[1] else None
+
+
+conv2d_at_x.differentiable()
+conv2d_at_weight.differentiable()
+
+
+def again(x: Any, weight: Any, sizes: Sizes) -> Any:
+    """The convolution that these sizes are of."""
+    return conv2d(x, weight, None, sizes[8:10], sizes[10:12], sizes[12:14], sizes[5])
+
+
 # ---- pools -----------------------------------------------------------------------------------------------------------------------
 def pooled(op: str, x: Sizes, kernel_size: Any, stride: Any, padding: Any) -> Sizes:
     """(planes, h, w, kh, kw, sh, sw, ph, pw, rows, columns) for images of shape x. Raises ShapeError."""
@@ -137,6 +183,14 @@ def max_pool2d_dx(g, positions, shapes, kernel_size, stride, padding):
     return dx
 
 
+@max_pool2d.graph
+def max_pool2d_ddx(g, positions, shapes):
+    *planes, rows, columns = shapes[0]
+    area, each = rows * columns, size_of(g.shape[-2:])
+    at = places(positions, area, (size_of(planes), each), (area, 0), 1)
+    return rows_added(g, at, 1, shapes[0])
+
+
 @custom(inputs=1, home="functional")
 def avg_pool2d(x, kernel_size=None, stride=None, padding=0):
     """The mean of each window, padding counted as zeros; the stride is the window's size unless given.
@@ -159,3 +213,22 @@ def avg_pool2d_dx(g, shapes, kernel_size, stride, padding):
         sizes = pooled("avg_pool2d", shapes[0], kernel_size, stride, padding)
         launch("avg_pool2d_dx", None, (dx,), (g,), (sizes,))
     return dx
+
+
+@avg_pool2d.graph
+def avg_pool2d_ddx(g, shapes, kernel_size, stride, padding):
+    return avg_pool2d_at_x(g, shapes[0], kernel_size, stride, padding)
+
+
+@custom(inputs=1, internal=True, title="avg_pool2d")
+def avg_pool2d_at_x(dy, shape=(), kernel_size=None, stride=None, padding=0):
+    """The gradient at images of `shape`."""
+    return avg_pool2d_dx(dy, (shape,), kernel_size, stride, padding)
+
+
+@avg_pool2d_at_x.backward
+def avg_pool2d_at_x_dx(g, kernel_size, stride, padding):
+    return avg_pool2d(g, kernel_size, stride, padding)
+
+
+avg_pool2d_at_x.differentiable()

@@ -54,10 +54,31 @@ def row_cross_entropy(x, ids, found, smoothing=0.0, ignore=-100, reduction="mean
 
 
 @row_cross_entropy.backward
-def row_cross_entropy_dx(g, dx, reduction):
+def row_cross_entropy_dx(g, dx, ids, found, reduction):  # ids and found: for the rule below
     if not g.unit:
         dx = ops.mul(dx, ops.reshape(g, (g.size, 1)) if reduction == "none" else g)
     return dx, None, None
+
+
+@row_cross_entropy.graph
+def row_cross_entropy_ddx(g, dx, ids, found, as_x, smoothing, ignore, reduction):
+    """The logits are gone, but the kept gradient tells their softmax, and its logarithm does in their place."""
+    target, share = targets(ids, found, dx, smoothing, ignore, reduction)
+    y = dx / ops.where(share > 0, share, 1.0) + target
+    return gradient_of(g, as_x(ops.log(ops.clamp(y, min=1e-30))), target, share, reduction)
+
+
+def targets(ids: Any, found: Any, like: Any, smoothing: float, ignore: int, reduction: str) -> tuple[Any, Any]:
+    """(the distribution that each row of logits should have, what a row counts), shaped and typed as `like`."""
+    rows, classes = ops.reshape(ids, (ids.size, 1)), op.Tensor.of("cross_entropy", np.arange(like.shape[1]), ids.device)
+    target = ops.cast(ops.eq(rows, classes), like.dtype) * (1.0 - smoothing) + smoothing / like.shape[1]
+    share = ops.cast(ops.ne(rows, ignore), like.dtype)
+    return target, share / ops.cast(ops.maximum(found[2], 1), like.dtype) if reduction == "mean" else share
+
+
+def gradient_of(g: Any, x: Any, target: Any, share: Any, reduction: str) -> tuple[Any, None, None]:
+    """Cross-entropy's gradient at logits x, in differentiable ops."""
+    return (ops.softmax(x) - target) * share * (ops.reshape(g, (g.size, 1)) if reduction == "none" else g), None, None
 
 
 @custom(inputs=3, kind="as is", title="cross_entropy", internal=True)
@@ -78,6 +99,11 @@ def half_cross_entropy_dx(g, x, ids, found, kept, smoothing, ignore, reduction):
         consts = (number(float(smoothing), float32), ignore, reduction == "mean", reduction == "none", *x.shape)
         launch("row", half_cross_entropy_dx_row, (dx,), (None if g.unit else g, x, ids, found, kept), consts)
     return dx, None, None
+
+
+@half_cross_entropy.graph
+def half_cross_entropy_ddx(g, x, ids, found, smoothing, ignore, reduction):
+    return gradient_of(g, x, *targets(ids, found, x, smoothing, ignore, reduction), reduction)
 
 
 def row_losses(x: Any) -> Any:
@@ -149,6 +175,9 @@ def cross_entropy(x: Any, ids: Any, *, ignore_index: int = -100, label_smoothing
     x, ids = op.tensors_of("cross_entropy", x, ids)
     if not 0.0 <= label_smoothing <= 1.0:
         raise ValueError(f"cross_entropy: label_smoothing outside [0, 1]: {label_smoothing}. Use a small number such as 0.1.")
+    if ids.dtype in FLOATS and ids.shape == x.shape:
+        advice = "For probabilities t write -(t * x.log_softmax(-1)).sum(-1).mean()"
+        raise DTypeError(f"cross_entropy: class ids are not integer: {ids.dtype}, shape {ids.shape} as the logits. {advice}.")
     rows, shape = classes_last("cross_entropy", x, ids)
     ids, found = class_ids("cross_entropy", ids, x.device, shape, rows.shape[-1], ignore_index, reduction)
     rows = rows if rows.dtype in FLOATS else ops.cast(rows, float32)

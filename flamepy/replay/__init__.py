@@ -22,6 +22,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from .. import ids
 from ..backend import base, divert
 from ..backend.divert import Settings
 from ..backend.numbers import NUMBERS
@@ -156,7 +157,7 @@ class Captured(Generic[R]):
         kinds = [kind for found in self.kinds.values() for kind in found]
         self.check_count(given, names, kinds)
         kind = Kind(given.form, names)
-        with recording(planned=False, given=[t.buffer for t in given.tensors]) as recorders:
+        with recording(planned=False, began=ids.next_id(), given=[t.buffer for t in given.tensors]) as recorders:
             args, options = given.given()
             result = self.step(*args, **options)
             recorder = used(recorders, names)
@@ -187,8 +188,9 @@ class Captured(Generic[R]):
     def record(self, kind: Kind, given: Arguments) -> R:
         """The second call: run and recorded. An error leaves no program, so the next call records; what the step wrote stays written."""
         check_apart(self.name, {id(t.buffer.root or t.buffer) for t in kind.names.tensors}, given.tensors, given.roots)
+        began = ids.next_id()
         args, options, memory = given.own()
-        with recording(planned=True, given=memory) as recorders:
+        with recording(planned=True, began=began, given=memory) as recorders:
             result = self.step(*args, **options)
             recorder = used(recorders, kind.names)
         check_apart(self.name, {id(b) for b in roots(recorder.steps)}, given.tensors, given.roots)
@@ -215,7 +217,8 @@ class Captured(Generic[R]):
         changes = kind.names.differing(after) or kind.settings_changed()
         if changes:
             raise CaptureError(
-                f"capture: the step itself changes what it depends on: {', '.join(changes)}. A replay would not: change it outside."
+                f"capture: the step itself changes what it depends on: {', '.join(changes)}. A replay would not: change it outside, or, "
+                "where it is numbers that the step carries on, write them with set_data() into a Parameter(data, requires_grad=False)."
             )
         known_before = {(id(g.owner), g.what) for g, _, _ in kind.guards}
         same = recorder.guards.keys() <= known_before and check_same_results(kind.result, stripped)
@@ -248,10 +251,11 @@ class Captured(Generic[R]):
 
 
 @contextmanager
-def recording(planned: bool, given: list[base.Buffer]) -> Iterator[list[StepRecorder]]:
-    """Record what this thread does on any device; `given`: the memory of the arguments."""
+def recording(planned: bool, began: int, given: list[base.Buffer]) -> Iterator[list[StepRecorder]]:
+    """Record what this thread does on any device; `began`: from which id on tensors are the step's own, `given`: the memory of the
+    arguments."""
     with ExitStack() as stack:
-        found = [stack.enter_context(divert.divert(d, StepRecorder(planned))) for d in base.opened()]
+        found = [stack.enter_context(divert.divert(d, StepRecorder(planned, began))) for d in base.opened()]
         for recorder in found:
             for buffer in given:
                 if buffer.device is recorder.device:

@@ -171,11 +171,12 @@ class Guard(NamedTuple):
 
 
 class StepRecorder(Recorder):
-    """Records a training step. With `planned` False it only takes down what was launched with which numbers, to be compared with."""
+    """Records a training step. With `planned` False it only takes down what was launched with which numbers, to be compared with.
+    Tensors with ids from `began` on are the step's own."""
 
-    def __init__(self, planned: bool):
+    def __init__(self, planned: bool, began: int):
         super().__init__()
-        self.planned = planned
+        self.planned, self.began = planned, began
         self.trace = Trace()
         self.inputs: list[int] = []  # numbers of the arguments
         self.constants: dict[int, Buffer] = {}  # uploaded by the step, by id: their numbers are compared
@@ -244,7 +245,7 @@ class StepRecorder(Recorder):
         buffers = [a for a in arguments if isinstance(a, Buffer)]
         for b in buffers:
             for reference in b.owners:
-                if (t := reference()) is not None:
+                if (t := reference()) is not None and t.id < self.began:  # nobody outside sets what the step makes itself
                     self.guard(t, LEAF, partial(leaf_settings, t))
         sizes = [a.size if isinstance(a, Buffer | np.ndarray) else -1 for a in arguments]
         self.trace.add((what, *sizes), numbers, [self.from_outside(b) for b in buffers], user_call()[1])
