@@ -148,21 +148,25 @@ def run(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any], order: s
 
 def missing_barrier(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any]) -> EmulationError | None:
     """What was read before anyone wrote it may be what another thread was about to write: the race, if it is one, then shows."""
-    found = again(kernel, size, args)
+    found, _ = again(kernel, size, args)
     return found if found is not None and found.kind == "race" else None
 
 
 def divided_barrier(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any]) -> EmulationError | None:
-    """A race may come from threads that went around a barrier where others wait. That is so if some never reach it, whoever is first: in
-    what order warps run changes what a race does, so one order alone would tell of barriers that are not reached because of the race."""
+    """A race may come from threads that went around a barrier where others wait. That is so if some never reach it, whoever is first (in
+    what order warps run changes what a race does), and if one was past it when the first race came: what a race does cannot lead there."""
     if not any(i.opcode.startswith(("bar.", "barrier.")) for i in loaded(kernel).entry.instructions):
         return None
     found = [again(kernel, size, args, order, forgiving=True) for order in ("last", "first")]
-    return found[0] if all(f is not None and f.kind == "barrier" for f in found) else None
+    missed = all(error is not None and error.kind == "barrier" for error, _ in found) and any(past for _, past in found)
+    return found[0][0] if missed else None
 
 
-def again(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any], order: str = "all", forgiving: bool = False) -> Any:
-    """The error, if any, of the launch on copies, with shared memory that counts as written; races are no error where it is `forgiving`."""
+def again(
+    kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any], order: str = "all", forgiving: bool = False
+) -> tuple[EmulationError | None, bool]:
+    """The error, if any, of the launch on copies, with shared memory that counts as written; races are no error where it is `forgiving`,
+    and the second result tells whether the first of them was behind a barrier at which another thread waited."""
     place, layout, device, code = backend("emulator.machine"), backend("emulator.layout"), machine(), loaded(kernel)
     launch = place.Launch(device, code, *size)
     states = (ctypes.c_uint8 * launch.shared_size).from_address(int(launch.words[layout.SHARED_STATE]))
@@ -174,10 +178,11 @@ def again(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any], order:
     try:
         run(kernel, size, copied(args), order)
     except EmulationError as error:
-        return error
+        raced, stood = (int(launch.words[k]) for k in (layout.RACED_AT, layout.STOOD_AT))
+        return error, launch.words[layout.FORGIVING] == 2 and stood >= 0 and not place.comes_by(code.blocks, raced, stood)
     finally:
         code.launches.pop(key, None)
-    return None
+    return None, False
 
 
 def copied(args: Sequence[Any]) -> list[Any]:

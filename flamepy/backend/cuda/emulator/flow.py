@@ -91,6 +91,16 @@ def connect(entry: Entry, block: Block, number: dict[int, int]) -> None:
         block.fall = block.target
 
 
+def comes_by(blocks: list[Block], at: int, to: int) -> bool:
+    """Whether what runs an instruction comes to the end of a block later, without going back in a loop."""
+    start = next(k for k, b in enumerate(blocks) if b.first <= at < b.last)
+    reached = {start}
+    for k in range(start, to):
+        if k in reached:
+            reached.update(b for b in blocks[k].next() if b > k)
+    return to in reached
+
+
 def renumbered(blocks: list[Block]) -> list[Block]:
     order = ordered([b.next() for b in blocks], list(range(len(blocks))), 0)
     order += [k for k in range(len(blocks)) if k not in set(order)]  # never reached
@@ -193,3 +203,22 @@ def find_live(entry: Entry, blocks: list[Block]) -> dict[str, int]:
             if (out, into) != (block.live_out, block.live_in):
                 block.live_out, block.live_in, changed = out, into, True
     return bits
+
+
+def tried(entry: Entry) -> set[int]:
+    """Loads of what atom.cas compares afterwards, and finds out if others wrote since: old = x[0]; while cas(x, 0, old, new) != old."""
+    makers: dict[str, list[int]] = {}
+    for k, i in enumerate(entry.instructions):
+        if head(i) in ("mov", "ld"):
+            makers.setdefault(i.operands[0], []).append(k)
+    names = [i.operands[2] for i in entry.instructions if head(i) == "atom" and ".cas." in i.opcode]
+    found, seen = set(), set(names)
+    while names:
+        for k in makers.get(names.pop(), []):
+            i = entry.instructions[k]
+            if head(i) == "ld":
+                found.add(k)
+            elif i.operands[1] not in seen:
+                names.append(i.operands[1])
+                seen.add(i.operands[1])
+    return found

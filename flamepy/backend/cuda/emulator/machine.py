@@ -21,6 +21,7 @@ import numpy as np
 from ....errors import EmulationError
 from . import host, layout, ptx, report, runtime
 from .count import Counts
+from .flow import comes_by as comes_by
 from .lanes import Lanes
 from .layout import ALLOCATED, GLOBAL, GROUP, LANES, LAST_PHASE, LOCAL, SHARED, SPACES
 from .memory import Memory
@@ -55,16 +56,13 @@ class Kernel:
         self.table = np.array(self.loaded.addresses, np.int64)
         self.kinds = np.array([b.kind | layout.COLLECTIVE * b.collective for b in self.blocks], np.int32)
         self.targets, self.falls = (np.array([getattr(b, name) for b in self.blocks], np.int32) for name in ("target", "fall"))
-        self.lines = np.array([self.line_of(b.last - 1) for b in self.blocks], np.int32)
+        places = [self.entry.instructions[b.last - 1] for b in self.blocks]
+        numbers: dict[Any, int] = {}  # of lines of Python; 0 if one is not known
+        self.lines = np.array([i.line and numbers.setdefault((i.file, i.line, i.called), len(numbers) + 1) for i in places], np.int32)
         self.warp_bytes = -(-lanes.bytes // 64) * 64
         self.format = self.parameters()
         self.parameter_bytes = max((offset + size for offset, size, _ in self.format), default=0)
         self.launches: dict[tuple, Launch] = {}
-
-    def line_of(self, at: int) -> int:
-        """A number for an instruction's line of Python; 0 if it is not known."""
-        i = self.entry.instructions[at]
-        return i.file << 24 | i.line
 
     def parameters(self) -> list[tuple[int, int, str]]:
         return [(p.offset, p.size, FORMATS.get(p.type, "") if p.size == ptx.SIZES[p.type] else "") for p in self.entry.parameters]
@@ -219,7 +217,7 @@ class Launch:
         self.parameters[:] = self.kernel.pack(arguments)
         self.runs[:] = self.counted[:] = self.starts[:] = 0
         words[: layout.WARP_NOW + 1] = 0
-        words[layout.STARTED] = words[layout.STEPS] = words[layout.ATOMIC_SEEN] = 0
+        words[layout.STARTED] = words[layout.STEPS] = words[layout.ATOMIC_SEEN] = words[layout.IDLE] = 0
         words[layout.ORDER], words[layout.COUNTING] = ORDERS[order], count
         words[layout.SLICE] = 64 if order == "all" else 1 << 16
         words[layout.BLOCK_NOW] = self.blocks - 1 if order == "last" else 0

@@ -32,7 +32,7 @@ class Fault:
     def line(self, at: int) -> str:
         if not 0 <= at < len(self.entry.instructions):
             return "a line that is not known"
-        return self.entry.place(self.entry.instructions[at])
+        return self.entry.places(self.entry.instructions[at])
 
     def line_of_block(self, block: int) -> str:
         """The line of a block's last instruction: a barrier, or a branch."""

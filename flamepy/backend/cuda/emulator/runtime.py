@@ -38,7 +38,7 @@ FUNCTIONS: dict[str, tuple[Any, int, bool]] = {
     "atomic": (runtime_atomics.atomic, 7, False),
     "own": (runtime_check.own, 3, False),
     "within": (runtime_check.within, 4, False),
-    "fence": (runtime_races.fence, 2, False),
+    "fence": (runtime_races.fence, 3, False),
     "together": (runtime_warp.together, 4, False),
     "sync_warp": (runtime_warp.sync_warp, 3, False),
     "everyone": (runtime_warp.everyone, 3, False),

@@ -5,7 +5,7 @@ Read next: runtime_math.py.
 
 from __future__ import annotations
 
-from .layout import FIRST_THREAD, GENERIC, HOST, LAUNCH, LOCAL, POLLED, VALUES
+from .layout import CHANGED, FIRST_THREAD, GENERIC, HOST, LAUNCH, LOCAL, POLLED, VALUES
 from .runtime_check import check, copy_number, group_of, offset_of, space_at
 from .runtime_numbers import bfloat_bits, bfloat_value, half_bits, half_value
 from .runtime_races import acquire, release_word, write_word
@@ -130,3 +130,6 @@ def atomic(warp, mask, size, operation, kind, instruction, space):
             at = word(group, HOST) + offset
             copy_number(warp + VALUES + 512 + size * lane, at, size)
             update(at, warp + VALUES + size * lane, warp + VALUES + 256 + size * lane, size, operation, kind)
+            for k in range(0, size, 2):
+                if peek16(at + k) != peek16(warp + VALUES + 512 + size * lane + k):
+                    set_word(launch, CHANGED, 1)

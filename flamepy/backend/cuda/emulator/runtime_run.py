@@ -24,6 +24,7 @@ from .layout import (
     BLOCKS,
     BRANCH,
     BUDGET,
+    CHANGED,
     COLLECTIVE,
     CTAID,
     ENDLESS,
@@ -33,9 +34,11 @@ from .layout import (
     EXITED,
     FALLS,
     FENCED,
+    FENCED_HERE,
     FIRST,
     FIRST_THREAD,
     GRID,
+    IDLE,
     KINDS,
     LAUNCH,
     LIMIT,
@@ -73,6 +76,7 @@ from .runtime_check import group_of
 from .runtime_words import copy_bytes, fail, inlined, ones, peek32, peek64, plain, poke32, poke64, run_block, set_bytes, set_word, word
 
 PATIENCE = 256  # basic blocks that lanes may run while others of their warp stand still
+HOPELESS = 16  # what all ask for, and nobody writes, will not come after this part of the basic blocks that a warp may run
 
 
 @inlined
@@ -134,6 +138,11 @@ def run_warp(launch, warp):
     if steps - word(warp, SINCE) >= PATIENCE and word(launch, ERROR) == 0:
         if word(warp, POLLED):
             choose_still(launch, warp)
+        idle = word(launch, IDLE) + PATIENCE if word(warp, POLLED) and not word(launch, CHANGED) else 0
+        set_word(launch, IDLE, idle)
+        set_word(launch, CHANGED, 0)
+        if idle > word(launch, LIMIT) // HOPELESS:
+            fail(launch, ENDLESS, word(warp, PC), word(warp, FIRST_THREAD), 0, steps, 0, 0)
         for which in (MOVED, POLLED):
             set_word(warp, which, 0)
         set_word(warp, SINCE, steps)
@@ -165,6 +174,7 @@ def start_block(launch):
         set_word(warp, OTHER, NOBODY)
         for which in (PC, EXITED, WAITING, SYNCED, ASYNC_COUNT, ASYNC_GROUP, FENCED, TAKEN_STEPS, ACQUIRED, MOVED, SINCE, POLLED, AHEAD):
             set_word(warp, which, 0)
+        set_word(warp, FENCED_HERE, 0)
         set_word(warp, CTAID, block % x)
         set_word(warp, CTAID + 1, block // x % y)
         set_word(warp, CTAID + 2, block // (x * y))
