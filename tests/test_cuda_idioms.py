@@ -195,3 +195,52 @@ def test_what_nobody_will_open_is_not_waited_for_long(monkeypatch: pytest.Monkey
     monkeypatch.setattr(machine(), "limit", 1 << 20)
     with raises(fp.EmulationError, "locks: does not end: 6", f"It waits for what is read at {line(locks, 3)}, and no thread writes"):
         emulate(locks, 1, 32, np.zeros(1), np.zeros(1, "i4"), np.ones(32))
+
+
+# ---- lines that the compiler copies into branches ----------------------------------------------------------------------------------
+def works(done, counter, tiles):
+    lane = cuda.laneid
+    while True:
+        tile = 0
+        if lane == 0:  # NVVM makes two loops of this one: lane 0 runs the other copy of the shuffle
+            tile = cuda.atomic.add(counter, 0, 1)
+        tile = cuda.shfl_sync(0xFFFFFFFF, tile, 0)
+        if tile >= tiles:
+            break
+        done[tile, lane] += tile
+
+
+def works_in_part(done, counter, tiles):
+    lane = cuda.laneid
+    while True:
+        tile = 0
+        if lane == 0:
+            tile = cuda.atomic.add(counter, 0, 1)
+        if lane < 31:
+            tile = cuda.shfl_sync(0xFFFFFFFF, tile, 0)
+        if tile >= tiles:
+            break
+        done[tile, lane] += tile
+
+
+def asks(found, x, counter):
+    lane, number = cuda.laneid, 0
+    for row in range(x.shape[0]):
+        if lane < 8:
+            number = cuda.atomic.add(counter, 0, 1)
+        number += 1000 * cuda.popc(cuda.ballot_sync(0xFFFFFFFF, x[row, lane] > 0))
+        number += cuda.popc(cuda.match_any_sync(0xFFFFFFFF, x[row, lane]))
+    found[lane] = number // 1000 % 100
+
+
+def test_lanes_meet_at_two_copies_of_one_line() -> None:
+    """The PTX ISA, shfl.sync: a lane waits until all of its mask have executed one with the same qualifiers and mask; not the same one."""
+    emulate(works, 2, 64, done := np.zeros((20, 32), "i8"), counter := np.zeros(1, "i8"), 20)
+    np.testing.assert_array_equal(done, np.arange(20)[:, None] + np.zeros((20, 32), "i8"))
+    assert counter[0] == 24
+    with raises(fp.EmulationError, "mask names lanes that are not here", line(works_in_part, 7), "missing are lanes 31. ") as error:
+        emulate(works_in_part, 2, 64, done, counter * 0, 20)
+    assert error.value.kind == "barrier"
+    x = np.array([np.arange(32) % 2, np.arange(32) < 5], "i8")
+    emulate(asks, 1, 32, found := np.zeros(32, "i8"), x, np.zeros(1, "i8"))
+    np.testing.assert_array_equal(found, np.where(np.arange(32) < 8, 5, 21))

@@ -50,17 +50,24 @@ def is_collective(i: Instruction) -> bool:
     return head(i) in TOGETHER or ".warp" in i.opcode
 
 
+def meets(i: Instruction) -> bool:
+    """Whether lanes wait in it for those that a mask names, who may come to a copy of it elsewhere."""
+    return head(i) in ("shfl", "vote", "match", "redux") or ".warp" in i.opcode
+
+
 def ends(instruction: Instruction) -> bool:
     return head(instruction) in ("bra", "brx", "ret", "exit") or is_wait(instruction)
 
 
-def blocks_of(entry: Entry) -> list[Block]:
-    """Cut at labels and ends, connect, and put in order."""
+def blocks_of(entry: Entry, apart: bool = False) -> list[Block]:
+    """Cut at labels and ends, connect, and put in order; `apart`: each instruction where lanes meet is a block of its own."""
     count = len(entry.instructions)
     starts = {0, *(at for at in entry.labels.values() if at < count)}
     starts |= {k + 1 for k, i in enumerate(entry.instructions) if ends(i) and k + 1 < count}
     if any(head(i) == "atom" or STRONG & set(i.opcode.split(".")) for i in entry.instructions):  # lanes may wait for others of their warp
         starts |= {k for k, i in enumerate(entry.instructions) if is_collective(i)}
+    if apart:
+        starts |= {k + after for k, i in enumerate(entry.instructions) if meets(i) for after in (0, 1) if k + after < count}
     cuts = []
     for begin, end in zip(bounds := sorted(starts), [*bounds[1:], count], strict=True):
         cuts += [(at, min(at + LONGEST, end)) for at in range(begin, end, LONGEST)]

@@ -49,9 +49,9 @@ def splat(kind: str, value: int) -> str:
 class Lanes:
     """Writes one kernel. `value` reads an operand as a vector, `put` writes a register, `do` writes a line and names its result."""
 
-    def __init__(self, entry: Entry, variables: dict[str, int]) -> None:
+    def __init__(self, entry: Entry, variables: dict[str, int], apart: bool = False) -> None:
         self.entry = entry
-        self.blocks, self.tried = blocks_of(entry), tried(entry)
+        self.blocks, self.tried = blocks_of(entry, apart), tried(entry)
         self.bits = find_live(entry, self.blocks)
         self.globals = variables  # name -> number
         self.offsets = {v.name: v.offset for v in (*entry.shared, *entry.local)}

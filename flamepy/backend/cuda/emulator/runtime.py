@@ -39,7 +39,7 @@ FUNCTIONS: dict[str, tuple[Any, int, bool]] = {
     "own": (runtime_check.own, 3, False),
     "within": (runtime_check.within, 4, False),
     "fence": (runtime_races.fence, 3, False),
-    "together": (runtime_warp.together, 4, False),
+    "together": (runtime_warp.together, 4, True),
     "sync_warp": (runtime_warp.sync_warp, 3, False),
     "everyone": (runtime_warp.everyone, 3, False),
     "shuffle": (runtime_warp.shuffle, 4, True),

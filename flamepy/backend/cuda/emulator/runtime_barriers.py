@@ -24,6 +24,7 @@ from .layout import (
     FENCED_HERE,
     FIRST,
     FIRST_THREAD,
+    HELD,
     KINDS,
     LANE_PC,
     LINES,
@@ -55,7 +56,7 @@ def warp_at(launch, index):
 @inlined
 def runnable(warp):
     """Lanes that have not ended and do not wait."""
-    return word(warp, EXISTS) & ~word(warp, EXITED) & ~word(warp, WAITING)
+    return word(warp, EXISTS) & ~word(warp, EXITED) & ~word(warp, WAITING) & ~word(warp, HELD)
 
 
 @plain

@@ -38,7 +38,10 @@ from .layout import (
     FIRST,
     FIRST_THREAD,
     GRID,
+    HELD,
+    HOLD,
     IDLE,
+    JOINT,
     KINDS,
     LAUNCH,
     LIMIT,
@@ -73,6 +76,7 @@ from .layout import (
 )
 from .runtime_barriers import choose, choose_still, let_go, send, stuck, wait, warp_at
 from .runtime_check import group_of
+from .runtime_meetings import hold, meet
 from .runtime_words import copy_bytes, fail, inlined, ones, peek32, peek64, plain, poke32, poke64, run_block, set_bytes, set_word, word
 
 PATIENCE = 256  # basic blocks that lanes may run while others of their warp stand still
@@ -86,6 +90,9 @@ def step(launch, warp, pc, active):
     poke64(runs, peek64(runs) + 1)
     poke64(runs + 8, peek64(runs + 8) + ones(active))
     taken = run_block(peek64(word(launch, TABLE) + 8 * pc), warp, active)
+    if word(warp, HOLD):
+        hold(warp, active, pc)
+        return -1
     kind = peek32(word(launch, KINDS) + 4 * pc) & ~COLLECTIVE
     fall = peek32(word(launch, FALLS) + 4 * pc)
     if kind == BRANCH:
@@ -114,7 +121,12 @@ def run_warp(launch, warp):
     while left > 0:
         pc, active = word(warp, PC), word(warp, ACTIVE)
         if active == 0:
-            break
+            if word(warp, HELD):
+                meet(launch, warp)
+                left -= 1
+            if word(warp, ACTIVE) == 0 or word(launch, ERROR):
+                break
+            continue
         other = word(warp, OTHER)
         set_word(warp, MOVED, word(warp, MOVED) | active)
         while True:
@@ -174,7 +186,8 @@ def start_block(launch):
         set_word(warp, OTHER, NOBODY)
         for which in (PC, EXITED, WAITING, SYNCED, ASYNC_COUNT, ASYNC_GROUP, FENCED, TAKEN_STEPS, ACQUIRED, MOVED, SINCE, POLLED, AHEAD):
             set_word(warp, which, 0)
-        set_word(warp, FENCED_HERE, 0)
+        for which in (FENCED_HERE, HELD, HOLD, JOINT):
+            set_word(warp, which, 0)
         set_word(warp, CTAID, block % x)
         set_word(warp, CTAID + 1, block // x % y)
         set_word(warp, CTAID + 2, block // (x * y))
