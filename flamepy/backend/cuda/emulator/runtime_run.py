@@ -114,6 +114,22 @@ def step(launch, warp, pc, active):
 
 
 @plain
+def look_back(launch, warp, steps):
+    """After a while: lanes that stood still go on if others only asked for something; and nothing comes to all who ask in vain."""
+    idle = 0
+    if word(warp, POLLED):
+        choose_still(launch, warp)
+        idle = word(launch, IDLE) + PATIENCE if word(launch, CHANGED) == 0 else 0
+    if idle > word(launch, LIMIT) // HOPELESS:
+        fail(launch, ENDLESS, word(warp, PC), word(warp, FIRST_THREAD), 0, steps, 0, 0)
+    set_word(launch, IDLE, idle)
+    for which in (MOVED, POLLED):
+        set_word(warp, which, 0)
+    set_word(launch, CHANGED, 0)
+    set_word(warp, SINCE, steps)
+
+
+@plain
 def run_warp(launch, warp):
     """Until no lane can go on, the slice of time is over, or something is wrong."""
     left = min(word(launch, SLICE), word(launch, BUDGET))
@@ -148,16 +164,7 @@ def run_warp(launch, warp):
     set_word(warp, TAKEN_STEPS, steps)
     set_word(warp, AHEAD, 0)
     if steps - word(warp, SINCE) >= PATIENCE and word(launch, ERROR) == 0:
-        if word(warp, POLLED):
-            choose_still(launch, warp)
-        idle = word(launch, IDLE) + PATIENCE if word(warp, POLLED) and not word(launch, CHANGED) else 0
-        set_word(launch, IDLE, idle)
-        set_word(launch, CHANGED, 0)
-        if idle > word(launch, LIMIT) // HOPELESS:
-            fail(launch, ENDLESS, word(warp, PC), word(warp, FIRST_THREAD), 0, steps, 0, 0)
-        for which in (MOVED, POLLED):
-            set_word(warp, which, 0)
-        set_word(warp, SINCE, steps)
+        look_back(launch, warp, steps)
     if steps > word(launch, LIMIT):
         fail(launch, ENDLESS, word(warp, PC), word(warp, FIRST_THREAD), 0, steps, 0, 0)
 
@@ -203,14 +210,14 @@ def run_phases(launch):
         for index in range(count):
             at = count - 1 - index if word(launch, ORDER) == 2 else index
             warp = warp_at(launch, at)
-            if word(warp, ACTIVE):
+            if word(warp, ACTIVE) or word(warp, HELD):
                 set_word(launch, WARP_NOW, at)
                 run_warp(launch, warp)
                 if word(launch, ERROR):
                     return 2
                 if word(launch, BUDGET) <= 0:
                     return 1
-            going = going or word(warp, ACTIVE) != 0
+            going = going or word(warp, ACTIVE) != 0 or word(warp, HELD) != 0
             alive = alive or word(warp, WAITING) != 0
         if not going:
             if not alive:
