@@ -63,6 +63,18 @@ def test_numbas_random_numbers() -> None:
         emulate(draws, 1, 32, y, states[:31])
 
 
+def tries(y, x):
+    try:
+        y[0] = x[1]
+    except Exception:
+        y[0] = 0
+
+
+def test_what_numba_stumbles_over_is_said_of_the_kernel() -> None:
+    with raises(fp.DeviceError, "tries: cannot be compiled for CUDA: "):
+        emulate(tries, 1, 1, np.zeros(1, "f4"), np.zeros(2, "f4"))
+
+
 # ---- device functions ------------------------------------------------------------------------------------------------------------
 @cuda.jit(device=True)
 def put(part, t, value):

@@ -171,7 +171,7 @@ def compiled(function: Any, signature: Any, cc: tuple[Any, ...]) -> CudaKernel:
         try:
             with watch(arrays):
                 ptx = build.renamed(build.ptx_of(function, types, cc, inside=True), name)
-        except (*compat.PROBLEMS, TypeError) as problem:
+        except (*compat.PROBLEMS, TypeError, AttributeError, NotImplementedError) as problem:  # try, where Numba knows none
             text = " ".join(str(problem).split()).rstrip(".")
             raise DeviceError(f"{name}: cannot be compiled for CUDA: {text[:400]}. Write it in Numba's CUDA Python.") from problem
 
