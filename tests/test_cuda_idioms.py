@@ -131,6 +131,37 @@ def test_a_fence_of_the_block_is_none_for_other_blocks() -> None:
         emulate(publishes, 2, 64, *zeros(), 0)
 
 
+def passes_on(y, x, fenced):
+    queue, full, t = cuda.shared.array(4, int32), cuda.shared.array(4, int32), cuda.threadIdx.x
+    if t < 4:
+        full[t] = 0
+    cuda.syncthreads()
+    for i in range(x.size):
+        if t == 0:
+            while cuda.atomic.add(full, i % 4, 0) == 1:
+                pass
+            queue[i % 4] = x[i]
+            cuda.threadfence_block()
+            cuda.atomic.exch(full, i % 4, 1)
+        elif t == 32:
+            while cuda.atomic.add(full, i % 4, 0) == 0:
+                pass
+            cuda.threadfence_block()
+            y[i] = queue[i % 4]
+            if fenced:
+                cuda.threadfence_block()
+            cuda.atomic.exch(full, i % 4, 0)
+
+
+def test_who_only_asks_publishes_nothing() -> None:
+    """What was read before no fence of its own is not known to who sees the slot free, though the reader asks on behind later fences."""
+    x = np.arange(20, dtype="i4")
+    emulate(passes_on, 1, 64, y := np.zeros(20, "i4"), x, 1)
+    np.testing.assert_array_equal(y, x)
+    with raises(fp.EmulationError, "race: thread 0 of block 0 writes at", "what thread 32 of block 0 read at", line(passes_on, 16)):
+        emulate(passes_on, 1, 64, y, x, 0)
+
+
 def hands_out(y, x, counter):
     tile, t = cuda.shared.array(1, int32), cuda.threadIdx.x
     while True:
