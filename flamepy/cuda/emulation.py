@@ -124,11 +124,24 @@ def checked(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any]) -> A
     try:
         return run(kernel, size, args)
     except EmulationError as error:
+        if error.kind == "barrier" and loaded(kernel).copied and not loaded(kernel).apart:
+            return meeting(kernel, size, args, error)
         found = missing_barrier(kernel, size, args) if error.kind == "uninitialised" else None
         found = found or error
         if found.kind == "race":
             found = divided_barrier(kernel, size, args) or found
         raise found from None
+
+
+def meeting(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any], missing: EmulationError) -> Any:
+    """checked(), where lanes were `missing` that may come to another copy of the line. They are missing all the same if something else goes
+    wrong behind that line while the others wait."""
+    place, device, code = backend("emulator.machine"), machine(), loaded(parted(kernel))
+    code.launches[device, *size] = launch = place.Launch(device, code, *size)
+    try:
+        return checked(parted(kernel), size, args)
+    except EmulationError as error:
+        raise missing if launch.left_behind() else error from None
 
 
 def run(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any], order: str = "all") -> Any:
@@ -148,22 +161,27 @@ def run(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any], order: s
 
 def missing_barrier(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any]) -> EmulationError | None:
     """What was read before anyone wrote it may be what another thread was about to write: the race, if it is one, then shows."""
-    found = again(kernel, size, args)
+    found, _ = again(kernel, size, args)
     return found if found is not None and found.kind == "race" else None
 
 
 def divided_barrier(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any]) -> EmulationError | None:
-    """A race may come from threads that went around a barrier where others wait. That is so if some never reach it, whoever is first: in
-    what order warps run changes what a race does, so one order alone would tell of barriers that are not reached because of the race."""
+    """A race may come from threads that went around a barrier where others wait. That is so if some never reach it, whoever is first (in
+    what order warps run changes what a race does), and if one was past it when the first race came: what a race does cannot lead there."""
     if not any(i.opcode.startswith(("bar.", "barrier.")) for i in loaded(kernel).entry.instructions):
         return None
     found = [again(kernel, size, args, order, forgiving=True) for order in ("last", "first")]
-    return found[0] if all(f is not None and f.kind == "barrier" for f in found) else None
+    missed = all(error is not None and error.kind == "barrier" for error, _ in found) and any(past for _, past in found)
+    return found[0][0] if missed else None
 
 
-def again(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any], order: str = "all", forgiving: bool = False) -> Any:
-    """The error, if any, of the launch on copies, with shared memory that counts as written; races are no error where it is `forgiving`."""
+def again(
+    kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any], order: str = "all", forgiving: bool = False
+) -> tuple[EmulationError | None, bool]:
+    """The error, if any, of the launch on copies, with shared memory that counts as written; races are no error where it is `forgiving`,
+    and the second result tells whether the first of them was behind a barrier at which another thread waited."""
     place, layout, device, code = backend("emulator.machine"), backend("emulator.layout"), machine(), loaded(kernel)
+    comes_by = backend("emulator.flow").comes_by
     launch = place.Launch(device, code, *size)
     states = (ctypes.c_uint8 * launch.shared_size).from_address(int(launch.words[layout.SHARED_STATE]))
     np.ctypeslib.as_array(states)[:] |= layout.WRITTEN * (np.ctypeslib.as_array(states) & layout.ALLOCATED)
@@ -174,10 +192,11 @@ def again(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any], order:
     try:
         run(kernel, size, copied(args), order)
     except EmulationError as error:
-        return error
+        raced, stood = (int(launch.words[k]) for k in (layout.RACED_AT, layout.STOOD_AT))
+        return error, launch.words[layout.FORGIVING] == 2 and stood >= 0 and not comes_by(code.blocks, raced, stood)
     finally:
         code.launches.pop(key, None)
-    return None
+    return None, False
 
 
 def copied(args: Sequence[Any]) -> list[Any]:
@@ -186,10 +205,19 @@ def copied(args: Sequence[Any]) -> list[Any]:
     return [arrays.get(id(a), a) for a in args]
 
 
-def loaded(kernel: CudaKernel) -> Any:
+def parted(kernel: CudaKernel) -> CudaKernel:
+    """The kernel, so run that lanes that come to two copies of a line meet: slower, so only where lanes were missing; kept with it."""
+    kept = vars(kernel)
+    if "parted" not in kept:
+        kept["parted"] = replace(kernel)
+        loaded(kept["parted"], apart=True)
+    return kept["parted"]  # type: ignore[no-any-return]
+
+
+def loaded(kernel: CudaKernel, apart: bool = False) -> Any:
     """The kernel as the emulator runs it; kept with it."""
     kept = vars(kernel)
     if "loaded" not in kept:
-        (kept["loaded"],) = machine().load(kernel.ptx).values()
+        (kept["loaded"],) = machine().load(kernel.ptx, apart).values()
         kept["loaded"].name = kernel.name
     return kept["loaded"]

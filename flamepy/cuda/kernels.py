@@ -171,14 +171,14 @@ def compiled(function: Any, signature: Any, cc: tuple[Any, ...]) -> CudaKernel:
             raise TypeError(f"{name}: wrong number of arguments: {len(types)}. It takes {len(names)}: {', '.join(names)}.")
         try:
             with watch(arrays):
-                ptx = build.renamed(build.ptx_of(function, types, cc), name)
-        except (*compat.PROBLEMS, TypeError) as problem:
+                ptx = build.renamed(build.ptx_of(function, types, cc, inside=True), name)
+        except (*compat.PROBLEMS, TypeError, AttributeError, NotImplementedError) as problem:  # try, where Numba knows none
             text = " ".join(str(problem).split()).rstrip(".")
             raise DeviceError(f"{name}: cannot be compiled for CUDA: {text[:400]}. Write it in Numba's CUDA Python.") from problem
 
     def watched() -> str:
         with watch([], True):
-            return build.renamed(build.ptx_of(function, types, cc), name)  # type: ignore[no-any-return]
+            return build.renamed(build.ptx_of(function, types, cc, inside=True), name)  # type: ignore[no-any-return]
 
     digest = hashlib.sha256(repr((ptx, cc, build.versions())).encode()).hexdigest()[:20]
     arguments = tuple(argument(n, t) for n, t in zip(names, types, strict=True))
@@ -209,6 +209,8 @@ def argument(name: str, kind: Any) -> Argument:
 
 def dtype_of(name: str, kind: Any) -> np.dtype:
     text = str(kind)
+    if hasattr(kind, "fields"):  # a record
+        return kind.dtype  # type: ignore[no-any-return]
     try:
         return bfloat16 if text == "bfloat16" else np.dtype("bool" if text in ("bool", "boolean") else text)
     except TypeError:

@@ -82,7 +82,8 @@ def element(name: str, array: np.ndarray, at: int) -> str:
     if 0 <= at < array.size:
         index = ", ".join(map(str, np.unravel_index(at, array.shape, order="C" if array.flags.c_contiguous else "F")))
         return f"which is {name}[{index}]"
-    return f"which would be element {at} of {name}, an array of {array.size} (shape {array.shape}, {array.dtype})"
+    kind = f"records of {', '.join(array.dtype.names)}" if array.dtype.names else array.dtype
+    return f"which would be element {at} of {name}, an array of {array.size} (shape {array.shape}, {kind})"
 
 
 def placed(kernel: CudaKernel, args: Sequence[Any]) -> dict[int, Placed]:
@@ -150,16 +151,18 @@ def type_of(kernel: Any, value: Any) -> Any:
         return types.Array(number_type(kernel, value.dtype), value.ndim, layout)
     if isinstance(value, tuple):
         return types.Tuple([type_of(kernel, v) for v in value])
-    if not isinstance(value, (bool, int, float, complex, np.generic)):
+    if not isinstance(value, (bool, int, float, complex, np.generic)) or isinstance(value, np.void):
         name, shown = name_of(kernel), repr(value)[:60]
         raise TypeError(f"{name}: not an argument of a kernel: {shown}. Give NumPy arrays, numbers and tuples of numbers.")
     return number_type(kernel, value.dtype if isinstance(value, np.generic) else np.asarray(value).dtype)
 
 
 def number_type(kernel: Any, dtype: np.dtype) -> Any:
+    if dtype.names:
+        return backend("compat").numpy_support.from_dtype(dtype)
     found = getattr(backend("compat").types, "boolean" if dtype == np.bool_ else dtype.name, None)
     if found is None:
-        raise DTypeError(f"{name_of(kernel)}: no kernel takes this type: {dtype}. Use NumPy's integers, floats and bools.")
+        raise DTypeError(f"{name_of(kernel)}: no kernel takes this type: {dtype}. Use NumPy's numbers, bools and records.")
     return found
 
 

@@ -85,10 +85,10 @@ def compiled(make: Callable[[], Any], name: str, mark: str, kinds: Sequence[Any]
     return Binary(name, kept(cache_folder() / f"{key}.ptx", translated).decode(), cc, key)
 
 
-def ptx_of(function: Any, signature: Any, cc: tuple[int, ...], bounds: tuple[int, int] | None = None) -> str:
-    """What numba-cuda makes of a kernel: with line numbers, unless a label is lost for them."""
+def ptx_of(function: Any, signature: Any, cc: tuple[int, ...], bounds: tuple[int, int] | None = None, inside: bool = False) -> str:
+    """What numba-cuda makes of a kernel: with line numbers, unless a label is lost for them; `inside`: of its device functions, too."""
     options = {"device": False, "abi": "numba", "cc": cc, "launch_bounds": bounds}
-    with target(cc):
+    with target(cc, inside):
         text, _ = cuda.compile(function, signature, lineinfo=True, **options)
         if lost_labels(text):
             text, _ = cuda.compile(function, signature, **options)

@@ -18,11 +18,13 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numba
 import numpy as np
 
 from ...errors import DeviceError
@@ -59,7 +61,7 @@ def libraries() -> Iterator[None]:
         raise DeviceError(f"cuda: a library is not installed: {str(error).splitlines()[0]}. Use {EXTRA}.") from error
 
 
-NAMES = "cgutils", "debuginfo", "dispatcher", "libdevice", "lowering", "types", "np.arrayobj"
+NAMES = "cgutils", "debuginfo", "dispatcher", "libdevice", "lowering", "types", "np.arrayobj", "np.numpy_support"
 
 with newer_numpy(), libraries():
     try:
@@ -91,8 +93,9 @@ __all__ = [
 ]  # fmt: skip
 
 PROBLEMS = NumbaError, HostError  # what its compiler raises
+NUMBA = tuple(f"{Path(str(module.__file__)).parent}{os.sep}" for module in (numba, modules[0]))  # where its files are
 numba_cuda: Any = cuda  # what these export is put together at run time
-cgutils, debuginfo, dispatcher, libdevice, lowerers, types, arrayobj = modules
+cgutils, debuginfo, dispatcher, libdevice, lowerers, types, arrayobj, numpy_support = modules
 
 
 def nvvm_layout() -> str:
@@ -126,9 +129,11 @@ class Text:
         return self.text
 
 
-def lean(*args: Any, **options: Any) -> Any:
-    """compile_cuda(), for device functions, which Numba keeps for ever: without what only their own compilation needed, 10 MB a kernel."""
-    result = compile_cuda(*args, **options)
+def lean(lines: bool, function: Any, *args: Any, **options: Any) -> Any:
+    """compile_cuda(), for device functions, which Numba keeps for ever: without what only their own compilation needed, 10 MB a kernel.
+    `lines`: with those of users' functions; in Numba's own nobody looks for a fault."""
+    options["lineinfo"] = lines and not function.__code__.co_filename.startswith(NUMBA)
+    result = compile_cuda(function, *args, **options)
     result.library._module = Text(result.library._module)
     for holder in (result.fndesc, result.type_annotation):
         holder.typemap, holder.calltypes = {}, {}
@@ -137,16 +142,16 @@ def lean(*args: Any, **options: Any) -> Any:
 
 
 @contextmanager
-def target(cc: tuple[int, ...]) -> Iterator[None]:
-    """While this is open, device functions are compiled for a GPU of this compute capability; by one thread at a time, for what is put in
-    place here is the process's, as Numba compiles under a lock of its own.
+def target(cc: tuple[int, ...], lines: bool = False) -> Iterator[None]:
+    """While this is open, device functions are compiled for a GPU of this compute capability, and know their own `lines`; by one thread at
+    a time, for what is put in place here is the process's, as Numba compiles under a lock of its own.
     The garbage collector waits: it would look again and again at what is all in use, for a sixth of the time. Lines are noted, not the
     values of variables: where a loop is unrolled, NVVM 13 makes a symbol of these that it refuses itself."""
     with alone:
         asked, collects, noted = dispatcher.get_current_device, gc.isenabled(), debuginfo.CUDADIBuilder.update_variable
         dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=cc)
         debuginfo.CUDADIBuilder.update_variable = lambda *args, **options: None
-        types.Function.get_call_type, dispatcher.compile_cuda = remembered, lean
+        types.Function.get_call_type, dispatcher.compile_cuda = remembered, partial(lean, lines)
         gc.disable()
         try:
             with libraries():

@@ -49,7 +49,7 @@ class Inliner:
         groups = [[n.strip() for n in o.strip("()").split(",")] if o.startswith("(") else o for o in instruction.operands]
         name = next(g for g in groups if isinstance(g, str))
         if name not in self.functions or instruction.guard:
-            place = self.entry.place(instruction)
+            place = self.entry.places(instruction)
             if name == "vprintf":
                 raise EmulationError(
                     f"{self.entry.name}: no kernel prints here: print() at {place}. Write what you want to see to an array."

@@ -50,17 +50,24 @@ def is_collective(i: Instruction) -> bool:
     return head(i) in TOGETHER or ".warp" in i.opcode
 
 
+def meets(i: Instruction) -> bool:
+    """Whether lanes wait in it for those that a mask names, who may come to a copy of it elsewhere."""
+    return head(i) in ("shfl", "vote", "match", "redux") or ".warp" in i.opcode
+
+
 def ends(instruction: Instruction) -> bool:
     return head(instruction) in ("bra", "brx", "ret", "exit") or is_wait(instruction)
 
 
-def blocks_of(entry: Entry) -> list[Block]:
-    """Cut at labels and ends, connect, and put in order."""
+def blocks_of(entry: Entry, apart: bool = False) -> list[Block]:
+    """Cut at labels and ends, connect, and put in order; `apart`: each instruction where lanes meet is a block of its own."""
     count = len(entry.instructions)
     starts = {0, *(at for at in entry.labels.values() if at < count)}
     starts |= {k + 1 for k, i in enumerate(entry.instructions) if ends(i) and k + 1 < count}
     if any(head(i) == "atom" or STRONG & set(i.opcode.split(".")) for i in entry.instructions):  # lanes may wait for others of their warp
         starts |= {k for k, i in enumerate(entry.instructions) if is_collective(i)}
+    if apart:
+        starts |= {k + after for k, i in enumerate(entry.instructions) if meets(i) for after in (0, 1) if k + after < count}
     cuts = []
     for begin, end in zip(bounds := sorted(starts), [*bounds[1:], count], strict=True):
         cuts += [(at, min(at + LONGEST, end)) for at in range(begin, end, LONGEST)]
@@ -89,6 +96,16 @@ def connect(entry: Entry, block: Block, number: dict[int, int]) -> None:
         block.kind = ARRIVE if ".arrive" in last.opcode else WAIT
     if not last.guard and kind in ("bra", "ret", "exit", "brx"):
         block.fall = block.target
+
+
+def comes_by(blocks: list[Block], at: int, to: int) -> bool:
+    """Whether what runs an instruction comes to the end of a block later, without going back in a loop."""
+    start = next(k for k, b in enumerate(blocks) if b.first <= at < b.last)
+    reached = {start}
+    for k in range(start, to):
+        if k in reached:
+            reached.update(b for b in blocks[k].next() if b > k)
+    return to in reached
 
 
 def renumbered(blocks: list[Block]) -> list[Block]:
@@ -193,3 +210,22 @@ def find_live(entry: Entry, blocks: list[Block]) -> dict[str, int]:
             if (out, into) != (block.live_out, block.live_in):
                 block.live_out, block.live_in, changed = out, into, True
     return bits
+
+
+def tried(entry: Entry) -> set[int]:
+    """Loads of what atom.cas compares afterwards, and finds out if others wrote since: old = x[0]; while cas(x, 0, old, new) != old."""
+    makers: dict[str, list[int]] = {}
+    for k, i in enumerate(entry.instructions):
+        if head(i) in ("mov", "ld"):
+            makers.setdefault(i.operands[0], []).append(k)
+    names = [i.operands[2] for i in entry.instructions if head(i) == "atom" and ".cas." in i.opcode]
+    found, seen = set(), set(names)
+    while names:
+        for k in makers.get(names.pop(), []):
+            i = entry.instructions[k]
+            if head(i) == "ld":
+                found.add(k)
+            elif i.operands[1] not in seen:
+                names.append(i.operands[1])
+                seen.add(i.operands[1])
+    return found

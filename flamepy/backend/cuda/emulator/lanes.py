@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 
 from ....errors import EmulationError
-from .flow import Block, blocks_of, find_live
+from .flow import Block, blocks_of, find_live, tried
 from .layout import LANE_PC, LAUNCH, R_INSTRUCTIONS, REGISTERS, VALUES, VARIABLES
 from .ptx import Entry, Instruction
 from .runtime import FUNCTIONS, PREFIX
@@ -49,9 +49,9 @@ def splat(kind: str, value: int) -> str:
 class Lanes:
     """Writes one kernel. `value` reads an operand as a vector, `put` writes a register, `do` writes a line and names its result."""
 
-    def __init__(self, entry: Entry, variables: dict[str, int]) -> None:
+    def __init__(self, entry: Entry, variables: dict[str, int], apart: bool = False) -> None:
         self.entry = entry
-        self.blocks = blocks_of(entry)
+        self.blocks, self.tried = blocks_of(entry, apart), tried(entry)
         self.bits = find_live(entry, self.blocks)
         self.globals = variables  # name -> number
         self.offsets = {v.name: v.offset for v in (*entry.shared, *entry.local)}
@@ -277,7 +277,7 @@ class Lanes:
         self.guard = ""
 
     def error(self, instruction: Instruction) -> EmulationError:
-        place = self.entry.place(instruction)
+        place = self.entry.places(instruction)
         return EmulationError(
             f"{self.entry.name}: an instruction that the emulator does not know: {instruction} at {place}. "
             "Run this kernel on a device, or write it with other instructions."

@@ -56,7 +56,7 @@ def load(e: Lanes, i: Instruction, parts: list[str]) -> None:
         return load_parameter(e, i, name, count)
     kind = WORD[8 * SIZES[name]]
     keep_address(e, i.operands[1])
-    strong = int(bool(STRONG & set(parts)))
+    strong = 1 if STRONG & set(parts) else 2 * (e.at in e.tried)
     count_access(e, SIZES[name] * count, space_of(parts), 0)
     e.runtime("load", e.here(), SIZES[name], count, e.instruction, space_of(parts), strong)
     found = [e.load_warp(vector(kind), e.slot(k)) for k in range(count)]
@@ -75,9 +75,14 @@ def load_parameter(e: Lanes, i: Instruction, name: str, count: int) -> None:
         e.put(register, e.spread(kind, e.do(f"load {kind}, ptr {at}, align 1")), kind, name.startswith("s"))
 
 
+def fence(e: Lanes, parts: list[str]) -> None:
+    """A cluster is one block here."""
+    e.runtime("fence", e.here(), int(bool({"cta", "cluster"} & set(parts))))
+
+
 def fence_before(e: Lanes, parts: list[str]) -> None:
     if {"release", "acq_rel"} & set(parts):
-        e.runtime("fence", e.here())
+        fence(e, parts)
 
 
 @handles("st")
@@ -141,8 +146,8 @@ def within(e: Lanes, i: Instruction, parts: list[str]) -> None:
 
 
 @handles("membar", "fence")
-def fence(e: Lanes, i: Instruction, parts: list[str]) -> None:
-    e.runtime("fence", e.here())
+def fence_alone(e: Lanes, i: Instruction, parts: list[str]) -> None:
+    fence(e, parts)
 
 
 __all__ = ["KIND", "WIDTH"]

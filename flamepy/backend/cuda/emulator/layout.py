@@ -31,7 +31,10 @@ STARTED, SLICE, SHARED_STATE, LINES = range(59, 63)  # the state of shared memor
 LIMIT = 63
 ARRIVED = 64  # 16 words: threads that came to a barrier and went on
 ATOMIC_SEEN = 81  # whether anything was written atomically in this launch
-FORGIVING = 82  # whether races are let pass
+FORGIVING = 82  # whether races are let pass; 2 once one has
+RACED_AT, STOOD_AT = 83, 84  # of that one: the later instruction, and the block where a thread waited at a barrier then, or -1
+CHANGED, IDLE = 85, 86  # whether memory was written since; basic blocks that only asked for what did not change
+PARTED, MEETS = 87, 88  # whether what lanes do together stands apart in blocks; for each block a number of the line of what it is, or 0
 VARIABLES = 90  # where the addresses of the module's own variables are
 LAUNCH_WORDS = SPACES + 3 * GROUP
 
@@ -44,6 +47,9 @@ LAUNCH, INDEX, EXISTS, ACTIVE, PC, OTHER, EXITED, WAITING, BARRIER, BARRIER_COUN
 W_PARAMETERS, VOTES, RESULT, ASYNC_COUNT, ASYNC_GROUP, FENCED, BARRIER_KIND, GIVEN = range(12, 20)
 NTID, CTAID, NCTAID, DYNAMIC, TAKEN_STEPS = 20, 23, 26, 29, 30
 ACQUIRED, ALL_SYNCED, MET = 31, 32, 33  # what is ordered before the warp: phases that others released, its lanes' accesses, their reads
+FENCED_HERE = 38  # FENCED, and fences for the own block alone
+HELD, HOLD, HELD_ALIVE = 39, 40, 41  # lanes that wait for others of their mask; whether some do from now on; who had not ended then
+JOINT, JOINT_LANES = 42, 43  # how those that have met are run (ALONE, KEEP, ALL), and who they are
 MOVED, SINCE, POLLED, AHEAD = 34, 35, 36, 37  # lanes that ran since this step; whether an atomic did; whether others are let run ahead
 LANE_PC = 512
 TID = 640  # three vectors of 32-bit numbers
@@ -60,6 +66,7 @@ REGISTERS = KNOWN + 8 * LANES * LANES
 EXIT = 1 << 30
 NOBODY = EXIT + 1
 BRANCH, WAIT, SPLIT, ARRIVE = range(4)
+ALONE, KEEP, ALL = range(3)
 COLLECTIVE = 4  # a bit beside them: the lanes of a warp do something together in this block
 
 # ---- a record of an access: phase | thread | warp barriers in the phase | bytes of the word | atomic | instruction -----------------------

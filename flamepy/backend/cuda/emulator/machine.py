@@ -9,10 +9,12 @@ Read next: report.py, count.py, lanes.py.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import struct
 import threading
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ import numpy as np
 from ....errors import EmulationError
 from . import host, layout, ptx, report, runtime
 from .count import Counts
+from .flow import comes_by, meets
 from .lanes import Lanes
 from .layout import ALLOCATED, GLOBAL, GROUP, LANES, LAST_PHASE, LOCAL, SHARED, SPACES
 from .memory import Memory
@@ -40,11 +43,11 @@ BUDGET = 100_000  # basic blocks until Python looks for Ctrl-C
 class Kernel:
     """A compiled kernel: its entry, its blocks' machine code, and the tables that the runtime walks through."""
 
-    def __init__(self, entry: Entry, variables: dict[str, int], addresses: np.ndarray, folder: Path | None) -> None:
-        self.entry, self.name = entry, entry.name
+    def __init__(self, entry: Entry, variables: dict[str, int], addresses: np.ndarray, folder: Path | None, apart: bool = False) -> None:
+        self.entry, self.name, self.apart = entry, entry.name, apart
         self.shared_bytes = place_all(entry.shared, RED_ZONE)
         self.local_bytes = -(-place_all(entry.local) // 16) * 16
-        lanes = Lanes(entry, variables)
+        lanes = Lanes(entry, variables, apart)
         self.blocks = lanes.blocks
         self.variables = addresses
         text = lanes.write()
@@ -55,16 +58,27 @@ class Kernel:
         self.table = np.array(self.loaded.addresses, np.int64)
         self.kinds = np.array([b.kind | layout.COLLECTIVE * b.collective for b in self.blocks], np.int32)
         self.targets, self.falls = (np.array([getattr(b, name) for b in self.blocks], np.int32) for name in ("target", "fall"))
-        self.lines = np.array([self.line_of(b.last - 1) for b in self.blocks], np.int32)
+        places = [self.entry.instructions[b.last - 1] for b in self.blocks]
+        numbers: dict[Any, int] = {}  # of lines of Python; 0 if one is not known
+        self.lines = np.array([i.line and numbers.setdefault((i.file, i.line, i.called), len(numbers) + 1) for i in places], np.int32)
+        self.meets = np.array(self.meetings(), np.int32)
         self.warp_bytes = -(-lanes.bytes // 64) * 64
         self.format = self.parameters()
         self.parameter_bytes = max((offset + size for offset, size, _ in self.format), default=0)
         self.launches: dict[tuple, Launch] = {}
 
-    def line_of(self, at: int) -> int:
-        """A number for an instruction's line of Python; 0 if it is not known."""
-        i = self.entry.instructions[at]
-        return i.file << 24 | i.line
+    def meetings(self) -> list[int]:
+        """For each block a number of what lanes do together in its first instruction, and of the line of that; 0 if they do not meet."""
+        first = [self.entry.instructions[b.first] for b in self.blocks]
+        keys = [(i.opcode, i.file, i.line, i.called) if i.line and meets(i) else None for i in first]
+        numbers = {key: k for k, key in enumerate(dict.fromkeys([None, *keys]))}
+        return [numbers[key] for key in keys]
+
+    @cached_property
+    def copied(self) -> bool:
+        """Whether a line where lanes meet stands at several places: they may come from two branches."""
+        keys = [(i.opcode, i.file, i.line, i.called) for i in self.entry.instructions if i.line and meets(i)]
+        return len(set(keys)) < len(keys)
 
     def parameters(self) -> list[tuple[int, int, str]]:
         return [(p.offset, p.size, FORMATS.get(p.type, "") if p.size == ptx.SIZES[p.type] else "") for p in self.entry.parameters]
@@ -127,8 +141,8 @@ class Machine:
         self.launches = 0
         self.turn = threading.Lock()
 
-    def load(self, text: str) -> dict[str, Kernel]:
-        """Compile every entry of a PTX text."""
+    def load(self, text: str, apart: bool = False) -> dict[str, Kernel]:
+        """Compile every entry of a PTX text; `apart`: so that lanes that meet in two copies of a line do so (runtime_meetings.py)."""
         module = ptx.read(text)
         addresses = []
         for variable in module.variables:
@@ -138,7 +152,7 @@ class Machine:
             addresses.append(address)
         numbers = {v.name: k for k, v in enumerate(module.variables)}
         table = np.array([*addresses, 0], np.int64)
-        return {name: Kernel(entry, numbers, table, self.folder) for name, entry in module.entries.items()}
+        return {name: Kernel(entry, numbers, table, self.folder, apart) for name, entry in module.entries.items()}
 
     def launch(
         self, kernel: Kernel, grid: Any, block: Any, arguments: Sequence[Any], shared: int = 0, order: str = "all", count: bool = False
@@ -205,12 +219,13 @@ class Launch:
         tables = {
             "PARAMETERS": self.parameters, "RUNS": self.runs, "COUNTED": self.counted, "STARTS": self.starts, "TABLE": kernel.table,
             "KINDS": kernel.kinds, "TARGETS": kernel.targets, "FALLS": kernel.falls, "LINES": kernel.lines, "VARIABLES": kernel.variables,
+            "MEETS": kernel.meets,
         }  # fmt: skip
         for name, array in tables.items():
             words[getattr(layout, name)] = array.ctypes.data
         words[layout.GRID : layout.GRID + 3], words[layout.BLOCK : layout.BLOCK + 3] = self.grid, self.block
         words[layout.THREADS], words[layout.BLOCKS], words[layout.WARPS] = self.threads, self.blocks, -(-self.threads // LANES)
-        words[layout.LIMIT] = self.machine.limit
+        words[layout.LIMIT], words[layout.PARTED] = self.machine.limit, kernel.apart
         self.address = words.ctypes.data
 
     def begin(self, arguments: Sequence[Any], order: str, count: bool) -> None:
@@ -219,7 +234,7 @@ class Launch:
         self.parameters[:] = self.kernel.pack(arguments)
         self.runs[:] = self.counted[:] = self.starts[:] = 0
         words[: layout.WARP_NOW + 1] = 0
-        words[layout.STARTED] = words[layout.STEPS] = words[layout.ATOMIC_SEEN] = 0
+        words[layout.STARTED] = words[layout.STEPS] = words[layout.ATOMIC_SEEN] = words[layout.IDLE] = 0
         words[layout.ORDER], words[layout.COUNTING] = ORDERS[order], count
         words[layout.SLICE] = 64 if order == "all" else 1 << 16
         words[layout.BLOCK_NOW] = self.blocks - 1 if order == "last" else 0
@@ -260,6 +275,17 @@ class Launch:
         own[:, layout.GIVEN] = self.dynamic
         own[:, layout.NTID : layout.NTID + 3], own[:, layout.NCTAID : layout.NCTAID + 3] = self.block, self.grid
         whole[:, :512] = own.view(np.uint8)
+
+    def left_behind(self) -> bool:
+        """Whether, after an error, lanes of the warp that made it wait for others that do not come to their line any more."""
+        at, thread = (int(self.words[k]) for k in (layout.AT, layout.THREAD))
+        warp = int(self.words[layout.WARP_BASE] + (thread // LANES) * self.words[layout.WARP_BYTES])
+        held = ctypes.c_int64.from_address(warp + 8 * layout.HELD).value
+        if not held:
+            return False
+        lane = (held & -held).bit_length() - 1
+        line = self.kernel.meets[ctypes.c_int32.from_address(warp + layout.LANE_PC + 4 * lane).value]
+        return not any(comes_by(self.kernel.blocks, at, b) for b in np.flatnonzero(self.kernel.meets == line).tolist())
 
     def run(self) -> Counts | None:
         machine, words, go = self.machine, self.words, runtime.runner()

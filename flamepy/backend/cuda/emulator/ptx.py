@@ -1,7 +1,7 @@
 """Reading PTX: the text that NVVM writes (and inline assembly within it) as a Module of Entries.
 
-An instruction keeps its opcode, operands, guard, and the line of Python it came from (.loc, where the text has them). Read next:
-flow.py, lanes.py.
+An instruction keeps its opcode, operands, guard, and the line of Python it came from (.loc, where the text has them): that in a device
+function and that of its call. Read next: flow.py, lanes.py.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class Instruction:
     guard: str = ""  # a register, with "!" in front if it must be false
     file: int = 0
     line: int = 0
+    called: tuple[int, int] = 0, 0  # file and line of the call, if this is a device function's
     row: int = 0  # the line of the PTX text
 
     def __str__(self) -> str:
@@ -68,6 +69,11 @@ class Entry:
             return f"{self.files[instruction.file]}:{instruction.line}"
         return f"PTX line {instruction.row}"
 
+    def places(self, instruction: Instruction) -> str:
+        """The same, and from where a device function was called."""
+        file, line = instruction.called
+        return self.place(instruction) + (f" (called at {self.files[file]}:{line})" if file in self.files else "")
+
 
 @dataclass
 class Module:
@@ -91,6 +97,9 @@ ARRAY = re.compile(
 )
 
 
+LIBRARY = re.compile(r"[\\/](numba|numba_cuda)[\\/]")  # in the path of a file of Numba's
+
+
 class Reader:
     """Walks through a PTX text once."""
 
@@ -104,12 +113,13 @@ class Reader:
         self.dynamic: set[str] = set()
         self.entry: Entry | None = None
         self.scopes: list[dict[str, str]] = []
-        self.line = (0, 0)
+        self.line: tuple[int, int, tuple[int, int]] = (0, 0, (0, 0))
         self.row = 1
         self.scope_count = 0
 
     def read(self) -> Module:
         text = re.sub(r"^\s*\.(version|target|address_size|pragma)\b[^\n]*", "", self.text, flags=re.M)
+        self.files = {int(number): name for number, name in re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', text, re.M)}
         position, end = 0, len(text)
         while position < end:
             match = TOKEN.match(text, position)
@@ -166,16 +176,18 @@ class Reader:
                 (self.entries if self.entry.is_kernel else self.functions)[self.entry.name] = self.entry
                 self.entry = None
         elif kind == "loc":
-            _, file, line, *_ = piece.replace(",", " ").split()
-            if int(line):
-                self.line = int(file), int(line)
-        elif kind == "file":
-            number, name = re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', piece)[0]
-            self.files[int(number)] = name
+            self.locate(piece)
         elif kind == "label" and self.entry:
             self.entry.labels[self.scoped(piece.rstrip(":").strip())] = len(self.entry.instructions)
         elif kind == "statement":
             self.statement(piece[:-1].strip())
+
+    def locate(self, piece: str) -> None:
+        """`.loc file line column`, and behind `inlined_at` those of the call. What is Numba's own counts as the line that called it."""
+        places = [(int(file), int(line)) for file, line in re.findall(r"(?:\.loc|inlined_at)\s+(\d+)\s+(\d+)", piece)]
+        users = [place for place in places if place[1] and not LIBRARY.search(self.files.get(place[0], ""))]
+        if users and places[0][1]:
+            self.line = *users[0], users[1] if len(users) > 1 else (0, 0)
 
     def statement(self, piece: str) -> None:
         if piece.startswith(".reg") and self.entry:

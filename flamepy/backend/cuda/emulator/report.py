@@ -32,7 +32,7 @@ class Fault:
     def line(self, at: int) -> str:
         if not 0 <= at < len(self.entry.instructions):
             return "a line that is not known"
-        return self.entry.place(self.entry.instructions[at])
+        return self.entry.places(self.entry.instructions[at])
 
     def line_of_block(self, block: int) -> str:
         """The line of a block's last instruction: a barrier, or a branch."""
@@ -185,10 +185,15 @@ def lane(f: Fault) -> str:
 
 
 def mask(f: Fault) -> str:
+    shown, missing = f"{f.address & 0xFFFFFFFF:#010x}", f.address & ~f.detail
+    if not missing:
+        return (
+            f"a warp's mask leaves out a lane that is here: mask {shown}, by {f.who(f.thread)}, {f.line(f.at)}; "
+            "the thread itself is not in its mask. Name every lane that comes to it."
+        )
     return (
-        f"a warp's mask names lanes that are not here: mask {f.address & 0xFFFFFFFF:#010x}, by {f.who(f.thread)}, {f.line(f.at)}; "
-        f"missing are lanes {lanes_of(f.address & ~f.detail) or 'none, but the thread itself is not in its mask'}. "
-        "Let all named lanes come to it, or name fewer."
+        f"a warp's mask names lanes that are not here: mask {shown}, by {f.who(f.thread)}, {f.line(f.at)}; "
+        f"missing are lanes {lanes_of(missing)}. Let all named lanes come to it, or name fewer."
     )
 
 

@@ -10,6 +10,7 @@ from .layout import (
     ADDRESSES,
     ATOMIC_SEEN,
     ATOMICS,
+    CHANGED,
     DEVICE_BASE,
     FIRST_THREAD,
     FULL,
@@ -178,7 +179,8 @@ def run_offset(launch, warp, mask, size, count, space):
 
 @plain
 def load(warp, mask, size, count, instruction, space, strong):
-    """ld: `count` numbers of `size` bytes for each lane of the mask, from ADDRESSES to VALUES."""
+    """ld: `count` numbers of `size` bytes for each lane of the mask, from ADDRESSES to VALUES. strong: 1 for a read that sees what others
+    do meanwhile, 2 for one that an atomic compares afterwards, which is no race with atomics."""
     launch = word(warp, LAUNCH)
     offset = -1 if strong else run_offset(launch, warp, mask, size, count, space)
     if offset >= 0 and load_run(launch, warp, group_of(launch, space), offset, size, count, instruction):
@@ -216,10 +218,10 @@ def load_lane(launch, warp, lane, size, count, instruction, space, strong):
     if offset < 0:
         return
     if where != LOCAL:
-        if strong:
+        if strong == 1:
             set_word(warp, POLLED, 1)
             acquire(warp, group, offset)
-        read_word(launch, warp, group, offset, size * count, thread, instruction, strong, address)
+        read_word(launch, warp, group, offset, size * count, thread, instruction, strong > 0, address)
     source = word(group, HOST) + offset
     for k in range(count):
         copy_number(warp + VALUES + 256 * k + size * lane, source + k * size, size)
@@ -229,6 +231,7 @@ def load_lane(launch, warp, lane, size, count, instruction, space, strong):
 def store(warp, mask, size, count, instruction, space, strong):
     """st: the same the other way."""
     launch = word(warp, LAUNCH)
+    set_word(launch, CHANGED, 1)
     offset = -1 if strong else run_offset(launch, warp, mask, size, count, space)
     if offset >= 0 and store_run(launch, warp, group_of(launch, space), offset, size, count, instruction):
         return

@@ -5,7 +5,7 @@ Read next: runtime_math.py.
 
 from __future__ import annotations
 
-from .layout import FIRST_THREAD, GENERIC, HOST, LAUNCH, LOCAL, POLLED, VALUES
+from .layout import CHANGED, FIRST_THREAD, GENERIC, HOST, LAUNCH, LOCAL, POLLED, VALUES
 from .runtime_check import check, copy_number, group_of, offset_of, space_at
 from .runtime_numbers import bfloat_bits, bfloat_value, half_bits, half_value
 from .runtime_races import acquire, release_word, write_word
@@ -27,6 +27,7 @@ from .runtime_words import (
 )
 
 KINDS = {name: k for k, name in enumerate(["add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"])}
+EXCHANGE = KINDS["exch"]
 INTEGER, UNSIGNED, FLOAT, HALF, BFLOAT = range(5)
 
 
@@ -125,8 +126,14 @@ def atomic(warp, mask, size, operation, kind, instruction, space):
                 return
             if where != LOCAL:
                 acquire(warp, group, offset)
-                release_word(warp, group, offset)
                 write_word(launch, warp, group, offset, size, thread, instruction, 1, 0, address)
             at = word(group, HOST) + offset
             copy_number(warp + VALUES + 512 + size * lane, at, size)
             update(at, warp + VALUES + size * lane, warp + VALUES + 256 + size * lane, size, operation, kind)
+            changed = False
+            for k in range(0, size, 2):
+                changed = changed or peek16(at + k) != peek16(warp + VALUES + 512 + size * lane + k)
+            if changed:
+                set_word(launch, CHANGED, 1)
+            if where != LOCAL and (changed or operation == EXCHANGE):  # who only asks, by add(x, 0, 0) or a cas that fails, tells nothing
+                release_word(warp, group, offset)

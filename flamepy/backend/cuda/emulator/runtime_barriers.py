@@ -21,8 +21,10 @@ from .layout import (
     EXIT,
     EXITED,
     FENCED,
+    FENCED_HERE,
     FIRST,
     FIRST_THREAD,
+    HELD,
     KINDS,
     LANE_PC,
     LINES,
@@ -54,7 +56,7 @@ def warp_at(launch, index):
 @inlined
 def runnable(warp):
     """Lanes that have not ended and do not wait."""
-    return word(warp, EXISTS) & ~word(warp, EXITED) & ~word(warp, WAITING)
+    return word(warp, EXISTS) & ~word(warp, EXITED) & ~word(warp, WAITING) & ~word(warp, HELD)
 
 
 @plain
@@ -111,9 +113,10 @@ def wait(launch, warp, pc, lanes):
     if waiting:
         for lane in range(32):
             if waiting >> lane & 1 and peek32(warp + WAIT_AT + 4 * lane) != pc:
-                fail(
-                    launch, DIVERGED, pc, word(warp, FIRST_THREAD), 0, 0, peek32(warp + WAIT_AT + 4 * lane), word(warp, FIRST_THREAD) + lane
-                )
+                first, late = word(warp, FIRST_THREAD), 0
+                while not lanes >> late & 1:
+                    late += 1
+                fail(launch, DIVERGED, pc, first + late, 0, 0, peek32(warp + WAIT_AT + 4 * lane), first + lane)
     for lane in range(32):
         if lanes >> lane & 1:
             poke32(warp + WAIT_AT + 4 * lane, pc)
@@ -134,31 +137,32 @@ def arrived(launch, barrier):
 @plain
 def apart(launch, barrier):
     """Whether warps wait for the whole block at barriers on different lines of Python."""
-    line, first = 0, 0
+    line, first, thread = 0, 0, 0
     for index in range(word(launch, WARPS)):
         warp = warp_at(launch, index)
         waiting = word(warp, WAITING)
         if waiting and word(warp, BARRIER) == barrier and word(warp, BARRIER_COUNT) == 0:
-            at = peek32(warp + WAIT_AT)
-            for lane in range(32):
-                if waiting >> lane & 1:
-                    at = peek32(warp + WAIT_AT + 4 * lane)
+            lane = 0
+            while not waiting >> lane & 1:
+                lane += 1
+            at = peek32(warp + WAIT_AT + 4 * lane)
             mine = peek32(word(launch, LINES) + 4 * at)
             if line and mine and mine != line:
-                fail(launch, DIVERGED, at, word(warp, FIRST_THREAD), 0, 0, first, 0)
+                fail(launch, DIVERGED, at, word(warp, FIRST_THREAD) + lane, 0, 0, first, thread)
             if line == 0:
-                line, first = mine, at
+                line, first, thread = mine, at, word(warp, FIRST_THREAD) + lane
 
 
 @plain
 def release(launch, barrier):
     """A full barrier lets its threads go: a new phase begins. bar.red leaves its result."""
-    total, everyone, acquired, fenced = 0, 1, 0, 0
+    total, everyone, acquired, fenced, fenced_here = 0, 1, 0, 0, 0
     for index in range(word(launch, WARPS)):
         warp = warp_at(launch, index)
         if word(warp, WAITING) and word(warp, BARRIER) == barrier:
             total += ones(word(warp, VOTES) & word(warp, WAITING))
             acquired, fenced = max(acquired, word(warp, ACQUIRED)), max(fenced, word(warp, FENCED))
+            fenced_here = max(fenced_here, word(warp, FENCED_HERE))
             if word(warp, WAITING) & ~word(warp, VOTES):
                 everyone = 0
     phase = word(launch, PHASE) + 1
@@ -175,6 +179,7 @@ def release(launch, barrier):
             set_word(warp, SYNCED, 0)
             set_word(warp, ACQUIRED, acquired)
             set_word(warp, FENCED, fenced)
+            set_word(warp, FENCED_HERE, fenced_here)
             choose(warp)
 
 
@@ -193,6 +198,21 @@ def let_go(launch):
                     opened = True
                 break
     return opened
+
+
+@plain
+def stands_at(launch, thread):
+    """The block at whose barrier this thread waits, or else another one; -1 if none does."""
+    found = -1
+    for index in range(word(launch, WARPS)):
+        warp = warp_at(launch, index)
+        for lane in range(32):
+            mine = word(warp, FIRST_THREAD) + lane == thread
+            if word(warp, WAITING) >> lane & 1 and (mine or found < 0):
+                found = peek32(warp + WAIT_AT + 4 * lane)
+            if mine and word(warp, WAITING) >> lane & 1:
+                return found
+    return found
 
 
 @plain

@@ -4,7 +4,8 @@ For each 4-byte word four records are kept: its last writer, its last atomic wri
 follows), and two readers, which are different threads if there were several. Two accesses by different threads, one of them a write, are
 in order if a barrier of the block lies between them, or, in one warp, a barrier of the warp whose mask named both. (A shuffle or a vote
 is none: CUDA promises no order of memory for them. What was read before one is read, though.) Otherwise, in one block or in two, only if
-the first made a fence and then an atomic on some word (it releases), and the second an atomic on that word later (it acquires).
+the first made a fence and then an atomic on some word (it releases), and the second an atomic on that word later (it acquires). A fence of
+the block is none for other blocks: each word has two such times, the second, of the block alone, in its upper half.
 Phases are numbered through all launches, so a record of an earlier launch is known by its number; a barrier or a fence ends one.
 Read next: runtime_atomics.py.
 """
@@ -19,8 +20,10 @@ from .layout import (
     BARRIER_PHASE,
     BLOCK_PHASE,
     FENCED,
+    FENCED_HERE,
     FIRST,
     FORGIVING,
+    FULL,
     KNOWN,
     LATEST,
     LAUNCH,
@@ -33,13 +36,16 @@ from .layout import (
     R_SYNC,
     R_THREAD,
     RACE,
+    RACED_AT,
     READ_RACE,
     READS,
     RELEASED,
+    STOOD_AT,
     SYNC_TURNS,
     SYNCED,
     WRITES,
 )
+from .runtime_barriers import stands_at
 from .runtime_words import fail, inlined, peek64, plain, poke64, set_word, word
 
 
@@ -74,26 +80,30 @@ def conflict(launch, warp, group, old, new, since):
 
 
 @plain
-def fence(warp, mask):
-    """What the warp has done so far is known to whoever sees an atomic that it does from now on."""
+def fence(warp, mask, here):
+    """What the warp has done so far is known to whoever sees an atomic that it does from now on; `here`: in its own block."""
     if mask:
         launch = word(warp, LAUNCH)
-        set_word(warp, FENCED, word(launch, PHASE))
+        set_word(warp, FENCED_HERE, word(launch, PHASE))
+        if not here:
+            set_word(warp, FENCED, word(launch, PHASE))
         set_word(launch, PHASE, word(launch, PHASE) + 1)
 
 
 @inlined
 def acquire(warp, group, offset):
     """A lane sees a word that others may have released."""
-    set_word(warp, ACQUIRED, max(word(warp, ACQUIRED), peek64(word(group, RELEASED) + 8 * (offset >> 2))))
+    released = peek64(word(group, RELEASED) + 8 * (offset >> 2))
+    here = released >> 32 if released >> 32 >= word(word(warp, LAUNCH), BLOCK_PHASE) else 0
+    set_word(warp, ACQUIRED, max(word(warp, ACQUIRED), released & FULL, here))
 
 
 @inlined
 def release_word(warp, group, offset):
     """A lane writes atomically: what the warp did before its fence, others know who see this."""
-    if word(warp, FENCED):
+    if word(warp, FENCED_HERE):
         at = word(group, RELEASED) + 8 * (offset >> 2)
-        poke64(at, max(peek64(at), word(warp, FENCED)))
+        poke64(at, max(peek64(at) & FULL, word(warp, FENCED)) | max(peek64(at) >> 32, word(warp, FENCED_HERE)) << 32)
 
 
 @inlined
@@ -127,6 +137,10 @@ def bytes_of(offset, size, k):
 @plain
 def tell(launch, old, new, code, detail, address):
     if word(launch, FORGIVING):
+        if word(launch, FORGIVING) == 1:
+            set_word(launch, FORGIVING, 2)
+            set_word(launch, RACED_AT, new & R_INSTRUCTIONS)
+            set_word(launch, STOOD_AT, stands_at(launch, old >> R_THREAD & 1023))
         return
     fail(
         launch, code, new & R_INSTRUCTIONS, new >> R_THREAD & 1023, address, detail | (old >> R_PHASE) << 8,

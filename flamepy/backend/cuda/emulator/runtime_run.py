@@ -24,6 +24,7 @@ from .layout import (
     BLOCKS,
     BRANCH,
     BUDGET,
+    CHANGED,
     COLLECTIVE,
     CTAID,
     ENDLESS,
@@ -33,9 +34,14 @@ from .layout import (
     EXITED,
     FALLS,
     FENCED,
+    FENCED_HERE,
     FIRST,
     FIRST_THREAD,
     GRID,
+    HELD,
+    HOLD,
+    IDLE,
+    JOINT,
     KINDS,
     LAUNCH,
     LIMIT,
@@ -70,9 +76,11 @@ from .layout import (
 )
 from .runtime_barriers import choose, choose_still, let_go, send, stuck, wait, warp_at
 from .runtime_check import group_of
+from .runtime_meetings import hold, meet
 from .runtime_words import copy_bytes, fail, inlined, ones, peek32, peek64, plain, poke32, poke64, run_block, set_bytes, set_word, word
 
 PATIENCE = 256  # basic blocks that lanes may run while others of their warp stand still
+HOPELESS = 16  # what all ask for, and nobody writes, will not come after this part of the basic blocks that a warp may run
 
 
 @inlined
@@ -82,6 +90,9 @@ def step(launch, warp, pc, active):
     poke64(runs, peek64(runs) + 1)
     poke64(runs + 8, peek64(runs + 8) + ones(active))
     taken = run_block(peek64(word(launch, TABLE) + 8 * pc), warp, active)
+    if word(warp, HOLD):
+        hold(warp, active, pc)
+        return -1
     kind = peek32(word(launch, KINDS) + 4 * pc) & ~COLLECTIVE
     fall = peek32(word(launch, FALLS) + 4 * pc)
     if kind == BRANCH:
@@ -103,6 +114,22 @@ def step(launch, warp, pc, active):
 
 
 @plain
+def look_back(launch, warp, steps):
+    """After a while: lanes that stood still go on if others only asked for something; and nothing comes to all who ask in vain."""
+    idle = 0
+    if word(warp, POLLED):
+        choose_still(launch, warp)
+        idle = word(launch, IDLE) + PATIENCE if word(launch, CHANGED) == 0 else 0
+    if idle > word(launch, LIMIT) // HOPELESS:
+        fail(launch, ENDLESS, word(warp, PC), word(warp, FIRST_THREAD), 0, steps, 0, 0)
+    set_word(launch, IDLE, idle)
+    for which in (MOVED, POLLED):
+        set_word(warp, which, 0)
+    set_word(launch, CHANGED, 0)
+    set_word(warp, SINCE, steps)
+
+
+@plain
 def run_warp(launch, warp):
     """Until no lane can go on, the slice of time is over, or something is wrong."""
     left = min(word(launch, SLICE), word(launch, BUDGET))
@@ -110,7 +137,12 @@ def run_warp(launch, warp):
     while left > 0:
         pc, active = word(warp, PC), word(warp, ACTIVE)
         if active == 0:
-            break
+            if word(warp, HELD):
+                meet(launch, warp)
+                left -= 1
+            if word(warp, ACTIVE) == 0 or word(launch, ERROR):
+                break
+            continue
         other = word(warp, OTHER)
         set_word(warp, MOVED, word(warp, MOVED) | active)
         while True:
@@ -132,11 +164,7 @@ def run_warp(launch, warp):
     set_word(warp, TAKEN_STEPS, steps)
     set_word(warp, AHEAD, 0)
     if steps - word(warp, SINCE) >= PATIENCE and word(launch, ERROR) == 0:
-        if word(warp, POLLED):
-            choose_still(launch, warp)
-        for which in (MOVED, POLLED):
-            set_word(warp, which, 0)
-        set_word(warp, SINCE, steps)
+        look_back(launch, warp, steps)
     if steps > word(launch, LIMIT):
         fail(launch, ENDLESS, word(warp, PC), word(warp, FIRST_THREAD), 0, steps, 0, 0)
 
@@ -165,6 +193,8 @@ def start_block(launch):
         set_word(warp, OTHER, NOBODY)
         for which in (PC, EXITED, WAITING, SYNCED, ASYNC_COUNT, ASYNC_GROUP, FENCED, TAKEN_STEPS, ACQUIRED, MOVED, SINCE, POLLED, AHEAD):
             set_word(warp, which, 0)
+        for which in (FENCED_HERE, HELD, HOLD, JOINT):
+            set_word(warp, which, 0)
         set_word(warp, CTAID, block % x)
         set_word(warp, CTAID + 1, block // x % y)
         set_word(warp, CTAID + 2, block // (x * y))
@@ -180,14 +210,14 @@ def run_phases(launch):
         for index in range(count):
             at = count - 1 - index if word(launch, ORDER) == 2 else index
             warp = warp_at(launch, at)
-            if word(warp, ACTIVE):
+            if word(warp, ACTIVE) or word(warp, HELD):
                 set_word(launch, WARP_NOW, at)
                 run_warp(launch, warp)
                 if word(launch, ERROR):
                     return 2
                 if word(launch, BUDGET) <= 0:
                     return 1
-            going = going or word(warp, ACTIVE) != 0
+            going = going or word(warp, ACTIVE) != 0 or word(warp, HELD) != 0
             alive = alive or word(warp, WAITING) != 0
         if not going:
             if not alive:

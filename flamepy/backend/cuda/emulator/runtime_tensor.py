@@ -13,6 +13,7 @@ from .layout import (
     ASYNC_COUNT,
     ASYNC_ENTRIES,
     ASYNC_GROUP,
+    CHANGED,
     COPYING,
     FIRST_THREAD,
     GLOBAL,
@@ -150,6 +151,7 @@ def copy_later(warp, mask, size, instruction):
                 if offset < 0:
                     return
                 read_word(launch, warp, device, offset, wanted, thread, instruction, 0, source)
+            write_word(launch, warp, shared, to, size, thread, instruction, 0, 0, to)  # from now on, not only when it is waited for
             count = word(warp, ASYNC_COUNT)
             if count == ASYNC_ENTRIES:
                 fail(launch, TOO_MANY, instruction, thread, to, count, 0, 0)
@@ -172,6 +174,7 @@ def copy_now(warp, mask, pending):
     """cp.async.wait_group: all copies of these lanes but those of the `pending` latest groups (all: -1) are there."""
     launch = word(warp, LAUNCH)
     shared, device = group_of(launch, SHARED), group_of(launch, GLOBAL)
+    set_word(launch, CHANGED, 1)
     kept = 0
     for index in range(word(warp, ASYNC_COUNT)):
         entry = warp + ASYNC + index * ASYNC_BYTES

@@ -1,20 +1,55 @@
 """What the lanes of a warp do together: shuffles, matches, reductions, and the masks that say who takes part.
 
 Every lane named by a mask has to be there. A lane that ended counts as gone, as on the device; to read from it is an error, since the
-device gives an undefined value. Read next: runtime_run.py.
+device gives an undefined value. The compiler may copy such a line into two branches: for a kernel where that was seen, lanes wait at one
+copy for those that come to the other (runtime_meetings.py). Read next: runtime_run.py.
 """
 
 from __future__ import annotations
 
-from .layout import ALL_SYNCED, EXISTS, EXITED, FIRST_THREAD, FULL, LANE, LAUNCH, MASK, MET, PHASE, SYNC_TURNS, SYNCED, VALUES
+from .layout import (
+    ALL,
+    ALL_SYNCED,
+    ALONE,
+    EXISTS,
+    EXITED,
+    FIRST_THREAD,
+    FULL,
+    HELD_ALIVE,
+    HOLD,
+    JOINT,
+    JOINT_LANES,
+    KEEP,
+    LANE,
+    LAUNCH,
+    MASK,
+    MET,
+    PARTED,
+    PHASE,
+    SYNC_TURNS,
+    SYNCED,
+    VALUES,
+)  # fmt: skip
+from .runtime_check import copy_number
 from .runtime_races import known
 from .runtime_words import fail, inlined, peek32, peek64, plain, poke32, poke64, set_word, word
 
 
 @inlined
-def member(warp, slot, lane):
+def member(warp, lane):
     """A lane's mask, which the instruction has left in VALUES."""
-    return peek32(warp + VALUES + 256 * slot + 4 * lane) & FULL
+    return peek32(warp + VALUES + 256 * 3 + 4 * lane) & FULL
+
+
+@plain
+def keep_values(warp, lanes, wide, source, to):
+    """Copy what lanes have in four slots to four others."""
+    for slot in range(4):
+        size = 8 if wide and slot == 0 else 4
+        for lane in range(32):
+            if lanes >> lane & 1:
+                at = warp + VALUES + size * lane
+                copy_number(at + 256 * (to + slot), at + 256 * (source + slot), size)
 
 
 @inlined
@@ -30,27 +65,40 @@ def tick(launch, warp):
 
 
 @plain
-def together(warp, active, slot, instruction):
-    """Check the masks in a slot: each lane is in its own, and who is named is here. What they have read before is read: they met."""
-    launch = word(warp, LAUNCH)
-    set_word(warp, MET, tick(launch, warp))
-    alive = word(warp, EXISTS) & ~word(warp, EXITED)
+def together(warp, active, wide, instruction):
+    """Check the masks, in slot 3: each lane is in its own, and who is named is here. What they have read before is read: they met. Returns
+    who is here; 0 if nothing is to be done (yet). `wide`: the values in slot 0 have 64 bits."""
+    launch, joint = word(warp, LAUNCH), word(warp, JOINT)
+    if joint == KEEP:
+        keep_values(warp, active, wide, 0, 8)
+        return 0
+    if joint == ALL:
+        active = word(warp, JOINT_LANES)
+        keep_values(warp, active, wide, 8, 0)
+    alive = word(warp, HELD_ALIVE) if joint == ALL else word(warp, EXISTS) & ~word(warp, EXITED)
     for lane in range(32):
         if active >> lane & 1:
-            mask = member(warp, slot, lane)
+            mask = member(warp, lane)
             if mask & alive & ~active or not mask >> lane & 1:
-                fail(launch, MASK, instruction, word(warp, FIRST_THREAD) + lane, mask, active, alive, 0)
-                return
+                if word(launch, PARTED) and joint == ALONE and mask >> lane & 1:
+                    set_word(warp, HOLD, 1)
+                else:
+                    fail(launch, MASK, instruction, word(warp, FIRST_THREAD) + lane, mask, active, alive, 0)
+                return 0
+    set_word(warp, MET, tick(launch, warp))
+    return active
 
 
 @plain
 def sync_warp(warp, active, instruction):
     """bar.warp.sync: the lanes that a mask names know from now on what they all have done, and what any of them knew."""
-    together(warp, active, 3, instruction)
+    active = together(warp, active, 0, instruction)
+    if active == 0:
+        return
     alive, now, left = word(warp, EXISTS) & ~word(warp, EXITED), word(warp, MET), active
     for lane in range(32):
         if left >> lane & 1:
-            mask = member(warp, 3, lane)
+            mask = member(warp, lane)
             left &= ~mask
             if mask & alive == alive:
                 set_word(warp, ALL_SYNCED, now)
@@ -74,7 +122,7 @@ def share(warp, lanes, now):
 @plain
 def shuffle(warp, active, mode, instruction):
     """shfl.sync: slots 0 value, 1 lane, 2 clamp, 3 mask; the result goes to slot 4. Returns the lanes whose source was in range."""
-    together(warp, active, 3, instruction)
+    active = together(warp, active, 0, instruction)
     launch, inside = word(warp, LAUNCH), 0
     for lane in range(32):
         if active >> lane & 1:
@@ -101,11 +149,11 @@ def shuffle(warp, active, mode, instruction):
 @plain
 def match(warp, active, everyone, wide, instruction):
     """match.any and match.all: slot 0 value, 3 mask; the lanes with the same value go to slot 4. Returns where all are equal."""
-    together(warp, active, 3, instruction)
+    active = together(warp, active, wide, instruction)
     equal = 0
     for lane in range(32):
         if active >> lane & 1:
-            found, mask = 0, member(warp, 3, lane) & active
+            found, mask = 0, member(warp, lane) & active
             for other in range(32):
                 if mask >> other & 1:
                     if wide:
@@ -139,10 +187,10 @@ def combine(kind, signed, a, b):
 @plain
 def reduce_lanes(warp, active, kind, signed, instruction):
     """redux.sync: slot 0 value, 3 mask, result in slot 4."""
-    together(warp, active, 3, instruction)
+    active = together(warp, active, 0, instruction)
     for lane in range(32):
         if active >> lane & 1:
-            mask = member(warp, 3, lane) & active
+            mask = member(warp, lane) & active
             total, first = 0, True
             for other in range(32):
                 if mask >> other & 1:
