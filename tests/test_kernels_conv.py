@@ -143,6 +143,11 @@ def call_depthwise(way: Any, x: Array, w: Array, b: Any, g: Array, *geometry: An
     return [y, dx]
 
 
+def fences(at_end: bool) -> Any:
+    """Gives memory between pages that nobody may touch."""
+    return lambda *shape, dtype: Fenced((1, math.prod(shape)), np.dtype(dtype), math.prod(shape), at_end).flat.reshape(shape)
+
+
 @settings(deadline=None, max_examples=60)
 @given(data=st.data())
 @pytest.mark.parametrize("alone", [False, True])
@@ -163,11 +168,7 @@ def test_conv2d_with_any_geometry(data: Any, alone: bool) -> None:
     g = torch.tensor(draw(*y.shape, seed=5))
     want = [y, *torch.autograd.grad(y, (x, w, b), g)]
     given = [t.detach().numpy() for t in (x, w, b, g)], (stride, padding, dilation, groups)
-    at_end = data.draw(st.booleans())
-
-    def fenced(*shape: int, dtype: Any) -> Array:
-        size = int(math.prod(shape))
-        return Fenced((1, size), np.dtype(dtype), size, at_end).flat.reshape(shape)
+    fenced = fences(data.draw(st.booleans()))
 
     if alone:
         got, want = call_depthwise(WAYS[1], *given[0], *given[1], lines=number(1, 6), blank=fenced), want[:2]
@@ -190,8 +191,7 @@ def call_lines(way: Any, x: Array, w: Array, b: Array, g: Array, size: Any, part
             room = channels * (rows + (size[6] - 1) * size[12]) * wide + size[11] + 15  # not one number more than is read
             plan = line_conv.LinePlan(rows, images, channels, 3, size[4] // size[5] * images * rows * wide + room)
         space, places = blank(plan.workers * plan.space, dtype=F32), table(*line_conv.places(size, plan, order))
-        place = table(*size[14:], 0, 0, 1, 1)
-        run(line_conv.conv2d_lines, way, out, space, x, w, b, table(*size), place, places, table(*plan), has_bias)
+        run(line_conv.conv2d_lines, way, out, space, x, w, b, table(*size), table(*size[14:], 0, 0, 1, 1), places, table(*plan), has_bias)
 
     convolve(y, x, w, size, 1, True)
     ((turned, taps, _),) = listed_conv.kinds(size)
@@ -207,7 +207,7 @@ def test_conv2d_by_lines_with_any_geometry(data: Any) -> None:
     torch = pytest.importorskip("torch")
     number = lambda low, high: data.draw(st.integers(low, high))
     pair = lambda low, high: (number(low, high), number(low, high))
-    kernel, dilation, groups, at_end = pair(1, 4), pair(1, 3), number(1, 2), data.draw(st.booleans())
+    kernel, dilation, groups, fenced = pair(1, 4), pair(1, 3), number(1, 2), fences(data.draw(st.booleans()))
     far = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
     padding = [number(0, f) for f in far]
     least = [max(1, f + 1 - 2 * p) for f, p in zip(far, padding, strict=True)]
@@ -219,10 +219,6 @@ def test_conv2d_by_lines_with_any_geometry(data: Any) -> None:
     y = torch.nn.functional.conv2d(x, w, b, 1, padding, dilation, groups)
     g = torch.tensor(draw(*y.shape, seed=5))
     want = [y, *torch.autograd.grad(y, x, g)]
-
-    def fenced(*shape: int, dtype: Any) -> Array:
-        size = int(math.prod(shape))
-        return Fenced((1, size), np.dtype(dtype), size, at_end).flat.reshape(shape)
 
     size = conv_sizes(x.shape, w.shape, None, (1, 1), tuple(padding), dilation, groups)
     parts = (number(1, 6), number(1, 3), number(1, 4))
@@ -260,8 +256,7 @@ def test_loops_without_columns_of_all_types(dtype: str, shapes: Any, geometry: A
     """The op takes these loops; results and gradients beside products with a matrix that holds the windows."""
     kind = getattr(fp, dtype)
     x, w, b = (fp.tensor(draw(*shape), dtype=kind, requires_grad=True) for shape in [*shapes, shapes[1][:1]])
-    stride, padding, dilation, groups = geometry
-    y = fp.nn.functional.conv2d(x, w, b, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    y = fp.nn.functional.conv2d(x, w, b, *geometry)
     held = [t.numpy().astype(F64) for t in (x, w, b)]
     want = conv_numpy(*held, *geometry)
     scale = 1e-6 if dtype == "float32" else 2.0**-8 if dtype == "bfloat16" else 2.0**-11
@@ -277,11 +272,7 @@ def test_loops_without_columns_of_all_types(dtype: str, shapes: Any, geometry: A
 
 
 def test_conv2d_plan_keeps_scratch_small() -> None:
-    for x, w in [
-        ((64, 64, 56, 56), (64, 64, 3, 3)),
-        ((1, 512, 512, 512), (512, 512, 3, 3)),
-        ((256, 1, 28, 28), (8, 1, 5, 5)),
-    ]:
+    for x, w in (((64, 64, 56, 56), (64, 64, 3, 3)), ((1, 512, 512, 512), (512, 512, 3, 3)), ((256, 1, 28, 28), (8, 1, 5, 5))):
         size = conv_sizes(x, w, None, (1, 1), (1, 1), (1, 1), 1)
         for plan in (listed_conv.y_plan(size), listed_conv.dw_plan(size)):
             assert plan.space <= 1 << 19 and plan.workers >= min(8, most_threads())

@@ -139,41 +139,44 @@ def packer(size: int, tile: Tile) -> Any:
     return pack_turned
 
 
-def dots(size: int, tile: Tile) -> Any:
-    """What dots_picked calls: DOTS rows at once, vectors along the runs."""
+def emit_dots(v: Vectors, m: Any, runs: Any, long: Any, a: Any, rows: Any, starts: Any, b: Any) -> list[Any]:
+    """The sums of DOTS rows, vectors along the runs; rows beyond the last are the last one again."""
+    builder, shift, step = v.builder, word(v.itemsize.bit_length() - 1), word(v.lanes * v.itemsize)
 
+    def read(at: Any, index: Any) -> Any:
+        return builder.shl(builder.load(v.pointer(builder.add(at, builder.shl(index, word(3))), kind=WORD), align=8), shift)
+
+    lines = [builder.add(a, read(rows, at_most(builder, i, builder.sub(m, word(1))))) for i in range(DOTS)]
+    sums = [cgutils.alloca_once_value(builder, v.zero) for _ in lines]
+    whole = builder.sdiv(long, word(v.lanes))
+    mask = v.first(builder.sub(long, builder.mul(whole, word(v.lanes))))
+
+    def more(at: Any, place: Any, load: Any) -> None:
+        y = load(place)
+        for line, total in zip(lines, sums, strict=True):
+            builder.store(v.multiply_add(load(builder.add(line, at)), y, builder.load(total)), total)
+
+    with cgutils.for_range(builder, runs, intp=WORD) as run:
+        first = builder.mul(run.index, long)
+        at, place = read(starts, first), builder.add(b, builder.shl(first, shift))
+        with cgutils.for_range(builder, whole, intp=WORD) as loop:
+            done = builder.mul(loop.index, step)
+            more(builder.add(at, done), builder.add(place, done), v.load)
+        done = builder.mul(whole, step)
+        more(builder.add(at, done), builder.add(place, done), lambda address: v.load_where(mask, address, 0))
+    return [v.add_up(builder.load(total)) for total in sums]
+
+
+def dots(size: int, tile: Tile) -> Any:
     def typed(typing, m, runs, long, a, rows, starts, b, add, c):  # type: ignore[no-untyped-def]
         def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            m, runs, long, a, rows, starts, b, add, c = values
-            v, last = Vectors(builder, size, tile.lanes), builder.sub(m, word(1))
-            shift, step = word(size.bit_length() - 1), word(tile.lanes * size)
-
-            def read(at: Any, index: Any) -> Any:
-                return builder.shl(builder.load(v.pointer(builder.add(at, builder.shl(index, word(3))), kind=WORD), align=8), shift)
-
-            lines = [builder.add(a, read(rows, at_most(builder, i, last))) for i in range(DOTS)]
-            sums = [cgutils.alloca_once_value(builder, v.zero) for _ in lines]
-            whole = builder.sdiv(long, word(tile.lanes))
-            mask = v.first(builder.sub(long, builder.mul(whole, word(tile.lanes))))
-
-            def more(at: Any, place: Any, load: Any) -> None:
-                y = load(place)
-                for line, total in zip(lines, sums, strict=True):
-                    builder.store(v.multiply_add(load(builder.add(line, at)), y, builder.load(total)), total)
-
-            with cgutils.for_range(builder, runs, intp=WORD) as run:
-                first = builder.mul(run.index, long)
-                at, place = read(starts, first), builder.add(b, builder.shl(first, shift))
-                with cgutils.for_range(builder, whole, intp=WORD) as loop:
-                    done = builder.mul(loop.index, step)
-                    more(builder.add(at, done), builder.add(place, done), v.load)
-                done = builder.mul(whole, step)
-                more(builder.add(at, done), builder.add(place, done), lambda address: v.load_where(mask, address, 0))
-            for i, total in enumerate(sums):
-                with builder.if_then(builder.icmp_signed("<", word(i), m)):
+            *given, add, c = values
+            v = Vectors(builder, size, tile.lanes)
+            for i, total in enumerate(emit_dots(v, *given)):
+                with builder.if_then(builder.icmp_signed("<", word(i), given[0])):
                     out = v.pointer(c, i * size, v.number)
                     old = builder.select(add, builder.load(out, align=size), ir.Constant(v.number, -0.0))
-                    builder.store(builder.fadd(old, v.add_up(builder.load(total))), out, align=size)
+                    builder.store(builder.fadd(old, total), out, align=size)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 7, types.boolean, types.int64), code
