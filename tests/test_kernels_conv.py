@@ -187,9 +187,9 @@ def call_lines(way: Any, x: Array, w: Array, b: Array, g: Array, size: Any, part
         plan = line_conv.line_plan(size)
         if parts:
             rows, images, channels = min(parts[0], size[14]), parts[1], min(parts[2], size[1] // size[5])
-            wide = size[3] + size[11]
-            room = channels * (rows + (size[6] - 1) * size[12]) * wide + size[11] + 15  # not one number more than is read
-            plan = line_conv.LinePlan(rows, images, channels, 3, size[4] // size[5] * images * rows * wide + room)
+            wide, down = size[3] + size[11], rows + (size[6] - 1) * size[12]
+            room = size[4] // size[5] * images * rows * wide + channels * down * wide + size[11] + 15  # not one number more than is read
+            plan = line_conv.LinePlan(rows, images, channels, 3, room)
         space, places = blank(plan.workers * plan.space, dtype=F32), table(*line_conv.places(size, plan, order))
         run(line_conv.conv2d_lines, way, out, space, x, w, b, table(*size), table(*size[14:], 0, 0, 1, 1), places, table(*plan), has_bias)
 
@@ -219,7 +219,6 @@ def test_conv2d_by_lines_with_any_geometry(data: Any) -> None:
     y = torch.nn.functional.conv2d(x, w, b, 1, padding, dilation, groups)
     g = torch.tensor(draw(*y.shape, seed=5))
     want = [y, *torch.autograd.grad(y, x, g)]
-
     size = conv_sizes(x.shape, w.shape, None, (1, 1), tuple(padding), dilation, groups)
     parts = (number(1, 6), number(1, 3), number(1, 4))
     got = call_lines(WAYS[0], *(t.detach().numpy() for t in (x, w, b, g)), size, parts, fenced)

@@ -1,12 +1,12 @@
-"""Convolution without columns: where windows move one position at a time, what a tap sees is the padded image itself, shifted.
+"""Convolution to few channels: where windows move one position at a time, what a tap sees is the padded image itself, shifted.
 
     y[o, r * wide + q] = sum over c, i, j of w[o, c, i, j] * padded[c, (r + i) * wide + q + j]
 
 For all r and q at once this is a product whose second operand has its rows at places that a list says (listed.py). `wide` is the length of
 a line with its padding on the left, which is the right padding of the line before; the last results of a line belong to no position and
-are left out when lines are copied to y. Of what im2col moves a tenth is left; the arithmetic grows by the padding, so lines must be long
-beside it. The gradient of x is such a convolution of the cotangents, with channels exchanged and taps in reverse order (the list's, not
-the weight's).
+are left out when lines are copied to y. Positions are the vectors, so one output channel fills them; the arithmetic grows by the padding,
+so lines must be long beside it. The gradient of x is made of such convolutions of the cotangents (listed_conv.kinds), with channels
+exchanged and taps in reverse order (the list's, not the weight's).
 
 A worker's scratch: results of some lines of some images for all output channels, then a room: the lines that these see of some input
 channels. All of it follows from sizes alone: the same bits for any number of threads.

@@ -3,12 +3,12 @@
     y[position, o] = sum over taps of room[positions[position] + taps[tap]] * w[tap, o]
     dw[tap, o] = sum over positions of room[taps[tap] + positions[position]] * g[position, o]
 
-A room holds what some positions of some images see of some input channels, with their padding. No sum has a term that isn't in the
-formula, and windows may have any steps and gaps. Output channels are the vectors, so there must be some. The gradient of x is a
-convolution of the cotangents, where windows are steps apart one for each kind of pixel: those that the same taps reach (`kinds`).
+A room holds what some positions of some images see of some input channels, with their padding. Nothing else is added up, so a NaN reaches
+the windows that see it alone, and windows may have any steps and gaps. Output channels are the vectors; line_conv.py serves few of them.
+The gradient of x is a convolution of the cotangents, where windows are steps apart one for each kind of pixel (`kinds`).
 
 Some positions: whole lines of some images, or, where lines are long, a part of one. All of it follows from sizes alone: the same bits for
-any number of threads. FLAME counterpart: `flame_core::ops::conv2d`. Read next: picked.py, windows.py.
+any number of threads. FLAME counterpart: `flame_core::ops::conv2d`. Read next: picked.py, line_conv.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .threads import most_threads
 from .windows import add_planes, copy_line
 
 LONGEST = 16  # numbers of the longest vectors: panels are padded to that at most
-DEPTH = 1152  # taps of all input channels at once, at most
+DEPTH = 576  # taps of all input channels at once, at most
 NUMBERS = 1 << 16  # of results or cotangents at once: 256 KB of float32, within a core's own cache
 BLOCK = 16  # input channels whose weights are written side by side
 SHARES = 16  # for the cores, where there are few images
@@ -94,7 +94,7 @@ def dw_plan(sizes: Sequence[int]) -> ListPlan:
     taps, each, outs = sizes[6] * sizes[7], sizes[1] // sizes[5], sizes[4] // sizes[5]
     chunks = min(sizes[0], 16, max(2, CONV_PARTIALS // max(1, sizes[4] * each * taps)))
     blocks = max(1, min(-(-8 // max(1, chunks * sizes[5])), each * taps // 64, each), -(-each // 256))
-    channels, most = max(1, -(-each // blocks)), min(512, max(128, 2 * NUMBERS // max(outs, each // blocks, 1)))
+    channels, most = max(1, -(-each // blocks)), min(512, max(128, NUMBERS // max(outs, each // blocks, 1)))
     return finished("dw", sizes, *cut(sizes, most, -(-sizes[0] // max(1, chunks))), channels, chunks)
 
 
