@@ -16,7 +16,7 @@ from test_kernels_custom import F32, F64, PLAIN, WAYS, Array, blank, close, draw
 from test_products import Fenced
 
 import flamepy as fp
-from flamepy.backend.cpu import bfloat_conv, conv, depthwise, line_conv, plans, pooling
+from flamepy.backend.cpu import bfloat_conv, conv, depthwise, line_conv, listed_conv, plans, pooling
 from flamepy.backend.cpu.threads import most_threads
 from flamepy.ops.conv import geometry as conv_sizes
 from flamepy.ops.conv import pooled
@@ -41,36 +41,39 @@ def put(values: Array, dtype: Any, blank: Any) -> Array:
     return out  # type: ignore[no-any-return]
 
 
-def call_conv(
-    way: Any, x: Array, w: Array, b: Any, g: Array, *geometry: Any, tile: int = 0, images: int = 1, blank: Any = blank
-) -> list[Array]:
-    """y, dx, dw, db; with `tile`, so many output positions of so many images at once. blank: gives the memory."""
+def call_conv(way: Any, x: Array, w: Array, b: Any, g: Array, *geometry: Any, parts: Any = (), blank: Any = blank) -> list[Array]:
+    """y, dx, dw, db by lists; parts: lines, columns, images and channels at once. blank: gives the memory."""
     dtype, has_bias = way[0], b is not None
     x, w, g, b = (put(t, dtype, blank) for t in (x, w, g, np.zeros(0) if b is None else b))
     size = conv_sizes(x.shape, w.shape, None, *geometry)
-    sizes, outs = table(*size), size[4] // size[5]
     y, dx, dw, db = (blank(*t.shape, dtype=dtype) for t in (g, x, w, b))
 
-    def planned(what: str) -> tuple[Any, Array, Array]:
-        plan = plans.conv_plan(size, what)
-        if tile:
-            col = plan.workers * (plan.channels * size[6] * size[7] * tile + plans.room_size(size, tile) + outs * tile)
-            plan = plan._replace(tile=tile, images=images, col=col)
-        return plan, table(*plan.counts), blank(plan.col, dtype=dtype)
+    def planned(what: str, size: Any, order: int) -> Any:
+        plan = listed_conv.y_plan(size) if what == "y" else listed_conv.dw_plan(size)
+        if parts:
+            lines = min(parts[0], size[14])
+            columns = min(parts[1], size[15]) if lines == 1 else size[15]
+            images, channels = parts[2] if (lines, columns) == size[14:] else 1, min(parts[3], max(1, size[1] // size[5]))
+            plan = listed_conv.finished(what, size, lines, columns, images, channels, plan.chunks)
+        return plan, blank(plan.workers * plan.space, dtype=dtype), listed_conv.lists(size, plan, order)
 
-    plan, counts, col = planned("y")
-    z = blank(plan.workers * outs * plan.tile, dtype=dtype) if plan.images > 1 else y
-    run(conv.conv2d, way, y, z, col, x, w, b, sizes, counts, has_bias, plan.images > 1)
-    plan, counts, col = planned("dx")
-    run(conv.conv2d_dx, way, dx, col, g, w, sizes, counts)
-    plan, counts, col = planned("dw")
-    partial, sums = blank(plan.partial, dtype=dtype), blank(plan.chunks * sizes[4], dtype=F64)
-    run(conv.conv2d_dw, way, partial, sums, col, g, x, sizes, counts)
-    total = blank(*w.shape, dtype=dtype)
+    def convolve(out: Array, x: Array, w: Array, size: Any, place: Any, order: int, has_bias: bool) -> None:
+        plan, space, lists = planned("y", size, order)
+        panels = blank(size[1] * size[6] * size[7] * listed_conv.rounded(size[4] // size[5]), dtype=dtype)
+        run(listed_conv.pack_weights, way, panels, w, table(*size), plan.channels)
+        run(listed_conv.conv2d, way, out, space, x, panels, b, table(*size), table(*place), table(*plan), *lists, has_bias)
+
+    convolve(y, x, w, size, (*size[14:], 0, 0, 1, 1), 1, has_bias)
+    dx[...] = 0  # pixels that no tap reaches
+    for kind, taps, place in listed_conv.kinds(size):
+        exchanged = blank(w.size // (size[6] * size[7]) * len(taps), dtype=dtype)
+        run(listed_conv.exchange, way, exchanged, w, table(*size), table(*taps))
+        convolve(dx, g, exchanged, kind, place, -1, False)
+    plan, space, lists = planned("dw", size, 1)
+    partial, sums, total = blank(plan.chunks * w.size, dtype=dtype), blank(plan.chunks * size[4], dtype=F64), blank(w.size, dtype=dtype)
+    run(listed_conv.conv2d_dw, way, partial, sums, space, g, x, table(*size), table(*plan), *lists)
     run(conv.conv2d_dw_sum, way, total, db, partial, sums, plan.chunks, has_bias)
-    if not conv.is_turned(size):
-        return [y, dx, total, db]
-    run(bfloat_conv.turn_groups, way, dw, total, size[5], dw.size // size[4], outs)
+    run(bfloat_conv.turn_groups, way, dw, total, size[5], w.size // size[4], size[4] // size[5])
     return [y, dx, dw, db]
 
 
@@ -140,11 +143,16 @@ def call_depthwise(way: Any, x: Array, w: Array, b: Any, g: Array, *geometry: An
     return [y, dx]
 
 
+def fences(at_end: bool) -> Any:
+    """Gives memory between pages that nobody may touch."""
+    return lambda *shape, dtype: Fenced((1, math.prod(shape)), np.dtype(dtype), math.prod(shape), at_end).flat.reshape(shape)
+
+
 @settings(deadline=None, max_examples=60)
 @given(data=st.data())
 @pytest.mark.parametrize("alone", [False, True])
 def test_conv2d_with_any_geometry(data: Any, alone: bool) -> None:
-    """Tiles that begin and end within a line, windows that see only padding, lines of the image that no window sees.
+    """Rectangles of positions, windows that see only padding, pixels that no window sees. A NaN reaches the windows that see it alone.
     What is read or written beyond an array ends the process. alone: depthwise."""
     torch = pytest.importorskip("torch")
     number = lambda low, high: data.draw(st.integers(low, high))
@@ -154,20 +162,18 @@ def test_conv2d_with_any_geometry(data: Any, alone: bool) -> None:
     channels, outs = (groups, groups) if alone else (groups * number(1, 3), groups * number(1, 6))
     shapes = (number(1, 3), channels, least[0] + number(0, 9), least[1] + number(0, 24)), (outs, channels // groups, *kernel), (outs,)
     x, w, b = (torch.tensor(draw(*shape), requires_grad=True) for shape in shapes)
+    if data.draw(st.booleans()):
+        x.data[-1, -1, -1, -1] = math.nan
     y = torch.nn.functional.conv2d(x, w, b, stride, padding, dilation, groups)
     g = torch.tensor(draw(*y.shape, seed=5))
     want = [y, *torch.autograd.grad(y, (x, w, b), g)]
     given = [t.detach().numpy() for t in (x, w, b, g)], (stride, padding, dilation, groups)
-    at_end = data.draw(st.booleans())
-
-    def fenced(*shape: int, dtype: Any) -> Array:
-        size = int(math.prod(shape))
-        return Fenced((1, size), np.dtype(dtype), size, at_end).flat.reshape(shape)
+    fenced = fences(data.draw(st.booleans()))
 
     if alone:
         got, want = call_depthwise(WAYS[1], *given[0], *given[1], lines=number(1, 6), blank=fenced), want[:2]
     else:
-        got = call_conv(WAYS[1], *given[0], *given[1], tile=number(1, 40), images=number(1, 3), blank=fenced)
+        got = call_conv(WAYS[1], *given[0], *given[1], parts=(number(1, 6), number(1, 40), number(1, 3), number(1, 3)), blank=fenced)
     for one, wanted in zip(got, want, strict=True):
         close(one, wanted.detach().numpy(), F64)
 
@@ -181,15 +187,16 @@ def call_lines(way: Any, x: Array, w: Array, b: Array, g: Array, size: Any, part
         plan = line_conv.line_plan(size)
         if parts:
             rows, images, channels = min(parts[0], size[14]), parts[1], min(parts[2], size[1] // size[5])
-            wide = size[3] + size[11]
-            room = channels * (rows + (size[6] - 1) * size[12]) * wide + size[11] + 15  # not one number more than is read
-            plan = line_conv.LinePlan(rows, images, channels, 3, size[4] // size[5] * images * rows * wide + room)
+            wide, down = size[3] + size[11], rows + (size[6] - 1) * size[12]
+            room = size[4] // size[5] * images * rows * wide + channels * down * wide + size[11] + 15  # not one number more than is read
+            plan = line_conv.LinePlan(rows, images, channels, 3, room)
         space, places = blank(plan.workers * plan.space, dtype=F32), table(*line_conv.places(size, plan, order))
-        run(line_conv.conv2d_lines, way, out, space, x, w, b, table(*size), places, table(*plan), has_bias)
+        run(line_conv.conv2d_lines, way, out, space, x, w, b, table(*size), table(*size[14:], 0, 0, 1, 1), places, table(*plan), has_bias)
 
     convolve(y, x, w, size, 1, True)
-    run(line_conv.exchange, way, exchanged, w, table(*size))
-    convolve(dx, g, exchanged, line_conv.dx_sizes(size), -1, False)
+    ((turned, taps, _),) = listed_conv.kinds(size)
+    run(listed_conv.exchange, way, exchanged, w, table(*size), table(*taps))
+    convolve(dx, g, exchanged, turned, -1, False)
     return [y, dx]
 
 
@@ -200,7 +207,7 @@ def test_conv2d_by_lines_with_any_geometry(data: Any) -> None:
     torch = pytest.importorskip("torch")
     number = lambda low, high: data.draw(st.integers(low, high))
     pair = lambda low, high: (number(low, high), number(low, high))
-    kernel, dilation, groups, at_end = pair(1, 4), pair(1, 3), number(1, 2), data.draw(st.booleans())
+    kernel, dilation, groups, fenced = pair(1, 4), pair(1, 3), number(1, 2), fences(data.draw(st.booleans()))
     far = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
     padding = [number(0, f) for f in far]
     least = [max(1, f + 1 - 2 * p) for f, p in zip(far, padding, strict=True)]
@@ -212,11 +219,6 @@ def test_conv2d_by_lines_with_any_geometry(data: Any) -> None:
     y = torch.nn.functional.conv2d(x, w, b, 1, padding, dilation, groups)
     g = torch.tensor(draw(*y.shape, seed=5))
     want = [y, *torch.autograd.grad(y, x, g)]
-
-    def fenced(*shape: int, dtype: Any) -> Array:
-        size = int(math.prod(shape))
-        return Fenced((1, size), np.dtype(dtype), size, at_end).flat.reshape(shape)
-
     size = conv_sizes(x.shape, w.shape, None, (1, 1), tuple(padding), dilation, groups)
     parts = (number(1, 6), number(1, 3), number(1, 4))
     got = call_lines(WAYS[0], *(t.detach().numpy() for t in (x, w, b, g)), size, parts, fenced)
@@ -228,7 +230,7 @@ def test_conv2d_by_lines_with_any_geometry(data: Any) -> None:
 def test_conv2d_by_lines_bits(x: Any, outs: int) -> None:
     """Bands of lines and several blocks of channels; images side by side."""
     size = conv_sizes(x, (outs, x[1], 3, 3), None, (1, 1), (1, 1), (1, 1), 1)
-    assert line_conv.pays(size) and line_conv.dx_pays(size) and line_conv.line_plan(size).workers >= min(8, most_threads())
+    assert line_conv.pays(size) and line_conv.line_plan(size).workers >= min(8, most_threads())
     arrays = draw(*x), draw(outs, x[1], 3, 3), draw(outs), draw(x[0], outs, *x[2:])
     same_bits(lambda way: call_lines(way, *arrays, size))
     y, dx = call_lines((F32, None), *(t[:1] for t in arrays), (1, x[1], *size[2:4], 1, *size[5:]), (4, 1, 2))
@@ -240,38 +242,40 @@ def test_conv2d_by_lines_bits(x: Any, outs: int) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize(
     "shapes, geometry",
-    [(((2, 5, 9, 40), (5, 1, 3, 3)), ((2, 1), (1, 2), (1, 2), 5)), (((2, 4, 9, 40), (6, 2, 3, 3)), ((1, 1), (1, 1), (1, 1), 2))],
-    ids=["depthwise", "lines"],
+    [
+        (((2, 5, 9, 40), (5, 1, 3, 3)), ((2, 1), (1, 2), (1, 2), 5)),
+        (((2, 4, 9, 40), (6, 2, 3, 3)), ((1, 1), (1, 1), (1, 1), 2)),
+        (((2, 3, 9, 41), (36, 3, 4, 3)), ((3, 2), (1, 1), (1, 1), 1)),
+        (((2, 20, 9, 10), (34, 10, 1, 1)), ((1, 1), (0, 0), (1, 1), 2)),
+        (((2, 20, 9, 10), (34, 20, 2, 1)), ((3, 3), (1, 0), (1, 1), 1)),
+    ],
+    ids=["depthwise", "lines", "kinds by lines", "pointwise", "pixels beside windows"],
 )
 def test_loops_without_columns_of_all_types(dtype: str, shapes: Any, geometry: Any) -> None:
     """The op takes these loops; results and gradients beside products with a matrix that holds the windows."""
     kind = getattr(fp, dtype)
     x, w, b = (fp.tensor(draw(*shape), dtype=kind, requires_grad=True) for shape in [*shapes, shapes[1][:1]])
-    stride, padding, dilation, groups = geometry
-    assert depthwise.pays(size := conv_sizes(x.shape, w.shape, None, *geometry)) or line_conv.dx_pays(size)
-    y = fp.nn.functional.conv2d(x, w, b, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    y = fp.nn.functional.conv2d(x, w, b, *geometry)
     held = [t.numpy().astype(F64) for t in (x, w, b)]
     want = conv_numpy(*held, *geometry)
     scale = 1e-6 if dtype == "float32" else 2.0**-8 if dtype == "bfloat16" else 2.0**-11
     assert y.dtype == kind and np.abs(y.numpy().astype(F64) - want).max() <= 2 * scale * np.abs(want).max()
     g = draw(*want.shape, seed=5)
-    dx = (y * fp.tensor(g, dtype=kind)).sum().backward()[x].numpy().astype(F64)
+    found = (y * fp.tensor(g, dtype=kind)).sum().backward()
+    dx, dw = (found[t].numpy().astype(F64) for t in (x, w))
     g = fp.tensor(g, dtype=kind).numpy().astype(F64)
     for seed in range(3):
-        t = draw(*held[0].shape, seed=seed + 7)
+        t, u = (draw(*a.shape, seed=seed + 7) for a in held[:2])
         close(np.sum(dx * t) / g.size**0.5, np.sum(g * conv_numpy(t, held[1], None, *geometry)) / g.size**0.5, F32)
+        close(np.sum(dw * u) / g.size**0.5, np.sum(g * conv_numpy(held[0], u, None, *geometry)) / g.size**0.5, F32)
 
 
 def test_conv2d_plan_keeps_scratch_small() -> None:
-    for x, w in [
-        ((64, 64, 56, 56), (64, 64, 3, 3)),
-        ((1, 512, 512, 512), (512, 512, 3, 3)),
-        ((256, 1, 28, 28), (8, 1, 5, 5)),
-    ]:
-        for what in ("y", "dx", "dw"):
-            plan = plans.conv_plan(conv_sizes(x, w, None, (1, 1), (1, 1), (1, 1), 1), what)
-            assert plan.col <= 48 * max(plans.CONV_COLUMNS, 64 * 512 * 9) and plan.workers >= min(8, most_threads())
-            assert plan.partial <= plans.CONV_PARTIALS + 2 * (512 * 512 * 9 + 512)
+    for x, w in (((64, 64, 56, 56), (64, 64, 3, 3)), ((1, 512, 512, 512), (512, 512, 3, 3)), ((256, 1, 28, 28), (8, 1, 5, 5))):
+        size = conv_sizes(x, w, None, (1, 1), (1, 1), (1, 1), 1)
+        for plan in (listed_conv.y_plan(size), listed_conv.dw_plan(size)):
+            assert plan.space <= 1 << 19 and plan.workers >= min(8, most_threads())
+            assert plan.chunks * math.prod(w) <= plans.CONV_PARTIALS + 2 * (512 * 512 * 9 + 512)
 
 
 def call_pools(way: Any, x: Array, kernel: Any, stride: Any, padding: Any) -> list[Array]:

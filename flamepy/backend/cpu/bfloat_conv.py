@@ -31,7 +31,7 @@ ROWS = 64  # of the weight's gradient turned by one task
 
 @loop
 def conv2d_bfloat(part, y, col, panels, x, w, b, sizes, tile, images, workers, has_bias):
-    """See conv2d(). w: each group's, in strips. Items: block of images, group, tile of their positions."""
+    """See listed_conv.conv2d(). w: each group's, in strips. Items: block of images, group, tile of their positions."""
     groups, area = sizes[5], sizes[14] * sizes[15]
     each, outs = sizes[1] // groups, sizes[4] // groups
     depth = each * sizes[6] * sizes[7]
@@ -56,7 +56,7 @@ def conv2d_bfloat(part, y, col, panels, x, w, b, sizes, tile, images, workers, h
 
 @loop
 def conv2d_dx_bfloat(part, dx, col, rounded, panels, g, w, sizes, tile, images, channels, workers):
-    """See conv2d_dx(). w: each group's, transposed, in strips. Items: block of images, group, block of input channels."""
+    """The gradient of x. w: each group's, transposed, in strips. Items: block of images, group, block of input channels."""
     groups, taps = sizes[5], sizes[6] * sizes[7]
     each, outs = sizes[1] // groups, sizes[4] // groups
     area, blocks = sizes[14] * sizes[15], (each + channels - 1) // channels
@@ -80,7 +80,7 @@ def conv2d_dx_bfloat(part, dx, col, rounded, panels, g, w, sizes, tile, images, 
 
 @loop
 def conv2d_dw_bfloat(part, partial, sums, col, rounded, panels, g, x, sizes, tile, channels, chunks, workers):
-    """See conv2d_dw(). A group's part of `partial` is (taps of input channels, output channels)."""
+    """See listed_conv.conv2d_dw(). A group's part of `partial` is (taps of input channels, output channels)."""
     groups, taps, area = sizes[5], sizes[6] * sizes[7], sizes[14] * sizes[15]
     each, outs = sizes[1] // groups, sizes[4] // groups
     blocks = (each + channels - 1) // channels

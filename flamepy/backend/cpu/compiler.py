@@ -24,7 +24,7 @@ from ...errors import DeviceError
 from ..formula import row_words
 from ..formula.bind import Dialect, announce
 from ..formula.row_words import all_max, all_sum, barrier, lane, lanes
-from . import halves, listed, moves, parallel, pool, processor, products, words, workspace
+from . import halves, listed, moves, parallel, picked, pool, processor, products, words, workspace
 from .disk_cache import REMEDY, DiskCache, cache_of
 from .inner import INNER, KERNEL, AloneCompiler, InnerCompiler, LoopCompiler
 from .storage import WHOLE
@@ -70,8 +70,11 @@ def words_of(dtype: np.dtype) -> dict[str, Any]:
     else:
         found.update(dict.fromkeys(("floor", "ceil", "rint"), ROUNDED))
     found.update(ROW_WORDS, **workspace.WORDS, **moves.WORDS, wide=WIDE["f" if dtype.kind == "f" else "i"], RUN=RUN)
-    own = {"turn_matrix": TURN_HALVES} if dtype == WHOLE else {**products.WORDS.get(dtype, {}), **listed.WORDS.get(dtype, {})}
-    return products.Vocabulary({**found, **own}, products.NEEDS + listed.NEEDS)
+    if dtype == WHOLE:
+        found["turn_matrix"] = TURN_HALVES
+    for home in (products, listed, picked):
+        found.update(home.WORDS.get(dtype, {}))
+    return products.Vocabulary(found, products.NEEDS + listed.NEEDS + picked.NEEDS)
 
 
 def run_length() -> int:
@@ -118,6 +121,7 @@ SHARED = (
     "cpu/listed.py",
     "cpu/moves.py",
     "cpu/parallel.py",
+    "cpu/picked.py",
     "formula/bind.py",
     "cpu/plans.py",
     "cpu/processor.py",
@@ -127,7 +131,7 @@ SHARED = (
     "formula/row_words.py",
 )
 SOURCES = tuple(str(_here.parent / file) for file in SHARED)
-HOMES = tuple([module.__name__ for module in (words, workspace, moves, products, listed)])
+HOMES = tuple([module.__name__ for module in (words, workspace, moves, products, listed, picked)])
 DIALECT = Dialect(jit_function, words_of, SOURCES, jit_loop, jit_kernel, parallel.run, HOMES)
 
 

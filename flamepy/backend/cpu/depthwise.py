@@ -3,7 +3,7 @@
 A product would have one row: to lay out columns for it takes longer than the sums. Here a vector of neighbouring results stays in a
 register while the taps are added, each `offsets` further in a room: the lines of one channel that a tile of whole lines sees, with their
 padding. The gradient of x is the same sum over the cotangents, zeros between them where windows are steps apart, with the taps in reverse
-order. The gradient of the weight is that of conv.py.
+order. The gradient of the weight is that of listed_conv.py.
 
 FLAME counterpart: `flame_core::ops::conv2d`. Read next: windows.py.
 """

@@ -1,12 +1,12 @@
-"""Convolution without columns: where windows move one position at a time, what a tap sees is the padded image itself, shifted.
+"""Convolution to few channels: where windows move one position at a time, what a tap sees is the padded image itself, shifted.
 
     y[o, r * wide + q] = sum over c, i, j of w[o, c, i, j] * padded[c, (r + i) * wide + q + j]
 
 For all r and q at once this is a product whose second operand has its rows at places that a list says (listed.py). `wide` is the length of
 a line with its padding on the left, which is the right padding of the line before; the last results of a line belong to no position and
-are left out when lines are copied to y. Of what im2col moves a tenth is left; the arithmetic grows by the padding, so lines must be long
-beside it. The gradient of x is such a convolution of the cotangents, with channels exchanged and taps in reverse order (the list's, not
-the weight's).
+are left out when lines are copied to y. Positions are the vectors, so one output channel fills them; the arithmetic grows by the padding,
+so lines must be long beside it. The gradient of x is made of such convolutions of the cotangents (listed_conv.kinds), with channels
+exchanged and taps in reverse order (the list's, not the weight's).
 
 A worker's scratch: results of some lines of some images for all output channels, then a room: the lines that these see of some input
 channels. All of it follows from sizes alone: the same bits for any number of threads.
@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from . import depthwise
 from .family import loop, table
 from .listed import VECTOR, gemm_listed
@@ -28,11 +30,11 @@ from .runs import add_value, fill_run
 from .threads import most_threads
 from .windows import copy_line
 
+FEW = 32  # output channels: of so many on listed_conv.py is faster
 POSITIONS = 512  # results of one channel at once, about
 LEAST = 64  # and no fewer, so that there are
 SHARES = 16  # for the cores where images are few
 RESULTS = 1 << 16  # of all channels: 256 KB of float32, within a core's own cache
-BLOCK = 16  # input channels whose weights are written side by side
 DEPTH = 576  # taps of all input channels at once, at most
 
 
@@ -68,7 +70,7 @@ def places(sizes: Sequence[int], plan: LinePlan, order: int) -> tuple[int, ...]:
 
 
 @loop
-def conv2d_lines(part, y, space, x, w, b, sizes, places, plan, has_bias):
+def conv2d_lines(part, y, space, x, w, b, sizes, place, places, plan, has_bias):
     """y = w * x + b. Without has_bias, b isn't read. Items: block of images, group, band of lines."""
     rows, images, workers = plan[0], plan[1], plan[3]
     wide, groups, outs = sizes[3] + sizes[11], sizes[5], sizes[4] // sizes[5]
@@ -82,7 +84,7 @@ def conv2d_lines(part, y, space, x, w, b, sizes, places, plan, has_bias):
             group, low, top = item // bands % groups, item // bands // groups * images, item % bands * rows
             some, lines = min(images, sizes[0] - low), min(rows, sizes[14] - top)
             sum_products(z, room, x, w, sizes, places, plan, group, low, some, top, lines)
-            put_lines(y, z, b, sizes, plan, group, low, some, top, lines, has_bias)
+            put_lines(y, z, b, sizes, place, plan, group, low, some, top, lines, has_bias)
 
 
 def sum_products(z, room, x, w, sizes, places, plan, group, low, images, top, lines):
@@ -109,57 +111,33 @@ def put_padded(room, x, sizes, plan, plane, channels, top, lines):
                 fill_run(room[place : place + sizes[3]], 0.0)
 
 
-def put_lines(y, z, b, sizes, plan, group, low, images, top, lines, has_bias):
-    """Lines of results to where they belong, with their bias."""
-    wide, outs, columns = sizes[3] + sizes[11], sizes[4] // sizes[5], sizes[15]
+def put_lines(y, z, b, sizes, place, plan, group, low, images, top, lines, has_bias):
+    """Lines of results to where they belong (see listed_conv.put_results), with their bias."""
+    wide, outs, columns, step = sizes[3] + sizes[11], sizes[4] // sizes[5], sizes[15], place[4] * place[1]
     for image in range(images):
         for r in range(outs):
             channel, at = group * outs + r, (r * plan[1] + image) * plan[0] * wide
             if has_bias:
                 add_value(z[at : at + lines * wide], b[channel])
-            to = (((low + image) * sizes[4] + channel) * sizes[14] + top) * columns
+            to = (((low + image) * sizes[4] + channel) * place[0] + place[2] + top * place[4]) * place[1] + place[3]
             for line in range(lines):
-                copy_line(y, to + line * columns, z, at + line * wide, 1, columns)
-
-
-@loop
-def exchange(part, out, w, sizes):
-    """out (C, O / groups, taps) = w (O, C / groups, taps): channels exchanged within each group."""
-    taps, each, outs = sizes[6] * sizes[7], sizes[1] // sizes[5], sizes[4] // sizes[5]
-    blocks = (each + BLOCK - 1) // BLOCK
-    for task in tasks(part, sizes[5] * blocks):
-        group, first = task // blocks, task % blocks * BLOCK
-        for o in range(outs):
-            for c in range(first, min(each, first + BLOCK)):
-                copy_line(out, ((group * each + c) * outs + o) * taps, w, ((group * outs + o) * each + c) * taps, 1, taps)
+                if place[5] == 1:
+                    copy_line(y, to + line * step, z, at + line * wide, 1, columns)
+                    continue
+                for q in range(np.uintp(columns)):
+                    y[np.uintp(to + line * step) + q * np.uintp(place[5])] = z[np.uintp(at + line * wide) + q]
 
 
 # ---- how they are launched ----
 def pays(sizes: Any) -> bool:
-    """Windows of several taps move one position at a time, and the padding is short beside the lines."""
-    wide = sizes[3] + sizes[11]
-    return sizes[6] * sizes[7] > 1 and sizes[8] == sizes[9] == 1 and 10 * wide <= 11 * sizes[15] <= 11 * wide and min(sizes[:6]) > 0
+    """Few output channels, whose vectors would be short; windows move one position at a time, and the padding is short beside the lines."""
+    wide, fits = sizes[3] + sizes[11], min(sizes[:6]) > 0 and min(sizes[10:12]) >= 0
+    return fits and sizes[4] // sizes[5] < FEW and sizes[8] == sizes[9] == 1 and 10 * wide <= 11 * sizes[15] <= 11 * wide
 
 
-def conv(go: Any, outs: Any, ins: Any, sizes: Any, work: int, order: int = 1) -> None:
+def conv(go: Any, outs: Any, ins: Any, sizes: Any, work: int, place: Any = None) -> None:
+    """place: see listed_conv.put_results. Given, the weight has the last tap first."""
     (x, w, b), plan = ins, line_plan(sizes)
-    consts = table(sizes), table(places(sizes, plan, order)), table(tuple(plan)), b is not None
+    own, order = (place, -1) if place else ((*sizes[14:], 0, 0, 1, 1), 1)
+    consts = table(sizes), table(own), table(places(sizes, plan, order)), table(tuple(plan)), b is not None
     go(conv2d_lines, (*outs, go.empty(plan.workers * plan.space)), (x, w, w if b is None else b), consts, work=work)
-
-
-def dx_sizes(sizes: Any) -> tuple[int, ...]:
-    """The geometry of the convolution of the cotangents that is the gradient of x; its padding may be negative."""
-    n, c, h, w, o, groups, kh, kw, _, _, ph, pw, dh, dw, rows, columns = sizes
-    return n, o, rows, columns, c, groups, kh, kw, 1, 1, (kh - 1) * dh - ph, (kw - 1) * dw - pw, dh, dw, h, w
-
-
-def dx_pays(sizes: Any) -> bool:
-    turned = dx_sizes(sizes)
-    return pays(sizes) and min(turned[10:12]) >= 0 and pays(turned)
-
-
-def conv_dx(go: Any, outs: Any, ins: Any, sizes: Any, work: int) -> None:
-    g, w = ins
-    exchanged = go.empty(w.size)
-    go(exchange, (exchanged,), (w,), (table(sizes),))
-    conv(go, outs, (g, exchanged, None), dx_sizes(sizes), work, -1)

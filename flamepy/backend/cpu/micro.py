@@ -85,6 +85,12 @@ class Vectors:
         name, align = f"llvm.masked.store.{self.suffix}.p0", ir.Constant(INT, self.itemsize)
         self.call(name, ir.VoidType(), value, self.pointer(address, offset), align, mask)
 
+    def add_up(self, value: Any) -> Any:
+        """The sum of a vector's numbers, in any order."""
+        kind = ir.FunctionType(self.number, [self.number, self.kind])
+        function = cgutils.get_or_insert_function(self.builder.module, kind, f"llvm.vector.reduce.fadd.{self.suffix}")
+        return self.builder.call(function, [ir.Constant(self.number, -0.0), value], fastmath=("reassoc",))
+
 
 def at_most(builder: Any, i: int, last: Any) -> Any:
     return builder.select(builder.icmp_signed("<", word(i), last), word(i), last)
@@ -243,6 +249,4 @@ def emit_dots(v: Vectors, a: Any, b: Any, ldb: Any, k: Any, last: Any) -> list[A
         more(builder.mul(loop.index, word(size)), v.load)
     mask = v.first(builder.sub(k, builder.mul(whole, word(v.lanes))))
     more(builder.mul(whole, word(size)), lambda address: v.load_where(mask, address, 0))
-    kind = ir.FunctionType(v.number, [v.number, v.kind])
-    add_up = cgutils.get_or_insert_function(builder.module, kind, f"llvm.vector.reduce.fadd.{v.suffix}")
-    return [builder.call(add_up, [ir.Constant(v.number, -0.0), builder.load(place)], fastmath=("reassoc",)) for place in places]
+    return [v.add_up(builder.load(place)) for place in places]

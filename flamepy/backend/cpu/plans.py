@@ -24,8 +24,7 @@ ROOM = 128  # scratch is cut into multiples of it: where a vector ends just befo
 STATE = 5 * ROOM  # what attention keeps of the rows it works on
 SMALL = 1_000_000  # multiplications of one product in attention, at most: scores stay in the nearest caches
 BLOCK = 32 * 128  # results of one product of bfloat16 matrices: 32 rows of 128 columns stay in the nearest cache
-CONV_COLUMNS = 1 << 16  # numbers in one worker's columns: 256 KB of float32, within a core's own cache
-CONV_JOINED = 64  # positions of joined images, at most: four long vectors, one panel of a product
+CONV_COLUMNS = 1 << 16  # numbers in one worker's columns, about: 256 KB of float32, within a core's own cache
 CONV_TILE = 128  # positions of a bfloat16 convolution's tile: what a block of its products is wide
 CONV_ROWS = 256  # rows of its columns at once, about: as results of products they stay in a core's own cache
 DEPTHWISE = 1 << 12  # numbers of a channel's lines at once
@@ -140,55 +139,13 @@ def room_size(sizes: Sequence[int], positions: int) -> int:
     return lines * (sizes[3] + 2 * sizes[11])
 
 
-class ConvPlan(NamedTuple):
-    """tile: output positions at once; images whose positions lie one after the other; input channels at once; workers; chunks of images;
-    scratch sizes: all workers' columns, rooms (windows.py) and cotangents, and the chunks' shares."""
-
-    tile: int
-    images: int
-    channels: int
-    workers: int
-    chunks: int
-    col: int
-    partial: int
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """The first five, which kernels get as a table."""
-        return self[:5]
-
-
-@lru_cache(4096)
-def conv_plan(sizes: Sequence[int], what: str) -> ConvPlan:
-    """The decomposition of one pass: what is "y", "dx" or "dw".
-
-    Images so small that their positions leave much of a product's panel empty are joined. With too few images for the cores, or too many
-    taps of joined images for the cache, the channels are cut as well.
-    """
-    images, groups, taps, area = sizes[0], sizes[5], sizes[6] * sizes[7], max(1, sizes[14] * sizes[15])
-    each, outs = max(1, sizes[1] // groups), sizes[4] // groups
-    chunks = min(images, 16, max(2, CONV_PARTIALS // max(1, sizes[4] * each * taps))) if what == "dw" else 0
-    most = images // max(1, chunks) if what == "dw" else images // 8
-    together = max(1, min(CONV_JOINED // area, most))
-    tile = together * area if together > 1 else min(area, max(64, CONV_COLUMNS // (each * taps) // 16 * 16))
-    channels = max(1, min(each, CONV_COLUMNS // (taps * tile))) if together > 1 else each
-    pieces = (chunks if what == "dw" else -(-images // together)) * groups
-    if what != "y":  # 64 rows of the columns at least
-        blocks = max(1, min(-(-8 // max(1, pieces)), each * taps // 64, each))
-        channels = min(channels, -(-each // blocks))
-    workers = min(pieces * (-(-together * area // tile) if what == "y" else -(-each // channels)), most_threads())
-    col = channels * taps * tile + room_size(sizes, tile) + (outs * tile if together > 1 and what != "y" else 0)
-    partial = chunks * sizes[4] * each * taps if what == "dw" else 0
-    return ConvPlan(tile, together, channels, workers, chunks, workers * col, partial)
-
-
 def depthwise_lines(lines: int, numbers: int) -> int:
     """How many of a channel's lines at once, each of which sees so many numbers: a tile stays in the nearest cache."""
     return max(1, min(lines, DEPTHWISE // max(1, numbers)))
 
 
 class BfloatConvPlan(NamedTuple):
-    """tile: output positions at once; images whose positions lie one after the other; channels, chunks and workers as in ConvPlan."""
+    """tile: output positions at once; images whose positions lie one after the other; input channels at once; chunks of images; workers."""
 
     tile: int
     images: int

@@ -1,7 +1,7 @@
 """The windows of images as columns: im2col lays out what each tap of a window sees, col2im adds columns back to the pixels.
 
 Both work on the channels of one image, `width` output positions from `first`; a row of `col` is one tap of one channel, `ld` numbers after
-the last. Numbers are moved, or where the arrays' types differ converted. `sizes` is the table that conv.py's loops get.
+the last. Numbers are moved, or where the arrays' types differ converted. `sizes` is the table that conv.py's launchers make.
 
 Between the image and the columns stands `room`: the lines of one channel that these positions see, with their padding. There every tap
 sees lines of one length, at one distance: short loops without a test. Its numbers are converted once, not once for each tap. Its size is
