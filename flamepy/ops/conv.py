@@ -14,7 +14,7 @@ from ..dtypes import FLOATS, FULL, int64
 from ..errors import ShapeError
 from ..op.base import launch, like, size_of, together
 from ..op.custom import custom
-from .indexing import places, rows_added
+from .indexing import placed_ids, rows_added
 
 Sizes = tuple[int, ...]
 Pair = tuple[int, int]
@@ -187,7 +187,7 @@ def max_pool2d_dx(g, positions, shapes, kernel_size, stride, padding):
 def max_pool2d_ddx(g, positions, shapes):
     *planes, rows, columns = shapes[0]
     area, each = rows * columns, size_of(g.shape[-2:])
-    at = places(positions, area, (size_of(planes), each), (area, 0), 1)
+    at = placed_ids(positions, area, (size_of(planes), each), (area, 0), 1)
     return rows_added(g, at, 1, shapes[0])
 
 

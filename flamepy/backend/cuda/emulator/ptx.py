@@ -114,6 +114,7 @@ class Reader:
         self.entry: Entry | None = None
         self.scopes: list[dict[str, str]] = []
         self.line: tuple[int, int, tuple[int, int]] = (0, 0, (0, 0))
+        self.astray: int | None = None  # where instructions without a line begin, in the block that is being read
         self.row = 1
         self.scope_count = 0
 
@@ -160,6 +161,7 @@ class Reader:
             return body.end()
         found = re.match(r"\s*(?:\(([^()]*)\))?\s*([\w$]+)\s*(?:\(([^()]*)\))?", head)
         assert found
+        self.astray = None
         self.entry = Entry(found[2], is_kernel=".func" not in text[start:position])
         for inside, to in ((found[1], self.entry.results), (found[3], self.entry.parameters)):
             to += [array(piece.strip())[1] for piece in (inside or "").split(",") if piece.strip()]
@@ -179,15 +181,22 @@ class Reader:
             self.locate(piece)
         elif kind == "label" and self.entry:
             self.entry.labels[self.scoped(piece.rstrip(":").strip())] = len(self.entry.instructions)
+            self.astray = None
         elif kind == "statement":
             self.statement(piece[:-1].strip())
 
     def locate(self, piece: str) -> None:
-        """`.loc file line column`, and behind `inlined_at` those of the call. What is Numba's own counts as the line that called it."""
+        """`.loc file line column`, and behind `inlined_at` those of the call. What is Numba's own counts as the line that called it. Line 0
+        is what the compiler moved, out of a loop for one: it belongs to what comes next in its block."""
         places = [(int(file), int(line)) for file, line in re.findall(r"(?:\.loc|inlined_at)\s+(\d+)\s+(\d+)", piece)]
         users = [place for place in places if place[1] and not LIBRARY.search(self.files.get(place[0], ""))]
         if users and places[0][1]:
             self.line = *users[0], users[1] if len(users) > 1 else (0, 0)
+            for moved in self.entry.instructions[self.astray :] if self.entry and self.astray is not None else ():
+                moved.file, moved.line, moved.called = self.line
+            self.astray = None
+        elif self.entry and not places[0][1] and self.astray is None:
+            self.astray = len(self.entry.instructions)
 
     def statement(self, piece: str) -> None:
         if piece.startswith(".reg") and self.entry:
