@@ -247,7 +247,7 @@ t.call_matmul(way, t.draw(7, 5), t.draw(5, 9), False, False)
 t.call_linear(way, t.draw(7, 5), t.draw(9, 5))
 image, weight, g = t.draw(1, 2, 5, 5), t.draw(3, 2, 3, 3), t.draw(1, 3, 3, 3)
 c.call_conv(way, image, weight, t.draw(3), g, (1, 1), (0, 0), (1, 1), 1)
-loops = (t.matmul.matmul, c.conv.conv2d, c.conv.conv2d_dw, c.conv.conv2d_dw_sum)
+loops = (t.matmul.matmul, c.listed_conv.conv2d, c.listed_conv.conv2d_dw, c.conv.conv2d_dw_sum)
 heads = (a.attention.attention, a.attention.rows_y), (a.attention.attention_dx, a.attention.rows_dx)
 for loop, formula in [*heads, *((loop, None) for loop in loops), (t.matmul.linear, t.same)]:
     stats = t.kernel(loop, way[0], formula).stats
