@@ -13,6 +13,7 @@ pytest.importorskip("llvmlite", reason="the emulator compiles with llvmlite")
 from ptx_tools import Device, entry
 
 from flamepy.backend.cuda.emulator import EmulationError, Machine
+from flamepy.backend.cuda.emulator.ptx import read
 
 rng = np.random.default_rng(11)
 floats = lambda *shape: rng.standard_normal(shape).astype(np.float32)
@@ -222,6 +223,26 @@ $L__info_string0:
     device.machine.launch(kernels["second"], 1, 1, (1, 2.0, bytes(24)))
     with raises(EmulationError, "first: write out of bounds", "/home/me/helpers.py:40"):
         device.machine.launch(kernels["first"], 1, 1, (x + 4,))
+
+
+def test_what_was_moved_has_the_line_that_comes_next_in_its_block() -> None:
+    text = """.version 8.4
+        .target sm_90
+        .file 1 "here.py"
+        .visible .entry k(.param .u64 a) { .reg .b64 %rd<2>; .reg .b32 %r<3>;
+        .loc 1 12 1
+        ld.param.u64 %rd1, [a];
+        HERE:
+        .loc 1 0 1
+        ld.global.u32 %r1, [%rd1];
+        .loc 1 9 1
+        add.u32 %r2, %r1, 1;
+        .loc 1 0 1
+        bra LAST;
+        LAST:
+        .loc 1 15 1
+        ret; }"""
+    assert [i.line for i in read(text).entries["k"].instructions] == [12, 9, 9, 9, 15]
 
 
 def test_functions_of_the_module_are_called() -> None:
