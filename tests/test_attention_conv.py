@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,7 @@ def leaf(*shape: int, seed: int = 0) -> Any:
 
 def compare(ours: Callable, theirs: Callable, shapes: list[Shape], dtype: Any = np.float64) -> None:
     """Forward and gradients of float inputs under a random cotangent."""
-    torch = pytest.importorskip("torch")
-    tolerance = 1e-9 if dtype == np.float64 else 5e-4
+    torch, tolerance = pytest.importorskip("torch"), 1e-9 if dtype == np.float64 else 5e-4
     arrays = [draw(*s, seed=i, dtype=dtype) for i, s in enumerate(shapes)]
     a = [fp.tensor(x, requires_grad=True) for x in arrays]
     b = [torch.tensor(x, requires_grad=True) for x in arrays]
@@ -227,6 +227,19 @@ def test_conv_equals_torch(shapes: list[Shape], options: dict[str, Any], dtype: 
     torch = pytest.importorskip("torch")
     theirs = torch.nn.functional.conv2d
     compare(lambda *x: F.conv2d(*x, **options), lambda *x: theirs(*x, **options), shapes, dtype)
+
+
+@CPU_ONLY  # geometry chooses the loops, and for the gradient those of each kind of pixel
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_conv_of_any_geometry_equals_torch(dtype: Any) -> None:
+    torch, random = pytest.importorskip("torch"), np.random.default_rng(7)
+    for _ in range(500):
+        groups, images, each, more = (int(n) for n in random.integers(1, (3, 4, 5, 5), endpoint=True))
+        kernel, step, pad, gap = (tuple(random.integers(*ends, 2).tolist()) for ends in ((1, 6), (1, 5), (0, 4), (1, 4)))
+        sides = [max(1, d * (k - 1) + 1 - 2 * p) + int(random.integers(18)) for k, p, d in zip(kernel, pad, gap, strict=True)]
+        shapes = [(images, groups * each, *sides), (groups * more, each, *kernel)]
+        ours, theirs = (partial(f, bias=None, stride=step, padding=pad, dilation=gap, groups=groups) for f in (F.conv2d, torch.conv2d))
+        compare(ours, theirs, shapes, dtype)
 
 
 @pytest.mark.parametrize("shapes, options", CONVS[:5])

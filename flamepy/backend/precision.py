@@ -33,10 +33,11 @@ def get_float32_matmul_precision() -> str:
 def set_float32_matmul_precision(precision: str) -> None:
     """Choose how exactly products of float32 are computed in this process: "highest" (default), "high" or "medium".
 
-    It holds for matmul, linear, attention and convolution, forward and backward, in all threads from their next product on; recorded steps
-    follow it too, but cannot set it. float64 is never changed, nor are small products (a side under 32, fewer than 12 rows). Where
-    "medium" is bf16, operands from 3.3962e38 on count as infinity and those below 1.2e-38 as 0; where "high" is two parts, infinity and
-    operands from 3.3962e38 on give NaN, and parts below 1.2e-38 are 0. The same bits for any number of threads.
+    It holds for matmul, linear and attention, forward and backward, in all threads from their next product on; recorded steps follow it
+    too, but cannot set it. Convolutions stay float32 unless their windows are 1 x 1, and so does the gradient of any weight of theirs:
+    `model.compute_dtype = flamepy.bfloat16` is faster there. float64 is never changed, nor are small products (a side under 32, fewer than
+    12 rows). Where "medium" is bf16, operands from 3.3962e38 on count as infinity and those below 1.2e-38 as 0; where "high" is two parts,
+    infinity and operands from 3.3962e38 on give NaN, and parts below 1.2e-38 are 0. The same bits for any number of threads.
     """
     global _level
     if not isinstance(precision, str) or precision not in LEVELS:

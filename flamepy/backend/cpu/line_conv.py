@@ -130,8 +130,10 @@ def put_lines(y, z, b, sizes, place, plan, group, low, images, top, lines, has_b
 
 # ---- how they are launched ----
 def pays(sizes: Any) -> bool:
-    """Few output channels, whose vectors would be short; windows move one position at a time, and the padding is short beside the lines."""
+    """Few output channels, whose vectors would be short; windows move one position at a time, and the padding is short beside the lines: no
+    longer on the right than on the left, as it is for some kinds of pixels."""
     wide, fits = sizes[3] + sizes[11], min(sizes[:6]) > 0 and min(sizes[10:12]) >= 0
+    fits = fits and sizes[15] + (sizes[7] - 1) * sizes[13] <= wide + sizes[11]
     return fits and sizes[4] // sizes[5] < FEW and sizes[8] == sizes[9] == 1 and 10 * wide <= 11 * sizes[15] <= 11 * wide
 
 
