@@ -16,7 +16,7 @@ import pytest
 from numba import njit
 from numba.core.caching import NullCache
 
-from flamepy.backend.cpu import bfloat, parts, processor, tiles
+from flamepy.backend.cpu import bfloat, processor, tiles
 from flamepy.backend.cpu.blocks import OWN
 from flamepy.backend.cpu.inner import INNER
 from flamepy.backend.cpu.panels import read_widened
@@ -25,23 +25,14 @@ from flamepy.backend.cpu.tiles import read_float, write_float
 HAS_DOT = {"avx512bf16", "avx512bw", "avx512vl"} <= processor.features()
 EMULATED = "emulated tiles"  # the tile route, its instructions as loops over memory
 FORMS = [form for form, there in (("amx", not tiles.why_not_amx()), ("dot", HAS_DOT), ("fma", True), (EMULATED, True)) if there]
-SPLIT = [form for form in FORMS if form != "fma"]
 PAGE = mmap.PAGESIZE
 
 
 @cache
-def functions(form: str, count: int = 1) -> dict[str, Any]:
-    """The functions of C for one route, here under the names of bfloat's; of two or three parts with `count`."""
-    real = {EMULATED: "fma"}.get(form, form)
-    found = {name: bfloat.compiled(name, real) for name in bfloat.FUNCTIONS}
-    if count > 1:
-        names = parts.names(form if form in parts.BLOCKS else "amx", count)
-        made = {name: bfloat.as_c(*parts.FUNCTIONS[name], f"{real}_{count}_parts", names) for name in ("left", "right")}
-        found |= {"right_float": made["right"], "left_float": made["left"]}
-        found["product"] = emulated(names) if form == EMULATED else bfloat.as_c(*parts.FUNCTIONS["product"], f"{form}_{count}_parts", names)
-    elif form == EMULATED:
-        found["product"] = emulated(bfloat.ROUTES["amx"])
-    return found
+def functions(form: str) -> dict[str, Any]:
+    """The functions of C for one route, here under the names of bfloat's."""
+    found = {name: bfloat.compiled(name, {EMULATED: "fma"}.get(form, form)) for name in bfloat.FUNCTIONS}
+    return found | ({"product": emulated(bfloat.ROUTES["amx"])} if form == EMULATED else {})
 
 
 ROOM = np.zeros(8 * 1024 + 64, np.uint8)  # eight tiles

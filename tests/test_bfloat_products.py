@@ -17,7 +17,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from bfloat_tools import FORMS, SPLIT, Guarded, call, functions
+from bfloat_tools import FORMS, Guarded, call, functions
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numba import njit
@@ -35,16 +35,14 @@ def stored(x: np.ndarray, turned: bool, wide: bool) -> np.ndarray:
     return kept if wide else kept.astype(BF16).view(np.uint16)
 
 
-def product_of(
-    form: str, x: np.ndarray, y: np.ndarray, c: np.ndarray, alpha: float, add: bool, how: tuple[bool, ...], count: int = 1
-) -> np.ndarray:
+def product_of(form: str, x: np.ndarray, y: np.ndarray, c: np.ndarray, alpha: float, add: bool, how: tuple[bool, ...]) -> np.ndarray:
     """c (m, ldc), whose first columns are alpha * x @ y; how: x turned, y turned, x float32, y float32, x packed in strips."""
-    (m, k), n, found = x.shape, y.shape[1], functions(form, count)
+    (m, k), n, found = x.shape, y.shape[1], functions(form)
     x_turned, y_turned, x_wide, y_wide, strips = how
     a = Guarded("a", m * k, np.float32 if x_wide else np.uint16, stored(x, x_turned, x_wide))
     b = Guarded("b", k * n, np.float32 if y_wide else np.uint16, stored(y, y_turned, y_wide))
     to = Guarded("c", c.size, np.float32, c)
-    left, right = (Guarded(name, bfloat.packed_size(k, s) * count, np.uint16) for name, s in (("left", m), ("right", n)))
+    left, right = (Guarded(name, bfloat.packed_size(k, s), np.uint16) for name, s in (("left", m), ("right", n)))
     lda, ldb, ldc = max(1, m if x_turned else k), max(1, k if y_turned else n), c.shape[1]
     call(found, "right_float" if y_wide else "right_half", y_turned, k, n, b, ldb, right)
     call(found, "on")
@@ -124,36 +122,17 @@ def test_rows_and_columns_of_a_product_do_not_depend_on_how_it_is_cut(form: str)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_rounding_is_to_nearest_even_and_keeps_nan(form: str) -> None:
-    found, rng = functions(form), np.random.default_rng(0)
-    for rows, cols, has_bias in ((0, 5, False), (3, 0, False), (4, 97, False), (5, 64, True), (2, 35, True)):
-        x, bias = rng.standard_normal((rows, cols), dtype=np.float32), rng.standard_normal(cols, dtype=np.float32)
-        bits = x.view(np.uint32)  # ties, to even upwards and downwards, the largest number, and what is no number
-        bits.flat[: min(bits.size, 8)] = (0x3F808000, 0x3F818000, 0x3F808001, 0x7F7FFFFF, 0x7FC00000, 0x7F800001, 0xFF800000, 0xFF7F7FFF)[
-            : bits.size
-        ]
-        given, added, out = Guarded("a", x.size, np.float32, x), Guarded("b", cols, np.float32, bias), Guarded("c", x.size, np.uint16)
-        call(found, "round", rows, cols, given, cols, has_bias, added, out, cols)
-        with np.errstate(over="ignore", invalid="ignore"):
-            want = (x + bias if has_bias else x).astype(BF16)
-        np.testing.assert_array_equal(out.numbers.view(BF16).reshape(rows, cols).astype("f4"), want.astype("f4"))
-        assert all(g.unharmed() for g in (given, added, out))
-
-
-# ---- float32 by parts -----
-@pytest.mark.parametrize("count", [2, 3])
-@pytest.mark.parametrize("form", SPLIT)
-@settings(max_examples=100, deadline=None)
-@given(m=SIZE, n=SIZE, k=SIZE, alpha=st.sampled_from([1.0, -3.0]), add=st.booleans(), x_turned=st.booleans(), y_turned=st.booleans())
-@example(m=33, n=150, k=300, alpha=1.0, add=False, x_turned=True, y_turned=False)
-def test_a_product_of_parts(form: str, count: int, m: int, n: int, k: int, alpha: float, add: bool, x_turned: bool, y_turned: bool) -> None:
-    x, y, c = operands(m, n, k, 1, m + n + k)
-    got = product_of(form, x, y, c, alpha, add, (x_turned, y_turned, True, True, True), count)
-    a, b, before = x.astype("f8"), y.astype("f8"), c[:, :n].astype("f8") * add
-    size = abs(alpha) * (abs(a) @ abs(b)) + abs(before)
-    left_out = {2: 3 * 2.0**-16, 3: 2.0**-22}[count]
-    assert (abs(got[:, :n] - (alpha * (a @ b) + before)) <= (left_out + bound(3 * count * k)) * size).all()
-    assert (got[:, n:] == c[:, n:]).all()
+def test_packing_rounds_to_nearest_even_and_keeps_nan(form: str) -> None:
+    found, (rows, cols) = functions(form), (5, 32)
+    x = np.random.default_rng(0).standard_normal((rows, cols), dtype=np.float32)
+    # ties, to even upwards and downwards, the largest number, and what is no number
+    x.view(np.uint32).flat[:8] = 0x3F808000, 0x3F818000, 0x3F808001, 0x7F7FFFFF, 0x7FC00000, 0x7F800001, 0xFF800000, 0xFF7F7FFF
+    given, out = Guarded("a", x.size, np.float32, x), Guarded("left", bfloat.packed_size(cols, rows), np.uint16)
+    call(found, "left_float", False, rows, cols, given, cols, out)
+    with np.errstate(over="ignore", invalid="ignore"):
+        want = x.astype(BF16)
+    np.testing.assert_array_equal(out.numbers[: x.size].view(BF16).reshape(rows, cols).astype("f4"), want.astype("f4"))
+    assert given.unharmed() and out.unharmed()
 
 
 # ---- in kernels, and on other processors -----
@@ -237,10 +216,10 @@ print(before, len(texts), all(t.startswith("compute_dtype: bfloat16 saves memory
 def test_the_tile_route_compiles_to_tile_instructions() -> None:
     code = """
 from numba.core.caching import NullCache
-from flamepy.backend.cpu import bfloat, parts
+from flamepy.backend.cpu import bfloat, lower
 bfloat.cache_of = lambda function: NullCache()  # what comes from the disk has no text
 print(bfloat.compiled("product", "amx")._library.get_asm_str())
-print(bfloat.as_c(*parts.FUNCTIONS["product"], "amx_3_parts", parts.names("amx", 3))._library.get_asm_str())
+print(lower.compiled("amx", 2)._library.get_asm_str())
 """
     text = other("sapphirerapids", AMX, code)
     assert all(word in text for word in ("tileloadd", "tdpbf16ps", "tilestored"))

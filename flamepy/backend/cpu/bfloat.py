@@ -5,7 +5,6 @@
     packed_size(k, n)                                     numbers of bf16 that op(B) (k, n) is packed in; op(A): packed_size(k, m)
     multiply(m, n, k, alpha, a, a_at, lda, b, b_at, add, c, c_at, ldc)
         c (m, n) = alpha * a (m, k) @ panels b, or += with `add`; a lies row by row, lda numbers apart, or with lda = PACKED in strips
-    round_rows(rows, cols, x, x_at, ldx, bias, bias_at, y, y_at, ldy)    y (bf16) = x (float32) + bias, while x is in the nearest cache
     tiles_on(), tiles_off()                               around the products of a task
 
 bf16 numbers are uint16 in these arrays; packed ones should start at a multiple of 64 bytes. Every 32 columns (or rows) start another
@@ -14,7 +13,7 @@ that follows from sizes alone. The routes (tiles.py) share all but the innermost
 the route is hidden: kernels are the same on all of them, and small. load() makes those functions known and has to come before a
 kernel is made. vdpbf16ps and tiles take and give 0 for denormals, multiply-add does not.
 
-Read next: parts.py.
+Read next: lower.py.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ from numba.core.ccallback import CFunc
 from ..formula.bind import digest
 from .blocks import add_block, block_amx, block_dot, block_fma, copy_block, gather_float, gather_half
 from .disk_cache import cache_of
-from .inner import ALWAYS, INNER, KernelCompiler, word
-from .panels import FLOATS32, SIDE, STEP, line_word, rounded, tiles_by_pairs, tiles_by_rows, write_rounded
+from .inner import ALWAYS, INNER, KernelCompiler
+from .panels import SIDE, STEP, tiles_by_pairs, tiles_by_rows
 from .rooms import address_of, give_space, load_spaces, take_space
-from .tiles import AMX, DOT, FMA, configure_tiles, pointer, read_float, release_tiles, route, stack, write_float
+from .tiles import AMX, DOT, FMA, configure_tiles, release_tiles, route, stack, write_float
 
 PACKED = 0  # as lda: A lies in strips
 
@@ -137,32 +136,6 @@ def left_float(turned, m, k, a, lda, to):
         a_float(m, k, a, lda, to)
 
 
-@word(types.void, types.int64, types.int64, types.int64)
-def round_sum(builder: Any, to: Any, x: Any, bias: Any) -> None:
-    """32 numbers of x + bias, rounded."""
-    x, y = (builder.load(pointer(builder, at, FLOATS32), align=4) for at in (x, bias))
-    half = rounded(builder, builder.fadd(x, y))
-    builder.store(half, pointer(builder, to, half.type), align=2)
-
-
-round_line = line_word(FLOATS32, rounded)
-
-
-def round_block(rows, cols, x, ldx, has_bias, bias, y, ldy):
-    """round_rows() by addresses."""
-    whole = cols // SIDE * SIDE
-    for r in range(rows):
-        source, to = x + 4 * r * ldx, y + 2 * r * ldy
-        for q in range(0, whole, SIDE):
-            if has_bias:
-                round_sum(to + 2 * q, source + 4 * q, bias + 4 * q)
-            else:
-                round_line(to + 2 * q, source + 4 * q)
-        for q in range(whole, cols):
-            z = read_float(source + 4 * q)
-            write_rounded(to + 2 * q, z + read_float(bias + 4 * q) if has_bias else z)
-
-
 i, f, v = types.int64, types.float32, types.void
 PACK = v(i, i, i, i, i, i)
 FUNCTIONS: dict[str, tuple[Any, Any]] = {
@@ -173,9 +146,8 @@ FUNCTIONS: dict[str, tuple[Any, Any]] = {
     "right_float": (right_float, PACK),
     "left_half": (left_half, PACK),
     "left_float": (left_float, PACK),
-    "round": (round_block, v(i, i, i, i, i, i, i, i)),
 }
-FILES = ("bfloat.py", "blocks.py", "inner.py", "lower.py", "panels.py", "parts.py", "processor.py", "rooms.py", "tiles.py")
+FILES = ("bfloat.py", "blocks.py", "inner.py", "lower.py", "panels.py", "processor.py", "rooms.py", "tiles.py")
 
 
 def as_c(function: Any, signature: Any, form: str, names: dict[str, Any]) -> Any:
@@ -206,7 +178,7 @@ def load() -> None:
 
 
 CALLS = {name: types.ExternalFunction(f"flamepy_bf16_{name}", signature) for name, (_, signature) in FUNCTIONS.items()}
-call_on, call_off, call_product, call_round = (CALLS[name] for name in ("on", "off", "product", "round"))
+call_on, call_off, call_product = (CALLS[name] for name in ("on", "off", "product"))
 call_right_half, call_right_float = CALLS["right_half"], CALLS["right_float"]
 call_left_half, call_left_float = CALLS["left_half"], CALLS["left_float"]
 
@@ -235,11 +207,6 @@ def pack_strips(turned, m, k, a, a_at, lda, to, to_at):
 def multiply(m, n, k, alpha, a, a_at, lda, b, b_at, add, c, c_at, ldc):
     left, right, to = np.int64(a.ctypes.data) + 2 * a_at, np.int64(b.ctypes.data) + 2 * b_at, np.int64(c.ctypes.data) + 4 * c_at
     call_product(m, n, k, np.float32(alpha), left, lda, right, add, to, ldc)
-
-
-def round_rows(rows, cols, x, x_at, ldx, has_bias, bias, bias_at, y, y_at, ldy):
-    source, to = np.int64(x.ctypes.data) + 4 * x_at, np.int64(y.ctypes.data) + 2 * y_at
-    call_round(rows, cols, source, ldx, has_bias, np.int64(bias.ctypes.data) + 4 * bias_at, to, ldy)
 
 
 def tiles_on():

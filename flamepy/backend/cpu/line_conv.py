@@ -112,7 +112,7 @@ def put_padded(room, x, sizes, plan, plane, channels, top, lines):
 
 
 def put_lines(y, z, b, sizes, place, plan, group, low, images, top, lines, has_bias):
-    """Lines of results to where they belong (see listed_conv.put_results), with their bias."""
+    """Lines of results to where they belong (see listed_conv.turn_results), with their bias."""
     wide, outs, columns, step = sizes[3] + sizes[11], sizes[4] // sizes[5], sizes[15], place[4] * place[1]
     for image in range(images):
         for r in range(outs):
@@ -138,7 +138,7 @@ def pays(sizes: Any) -> bool:
 
 
 def conv(go: Any, outs: Any, ins: Any, sizes: Any, work: int, place: Any = None) -> None:
-    """place: see listed_conv.put_results. Given, the weight has the last tap first."""
+    """place: see listed_conv.turn_results. Given, the weight has the last tap first."""
     (x, w, b), plan = ins, line_plan(sizes)
     own, order = (place, -1) if place else ((*sizes[14:], 0, 0, 1, 1), 1)
     consts = table(sizes), table(own), table(places(sizes, plan, order)), table(tuple(plan)), b is not None

@@ -33,8 +33,8 @@ class ListedFamily(Family):
     def by_place(self, tile: Tile) -> Any:
         kernel = micro.micro_kernel(self.size, tile, True, listed=True)
 
-        def tiles(apart, c, ldc, a, row, step, b, places, k, count, cols, alpha, add):
-            kernel(c, ldc, a, row, step, b, places, k, count, cols, alpha, add)
+        def tiles(apart, *others):
+            kernel(*others)
 
         return njit(**INNER)(tiles)
 

@@ -74,7 +74,7 @@ def finished(what: str, sizes: Sequence[int], lines: int, columns: int, images: 
     return ListPlan(lines, columns, images, channels, chunks, min(tasks, most_threads()), space, down, wide, apart, step)
 
 
-def cut(sizes: Sequence[int], most: int, images: int) -> tuple[int, int, int]:
+def at_once(sizes: Sequence[int], most: int, images: int) -> tuple[int, int, int]:
     """Lines, columns and images at once: about `most` positions, and rectangles of one size."""
     columns = -(-sizes[15] // -(-sizes[15] // most))
     bands = -(-sizes[14] // max(1, most // columns))
@@ -86,7 +86,7 @@ def cut(sizes: Sequence[int], most: int, images: int) -> tuple[int, int, int]:
 def y_plan(sizes: Sequence[int]) -> ListPlan:
     area, each, outs = sizes[14] * sizes[15], sizes[1] // sizes[5], max(1, sizes[4] // sizes[5])
     most = min(512, max(128, NUMBERS // outs), max(64, sizes[0] * sizes[5] * area // SHARES))
-    return finished("y", sizes, *cut(sizes, most, sizes[0] // 8), max(1, min(each, DEPTH // max(1, sizes[6] * sizes[7]))))
+    return finished("y", sizes, *at_once(sizes, most, sizes[0] // 8), max(1, min(each, DEPTH // max(1, sizes[6] * sizes[7]))))
 
 
 @lru_cache(4096)
@@ -95,7 +95,7 @@ def dw_plan(sizes: Sequence[int]) -> ListPlan:
     chunks = min(sizes[0], 16, max(2, CONV_PARTIALS // max(1, sizes[4] * each * taps)))
     blocks = max(1, min(-(-8 // max(1, chunks * sizes[5])), each * taps // 64, each), -(-each // 256))
     channels, most = max(1, -(-each // blocks)), min(512, max(128, NUMBERS // max(outs, each // blocks, 1)))
-    return finished("dw", sizes, *cut(sizes, most, -(-sizes[0] // max(1, chunks))), channels, chunks)
+    return finished("dw", sizes, *at_once(sizes, most, -(-sizes[0] // max(1, chunks))), channels, chunks)
 
 
 @lru_cache(4096)
@@ -111,7 +111,7 @@ def lists(sizes: Sequence[int], plan: ListPlan, order: int) -> tuple[np.ndarray,
 
 @loop
 def conv2d(part, y, space, x, panels, b, sizes, place, plan, taps, positions, has_bias):
-    """y = w * x + b. Without has_bias, b isn't read. place: see put_results. Items: block of images, group, band of lines, columns."""
+    """y = w * x + b. Without has_bias, b isn't read. place: see turn_results. Items: block of images, group, band of lines, columns."""
     outs, most = sizes[4] // sizes[5], plan[0] * plan[1]
     bands = (sizes[14] + plan[0] - 1) // plan[0] * ((sizes[15] + plan[1] - 1) // plan[1])
     items, turned, room = (sizes[0] + plan[2] - 1) // plan[2] * sizes[5] * bands, rounded(plan[2] * most * outs), rounded(most * outs)
@@ -121,7 +121,7 @@ def conv2d(part, y, space, x, panels, b, sizes, place, plan, taps, positions, ha
         for item in range(worker * items // plan[5], (worker + 1) * items // plan[5]):
             where = rectangle(sizes, plan, item)
             sum_taps(own, own[turned + room :], x, panels, sizes, plan, taps, positions, where)
-            put_results(y, own, own[turned:], b, sizes, place, where, has_bias)
+            turn_results(y, own, own[turned:], b, sizes, place, where, has_bias)
 
 
 def rectangle(sizes, plan, item):
@@ -162,7 +162,7 @@ def put_room(room, x, sizes, plan, low, images, channel, channels, top, left):
                     copy_line(room, own + start, x, (at + y) * sizes[3] + first + start, 1, end - start)
 
 
-def put_results(y, z, turned, b, sizes, place, where, has_bias):
+def turn_results(y, z, turned, b, sizes, place, where, has_bias):
     """Results to where they belong, with their bias. place: lines and columns of y, its line and column of the first result, and how far
     apart results lie there."""
     low, images, group, top, lines, left, long = where
@@ -222,7 +222,7 @@ def dw_chunk(partial, own, g, x, sizes, plan, taps, positions, piece, channel):
             for left in range(0, sizes[15], plan[1]):
                 some, lines, long = min(plan[2], end - low), min(plan[0], sizes[14] - top), min(plan[1], sizes[15] - left)
                 put_room(room, x, sizes, plan, low, some, group * each + channel, count, top, left)
-                put_cotangents(own, side, g, sizes, low, some, group, top, left, lines * long)
+                pack_cotangents(own, side, g, sizes, low, some, group, top, left, lines * long)
                 add = low > start or top + left > 0
                 if is_single(sizes):
                     dots_picked(count * window, some * lines, long, room, taps, positions, own, add, partial, out)
@@ -235,7 +235,7 @@ def is_single(sizes):
     return sizes[4] // sizes[5] * sizes[9] == 1
 
 
-def put_cotangents(panels, side, g, sizes, low, images, group, top, left, area):
+def pack_cotangents(panels, side, g, sizes, low, images, group, top, left, area):
     """Panels of the cotangents of `area` positions of each image, or for one output channel a line of them. Those of 16 bits are widened at
     `side` before."""
     outs, plane = sizes[4] // sizes[5], sizes[14] * sizes[15]
@@ -270,7 +270,7 @@ def exchange(part, out, w, sizes, taps):
 
 # ---- how they are launched ----
 def conv(go: Any, outs: Any, ins: Any, sizes: Any, work: int, place: Any = None) -> None:
-    """place: see put_results. Given, the weight has the last tap first."""
+    """place: see turn_results. Given, the weight has the last tap first."""
     (x, w, b), plan = ins, y_plan(sizes)
     panels = go.empty(sizes[1] * sizes[6] * sizes[7] * rounded(sizes[4] // sizes[5]))
     go(pack_weights, (panels,), (w,), (table(sizes), plan.channels))
@@ -282,7 +282,7 @@ def conv(go: Any, outs: Any, ins: Any, sizes: Any, work: int, place: Any = None)
 @lru_cache(4096)
 def kinds(sizes: Sequence[int]) -> list[tuple[Any, Any, Any]]:
     """The convolutions of the cotangents that are the gradient of x, one for each kind of pixel, which differ by the taps that reach them:
-    geometry, taps, and where in dx (see put_results). Pixels of one kind lie as far apart as windows; what no tap reaches has none."""
+    geometry, taps, and where in dx (see turn_results). Pixels of one kind lie as far apart as windows; what no tap reaches has none."""
     n, c, h, w, o, groups, _, kw, sh, sw, _, _, _, _, rows, columns = sizes
     return [
         (

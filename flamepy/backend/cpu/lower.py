@@ -1,10 +1,14 @@
 """Products of float32 matrices in less than float32: what `gemm` calls under "high" and "medium" (backend/precision.py).
 
-    B is packed as bf16 block by block, A 32 rows at a time; tiles or vdpbf16ps multiply them (bfloat.py, parts.py)
+    B is packed as bf16 block by block, A 32 rows at a time; tiles or vdpbf16ps multiply them (bfloat.py)
 
-A block of B lies 256 columns wide and as deep as 192 KB hold; what is multiplied with it, 32 rows of A, stays in the nearest caches. A
-number is the same chain of sums whatever the rows beside it: over k in order, in blocks whose depth follows from k. Compiled, or taken from
-the disk cache, when somebody chooses such a level on a machine where it pays. Read next: products.py.
+"medium" rounds each number to the nearest of bf16. "high" takes two parts, that number and the nearest to what is left: 16 bits of 24.
+Three products of parts are summed: the error is at most 3 * 2**-16 of |a| |b|. It pays with tiles alone; there infinity gives NaN, and so
+do numbers from 3.39e38 on, and parts below 1.2e-38 are 0. See Henry, Tang, Heinecke, "Leveraging the bfloat16 Artificial Intelligence
+Datatype" (2019).
+
+A block of B is 256 columns wide and as deep as 192 KB hold; 32 rows of A, which are multiplied with it, stay in the nearest caches. A
+number is the same chain of sums whatever the rows beside it. Compiled where a level pays, when somebody chooses it. Read next: products.py.
 """
 
 from __future__ import annotations
@@ -17,12 +21,13 @@ import numpy as np
 from numba import njit, types
 
 from ..precision import LEVELS
-from . import bfloat, parts
-from .blocks import OWN, block_dot, rows_dot
-from .panels import SIDE, tiles_by_pairs, tiles_by_rows
+from . import bfloat
+from .blocks import OWN, block_dot, clear_four, load_four, rows_dot, store_four
+from .inner import INNER
+from .panels import SIDE, STEP, tiles_by_pairs, tiles_by_rows
 from .products import SIGNATURES
 from .rooms import address_of, give_space, take_space
-from .tiles import AMX, DOT, route
+from .tiles import AMX, DOT, route, tile_dot, tile_load
 
 # Levels and routes on which a product is faster than in float32: the number of parts.
 PARTS = {("medium", AMX): 1, ("medium", DOT): 1, ("high", AMX): 2}
@@ -73,6 +78,46 @@ def few_dot(c, ldc, a, lda, a_next, a_step, b, b_step, steps, add):
         rows_dot(c + r * ldc, ldc, a + r * lda, lda, a_step, b, b_step, steps, add)
 
 
+# ---- tiles: those of A are 4 and 5, of B 6 and 7; one that is loaded serves two products where it can -----
+@njit(**INNER)
+def four():
+    tile_dot(0, 4, 6)
+    tile_dot(1, 4, 7)
+    tile_dot(2, 5, 6)
+    tile_dot(3, 5, 7)
+
+
+@njit(**INNER)
+def left(a, lda, a_next):
+    tile_load(4, a, lda)
+    tile_load(5, a + a_next, lda)
+
+
+@njit(**INNER)
+def right(b):
+    tile_load(6, b, 64)
+    tile_load(7, b + 1024, 64)
+
+
+@njit(**OWN)
+def block_amx2(c, ldc, a, lda, a_next, a_step, b, b_step, steps, add):
+    if add:
+        load_four(c, ldc)
+    else:
+        clear_four()
+    for _ in range(steps):
+        left(a, lda, a_next)
+        right(b + STEP)
+        four()
+        right(b)
+        four()
+        left(a + STEP, lda, a_next)
+        four()
+        a += a_step
+        b += b_step
+    store_four(c, ldc)
+
+
 def product(words: dict[str, Any]) -> Any:
     """bfloat.product() as a function of its own."""
     return njit(**OWN)(FunctionType(bfloat.product.__code__, {**bfloat.product.__globals__, **words}))
@@ -80,7 +125,8 @@ def product(words: dict[str, Any]) -> Any:
 
 def words_of(form: str, count: int) -> dict[str, Any]:
     """What bfloat.product() needs on a route, for products of so many parts."""
-    return bfloat.ROUTES[form] if count == 1 else parts.names(form, count)
+    one = bfloat.ROUTES[form]
+    return one if count == 1 else {**one, "BLOCK": block_amx2, "PARTS": count, "DEPTH": one["DEPTH"] // count}
 
 
 def names(words: dict[str, Any], count: int) -> dict[str, Any]:

@@ -204,6 +204,24 @@ def micro_kernel(itemsize: int, tile: Tile, apart: bool, listed: bool = False) -
     return njit(**ALONE)(micro)
 
 
+def by_width(kernels: list[Any]) -> Any:
+    """Kernels for tiles of one, two and more vectors as one function, told how many: (vectors, what the kernels take)."""
+    one, two, three, four = (*kernels, None, None)[:4]
+    most = len(kernels)
+
+    def tiles(vectors, *others):
+        if vectors == 1:
+            one(*others)
+        elif most < 3 or vectors == 2:
+            two(*others)
+        elif most < 4 or vectors == 3:
+            three(*others)
+        else:
+            four(*others)
+
+    return njit(**INNER)(tiles)
+
+
 def dot_kernel(itemsize: int, lanes: int) -> Any:
     """A jitted (c, a, b, ldb, k, rows, alpha, add): c[i] = or += alpha * (row i of b times a), k long, for the first `rows` of four rows.
 

@@ -5,7 +5,7 @@
     a tile is 16 rows of 16 words: of the right one row i holds B[2i, j] and B[2i + 1, j] for 16 columns j, of the left one row i of A
 
 One order serves all routes. What lies beyond an operand's edge is 0. Sources are bf16 or float32, which is rounded on the way, to the
-nearest, ties to even; as one, two or three bf16 numbers whose sum it is (parts.py). A word of 16 x 16 words is turned by 64 shuffles
+nearest, ties to even; as one bf16 number or as two whose sum it nearly is (lower.py). A word of 16 x 16 words is turned by 64 shuffles
 that stay within registers. Read next: bfloat.py.
 """
 

@@ -9,8 +9,8 @@
 
 What taps of windows see at positions of an image is such an operand: one list says where a tap is, the other where a position, and their
 sum is a place in the padded image, whatever the window's steps and gaps. A tile of products.py reads six numbers of A for each p; here
-each comes from a pointer of its own, and all pointers move by the same distance. The panels have k
-rows of n numbers and what fills up a vector.
+each comes from a pointer of its own, and all pointers move by the same distance. The panels have k rows of n numbers and what fills up a
+vector.
 
 FLAME counterpart: the implicit products of cuDNN. Read next: listed_conv.py.
 """
@@ -28,7 +28,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .inner import INNER
-from .micro import ALONE, WORD, Vectors, at_most, emit_loop, emit_prefetches, emit_stores, word
+from .micro import ALONE, WORD, Vectors, at_most, by_width, emit_loop, emit_prefetches, emit_stores, word
 from .packing import Packing
 from .processor import Tile, tile
 from .products import SOURCES, own_name, publish
@@ -84,27 +84,9 @@ def picked_kernel(itemsize: int, tile: Tile) -> Any:
     return njit(**ALONE)(picked)
 
 
-def by_width(itemsize: int, tile: Tile) -> Any:
-    """Tiles of so many rows as one function, told how many vectors wide."""
-    kernels = [picked_kernel(itemsize, tile._replace(across=n + 1)) for n in range(tile.across)]
-    one, two, three, four = (*kernels, None, None)[:4]
-    most = tile.across
-
-    def tiles(vectors, c, ldc, a, rows, inner, b, deep, k, count, cols, add):
-        if vectors == 1:
-            one(c, ldc, a, rows, inner, b, deep, k, count, cols, add)
-        elif most < 3 or vectors == 2:
-            two(c, ldc, a, rows, inner, b, deep, k, count, cols, add)
-        elif most < 4 or vectors == 3:
-            three(c, ldc, a, rows, inner, b, deep, k, count, cols, add)
-        else:
-            four(c, ldc, a, rows, inner, b, deep, k, count, cols, add)
-
-    return njit(**INNER)(tiles)
-
-
 def product(size: int, tile: Tile) -> Any:
-    six, four, three, one = (by_width(size, tile._replace(rows=rows)) for rows in (6, 4, 3, 1))
+    widths = range(1, tile.across + 1)
+    six, four, three, one = (by_width([picked_kernel(size, tile._replace(rows=rows, across=n)) for n in widths]) for rows in (6, 4, 3, 1))
     lanes, panel = tile.lanes, tile.lanes * tile.across
 
     def gemm_picked(m, n, k, a, rows, inner, b, add, c, ldc):

@@ -76,7 +76,8 @@ class Family:
     def column(self) -> Any:
         """column(c, ldc, a, row, step, b, deep, m, k, cols, alpha, add): m rows of one panel, by tiles of 6 rows, of 4 and of 1."""
         size, lanes, top = self.size, self.tile.lanes, self.tile.rows
-        tall, low, one = (self.by_width(rows) for rows in (top, 4, 1))
+        widths = range(1, self.tile.across + 1)
+        tall, low, one = (micro.by_width([self.by_place(self.tile._replace(rows=rows, across=n)) for n in widths]) for rows in (top, 4, 1))
 
         def column(c, ldc, a, row, step, b, deep, m, k, cols, alpha, add):
             vectors, apart = (cols + lanes - 1) // lanes, step == size
@@ -93,32 +94,15 @@ class Family:
 
         return njit(**micro.ALONE)(column)
 
-    def by_width(self, rows: int) -> Any:
-        """Tiles of so many rows as one function, told how many vectors wide and whether rows of A lie apart."""
-        widths = [self.tile._replace(rows=rows, across=n + 1) for n in range(self.tile.across)]
-        one, two, three, four = (*[self.by_place(width) for width in widths], None, None)[:4]
-        most = self.tile.across
-
-        def tiles(vectors, apart, c, ldc, a, row, step, b, deep, k, count, cols, alpha, add):
-            if vectors == 1:
-                one(apart, c, ldc, a, row, step, b, deep, k, count, cols, alpha, add)
-            elif most < 3 or vectors == 2:
-                two(apart, c, ldc, a, row, step, b, deep, k, count, cols, alpha, add)
-            elif most < 4 or vectors == 3:
-                three(apart, c, ldc, a, row, step, b, deep, k, count, cols, alpha, add)
-            else:
-                four(apart, c, ldc, a, row, step, b, deep, k, count, cols, alpha, add)
-
-        return njit(**INNER)(tiles)
-
     def by_place(self, tile: Tile) -> Any:
+        """Tiles of one width as one function, told whether rows of A lie apart."""
         apart_tile, side_tile = (micro.micro_kernel(self.size, tile, apart) for apart in (True, False))
 
-        def tiles(apart, c, ldc, a, row, step, b, deep, k, count, cols, alpha, add):
+        def tiles(apart, *others):
             if apart:
-                apart_tile(c, ldc, a, row, step, b, deep, k, count, cols, alpha, add)
+                apart_tile(*others)
             else:
-                side_tile(c, ldc, a, row, step, b, deep, k, count, cols, alpha, add)
+                side_tile(*others)
 
         return njit(**INNER)(tiles)
 
