@@ -131,15 +131,14 @@ def call_depthwise(way: Any, x: Array, w: Array, b: Any, g: Array, *geometry: An
     dtype = way[0]
     x, w, b, g = (put(t, dtype, blank) for t in (x, w, b, g))
     size = conv_sizes(x.shape, w.shape, None, *geometry)
-    y, dx, workers = blank(*g.shape, dtype=dtype), blank(*x.shape, dtype=dtype), 3
-    wide = size[3] + 2 * size[11]
-    rooms = blank(workers * (2 + (lines - 1) * size[8] + (size[6] - 1) * size[12]) * wide, dtype=dtype)
-    offsets = table(*depthwise.taps(size, wide))
-    run(depthwise.conv2d_depthwise, way, y, rooms, x, w, b, table(*size), offsets, lines, workers, True)
-    wide = size[3] + (size[7] - 1) * size[13]
-    rooms = blank(workers * (lines + (size[6] - 1) * size[12]) * wide, dtype=dtype)
-    offsets = table(*depthwise.taps(size, wide)[::-1])
-    run(depthwise.conv2d_dx_depthwise, way, dx, rooms, g, w, table(*size), offsets, lines, workers)
+    y, dx = blank(*g.shape, dtype=dtype), blank(*x.shape, dtype=dtype)
+    for back in (False, True):
+        plan = depthwise.plan_of(size, back, lines)._replace(workers=3)
+        space, offsets = blank(3 * plan.space, dtype=dtype), depthwise.taps(size, plan.wide)
+        if back:
+            run(depthwise.conv2d_dx_depthwise, way, dx, space, g, w, table(*size), table(*offsets[::-1]), table(*plan))
+        else:
+            run(depthwise.conv2d_depthwise, way, y, space, x, w, b, table(*size), table(*offsets), table(*plan), True)
     return [y, dx]
 
 

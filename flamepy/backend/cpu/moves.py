@@ -3,10 +3,10 @@
     as_stored(x)                               x as kernels see it that move numbers without looking at them: 16-bit floats as integers
     copy_vector(out, at, x, start, count)      out[at : at + count] = x[start : start + count]; numbers of one size
     add_vector(out, at, x, start, count)       out[at : at + count] += x[start : start + count]; floats of one type
-    taps_vector(out, at, x, start, offsets, w, own, value, count)
-        out[at : at + count] = value + the sum over t of w[own + t] * x[start + offsets[t]] and what follows; floats of one type
+    taps_vectors(out, at, x, start, offsets, w, own, value, count, vectors)
+        out[at : at + vectors * count] = value + the sum over t of w[own + t] * x[start + offsets[t]] and what follows; floats of one type
 
-`count` is written as a number, 4, 8 or 16: it is the length of a vector.
+`count` is written as a number, 4, 8 or 16: it is the length of a vector. So is `vectors`: as many sums are in registers.
 
 Read next: windows.py.
 """
@@ -39,12 +39,12 @@ def add_vector(out, at, x, start, count):
     out[int(at) : int(at) + count] += x[int(start) : int(start) + count]
 
 
-def taps_vector(out, at, x, start, offsets, w, own, value, count):
+def taps_vectors(out, at, x, start, offsets, w, own, value, count, vectors):
     """The word in plain Python."""
-    total = np.full(count, value, out.dtype)
+    total = np.full(vectors * count, value, out.dtype)
     for t in range(offsets.size):
-        total += w[int(own) + t] * x[int(start) + offsets[t] : int(start) + offsets[t] + count]
-    out[int(at) : int(at) + count] = total
+        total += w[int(own) + t] * x[int(start) + offsets[t] : int(start) + offsets[t] + vectors * count]
+    out[int(at) : int(at) + vectors * count] = total
 
 
 @intrinsic
@@ -100,24 +100,26 @@ def added_vector(typing: Any, out: Any, at: Any, x: Any, start: Any, count: Any)
 
 
 @intrinsic(prefer_literal=True)
-def summed_taps(typing: Any, out: Any, at: Any, x: Any, start: Any, offsets: Any, w: Any, own: Any, value: Any, count: Any) -> Any:
+def summed_taps(typing, out, at, x, start, offsets, w, own, value, count, vectors):  # type: ignore[no-untyped-def]
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         to, source, one, further = (
             Run(context, builder, kind, args[i], n)
             for i, kind, n in ((0, out, count.literal_value), (2, x, count.literal_value), (5, w, 1), (4, offsets, 1))
         )
-        taps = context.make_array(offsets)(context, builder, args[4]).nitems
-        total = cgutils.alloca_once_value(builder, to.spread(args[7]))
-        with cgutils.for_range(builder, taps) as loop:
-            weight = builder.load(builder.gep(one.data, [builder.add(args[6], loop.index)]))
-            step = builder.load(builder.gep(further.data, [loop.index]))
-            seen = source.load(builder.add(args[3], step))
-            builder.store(to.multiply_add(to.spread(weight), seen, builder.load(total)), total)
-        to.store(builder.load(total), args[1])
+        places = [ir.Constant(args[1].type, v * count.literal_value) for v in range(vectors.literal_value)]
+        totals = [cgutils.alloca_once_value(builder, to.spread(args[7])) for _ in places]
+        with cgutils.for_range(builder, context.make_array(offsets)(context, builder, args[4]).nitems) as loop:
+            weight = to.spread(builder.load(builder.gep(one.data, [builder.add(args[6], loop.index)])))
+            seen = builder.add(args[3], builder.load(builder.gep(further.data, [loop.index])))
+            for place, total in zip(places, totals, strict=True):
+                builder.store(to.multiply_add(weight, source.load(builder.add(seen, place)), builder.load(total)), total)
+        for place, total in zip(places, totals, strict=True):
+            to.store(builder.load(total), builder.add(args[1], place))
         return context.get_dummy_value()
 
-    signature = types.void(out, types.uint64, x, types.uint64, offsets, w, types.uint64, out.dtype, count)
-    return (signature, code) if isinstance(count, types.IntegerLiteral) else None
+    literal = isinstance(count, types.IntegerLiteral) and isinstance(vectors, types.IntegerLiteral)
+    signature = types.void(out, types.uint64, x, types.uint64, offsets, w, types.uint64, out.dtype, count, vectors)
+    return (signature, code) if literal else None
 
 
-WORDS = {"as_stored": raw_array, "copy_vector": copied_vector, "add_vector": added_vector, "taps_vector": summed_taps}
+WORDS = {"as_stored": raw_array, "copy_vector": copied_vector, "add_vector": added_vector, "taps_vectors": summed_taps}

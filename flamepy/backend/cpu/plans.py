@@ -27,7 +27,6 @@ BLOCK = 32 * 128  # results of one product of bfloat16 matrices: 32 rows of 128 
 CONV_COLUMNS = 1 << 16  # numbers in one worker's columns, about: 256 KB of float32, within a core's own cache
 CONV_TILE = 128  # positions of a bfloat16 convolution's tile: what a block of its products is wide
 CONV_ROWS = 256  # rows of its columns at once, about: as results of products they stay in a core's own cache
-DEPTHWISE = 1 << 12  # numbers of a channel's lines at once
 CONV_PARTIALS = 1 << 22  # numbers in a convolution weight gradient's partial sums, at most (but two chunks always may)
 
 # What a linear layer with an activation writes beside its result. NOTHING: there is no activation; ALONE: nothing; SUM: what the
@@ -137,11 +136,6 @@ def room_size(sizes: Sequence[int], positions: int) -> int:
     count = (positions + max(1, sizes[15]) - 2) // max(1, sizes[15]) + 1
     lines = min(count * sizes[6], (count - 1) * sizes[8] + (sizes[6] - 1) * sizes[12] + 1)
     return lines * (sizes[3] + 2 * sizes[11])
-
-
-def depthwise_lines(lines: int, numbers: int) -> int:
-    """How many of a channel's lines at once, each of which sees so many numbers: a tile stays in the nearest cache."""
-    return max(1, min(lines, DEPTHWISE // max(1, numbers)))
 
 
 class BfloatConvPlan(NamedTuple):
