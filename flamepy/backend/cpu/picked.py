@@ -33,7 +33,7 @@ from .packing import Packing
 from .processor import Tile, tile
 from .products import SOURCES, own_name, publish
 
-DOTS = 5  # rows of dots_picked at once: so many sums hide each other's latency
+DOTS = 9  # rows of dots_picked at once, taps of a 3 x 3 window: so many sums hide each other's latency
 
 
 def emit_sums(v: Vectors, tile: Tile, a: Any, rows: Any, inner: Any, b: Any, deep: Any, k: Any) -> list[list[Any]]:
