@@ -189,3 +189,29 @@ def test_check_ids(ignores: bool, compiled: bool) -> None:
         outside = [(i, v) for i, v in enumerate(ids.tolist()) if not (0 <= v < 6 or (ignores and v == -100))]
         assert tuple(found[:2]) == (outside[0] if outside else (-1, 0))
         assert found[2] == size - (ids == -100).sum() * ignores
+
+
+# ---- several arrays, and masks ---------------------------------------------------------------------------------------------------
+ROW, COLUMN, PLANE = (np.random.default_rng(n).integers(-n, n, (2, 3)) for n in (6, 5, 4))
+MASK = np.random.default_rng(0).random((6, 5)) > 0.5
+KEYS = [
+    (ROW, COLUMN), (ROW, COLUMN, PLANE), (ROW, COLUMN[:1]), (ROW[:, :1], COLUMN), (MASK,), (MASK[:, 0],), (MASK, slice(1, 3)), (ROW, 2),
+    (ROW, slice(None), PLANE), (np.zeros((6, 5), bool),), (ROW[:0], COLUMN[:0]), (ROW.astype("i4"), COLUMN % 5), (np.array(2), np.array(1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", KEYS, ids=range(len(KEYS)))
+def test_arrays_and_masks_pick_as_in_numpy(key: tuple) -> None:
+    x = draw(6, 5, 4, dtype=F32)
+    leaf_x = leaf(x)
+    y = leaf_x[key]
+    np.testing.assert_array_equal(y.numpy(), x[key])
+    g, want = draw(*y.shape, seed=1, dtype=F32), np.zeros(x.shape)
+    np.add.at(want, key, g)
+    np.testing.assert_allclose(y.backward(fp.tensor(g))[leaf_x].numpy(), want, 1e-6, 1e-6)
+
+
+@pytest.mark.parametrize("key", [(ROW * 0 + 6, COLUMN), (ROW, COLUMN * 0 - 6), (MASK.T,), (ROW, COLUMN[:, :2])], ids=range(4))
+def test_arrays_that_do_not_fit_are_refused(key: tuple) -> None:
+    with raises(IndexError, "index", "(6, 5, 4)"):
+        fp.zeros(6, 5, 4)[key]

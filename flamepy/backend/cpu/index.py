@@ -71,9 +71,19 @@ def strided_put(part, out, x, table, k, inner, step, base):
 def take_rows(part, out, x, index, inner):
     """out[r, :] = x[index[r], :]."""
     last = x.size // inner - 1
-    for r in tasks(part, index.size):
-        start = within(index[r], last) * inner
-        copy_run(out[r * inner : r * inner + inner], x[start : start + inner])
+    if inner == 1:
+        mine = tasks(part, index.size)
+        take_run(out[mine.start : mine.stop], x, index[mine.start : mine.stop])
+    else:
+        for r in tasks(part, index.size):
+            start = within(index[r], last) * inner
+            copy_run(out[r * inner : r * inner + inner], x[start : start + inner])
+
+
+def take_run(out, x, index):
+    last = x.size - 1
+    for i in range(out.size):
+        out[i] = x[np.uintp(within(index[i], last))]
 
 
 @loop(fixed=True)
@@ -181,11 +191,23 @@ def check_ids(part, found, ids, low, high, ignores, ignore):
 
 
 @loop
-def place_ids(part, out, ids, table, k, n, step):
-    """out[p] = (where position p begins, by the k sizes and strides in table) + step * id; negative ids count from the end."""
-    for p in tasks(part, out.size):
-        i = ids[p % ids.size]
-        out[p] = offset(table, k, 0, p) + step * within(i + n if i < 0 else i, n - 1)
+def place_ids(part, out, ids, table, k, inner, stride, n, step):
+    """out[p] = (where position p begins: the k sizes and strides in table, then inner positions `stride` apart) + step * id.
+
+    Negative ids count from the end. ids repeats, all of it or none in a run of `inner`.
+    """
+    blocks = (inner + LENGTH - 1) // LENGTH
+    for t in tasks(part, out.size // inner * blocks):
+        r, low = t // blocks, t % blocks * LENGTH
+        at, count = r * inner + low, min(inner - low, LENGTH)
+        first = at % ids.size
+        place_run(out[at : at + count], ids[first : first + count], offset(table, k, 0, r) + low * stride, stride, n, step)
+
+
+def place_run(out, ids, start, stride, n, step):
+    for j in range(out.size):
+        i = ids[j]
+        out[j] = start + j * stride + step * within(i + n if i < 0 else i, n - 1)
 
 
 def within(i, last):
@@ -262,4 +284,5 @@ def check_launcher(go, outs, ins, *consts):
 
 @launcher(name="place_ids")
 def place_launcher(go, outs, ins, sizes, strides, n, step):
-    go(place_ids, outs, (*ins, table((*sizes, *strides))), (len(sizes), n, step))
+    *outer, inner = sizes
+    go(place_ids, outs, (*ins, table((*outer, *strides[:-1]))), (len(outer), inner, strides[-1], n, step))
