@@ -69,8 +69,10 @@ def calls(action: Callable[[], Any], times: int = 20) -> float:
         (lambda a, b: a + b[0], 39),
         (lambda a, b: a.clone(), 11),
         (lambda a, b: a.sum(), 10),
+        (lambda a, b: a @ b, 14),
+        (lambda a, b: fp.cat([a, b], -1), 14),
     ],
-    ids=["add", "mul", "tanh", "mul-number", "number-sub", "gt", "index-and-broadcast", "clone", "sum"],
+    ids=["add", "mul", "tanh", "mul-number", "number-sub", "gt", "index-and-broadcast", "clone", "sum", "matmul", "cat"],
 )
 def test_a_tracked_op_makes_few_calls(forward: Callable[..., Any], most: int) -> None:
     a, b = leaf(4, 4), leaf(4, 4)

@@ -215,3 +215,21 @@ def test_arrays_and_masks_pick_as_in_numpy(key: tuple) -> None:
 def test_arrays_that_do_not_fit_are_refused(key: tuple) -> None:
     with raises(IndexError, "index", "(6, 5, 4)"):
         fp.zeros(6, 5, 4)[key]
+
+
+# ---- strided copies --------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("shape", [(7, 5, 3, 33), (2, 9001), (40, 3, 4), (1, 5000, 2), (300, 7)], ids=str)
+def test_strided_copies_whoever_does_them(shape: tuple[int, ...]) -> None:
+    x = draw(*shape, dtype=F32)
+    for view in (x, np.swapaxes(x, 0, -2), x[..., ::-2], x[::-1], np.moveaxis(x, -1, 0), x[1:, ..., 1:]):
+        strides = tuple(s // 4 for s in view.strides)
+        base = (view.__array_interface__["data"][0] - x.__array_interface__["data"][0]) // 4
+        table, *rest = index_loops.walk(view.shape, strides)
+        consts = np.array(table, np.int64), *rest, base
+        blank = np.full(view.size, np.nan, F32)
+        (got,) = same_for_any_workers("strided_get", None, F32, [blank], x.reshape(-1), *consts)
+        np.testing.assert_array_equal(got.reshape(view.shape), view)
+        new, want = draw(*view.shape, seed=1, dtype=F32), x.copy()
+        np.lib.stride_tricks.as_strided(want.reshape(-1)[base:], view.shape, view.strides)[...] = new
+        (got,) = same_for_any_workers("strided_put", None, F32, [x.reshape(-1)], new.reshape(-1), *consts)
+        np.testing.assert_array_equal(got, want.reshape(-1))

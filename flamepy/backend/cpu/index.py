@@ -31,17 +31,36 @@ SIDE, WIDTH = 64, 256  # rows and columns of the tile of a turned matrix that on
 def strided_get(part, out, x, table, k, inner, step, base):
     """out[r, j] = x[base + offset(r) + j * step]."""
     blocks = (inner + LENGTH - 1) // LENGTH
+    start, left, apart = 0, 0, table[2 * k - 1] if k else 0
     for t in tasks(part, out.size // inner * blocks):
-        r, low = t // blocks, t % blocks * LENGTH
-        start = base + offset(table, k, 0, r) + low * step
-        line = out[r * inner + low : r * inner + min(inner, low + LENGTH)]
-        if step == 1:
-            copy_run(line, x[start : start + line.size])
-        elif step == 0:
-            fill_run(line, x[start])
+        if blocks > 1:
+            r, low = t // blocks, t % blocks * LENGTH
+            line = out[r * inner + low : r * inner + min(inner, low + LENGTH)]
+            get_run(line, x, base + offset(table, k, 0, r) + low * step, step)
         else:
-            for j in range(line.size):
-                line[j] = x[start + j * step]
+            if left == 0:
+                start, left = first_run(table, k, t, base)
+            get_run(out[t * inner : t * inner + inner], x, start, step)
+            start += apart
+            left -= 1
+
+
+def first_run(table, k, r, base):
+    """(where run r begins, how many from there on lie at one distance): a run may be too short for a division of its own."""
+    if k == 0:
+        return base, 1
+    last = table[k - 1]
+    return base + offset(table, k, 0, r), last - r % last
+
+
+def get_run(line, x, start, step):
+    if step == 1:
+        copy_run(line, x[start : start + line.size])
+    elif step == 0:
+        fill_run(line, x[start])
+    else:
+        for j in range(line.size):
+            line[j] = x[start + j * step]
 
 
 @loop
@@ -57,14 +76,27 @@ def strided_turn(part, out, x, table, k, m, n, step, base):
 @loop
 def strided_put(part, out, x, table, k, inner, step, base):
     """out[base + offset(r) + j * step] = x[r, j]; the places written must be distinct."""
-    for r in tasks(part, x.size // inner):
-        start = base + offset(table, k, 0, r)
-        line = x[r * inner : r * inner + inner]
-        if step == 1:
-            copy_run(out[start : start + inner], line)
+    blocks = (inner + LENGTH - 1) // LENGTH
+    start, left, apart = 0, 0, table[2 * k - 1] if k else 0
+    for t in tasks(part, x.size // inner * blocks):
+        if blocks > 1:
+            r, low = t // blocks, t % blocks * LENGTH
+            line = x[r * inner + low : r * inner + min(inner, low + LENGTH)]
+            put_line(out, line, base + offset(table, k, 0, r) + low * step, step)
         else:
-            for j in range(inner):
-                out[start + j * step] = line[j]
+            if left == 0:
+                start, left = first_run(table, k, t, base)
+            put_line(out, x[t * inner : t * inner + inner], start, step)
+            start += apart
+            left -= 1
+
+
+def put_line(out, line, start, step):
+    if step == 1:
+        copy_run(out[start : start + line.size], line)
+    else:
+        for j in range(line.size):
+            out[start + j * step] = line[j]
 
 
 @loop
