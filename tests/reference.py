@@ -337,7 +337,7 @@ REFERENCE: dict[str, Case] = {name: line for family in FAMILIES.values() for nam
 
 # Ops without a public name, and the public one whose line exercises them.
 INTERNAL = {
-    "power": "pow", "whole_power": "pow", "cube": "pow", "clip": "clamp", "gelu_erf": "gelu", "gelu_tanh": "gelu", "normal_tail": "gelu",
+    "power": "pow", "whole_power": "pow", "clip": "clamp", "gelu_erf": "gelu", "gelu_tanh": "gelu", "normal_tail": "gelu",
     "sum_to": "add", "sum_squares": "var", "variance": "var", "root": "std", "product": "matmul", "rounding_linear": "linear",
     "view": "reshape", "permuted": "permute", "expanded": "broadcast_to", "sliced": "getitem", "unsliced": "pad", "rows_at": "getitem",
     "rows_added": "getitem", "joined": "cat", "row_cross_entropy": "cross_entropy", "huber": "huber_loss", "bce": "binary_cross_entropy",
@@ -345,6 +345,6 @@ INTERNAL = {
     "half_cross_entropy": "cross_entropy", "fused_attention": "scaled_dot_product_attention", "residual_layer_norm": "layer_norm",
     "rounding_layer_norm": "layer_norm", "row_layer_norm": "layer_norm", "row_rms_norm": "rms_norm", "rounding_rms_norm": "rms_norm",
     "conv2d_at_x": "conv2d", "conv2d_at_weight": "conv2d", "avg_pool2d_at_x": "avg_pool2d",
-    "moved": "clone", "id_counts": "embedding", "placed_ids": "gather",
+    "third_power": "pow", "moved": "clone", "id_counts": "embedding", "placed_ids": "gather",
 }
 # fmt: on

@@ -106,6 +106,17 @@ def test_forward_and_backward_of_an_op_make_few_calls(step: Callable[..., Any], 
     assert (calls(lambda: chain(21)) - calls(lambda: chain(1))) / 20 <= most + 1  # and the call of `step`
 
 
+def test_a_backward_that_comes_again_runs_as_it_was_recorded() -> None:
+    """Also through a forward call that came once, which has no plan."""
+    x, w, g = leaf(5, 7), leaf(7), leaf(5, 7).detach()
+    y = F.layer_norm(x, (7,), w, w)
+    maps = [y.backward(g, retain_graph=True) for _ in range(4)]
+    assert all(found[t].tolist() == maps[0][t].tolist() for found in maps for t in (x, w))
+    half = y.backward(g * 0.5, retain_graph=True)  # other numbers, the same plan
+    np.testing.assert_array_equal(half[x].numpy(), 0.5 * maps[0][x].numpy())
+    assert calls(lambda: y.backward(g, retain_graph=True)) <= 53
+
+
 def test_tensor_methods_of_ops_are_plain_functions() -> None:
     for name in PUBLIC:
         if METHODS[name] and hasattr(fp, name):

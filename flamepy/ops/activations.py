@@ -144,7 +144,7 @@ def gelu(x: Any, approximate: str = "none") -> Any:
 
 
 POWERS: dict[Any, str] = {
-    3: "cube",
+    3: "third_power",
     -1: "reciprocal",
     0.5: "sqrt",
     -0.5: "rsqrt",

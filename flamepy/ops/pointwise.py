@@ -118,12 +118,12 @@ def square_dx(g, x):
     return 2.0 * g * x
 
 
-def cube_y(x):
+def third_power_y(x):
     """x * x * x."""
     return x * x * x
 
 
-def cube_dx(g, x):
+def third_power_dx(g, x):
     return 3.0 * g * (x * x)
 
 
@@ -157,7 +157,7 @@ def rsqrt_dx(g, y):
 pointwise("power", power_y, power_da, power_db, title="pow")
 pointwise("whole_power", whole_power_y, kind="number", title="pow")
 pointwise("square", square_y, square_dx, kind="number", home="flamepy")
-pointwise("cube", cube_y, cube_dx, title="pow")
+pointwise("third_power", third_power_y, third_power_dx, title="pow")
 pointwise("reciprocal", reciprocal_y, reciprocal_dx, home="flamepy")
 pointwise("sqrt", sqrt_y, sqrt_dx, home="flamepy")
 pointwise("rsqrt", rsqrt_y, rsqrt_dx, home="flamepy")
