@@ -29,6 +29,7 @@ from flamepy.op.base import METHODS, PUBLIC
 from flamepy.replay.recorder import Recorder
 
 CPU = fp.device("cpu")
+MASK = fp.ones(4, 4) > 0.0
 
 
 def leaf(*shape: int) -> fp.Tensor:
@@ -71,8 +72,26 @@ def calls(action: Callable[[], Any], times: int = 20) -> float:
         (lambda a, b: a.sum(), 10),
         (lambda a, b: a @ b, 14),
         (lambda a, b: fp.cat([a, b], -1), 14),
+        (lambda a, b: a.clamp(-1.0, 2), 18),
+        (lambda a, b: F.leaky_relu(a), 15),
+        (lambda a, b: fp.where(MASK, a, 0.0), 15),
     ],
-    ids=["add", "mul", "tanh", "mul-number", "number-sub", "gt", "index-and-broadcast", "clone", "sum", "matmul", "cat"],
+    ids=[
+        "add",
+        "mul",
+        "tanh",
+        "mul-number",
+        "number-sub",
+        "gt",
+        "index-and-broadcast",
+        "clone",
+        "sum",
+        "matmul",
+        "cat",
+        "clamp",
+        "leaky_relu",
+        "where",
+    ],
 )
 def test_a_tracked_op_makes_few_calls(forward: Callable[..., Any], most: int) -> None:
     a, b = leaf(4, 4), leaf(4, 4)
