@@ -345,6 +345,6 @@ INTERNAL = {
     "half_cross_entropy": "cross_entropy", "fused_attention": "scaled_dot_product_attention", "residual_layer_norm": "layer_norm",
     "rounding_layer_norm": "layer_norm", "row_layer_norm": "layer_norm", "row_rms_norm": "rms_norm", "rounding_rms_norm": "rms_norm",
     "conv2d_at_x": "conv2d", "conv2d_at_weight": "conv2d", "avg_pool2d_at_x": "avg_pool2d",
-    "moved": "clone", "id_counts": "embedding", "placed_ids": "gather",
+    "third_power": "pow", "moved": "clone", "id_counts": "embedding", "placed_ids": "gather",
 }
 # fmt: on

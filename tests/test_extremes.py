@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from devices import CPU_ONLY
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import flamepy as fp
 import flamepy.nn.functional as F
@@ -236,3 +238,15 @@ def test_softmax_of_a_long_row() -> None:
     assert abs(dx).max() <= SUM * 0.1
     loss = F.cross_entropy(fp.tensor(x), np.array([5]), label_smoothing=0.1).item()
     assert loss == pytest.approx(np.log(x.size), rel=SUM)
+
+
+# ---- maxima: NaN wins wherever it is ----
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 30), st.sampled_from([1, 2, 70, 600, 1200]), st.sampled_from([np.nan, np.inf, -np.inf]), st.data())
+def test_maxima_beside_numbers_that_are_none(rows: int, cols: int, odd: float, data: Any) -> None:
+    x = draw(3, rows, cols)
+    for at in data.draw(st.lists(st.integers(0, x.size - 1), max_size=4)):
+        x.flat[at] = odd
+    for axis in (None, 0, 1, 2, (0, 1), (1, 2)):
+        for name in ("max", "min"):
+            np.testing.assert_array_equal(getattr(fp.tensor(x), name)(axis=axis).numpy(), getattr(x, name)(axis=axis))

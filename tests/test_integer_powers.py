@@ -1,4 +1,4 @@
-"""Integers to the power of integers are exact.
+"""Integers to the power of integers are exact; the powers of floats that are products and roots.
 
 Oracles: NumPy, and Python's own integers. Read next: test_ops.py.
 """
@@ -63,3 +63,14 @@ def test_floats_stay_floats() -> None:
     for y in (x**2.0, x**0.5, 2.0**x, x ** fp.tensor([1.0, 2.0]), fp.tensor([2.0, 3.0]) ** x):
         assert y.dtype == fp.float32
     assert (fp.tensor([2.0]) ** -1).tolist() == [0.5]
+
+
+@pytest.mark.parametrize("n", [3, 3.0, np.float32(3), 0.5, -0.5, -1])
+def test_powers_that_are_products_and_roots(n: Any) -> None:
+    x = fp.tensor([0.25, 1.5, 7.0, 0.0, np.inf], dtype=fp.float64, requires_grad=True)
+    y, numbers = x**n, x.numpy()
+    with np.errstate(divide="ignore"):
+        np.testing.assert_allclose(y.numpy(), numbers ** float(n), 1e-15)
+        np.testing.assert_allclose(y.sum().backward()[x].numpy(), n * numbers ** (float(n) - 1), 1e-15)
+    assert y.entry.op.title == "pow" if n == 3 else y.entry.op.name in ("sqrt", "rsqrt", "reciprocal")
+    assert fp.gradcheck(lambda x: x**n, (fp.tensor([0.3, 1.1, 2.0], dtype=fp.float64),), order=2)

@@ -86,6 +86,12 @@ def test_row_bodies_vectorise(row):
     assert packed("steps", assembly) > 4
 
 
+def test_maxima_along_rows_and_down_columns_vectorise():
+    llvm, assembly = compiled("fold_max", None, np.zeros(64, F4), np.zeros(4096, F4), 64, 64, 1, 64, 1, F4.type(1))
+    assert packed("extremes", assembly) > 8 and not in_float64(llvm)
+    assert re.search(r"llvm.maximum.v\d+f32", llvm), "no vectors down columns"
+
+
 def test_in_place_loops_vectorise_and_are_used(monkeypatch):
     """Where an output is also an input, the overlap check of map1 and map2 would choose scalar code."""
     for n, formula in ((1, gradient_transforms.repaired_y), (2, gradient_memory.add_y)):

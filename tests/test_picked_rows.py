@@ -189,3 +189,47 @@ def test_check_ids(ignores: bool, compiled: bool) -> None:
         outside = [(i, v) for i, v in enumerate(ids.tolist()) if not (0 <= v < 6 or (ignores and v == -100))]
         assert tuple(found[:2]) == (outside[0] if outside else (-1, 0))
         assert found[2] == size - (ids == -100).sum() * ignores
+
+
+# ---- several arrays, and masks ---------------------------------------------------------------------------------------------------
+ROW, COLUMN, PLANE = (np.random.default_rng(n).integers(-n, n, (2, 3)) for n in (6, 5, 4))
+MASK = np.random.default_rng(0).random((6, 5)) > 0.5
+KEYS = [
+    (ROW, COLUMN), (ROW, COLUMN, PLANE), (ROW, COLUMN[:1]), (ROW[:, :1], COLUMN), (MASK,), (MASK[:, 0],), (MASK, slice(1, 3)), (ROW, 2),
+    (ROW, slice(None), PLANE), (np.zeros((6, 5), bool),), (ROW[:0], COLUMN[:0]), (ROW.astype("i4"), COLUMN % 5), (np.array(2), np.array(1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", KEYS, ids=range(len(KEYS)))
+def test_arrays_and_masks_pick_as_in_numpy(key: tuple) -> None:
+    x = draw(6, 5, 4, dtype=F32)
+    leaf_x = leaf(x)
+    y = leaf_x[key]
+    np.testing.assert_array_equal(y.numpy(), x[key])
+    g, want = draw(*y.shape, seed=1, dtype=F32), np.zeros(x.shape)
+    np.add.at(want, key, g)
+    np.testing.assert_allclose(y.backward(fp.tensor(g))[leaf_x].numpy(), want, 1e-6, 1e-6)
+
+
+@pytest.mark.parametrize("key", [(ROW * 0 + 6, COLUMN), (ROW, COLUMN * 0 - 6), (MASK.T,), (ROW, COLUMN[:, :2])], ids=range(4))
+def test_arrays_that_do_not_fit_are_refused(key: tuple) -> None:
+    with raises(IndexError, "index", "(6, 5, 4)"):
+        fp.zeros(6, 5, 4)[key]
+
+
+# ---- strided copies --------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("shape", [(7, 5, 3, 33), (2, 9001), (40, 3, 4), (1, 5000, 2), (300, 7)], ids=str)
+def test_strided_copies_whoever_does_them(shape: tuple[int, ...]) -> None:
+    x = draw(*shape, dtype=F32)
+    for view in (x, np.swapaxes(x, 0, -2), x[..., ::-2], x[::-1], np.moveaxis(x, -1, 0), x[1:, ..., 1:]):
+        strides = tuple(s // 4 for s in view.strides)
+        base = (view.__array_interface__["data"][0] - x.__array_interface__["data"][0]) // 4
+        table, *rest = index_loops.walk(view.shape, strides)
+        consts = np.array(table, np.int64), *rest, base
+        blank = np.full(view.size, np.nan, F32)
+        (got,) = same_for_any_workers("strided_get", None, F32, [blank], x.reshape(-1), *consts)
+        np.testing.assert_array_equal(got.reshape(view.shape), view)
+        new, want = draw(*view.shape, seed=1, dtype=F32), x.copy()
+        np.lib.stride_tricks.as_strided(want.reshape(-1)[base:], view.shape, view.strides)[...] = new
+        (got,) = same_for_any_workers("strided_put", None, F32, [x.reshape(-1)], new.reshape(-1), *consts)
+        np.testing.assert_array_equal(got, want.reshape(-1))

@@ -46,7 +46,7 @@ class Call:
     keeps: list[int]
     constants: list[Any]
     attributes: dict[str, Any]
-    backwards: dict[Any, Any]
+    backwards: Any = None  # the plans of its rule by what arrives: rules.py
     ins: tuple[Spec | None, ...]
     outs: tuple[Spec, ...]
     saved: tuple[tuple[str, Spec | None], ...]

@@ -6,7 +6,7 @@ A formula's arguments without default are the op's inputs, those with default it
 derivative for input i. Formulas run four ways: on Python floats, compiled for the CPU, compiled for CUDA, and on Tensors (on_tensors),
 which is how gradients of gradients come for free. Inputs of different shapes broadcast without being copied.
 
-FLAME counterpart: `flame_core::ops` elementwise. Read next: plan.py, then custom.py.
+FLAME counterpart: `flame_core::ops` elementwise. Read next: pointwise_calls.py, plan.py, then custom.py.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd.entries import TapeEntry, thread
+from ..autograd.entries import TapeEntry
 from ..backend.formula.bind import globals_of
 from ..backend.formula.words import VOCABULARY, select
 from ..backend.numbers import number
-from ..dtypes import FLOATS, computed
+from ..dtypes import computed
 from ..errors import DTypeError
 from . import base
-from .any_size import NONE, again, first
+from .any_size import NONE, first
 from .base import REGISTRY, Op, arguments, launch, new, publish, signature_of, together
 from .checks import compilable, is_number, try_formula, try_rule
 from .help import pointwise_help
 from .inputs import coerce, common_shape, merged_dims
-from .plan import call, finish
+from .plan import call
+from .pointwise_calls import binary, general, unary
 
 MOST_INPUTS = 4  # arrays that a kernel of a formula reads
-EXACT = 1 << 53  # integers below this are floats without rounding
 
 
 def pass_g(g):
@@ -208,78 +208,6 @@ def apply(name: str, formula: Any, operands: Sequence[Any], numbers: Sequence[An
 def number_kind(x: Any) -> type:
     """How a number takes part in a plan's key: its value does not."""
     return bool if isinstance(x, bool | np.bool_) else int if isinstance(x, int | np.integer) else float
-
-
-# ---- what users call: the plan of a usual call is found at once, anything else goes to general() ------------------------------------
-def unary(op: Pointwise) -> Callable[..., Any]:
-    calls, general = op.calls, op.general
-
-    def function(*args: Any, **options: Any) -> Any:
-        try:
-            (x,) = args
-            known = calls[thread.modes.recording].get(x.spec)
-        except (ValueError, AttributeError):  # not one argument, or no Tensor
-            return general(args, options)
-        if known is None or options:
-            y = None if options else again(op, args, (x.spec,), x.spec, [x.buffer])
-            return general(args, options) if y is None else y
-        given = [x.buffer]
-        known.run(given)
-        return finish(known, args, given, NONE)
-
-    return function
-
-
-def binary(op: Pointwise) -> Callable[..., Any]:
-    calls, general = op.calls, op.general
-
-    def function(*args: Any, **options: Any) -> Any:
-        try:
-            a, b = args
-            kind = type(b)
-            key: Any = (a.spec, kind if kind is float or (kind is int and -EXACT < b < EXACT) else b.spec)
-            known = calls[thread.modes.recording].get(key)
-        except (ValueError, AttributeError):  # not two arguments, or not both Tensors
-            return number_first(op, args) if len(args) == 2 and not options else general(args, options)
-        if known is None or options:
-            y = None if options else like_others(op, a, b, key)
-            return general(args, options) if y is None else y
-        given = [a.buffer, number(b, a.spec.computed) if known.ins[1] is None else b.buffer]
-        known.run(given)
-        return finish(known, args, given, NONE)
-
-    return function
-
-
-def like_others(op: Pointwise, a: Any, b: Any, key: tuple[Any, Any]) -> Any:
-    """any_size.again() for a Tensor and a Tensor or number."""
-    spec, other = key
-    if other is float or other is int:
-        return again(op, (a, b), (spec, None), key, [a.buffer, number(b, spec.computed)]) if spec.dtype in FLOATS else None
-    return again(op, (a, b), key, key, [a.buffer, b.buffer]) if spec.shape == other.shape else None
-
-
-def number_first(op: Pointwise, args: tuple[Any, Any]) -> Any:
-    """binary() for a number before a Tensor, as in 1 - x; anything else goes to general()."""
-    a, b = args
-    kind = type(a)
-    if not isinstance(b, base.Tensor) or not (kind is float or (kind is int and -EXACT < a < EXACT)):
-        return op.general(args, NONE)
-    known = op.calls[thread.modes.recording].get((kind, b.spec))
-    if known is None:
-        return op.general(args, NONE)
-    given = [number(a, b.spec.computed), b.buffer]
-    known.run(given)
-    return finish(known, args, given, NONE)
-
-
-def general(op: Pointwise) -> Callable[..., Any]:
-    run = op.general
-
-    def function(*args: Any, **options: Any) -> Any:
-        return run(args, options)
-
-    return function
 
 
 def as_mask(name: str, mask: Any, device: Any) -> Any:

@@ -37,7 +37,7 @@ def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
     if thread.modes.creating_graph:
         values = {name: widened(base.saved_tensor(entry, name, v, spec)) for (name, spec), v in zip(call.saved, entry.values, strict=True)}
         return sum_to_shapes(op, entry, op.graph_rules(entry, gs, values | entry.attributes, wanted_of(entry)))
-    if call.run is None:
+    if call.run is None and not came_before(call):
         return vjp_once(entry, gs, into, narrow)
     if len(gs) == 1:
         (g,) = gs
@@ -66,6 +66,14 @@ def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
     if plan.does:
         plan.run(given)
     return cotangents_of(plan, g, given)
+
+
+def came_before(call: Call) -> bool:
+    """Whether the rule of a call without a plan, which one entry alone has, may be planned: from its second backward on."""
+    if call.backwards is not None:
+        return call.op.planned
+    call.backwards = {}
+    return False
 
 
 def cotangents_of(plan: Plan, g: Any, memory: list[Any]) -> list[Any]:

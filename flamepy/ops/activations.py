@@ -143,6 +143,14 @@ def gelu(x: Any, approximate: str = "none") -> Any:
     return gelu_erf(x) if approximate == "none" else gelu_tanh(x)
 
 
+POWERS: dict[Any, str] = {
+    3: "third_power",
+    -1: "reciprocal",
+    0.5: "sqrt",
+    -0.5: "rsqrt",
+}  # of floats: pow() itself is a call of the C library for each number
+
+
 @composed
 def pow(a: Any, b: Any) -> Any:
     """a to the power b, broadcasting. Integers to the power of integers are integers, exact where they fit; else float32 is computed.
@@ -159,8 +167,9 @@ def pow(a: Any, b: Any) -> Any:
     if isinstance(b, op.SCALARS):
         if b == 2 and not is_whole(a):
             return ops.square(a)
-        if b == -1:
-            return ops.reciprocal(a)
+        name = POWERS.get(b)
+        if name:
+            return op.REGISTRY[name](a)
     return op.REGISTRY["power"](a, b)
 
 

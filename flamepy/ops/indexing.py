@@ -96,11 +96,36 @@ def getitem(x: Any, key: Any) -> Any:
     first = numpy_keys[0]
     if len(keys) == 1 and isinstance(first, np.ndarray) and first.dtype.kind in "iu" and x.ndim:
         return select_rows("index", x, 0, first)
+    if found := leading_rows(x.shape, numpy_keys):
+        rows, shape = found
+        rest = x.shape[len(keys) if first.dtype.kind != "b" else first.ndim :]
+        return rows_at(x, integers("index", rows, x.device), size_of(rest), (*shape, *rest))
     try:
         flat = np.arange(x.size).reshape(x.shape)[numpy_keys]
     except IndexError as problem:
         raise IndexOutOfRange(f"index: {problem}: shape {x.shape}. Use indices inside the shape.") from None
     return rows_at(x, integers("index", flat.ravel(), x.device), 1, flat.shape)
+
+
+def leading_rows(shape: tuple[int, ...], keys: tuple) -> tuple[np.ndarray, tuple[int, ...]] | None:
+    """(row numbers, shape of what they pick) of one bool mask, or of integer arrays, that index the first axes; None for others, and
+    where one is out of range."""
+    if any([not isinstance(k, np.ndarray) for k in keys]) or len(keys) > len(shape):
+        return None
+    kinds = {k.dtype.kind for k in keys}
+    if kinds == {"b"} and len(keys) == 1 and keys[0].ndim and keys[0].shape == shape[: keys[0].ndim]:
+        rows = np.flatnonzero(keys[0])
+        return rows, rows.shape
+    try:
+        picked = np.broadcast_shapes(*[k.shape for k in keys])
+    except ValueError:
+        return None
+    if not kinds <= {"i", "u"} or any([k.size and not (-n <= k.min() and k.max() < n) for k, n in zip(keys, shape, strict=False)]):
+        return None
+    rows = np.zeros(picked, np.int64)
+    for k, n in zip(keys, shape, strict=False):
+        rows = rows * n + np.where(k < 0, k + n, k)
+    return rows.ravel(), picked
 
 
 def taken_apart(x: Any) -> FlameError:

@@ -73,7 +73,7 @@ def matmul(a: Any, b: Any) -> Any:
     """
     if not (isinstance(a, op.Tensor) and isinstance(b, op.Tensor)):
         a, b = op.tensors_of("matmul", a, b)
-    known = product.calls[thread.modes.recording].get((a.spec, b.spec, False, False))
+    known = product.calls[thread.modes.recording].get((a.spec, b.spec, False, False, False))
     if known is not None:  # then they fit together
         given = [a.buffer, b.buffer]
         known.run(given)
@@ -101,7 +101,7 @@ def stacked(a: Any, b: Any) -> Any:
     w = ops.reshape(b, (b.shape[0], 1)) if b.ndim == 1 else b
     if w.ndim == 2 and x.ndim > 2:  # one weight for all: a single product of many rows
         x = ops.reshape(x, (size_of(x.shape[:-1]), x.shape[-1]))
-    y = product(x, w, False, False)
+    y = product(x, w, False, False, False)
     columns = () if b.ndim == 1 else (b.shape[-1],)
     if b.ndim <= 2:
         return ops.reshape(y, (*(rows or ()), *columns)) if y.shape != (*(rows or ()), *columns) else y
@@ -231,7 +231,7 @@ def linear_ddx(g, x, weight, bias, wanted, shapes, activation):
         dz = on_tensors(act.rule[0], g.dtype)(*[values[name] for name in act.names[0]])
     g2 = ops.reshape(dz, (rows, n_out))
     dx = ops.reshape(ops.matmul(g2, weight), shapes[0]) if wanted[0] else None
-    dw = product(g2, ops.reshape(x, (rows, n_in)), True, False) if wanted[1] else None
+    dw = product(g2, ops.reshape(x, (rows, n_in)), True, False, False) if wanted[1] else None
     return dx, dw, ops.sum(g2, axis=0) if wanted[2] else None, g
 
 

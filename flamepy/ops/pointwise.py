@@ -118,6 +118,15 @@ def square_dx(g, x):
     return 2.0 * g * x
 
 
+def third_power_y(x):
+    """x * x * x."""
+    return x * x * x
+
+
+def third_power_dx(g, x):
+    return 3.0 * g * (x * x)
+
+
 def reciprocal_y(x):
     """1 / x."""
     return 1.0 / x
@@ -148,6 +157,7 @@ def rsqrt_dx(g, y):
 pointwise("power", power_y, power_da, power_db, title="pow")
 pointwise("whole_power", whole_power_y, kind="number", title="pow")
 pointwise("square", square_y, square_dx, kind="number", home="flamepy")
+pointwise("third_power", third_power_y, third_power_dx, title="pow")
 pointwise("reciprocal", reciprocal_y, reciprocal_dx, home="flamepy")
 pointwise("sqrt", sqrt_y, sqrt_dx, home="flamepy")
 pointwise("rsqrt", rsqrt_y, rsqrt_dx, home="flamepy")

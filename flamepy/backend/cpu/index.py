@@ -31,17 +31,36 @@ SIDE, WIDTH = 64, 256  # rows and columns of the tile of a turned matrix that on
 def strided_get(part, out, x, table, k, inner, step, base):
     """out[r, j] = x[base + offset(r) + j * step]."""
     blocks = (inner + LENGTH - 1) // LENGTH
+    start, left, apart = 0, 0, table[2 * k - 1] if k else 0
     for t in tasks(part, out.size // inner * blocks):
-        r, low = t // blocks, t % blocks * LENGTH
-        start = base + offset(table, k, 0, r) + low * step
-        line = out[r * inner + low : r * inner + min(inner, low + LENGTH)]
-        if step == 1:
-            copy_run(line, x[start : start + line.size])
-        elif step == 0:
-            fill_run(line, x[start])
+        if blocks > 1:
+            r, low = t // blocks, t % blocks * LENGTH
+            line = out[r * inner + low : r * inner + min(inner, low + LENGTH)]
+            get_run(line, x, base + offset(table, k, 0, r) + low * step, step)
         else:
-            for j in range(line.size):
-                line[j] = x[start + j * step]
+            if left == 0:
+                start, left = first_run(table, k, t, base)
+            get_run(out[t * inner : t * inner + inner], x, start, step)
+            start += apart
+            left -= 1
+
+
+def first_run(table, k, r, base):
+    """(where run r begins, how many from there on lie at one distance): a run may be too short for a division of its own."""
+    if k == 0:
+        return base, 1
+    last = table[k - 1]
+    return base + offset(table, k, 0, r), last - r % last
+
+
+def get_run(line, x, start, step):
+    if step == 1:
+        copy_run(line, x[start : start + line.size])
+    elif step == 0:
+        fill_run(line, x[start])
+    else:
+        for j in range(line.size):
+            line[j] = x[start + j * step]
 
 
 @loop
@@ -57,23 +76,46 @@ def strided_turn(part, out, x, table, k, m, n, step, base):
 @loop
 def strided_put(part, out, x, table, k, inner, step, base):
     """out[base + offset(r) + j * step] = x[r, j]; the places written must be distinct."""
-    for r in tasks(part, x.size // inner):
-        start = base + offset(table, k, 0, r)
-        line = x[r * inner : r * inner + inner]
-        if step == 1:
-            copy_run(out[start : start + inner], line)
+    blocks = (inner + LENGTH - 1) // LENGTH
+    start, left, apart = 0, 0, table[2 * k - 1] if k else 0
+    for t in tasks(part, x.size // inner * blocks):
+        if blocks > 1:
+            r, low = t // blocks, t % blocks * LENGTH
+            line = x[r * inner + low : r * inner + min(inner, low + LENGTH)]
+            put_line(out, line, base + offset(table, k, 0, r) + low * step, step)
         else:
-            for j in range(inner):
-                out[start + j * step] = line[j]
+            if left == 0:
+                start, left = first_run(table, k, t, base)
+            put_line(out, x[t * inner : t * inner + inner], start, step)
+            start += apart
+            left -= 1
+
+
+def put_line(out, line, start, step):
+    if step == 1:
+        copy_run(out[start : start + line.size], line)
+    else:
+        for j in range(line.size):
+            out[start + j * step] = line[j]
 
 
 @loop
 def take_rows(part, out, x, index, inner):
     """out[r, :] = x[index[r], :]."""
     last = x.size // inner - 1
-    for r in tasks(part, index.size):
-        start = within(index[r], last) * inner
-        copy_run(out[r * inner : r * inner + inner], x[start : start + inner])
+    if inner == 1:
+        mine = tasks(part, index.size)
+        take_run(out[mine.start : mine.stop], x, index[mine.start : mine.stop])
+    else:
+        for r in tasks(part, index.size):
+            start = within(index[r], last) * inner
+            copy_run(out[r * inner : r * inner + inner], x[start : start + inner])
+
+
+def take_run(out, x, index):
+    last = x.size - 1
+    for i in range(out.size):
+        out[i] = x[np.uintp(within(index[i], last))]
 
 
 @loop(fixed=True)
@@ -181,11 +223,23 @@ def check_ids(part, found, ids, low, high, ignores, ignore):
 
 
 @loop
-def place_ids(part, out, ids, table, k, n, step):
-    """out[p] = (where position p begins, by the k sizes and strides in table) + step * id; negative ids count from the end."""
-    for p in tasks(part, out.size):
-        i = ids[p % ids.size]
-        out[p] = offset(table, k, 0, p) + step * within(i + n if i < 0 else i, n - 1)
+def place_ids(part, out, ids, table, k, inner, stride, n, step):
+    """out[p] = (where position p begins: the k sizes and strides in table, then inner positions `stride` apart) + step * id.
+
+    Negative ids count from the end. ids repeats, all of it or none in a run of `inner`.
+    """
+    blocks = (inner + LENGTH - 1) // LENGTH
+    for t in tasks(part, out.size // inner * blocks):
+        r, low = t // blocks, t % blocks * LENGTH
+        at, count = r * inner + low, min(inner - low, LENGTH)
+        first = at % ids.size
+        place_run(out[at : at + count], ids[first : first + count], offset(table, k, 0, r) + low * stride, stride, n, step)
+
+
+def place_run(out, ids, start, stride, n, step):
+    for j in range(out.size):
+        i = ids[j]
+        out[j] = start + j * stride + step * within(i + n if i < 0 else i, n - 1)
 
 
 def within(i, last):
@@ -262,4 +316,5 @@ def check_launcher(go, outs, ins, *consts):
 
 @launcher(name="place_ids")
 def place_launcher(go, outs, ins, sizes, strides, n, step):
-    go(place_ids, outs, (*ins, table((*sizes, *strides))), (len(sizes), n, step))
+    *outer, inner = sizes
+    go(place_ids, outs, (*ins, table((*outer, *strides[:-1]))), (len(outer), inner, strides[-1], n, step))

@@ -204,8 +204,10 @@ def matmul_launcher(go, outs, ins, a_at, b_at, m, n, k, ta, tb):
     if ins[0].dtype == bfloat16:
         return bfloat_matmul.matmul(go, outs, ins, a_at, b_at, m, n, k, ta, tb)
     load_halves(*ins)
-    work = flops(len(a_at) * m * n, k)
-    go(matmul, outs, (*ins, table(a_at), table(b_at)), (len(a_at), m, n, k, ta, tb), work=work)
+    work, (a, b) = flops(len(a_at) * m * n, k), ins
+    if n == 1 < m:  # a column is the same memory as a row, and a row reads the matrix as it lies
+        a, a_at, b, b_at, m, n, ta, tb = b, b_at, a, a_at, 1, m, False, not ta
+    go(matmul, outs, (a, b, table(a_at), table(b_at)), (len(a_at), m, n, k, ta, tb), work=work)
 
 
 @launcher(name="linear")

@@ -10,6 +10,8 @@ FLAME counterpart: `flame_core::cuda_kernels` reductions. Read next: index.py.
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...dtypes import computed
 from ..formula.row_words import RUN
 from ..formula.words import fmax, maximum
@@ -57,18 +59,35 @@ def scaled_run(out, x, scale):
 @loop
 def fold_max(part, out, x, outer, n, inner, chunk, chunks, scale):
     """out[o, c, j] = scale * maximum of scale * x[o, i, j] over chunk c (scale 1: max, -1: min). NaN wins."""
-    for t in tasks(part, outer * chunks * inner):
-        oc = t // inner
-        first = (oc % chunks) * chunk
-        start = max(0, (oc // chunks * n + first) * inner + t % inner)
-        length = min(n, first + chunk) - first
-        best = x[start] * scale
-        if inner == 1:
-            best = run_max(x[start : start + length], scale)
-        else:
-            for i in range(1, length):
-                best = maximum(best, x[start + i * inner] * scale)
-        out[t] = best * scale
+    if inner == 1:
+        for t in tasks(part, outer * chunks):
+            first = t // chunks * n + t % chunks * chunk
+            out[t] = run_max(x[first : min(t // chunks * n + n, first + chunk)], scale) * scale
+    else:
+        parts = (inner + COLUMNS - 1) // COLUMNS
+        for t in tasks(part, outer * chunks * parts):
+            oc, lo = t // parts, t % parts * COLUMNS
+            row, first = oc // chunks * n, oc % chunks * chunk
+            best = out[oc * inner + lo : oc * inner + min(inner, lo + COLUMNS)]
+            max_columns(best, x, row + first, row + min(n, first + chunk), inner, lo, scale)
+
+
+def max_columns(best, x, first, last, cols, lo, scale):
+    """best[j] = scale * maximum of scale * x[row, lo + j] over the rows first to last of x, which is `cols` wide."""
+    step, start = np.uintp(cols), np.uintp(first * cols + lo)
+    for j in range(np.uintp(best.size)):
+        best[j] = x[start + j]
+    for row in range(first + 1, last - 3, 4):
+        at = np.uintp(row * cols + lo)
+        for j in range(np.uintp(best.size)):
+            a = at + j
+            c = a + step + step
+            two = maximum(maximum(x[a] * scale, x[a + step] * scale), maximum(x[c] * scale, x[c + step] * scale))
+            best[j] = maximum(best[j] * scale, two) * scale
+    for row in range(last - (last - first - 1) % 4, last):
+        at = np.uintp(row * cols + lo)
+        for j in range(np.uintp(best.size)):
+            best[j] = maximum(best[j] * scale, x[at + j] * scale) * scale
 
 
 @loop
@@ -87,13 +106,13 @@ def argmax(part, out, x, outer, n, inner, scale):
 
 
 def run_max(run, scale):
-    best = run[0] * scale
-    odd = False  # whether there is a NaN: looking for it beside is cheaper than carrying it along
+    best, zero = run[0] * scale, scale - scale
+    odd = zero  # becomes NaN where there is a NaN or an infinity: a sum beside is cheaper than carrying NaN along
     for i in range(run.size):
         value = run[i] * scale
         best = fmax(best, value)
-        odd |= value != value
-    if odd:
+        odd += value * zero
+    if odd != odd:
         best = run[0] * scale  # with a NaN, what fmax gave is undefined
         for i in range(1, run.size):
             best = maximum(best, run[i] * scale)
