@@ -12,7 +12,7 @@ from contextlib import suppress
 from operator import attrgetter
 from sys import getrefcount
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -32,6 +32,7 @@ class Pool(list):
     is never seen again is for other sizes."""
 
     __slots__ = ("__weakref__", "allocator", "device", "dtype", "nbytes", "size")
+    gone: ClassVar[type[Pool]]  # at the process's exit a global may be gone before the last pool
 
     def __init__(self, size: int, dtype: np.dtype, device: Device, allocator: Allocator):
         self.size, self.dtype, self.device, self.nbytes = size, dtype, device, size * dtype.itemsize
@@ -41,7 +42,7 @@ class Pool(list):
         self.allocator.total -= self.nbytes * len(self)
         self.allocator.keep_spare([block.base for block in self])
         self.clear()
-        self.__class__ = Gone
+        self.__class__ = self.gone
 
 
 class Gone(Pool):
@@ -51,6 +52,9 @@ class Gone(Pool):
 
     def append(self, block: np.ndarray) -> None:
         self.allocator.total -= self.nbytes
+
+
+Pool.gone = Gone
 
 
 class Allocator:
@@ -90,10 +94,10 @@ class Allocator:
             what = f"{pool.size:,} numbers of {pool.dtype}, {pool.nbytes:,} bytes, beside {self.current:,} in use"
             raise MemoryError(f"{asking()}: out of memory: {what}. Use a smaller batch, checkpoint(), or bfloat16.") from None
 
-    def keep_spare(self, raws: list[Raw]) -> None:
+    def keep_spare(self, raws: list[Raw], most: int = SPARE) -> None:
         """Keep memory that belongs to no size any more: fresh memory of the system costs a fault for each of its pages."""
         for raw in raws:
-            if self.spare + raw.size <= SPARE:
+            if self.spare + raw.size <= most:
                 self.spare += raw.size
                 self.raws.setdefault(raw.size, []).append(raw)
 

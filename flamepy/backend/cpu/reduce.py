@@ -112,11 +112,18 @@ def run_max(run, scale):
         value = run[i] * scale
         best = fmax(best, value)
         odd += value * zero
-    if odd != odd:
+    if odd != odd and has_nan(run):
         best = run[0] * scale  # with a NaN, what fmax gave is undefined
         for i in range(1, run.size):
             best = maximum(best, run[i] * scale)
     return best
+
+
+def has_nan(run):
+    found = False
+    for i in range(run.size):
+        found |= run[i] != run[i]
+    return found
 
 
 # ---- launchers ----
