@@ -55,10 +55,10 @@ def argument(name: str, kind: Any) -> Argument:
     if kind is None:
         return Argument(name, "none")
     if isinstance(kind, tuple):
-        return Argument(name, "tuple", (np.dtype(kind[0]),) * kind[1])
+        return Argument(name, "tuple", parts=tuple(argument(f"{name}[{k}]", kind[0]) for k in range(kind[1])))
     if isinstance(kind, str):
-        return Argument(name, "number", (np.dtype("bool" if kind == "boolean" else kind),))
-    return Argument(name, "span", (kind,))
+        return Argument(name, "number", np.dtype("bool" if kind == "boolean" else kind))
+    return Argument(name, "span", kind)
 
 
 class Recorder:

@@ -54,9 +54,10 @@ class Inliner:
                 raise EmulationError(
                     f"{self.entry.name}: no kernel prints here: print() at {place}. Write what you want to see to an array."
                 )
-            if "6__half" in name:
+            kind = next((kind for kind, word in (("bfloat16", "bfloat16"), ("float16", "6__half")) if word in name), None)
+            if kind:
                 raise EmulationError(
-                    f"{self.entry.name}: a function of float16 that is linked: {name} at {place}. Compute in float32: float32(x)."
+                    f"{self.entry.name}: a function of {kind} that is linked: {name} at {place}. Compute in float32: float32(x)."
                 )
             raise EmulationError(
                 f"{self.entry.name}: a call of a function that is not in the module: {name} at {place}. Let all functions be inlined."
