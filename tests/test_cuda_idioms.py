@@ -75,6 +75,25 @@ def test_what_numba_stumbles_over_is_said_of_the_kernel() -> None:
         emulate(tries, 1, 1, np.zeros(1, "f4"), np.zeros(2, "f4"))
 
 
+def meets(y, x):
+    grid = cuda.cg.this_grid()
+    y[cuda.grid(1)] = x[0]
+    grid.sync()
+
+
+def reshapes(y, x):
+    y[0] = x.reshape(2, 2)[1, 1]
+
+
+def test_what_is_linked_on_a_gpu_is_refused_with_another_way() -> None:
+    for kernel, at, words in (
+        (meets, 1, ("meets: blocks run one after the other here: cuda.cg.this_grid() at ", "Make two kernels of it")),
+        (reshapes, 1, ("reshapes: a function that is linked: reshape() at ", "Reshape the array before the launch")),
+    ):
+        with raises(fp.EmulationError, *words, line(kernel, at)):
+            emulate(kernel, 2, 2, np.zeros(4, "f4"), np.zeros(4, "f4"))
+
+
 # ---- device functions ------------------------------------------------------------------------------------------------------------
 @cuda.jit(device=True)
 def put(part, t, value):
