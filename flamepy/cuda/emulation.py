@@ -93,8 +93,8 @@ def emulate(kernel: Any, grid: Any, block: Any, *args: Any, shared: int = 0) -> 
     negative index counts from the end, on a GPU too: x[i - 1] of thread 0 is the last element. shared: bytes for
     cuda.shared.array(0, ...), as in kernel[grid, block, stream, shared]. Raises EmulationError for what is wrong in the kernel: its `kind`
     is "out of bounds", "misaligned", "uninitialised", "race" or "barrier". The arrays are as they were then.
-    A kernel with local arrays or arrays of several axes is run once more before, compiled so that these and each index can be watched;
-    float64 is no error: the report tells where.
+    A kernel with local arrays, arrays of several axes, raise or assert is run once more before, compiled so that these and each index can
+    be watched: a thread that raises is an EmulationError, though on a GPU it only ends. float64 is no error: the report tells where.
     """
     if isinstance(kernel, str):
         raise TypeError(f"emulate: not a kernel: '{kernel}'. Give what flamepy.cuda.compile('{kernel}') returns.")
