@@ -214,7 +214,7 @@ def warmup() -> int:
 
 @cli.group(cls=Commands)
 def cache() -> None:
-    """The kernel cache: the CPU's compiled kernels, kept for the next run."""
+    """The kernel cache: compiled kernels, of the CPU and for GPUs, kept for the next run."""
 
 
 @cache.command("ls")

@@ -95,6 +95,13 @@ def put_in_cache(path: Path, data: bytes) -> None:
             raise
 
 
+def cuda_folder() -> Path:
+    """Where code for GPUs is kept: beside Numba's files if NUMBA_CACHE_DIR says where, else with the user's other caches."""
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    home = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return home / "flamepy-cuda"
+
+
 def put_checked(path: Path, data: bytes) -> None:
     """put_in_cache() for any bytes; checked() reads them."""
     put_in_cache(path, hashlib.sha256(data).digest() + data)

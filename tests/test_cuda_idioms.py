@@ -75,6 +75,52 @@ def test_what_numba_stumbles_over_is_said_of_the_kernel() -> None:
         emulate(tries, 1, 1, np.zeros(1, "f4"), np.zeros(2, "f4"))
 
 
+@cuda.jit(device=True)
+def twice(v):
+    if v < 0:
+        raise ValueError("negative")
+    return 2 * v
+
+
+def doubles(y, x):
+    i = cuda.grid(1)
+    if i >= x.size:  # pytest makes something else of an assert
+        raise AssertionError
+    y[i] = twice(x[i])
+
+
+def test_a_thread_that_raises_is_told() -> None:
+    """On a GPU it ends, and nobody hears of it unless the kernel is compiled with debug=True."""
+    emulate(doubles, 1, 4, y := np.zeros(4), np.arange(4.0))
+    np.testing.assert_array_equal(y, 2 * np.arange(4.0))
+    inside = f"{__file__}:{twice.py_func.__code__.co_firstlineno + 3} (called at {line(doubles, 4)})"
+    for threads, x, who, place in ((5, np.arange(4.0), 4, line(doubles, 3)), (4, -np.arange(4.0), 1, inside)):
+        with raises(
+            fp.EmulationError, f"doubles: trap: thread {who} of block 0 gave up, by raise, assert or trap, {place}. Look at the check"
+        ):
+            emulate(doubles, 1, threads, y, x)
+    assert "trap" not in fp.cuda.compile(doubles, "void(float64[::1], float64[::1])").ptx  # what a GPU gets is as it was
+
+
+def meets(y, x):
+    grid = cuda.cg.this_grid()
+    y[cuda.grid(1)] = x[0]
+    grid.sync()
+
+
+def reshapes(y, x):
+    y[0] = x.reshape(2, 2)[1, 1]
+
+
+def test_what_is_linked_on_a_gpu_is_refused_with_another_way() -> None:
+    for kernel, at, words in (
+        (meets, 1, ("meets: blocks run one after the other here: cuda.cg.this_grid() at ", "Make two kernels of it")),
+        (reshapes, 1, ("reshapes: a function that is linked: reshape() at ", "Reshape the array before the launch")),
+    ):
+        with raises(fp.EmulationError, *words, line(kernel, at)):
+            emulate(kernel, 2, 2, np.zeros(4, "f4"), np.zeros(4, "f4"))
+
+
 # ---- device functions ------------------------------------------------------------------------------------------------------------
 @cuda.jit(device=True)
 def put(part, t, value):

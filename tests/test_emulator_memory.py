@@ -21,20 +21,23 @@ X = np.concatenate(
 
 
 def whole(values: np.ndarray, dtype: str, rounding: str) -> np.ndarray:
-    """Rounded, clamped, NaN to 0."""
+    """Rounded, clamped; NaN to 0, but to the highest bit from or to 64 bits (PTX ISA 9.0, cvt)."""
     how = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[rounding]
     info = np.iinfo(dtype)
     ends = {np.inf: info.max, -np.inf: info.min}
-    found = [0 if np.isnan(v) else ends[v] if np.isinf(v) else int(v) for v in how(values.astype("f8"))]
+    nan = (info.min or 1 << (info.bits - 1)) if 8 in (values.itemsize, np.dtype(dtype).itemsize) else 0
+    found = [nan if np.isnan(v) else ends[v] if np.isinf(v) else int(v) for v in how(values.astype("f8"))]
     return np.array([min(max(v, info.min), info.max) for v in found], dtype)
 
 
 def test_conversions_of_floats() -> None:
     for rounding in ("rni", "rzi", "rmi", "rpi"):
-        for to, dtype in (("s32", "i4"), ("u32", "u4"), ("s64", "i8"), ("s16", "i2"), ("u8", "u1")):
+        for to, dtype in (("s32", "i4"), ("u32", "u4"), ("s64", "i8"), ("u64", "u8"), ("s16", "i2"), ("u8", "u1")):
             body = f"cvt.{rounding}.{to}.f32 {'%r1, %a; cvt.u8.u32 %d, %r1' if to == 'u8' else '%d, %a'};"
             np.testing.assert_array_equal(DEVICE.lanewise(body, to, f32=X), whole(X, dtype, rounding), f"{rounding} {to}")
-    np.testing.assert_array_equal(DEVICE.lanewise("cvt.rzi.s64.f64 %d, %a;", "s64", f64=X.astype("f8")), whole(X, "i8", "rzi"))
+    for to, dtype in (("s64", "i8"), ("s32", "i4")):
+        wide = X.astype("f8")
+        np.testing.assert_array_equal(DEVICE.lanewise(f"cvt.rzi.{to}.f64 %d, %a;", to, f64=wide), whole(wide, dtype, "rzi"))
     same_bits(DEVICE.lanewise("cvt.rni.f32.f32 %d, %a;", "f32", f32=X), np.rint(X))
     same_bits(DEVICE.lanewise("cvt.f64.f32 %d, %a;", "f64", f32=X), X.astype("f8"))
     wide = np.float64(rng.standard_normal(64) * 1e3)

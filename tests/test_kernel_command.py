@@ -48,6 +48,7 @@ def test_for_cuda(capsys):
         "out: float32[:]",
     ):
         assert words in text
+    assert shown(capsys, "square", "--device", "cuda", "--run", "4096", "--arch", "sm_80") == (code, text)  # and again, in one process
     runs = re.findall(r"global transactions +([\d,]+)  100.0% of the bytes moved are used", text)
     assert runs == ["1,024", "1,536", "2,560"]  # sectors of 32 bytes: one array read, one written; two and one; all
 
@@ -71,6 +72,8 @@ def test_every_name_is_an_example_that_runs(capsys):
         ([], "no name given. Name an op or an optimizer"),
         (["gelu", "--run", "0"], "--run must be at least 1: 0."),
         (["gelu", "--run", str(1 << 55)], "not enough memory. Give --run fewer elements"),
+        (["gelu", "--dtype", "int64"], "gelu: no kernel for int64: it is converted to float32 first. Use float32."),
+        (["sum", "--device", "cuda", "--dtype", "int32"], "sum: no kernel for int32: it is converted to int64 first. Use int64."),
         (["gelu", "--device", "cuda", "--arch", "hopper"], "no such architecture: 'hopper'. Use sm_80"),
         (["gelu", "--device", "cuda", "--arch", "sm_70"], "no such architecture: 'sm_70'. Use sm_80"),
     ],

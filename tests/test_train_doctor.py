@@ -124,11 +124,26 @@ def test_cache_ls_and_clear_touch_only_kernels(tmp_path, monkeypatch, capsys):
     product = "products.turn_matrix4_0123456789-40.py311"
     for file in (f"{name}.nbi", f"{name}.1.nbc", f"{product}.nbi"):
         (tmp_path / file).write_bytes(bytes(1000))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(kernel_cache, "emulator_folder", lambda: tmp_path / "emulator_1")
+    digest, gpus = "0123456789abcdef0123", tmp_path / "flamepy-cuda"
+    for file in (f"{digest}.ptx", f"{digest}.cubin", f"{digest}.log", f"{digest}.sass", f"emulator-01/{digest[:16] * 2}.emulated",
+                 f".tmp-12-34-{digest}.ptx", "products-H200-13.json", "../emulator_1/runtime_run.run-7.py311.nbi"):  # fmt: skip
+        (gpus / file).parent.mkdir(parents=True, exist_ok=True)
+        (gpus / file).write_bytes(bytes(1000))
+    (gpus / "mine.ptx").write_text("keep me")
     (tmp_path / "loops.cpython-311.pyc").write_text("keep me")
     (tmp_path / "other.f-1.py311.nbi").write_text("somebody else's")
     assert kernel_cache.list_kernels() == 0
     out = capsys.readouterr().out
     assert "2.0 kB  map1_tanh_y float32" in out and "1.0 kB  turn_matrix4\n" in out
     assert f"2 kernels, 0.0 MB in the kernel cache {tmp_path}\n" in out
+    assert (
+        "2.0 kB  PTX: 2 files\n" in out
+        and "2.0 kB  machine code: 2 files\n" in out
+        and "1.0 kB  the emulator's own functions: 1 file" in out
+    )
+    assert out.endswith(f"8 files for GPUs, 0.0 MB in {gpus}\n")
     assert kernel_cache.clear() == 0
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["loops.cpython-311.pyc", "other.f-1.py311.nbi"]
+    assert "2 kernels, 0.0 MB from the kernel cache" in (out := capsys.readouterr().out) and f"8 files for GPUs, 0.0 MB from {gpus};" in out
+    assert sorted(p.name for p in tmp_path.rglob("*") if p.is_file()) == ["loops.cpython-311.pyc", "mine.ptx", "other.f-1.py311.nbi"]

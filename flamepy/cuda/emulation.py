@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import EmulationError
 from .kernels import CudaKernel, backend, compiled
-from .placing import machine, parameters, placed, type_of
+from .placing import leaves, machine, parameters, placed, type_of
 
 SECTOR = 32  # bytes that move together
 ARCH = 9, 0
@@ -89,11 +89,12 @@ def emulate(kernel: Any, grid: Any, block: Any, *args: Any, shared: int = 0) -> 
     """Run a kernel on `grid` blocks of `block` threads (each an int or a tuple), from its PTX, thread by thread; count what it does.
 
     kernel: what compile() gave, or a function in Numba's CUDA, which is compiled for these arguments. args: NumPy arrays, which the kernel
-    changes, and numbers; an array that is read-only may not be written, one that is given twice is one. shared: bytes for
+    changes, numbers, and tuples of these; an array that is read-only may not be written, one that is given twice is one. As in NumPy, a
+    negative index counts from the end, on a GPU too: x[i - 1] of thread 0 is the last element. shared: bytes for
     cuda.shared.array(0, ...), as in kernel[grid, block, stream, shared]. Raises EmulationError for what is wrong in the kernel: its `kind`
     is "out of bounds", "misaligned", "uninitialised", "race" or "barrier". The arrays are as they were then.
-    A kernel with local arrays or arrays of several axes is run once more before, compiled so that these and each index can be watched;
-    float64 is no error: the report tells where.
+    A kernel with local arrays, arrays of several axes, raise or assert is run once more before, compiled so that these and each index can
+    be watched: a thread that raises is an EmulationError, though on a GPU it only ends. float64 is no error: the report tells where.
     """
     if isinstance(kernel, str):
         raise TypeError(f"emulate: not a kernel: '{kernel}'. Give what flamepy.cuda.compile('{kernel}') returns.")
@@ -102,11 +103,11 @@ def emulate(kernel: Any, grid: Any, block: Any, *args: Any, shared: int = 0) -> 
     if len(args) != len(kernel.arguments):
         wanted = ", ".join(map(str, kernel.arguments))
         raise TypeError(f"{kernel.name}: wrong number of arguments: {len(args)}. It takes {len(kernel.arguments)}: {wanted}.")
-    size = backend("emulator.machine").size_of(kernel.name, grid, block, shared)
+    size, values = backend("emulator.machine").size_of(kernel.name, grid, block, shared), leaves(kernel, args)
     with busy:
         if kernel.watched_ptx is not None:  # for what NVVM drops, before it has
-            checked(watched(kernel), size, copied(args))
-        counts = checked(kernel, size, args)
+            checked(watched(kernel), size, copied(values))
+        counts = checked(kernel, size, values)
     return reported(kernel.name, counts)
 
 
@@ -149,7 +150,7 @@ def run(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any], order: s
     device, code = machine(), loaded(kernel)
     try:
         arrays = placed(kernel, args)
-        values = [v for k, want in enumerate(kernel.arguments) for v in parameters(kernel, want, args[k], arrays.get(k))]
+        values = [v for k, want in enumerate(kernel.leaves) for v in parameters(kernel, want, args[k], arrays.get(k))]
         counts = device.launch(code, *size[:2], values, size[2], order, count=True)
         for k, array in arrays.items():
             if args[k].flags.writeable:

@@ -6,6 +6,7 @@ What is slow to make, machine code and its text, is made when it is asked for an
 from __future__ import annotations
 
 import hashlib
+import inspect
 import re
 import subprocess
 import tempfile
@@ -52,18 +53,30 @@ def backend(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument of a kernel. `form`: "array" (Numba's), "span" (flamepy's), "number", "tuple", "none"; dtypes: those of its numbers."""
+    """One argument of a kernel. `form`: "array" (Numba's), "span" (flamepy's), "number", "tuple" (of `parts`), "none"; dtypes: those of its
+    numbers."""
 
     name: str
     form: str
-    dtypes: tuple[np.dtype, ...] = ()
+    dtype: np.dtype | None = None
     ndim: int = 1
     layout: str = "C"
+    parts: tuple[Argument, ...] = ()
+
+    def kind(self) -> str:
+        axes = {"array": f"[{', '.join(':' * self.ndim)}]", "span": "[:]"}.get(self.form, "")
+        return f"({', '.join(part.kind() for part in self.parts)})" if self.form == "tuple" else f"{self.dtype or 'none'}{axes}"
+
+    def leaves(self) -> tuple[Argument, ...]:
+        """Itself, or all that a tuple holds, of which each is an argument to the GPU."""
+        return tuple(leaf for part in self.parts for leaf in part.leaves()) if self.form == "tuple" else (self,)
+
+    @property
+    def dtypes(self) -> tuple[np.dtype, ...]:
+        return tuple(leaf.dtype for leaf in self.leaves() if leaf.dtype is not None)
 
     def __str__(self) -> str:
-        kinds = ", ".join(map(str, self.dtypes[:1] if self.form != "tuple" else self.dtypes))
-        shown = {"array": f"{kinds}[{', '.join(':' * self.ndim)}]", "span": f"{kinds}[:]", "tuple": f"({kinds})", "none": "none"}
-        return f"{self.name}: {shown.get(self.form, kinds)}"
+        return f"{self.name}: {self.kind()}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +92,10 @@ class CudaKernel:
     binary: Any = field(repr=False)
     threads: int | None = None
     watched_ptx: Callable[[], str] | None = field(default=None, repr=False)  # where it has what the emulator can watch, so that it can
+
+    @cached_property
+    def leaves(self) -> tuple[Argument, ...]:
+        return tuple(leaf for argument in self.arguments for leaf in argument.leaves())
 
     @cached_property
     def cubin(self) -> bytes:
@@ -163,6 +180,8 @@ def compiled(function: Any, signature: Any, cc: tuple[Any, ...]) -> CudaKernel:
     if not hasattr(function, "__code__"):
         raise TypeError(f"compile: not a function: {function!r}. Give a Python function, @cuda.jit or not, or the name of an op.")
     compat, build, name = backend("compat"), backend("build"), name_of(function)
+    if function.__code__.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+        raise DeviceError(f"{name}: a kernel with *args or **kwargs: numba-cuda launches none. Name the arguments, or give one tuple.")
     arrays: list[int] = []
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
     with installed():
@@ -199,12 +218,13 @@ def argument_types(signature: Any) -> tuple[Any, ...]:
 def argument(name: str, kind: Any) -> Argument:
     """What a Numba type asks of an argument."""
     if hasattr(kind, "ndim"):
-        return Argument(name, "array", (dtype_of(name, kind.dtype),), kind.ndim, kind.layout)
+        return Argument(name, "array", dtype_of(name, kind.dtype), kind.ndim, kind.layout)
     if isinstance(getattr(kind, "types", None), Sequence):
-        return Argument(name, "tuple", tuple(dtype_of(name, k) for k in kind.types))
+        names = [f"{name}.{field}" for field in getattr(kind, "fields", ())] or [f"{name}[{k}]" for k in range(len(kind.types))]
+        return Argument(name, "tuple", parts=tuple(map(argument, names, kind.types)))
     if str(kind) == "none":
         return Argument(name, "none")
-    return Argument(name, "number", (dtype_of(name, kind),))
+    return Argument(name, "number", dtype_of(name, kind))
 
 
 def dtype_of(name: str, kind: Any) -> np.dtype:
@@ -212,7 +232,7 @@ def dtype_of(name: str, kind: Any) -> np.dtype:
     if hasattr(kind, "fields"):  # a record
         return kind.dtype  # type: ignore[no-any-return]
     try:
-        return bfloat16 if text == "bfloat16" else np.dtype("bool" if text in ("bool", "boolean") else text)
+        return bfloat16 if "bfloat16" in text else np.dtype("bool" if text in ("bool", "boolean") else text)
     except TypeError:
         raise DeviceError(f"compile: no such argument here: {name}, {text}. Use arrays, numbers and tuples of numbers.") from None
 

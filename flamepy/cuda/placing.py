@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..dtypes import bfloat16
 from ..errors import DTypeError, ShapeError
 from .kernels import Argument, CudaKernel, backend, name_of
 
@@ -21,7 +22,7 @@ STRIP, ALIGN = 1 << 20, 256  # bytes before and after an array; where a GPU's al
 
 
 class Placed(NamedTuple):
-    """An array in device memory: `array` is the user's own, or a copy of it in another order."""
+    """An array in device memory: `array` is the user's own, or a copy of it in another order; `address`, of its first element."""
 
     address: int
     array: np.ndarray
@@ -29,8 +30,9 @@ class Placed(NamedTuple):
     def left(self, memory: Any) -> np.ndarray:
         """What a launch has made of it."""
         array = self.array
-        raw = memory.read(self.address, array.nbytes).view(array.dtype)
-        return raw.reshape(array.shape, order="C" if array.flags.c_contiguous else "F")  # type: ignore[no-any-return]
+        start, end = extent(array)
+        raw = memory.read(self.address + start - array.ctypes.data, end - start)
+        return np.ndarray(array.shape, array.dtype, raw, array.ctypes.data - start, array.strides)
 
 
 @cache
@@ -46,12 +48,12 @@ def machine() -> Any:
         top: int
 
         def nearest(self, address: int) -> str:
-            away = lambda start, nbytes: max(start - address, address - start - nbytes + 1, 0)
-            near = min(self.arrays, key=lambda known: away(known[0], known[2].nbytes), default=None)
-            if near is None or away(near[0], near[2].nbytes) > STRIP:
+            away = lambda start, array: max(start - address, address - start - np.subtract(*extent(array)[::-1]) + 1, 0)
+            near = min(self.arrays, key=lambda known: away(known[0], known[2]), default=None)
+            if near is None or away(near[0], near[2]) > STRIP:
                 return super().nearest(address)  # type: ignore[no-any-return]
             start, name, array = near
-            return ", " + element(name, array, (address - start) // array.itemsize)
+            return ", " + element(name, array, address - start)
 
         def place(self, raw: np.ndarray, shift: int, constant: bool) -> int:
             """A copy of these bytes, alone in its memory, `shift` bytes behind a multiple of ALIGN; `constant`: not to be written."""
@@ -77,11 +79,24 @@ def machine() -> Any:
     return emulator.Machine(Named(), backend("build").cache_folder())
 
 
-def element(name: str, array: np.ndarray, at: int) -> str:
-    """Which element of an argument that is; counted on where it lies outside."""
-    if 0 <= at < array.size:
-        index = ", ".join(map(str, np.unravel_index(at, array.shape, order="C" if array.flags.c_contiguous else "F")))
-        return f"which is {name}[{index}]"
+def extent(array: np.ndarray) -> tuple[int, int]:
+    """Where an array's memory begins and ends."""
+    return np.lib.array_utils.byte_bounds(array) if array.size else (array.ctypes.data, array.ctypes.data)
+
+
+def element(name: str, array: np.ndarray, offset: int) -> str:
+    """Which element of an argument lies so many bytes behind its beginning; counted on where that is outside."""
+    start, end = extent(array)
+    if 0 <= offset < end - start:
+        index = [0] * array.ndim
+        for axis in sorted(range(array.ndim), key=lambda k: -abs(array.strides[k])):
+            step = abs(array.strides[axis])
+            index[axis] = min(offset // step, array.shape[axis] - 1) if step else 0
+            offset -= index[axis] * step
+            if array.strides[axis] < 0:
+                index[axis] = array.shape[axis] - 1 - index[axis]
+        return f"which is {name}[{', '.join(map(str, index))}]"
+    at = offset // array.itemsize
     kind = f"records of {', '.join(array.dtype.names)}" if array.dtype.names else array.dtype
     return f"which would be element {at} of {name}, an array of {array.size} (shape {array.shape}, {kind})"
 
@@ -95,18 +110,18 @@ def placed(kernel: CudaKernel, args: Sequence[Any]) -> dict[int, Placed]:
         group = sharing(arrays, k)
         for member in group:
             del arrays[member]
-        together = {m: ordered(kernel, kernel.arguments[m], args[m]) for m in group}
+        together = {m: ordered(kernel, kernel.leaves[m], args[m]) for m in group}
         if len({place_of(args[m]) for m in group}) == 1:  # one array, once or more often
             first = next(iter(together.values()))
             together = dict.fromkeys(together, first)
-            start, end = np.lib.array_utils.byte_bounds(first)
+            start, end = extent(first)
         else:
             start, end = overlapping(kernel, together, args)
         raw = np.ctypeslib.as_array((ctypes.c_uint8 * (end - start)).from_address(start))
         base = machine().memory.place(raw, shift_of([args[m] for m in group]), not any(args[m].flags.writeable for m in group))
         for m, array in together.items():
             found[m] = Placed(base + array.ctypes.data - start, array)
-            machine().memory.arrays.append((found[m].address, kernel.arguments[m].name, array))
+            machine().memory.arrays.append((base + extent(array)[0] - start, kernel.leaves[m].name, array))
     return found
 
 
@@ -136,29 +151,33 @@ def overlapping(kernel: CudaKernel, together: dict[int, np.ndarray], args: Seque
     """Where the memory of several arrays that overlap begins and ends. They are put there as they lie."""
     for m, array in together.items():
         if array.strides != args[m].strides or not args[m].flags.forc:
-            names = " and ".join(kernel.arguments[k].name for k in together)
+            names = " and ".join(kernel.leaves[k].name for k in together)
             raise ShapeError(f"{kernel.name}: arrays share memory and are not contiguous: {names}. Give copies, or one array for both.")
         together[m] = args[m]
-    bounds = [np.lib.array_utils.byte_bounds(a) for a in together.values()]
+    bounds = [extent(a) for a in together.values()]
     return min(b[0] for b in bounds), max(b[1] for b in bounds)
 
 
 def type_of(kernel: Any, value: Any) -> Any:
     """Numba's type of a value."""
     types = backend("compat").types
+    if isinstance(value, int) and value.bit_length() > 63 + (value > 0):
+        raise TypeError(f"{name_of(kernel)}: not an argument of a kernel: {value}: whole numbers have 64 bits there. Give a smaller one.")
     if isinstance(value, np.ndarray):
         layout = "C" if value.flags.c_contiguous else "F" if value.flags.f_contiguous else "A"
         return types.Array(number_type(kernel, value.dtype), value.ndim, layout)
     if isinstance(value, tuple):
-        return types.Tuple([type_of(kernel, v) for v in value])
+        return types.BaseTuple.from_types([type_of(kernel, v) for v in value], type(value))
     if not isinstance(value, (bool, int, float, complex, np.generic)) or isinstance(value, np.void):
         name, shown = name_of(kernel), repr(value)[:60]
-        raise TypeError(f"{name}: not an argument of a kernel: {shown}. Give NumPy arrays, numbers and tuples of numbers.")
+        raise TypeError(f"{name}: not an argument of a kernel: {shown}. Give NumPy arrays, numbers and tuples of these.")
+    if isinstance(value, np.generic) and value.dtype == bfloat16:
+        raise TypeError(f"{name_of(kernel)}: not an argument of a kernel: a number in bfloat16. Give an array, or np.float32({value}).")
     return number_type(kernel, value.dtype if isinstance(value, np.generic) else np.asarray(value).dtype)
 
 
 def number_type(kernel: Any, dtype: np.dtype) -> Any:
-    if dtype.names:
+    if dtype.names or dtype.kind in "mM" or dtype == bfloat16:
         return backend("compat").numpy_support.from_dtype(dtype)
     found = getattr(backend("compat").types, "boolean" if dtype == np.bool_ else dtype.name, None)
     if found is None:
@@ -166,12 +185,33 @@ def number_type(kernel: Any, dtype: np.dtype) -> Any:
     return found
 
 
+def leaves(kernel: CudaKernel, args: Sequence[Any]) -> list[Any]:
+    """The values of kernel.leaves: tuples are taken apart."""
+    return [leaf for want, value in zip(kernel.arguments, args, strict=True) for leaf in apart(kernel, want, value)]
+
+
+def apart(kernel: CudaKernel, want: Argument, value: Any) -> list[Any]:
+    if want.form != "tuple":
+        return [value]
+    if not isinstance(value, tuple) or len(value) != len(want.parts):
+        raise TypeError(f"{kernel.name}: not what {want.name} is: {value!r}. It takes {want}.")
+    return [leaf for part, v in zip(want.parts, value, strict=True) for leaf in apart(kernel, part, v)]
+
+
 def ordered(kernel: CudaKernel, want: Argument, array: np.ndarray) -> np.ndarray:
-    """A copy of an array as the kernel reads it: whole, row by row or column by column."""
-    if want.form not in ("array", "span") or array.dtype != want.dtypes[0]:
+    """An array as the kernel reads it: a copy, whole, row by row or column by column. One whose elements share memory, as a broadcast one,
+    is itself, as it is on a GPU: what is written to one of them is written to others."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"{kernel.name}: not what {want.name} is: a masked array. Give its data, and its mask as another array.")
+    if want.form not in ("array", "span") or array.dtype != want.dtype:
         raise DTypeError(f"{kernel.name}: not what {want.name} is: an array of {array.dtype}. It takes {want}.")
     if array.ndim != want.ndim and want.form == "array":
         raise ShapeError(f"{kernel.name}: not the dimensions of {want.name}: shape {array.shape}. It takes {want}.")
+    if array.size and np.subtract(*extent(array)[::-1]) < array.nbytes:
+        if want.layout == "A":
+            return array
+        if array.flags.writeable:
+            raise ShapeError(f"{kernel.name}: elements of {want.name} share memory: strides {array.strides}. Give a copy.")
     return np.array(array, order="F" if want.layout == "F" else "C", copy=True)
 
 
@@ -185,14 +225,18 @@ def parameters(kernel: CudaKernel, want: Argument, value: Any, at: Placed | None
             return [address, np.int64(array.size)]
         whole = (0, 0, array.size, array.itemsize, address, *array.shape, *array.strides)
         return [np.int64(v) for v in whole]
-    numbers = value if isinstance(value, tuple) else (value,)
-    if want.form not in ("number", "tuple") or len(numbers) != len(want.dtypes):
+    if want.form != "number" or want.dtype is None:
         raise TypeError(f"{kernel.name}: not what {want.name} is: {value!r}. It takes {want}.")
-    return [number(kernel, want, dtype, v) for dtype, v in zip(want.dtypes, numbers, strict=True)]
+    found = number(kernel, want, want.dtype, value)
+    if want.dtype.kind == "c":
+        return [found.real, found.imag]
+    return [found.view(np.int64) if want.dtype.kind in "mM" else found]
 
 
 def number(kernel: CudaKernel, want: Argument, dtype: np.dtype, value: Any) -> Any:
     """A number of this type: none that would be cut off."""
+    if dtype.kind in "mM" and isinstance(value, np.generic) and value.dtype == dtype:
+        return value
     try:
         found = dtype.type(value)
         exact = dtype.kind not in "iub" or bool(found == value)

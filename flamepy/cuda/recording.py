@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from ..backend.base import Device
-from ..errors import DeviceError
+from ..dtypes import FLOATS, as_dtype
+from ..errors import DeviceError, DTypeError
 from .examples import names, prepared
 from .kernels import Argument, CudaKernel, backend
 
@@ -55,10 +56,10 @@ def argument(name: str, kind: Any) -> Argument:
     if kind is None:
         return Argument(name, "none")
     if isinstance(kind, tuple):
-        return Argument(name, "tuple", (np.dtype(kind[0]),) * kind[1])
+        return Argument(name, "tuple", parts=tuple(argument(f"{name}[{k}]", kind[0]) for k in range(kind[1])))
     if isinstance(kind, str):
-        return Argument(name, "number", (np.dtype("bool" if kind == "boolean" else kind),))
-    return Argument(name, "span", (kind,))
+        return Argument(name, "number", np.dtype("bool" if kind == "boolean" else kind))
+    return Argument(name, "span", kind)
 
 
 class Recorder:
@@ -139,7 +140,16 @@ def launches_of(name: str, n: int, dtype: Any, cc: tuple[Any, ...]) -> list[Laun
         launches.clear()
         run()
         device.synchronize()  # type: ignore[attr-defined]
-        return list({id(launch.binary): launch for launch in launches}.values())
+        found = list({id(launch.binary): launch for launch in launches}.values())
+    refuse_converted(name, as_dtype(dtype), [(launch.formula, launch.dtype) for launch in found])
+    return found
+
+
+def refuse_converted(name: str, dtype: np.dtype, launches: list[tuple[Any, np.dtype]]) -> None:
+    """An op that has no kernel for whole numbers of this type makes others of them first. launches: formulas and what they compute in."""
+    (first, of), (_, then) = [*launches, (None, dtype), (None, dtype)][:2]
+    if dtype not in FLOATS and getattr(first, "__name__", "") == "same" and of == dtype != then:
+        raise DTypeError(f"{name}: no kernel for {dtype}: it is converted to {then} first. Use {then}.")
 
 
 def first_kernel(name: str, dtype: Any, cc: tuple[Any, ...]) -> CudaKernel:

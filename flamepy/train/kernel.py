@@ -9,13 +9,16 @@ import difflib
 import inspect
 import textwrap
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from typing import Any
 
 from ..cuda.emulation import EmulationReport, joined, reported
 from ..cuda.examples import names, prepared
 from ..cuda.kernels import architecture, backend
-from ..cuda.recording import launches_of
+from ..cuda.recording import launches_of, refuse_converted
+from ..dtypes import as_dtype
+from ..errors import DTypeError
 from .problems import InputError
 
 USUAL = 1 << 16  # elements of the example, where nothing is run
@@ -40,8 +43,11 @@ def command(name: str, device: str, n: int | None, dtype: str, arch: str) -> int
         architecture(arch)
     except ValueError as error:
         raise InputError(str(error).partition(": ")[2]) from None
-    for line in (on_cuda if device == "cuda" else on_cpu)(name, n, dtype, arch):
-        print(line)
+    try:
+        for line in (on_cuda if device == "cuda" else on_cpu)(name, n, dtype, arch):
+            print(line)
+    except DTypeError as error:
+        raise InputError(str(error)) from None
     return 0
 
 
@@ -98,6 +104,17 @@ def figures(kernel: Any) -> str:
 
 def emulated(name: str, n: int, dtype: str, arch: str) -> dict[str, EmulationReport]:
     """What each kernel counts in a run on the emulated GPU, by its digest; where it is launched more than once, all together."""
+    device, found = counting(arch)
+    run = prepared(name, n, dtype, device)
+    found.clear()
+    run()
+    device.synchronize()
+    return {digest: joined(reports[0].kernel, reports) for digest, reports in found.items()}
+
+
+@cache
+def counting(arch: str) -> tuple[Any, dict[str, list[EmulationReport]]]:
+    """(an emulated GPU, what launches on it counted). One for each kind: calls are planned for a device once, and known by its name."""
     found: dict[str, list[EmulationReport]] = {}
 
     class Counting(backend("emulated").Driver):  # type: ignore[misc]
@@ -116,12 +133,8 @@ def emulated(name: str, n: int, dtype: str, arch: str) -> dict[str, EmulationRep
             found.setdefault(kernel.digest, []).append(reported(kernel.name, counts))
 
     device = backend("device").CudaDevice(Counting(), 0)
-    device.name = "cuda (emulated)"
-    run = prepared(name, n, dtype, device)
-    found.clear()
-    run()
-    device.synchronize()
-    return {digest: joined(reports[0].kernel, reports) for digest, reports in found.items()}
+    device.name = f"cuda ({arch}, emulated)"
+    return device, found
 
 
 # ---- CPU -------------------------------------------------------------------------------------------------------------------------------
@@ -132,6 +145,7 @@ def on_cpu(name: str, n: int | None, dtype: str, arch: str) -> Iterator[str]:
     launches.clear()
     for _ in range(1 if n is None else REPEATS):
         run()
+    refuse_converted(name, as_dtype(dtype), [(launch.kernel.formula, launch.dtype) for launch in launches.values()])
     yield from heading(name, "this processor", [launch.name for launch in launches.values()], n or USUAL)
     for i, launch in enumerate(launches.values(), 1):
         yield from title(i, launch.name)

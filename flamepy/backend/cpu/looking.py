@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numba
@@ -104,8 +105,9 @@ class Watched(CpuStream):
         return Stream.prepare_any_size(self, fresh, steps, inputs)
 
 
+@cache
 def watched() -> tuple[CpuDevice, dict[Any, Launch]]:
-    """(a CPU device, what is launched on it)."""
+    """(a CPU device, what is launched on it). There is one: calls are planned for a device once, and known by its name."""
     device, stream = CpuDevice(), Watched()
     device.name, stream.device = "cpu (watched)", device
     device.direct = device.stream = stream

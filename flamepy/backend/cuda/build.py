@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import os
 import re
 import tempfile
 import time
@@ -22,7 +21,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...disk import checked, kept, put_checked, put_in_cache
+from ...disk import checked, cuda_folder, kept, put_checked, put_in_cache
 from ..formula.bind import announce
 from .compat import cuda, libraries, target, types
 from .span import span_of
@@ -170,11 +169,8 @@ class Chooser:
 
 @cache
 def cache_folder() -> Path:
-    """Where PTX and machine code are kept: beside Numba's files if NUMBA_CACHE_DIR says where, else with the user's other caches, else
-    for this process alone."""
-    given = os.environ.get("NUMBA_CACHE_DIR")
-    home = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = home / "flamepy-cuda"
+    """Where PTX and machine code are kept: where the user's caches are, or for this process alone."""
+    folder = cuda_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

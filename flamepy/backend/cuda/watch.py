@@ -1,8 +1,9 @@
 """A kernel that the emulator can watch more closely: its local arrays, and each index beside the size of its axis.
 
-NVVM keeps a local array in registers where it knows every index, and drops what is read or written past its ends. Here it is not told
-where the array lies: inline PTX gives the address, in a text that only the emulator takes. Another such text compares an index: one past
-a row's end is inside of the array all the same, and the address alone does not tell. Such a kernel is run to find faults, never to count.
+NVVM keeps a local array in registers where it knows every index, and drops what is read or written past its ends. Here it is not told where
+the array lies: inline PTX gives the address, in a text that only the emulator takes. Another such text compares an index: one past a row's
+end is inside of the array all the same, and the address alone does not tell. And what a raise or an assert does, which on a GPU ends the
+thread and nobody hears of it, is a trap. Such a kernel is run to find faults, never to count.
 
 Read next: ../../cuda/emulation.py, emulator/lanes_memory.py.
 """
@@ -16,19 +17,20 @@ from typing import Any
 
 from llvmlite import binding, ir
 
-from .compat import arrayobj, cgutils, dispatcher, nvvm_layout, types
+from .compat import NUMBA, arrayobj, cgutils, dispatcher, lowerers, nvvm_layout, types
 from .emulator.layout import APART
 
 NAME = "_cudapy_lmem"  # Numba's, of every local array
 allocate, compile_device = cgutils.alloca_once, dispatcher.CUDADispatcher.compile_device
 basic_indexing, item_pointer = arrayobj.basic_indexing, cgutils.get_item_pointer
+static_raise = lowerers.Lower.lower_static_raise
 holding: Any = weakref.WeakKeyDictionary()  # device function -> the types of arguments with which it has what is watched
 
 
 @contextmanager
 def watching(found: list[int], watched: bool = False) -> Iterator[None]:
-    """While this is open, `found` gets the bytes of each local array that Numba compiles, and a 0 for each element of several axes; where
-    they are `watched`, the PTX says what the emulator needs."""
+    """While this is open, `found` gets the bytes of each local array that Numba compiles, and a 0 for each element of several axes and for
+    each raise; where they are `watched`, the PTX says what the emulator needs."""
     layout = binding.create_target_data(nvvm_layout())
     kept: dict[Any, Any] = {}
 
@@ -51,6 +53,7 @@ def watching(found: list[int], watched: bool = False) -> Iterator[None]:
             holding.setdefault(function, set()).add(args)
         return result
 
+    lowerers.Lower.lower_static_raise = raising(found, watched)
     cgutils.alloca_once, dispatcher.CUDADispatcher.compile_device = allocated, compiled
     arrayobj.basic_indexing, cgutils.get_item_pointer = comparing(found, watched)
     try:
@@ -58,6 +61,7 @@ def watching(found: list[int], watched: bool = False) -> Iterator[None]:
     finally:
         cgutils.alloca_once, dispatcher.CUDADispatcher.compile_device = allocate, compile_device
         arrayobj.basic_indexing, cgutils.get_item_pointer = basic_indexing, item_pointer
+        lowerers.Lower.lower_static_raise = static_raise
         for (function, args), before in kept.items():
             del function.overloads[args]
             if before is not None:
@@ -72,6 +76,19 @@ def told(builder: Any, kind: Any, size: int) -> Any:
     text = f"{{ mov.b64 $0, $1; own.local {size}, $1; }}"
     address = ir.InlineAsm(ir.FunctionType(start.type, [start.type]), text, "=l,l", side_effect=True)
     return builder.bitcast(builder.call(address, [start]), kind.as_pointer())
+
+
+def raising(found: list[int], watched: bool) -> Any:
+    """What stands in for lower_static_raise()."""
+
+    def raised(lowerer: Any, statement: Any) -> None:
+        if not lowerer.func_ir.loc.filename.startswith(NUMBA):
+            found.append(0)
+            if watched:
+                lowerer.builder.call(ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), "trap;", "", side_effect=True), [])
+        static_raise(lowerer, statement)
+
+    return raised
 
 
 def comparing(found: list[int], watched: bool) -> tuple[Any, Any]:

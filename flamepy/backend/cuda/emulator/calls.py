@@ -15,6 +15,16 @@ NAME = re.compile(r"[%A-Za-z_$][\w$.]*")
 PARAMETER = re.compile(r"\[\s*([\w$.]+)\s*(?:\+\s*(\d+))?\s*\]")
 DEEPEST = 16
 
+# What a kernel calls that is linked to it on a GPU: a part of its name, what that is, how people call it, what to do.
+LINKED = [
+    ("vprintf", "no kernel prints here", "print()", "Write what you want to see to an array"),
+    ("bfloat16", "a function of bfloat16 that is linked", "", "Compute in float32: float32(x)"),
+    ("6__half", "a function of float16 that is linked", "", "Compute in float32: float32(x)"),
+    ("cudaCG", "blocks run one after the other here", "cuda.cg.this_grid()", "Make two kernels of it: a launch waits for the one before"),
+    ("nocopy_reshape", "a function that is linked", "reshape()", "Reshape the array before the launch, or compute the index"),
+]
+ELSE = "a call of a function that is not in the module", "", "Let all functions be inlined"
+
 
 class Inliner:
     """Rewrites one kernel until no call is left."""
@@ -50,17 +60,8 @@ class Inliner:
         name = next(g for g in groups if isinstance(g, str))
         if name not in self.functions or instruction.guard:
             place = self.entry.places(instruction)
-            if name == "vprintf":
-                raise EmulationError(
-                    f"{self.entry.name}: no kernel prints here: print() at {place}. Write what you want to see to an array."
-                )
-            if "6__half" in name:
-                raise EmulationError(
-                    f"{self.entry.name}: a function of float16 that is linked: {name} at {place}. Compute in float32: float32(x)."
-                )
-            raise EmulationError(
-                f"{self.entry.name}: a call of a function that is not in the module: {name} at {place}. Let all functions be inlined."
-            )
+            what, shown, advice = next((known for part, *known in LINKED if part in name), ELSE)
+            raise EmulationError(f"{self.entry.name}: {what}: {shown or name} at {place}. {advice}.")
         function = self.functions[name]
         at = groups.index(name)
         given, results = groups[at + 1] if at + 1 < len(groups) else [], groups[0] if at else []

@@ -1,18 +1,18 @@
 """cvt: between whole numbers, float32, float64 and the 16-bit floats, with every rounding.
 
-To whole numbers the result is clamped, NaN gives 0, as on the device. Read next: lanes_move.py.
+To whole numbers the result is clamped; NaN gives 0, or the highest bit where 64 bits are involved (PTX ISA 9.0, cvt), as on the device.
+Read next: lanes_move.py.
 """
 
 from __future__ import annotations
 
-from .lanes import KIND, WIDTH, WORD, Lanes, handles, splat, vector
+from .lanes import KIND, WIDTH, Lanes, handles, splat, vector
 from .lanes_arithmetic import saturated
 from .lanes_half import is_half, joined, narrowed, widened
 from .lanes_rounding import narrowed as narrowed_to_float
 from .ptx import Instruction
 
 TO_WHOLE = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
-ROUNDINGS = ("rn", "rz", "rm", "rp", "rna", "rs")
 
 
 def is_float(name: str) -> bool:
@@ -84,7 +84,11 @@ def to_whole(e: Lanes, value: str, kind: str, to: str, parts: list[str]) -> tupl
     value = e.intrinsic(f"llvm.{how}.v32f{WIDTH[kind]}", v, (v, value))
     signed = "s" if to.startswith("s") else "u"
     name = f"llvm.fpto{signed}i.sat.v32{target}.v32f{WIDTH[kind]}"
-    return e.intrinsic(name, vector(target), (v, value)), target
+    result = e.intrinsic(name, vector(target), (v, value))
+    if 64 in (WIDTH[kind], WIDTH[target]):
+        nan, highest = e.do(f"fcmp uno {v} {value}, zeroinitializer"), splat(target, -1 << (WIDTH[target] - 1))
+        result = e.do(f"select <32 x i1> {nan}, {vector(target)} {highest}, {vector(target)} {result}")
+    return result, target
 
 
 def from_whole(e: Lanes, value: str, source: str, to: str, parts: list[str]) -> tuple[str, str]:
@@ -122,6 +126,3 @@ def clamped(e: Lanes, value: str, kind: str, signed: bool, to: str) -> str:
     elif high < (1 << width) - 1:
         value = e.intrinsic(f"llvm.umin.v32{kind}", v, (v, value), (v, splat(kind, high)))
     return value
-
-
-__all__ = ["ROUNDINGS", "WORD"]

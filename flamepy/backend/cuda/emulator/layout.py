@@ -21,8 +21,8 @@ ALLOCATED, WRITTEN, READ_NOW, WRITTEN_NOW, COPYING, CONSTANT = 1, 2, 4, 8, 16, 3
 
 # ---- launch: words -------------------------------------------------------------------------------------------------------------------
 ERROR, AT, THREAD, ADDRESS, DETAIL, OTHER_AT, OTHER_THREAD, WARP_NOW = range(8)
-SPACES, GROUP = 96, 9  # three groups of words: global, shared, local memory
-HOST, ATOMICS, TOP, STATE, WRITES, READS, LATEST, RELEASED, FIRST = range(GROUP)
+SPACES, GROUP = 96, 10  # three groups of words: global, shared, local memory
+HOST, TOP, STATE, FIRST, WRITES, READS, LATEST, ATOMICS, RELEASED, BYTES = range(GROUP)
 PARAMETERS, TABLE, KINDS, TARGETS, FALLS, RUNS = range(32, 38)
 GRID, BLOCK = 38, 41  # three words each
 THREADS, WARPS, BLOCKS, BLOCK_NOW, PHASE, BLOCK_PHASE, BARRIER_PHASE = range(44, 51)
@@ -35,6 +35,7 @@ FORGIVING = 82  # whether races are let pass; 2 once one has
 RACED_AT, STOOD_AT = 83, 84  # of that one: the later instruction, and the block where a thread waited at a barrier then, or -1
 CHANGED, IDLE = 85, 86  # whether memory was written since; basic blocks that only asked for what did not change
 PARTED, MEETS = 87, 88  # whether what lanes do together stands apart in blocks; for each block a number of the line of what it is, or 0
+NARROW = 89  # whether anything was touched in this launch that is less than a word
 VARIABLES = 90  # where the addresses of the module's own variables are
 LAUNCH_WORDS = SPACES + 3 * GROUP
 

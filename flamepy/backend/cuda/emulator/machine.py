@@ -234,7 +234,7 @@ class Launch:
         self.parameters[:] = self.kernel.pack(arguments)
         self.runs[:] = self.counted[:] = self.starts[:] = 0
         words[: layout.WARP_NOW + 1] = 0
-        words[layout.STARTED] = words[layout.STEPS] = words[layout.ATOMIC_SEEN] = words[layout.IDLE] = 0
+        words[layout.STARTED] = words[layout.STEPS] = words[layout.ATOMIC_SEEN] = words[layout.NARROW] = words[layout.IDLE] = 0
         words[layout.ORDER], words[layout.COUNTING] = ORDERS[order], count
         words[layout.SLICE] = 64 if order == "all" else 1 << 16
         words[layout.BLOCK_NOW] = self.blocks - 1 if order == "last" else 0
@@ -246,7 +246,7 @@ class Launch:
         """Global, shared and local memory: bytes, states, records."""
         memory, words, kernel = self.machine.memory, self.words, self.kernel
         group = lambda space: words[SPACES + GROUP * space : SPACES + GROUP * (space + 1)]
-        group(GLOBAL)[:] = memory.addresses[0], memory.addresses[5], memory.top, *memory.addresses[1:5], memory.addresses[6], 0
+        group(GLOBAL)[:] = memory.addresses[0], memory.top, memory.addresses[1], 0, *memory.addresses[2:]
         size = -(-self.shared_size // 128) * 128
         state = self.array(size + 64)
         for variable in kernel.entry.shared:
@@ -254,10 +254,10 @@ class Launch:
         state[self.dynamic_at : self.dynamic_at + self.dynamic] = ALLOCATED
         words[layout.SHARED_STATE] = state.ctypes.data
         data, states = self.array(size + 64), self.array(size + 64)
-        atomics, *records = [self.array(size // 4 + 64, np.int64).ctypes.data for _ in range(5)]
-        group(SHARED)[:] = data.ctypes.data, atomics, self.shared_size, states.ctypes.data, *records, 0
+        records = [self.array(k * size // 4 + 64, np.int64).ctypes.data for k in (1, 1, 1, 1, 1, 16)]
+        group(SHARED)[:] = data.ctypes.data, self.shared_size, states.ctypes.data, 0, *records
         local, states = self.array(kernel.local_bytes * self.threads), self.array(kernel.local_bytes * self.threads)
-        group(LOCAL)[:] = local.ctypes.data, 0, kernel.local_bytes, states.ctypes.data, 0, 0, 0, 0, 0
+        group(LOCAL)[:] = local.ctypes.data, kernel.local_bytes, states.ctypes.data, *[0] * 7
 
     def warps(self) -> None:
         """The warps' states: what stays the same from block to block."""

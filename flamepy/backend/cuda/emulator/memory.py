@@ -2,7 +2,8 @@
 
 Device addresses begin at DEVICE_BASE, where no host address can be: a kernel that is given a host pointer fails at its first access,
 and host code that is given a device pointer cannot read it. Between allocations lie bytes that belong to none. The states and the
-records of who touched what (5 x 8 bytes for each 4) take memory only where they are used. Read next: machine.py.
+records of who touched what (5 x 8 bytes for each 4, and 4 x 8 for each one that is touched alone) take memory only where they are used.
+Read next: machine.py.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Memory:
     def __init__(self, size: int = SIZE) -> None:
         while True:  # where less may be reserved, less will do
             try:
-                self.regions = [reserve(size), reserve(size), *(reserve(2 * size) for _ in range(5))]
+                self.regions = [reserve(size), reserve(size), *(reserve(2 * size) for _ in range(5)), reserve(32 * size)]
                 break
             except (OSError, ValueError):
                 size //= 2
@@ -53,7 +54,7 @@ class Memory:
         self.process_now = os.getpid  # kept here: when Python ends, modules are emptied before the last buffers are freed
         self.bytes = np.frombuffer(self.regions[0], np.uint8)
         self.states = np.frombuffer(self.regions[1], np.uint8)
-        # bytes, states, writers, readers, latest readers, atomic writers, releases
+        # bytes, states, writers, readers, latest readers, atomic writers, releases, records of single bytes
         self.addresses = [host_address(r) for r in self.regions]
         self.top = RED_ZONE
         self.blocks: dict[int, int] = {}  # offset -> size
@@ -98,10 +99,10 @@ class Memory:
         self.room.setdefault(-(-max(size, 1) // ALIGN) * ALIGN + RED_ZONE, []).append(offset)
 
     def give_back(self, start: int, end: int) -> None:
-        """The pages of these bytes, their states and records (12 bytes for each) are zero again, and take no memory."""
+        """The pages of these bytes, their states and records are zero again, and take no memory."""
         start, end = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
         for k, region in enumerate(self.regions):
-            scale = 1 if k < 2 else 2
+            scale = 1 if k < 2 else 2 if k < 7 else 32
             region.madvise(mmap.MADV_DONTNEED, scale * start, scale * (end - start))
 
     def span(self, op: str, address: int, size: int) -> slice:

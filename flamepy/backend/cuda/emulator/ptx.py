@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass, field
 
 from ....errors import EmulationError
-from .halves import operators
+from .halves import TYPES, operators
 
 SIZES = {"pred": 1, "b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "b32": 4, "u32": 4, "s32": 4, "f32": 4}
 SIZES |= {"f16x2": 4, "bf16x2": 4, "tf32": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8, "b128": 16}
@@ -141,7 +141,7 @@ class Reader:
             entry.files = self.files
         from .calls import inline  # which takes this file's classes
 
-        if "6__half" in self.text and self.entries:
+        if self.entries and any(name in self.text for name in TYPES.values()):
             halves = Reader(operators())
             halves.read()
             self.functions = halves.functions | self.functions

@@ -174,7 +174,7 @@ def race(f: Fault) -> str:
 
 
 def trap(f: Fault) -> str:
-    return f"trap: {f.who(f.thread)} gave up, {f.line(f.at)}. Look at the check before it."
+    return f"trap: {f.who(f.thread)} gave up, by raise, assert or trap, {f.line(f.at)}. Look at the check before it."
 
 
 def lane(f: Fault) -> str:

@@ -20,6 +20,7 @@ from .layout import (
     LATEST,
     LAUNCH,
     LOCAL,
+    NARROW,
     PHASE,
     POLLED,
     R_BYTES,
@@ -34,8 +35,9 @@ from .layout import (
     WRITES,
     WRITTEN,
 )
+from .runtime_bytes import are_whole, record_read, record_write
 from .runtime_check import ALL_ALLOCATED, ALL_WRITTEN, ANY_COPYING, NOT_TO_WRITE, check, copy_number, group_of, offset_of, space_at
-from .runtime_races import acquire, gives_way, limits, met_before, read_word, release_word, write_word
+from .runtime_races import acquire, gives_way, limits, met_before, release_word
 from .runtime_words import inlined, peek8, peek32, peek64, plain, poke8, poke32, poke64, set_word, word
 
 
@@ -96,6 +98,8 @@ def load_run(launch, warp, group, offset, size, count, instruction):
     first, block, phase = limits(launch, group)
     shift = shift_of(step)
     words, place = 32 << shift, 2 * offset
+    if word(launch, NARROW) and not are_whole(group, place, words, first):
+        return False
     for which in (WRITES, ATOMICS):
         seen = which == WRITES or word(launch, ATOMIC_SEEN)
         if seen and not run_is_clean(word(group, which) + place, words, shift, first, block, phase, mine):
@@ -130,6 +134,8 @@ def store_run(launch, warp, group, offset, size, count, instruction):
     first, block, phase = limits(launch, group)
     shift = shift_of(step)
     words, place = 32 << shift, 2 * offset
+    if word(launch, NARROW) and not are_whole(group, place, words, first):
+        return False
     for which in (WRITES, READS, LATEST, ATOMICS):
         seen = which != ATOMICS or word(launch, ATOMIC_SEEN)
         if seen and not run_is_clean(word(group, which) + place, words, shift, first, block, phase, mine):
@@ -221,7 +227,7 @@ def load_lane(launch, warp, lane, size, count, instruction, space, strong):
         if strong == 1:
             set_word(warp, POLLED, 1)
             acquire(warp, group, offset)
-        read_word(launch, warp, group, offset, size * count, thread, instruction, strong > 0, address)
+        record_read(launch, warp, group, offset, size * count, thread, instruction, strong > 0, address)
     source = word(group, HOST) + offset
     for k in range(count):
         copy_number(warp + VALUES + 256 * k + size * lane, source + k * size, size)
@@ -259,7 +265,7 @@ def store_lane(launch, warp, lane, size, count, instruction, space, strong):
     if where != LOCAL:
         if strong:
             release_word(warp, group, offset)
-        write_word(launch, warp, group, offset, size * count, thread, instruction, strong, same, address)
+        record_write(launch, warp, group, offset, size * count, thread, instruction, strong, same, address)
     for k in range(count):
         copy_number(to + k * size, warp + VALUES + 256 * k + size * lane, size)
     mark_written(word(group, STATE) + offset, size * count)

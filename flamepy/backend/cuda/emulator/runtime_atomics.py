@@ -6,9 +6,10 @@ Read next: runtime_math.py.
 from __future__ import annotations
 
 from .layout import CHANGED, FIRST_THREAD, GENERIC, HOST, LAUNCH, LOCAL, POLLED, VALUES
+from .runtime_bytes import record_write
 from .runtime_check import check, copy_number, group_of, offset_of, space_at
 from .runtime_numbers import bfloat_bits, bfloat_value, half_bits, half_value
-from .runtime_races import acquire, release_word, write_word
+from .runtime_races import acquire, release_word
 from .runtime_words import (
     inlined,
     peek16,
@@ -126,7 +127,7 @@ def atomic(warp, mask, size, operation, kind, instruction, space):
                 return
             if where != LOCAL:
                 acquire(warp, group, offset)
-                write_word(launch, warp, group, offset, size, thread, instruction, 1, 0, address)
+                record_write(launch, warp, group, offset, size, thread, instruction, 1, 0, address)
             at = word(group, HOST) + offset
             copy_number(warp + VALUES + 512 + size * lane, at, size)
             update(at, warp + VALUES + size * lane, warp + VALUES + 256 + size * lane, size, operation, kind)

@@ -1,13 +1,14 @@
 """Who touched a word of memory, and whether two accesses of a launch are a race.
 
-For each 4-byte word four records are kept: its last writer, its last atomic writer (an atomic does not order the plain write that it
-follows), and two readers, which are different threads if there were several. Two accesses by different threads, one of them a write, are
-in order if a barrier of the block lies between them, or, in one warp, a barrier of the warp whose mask named both. (A shuffle or a vote
-is none: CUDA promises no order of memory for them. What was read before one is read, though.) Otherwise, in one block or in two, only if
-the first made a fence and then an atomic on some word (it releases), and the second an atomic on that word later (it acquires). A fence of
-the block is none for other blocks: each word has two such times, the second, of the block alone, in its upper half.
+For each 4-byte word (or for each byte: runtime_bytes.py) four records are kept: its last writer, its last atomic writer (an atomic does
+not order the plain write that it follows), and two readers, which are different threads if there were several. Two accesses by different
+threads, one of them a write, are in order if a barrier of the block lies between them, or, in one warp, a barrier of the warp whose mask
+named both. (A shuffle or a vote is none: CUDA promises no order of memory for them. What was read before one is read, though.)
+Otherwise, in one block or in two, only if the first made a fence and then an atomic on some word (it releases), and the second an atomic on
+that word later (it acquires). A fence of the block is none for other blocks: each word has two such times, the second, of the block alone,
+in its upper half.
 Phases are numbered through all launches, so a record of an earlier launch is known by its number; a barrier or a fence ends one.
-Read next: runtime_atomics.py.
+Read next: runtime_bytes.py, runtime_atomics.py.
 """
 
 from __future__ import annotations

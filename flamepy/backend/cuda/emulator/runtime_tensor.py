@@ -26,9 +26,9 @@ from .layout import (
     VALUES,
     WRITTEN,
 )
+from .runtime_bytes import record_read, record_write
 from .runtime_check import check, group_of
 from .runtime_numbers import bfloat_value, float_of_bits, half_bits, half_value
-from .runtime_races import read_word, write_word
 from .runtime_words import (
     copy_bytes,
     fail,
@@ -121,11 +121,11 @@ def load_matrices(warp, count, transposed, instruction):
             if transposed:
                 for half in range(2):
                     at = row_of(warp, matrix, 2 * (lane & 3) + half) + 2 * (lane >> 2)
-                    read_word(launch, warp, group, at, 2, first + lane, instruction, 0, at)
+                    record_read(launch, warp, group, at, 2, first + lane, instruction, 0, at)
                     poke16(to + 2 * half, peek16(word(group, HOST) + at))
             else:
                 at = row_of(warp, matrix, lane >> 2) + 4 * (lane & 3)
-                read_word(launch, warp, group, at, 4, first + lane, instruction, 0, at)
+                record_read(launch, warp, group, at, 4, first + lane, instruction, 0, at)
                 poke32(to, peek32(word(group, HOST) + at))
 
 
@@ -150,8 +150,8 @@ def copy_later(warp, mask, size, instruction):
                 offset = check(launch, device, GLOBAL, source - (1 << 52), wanted, thread, instruction, 0, source)
                 if offset < 0:
                     return
-                read_word(launch, warp, device, offset, wanted, thread, instruction, 0, source)
-            write_word(launch, warp, shared, to, size, thread, instruction, 0, 0, to)  # from now on, not only when it is waited for
+                record_read(launch, warp, device, offset, wanted, thread, instruction, 0, source)
+            record_write(launch, warp, shared, to, size, thread, instruction, 0, 0, to)  # from now on, not only when it is waited for
             count = word(warp, ASYNC_COUNT)
             if count == ASYNC_ENTRIES:
                 fail(launch, TOO_MANY, instruction, thread, to, count, 0, 0)
@@ -182,7 +182,7 @@ def copy_now(warp, mask, pending):
         if mask >> lane & 1 and (done or pending < 0):
             to, size, wanted = word(entry, 0), word(entry, 2), word(entry, 3)
             instruction, thread = word(entry, 5) & 0xFFFFFFFF, word(warp, FIRST_THREAD) + lane
-            write_word(launch, warp, shared, to, size, thread, instruction, 0, 0, to)
+            record_write(launch, warp, shared, to, size, thread, instruction, 0, 0, to)
             host = word(shared, HOST) + to
             set_bytes(host, 0, size)
             if wanted > 0:
