@@ -146,7 +146,10 @@ class Loop:
 
         try:
             return [moved(batch) for batch in self.job.batches(step)]
-        except Exception as error:
+        except BaseException as error:
+            self.job.give_back()
+            if not isinstance(error, Exception):
+                raise
             raise CallbackError("data", error) from error
 
     def give_up(self, error: str, before: dict[str, int], batches: list[Batch]) -> NoReturn:
