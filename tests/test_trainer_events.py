@@ -243,3 +243,11 @@ def test_a_resumed_run_keeps_its_data_and_its_optimizer():
     assert trainer("run", resume=True).run(9) is False  # and so is what the run was begun with
     by_schedule = [trainer("by", schedule=lambda n: 0.1 / (n + 1), resume=True).run(n) for n in (3, 5, None)]
     assert by_schedule == [False, False, True]
+
+
+def test_patience_is_not_spent_on_numbers_of_other_names():
+    """It would have ended the run after three validations, whatever they found."""
+    t = trainer("run", validate=lambda: {"accuracy": 0.5}, validate_every=2, patience=3)
+    with raises(TypeError, "Trainer: patience waits for val_loss: validate() gave accuracy. Return the loss by this name."):
+        t.run()
+    assert trainer("other", validate=lambda: {"accuracy": 0.5}, validate_every=2).run()

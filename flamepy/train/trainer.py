@@ -90,6 +90,8 @@ class OwnJob:
         wrong = [f"{key!r}: {type(x).__name__}" for key, x in found.items() if not hasattr(x, "__float__") or not isinstance(key, str)]
         if wrong:
             raise DTypeError(f"Trainer: validate() gave no number: {', '.join(wrong)}. Return a float, or floats by name.")
+        if found and self.config.patience and "val_loss" not in found:
+            raise DTypeError(f"Trainer: patience waits for val_loss: validate() gave {', '.join(found)}. Return the loss by this name.")
         return {key: float(x) for key, x in found.items()}
 
     def data_facts(self) -> dict[str, Any]:
