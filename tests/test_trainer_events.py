@@ -251,3 +251,38 @@ def test_patience_is_not_spent_on_numbers_of_other_names():
     with raises(TypeError, "Trainer: patience waits for val_loss: validate() gave accuracy. Return the loss by this name."):
         t.run()
     assert trainer("other", validate=lambda: {"accuracy": 0.5}, validate_every=2).run()
+
+
+def test_the_batches_of_a_pytorch_loader_are_taken():
+    torch = pytest.importorskip("torch")
+    for folder, as_given in (("torch", torch.from_numpy), ("numpy", np.copy)):  # others each time, as a DataLoader makes them
+        trainer(folder, lambda n, f=as_given: tuple(map(f, BATCHES[n % 6]))).run()
+    assert rows("torch") == rows("numpy")
+
+
+def test_an_optimizer_of_another_model_is_refused():
+    model, other = (fp.nn.Linear(3, 1) for _ in range(2))
+    more = fp.ParameterDict({"scale": fp.Parameter(np.ones(1, "f4"))})
+
+    def with_optimizer(params, **options):
+        return Trainer(model, lambda x, y: (model(x) * more["scale"] - y).square().mean(), BATCHES, fp.SGD(params, lr=0.1), **options)
+
+    with raises(ValueError, "Trainer: the optimizer trains what is not in the model: 2 of 2 parameters, first weight. Make it from this"):
+        with_optimizer(other)
+    both = [*model.parameters(), *more.parameters()]
+    with raises(ValueError, "what is not in the model: 1 of 3 parameters, first scale."):
+        with_optimizer(both)
+    options = {"folder": "run", "steps": 4, "quiet": True, "members": {"more": more}}
+    assert with_optimizer(both, **options).run(2) is False and more["scale"].item() != 1
+    kept = more["scale"].item()
+    more["scale"].set_data(np.zeros(1, "f4"))
+    again, found = with_optimizer(both, resume=True, **options), []
+    again.on("step", lambda run, row: found.append(more["scale"].item()))
+    assert again.run(3) is False and abs(found[0] - kept) < 0.5 < abs(found[0])
+
+
+def test_a_step_that_cannot_be_recorded_says_that_capture_may_be_off():
+    sizes = [(X[:n], Y[:n]) for n in range(1, 12)]
+    with pytest.raises(fp.CaptureError, match=r"more than 8 kinds .* Training does without where capture is off"):
+        trainer("run", sizes).run()
+    assert trainer("eager", sizes, capture=False).run()

@@ -153,6 +153,7 @@ class Trainer:
         if more.keys() & {"model", "optimizer", "progress", "data", "ledger"}:
             raise StateError(f"Trainer: members that it has itself: {sorted(more)}. Choose other names.")
         self.job.members.update(more)
+        check_optimizer(optimizer, [model, *more.values()])
         self.place, self.resume, self.quiet = None if folder is None else os.fspath(folder), resume, quiet
         self.events = Events()
         if config.patience and validate is None:
@@ -257,6 +258,18 @@ class Trainer:
             check_fit(saved, shapes_of(self.job.model))
             self.job.model.load_state_dict(model_state(saved))
             return saved.step
+
+
+def check_optimizer(optimizer: Any, saved: list[Any]) -> None:
+    """Raise StateError for an optimizer of other parameters: the model would stay as it is, or what is trained would not be saved."""
+    keep_more = any([hasattr(x, "state_dict") and not hasattr(x, "parameters") for x in saved])  # of what, they alone know
+    ids = {p.id for x in saved if hasattr(x, "parameters") for p in x.parameters()}
+    strange = [p for p in getattr(optimizer, "params", ()) if p.id not in ids]
+    if strange and (not keep_more or len(strange) == len(optimizer.params)):
+        raise StateError(
+            f"Trainer: the optimizer trains what is not in the model: {len(strange)} of {len(optimizer.params)} parameters, first "
+            f"{strange[0].label}. Make it from this model, or save the others too: members={{'more': a ParameterDict}}."
+        )
 
 
 def options_of(groups: Any) -> dict[str, str]:
