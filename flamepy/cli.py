@@ -278,6 +278,9 @@ def run(args: list[str]) -> int:
     except OSError as error:
         if error.filename is not None:  # not the output but a file
             raise
+        if isinstance(error, FileNotFoundError):
+            complain(name, "the folder in which this runs is gone. Change to another one.")
+            return 2
         silence(sys.stdout)
         if error.errno in GONE:
             return 141

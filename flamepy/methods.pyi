@@ -83,7 +83,7 @@ class Methods:
         """a / b; integers give float32. See flamepy.div."""
     # flamepy/ops/random.py: dropout
     def dropout(self, p: float = 0.5, training: bool = True) -> Tensor:
-        """Zero each element with probability p and scale the others by 1 / (1 - p); x itself when not training or p is 0. See flamepy.dropout."""
+        """Zero each element, a NaN too, with probability p and scale the others by 1 / (1 - p); x itself when not training or p is 0. See flamepy.dropout."""
     # flamepy/ops/activations.py: elu_y
     def elu(self, alpha: float = 1.0) -> Tensor:
         """x above zero, alpha * (exp(x) - 1) below (Clevert et al. 2015, arXiv:1511.07289). See flamepy.elu."""

@@ -162,3 +162,12 @@ def test_help_is_quick_and_imports_no_numba():
     code = "import sys, flamepy.cli; flamepy.cli.run(['train', '--help']); print('numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.endswith("False\n"), done.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a folder that is in use stays there")
+def test_in_a_folder_that_is_gone(capsys, tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    code, _, err = run(capsys, "train", "--resume", "x")
+    assert (code, err) == (2, "flamepy train: the folder in which this runs is gone. Change to another one.\n")

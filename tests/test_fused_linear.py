@@ -236,3 +236,22 @@ def test_any_number_of_workers_gives_the_same_bits(rows, n, k):
         found.add((y.numpy().tobytes(), kept.numpy().tobytes()))
     assert len(found) == 1
     np.testing.assert_allclose(kept.numpy(), x.numpy() @ w.numpy().T + bias.numpy(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "sigmoid", "silu", "relu"])
+@pytest.mark.parametrize("residual", [False, True])
+def test_a_hook_of_the_result_is_heard_in_second_derivatives(activation, residual):
+    """As with one op after the other: the derivative of tanh reads the result, whose hook replaces the gradient again."""
+    given = [np.random.default_rng(1).normal(size=shape) for shape in ((4, 3), (2, 3), (2,), (4, 2))]
+
+    def second(fused: bool) -> list[Any]:
+        x, w, b, r = (fp.tensor(a, requires_grad=True) for a in given)
+        y = F.linear(x, w, b, r if residual else None, activation) if fused else getattr(fp, activation)(F.linear(x, w, b))
+        y = y + r if residual and not fused else y
+        y.register_hook(lambda g: g * g)
+        g = (y**2).sum().backward(create_graph=True)[x]
+        found = (g**2).sum().backward()
+        return [found[t].numpy() for t in (x, w, b)]
+
+    for one, other in zip(second(True), second(False), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9)

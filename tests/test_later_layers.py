@@ -17,7 +17,9 @@ import pytest
 import flamepy as fp
 from flamepy import nn
 
-MAKE: dict[str, Callable[[Any], Any]] = {"model": fp.AdamW, "by name": lambda m: fp.ByName(m, {"*": (fp.SGD, {"lr": 0.1})})}
+MAKE: dict[str, Callable[[Any], Any]] = {
+    "model": fp.AdamW, "by name": lambda m: fp.ByName(m, {"*": (fp.SGD, {"lr": 0.1})}), "params": lambda m: fp.AdamW(m.params),
+}  # fmt: skip
 
 
 def messages(optimizers: list[Any], model: Any, change: Callable[[], Any], way: str = "map", pack: bool = False) -> list[str]:
@@ -44,7 +46,7 @@ def messages(optimizers: list[Any], model: Any, change: Callable[[], Any], way: 
 
 
 @pytest.mark.parametrize("pack", [False, True])
-@pytest.mark.parametrize("make, way", [("model", "map"), ("model", ".grad"), ("model", "captured"), ("by name", "map")])
+@pytest.mark.parametrize("make, way", [("model", "map"), ("model", ".grad"), ("model", "captured"), ("by name", "map"), ("params", "map")])
 def test_a_layer_put_in_later_is_told_once(make, way, pack):
     m = nn.Sequential(nn.Linear(2, 2))
     told = messages([MAKE[make](m)], m, lambda: m.append(nn.Linear(2, 2)), way, pack)

@@ -52,6 +52,18 @@ def test_a_number_that_changes_by_less_than_its_rounding_is_not_frozen(use):
     refused(case, "made by Python changed between the first two calls", 1)
 
 
+def test_the_two_zeros_are_two_numbers():
+    """1 / 0.0 is infinity, 1 / -0.0 minus infinity."""
+
+    def case(wrap: Wrap, log: Log) -> None:
+        zeros = itertools.cycle([0.0, -0.0])
+        f = wrap(lambda x: 1.0 / (x * next(zeros)))
+        for _ in range(4):
+            log(f(fp.ones(2)))
+
+    refused(case, "a number made by Python changed between the first two calls and would be frozen: 0.0, then -0.0", 1)
+
+
 def test_numbers_of_one_line_may_differ_among_themselves():
     def case(wrap: Wrap, log: Log) -> None:
         def step(x: Any) -> Any:

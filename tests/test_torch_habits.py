@@ -158,3 +158,10 @@ def test_pytorchs_dtypes_and_devices_are_taken_by_name():
         fp.zeros(2, dtype=torch.uint8)
     with raises(fp.DTypeError, "to: neither a dtype nor a device", "bfloat16"):
         fp.ones(2).to(torch.ones(1))
+
+
+def test_a_captured_step_takes_pytorch_tensors_as_it_takes_arrays():
+    calls = []
+    step = fp.capture(lambda x, y: calls.append(0) or (x * y).sum())
+    found = [step(torch.full((3,), float(i)), torch.ones(3)).item() for i in range(12)]
+    assert found == [3.0 * i for i in range(12)] and len(calls) == 2

@@ -53,6 +53,9 @@ def test_file_folder_and_standard_input_give_the_same_bytes(tmp_path, monkeypatc
     monkeypatch.setattr("sys.stdin", Pipe)
     piped = data.load_text("-", 8)
     assert piped.once and piped.sha256 == folder.sha256
+    monkeypatch.setattr("sys.stdin", None)  # flamepy train --data - <&-
+    with pytest.raises(InputError, match="the standard input is closed"):
+        data.load_text("-", 8)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")

@@ -190,3 +190,99 @@ def test_arguments_are_checked():
         trainer("run", validate=lambda: "low", validate_every=1).run()
     with raises(ValueError, "Trainer: there is no checkpoint yet"):
         trainer("nowhere").load_best()
+
+
+# ---- data and options ----------------------------------------------------------------------------------------------------------------
+class OneArray:
+    """A loader that fills the same arrays for each batch."""
+
+    def __iter__(self):
+        x, y = (a.copy() for a in BATCHES[0])
+        for batch in BATCHES:
+            x[:], y[:] = batch
+            yield x, y
+
+
+def test_a_loader_may_fill_the_same_array_again():
+    for folder, data in (("one", OneArray()), ("list", BATCHES)):
+        trainer(folder, data, accumulate=3).run()
+    assert rows("one") == rows("list")
+
+
+def test_batches_that_are_no_tensors_are_the_next_again():
+    bad = [*BATCHES[:3], (BATCHES[3][0].astype("S4"), BATCHES[3][1]), *BATCHES[4:]]
+    with pytest.raises(TypeError):
+        trainer("run", bad, accumulate=2).run()
+    assert trainer("run", BATCHES, accumulate=2, resume=True).run() and trainer("whole", accumulate=2).run()
+    assert [row["loss"] for row in rows("run")] == [row["loss"] for row in rows("whole")]
+
+
+def test_a_mask_of_infinities_is_saved_and_a_parameter_is_not():
+    t = trainer("run")
+    t.job.model.register_buffer("mask", fp.tensor(np.array([0.0, -np.inf], "f4")))
+    assert t.run()
+    p = t.job.model[0].weight
+    t = trainer("other", steps=3)
+    t.on("step", lambda run, row: t.job.model[0].weight.set_data(fp.full(p.shape, np.inf)) if row.step == 3 else None)
+    with pytest.raises(fp.NonFiniteError, match=r"the update of step 3 made values that are not finite: 'model.0.weight'"):
+        t.run()
+
+
+def test_a_resumed_run_keeps_its_data_and_its_optimizer():
+    assert trainer("run").run(4) is False
+    with raises(ValueError, "not the data that the run was trained on: 5 batches, it had 6. Give the same"):
+        trainer("run", BATCHES[:5], resume=True).run()
+    other = trainer("run", resume=True)
+    other.job.optimizer.lr = 0.01
+    with raises(ValueError, r"keeps its options: the optimizer's groups[0].lr is 0.01, the run has 0.05. Use the same"):
+        other.run()
+    other = trainer("run", resume=True)
+    other.on("step", lambda run, row: run.optimizer.groups[0].update(lr=0.02, momentum=0.5))
+    assert other.run(6) is False
+    assert other.run(8) is False  # what a callback has set is the checkpoint's
+    assert trainer("run", resume=True).run(9) is False  # and so is what the run was begun with
+    by_schedule = [trainer("by", schedule=lambda n: 0.1 / (n + 1), resume=True).run(n) for n in (3, 5, None)]
+    assert by_schedule == [False, False, True]
+
+
+def test_patience_is_not_spent_on_numbers_of_other_names():
+    """It would have ended the run after three validations, whatever they found."""
+    t = trainer("run", validate=lambda: {"accuracy": 0.5}, validate_every=2, patience=3)
+    with raises(TypeError, "Trainer: patience waits for val_loss: validate() gave accuracy. Return the loss by this name."):
+        t.run()
+    assert trainer("other", validate=lambda: {"accuracy": 0.5}, validate_every=2).run()
+
+
+def test_the_batches_of_a_pytorch_loader_are_taken():
+    torch = pytest.importorskip("torch")
+    for folder, as_given in (("torch", torch.from_numpy), ("numpy", np.copy)):  # others each time, as a DataLoader makes them
+        trainer(folder, lambda n, f=as_given: tuple(map(f, BATCHES[n % 6]))).run()
+    assert rows("torch") == rows("numpy")
+
+
+def test_an_optimizer_of_another_model_is_refused():
+    model, other = (fp.nn.Linear(3, 1) for _ in range(2))
+    more = fp.ParameterDict({"scale": fp.Parameter(np.ones(1, "f4"))})
+
+    def with_optimizer(params, **options):
+        return Trainer(model, lambda x, y: (model(x) * more["scale"] - y).square().mean(), BATCHES, fp.SGD(params, lr=0.1), **options)
+
+    with raises(ValueError, "Trainer: the optimizer trains what is not in the model: 2 of 2 parameters, first weight. Make it from this"):
+        with_optimizer(other)
+    both = [*model.parameters(), *more.parameters()]
+    with raises(ValueError, "what is not in the model: 1 of 3 parameters, first scale."):
+        with_optimizer(both)
+    options = {"folder": "run", "steps": 4, "quiet": True, "members": {"more": more}}
+    assert with_optimizer(both, **options).run(2) is False and more["scale"].item() != 1
+    kept = more["scale"].item()
+    more["scale"].set_data(np.zeros(1, "f4"))
+    again, found = with_optimizer(both, resume=True, **options), []
+    again.on("step", lambda run, row: found.append(more["scale"].item()))
+    assert again.run(3) is False and abs(found[0] - kept) < 0.5 < abs(found[0])
+
+
+def test_a_step_that_cannot_be_recorded_says_that_capture_may_be_off():
+    sizes = [(X[:n], Y[:n]) for n in range(1, 12)]
+    with pytest.raises(fp.CaptureError, match=r"more than 8 kinds .* Training does without where capture is off"):
+        trainer("run", sizes).run()
+    assert trainer("eager", sizes, capture=False).run()

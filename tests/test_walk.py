@@ -105,7 +105,7 @@ def test_steps_of_python_stand_between_lists():
     run()
     assert seen == [49.0, 98.0, 98.0, 147.0] and y.data[49] == 294.0
     assert [type(call) is walk.Walk for call in run.parts] == [False, True, False, False, True, False]
-    assert run.reached == 7
+    assert run.begun.value == 7
 
 
 def test_a_failing_step_says_how_far_it_came():
@@ -117,7 +117,7 @@ def test_a_failing_step_says_how_far_it_came():
     run = walk.CpuRun([add(x, y, y), add(y, x, x), Action(fail, (), False), add(x, y, y)])
     with pytest.raises(ArithmeticError):
         run()
-    assert run.reached == 3
+    assert run.begun.value == 3
 
 
 def test_kernels_write_into_their_outs_alone(monkeypatch):
@@ -274,7 +274,7 @@ def test_a_short_step_keeps_the_gil_and_a_long_one_does_not(monkeypatch):
         monkeypatch.setattr(walk, "HOLD", 1e-6 if steps == 1 else 1e-3)
         run = walk.CpuRun([add(x, y, y)] * steps)
         run()
-        assert run.parts[0].way is free and run.reached == steps
+        assert run.parts[0].way is free and run.begun.value == steps
     monkeypatch.setattr(walk, "HOLD", 1.0)
     run = walk.CpuRun([add(*buffers(4, 4, 4))])
     run()

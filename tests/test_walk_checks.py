@@ -28,7 +28,7 @@ def test_a_required_number_is_compared_as_python_compares(value, low, high, dtyp
     with np.errstate(over="ignore"):
         run = walk.CpuRun([Action(Required(calls.append, [(low, high)]), (number,), False)])
     run()
-    assert bool(calls) == (not low <= value <= high) and run.reached == 1
+    assert bool(calls) == (not low <= value <= high) and run.begun.value == 1
     assert type(run.parts[0]) is walk.Walk
 
 
@@ -57,11 +57,11 @@ def test_a_check_that_fails_stands_where_it_stood():
     one.data[0] = 2.0
     with pytest.raises(ArithmeticError):
         run()
-    assert named == [[2.0, 0.0]] and run.reached == 2
+    assert named == [[2.0, 0.0]] and run.begun.value == 2
     assert (x.data == 4 * np.arange(5)).all() and (out.data == 6 * np.arange(5)).all()
     one.data[0], two.data[0] = 1.0, 3.0
     run()
-    assert named[1:] == [[1.0, 3.0]] and run.reached == 4 and (out.data == 24 * np.arange(5)).all()
+    assert named[1:] == [[1.0, 3.0]] and run.begun.value == 4 and (out.data == 24 * np.arange(5)).all()
 
 
 def test_numbers_that_compiled_code_does_not_read_are_left_to_python():

@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,9 +28,10 @@ active: list[Any] = []  # every recorder there is, of any thread: where there is
 
 class Settings:
     """`version`: another number after each change of a setting that recorded steps may depend on. `layers`: another one after a layer or
-    parameter was put into a module."""
+    parameter was put into a module. `modules`: by the ParameterDict that is a module's `params`, a reference to that module."""
 
     version = layers = 0
+    modules: ClassVar[weakref.WeakKeyDictionary[Any, Callable[[], Any]]] = weakref.WeakKeyDictionary()
 
 
 _next = itertools.count(1).__next__

@@ -5,6 +5,7 @@ A backend may do better: cpu/walk.py (compiled code walks a list of launches), c
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -69,22 +70,19 @@ class Required:
 
 
 class Run:
-    """Calls one after the other. `reached` says how many of them had begun when the last run ended, in whichever way. `waits`: whether
-    device.look() must come before the next run, which overwrites what the checks of this one look at."""
+    """Calls one after the other. `begun` says how many of them have: who runs it sets that to 0 before, as Ctrl-C may come before the
+    first line of a function. `waits`: whether device.look() must come before the next run, which overwrites what the checks of this one
+    look at."""
 
     waits = False
 
     def __init__(self, calls: list[tuple[Callable[..., Any], tuple]]):
         self.calls = calls
-        self.rest = iter(calls)
+        self.begun = ctypes.c_int64()
 
     def __call__(self, undo: Callable[[Any, int], Any] | None = None, states: Any = None) -> None:
         """`undo`: called when a check that is looked at after this has returned fails, with the states and how many calls had begun
         before it."""
-        self.rest = rest = iter(self.calls)
-        for call, arguments in rest:
+        for n, (call, arguments) in enumerate(self.calls, 1):
+            self.begun.value = n
             call(*arguments)
-
-    @property
-    def reached(self) -> int:
-        return len(self.calls) - self.rest.__length_hint__()  # type: ignore[attr-defined]

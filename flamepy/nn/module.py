@@ -10,6 +10,7 @@ FLAME counterpart: `flame_core::nn::Module`. Read next: hooks.py, containers.py.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -161,6 +162,7 @@ class Module:
         if self._params is None or [id(p) for p in self._params.parameters()] != [id(p) for _, p in named]:
             names = [p.name for _, p in named]
             object.__setattr__(self, "_params", ParameterDict(dict(named)))
+            Settings.modules[self._params] = weakref.ref(self)
             for (_, p), name in zip(named, names, strict=True):  # insert() knows only the path from here
                 p.name = name
         return self._params  # type: ignore[return-value]

@@ -245,7 +245,7 @@ def div(a: TensorLike, b: TensorLike, /) -> Tensor:
 
 # flamepy/ops/random.py: dropout
 def dropout(x: TensorLike, p: float = 0.5, training: bool = True) -> Tensor:
-    """Zero each element with probability p and scale the others by 1 / (1 - p); x itself when not training or p is 0.
+    """Zero each element, a NaN too, with probability p and scale the others by 1 / (1 - p); x itself when not training or p is 0.
 
     (Srivastava et al. 2014.) The mask depends on the seed and the position, not on threads; see rng.py.
     Shapes: any; the result has that of x. Integers give float32. Raises ValueError for p outside [0, 1].

@@ -221,13 +221,18 @@ def derived(g: Any, kept: Any, weight: Any, dx: Any, rows: int, derivative: Any,
 
 
 @linear.graph
-def linear_ddx(g, x, weight, bias, wanted, shapes, activation):
+def linear_ddx(g, x, weight, bias, kept, wanted, shapes, activation, as_y):
     n_out, n_in = shapes[1]
     rows = size_of(shapes[0][:-1])
     dz = g
     if activation:
-        act, z = op.REGISTRY[activation], linear(x, weight, bias)
-        values = {"g": g, act.inputs[0]: z, "y": act(z) if "y" in act.names[0] else None}
+        act, z, y = op.REGISTRY[activation], None, None
+        if follower(activation).keeps_result and shapes[3] is None and kept is not None:
+            y = as_y(share(kept, kept.shape))  # the result itself: it may have hooks
+        else:
+            z = linear(x, weight, bias)
+            y = act(z) if "y" in act.names[0] else None
+        values = {"g": g, act.inputs[0]: z, "y": y}
         dz = on_tensors(act.rule[0], g.dtype)(*[values[name] for name in act.names[0]])
     g2 = ops.reshape(dz, (rows, n_out))
     dx = ops.reshape(ops.matmul(g2, weight), shapes[0]) if wanted[0] else None
@@ -263,4 +268,4 @@ def activated(kept, activation):
 @rounding_linear.graph
 def rounding_linear_ddx(g, x, weight, bias, wanted, shapes, activation):
     read = None if weight is None else ops.cast(ops.cast(weight, bfloat16), float32)  # what the product read
-    return linear_ddx(g, x, read, bias, wanted, shapes, activation)
+    return linear_ddx(g, x, read, bias, None, wanted, shapes, activation, None)

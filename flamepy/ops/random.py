@@ -44,7 +44,7 @@ dropped.differentiable()
 
 @composed(home="both")
 def dropout(x: Any, p: float = 0.5, training: bool = True) -> Any:
-    """Zero each element with probability p and scale the others by 1 / (1 - p); x itself when not training or p is 0.
+    """Zero each element, a NaN too, with probability p and scale the others by 1 / (1 - p); x itself when not training or p is 0.
 
     (Srivastava et al. 2014.) The mask depends on the seed and the position, not on threads; see rng.py.
     Shapes: any; the result has that of x. Integers give float32. Raises ValueError for p outside [0, 1].

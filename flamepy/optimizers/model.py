@@ -15,15 +15,16 @@ from typing import Any
 from ..backend.divert import Settings
 from ..errors import FlameWarning
 from ..gradient import GradientMap
-from ..parameter import Parameter
+from ..parameter import Parameter, ParameterDict
 
 
 class Model:
-    """`params`: what the optimizer was made from; if that is no Module there is nothing to look at."""
+    """`params`: what the optimizer was made from; if that is no Module, and not a module's `params`, there is nothing to look at."""
 
     def __init__(self, params: Any):
         whole = not isinstance(params, Parameter) and hasattr(params, "params") and hasattr(params, "parameters")
-        self.module: Callable[[], Any] = weakref.ref(params) if whole else nobody
+        of_module = Settings.modules.get(params, nobody) if isinstance(params, ParameterDict) else nobody
+        self.module: Callable[[], Any] = weakref.ref(params) if whole else of_module
         self.layers, self.told = Settings.layers, False
         self.new: list[Parameter] = []  # put in later, and no optimizer's
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..backend.base import Buffer, Device, device
+from ..dtypes import of_torch
 from ..errors import CaptureError
 from .names import known
 from .recorder import Later
@@ -77,7 +78,7 @@ class Arguments:
         where: Device | None = None
         self.tensors = tensors = []
         for i, (label, value) in enumerate(found):
-            if isinstance(value, np.ndarray):
+            if isinstance(value, np.ndarray) or (of_torch(value) and hasattr(value, "numpy")):
                 where = where or next((x.device for _, x in found if is_tensor(x)), None) or device()
                 value = _as_tensor(value, where)
                 found[i] = label, value

@@ -55,6 +55,7 @@ class Program:
         self.saving = [o.saved for o in self.states]
         self.execute = self.device.direct.program([s for _, s in self.rest])
         self.start = self.execute.__call__  # an object is called in twice the time of its method
+        self.begun = self.execute.begun
         self.settings = -1  # the version of the settings under which nothing was moved
 
     def arena_for(self, uses: dict[int, list[Use]], sizes: list[tuple[int, np.dtype]]) -> dict[int, Buffer]:
@@ -96,15 +97,16 @@ class Program:
         try:
             for act in self.begin:
                 act()
+            self.begun.value = 0
             begun = True
             self.start(self.take_back, states)
+            for _, b in self.written:
+                b.wrote(self.writer)
+            if self.sets:
+                self.assign(len(self.early) + len(self.rest))
         except BaseException:
-            self.failed(states, self.execute.reached if begun else 0)
+            self.failed(states, self.begun.value if begun else 0)
             raise
-        for _, b in self.written:
-            b.wrote(self.writer)
-        if self.sets:
-            self.assign(len(self.early) + len(self.rest))
 
     def failed(self, states: tuple[list[Any], list[Any]], reached: int) -> None:
         """Count what was written, and put the host's state to where the step had come."""

@@ -280,7 +280,7 @@ class Trace:
             return False
         for key, (numbers, held, _), (now, others, where) in zip(self.keys, first.rows, self.rows, strict=True):
             for x, y in zip(numbers, now, strict=True):
-                if x != y and (x == x or y == y):
+                if (x != y and (x == x or y == y)) or (x == 0 and str(x) != str(y)):  # 1 / -0.0 is not 1 / 0.0
                     raise frozen(key[0] if isinstance(key[0], str) else "a number", x, y, where)
             for x, y in zip(held, others, strict=True):
                 if x != y:

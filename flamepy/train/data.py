@@ -63,6 +63,8 @@ def load_text(source: str, context: int) -> Text:
     if source == STANDARD_LIBRARY:
         text = standard_library()
     elif source == STANDARD_INPUT:
+        if sys.stdin is None:
+            raise InputError("the standard input is closed. Send a text into it, or give --data FILE.")
         text = one_source(source, sys.stdin.buffer.read(), "standard input", once=True)
     else:
         text = from_path(given_path(source))

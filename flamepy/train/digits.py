@@ -75,6 +75,7 @@ class DigitsJob:
         self.model.compute_dtype = config.compute_dtype
         self.optimizer, self.schedule = adamw(config, self.model), schedule_of(config)
         self.members: dict[str, Any] = {}
+        self.given: dict[str, Any] = {}
         self.per_step = config.batch * config.accumulate
         self.settings_line = settings_line(config)
         self.shift = config.shift if config.model == "cnn" else 0

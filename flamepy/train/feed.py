@@ -32,17 +32,15 @@ class Feed:
         self.now: Iterator[Any] | None = None
         self.before = 0, 0, 0
 
-    def take(self, count: int) -> list[Batch]:
-        """The next batches, or none of them: then it is as if none had been asked for."""
+    def take(self, count: int) -> Iterator[Batch]:
+        """The next batches. Each is asked for when the one before was used: a loader may fill the same array again."""
         self.before = self.round, self.place, self.taken
-        try:
-            return [as_batch(self.next()) for _ in range(count)]
-        except BaseException:
-            self.give_back()
-            raise
+        for _ in range(count):
+            yield as_batch(self.next())
 
     def give_back(self) -> None:
-        """The batches that were just taken are the next again; an iterator, and a loader that keeps its own place, cannot go back."""
+        """The batches that take() gave, or began to give, are the next again; an iterator, and a loader that keeps its own place, cannot
+        go back."""
         if not self.once and not self.keeps_place:
             (self.round, self.place, self.taken), self.now = self.before, None
 

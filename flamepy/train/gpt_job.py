@@ -46,6 +46,7 @@ class GptJob:
         self.model = GPT(config)
         self.optimizer, self.schedule = adamw(config, self.model), schedule_of(config)
         self.members: dict[str, Any] = {}
+        self.given: dict[str, Any] = {}
         self.per_step = config.batch * config.accumulate * config.context
         self.settings_line = settings_line(config)
         self.title = f"byte-level GPT: {config.layers} layers, {config.heads} heads, width {config.width}, context {config.context}"

@@ -5,7 +5,7 @@ Read next: loop.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -31,6 +31,7 @@ class Job(Protocol):
     optimizer: Any
     schedule: Callable[[int], float] | None  # None: the optimizer has its own
     members: dict[str, Any]  # what else belongs into a checkpoint; see state.py
+    given: dict[str, Any]  # what the run was begun with beside its settings, for its checkpoints
     name: str  # begins the name of the run folder
     title: str
     who: str  # whose words an error ends with: "flamepy train"
@@ -45,11 +46,11 @@ class Job(Protocol):
     def copy(self) -> bytes | None:
         """Data that came from a pipe and must be kept for resuming."""
 
-    def batches(self, step: int) -> list[Batch]:
-        """The batches of one step, `config.accumulate` of them."""
+    def batches(self, step: int) -> Iterable[Batch]:
+        """The batches of one step, `config.accumulate` of them; the arrays of one may be filled again for the next."""
 
     def give_back(self) -> None:
-        """The step whose batches were taken is not made; they will be taken again."""
+        """The step whose batches were taken, all or some, is not made; they will be taken again."""
 
     def loss(self, *batch: Any) -> Any:
         """The tracked loss of a batch; a pure function of the parameters, the batch and the random state."""

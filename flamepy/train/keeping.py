@@ -69,6 +69,8 @@ class Keeper:
         self.job, self.folder, self.progress, self.ledger = job, folder, progress, ledger
         self.members = {MODEL: job.model, OPTIMIZER: job.optimizer, "progress": progress, **job.members}
         self.saved: int | None = None
+        buffers = [(f"{MODEL}.{name}", t) for name, t in job.model.named_buffers(persistent=True)]
+        self.odd = {name for name, t in buffers if not np.isfinite(np.asarray(t)).all()}  # from the beginning: a mask of -inf
 
     def save(self) -> Path:
         """Write a checkpoint of this moment."""
@@ -83,6 +85,7 @@ class Keeper:
             "config": asdict(job.config),
             "schedule": {"position": step, "next_lr": job.optimizer.lr if job.schedule is None else job.schedule(step)},
             "data": {**job.data_facts(), "position": step},
+            "given": job.given,
             "state": form,
             "versions": versions(),
         }
@@ -97,7 +100,8 @@ class Keeper:
     def check_finite(self, leaves: dict[str, Listed]) -> None:
         """Raise NonFiniteError where the last update broke the model or the optimizer."""
         kinds = f"{MODEL}.", f"{OPTIMIZER}."
-        broken = [name for name, leaf in leaves.items() if name.startswith(kinds) and not np.isfinite(np.asarray(leaf)).all()]
+        found = [(name, leaf) for name, leaf in leaves.items() if name.startswith(kinds) and name not in self.odd]
+        broken = [name for name, leaf in found if not np.isfinite(np.asarray(leaf)).all()]
         if broken:
             raise NonFiniteError(
                 f"the update of step {self.progress.step} made values that are not finite: {some(broken)}. The checkpoint of step "
@@ -134,6 +138,9 @@ class Keeper:
 def check_data(job: Job, before: dict[str, Any]) -> None:
     """Refuse to go on with other data than the checkpoint was made with; `before`: its facts about them."""
     word, here = job.data_word, job.data_facts()
+    count, had = here.get("batches"), before.get("batches")
+    if count != had and None not in (count, had):
+        raise InputError(f"not the {word} that the run was trained on: {count} batches, it had {had}. Give the same, or start a new run.")
     if here["sha256"] == before["sha256"]:
         return
     if here["source"] == before["source"] and job.copy is None:

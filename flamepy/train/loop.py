@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .. import rng, tensors
-from ..errors import NonFiniteError
+from ..dtypes import of_torch
+from ..errors import CaptureError, NonFiniteError
 from ..replay import capture
 from .config import TrainConfig
 from .display import PlainDisplay, Row, short
@@ -123,6 +124,8 @@ class Loop:
                 loss, norm, zeros = self.update(*batches)
         except NonFiniteError as error:
             self.give_up(str(error), before, batches)
+        except CaptureError as error:
+            raise CaptureError(f"{error} Training does without where capture is off.") from error
         except CallbackError:
             rng.set_rng_state(before)
             self.arithmetic.broken_off()
@@ -142,11 +145,15 @@ class Loop:
                 return {key: moved(value) for key, value in x.items()}
             if type(x) in (tuple, list):
                 return type(x)([moved(value) for value in x])
-            return tensors.tensor(x, device=self.job.device) if isinstance(x, np.ndarray) else x
+            is_array = isinstance(x, np.ndarray) or (of_torch(x) and hasattr(x, "numpy"))
+            return tensors.tensor(x, device=self.job.device) if is_array else x
 
         try:
             return [moved(batch) for batch in self.job.batches(step)]
-        except Exception as error:
+        except BaseException as error:
+            self.job.give_back()
+            if not isinstance(error, Exception):
+                raise
             raise CallbackError("data", error) from error
 
     def give_up(self, error: str, before: dict[str, int], batches: list[Batch]) -> NoReturn:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -25,13 +26,14 @@ from ..autograd import no_grad
 from ..backend.base import device
 from ..errors import DTypeError, StateError
 from ..nn import Module
+from ..saving.plain import rebuilt
 from . import checkpoint, runs
 from .config import LoopConfig, build, read_toml, setting
 from .display import PlainDisplay, make_display
 from .events import Events
 from .feed import Feed
 from .job import Batch
-from .keeping import check_fit, model_state, shapes_of
+from .keeping import OPTIMIZER, check_fit, model_state, shapes_of
 from .problems import InputError, meant
 from .run_folder import RunFolder
 from .signals import StopRequest
@@ -58,12 +60,13 @@ class OwnJob:
         self.members: dict[str, Any] = {"data": feed}
         first = next(iter(model.parameters()), None)
         self.device = device() if first is None else first.device
+        self.given: dict[str, Any] = {}
         self.per_step = config.accumulate
         self.title = type(model).__name__
         self.data_line = type(feed.data).__name__
         self.settings_line = f"{config.accumulate} batches in a step, {self.device}" if config.accumulate > 1 else str(self.device)
 
-    def batches(self, step: int) -> list[Batch]:
+    def batches(self, step: int) -> Iterator[Batch]:
         return self.feed.take(self.config.accumulate)
 
     def give_back(self) -> None:
@@ -87,10 +90,13 @@ class OwnJob:
         wrong = [f"{key!r}: {type(x).__name__}" for key, x in found.items() if not hasattr(x, "__float__") or not isinstance(key, str)]
         if wrong:
             raise DTypeError(f"Trainer: validate() gave no number: {', '.join(wrong)}. Return a float, or floats by name.")
+        if found and self.config.patience and "val_loss" not in found:
+            raise DTypeError(f"Trainer: patience waits for val_loss: validate() gave {', '.join(found)}. Return the loss by this name.")
         return {key: float(x) for key, x in found.items()}
 
     def data_facts(self) -> dict[str, Any]:
-        return {"source": self.data_line, "sha256": ""}
+        counted = {"batches": len(self.feed.data)} if isinstance(self.feed.data, list | tuple) else {}
+        return {"source": self.data_line, "sha256": "", **counted}
 
     def results(self, last: dict[str, float], folder: RunFolder) -> Iterator[str]:
         for name, value in last.items():
@@ -147,6 +153,7 @@ class Trainer:
         if more.keys() & {"model", "optimizer", "progress", "data", "ledger"}:
             raise StateError(f"Trainer: members that it has itself: {sorted(more)}. Choose other names.")
         self.job.members.update(more)
+        check_optimizer(optimizer, [model, *more.values()])
         self.place, self.resume, self.quiet = None if folder is None else os.fspath(folder), resume, quiet
         self.events = Events()
         if config.patience and validate is None:
@@ -163,7 +170,8 @@ class Trainer:
 
     def run(self, stop_after: int | None = None) -> bool:
         """Train to the end, or to step `stop_after`; whether the run is complete (by early stopping too). After Ctrl-C or SIGTERM the
-        checkpoint is saved and SystemExit raised, with 130 or 143. May be called again: it goes on."""
+        checkpoint is saved and SystemExit raised, with 130 or 143. May be called again: it goes on from the last checkpoint, whatever was
+        done to the model since."""
         with speaking():
             if threading.current_thread() is threading.main_thread():
                 with StopRequest() as stop:
@@ -187,6 +195,7 @@ class Trainer:
         make = Quiet if self.quiet else make_display
         try:
             saved = self.fitting(folder) if there else None
+            self.job.given = self.given(saved)
             self.place, self.resume = str(folder.path), True
             runs.check_stop_after(stop_after, 0 if saved is None else saved.step)
             display = make(config.steps, self.job.unit, self.job.per_step)
@@ -219,6 +228,26 @@ class Trainer:
         runs.same_run(config, saved)
         return saved
 
+    def given(self, saved: checkpoint.Checkpoint | None) -> dict[str, Any]:
+        """The optimizer's options that the run was begun with. InputError for others now: they would be those of the checkpoint, unseen."""
+        optimizer, here = self.job.optimizer, options_of(getattr(self.job.optimizer, "groups", ()))
+        before = {} if saved is None else saved.facts.get("given")
+        before = before if isinstance(before, dict) else {}
+        scheduled = self.job.schedule is not None or getattr(getattr(optimizer, "rates", None), "schedule", None) is not None
+        found = [n for n in here if here[n] != before.get(n, here[n]) and not (scheduled and n.endswith(".lr"))]
+        if found and saved is not None:
+            try:
+                now = options_of(rebuilt(json.dumps(saved.facts["state"]), saved.tensors)[OPTIMIZER]["groups"])
+            except (LookupError, TypeError, AttributeError, ValueError):  # damaged: that is told when it is restored
+                return before
+            for name in found:
+                if here[name] != now.get(name):  # else a callback has set it
+                    raise InputError(
+                        f"a resumed run keeps its options: the optimizer's {name} is {here[name]}, the run has {before[name]}. Use the "
+                        "same, or set others in a callback: run.optimizer is there."
+                    )
+        return before or here
+
     def load_best(self) -> int:
         """Give the model the numbers of the best checkpoint (of the last, where none was chosen); returns its step."""
         with speaking():
@@ -229,6 +258,23 @@ class Trainer:
             check_fit(saved, shapes_of(self.job.model))
             self.job.model.load_state_dict(model_state(saved))
             return saved.step
+
+
+def check_optimizer(optimizer: Any, saved: list[Any]) -> None:
+    """Raise StateError for an optimizer of other parameters: the model would stay as it is, or what is trained would not be saved."""
+    keep_more = any([hasattr(x, "state_dict") and not hasattr(x, "parameters") for x in saved])  # of what, they alone know
+    ids = {p.id for x in saved if hasattr(x, "parameters") for p in x.parameters()}
+    strange = [p for p in getattr(optimizer, "params", ()) if p.id not in ids]
+    if strange and (not keep_more or len(strange) == len(optimizer.params)):
+        raise StateError(
+            f"Trainer: the optimizer trains what is not in the model: {len(strange)} of {len(optimizer.params)} parameters, first "
+            f"{strange[0].label}. Make it from this model, or save the others too: members={{'more': a ParameterDict}}."
+        )
+
+
+def options_of(groups: Any) -> dict[str, str]:
+    """The options of an optimizer's groups."""
+    return {f"groups[{i}].{name}": repr(value) for i, group in enumerate(groups) for name, value in group.items() if name != "names"}
 
 
 @contextlib.contextmanager

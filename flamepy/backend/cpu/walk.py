@@ -212,26 +212,20 @@ class Act:
 
 
 class CpuRun(Run):
-    """A recorded step, made ready for the number of threads there is."""
+    """A recorded step, made ready for the number of threads there is. `begun` is set before an action, and by walk() as it goes."""
 
     def __init__(self, steps: Sequence[Step | Action]):
         super().__init__([])
         self.steps, self.width, self.count = steps, 0, counter()
         self.parts: list[Any] = []  # walks and acts
-        self.begun = ctypes.c_int64()  # how many steps: set before an action, and by walk() as it goes
 
     def __call__(self, undo: Callable[[Any, int], Any] | None = None, states: Any = None) -> None:
-        self.begun.value = 0
         if self.count() != self.width:
             self.build(self.count())
         for part in self.parts:
             found = part.way(part.begin)
             if found or part.way is not part.held:
                 part.go_on(found)
-
-    @property
-    def reached(self) -> int:
-        return self.begun.value
 
     def act(self, begun: int, action: Action) -> None:
         self.begun.value = begun

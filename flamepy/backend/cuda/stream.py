@@ -116,7 +116,8 @@ class Graph(Run):
     """A recorded step: its launches as one CUDA graph, made at the first run; then the checks."""
 
     def __init__(self, stream: CudaStream, steps: Sequence[Step | Action]):
-        self.stream, self.steps, self.done, self.launches = stream, steps, 0, 0
+        super().__init__([])
+        self.stream, self.steps, self.launches = stream, steps, 0
         self.graph: Any = None
         self.precision = ""  # of float32 products, which a graph cannot change
         self.checks = [(n, s) for n, s in enumerate(steps, 1) if isinstance(s, Action)]
@@ -124,7 +125,6 @@ class Graph(Run):
 
     def __call__(self, undo: Callable[[Any, int], Any] | None = None, states: Any = None) -> None:
         device = self.stream.device
-        self.done = 0
         if self.precision != (wanted := precision.level()):
             before = device.launched
             self.graph, self.precision = device.driver.capture(self.launch), wanted
@@ -134,13 +134,9 @@ class Graph(Run):
         for n, s in self.checks:
             buffers = s.buffers if self.waits else [self.stream.copied(b) for b in s.buffers]
             device.late.add(s.act, buffers, undo and partial(undo, states, n))
-        self.done = len(self.steps)
+        self.begun.value = len(self.steps)
 
     def launch(self) -> None:
         for s in self.steps:
             if isinstance(s, Step):
                 self.stream.run(*s)
-
-    @property
-    def reached(self) -> int:
-        return self.done
