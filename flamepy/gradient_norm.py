@@ -19,10 +19,10 @@ import numpy as np
 
 from .backend.base import Buffer, device
 from .backend.formula.words import abs, pow
-from .dtypes import float64
+from .dtypes import checked_number, float64
 from .errors import DeviceError, DTypeError, FlameWarning, GradientError, StateError
 from .gradient import GradientMap
-from .gradient_memory import Segments, checked_number, label_of, no_factor
+from .gradient_memory import Segments, label_of, no_factor
 from .parameter import Parameter
 from .tensors import Tensor
 

@@ -141,7 +141,10 @@ def basic(x: Any, keys: tuple) -> Any:
             walk += [(0, 1, n) for n in rest]
             shape += rest
         elif isinstance(k, slice):
-            start, stop, step = k.indices(x.shape[len(walk)])
+            try:
+                start, stop, step = k.indices(x.shape[len(walk)])
+            except (TypeError, ValueError) as problem:
+                raise IndexOutOfRange(f"index: not a slice of ints: {k}: {problem}. Use ints, and a step other than 0.") from None
             size = len(range(start, stop, step))
             walk.append((start if size else 0, step, size))
             shape.append(size)

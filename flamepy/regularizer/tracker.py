@@ -18,9 +18,8 @@ from time import perf_counter
 from typing import Any
 
 from ..autograd import is_grad_enabled
-from ..dtypes import is_count, is_number
+from ..dtypes import checked_number, is_count, is_number
 from ..errors import DTypeError, FlameWarning
-from ..gradient_memory import checked_number
 from ..tensors import Tensor
 from .evaluation import evaluate, norm_of, reason_of
 from .events import Callback, Events
