@@ -172,3 +172,17 @@ def test_an_attribute_that_is_a_tensor_is_refused() -> None:
 def test_random_numbers_like_integers_say_which_tensor_to_pass() -> None:
     with pytest.raises(TypeError, match=r"randn_like: not a tensor of floats: int64\. Pass one, such as x\.to\(flamepy\.float32\)"):
         fp.randn_like(fp.tensor([1, 2]))
+
+
+@pytest.mark.parametrize("name", ["grad_norm", "clip_grad_norm", "an iterator", "SGD", "ByName", "GradScaler"])
+def test_a_warning_points_to_the_line_that_led_to_it(name) -> None:
+    params, _ = made()
+    sgd, parts = fp.SGD(params, lr=0.1), fp.ByName(params, {"*": (fp.SGD, {"lr": 0.1})})
+    calls = {
+        "grad_norm": lambda: fp.grad_norm(params), "clip_grad_norm": lambda: fp.clip_grad_norm(params, 1.0),
+        "an iterator": lambda: fp.clip_grad_norm(iter([]), 1.0), "SGD": sgd.step, "ByName": parts.step,
+        "GradScaler": lambda: fp.GradScaler(mode="off").step(sgd, fp.GradientMap()),
+    }  # fmt: skip
+    with pytest.warns(fp.FlameWarning) as caught:
+        calls[name]()
+    assert [w.filename for w in caught] == [__file__]
