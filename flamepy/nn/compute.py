@@ -32,7 +32,7 @@ import numpy as np
 from .. import ops
 from ..dtypes import FLOATS, HALF, as_dtype, bfloat16, float32
 from ..errors import DTypeError, warn
-from ..ops.matmul import rounding_linear
+from ..ops.products import rounding_linear
 from ..tensors import Tensor
 from . import functional as F
 

@@ -475,7 +475,7 @@ def leaky_relu(x: TensorLike, /, negative_slope: float = 0.01) -> Tensor:
     [-0.015, 1.5]
     """
 
-# flamepy/ops/matmul.py: linear
+# flamepy/ops/products.py: linear
 def linear(
     x: TensorLike,
     weight: TensorLike,
@@ -591,7 +591,7 @@ def masked_fill(x: TensorLike, mask: TensorLike, value: float) -> Tensor:
     [1.0, 0.0]
     """
 
-# flamepy/ops/matmul.py: matmul
+# flamepy/ops/products.py: matmul
 def matmul(a: TensorLike, b: TensorLike) -> Tensor:
     """a @ b: vectors, matrices, and stacks of matrices that broadcast. Raises ShapeError, DTypeError for integers.
 
@@ -1025,7 +1025,7 @@ def stack(tensors: Iterable[TensorLike], dim: int = 0) -> Tensor:
     [[1.0], [2.0]]
     """
 
-# flamepy/ops/var.py: std
+# flamepy/ops/variance.py: std
 @overload
 def std(x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Tensor: ...
 @overload
@@ -1113,7 +1113,7 @@ def unsqueeze(x: TensorLike, dim: int) -> Tensor:
     (3, 1)
     """
 
-# flamepy/ops/var.py: var
+# flamepy/ops/variance.py: var
 @overload
 def var(x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Tensor: ...
 @overload

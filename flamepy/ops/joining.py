@@ -1,6 +1,6 @@
 """Joining and splitting: cat, stack, split, chunk. What is joined is written piece by piece into new memory; a piece is a slice.
 
-FLAME counterpart: `flame_core::tensor` cat/chunk. Read next: matmul.py.
+FLAME counterpart: `flame_core::tensor` cat/chunk. Read next: products.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Variance and standard deviation: two passes, and what rounding cut off the mean taken out again.
 
 In float32 the mean of numbers around 10^6 is off by a few hundredths. The mean of the deviations says by how much; without it the
-variance would be too large by its square. Squares are taken in float64: those of 10^20 or 10^-25 are no float32, though their root is.
+variance would be too large by its square. Squares are taken in float64: 10^20 and 10^-25 are float32 numbers, their squares are not.
 
 FLAME counterpart: `flame_core::ops::reduce`. Read next: shape.py.
 """
