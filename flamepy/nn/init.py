@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import creation
-from ..advice import missing_in
+from ..advice import missing_in as _missing_in
 from ..dtypes import checked_number
 from ..errors import DTypeError, ShapeError
 from ..parameter import Parameter
@@ -119,4 +119,4 @@ def orthogonal(p: Parameter, gain: float = 1.0) -> Parameter:
 
 
 if not TYPE_CHECKING:
-    __getattr__ = missing_in("init", globals())  # PyTorch's names end in _
+    __getattr__ = _missing_in("init", globals())  # PyTorch's names end in _

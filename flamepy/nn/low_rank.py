@@ -87,8 +87,7 @@ def lora(model: Module, pattern: str, rank: int, alpha: float | None = None) -> 
     """Put LoRA in the place of each Linear whose name matches the glob, and freeze all else; returns their names.
 
     Layers that are LoRA already stay, and so do their A and B. `model.unfreeze(pattern)` trains others too. An optimizer built before does
-    not know the new parameters. A pattern that no plain
-    Linear matches: StateError, with the names there are.
+    not know the new parameters. Raises StateError, with the names there are, where no plain Linear matches.
     """
     linears = {name: m for name, m in checked_model("lora", model).named_modules() if type(m) is Linear and name}
     names = fnmatch.filter(linears, str(pattern))

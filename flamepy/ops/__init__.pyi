@@ -268,7 +268,9 @@ def elu(x: TensorLike, /, alpha: float = 1.0) -> Tensor:
 
 # flamepy/ops/indexing.py: embedding
 def embedding(ids: TensorLike, weight: TensorLike) -> Tensor:
-    """Rows of weight at the integer ids. Shapes: weight (n, width), the result (*ids.shape, width). Its gradient adds up over repeated ids.
+    """Rows of weight at the integer ids; its gradient adds up over repeated ids. Raises DTypeError, IndexOutOfRange for an id of no row.
+
+    Shapes: ids any, weight (n, width); the result (*ids.shape, width).
     >>> F.embedding([1, 0], fp.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [[3.0, 4.0], [1.0, 2.0]]
     """
