@@ -15,7 +15,7 @@ import numpy as np
 from .. import ops
 from ..backend.formula.words import abs, exp_down, log, log1p, maximum, select, sign
 from ..backend.numbers import number
-from ..dtypes import FLOATS, HALF, INTEGERS, checked_int, checked_number, computed, float32, int64
+from ..dtypes import FLOATS, HALF, INTEGERS, checked_number, computed, float32, int64, is_number
 from ..errors import DTypeError, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, share, size_of
@@ -129,7 +129,8 @@ def class_ids(
     """ids as flat int64, and what check_ids() found. Raises DTypeError, ShapeError, IndexOutOfRange with value and position."""
     if reduction not in REDUCTIONS:
         raise unknown_reduction(name, reduction)
-    ignore = checked_int(name, "ignore_index", ignore)
+    if not is_number(ignore) or not hasattr(ignore, "__index__"):
+        raise DTypeError(f"{name}: ignore_index is no class id: {ignore!r}. Use an int, -100 for none.")
     ids = op.Tensor.of(name, ids, device)
     if ids.dtype not in INTEGERS:
         raise DTypeError(f"{name}: class ids are not integer: {ids.dtype}. Cast them to int64.")
