@@ -13,7 +13,6 @@ Read next: optimizers/base.py.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,7 +23,7 @@ from .backend.base import Buffer
 from .backend.divert import before, changed, told
 from .backend.formula.words import select
 from .dtypes import FLOATS, computed, is_count, is_number
-from .errors import CaptureError, DTypeError, FlameWarning, StateError
+from .errors import CaptureError, DTypeError, StateError, warn
 from .op.inputs import merged_dims
 from .parameter import Parameter, named
 from .tensors import Tensor
@@ -156,7 +155,7 @@ class Averaged:
         self.check_outside("applied()")
         if gone := [p.label for p in self.params.values() if p.replaced]:
             advice = "What took its place is not averaged: make the average afterwards"
-            warnings.warn(f"{self.name}: a parameter was replaced in its model: {gone[0]}. {advice}.", FlameWarning, stacklevel=3)
+            warn(f"{self.name}: a parameter was replaced in its model: {gone[0]}. {advice}.")
         self.arrange()
         kept = [(region, region.copied()) for region in self.regions]
         for region in self.regions:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .backend.base import device as device_of
-from .dtypes import FLOATS, as_dtype, float32
+from .dtypes import FLOATS, as_dtype, checked_number, float32, is_count
 from .errors import DTypeError, ShapeError
 from .ops.copy import as_shape
 from .ops.random import random_fill
@@ -41,6 +41,9 @@ def ones_like(x: Tensor, dtype: Any = None) -> Tensor:
 def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any = None, device: Any = None) -> Tensor:
     """Numbers from start (0 if only one bound is given) up to, not including, stop. Ints give int64, floats float32."""
     first, last = (0, start) if stop is None else (start, stop)
+    for what, value in (("start", start), ("stop", last), ("step", step)):
+        if not math.isfinite(checked_number("arange", what, value)):
+            raise ValueError(f"arange: {what} is not finite: {value}. Use finite numbers.")
     if step == 0:
         raise ValueError(f"arange: step is zero: {start}, {stop}, {step}. Use a step that is not 0.")
     floats = any(isinstance(v, float) for v in (first, last, step))
@@ -49,7 +52,8 @@ def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any 
 
 def linspace(start: float, stop: float, num: int, dtype: Any = None, device: Any = None) -> Tensor:
     """`num` numbers at equal distances from start to stop, both included (float32 unless said otherwise)."""
-    if not hasattr(num, "__index__") or num < 0:
+    start, stop = checked_number("linspace", "start", start), checked_number("linspace", "stop", stop)
+    if not is_count(num):
         raise ValueError(f"linspace: num is no count: {num}. Use a whole number, 0 or more.")
     return tensor(np.linspace(start, stop, num), float32 if dtype is None else dtype, device)
 
@@ -63,6 +67,9 @@ def from_dlpack(x: Any, device: Any = None) -> Tensor:
 
 def eye(n: int, m: int | None = None, dtype: Any = None, device: Any = None) -> Tensor:
     """Ones on the diagonal of an n by m matrix (m defaults to n)."""
+    for size in (n, n if m is None else m):
+        if not is_count(size):
+            raise ShapeError(f"eye: not a size: {size!r}. Use a whole number, 0 or more.")
     return tensor(np.eye(n, m), float32 if dtype is None else dtype, device)
 
 
@@ -83,17 +90,25 @@ def uniform(shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any = None, 
 
 def randn_like(x: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     """randn() of x's shape, device and dtype. Raises DTypeError unless x is of floats."""
-    return randn(x.shape, mean=mean, std=std, dtype=x.dtype, device=x.device)
+    return randn(floats("randn_like", x).shape, mean=mean, std=std, dtype=x.dtype, device=x.device)
 
 
 def rand_like(x: Tensor) -> Tensor:
     """rand() of x's shape, device and dtype. Raises DTypeError unless x is of floats."""
-    return rand(x.shape, dtype=x.dtype, device=x.device)
+    return rand(floats("rand_like", x).shape, dtype=x.dtype, device=x.device)
 
 
 def uniform_like(x: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
     """uniform() of x's shape, device and dtype. Raises DTypeError unless x is of floats."""
-    return uniform(x.shape, low, high, dtype=x.dtype, device=x.device)
+    return uniform(floats("uniform_like", x).shape, low, high, dtype=x.dtype, device=x.device)
+
+
+def floats(name: str, x: Any) -> Tensor:
+    """x, a tensor of floats: random numbers are floats."""
+    if not isinstance(x, Tensor) or x.dtype not in FLOATS:
+        what = x.dtype if isinstance(x, Tensor) else type(x).__name__
+        raise DTypeError(f"{name}: not a tensor of floats: {what}. Pass one, such as x.to(flamepy.float32).")
+    return x
 
 
 def shape_of(name: str, given: tuple) -> tuple[int, ...]:
@@ -107,6 +122,8 @@ def random_tensor(name: str, loop: str, shape: Any, a: float, b: float, dtype: A
     kind = float32 if dtype is None else as_dtype(dtype)
     if kind not in FLOATS:
         raise DTypeError(f"{name}: makes floats: asked for {kind}. Cast the result.")
+    names = ("mean", "std") if name == "randn" else ("low", "high")
+    a, b = checked_number(name, names[0], a), checked_number(name, names[1], b)
     if not 0.0 <= (b if name == "randn" else b - a) < math.inf or not math.isfinite(a):
         given = f"mean {a}, std {b}. Use a finite mean and std >= 0" if name == "randn" else f"low {a}, high {b}. Use finite low <= high"
         raise ValueError(f"{name}: no such distribution: {given}.")

@@ -1,4 +1,4 @@
-"""The element types: which there are, which are computed in which, and what Python and NumPy data mean.
+"""The element types: which there are, which are computed in which, and what Python and NumPy data mean; whether an argument is a number.
 
 float32 and float64 are computed as they are, 16-bit floats are stored in 16 bits and computed in float32. FLAME counterpart:
 `flame_core::DType`. Read next: backend/base.py.
@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .errors import DTypeError, ShapeError
+from .errors import DTypeError, ShapeError, StateError
 
 float32 = np.dtype("float32")
 float64 = np.dtype("float64")
@@ -105,9 +105,40 @@ def check_fits(array: np.ndarray, wanted: np.dtype) -> None:
 
 def is_number(value: Any) -> bool:
     """Whether it is one number: Python's, NumPy's, a tensor without axes; no bool, no text."""
-    return hasattr(value, "__float__") and not isinstance(value, bool | str) and getattr(value, "shape", ()) == ()
+    return hasattr(value, "__float__") and not isinstance(value, bool | str | type) and getattr(value, "shape", ()) == ()
 
 
 def is_count(value: Any, least: int = 0) -> bool:
     """Whether it is an integer that is at least so large."""
     return is_number(value) and hasattr(value, "__index__") and value >= least
+
+
+def check_function(name: str, what: str, fn: Any) -> None:
+    """Raise DTypeError for what cannot be called."""
+    if not callable(fn):
+        raise DTypeError(f"{name}: {what} is no function: {fn!r}. Pass a function.")
+
+
+def checked_dict(name: str, given: Any) -> Any:
+    """`given` itself. Raises StateError where it is no dict."""
+    if not hasattr(given, "items"):
+        raise StateError(f"{name}: not a dict: {type(given).__name__}. Pass one by names, such as state_dict() gives.")
+    return given
+
+
+def checked_number(name: str, what: str, value: Any) -> float:
+    """One number as a float. Raises DTypeError for what is none."""
+    if type(value) is not float:
+        if not is_number(value):
+            raise DTypeError(f"{name}: {what} is no number: {value!r}. Use a float.")
+        value = float(value)
+    return value  # type: ignore[no-any-return]
+
+
+def checked_int(name: str, what: str, value: Any) -> int:
+    """One whole number as an int. Raises DTypeError for what is none, a float or bool too."""
+    if type(value) is not int:
+        if not is_number(value) or not hasattr(value, "__index__"):
+            raise DTypeError(f"{name}: {what} is no whole number: {value!r}. Use an int.")
+        value = value.__index__()
+    return value  # type: ignore[no-any-return]

@@ -14,17 +14,23 @@
     `- AccumulationError(ValueError)
        |- ShapeMismatch   |- NoGradients   `- AccumulatorFull
 
-FlameWarning(UserWarning) stands beside them, and the commands add InputError(ValueError), see train/problems.py.
+FlameWarning(UserWarning) stands beside them, and the commands add InputError(ValueError), see train/problems.py. What is only a wrong
+argument may be Python's own TypeError, ValueError or KeyError.
 
-Text is always `<op>: <what is wrong>: <values>. <what to do>`. Imports nothing; FLAME's counterpart is `flame_core::Error`.
+Text is always `<op>: <what is wrong>: <values>. <what to do>`. FLAME's counterpart is `flame_core::Error`.
 Read next: backend/base.py.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copyreg
+import os
+import sys
+import warnings
 
 Shape = tuple[int, ...]
+INSIDE = os.path.dirname(__file__) + os.sep, contextlib.__file__  # files that no warning points to
 
 
 class FlameError(Exception):
@@ -37,6 +43,14 @@ class FlameError(Exception):
 
 class FlameWarning(UserWarning):
     """Something is probably not what you meant, but the result is well defined."""
+
+
+def warn(text: str) -> None:
+    """Give a FlameWarning that points to the line of the user's which led here, however many of flamepy's are between."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(INSIDE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, FlameWarning, stacklevel=level)
 
 
 class ShapeError(FlameError, ValueError):

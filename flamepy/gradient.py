@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from . import ids
-from .dtypes import FLOATS, HALF, float32, float64
+from .dtypes import FLOATS, HALF, checked_number, float32, float64
 from .errors import DTypeError, GradientError, ShapeError, StateError
-from .gradient_memory import add_to_buffer, both_marks, check_device, check_fits, checked_number, label_of, scale_buffer, scale_by_factor
+from .gradient_memory import add_to_buffer, both_marks, check_device, check_fits, label_of, scale_buffer, scale_by_factor
 from .tensor_grad import TensorGradExt as TensorGradExt
 
 if TYPE_CHECKING:

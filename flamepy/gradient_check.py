@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .autograd import enable_grad, is_grad_enabled, no_grad
-from .dtypes import FLOATS, float64
+from .dtypes import FLOATS, check_function, checked_int, checked_number, float64
 from .errors import DTypeError, GradientError
 from .rng import get_rng_state, set_rng_state
 from .tensors import Tensor, tensor
@@ -33,6 +33,10 @@ def gradcheck(
     tuple of tensors; random ops see the same numbers each time. order=2 also checks gradients of gradients. A difference above
     atol + rtol * size raises GradientError with the worst element and both values, or returns False.
     """
+    check_function("gradcheck", "fn", fn)
+    eps, atol, rtol = [checked_number("gradcheck", what, x) for what, x in (("eps", eps), ("atol", atol), ("rtol", rtol))]
+    for what, n in (("projections", projections), ("order", order), ("seed", seed)):
+        checked_int("gradcheck", what, n)
     inputs = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
     checked = [i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
     checked = checked or [i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.dtype in FLOATS]

@@ -23,6 +23,7 @@ from .autograd import enable_grad, is_grad_enabled
 from .autograd.entries import TapeEntry, set_observers, thread
 from .backend.base import Buffer
 from .backend.divert import before
+from .dtypes import check_function
 from .errors import GradientError, VersionError
 from .op.base import SCALARS
 from .parameter import Parameter
@@ -219,6 +220,7 @@ def checkpoint(fn: Callable, *args: Any, **kwargs: Any) -> Any:
     VersionError if a tensor that the block read, by whatever way, was overwritten since, by the block itself too; GradientError if the
     block does something else the second time, or uses another number of Python's.
     """
+    check_function("checkpoint", "fn", fn)
     if args and takes_nothing(fn):
         run: Callable[[], Any] = fn
     else:

@@ -16,9 +16,10 @@ from typing import Any
 from .backend.base import FINITE, Buffer
 from .backend.formula.words import maximum, minimum, select
 from .backend.numbers import number
+from .dtypes import checked_dict, checked_number
 from .errors import NonFiniteError
 from .gradient import GradientMap
-from .gradient_memory import checked_number, scale_by_factor
+from .gradient_memory import scale_by_factor
 from .gradient_norm import Places, labels_of, listed, norm_of, places_of, result_of, split
 from .gradient_norm import grad_norm as grad_norm
 
@@ -58,7 +59,7 @@ def clip_norm(grads: Any, max_norm: float | None, norm_type: float, nonfinite: s
 
 def measured(grads: Any, max_norm: float | None, norm_type: float, nonfinite: str, params: Any) -> tuple[Places, Buffer]:
     """Which gradients, and the factor for them; no number of theirs is changed. Raises what clip_grad_norm() raises."""
-    if nonfinite not in POLICIES:
+    if not isinstance(nonfinite, str) or nonfinite not in POLICIES:
         raise ValueError(f"clip_grad_norm: unknown nonfinite: {nonfinite!r}. Use 'raise', 'skip' or 'zero'.")
     limit = checked_limit("clip_grad_norm", "max_norm", max_norm)
     places = places_of("clip_grad_norm", grads, params)
@@ -140,7 +141,7 @@ def clip_grad_norm_by_group(
     that matches. Returns {glob: ClipResult}. Parameters that no glob matches are left alone; a glob without any raises StateError.
     Whatever raises has changed no gradient."""
     grads = grads if isinstance(grads, GradientMap) else listed("clip_grad_norm_by_group", grads)
-    groups = split("clip_grad_norm_by_group", grads, limits)
+    groups = split("clip_grad_norm_by_group", grads, checked_dict("clip_grad_norm_by_group", limits))
     for limit in limits.values():
         checked_limit("clip_grad_norm_by_group", "max_norm", limit)
     found = {glob: measured(grads, limits[glob], norm_type, nonfinite, keys) for glob, keys in groups.items()}

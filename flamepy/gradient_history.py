@@ -13,8 +13,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from .dtypes import checked_number
 from .errors import StateError
-from .gradient_memory import checked_number, checked_steps
+from .gradient_memory import checked_steps
 
 
 def quantile(numbers: Sequence[float], share: float) -> float:
@@ -89,15 +90,17 @@ class GradientNormTracker:
         return max(self.finite, default=math.nan)
 
     def quantile(self, share: float) -> float:
+        if not 0.0 <= checked_number("quantile", "share", share) <= 1.0:
+            raise ValueError(f"quantile: share outside [0, 1]: {share}. Use 0.5 for the median.")
         return quantile(self.finite, share)
 
     def exploding(self, threshold: float) -> bool:
         """Whether the newest norm is above the threshold, or no number."""
-        return not self.last <= threshold if self.norms else False
+        return not self.last <= checked_number("exploding", "threshold", threshold) if self.norms else False
 
     def vanishing(self, threshold: float) -> bool:
         """Whether the newest norm is below the threshold."""
-        return self.last < threshold
+        return self.last < checked_number("vanishing", "threshold", threshold)
 
     @property
     def healthy(self) -> bool:
@@ -109,7 +112,7 @@ class GradientNormTracker:
         before = [x for x in self.norms[:-1] if math.isfinite(x)]
         if not self.norms or (len(before) < 2 and math.isfinite(self.last)):
             return False
-        return not z_score(self.last, before) <= z
+        return not z_score(self.last, before) <= checked_number("spike", "z", z)
 
     def state_dict(self) -> dict[str, Any]:
         return {"window": self.window, "norms": list(self.norms), "steps": self.steps}

@@ -15,8 +15,7 @@ import numpy as np
 
 from .backend.base import Buffer
 from .backend.numbers import number
-from .dtypes import is_number
-from .errors import DeviceError, DTypeError, ShapeError
+from .errors import DeviceError, ShapeError
 
 Segments = tuple[tuple[int, int], ...]  # (start, size) of parts of a buffer, in elements
 
@@ -27,13 +26,6 @@ def scale_y(x, s):
 
 def add_y(x, y):
     return x + y
-
-
-def checked_number(name: str, what: str, value: Any) -> float:
-    """One number as a float. Raises DTypeError for what is none."""
-    if not is_number(value):
-        raise DTypeError(f"{name}: {what} is no number: {value!r}. Use a float.")
-    return float(value)
 
 
 def checked_steps(name: str, what: str, n: Any) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import fnmatch
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,10 +18,10 @@ import numpy as np
 
 from .backend.base import Buffer, device
 from .backend.formula.words import abs, pow
-from .dtypes import float64
-from .errors import DeviceError, DTypeError, FlameWarning, GradientError, StateError
+from .dtypes import checked_number, float64
+from .errors import DeviceError, DTypeError, GradientError, StateError, warn
 from .gradient import GradientMap
-from .gradient_memory import Segments, checked_number, label_of, no_factor
+from .gradient_memory import Segments, label_of, no_factor
 from .parameter import Parameter
 from .tensors import Tensor
 
@@ -118,7 +117,7 @@ def listed(name: str, params: Any) -> list[Parameter]:
         raise DTypeError(f"{name}: no gradients: {what}. Pass the map that loss.backward() returned, or parameters with .grad.")
     ps = params.parameters() if hasattr(params, "parameters") else list(params)
     if isinstance(params, Iterator) and not ps:
-        warnings.warn(f"{name}: the iterator is exhausted: no parameters. Pass a list.", FlameWarning, stacklevel=4)
+        warn(f"{name}: the iterator is exhausted: no parameters. Pass a list.")
     for p in ps:
         if not isinstance(p, Parameter):
             raise DTypeError(f"{name}: not a Parameter: {type(p).__name__}. Pass a GradientMap, a ParameterDict or a list of Parameters.")
@@ -159,7 +158,7 @@ def places_of(name: str, grads: Any, params: Any = None) -> Places:
         counted = {number: g for number, g in counted.items() if number in chosen}
         if not counted and not isinstance(params, set):
             what = f"{name}: none of these parameters has a gradient in the map: {len(chosen)} chosen. Pass this map's parameters."
-            warnings.warn(what, FlameWarning, stacklevel=4)
+            warn(what)
     return separate(name, counted, grads.names)
 
 
@@ -171,7 +170,7 @@ def places_of_parameters(name: str, ps: list[Parameter], params: Any) -> Places:
     counted = {p.id: g for p in ps if (g := p.kept_grad()) is not None}
     if ps and not counted:
         what = f"{name}: no parameter holds a gradient: {len(ps)} given. Pass the map that loss.backward() returned."
-        warnings.warn(what, FlameWarning, stacklevel=5)
+        warn(what)
     return separate(name, counted, {p.id: p.name for p in ps})
 
 

@@ -177,7 +177,7 @@ class Methods:
     # flamepy/ops/activations.py: masked_fill
     def masked_fill(self, mask: TensorLike, value: float) -> Tensor:
         """x with `value` (a number) where the bool mask holds; mask broadcasts. See flamepy.masked_fill."""
-    # flamepy/ops/matmul.py: matmul
+    # flamepy/ops/products.py: matmul
     def matmul(self, b: TensorLike) -> Tensor:
         """a @ b: vectors, matrices, and stacks of matrices that broadcast. Raises ShapeError, DTypeError for integers. See flamepy.matmul."""
     # flamepy/ops/reduce.py: max
@@ -314,7 +314,7 @@ class Methods:
     @overload
     def stack(self, dim: int = 0) -> Tensor:
         """The tensors along a new axis; all shapes must be equal. See flamepy.stack."""
-    # flamepy/ops/var.py: std
+    # flamepy/ops/variance.py: std
     @overload
     def std(self, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Tensor: ...
     @overload
@@ -347,7 +347,7 @@ class Methods:
     @overload
     def unsqueeze(self, dim: int) -> Tensor:
         """A new axis of size 1 at `axis` of the result. See flamepy.unsqueeze."""
-    # flamepy/ops/var.py: var
+    # flamepy/ops/variance.py: var
     @overload
     def var(self, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Tensor: ...
     @overload

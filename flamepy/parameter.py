@@ -21,7 +21,7 @@ from .autograd import no_grad
 from .autograd.entries import file_line, user_frame
 from .backend.base import Device
 from .backend.divert import assigned, own, read
-from .dtypes import FLOATS
+from .dtypes import FLOATS, checked_dict
 from .errors import DTypeError, GradientError, ShapeError, StateError
 from .gradient import GradientMap
 from .reading import StateArray, hint_at_map, hinted
@@ -144,13 +144,13 @@ class ParameterDict:
 
     def __init__(self, parameters: dict[str, Parameter] | None = None):
         self._parameters: dict[str, Parameter] = {}
-        for name, p in (parameters or {}).items():
+        for name, p in checked_dict("ParameterDict", {} if parameters is None else parameters).items():
             self.insert(name, p)
 
     def insert(self, name: str, p: Parameter) -> None:
         """Add a parameter and give it its name. One parameter may have several names (it keeps the last); a name used twice: StateError."""
-        if name in self._parameters:
-            raise StateError(f"ParameterDict: name used twice: '{name}'. Give each parameter its own name.")
+        if not isinstance(name, str) or name in self._parameters:
+            raise StateError(f"ParameterDict: name used twice, or no string: {name!r}. Give each parameter its own name.")
         if not isinstance(p, Parameter):
             raise DTypeError(f"ParameterDict: not a Parameter: '{name}' is a {type(p).__name__}. Wrap it: Parameter(tensor).")
         p.name = name
@@ -215,7 +215,7 @@ class ParameterDict:
 
     def matching(self, by: str, pattern: str) -> list[str]:
         """Names that match a glob, at least one."""
-        names = fnmatch.filter(self._parameters, pattern)
+        names = fnmatch.filter(self._parameters, str(pattern))
         if not names:
             raise StateError(f"{by}: no parameter matches: '{pattern}'. Use a glob of: {', '.join(self._parameters)}.")
         return names
@@ -229,7 +229,7 @@ class ParameterDict:
 
         Raises StateError for missing or unknown names (unless strict is False), ShapeError for other shapes.
         """
-        check_names(list(self._parameters), state, strict)
+        check_names(list(self._parameters), checked_dict("load_state_dict", state), strict)
         found = {n: tensor(state[n]) for n in self._parameters if n in state}
         for name, t in found.items():
             if t.shape != self._parameters[name].shape:

@@ -8,7 +8,6 @@ FLAME counterpart: `Tensor::to_vec`, `to_scalar`. Read next: parameter.py.
 from __future__ import annotations
 
 import sys
-import warnings
 import weakref
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ from .backend.base import Buffer, Device
 from .backend.divert import SHARED, note
 from .backend.lending import lend
 from .dtypes import HALF, float32
-from .errors import DTypeError, FlameWarning, ShapeError
+from .errors import DTypeError, ShapeError, warn
 from .op.base import PUBLIC
 from .tensor_grad import TensorGradExt
 
@@ -42,7 +41,7 @@ def hint_at_map(t: Any) -> None:
     if "grad" not in hinted and was_reached(t):
         hinted.add("grad")
         text = "grad: backward() fills no .grad, it returns the gradients: grads = loss.backward(). Use grads[w] and optimizer.step(grads)."
-        warnings.warn(text, FlameWarning, stacklevel=3)
+        warn(text)
 
 
 # What flamepy's own files use of a Tensor.

@@ -13,7 +13,8 @@ import itertools
 import threading
 
 from .backend.divert import before, note
-from .errors import DTypeError
+from .dtypes import is_count
+from .errors import DTypeError, StateError
 
 DEFAULT_SEED = 0x5EED
 _lane = itertools.count()
@@ -74,4 +75,6 @@ def get_rng_state() -> dict[str, int]:
 
 def set_rng_state(state: dict[str, int]) -> None:
     """Go back to a position from get_rng_state()."""
+    if not isinstance(state, dict) or not all([is_count(state.get(key)) for key in ("seed", "stream", "step")]):
+        raise StateError(f"set_rng_state: not a state: {state!r}. Pass what get_rng_state() gave.")
     Jump("set_rng_state", (int(state["seed"]), int(state["stream"]), int(state["step"])))

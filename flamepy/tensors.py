@@ -336,6 +336,8 @@ def one_of(device: Device, dtype: np.dtype) -> Buffer:
 
 def full_like(x: Tensor, value: Any, dtype: Any = None) -> Tensor:
     """A tensor of x's shape, dtype and device filled with `value`."""
+    if not isinstance(x, Tensor):
+        raise DTypeError(f"full_like: not a tensor: {type(x).__name__}. Use full(shape, value), or flamepy.tensor(data) first.")
     return ops.filled(x.shape, value, x.dtype if dtype is None else as_dtype(dtype), x.device)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from .backend.base import Buffer
 from .backend.divert import active, changed, guard
-from .dtypes import float64
+from .dtypes import checked_number, float64
 from .errors import NonFiniteError, StateError
 from .gradient import GradientMap
 from .gradient_clip import apply_factor, checked_limit, clip_grad_norm, clip_grad_value, clip_norm, clip_value_to, require_finite
@@ -266,9 +266,9 @@ class ClipHistory(Remembering):
 
     def __init__(self, quantile: float = 0.9, z: float | None = None, window: int = 100, warmup: int = 10, params: Any = None):
         super().__init__(window, warmup, params)
-        if not 0.0 <= quantile <= 1.0:
+        if not 0.0 <= checked_number("ClipHistory", "quantile", quantile) <= 1.0:
             raise ValueError(f"ClipHistory: quantile outside [0, 1]: {quantile}. Use a share of the past norms.")
-        self.quantile, self.z = float(quantile), z
+        self.quantile, self.z = float(quantile), None if z is None else checked_number("ClipHistory", "z", z)
 
     def limits(self) -> list[float]:
         if len(self._past) < self.warmup:
@@ -290,7 +290,7 @@ class SkipSpikes(Remembering):
 
     def __init__(self, z: float = 6.0, most: int = 5, window: int = 100, warmup: int = 10, params: Any = None):
         super().__init__(window, warmup, params)
-        if not z > 0:
+        if not checked_number("SkipSpikes", "z", z) > 0:
             raise ValueError(f"SkipSpikes: z must be positive: {z}. Use how many standard deviations are too many.")
         self.z, self.most, self.skipped, self.total = z, checked_steps(self.name, "most", most), 0, 0
 

@@ -20,7 +20,7 @@ import flamepy.nn.functional as F
 from flamepy.backend.run import Step
 from flamepy.dtypes import bfloat16, float32, float64
 from flamepy.errors import EmulationError
-from flamepy.ops.matmul import follower
+from flamepy.ops.products import follower
 
 from flamepy.backend.cuda import blas, build  # isort: skip
 from cublas_standin import Standin  # isort: skip

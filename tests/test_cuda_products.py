@@ -16,7 +16,7 @@ from devices import emulated_gpu
 
 from flamepy.cuda.kernels import OPCODE
 from flamepy.dtypes import bfloat16, float16, float32, float64
-from flamepy.ops.matmul import follower
+from flamepy.ops.products import follower
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
 

@@ -122,3 +122,67 @@ def test_a_loss_with_no_number_for_beta_is_refused() -> None:
     for beta in (float("nan"), -1.0):
         with pytest.raises(ValueError, match=r"smooth_l1_loss: beta must not be negative: (nan|-1)"):
             fp.smooth_l1_loss(fp.ones(1), fp.zeros(1), beta=beta)
+
+
+X = fp.tensor([[1.0, 2.0, 3.0]], device="plain")
+LAYER = fp.nn.Linear(1, 1)
+CALLS = {  # of one argument that is wrong in each of them, whatever it is
+    "randn, std": lambda w: fp.randn(2, std=w), "arange": lambda w: fp.arange(0, w), "linspace": lambda w: fp.linspace(0, 1, w),
+    "eye": fp.eye, "randn_like": fp.randn_like, "zeros_like": fp.zeros_like, "full": lambda w: fp.full((2,), w, device="plain"),
+    "reshape": X.reshape, "expand": X.expand, "narrow, start": lambda w: X.narrow(1, w, 1), "narrow, length": lambda w: X.narrow(1, 0, w),
+    "pad": lambda w: fp.pad(X, w), "split": lambda w: X.split(w, 1), "chunk": lambda w: X.chunk(w, 1), "tril": lambda w: fp.tril(X, w),
+    "a slice": lambda w: X[w:], "cast": lambda w: fp.cast(X, w), "elu, alpha": lambda w: fp.elu(X, alpha=w),
+    "dropout": lambda w: fp.dropout(X, w), "var": lambda w: fp.var(X, correction=w), "softplus": lambda w: fp.softplus(X, beta=w),
+    "cross_entropy": lambda w: fp.cross_entropy(X, [0], label_smoothing=w), "huber_loss": lambda w: fp.huber_loss(X, X, delta=w),
+    "layer_norm": lambda w: fp.nn.functional.layer_norm(X, eps=w), "conv2d": lambda w: fp.nn.Conv2d(1, 1, w),
+    "Linear": lambda w: fp.nn.Linear(w, 2), "Sequential": lambda w: fp.nn.Sequential()[w], "lora": lambda w: fp.nn.lora(w, "*", 2),
+    "init": fp.nn.init.xavier_normal, "orthogonal": lambda w: fp.nn.init.orthogonal(fp.Parameter(X), w), "freeze": LAYER.freeze,
+    "schedule": fp.schedules.cosine(0.1, 10), "ParameterDict": fp.ParameterDict, "set_rng_state": fp.set_rng_state,
+    "load_state_dict": LAYER.load_state_dict, "capture": fp.capture, "checkpoint": fp.checkpoint,
+    "gradcheck": lambda w: fp.gradcheck(w, ()), "tape": fp.tape, "quantile": fp.GradientNormTracker(3).quantile,
+    "elastic_net": lambda w: fp.regularizer.elastic_net(X, w), "ClipHistory": fp.transforms.ClipHistory, "clone": fp.clone,
+    "custom, kind": lambda w: fp.custom(lambda x: x, kind=w), "custom, inputs": lambda w: fp.custom(lambda x: x, name="no", inputs=w),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", [object(), 1j], ids=["object", "complex"])
+@pytest.mark.parametrize("name", CALLS)
+def test_what_suits_no_argument(name, wrong):
+    """Nothing of what Python, NumPy or Numba say inside reaches the caller, and no random number is drawn."""
+    before = fp.get_rng_state()
+    with pytest.raises((TypeError, ValueError, IndexError, fp.FlameError)) as caught:
+        CALLS[name](wrong)
+    assert FORM.match(str(caught.value)), caught.value
+    assert fp.get_rng_state() == before
+
+
+def test_a_size_that_is_a_tensor_makes_no_tensor_of_that_size() -> None:
+    for given in (X, True, 1.0):
+        for start, length in ((given, 1), (0, given)):
+            with pytest.raises(TypeError, match=r"^narrow: (start|length) is no whole number: "):
+                X.narrow(1, start, length)
+
+
+def test_an_attribute_that_is_a_tensor_is_refused() -> None:
+    """It would be read once, and no gradient would reach it."""
+    with pytest.raises(TypeError, match=r"^elu: alpha is no number: "):
+        fp.elu(X, alpha=fp.tensor(2.0, requires_grad=True))
+
+
+def test_random_numbers_like_integers_say_which_tensor_to_pass() -> None:
+    with pytest.raises(TypeError, match=r"randn_like: not a tensor of floats: int64\. Pass one, such as x\.to\(flamepy\.float32\)"):
+        fp.randn_like(fp.tensor([1, 2]))
+
+
+@pytest.mark.parametrize("name", ["grad_norm", "clip_grad_norm", "an iterator", "SGD", "ByName", "GradScaler"])
+def test_a_warning_points_to_the_line_that_led_to_it(name) -> None:
+    params, _ = made()
+    sgd, parts = fp.SGD(params, lr=0.1), fp.ByName(params, {"*": (fp.SGD, {"lr": 0.1})})
+    calls = {
+        "grad_norm": lambda: fp.grad_norm(params), "clip_grad_norm": lambda: fp.clip_grad_norm(params, 1.0),
+        "an iterator": lambda: fp.clip_grad_norm(iter([]), 1.0), "SGD": sgd.step, "ByName": parts.step,
+        "GradScaler": lambda: fp.GradScaler(mode="off").step(sgd, fp.GradientMap()),
+    }  # fmt: skip
+    with pytest.warns(fp.FlameWarning) as caught:
+        calls[name]()
+    assert [w.filename for w in caught] == [__file__]

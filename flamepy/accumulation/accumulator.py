@@ -111,7 +111,7 @@ class GradientAccumulator:
         optimizers need it. A name registered before stays as it is; ShapeMismatch if it has another shape."""
         if not isinstance(name, str) or not name:
             raise AccumulationError(f"register: not a name: {name!r}. Pass the parameter's name, then its shape.")
-        given = shape.shape if isinstance(shape, Tensor) else (shape,) if hasattr(shape, "__index__") else tuple(shape)
+        given = shape.shape if isinstance(shape, Tensor) else tuple(shape) if isinstance(shape, list | tuple) else (shape,)
         if not all([is_count(n) for n in given]):
             raise AccumulationError(f"register: not a shape: '{name}', {shape!r}. Pass sizes, or the Parameter.")
         given = tuple([int(n) for n in given])

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from ..advice import missing_in
+from ..advice import missing_in as _missing_in
 from .entries import Tape as Tape
 from .entries import TapeEntry as TapeEntry
 from .entries import tape as tape
@@ -17,4 +17,4 @@ from .walk import strict_mode as strict_mode
 Op: Any  # the class of what an entry's `op` is; op/base.py, further right, puts it here
 
 if not TYPE_CHECKING:
-    __getattr__ = missing_in("autograd", globals())
+    __getattr__ = _missing_in("autograd", globals())

@@ -273,7 +273,9 @@ class Tape(list):
 
 
 def tape(loss: Any) -> Tape:
-    """The entries that lead to `loss`, oldest first."""
+    """The entries that lead to `loss`, oldest first. Raises GradientError for what is no tensor."""
+    if not hasattr(loss, "entry"):
+        raise GradientError(f"tape: not a tensor: {type(loss).__name__}. Pass the result of an op.")
     return Tape(reversed(reachable(loss.entry)))
 
 

@@ -125,6 +125,7 @@ def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False,
     release = Release(entries, bool(hooked), retain_graph or create_graph)
     if seed is None:  # where no code of the user's runs, nobody can write into it
         seed = loss.ones_cotangent(shared=release.until == sys.maxsize)
+    create_graph = bool(create_graph)
     cotangents = Cotangents(create_graph)
     kept: list[tuple[Any, Any]] = []
     modes = thread.modes

@@ -14,7 +14,7 @@ FLAME counterpart: `flame_core::nn`. Read next: module.py.
 
 from typing import TYPE_CHECKING
 
-from ..advice import missing_in
+from ..advice import missing_in as _missing_in
 from . import functional as functional
 from . import init as init
 from .activation import GELU as GELU
@@ -44,4 +44,4 @@ from .norm import RMSNorm as RMSNorm
 from .torch_names import from_torch_names as from_torch_names
 
 if not TYPE_CHECKING:
-    __getattr__ = missing_in("nn", globals())
+    __getattr__ = _missing_in("nn", globals())

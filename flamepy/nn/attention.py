@@ -113,11 +113,12 @@ class TransformerBlock(Module):
     def __init__(
         self, width: int, heads: int, *, causal: bool, dropout: float = 0.0, bias: bool = True, device: Any = None, dtype: Any = None
     ):  # fmt: skip
+        dropping = Dropout(dropout)  # what may refuse its argument comes before what draws random numbers
         self.norm1 = LayerNorm(width, bias=bias, device=device, dtype=dtype)
         self.attn = MultiHeadAttention(width, heads, causal=yes_or_no("TransformerBlock", causal), bias=bias, device=device, dtype=dtype)
         self.norm2 = LayerNorm(width, bias=bias, device=device, dtype=dtype)
         self.mlp = Sequential(Linear(width, 4 * width, bias, device, dtype), GELU(), Linear(4 * width, width, bias, device, dtype))
-        self.dropout = Dropout(dropout)
+        self.dropout = dropping
 
     def forward(self, x: Any, *, attn_mask: Any = None, is_causal: bool | None = None) -> Any:
         """x (..., T, width) -> the same shape. `attn_mask` and `is_causal` go to the attention; see MultiHeadAttention.forward."""

@@ -25,15 +25,14 @@ Read next: linear.py.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 
 from .. import ops
 from ..dtypes import FLOATS, HALF, as_dtype, bfloat16, float32
-from ..errors import DTypeError, FlameWarning
-from ..ops.matmul import rounding_linear
+from ..errors import DTypeError, warn
+from ..ops.products import rounding_linear
 from ..tensors import Tensor
 from . import functional as F
 
@@ -68,7 +67,7 @@ def say_if_widened(dtype: np.dtype | None, on: Any) -> None:
     if dtype is not None and why:
         _said.add(dtype)
         what = f"{dtype} saves memory here, but no time: its numbers are multiplied as float32"
-        warnings.warn(f"compute_dtype: {what}: {why}. Use None where memory is not short.", FlameWarning, stacklevel=3)
+        warn(f"compute_dtype: {what}: {why}. Use None where memory is not short.")
 
 
 def linear_in(dtype: np.dtype | None, x: Any, weight: Any, bias: Any = None, residual: Any = None, activation: str = "") -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from ..dtypes import checked_dict, checked_int
 from ..errors import IndexOutOfRange, StateError
 from .module import Module
 
@@ -16,6 +17,8 @@ class ModuleList(Module):
     """Modules in a list: append, index, iterate. It has no forward()."""
 
     def __init__(self, modules: Iterable[Module] = ()):
+        if not hasattr(modules, "__iter__"):
+            raise TypeError(f"{type(self).__name__}: not a list of Modules: {type(modules).__name__}. Pass [nn.ReLU(), ...].")
         for m in modules:
             self.append(m)
 
@@ -43,6 +46,7 @@ class ModuleList(Module):
                 setattr(part, name, m)
             part.training = self.training
             return part
+        i = checked_int(type(self).__name__, "the index", i)
         if not -len(found) <= i < len(found):
             raise IndexOutOfRange(f"{type(self).__name__}: index out of range: {i} of {len(found)} modules. Use one below len().")
         return found[i][1]
@@ -94,7 +98,7 @@ class ModuleDict(Module):
         self.update(modules)
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
-        for key, m in modules.items() if isinstance(modules, Mapping) else modules:
+        for key, m in modules if isinstance(modules, list | tuple) else checked_dict("ModuleDict", modules).items():
             self[key] = m
 
     def __setitem__(self, key: str, module: Module) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from .. import ops
+from ..dtypes import checked_number, is_count
 from ..errors import ShapeError
 from ..parameter import Parameter
 from . import functional as F
@@ -20,7 +22,7 @@ ACTIVATIONS = (ReLU, GELU, SiLU, Tanh, Sigmoid)  # what Linear.with_next() can c
 
 def size(layer: str, name: str, value: Any, least: int = 0) -> int:
     """A size as an int. Raises ShapeError for anything else."""
-    if not hasattr(value, "__index__") or int(value) < least:
+    if not is_count(value, least):
         raise ShapeError(f"{layer}: {name} is not a size: {value!r}. Use an int, {least} or more.")
     return int(value)
 
@@ -91,6 +93,7 @@ class Dropout(Module):
     """While training, zero each element with probability p and scale the others by 1 / (1 - p)."""
 
     def __init__(self, p: float = 0.5):
+        p = checked_number("Dropout", "p", p)
         if not 0.0 <= p <= 1.0:
             raise ValueError(f"Dropout: p outside [0, 1]: {p}. Use a probability.")
         self.p = p
@@ -111,7 +114,7 @@ class Flatten(Module):
 
     def forward(self, x: Any) -> Any:
         """x (..., a, ..., b, ...) -> (..., a * ... * b, ...), the axes start_dim to end_dim as one."""
-        return x.flatten(self.start_dim, self.end_dim)
+        return ops.flatten(x, self.start_dim, self.end_dim)
 
     def extra(self) -> str:
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"

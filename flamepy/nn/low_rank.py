@@ -87,11 +87,10 @@ def lora(model: Module, pattern: str, rank: int, alpha: float | None = None) -> 
     """Put LoRA in the place of each Linear whose name matches the glob, and freeze all else; returns their names.
 
     Layers that are LoRA already stay, and so do their A and B. `model.unfreeze(pattern)` trains others too. An optimizer built before does
-    not know the new parameters. A pattern that no plain
-    Linear matches: StateError, with the names there are.
+    not know the new parameters. Raises StateError, with the names there are, where no plain Linear matches.
     """
-    linears = {name: m for name, m in model.named_modules() if type(m) is Linear and name}
-    names = fnmatch.filter(linears, pattern)
+    linears = {name: m for name, m in checked_model("lora", model).named_modules() if type(m) is Linear and name}
+    names = fnmatch.filter(linears, str(pattern))
     if not names:
         there = ", ".join(linears) or "none inside (wrap a single layer: nn.LoRA(linear, rank))"
         raise StateError(f"lora: no Linear matches: '{pattern}'. Use a glob of: {there}.")
@@ -105,9 +104,15 @@ def lora(model: Module, pattern: str, rank: int, alpha: float | None = None) -> 
     return names
 
 
+def checked_model(op: str, model: Any) -> Module:
+    if not isinstance(model, Module):
+        raise DTypeError(f"{op}: not a Module: {type(model).__name__}. Pass a model.")
+    return model
+
+
 def merge_lora(model: Module) -> Module:
     """Put the merged Linear in the place of each LoRA inside. Their parameters stay frozen: model.unfreeze() trains them again."""
-    merged = {id(m): m.merge() for m in model.modules() if isinstance(m, LoRA)}
+    merged = {id(m): m.merge() for m in checked_model("merge_lora", model).modules() if isinstance(m, LoRA)}
     replace(model, lambda m: merged.get(id(m)))
     return model
 
@@ -123,7 +128,7 @@ def replace(model: Module, other: Callable[[Module], Module | None]) -> None:
 
 def lora_parameters(model: Module) -> list[tuple[str, Parameter]]:
     """(name, parameter) for A and B of every LoRA in the model."""
-    here = {p.id for m in model.modules() if isinstance(m, LoRA) for p in (m.A, m.B)}
+    here = {p.id for m in checked_model("lora_parameters", model).modules() if isinstance(m, LoRA) for p in (m.A, m.B)}
     return [(name, p) for name, p in model.named_parameters() if p.id in here]
 
 

@@ -20,8 +20,9 @@ import numpy as np
 from ..advice import advise
 from ..backend.base import device
 from ..backend.divert import Settings, active, changed, guard
+from ..dtypes import check_function
 from ..errors import DTypeError, ShapeError, StateError
-from ..parameter import Parameter, ParameterDict, check_names
+from ..parameter import Parameter, ParameterDict, check_names, checked_dict
 from ..reading import StateArray
 from ..replay.names import settings_of
 from ..tensors import Tensor, tensor
@@ -172,7 +173,7 @@ class Module:
 
         Another Tensor assigned later is the buffer then. Raises StateError for a name that is taken.
         """
-        if not name.isidentifier() or hasattr(self, name):
+        if not isinstance(name, str) or not name.isidentifier() or hasattr(self, name):
             raise StateError(f"register_buffer: not a free name: {name!r}. Use another, or assign to the buffer that is there.")
         t = data if isinstance(data, Tensor | None) else tensor(data)
         if t is not None and t.requires_grad:
@@ -222,6 +223,7 @@ class Module:
 
     def apply(self, function: Callable[[Module], Any]) -> Module:
         """Call function(module) for everything inside, then for this module. Returns self."""
+        check_function("apply", "the argument", function)
         stack: list[tuple[Module, bool]] = [(self, False)]
         seen: set[int] = set()
         while stack:
@@ -279,7 +281,7 @@ class Module:
         What is shared may be under all of its names, as in PyTorch's states, or under one of them.
         """
         params, places = self.params, self.buffer_places(persistent=True)
-        if any([name not in params and name not in places for name in state]):
+        if any([name not in params and name not in places for name in checked_dict("load_state_dict", state)]):
             state = one_name_each(state, self.other_names())
         check_names([*params, *places], state, strict)
         found: dict[str, Tensor] = {}

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..dtypes import checked_dict
+
 ATTENTION = {"in_proj_weight": "qkv.weight", "in_proj_bias": "qkv.bias", "out_proj.weight": "proj.weight", "out_proj.bias": "proj.bias"}
 BLOCK = {
     **{f"self_attn.{theirs}": f"attn.{ours}" for theirs, ours in ATTENTION.items()},
@@ -22,6 +24,7 @@ def from_torch_names(state: dict[str, Any]) -> dict[str, Any]:
     activation="gelu", dim_feedforward four times d_model) becomes TransformerBlock: self_attn is attn, linear1 is mlp.0, linear2 is
     mlp.2. Names that are attributes of your own model are left alone.
     """
+    state = checked_dict("from_torch_names", state)
     blocks = {name.removesuffix("self_attn.in_proj_weight") for name in state if name.endswith("self_attn.in_proj_weight")}
     heads = {name.removesuffix("in_proj_weight") for name in state if name.endswith("in_proj_weight")}
     renamed = {prefix + theirs: prefix + ours for prefix in heads for theirs, ours in ATTENTION.items()}

@@ -25,12 +25,12 @@ from typing import Any
 
 from ..autograd.entries import TapeEntry
 from ..autograd.remade import LEAST
-from ..dtypes import FLOATS, FULL, HALF
-from ..errors import GradientError
+from ..dtypes import FLOATS, FULL, HALF, is_count
+from ..errors import DTypeError, GradientError
 from . import base
 from .base import ALIASES, Op, publish, signature_of
 from .calls import MOST_FORMS, checked, hashable, one_input, several_inputs
-from .help import custom_help
+from .help import TYPES, custom_help
 from .inputs import coerce
 from .mixed import on_halves
 from .plan import call
@@ -52,6 +52,10 @@ class Custom(Op):
             raise TypeError(f"custom: not a function of Tensors: {forward!r}. Write it with def, inputs first.")
         parameters = [p for p in inspect.signature(forward).parameters.values() if p.name != "tracked"]
         self.variadic = parameters[0].kind is VARIADIC
+        if not isinstance(kind, str) or kind not in TYPES:
+            raise ValueError(f"custom: unknown kind: {kind!r}. Use one of {', '.join(TYPES)}.")
+        if inputs is not None and not is_count(inputs):
+            raise DTypeError(f"custom: inputs is no count: {inputs!r}. Say how many of the arguments are Tensors.")
         if inputs is None:
             inputs = sum(p.default is p.empty for p in parameters)
         names = tuple(p.name for p in parameters[:inputs])
@@ -196,6 +200,7 @@ class Custom(Op):
 
     def of_tensors(self, xs: Sequence[Any], attributes: dict[str, Any], specs: tuple[Any, ...]) -> Any:
         """The call with inputs that are Tensors or None."""
+        self.check_given(xs)
         dtype: Any = None
         for spec in specs:
             if spec is not None and spec.dtype is not dtype:
@@ -205,6 +210,12 @@ class Custom(Op):
         if dtype not in self.takes:
             return self.of_other_types(xs, attributes)
         return call(self, xs, attributes, self.key(specs, attributes), specs)
+
+    def check_given(self, xs: Sequence[Any]) -> None:
+        """Raise DTypeError for a user's None where an input has to be."""
+        for name, x in zip(self.inputs[: self.required], xs, strict=False):
+            if x is None and not self.internal:
+                raise DTypeError(f"{self.name}: no tensor, array or number: {name}=None. Takes {', '.join(self.positional)}.")
 
     def key(self, specs: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
         """What a call is planned by: the specs of its inputs, and its attributes where they are not the usual ones."""
@@ -216,6 +227,7 @@ class Custom(Op):
 
     def of_other_types(self, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
         """The call with inputs that are not all Tensors of one full-width float type."""
+        self.check_given(xs)
         op: Op = self
         if self.kind == "as is":
             device = next((x.device for x in xs if isinstance(x, base.Tensor)), None)

@@ -29,7 +29,7 @@ from . import base
 from .any_size import NONE, first
 from .base import REGISTRY, Op, arguments, launch, new, publish, signature_of, together
 from .checks import compilable, is_number, try_formula, try_rule
-from .help import pointwise_help
+from .help import TYPES, pointwise_help
 from .inputs import coerce, common_shape, merged_dims
 from .plan import call
 from .pointwise_calls import binary, general, unary
@@ -55,6 +55,8 @@ class Pointwise(Op):
 
     def __init__(self, name: str, formula: Any, rules: tuple, kind: str, out: np.dtype | None, masks: int, title: str):
         inputs, attributes = arguments(formula)
+        if not isinstance(kind, str) or kind not in TYPES:
+            raise ValueError(f"{name}: unknown kind: {kind!r}. Use one of {', '.join(TYPES)}.")
         check_rules(name, rules, inputs, attributes)
         if not base.is_own(formula):
             try_out(name, formula, rules, inputs, attributes)
@@ -83,6 +85,9 @@ class Pointwise(Op):
             return self.kept.setdefault(tracked, tuple(dict.fromkeys(names)) if ruled else None)
 
     def number_values(self, attributes: dict[str, Any], dtype: np.dtype) -> list[Any]:
+        for name in self.numbers:
+            if not is_number(attributes[name]):
+                raise DTypeError(f"{self.name}: {name} is no number: {attributes[name]!r}. Use a float.")
         return [number(attributes[name], dtype) for name in self.numbers]
 
     def forward(self, xs: Sequence[Any], attributes: dict[str, Any], tracked: Sequence[bool | None]) -> tuple[Any, dict[str, Any]]:

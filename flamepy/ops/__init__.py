@@ -4,7 +4,7 @@ Importing this package registers them all; `ops.NAME` then finds any public one 
 writes).
 
     pointwise.py comparisons.py activations.py   one number at a time     shape.py joining.py indexing.py copy.py   moving numbers about
-    reduce.py var.py                             many numbers to one      matmul.py conv.py attention.py            products
+    reduce.py variance.py                        many numbers to one      products.py conv.py attention.py          products
     rows.py row_norms.py losses.py               one row at a time        random.py                                 random numbers
 
 FLAME counterpart: `flame_core::ops`. Read next: pointwise.py.
@@ -28,14 +28,14 @@ from . import (  # noqa: F401
     indexing,
     joining,
     losses,
-    matmul,
     pointwise,
+    products,
     random,
     reduce,
     row_norms,
     rows,
     shape,
-    var,
+    variance,
 )
 
 

@@ -268,7 +268,9 @@ def elu(x: TensorLike, /, alpha: float = 1.0) -> Tensor:
 
 # flamepy/ops/indexing.py: embedding
 def embedding(ids: TensorLike, weight: TensorLike) -> Tensor:
-    """Rows of weight at the integer ids. Shapes: weight (n, width), the result (*ids.shape, width). Its gradient adds up over repeated ids.
+    """Rows of weight at the integer ids; its gradient adds up over repeated ids. Raises DTypeError, IndexOutOfRange for an id of no row.
+
+    Shapes: ids any, weight (n, width); the result (*ids.shape, width).
     >>> F.embedding([1, 0], fp.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [[3.0, 4.0], [1.0, 2.0]]
     """
@@ -475,7 +477,7 @@ def leaky_relu(x: TensorLike, /, negative_slope: float = 0.01) -> Tensor:
     [-0.015, 1.5]
     """
 
-# flamepy/ops/matmul.py: linear
+# flamepy/ops/products.py: linear
 def linear(
     x: TensorLike,
     weight: TensorLike,
@@ -591,7 +593,7 @@ def masked_fill(x: TensorLike, mask: TensorLike, value: float) -> Tensor:
     [1.0, 0.0]
     """
 
-# flamepy/ops/matmul.py: matmul
+# flamepy/ops/products.py: matmul
 def matmul(a: TensorLike, b: TensorLike) -> Tensor:
     """a @ b: vectors, matrices, and stacks of matrices that broadcast. Raises ShapeError, DTypeError for integers.
 
@@ -830,7 +832,7 @@ def rms_norm(
 ) -> Tensor:
     """x / sqrt(mean(x^2) + eps) * weight over the last axes (Zhang & Sennrich 2019, arXiv:1910.07467).
 
-    normalized_shape as in layer_norm; rms_norm(x, weight) works too.
+    normalized_shape as in layer_norm; rms_norm(x, weight) works too. PyTorch's eps is finfo(x.dtype).eps where none is given.
     Shapes: x (..., *normalized_shape), weight normalized_shape; the result has x's. Integers give float32. Raises ShapeError.
     >>> [round(v, 2) for v in F.rms_norm(fp.tensor([1.0, 7.0])).tolist()]
     [0.2, 1.4]
@@ -1025,7 +1027,7 @@ def stack(tensors: Iterable[TensorLike], dim: int = 0) -> Tensor:
     [[1.0], [2.0]]
     """
 
-# flamepy/ops/var.py: std
+# flamepy/ops/variance.py: std
 @overload
 def std(x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Tensor: ...
 @overload
@@ -1113,7 +1115,7 @@ def unsqueeze(x: TensorLike, dim: int) -> Tensor:
     (3, 1)
     """
 
-# flamepy/ops/var.py: var
+# flamepy/ops/variance.py: var
 @overload
 def var(x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Tensor: ...
 @overload

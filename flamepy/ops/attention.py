@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import ops
 from ..backend.numbers import number
-from ..dtypes import FLOATS, bool_
+from ..dtypes import FLOATS, bool_, checked_number
 from ..errors import DTypeError, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, new, size_of, together
@@ -112,7 +112,7 @@ def scaled_dot_product_attention(
         raise ValueError(f"{name}: both attn_mask and is_causal=True given: mask {np.shape(attn_mask)}. Pass one of them.")
     mask = None if attn_mask is None else additive(name, attn_mask, q, lead, (q.shape[-2], k.shape[-2]))
     q4, k4, v4 = (four_axes(x, lead) for x in (q, k, v))
-    y = attention(q4, k4, v4, mask, bool(is_causal), scale_of(q.shape[-1]) if scale is None else float(scale))
+    y = attention(q4, k4, v4, mask, bool(is_causal), scale_of(q.shape[-1]) if scale is None else checked_number(name, "scale", scale))
     return y if len(lead) == 2 else ops.reshape(y, (*lead, q.shape[-2], v.shape[-1]))
 
 

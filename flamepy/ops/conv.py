@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import ops
-from ..dtypes import FLOATS, FULL, int64
+from ..dtypes import FLOATS, FULL, int64, is_count
 from ..errors import ShapeError
 from ..op.base import launch, like, size_of, together
 from ..op.custom import custom
@@ -23,7 +23,7 @@ Pair = tuple[int, int]
 def pair(op: str, name: str, value: Any, least: int) -> Pair:
     """An int or two of them as a pair. Raises ShapeError for anything else, or one below `least`."""
     given = tuple(value) if isinstance(value, tuple | list) else (value, value)
-    if len(given) != 2 or not all(hasattr(n, "__index__") and int(n) >= least for n in given):
+    if len(given) != 2 or not all([is_count(n, least) for n in given]):
         raise ShapeError(f"{op}: {name} is not an int or a pair of ints >= {least}: {value!r}. Use e.g. {max(1, least)}.")
     return int(given[0]), int(given[1])
 

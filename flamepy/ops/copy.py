@@ -11,8 +11,8 @@ import numpy as np
 
 from .. import ops
 from ..backend.numbers import number
-from ..dtypes import DTYPES, computed, float32
-from ..errors import DTypeError, ShapeError
+from ..dtypes import as_dtype, checked_number, computed, float32, is_count
+from ..errors import ShapeError
 from ..op.base import SCALARS, launch, like, new
 from ..op.custom import custom
 
@@ -21,13 +21,13 @@ Shape = tuple[int, ...]
 
 def checked_shape(name: str, shape: Any) -> Shape:
     """A shape as a tuple of ints >= -1."""
-    given = (shape,) if hasattr(shape, "__index__") else tuple(shape)
+    given = tuple(shape) if hasattr(shape, "__iter__") and not hasattr(shape, "__index__") else (shape,)
     for n in given:
         if type(n) is not int or n < -1:
             break
     else:
         return given
-    if not all(hasattr(n, "__index__") and int(n) >= -1 for n in given):
+    if not all([is_count(n, -1) for n in given]):
         raise ShapeError(f"{name}: not a shape: {given}. Pass sizes as non-negative ints.")
     return tuple([int(n) for n in given])
 
@@ -73,7 +73,7 @@ def filled(shape: Any, value: Any, dtype: np.dtype, device: Any) -> Any:
     y = new(shape, dtype, device)
     if y.size:
         wide = computed(dtype)
-        launch("fill", None, (y,), (), (number(value, wide) if isinstance(value, SCALARS) else wide.type(value),))
+        launch("fill", None, (y,), (), (number(value if isinstance(value, SCALARS) else checked_number("full", "the value", value), wide),))
     return y
 
 
@@ -112,10 +112,7 @@ def cast(x, dtype=float32):
     >>> fp.cast(fp.tensor([1.7, -1.7]), fp.int64).tolist()
     [1, -1]
     """
-    dtype = np.dtype(dtype)
-    if dtype not in DTYPES:
-        raise DTypeError(f"cast: not supported: {dtype}. Use one of {', '.join(sorted(map(str, DTYPES)))}.")
-    y = like(x, dtype=dtype)
+    y = like(x, dtype=as_dtype(dtype, f"cast: not supported: {dtype}"))
     copy_into(y, x)
     return y
 

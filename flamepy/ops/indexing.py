@@ -166,7 +166,10 @@ def basic(x: Any, keys: tuple) -> Any:
             walk += [(0, 1, n) for n in rest]
             shape += rest
         elif isinstance(k, slice):
-            start, stop, step = k.indices(x.shape[len(walk)])
+            try:
+                start, stop, step = k.indices(x.shape[len(walk)])
+            except (TypeError, ValueError) as problem:
+                raise IndexOutOfRange(f"index: not a slice of ints: {k}: {problem}. Use ints, and a step other than 0.") from None
             size = len(range(start, stop, step))
             walk.append((start if size else 0, step, size))
             shape.append(size)
@@ -295,7 +298,9 @@ def gather(x: Any, axis: int, index: Any) -> Any:
 # ---- embedding ----------------------------------------------------------------------------------------------------------------------
 @composed(home="functional")
 def embedding(ids: Any, weight: Any) -> Any:
-    """Rows of weight at the integer ids. Shapes: weight (n, width), the result (*ids.shape, width). Its gradient adds up over repeated ids.
+    """Rows of weight at the integer ids; its gradient adds up over repeated ids. Raises DTypeError, IndexOutOfRange for an id of no row.
+
+    Shapes: ids any, weight (n, width); the result (*ids.shape, width).
     >>> F.embedding([1, 0], fp.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [[3.0, 4.0], [1.0, 2.0]]"""
     weight, ids = op.tensors_of("embedding", weight, ids)

@@ -1,6 +1,6 @@
 """Joining and splitting: cat, stack, split, chunk. What is joined is written piece by piece into new memory; a piece is a slice.
 
-FLAME counterpart: `flame_core::tensor` cat/chunk. Read next: matmul.py.
+FLAME counterpart: `flame_core::tensor` cat/chunk. Read next: products.py.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import ops
 from ..autograd.entries import thread
+from ..dtypes import is_count
 from ..errors import ShapeError
 from ..op import base as op
 from ..op.base import composed, like
@@ -44,6 +45,12 @@ def joined_dx(g, shapes, wanted, axis):
 joined.differentiable()
 
 
+def listed(name: str, tensors: Any) -> list[Any]:
+    if not hasattr(tensors, "__iter__"):
+        raise ShapeError(f"{name}: no list of tensors: {type(tensors).__name__}. Pass [x, y, ...].")
+    return list(tensors)
+
+
 @composed
 def cat(tensors: Any, axis: int = 0) -> Any:
     """The tensors one after the other along `axis`; all other sizes must be equal. Shapes: (n, k), (m, k) give (n + m, k).
@@ -54,7 +61,7 @@ def cat(tensors: Any, axis: int = 0) -> Any:
         given = [x.buffer for x in tensors]
         known.run(given)
         return finish(known, tensors, given, known.attributes)
-    xs = op.tensors_of("cat", *tensors)
+    xs = op.tensors_of("cat", *listed("cat", tensors))
     if not xs:
         raise ShapeError("cat: nothing to join: no tensors. Pass at least one.")
     a = one_axis("cat", axis, xs[0].ndim)
@@ -79,7 +86,7 @@ def stack(tensors: Any, axis: int = 0) -> Any:
     """The tensors along a new axis; all shapes must be equal. Shapes: n of (m,) give (n, m). Raises ShapeError.
     >>> fp.stack([fp.tensor([1.0]), fp.tensor([2.0])]).tolist()
     [[1.0], [2.0]]"""
-    xs = op.tensors_of("stack", *tensors)
+    xs = op.tensors_of("stack", *listed("stack", tensors))
     if not xs or any([x.shape != xs[0].shape for x in xs]):
         raise ShapeError(f"stack: shapes differ or nothing to stack: {[x.shape for x in xs]}. Pass tensors of one shape.")
     return cat([ops.unsqueeze(x, axis) for x in xs], one_axis("stack", axis, xs[0].ndim + 1))
@@ -93,12 +100,12 @@ def split(x: Any, sizes: Any, axis: int = 0) -> list[Any]:
     x = op.Tensor.of("split", x)
     a = one_axis("split", axis, x.ndim)
     n = x.shape[a] if x.ndim else 0
-    if hasattr(sizes, "__index__"):
-        if int(sizes) <= 0:
-            raise ShapeError(f"split: piece size must be positive: {sizes}. Use an int >= 1.")
+    if is_count(sizes, 1):
         sizes = [min(int(sizes), n - i) for i in range(0, n, int(sizes))] or [0]
-    if sum(sizes) != n or min(sizes, default=0) < 0:
-        raise ShapeError(f"split: sizes {list(sizes)} do not add up to {n}. Make them sum to the axis.")
+    if not isinstance(sizes, list | tuple) or not all([is_count(m) for m in sizes]):
+        raise ShapeError(f"split: neither a size nor a list of sizes: {sizes!r}. Use an int >= 1, or ints that add up to the axis.")
+    if sum(sizes) != n:
+        raise ShapeError(f"split: sizes do not add up to {n}: {list(sizes)}. Make them sum to the axis.")
     starts = np.cumsum([0, *sizes]).tolist()
     return [narrowed(x, a, s, m) for s, m in zip(starts, sizes, strict=False)]
 
@@ -113,7 +120,7 @@ def chunk(x: Any, pieces: int, axis: int = 0) -> list[Any]:
     >>> [t.tolist() for t in fp.chunk(fp.tensor([1, 2, 3]), 2)]
     [[1, 2], [3]]"""
     x = op.Tensor.of("chunk", x)
-    if pieces < 1:
-        raise ShapeError(f"chunk: needs at least one piece: {pieces}. Use an int >= 1.")
+    if not is_count(pieces, 1):
+        raise ShapeError(f"chunk: needs at least one piece: {pieces!r}. Use an int >= 1.")
     n = x.shape[one_axis("chunk", axis, x.ndim)] if x.ndim else 0
     return split(x, max(1, -(-n // pieces)), axis)

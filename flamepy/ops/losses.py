@@ -15,7 +15,7 @@ import numpy as np
 from .. import ops
 from ..backend.formula.words import abs, exp_down, log, log1p, maximum, select, sign
 from ..backend.numbers import number
-from ..dtypes import FLOATS, HALF, INTEGERS, computed, float32, int64
+from ..dtypes import FLOATS, HALF, INTEGERS, checked_number, computed, float32, int64, is_number
 from ..errors import DTypeError, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, share, size_of
@@ -129,7 +129,7 @@ def class_ids(
     """ids as flat int64, and what check_ids() found. Raises DTypeError, ShapeError, IndexOutOfRange with value and position."""
     if reduction not in REDUCTIONS:
         raise unknown_reduction(name, reduction)
-    if not hasattr(ignore, "__index__"):
+    if not is_number(ignore) or not hasattr(ignore, "__index__"):
         raise DTypeError(f"{name}: ignore_index is no class id: {ignore!r}. Use an int, -100 for none.")
     ids = op.Tensor.of(name, ids, device)
     if ids.dtype not in INTEGERS:
@@ -173,6 +173,7 @@ def cross_entropy(x: Any, ids: Any, *, ignore_index: int = -100, label_smoothing
     0.6931
     """
     x, ids = op.tensors_of("cross_entropy", x, ids)
+    label_smoothing = checked_number("cross_entropy", "label_smoothing", label_smoothing)
     if not 0.0 <= label_smoothing <= 1.0:
         raise ValueError(f"cross_entropy: label_smoothing outside [0, 1]: {label_smoothing}. Use a small number such as 0.1.")
     if ids.dtype in FLOATS and ids.shape == x.shape:
@@ -182,7 +183,7 @@ def cross_entropy(x: Any, ids: Any, *, ignore_index: int = -100, label_smoothing
     ids, found = class_ids("cross_entropy", ids, x.device, shape, rows.shape[-1], ignore_index, reduction)
     rows = rows if rows.dtype in FLOATS else ops.cast(rows, float32)
     run = half_cross_entropy if rows.dtype in HALF else row_cross_entropy
-    loss = run(rows, ids, found, float(label_smoothing), int(ignore_index), reduction)
+    loss = run(rows, ids, found, label_smoothing, int(ignore_index), reduction)
     return ops.reshape(loss, shape) if reduction == "none" and loss.shape != shape else loss
 
 
@@ -260,7 +261,7 @@ def huber_loss(x: Any, target: Any, *, delta: float = 1.0, reduction: str = "mea
     0.75
     """
     x, target = pair("huber_loss", x, target)
-    if not delta > 0:
+    if not checked_number("huber_loss", "delta", delta) > 0:
         raise ValueError(f"huber_loss: delta must be positive: {delta}. Use a positive number.")
     return reduced("huber_loss", huber_op(ops.sub(x, target), delta=delta), reduction)
 
@@ -274,7 +275,7 @@ def smooth_l1_loss(x: Any, target: Any, *, beta: float = 1.0, reduction: str = "
     0.75
     """
     x, target = pair("smooth_l1_loss", x, target)
-    if not beta >= 0:
+    if not checked_number("smooth_l1_loss", "beta", beta) >= 0:
         raise ValueError(f"smooth_l1_loss: beta must not be negative: {beta}. Use 0 or more.")
     if beta == 0:
         return l1_loss(x, target, reduction=reduction)

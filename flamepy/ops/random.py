@@ -10,7 +10,7 @@ from typing import Any
 from .. import ops
 from ..backend.base import Buffer, Device
 from ..backend.numbers import number
-from ..dtypes import bool_, computed, int64
+from ..dtypes import bool_, checked_number, computed, int64
 from ..op.base import composed, launch, like, new, over
 from ..op.custom import custom
 from ..rng import generator
@@ -51,6 +51,7 @@ def dropout(x: Any, p: float = 0.5, training: bool = True) -> Any:
     >>> fp.dropout(fp.ones(2), p=0.5, training=False).tolist()
     [1.0, 1.0]
     """
+    p = checked_number("dropout", "p", p)
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"dropout: p outside [0, 1]: {p}. Use a probability.")
     return dropped(x, p) if training and p > 0 else x

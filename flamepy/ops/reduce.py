@@ -1,10 +1,10 @@
-"""Reductions: sum, mean, max, min, argmax, argmin, logsumexp, prod; var and std are in var.py.
+"""Reductions: sum, mean, max, min, argmax, argmin, logsumexp, prod; var and std are in variance.py.
 
 Each sees its input as (outer, n, inner) with the reduced axes in the middle; axes that are not neighbours are brought together
 by a permutation first. Sums run in chunks of a length that follows from the sizes, so the bits do not depend on threads.
 `axis` is None (all), an int or a tuple; `()` reduces nothing.
 
-FLAME counterpart: `flame_core::ops::reduce`. Read next: var.py.
+FLAME counterpart: `flame_core::ops::reduce`. Read next: variance.py.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
 def one_axis(name: str, axis: Any, ndim: int) -> int:
     """A single axis as a non-negative int; a scalar counts as having one axis."""
     shape = getattr(axis, "shape", ())
-    if shape or not hasattr(axis, "__index__"):
+    if shape or not hasattr(axis, "__index__") or isinstance(axis, type):
         given = f"{type(axis).__name__} of shape {shape}" if shape else repr(axis)
         raise TypeError(f"{name}: axis must be an int: {given}. Pass an int, a tuple of ints or None.")
     a, bound = int(axis), ndim or 1

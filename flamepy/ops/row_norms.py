@@ -15,11 +15,12 @@ import numpy as np
 
 from .. import ops
 from ..backend.numbers import number
-from ..dtypes import HALF, computed, float32
+from ..dtypes import HALF, checked_number, computed, float32
 from ..errors import ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, new, share, size_of, together
 from ..op.custom import custom
+from .copy import checked_shape
 from .norm_bodies import (
     half_residual_norm_row,
     kept_norm_dx_row,
@@ -40,7 +41,7 @@ def norm_shape(x: Any, weight: Any, bias: Any, shape: Any) -> tuple[int, ...]:
         return shape
     if shape is None:
         return weight.shape if weight is not None else bias.shape if bias is not None else x.shape[-1:]
-    return (int(shape),) if hasattr(shape, "__index__") else tuple(shape)
+    return checked_shape("normalized_shape", shape)
 
 
 def rows_of(name: str, x: Any, shape: tuple[int, ...], weight: Any, bias: Any = None) -> tuple[int, int]:
@@ -297,14 +298,14 @@ def layer_norm_in(dtype: Any, x: Any, shape: Any, weight: Any, bias: Any, eps: f
     shape = norm_shape(x, weight, bias, shape)
     if dtype in HALF and x.dtype == float32:
         return rounding_layer_norm(x, None, weight, bias, float(eps), shape, dtype)[1]
-    return layer_norm_op(x, weight, bias, float(eps), shape, dtype)
+    return layer_norm_op(x, weight, bias, checked_number("layer_norm", "eps", eps), shape, dtype)
 
 
 @composed(home="functional")
 def rms_norm(x: Any, normalized_shape: Any = None, weight: Any = None, eps: float = 1e-5) -> Any:
     """x / sqrt(mean(x^2) + eps) * weight over the last axes (Zhang & Sennrich 2019, arXiv:1910.07467).
 
-    normalized_shape as in layer_norm; rms_norm(x, weight) works too.
+    normalized_shape as in layer_norm; rms_norm(x, weight) works too. PyTorch's eps is finfo(x.dtype).eps where none is given.
     Shapes: x (..., *normalized_shape), weight normalized_shape; the result has x's. Integers give float32. Raises ShapeError.
     >>> [round(v, 2) for v in F.rms_norm(fp.tensor([1.0, 7.0])).tolist()]
     [0.2, 1.4]
@@ -323,4 +324,4 @@ def rms_norm_in(dtype: Any, x: Any, shape: Any, weight: Any, eps: float) -> Any:
     shape = norm_shape(x, weight, None, shape)
     if dtype in HALF and x.dtype == float32:
         return rounding_rms_norm(x, weight, float(eps), shape, dtype)[1]
-    return rms_norm_op(x, weight, float(eps), shape, dtype)
+    return rms_norm_op(x, weight, checked_number("rms_norm", "eps", eps), shape, dtype)

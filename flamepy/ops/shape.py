@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import ops
 from ..autograd.entries import thread
+from ..dtypes import checked_int, is_count
 from ..errors import IndexOutOfRange, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, share, size_of
@@ -284,14 +285,15 @@ def narrow(x: Any, axis: int, start: int, length: int) -> Any:
     [2, 3]"""
     x = op.Tensor.of("narrow", x)
     a = one_axis("narrow", axis, x.ndim)
-    n = x.shape[a] if x.ndim else 0
+    n, start, length = x.shape[a] if x.ndim else 0, checked_int("narrow", "start", start), checked_int("narrow", "length", length)
     first = start + n if start < 0 else start
     if length < 0 or first < 0 or first + length > n:
         raise IndexOutOfRange(f"narrow: out of range: start {start}, length {length}, axis {axis} has {n}. Stay inside the axis.")
     if length == n:
         return x
-    starts = tuple([first if d == a else 0 for d in range(x.ndim)])
-    return narrowing(x, starts, (1,) * x.ndim, tuple([length if d == a else m for d, m in enumerate(x.shape)]))
+    starts, sizes = [0] * x.ndim, list(x.shape)
+    starts[a], sizes[a] = first, length
+    return narrowing(x, tuple(starts), (1,) * x.ndim, tuple(sizes))
 
 
 @composed
@@ -300,10 +302,9 @@ def pad(x: Any, widths: Any, value: float = 0) -> Any:
     >>> fp.pad(fp.tensor([1.0, 2.0]), ((1, 2),)).tolist()
     [0.0, 1.0, 2.0, 0.0, 0.0]"""
     x = op.Tensor.of("pad", x)
-    pairs = [tuple(w) if isinstance(w, tuple | list) else () for w in widths]
-    if len(pairs) != x.ndim or any([len(p) != 2 or min(p) < 0 for p in pairs]):
-        advice = "Use (0, 0) for an axis left alone."
-        raise ShapeError(f"pad: needs one (before, after) pair >= 0 for each of {x.ndim} axes: {widths}. {advice}")
+    pairs = widths if isinstance(widths, tuple | list) else ()
+    if len(pairs) != x.ndim or not all([isinstance(p, tuple | list) and len(p) == 2 and all(map(is_count, p)) for p in pairs]):
+        raise ShapeError(f"pad: needs a pair (before, after) for each of {x.ndim} axes: {widths}. Use (0, 0) for an axis left alone.")
     shape = tuple([b + n + a for (b, a), n in zip(pairs, x.shape, strict=True)])
     return unsliced(x, shape, tuple([b for b, _ in pairs]), (1,) * x.ndim, value)
 
@@ -313,7 +314,7 @@ def triangle(name: str, x: Any, diagonal: int, upper: bool) -> Any:
         raise ShapeError(f"{name}: needs a matrix: shape {x.shape}. Give it two axes or more.")
     y = like(x)
     if x.size:
-        launch("tri", None, (y,), (x,), (x.shape[-2], x.shape[-1], int(diagonal), upper))
+        launch("tri", None, (y,), (x,), (x.shape[-2], x.shape[-1], checked_int(name, "diagonal", diagonal), upper))
     return y
 
 

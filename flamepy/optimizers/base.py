@@ -10,7 +10,6 @@ FLAME counterpart: `flame_core::optimizers`. Read next: adam.py.
 from __future__ import annotations
 
 import fnmatch
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -20,7 +19,7 @@ import numpy as np
 from ..autograd.entries import file_line, user_frame
 from ..backend.base import Buffer
 from ..backend.divert import Settings, active, before, guard, note
-from ..errors import FlameWarning, StateError
+from ..errors import StateError, warn
 from ..gradient import GradientMap
 from ..parameter import Parameter
 from ..replay.names import LEAF, leaf_settings
@@ -184,7 +183,7 @@ class Optimizer(Chained):
             return False
         if found is not None and not found:
             text = f"{self.name}: step() had nothing to update: no parameter has a gradient. Pass loss.backward()."
-            warnings.warn(text, FlameWarning, stacklevel=2)
+            warn(text)
             return False
         self.take(grads, found, mark, partial(writer, self.name, user_frame()))
         return True if mark is None or not recording() else mark.device.stream.number(mark, 2)

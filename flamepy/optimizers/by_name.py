@@ -12,13 +12,12 @@ Read next: muon.py, which needs it.
 from __future__ import annotations
 
 import fnmatch
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from ..autograd.entries import user_frame
-from ..errors import DTypeError, FlameWarning, StateError
+from ..errors import DTypeError, StateError, warn
 from ..gradient import GradientMap
 from ..parameter import Parameter
 from .base import Optimizer, writer
@@ -155,7 +154,7 @@ class ByName(Chained):
             return False
         if not any([f is None or f for f in found]):
             text = "ByName: step() had nothing to update: no parameter has a gradient. Pass loss.backward()."
-            warnings.warn(text, FlameWarning, stacklevel=2)
+            warn(text)
             return False
         by = user_frame()
         for part, mine in zip(self.parts.values(), found, strict=True):

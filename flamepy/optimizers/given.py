@@ -5,7 +5,6 @@ FLAME counterpart: the arguments of `flame_core::optimizers`. Read next: base.py
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, is_dataclass
@@ -13,7 +12,7 @@ from typing import Any
 
 from ..backend.base import Buffer
 from ..backend.divert import active, aside, told
-from ..errors import DTypeError, FlameWarning, GradientError, ShapeError, StateError
+from ..errors import DTypeError, GradientError, ShapeError, StateError, warn
 from ..gradient import GradientMap
 from ..gradient_memory import check_device
 from ..parameter import Parameter
@@ -84,7 +83,7 @@ def say_if_replaced(optimizer: Any, found: dict[int, Tensor], grads: GradientMap
         optimizer.told = True
         advice = "What took its place is not trained: make the optimizer afterwards, or call add_param_group()"
         text = f"{optimizer.name}: a parameter was replaced in its model: {gone[0]}. {advice}."
-        warnings.warn(text, FlameWarning, stacklevel=5)
+        warn(text)
 
 
 def options_of(name: str, config: Any, params: Any, options: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..backend.divert import changed
+from ..dtypes import is_number
 from ..errors import DTypeError
 from .owner import Owned
 
@@ -115,7 +116,7 @@ def check_options(name: str, options: dict[str, Any]) -> None:
         if key in options:
             check_range(name, key, options[key], low, high)
     betas = options.get("betas", (0, 0))
-    if not isinstance(betas, tuple | list) or len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+    if not isinstance(betas, tuple | list) or len(betas) != 2 or not all([is_number(beta) and 0 <= beta < 1 for beta in betas]):
         raise ValueError(f"{name}: betas out of range: {betas}. Use two numbers in [0, 1).")
     for key in FLAGS:
         if not isinstance(options.get(key, False), bool | np.bool_):

@@ -11,7 +11,6 @@ Read next: line_search.py.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -23,7 +22,7 @@ from .. import ops
 from ..autograd import enable_grad, no_grad
 from ..creation import ones_like, zeros_like
 from ..dtypes import HALF, float64
-from ..errors import DTypeError, FlameWarning, NonFiniteError, StateError
+from ..errors import DTypeError, NonFiniteError, StateError, warn
 from ..gradient_memory import check_device
 from ..tensors import Tensor, tensor
 from .given import check_unscaled, list_of
@@ -196,7 +195,7 @@ class LBFGS:
         found = [grads.get(p) if p.requires_grad else None for p in self.params]
         if not any([g is not None for g in found]):
             text = "LBFGS: step() had nothing to update: no parameter has a gradient. Compute the loss from them in closure()."
-            warnings.warn(text, FlameWarning, stacklevel=3)
+            warn(text)
         history.evaluations += 1
         flat = self.flat([zeros_like(p.detach()) if g is None else g for p, g in zip(self.params, found, strict=True)])
         return loss.detach(), Point(0.0, loss.detach().item(), flat, 0.0)

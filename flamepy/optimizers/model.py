@@ -7,13 +7,12 @@ Read next: base.py.
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 from ..backend.divert import Settings
-from ..errors import FlameWarning
+from ..errors import warn
 from ..gradient import GradientMap
 from ..parameter import Parameter, ParameterDict
 
@@ -40,7 +39,7 @@ class Model:
                 self.told = True
                 advice = "It is not trained: make the optimizer afterwards, or call add_param_group({'params': [...]})"
                 text = f"{optimizer.name}: a parameter was put into its model later: {p.label}. {advice}."
-                warnings.warn(text, FlameWarning, stacklevel=5)
+                warn(text)
 
     def __reduce__(self) -> Any:
         """A copy has a model of its own, which this does not know."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..dtypes import checked_number
 from ..errors import DTypeError, StateError
 from .owner import Owned
 
@@ -50,7 +51,7 @@ class Rates(Owned):
                 other = "lr_scale" if "lr_scale" in changes else "a schedule"
                 raise ValueError(f"{name}: a group has an lr beside {other}: '{pattern}'. Use lr_scale, its share of the optimizer's lr.")
             return changes["lr"] / base if base else None
-        factor: float = changes.get("lr_scale", 1.0)
+        factor: float = checked_number(name, "lr_scale", changes.get("lr_scale", 1.0))
         if not 0 <= factor < math.inf:
             raise ValueError(f"{name}: lr_scale out of range: {factor}. Use a number >= 0.")
         return factor

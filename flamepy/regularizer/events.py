@@ -7,12 +7,11 @@ Telling must not stop a training step: what a callback raises becomes a FlameWar
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from ..errors import FlameWarning
+from ..errors import warn
 
 Callback = Callable[[str, dict[str, Any]], Any]
 
@@ -41,7 +40,7 @@ class Events:
                 callback(event, dict(details))
             except Exception as error:
                 what = f"subscribe: a callback failed: {event}: {type(error).__name__}: {error}. The step goes on without it."
-                warnings.warn(what, FlameWarning, stacklevel=4)
+                warn(what)
 
     def computed(self, total_norm: Any, size: int) -> None:
         """Tell of a norm; not while a step is recorded, when it is not known."""

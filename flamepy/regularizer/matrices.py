@@ -14,7 +14,7 @@ import numpy as np
 from .. import ops
 from ..autograd import no_grad
 from ..creation import eye
-from ..dtypes import HALF, float32
+from ..dtypes import HALF, checked_number, float32, is_count
 from ..errors import ShapeError
 from ..parameter import Parameter
 from ..tensors import Tensor, tensor
@@ -47,8 +47,8 @@ def spectral_norm(w: Any, iterations: int = 20) -> Tensor:
     gradient is u v^T: u and v count as constants. A matrix of zeros has the value 0 and the gradient 0.
     Shapes: w (rows, ...), two axes or more; the result is (). Raises ShapeError, DTypeError, ValueError for less than one iteration.
     """
-    if iterations < 1:
-        raise ValueError(f"spectral_norm: needs at least one iteration: {iterations}. Use 20.")
+    if not is_count(iterations, 1):
+        raise ValueError(f"spectral_norm: needs at least one iteration, a whole number: {iterations!r}. Use 20.")
     w = matrix("spectral_norm", w)
     with no_grad():
         fixed = w.detach()
@@ -88,7 +88,7 @@ def max_norm(params: Any, limit: float) -> None:
     require grad. `params`: a Parameter, a ParameterDict, a module or a list; a row is what one index of the first axis holds, a
     parameter with one axis (a bias) is one row. Raises ValueError unless the limit is positive, TypeError for what is no Parameter.
     """
-    if not 0 < limit < math.inf:
+    if not 0 < checked_number("max_norm", "the limit", limit) < math.inf:
         raise ValueError(f"max_norm: the limit must be positive and finite: {limit}. Use a number such as 3.0.")
     found = given(params)
     for p in found:
@@ -104,7 +104,7 @@ def given(params: Any) -> list[Any]:
     if isinstance(params, Parameter):
         return [params]
     found: Iterable[Any] = params.parameters() if hasattr(params, "parameters") else params
-    return list(found)
+    return list(found) if hasattr(found, "__iter__") else [found]
 
 
 def limited(w: Any, limit: float) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import ops
 from ..autograd import enable_grad, is_grad_enabled
-from ..dtypes import FLOATS
+from ..dtypes import FLOATS, check_function, checked_number
 from ..errors import DTypeError, GradientError, ShapeError
 from ..tensors import Tensor
 from .paths import gradient_of, stand_in
@@ -52,7 +52,7 @@ def elastic_net(x: Any, l1_ratio: float = 0.5) -> Tensor:
 
     Shapes: x any, of floats; the result is (). Raises DTypeError for integers, ValueError for a ratio outside [0, 1].
     """
-    if not 0.0 <= l1_ratio <= 1.0:
+    if not 0.0 <= checked_number("elastic_net", "l1_ratio", l1_ratio) <= 1.0:
         raise ValueError(f"elastic_net: l1_ratio outside [0, 1]: {l1_ratio}. Use 1 for the lasso, 0 for ridge.")
     return l1(x) * l1_ratio + l2(x) * (1.0 - l1_ratio)
 
@@ -70,6 +70,7 @@ def gradient_penalty(x: Any, fn: Callable[[Any], Any], kind: str = "wgan") -> Te
     """
     if kind not in ("wgan", "r1"):
         raise ValueError(f"gradient_penalty: unknown kind: {kind!r}. Use 'wgan' or 'r1'.")
+    check_function("gradient_penalty", "fn", fn)
     x = floats("gradient_penalty", x)
     if not x.ndim:
         raise ShapeError("gradient_penalty: x has no axis of samples: shape (). Use (samples, ...).")

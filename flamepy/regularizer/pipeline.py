@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 from ..autograd import is_grad_enabled, no_grad
 from ..backend.divert import changed, guard, told
+from ..dtypes import checked_dict
 from ..errors import StateError
 from ..replay.names import look
 from ..tensors import Tensor, full
@@ -182,7 +183,7 @@ class Pipeline:
         """The term, or "base_loss", whose gradient is the largest in these metrics of compute(): weight times norm, with the weights of
         now; one that is NaN is not known. None where no norm is known and above 0."""
         weights = {BASE: 1.0} | {t.name: t.weight for t in self._terms.values()}
-        sizes = {name: weight * (metrics.get(f"{name}_grad_norm") or 0.0) for name, weight in weights.items()}
+        sizes = {name: weight * (checked_dict("dominant", metrics).get(f"{name}_grad_norm") or 0.0) for name, weight in weights.items()}
         known = {name: size for name, size in sizes.items() if size > 0}
         return max(known, key=lambda name: known[name]) if known else None
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..autograd import no_grad
+from ..dtypes import checked_number, is_count
 from ..errors import NonFiniteError, StateError
 from ..gradient import GradientMap
 from .matrices import given
@@ -22,7 +23,7 @@ from .report import products_of
 
 
 def checked_maps(name: str, maps: Any) -> list[GradientMap]:
-    found = list(maps)
+    found = list(maps) if hasattr(maps, "__iter__") else [maps]
     for m in found:
         if not isinstance(m, GradientMap):
             raise TypeError(f"{name}: not a GradientMap: {type(m).__name__}. Pass what backward() of each task's loss returned.")
@@ -90,7 +91,8 @@ class GradNorm:
     LEAST = 1e-6
 
     def __init__(self, tasks: int, alpha: float = 1.5, lr: float = 0.025):
-        if tasks < 1 or not alpha >= 0 or not 0 < lr < math.inf:
+        alpha, lr = checked_number("GradNorm", "alpha", alpha), checked_number("GradNorm", "lr", lr)
+        if not is_count(tasks, 1) or not alpha >= 0 or not 0 < lr < math.inf:
             raise ValueError(f"GradNorm: impossible options: tasks {tasks}, alpha {alpha}, lr {lr}. Use tasks >= 1, alpha >= 0, lr > 0.")
         self.alpha, self.lr = float(alpha), float(lr)
         self.weights = [1.0] * tasks

@@ -10,7 +10,6 @@ Its methods that compute may be called on the class too, where nobody is subscri
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from functools import update_wrapper
 from operator import index
@@ -18,9 +17,8 @@ from time import perf_counter
 from typing import Any
 
 from ..autograd import is_grad_enabled
-from ..dtypes import is_count, is_number
-from ..errors import DTypeError, FlameWarning
-from ..gradient_memory import checked_number
+from ..dtypes import checked_number, is_count, is_number
+from ..errors import DTypeError, warn
 from ..tensors import Tensor
 from .evaluation import evaluate, norm_of, reason_of
 from .events import Callback, Events
@@ -93,7 +91,7 @@ class GradientTracker:
             reason = reason_of(error)
             if self is not None:
                 self._events.failed(began, reason)
-            warnings.warn(f"compute_grad_norm: no norm, so None: {reason}", FlameWarning, stacklevel=3)
+            warn(f"compute_grad_norm: no norm, so None: {reason}")
             return None
         if self is not None:
             self._events.computed(norm, 1)

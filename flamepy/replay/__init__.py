@@ -27,6 +27,7 @@ from ..backend import base, divert
 from ..backend.divert import Settings
 from ..backend.numbers import NUMBERS
 from ..backend.run import Spot, Step
+from ..dtypes import check_function, is_count
 from ..errors import CaptureError
 from .arguments import Arguments, alike, check_same_results, copy_of, is_tensor, leaves, maker_of, mapped, outline, strip
 from .arguments import use_tape as use_tape
@@ -58,8 +59,9 @@ def capture(step: Callable[..., R], programs: int = 8) -> Captured[R]:
     optimizer.load_state_dict()) since. What cannot be seen: attributes fetched by name (getattr), containers of more than 64 items,
     large arrays, files, clocks. What the step does beside computing (print, append, count) is not done in replays.
     """
-    if programs < 1:
-        raise ValueError(f"capture: programs must be at least 1: {programs}. Allow as many as there are kinds of calls.")
+    check_function("capture", "the step", step)
+    if not is_count(programs, 1):
+        raise ValueError(f"capture: programs must be at least 1: {programs!r}. Allow as many as there are kinds of calls.")
     return Captured(step, programs)
 
 

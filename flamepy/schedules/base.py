@@ -27,7 +27,7 @@ class Named:
         self.lr_at = make(*args, **options)
 
     def __call__(self, step: int) -> float:
-        return self.lr_at(step)
+        return self.lr_at(count("schedule", "step", step, 0))
 
     def __reduce__(self) -> tuple[Any, ...]:
         made, args, options = self.made

@@ -177,4 +177,7 @@ VOCABULARY: dict[str, Word] = {
     "tanh": Word(tanh, "tanh", True),
 }
 COSTLY = frozenset(name for name, word in VOCABULARY.items() if word.costly)
-__all__ = ["EPS", "INF", *VOCABULARY]  # noqa: PLE0604
+__all__ = [  # written out for type checkers: EPS, INF and the words of VOCABULARY
+    "EPS", "INF", "abs", "ceil", "cos", "erf", "exp", "exp_down", "expm1", "floor", "fmax", "log", "log1p", "maximum", "minimum",
+    "normal_tail", "pow", "real", "rint", "select", "sign", "sin", "sqrt", "tanh",
+]  # fmt: skip

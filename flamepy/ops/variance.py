@@ -1,7 +1,7 @@
 """Variance and standard deviation: two passes, and what rounding cut off the mean taken out again.
 
 In float32 the mean of numbers around 10^6 is off by a few hundredths. The mean of the deviations says by how much; without it the
-variance would be too large by its square. Squares are taken in float64: those of 10^20 or 10^-25 are no float32, though their root is.
+variance would be too large by its square. Squares are taken in float64: 10^20 and 10^-25 are float32 numbers, their squares are not.
 
 FLAME counterpart: `flame_core::ops::reduce`. Read next: shape.py.
 """
@@ -15,7 +15,7 @@ from ml_dtypes import finfo
 from .. import ops
 from ..backend.formula.row_words import wide
 from ..backend.formula.words import INF, select, sqrt
-from ..dtypes import float64
+from ..dtypes import checked_number, float64
 from ..op.base import composed, size_of
 from ..op.custom import custom
 from ..op.pointwise import pointwise
@@ -76,6 +76,7 @@ def wide_variance(x: Any, axis: Axis, correction: float, keepdims: bool) -> Any:
     count = size_of([x.shape[a] for a in axes if x.ndim])
     deviations = ops.sub(x, ops.mean(x, axis=axes, keepdims=True))
     squares = sum_squares(deviations, axes, keepdims)
+    correction = checked_number("var", "correction", correction)
     divisor = count - correction if count > correction else 0
     if not divisor:
         return ops.div(squares, 0.0)
