@@ -106,6 +106,25 @@ def test_a_cache_that_cannot_be_written_does_not_end_the_run(tmp_path, monkeypat
     assert out.tolist() == [3.0, 3.0]
 
 
+def test_a_kernel_that_names_a_module_of_another_version_is_compiled_again(tmp_path, monkeypatch):
+    from numba import types
+    from numba.core.registry import cpu_target
+
+    from flamepy.backend.cpu import disk_cache
+    from flamepy.errors import warn
+
+    cache = disk_cache.cache_of(warn)
+    cache._cache_file = disk_cache.CheckedFile(str(tmp_path), "kernel", "stamp")
+
+    def renamed(self):
+        raise ModuleNotFoundError("No module named 'flamepy.ops.var'")
+
+    monkeypatch.setattr(disk_cache.CheckedFile, "_load_index", renamed)
+    assert cache.load_overload(types.void(), cpu_target.target_context) is None
+    monkeypatch.undo()
+    assert cache._cache_file._load_index() == {}
+
+
 def test_how_a_loop_skips_its_rest_does_not_change_what_is_inlined():
     """Python 3.12 compiles the first into the second."""
     from flamepy.backend.cpu.compiler import nested_loops

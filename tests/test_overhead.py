@@ -125,6 +125,13 @@ def test_forward_and_backward_of_an_op_make_few_calls(step: Callable[..., Any], 
     assert (calls(lambda: chain(21)) - calls(lambda: chain(1))) / 20 <= most + 1  # and the call of `step`
 
 
+@pytest.mark.parametrize("given", [list, tuple, iter, lambda xs: dict(enumerate(xs)).values(), lambda xs: (x for x in xs)])
+def test_cat_takes_whatever_gives_tensors_the_first_time_and_later(given: Callable[..., Any]) -> None:
+    xs = [fp.ones(2), fp.zeros(3)]
+    for _ in range(3):
+        assert fp.cat(given(xs)).tolist() == [1.0, 1.0, 0.0, 0.0, 0.0]
+
+
 def test_a_backward_that_comes_again_runs_as_it_was_recorded() -> None:
     """Also through a forward call that came once, which has no plan."""
     x, w, g = leaf(5, 7), leaf(7), leaf(5, 7).detach()

@@ -86,7 +86,7 @@ class Pointwise(Op):
 
     def number_values(self, attributes: dict[str, Any], dtype: np.dtype) -> list[Any]:
         for name in self.numbers:
-            if not is_number(attributes[name]):
+            if type(attributes[name]) not in (float, int) and not is_number(attributes[name]):
                 raise DTypeError(f"{self.name}: {name} is no number: {attributes[name]!r}. Use a float.")
         return [number(attributes[name], dtype) for name in self.numbers]
 

@@ -56,12 +56,14 @@ def cat(tensors: Any, axis: int = 0) -> Any:
     """The tensors one after the other along `axis`; all other sizes must be equal. Shapes: (n, k), (m, k) give (n + m, k).
     >>> fp.cat([fp.tensor([1.0]), fp.tensor([2.0, 3.0])]).tolist()
     [1.0, 2.0, 3.0]"""
+    if type(tensors) is not list:
+        tensors = listed("cat", tensors)
     known = known_join(tensors, axis)
     if known is not None:
         given = [x.buffer for x in tensors]
         known.run(given)
         return finish(known, tensors, given, known.attributes)
-    xs = op.tensors_of("cat", *listed("cat", tensors))
+    xs = op.tensors_of("cat", *tensors)
     if not xs:
         raise ShapeError("cat: nothing to join: no tensors. Pass at least one.")
     a = one_axis("cat", axis, xs[0].ndim)
@@ -71,7 +73,7 @@ def cat(tensors: Any, axis: int = 0) -> Any:
     return joined(*xs, axis=a)
 
 
-def known_join(tensors: Any, axis: Any) -> Any:
+def known_join(tensors: list[Any], axis: Any) -> Any:
     """The plan of a cat() of tensors like these, if there is one: then they fit together."""
     try:
         specs = [x.spec for x in tensors]

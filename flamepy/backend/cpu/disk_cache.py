@@ -77,8 +77,10 @@ class DiskCache(FunctionCache):
             return super().load_overload(sig, target_context)
         except Damaged as error:
             warn_once(f"damaged file: {error}. Its kernel is compiled again and the file replaced.")
-            self.save(self._cache_file.flush)
-            return None
+        except (ImportError, AttributeError):  # it names a module or function that another version of flamepy had
+            pass
+        self.save(self._cache_file.flush)
+        return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         self.save(lambda: super(DiskCache, self).save_overload(sig, data))
