@@ -226,6 +226,7 @@ def test_a_module_dict_names_its_modules():
     for key in ("keys", "training", "a.b", "", 3):
         with raises(fp.StateError, "ModuleDict: not a name for a module", repr(key)):
             m[key] = nn.ReLU()
+    assert list(nn.ModuleDict(zip(("a", "b"), (nn.ReLU(), nn.Tanh()), strict=True))) == ["a", "b"] and list(nn.ModuleDict(m)) == list(m)
     with raises(KeyError, "ModuleDict: no such module: 'x'. Use one of: out"):
         m["x"]
     with raises(TypeError, "ModuleDict: not a Module: 'f' is a function"):

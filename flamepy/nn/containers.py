@@ -98,7 +98,10 @@ class ModuleDict(Module):
         self.update(modules)
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
-        for key, m in modules if isinstance(modules, list | tuple) else checked_dict("ModuleDict", modules).items():
+        given: Any = modules
+        if isinstance(given, str) or hasattr(given, "items") or not hasattr(given, "__iter__"):
+            given = checked_dict("ModuleDict", given).items()
+        for key, m in given:
             self[key] = m
 
     def __setitem__(self, key: str, module: Module) -> None:
