@@ -75,10 +75,11 @@ def cat(tensors: Any, axis: int = 0) -> Any:
 
 def known_join(tensors: list[Any], axis: Any) -> Any:
     """The plan of a cat() of tensors like these, if there is one: then they fit together."""
+    if type(axis) is not int:
+        return None
     try:
         specs = [x.spec for x in tensors]
-        key = (*specs, axis + len(specs[0].shape) if axis < 0 else axis)
-        return joined.calls[thread.modes.recording].get(key) if type(axis) is int else None
+        return joined.calls[thread.modes.recording].get((*specs, axis + len(specs[0].shape) if axis < 0 else axis))
     except (AttributeError, IndexError, TypeError):  # no tensors, or what is no tensor
         return None
 
