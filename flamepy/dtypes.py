@@ -54,6 +54,15 @@ def of_torch(value: Any) -> bool:
     return any([cls.__module__.partition(".")[0] == "torch" for cls in type(value).__mro__])
 
 
+def is_torch_tensor(value: Any) -> bool:
+    return hasattr(value, "numpy") and of_torch(value)
+
+
+def is_array(value: Any) -> bool:
+    """Whether it is an array of NumPy's or a tensor of PyTorch's: what becomes a tensor here."""
+    return isinstance(value, np.ndarray) or is_torch_tensor(value)
+
+
 def torch_array(t: Any) -> np.ndarray:
     """The numbers of a PyTorch tensor: those of one that requires grad, or is on another device, too."""
     try:
@@ -69,11 +78,11 @@ def host_array(data: Any, wanted: np.dtype | None = None) -> np.ndarray:
     """Data as a NumPy array; Python floats become float32 unless another dtype is wanted."""
     if isinstance(data, np.ndarray | np.generic):
         return np.asarray(data)
-    if hasattr(data, "numpy") and of_torch(data):
+    if is_torch_tensor(data):
         return torch_array(data)
     if hasattr(data, "__dlpack__"):
         return np.from_dlpack(data)
-    if isinstance(data, list | tuple) and data and hasattr(data[0], "numpy") and of_torch(data[0]):
+    if isinstance(data, list | tuple) and data and is_torch_tensor(data[0]):
         data = [torch_array(x) if of_torch(x) else x for x in data]
     try:
         array = np.array(data)

@@ -11,10 +11,8 @@ from functools import cached_property
 from operator import call
 from typing import Any
 
-import numpy as np
-
 from ..backend.base import Buffer, Device, device
-from ..dtypes import of_torch
+from ..dtypes import is_array
 from ..errors import CaptureError
 from .names import known
 from .recorder import Later
@@ -78,7 +76,7 @@ class Arguments:
         where: Device | None = None
         self.tensors = tensors = []
         for i, (label, value) in enumerate(found):
-            if isinstance(value, np.ndarray) or (of_torch(value) and hasattr(value, "numpy")):
+            if not is_tensor(value) and is_array(value):
                 where = where or next((x.device for _, x in found if is_tensor(x)), None) or device()
                 value = _as_tensor(value, where)
                 found[i] = label, value

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .. import rng, tensors
-from ..dtypes import of_torch
+from ..dtypes import is_array
 from ..errors import CaptureError, NonFiniteError
 from ..replay import capture
 from .config import TrainConfig
@@ -145,8 +145,7 @@ class Loop:
                 return {key: moved(value) for key, value in x.items()}
             if type(x) in (tuple, list):
                 return type(x)([moved(value) for value in x])
-            is_array = isinstance(x, np.ndarray) or (of_torch(x) and hasattr(x, "numpy"))
-            return tensors.tensor(x, device=self.job.device) if is_array else x
+            return tensors.tensor(x, device=self.job.device) if is_array(x) else x
 
         try:
             return [moved(batch) for batch in self.job.batches(step)]
