@@ -92,14 +92,15 @@ class Parameter(Tensor):
 
     def set_grad(self, gradient: Any) -> None:
         """Keep a gradient (None clears it). Cast to float32 or wider. Raises ShapeError unless the shape is the parameter's."""
-        self._grad = None if gradient is None else self._fitting("set_grad", gradient, self._wide)
-        hinted.add("grad")
+        kept = None if gradient is None else self._fitting("set_grad", gradient, self._wide)
         assigned(self, "_grad")
+        self._grad = kept
+        hinted.add("grad")
 
     def zero_grad(self) -> None:
         """Forget the gradient."""
-        self._grad = None
         assigned(self, "_grad")
+        self._grad = None
 
     # ---- writing into the memory ------------------------------------------------------------------------------------------
     def set_data(self, data: Any) -> None:

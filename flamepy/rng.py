@@ -58,6 +58,11 @@ class Jump:
     def go(self) -> None:
         generator.restore(self.position)
 
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Jump and other.position == self.position
+
+    __hash__ = object.__hash__
+
 
 def manual_seed(seed: int) -> None:
     """Start this thread's random numbers from `seed` (an int, taken modulo 2^63). Raises DTypeError for anything else."""

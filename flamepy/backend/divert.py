@@ -117,7 +117,7 @@ def read(owner: Any, attribute: str) -> None:
 
 
 def assigned(owner: Any, attribute: str) -> None:
-    """An attribute that holds a tensor or None was set: a replay must set it too."""
+    """An attribute that holds a tensor or None is about to be set: a replay must set it too."""
     for recorder in told():
         recorder.assigned(owner, attribute)
 
@@ -126,9 +126,9 @@ def before(act: Callable[[], None]) -> None:
     """Do something with host state alone, now and before each replay of what this thread is recording, on whichever device."""
     for device in opened():
         device.remember(act)
-    act()
     for recorder in told():
         recorder.acted(act)
+    act()
 
 
 class Switch(Stream):

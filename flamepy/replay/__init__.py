@@ -16,6 +16,7 @@ Read next: arguments.py, recorder.py.
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -32,15 +33,17 @@ from ..errors import CaptureError
 from .arguments import Arguments, alike, check_same_results, copy_of, is_tensor, leaves, maker_of, mapped, outline, strip
 from .arguments import use_tape as use_tape
 from .arguments import use_tensor_function as use_tensor_function
+from .generators import Generators
 from .names import LEAF, Names, known, leaf_settings, look, settings_of
 from .program import Program, check_apart, check_nothing_left, roots
 from .recorder import Guard, Later, StepRecorder, Trace
+from .verify import Checks, Record, verifying
 
 R = TypeVar("R")  # what the step returns, for type checkers
 ROUNDS = 3  # calls of one kind that may each do something else before that is an error
 
 
-def capture(step: Callable[..., R], programs: int = 8) -> Captured[R]:
+def capture(step: Callable[..., R], programs: int = 8, verify: bool | int = True) -> Captured[R]:
     """A function that does what `step` does. Of each kind of call the first runs eagerly, the second is recorded, the others replay it.
 
     Calls are of one kind when these are the same: shapes, dtypes, devices of the tensors and arrays among the arguments, whether they
@@ -62,7 +65,9 @@ def capture(step: Callable[..., R], programs: int = 8) -> Captured[R]:
     check_function("capture", "the step", step)
     if not is_count(programs, 1):
         raise ValueError(f"capture: programs must be at least 1: {programs!r}. Allow as many as there are kinds of calls.")
-    return Captured(step, programs)
+    if not isinstance(verify, bool) and not is_count(verify, 1):
+        raise ValueError(f"capture: verify must be True, False, or after how many calls to check: {verify!r}. Use True.")
+    return Captured(step, programs, verify)
 
 
 class Kind:
@@ -70,6 +75,8 @@ class Kind:
 
     def __init__(self, form: tuple, names: Names):
         self.form, self.names = form, names
+        self.checks: Any = None  # when its record is checked, and
+        self.record: Any = None  # what with
         self.trace: Trace | None = None  # of the last call, until one is recorded
         self.result: Any = None
         self.make: Callable[[], Any] = lambda: None  # the result of a replay
@@ -109,8 +116,8 @@ class Kind:
 class Captured(Generic[R]):
     """See capture(). `program`: the last one used, None until a call was recorded; print(captured) shows what was recorded."""
 
-    def __init__(self, step: Callable[..., R], programs: int):
-        self.step, self.most = step, programs
+    def __init__(self, step: Callable[..., R], programs: int, verify: bool | int):
+        self.step, self.most, self.verify = step, programs, verify
         self.name = getattr(step, "__name__", "step")
         self.kinds: dict[tuple, list[Kind]] = {}  # by form
         self.usual: Kind | None = None  # of the last replay
@@ -123,10 +130,11 @@ class Captured(Generic[R]):
             raise CaptureError("capture: a step is being recorded: captured steps do not nest. Call the plain function inside.")
         with self.lock:
             kind = self.usual
-            if kind is not None and not options:
+            if kind is not None and not options and kind.checks.left > 1:
                 roots = alike(args, kind.form)
                 still = kind.settings == Settings.version and not kind.live  # as holds() would find
                 if roots is not None and kind.names.as_before() and (still or kind.holds()):
+                    kind.checks.left -= 1
                     self.program = program = kind.program
                     program.run(args, roots)  # type: ignore[union-attr]
                     return kind.make()  # type: ignore[no-any-return]
@@ -134,7 +142,7 @@ class Captured(Generic[R]):
             kind = self.kind_of(given)
             if kind is None:
                 return self.eager(given)
-            return self.replay(kind, given.tensors, given.roots) if kind.program is not None else self.record(kind, given)
+            return self.replay(kind, given) if kind.program is not None else self.record(kind, given)
 
     def kind_of(self, given: Arguments) -> Kind | None:
         """The kind of a call; None for a new one."""
@@ -191,8 +199,9 @@ class Captured(Generic[R]):
         """The second call: run and recorded. An error leaves no program, so the next call records; what the step wrote stays written."""
         check_apart(self.name, {id(t.buffer.root or t.buffer) for t in kind.names.tensors}, given.tensors, given.roots)
         began = ids.next_id()
-        args, options, memory = given.own()
-        with recording(planned=True, began=began, given=memory) as recorders:
+        args, options, memory = given.own(copy_of)
+        generators = Generators(kind.names.generators)
+        with recording(planned=True, began=began, given=memory) as recorders, generators.watched():
             result = self.step(*args, **options)
             recorder = used(recorders, kind.names)
         check_apart(self.name, {id(b) for b in roots(recorder.steps)}, given.tensors, given.roots)
@@ -201,6 +210,7 @@ class Captured(Generic[R]):
         values = [copy_of(x.buffer) for x in found]
         outputs = [recorder.place(x.buffer) for x in found]
         alike = self.agrees(kind, recorder, stripped, look(self.step, given.others))
+        generators.check(self.name)
         del found, result, args, options
         sets = attributes_set(recorder, outputs)
         memory.clear()
@@ -208,6 +218,8 @@ class Captured(Generic[R]):
         if alike:
             program = Program(recorder, outputs, sets, self.name)
             self.program = kind.program = program
+            kind.record = Record(program, recorder.steps, recorder.wheres, recorder.digests, outputs, sets, stripped)
+            kind.checks = Checks(self.verify)
             kind.trace, kind.result = None, None
             kind.make = maker_of(stripped, iter(program.results))
             program.device.trim()
@@ -236,12 +248,31 @@ class Captured(Generic[R]):
         kind.keep_guards(recorder.guards.values())
         return False
 
-    def replay(self, kind: Kind, tensors: Sequence[Any], roots: Collection[int]) -> R:
-        """The calls after the second: copy the arguments in, run, copy the results out."""
+    def replay(self, kind: Kind, given: Arguments) -> R:
+        """The calls after the second: copy the arguments in, run, copy the results out. Now and then the record is checked before."""
         program: Any = kind.program
-        program.run(tensors, roots)
+        if kind.checks.left > 1:
+            kind.checks.left -= 1
+        else:
+            self.check(kind, given)
+        program.run(given.tensors, given.roots)
         self.usual, self.program = kind, program
         return kind.make()  # type: ignore[no-any-return]
+
+    def check(self, kind: Kind, given: Arguments) -> None:
+        """Run the step again, launching nothing. Raises CaptureError if it does something else than its record; then nothing of this
+        call was done, and the next call is checked as well."""
+        kind.program.check()  # type: ignore[union-attr]
+        began = time.perf_counter()
+        with verifying(self.name, kind.record, ids.next_id(), kind.names.generators) as verifier:
+            args, options, memory = given.own(lambda b: verifier.somewhere(b.size, b.dtype))
+            for buffer in memory:
+                verifier.adopt(buffer)
+            result = self.step(*args, **options)
+            verifier.compare_end([x.buffer for x in leaves(result) if isinstance(x, Later) or is_tensor(x)], mapped(strip, result))
+            del args, options, result
+            memory.clear()
+        kind.checks.again(began)
 
     def __reduce__(self) -> Any:
         raise CaptureError(f"pickle: a captured step cannot be copied: {self.name}. Pickle the function, and capture it where it is used.")

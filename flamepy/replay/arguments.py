@@ -89,8 +89,9 @@ class Arguments:
         if any(nesting):
             form += nesting
 
-    def own(self) -> tuple[tuple, dict[str, Any], list[Buffer]]:
-        """The arguments with a leaf of its own, in new memory, for each tensor, and this memory. A tensor given twice is one leaf.
+    def own(self, memory_for: Callable[[Buffer], Buffer]) -> tuple[tuple, dict[str, Any], list[Buffer]]:
+        """The arguments with a leaf of its own for each tensor, in the memory that is given for its own, and this memory. A tensor given
+        twice is one leaf.
 
         Raises CaptureError for a tensor with a tape.
         """
@@ -101,7 +102,7 @@ class Arguments:
                 if t.entry is not None:
                     by = t.entry.op.title
                     raise CaptureError(f"capture: argument {label} has a tape of its own: made by '{by}'. Pass detach() of it.")
-                buffer = memory.get(id(t.buffer)) or memory.setdefault(id(t.buffer), copy_of(t.buffer))
+                buffer = memory.get(id(t.buffer)) or memory.setdefault(id(t.buffer), memory_for(t.buffer))
                 leaves[id(t)] = t.over(buffer)
                 leaves[id(t)].spec = t.spec
         args, options = self.given(lambda x: leaves.get(id(x), x))

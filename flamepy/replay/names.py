@@ -11,6 +11,7 @@ Read next: code.py, recorder.py.
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import partial
@@ -23,6 +24,7 @@ import numpy as np
 from .code import Path, reads
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic, np.dtype, Enum, range, slice, type(...))
+GENERATORS = (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator)
 LONG = 64  # items of a container that are looked at
 contents = attrgetter("cell_contents")
 DEEP = 8  # containers in containers
@@ -117,6 +119,7 @@ class Names:
         self.places: list[tuple[Callable[[Any], Any], Any, Any]] = []  # (look up, what, found) of each value
         self.cells: list[tuple[CellType, Any]] = []  # those of a closure's variables: read in half the time
         self.arrays: list[tuple[np.ndarray, np.ndarray]] = []  # small ones, with what they held
+        self.generators: list[tuple[str, Any]] = []  # of random numbers, the user's own
         self.loose: set[str] = set()
         self.objects: list[tuple[str, Any]] = []  # the user's own, whose attributes may be named anywhere
         self.seen: dict[Any, Any] = {}
@@ -178,6 +181,8 @@ class Names:
             self.arrays.append((value, value.copy()))
         elif not isinstance(value, ModuleType):
             self.note(label, known(value))
+            if isinstance(value, GENERATORS):
+                self.generators.append((label, value))
             self.object(label, value)
 
     def note(self, label: str, value: Any) -> None:

@@ -195,8 +195,9 @@ def check_nothing_left(recorder: StepRecorder) -> None:
     if left():
         gc.collect()  # it may be in a cycle that nobody knows any more
     for n in left():
-        rows = zip([s for s in recorder.steps if isinstance(s, Step)], recorder.trace.launches(), strict=True)
-        place = next((where for s, where in rows if any([type(a) is Spot and a.number == n for a in s.outs])), "a call that filled it")
+        rows = zip(recorder.steps, recorder.wheres, strict=False)
+        filled = (where for s, where in rows if isinstance(s, Step) and any([type(a) is Spot and a.number == n for a in s.outs]))
+        place = next(filled, "a call that filled it")
         raise CaptureError(
             f"capture: a tensor of {recorder.made[n][1]} elements, made at {place}, is kept outside of the step. A replay would "
             "not make it anew: return it (or its values) from the step, or write it into a Parameter with set_data()."

@@ -121,7 +121,7 @@ class Recorder(Stream):
         self.steps.append(Action(check, [self.place(b) for b in buffers], False))
 
     def acted(self, act: Callable[[], None]) -> None:
-        """Something was done to host state; see divert.before()."""
+        """Something is about to be done to host state; see divert.before()."""
         self.steps.append(Action(act, (), True))
 
     def report(self, make: Callable[[np.ndarray], Any], buffer: Buffer) -> Any:
@@ -140,7 +140,7 @@ class Recorder(Stream):
         """An attribute read meanwhile; see divert.read()."""
 
     def assigned(self, owner: Any, attribute: str) -> None:
-        """An attribute set meanwhile; see divert.assigned()."""
+        """An attribute about to be set; see divert.assigned()."""
 
     def number_of(self, buffer: Buffer) -> int | None:
         """The number of a buffer made meanwhile; None for one that is held."""
@@ -179,7 +179,9 @@ class StepRecorder(Recorder):
         self.planned, self.began = planned, began
         self.trace = Trace()
         self.inputs: list[int] = []  # numbers of the arguments
+        self.wheres: list[str] = []  # the user's line of each step
         self.constants: dict[int, Buffer] = {}  # uploaded by the step, by id: their numbers are compared
+        self.digests: dict[int, str] = {}  # of these
         self.guards: dict[Any, Guard] = {}
         self.sets: dict[Any, tuple[int, Any, str]] = {}  # attributes that were set: (after how many steps, owner, name)
 
@@ -192,9 +194,14 @@ class StepRecorder(Recorder):
     def upload(self, array: np.ndarray) -> Buffer:
         buffer = super().upload(array)
         if not self.checking:
-            self.constants[id(buffer)] = buffer
-            self.note(f"data of shape {array.shape}", hashlib.sha1(np.ascontiguousarray(array).tobytes()).hexdigest())
+            self.note(f"data of shape {array.shape}", self.keep_constant(buffer, array))
         return buffer
+
+    def keep_constant(self, buffer: Buffer, array: np.ndarray) -> str:
+        """Remember data that the step made; returns its digest."""
+        self.constants[id(buffer)] = buffer
+        self.digests[id(buffer)] = found = hashlib.sha1(np.ascontiguousarray(array).tobytes()).hexdigest()
+        return found
 
     def download(self, buffer: Buffer) -> np.ndarray:
         if self.planned and not self.checking:
@@ -206,19 +213,19 @@ class StepRecorder(Recorder):
         if not self.checking:
             arguments = [*outs, *ins, *consts]
             numbers = [a.tobytes() if isinstance(a, np.ndarray) else a for a in arguments if not isinstance(a, Buffer)]
-            self.take_down(id(kernel), numbers, arguments)
+            self.step_taken(id(kernel), numbers, arguments)
 
     def before(self, values: Callable[[], Sequence[Any] | None], buffer: Buffer | None = None) -> None:
         super().before(values, buffer)
-        self.take_down("before", [], () if buffer is None else (buffer,))
+        self.step_taken("before", [], () if buffer is None else (buffer,))
 
     def after(self, check: Callable[..., None], *buffers: Buffer) -> None:
         super().after(check, *buffers)
-        self.take_down("after", [], buffers)
+        self.step_taken("after", [], buffers)
 
     def acted(self, act: Callable[[], None]) -> None:
         super().acted(act)
-        self.take_down("before", [], ())
+        self.step_taken("before", [], ())
 
     def report(self, make: Callable[[np.ndarray], Any], buffer: Buffer) -> Any:
         return Later(buffer, make) if self.planned and not self.checking else super().report(make, buffer)
@@ -240,6 +247,10 @@ class StepRecorder(Recorder):
 
     def assigned(self, owner: Any, attribute: str) -> None:
         self.sets[id(owner), attribute] = len(self.steps), owner, attribute
+
+    def step_taken(self, what: Any, numbers: list[Any], arguments: Sequence[Any]) -> None:
+        self.take_down(what, numbers, arguments)
+        self.wheres.append(self.trace.rows[-1][2])
 
     def take_down(self, what: Any, numbers: list[Any], arguments: Sequence[Any]) -> None:
         buffers = [a for a in arguments if isinstance(a, Buffer)]
@@ -268,10 +279,6 @@ class Trace:
     def add(self, key: tuple, numbers: list[Any], held: list[Any], where: str) -> None:
         self.keys.append(key)
         self.rows.append((numbers, held, where))
-
-    def launches(self) -> list[str]:
-        """Where each launch was made."""
-        return [where for key, (_, _, where) in zip(self.keys, self.rows, strict=True) if isinstance(key[0], int)]
 
     def agrees(self, first: Trace) -> bool:
         """Whether both calls did the same. Raises CaptureError if they did, but with another number or another tensor from outside:
