@@ -2,7 +2,6 @@
 
 `ParameterDict.pack()` moves parameters of one dtype into one span of memory. Afterwards their gradients arrive in one span too,
 and clipping and the optimizer step are one launch each instead of one for each parameter.
-
 FLAME counterpart: `flame_core::parameter`. Read next: gradient_clip.py.
 """
 
@@ -93,9 +92,9 @@ class Parameter(Tensor):
     def set_grad(self, gradient: Any) -> None:
         """Keep a gradient (None clears it). Cast to float32 or wider. Raises ShapeError unless the shape is the parameter's."""
         kept = None if gradient is None else self._fitting("set_grad", gradient, self._wide)
+        hinted.add("grad")
         assigned(self, "_grad")
         self._grad = kept
-        hinted.add("grad")
 
     def zero_grad(self) -> None:
         """Forget the gradient."""

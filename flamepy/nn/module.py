@@ -24,7 +24,7 @@ from ..dtypes import check_function
 from ..errors import DTypeError, ShapeError, StateError
 from ..parameter import Parameter, ParameterDict, check_names, checked_dict
 from ..reading import StateArray
-from ..replay.names import settings_of
+from ..replay.values import settings_of
 from ..tensors import Tensor, tensor
 from .compute import checked, rounded, say_if_widened
 from .hooks import Handle, hooked

@@ -22,7 +22,7 @@ from ..backend.divert import Settings, active, before, guard, note
 from ..errors import StateError, warn
 from ..gradient import GradientMap
 from ..parameter import Parameter
-from ..replay.names import LEAF, leaf_settings
+from ..replay.values import LEAF, leaf_settings
 from ..tensors import Tensor
 from . import state
 from .block import NUMBERS, Block, Launch, Update

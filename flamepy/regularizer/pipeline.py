@@ -18,7 +18,7 @@ from ..autograd import is_grad_enabled, no_grad
 from ..backend.divert import changed, guard, told
 from ..dtypes import checked_dict
 from ..errors import StateError
-from ..replay.names import look
+from ..replay.reach import look
 from ..tensors import Tensor, full
 from .evaluation import Cut, Evaluation, Takes, added, evaluate, norm_of, reason_of, takes, wide
 from .events import Callback, Events

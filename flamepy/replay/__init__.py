@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -29,14 +29,17 @@ from ..backend.divert import Settings
 from ..backend.numbers import NUMBERS
 from ..backend.run import Spot, Step
 from ..dtypes import check_function, is_count
-from ..errors import CaptureError
+from ..errors import CaptureError, warn
 from .arguments import Arguments, alike, check_same_results, copy_of, is_tensor, leaves, maker_of, mapped, outline, strip
 from .arguments import use_tape as use_tape
 from .arguments import use_tensor_function as use_tensor_function
 from .generators import Generators
-from .names import LEAF, Names, known, leaf_settings, look, settings_of
+from .kinds import Kind
+from .names import Names
 from .program import Program, check_apart, check_nothing_left, roots
-from .recorder import Guard, Later, StepRecorder, Trace
+from .reach import look
+from .recorder import Later, StepRecorder
+from .values import LEAF, leaf_settings, settings_of
 from .verify import Checks, Record, verifying
 
 R = TypeVar("R")  # what the step returns, for type checkers
@@ -47,20 +50,28 @@ def capture(step: Callable[..., R], programs: int = 8, verify: bool | int = True
     """A function that does what `step` does. Of each kind of call the first runs eagerly, the second is recorded, the others replay it.
 
     Calls are of one kind when these are the same: shapes, dtypes, devices of the tensors and arrays among the arguments, whether they
-    require grad, which of them share memory; all other arguments; grad mode; numbers, strings, flags and objects in the step's closure
-    and in the globals it names, also where its own functions and objects lead to; of every Parameter and Module it reaches requires_grad,
-    the mode, attributes. So the last short batch, eval(), freeze(), another max_norm each give the eager result. Arguments may be nested
-    in tuples, lists and dicts. Results are Tensors, the ClipResult of clip_grad_norm, None, or tuples, lists and dicts of
-    them; a result is a copy that no later call changes, and backward() from it raises.
+    require grad, which of them share memory; all other arguments; grad mode; numbers, strings, flags, containers and objects in the
+    step's closure and in the globals it names, also where its own functions and objects lead to; of every Parameter and Module it
+    reaches requires_grad, the mode, attributes. So the last short batch, eval(), freeze(), another max_norm each give the eager result.
+    Arguments may be nested in tuples, lists and dicts. Results are Tensors, the ClipResult of clip_grad_norm, None, or tuples, lists and
+    dicts of them; a result is a copy that no later call changes, and backward() from it raises.
 
     `step` may call backward(), clip, set `.grad`, and step optimizers, whose options may be set between calls. State goes in and comes
-    out as arguments and results, or lives in Parameters written by set_data(). Arrays go to the device of the first Tensor.
+    out as arguments and results, or lives in Parameters and buffers written by set_data(). Arrays go to the device of the first Tensor.
+    What the step does beside computing (print, append, count) is not done in replays; a warning says so.
 
-    CaptureError: when the step reads numbers on the host; when tensors it made are kept elsewhere, or a tensor from outside is another
-    one each time; when a number or data made by Python differ between the two calls; when there are more kinds of calls than `programs`
-    (told is what keeps changing); when an argument shares memory with what the step itself holds; when memory was moved (pack(),
-    optimizer.load_state_dict()) since. What cannot be seen: attributes fetched by name (getattr), containers of more than 64 items,
-    large arrays, files, clocks. What the step does beside computing (print, append, count) is not done in replays.
+    verify: how often a record is checked against the step: the step then runs as Python, launching nothing, and each launch is compared
+    with the recorded one. A difference raises CaptureError and nothing of that call is done. True: at calls 4, 8, 16 ... of a kind, later
+    whenever a check costs 1 % of the time since the last one. So what changes unseen (long containers, large arrays, files, clocks,
+    attributes of objects nobody named) is replayed as it was for at most as many calls as came before, and at most for as many as take
+    100 times as long as a check does: some 10 for a small GPT, some thousands for a tiny MLP; print(captured) shows the number. A number:
+    after so many calls each time. False: never.
+
+    CaptureError: when the step reads numbers on the host, or what cannot be watched (an iterator, a file, globals(), another library's
+    tensor); when it draws from Python's or NumPy's random generators; when tensors it made are kept elsewhere, or a tensor from outside
+    is another one each time; when a number or data made by Python differ between the two calls; when there are more kinds of calls than
+    `programs` (told is what keeps changing); when an argument shares memory with what the step itself holds; when memory was moved
+    (pack()) since.
     """
     check_function("capture", "the step", step)
     if not is_count(programs, 1):
@@ -68,49 +79,6 @@ def capture(step: Callable[..., R], programs: int = 8, verify: bool | int = True
     if not isinstance(verify, bool) and not is_count(verify, 1):
         raise ValueError(f"capture: verify must be True, False, or after how many calls to check: {verify!r}. Use True.")
     return Captured(step, programs, verify)
-
-
-class Kind:
-    """Calls that are alike: what they saw from outside, and what was found out about them so far."""
-
-    def __init__(self, form: tuple, names: Names):
-        self.form, self.names = form, names
-        self.checks: Any = None  # when its record is checked, and
-        self.record: Any = None  # what with
-        self.trace: Trace | None = None  # of the last call, until one is recorded
-        self.result: Any = None
-        self.make: Callable[[], Any] = lambda: None  # the result of a replay
-        self.guards: list[tuple[Guard, Any, Any]] = []  # with the value each had, as it is compared and as it was
-        self.live: list[tuple[Guard, Any, Any]] = []
-        self.settings = -1  # the version of the settings for which they held
-        self.rounds = 0
-        self.program: Program | None = None
-
-    def holds(self) -> bool:
-        """Whether the settings are as they were."""
-        for g, value, found in self.live if self.settings == Settings.version else self.guards:
-            now = g.read()
-            if now is not found and compared(now) != value:
-                return False
-        self.settings = Settings.version
-        return True
-
-    def settings_changed(self) -> list[str]:
-        """Which settings are not as they were, for error texts."""
-        return [f"{g.what.lstrip('_')} of {known(g.owner)!r}" for g, value, _ in self.guards if compared(g.read()) != value]
-
-    def sees(self, now: Names) -> bool:
-        """Whether a call that sees this from outside is of the same kind."""
-        if self.names.differing(now):
-            return False
-        self.names.places, self.names.cells, self.names.arrays = now.places, now.cells, now.arrays  # equal values in other objects
-        return True
-
-    def keep_guards(self, guards: Iterable[Guard]) -> None:
-        found = [(g, g.read()) for g in guards]
-        self.guards = [(g, compared(value), value) for g, value in found]
-        self.live = [row for row in self.guards if row[0].live]
-        self.settings = Settings.version
 
 
 class Captured(Generic[R]):
@@ -123,6 +91,7 @@ class Captured(Generic[R]):
         self.usual: Kind | None = None  # of the last replay
         self.changed: Counter[str] = Counter()  # how often the step itself changed what it sees
         self.program: Program | None = None
+        self.told = False  # that replays do not count
         self.lock = threading.Lock()
 
     def __call__(self, *args: Any, **options: Any) -> R:
@@ -201,7 +170,7 @@ class Captured(Generic[R]):
         began = ids.next_id()
         args, options, memory = given.own(copy_of)
         generators = Generators(kind.names.generators)
-        with recording(planned=True, began=began, given=memory) as recorders, generators.watched():
+        with recording(planned=True, began=began, given=memory) as recorders:
             result = self.step(*args, **options)
             recorder = used(recorders, kind.names)
         check_apart(self.name, {id(b) for b in roots(recorder.steps)}, given.tensors, given.roots)
@@ -211,6 +180,7 @@ class Captured(Generic[R]):
         outputs = [recorder.place(x.buffer) for x in found]
         alike = self.agrees(kind, recorder, stripped, look(self.step, given.others))
         generators.check(self.name)
+        self.check_watched(kind.names)
         del found, result, args, options
         sets = attributes_set(recorder, outputs)
         memory.clear()
@@ -223,7 +193,24 @@ class Captured(Generic[R]):
             kind.trace, kind.result = None, None
             kind.make = maker_of(stripped, iter(program.results))
             program.device.trim()
+            self.tell_written(kind.names.written)
         return maker_of(stripped, iter(values))()  # type: ignore[no-any-return]
+
+    def check_watched(self, names: Names) -> None:
+        """Raise CaptureError for what the step reads and nobody can watch."""
+        for label, what, where in names.unwatched:
+            raise CaptureError(
+                f"capture: {self.name} reads what cannot be watched: {label} ({what}) at {where}. A replay would not see it change: read "
+                "it outside and pass the number or tensor as an argument."
+            )
+
+    def tell_written(self, written: dict[str, str]) -> None:
+        """Warn, once, of what replays will not do."""
+        if written and not self.told:
+            self.told = True
+            what, where = next(iter(written.items()))
+            text = "Replays run no Python: count outside, or return a tensor to be looked at after the call"
+            warn(f"capture: {self.name} also adds to {what} at {where}, in its first two calls and where its record is checked. {text}.")
 
     def agrees(self, kind: Kind, recorder: StepRecorder, stripped: Any, after: Names) -> bool:
         """Whether a recorded call did what the one before did; if not, it is what the next one is compared with. Raises CaptureError for
@@ -278,9 +265,9 @@ class Captured(Generic[R]):
         raise CaptureError(f"pickle: a captured step cannot be copied: {self.name}. Pickle the function, and capture it where it is used.")
 
     def __repr__(self) -> str:
-        found = [kind.program for kinds in self.kinds.values() for kind in kinds]
-        recorded = [repr(program) for program in found if program is not None]
-        return f"captured {self.name}: {'; '.join(recorded) or ('the next call will be recorded' if found else 'not called yet')}"
+        kinds = [kind for found in self.kinds.values() for kind in found]
+        recorded = [f"{kind.program!r}, {kind.checks!r}" for kind in kinds if kind.program is not None]
+        return f"captured {self.name}: {'; '.join(recorded) or ('the next call will be recorded' if kinds else 'not called yet')}"
 
 
 @contextmanager
@@ -324,8 +311,3 @@ def attributes_set(recorder: StepRecorder, outputs: list[Any]) -> list[tuple[int
             outputs.append(place)
         found.append((n, owner, attribute, value))
     return found
-
-
-def compared(value: Any) -> Any:
-    """What a guard reads, as it is compared."""
-    return value if isinstance(value, tuple) else known(value)

@@ -14,8 +14,8 @@ from typing import Any
 from ..backend.base import Buffer, Device, device
 from ..dtypes import is_array
 from ..errors import CaptureError
-from .names import known
 from .recorder import Later
+from .values import known
 
 TAPE = "with a tape"
 _as_tensor: Callable[[Any, Any], Any]

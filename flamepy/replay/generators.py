@@ -1,7 +1,6 @@
 """Random generators of Python's and NumPy's: a recorded step must not draw from them, as a replay would keep what was drawn.
 
-Their states are compared round a recorded call; a profile function finds the line that drew. flamepy's own random numbers are counters
-in buffers (rng.py), which replays move on.
+Their states are compared round a recorded call. flamepy's own random numbers are counters in buffers (rng.py), which replays move on.
 
 Read next: verify.py.
 """
@@ -9,73 +8,49 @@ Read next: verify.py.
 from __future__ import annotations
 
 import random
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from ..errors import CaptureError
-from .names import of_library
 
-Generator = random.Random | np.random.RandomState | np.random.Generator | np.random.BitGenerator
-GLOBAL: tuple[tuple[str, Generator], ...] = (
-    ("Python's random", random._inst),  # type: ignore[attr-defined]
-    ("numpy.random", np.random.mtrand._rand),  # type: ignore[attr-defined]
-)
+Row = tuple[str, Any, str]  # (what an error text calls it, the generator, the line that names it)
+GENERATORS = (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator)
+GLOBAL: list[Row] = [
+    ("random", random._inst, ""),  # type: ignore[attr-defined]
+    ("numpy.random", np.random.mtrand._rand, ""),  # type: ignore[attr-defined]
+]
 
 
 class Generators:
-    """The states of the global generators and of those `found` in the step's reach, as they are when this is made."""
+    """The states of these generators as they are when this is made. Where other threads run, which may draw as well, only of those that
+    the step names."""
 
-    def __init__(self, found: Iterable[tuple[str, Generator]] = ()):
-        rows = {id(g): (label, g) for label, g in (*GLOBAL, *found) if not isinstance(g, random.SystemRandom)}
-        self.rows = [(label, g, state_of(g)) for label, g in rows.values()]
-        self.places: dict[int, str] = {}  # where each drew first
+    def __init__(self, found: Iterable[Row]):
+        alone = threading.active_count() == 1
+        known = [row for row in found if (alone or row[2]) and not isinstance(row[1], random.SystemRandom)]
+        self.rows = [(row, state_of(row[1])) for row in known]
 
-    def put_back(self) -> list[tuple[str, Generator, Any]]:
+    def put_back(self) -> list[Row]:
         """Undo what was drawn since; returns those that drew."""
-        drawn = [row for row in self.rows if not equal(state_of(row[1]), row[2])]
-        for _, g, before in drawn:
-            put_state(g, before)
-        return drawn
+        drawn = [(row, before) for row, before in self.rows if not equal(state_of(row[1]), before)]
+        for row, before in drawn:
+            put_state(row[1], before)
+        return [row for row, _ in drawn]
 
     def check(self, name: str) -> None:
         """Raise CaptureError if one drew since, after putting all back to where they were."""
-        drawn = self.put_back()
-        if not drawn:
-            return
-        label, generator, _ = drawn[0]
-        place = self.places.get(id(generator))
-        at = f" at {place}" if place else ""
-        raise CaptureError(
-            f"capture: {name} draws random numbers on the host: from {label}{at}. A replay would keep what was drawn: draw outside and "
-            "pass the numbers as an argument, or draw tensors with flamepy.rand(), randn() or dropout()."
-        )
-
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Note in the block which lines draw; a debugger's or profiler's function stays in its place."""
-        if sys.getprofile() is not None:
-            yield
-            return
-        known = {id(owner): id(g) for _, g, _ in self.rows for owner in (g, getattr(g, "bit_generator", g))}
-
-        def look(frame: Any, event: str, function: Any) -> None:
-            if event == "c_call" and (key := known.get(id(getattr(function, "__self__", None)))) is not None:
-                while of_library(frame.f_code.co_filename) and frame.f_back is not None:
-                    frame = frame.f_back
-                self.places.setdefault(key, f"{frame.f_code.co_filename}:{frame.f_lineno}")
-
-        sys.setprofile(look)
-        try:
-            yield
-        finally:
-            sys.setprofile(None)
+        for label, _, where in self.put_back():
+            at = f" at {where}" if where else ""
+            raise CaptureError(
+                f"capture: {name} draws random numbers on the host: from {label}{at}. A replay would keep what was drawn: draw outside "
+                "and pass the numbers as an argument, or draw tensors with flamepy.rand(), randn() or dropout()."
+            )
 
 
-def state_of(g: Generator) -> Any:
+def state_of(g: Any) -> Any:
     if isinstance(g, random.Random):
         return g.getstate()
     if isinstance(g, np.random.RandomState):
@@ -83,7 +58,7 @@ def state_of(g: Generator) -> Any:
     return g.bit_generator.state if isinstance(g, np.random.Generator) else g.state
 
 
-def put_state(g: Generator, state: Any) -> None:
+def put_state(g: Any, state: Any) -> None:
     if isinstance(g, random.Random):
         g.setstate(state)
     elif isinstance(g, np.random.RandomState):

@@ -22,7 +22,7 @@ import numpy as np
 from ..backend.base import Buffer, Stream
 from ..backend.run import Action, Spot, Step
 from ..errors import CaptureError
-from .names import LEAF, leaf_settings
+from .values import LEAF, leaf_settings
 
 PACKAGE = str(Path(__file__).parent.parent)
 

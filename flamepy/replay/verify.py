@@ -64,18 +64,19 @@ class Checks:
             self.gap = min(self.calls, max(1, math.ceil((now - began) / SHARE / max(each, 1e-9))))
         self.left, self.since = self.gap, now
 
+    def __repr__(self) -> str:
+        return "never checked" if self.left >= NEVER >> 1 else f"checked in {self.left:,} calls"
+
 
 class Verifier(StepRecorder):
     """Compares what the step does with its record; nothing is launched, no check looks at numbers. `record`: None on a device that the
-    step does not use."""
+    step does not use. `undo`: what takes back, last first, what the step did to host state."""
 
-    def __init__(self, name: str, record: Record | None, began: int):
+    def __init__(self, name: str, record: Record | None, began: int, undo: list[Callable[[], Any]]):
         super().__init__(True, began)
-        self.name, self.record = name, record
+        self.name, self.record, self.undo = name, record, undo
         self.wheres = record.wheres if record else []
         self.difference: CaptureError | None = None
-        self.undo: list[Callable[[], Any]] = []
-        self.digests: dict[int, str] = {}
 
     # ---- memory: nothing is computed, so all buffers may lie at one place ---------------------------------------------------------
     def empty(self, size: int, dtype: np.dtype) -> Buffer:
@@ -214,7 +215,8 @@ def verifying(name: str, record: Record, began: int, generators: list[Any]) -> I
     program = record.program
     drawn = Generators(generators)
     written = [(b, b.writes, b.written) for _, b in program.written]
-    found = {d: Verifier(name, record if d is program.device else None, began) for d in base.opened()}
+    undo: list[Callable[[], Any]] = []
+    found = {d: Verifier(name, record if d is program.device else None, began, undo) for d in base.opened()}
     try:
         with ExitStack() as stack:
             for device, verifier in found.items():
@@ -225,9 +227,8 @@ def verifying(name: str, record: Record, began: int, generators: list[Any]) -> I
         drawn.put_back()
         raise
     finally:
-        for verifier in found.values():
-            for undo in reversed(verifier.undo):
-                undo()
+        for act in reversed(undo):
+            act()
         for b, writes, by in written:
             b.writes, b.written = writes, by
         if (first := next((v.difference for v in found.values() if v.difference is not None), None)) is not None:

@@ -1,0 +1,101 @@
+"""Values as a recorded step compares them: plain ones by value, objects by identity, modules of layers by their settings.
+
+Read next: names.py.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from types import FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+
+PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic, np.dtype, Enum, range, slice, type(...))
+MISSING = object()
+LEAF = "requires_grad or hooks"  # what a guard of a leaf is called
+PACKAGE = __name__.partition(".")[0]
+
+
+class Same:
+    """An object that counts as equal to itself alone."""
+
+    def __init__(self, object: Any):
+        self.object = object
+
+    def __eq__(self, other: Any) -> bool:
+        return type(other) is Same and other.object is self.object
+
+    def __hash__(self) -> int:
+        return id(self.object)
+
+    def __repr__(self) -> str:
+        return f"a {type(self.object).__name__}"
+
+
+class Number:
+    """A value that counts as equal to others: a plain one by its text (1, 1.0 and True differ, and so do 0.0 and -0.0), one of a class
+    that says itself what is equal (a path, a frozen dataclass) by that."""
+
+    def __init__(self, value: Any):
+        self.kind = type(value), repr(value) if isinstance(value, PLAIN) else value
+
+    def __eq__(self, other: Any) -> bool:
+        return type(other) is Number and other.kind == self.kind
+
+    def __hash__(self) -> int:
+        return hash(self.kind)
+
+    def __repr__(self) -> str:
+        return str(self.kind[1])[:60]
+
+
+class Contents:
+    """A container that counts as equal to one with equal items."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __eq__(self, other: Any) -> bool:
+        return type(other) is Contents and type(other.value) is type(self.value) and bool(other.value == self.value)
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return str(self.value)[:60]
+
+
+def known(value: Any) -> Any:
+    """A value as it is compared: by value where that is possible, else by identity. An object that says itself what is equal by all of its
+    attributes, also those that its == leaves out."""
+    if not isinstance(value, PLAIN):
+        if type(value).__hash__ in (None, object.__hash__) or of_engine(value) or isinstance(value, type | FunctionType | MethodType):
+            return Same(value)
+        if hasattr(value, "__dict__"):
+            return type(value), *[(name, known(found)) for name, found in vars(value).items()]
+        try:
+            hash(value)
+        except TypeError:  # it holds something without a hash
+            return Same(value)
+    return Number(value)
+
+
+def is_engine(module: Any) -> bool:
+    """Whether code of this module belongs to the engine, which tells recorders of its settings."""
+    return str(module).startswith(PACKAGE + ".") and not str(module).startswith(PACKAGE + ".train")
+
+
+def settings_of(module: Any) -> tuple:
+    """What a recorded step depends on in a module of layers: mode and attributes, its own and of the modules inside."""
+    rows = [(m, name, value) for m in module.modules() for name, value in (("training", m.training), *vars(m).items())]
+    return tuple([(id(m), name, known(value)) for m, name, value in rows if name != "_params"])
+
+
+def leaf_settings(leaf: Any) -> tuple:
+    """What a recorded step depends on in a leaf, beside its numbers."""
+    return leaf.requires_grad, *[Same(hook) for hook in leaf.hooks or ()]
+
+
+def of_engine(value: Any) -> bool:
+    """Whether it is an object of the engine's, or of a class derived from one of these."""
+    return any([is_engine(cls.__module__) for cls in type(value).__mro__])

@@ -1,0 +1,412 @@
+"""Records that are checked against the step itself: when, what a difference says, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from error_text import raises
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flamepy as fp
+import flamepy.nn.functional as F
+from flamepy import nn
+
+HIDDEN = [1.0] * 1000  # longer than what is watched
+
+
+def one(i: int) -> fp.Tensor:
+    return fp.full((3,), float(i))
+
+
+def model() -> nn.Sequential:
+    fp.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Dropout(0.5), nn.Linear(4, 2))
+
+
+class World:
+    """A step that updates a model; `hidden` decides what it does, and is not seen."""
+
+    def __init__(self, packed: bool = True, grads: bool = False):
+        self.model, self.hidden = model(), [0] * 1000
+        if packed:
+            self.model.params.pack()
+        self.optimizer = fp.AdamW(self.model, lr=fp.schedules.cosine(0.1, 50))
+        self.ema = fp.EMA(self.model.params, 0.9)
+        self.grads = grads
+
+    def step(self, x: Any) -> Any:
+        loss = self.model(x).square().mean()
+        if self.hidden[500] == 1:
+            loss = loss * 2.0
+        grads = loss.backward()
+        if self.hidden[500] == 2:
+            self.model.params.set_grads(grads)
+        norm = fp.clip_grad_norm(grads, 1.0 if self.hidden[500] != 3 else 0.5)
+        if self.grads:
+            self.model.params.set_grads(grads)
+        if self.hidden[500] != 4:
+            self.optimizer.step(grads)
+        if self.hidden[500] == 5:
+            self.optimizer.step(grads)
+        self.ema.update()
+        return (loss, norm) if self.hidden[500] != 6 else (norm, loss)
+
+    def seen(self) -> Any:
+        ps = self.model.parameters()
+        state = self.optimizer.state_dict()
+        arrays = [a.tobytes() for row in state["state"].values() for a in row.values() if isinstance(a, np.ndarray)]
+        counts = [row["step"] for row in state["state"].values()], state["groups"][0]["lr"], state["groups"][0].get("finished")
+        grads = [None if p.grad is None else p.grad.numpy().tobytes() for p in ps]
+        average = [np.asarray(a).tobytes() for a in self.ema.state_dict()["average"].values()] if "average" in self.ema.state_dict() else []
+        return [p.numpy().tobytes() for p in ps], [p.buffer.version for p in ps], arrays, counts, grads, average, fp.get_rng_state()
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("grads", [True, False])
+@pytest.mark.parametrize("change", range(1, 7))
+def test_a_difference_is_told_and_nothing_of_that_call_was_done(packed, grads, change):
+    world = World(packed, grads)
+    captured = fp.capture(world.step, verify=3)
+    for i in range(5):
+        captured(one(i))
+    world.hidden[500] = change
+    captured(one(5)), captured(one(6))  # calls 2 to 4 and 5 to 7 go from check to check
+    before = world.seen()
+    for _ in range(2):  # as long as the step does something else
+        with raises(fp.CaptureError, "step does something else now than what was recorded", "became", "test_replay_verify.py:"):
+            captured(one(7))
+        assert world.seen() == before
+    world.hidden[500] = 0
+    captured(one(7))
+    assert world.seen() != before
+
+
+def test_checks_leave_the_bits_of_eager():
+    eager, checked = World(grads=True), World(grads=True)
+    captured = fp.capture(checked.step, verify=1)
+    for i in range(8):
+        for x, y in zip(eager.step(one(i)), captured(one(i)), strict=True):
+            assert np.float64(x.item() if isinstance(x, fp.Tensor) else x) == (y.item() if isinstance(y, fp.Tensor) else y)
+        assert eager.seen()[0] == checked.seen()[0] and eager.seen()[2:] == checked.seen()[2:]
+
+
+def test_what_becomes_what_is_said_with_op_line_and_numbers():
+    hidden = [2.0] * 1000
+    captured = fp.capture(lambda x: x * hidden[500], verify=1)
+    for i in range(3):
+        captured(one(i))
+    hidden[500] = 3.0
+    with raises(fp.CaptureError, "'mul_y' at", "became 'mul_y' at", "(2.0, now 3.0)"):
+        captured(one(3))
+    swapped = [False] * 1000
+    p, q = fp.Parameter(fp.ones(3)), fp.Parameter(fp.zeros(3))
+    captured = fp.capture(lambda x: x * (p if swapped[500] else q), verify=1)
+    for i in range(3):
+        captured(one(i))
+    swapped[500] = True
+    with raises(fp.CaptureError, "(another tensor)"):
+        captured(one(3))
+
+
+def test_results_of_the_step_itself_that_change_places_are_seen():
+    """The same launches on the same sizes; which of the step's own tensors goes where is another."""
+    hidden = [False] * 1000
+
+    def step(x: Any) -> Any:
+        a, b = x + 1.0, x * 2.0
+        return (a if hidden[500] else b) - x
+
+    def giving(x: Any) -> Any:
+        a, b = x + 1.0, x * 2.0
+        return (a, b) if hidden[500] else (b, a)
+
+    for f in (step, giving):
+        hidden[500] = False
+        captured = fp.capture(f, verify=1)
+        for i in range(3):
+            captured(one(i))
+        hidden[500] = True
+        with raises(fp.CaptureError, "does something else now"):
+            captured(one(3))
+
+
+def test_steps_that_come_or_do_not_come_are_seen():
+    hidden = [1] * 1000
+
+    def step(x: Any) -> Any:
+        for _ in range(hidden[500]):
+            x = x * 2.0
+        return x
+
+    for count in (0, 2):
+        hidden[500] = 1
+        captured = fp.capture(step, verify=1)
+        for i in range(3):
+            captured(one(i))
+        hidden[500] = count
+        with raises(fp.CaptureError, "the end of the step"):
+            captured(one(3))
+
+
+def test_a_step_that_catches_the_error_does_not_hide_it():
+    hidden = [2.0] * 1000
+
+    def step(x: Any) -> Any:
+        try:
+            return x * hidden[500]
+        except fp.CaptureError:
+            return x
+
+    captured = fp.capture(step, verify=1)
+    for i in range(3):
+        captured(one(i))
+    hidden[500] = 3.0
+    with raises(fp.CaptureError, "(2.0, now 3.0)"):
+        captured(one(3))
+
+
+def test_an_error_of_the_steps_own_comes_through_and_changes_nothing():
+    world = World()
+    limit = [10] * 1000
+
+    def step(x: Any) -> Any:
+        found = world.step(x)
+        if limit[500] < 5:
+            raise KeyError("the user's")
+        return found
+
+    captured = fp.capture(step, verify=1)
+    for i in range(4):
+        captured(one(i))
+    before, limit[500] = world.seen(), 1
+    with pytest.raises(KeyError, match="the user's"):
+        captured(one(4))
+    assert world.seen() == before
+
+
+# ---- when ------------------------------------------------------------------------------------------------------------------------
+class Clock:
+    """perf_counter() of a machine on which a check takes `check` seconds and a call 1."""
+
+    def __init__(self, check: float):
+        self.now, self.check = 0.0, check
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("check, wanted", [(0.32, [4, 8, 16, 32, 64, 96, 128, 160]), (10.0, [4, 8, 16, 32, 64, 128]), (1e-6, [4, *range(5, 201)])])
+def test_checks_come_at_calls_4_8_16_and_then_for_one_percent_of_the_time(monkeypatch, check, wanted):
+    clock, runs, now = Clock(check), [], 0
+    monkeypatch.setattr(time, "perf_counter", clock)
+
+    def step(x: Any) -> Any:
+        if now > 1:
+            runs.append(now)  # only written
+            clock.now += clock.check
+        return x * 2.0
+
+    captured = fp.capture(step)
+    with pytest.warns(fp.FlameWarning, match="also adds to runs"):
+        for now in range(201):
+            captured(one(now))
+            clock.now += 1.0
+    assert runs == wanted
+
+
+@pytest.mark.parametrize("verify, wanted", [(1, [2, 3, 4, 5, 6, 7, 8]), (3, [4, 7]), (False, [])])
+def test_checks_come_as_often_as_asked(verify, wanted):
+    runs, now = [], 0
+
+    def step(x: Any) -> Any:
+        runs.append(now)
+        return x * 2.0
+
+    captured = fp.capture(step, verify=verify)
+    with pytest.warns(fp.FlameWarning, match="also adds to runs"):
+        for now in range(9):
+            captured(one(now))
+    assert runs == [0, 1, *wanted]
+    assert ("never checked" in repr(captured)) is (verify is False)
+
+
+def test_verify_is_checked_itself():
+    for wrong in (0, -1, 1.5, "yes", None):
+        with raises(ValueError, "capture: verify must be", repr(wrong)):
+            fp.capture(lambda x: x, verify=wrong)
+
+
+# ---- chance ----------------------------------------------------------------------------------------------------------------------
+own = np.random.default_rng(0)
+old = random.Random(0)
+
+
+@pytest.mark.parametrize("draw", [lambda: np.random.rand(), lambda: random.random(), lambda: own.random(), lambda: old.random()])
+def test_a_step_that_draws_on_the_host_is_refused_even_if_the_branch_stays_the_same(draw):
+    captured = fp.capture(lambda x: x * 2.0 if draw() < 2.0 else x)
+    captured(one(0))
+    for _ in range(2):
+        with raises(fp.CaptureError, "draws random numbers on the host", "test_replay_verify.py:"):
+            captured(one(1))
+
+
+def test_a_draw_that_comes_later_is_found_by_a_check_and_taken_back():
+    hidden = [False] * 1000
+    captured = fp.capture(lambda x: x * 2.0 if not hidden[500] or random.random() < 2.0 else x, verify=1)
+    for i in range(3):
+        captured(one(i))
+    hidden[500], state = True, random.getstate()
+    with raises(fp.CaptureError, "draws random numbers on the host: from random"):
+        captured(one(3))
+    assert random.getstate() == state
+
+
+def test_other_threads_may_draw():
+    stop = threading.Event()
+
+    def draw() -> None:
+        while not stop.is_set():
+            np.random.rand()
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    try:
+        captured = fp.capture(lambda x: x * 2.0, verify=1)
+        for i in range(6):
+            assert captured(one(i)).tolist() == [2.0 * i] * 3
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_iterators_are_refused():
+    for numbers in (itertools.cycle([1.0, 1.0]), iter([1.0] * 9), (1.0 for _ in range(9))):
+        captured = fp.capture(lambda x, numbers=numbers: x * next(numbers))
+        captured(one(0))
+        with raises(fp.CaptureError, "cannot be watched: ", "an iterator", "test_replay_verify.py:"):
+            captured(one(1))
+
+
+# ---- a search ----------------------------------------------------------------------------------------------------------------------
+class Box:
+    k = 1.0
+
+
+CONTAINERS = {
+    "a list": lambda v: [v], "a long list": lambda v: [v] * 100, "a dict": lambda v: {"k": v}, "a tuple in a list": lambda v: [(v,)],
+    "an array": lambda v: np.array([v]), "a large array": lambda v: np.full(20000, v), "nested": lambda v: {"a": [{"b": v}]},
+}  # fmt: skip
+READS = {
+    "a list": lambda c: c[0], "a long list": lambda c: c[50], "a dict": lambda c: c.get("k", 1.0), "a tuple in a list": lambda c: c[0][0],
+    "an array": lambda c: float(c[0]), "a large array": lambda c: float(c[7]), "nested": lambda c: next(iter(c["a"][0].values())),
+}  # fmt: skip
+
+
+def put(kind: str, c: Any, v: float) -> None:
+    if kind == "a dict":
+        c["k"] = v
+    elif kind == "nested":
+        c["a"][0]["b"] = v
+    else:
+        c[50 if kind == "a long list" else 7 if kind == "a large array" else 0] = (v,) if kind == "a tuple in a list" else v
+
+
+def scoped(scope: str, read: Any, c: Any) -> Any:
+    """A step that reads the container by way of a scope."""
+    if scope == "closure":
+        return lambda x: x * read(c)
+    if scope == "default":
+        return lambda x, c=c: x * read(c)
+    box: Any = Box()
+    if scope == "attribute":
+        box.held = c
+        return lambda x: x * read(box.held)
+    if scope == "getattr":
+        box.held = c
+        return lambda x: x * read(getattr(box, "he" + "ld"))
+    if scope == "module":
+        layer = type("Layer", (nn.Module,), {"forward": lambda self, x: self.helper(x), "helper": lambda self, x: x * read(self.held)})()
+        object.__setattr__(layer, "held", c)
+        return lambda x: layer(x)
+    kind = type("Kind", (), {"__mul__": lambda self, x: x * read(c), "__call__": staticmethod(lambda x: x * read(c))})
+    made = kind()
+    return (lambda x: made * x) if scope == "operator" else (lambda x: made(x))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from(sorted(CONTAINERS)), st.sampled_from(["closure", "default", "attribute", "getattr", "module", "operator", "call"]),
+    st.integers(0, 30),
+)  # fmt: skip
+def test_no_change_of_what_a_step_reads_stays_unseen_for_longer_than_stated(kind, scope, at):
+    c = CONTAINERS[kind](1.0)
+    captured = fp.capture(scoped(scope, READS[kind], c))
+    wrong = 0
+    for i in range(70):
+        if i == at:
+            put(kind, c, 2.0)
+        try:
+            found = captured(one(1)).tolist()[0]
+        except fp.CaptureError:
+            break
+        wrong += found != (1.0 if i < at else 2.0)
+    assert wrong <= max(4, at)  # as many calls as came before, at most
+
+
+def test_a_check_costs_no_memory_and_runs_no_kernel():
+    world = World()
+    captured = fp.capture(world.step, verify=2)
+    for i in range(6):
+        captured(one(i))
+    before = fp.device().memory()
+    launched: list[Any] = []
+    direct = fp.device().direct
+    run = type(direct).run
+    try:
+        type(direct).run = lambda self, kernel, *rest: (launched.append(kernel), run(self, kernel, *rest))[1]
+        captured(one(6))
+        replayed = len(launched)
+        captured(one(7))
+    finally:
+        type(direct).run = run
+    assert len(launched) == 2 * replayed
+    assert fp.device().memory()["current"] <= before["current"] and fp.device().memory()["cached"] <= before["cached"]
+
+
+def test_two_models_and_threads_are_checked_each_for_itself():
+    def work(found: list[Any]) -> None:
+        world = World()
+        captured = fp.capture(world.step, verify=1)
+        for i in range(6):
+            captured(one(i))
+        found.append(world.seen()[0])
+
+    found: list[Any] = []
+    threads = [threading.Thread(target=work, args=(found,)) for _ in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(found) == 2
+
+
+def test_a_loss_scaler_and_accumulation_are_checked_too():
+    m, y = model(), fp.ones(3)
+    optimizer, scaler = fp.SGD(m, lr=0.1), fp.GradScaler(init_scale=8.0, growth_interval=2)
+
+    def step(x: Any) -> Any:
+        loss = F.mse_loss(m(x), y[:2])
+        scaler.step(optimizer, scaler.scale(loss).backward())
+        return loss
+
+    captured = fp.capture(step, verify=1)
+    for i in range(6):
+        captured(one(i))
+    assert scaler.get_scale() == 64.0
