@@ -72,7 +72,7 @@ class World:
 @pytest.mark.parametrize("grads", [True, False])
 @pytest.mark.parametrize("change", range(1, 7))
 def test_a_difference_is_told_and_nothing_of_that_call_was_done(packed, grads, change):
-    world = World(packed, grads)
+    world = World(packed, grads and change != 2)  # which sets what is set again later
     captured = fp.capture(world.step, verify=3)
     for i in range(5):
         captured(one(i))
@@ -80,7 +80,7 @@ def test_a_difference_is_told_and_nothing_of_that_call_was_done(packed, grads, c
     captured(one(5)), captured(one(6))  # calls 2 to 4 and 5 to 7 go from check to check
     before = world.seen()
     for _ in range(2):  # as long as the step does something else
-        with raises(fp.CaptureError, "step does something else now than what was recorded", "became", "test_replay_verify.py:"):
+        with raises(fp.CaptureError, "step does something else now than what was recorded", "became"):
             captured(one(7))
         assert world.seen() == before
     world.hidden[500] = 0
@@ -89,12 +89,15 @@ def test_a_difference_is_told_and_nothing_of_that_call_was_done(packed, grads, c
 
 
 def test_checks_leave_the_bits_of_eager():
-    eager, checked = World(grads=True), World(grads=True)
-    captured = fp.capture(checked.step, verify=1)
-    for i in range(8):
-        for x, y in zip(eager.step(one(i)), captured(one(i)), strict=True):
-            assert np.float64(x.item() if isinstance(x, fp.Tensor) else x) == (y.item() if isinstance(y, fp.Tensor) else y)
-        assert eager.seen()[0] == checked.seen()[0] and eager.seen()[2:] == checked.seen()[2:]
+    worlds = []
+    for wrap in (lambda f: f, lambda f: fp.capture(f, verify=1)):
+        world = World(grads=True)
+        step, found = wrap(world.step), []
+        for i in range(8):
+            loss, norm = step(one(i))
+            found += [loss.item(), float(norm), *[part for n, part in enumerate(world.seen()) if n != 1]]
+        worlds.append(found)
+    assert worlds[0] == worlds[1]
 
 
 def test_what_becomes_what_is_said_with_op_line_and_numbers():
@@ -192,47 +195,40 @@ def test_an_error_of_the_steps_own_comes_through_and_changes_nothing():
 
 
 # ---- when ------------------------------------------------------------------------------------------------------------------------
-class Clock:
-    """perf_counter() of a machine on which a check takes `check` seconds and a call 1."""
-
-    def __init__(self, check: float):
-        self.now, self.check = 0.0, check
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.mark.parametrize("check, wanted", [(0.32, [4, 8, 16, 32, 64, 96, 128, 160]), (10.0, [4, 8, 16, 32, 64, 128]), (1e-6, [4, *range(5, 201)])])
-def test_checks_come_at_calls_4_8_16_and_then_for_one_percent_of_the_time(monkeypatch, check, wanted):
-    clock, runs, now = Clock(check), [], 0
-    monkeypatch.setattr(time, "perf_counter", clock)
+def counted(at: list[int], runs: list[int], check: float = 0.0) -> Any:
+    """A step that notes at which calls it runs; `at`: (this call, seconds by the clock), too long to be watched."""
 
     def step(x: Any) -> Any:
-        if now > 1:
-            runs.append(now)  # only written
-            clock.now += clock.check
+        runs.append(at[500])
+        at[600] += check * (at[500] > 1)
         return x * 2.0
 
-    captured = fp.capture(step)
+    return step
+
+
+@pytest.mark.parametrize(
+    "check, wanted", [(0.32, [4, 8, 16, 32, 64, 96, 128, 160, 192]), (10.0, [4, 8, 16, 32, 64, 128]), (1e-6, [4, *range(5, 201)])]
+)
+def test_checks_come_at_calls_4_8_16_and_then_for_one_percent_of_the_time(monkeypatch, check, wanted):
+    at: list[Any] = [0] * 1000
+    runs: list[int] = []
+    monkeypatch.setattr(time, "perf_counter", lambda: at[600])
+    captured = fp.capture(counted(at, runs, check))
     with pytest.warns(fp.FlameWarning, match="also adds to runs"):
-        for now in range(201):
-            captured(one(now))
-            clock.now += 1.0
-    assert runs == wanted
+        for at[500] in range(201):
+            captured(one(0))
+            at[600] += 1.0  # what a call takes
+    assert runs == [0, 1, *wanted]
 
 
 @pytest.mark.parametrize("verify, wanted", [(1, [2, 3, 4, 5, 6, 7, 8]), (3, [4, 7]), (False, [])])
 def test_checks_come_as_often_as_asked(verify, wanted):
-    runs, now = [], 0
-
-    def step(x: Any) -> Any:
-        runs.append(now)
-        return x * 2.0
-
-    captured = fp.capture(step, verify=verify)
+    at: list[int] = [0] * 1000
+    runs: list[int] = []
+    captured = fp.capture(counted(at, runs), verify=verify)
     with pytest.warns(fp.FlameWarning, match="also adds to runs"):
-        for now in range(9):
-            captured(one(now))
+        for at[500] in range(9):
+            captured(one(0))
     assert runs == [0, 1, *wanted]
     assert ("never checked" in repr(captured)) is (verify is False)
 
@@ -253,7 +249,7 @@ def test_a_step_that_draws_on_the_host_is_refused_even_if_the_branch_stays_the_s
     captured = fp.capture(lambda x: x * 2.0 if draw() < 2.0 else x)
     captured(one(0))
     for _ in range(2):
-        with raises(fp.CaptureError, "draws random numbers on the host", "test_replay_verify.py:"):
+        with raises(fp.CaptureError, "draws random numbers on the host: from "):
             captured(one(1))
 
 
@@ -288,7 +284,7 @@ def test_other_threads_may_draw():
 
 def test_iterators_are_refused():
     for numbers in (itertools.cycle([1.0, 1.0]), iter([1.0] * 9), (1.0 for _ in range(9))):
-        captured = fp.capture(lambda x, numbers=numbers: x * next(numbers))
+        captured = fp.capture(lambda x: x * next(numbers))
         captured(one(0))
         with raises(fp.CaptureError, "cannot be watched: ", "an iterator", "test_replay_verify.py:"):
             captured(one(1))

@@ -180,6 +180,7 @@ class Reach(Names):
             return
         self.note(f"the code of {label}", Same(code))
         self.places += [(code_of, function, code), (defaults_of, function, function.__defaults__)]
+        self.where = f"{code.co_filename}:{code.co_firstlineno}"
         for part in (function.__defaults__ or (), tuple((function.__kwdefaults__ or {}).values())):
             self.visit(f"{label}'s defaults", part)
         self.follow_code(function, owner, cells)

@@ -189,7 +189,7 @@ class Verifier(StepRecorder):
         """Raise CaptureError, also at the end of a step that catches it."""
         was = f"{title(then)} at {self.wheres[n]}" if n < len(self.wheres) else title(then) if then else "the end of the step"
         detail = f" ({found})" if (found := self.detail(then, now)) else ""
-        self.difference = CaptureError(
+        self.difference = self.difference or CaptureError(
             f"capture: {self.name} does something else now than what was recorded: {was} became {title(now)} at {where}{detail}. "
             "What it decides with was not seen: pass it as an argument, or capture() the step again. Nothing of this call was done; "
             "replays since the last check did what was recorded."
