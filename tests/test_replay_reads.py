@@ -68,7 +68,7 @@ def test_iterators_are_refused():
     for numbers in (itertools.cycle([1.0, 1.0]), iter([1.0] * 9), (1.0 for _ in range(9))):
         captured = fp.capture(lambda x: x * next(numbers))
         captured(one(0))
-        with raises(fp.CaptureError, "cannot be watched: ", "an iterator", "test_replay_verify.py:"):
+        with raises(fp.CaptureError, "cannot be watched: ", "an iterator", "test_replay_reads.py:"):
             captured(one(1))
 
 
