@@ -107,7 +107,7 @@ class Reach(Names):
             for name, inside in list(vars(value).items()):
                 for part in inside if isinstance(inside, list) else [inside]:
                     self.whole(f"{label}.{name}", part, depth)
-        elif not isinstance(value, type) and (owner := getattr(value, "__self__", None)) is not None and not of_engine(owner):
+        elif hasattr(type(value), "__self__") and (owner := value.__self__) is not None and not of_engine(owner):
             self.whole(label_of(label), owner, depth)  # a method of Python's or of NumPy's
         elif what := unwatchable(value):
             self.unwatched.append((label, what, self.where))
