@@ -67,7 +67,8 @@ Pool.gone = Gone
 
 
 class Allocator:
-    """Keeps freed blocks and counts bytes: `current` in buffers, `total` in buffers and pools, `spare` in no pool, `returned` to the system.
+    """Keeps freed blocks and counts bytes: `current` in buffers, `total` in buffers and pools, `spare` in neither, `returned` to the
+    system.
 
     The counts are right with many threads too: in CPython a statement without a call, like `a.n += 1`, is not interrupted.
     `least` bytes have to be in use for what is kept to be within the limit: with it, freeing a block compares two numbers. It may be
