@@ -19,6 +19,7 @@ import platform
 import re
 import runpy
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -225,6 +226,7 @@ def guard_files() -> None:
             check_name(path)
         return OPEN(path, mode, *args, **given)
 
+    shutil._use_fd_functions = False  # type: ignore[attr-defined]  # folders have no handles there
     tempfile.TemporaryFile = tempfile.NamedTemporaryFile  # as it is there
     select_before, select.select = select.select, wait
     builtins.open = io.open = open_named
