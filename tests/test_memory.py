@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dis
 import gc
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -177,3 +178,19 @@ def test_memory_given_back_leaves_the_process() -> None:
 def test_memory_tells_the_same_of_each_device(device: str) -> None:
     found = fp.device(device).memory()
     assert list(found) == ["current", "peak", "cached", "limit", "returned"] and all(type(v) is int for v in found.values())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+def test_a_forked_child_has_memory_of_its_own_and_gives_it_back_too() -> None:
+    t = fp.full((MB,), 1.0)  # a mapping: shared, the child's write would be seen here
+    with memory.allocator.shrinking:  # as of another thread at that moment
+        child = os.fork()
+        if child == 0:
+            free = False
+            try:
+                t.buffer.data[:] = 2.0
+                free = memory.allocator.shrinking.acquire(blocking=False)
+            finally:
+                os._exit(not free)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (t.numpy() == 1.0).all()

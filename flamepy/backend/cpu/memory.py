@@ -11,6 +11,7 @@ FLAME counterpart: `flame_core::memory_pool`. Read next: device.py.
 from __future__ import annotations
 
 import mmap
+import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -209,6 +210,8 @@ def aligned(size: int, dtype: np.dtype, raw: Raw) -> np.ndarray:
 
 allocator = Allocator()
 pools = allocator.pools
+if hasattr(os, "register_at_fork"):  # a thread that is not there in the child may have been shrinking
+    os.register_at_fork(after_in_child=lambda: setattr(allocator, "shrinking", Lock()))
 _owner = SimpleNamespace(data=aligned(1, np.dtype("uint8"), Raw(rounded(1), np.uint8)))
 ALONE = getrefcount(_owner.data)  # the count of a block whose buffer is the only one to know it
 
