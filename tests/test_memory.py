@@ -72,7 +72,7 @@ def test_steps_of_the_same_sizes_soon_find_all_their_blocks() -> None:
     sizes = [(3 + k) * MB for k in range(20)]
     given = [blocks.step(sizes) for _ in range(10)]
     assert given[0] > 0 and given[4:] == [0] * 6, given
-    assert blocks.allocator.cached == sum(sizes) <= blocks.allocator.limit <= blocks.allocator.peak
+    assert blocks.allocator.cached == sum(sizes) <= blocks.allocator.limit <= 1.25 * blocks.allocator.peak
     for n in range(40):  # new sizes lower the limit again
         blocks.step([5 * MB + 70_000 * (20 * n + k) for k in range(20)])
     assert blocks.allocator.limit == blocks.allocator.peak // 4 >= blocks.allocator.cached

@@ -2,7 +2,7 @@
 
 A block goes back to its pool when the last buffer that uses it dies, unless somebody still looks at it (a view from `.numpy()`).
 Freed blocks of at most `limit` bytes are kept, a quarter of the peak; the rest goes back to the system. A loop that asks again for
-what was given back raises the limit, up to the peak, so that steps of the same shapes soon find all of their blocks here. Steps of
+what was given back raises the limit, by the peak at most, so that steps of the same shapes soon find all of their blocks here. Steps of
 new shapes lower it again.
 
 FLAME counterpart: `flame_core::memory_pool`. Read next: device.py.
@@ -90,7 +90,7 @@ class Allocator:
     @property
     def limit(self) -> int:
         """Bytes of freed blocks that are kept at most."""
-        return max(LEAST, min(self.peak // 4 + self.asked, self.peak))
+        return max(LEAST, self.peak // 4 + self.asked)
 
     def left(self, nbytes: int) -> None:
         """Count a block that has left the pools."""
