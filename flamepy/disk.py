@@ -49,13 +49,16 @@ def write_whole(handle: int, piece: bytes | memoryview) -> None:
 
 
 def lock(handle: int) -> bool:
-    """Take an open file's lock, if nobody has it; it goes when the file is closed, however the process ends. Windows has none."""
+    """Take an open file's lock, if nobody has it; it goes when the file is closed, however the process ends. Windows needs none: it does
+    not remove a file that somebody has open."""
     try:
         import fcntl
-
+    except ImportError:
+        return True
+    try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
-    except (ImportError, OSError):
+    except OSError:
         return False
 
 
@@ -65,10 +68,11 @@ def sweep_dead(folder: Path, pattern: str) -> None:
         with contextlib.suppress(OSError):
             handle = os.open(left, os.O_RDWR)
             try:
-                if time.time() - os.fstat(handle).st_mtime > FRESH and lock(handle):
-                    left.unlink()
+                dead = time.time() - os.fstat(handle).st_mtime > FRESH and lock(handle)
             finally:
                 os.close(handle)
+            if dead:  # nobody opens such a file again; closed first, or Windows would keep it
+                left.unlink()
 
 
 def sync_folder(path: Path) -> None:

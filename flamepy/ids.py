@@ -136,4 +136,5 @@ def after_fork() -> None:
     counted.append((next_id(), mark))
 
 
-os.register_at_fork(after_in_child=after_fork)
+if hasattr(os, "register_at_fork"):  # Windows has no forks
+    os.register_at_fork(after_in_child=after_fork)

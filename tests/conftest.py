@@ -10,6 +10,7 @@ import gc
 import signal
 from collections.abc import Iterator
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,31 @@ if hasattr(signal, "SIGHUP"):
 # How fast examples are drawn says nothing here: a machine that is compiling kernels is busy.
 settings.register_profile("busy", suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+
+ROOT = Path(__file__).resolve().parent.parent
+KEPT = {".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", "__pycache__", "runs", "build", "dist"}  # .gitignore has these
+
+
+def in_root() -> set[str]:
+    """The names in the checkout's root, without caches."""
+    return {p.name for p in ROOT.iterdir() if p.name not in KEPT and not p.name.startswith(".coverage")}
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A test writes into its tmp_path: a run that leaves a new file in the checkout fails. With pytest-xdist the main process looks."""
+    left = in_root() - session.config.stash[BEFORE]
+    if left and not hasattr(session.config, "workerinput"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        print(f"\nERROR: the tests left in {ROOT}: {', '.join(sorted(left))}. Write into tmp_path.")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[BEFORE] = in_root()
+
+
+BEFORE = pytest.StashKey[set[str]]()
 
 
 # What an emulated GPU would take too long for: a kernel is compiled in a seventh of a second, an element is computed in a microsecond.

@@ -265,8 +265,9 @@ class Device:
         """Give kept blocks back to the system."""
 
     def memory(self) -> dict[str, int]:
-        """Bytes: current, peak, cached."""
-        return {"current": 0, "peak": 0, "cached": 0}
+        """Bytes: `current` in tensors, `peak` the most of that, `cached` in freed blocks that are kept, `limit` of them at most (-1: all,
+        until the device has no more), `returned` to the system so far."""
+        return {"current": 0, "peak": 0, "cached": 0, "limit": 0, "returned": 0}
 
     def why_widened(self, dtype: np.dtype) -> str:
         """Why products of numbers of this type are no faster here than those of float32; "" if they are, or nobody expects it."""

@@ -110,7 +110,7 @@ def check_memory(config: GptConfig) -> None:
     parameters = (tokens.VOCABULARY + config.context) * width + config.layers * (12 * width * width + 13 * width) + 2 * width
     per_token = config.layers * (34 * width + 2 * config.heads * config.context) + 3 * tokens.VOCABULARY
     need = 4 * (4 * parameters + batch * per_token)
-    have = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else need
+    have = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", ()) else need
     if need > have:
         raise InputError(
             f"not enough memory for the model: about {need / 1e9:,.1f} GB needed, {have / 1e9:,.1f} GB here. "

@@ -31,7 +31,7 @@ class JsonLines:
     def append(self, row: dict[str, Any]) -> None:
         with writing(self.path):
             if self.handle is None:
-                self.handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+                self.handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
             write_whole(self.handle, (json.dumps(row) + "\n").encode())
 
     def sync(self) -> None:
@@ -65,6 +65,7 @@ class JsonLines:
 
     def drop_after(self, step: int) -> None:
         """Forget the steps that will be computed again and what a crash has cut, in one atomic move."""
+        self.close()  # what is appended from now on goes into the new file; Windows replaces none that is open
         lines = self.lines()
         if self.path.exists():
             kept = [line for line, row in lines if line.endswith(b"\n") and (row is None or row["step"] <= step)]

@@ -8,6 +8,7 @@
       checkpoints/     see checkpoint.py
       curves.png  ledger.png  sample.txt  written when the run ends
       data.txt         a copy of the text, when it came from a pipe
+      .lock            held by the process that trains
 
 No command ever writes into a folder that holds something else, and only one process at a time writes into a run.
 
@@ -21,12 +22,16 @@ import os
 import shlex
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from ..disk import sync_folder, write_file
 from .config import LoopConfig, to_toml
 from .files import replace_file, sweep, writing
 from .json_lines import JsonLines
 from .ledger_file import LedgerFile
 from .problems import InputError
+
+LOCK = ".lock"
 
 
 class RunFolder:
@@ -43,7 +48,7 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.metrics = JsonLines(path / "metrics.jsonl", ("loss", "smoothed", "lr", "grad_norm"))
         self.timing = JsonLines(path / "timing.jsonl", ("seconds",))
-        self.lock: int | None = None
+        self.lock = FileLock(path / LOCK, mode=0o644)
 
     @classmethod
     def create(cls, out: str | None, name: str, config: LoopConfig) -> RunFolder:
@@ -56,6 +61,7 @@ class RunFolder:
         except InputError:
             folder.close()
             with contextlib.suppress(OSError):
+                (path / LOCK).unlink(missing_ok=True)
                 path.rmdir()
             raise
         return folder
@@ -77,20 +83,11 @@ class RunFolder:
 
     def acquire(self) -> None:
         """Hold the folder for this process; the system lets go of it however the process ends."""
-        try:
-            import fcntl
-        except ImportError:  # Windows
-            return
         with writing(self.path):
-            self.lock = os.open(self.path, os.O_RDONLY)
-        try:
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(self.lock)
-            self.lock = None
-            raise InputError(f"another process is training in this run folder: {self.path}. Wait for it or stop it.") from error
-        except OSError:  # some network file systems cannot lock; better to train than to refuse
-            pass
+            try:
+                self.lock.acquire(timeout=0)
+            except Timeout as error:
+                raise InputError(f"another process is training in this run folder: {self.path}. Wait for it or stop it.") from error
 
     def write_config(self, config: LoopConfig) -> None:
         replace_file(self.config, to_toml(config).encode())
@@ -113,9 +110,7 @@ class RunFolder:
     def close(self) -> None:
         self.metrics.close()
         self.timing.close()
-        if self.lock is not None:
-            os.close(self.lock)
-            self.lock = None
+        self.lock.release()
 
 
 def next_free(name: str) -> Path:

@@ -17,6 +17,7 @@ import contextlib
 import os
 import select
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -44,13 +45,13 @@ class StopRequest:
 
     def __enter__(self) -> StopRequest:
         self.forget = bind.after_kernel(self.kernel_made)
-        self.ear, self.bell = os.pipe()
-        os.set_blocking(self.bell, False)
-        self.bell_before = signal.set_wakeup_fd(self.bell, warn_on_full_buffer=False)
+        self.ear, self.bell = socket.socketpair()  # no pipe: Windows can wait for sockets only
+        self.bell.setblocking(False)
+        self.bell_before = signal.set_wakeup_fd(self.bell.fileno(), warn_on_full_buffer=False)
         self.listener = threading.Thread(target=self.listen, daemon=True)
         self.listener.start()
-        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-            number = getattr(signal, name, None)  # Windows has no SIGHUP
+        for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK"):
+            number = getattr(signal, name, None)  # SIGBREAK is Windows's, which has no SIGHUP
             if number is None or (name == "SIGHUP" and signal.getsignal(number) is signal.SIG_IGN):  # nohup stays nohup
                 continue
             self.before[number] = signal.signal(number, self.handle)
@@ -60,9 +61,9 @@ class StopRequest:
         for number, handler in self.before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self.bell_before)
-        os.close(self.bell)
+        self.bell.close()
         self.listener.join()
-        os.close(self.ear)
+        self.ear.close()
         self.forget()
 
     def handle(self, number: int, frame: FrameType | None) -> None:
@@ -74,13 +75,13 @@ class StopRequest:
 
     def listen(self) -> None:
         """The thread that hears each signal as it arrives: a byte with its number."""
-        heard = os.read(self.ear, 1)
+        heard = self.ear.recv(1)
         if not heard:
             return
         again = not self.awaits_kernel() and select.select([self.ear], [], [], PATIENCE)[0]
         if not again and not self.told:
             answer(self.what_ends())
-        heard = os.read(self.ear, 1)
+        heard = self.ear.recv(1)
         if heard:
             self.leave(heard[0])
 

@@ -209,7 +209,7 @@ class CpuDevice(Device):
         allocator.release()
 
     def memory(self) -> dict[str, int]:
-        return {"current": allocator.current, "peak": allocator.peak, "cached": allocator.cached}
+        return {key: getattr(allocator, key) for key in ("current", "peak", "cached", "limit", "returned")}
 
     def dlpack(self, buffer: Buffer, shape: Sequence[int]) -> Any:
         if buffer.dtype.kind == "V":

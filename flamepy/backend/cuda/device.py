@@ -176,7 +176,8 @@ class CudaDevice(Device):
         self.allocator.release()
 
     def memory(self) -> dict[str, int]:
-        return {"current": self.allocator.current, "peak": self.allocator.peak, "cached": self.allocator.cached}
+        found = self.allocator
+        return {"current": found.current, "peak": found.peak, "cached": found.cached, "limit": -1, "returned": found.returned}
 
     def cache_folder(self) -> Path:
         return import_module(".build", __package__).cache_folder()  # type: ignore[no-any-return]

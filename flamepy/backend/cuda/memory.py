@@ -34,14 +34,16 @@ class CudaBuffer(Buffer):
 
 
 class Allocator:
-    """Counts bytes: `current` in buffers, `total` in what was asked of the driver, `peak` the most that were in buffers."""
+    """Counts bytes: `current` in buffers, `total` in what was asked of the driver, `peak` the most that were in buffers, `returned` to it.
+
+    All freed blocks are kept until the driver has no memory left: to give one back is to wait for the GPU."""
 
     def __init__(self, driver: Any):
         self.driver = driver
         self.free: dict[int, list[int]] = {}  # by size of the block
         self.makers: dict[tuple[int, np.dtype], Callable[[], Buffer]] = {}
         self.at = self.end = 0  # what is left of the newest slab
-        self.current = self.peak = self.total = 0
+        self.current = self.peak = self.total = self.returned = 0
 
     @property
     def cached(self) -> int:
@@ -107,6 +109,7 @@ class Allocator:
             while self.free[size]:
                 self.driver.free(self.free[size].pop())
                 self.total -= size
+                self.returned += size
 
 
 def rounded(nbytes: int) -> int:

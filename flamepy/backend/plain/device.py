@@ -86,7 +86,7 @@ class PlainDevice(Device):
         return Buffer(part, size, dtype, self, root, offset)
 
     def memory(self) -> dict[str, int]:
-        return {"current": self.current, "peak": self.peak, "cached": 0}
+        return {**super().memory(), "current": self.current, "peak": self.peak}
 
     def findings(self) -> Iterator[tuple[str, str, str]]:
         yield "plain", f"NumPy {np.__version__}, {len(KERNELS)} kernels in Python, nothing compiled", ""
