@@ -15,7 +15,7 @@ from numba import cuda, float32, int32
 from ptx_tools import Device, entry
 
 import flamepy as fp
-from flamepy.backend.cuda.emulator import EmulationError
+from flamepy.backend.cuda.emulator import EmulationError, Memory
 from flamepy.cuda.placing import machine
 
 emulate = fp.cuda.emulate
@@ -193,12 +193,8 @@ def test_a_barrier_of_two_warps_orders_these_two(order: str) -> None:
     with raises(EmulationError, "race: thread", "bytes into tile"):
         run(PAIRS.replace("xor.b32 %r4, %r1, 32", "xor.b32 %r4, %r1, 64"), 128, order)
     np.testing.assert_array_equal(run(CHAIN.replace("FROM", "-256"), 96, order)[64:], np.arange(32))
-    with (
-        raises(EmulationError, "race: thread 64 of block 0 reads", "what thread 96 of block 0 wrote")
-        if order != "last"
-        else raises(EmulationError, "race: thread")
-    ):
-        run(CHAIN.replace("FROM", "128").replace("%r6, [", "%r6, [").replace("@%p1 bar", "bar.warp.sync -1; @%p1 bar"), 128, order)
+    with raises(EmulationError, "race: thread"):  # warp 3 meets nobody
+        run(CHAIN.replace("FROM", "128"), 128, order)
 
 
 @pytest.mark.parametrize("order", ["all", "first", "last"])
@@ -241,21 +237,22 @@ def test_a_freed_block_is_kept_back_and_named() -> None:
 
 
 def test_memory_that_was_freed_is_used_before_there_is_none() -> None:
-    memory = Device().memory
+    memory = Memory(1 << 24)
     for _ in range(4):
-        memory.free(memory.allocate(600 << 20))
+        memory.free(memory.allocate(10 << 20))
+    assert memory.top < 1 << 24
 
 
 def steps_over(y, n):
     i, end = 0, n[0]
     while i != end:
-        i += 2
+        i = i * 5 + 2 & 7
         y[0] = i
 
 
-def test_a_loop_that_counts_past_its_end_is_told_its_own_condition(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_that_misses_its_end_is_told_its_own_condition(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine(), "limit", 20_000)
-    emulate(steps_over, 1, 1, y := np.zeros(1, "i4"), np.array([8], "i4"))
-    assert y[0] == 8
+    emulate(steps_over, 1, 1, y := np.zeros(1, "i4"), np.array([6], "i4"))
+    assert y[0] == 6
     with raises(fp.EmulationError, "steps_over: does not end", f"Check the loop's condition at {line(steps_over, 2)}, or raise"):
-        emulate(steps_over, 1, 1, y, np.array([7], "i4"))
+        emulate(steps_over, 1, 1, y, np.array([3], "i4"))
