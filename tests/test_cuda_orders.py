@@ -178,6 +178,17 @@ ARRIVES = (
 @!%p3 ld.shared.u32 %r6, [%r5]; st.global.u32 [%rd3], %r6;"""
 )
 
+# Warp 0 fills a buffer again and again, warp 1 empties it: barrier 1 says that it is full, barrier 2 that it is empty.
+QUEUE = (
+    START
+    + """mov.u32 %r7, 0; mov.u32 %r8, 0; @%p2 bra CONSUMER;
+PRODUCER: bar.sync 2, 64; add.u32 %r6, %r1, %r7; st.shared.u32 [%r3], %r6; bar.arrive 1, 64;
+add.u32 %r7, %r7, 1; setp.lt.u32 %p4, %r7, 4; @%p4 bra PRODUCER; bra.uni DONE;
+CONSUMER: bar.arrive 2, 64;
+MORE: bar.sync 1, 64; EARLY ld.shared.u32 %r6, [%r5]; add.u32 %r8, %r8, %r6; LATE
+add.u32 %r7, %r7, 1; setp.lt.u32 %p4, %r7, 4; @%p4 bra MORE; st.global.u32 [%rd3], %r8; DONE:"""
+)
+
 
 def run(body: str, threads: int, order: str) -> np.ndarray:
     device = Device()
@@ -202,6 +213,15 @@ def test_who_only_arrives_is_before_those_that_wait(order: str) -> None:
     np.testing.assert_array_equal(run(ARRIVES.replace("EARLY", ""), 64, order)[32:], np.arange(32))
     with raises(EmulationError, "race: thread"):
         run(ARRIVES.replace("EARLY", "@%p3 st.shared.u32 [%r3], %r9;"), 64, order)
+
+
+@pytest.mark.parametrize("order", ["all", "first", "last"])
+def test_a_producer_and_a_consumer_with_two_barriers(order: str) -> None:
+    empty = "bar.arrive 2, 64;"
+    got = run(QUEUE.replace("EARLY", "").replace("LATE", empty), 64, order)[32:]
+    np.testing.assert_array_equal(got, 4 * np.arange(32) + 6)
+    with raises(EmulationError, "race: thread"):  # the buffer is called empty before it is read
+        run(QUEUE.replace("EARLY", empty).replace("LATE", ""), 64, order)
 
 
 # ---- parts of arrays, freed memory, loops ----------------------------------------------------------------------------------------------
