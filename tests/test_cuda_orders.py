@@ -159,6 +159,48 @@ def test_a_ticket_lock() -> None:
     assert y[0] == X.sum()
 
 
+def locked_by_one(y, lock, x, how):
+    t = cuda.threadIdx.x
+    if t == 0:
+        while cuda.atomic.cas(lock, 0, 0, 1) != 0:
+            pass
+        cuda.threadfence()
+    cuda.syncthreads()
+    y[t] += x[t]
+    if how == 0:
+        cuda.syncthreads()
+    if t == 0:
+        cuda.threadfence()
+        cuda.atomic.exch(lock, 0, 0)
+
+
+def test_one_thread_holds_a_lock_for_its_block() -> None:
+    """1: it gives the lock back before the others are done."""
+    emulate(locked_by_one, 4, 64, y := np.zeros(64, "f4"), np.zeros(1, "i4"), X, 0)
+    np.testing.assert_array_equal(y, 4 * X)
+    with raises(fp.EmulationError, "race: thread 1 of block 1 reads", f"what thread 1 of block 0 wrote at {line(locked_by_one, 7)}"):
+        emulate(locked_by_one, 4, 64, y, np.zeros(1, "i4"), X, 1)
+
+
+def last_thread(y, part, count, how):
+    i, n = cuda.grid(1), cuda.gridsize(1)
+    part[i] = 1
+    if how == 0 or i != 40:
+        cuda.threadfence()
+    if cuda.atomic.add(count, 0, 1) == n - 1:
+        cuda.threadfence()
+        for k in range(n):
+            y[0] += part[k]
+
+
+def test_each_thread_counts_itself() -> None:
+    """1: one thread of 128 makes no fence."""
+    emulate(last_thread, 2, 64, y := np.zeros(1, "f4"), np.zeros(128, "f4"), np.zeros(1, "i4"), 0)
+    assert y[0] == 128
+    with raises(fp.EmulationError, "what thread 40 of block 0 wrote at", "which is part[40]"):
+        emulate(last_thread, 2, 64, y, np.zeros(128, "f4"), np.zeros(1, "i4"), 1)
+
+
 # ---- barriers of some warps ----------------------------------------------------------------------------------------------------------
 START = """.shared .align 4 .b32 tile[128]; mov.u32 %r1, %tid.x; mov.u32 %r2, tile; mad.lo.u32 %r3, %r1, 4, %r2;
 shr.u32 %r9, %r1, 5; setp.lt.u32 %p1, %r9, 2; setp.ne.u32 %p2, %r9, 0; setp.eq.u32 %p3, %r9, 0;
