@@ -95,7 +95,8 @@ def comparing(found: list[int], watched: bool) -> tuple[Any, Any]:
     """What stands in for basic_indexing() and get_item_pointer()."""
 
     def asked(context: Any, builder: Any, kind: Any, array: Any, kinds: Any, indices: Any) -> None:
-        if kind.ndim > 1:  # one past the end of a single axis is beside the array: no comparison is needed
+        # One past the end of a single axis is beside the array, and needs no comparison; beside a slice is the rest of its array.
+        if kind.ndim > 1 or any(isinstance(k, types.SliceType) for k in kinds):
             found.append(0)
         if watched:
             compare(context, builder, kind, array, kinds, indices)

@@ -36,8 +36,11 @@ RACED_AT, STOOD_AT = 83, 84  # of that one: the later instruction, and the block
 CHANGED, IDLE = 85, 86  # whether memory was written since; basic blocks that only asked for what did not change
 PARTED, MEETS = 87, 88  # whether what lanes do together stands apart in blocks; for each block a number of the line of what it is, or 0
 NARROW = 89  # whether anything was touched in this launch that is less than a word
+FENCE_SEEN = 91  # whether any thread of this launch made a fence
+PUBLISHED = 92  # for each block a time for the block, then one for each thread: what lies before has been fenced
 VARIABLES = 90  # where the addresses of the module's own variables are
-LAUNCH_WORDS = SPACES + 3 * GROUP
+PENDING, PENDING_WORDS = SPACES + 3 * GROUP, 35  # for each of 16 barriers: what those that arrived have heard of 32 warps, ...
+LAUNCH_WORDS = PENDING + 16 * PENDING_WORDS  # ... and the last that they acquired and fenced, for all and in the block
 
 # ---- counters, in COUNTED --------------------------------------------------------------------------------------------------------------
 LOAD_SECTORS, STORE_SECTORS, LEAST_LOAD, LEAST_STORE, LOADED, STORED, WAVES, LEAST_WAVES, ATOMIC_SECTORS = range(9)
@@ -45,10 +48,10 @@ COUNTERS = 16
 
 # ---- warp: words, then vectors (offsets in bytes) ------------------------------------------------------------------------------------
 LAUNCH, INDEX, EXISTS, ACTIVE, PC, OTHER, EXITED, WAITING, BARRIER, BARRIER_COUNT, SYNCED, FIRST_THREAD = range(12)
-W_PARAMETERS, VOTES, RESULT, ASYNC_COUNT, ASYNC_GROUP, FENCED, BARRIER_KIND, GIVEN = range(12, 20)
+W_PARAMETERS, VOTES, RESULT, ASYNC_COUNT, ASYNC_GROUP = range(12, 17)
+BARRIER_KIND, GIVEN = 18, 19
 NTID, CTAID, NCTAID, DYNAMIC, TAKEN_STEPS = 20, 23, 26, 29, 30
-ACQUIRED, ALL_SYNCED, MET = 31, 32, 33  # what is ordered before the warp: phases that others released, its lanes' accesses, their reads
-FENCED_HERE = 38  # FENCED, and fences for the own block alone
+ALL_SYNCED, MET = 32, 33  # what is ordered before the warp: its lanes' accesses, their reads
 HELD, HOLD, HELD_ALIVE = 39, 40, 41  # lanes that wait for others of their mask; whether some do from now on; who had not ended then
 JOINT, JOINT_LANES = 42, 43  # how those that have met are run (ALONE, KEEP, ALL), and who they are
 MOVED, SINCE, POLLED, AHEAD = 34, 35, 36, 37  # lanes that ran since this step; whether an atomic did; whether others are let run ahead
@@ -61,7 +64,10 @@ ASYNC = VALUES + 16 * 256
 ASYNC_ENTRIES, ASYNC_BYTES = 2048, 48
 TILE = ASYNC + ASYNC_ENTRIES * ASYNC_BYTES  # two matrices and their product, in float64
 KNOWN = TILE + 8 * (16 * 16 + 16 * 8 + 16 * 8)  # 32 x 32 times: up to when a lane knows what another has done
-REGISTERS = KNOWN + 8 * LANES * LANES
+HEARD = KNOWN + 8 * LANES * LANES  # 32 phases: what another warp did before is ordered before this one, by a named barrier
+# Of each lane: what others released up to this phase is ordered before it; its last fence; the same, with fences of the block alone.
+ACQUIRED, FENCED, FENCED_HERE = (HEARD + 8 * LANES * k for k in (1, 2, 3))
+REGISTERS = HEARD + 8 * LANES * 4
 
 # ---- program counters and kinds of block ends ------------------------------------------------------------------------------------------
 EXIT = 1 << 30

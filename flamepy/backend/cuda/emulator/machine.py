@@ -216,10 +216,11 @@ class Launch:
         self.runs = self.array(2 * len(kernel.blocks), np.int64)
         self.counted = self.array(layout.COUNTERS, np.int64)
         self.starts = self.array(self.blocks + 1, np.int32)
+        self.published = self.array(self.blocks * (self.threads + 1), np.int64)  # phases only grow: it is never emptied
         tables = {
             "PARAMETERS": self.parameters, "RUNS": self.runs, "COUNTED": self.counted, "STARTS": self.starts, "TABLE": kernel.table,
             "KINDS": kernel.kinds, "TARGETS": kernel.targets, "FALLS": kernel.falls, "LINES": kernel.lines, "VARIABLES": kernel.variables,
-            "MEETS": kernel.meets,
+            "MEETS": kernel.meets, "PUBLISHED": self.published,
         }  # fmt: skip
         for name, array in tables.items():
             words[getattr(layout, name)] = array.ctypes.data
@@ -235,6 +236,7 @@ class Launch:
         self.runs[:] = self.counted[:] = self.starts[:] = 0
         words[: layout.WARP_NOW + 1] = 0
         words[layout.STARTED] = words[layout.STEPS] = words[layout.ATOMIC_SEEN] = words[layout.NARROW] = words[layout.IDLE] = 0
+        words[layout.FENCE_SEEN] = 0
         words[layout.ORDER], words[layout.COUNTING] = ORDERS[order], count
         words[layout.SLICE] = 64 if order == "all" else 1 << 16
         words[layout.BLOCK_NOW] = self.blocks - 1 if order == "last" else 0

@@ -12,6 +12,7 @@ import bisect
 import mmap
 import os
 import sys
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ ALIGN = 256
 RED_ZONE = 256
 SIZE = 1 << 33  # reserved, not used; with the records 44 times as much
 NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)  # older Pythons lack the name
+HELD_BACK = 64  # freed blocks that are not handed out yet, so that a pointer into them is told
 LARGE = 1 << 22  # bytes of a block whose memory goes back to the system when it is freed
 
 
@@ -35,6 +37,11 @@ def reserve(size: int) -> mmap.mmap:
 
 def host_address(region: mmap.mmap) -> int:
     return int(np.frombuffer(region, np.uint8, 1).__array_interface__["data"][0])
+
+
+def reserved(size: int) -> int:
+    """The bytes that a block of this size takes, with what lies between it and the next."""
+    return -(-max(size, 1) // ALIGN) * ALIGN + RED_ZONE
 
 
 class Memory:
@@ -60,7 +67,9 @@ class Memory:
         self.top = RED_ZONE
         self.blocks: dict[int, int] = {}  # offset -> size
         self.order: list[int] = []  # offsets of blocks, sorted
-        self.room: dict[int, list[int]] = {}  # freed, by reserved size
+        self.late: deque[tuple[int, int]] = deque()  # offset and size of those freed last
+        self.late_bytes = 0
+        self.room: dict[int, list[int]] = {}  # freed before, by reserved size
 
     def check_process(self) -> None:
         """The child of a fork has none of this memory."""
@@ -70,7 +79,9 @@ class Memory:
     def allocate(self, size: int) -> int:
         """The address of `size` bytes that nobody has written yet."""
         self.check_process()
-        whole = -(-max(size, 1) // ALIGN) * ALIGN + RED_ZONE
+        whole = reserved(size)
+        if self.top + whole > self.size:
+            self.hand_out(0)
         free = self.room.get(whole)
         if free:
             offset = free.pop()
@@ -97,7 +108,16 @@ class Memory:
         self.states[offset : offset + size] = 0
         if size >= LARGE:
             self.give_back(offset, offset + size)
-        self.room.setdefault(-(-max(size, 1) // ALIGN) * ALIGN + RED_ZONE, []).append(offset)
+        self.late.append((offset, size))
+        self.late_bytes += size
+        self.hand_out(HELD_BACK)
+
+    def hand_out(self, most: int) -> None:
+        """Freed blocks beyond `most`, or beyond a small part of the memory, may be allocated again: the oldest first. One stays anyway."""
+        while len(self.late) > most or (len(self.late) > 1 and self.late_bytes > self.size >> 9):
+            offset, size = self.late.popleft()
+            self.late_bytes -= size
+            self.room.setdefault(reserved(size), []).append(offset)
 
     def give_back(self, start: int, end: int) -> None:
         """The pages of these bytes, their states and records are zero again, and take no memory."""
@@ -156,12 +176,17 @@ class Memory:
     def nearest(self, address: int) -> str:
         """Where an address lies, in words: inside, after or before which allocation."""
         offset = address - DEVICE_BASE
-        if not 0 <= offset < self.top or not self.order:
-            return ", which is no device address" if not 0 <= offset < self.top else ", where nothing is allocated"
+        if not 0 <= offset < self.top:
+            return ", which is no device address"
         k = bisect.bisect_right(self.order, offset) - 1
+        for start, size in self.late:
+            if start <= offset < start + size:
+                return f", {offset - start} bytes into the {size} bytes at {DEVICE_BASE + start:#x}, which were freed"
         before = self.order[k] if k >= 0 else None
         if before is not None and offset < before + self.blocks[before]:
             return f", {offset - before} bytes into the {self.blocks[before]} bytes at {DEVICE_BASE + before:#x}"
+        if not self.order:
+            return ", where nothing is allocated"
         after = self.order[k + 1] if k + 1 < len(self.order) else None
         past = offset - before - self.blocks[before] if before is not None else None
         if past is not None and (after is None or past <= after - offset):

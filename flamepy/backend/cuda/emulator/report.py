@@ -218,7 +218,9 @@ def endless(f: Fault) -> str:
     blocks = f.launch.kernel.blocks
     at = f.line(blocks[f.at].first) if 0 <= f.at < len(blocks) else "its end"
     asked, plain = waiting.asks(f.entry, blocks, f.at)
-    cure = "Check the loop's condition, or raise Machine(limit=)."
+    condition = waiting.condition(f.entry, blocks, f.at)
+    named = f"Check the loop's condition at {f.line(condition)}" if condition >= 0 else "Check the loop's condition"
+    cure = f"{named}, or raise Machine(limit=)."
     if plain:
         cure = (
             f"It waits for what is read plainly at {f.line(asked)}, which the compiler may read once for all: "

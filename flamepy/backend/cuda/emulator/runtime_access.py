@@ -226,7 +226,7 @@ def load_lane(launch, warp, lane, size, count, instruction, space, strong):
     if where != LOCAL:
         if strong == 1:
             set_word(warp, POLLED, 1)
-            acquire(warp, group, offset)
+            acquire(warp, lane, group, offset)
         record_read(launch, warp, group, offset, size * count, thread, instruction, strong > 0, address)
     source = word(group, HOST) + offset
     for k in range(count):
@@ -264,7 +264,7 @@ def store_lane(launch, warp, lane, size, count, instruction, space, strong):
                 same = 0
     if where != LOCAL:
         if strong:
-            release_word(warp, group, offset)
+            release_word(warp, lane, group, offset)
         record_write(launch, warp, group, offset, size * count, thread, instruction, strong, same, address)
     for k in range(count):
         copy_number(to + k * size, warp + VALUES + 256 * k + size * lane, size)

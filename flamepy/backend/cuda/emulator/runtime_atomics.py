@@ -126,7 +126,7 @@ def atomic(warp, mask, size, operation, kind, instruction, space):
             if offset < 0:
                 return
             if where != LOCAL:
-                acquire(warp, group, offset)
+                acquire(warp, lane, group, offset)
                 record_write(launch, warp, group, offset, size, thread, instruction, 1, 0, address)
             at = word(group, HOST) + offset
             copy_number(warp + VALUES + 512 + size * lane, at, size)
@@ -137,4 +137,4 @@ def atomic(warp, mask, size, operation, kind, instruction, space):
             if changed:
                 set_word(launch, CHANGED, 1)
             if where != LOCAL and (changed or operation == EXCHANGE):  # who only asks, by add(x, 0, 0) or a cas that fails, tells nothing
-                release_word(warp, group, offset)
+                release_word(warp, lane, group, offset)

@@ -6,9 +6,9 @@ Read next: runtime_run.py.
 from __future__ import annotations
 
 from .layout import (
-    ACQUIRED,
     ACTIVE,
     AHEAD,
+    ALL_SYNCED,
     ARRIVED,
     BARRIER,
     BARRIER_COUNT,
@@ -20,8 +20,6 @@ from .layout import (
     EXISTS,
     EXIT,
     EXITED,
-    FENCED,
-    FENCED_HERE,
     FIRST,
     FIRST_THREAD,
     HELD,
@@ -35,6 +33,7 @@ from .layout import (
     PHASE,
     RESULT,
     SHARED,
+    SYNC_TURNS,
     SYNCED,
     THREADS,
     VOTES,
@@ -45,6 +44,7 @@ from .layout import (
     WARPS,
 )
 from .runtime_check import group_of
+from .runtime_order import join
 from .runtime_words import fail, inlined, ones, peek32, plain, poke32, set_word, word
 
 
@@ -156,19 +156,21 @@ def apart(launch, barrier):
 @plain
 def release(launch, barrier):
     """A full barrier lets its threads go: a new phase begins. bar.red leaves its result."""
-    total, everyone, acquired, fenced, fenced_here = 0, 1, 0, 0, 0
+    total, everyone, came = 0, 1, 0
     for index in range(word(launch, WARPS)):
         warp = warp_at(launch, index)
         if word(warp, WAITING) and word(warp, BARRIER) == barrier:
             total += ones(word(warp, VOTES) & word(warp, WAITING))
-            acquired, fenced = max(acquired, word(warp, ACQUIRED)), max(fenced, word(warp, FENCED))
-            fenced_here = max(fenced_here, word(warp, FENCED_HERE))
+            came += ones(word(warp, WAITING))
             if word(warp, WAITING) & ~word(warp, VOTES):
                 everyone = 0
     phase = word(launch, PHASE) + 1
     set_word(launch, PHASE, phase)
-    set_word(launch, BARRIER_PHASE, phase)
-    set_word(group_of(launch, SHARED), FIRST, phase)
+    whole = came == word(launch, THREADS)  # a barrier of some warps orders these alone
+    if whole:
+        set_word(launch, BARRIER_PHASE, phase)
+        set_word(group_of(launch, SHARED), FIRST, phase)
+    join(launch, barrier, phase, whole)
     set_word(launch, ARRIVED + barrier, 0)
     for index in range(word(launch, WARPS)):
         warp = warp_at(launch, index)
@@ -177,9 +179,7 @@ def release(launch, barrier):
             set_word(warp, RESULT, total if kind == 1 else (everyone if kind == 2 else int(total > 0)))
             set_word(warp, WAITING, 0)
             set_word(warp, SYNCED, 0)
-            set_word(warp, ACQUIRED, acquired)
-            set_word(warp, FENCED, fenced)
-            set_word(warp, FENCED_HERE, fenced_here)
+            set_word(warp, ALL_SYNCED, phase * SYNC_TURNS)
             choose(warp)
 
 

@@ -5,8 +5,9 @@ not order the plain write that it follows), and two readers, which are different
 threads, one of them a write, are in order if a barrier of the block lies between them, or, in one warp, a barrier of the warp whose mask
 named both. (A shuffle or a vote is none: CUDA promises no order of memory for them. What was read before one is read, though.)
 Otherwise, in one block or in two, only if the first made a fence and then an atomic on some word (it releases), and the second an atomic on
-that word later (it acquires). A fence of the block is none for other blocks: each word has two such times, the second, of the block alone,
-in its upper half.
+that word later (it acquires). That counts for a lane that acquires, not for its warp, and only for what was done by a thread that fenced
+itself, or that a barrier orders before one that did (runtime_order.py). A fence of the block is none for other blocks: each word has two
+such times, the second, of the block alone, in its upper half.
 Phases are numbered through all launches, so a record of an earlier launch is known by its number; a barrier or a fence ends one.
 Read next: runtime_bytes.py, runtime_atomics.py.
 """
@@ -20,12 +21,13 @@ from .layout import (
     ATOMICS,
     BARRIER_PHASE,
     BLOCK_PHASE,
+    FENCE_SEEN,
     FENCED,
     FENCED_HERE,
     FIRST,
     FORGIVING,
     FULL,
-    KNOWN,
+    HEARD,
     LATEST,
     LAUNCH,
     MET,
@@ -47,6 +49,7 @@ from .layout import (
     WRITES,
 )
 from .runtime_barriers import stands_at
+from .runtime_order import at_lane, known, publish, published
 from .runtime_words import fail, inlined, peek64, plain, poke64, set_word, word
 
 
@@ -57,54 +60,56 @@ def record(launch, warp, thread, instruction, bytes_, strong):
 
 
 @inlined
-def known(warp, lane, other):
-    """Where a warp keeps up to when a lane knows what another one has done."""
-    return warp + KNOWN + 256 * lane + 8 * other
-
-
-@inlined
 def conflict(launch, warp, group, old, new, since):
     """Whether an earlier access and this one are unordered. The caller knows that one of them is a write. since: in one warp, all before
     this time is ordered."""
     phase = old >> R_PHASE
     if phase < word(group, FIRST) or (old & new) >> R_BYTES & 15 == 0 or (old & new) >> R_ATOMIC & 1:
         return False
-    if phase <= word(warp, ACQUIRED):
+    thread, mine = old >> R_THREAD & 1023, new >> R_THREAD & 1023
+    time = phase * SYNC_TURNS + (old >> R_SYNC & (SYNC_TURNS - 1))
+    if phase <= peek64(at_lane(warp, ACQUIRED, mine & 31)) and time < published(launch, phase, thread):
         return False
     if phase < word(launch, BLOCK_PHASE):
         return True
-    thread, mine = old >> R_THREAD & 1023, new >> R_THREAD & 1023
     if phase < word(launch, BARRIER_PHASE) or thread == mine:
         return False
-    time = phase * SYNC_TURNS + (old >> R_SYNC & (SYNC_TURNS - 1))
-    return thread >> 5 != mine >> 5 or time >= max(since, peek64(known(warp, mine & 31, thread & 31)))
+    if thread >> 5 != mine >> 5:
+        return phase >= peek64(at_lane(warp, HEARD, thread >> 5))
+    return time >= max(since, peek64(known(warp, mine & 31, thread & 31)))
 
 
 @plain
 def fence(warp, mask, here):
-    """What the warp has done so far is known to whoever sees an atomic that it does from now on; `here`: in its own block."""
+    """What these lanes have done so far is known to whoever sees an atomic that they do from now on; `here`: in their own block."""
     if mask:
         launch = word(warp, LAUNCH)
-        set_word(warp, FENCED_HERE, word(launch, PHASE))
-        if not here:
-            set_word(warp, FENCED, word(launch, PHASE))
+        set_word(launch, FENCE_SEEN, 1)
+        for lane in range(32):
+            if mask >> lane & 1:
+                poke64(at_lane(warp, FENCED_HERE, lane), word(launch, PHASE))
+                if not here:
+                    poke64(at_lane(warp, FENCED, lane), word(launch, PHASE))
+        publish(launch, warp, mask, met_before(warp))
         set_word(launch, PHASE, word(launch, PHASE) + 1)
 
 
 @inlined
-def acquire(warp, group, offset):
+def acquire(warp, lane, group, offset):
     """A lane sees a word that others may have released."""
     released = peek64(word(group, RELEASED) + 8 * (offset >> 2))
     here = released >> 32 if released >> 32 >= word(word(warp, LAUNCH), BLOCK_PHASE) else 0
-    set_word(warp, ACQUIRED, max(word(warp, ACQUIRED), released & FULL, here))
+    at = at_lane(warp, ACQUIRED, lane)
+    poke64(at, max(peek64(at), released & FULL, here))
 
 
 @inlined
-def release_word(warp, group, offset):
-    """A lane writes atomically: what the warp did before its fence, others know who see this."""
-    if word(warp, FENCED_HERE):
+def release_word(warp, lane, group, offset):
+    """A lane writes atomically: what it did before its fence, others know who see this."""
+    fenced, here = peek64(at_lane(warp, FENCED, lane)), peek64(at_lane(warp, FENCED_HERE, lane))
+    if here:
         at = word(group, RELEASED) + 8 * (offset >> 2)
-        poke64(at, max(peek64(at) & FULL, word(warp, FENCED)) | max(peek64(at) >> 32, word(warp, FENCED_HERE)) << 32)
+        poke64(at, max(peek64(at) & FULL, fenced) | max(peek64(at) >> 32, here) << 32)
 
 
 @inlined

@@ -9,7 +9,6 @@ Read next: machine.py.
 from __future__ import annotations
 
 from .layout import (
-    ACQUIRED,
     ACTIVE,
     AHEAD,
     ALLOCATED,
@@ -33,11 +32,10 @@ from .layout import (
     EXIT,
     EXITED,
     FALLS,
-    FENCED,
-    FENCED_HERE,
     FIRST,
     FIRST_THREAD,
     GRID,
+    HEARD,
     HELD,
     HOLD,
     IDLE,
@@ -51,8 +49,11 @@ from .layout import (
     ORDER,
     OTHER,
     PC,
+    PENDING,
+    PENDING_WORDS,
     PHASE,
     POLLED,
+    REGISTERS,
     RUNS,
     SHARED,
     SHARED_STATE,
@@ -77,6 +78,7 @@ from .layout import (
 from .runtime_barriers import choose, choose_still, let_go, send, stuck, wait, warp_at
 from .runtime_check import group_of
 from .runtime_meetings import hold, meet
+from .runtime_order import arrive
 from .runtime_words import copy_bytes, fail, inlined, ones, peek32, peek64, plain, poke32, poke64, run_block, set_bytes, set_word, word
 
 PATIENCE = 256  # basic blocks that lanes may run while others of their warp stand still
@@ -109,6 +111,8 @@ def step(launch, warp, pc, active):
     elif kind == ARRIVE:
         at = launch + 8 * (ARRIVED + (word(warp, BARRIER) & 15))
         poke64(at, peek64(at) + ones(taken))
+        if taken:
+            arrive(launch, warp, word(warp, BARRIER) & 15)
         return fall
     return -1
 
@@ -184,6 +188,7 @@ def start_block(launch):
     set_bytes(word(local, STATE), ALLOCATED, word(local, TOP) * word(launch, THREADS))
     for k in range(16):
         set_word(launch, ARRIVED + k, 0)
+    set_bytes(launch + 8 * PENDING, 0, 8 * 16 * PENDING_WORDS)
     x, y = word(launch, GRID), word(launch, GRID + 1)
     for index in range(word(launch, WARPS)):
         warp = warp_at(launch, index)
@@ -191,10 +196,11 @@ def start_block(launch):
         set_word(warp, EXISTS, (1 << count) - 1)
         set_word(warp, ACTIVE, (1 << count) - 1)
         set_word(warp, OTHER, NOBODY)
-        for which in (PC, EXITED, WAITING, SYNCED, ASYNC_COUNT, ASYNC_GROUP, FENCED, TAKEN_STEPS, ACQUIRED, MOVED, SINCE, POLLED, AHEAD):
+        for which in (PC, EXITED, WAITING, SYNCED, ASYNC_COUNT, ASYNC_GROUP, TAKEN_STEPS, MOVED, SINCE, POLLED, AHEAD):
             set_word(warp, which, 0)
-        for which in (FENCED_HERE, HELD, HOLD, JOINT):
+        for which in (HELD, HOLD, JOINT):
             set_word(warp, which, 0)
+        set_bytes(warp + HEARD, 0, REGISTERS - HEARD)
         set_word(warp, CTAID, block % x)
         set_word(warp, CTAID + 1, block // x % y)
         set_word(warp, CTAID + 2, block // (x * y))

@@ -31,7 +31,7 @@ from .layout import (
     VALUES,
 )  # fmt: skip
 from .runtime_check import copy_number
-from .runtime_races import known
+from .runtime_order import known, share_fences
 from .runtime_words import fail, inlined, peek32, peek64, plain, poke32, poke64, set_word, word
 
 
@@ -95,11 +95,13 @@ def sync_warp(warp, active, instruction):
     active = together(warp, active, 0, instruction)
     if active == 0:
         return
+    launch = word(warp, LAUNCH)
     alive, now, left = word(warp, EXISTS) & ~word(warp, EXITED), word(warp, MET), active
     for lane in range(32):
         if left >> lane & 1:
             mask = member(warp, lane)
             left &= ~mask
+            share_fences(launch, warp, mask & active)
             if mask & alive == alive:
                 set_word(warp, ALL_SYNCED, now)
             else:
