@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from devices import cuda_device, default_device, has_gpu
 from hypothesis import HealthCheck, settings
+from torch_tools import ORACLES, mark
 
 import flamepy as fp
 
@@ -63,11 +64,22 @@ LEFT_OUT = {
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what would run on an emulated GPU for too long; and a second way of the CPU's, which is the same there."""
+    mark(items)
     if not has_gpu():
         cuda = [i for i in items if getattr(i, "callspec", None) and i.callspec.params.get("device") == "cuda"]
         out = {i for i in cuda if getattr(i, "originalname", "") in LEFT_OUT or i.callspec.params.get("way", "widened") != "widened"}
         config.hook.pytest_deselected(items=list(out))
         items[:] = [i for i in items if i not in out]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    """A test that is skipped for want of an oracle and has no marker would run nowhere: it fails."""
+    report = yield
+    wants = report.skipped and any(f"could not import '{oracle}'" in str(report.longrepr) for oracle in ORACLES)
+    if wants and item.get_closest_marker("torch") is None:
+        report.outcome, report.longrepr = "failed", "this test needs PyTorch or JAX: give it the marker `torch`"
+    return report
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -12,7 +12,6 @@ import re
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import load, save
 
 import flamepy as fp
@@ -66,6 +65,7 @@ def test_what_is_written_out_is_pytorchs(name):
     arrays = {**SQUARE, **GIVEN.get(name, {})}
     if name in SIGNED or name in ("prelu", "floor_divide", "remainder"):
         arrays["x"] = DRAW.uniform(-9, 9, (3, 3)).astype("f4")
+    torch = pytest.importorskip("torch")
     theirs = getattr(torch.nn.functional, name, None) or getattr(torch, name)
     numbers = {key: value for key, value in VALUES.items() if key not in arrays}
     two = MORE.get(name, "x, y" if re.search(r"\by\b", text) else "x")

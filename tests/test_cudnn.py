@@ -14,6 +14,8 @@ import pytest
 from cudnn_standin import Cudnn
 from devices import emulated_gpu
 
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
+
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy.backend import base

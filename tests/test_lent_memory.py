@@ -11,18 +11,10 @@ from error_text import raises
 
 import flamepy as fp
 
-IMPORTS = {"numpy": np.from_dlpack}
-try:
-    import torch
 
-    IMPORTS["torch"] = torch.from_dlpack
-except ImportError:
-    pass
-
-
-@pytest.fixture(params=IMPORTS)
+@pytest.fixture(params=["numpy", "torch"])
 def take(request):
-    return IMPORTS[request.param]
+    return pytest.importorskip(request.param).from_dlpack
 
 
 def write(alias, value):
