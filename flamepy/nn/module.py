@@ -95,6 +95,7 @@ class Module:
         object.__setattr__(self, name, value)
         if isinstance(value, Module | Parameter):
             Settings.layers += 1
+            self._name(name, value)
         if isinstance(before, Module | Parameter) and value is not None:  # an optimizer that was made before says so
             for replaced, part in ((True, before), (False, value)):
                 for p in [part] if isinstance(part, Parameter) else part.parameters():
@@ -102,6 +103,14 @@ class Module:
         if self.compute_dtype is not None and isinstance(value, Module):
             value._compute_in(self.compute_dtype)
         changed()
+
+    def _name(self, attribute: str, value: Module | Parameter) -> None:
+        """Name what is put in by its path from here, so that maps of gradients and error texts know it before anyone asks for params."""
+        inside = [("", value)] if isinstance(value, Parameter) else value.named_parameters()
+        for path, p in inside:
+            name = f"{attribute}.{path}" if path else attribute
+            if not p.name.endswith("." + name):
+                p.name = name
 
     def _compute_in(self, dtype: np.dtype | None) -> None:
         """Set the compute dtype here and inside. A module without one looks as if it never had one: steps recorded before can be

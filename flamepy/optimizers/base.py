@@ -91,7 +91,8 @@ class Optimizer(Chained):
         for p in dict.fromkeys(params):
             if p.id in self.names:
                 continue
-            name = p.name or str(len(self.params) + len(new))
+            gone = [self.names[q.id] for q in self.params if q.replaced]  # whose place in the model, and name, another one has now
+            name = p.name if p.name and p.name not in gone else str(len(self.params) + len(new))
             if name in new or name in self.names.values():
                 what = f"two parameters have one name: '{name}'"
                 raise StateError(f"{self.name}: {what}. Put them into one ParameterDict, which names them.")

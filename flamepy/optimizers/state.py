@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..backend.divert import changed
 from ..errors import StateError
 from ..tensors import Tensor
 from .groups import Group, Groups
@@ -56,13 +57,12 @@ def prepared(optimizer: Optimizer, state: dict[str, Any]) -> Callable[[], None]:
 
     def put() -> None:
         restore()
-        for block in optimizer.blocks:
-            block.retire(f"{name}.load_state_dict()")
         optimizer.waiting = {n: (i, state["state"].get(n, {})) for n, i in missing}
-        optimizer.groups, optimizer.blocks, optimizer.rates.finished = Groups(groups), [], finished
+        optimizer.groups, optimizer.rates.finished = Groups(groups), finished
         optimizer.rates.put(lr)
         optimizer.arrange()
-        put_rows(optimizer, state["state"])
+        put_rows(optimizer, state["state"], anew=True)  # into the memory that is there: recorded steps know it
+        changed()
 
     return put
 
@@ -145,15 +145,16 @@ def checked_transforms(name: str, mine: Sequence[Any], state: dict[str, Any]) ->
     return put
 
 
-def put_rows(optimizer: Optimizer, rows: dict[str, Any]) -> None:
-    """Write moments and step counts by name into the blocks."""
+def put_rows(optimizer: Optimizer, rows: dict[str, Any], anew: bool = False) -> None:
+    """Write moments and step counts by name into the blocks. `anew`: what has no row begins as if it had never been updated."""
     for block in optimizer.blocks:
         for i, p in enumerate(block.params):
             row = rows.get(optimizer.names[p.id], {})
-            block.steps[i] = int(row.get("step", block.steps[i]))
+            block.steps[i] = int(row.get("step", 0 if anew else block.steps[i]))
             for slot, place in block.places(i).items():
-                if slot in row:
-                    array = np.asarray(row[slot], place.dtype)
+                if slot in row or anew:
+                    begin = p.numpy() if slot == "master" else np.zeros(place.shape, place.dtype)
+                    array = np.asarray(row.get(slot, begin), place.dtype)
                     Tensor.of(optimizer.name, array, place.device).copied_into(place.buffer)
 
 
