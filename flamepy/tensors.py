@@ -48,6 +48,7 @@ class Tensor(Readable, Methods):
     name: str = ""
     is_parameter: bool = False
     replaced: bool = False  # whether another parameter took its place in its module
+    passing: bool = False  # whether its name was given in passing, by a module it was put into, and nobody has asked for names since
     held: bool = False  # whether an optimizer has it
     scaled: Any = None  # by whose scale it is multiplied, if it is a gradient of a scaled loss
     mark: Any = None  # whether a step may use it, if it is a gradient that was clipped with nonfinite="skip"

@@ -337,3 +337,13 @@ def test_a_gradient_recorded_before_a_packed_model_changed_its_type():
     net.to(fp.float64)
     grads = loss.backward()
     assert grads[p].tolist() == [1, 1]
+
+
+def test_gradients_are_found_by_path_before_anyone_asks_for_names():
+    model = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 1)))
+    grads = model(fp.ones(4, 2)).sum().backward()
+    assert grads["0.weight"].shape == (3, 2) and grads["1.0.bias"].shape == (1,)
+    two = [nn.Linear(1, 1), nn.Linear(1, 1)]
+    optimizer = fp.SGD([layer.weight for layer in two], lr=0.1)  # names given in passing are no names of a state
+    optimizer.step((two[0].weight + two[1].weight).sum().backward())
+    assert sorted(optimizer.state_dict()["groups"][0]["names"]) == ["0", "1"]

@@ -27,13 +27,13 @@ from ..gradient_clip import clip_grad_norm
 from ..gradient_memory import EARLIER, check_device, kept_by, mark_of
 from ..parameter import named
 from ..tensors import Tensor, tensor
-from .config import AccumulationConfig, AccumulationStats, checked_weight
+from .config import AccumulationConfig, checked_weight
 from .state import checked_state
 from .sums import Arrived, add_map, arrived_in, copied, taken_in
-from .window import Bound, Counts, Known, Torn, Window
+from .window import Bound, Counts, Known, Progress, Torn, Window
 
 
-class GradientAccumulator:
+class GradientAccumulator(Progress):
     """Adds up gradients of micro-batches; after `accumulation_steps` of them hands out their mean (their sum: normalize=False).
 
     Two ways to use it. step(grads), or add(grads, weight), with the map of each backward. Or by name: register(name, shape), then
@@ -48,6 +48,7 @@ class GradientAccumulator:
         self.restored: dict[str, Known] = {}  # from a state, until their gradients come
         self.window = Window(GradientMap())
         self.done, self.torn = Counts(), Torn()
+        self.finished: GradientMap | None = None  # what step() returned last, until something arrives
         self.sizes: dict[int, int] = {}  # elements of every id seen in the last window
         self.lock = threading.RLock()
 
@@ -103,6 +104,7 @@ class GradientAccumulator:
             self.saw(rows, was)
             if last:
                 self.close()
+                self.finished = None if self.window.recorders or any(told()) else result
             return result
 
     # ---- by name --------------------------------------------------------------------------------------------------------------------
@@ -142,14 +144,13 @@ class GradientAccumulator:
             self.window = window._replace(arrived=max(window.arrived, count), weight=window.weight + more, counts=counts)
             self.saw(rows, window)
 
-    def should_update(self) -> bool:
-        """Whether the window is full."""
-        return self.window.arrived >= self._config.accumulation_steps
-
     def get_gradients(self) -> GradientMap:
-        """The result of what has arrived so far, divided by that many; the window goes on. NoGradients if nothing has."""
+        """The result of what has arrived so far, divided by that many; the window goes on. Where step() has just ended a window, what
+        it returned. NoGradients if nothing has arrived."""
         with self.lock:
             window = self.window
+            if not window.arrived and self.finished is not None:  # step() has ended the window
+                return self.finished
             if not window.arrived:
                 raise NoGradients()
             self.check_homes()
@@ -167,17 +168,9 @@ class GradientAccumulator:
     def reset(self) -> None:
         """Begin a new window, with nothing in it; what was in it is taken for an update made."""
         with self.lock:
+            self.finished = None
             if self.window.arrived:
                 self.close()
-
-    def stats(self) -> AccumulationStats:
-        """Counts since the beginning; parameters and elements are those registered, and those that came in the last window."""
-        with self.lock:
-            sizes = {**self.sizes, **{known.number: math.prod(known.shape) for known in self.known.values()}}
-            return AccumulationStats(*self.done.saved(), self._config.accumulation_steps, len(sizes), sum(sizes.values()))
-
-    total_micro_batches = property(lambda self: self.done.micro_batches)
-    total_updates = property(lambda self: self.done.updates)
 
     # ---- what they share -----------------------------------------------------------------------------------------------------------
     def arrivals(self, grads: Any) -> list[Arrived]:
@@ -224,6 +217,7 @@ class GradientAccumulator:
             if stored is not None:
                 check_device("accumulate", label, stored.device, g)
         bound = self.bind(rows)
+        self.finished = None
         if not window.arrived:
             self.window = window._replace(recorders=recorders)
         return bound

@@ -5,6 +5,7 @@ Read next: accumulator.py.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 from .. import ids
 from ..errors import AccumulationError
 from ..gradient import GradientMap
+from .config import AccumulationStats
 
 Shape = tuple[int, ...]
 
@@ -87,3 +89,40 @@ class Window(NamedTuple):
     weight: float = 0.0
     counts: Mapping[int, int] = {}
     recorders: tuple[Any, ...] = ()  # who recorded when it began
+
+
+class Progress:
+    """What an accumulator says of its counts."""
+
+    window: Window
+    config: Any
+    done: Counts
+    known: dict[str, Known]
+    sizes: dict[int, int]  # elements of every id seen in the last window
+    lock: Any
+
+    def should_update(self) -> bool:
+        """Whether the window is full."""
+        return self.window.arrived >= self.accum_steps
+
+    def stats(self) -> AccumulationStats:
+        """Counts since the beginning; parameters and elements are those registered, and those that came in the last window."""
+        with self.lock:
+            sizes = {**self.sizes, **{known.number: math.prod(known.shape) for known in self.known.values()}}
+            return AccumulationStats(*self.done.saved(), self.accum_steps, len(sizes), sum(sizes.values()))
+
+    @property
+    def current_step(self) -> int:
+        """Micro-batches in the open window."""
+        return self.window.arrived
+
+    @property
+    def accum_steps(self) -> int:
+        """Micro-batches of a full window."""
+        return self.config.accumulation_steps  # type: ignore[no-any-return]
+
+    total_micro_batches = property(lambda self: self.done.micro_batches)
+    total_updates = property(lambda self: self.done.updates)
+
+    def __repr__(self) -> str:
+        return f"GradientAccumulator({self.current_step} of {self.accum_steps} micro-batches, {self.total_updates} updates so far)"

@@ -106,11 +106,9 @@ class Module:
 
     def _name(self, attribute: str, value: Module | Parameter) -> None:
         """Name what is put in by its path from here, so that maps of gradients and error texts know it before anyone asks for params."""
-        inside = [("", value)] if isinstance(value, Parameter) else value.named_parameters()
-        for path, p in inside:
-            name = f"{attribute}.{path}" if path else attribute
-            if not p.name.endswith("." + name):
-                p.name = name
+        for path, p in [("", value)] if isinstance(value, Parameter) else value._named():
+            if p.passing or not p.name:
+                p.name, p.passing = f"{attribute}.{path}" if path else attribute, True
 
     def _compute_in(self, dtype: np.dtype | None) -> None:
         """Set the compute dtype here and inside. A module without one looks as if it never had one: steps recorded before can be
@@ -150,17 +148,22 @@ class Module:
         """This module and everything inside it, each once."""
         return [m for _, m in self.named_modules()]
 
-    def named_parameters(self) -> list[tuple[str, Parameter]]:
-        """(name, parameter), a shared one once. Gives each parameter that name, unless it has it with a longer path in front."""
+    def _named(self) -> list[tuple[str, Parameter]]:
+        """(name, parameter), a shared one once."""
         found: dict[int, tuple[str, Parameter]] = {}
         for path, module in self.named_modules():
             for attribute, p in vars(module).items():
                 if isinstance(p, Parameter) and p.id not in found:
-                    name = f"{path}.{attribute}" if path else attribute
-                    found[p.id] = (name, p)
-                    if not p.name.endswith("." + name):
-                        p.name = name
+                    found[p.id] = (f"{path}.{attribute}" if path else attribute, p)
         return list(found.values())
+
+    def named_parameters(self) -> list[tuple[str, Parameter]]:
+        """(name, parameter), a shared one once. Gives each parameter that name, unless it has it with a longer path in front."""
+        found = self._named()
+        for name, p in found:
+            if p.passing or not p.name.endswith("." + name):
+                p.name, p.passing = name, False
+        return found
 
     def parameters(self) -> list[Parameter]:
         return [p for _, p in self.named_parameters()]

@@ -28,7 +28,7 @@ from . import state
 from .block import NUMBERS, Block, Launch, Update
 from .chained import Chained
 from .given import as_gradient, as_map, check_unscaled, list_of, mark_of, not_replayed, recording, refused, say_if_replaced, triples
-from .groups import Group, Groups, check_options, checked_groups
+from .groups import Group, Groups, check_options, checked_groups, name_of
 from .model import Model
 from .rates import Rates, checked
 
@@ -91,8 +91,7 @@ class Optimizer(Chained):
         for p in dict.fromkeys(params):
             if p.id in self.names:
                 continue
-            gone = [self.names[q.id] for q in self.params if q.replaced]  # whose place in the model, and name, another one has now
-            name = p.name if p.name and p.name not in gone else str(len(self.params) + len(new))
+            name = name_of(p) or str(len(self.params) + len(new))
             if name in new or name in self.names.values():
                 what = f"two parameters have one name: '{name}'"
                 raise StateError(f"{self.name}: {what}. Put them into one ParameterDict, which names them.")

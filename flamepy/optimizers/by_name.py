@@ -23,7 +23,7 @@ from ..parameter import Parameter
 from .base import Optimizer, writer
 from .chained import Chained
 from .given import as_gradient, as_map, check_unscaled, list_of, mark_of, recording, refused, triples
-from .groups import Groups
+from .groups import Groups, name_of
 from .model import Model
 from .state import check_kind, checked_transforms, prepared
 
@@ -56,7 +56,7 @@ class ByName(Chained):
 
     def __init__(self, params: Any, parts: dict[str, tuple[type[Optimizer], dict[str, Any]]], transforms: Any = None, lr: Any = None):
         found = dict.fromkeys(list_of(self.name, params))
-        names = {p: p.name or str(i) for i, p in enumerate(found)}
+        names = {p: name_of(p) or str(i) for i, p in enumerate(found)}
         if not isinstance(parts, dict) or not all([isinstance(pattern, str) for pattern in parts]):
             raise DTypeError(f'ByName: not optimizers by pattern: {parts!r}. Write {{pattern: (fp.AdamW, {{"lr": 1e-3}}), ...}}.')
         self.parts: dict[str, Optimizer] = {}

@@ -88,6 +88,11 @@ class Group(Owned, dict):
         return dict, (dict(self),)
 
 
+def name_of(p: Any) -> str:
+    """The name that the user gave a parameter, or asked its model for; "" for none: states find such parameters by position."""
+    return "" if p.passing else p.name
+
+
 def fixed(options: dict[str, Any]) -> dict[str, Any]:
     """The same with tuples in the place of lists, except of names."""
     return {key: tuple(value) if isinstance(value, list) and key != "names" else value for key, value in options.items()}

@@ -26,7 +26,7 @@ from ..errors import DTypeError, NonFiniteError, StateError, warn
 from ..gradient_memory import check_device
 from ..tensors import Tensor, tensor
 from .given import check_unscaled, list_of
-from .groups import check_options, check_range
+from .groups import check_options, check_range, name_of
 from .line_search import Point, strong_wolfe
 
 COUNTS = ("max_iter", "max_eval", "history_size")
@@ -74,7 +74,7 @@ class LBFGS:
                 raise DTypeError(f"LBFGS: {p.label} is {p.dtype}: its steps are too small for 16 bits. Use float32 or float64.")
             check_device(self.name, p.label, self.params[0].device, p)
         self.dtype = float64 if any(p.dtype == float64 for p in self.params) else self.params[0].dtype
-        self.names = [p.name or str(i) for i, p in enumerate(self.params)]
+        self.names = [name_of(p) or str(i) for i, p in enumerate(self.params)]
 
     def check(self, options: dict[str, Any]) -> None:
         """Raise ValueError for impossible options; max_eval None becomes a number."""
