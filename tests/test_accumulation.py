@@ -311,3 +311,18 @@ def test_the_config_stays_inside_a_window() -> None:
     assert accumulator.step(grads)["w"].tolist() == [2.0]
     with raises(fp.DTypeError, "no AccumulationConfig", "4"):
         accumulator.config = 4  # type: ignore[assignment]
+
+
+def test_the_documents_loop_by_step_get_gradients_and_reset():
+    accumulator = fp.GradientAccumulator(2)
+    accumulator.register("w", [2])
+    found = []
+    for i in range(4):
+        if accumulator.step({"w": np.full(2, i + 1.0, "f4")}):
+            found.append(accumulator.get_gradients()["w"].tolist())
+            accumulator.reset()
+        assert (accumulator.current_step, accumulator.accum_steps) == ((i + 1) % 2, 2)
+    assert found == [[1.5, 1.5], [3.5, 3.5]] and accumulator.total_updates == 2
+    with pytest.raises(fp.NoGradients):
+        accumulator.get_gradients()
+    assert repr(accumulator) == "GradientAccumulator(0 of 2 micro-batches, 2 updates so far)"

@@ -69,18 +69,14 @@ def test_memory_of_its_own_that_moved_is_told() -> None:
         optimizer.step(grads)
         return loss
 
-    for change, word in (
-        (net.params.pack, "pack()"),
-        (lambda: optimizer.load_state_dict(optimizer.state_dict()), "load_state_dict"),
-    ):
-        captured = fp.capture(step)
-        for _ in range(3):
-            captured(fp.tensor(X), fp.tensor(Y))
-        change()
-        before = net.params.state_dict()
-        with raises(fp.CaptureError, "capture: memory was moved since step was recorded", word):
-            captured(fp.tensor(X), fp.tensor(Y))
-        assert all((before[name] == p.numpy()).all() for name, p in net.named_parameters())
+    captured = fp.capture(step)
+    for _ in range(3):
+        captured(fp.tensor(X), fp.tensor(Y))
+    net.params.pack()
+    before = net.params.state_dict()
+    with raises(fp.CaptureError, "capture: memory was moved since step was recorded", "pack()"):
+        captured(fp.tensor(X), fp.tensor(Y))
+    assert all((before[name] == p.numpy()).all() for name, p in net.named_parameters())
 
 
 @pytest.mark.parametrize("captured", [False, True])
