@@ -132,8 +132,9 @@ def chosen_keys(name: str, names: dict[Any, str], params: Any) -> set[Any]:
         return {p.id for p in listed(name, params)}
     found = {key for key, label in names.items() if fnmatch.fnmatchcase(label, params)}
     if not found:
-        shown = ", ".join([label for label in names.values() if label]) or "none has a name"
-        raise StateError(f"{name}: no parameter matches: '{params}'. Use a glob of: {shown}.")
+        shown = ", ".join([label for label in names.values() if label])
+        advice = f"Use a glob of: {shown}." if shown else "They have no names yet: put them into a Module or ParameterDict, or pass a list."
+        raise StateError(f"{name}: no parameter matches: '{params}'. {advice}")
     return found
 
 

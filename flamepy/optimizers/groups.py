@@ -109,7 +109,7 @@ def checked_groups(name: str, groups: Any, known: Iterable[str]) -> dict[str, di
         unknown = set(changes) - set(known) - {"lr_scale"}
         if unknown:
             what = ", ".join(map(str, unknown))
-            raise TypeError(f"{name}: unknown option in group '{pattern}': {what}. Known: {', '.join(known)}.")
+            raise TypeError(f"{name}: unknown option in group '{pattern}': {what}. Known: {', '.join(known)}, lr_scale.")
         if "lr" in changes:
             check_range(name, "lr", changes["lr"], *RANGES["lr"])
     return dict(groups or {})

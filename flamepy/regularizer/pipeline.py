@@ -124,6 +124,7 @@ class Pipeline:
         `extra_args` reach every function that accepts them by name (or takes **kwargs). Each function is called once. The total does
         not depend on tracking: x may be a leaf, any op's result (the tape behind it is not touched) or untracked; the sum is in float32,
         or float64 if a term is. Under no_grad() the total is untracked, and norms can be had all the same.
+        One that no function takes raises TypeError.
         In a captured step metrics can be returned from it, and nothing else; norms are told of at its first, eager call alone.
 
         What a term raises is passed on, with a note that names it; so is a ShapeError for one that returns more than one number.
@@ -132,6 +133,7 @@ class Pipeline:
         terms = [t for t in (self._base, *self._terms.values()) if t is not None and t.enabled]
         if not isinstance(extra_args, Mapping | None):
             raise TypeError(f"compute: extra_args is no dict: {type(extra_args).__name__}. Pass {{name: value}}.")
+        check_taken([t for t in (self._base, *self._terms.values()) if t is not None], extra_args or {})
         recorders = list(told())
         if recorders and not any([recorder in self._made_in for recorder in recorders]):
             guard(self, "terms", self._settings)
@@ -215,6 +217,14 @@ def called(t: Term, x: Tensor, given: Mapping[str, Any], track: bool, recording:
     except Exception as error:
         error.add_note(f"Pipeline: raised by the term '{t.name}'. Mend it, or leave it out with enable('{t.name}', False).")
         raise
+
+
+def check_taken(terms: list[Term], given: Mapping[str, Any]) -> None:
+    """Raise TypeError for an option that no function takes: a misspelt one would change nothing."""
+    unknown = [name for name in given if not any([t.takes.pick({name: None}) for t in terms])]
+    if unknown:
+        known = sorted({name for t in terms for name in t.takes.names})
+        raise TypeError(f"compute: no function takes this of extra_args: {unknown[0]!r}. Known: {', '.join(known) or 'none'}.")
 
 
 def number(value: Tensor) -> Any:

@@ -37,7 +37,7 @@ from .keeping import OPTIMIZER, check_fit, model_state, shapes_of
 from .problems import InputError, meant
 from .run_folder import RunFolder
 from .signals import StopRequest
-from .writers import tensorboard_writer, write_csv
+from .writers import tensorboard_kind, tensorboard_writer, write_csv
 
 
 @dataclass(frozen=True)
@@ -188,6 +188,8 @@ class Trainer:
         there = self.place is not None and (Path(self.place) / "config.toml").exists()
         if there and not self.resume:
             raise InputError(f"already a run folder: {self.place}. Pass resume=True to go on with it, or another folder.")
+        if config.tensorboard:
+            tensorboard_kind()  # before a folder is made
         if there:
             folder = RunFolder.reopen(Path(str(self.place)))
         else:

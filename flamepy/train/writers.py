@@ -30,17 +30,19 @@ def write_csv(folder: RunFolder) -> None:
     replace_file(folder.path / "metrics.csv", text.getvalue().encode())
 
 
-def tensorboard_writer(folder: RunFolder, events: Events, step: int) -> Callable[[], None]:
-    """Write scalars at each step and validation from now on; returns what ends it. Points after `step` are computed again."""
+def tensorboard_kind() -> Any:
+    """The class that writes for TensorBoard. Raises InputError where none is installed."""
     for name in WRITERS:
         try:
-            kind = importlib.import_module(name).SummaryWriter
-            break
+            return importlib.import_module(name).SummaryWriter
         except ImportError:
             continue
-    else:
-        raise InputError('there is no writer for TensorBoard: neither PyTorch\'s nor tensorboardX. Run pip install "flamepy[tensorboard]".')
-    writer = kind(str(folder.path / "tensorboard"), purge_step=step + 1)
+    raise InputError('there is no writer for TensorBoard: neither PyTorch\'s nor tensorboardX. Run pip install "flamepy[tensorboard]".')
+
+
+def tensorboard_writer(folder: RunFolder, events: Events, step: int) -> Callable[[], None]:
+    """Write scalars at each step and validation from now on; returns what ends it. Points after `step` are computed again."""
+    writer = tensorboard_kind()(str(folder.path / "tensorboard"), purge_step=step + 1)
 
     def on_step(run: Any, row: Any) -> None:
         for name, value in row._asdict().items():
