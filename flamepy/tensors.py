@@ -21,7 +21,7 @@ from .backend.base import device as device_of
 from .backend.divert import active, own
 from .backend.numbers import say_exact
 from .dtypes import DTYPES, FLOATS, INTEGERS, as_dtype, check_fits, float32, float64, host_array, int64
-from .errors import DTypeError, FlameError, GradientError, ShapeError
+from .errors import DeviceError, DTypeError, FlameError, GradientError, ShapeError
 from .gradient import GradientMap
 from .op.base import METHODS, PUBLIC, use_tensor_class
 from .op.spec import Spec, spec_of
@@ -186,6 +186,9 @@ class Tensor(Readable, Methods):
     def as_cotangent(self, gradient: Any) -> Tensor:
         g = gradient if isinstance(gradient, Tensor) else tensor(gradient, device=self.device)
         dtype = self.spec.computed
+        if g.device is not self.device:
+            where = f"{g.device}, the tensor is on {self.device}"
+            raise DeviceError(f"backward: a gradient on another device: {where}. Move it with .to('{self.device}').")
         return g if g.dtype is dtype and g.device is self.device else g.to(dtype=dtype, device=self.device)
 
     def over(self, buffer: Buffer) -> Tensor:

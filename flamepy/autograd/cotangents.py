@@ -78,8 +78,10 @@ class Cotangents:
     def behind_cast(self, entry: TapeEntry) -> tuple[Any, Any]:
         """The float32 leaf that an entry rounded, and its spec then: the first gradient of the 16-bit copy is handed on as it is. None
         where this is no such entry, or somebody looks at what arrives there."""
+        if entry.op.name != "cast" or entry.hooks or entry.retained or entry.serial in self.values:  # an entry may have no inputs
+            return None, None
         leaf = entry.inputs[0]
-        if entry.op.name != "cast" or type(leaf) is TapeEntry or entry.hooks or entry.retained or entry.serial in self.values:
+        if type(leaf) is TapeEntry:
             return None, None
         then = entry.call.ins[0]
         return (leaf, then) if then.dtype == float32 and entry.call.outs[0].dtype in HALF else (None, None)

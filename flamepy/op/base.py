@@ -212,7 +212,9 @@ def is_own(function: Any) -> bool:
 def sum_to_shapes(op: Op, entry: TapeEntry, found: Sequence[Any]) -> list[Any]:
     """Cotangents brought to the shapes of the inputs that want one: broadcasting undone."""
     if len(found) != len(entry.inputs):
-        raise ValueError(f"{op.name}: its backward rule returned {len(found)} values for {len(entry.inputs)} inputs. Return one for each.")
+        raise ValueError(
+            f"{op.name}: its backward rule returned too many or too few: {len(found)} for {len(entry.inputs)} inputs. Return one for each."
+        )
     fitting: list[Any] = []
     for node, spec, dx in zip(entry.inputs, entry.call.ins, found, strict=True):
         if node is None or dx is None or dx.spec.shape == spec.shape:  # type: ignore[union-attr]

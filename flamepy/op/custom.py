@@ -23,10 +23,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ..autograd.entries import TapeEntry
 from ..autograd.remade import LEAST
-from ..dtypes import FLOATS, FULL, HALF, is_count
-from ..errors import DTypeError, GradientError
+from ..dtypes import FLOATS, FULL, HALF, is_array, is_count
+from ..errors import DeviceError, DTypeError, GradientError, ShapeError
 from . import base
 from .base import ALIASES, Op, publish, signature_of
 from .calls import MOST_FORMS, checked, hashable, one_input, several_inputs
@@ -131,7 +133,10 @@ class Custom(Op):
     # ---- what plan.py asks -----------------------------------------------------------------------------------------------------------
     def forward(self, xs: Sequence[Any], attributes: dict[str, Any], tracked: Sequence[bool | None]) -> tuple[Any, dict[str, Any]]:
         y = self.body(*xs, **attributes, tracked=tracked) if self.asks_tracked else self.body(*xs, **attributes)
-        return y if type(y) is tuple and type(y[-1]) is dict else (y, {})
+        found = y if type(y) is tuple and y and type(y[-1]) is dict else (y, {})
+        if not self.planned:
+            check_result(self.title, found)
+        return found
 
     def needs(self, tracked: Sequence[bool | None], attributes: dict[str, Any]) -> tuple[str, ...] | None:
         everything = bool(self.unless and attributes[self.unless])
@@ -186,7 +191,8 @@ class Custom(Op):
             values.setdefault("source", ins[0].dtype)
             values["origin"] = ins[0].device
         found = rule(*[values.get(name) for name in names])
-        return found if type(found) is tuple else (found,)
+        found = found if type(found) is tuple else (found,)
+        return found if self.planned else checked_cotangents(self, entry, found)
 
     # ---- the call in general ---------------------------------------------------------------------------------------------------------
     def general(self, args: tuple, options: dict[str, Any]) -> Any:
@@ -264,6 +270,44 @@ class Custom(Op):
                 raise TypeError(f"{self.name}: missing input: '{name}'. Takes {', '.join(self.positional)}.")
             xs.append(options.get(name))
         return xs, attributes
+
+
+def check_result(title: str, found: Any) -> None:
+    """Raise TypeError unless a user's forward gave a Tensor or a tuple of them, with or without extras."""
+    y = found[0] if len(found) == 2 else None
+    ys = y if type(y) is tuple else (y,)
+    if wrong := [t for t in ys if not isinstance(t, base.Tensor)] or ([y] if not ys else []):
+        raise TypeError(f"{title}: its forward gave no Tensor: {type(wrong[0]).__name__}. Return a Tensor or a tuple of them.")
+
+
+def checked_cotangents(op: Op, entry: TapeEntry, found: Sequence[Any]) -> Sequence[Any]:
+    """What a user's rule returned, as Tensors of the inputs' types. A shape that the input was broadcast to is summed later; another one
+    raises ShapeError, another device DeviceError, what is no Tensor, array or number TypeError."""
+    if len(found) != len(entry.inputs):
+        return found  # base.sum_to_shapes() says so
+    result = []
+    for i, (node, spec, dx) in enumerate(zip(entry.inputs, entry.call.ins, found, strict=True)):
+        if node is None or dx is None or spec is None:
+            result.append(None)
+            continue
+        what = f"the gradient for {op.inputs[i] if i < len(op.inputs) else f'input {i}'}"
+        if not isinstance(dx, base.Tensor):
+            if not is_array(dx) and (not isinstance(dx, int | float | np.generic) or isinstance(dx, bool)):
+                raise TypeError(f"{op.title}: {what} is no Tensor: {type(dx).__name__}. Return one Tensor for each input, or None.")
+            dx = base.Tensor.of(op.title, dx, spec.device)
+        if dx.device is not spec.device:
+            advice = f"Move it with .to('{spec.device}')"
+            raise DeviceError(f"{op.title}: {what} is on another device: {dx.device}, the input on {spec.device}. {advice}.")
+        if dx.shape != spec.shape and not broadcasts(spec.shape, dx.shape):
+            raise ShapeError(f"{op.title}: {what} has another shape: {dx.shape}, the input {spec.shape}. Return one of its shape.")
+        result.append(dx if dx.dtype == spec.computed else dx.to(spec.computed))
+    return result
+
+
+def broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    """Whether `shape` can be broadcast to the other."""
+    aligned = zip(reversed(shape), reversed(to), strict=False)
+    return len(shape) <= len(to) and all([n in (1, m) for n, m in aligned])
 
 
 def is_own_code(function: Any) -> bool:

@@ -72,7 +72,9 @@ def list_of(name: str, params: Any) -> list[Parameter]:
         raise StateError(f"{name}: no parameters: an empty {type(params).__name__}. Pass a model, a ParameterDict or a list of Parameters.")
     for p in found:
         if isinstance(p, dict):
-            advice = "Pass the parameters, and groups={'*.bias': {'weight_decay': 0}} for options by name; add_param_group() takes such a dict"
+            advice = (
+                "Pass the parameters, and groups={'*.bias': {'weight_decay': 0}} for options by name; add_param_group() takes such a dict"
+            )
             raise TypeError(f"{name}: PyTorch's list of groups: a dict with {', '.join(map(str, p))}. {advice}.")
         if not isinstance(p, Parameter):
             raise TypeError(f"{name}: not a Parameter: {type(p).__name__}. Pass a model, a ParameterDict or a list of Parameters.")

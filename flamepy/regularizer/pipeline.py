@@ -131,14 +131,12 @@ class Pipeline:
         """
         x = Tensor.of("compute", x)
         terms = [t for t in (self._base, *self._terms.values()) if t is not None and t.enabled]
-        if not isinstance(extra_args, Mapping | None):
-            raise TypeError(f"compute: extra_args is no dict: {type(extra_args).__name__}. Pass {{name: value}}.")
-        check_taken([t for t in (self._base, *self._terms.values()) if t is not None], extra_args or {})
+        given = checked_args([t for t in (self._base, *self._terms.values()) if t is not None], extra_args)
         recorders = list(told())
         if recorders and not any([recorder in self._made_in for recorder in recorders]):
             guard(self, "terms", self._settings)
             guard(self, "what terms see", Seen([t.fn for t in terms]), live=True)
-        recording, given = is_grad_enabled(), extra_args or {}
+        recording = is_grad_enabled()
         found = {t.name: called(t, x, given, track_grad_norms, recording) for t in terms}
         values = [e.value for e in found.values()]
         dtype = wide(values)
@@ -219,12 +217,15 @@ def called(t: Term, x: Tensor, given: Mapping[str, Any], track: bool, recording:
         raise
 
 
-def check_taken(terms: list[Term], given: Mapping[str, Any]) -> None:
-    """Raise TypeError for an option that no function takes: a misspelt one would change nothing."""
-    unknown = [name for name in given if not any([t.takes.pick({name: None}) for t in terms])]
+def checked_args(terms: list[Term], given: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Raise TypeError for what is no dict, and for an option that no function takes: a misspelt one would change nothing."""
+    if not isinstance(given, Mapping | None):
+        raise TypeError(f"compute: extra_args is no dict: {type(given).__name__}. Pass {{name: value}}.")
+    unknown = [name for name in given or () if not any([name == t.takes.first or t.takes.pick({name: None}) for t in terms])]
     if unknown:
         known = sorted({name for t in terms for name in t.takes.names})
         raise TypeError(f"compute: no function takes this of extra_args: {unknown[0]!r}. Known: {', '.join(known) or 'none'}.")
+    return given or {}
 
 
 def number(value: Tensor) -> Any:
