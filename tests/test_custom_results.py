@@ -133,3 +133,11 @@ def test_norms_of_a_pipeline_whose_first_op_takes_an_untracked_input(first, pack
     wanted = model(tracked).square().mean().backward()[tracked].numpy()
     assert metrics["base_loss_grad_norm"] == pytest.approx(float(np.linalg.norm(wanted)), rel=1e-5)
     assert F.mse_loss(model(x), model(x)).item() == 0.0
+
+
+def test_what_is_printed_says_what_it_is():
+    assert [repr(x) for x in (fp.no_grad(), fp.enable_grad(), fp.AutogradEngine())] == [
+        "no_grad()",
+        "enable_grad()",
+        "AutogradEngine(0 entries)",
+    ]

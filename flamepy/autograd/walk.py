@@ -51,6 +51,10 @@ class _Mode(ContextDecorator):
                     setattr(modes, self.switch, before)
                 return
 
+    def __repr__(self) -> str:
+        named = {("recording", False): "no_grad()", ("recording", True): "enable_grad()"}
+        return named.get((self.switch, self.value), f"{self.switch}_mode({self.value})")
+
     def _recreate_cm(self) -> _Mode:
         return _Mode(self.switch, self.value)
 
@@ -283,6 +287,9 @@ class AutogradEngine:
 
     def tape_len(self) -> int:
         return len(self.tape)
+
+    def __repr__(self) -> str:
+        return f"AutogradEngine({len(self.tape)} entries)"
 
 
 class _Recording:

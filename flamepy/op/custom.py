@@ -285,7 +285,7 @@ def checked_cotangents(op: Op, entry: TapeEntry, found: Sequence[Any]) -> Sequen
     raises ShapeError, another device DeviceError, what is no Tensor, array or number TypeError."""
     if len(found) != len(entry.inputs):
         return found  # base.sum_to_shapes() says so
-    result = []
+    result: list[Any] = []
     for i, (node, spec, dx) in enumerate(zip(entry.inputs, entry.call.ins, found, strict=True)):
         if node is None or dx is None or spec is None:
             result.append(None)

@@ -168,6 +168,10 @@ class Trainer:
         self.events.on(event, callback)
         return None
 
+    def __repr__(self) -> str:
+        parts = type(self.job.model).__name__, f"{self.job.config.steps:,} steps", type(self.job.optimizer).__name__
+        return f"Trainer({', '.join(parts)}, folder {self.place or 'runs/...'})"
+
     def run(self, stop_after: int | None = None) -> bool:
         """Train to the end, or to step `stop_after`; whether the run is complete (by early stopping too). After Ctrl-C or SIGTERM the
         checkpoint is saved and SystemExit raised, with 130 or 143. May be called again: it goes on from the last checkpoint, whatever was
