@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from devices import cuda_device, default_device, has_gpu
 from hypothesis import HealthCheck, settings
-from torch_tools import ORACLES, mark
+from torch_tools import ORACLES, left_out, mark
 
 import flamepy as fp
 
@@ -61,15 +61,38 @@ LEFT_OUT = {
     "test_checkpoint_frees_memory_and_changes_nothing": "tensors of megabytes",
 }
 
+# The marker `quick`: something of every subject, in less than a minute on two cores once the kernels are compiled.
+QUICK = {
+    *("test_layers", "test_house", "test_words"),  # the code's structure and words
+    *("test_tensor", "test_creation", "test_kernels", "test_plain"),  # tensors and ops
+    *("test_autograd", "test_walk", "test_gradcheck", "test_gradient_map", "test_clip", "test_transforms"),  # gradients
+    *("test_optimizers", "test_optimizer_checks", "test_schedules"),
+    *("test_nn", "test_modules", "test_parameters", "test_nn_layers"),
+    *("test_replay", "test_replay_kinds"),  # capture
+    *("test_saving", "test_tensor_file", "test_pickle"),
+    *("test_trainer", "test_flame_loops", "test_find_lr", "test_cli"),  # training
+    *("test_emulator", "test_emulator_checks", "test_devices"),
+}
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`-m quick` imports the quick files alone: to collect all of them takes longer than to run these."""
+    name = collection_path.stem
+    return True if config.option.markexpr == "quick" and name.startswith("test_") and name not in QUICK else None
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what would run on an emulated GPU for too long; and a second way of the CPU's, which is the same there."""
+    """Leave out what needs PyTorch where there is none; what an emulated GPU takes too long for; and a second way of the CPU's there."""
     mark(items)
+    for item in items:
+        if item.path.stem in QUICK:
+            item.add_marker("quick")
+    out = set(left_out(items, config.option.markexpr))
     if not has_gpu():
         cuda = [i for i in items if getattr(i, "callspec", None) and i.callspec.params.get("device") == "cuda"]
-        out = {i for i in cuda if getattr(i, "originalname", "") in LEFT_OUT or i.callspec.params.get("way", "widened") != "widened"}
-        config.hook.pytest_deselected(items=list(out))
-        items[:] = [i for i in items if i not in out]
+        out |= {i for i in cuda if getattr(i, "originalname", "") in LEFT_OUT or i.callspec.params.get("way", "widened") != "widened"}
+    config.hook.pytest_deselected(items=list(out))
+    items[:] = [i for i in items if i not in out]
 
 
 @pytest.hookimpl(wrapper=True)

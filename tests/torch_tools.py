@@ -1,28 +1,34 @@
 """Which tests compare with PyTorch or JAX: they get the marker `torch` by what they name, so that nobody has to remember it.
 
+Without PyTorch they are left out, and the closing line counts them, unless the command asks for them (`-m torch`).
+
 Read next: conftest.py, test_oracle_marks.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from types import CodeType
 from typing import Any
 
 import pytest
 
 ORACLES = ("torch", "jax")
+# What imports a module by its name: only beside one of these is the string "torch" more than a word.
+BY_NAME = {"importorskip", "import_module", "__import__"}
 
 
 def names_oracle(function: Callable[..., Any]) -> bool:
-    """Whether a test, or a function of its module that it calls, has an oracle's name in its code."""
+    """Whether a test, or a function of its module that it calls, imports an oracle or uses one that its module imported."""
     todo, seen, scope = [function.__code__], set(), function.__globals__
     while todo:
         code = todo.pop()
         if code in seen:
             continue
         seen.add(code)
-        if any(oracle in (*code.co_names, *code.co_consts) for oracle in ORACLES):
+        strings = code.co_consts if BY_NAME.intersection(code.co_names) else ()
+        if any(oracle in (*code.co_names, *strings) for oracle in ORACLES):
             return True
         todo += [const for const in code.co_consts if isinstance(const, CodeType)]
         called = (getattr(scope.get(name), "__code__", None) for name in code.co_names)
@@ -38,3 +44,18 @@ def mark(items: list[pytest.Item]) -> None:
         by_value = values is not None and any(isinstance(v, str) and v in ORACLES for v in values.params.values())
         if by_module or by_value or (hasattr(function, "__code__") and names_oracle(function)):
             item.add_marker("torch")
+
+
+def left_out(items: list[pytest.Item], expression: str) -> list[pytest.Item]:
+    """The tests with the marker, where there is no PyTorch and `expression` (pytest's `-m`) does not speak of it."""
+    if is_there("torch") or "torch" in expression:
+        return []
+    return [item for item in items if item.get_closest_marker("torch")]
+
+
+def is_there(name: str) -> bool:
+    """Whether a module can be found, without importing it."""
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # by an import hook that hides it
+        return False
