@@ -14,8 +14,6 @@ import pytest
 import flamepy as fp
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
-nvvm = pytest.importorskip("numba.cuda.cudadrv.nvvm")
-
 from flamepy.backend.cuda import build
 from flamepy.cuda.recording import recorded
 
@@ -32,6 +30,7 @@ def step(device) -> None:
 
 
 def test_every_piece_of_ptx_is_convergent(monkeypatch, tmp_path):
+    nvvm = pytest.importorskip("numba.cuda.cudadrv.nvvm")
     given, compile_ir = [], nvvm.compile_ir
 
     def seen(text, **options):
