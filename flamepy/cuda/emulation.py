@@ -106,8 +106,8 @@ def emulate(kernel: Any, grid: Any, block: Any, *args: Any, shared: int = 0) -> 
     size, values = backend("emulator.machine").size_of(kernel.name, grid, block, shared), leaves(kernel, args)
     with busy:
         if kernel.watched_ptx is not None:  # for what NVVM drops, before it has
-            checked(watched(kernel), size, copied(values))
-        counts = checked(kernel, size, values)
+            checked(watched(kernel), size, copied(values), count=False)
+        counts = checked(kernel, size, values, count=True)
     return reported(kernel.name, counts)
 
 
@@ -120,13 +120,13 @@ def watched(kernel: CudaKernel) -> CudaKernel:
     return kept["watched"]  # type: ignore[no-any-return]
 
 
-def checked(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any]) -> Any:
+def checked(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any], count: bool) -> Any:
     """run(), and what is wrong as the fault that it most likely is."""
     try:
-        return run(kernel, size, args)
+        return run(kernel, size, args, count=count)
     except EmulationError as error:
         if error.kind == "barrier" and loaded(kernel).copied and not loaded(kernel).apart:
-            return meeting(kernel, size, args, error)
+            return meeting(kernel, size, args, count, error)
         found = missing_barrier(kernel, size, args) if error.kind == "uninitialised" else None
         found = found or error
         if found.kind == "race":
@@ -134,24 +134,24 @@ def checked(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any]) -> A
         raise found from None
 
 
-def meeting(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any], missing: EmulationError) -> Any:
+def meeting(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any], count: bool, missing: EmulationError) -> Any:
     """checked(), where lanes were `missing` that may come to another copy of the line. They are missing all the same if something else goes
     wrong behind that line while the others wait."""
     place, device, code = backend("emulator.machine"), machine(), loaded(parted(kernel))
     code.launches[device, *size] = launch = place.Launch(device, code, *size)
     try:
-        return checked(parted(kernel), size, args)
+        return checked(parted(kernel), size, args, count)
     except EmulationError as error:
         raise missing if launch.left_behind() else error from None
 
 
-def run(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any], order: str = "all") -> Any:
-    """One launch on copies of the arrays, which get what it left; the emulator's counts."""
+def run(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any], order: str = "all", count: bool = False) -> Any:
+    """One launch on copies of the arrays, which get what it left; the emulator's counts, if it is to count."""
     device, code = machine(), loaded(kernel)
     try:
         arrays = placed(kernel, args)
         values = [v for k, want in enumerate(kernel.leaves) for v in parameters(kernel, want, args[k], arrays.get(k))]
-        counts = device.launch(code, *size[:2], values, size[2], order, count=True)
+        counts = device.launch(code, *size[:2], values, size[2], order, count)
         for k, array in arrays.items():
             if args[k].flags.writeable:
                 args[k][...] = array.left(device.memory)

@@ -15,8 +15,9 @@ from typing import Any
 from llvmlite import ir
 
 from .compat import cgutils, intrinsic, literal, types, word
+from .inline import VOID, run
 from .span import F32, I32, I64
-from .tensor import VOID, load_matrices, run
+from .tensor import load_matrices
 from .tiles import constant, elements, plain
 
 
@@ -133,7 +134,7 @@ def from_lane(builder: Any, value: Any, far: int) -> Any:
     """What the lane whose number differs in these bits has, of 32 bits."""
     code = f"shfl.sync.bfly.b32 $0, $1, {far}, 31, -1;"
     kind = "=r,r" if value.type == I32 else "=f,f"
-    return builder.asm(ir.FunctionType(value.type, [value.type]), code, kind, [value], side_effect=True)
+    return run(builder, value.type, code, kind, [value], memory=False, kept=True)
 
 
 # ---- shared memory by address ------------------------------------------------------------------------------------------------------
@@ -230,8 +231,7 @@ def multiply(builder: Any, half: str, acc: list[Any], a: list[Any], b: list[Any]
         f"mma.sync.aligned.m16n8k16.row.col.f32.{half}.{half}.f32 "
         "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};"
     )
-    kind = ir.FunctionType(ir.LiteralStructType([F32] * 4), [I32] * 6 + [F32] * 4)
-    found = builder.asm(kind, code, "=f,=f,=f,=f,r,r,r,r,r,r,0,1,2,3", [*a, *b, *acc], side_effect=False)
+    found = run(builder, ir.LiteralStructType([F32] * 4), code, "=f,=f,=f,=f,r,r,r,r,r,r,0,1,2,3", [*a, *b, *acc], memory=False)
     return [builder.extract_value(found, i) for i in range(4)]
 
 
@@ -292,11 +292,10 @@ def rounded(context: Any, builder: Any, sig: Any, args: Any) -> Any:
 
 def paired(builder: Any, half: str, low: Any, high: Any) -> Any:
     """Two numbers rounded to 16 bits, side by side."""
-    kind = ir.FunctionType(I32, [F32, F32])
-    return builder.asm(kind, f"cvt.rn.{half}x2.f32 $0, $1, $2;", "=r,f,f", [high, low], side_effect=False)
+    return run(builder, I32, f"cvt.rn.{half}x2.f32 $0, $1, $2;", "=r,f,f", [high, low], memory=False)
 
 
 @word(lambda x: types.float32(types.float32))
 def exp2(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """2^x by one instruction, right to 2 units in the last place."""
-    return builder.asm(ir.FunctionType(F32, [F32]), "ex2.approx.ftz.f32 $0, $1;", "=f,f", list(args), side_effect=False)
+    return run(builder, F32, "ex2.approx.ftz.f32 $0, $1;", "=f,f", list(args), memory=False)

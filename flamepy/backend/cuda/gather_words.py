@@ -14,8 +14,8 @@ from llvmlite import ir
 
 from .compat import intrinsic, literal, types, word
 from .fragments import paired
+from .inline import VOID, run
 from .span import F32, I16, I32, I64
-from .tensor import VOID, run
 from .tiles import constant, elements
 
 MARK = 16  # bytes
@@ -65,7 +65,7 @@ def loaded_if(builder: Any, half: str, there: Any, start: Any, offset: Any) -> A
         f"mov.{bits} $0, {'0' if half else '0f00000000'}; @there ld.global.{bits} $0, [at]; }}"
     )
     given = [start, builder.zext(there, I32), offset]
-    return builder.asm(ir.FunctionType(kind, [I64, I32, I32]), code, f"={letter},l,r,r", given, side_effect=False)
+    return run(builder, kind, code, f"={letter},l,r,r", given, memory=False)
 
 
 def side_by_side(builder: Any, stored: str, wanted: str, pair: list[Any]) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 from llvmlite import ir
 
 from .compat import cgutils, literal, signature, types, word
+from .inline import VOID, run
 from .span import I32, I64, Span
 
 ALIGN = 16
@@ -124,11 +125,10 @@ def fetch16(context: Any, builder: Any, sig: Any, args: Any) -> None:
     """Begin to copy 16 bytes from global to shared memory; see arrived()."""
     byte = ir.IntType(8)
     near = builder.ptrtoint(builder.addrspacecast(builder.inttoptr(args[0], byte.as_pointer()), byte.as_pointer(SHARED)), I32)
-    kind = ir.FunctionType(ir.VoidType(), [I32, I64])
-    builder.asm(kind, "cp.async.cg.shared.global [$0], [$1], 16;", "r,l,~{memory}", [near, args[1]], side_effect=True)
+    run(builder, VOID, "cp.async.cg.shared.global [$0], [$1], 16;", "r,l", [near, args[1]])
 
 
 @word(lambda: signature(types.none))
 def arrived(context: Any, builder: Any, sig: Any, args: Any) -> None:
     """Wait until what this thread fetches is there."""
-    builder.asm(ir.FunctionType(ir.VoidType(), []), "cp.async.wait_all;", "~{memory}", [], side_effect=True)
+    run(builder, VOID, "cp.async.wait_all;", "", [])

@@ -21,6 +21,7 @@ from typing import Any
 from llvmlite import ir
 
 from .compat import cgutils, signature, types, word
+from .inline import VOID, run
 from .runs import lanes
 from .span import I32, I64, Span
 from .vectors import loaded, stored
@@ -80,7 +81,7 @@ def taken(context: Any, builder: Any, sig: Any, given: Any) -> Any:
 @word(lambda: signature(types.none))
 def as_it_is(context: Any, builder: Any, sig: Any, given: Any) -> None:
     """In a loop: the assembler shall not unroll it, LLVM has."""
-    builder.asm(ir.FunctionType(ir.VoidType(), []), r".pragma \22nounroll\22;", "", [], side_effect=True)
+    run(builder, VOID, r".pragma \22nounroll\22;", "", [], memory=False, kept=True)
 
 
 @word(lambda every, out: near_kind(out)(every, out))

@@ -16,6 +16,7 @@ from llvmlite import ir
 
 from ...dtypes import bfloat16, bool_, float16
 from .compat import AbstractTemplate, AttributeTemplate, StructModel, cgutils, lowering, register_model, signature, types, typing
+from .inline import run
 
 I16, I32, I64, F32 = ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
 
@@ -92,14 +93,14 @@ def decoded(builder: Any, kind: Span, value: Any) -> Any:
     if kind.half == "bf16":
         return builder.bitcast(builder.shl(builder.zext(value, I32), I32(16)), F32)
     if kind.half == "f16":
-        return builder.asm(ir.FunctionType(F32, [I16]), "cvt.f32.f16 $0, $1;", "=f,h", [value], side_effect=False)
+        return run(builder, F32, "cvt.f32.f16 $0, $1;", "=f,h", [value], memory=False)
     return builder.icmp_unsigned("!=", value, value.type(0)) if kind.dtype is types.boolean else value
 
 
 def encoded(builder: Any, kind: Span, value: Any) -> Any:
     """A number as it lies in memory."""
     if kind.half:
-        return builder.asm(ir.FunctionType(I16, [F32]), f"cvt.rn.{kind.half}.f32 $0, $1;", "=h,f", [value], side_effect=False)
+        return run(builder, I16, f"cvt.rn.{kind.half}.f32 $0, $1;", "=h,f", [value], memory=False)
     return builder.zext(value, ir.IntType(8)) if kind.dtype is types.boolean else value
 
 

@@ -15,10 +15,10 @@ from llvmlite import ir
 
 from .build import GIVEN, STATIC
 from .compat import cgutils, literal, signature, types, word
+from .inline import VOID, run
 from .span import F32, I32, I64
 from .vectors import pointer
 
-VOID = ir.VoidType()
 PITCH = 40  # numbers from row to row where a warp puts its sums, 32 in a row: eight banks apart
 DEPTH = {8: 8, 4: 16}  # steps of k in a stage, by the rows of a thread
 M16 = {"bf16": "bf16.bf16", "f16": "f16.f16"}
@@ -27,13 +27,6 @@ M16 = {"bf16": "bf16.bf16", "f16": "f16.f16"}
 def narrow(builder: Any, value: Any) -> Any:
     """An address in shared memory, or a count."""
     return builder.trunc(value, I32)
-
-
-def run(builder: Any, result: Any, code: str, constraints: str, args: list[Any], memory: bool = True) -> Any:
-    """An instruction. `memory`: it is neither left out nor moved across others that use memory."""
-    kind = ir.FunctionType(result, [a.type for a in args])
-    marks = [c for c in (constraints, "~{memory}" if memory else "") if c]
-    return builder.asm(kind, code, ",".join(marks), args, side_effect=memory)
 
 
 # ---- shared memory -------------------------------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ from llvmlite import ir
 
 from .compat import intrinsic, literal, signature, types, word
 from .fragments import F32, lane_of, left_factor_of, position, product, register, row_of
+from .inline import VOID, run
 from .span import I16, I32, I64
-from .tensor import VOID, run
 from .tiles import constant, elements
 from .vectors import as_number, packed, unpacked
 
@@ -233,7 +233,7 @@ def number_if(builder: Any, mask: Any, there: Any, place: Any) -> Any:
     kind, letter, bits, none = (I16, "h", "b16", MINUS[mask.half]) if mask.half else (F32, "f", "f32", "0fFF800000")
     code = f"{{ .reg .pred there; setp.ne.b32 there, $2, 0; mov.{bits} $0, {none}; @there ld.global.{bits} $0, [$1]; }}"
     given = [builder.ptrtoint(place, I64), builder.zext(there, I32)]
-    found = builder.asm(ir.FunctionType(kind, [I64, I32]), code, f"=&{letter},l,r", given, side_effect=False)
+    found = run(builder, kind, code, f"=&{letter},l,r", given, memory=False)
     return as_number(builder, mask, found) if mask.half else found
 
 
@@ -243,10 +243,10 @@ def of_columns(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """A tile like acc whose numbers are those of their columns, float32 from a place in shared memory on."""
     lines, count = constant(sig.args[1]), sig.return_type.count
     at = builder.add(args[2], builder.shl(builder.and_(lane_of(builder), I32(3)), I32(3)))
-    pair, pairs = ir.FunctionType(ir.LiteralStructType([F32] * 2), [I32]), []
+    pair, pairs = ir.LiteralStructType([F32] * 2), []
     for j in range(count // (2 * lines)):
         code = f"ld.shared.v2.f32 {{$0, $1}}, [$2+{32 * j}];"
-        found = builder.asm(pair, code, "=f,=f,r,~{memory}", [at], side_effect=True)
+        found = run(builder, pair, code, "=f,=f,r", [at])
         pairs.append([builder.extract_value(found, n) for n in range(2)])
     return [pairs[column_of(i, lines, count) // 8][i % 2] for i in range(count)]
 

@@ -18,6 +18,7 @@ from typing import Any
 from llvmlite import ir
 
 from .compat import cgutils, literal, types, word
+from .inline import run
 from .span import F32, I32, I64, Span, decoded
 
 WIDEST = 16  # bytes of one load
@@ -86,9 +87,8 @@ def packed(builder: Any, kind: Span, values: list[Any]) -> list[Any]:
     """The reverse of unpacked()."""
     bits = kind.stored.bitwidth
     if kind.half:
-        pair = ir.FunctionType(I32, [F32, F32])
         code = f"cvt.rn.{kind.half}x2.f32 $0, $1, $2;"  # the first one goes to the upper half
-        return [builder.asm(pair, code, "=r,f,f", [b, a], side_effect=False) for a, b in zip(values[::2], values[1::2], strict=True)]
+        return [run(builder, I32, code, "=r,f,f", [b, a], memory=False) for a, b in zip(values[::2], values[1::2], strict=True)]
     if kind.dtype in types.real_domain:
         values = [builder.bitcast(value, ir.IntType(bits)) for value in values]
     lanes = max(1, min(4, len(values) * bits // 8) * 8 // bits)

@@ -19,6 +19,7 @@ from llvmlite import binding, ir
 
 from .compat import NUMBA, arrayobj, cgutils, dispatcher, lowerers, nvvm_layout, types
 from .emulator.layout import APART
+from .inline import VOID, run
 
 NAME = "_cudapy_lmem"  # Numba's, of every local array
 allocate, compile_device = cgutils.alloca_once, dispatcher.CUDADispatcher.compile_device
@@ -74,8 +75,7 @@ def told(builder: Any, kind: Any, size: int) -> Any:
     room.align = 16
     start = cgutils.gep_inbounds(builder, room, 0, APART)
     text = f"{{ mov.b64 $0, $1; own.local {size}, $1; }}"
-    address = ir.InlineAsm(ir.FunctionType(start.type, [start.type]), text, "=l,l", side_effect=True)
-    return builder.bitcast(builder.call(address, [start]), kind.as_pointer())
+    return builder.bitcast(run(builder, start.type, text, "=l,l", [start], memory=False, kept=True), kind.as_pointer())
 
 
 def raising(found: list[int], watched: bool) -> Any:
@@ -85,7 +85,7 @@ def raising(found: list[int], watched: bool) -> Any:
         if not lowerer.func_ir.loc.filename.startswith(NUMBA):
             found.append(0)
             if watched:
-                lowerer.builder.call(ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), "trap;", "", side_effect=True), [])
+                run(lowerer.builder, VOID, "trap;", "", [], memory=False, kept=True)
         static_raise(lowerer, statement)
 
     return raised
@@ -117,11 +117,10 @@ def compare(context: Any, builder: Any, kind: Any, array: Any, kinds: Any, indic
     """Have the emulator compare each index with the size of its axis, after a negative one was counted from the end."""
     sizes, axis = cgutils.unpack_tuple(builder, array.shape, kind.ndim), 0
     missing = kind.ndim - sum([k is not types.ellipsis and not isinstance(k, types.NoneType) for k in kinds])
-    word = ir.IntType(64)
-    kept, start = ir.FunctionType(ir.VoidType(), [word] * 3), builder.ptrtoint(array.data, word)
+    start = builder.ptrtoint(array.data, ir.IntType(64))
     for index, of in zip(indices, kinds, strict=True):
         if isinstance(of, types.Integer):
             index = arrayobj.fix_integer_index(context, builder, of, index, sizes[axis])
             text = f"within.axis{axis} $0, $1, $2;"
-            builder.call(ir.InlineAsm(kept, text, "l,l,l", side_effect=True), [index, sizes[axis], start])
+            run(builder, VOID, text, "l,l,l", [index, sizes[axis], start], memory=False, kept=True)
         axis += missing if of is types.ellipsis else 0 if isinstance(of, types.NoneType) else 1

@@ -11,6 +11,7 @@ from .layout import (
     COUNTED,
     COUNTING,
     DEVICE_BASE,
+    FULL,
     GENERIC,
     GLOBAL,
     LAUNCH,
@@ -27,10 +28,12 @@ from .layout import (
     STATE,
     STORE_SECTORS,
     STORED,
+    TILE,
     TOP,
     WAVES,
     WRITTEN_NOW,
 )
+from .runtime_access import is_run
 from .runtime_words import inlined, peek8, peek64, plain, poke8, poke64, word
 
 
@@ -41,43 +44,57 @@ def add(launch, which, amount):
 
 
 @plain
-def distinct(warp, mask, size, unit, first, last):
-    """How many units (sectors, words) the lanes first..last of the mask touch, each counted once."""
-    found = 0
-    for lane in range(first, last):
+def distinct(warp, mask, size, shift):
+    """How many units (sectors, words) of 1 << shift bytes the lanes of the mask touch, each counted once. Only what lies neither beyond all
+    that came before nor in the unit of the lane before is looked for."""
+    found, highest, low, high = 0, -1, 0, -1
+    for lane in range(32):
         if mask >> lane & 1:
             begin = peek64(warp + ADDRESSES + 8 * lane)
-            for place in range(begin // unit, (begin + size - 1) // unit + 1):
-                new = 1
-                for other in range(first, lane):
-                    if mask >> other & 1:
-                        low = peek64(warp + ADDRESSES + 8 * other)
-                        if low // unit <= place <= (low + size - 1) // unit:
-                            new = 0
-                            break
-                found += new
+            before, until = low, high
+            low, high = begin >> shift, begin + size - 1 >> shift
+            for place in range(low, high + 1):
+                if place > highest:
+                    found, highest = found + 1, place
+                elif place < before or place > until:
+                    found += not touched_before(warp, mask, size, shift, lane, place)
     return found
+
+
+@inlined
+def touched_before(warp, mask, size, shift, lane, place):
+    """Whether an earlier lane touches this unit."""
+    for other in range(lane):
+        if mask >> other & 1:
+            begin = peek64(warp + ADDRESSES + 8 * other)
+            if begin >> shift <= place <= begin + size - 1 >> shift:
+                return True
+    return False
 
 
 @plain
 def wavefronts(warp, mask, size, first, last):
-    """The most words that one bank has to give to these lanes."""
-    most = 1
+    """The most words that one bank has to give to these lanes. The words of a bank are a chain of (word, one before, how many), for which
+    the room of a product is free now."""
     for bank in range(32):
-        found = 0
-        for lane in range(first, last):
-            if mask >> lane & 1:
-                begin = peek64(warp + ADDRESSES + 8 * lane)
-                for place in range(begin >> 2, (begin + size - 1 >> 2) + 1):
-                    if place & 31 == bank:
-                        new = 1
-                        for other in range(first, lane):
-                            low = peek64(warp + ADDRESSES + 8 * other)
-                            if mask >> other & 1 and low >> 2 <= place <= (low + size - 1) >> 2:
-                                new = 0
-                                break
-                        found += new
-        most = max(most, found)
+        poke64(warp + TILE + 8 * bank, 0)
+    most, free = 1, warp + TILE + 8 * 32
+    for lane in range(first, last):
+        if mask >> lane & 1:
+            begin = peek64(warp + ADDRESSES + 8 * lane)
+            for place in range(begin >> 2, (begin + size - 1 >> 2) + 1):
+                bank = warp + TILE + 8 * (place & 31)
+                latest = peek64(bank)
+                at = latest
+                while at and peek64(at) != place:
+                    at = peek64(at + 8)
+                if at == 0:
+                    many = peek64(latest + 16) + 1 if latest else 1
+                    poke64(free, place)
+                    poke64(free + 8, latest)
+                    poke64(free + 16, many)
+                    poke64(bank, free)
+                    free, most = free + 24, max(most, many)
     return most
 
 
@@ -85,9 +102,10 @@ def wavefronts(warp, mask, size, first, last):
 def count_shared(launch, warp, mask, size):
     """A device serves 128 bytes at a time: all lanes of 4 bytes, half of those of 8, a quarter of those of 16."""
     lanes = 32 if size <= 4 else 128 // size
+    alike = mask == FULL and (is_run(warp, size) or is_run(warp, 0))  # no bank has to give two words
     for first in range(0, 32, lanes):
         if mask >> first & ((1 << lanes) - 1):
-            add(launch, WAVES, wavefronts(warp, mask, size, first, first + lanes))
+            add(launch, WAVES, 1 if alike else wavefronts(warp, mask, size, first, first + lanes))
             add(launch, LEAST_WAVES, 1)
 
 
@@ -107,21 +125,44 @@ def count_access(warp, mask, size, space, kind):
         count_global(launch, warp, mask, size, kind)
 
 
+@inlined
+def extent(warp, mask, size):
+    """How many bytes the whole warp touches from the first lane's on, without a gap; 0 where there may be one."""
+    if mask != FULL:
+        return 0
+    return 32 * size if is_run(warp, size) else (size if is_run(warp, 0) else 0)
+
+
+@inlined
+def units(begin, size, shift):
+    """How many units so many bytes touch."""
+    return (begin + size - 1 >> shift) - (begin >> shift) + 1
+
+
 @plain
 def count_global(launch, warp, mask, size, kind):
-    sectors = distinct(warp, mask, size, 32, 0, 32)
-    unit = 1 if size < 4 else 4
-    touched = unit * distinct(warp, mask, size, unit, 0, 32)
+    shift = 0 if size < 4 else 2
+    whole, begin = extent(warp, mask, size), peek64(warp + ADDRESSES)
+    sectors = units(begin, whole, 5) if whole else distinct(warp, mask, size, 5)
+    touched = (units(begin, whole, shift) if whole else distinct(warp, mask, size, shift)) << shift
     if kind == 2:
         add(launch, ATOMIC_SECTORS, sectors)
     else:
         add(launch, STORE_SECTORS if kind else LOAD_SECTORS, sectors)
         add(launch, LEAST_STORE if kind else LEAST_LOAD, (touched + 31) // 32)
         add(launch, STORED if kind else LOADED, touched)
-    group = launch + 8 * SPACES
+    group, mark = launch + 8 * SPACES, READ_NOW if kind == 0 else WRITTEN_NOW
+    states, top = word(group, STATE) - DEVICE_BASE, word(group, TOP) + DEVICE_BASE
+    if whole and begin >= DEVICE_BASE and begin + whole <= top:
+        mark_bytes(states + begin, whole, mark)
+        return
     for lane in range(32):
-        offset = peek64(warp + ADDRESSES + 8 * lane) - DEVICE_BASE
-        if mask >> lane & 1 and offset >= 0 and offset + size <= word(group, TOP):
-            for k in range(size):
-                at = word(group, STATE) + offset + k
-                poke8(at, peek8(at) | (READ_NOW if kind == 0 else WRITTEN_NOW))
+        begin = peek64(warp + ADDRESSES + 8 * lane)
+        if mask >> lane & 1 and begin >= DEVICE_BASE and begin + size <= top:
+            mark_bytes(states + begin, size, mark)
+
+
+@inlined
+def mark_bytes(states, size, mark):
+    for k in range(size):
+        poke8(states + k, peek8(states + k) | mark)
