@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 import torch_tools
+from hypothesis import given
+from hypothesis import strategies as st
 from torch_tools import is_there, left_out, mark, names_oracle
 
 WITHOUT = """
@@ -57,6 +59,11 @@ def by_an_inner_function():
     return inner()
 
 
+@given(st.booleans())
+def by_a_property(flag):
+    return asks_for_it() if flag else None
+
+
 def speaks_of_it(monkeypatch):
     return ["torch", "pages"], monkeypatch
 
@@ -74,7 +81,7 @@ class Item(SimpleNamespace):
         return name if name in self.marks else None
 
 
-@pytest.mark.parametrize("function", [imports_inside, asks_for_it, by_a_helper, by_an_inner_function])
+@pytest.mark.parametrize("function", [imports_inside, asks_for_it, by_a_helper, by_an_inner_function, by_a_property])
 def test_a_test_that_imports_an_oracle_compares(function):
     assert names_oracle(function)
 

@@ -7,6 +7,7 @@ Read next: conftest.py, test_oracle_marks.py.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from importlib.util import find_spec
 from types import CodeType
@@ -21,6 +22,7 @@ BY_NAME = {"importorskip", "import_module", "__import__"}
 
 def names_oracle(function: Callable[..., Any]) -> bool:
     """Whether a test, or a function of its module that it calls, imports an oracle or uses one that its module imported."""
+    function = inspect.unwrap(getattr(getattr(function, "hypothesis", None), "inner_test", function))  # what @given was put on
     todo, seen, scope = [function.__code__], set(), function.__globals__
     while todo:
         code = todo.pop()
