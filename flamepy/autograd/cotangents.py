@@ -54,9 +54,12 @@ class Cotangents:
         """For each input of the entry: (tensor where its gradient belongs, whether to add to what is there), or None. None alone where
         all would be."""
         found: list[Any] | None = None
-        for i, node in enumerate(entry.inputs):
+        for i in entry.call.tracked:
+            node = entry.inputs[i]
             leaf, then = node, entry.call.ins[i]
             if type(node) is TapeEntry:
+                if node.call.op.name != "cast":
+                    continue
                 leaf, then = self.behind_cast(node)
             if leaf is not None and leaf.buffer.root is not None:
                 twice = found is not None and any([n is node for n in entry.inputs[:i]])  # it has its place once
@@ -71,14 +74,14 @@ class Cotangents:
         """Whether the cotangent of the first input may be bfloat16: who made this input rounds what arrives before a product reads it, and
         nothing else arrives there, or looks at it. What comes later all the same is added in float32."""
         node = entry.inputs[0]
-        if type(node) is not TapeEntry or not node.op.rounds(node) or self.tracked:
+        if type(node) is not TapeEntry or not node.call.op.rounds(node) or self.tracked:
             return False
         return not (node.hooks or node.retained or node.serial in self.values)
 
     def behind_cast(self, entry: TapeEntry) -> tuple[Any, Any]:
-        """The float32 leaf that an entry rounded, and its spec then: the first gradient of the 16-bit copy is handed on as it is. None
-        where this is no such entry, or somebody looks at what arrives there."""
-        if entry.op.name != "cast" or entry.hooks or entry.retained or entry.serial in self.values:  # an entry may have no inputs
+        """The float32 leaf that the entry of a cast rounded, and its spec then: the first gradient of the 16-bit copy is handed on as it
+        is. None where it rounded none, or somebody looks at what arrives there."""
+        if entry.hooks or entry.retained or entry.serial in self.values:
             return None, None
         leaf = entry.inputs[0]
         if type(leaf) is TapeEntry:

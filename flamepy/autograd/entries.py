@@ -132,32 +132,18 @@ class TapeEntry:
     scaled: Any = None  # the GradScaler whose scaled loss this is
     segment: Any = None  # who recomputes the saved values, if they were dropped
     slots: Sequence[int] | None = None  # None: 0 for each
+    attributes: dict[str, Any] = {}  # noqa: RUF012
+    inputs: Sequence[Any] = ()
+    untracked_ids: Sequence[int] = ()
+    values: Sequence[Any] = ()
+    versions: Sequence[int] = ()  # how often the guarded values were written when they were saved
 
-    def __init__(self, call: Any, inputs: Sequence[Any], outputs: Sequence[Any], attributes: dict[str, Any], values: Sequence[Any]):
-        """An input is a Tensor, a number or None; those in call.tracked are Tensors that require grad. Called by plan.finish(): the
-        frames of both, and of the op's function, are skipped when the user's is searched."""
+    def __init__(self, call: Any, output_id: int = 0):
+        """An entry that nothing leads to. Those of calls that were recorded are made by op/finish.py."""
         self.serial = next_serial()
         self.call = call
-        self.attributes = attributes
-        self.values = values
-        nodes: list[Any] = [None] * len(inputs)
-        self.inputs = nodes
-        for i in call.tracked:
-            t = inputs[i]
-            nodes[i] = t.entry or t
-            if t.slot:
-                self.slots = [getattr(x, "slot", 0) for x in inputs]
-        self.untracked_ids = [inputs[i].id for i in call.untracked] if call.untracked else call.untracked
-        self.output_id: Any = outputs[0].id if call.single else [t.id for t in outputs]
-        versions: list[int] = []
-        self.versions = versions
-        for i in call.guarded:  # loops, and no call of a property: a function of its own costs more than these lines
-            b = values[i]
-            versions.append(b.writes if b.root is None else b.version)
-        frame = _getframe(3)  # user_frame(), without the cost of a call
-        while frame.f_code.co_filename in ENGINE_FILES and frame.f_back is not None:
-            frame = frame.f_back
-        self.code = frame.f_code, frame.f_lasti
+        self.output_id: Any = output_id  # or a list, if the call has several results
+        self.code = user_frame()
 
     @property
     def input_ids(self) -> list[int]:
@@ -202,10 +188,11 @@ class TapeEntry:
             raise GradientError(
                 f"{what} are already freed: first backward at {place}. Pass retain_graph=True to the first backward to run a second one."
             )
-        if not self.values:
+        values = self.values
+        if not values:
             return
-        for i, version in zip(self.call.guarded, self.versions, strict=True):
-            buffer = self.values[i]
+        for n, i in enumerate(self.call.guarded):
+            buffer, version = values[i], self.versions[n]
             if buffer is not None and version != (buffer.writes if buffer.root is None else buffer.version):
                 name = self.call.saved[i][0]
                 raise VersionError(
@@ -257,7 +244,7 @@ REPLAYED = SimpleNamespace(title="capture", inputs=(), remakes=lambda entry, slo
 def cut_entry(spec: Any) -> TapeEntry:
     """An entry for results of a replay, which are like tracked tensors of this spec but have no tape: backward() raises."""
     call = SimpleNamespace(op=REPLAYED, single=True, ins=(), outs=(spec,), saved=(), tracked=(), untracked=(), guarded=())
-    entry = TapeEntry(call, (), (SimpleNamespace(id=0),), {}, ())
+    entry = TapeEntry(call)
     entry.freed = Freed(entry.code)
     return entry
 

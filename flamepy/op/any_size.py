@@ -11,7 +11,7 @@ from typing import Any
 
 from ..autograd.entries import thread
 from .base import Op
-from .plan import ONCE, Call, CallRecorder, Kinds, finish, plan_call, remember_key, run_once
+from .plan import ONCE, Call, CallRecorder, Kinds, plan_call, remember_key, run_once
 
 NONE: dict[str, Any] = {}  # the attributes of most calls
 
@@ -66,7 +66,7 @@ def of_size(form: Call, xs: Sequence[Any], specs: tuple[Any, ...], given: list[A
     made = form.of(specs, [form.outs[0].of_shape(shape)], saved)
     made.run, made.any_size, made.backwards = form.run, True, form.backwards
     made.run(given)
-    return finish(made, xs, given, attributes)
+    return made.finish(made, xs, given, attributes)
 
 
 def keep(op: Op, key: Any, made: Call, recorder: CallRecorder, size: int) -> None:

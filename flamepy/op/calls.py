@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from ..autograd.entries import thread
-from .plan import finish
 
 MOST_FORMS = 1024  # of an op's attributes that are kept
 
@@ -49,7 +48,7 @@ def one_input(op: Any) -> Callable[..., Any]:
             return y
         given = [args[0].buffer]
         known.run(given)
-        return finish(known, args[:1], given, known.attributes)
+        return known.finish(known, args[:1], given, known.attributes)
 
     return function
 
@@ -91,7 +90,7 @@ def several_inputs(op: Any) -> Callable[..., Any]:
             return y
         given = [None if x is None else x.buffer for x in xs]
         known.run(given)
-        return finish(known, xs, given, known.attributes)
+        return known.finish(known, xs, given, known.attributes)
 
     return function
 
@@ -118,6 +117,6 @@ def checked(op: Any, one: bool) -> Callable[..., Any]:
             return of_tensors(xs, dict(zip(op.attributes, args[count:], strict=True)), specs)
         given = [x.buffer] if one else [None if x is None else x.buffer for x in xs]
         known.run(given)
-        return finish(known, xs, given, known.attributes)
+        return known.finish(known, xs, given, known.attributes)
 
     return function

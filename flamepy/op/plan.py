@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd.entries import TapeEntry, observing, tell, thread, user_frame
-from ..autograd.remade import let_go
+from ..autograd.entries import observing, tell, thread
 from ..backend.base import Buffer
 from ..backend.divert import divert
 from ..backend.run import Spot, Step
@@ -23,6 +22,7 @@ from ..dtypes import FLOATS
 from ..replay.recorder import Recorder
 from . import base
 from .base import Op, unrecorded, watch, watchers
+from .finish import finisher, mark_broken
 from .inputs import check_one_device
 from .spec import Spec
 
@@ -39,6 +39,7 @@ class Call:
     """
 
     run: Any = None
+    finish: Any = None  # of calls that have run: finish.py
     any_size = False  # whether `run` is for tensors of any size: any_size.py
     vjp: Any  # of an entry made by such a call: rules.py
     does: int  # how many launches and new buffers
@@ -56,7 +57,7 @@ class Call:
     def __init__(self, op: Op, kinds: Kinds, names: Sequence[str] | None, count: int, breaks: bool = False):
         """`kinds`: for each input whether it is tracked, None for what is no tensor. `names`: what is saved, None if nothing is
         recorded. `count`: how many results there are; 0 for one that is not in a tuple."""
-        self.op, self.single, self.records, self.breaks = op, not count, names is not None, breaks
+        self.op, self.single, self.records, self.breaks, self.kinds = op, not count, names is not None, breaks, kinds
         self.tensors = tuple([i for i, kind in enumerate(kinds) if kind is not None])
         self.tracked = tuple([i for i in self.tensors if kinds[i] and self.records])
         self.untracked = tuple([i for i in self.tensors if i not in self.tracked])
@@ -71,8 +72,9 @@ class Call:
         made = object.__new__(Call)  # and not a copied __dict__, which makes every attribute slower to read
         made.op, made.single, made.records, made.breaks, made.used = self.op, self.single, self.records, self.breaks, True
         made.tensors, made.tracked, made.untracked = self.tensors, self.tracked, self.untracked
-        made.names, made.guarded = self.names, self.guarded
+        made.names, made.guarded, made.kinds = self.names, self.guarded, self.kinds
         made.places, made.keeps, made.constants = self.places, self.keeps, self.constants
+        made.finish = self.finish
         made.ins, made.outs = ins, tuple([spec.as_tracked(self.records) for spec in outs])
         made.saved = tuple(zip(self.names, saved, strict=True))
         made.lets_go = made.op.lets_go(self.names, ins) if self.records else ()
@@ -80,43 +82,6 @@ class Call:
 
 
 # ---- a call ----------------------------------------------------------------------------------------------------------------------
-def finish(call: Call, xs: Sequence[Any], memory: list[Any], attributes: dict[str, Any]) -> Any:
-    """Results and entry of a planned call that has run. `memory`: the buffers and numbers it was given, then what it made."""
-    call.used = True
-    if call.constants:
-        memory += call.constants
-    if call.single:
-        y = base.Tensor(memory[call.places[0]], call.outs[0])
-        ys: Sequence[Any] = (y,)
-    else:
-        y = ys = tuple([base.Tensor(memory[i], spec) for i, spec in zip(call.places, call.outs, strict=True)])
-    if watchers:
-        watch(call.op.title, y)
-    if call.records:
-        values = []
-        for i in call.keeps:
-            values.append(memory[i])
-        if call.lets_go:
-            let_go(call.lets_go, xs, values)
-        entry = TapeEntry(call, xs, ys, attributes, values)
-        if call.single:
-            y.entry = entry
-        else:
-            for slot, t in enumerate(ys):
-                t.entry, t.slot = entry, slot
-        if observing:
-            tell(xs, entry)
-        return y
-    if observing:
-        tell(xs)
-    if call.breaks:
-        return mark_broken(call.op, xs, y)
-    for i in call.tensors:
-        if xs[i].broken is not None:
-            return mark_broken(call.op, xs, y)
-    return y
-
-
 def call(op: Op, xs: Sequence[Any], attributes: dict[str, Any], key: Any, specs: tuple[Any, ...], numbers: Sequence[Any] = ()) -> Any:
     """A call whose inputs are Tensors of fitting types, numbers or None. `key`: what it is planned by (None: never); `specs`: of the
     inputs, None for what is no Tensor; `numbers`: those attributes that are not part of the key but go into the kernels."""
@@ -130,7 +95,7 @@ def call(op: Op, xs: Sequence[Any], attributes: dict[str, Any], key: Any, specs:
         if known is not None:
             given = [x.buffer if isinstance(x, base.Tensor) else x for x in (*xs, *numbers)]
             known.run(given)
-            return finish(known, xs, given, attributes)
+            return known.finish(known, xs, given, attributes)
     if len(specs) > 1:
         check_one_device(op, specs)
     kinds = tuple([None if spec is None else spec.tracked for spec in specs])
@@ -168,7 +133,8 @@ def run_once(
             watch(op.title, y)
         if observing:
             tell(xs)
-        return mark_broken(op, xs, y)
+        mark_broken(op, xs, y)
+        return y
     count = len(ys) if type(y) is tuple else 0
     alike = op.forms.get((kinds, names, count))
     if alike is None:
@@ -177,9 +143,10 @@ def run_once(
         alike = op.forms[kinds, names, count] = Call(op, kinds, names, count)
         rest = len(ys) + len(names)
         alike.places, alike.keeps = list(range(len(ys))), list(range(len(ys), rest))
+        alike.finish = finisher(alike)
     found = saved_values(op, xs, ys[0], extras, names)
     made = alike.of(specs, [t.spec for t in ys], [t.spec if isinstance(t, base.Tensor) else None for t in found])
-    return finish(made, xs, [*[t.buffer for t in ys], *map(buffer_or_value, found)], attributes)
+    return made.finish(made, xs, [*[t.buffer for t in ys], *map(buffer_or_value, found)], attributes)
 
 
 def saved_values(op: Op, xs: Sequence[Any], y: Any, extras: dict[str, Any], names: Sequence[str]) -> list[Any]:
@@ -196,24 +163,6 @@ def saved_values(op: Op, xs: Sequence[Any], y: Any, extras: dict[str, Any], name
 
 
 base.Op.first = run_once  # how an op's call without a plan is made
-
-
-def mark_broken(op: Op, xs: Sequence[Any], y: Any) -> Any:
-    """Remember in y where the chain from a tracked tensor broke, for the error text of a backward() that comes too late."""
-    for x in xs:
-        if isinstance(x, base.Tensor):  # not a number or None
-            if x.requires_grad:
-                why = "under no_grad()" if not thread.modes.recording else "its result has no gradient"
-                broken: Any = (op.title, why, user_frame())
-            elif x.broken is not None:
-                broken = x.broken
-            else:
-                continue
-            for t in y if type(y) is tuple else (y,):
-                if t.entry is None and not t.requires_grad:
-                    t.broken = broken
-            break
-    return y
 
 
 # ---- making plans ------------------------------------------------------------------------------------------------------------------
@@ -319,7 +268,8 @@ def plan_call(
         memory, made.constants = memory + made.constants, []
     elif not refused:  # strict_mode() decides at each call about what has no derivative: such a call is never planned
         store(made, recorder)
-    return finish(made, xs, memory, attributes)
+    made.finish = finisher(made)
+    return made.finish(made, xs, memory, attributes)
 
 
 def keep(op: Op, recording: bool, key: Any, made: Call) -> None:

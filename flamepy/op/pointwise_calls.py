@@ -13,7 +13,6 @@ from ..backend.numbers import number
 from ..dtypes import FLOATS
 from . import base
 from .any_size import NONE, again
-from .plan import finish
 
 EXACT = 1 << 53  # integers below this are floats without rounding
 
@@ -32,7 +31,7 @@ def unary(op: Any) -> Callable[..., Any]:
             return general(args, options) if y is None else y
         given = [x.buffer]
         known.run(given)
-        return finish(known, args, given, NONE)
+        return known.finish(known, args, given, NONE)
 
     return function
 
@@ -53,7 +52,7 @@ def binary(op: Any) -> Callable[..., Any]:
             return general(args, options) if y is None else y
         given = [a.buffer, number(b, a.spec.computed) if known.ins[1] is None else b.buffer]
         known.run(given)
-        return finish(known, args, given, NONE)
+        return known.finish(known, args, given, NONE)
 
     return function
 
@@ -77,7 +76,7 @@ def number_first(op: Any, args: tuple[Any, Any]) -> Any:
         return op.general(args, NONE)
     given = [number(a, b.spec.computed), b.buffer]
     known.run(given)
-    return finish(known, args, given, NONE)
+    return known.finish(known, args, given, NONE)
 
 
 def general(op: Any) -> Callable[..., Any]:
@@ -100,6 +99,6 @@ def general(op: Any) -> Callable[..., Any]:
         except (AttributeError, KeyError, IndexError, TypeError, OverflowError, StopIteration):  # no such plan, or no such call
             return run(args, options)
         known.run(given)
-        return finish(known, xs, given, found)
+        return known.finish(known, xs, given, found)
 
     return function

@@ -19,7 +19,6 @@ from ..errors import DTypeError, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, share, size_of, together
 from ..op.custom import custom
-from ..op.plan import finish
 from ..op.pointwise import Pointwise, on_tensors
 
 
@@ -77,7 +76,7 @@ def matmul(a: Any, b: Any) -> Any:
     if known is not None:  # then they fit together
         given = [a.buffer, b.buffer]
         known.run(given)
-        return finish(known, (a, b), given, known.attributes)
+        return known.finish(known, (a, b), given, known.attributes)
     for x in (a, b):
         if x.dtype not in FLOATS:
             raise DTypeError(f"matmul: needs floats: {x.dtype}. Cast with .to(flamepy.float32).")

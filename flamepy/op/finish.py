@@ -1,0 +1,164 @@
+"""What follows a call's launches, written out once for each form of call: its results as Tensors, and its entry on the tape.
+
+These lines run for every op of an eager program, so nothing in them was known before. A sum of a tracked and an untracked tensor is
+
+    def finish(call, xs, memory, attributes):
+        call.used = True
+        y = new(Tensor)
+        y.buffer, y.spec, y.id = memory[2], call.outs[0], next_id()
+        if watchers:
+            watch(call.op.title, y)
+        entry = new(TapeEntry)
+        entry.serial = next_serial()
+        entry.call, entry.attributes, entry.output_id = call, attributes, y.id
+        x0 = xs[0]
+        entry.inputs = [x0.entry or x0, None]
+        if x0.slot:
+            entry.slots = slots(xs)
+        entry.untracked_ids = (xs[1].id,)
+        frame = getframe(2)                      # that of the user
+        while frame.f_code.co_filename in ENGINE_FILES and frame.f_back is not None:
+            frame = frame.f_back
+        entry.code = frame.f_code, frame.f_lasti
+        y.entry = entry
+        if observing:
+            tell(xs, entry)
+        return y
+
+FLAME counterpart: the recording of `flame_core::autograd::AutogradContext`. Read next: plan.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from sys import _getframe
+from typing import Any, NamedTuple
+
+from ..autograd.entries import ENGINE_FILES, TapeEntry, next_serial, observing, tell, thread, user_frame, watchers
+from ..autograd.remade import let_go
+from ..ids import next_id
+from . import base
+from .base import Op, watch
+
+Finish = Callable[[Any, Sequence[Any], list[Any], dict[str, Any]], Any]
+FEW = 6  # numbers that are written out one by one; more are looped over
+Places = tuple[int, ...] | None  # None: too many, or too high, to be written out
+
+
+class Form(NamedTuple):
+    """What calls have in common that are finished alike; the words are those of plan.Call. `inputs`: how many, 0 for many."""
+
+    single: bool
+    records: bool
+    breaks: bool
+    constants: bool
+    inputs: int
+    places: Places
+    keeps: Places
+    tensors: Places
+    tracked: Places
+    untracked: Places
+    guarded: Places
+
+
+def finisher(call: Any) -> Finish:
+    """How calls of this one's form are finished: finish(call, inputs, memory, attributes) gives the results. `memory`: the buffers and
+    numbers that the call was given, then those that it made."""
+    lists = call.places, call.keeps, call.tensors, call.tracked, call.untracked, call.guarded
+    count = len(call.kinds) if len(call.kinds) <= FEW else 0
+    few = [tuple(places) if len(places) <= FEW and count else None for places in lists]
+    return written(Form(call.single, call.records, call.breaks, bool(call.constants), count, *few))
+
+
+@lru_cache(4096)
+def written(form: Form) -> Finish:
+    lines = ["call.used = True", *(["memory += call.constants"] if form.constants else []), *results(form)]
+    lines += ["if watchers:", "    watch(call.op.title, y)"]
+    lines += recorded(form) if form.records else unrecorded(form)
+    text = "def finish(call, xs, memory, attributes):\n" + "".join([f"    {line}\n" for line in [*lines, "return y"]])
+    known: dict[str, Any] = {
+        **{"Tensor": base.Tensor, "TapeEntry": TapeEntry, "new": object.__new__, "next_id": next_id, "next_serial": next_serial},
+        **{"watchers": watchers, "watch": watch, "observing": observing, "tell": tell, "let_go": let_go, "slots_of": slots_of},
+        **{"mark_broken": mark_broken, "getframe": _getframe, "ENGINE_FILES": ENGINE_FILES},
+    }
+    exec(compile(text, __file__, "exec"), known)  # under this name, so that a search for the user's line skips it
+    return known["finish"]  # type: ignore[no-any-return]
+
+
+def results(form: Form) -> list[str]:
+    """y: a Tensor, or a tuple of them. One is made without the call of a class."""
+    if not form.single:
+        return ["y = tuple([Tensor(memory[i], spec) for i, spec in zip(call.places, call.outs, strict=True)])"]
+    place = form.places[0] if form.places else "call.places[0]"
+    return ["y = new(Tensor)", f"y.buffer, y.spec, y.id = memory[{place}], call.outs[0], next_id()"]
+
+
+def recorded(form: Form) -> list[str]:
+    """The entry of y."""
+    lines = ["entry = new(TapeEntry)", "entry.serial = next_serial()"]
+    lines += ["entry.call, entry.attributes = call, attributes", f"entry.output_id = {'y.id' if form.single else '[t.id for t in y]'}"]
+    lines += kept(form) + inputs(form)
+    lines += ["frame = getframe(2)", "while frame.f_code.co_filename in ENGINE_FILES and frame.f_back is not None:"]
+    lines += ["    frame = frame.f_back", "entry.code = frame.f_code, frame.f_lasti"]
+    lines += ["y.entry = entry"] if form.single else ["for slot, t in enumerate(y):", "    t.entry, t.slot = entry, slot"]
+    return [*lines, "if observing:", "    tell(xs, entry)"]
+
+
+def kept(form: Form) -> list[str]:
+    """The saved values, and how often those were written that somebody else may overwrite."""
+    if form.keeps == ():
+        return []
+    values = "[memory[i] for i in call.keeps]" if form.keeps is None else f"[{', '.join([f'memory[{i}]' for i in form.keeps])}]"
+    lines = [f"entry.values = values = {values}", "if call.lets_go:", "    let_go(call.lets_go, xs, values)"]
+    version = "b{0}.writes if b{0}.root is None else b{0}.version"
+    if form.guarded is None:
+        return [*lines, f"entry.versions = [{version.format('')} for b in [values[i] for i in call.guarded]]"]
+    lines += [f"b{i} = values[{i}]" for i in form.guarded]
+    return [*lines, f"entry.versions = [{', '.join([version.format(i) for i in form.guarded])}]"] if form.guarded else lines
+
+
+def inputs(form: Form) -> list[str]:
+    """Where gradients flow on to, and the ids of the other inputs."""
+    if form.tracked is None or form.untracked is None:
+        lines = ["nodes = entry.inputs = [None] * len(xs)", "for i in call.tracked:", "    nodes[i] = xs[i].entry or xs[i]"]
+        lines += ["    if xs[i].slot:", "        entry.slots = slots_of(xs)"]
+        return [*lines, "entry.untracked_ids = [xs[i].id for i in call.untracked]"]
+    nodes = [f"x{i}.entry or x{i}" if i in form.tracked else "None" for i in range(form.inputs)]
+    lines = [f"x{i} = xs[{i}]" for i in form.tracked] + [f"entry.inputs = [{', '.join(nodes)}]"]
+    lines += [f"if {' or '.join([f'x{i}.slot' for i in form.tracked])}:", "    entry.slots = slots_of(xs)"]
+    ids = "".join([f"xs[{i}].id, " for i in form.untracked])
+    return [*lines, f"entry.untracked_ids = ({ids})"] if ids else lines
+
+
+def slots_of(xs: Sequence[Any]) -> list[int]:
+    return [getattr(x, "slot", 0) for x in xs]
+
+
+def unrecorded(form: Form) -> list[str]:
+    """Remember in y where the chain from a tracked tensor broke."""
+    lines = ["if observing:", "    tell(xs)"]
+    if form.breaks:
+        return [*lines, "mark_broken(call.op, xs, y)"]
+    if form.tensors is None:
+        broken = "any([xs[i].broken is not None for i in call.tensors])"
+    else:
+        broken = " or ".join([f"xs[{i}].broken is not None" for i in form.tensors])
+    return [*lines, f"if {broken}:", "    mark_broken(call.op, xs, y)"] if broken else lines
+
+
+def mark_broken(op: Op, xs: Sequence[Any], y: Any) -> None:
+    """Remember in y where the chain from a tracked tensor broke, for the error text of a backward() that comes too late."""
+    for x in xs:
+        if isinstance(x, base.Tensor):  # not a number or None
+            if x.requires_grad:
+                why = "under no_grad()" if not thread.modes.recording else "its result has no gradient"
+                broken: Any = (op.title, why, user_frame())
+            elif x.broken is not None:
+                broken = x.broken
+            else:
+                continue
+            for t in y if type(y) is tuple else (y,):
+                if t.entry is None and not t.requires_grad:
+                    t.broken = broken
+            break
