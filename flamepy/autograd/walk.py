@@ -120,8 +120,8 @@ def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False,
 
     `gradient` is the cotangent of `loss` (its shape; 1 for a loss of one element). `retain_graph` keeps saved values for another
     backward; `create_graph` (implies it) also records the backward itself, so that gradients can be differentiated. Returns a
-    GradientMap and touches no `.grad`. Raises GradientError, VersionError or ShapeError before anything is changed; what a hook or
-    another function of yours raises leaves everything as it was, too: run it again.
+    GradientMap and touches no `.grad`. Raises GradientError, VersionError, ShapeError or DeviceError before anything is changed; what a
+    hook or another function of yours raises leaves everything as it was, too: run it again.
     """
     seed = _seed(loss, gradient)
     hooked = [loss] if loss.entry is None and loss.hooks else []
