@@ -119,7 +119,7 @@ def test_noise_is_the_same_wherever_gradients_lie():
 
     def noised(pack, names, captured):
         fp.manual_seed(3)
-        params = fp.ParameterDict({n: p for n, p in sorted(made().items(), key=lambda row: names.index(row[0]))})
+        params = fp.ParameterDict(dict(sorted(made().items(), key=lambda row: names.index(row[0]))))
         params = params.pack() if pack else params
         optimizer = fp.SGD(params, lr=1.0, transforms=[fp.transforms.Noise(0.1)])
         optimizer.transforms += (fp.transforms.Noise(0.2, params="?w"),)
@@ -140,7 +140,7 @@ def test_noise_is_the_same_wherever_gradients_lie():
         types = {"v": "float64", "s": "float64"}
         return {n: fp.Parameter(fp.zeros(size, dtype=types.get(n, "float32"))) for n, size in sizes.items()}
 
-    wanted = noised(False, "aw b v bw e s".split(), False)
+    wanted = noised(False, ["aw", "b", "v", "bw", "e", "s"], False)
     for pack, names, captured in ((True, "aw b v bw e s", False), (True, "s bw aw e v b", False), (True, "aw b v bw e s", True)):
         assert noised(pack, names.split(), captured) == wanted, (pack, names, captured)
 
