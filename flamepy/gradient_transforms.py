@@ -102,13 +102,38 @@ def noise_width(variance: float, step: float) -> float:
 
 
 def add_noise(places: Places, width: Callable[[], list[float]]) -> None:
-    """Add noise of a standard deviation that the host fills in."""
-    for buffer in once(places):
+    """Add noise of a standard deviation that the host fills in. Gradients of one type share a stream of numbers, in the order in which
+    their parameters were made: wherever they lie in memory, each gets the same ones."""
+    keys: dict[Any, tuple[Buffer, Buffer]] = {}
+    for buffer, at, size, start in runs_by_age(places):
         device = buffer.device
-        numbers = device.empty(1, float64)
-        device.stream.before(width, numbers)
-        device.launch("philox_add", None, (buffer,), (next_key(device), numbers), (), buffer.dtype)
+        if buffer.dtype not in keys:
+            keys[buffer.dtype] = next_key(device), device.empty(1, float64)
+            device.stream.before(width, keys[buffer.dtype][1])
+        part = buffer if size == buffer.size else device.slot(buffer, at * buffer.dtype.itemsize, size, buffer.dtype)
+        device.launch("philox_add", None, (part,), keys[buffer.dtype], (start,), buffer.dtype)
+    for buffer in once(places):
         buffer.wrote("add_gradient_noise")
+
+
+def runs_by_age(places: Places) -> list[tuple[Buffer, int, int, int]]:
+    """(memory, first element, elements, how many of its type come before) of all gradients, type by type, the oldest parameter's first;
+    neighbours in memory that follow each other are one."""
+    pairs = [(buffer, *part) for buffer, parts in zip(places.buffers, places.segments, strict=True) for part in parts]
+    order = sorted(zip(places.ids, pairs, strict=True), key=lambda pair: (str(pair[1][0].dtype), pair[0]))
+    found: list[tuple[Buffer, int, int, int]] = []
+    seen: set[tuple[int, int]] = set()  # one .grad may belong to two parameters
+    for _, (buffer, at, size) in order:
+        if not size or (id(buffer), at) in seen:
+            continue
+        seen.add((id(buffer), at))
+        before, first, many, start = found[-1] if found else (None, 0, 0, 0)
+        start = start + many if before is not None and before.dtype == buffer.dtype else 0
+        if before is buffer and first + many == at:
+            found[-1] = buffer, first, many + size, found[-1][3]
+        else:
+            found.append((buffer, at, size, start))
+    return found
 
 
 def repair_gradients(grads: Any, params: Any = None) -> Any:

@@ -183,13 +183,15 @@ class Tensor(Readable, Methods):
         seed.unit = True
         return seed
 
-    def as_cotangent(self, gradient: Any) -> Tensor:
+    def as_cotangent(self, gradient: Any, what: str) -> Tensor:
+        """What a user's code gave as gradient, in the type that it has here. Raises ShapeError or DeviceError where it does not fit."""
         g = gradient if isinstance(gradient, Tensor) else tensor(gradient, device=self.device)
-        dtype = self.spec.computed
         if g.device is not self.device:
-            where = f"{g.device}, the tensor is on {self.device}"
-            raise DeviceError(f"backward: a gradient on another device: {where}. Move it with .to('{self.device}').")
-        return g if g.dtype is dtype and g.device is self.device else g.to(dtype=dtype, device=self.device)
+            advice = f"Move it with .to('{self.device}')"
+            raise DeviceError(f"{what} is on another device than the tensor: {g.device}, expected {self.device}. {advice}.")
+        if g.shape != self.shape:
+            raise ShapeError(f"{what} has another shape than the tensor: {g.shape}, expected {self.shape}. Make it one of the same shape.")
+        return g.to(self.spec.computed)
 
     def over(self, buffer: Buffer) -> Tensor:
         """An unrecorded tensor of this shape on another buffer of the same size."""

@@ -203,7 +203,7 @@ def filled(name: str, size: int, dtype: np.dtype, ins: Any, numbers: Any, at: in
     """Sevens, after a launch that fills or changes them."""
     gpu = emulated_gpu()
     y = up(gpu, np.full(size, 7, dtype), at)
-    gpu.launch(name, None, (y,), [gpu.upload(x) for x in ins], [dtype.type(n) for n in numbers], dtype)
+    gpu.launch(name, None, (y,), [gpu.upload(x) for x in ins], numbers, dtype)
     return np.array(gpu.download(y))
 
 
@@ -218,15 +218,17 @@ def test_random_numbers_are_those_of_their_counters(dtype: np.dtype) -> None:
             unit = ((words[:, ::2] >> 5) * 2.0**26 + (words[:, 1::2] >> 6)) * 2.0**-53
         else:
             unit = (words >> 8) * 2.0**-24
-        found = filled("philox_uniform", size, dtype, [key], [0, 1], at)
+        found = filled("philox_uniform", size, dtype, [key], [dtype.type(0), dtype.type(1)], at)
         np.testing.assert_array_equal(found, unit.reshape(-1)[:size])
         radius = np.sqrt(-2 * np.log(unit[:, ::2] + 2.0 ** (-24 if dtype == float32 else -53)))
         turn = 2 * np.pi * unit[:, 1::2]
         want = np.stack([radius * np.cos(turn), radius * np.sin(turn)], 2).reshape(-1)[:size]
-        found = filled("philox_normal", size, dtype, [key], [1, 2], at)
+        found = filled("philox_normal", size, dtype, [key], [dtype.type(1), dtype.type(2)], at)
         np.testing.assert_allclose(found, 1 + 2 * want, 0, 4e-6 if dtype == float32 else 1e-14)
-        found = filled("philox_add", size, dtype, [key, np.array([0.5])], [], at)
-        np.testing.assert_allclose(found, 7 + 0.5 * want, 0, 4e-6 if dtype == float32 else 1e-14)
+        for start in (0, 5):
+            found = filled("philox_add", max(1, size - start), dtype, [key, np.array([0.5])], [start if size > start else 0], at)
+            wanted = want[start:] if size > start else want
+            np.testing.assert_allclose(found, 7 + 0.5 * wanted, 0, 4e-6 if dtype == float32 else 1e-14)
 
 
 @pytest.mark.parametrize("dtype", [float32, bfloat16], ids=str)

@@ -142,13 +142,20 @@ def test_gradients_flow_through_a_move(here, there):
 
 
 @PAIR
-def test_a_cotangent_and_what_a_hook_returns_are_moved(here, there):
+def test_a_cotangent_and_what_a_hook_returns_are_refused(here, there):
     x = on(here, ROW, requires_grad=True)
-    assert (x * 2).backward(on(there, ROW))[x].device == here
+    with raises(fp.DeviceError, f"backward: gradient= is on another device than the tensor: {there}, expected {here}", f".to('{here}')"):
+        (x * 2).backward(on(there, ROW))
     y = x * 3
-    y.register_hook(lambda g: on(there, ROW))
-    grads = y.sum().backward()
+    hook = y.register_hook(lambda g: on(there, ROW))
+    loss = y.sum()
+    with raises(fp.DeviceError, f"hook: what it returned is on another device than the tensor: {there}, expected {here}"):
+        loss.backward()
+    hook.remove()
+    y.register_hook(lambda g: ROW)  # an array goes where the tensor is
+    grads = loss.backward()  # the failed one has freed nothing
     assert grads[x].device == here and np.array_equal(grads[x].numpy(), 3 * ROW)
+    assert np.array_equal((x * 2).backward(ROW)[x].numpy(), 2 * ROW)
 
 
 @PAIR

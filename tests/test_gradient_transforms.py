@@ -114,6 +114,37 @@ def test_noise(pack, dtype, step):
     assert not np.array_equal(drawn[0]["b"], drawn[1]["b"]) and not np.array_equal(drawn[0]["a"][:101], drawn[0]["b"])
 
 
+def test_noise_is_the_same_wherever_gradients_lie():
+    """Bit for bit, packed or not, also in another order, without some gradients, of two types, for chosen parameters, captured."""
+
+    def noised(pack, names, captured):
+        fp.manual_seed(3)
+        params = fp.ParameterDict(dict(sorted(made().items(), key=lambda row: names.index(row[0]))))
+        params = params.pack() if pack else params
+        optimizer = fp.SGD(params, lr=1.0, transforms=[fp.transforms.Noise(0.1)])
+        optimizer.transforms += (fp.transforms.Noise(0.2, params="?w"),)
+
+        def step():
+            optimizer.step(sum(params[n].sum().to(fp.float64) for n in names).backward())
+
+        step = fp.capture(step) if captured else step
+        for _ in range(3):
+            step()
+        params["b"].requires_grad = False
+        grads = sum(params[n].sum().to(fp.float64) for n in names if n not in "bv").backward()
+        found = fp.add_gradient_noise(grads, 0.3, 1).to_dict(params)
+        return {n: a.tobytes() for n, a in params.state_dict().items()}, {n: found[n].numpy().tobytes() for n in sorted(found)}
+
+    def made():
+        sizes = {"aw": (31, 5), "b": (3,), "v": (7,), "bw": (4099,), "e": (0,), "s": ()}
+        types = {"v": "float64", "s": "float64"}
+        return {n: fp.Parameter(fp.zeros(size, dtype=types.get(n, "float32"))) for n, size in sizes.items()}
+
+    wanted = noised(False, ["aw", "b", "v", "bw", "e", "s"], False)
+    for pack, names, captured in ((True, "aw b v bw e s", False), (True, "s bw aw e v b", False), (True, "aw b v bw e s", True)):
+        assert noised(pack, names.split(), captured) == wanted, (pack, names, captured)
+
+
 # ---- a norm for each group, for chosen parameters, and what the result tells ---------------------------------------------------------
 @pytest.mark.parametrize("pack", [False, True])
 def test_a_norm_for_each_group(pack):

@@ -90,6 +90,53 @@ def test_unnamed_parameters_are_known_by_position():
         fp.Adam(qs[:1]).load_state_dict(saved)
 
 
+def test_unnamed_parameters_never_take_moments_of_another():
+    """Two of one shape: their places prove nothing, so they must be the very tensors, or hold the numbers, of the state."""
+
+    def step(optimizer, ps):
+        optimizer.step([(p.id, p, np.full(3, 10.0**i, "f4")) for i, p in enumerate(ps)])
+
+    def restored(state, *, first=(), made=None):
+        optimizer = fp.Adam(made or fp.AdamConfig())
+        if first:
+            step(optimizer, first)
+        optimizer.load_state_dict(state)
+        return optimizer
+
+    def copies(ps):
+        return [fp.Parameter(p.numpy().copy()) for p in ps]
+
+    ps, optimizer = [fp.Parameter(np.full(3, v, "f4")) for v in (1.0, 2.0)], fp.Adam(fp.AdamConfig())
+    step(optimizer, ps)
+    state = optimizer.state_dict()
+    for here in (ps, copies(ps)):
+        for listed in (here[::-1], here[1:]):
+            with raises(fp.StateError, "parameters without names are not as in the restored state: '1' comes as '0'", "ParameterDict"):
+                step(restored(state), listed)
+    with raises(fp.StateError, "'1' comes as '0'"):
+        restored(state, made=copies(ps)[::-1])
+    other = [fp.Parameter(np.full(3, v, "f4")) for v in (5.0, 6.0)]
+    for attempt in (lambda: step(restored(state), other), lambda: restored(state, first=other)):
+        with raises(fp.StateError, "'0' of shape (3,) may be '1'"):
+            attempt()
+    restored(state, made=other)  # a list has an order, as in PyTorch
+    with raises(fp.StateError, "not in the restored state", "'w' of shape (3,), '0' waits"):
+        step(restored(state), fp.ParameterDict({"w": other[0]}).parameters())
+    bare = {key: state[key] for key in ("groups", "state")}
+    with raises(fp.StateError, "'0' of shape (3,) may be '1'"):
+        step(restored(bare), copies(ps))
+
+    again, theirs = restored(state), copies(ps)
+    step(optimizer, ps)
+    optimizer.load_state_dict(state)  # its own parameters again, whatever numbers they have now
+    step(again, theirs[:1])
+    again.load_state_dict(again.state_dict())  # the other row still waits
+    again.step([(p.id, p, np.full(3, 10.0, "f4")) for p in theirs[1:]])
+    step(optimizer, ps)
+    found, wanted = again.state_dict()["state"], optimizer.state_dict()["state"]
+    assert all(np.array_equal(found[n][key], wanted[n][key]) for n in "01" for key in ("step", "m", "v"))
+
+
 # ---- what step() is given --------------------------------------------------------------------------------------------------------------
 def test_a_list_may_hold_arrays_and_must_fit():
     params = two()

@@ -176,8 +176,10 @@ def test_center(on):
 @pytest.mark.parametrize("n", [0, 1, 3, 4, 4097])
 def test_philox_add(on, n, dtype):
     x = numbers(n, dtype=dtype)
-    drawn = on("philox_normal", [(n, dtype)], [KEY], (dtype.type(0), dtype.type(1)))[0]
-    close(on("philox_add", [x.copy()], [KEY, np.array([0.25])])[0], x + dtype.type(0.25) * drawn, 2)
+    drawn = on("philox_normal", [(n + 6, dtype)], [KEY], (dtype.type(0), dtype.type(1)))[0]
+    for start in (0, 3, 6):
+        found = on("philox_add", [x.copy()], [KEY, np.array([0.25])], (start,))[0]
+        close(found, x + dtype.type(0.25) * drawn[start : start + n], 2)
 
 
 def momentum(p, m, g, lr, mu, c2, c3, c4, c5, c6, c7, *_):

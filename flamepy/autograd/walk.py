@@ -17,7 +17,7 @@ from functools import wraps
 from typing import Any
 
 from ..backend.base import Buffer
-from ..errors import DTypeError, GradientError, ShapeError
+from ..errors import DTypeError, GradientError
 from ..gradient import GradientMap
 from .cotangents import Cotangents
 from .entries import Tape, TapeEntry, reachable, scalings, set_observers, thread
@@ -120,8 +120,8 @@ def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False,
 
     `gradient` is the cotangent of `loss` (its shape; 1 for a loss of one element). `retain_graph` keeps saved values for another
     backward; `create_graph` (implies it) also records the backward itself, so that gradients can be differentiated. Returns a
-    GradientMap and touches no `.grad`. Raises GradientError, VersionError or ShapeError before anything is changed; what a hook or
-    another function of yours raises leaves everything as it was, too: run it again.
+    GradientMap and touches no `.grad`. Raises GradientError, VersionError, ShapeError or DeviceError before anything is changed; what a
+    hook or another function of yours raises leaves everything as it was, too: run it again.
     """
     seed = _seed(loss, gradient)
     hooked = [loss] if loss.entry is None and loss.hooks else []
@@ -192,12 +192,7 @@ def _seed(loss: Any, gradient: Any | None) -> Any:
                 "Reduce it with .sum() or .mean(), or pass gradient= of its shape."
             )
         return None
-    seed = loss.as_cotangent(gradient)
-    if seed.shape != loss.shape:
-        raise ShapeError(
-            f"backward: gradient= has another shape than the tensor: {seed.shape}, expected {loss.shape}. Pass one of the same shape."
-        )
-    return seed
+    return loss.as_cotangent(gradient, "backward: gradient=")
 
 
 def _outputs(entry: TapeEntry, cotangents: Cotangents, kept: list) -> tuple | None:
@@ -215,14 +210,12 @@ def _outputs(entry: TapeEntry, cotangents: Cotangents, kept: list) -> tuple | No
 
 
 def _hooked(hooks: list[Callable] | None, g: Any) -> Any:
-    """Run a tensor's hooks: each may look at the gradient or return another in its place."""
+    """Run a tensor's hooks: each may look at the gradient or return another in its place, which is copied: the hook may have returned a
+    tensor of its own, which clipping must not edit."""
     for hook in tuple(hooks or ()):  # a hook may remove itself
         changed = hook(g)
         if changed is not None:
-            changed = g.as_cotangent(changed)
-            if changed.shape != g.shape:
-                raise ShapeError(f"hook: returned another shape: {changed.shape}, expected {g.shape}. Return None or the same shape.")
-            g = changed.clone()  # the hook may have returned a tensor of its own, which clipping must not edit
+            g = g.as_cotangent(changed, "hook: what it returned").clone()
     return g
 
 

@@ -25,6 +25,7 @@ from ..parameter import Parameter
 from ..replay.values import LEAF, leaf_settings
 from ..tensors import Tensor
 from . import state
+from .arrivals import check_arrivals
 from .block import NUMBERS, Block, Launch, Update
 from .chained import Chained
 from .given import as_gradient, as_map, check_unscaled, list_of, mark_of, not_replayed, recording, refused, say_if_replaced, triples
@@ -62,6 +63,7 @@ class Optimizer(Chained):
         self.group_of: dict[int, int] = {}
         self.blocks: list[Block] = []
         self.waiting: dict[str, tuple[int, dict[str, Any]]] = {}  # restored rows of parameters that have not come yet, with their group
+        self.marks: dict[str, dict[str, str]] = {}  # and by what those without a name are known
         self.model = Model(params)
         self.still: tuple[int, frozenset[int]] = (-1, frozenset())  # (version of the settings, ids that do not require grad)
         self.adopt(found := list_of(self.name, params))
@@ -95,9 +97,8 @@ class Optimizer(Chained):
             if name in new or name in self.names.values():
                 what = f"two parameters have one name: '{name}'"
                 raise StateError(f"{self.name}: {what}. Put them into one ParameterDict, which names them.")
-            if name in self.waiting:
-                state.check_shapes(self, name, p, row, self.used_slots(self.groups)) if (row := self.waiting[name][1]) else None
             new[name] = p
+        check_arrivals(self, new)
         for name, p in new.items():
             number = next((i + 1 for i, glob in enumerate(self.patterns) if glob and fnmatch.fnmatch(name, glob)), 0)
             self.params.append(p)

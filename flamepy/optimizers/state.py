@@ -2,8 +2,9 @@
 
     {"class": "AdamW", "order": "torch", "groups": [options and names], "state": {name: {"step": int, moment: array, ...}}}
 
-Parameters without a name are called "0", "1", ... in the order in which they came, so their state is restored by position. An optimizer
-that learns of its parameters at its first steps (FLAME's style) keeps the rows of those that have not come yet.
+Parameters without a name are called "0", "1", ... in the order in which they came, so their state is restored by position; "unnamed"
+has marks by which to know them (arrivals.py). An optimizer that learns of its parameters at its first steps (FLAME's style) keeps the
+rows of those that have not come yet.
 
 FLAME counterpart: `get_state` and `restore_state` of `flame_core::optimizers`. Read next: base.py.
 """
@@ -18,6 +19,7 @@ import numpy as np
 from ..backend.divert import changed
 from ..errors import StateError
 from ..tensors import Tensor
+from .arrivals import check_place, check_shapes, marks_of
 from .groups import Group, Groups
 from .rates import finished_in
 
@@ -32,6 +34,8 @@ def state_dict(optimizer: Optimizer) -> dict[str, Any]:
         groups[number]["names"].append(name)
     rows = {**optimizer.rows(), **{name: row for name, (_, row) in optimizer.waiting.items() if row}}
     found = {"class": optimizer.name, "order": optimizer.order, "groups": groups, "state": rows}
+    if marks := marks_of(optimizer):
+        found["unnamed"] = marks
     if optimizer.transforms:
         found["transforms"] = [t.state_dict() for t in optimizer.transforms]
     return found
@@ -49,6 +53,7 @@ def prepared(optimizer: Optimizer, state: dict[str, Any]) -> Callable[[], None]:
     check_form(name, state["groups"], state["state"])
     groups = checked_groups(optimizer, state["groups"], state["state"])
     check_rows(optimizer, state["state"], optimizer.used_slots(groups))
+    marks = checked_places(optimizer, state)
     finished = finished_in(name, state)
     lr = groups[0]["lr"] if optimizer.rates.schedule is None else optimizer.rates.asked(finished)
     restore = checked_transforms(name, optimizer.transforms, state)
@@ -58,6 +63,7 @@ def prepared(optimizer: Optimizer, state: dict[str, Any]) -> Callable[[], None]:
     def put() -> None:
         restore()
         optimizer.waiting = {n: (i, state["state"].get(n, {})) for n, i in missing}
+        optimizer.marks = marks
         optimizer.groups, optimizer.rates.finished = Groups(groups), finished
         optimizer.rates.put(lr)
         optimizer.arrange()
@@ -119,14 +125,15 @@ def check_rows(optimizer: Optimizer, rows: dict[str, Any], slots: tuple[str, ...
             check_shapes(optimizer, name, params[name], row, slots)
 
 
-def check_shapes(optimizer: Optimizer, name: str, p: Any, row: dict[str, Any], slots: tuple[str, ...]) -> None:
-    """Raise StateError unless the moments in a row have the shapes that this parameter's have."""
-    shapes = optimizer.shapes_of(p, slots)
-    for slot in [*shapes, *(["master"] if "master" in row else [])]:
-        array, shape = np.asarray(row.get(slot)), shapes.get(slot, p.shape)
-        if array.shape != shape or array.dtype.kind not in "fiu":
-            got = "nothing" if slot not in row else f"{array.shape} of {array.dtype}"
-            raise StateError(f"{optimizer.name}: shape mismatch for '{name}' {slot}: state {got}, model {shape}. Restore the same model.")
+def checked_places(optimizer: Optimizer, state: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """The marks of parameters without a name. StateError where one that is here might take another's row."""
+    marks = state.get("unnamed", {})
+    if not isinstance(marks, dict) or not all([isinstance(mark, dict) for mark in marks.values()]):
+        raise StateError(f"{optimizer.name}: not marks by name: {marks!r:.80}. Pass what state_dict() returned.")
+    rows = {name: state["state"].get(name, {}) for group in state["groups"] for name in group["names"]}
+    for p in optimizer.params:
+        check_place(optimizer, optimizer.names[p.id], p, rows, marks)
+    return marks
 
 
 def checked_transforms(name: str, mine: Sequence[Any], state: dict[str, Any]) -> Callable[[], None]:

@@ -84,26 +84,36 @@ def philox_normal(part, out, key, mean, std):
 
 
 @loop
-def philox_add(part, x, key, width):
-    """x += width[0] * normal numbers."""
+def philox_add(part, x, key, width, start):
+    """x += width[0] * normal numbers, those from number `start` of the stream on."""
     seed, stream, step = key[0], key[1], key[2]
     scale = real(width[0])
     lanes = 4 if EPS > SINGLE else 2
-    full = x.size // lanes
+    begin = (start + lanes - 1) // lanes
+    head = min(x.size, begin * lanes - start)  # elements that the block before serves
+    full = (x.size - head) // lanes
     for t in tasks(part, (full + BLOCKS - 1) // BLOCKS):
         first = max(0, t * BLOCKS)  # see BLOCKS
         for j in range(min(BLOCKS, full - first)):
-            at = lanes * (first + j)
-            a, b, c, d = normals(first + j, seed, stream, step)
+            at = head + lanes * (first + j)
+            a, b, c, d = normals(begin + first + j, seed, stream, step)
             x[at] += scale * a
             x[at + 1] += scale * b
             if EPS > SINGLE:
                 x[at + 2] += scale * c
                 x[at + 3] += scale * d
     if part[0] == 0:
-        a, b, c, _ = normals(full, seed, stream, step)
-        for i in range(full * lanes, x.size):
-            x[i] += scale * (a if i == full * lanes else b if i == full * lanes + 1 else c)
+        add_some(x, 0, head, normals(start // lanes, seed, stream, step), start % lanes, scale)
+        done = head + full * lanes
+        add_some(x, done, x.size, normals(begin + full, seed, stream, step), 0, scale)
+
+
+def add_some(x, first, end, drawn, lane, scale):
+    """Part of a block's numbers, from that lane on."""
+    a, b, c, d = drawn
+    for i in range(first, end):
+        j = lane + i - first
+        x[i] += scale * select(j == 0, a, select(j == 1, b, select(j == 2, c, d)))
 
 
 @loop
@@ -149,8 +159,8 @@ def normal_launcher(go, outs, ins, mean, std):
 
 
 @launcher(name="philox_add")
-def add_launcher(go, outs, ins):
-    go(philox_add, outs, ins)
+def add_launcher(go, outs, ins, start):
+    go(philox_add, outs, ins, (start,))
 
 
 @launcher(name="philox_dropout")

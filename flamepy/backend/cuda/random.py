@@ -113,18 +113,34 @@ def normal(out, key, mean, std):
 
 
 @kernel
-def add_normal(x, key, width):
-    """x += width[0] * normal numbers."""
-    number = block() * THREADS + thread()
-    i = number * served()
+def add_normal(x, key, width, start):
+    """x += width[0] * normal numbers, those from number `start` of the stream on."""
+    number, skip = block() * THREADS + thread(), start % served()
+    i = number * served() - skip
     if i < x.size:
         scale = real(width[0])
-        a, b, c, d = normals(number, key)
-        if EPS > SINGLE:
+        a, b, c, d = normals(number + start // served(), key)
+        if EPS > SINGLE and skip == 0:
             e, f, g, h = get_four(x, i)
             put(x, i, e + scale * a, f + scale * b, g + scale * c, h + scale * d)
-        else:
-            put(x, i, x[i] + scale * a, x[min(i + 1, x.size - 1)] + scale * b, a, b)
+        else:  # the sums stand outside of branches, so that they are rounded as above
+            e, f = near(x, i) + scale * a, near(x, i + 1) + scale * b
+            put_one(x, i, e)
+            put_one(x, i + 1, f)
+            if EPS > SINGLE:
+                g, h = near(x, i + 2) + scale * c, near(x, i + 3) + scale * d
+                put_one(x, i + 2, g)
+                put_one(x, i + 3, h)
+
+
+def near(x, i):
+    """x at i, or its first or last element."""
+    return x[min(max(i, 0), x.size - 1)]
+
+
+def put_one(x, i, value):
+    if i >= 0 and i < x.size:
+        x[i] = value
 
 
 @kernel
@@ -158,8 +174,8 @@ def philox_normal(go, outs, ins, mean, std):
 
 
 @launcher
-def philox_add(go, outs, ins):
-    go(add_normal, outs, ins, grid=grid(outs[0]))
+def philox_add(go, outs, ins, start):
+    go(add_normal, outs, ins, (start,), grid=blocks(outs[0].size + 3, THREADS * (2 if outs[0].dtype.itemsize == 8 else 4)))
 
 
 @launcher

@@ -246,12 +246,14 @@ def place_ids(F, outs, ins, consts):
 
 
 # ---- random numbers --------------------------------------------------------------------------------------------------------------
-def drawn(function, out, per_block, dtype, key):
-    """The numbers `function` (of formula/philox.py) makes of each block, one block after the other; `per_block` of them."""
+def drawn(function, out, per_block, dtype, key, start=0):
+    """The numbers `function` (of formula/philox.py) makes of each block, one block after the other; `per_block` of them; from number
+    `start` on."""
     seed, stream, step = key.tolist()
-    blocks = np.arange(-(-out.size // per_block))
+    skip = start % per_block
+    blocks = start // per_block + np.arange(-(-(out.size + skip) // per_block))
     numbers = jitted(function, dtype, ON_ARRAYS)(blocks, seed, stream, step)[:per_block]
-    return np.stack(numbers, axis=1).reshape(-1)[: out.size]
+    return np.stack(numbers, axis=1).reshape(-1)[skip : skip + out.size]
 
 
 @kernel
@@ -271,9 +273,9 @@ def philox_normal(F, outs, ins, consts):
 
 @kernel
 def philox_add(F, outs, ins, consts):
-    """x += width * normal numbers; the width is there in float64."""
-    (x,), (key, width) = outs, ins
-    x += x.dtype.type(width[0]) * drawn(philox.normals, x, 16 // x.itemsize, x.dtype, key)
+    """x += width * normal numbers, those from number `start` of the stream on; the width is there in float64."""
+    (x,), (key, width), (start,) = outs, ins, consts
+    x += x.dtype.type(width[0]) * drawn(philox.normals, x, 16 // x.itemsize, x.dtype, key, start)
 
 
 @kernel
