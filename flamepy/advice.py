@@ -65,6 +65,7 @@ ADVICE = {
         "cuda": MOVES, "cpu": f"{MOVES}; .numpy() reads the numbers",
         **{name: f"Use .to(flamepy.{dtype})" for name, dtype in TYPES.items()}, "type": "Use .dtype, or .to(dtype)",
         "data": "Use .detach() to read without the tape, set_data() to write into a Parameter",
+        "set_data": "Parameters have it, and the buffers of modules (register_buffer), which hold detached tensors",
         "norm": "Use (x * x).sum().sqrt(); flamepy.grad_norm() for gradients",
         "all": "Use .numpy().all()", "any": "Use .numpy().any()",
         "dim": "Use .ndim", "contiguous": "Every tensor is contiguous",
@@ -150,7 +151,7 @@ for _owner in ("Tensor", "flamepy", "functional"):
 IN_PLACE = "add", "sub", "mul", "div", "pow", "neg", "abs", "exp", "log", "sqrt", "clamp", "relu"
 WRITTEN = "fill", "zero", "copy", "normal", "uniform"
 ADVICE["Tensor"].update({f"{name}_": f"Tensors are not changed in place: x = x.{name}(...)" for name in IN_PLACE})
-ADVICE["Tensor"].update({f"{name}_": "Tensors are not changed in place; set_data() writes into a Parameter" for name in WRITTEN})
+ADVICE["Tensor"].update({f"{name}_": "Tensors are not changed in place; set_data() writes into a Parameter or buffer" for name in WRITTEN})
 
 
 def missing(owner: str, name: str, known: Iterable[str] = ()) -> AttributeError:

@@ -192,7 +192,8 @@ class Readable(TensorGradExt):
 
     def __dir__(self) -> list[str]:
         """The names that are public, for completion."""
-        return [n for n in super().__dir__() if n not in INTERNAL and n not in ADVICE["Tensor"] and (n[0] != "_" or n.startswith("__"))]
+        known = [n for n in super().__dir__() if n not in INTERNAL and (n[0] != "_" or n.startswith("__"))]
+        return [n for n in known if n not in ADVICE["Tensor"] or hasattr(type(self), n)]
 
     def shown(self, before: str) -> str:
         """The numbers, as repr() shows them behind `before`, and the dtype."""

@@ -247,7 +247,7 @@ class Tensor(Readable, Methods):
     def __setitem__(self, key: Any, value: Any) -> None:
         raise FlameError(
             "setitem: a tensor cannot be written in place: x[i] = v. Build a new one with where(), cat() or pad(), or change a "
-            "parameter with set_data()."
+            "parameter or a module's buffer with set_data()."
         )
 
     # ---- conversions ------------------------------------------------------------------------------------------------------
