@@ -264,7 +264,9 @@ def check_names(mine: list[str], state: dict[str, Any], strict: bool) -> None:
     missing, unknown = [n for n in mine if n not in state], [n for n in state if n not in mine]
     if strict and (missing or unknown):
         names = f"missing {missing}, unknown {unknown}"
-        raise StateError(f"load_state_dict: names differ: {names}. Load into the same model, or pass strict=False.")
+        theirs = any([n.endswith("in_proj_weight") for n in unknown])
+        what = "Pass nn.from_torch_names(state): these are PyTorch's" if theirs else "Load into the same model, or pass strict=False"
+        raise StateError(f"load_state_dict: names differ: {names}. {what}.")
 
 
 def packed_together(ps: list[Parameter]) -> bool:

@@ -183,7 +183,15 @@ class Readable(TensorGradExt):
         return int(self.item())
 
     def __bool__(self) -> bool:
+        if self.size != 1:
+            advice = "Use x.numpy().any() or .all(); for `x in tensors` any(x is t for t in tensors)"
+            raise ShapeError(f"bool: the truth of a tensor needs one element: shape {self.shape}. {advice}.")
         return bool(self.item())
+
+    def __contains__(self, value: Any) -> bool:
+        """Whether an element equals the value, as in NumPy."""
+        found = self == value
+        return found if isinstance(found, bool) else bool(found.numpy().any())  # type: ignore[attr-defined]
 
     def __len__(self) -> int:
         if not self.shape:

@@ -126,7 +126,7 @@ class Tensor(Readable, Methods):
         """A leaf of its own: another id, the same numbers, copies of the other attributes."""
         return pickling.copied(self, memo)
 
-    __hash__ = object.__hash__
+    __copy__, __hash__ = pickling.shallow, object.__hash__
 
     # ---- the tape -----------------------------------------------------------------------------------------------------
     def backward(self, gradient: Any = None, retain_graph: bool = False, create_graph: bool = False) -> GradientMap:
