@@ -27,7 +27,8 @@ from .tensor_grad import TensorGradExt
 # NumPy's functions that stand for an operator, with the method that does it; those that have another name here.
 OPERATORS = {
     "add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "divide": "__rtruediv__", "power": "__rpow__",
-    "matmul": "__rmatmul__", "less": "__gt__", "less_equal": "__ge__", "greater": "__lt__", "greater_equal": "__le__",
+    "matmul": "__rmatmul__", "floor_divide": "__rfloordiv__", "remainder": "__rmod__",
+    "less": "__gt__", "less_equal": "__ge__", "greater": "__lt__", "greater_equal": "__le__",
     "equal": "__eq__", "not_equal": "__ne__", "bitwise_and": "__rand__", "bitwise_or": "__ror__",
 }  # fmt: skip
 NAMES = {"subtract": "sub", "multiply": "mul", "divide": "div", "power": "pow", "negative": "neg", "absolute": "abs", "rint": "round"}
@@ -160,7 +161,11 @@ class Readable(TensorGradExt):
 
     def numel(self) -> int:
         """How many elements: the same as .size."""
-        return self.size
+        return self.spec.size  # type: ignore[no-any-return]
+
+    def dim(self) -> int:
+        """How many axes: the same as .ndim."""
+        return len(self.shape)
 
     @property
     def grad(self) -> Any:

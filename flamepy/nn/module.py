@@ -88,7 +88,7 @@ class Module:
         if name in self._buffers:
             store(type(self).__name__, name, value)
         if name == "compute_dtype":
-            dtype = checked(type(self).__name__, value)
+            dtype = checked(self, value)
             say_if_widened(dtype, next((p.device for p in self.parameters()), device()))
             self._compute_in(dtype)
             return
