@@ -104,6 +104,7 @@ from .ops import exp as exp
 from .ops import expand as expand
 from .ops import flatten as flatten
 from .ops import floor as floor
+from .ops import floor_divide as floor_divide
 from .ops import gather as gather
 from .ops import ge as ge
 from .ops import gelu as gelu
@@ -142,6 +143,7 @@ from .ops import pow as pow
 from .ops import prod as prod
 from .ops import reciprocal as reciprocal
 from .ops import relu as relu
+from .ops import remainder as remainder
 from .ops import reshape as reshape
 from .ops import round as round
 from .ops import rsqrt as rsqrt

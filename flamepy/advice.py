@@ -38,8 +38,8 @@ WRITTEN_OUT = {
     "addcmul": "x + value * y * z", "addcdiv": "x + value * y / z", "lerp": "x + (y - x) * weight", "log1p": "(1 + x).log()",
     "expm1": "x.exp() - 1", "log2": "x.log() / math.log(2)", "log10": "x.log() / math.log(10)", "exp2": "(x * math.log(2)).exp()",
     "sinh": "(x.exp() - (-x).exp()) / 2", "cosh": "(x.exp() + (-x).exp()) / 2", "tan": "x.sin() / x.cos()", "erfc": "1 - x.erf()",
-    "logit": "(x / (1 - x)).log()", "logaddexp": "flamepy.maximum(x, y) + (-(x - y).abs()).softplus()", "floor_divide": "(x / y).floor()",
-    "remainder": "x - (x / y).floor() * y", "cumsum": "x @ flamepy.ones(n, n).triu() (along the last axis, of n)",
+    "logit": "(x / (1 - x)).log()", "logaddexp": "flamepy.maximum(x, y) + (-(x - y).abs()).softplus()",
+    "cumsum": "x @ flamepy.ones(n, n).triu() (along the last axis, of n)",
     "trace": "(x * flamepy.eye(*x.shape)).sum()", "diagonal": "(x * flamepy.eye(*x.shape)).sum(axis=0)", "clip": "x.clamp(low, high)",
     "ravel": "x.reshape(-1)", "unbind": "list(x)", "fliplr": "x[:, ::-1]", "flipud": "x[::-1]", "absolute": "x.abs()", "negative": "-x",
     "multiply": "x * y", "subtract": "x - y", "divide": "x / y", "true_divide": "x / y", "greater": "x > y", "greater_equal": "x >= y",
@@ -65,9 +65,10 @@ ADVICE = {
         "cuda": MOVES, "cpu": f"{MOVES}; .numpy() reads the numbers",
         **{name: f"Use .to(flamepy.{dtype})" for name, dtype in TYPES.items()}, "type": "Use .dtype, or .to(dtype)",
         "data": "Use .detach() to read without the tape, set_data() to write into a Parameter",
+        "set_data": "Parameters have it, and the buffers of modules (register_buffer), which hold detached tensors",
         "norm": "Use (x * x).sum().sqrt(); flamepy.grad_norm() for gradients",
         "all": "Use .numpy().all()", "any": "Use .numpy().any()",
-        "dim": "Use .ndim", "contiguous": "Every tensor is contiguous",
+        "contiguous": "Every tensor is contiguous",
         "view_as": "Use x.reshape(y.shape)", "reshape_as": "Use x.reshape(y.shape)", "expand_as": "Use x.expand(y.shape)",
         "type_as": "Use x.to(y.dtype)", "nelement": "Use x.numel()", "itemsize": "Use x.dtype.itemsize",
         "element_size": "Use x.dtype.itemsize",
@@ -150,7 +151,7 @@ for _owner in ("Tensor", "flamepy", "functional"):
 IN_PLACE = "add", "sub", "mul", "div", "pow", "neg", "abs", "exp", "log", "sqrt", "clamp", "relu"
 WRITTEN = "fill", "zero", "copy", "normal", "uniform"
 ADVICE["Tensor"].update({f"{name}_": f"Tensors are not changed in place: x = x.{name}(...)" for name in IN_PLACE})
-ADVICE["Tensor"].update({f"{name}_": "Tensors are not changed in place; set_data() writes into a Parameter" for name in WRITTEN})
+ADVICE["Tensor"].update({f"{name}_": "Tensors are not changed in place; set_data() writes into a Parameter or buffer" for name in WRITTEN})
 
 
 def missing(owner: str, name: str, known: Iterable[str] = ()) -> AttributeError:

@@ -73,6 +73,7 @@ class Methods:
         self,
         ids: TensorLike,
         *,
+        weight: TensorLike | None = None,
         ignore_index: int = -100,
         label_smoothing: float = 0.0,
         reduction: str = 'mean',
@@ -105,6 +106,9 @@ class Methods:
     # flamepy/ops/pointwise.py: floor_y
     def floor(self) -> Tensor:
         """Largest integer not above x. Records a zero gradient. See flamepy.floor."""
+    # flamepy/ops/pointwise.py: floor_divide_y
+    def floor_divide(self, b: TensorLike, /) -> Tensor:
+        """The largest whole number not above a / b, as Python's and NumPy's a // b. It jumps and has no derivative: a tracked input raises. See flamepy.floor_divide."""
     # flamepy/ops/indexing.py: gather
     @overload
     def gather(self, axis: int, index: TensorLike) -> Tensor: ...
@@ -223,8 +227,15 @@ class Methods:
     def neg(self) -> Tensor:
         """-x. See flamepy.neg."""
     # flamepy/ops/losses.py: nll_loss
-    def nll_loss(self, ids: TensorLike, *, ignore_index: int = -100, reduction: str = 'mean') -> Tensor:
-        """-x[id] for log-probabilities x; shapes as in cross_entropy. See flamepy.nll_loss."""
+    def nll_loss(
+        self,
+        ids: TensorLike,
+        *,
+        weight: TensorLike | None = None,
+        ignore_index: int = -100,
+        reduction: str = 'mean',
+    ) -> Tensor:
+        """-x[id] for log-probabilities x; shapes and `weight` as in cross_entropy. See flamepy.nll_loss."""
     # flamepy/ops/shape.py: pad
     def pad(self, widths: Iterable[Sequence[int]], value: float = 0) -> Tensor:
         """x with `value` around it; widths is ((before, after), ...), one pair for each axis. See flamepy.pad."""
@@ -246,6 +257,9 @@ class Methods:
     # flamepy/ops/activations.py: relu_y
     def relu(self) -> Tensor:
         """max(x, 0); NaN passes; the derivative at 0 is 0 (Nair & Hinton 2010). See flamepy.relu."""
+    # flamepy/ops/pointwise.py: remainder_y
+    def remainder(self, b: TensorLike, /) -> Tensor:
+        """a - (a // b) * b, with the sign of b, as Python's and NumPy's a % b; the gradient takes a // b for constant, as in PyTorch. See flamepy.remainder."""
     # flamepy/ops/shape.py: reshape
     def reshape(self, shape: int | Sequence[int], *rest: int) -> Tensor:
         """Another shape on the same memory; one size may be -1. reshape(x, (2, 3)) or reshape(x, 2, 3). See flamepy.reshape."""
@@ -362,12 +376,16 @@ class Methods:
     def __sub__(self, other: TensorLike, /) -> Tensor: ...
     def __mul__(self, other: TensorLike, /) -> Tensor: ...
     def __truediv__(self, other: TensorLike, /) -> Tensor: ...
+    def __floordiv__(self, other: TensorLike, /) -> Tensor: ...
+    def __mod__(self, other: TensorLike, /) -> Tensor: ...
     def __pow__(self, other: TensorLike, /) -> Tensor: ...
     def __matmul__(self, other: TensorLike, /) -> Tensor: ...
     def __radd__(self, other: TensorLike, /) -> Tensor: ...
     def __rsub__(self, other: TensorLike, /) -> Tensor: ...
     def __rmul__(self, other: TensorLike, /) -> Tensor: ...
     def __rtruediv__(self, other: TensorLike, /) -> Tensor: ...
+    def __rfloordiv__(self, other: TensorLike, /) -> Tensor: ...
+    def __rmod__(self, other: TensorLike, /) -> Tensor: ...
     def __rpow__(self, other: TensorLike, /) -> Tensor: ...
     def __rmatmul__(self, other: TensorLike, /) -> Tensor: ...
     def __and__(self, other: TensorLike, /) -> Tensor: ...

@@ -24,10 +24,11 @@ from .dtypes import FLOATS, checked_dict
 from .errors import DTypeError, GradientError, ShapeError, StateError
 from .gradient import GradientMap
 from .reading import StateArray, hint_at_map, hinted
+from .stored import Stored
 from .tensors import Tensor, tensor
 
 
-class Parameter(Tensor):
+class Parameter(Stored):
     """A trainable tensor. Its `id` never changes; `set_data`, `update`, `apply_update` and optimizers write into its memory.
 
     Made from a Tensor, an array or nested lists (copied). Raises DTypeError for integers.
@@ -67,11 +68,6 @@ class Parameter(Tensor):
         """The tracked value: the parameter itself, usable in any op."""
         return self
 
-    @property
-    def label(self) -> str:
-        """How an error text names it."""
-        return self.name or f"tensor {self.id}"
-
     # ---- gradient: set by hand, never by backward() ---------------------------------------------------------------------
     @property
     def grad(self) -> Tensor | None:
@@ -102,10 +98,6 @@ class Parameter(Tensor):
         self._grad = None
 
     # ---- writing into the memory ------------------------------------------------------------------------------------------
-    def set_data(self, data: Any) -> None:
-        """Overwrite the numbers. Raises ShapeError unless the shape is the parameter's."""
-        self._write(self._fitting("set_data", data, self.dtype), "set_data")
-
     def update(self, lr: float) -> None:
         """p -= lr * grad; nothing without a gradient."""
         if (grad := self.kept_grad()) is not None:
@@ -121,18 +113,6 @@ class Parameter(Tensor):
     def _wide(self) -> np.dtype:
         """What changes are computed in: 16 bits would round them away."""
         return self.spec.computed
-
-    def _fitting(self, name: str, data: Any, dtype: np.dtype) -> Tensor:
-        """Data of this parameter's shape as a Tensor of `dtype`; itself if it is one."""
-        t = data if isinstance(data, Tensor) else tensor(data, dtype, self.device)
-        if t.shape != self.shape:
-            raise ShapeError(f"{name}: shape differs for {self.label}: expected {self.shape}, got {t.shape}. Pass one of the same shape.")
-        return t if t.dtype == dtype and t.device is self.device else t.detach().to(dtype, device=self.device)
-
-    def _write(self, t: Tensor, by: str) -> None:
-        if t.size:
-            self.device.overwrite(self.buffer, t.buffer)
-        self.buffer.wrote(f"{by} of {self.label} at {file_line(user_frame())}")
 
     def __repr__(self) -> str:
         name = f"'{self.name}', " if self.name else ""
@@ -284,7 +264,9 @@ def check_names(mine: list[str], state: dict[str, Any], strict: bool) -> None:
     missing, unknown = [n for n in mine if n not in state], [n for n in state if n not in mine]
     if strict and (missing or unknown):
         names = f"missing {missing}, unknown {unknown}"
-        raise StateError(f"load_state_dict: names differ: {names}. Load into the same model, or pass strict=False.")
+        theirs = any([n.endswith("in_proj_weight") for n in unknown])
+        what = "Pass nn.from_torch_names(state): these are PyTorch's" if theirs else "Load into the same model, or pass strict=False"
+        raise StateError(f"load_state_dict: names differ: {names}. {what}.")
 
 
 def packed_together(ps: list[Parameter]) -> bool:

@@ -61,6 +61,16 @@ def made(cls: Any, array: np.ndarray, device: Device, requires_grad: bool, key: 
     return t
 
 
+def shallow(t: Any) -> Any:
+    """What Tensor.__copy__ returns: itself for the result of an op, which nobody changes; of a leaf another one."""
+    if t.entry is not None:
+        return t
+    make, arguments, state = reduced(t)
+    twin = make(*arguments)
+    vars(twin).update(state)
+    return twin
+
+
 def copied(t: Any, memo: dict[int, Any]) -> Any:
     """What Tensor.__deepcopy__ returns."""
     state = attributes("deepcopy", t)

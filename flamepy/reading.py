@@ -27,7 +27,8 @@ from .tensor_grad import TensorGradExt
 # NumPy's functions that stand for an operator, with the method that does it; those that have another name here.
 OPERATORS = {
     "add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "divide": "__rtruediv__", "power": "__rpow__",
-    "matmul": "__rmatmul__", "less": "__gt__", "less_equal": "__ge__", "greater": "__lt__", "greater_equal": "__le__",
+    "matmul": "__rmatmul__", "floor_divide": "__rfloordiv__", "remainder": "__rmod__",
+    "less": "__gt__", "less_equal": "__ge__", "greater": "__lt__", "greater_equal": "__le__",
     "equal": "__eq__", "not_equal": "__ne__", "bitwise_and": "__rand__", "bitwise_or": "__ror__",
 }  # fmt: skip
 NAMES = {"subtract": "sub", "multiply": "mul", "divide": "div", "power": "pow", "negative": "neg", "absolute": "abs", "rint": "round"}
@@ -160,7 +161,11 @@ class Readable(TensorGradExt):
 
     def numel(self) -> int:
         """How many elements: the same as .size."""
-        return self.size
+        return self.spec.size  # type: ignore[no-any-return]
+
+    def dim(self) -> int:
+        """How many axes: the same as .ndim."""
+        return len(self.shape)
 
     @property
     def grad(self) -> Any:
@@ -183,7 +188,15 @@ class Readable(TensorGradExt):
         return int(self.item())
 
     def __bool__(self) -> bool:
+        if self.size != 1:
+            advice = "Use x.numpy().any() or .all(); for `x in tensors` any(x is t for t in tensors)"
+            raise ShapeError(f"bool: the truth of a tensor needs one element: shape {self.shape}. {advice}.")
         return bool(self.item())
+
+    def __contains__(self, value: Any) -> bool:
+        """Whether an element equals the value, as in NumPy."""
+        found = self == value
+        return found if isinstance(found, bool) else bool(found.numpy().any())  # type: ignore[attr-defined]
 
     def __len__(self) -> int:
         if not self.shape:
@@ -192,7 +205,8 @@ class Readable(TensorGradExt):
 
     def __dir__(self) -> list[str]:
         """The names that are public, for completion."""
-        return [n for n in super().__dir__() if n not in INTERNAL and n not in ADVICE["Tensor"] and (n[0] != "_" or n.startswith("__"))]
+        known = [n for n in super().__dir__() if n not in INTERNAL and (n[0] != "_" or n.startswith("__"))]
+        return [n for n in known if n not in ADVICE["Tensor"] or hasattr(type(self), n)]
 
     def shown(self, before: str) -> str:
         """The numbers, as repr() shows them behind `before`, and the dtype."""

@@ -24,7 +24,7 @@ from .dtypes import DTYPES, FLOATS, INTEGERS, as_dtype, check_fits, float32, flo
 from .errors import DeviceError, DTypeError, FlameError, GradientError, ShapeError
 from .gradient import GradientMap
 from .op.base import METHODS, PUBLIC, use_tensor_class
-from .op.spec import Spec, spec_of
+from .op.spec import Count, Spec, spec_of
 from .ops.indexing import taken_apart
 from .reading import Readable
 from .replay import use_tensor_function
@@ -65,6 +65,7 @@ class Tensor(Readable, Methods):
         self.id = ids.next_id()
 
     shape: tuple[int, ...] = property(attrgetter("spec.shape"))  # type: ignore[assignment]
+    ndim: int = property(lambda self: len(self.spec.shape))  # type: ignore[assignment]
     dtype: np.dtype = property(attrgetter("spec.dtype"))  # type: ignore[assignment]
     device: Device = property(attrgetter("spec.device"))  # type: ignore[assignment]
 
@@ -90,13 +91,7 @@ class Tensor(Readable, Methods):
             raise GradientError(f"requires_grad_: not a leaf: made by '{self.entry.op.title}'. Use detach().")
 
     # ---- looking at it ------------------------------------------------------------------------------------------------
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return self.spec.size
+    size: Count = property(attrgetter("spec.count"))  # type: ignore[assignment]
 
     @property
     def is_leaf(self) -> bool:
@@ -126,6 +121,7 @@ class Tensor(Readable, Methods):
         """A leaf of its own: another id, the same numbers, copies of the other attributes."""
         return pickling.copied(self, memo)
 
+    __copy__ = pickling.shallow
     __hash__ = object.__hash__
 
     # ---- the tape -----------------------------------------------------------------------------------------------------
@@ -214,18 +210,24 @@ class Tensor(Readable, Methods):
         __sub__ = ops.operator(ops.sub)
         __mul__ = ops.operator(ops.mul)
         __truediv__ = ops.operator(ops.div)
+        __floordiv__ = ops.operator(ops.floor_divide)
+        __mod__ = ops.operator(ops.remainder)
         __pow__ = ops.operator(ops.pow)
         __matmul__ = ops.operator(ops.matmul)
         __radd__ = ops.operator(ops.add, swap=True)
         __rsub__ = ops.operator(ops.sub, swap=True)
         __rmul__ = ops.operator(ops.mul, swap=True)
         __rtruediv__ = ops.operator(ops.div, swap=True)
+        __rfloordiv__ = ops.operator(ops.floor_divide, swap=True)
+        __rmod__ = ops.operator(ops.remainder, swap=True)
         __rpow__ = ops.operator(ops.pow, swap=True)
         __rmatmul__ = ops.operator(ops.matmul, swap=True)
         __iadd__ = ops.in_place("+", ops.add)
         __isub__ = ops.in_place("-", ops.sub)
         __imul__ = ops.in_place("*", ops.mul)
         __itruediv__ = ops.in_place("/", ops.div)
+        __ifloordiv__ = ops.in_place("//", ops.floor_divide)
+        __imod__ = ops.in_place("%", ops.remainder)
         __ipow__ = ops.in_place("**", ops.pow)
         __imatmul__ = ops.in_place("@", ops.matmul)
         __neg__ = ops.operator(ops.neg)
@@ -249,7 +251,7 @@ class Tensor(Readable, Methods):
     def __setitem__(self, key: Any, value: Any) -> None:
         raise FlameError(
             "setitem: a tensor cannot be written in place: x[i] = v. Build a new one with where(), cat() or pad(), or change a "
-            "parameter with set_data()."
+            "parameter or a module's buffer with set_data()."
         )
 
     # ---- conversions ------------------------------------------------------------------------------------------------------

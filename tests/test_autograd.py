@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import threading
 
 import numpy as np
@@ -202,6 +203,26 @@ def test_tape_prints_and_serialises():
     assert "mul" in repr(tape) and "saves b" in repr(tape)
     record = json.loads(json.dumps(tape[0].record()))
     assert record["input_shapes"][0] == [2] and "test_autograd.py:" in record["where"]
+
+
+def test_a_tape_shows_numbers_names_and_lines():
+    w = fp.ParameterDict({"w": fp.Parameter([1.0, 2.0])})["w"]
+    y = (w * fp.tensor([1.0, 2.0], requires_grad=True) + 1) / np.float32(3.0) - fp.ones(2)
+    loss = fp.nn.functional.linear(y.reshape(1, 2), fp.ones(1, 2))
+    shown = re.sub(r"%\d+", "%", repr(fp.tape(loss))).splitlines()
+    words = [
+        "%:2 = mul(w:2, %:2)",
+        "%:2 = add(%:2, 1.0)",
+        "%:2 = div(%:2, 3.0)",
+        "%:2 = sub(%:2, %:2)",
+        "reshape(%:2)",
+        "(%:1x2, %:1x2, None, None)",
+    ]
+    for line, text in zip(shown, words, strict=True):
+        assert text in line and re.search(r"  test_autograd\.py:\d+$", line), line
+    loss.sum().backward()
+    again = re.sub(r"%\d+", "%", repr(fp.tape(loss))).splitlines()
+    assert [re.sub("  saves [ab, ]+", "  ", line) for line in shown][:5] == again[:5]
 
 
 def test_engine_collects_only_inside_its_block():

@@ -206,7 +206,7 @@ def test_layers_that_are_not_products_follow_their_inputs() -> None:
 
 
 # ---- the attribute ------------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("value", ["float32", "float64", "int64", "half precision", 16, fp.float32, np.zeros(2, np.float16), True])
+@pytest.mark.parametrize("value", ["float64", "int64", "half precision", 16, np.zeros(2, np.float16), True])
 def test_other_values_are_refused(value: Any) -> None:
     model = nn.Linear(2, 2)
     with pytest.raises(fp.DTypeError, match=r"Linear: not a compute dtype: .* Use flamepy.bfloat16, flamepy.float16, or None"):

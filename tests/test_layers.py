@@ -19,7 +19,7 @@ TESTS = sorted((ROOT.parent / "tests").glob("*.py"))
 LAYERS = [
     "starting",
     "errors", "advice", "ids", "dtypes", "disk", "backend", "words", "replay", "rng", "tensor_grad", "gradient_memory", "gradient",
-    "autograd", "op", "pickling", "ops", "reading", "tensors", "creation", "parameter",
+    "autograd", "op", "pickling", "ops", "reading", "tensors", "creation", "stored", "parameter",
     "schedules", "gradient_checkpointing", "gradient_check", "gradient_norm", "gradient_clip", "gradient_transforms", "gradient_history",
     "transforms", "accumulation", "averages", "regularizer", "optimizers", "learning_rate", "loss_scaling", "nn", "saving", "cuda",
     "train", "cli",

@@ -11,6 +11,7 @@ import pickle
 import numpy as np
 import pytest
 from error_text import raises
+from test_buffers import Scaled
 
 import flamepy as fp
 from flamepy import nn
@@ -30,76 +31,6 @@ def given(dtype="float32"):
 def by_hand(m):
     w, b, v, c = (p.numpy().astype("f8") for p in m.parameters())
     return np.maximum(X @ w.T + b, 0) @ v.T + c
-
-
-# ---- buffers ---------------------------------------------------------------------------------------------------------------------
-class Scaled(nn.Module):
-    def __init__(self):
-        self.layer = nn.Linear(3, 2, device="plain")
-        self.register_buffer("scale", fp.tensor([2.0, 3.0], device="plain"))
-        self.register_buffer("seen", [7], persistent=False)
-        self.register_buffer("nothing", None)
-
-    def forward(self, x):
-        return self.layer(x) * self.scale
-
-
-def test_buffers_are_in_the_state_and_are_not_trained():
-    m = nn.Sequential(Scaled())
-    m.last = m(given())  # a result that somebody keeps is no buffer
-    assert list(m.state_dict()) == ["0.layer.weight", "0.layer.bias", "0.scale"] == [*m.params, "0.scale"]
-    assert [n for n, _ in m.named_buffers()] == ["0.scale", "0.seen"] and m.buffers()[0] is m[0].scale
-    other = nn.Sequential(Scaled())
-    state = {**m.state_dict(), "0.scale": np.array([5.0, 6.0])}
-    other.load_state_dict(state)
-    assert other[0].scale.tolist() == [5, 6] and other[0].scale.dtype == fp.float32 and other[0].scale.device == "plain"
-    assert np.allclose(other(given()).numpy(), m(given()).numpy() / [2, 3] * [5, 6])
-    before = other.state_dict()
-    for change, error, words in (
-        ({"0.scale": np.ones(3)}, fp.ShapeError, "'0.scale'"), ({"more": np.ones(1)}, fp.StateError, "unknown ['more']"),
-        ({"0.layer.weight": np.ones(3)}, fp.ShapeError, "'0.layer.weight'"),
-    ):  # fmt: skip
-        with raises(error, "load_state_dict: ", words):
-            other.load_state_dict({**m.state_dict(), "0.scale": np.zeros(2), **change})
-        assert all(np.array_equal(v, before[n]) for n, v in other.state_dict().items())
-    del state["0.scale"]
-    with raises(fp.StateError, "missing ['0.scale']"):
-        other.load_state_dict(state)
-    other.load_state_dict(state, strict=False)
-    for twin in (copy.deepcopy(other), pickle.loads(pickle.dumps(nn.Sequential(nn.Flatten())))):
-        twin.register_buffer("late", np.ones(2))
-        assert twin.named_buffers()[0][0] == "late" and not hasattr(other, "late")
-
-
-def test_what_is_no_buffer_is_refused():
-    m = Scaled()
-    for name, value, words in (
-        ("scale", [1.0], "not a free name"),
-        ("forward", [1.0], "not a free name"),
-        ("a.b", [1.0], "not a free name"),
-    ):
-        with raises(fp.StateError, "register_buffer: ", words):
-            m.register_buffer(name, value)
-    with raises(fp.StateError, "register_buffer: it requires grad"):
-        m.register_buffer("w", fp.Parameter(np.ones(2)))
-    with raises(fp.DTypeError, "Scaled: a list in the place of a buffer: attribute 'scale'"):
-        m.scale = [1.0, 2.0]
-    m.scale = fp.ones(2, device="plain")
-    assert m.state_dict()["scale"].tolist() == [1, 1]
-    m.scale = None
-    assert "scale" not in m.state_dict()
-
-
-def test_a_name_is_a_buffer_until_it_is_deleted_or_a_parameter():
-    m = mlp()
-    m.register_buffer("b", [1.0])
-    del m.b
-    assert m.buffers() == [] and "b" not in m.state_dict()
-    m.b = [1.0]  # the name is free
-    del m.b
-    m.register_buffer("b", [1.0])
-    m.b = fp.Parameter([2.0])
-    assert m.buffers() == [] and m.named_parameters()[0][0] == "b" and m.state_dict()["b"].tolist() == [2]
 
 
 # ---- hooks -----------------------------------------------------------------------------------------------------------------------

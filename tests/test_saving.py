@@ -172,6 +172,10 @@ def test_an_encoder_layer_of_pytorchs_is_a_transformer_block():
             self.b, self.a, self.linear1 = nn.TransformerBlock(8, 2, causal=False), nn.MultiHeadAttention(8, 2), nn.Linear(8, 8)
 
     ours = Ours()
+    with raises(
+        fp.StateError, "names differ: missing ['b.attn", "unknown ['b.self_attn.in_proj_weight'", "Pass nn.from_torch_names(state)"
+    ):
+        ours.load_state_dict(theirs.state_dict())
     ours.load_state_dict(nn.from_torch_names(theirs.state_dict()))
     x = np.random.default_rng(0).standard_normal((2, 5, 8)).astype("f4")
     t = torch.tensor(x)

@@ -150,8 +150,8 @@ def rule_default(g, x, k=3.0):
     return g * k * x
 
 
-def rule_modulo(g, x):
-    return g * (x % 2.0)
+def rule_of_arrays(g, x):
+    return g * x.conjugate()
 
 
 def attributed(x, k=2.0):
@@ -195,7 +195,7 @@ RULES = {
     "order": (attributed, [rule_order], "needs the arguments in order"),
     "default": (attributed, [rule_default], "without defaults"),
     "nothing": (plain_y, [nothing], "nothing returns no number: a NoneType"),
-    "modulo": (plain_y, [rule_modulo], r"fails on Tensors, as for create_graph: TypeError"),
+    "arrays": (plain_y, [rule_of_arrays], r"fails on Tensors, as for create_graph: AttributeError"),
     "lambda": (plain_y, [lambda g: g], "a lambda"),
     "and": (uses_and, [], "cannot decide"),
     "five": (five, [], "1 to 4 inputs: five has 5"),

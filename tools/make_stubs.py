@@ -35,7 +35,8 @@ NAMES = {
     "argmax.axis": "int | None", "argmin.axis": "int | None",
 }  # fmt: skip
 NEEDED = ("kernel_size",)  # has a default only to be an attribute of its op
-BINARY = ["add", "sub", "mul", "truediv", "pow", "matmul", "radd", "rsub", "rmul", "rtruediv", "rpow", "rmatmul"]
+BINARY = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"]
+BINARY += ["radd", "rsub", "rmul", "rtruediv", "rfloordiv", "rmod", "rpow", "rmatmul"]
 BINARY += ["and", "or", "rand", "ror", "lt", "le", "gt", "ge"]
 UNARY = ["neg", "abs", "invert"]
 IMPORTS = """from collections.abc import Iterable, Sequence

@@ -134,7 +134,7 @@ class TapeEntry:
     slots: Sequence[int] | None = None  # None: 0 for each
     attributes: dict[str, Any] = {}  # noqa: RUF012
     inputs: Sequence[Any] = ()
-    untracked_ids: Sequence[int] = ()
+    others: Sequence[Any] = ()  # of the inputs in call.others: the id of a tensor, or the number
     values: Sequence[Any] = ()
     versions: Sequence[int] = ()  # how often the guarded values were written when they were saved
 
@@ -148,7 +148,7 @@ class TapeEntry:
     @property
     def input_ids(self) -> list[int]:
         """The id of each input, 0 for one that is no tensor."""
-        others = dict(zip(self.call.untracked, self.untracked_ids, strict=True))
+        others = {i: x for i, x in zip(self.call.others, self.others, strict=True) if self.call.ins[i] is not None}
         slots = self.slots or [0] * len(self.inputs)
         rows = enumerate(zip(self.inputs, slots, strict=True))
         return [others.get(i, 0) if n is None else n.output_ids[slot] if type(n) is TapeEntry else n.id for i, (n, slot) in rows]
@@ -226,15 +226,24 @@ class TapeEntry:
     def __reduce__(self) -> Any:
         raise GradientError(f"pickle: a tape cannot be copied: '{self.op.title}' at {self.where}. Use record(), a plain description.")
 
+    def shown(self, i: int, id: int) -> str:
+        """Input i as a tape prints it: a number by its value, a leaf by its name, if it has one."""
+        spec, node = self.call.ins[i], self.inputs[i]
+        if spec is None:
+            number = dict(zip(self.call.others, self.others, strict=True)).get(i)
+            return str(number if number is None or isinstance(number, int | float) else number.item())
+        return f"{getattr(node, 'name', '') or f'%{id}'}:{shape_text(spec)}"
+
     def __repr__(self) -> str:
-        sides = ((self.input_ids, self.call.ins), (self.output_ids, self.call.outs))
-        ins, outs = (
-            ", ".join([f"%{i}:{'x'.join(map(str, () if s is None else s.shape)) or 'scalar'}" for i, s in zip(*side, strict=True)])
-            for side in sides
-        )
+        ins = ", ".join([self.shown(i, id) for i, id in enumerate(self.input_ids)])
+        outs = ", ".join([f"%{id}:{shape_text(spec)}" for id, spec in zip(self.output_ids, self.call.outs, strict=True)])
         extra = "".join(f" {k}={v!r}" for k, v in self.attributes.items() if isinstance(v, int | float | tuple | str | bool))
         saved = f"  saves {', '.join(self.saved)}" if self.saved else ""
-        return f"{self.serial:>6}  {outs} = {self.op.title}({ins}){extra}{saved}"
+        return f"{self.serial:>6}  {outs} = {self.op.title}({ins}){extra}{saved}  {os.path.basename(self.where)}"
+
+
+def shape_text(spec: Any) -> str:
+    return "x".join(map(str, spec.shape)) or "scalar"
 
 
 # Stands for the op that made a tensor, where a replay made it.
@@ -243,7 +252,7 @@ REPLAYED = SimpleNamespace(title="capture", inputs=(), remakes=lambda entry, slo
 
 def cut_entry(spec: Any) -> TapeEntry:
     """An entry for results of a replay, which are like tracked tensors of this spec but have no tape: backward() raises."""
-    call = SimpleNamespace(op=REPLAYED, single=True, ins=(), outs=(spec,), saved=(), tracked=(), untracked=(), guarded=())
+    call = SimpleNamespace(op=REPLAYED, single=True, ins=(), outs=(spec,), saved=(), tracked=(), others=(), guarded=())
     entry = TapeEntry(call)
     entry.freed = Freed(entry.code)
     return entry

@@ -37,18 +37,21 @@ from ..tensors import Tensor
 from . import functional as F
 
 
-def checked(layer: str, value: Any) -> np.dtype | None:
-    """A compute dtype. Raises DTypeError for anything but bfloat16, float16 and None."""
-    wrong = f"{layer}: not a compute dtype: {value!r}. Use flamepy.bfloat16, flamepy.float16, or None for the parameters' own type."
+def checked(module: Any, value: Any) -> np.dtype | None:
+    """A compute dtype of a module; float32 is None where all parameters are float32. Raises DTypeError for anything but these, bfloat16
+    and float16."""
+    layer, known = type(module).__name__, "flamepy.bfloat16, flamepy.float16, or None for the parameters' own type"
+    wrong = f"{layer}: not a compute dtype: {value!r}. Use {known}."
     if value is None:
         return None
     try:
         dtype = as_dtype(value)
     except DTypeError:
         raise DTypeError(wrong) from None
-    if isinstance(value, Tensor | np.ndarray) or dtype not in HALF:
+    own = dtype == float32 and all([p.dtype == float32 for p in module.parameters()])
+    if isinstance(value, Tensor | np.ndarray) or not (own or dtype in HALF):
         raise DTypeError(wrong)
-    return dtype
+    return None if own else dtype
 
 
 def rounded(xs: tuple[Any, ...], dtype: np.dtype, beside: Any = None) -> tuple[Any, ...]:

@@ -25,6 +25,7 @@ from ..errors import DTypeError, ShapeError, StateError
 from ..parameter import Parameter, ParameterDict, check_names, checked_dict
 from ..reading import StateArray
 from ..replay.values import settings_of
+from ..stored import Stored, store
 from ..tensors import Tensor, tensor
 from .compute import checked, rounded, say_if_widened
 from .hooks import Handle, hooked
@@ -84,11 +85,10 @@ class Module:
             advice = f"Write its numbers with .{name}.set_data(value), or assign a Parameter" if kind == "Parameter" else "Assign a Module"
             what = f"a {type(value).__name__} in the place of a {kind}: attribute '{name}'"
             raise DTypeError(f"{type(self).__name__}: {what}. {advice} (None: there is none).")
-        if name in self._buffers and not isinstance(value, Tensor | None):
-            what = f"a {type(value).__name__} in the place of a buffer: attribute '{name}'"
-            raise DTypeError(f"{type(self).__name__}: {what}. Assign a Tensor (None: there is none).")
+        if name in self._buffers:
+            store(type(self).__name__, name, value)
         if name == "compute_dtype":
-            dtype = checked(type(self).__name__, value)
+            dtype = checked(self, value)
             say_if_widened(dtype, next((p.device for p in self.parameters()), device()))
             self._compute_in(dtype)
             return
@@ -183,7 +183,8 @@ class Module:
     def register_buffer(self, name: str, data: Any, persistent: bool = True) -> None:
         """Make self.NAME a Tensor of the state that is not trained: state_dict() has it unless `persistent` is False, to() moves it.
 
-        Another Tensor assigned later is the buffer then. Raises StateError for a name that is taken.
+        self.NAME.set_data(value) writes into it, in a captured step too. Another Tensor assigned later is the buffer then. Raises
+        StateError for a name that is taken.
         """
         if not isinstance(name, str) or not name.isidentifier() or hasattr(self, name):
             raise StateError(f"register_buffer: not a free name: {name!r}. Use another, or assign to the buffer that is there.")
@@ -288,7 +289,7 @@ class Module:
         return self.params.state_dict() | buffers
 
     def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
-        """Overwrite the parameters, see ParameterDict.load_state_dict; buffers become new tensors of their dtype.
+        """Overwrite the parameters, see ParameterDict.load_state_dict, and the buffers, in place.
 
         What is shared may be under all of its names, as in PyTorch's states, or under one of them.
         """
@@ -306,7 +307,8 @@ class Module:
                 found[name] = t.to(now.dtype, device=now.device)
         params.load_state_dict({name: value for name, value in state.items() if name in params}, strict)
         for name, t in found.items():
-            setattr(*places[name], t)
+            now = getattr(*places[name])
+            now.set_data(t) if isinstance(now, Stored) else setattr(*places[name], t)
 
     def other_names(self) -> dict[str, str]:
         """The names of what is shared, beside the one that it is listed under: that one by each of them."""

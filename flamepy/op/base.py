@@ -107,6 +107,7 @@ class Op:
 
     function: Callable[..., Any]
     first: Callable[..., Any]  # a call without a plan: plan.run_once(), or what pointwise.py does
+    takes_numbers = False  # whether an input may be a number (of the others, one that is no tensor is absent)
     planned = True  # whether calls, and backwards through them, may be recorded and run as recorded
     asks_narrow = False  # whether its rule may give a first cotangent of bfloat16: Cotangents.narrow()
     large = ""  # the extra that is as large as the result: see half.py

@@ -37,15 +37,16 @@ NOT_THERE = object()
 FLOAT64 = np.dtype("float64")
 
 
-def compilable(name: str, function: Any, in_rows: bool = False) -> Any:
-    """`function`, a part of op `name`, checked and made independent of its module. Raises TypeError or ValueError."""
+def compilable(name: str, function: Any, in_rows: bool = False, rest: bool = False) -> Any:
+    """`function`, a part of op `name`, checked and made independent of its module. `rest`: it may end in *_, for numbers it does not need.
+    Raises TypeError or ValueError."""
     if isinstance(function, FunctionType) and base.is_own(function):
         return function
-    return independent(name, function, in_rows, ())
+    return independent(name, function, in_rows, (), rest)
 
 
-def independent(name: str, function: Any, in_rows: bool, callers: tuple) -> Any:
-    check_form(name, function)
+def independent(name: str, function: Any, in_rows: bool, callers: tuple, rest: bool = False) -> Any:
+    check_form(name, function, rest)
     if not in_rows:
         check_branches(name, function)
     if function in callers:
@@ -72,7 +73,7 @@ def is_number(value: Any) -> bool:
 
 
 # ---- what a function may be and read ---------------------------------------------------------------------------------------------
-def check_form(name: str, function: Any) -> None:
+def check_form(name: str, function: Any, rest: bool) -> None:
     """Refuse what is no plain function with a name of its own and positional arguments."""
     if not isinstance(function, FunctionType):
         raise TypeError(f"{name}: not a Python function: {function!r}. Write it with def, in words of flamepy.words.")
@@ -85,7 +86,7 @@ def check_form(name: str, function: Any) -> None:
             f"{name}: {label} uses variables of the function around it, which cannot be compiled: {free}. Make them attributes "
             "(arguments with a default) or globals of the module."
         )
-    if code.co_kwonlyargcount or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+    if code.co_kwonlyargcount or code.co_flags & (0 if rest else inspect.CO_VARARGS) | code.co_flags & inspect.CO_VARKEYWORDS:
         raise ValueError(f"{name}: {label} has arguments without a fixed place: {inspect.signature(function)}. List each by name.")
     if any([isinstance(c, CodeType) for c in code.co_consts]) or code.co_flags & inspect.CO_GENERATOR:
         raise ValueError(f"{name}: a function or comprehension inside a function cannot be compiled: in {label}. Use a for loop.")

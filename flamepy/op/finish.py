@@ -15,7 +15,7 @@ These lines run for every op of an eager program, so nothing in them was known b
         entry.inputs = [x0.entry or x0, None]
         if x0.slot:
             entry.slots = slots(xs)
-        entry.untracked_ids = (xs[1].id,)
+        entry.others = (xs[1].id,)
         frame = getframe(2)                      # that of the user
         while frame.f_code.co_filename in ENGINE_FILES and frame.f_back is not None:
             frame = frame.f_back
@@ -58,14 +58,14 @@ class Form(NamedTuple):
     keeps: Places
     tensors: Places
     tracked: Places
-    untracked: Places
+    others: Places
     guarded: Places
 
 
 def finisher(call: Any) -> Finish:
     """How calls of this one's form are finished: finish(call, inputs, memory, attributes) gives the results. `memory`: the buffers and
     numbers that the call was given, then those that it made."""
-    lists = call.places, call.keeps, call.tensors, call.tracked, call.untracked, call.guarded
+    lists = call.places, call.keeps, call.tensors, call.tracked, call.others, call.guarded
     count = len(call.kinds) if len(call.kinds) <= FEW else 0
     few = [tuple(places) if len(places) <= FEW and count else None for places in lists]
     return written(Form(call.single, call.records, call.breaks, bool(call.constants), count, *few))
@@ -119,16 +119,16 @@ def kept(form: Form) -> list[str]:
 
 
 def inputs(form: Form) -> list[str]:
-    """Where gradients flow on to, and the ids of the other inputs."""
-    if form.tracked is None or form.untracked is None:
+    """Where gradients flow on to, and what the other inputs are: ids of tensors, numbers."""
+    if form.tracked is None or form.others is None:
         lines = ["nodes = entry.inputs = [None] * len(xs)", "for i in call.tracked:", "    nodes[i] = xs[i].entry or xs[i]"]
         lines += ["    if xs[i].slot:", "        entry.slots = slots_of(xs)"]
-        return [*lines, "entry.untracked_ids = [xs[i].id for i in call.untracked]"]
+        return [*lines, "entry.others = [getattr(xs[i], 'id', xs[i]) for i in call.others]"]
     nodes = [f"x{i}.entry or x{i}" if i in form.tracked else "None" for i in range(form.inputs)]
     lines = [f"x{i} = xs[{i}]" for i in form.tracked] + [f"entry.inputs = [{', '.join(nodes)}]"]
     lines += [f"if {' or '.join([f'x{i}.slot' for i in form.tracked])}:", "    entry.slots = slots_of(xs)"]
-    ids = "".join([f"xs[{i}].id, " for i in form.untracked])
-    return [*lines, f"entry.untracked_ids = ({ids})"] if ids else lines
+    others = "".join([f"xs[{i}]{'.id' if i in form.tensors else ''}, " for i in form.others])  # type: ignore[operator]
+    return [*lines, f"entry.others = ({others})"] if others else lines
 
 
 def slots_of(xs: Sequence[Any]) -> list[int]:

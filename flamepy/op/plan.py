@@ -60,7 +60,8 @@ class Call:
         self.op, self.single, self.records, self.breaks, self.kinds = op, not count, names is not None, breaks, kinds
         self.tensors = tuple([i for i, kind in enumerate(kinds) if kind is not None])
         self.tracked = tuple([i for i in self.tensors if kinds[i] and self.records])
-        self.untracked = tuple([i for i in self.tensors if i not in self.tracked])
+        told = range(len(kinds)) if op.takes_numbers else self.tensors  # about in a printed tape
+        self.others = tuple([i for i in told if i not in self.tracked])
         self.names = tuple(names or ())
         present = [n for i, n in enumerate(op.inputs) if i in self.tensors]
         self.guarded = tuple([i for i, name in enumerate(self.names) if name == "y" or name in present])
@@ -71,7 +72,7 @@ class Call:
         """A Call like this one with these inputs, results and saved values."""
         made = object.__new__(Call)  # and not a copied __dict__, which makes every attribute slower to read
         made.op, made.single, made.records, made.breaks, made.used = self.op, self.single, self.records, self.breaks, True
-        made.tensors, made.tracked, made.untracked = self.tensors, self.tracked, self.untracked
+        made.tensors, made.tracked, made.others = self.tensors, self.tracked, self.others
         made.names, made.guarded, made.kinds = self.names, self.guarded, self.kinds
         made.places, made.keeps, made.constants = self.places, self.keeps, self.constants
         made.finish = self.finish

@@ -51,6 +51,7 @@ class Pointwise(Op):
     """An op from scalar formulas. See pointwise()."""
 
     writes_into = False
+    takes_numbers = True
     first = first
 
     def __init__(self, name: str, formula: Any, rules: tuple, kind: str, out: np.dtype | None, masks: int, title: str):

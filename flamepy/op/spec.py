@@ -12,20 +12,37 @@ import numpy as np
 
 from ..backend.base import Device
 from ..dtypes import computed
+from ..errors import IndexOutOfRange
 
 MOST = 1 << 12  # specs kept: after so many shapes they are forgotten, and calls with them are planned anew
 
 
-class Spec:
-    """Made by spec_of() only. `size` counts the elements; `computed`: the dtype of numbers beside them; `twin` is the same with
-    `tracked` the other way round, once it was asked for; `kind` is the same for a single number: what tensors of every shape have in
-    common."""
+class Count(int):
+    """How many elements a tensor has. Called, as PyTorch's x.size(), it gives the shape, or the size of one axis."""
 
-    __slots__ = ("computed", "device", "dtype", "kind", "shape", "size", "tracked", "twin")
+    axes: tuple[int, ...]
+
+    def __call__(self, dim: int | None = None) -> Any:
+        if dim is None:
+            return self.axes
+        try:
+            return self.axes[dim]
+        except IndexError:
+            raise IndexOutOfRange(f"size: no such axis: {dim}, shape {self.axes}. Use 0 to {len(self.axes) - 1}.") from None
+
+
+class Spec:
+    """Made by spec_of() only. `size` counts the elements, `count` also answers to x.size(); `computed`: the dtype of numbers beside them;
+    `twin` is the same with `tracked` the other way round, once it was asked for; `kind` is the same for a single number: what tensors of
+    every shape have in common."""
+
+    __slots__ = ("computed", "count", "device", "dtype", "kind", "shape", "size", "tracked", "twin")
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype, device: Device, tracked: bool):
         self.shape, self.dtype, self.device, self.tracked = shape, dtype, device, tracked
         self.size, self.computed = size_of(shape), computed(dtype)
+        self.count = Count(self.size)
+        self.count.axes = shape
         self.twin: Spec | None = None
         self.kind: Spec = spec_of((), dtype, device, tracked) if shape else self
 

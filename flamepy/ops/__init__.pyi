@@ -214,6 +214,7 @@ def cross_entropy(
     x: TensorLike,
     ids: TensorLike,
     *,
+    weight: TensorLike | None = None,
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
     reduction: str = 'mean',
@@ -223,7 +224,8 @@ def cross_entropy(
     Ignored rows have the gradient 0, whatever they hold.
     Shapes: logits x (rows, classes), (classes,), (N, T, ..., classes) or (N, classes, d1, ...); ids: integers of that shape without
     classes. Where both of the last two would fit: ShapeError.
-    `label_smoothing` in [0, 1] mixes in the mean over all classes (Szegedy et al. 2015, arXiv:1512.00567).
+    `label_smoothing` in [0, 1] mixes in the mean over all classes (Szegedy et al. 2015, arXiv:1512.00567); `weight` (classes,): what
+    each class counts, also in the mean.
     Raises ShapeError for ids of another shape, DTypeError unless they are integers, IndexOutOfRange for an id that is no class.
     >>> round(fp.cross_entropy(fp.tensor([[0.0, 0.0]]), [1]).item(), 4)
     0.6931
@@ -339,6 +341,19 @@ def floor(x: TensorLike, /) -> Tensor:
     Raises: DTypeError (no tensor, array or number).
     >>> [round(v, 4) for v in fp.floor(fp.tensor([-1.5, 1.5])).tolist()]
     [-2.0, 1.0]
+    """
+
+# flamepy/ops/pointwise.py: floor_divide_y
+def floor_divide(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """The largest whole number not above a / b, as Python's and NumPy's a // b. It jumps and has no derivative: a tracked input raises.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats and integers; bools are computed in int64.
+    Formula: y = a // b
+    Derivative: none; nothing is recorded.
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> [round(v, 4) for v in fp.floor_divide(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
+    [-3.0, 3.0]
     """
 
 # flamepy/ops/indexing.py: gather
@@ -744,8 +759,15 @@ def neg(x: TensorLike, /) -> Tensor:
     """
 
 # flamepy/ops/losses.py: nll_loss
-def nll_loss(x: TensorLike, ids: TensorLike, *, ignore_index: int = -100, reduction: str = 'mean') -> Tensor:
-    """-x[id] for log-probabilities x; shapes as in cross_entropy.
+def nll_loss(
+    x: TensorLike,
+    ids: TensorLike,
+    *,
+    weight: TensorLike | None = None,
+    ignore_index: int = -100,
+    reduction: str = 'mean',
+) -> Tensor:
+    """-x[id] for log-probabilities x; shapes and `weight` as in cross_entropy.
 
     Shapes: x (rows, classes), ids (rows,); the others of cross_entropy too. Raises what it raises.
     >>> fp.nll_loss(fp.tensor([[-0.5, -1.5]]), [1]).item()
@@ -813,6 +835,20 @@ def relu(x: TensorLike, /) -> Tensor:
     Raises: DTypeError (no tensor, array or number).
     >>> [round(v, 4) for v in fp.relu(fp.tensor([-1.5, 1.5])).tolist()]
     [0.0, 1.5]
+    """
+
+# flamepy/ops/pointwise.py: remainder_y
+def remainder(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """a - (a // b) * b, with the sign of b, as Python's and NumPy's a % b; the gradient takes a // b for constant, as in PyTorch.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats and integers; bools are computed in int64.
+    Formula: y = a % b
+    Derivative from g, the cotangent of y: da = g
+    Derivative from g, the cotangent of y: db = -g * rint((a - y) / b)
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> [round(v, 4) for v in fp.remainder(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
+    [0.0, 0.0]
     """
 
 # flamepy/ops/shape.py: reshape

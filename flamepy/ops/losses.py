@@ -15,21 +15,16 @@ import numpy as np
 from .. import ops
 from ..backend.formula.words import abs, exp_down, log, log1p, maximum, select, sign
 from ..backend.numbers import number
-from ..dtypes import FLOATS, HALF, INTEGERS, checked_number, computed, float32, int64, is_number
+from ..dtypes import FLOATS, HALF, checked_number, computed, float32
 from ..errors import DTypeError, ShapeError
 from ..op import base as op
-from ..op.base import composed, launch, like, share, size_of
+from ..op.base import composed, launch, like
 from ..op.custom import custom
 from ..op.pointwise import pointwise
 from .activations import sigmoid
-from .indexing import check_ids, picked_from_rows
+from .class_ids import REDUCTIONS, class_ids, class_weights, classes_last, unknown_reduction, weighted, weighted_cross_entropy
+from .indexing import picked_from_rows
 from .loss_bodies import cross_entropy_row, half_cross_entropy_dx_row, half_cross_entropy_row
-
-REDUCTIONS = ("none", "mean", "sum")
-
-
-def unknown_reduction(name: str, reduction: str) -> ValueError:
-    return ValueError(f"{name}: unknown reduction: {reduction!r}. Use 'none', 'mean' or 'sum'.")
 
 
 def reduced(name: str, losses: Any, reduction: str) -> Any:
@@ -123,51 +118,17 @@ def batch_loss(losses: Any, found: Any, reduction: str) -> Any:
     return loss
 
 
-def class_ids(
-    name: str, ids: Any, device: Any, shape: tuple[int, ...], classes: int, ignore: int, reduction: str
-) -> tuple[Any, Any]:  # fmt: skip
-    """ids as flat int64, and what check_ids() found. Raises DTypeError, ShapeError, IndexOutOfRange with value and position."""
-    if reduction not in REDUCTIONS:
-        raise unknown_reduction(name, reduction)
-    if not is_number(ignore) or not hasattr(ignore, "__index__"):
-        raise DTypeError(f"{name}: ignore_index is no class id: {ignore!r}. Use an int, -100 for none.")
-    ids = op.Tensor.of(name, ids, device)
-    if ids.dtype not in INTEGERS:
-        raise DTypeError(f"{name}: class ids are not integer: {ids.dtype}. Cast them to int64.")
-    if ids.shape != shape:
-        raise ShapeError(f"{name}: sizes differ: class ids {ids.shape}, expected {shape}. Give one id for each row of logits.")
-    ids = ids if ids.dtype == int64 else ops.cast(ids, int64)
-    advice = f"Use 0 to {classes - 1}, or ignore_index={ignore}."
-    found = check_ids(ids, 0, classes, f"{name}: class id out of range: {{}} at position {{}}. {advice}", ignore)
-    return share(ids, (ids.size,)), found
-
-
-def classes_last(name: str, x: Any, ids: Any) -> tuple[Any, tuple[int, ...]]:
-    """Logits (N, ..., C), (N, C, d1, ...) or (C,), which the shape of the ids says, as (rows, C); and the shape that the ids should have.
-    Raises ShapeError where it could be both."""
-    if not x.ndim:
-        raise ShapeError(f"{name}: logits have no class axis: shape {x.shape}. Use (rows, classes).")
-    shape = x.shape[:-1]
-    if x.ndim > 2:
-        second = x.shape[:1] + x.shape[2:]
-        if shape == second == ids.shape and x.shape[1] > 1:
-            raise ShapeError(
-                f"{name}: the classes may be the second or the last axis: logits {x.shape}, class ids {ids.shape}. Make the logits "
-                "(rows, classes): x.reshape(-1, x.shape[-1]), after x.permute(...) where they are second; and ids.reshape(-1)."
-            )
-        if shape != ids.shape:
-            x, shape = ops.permute(x, (0, *range(2, x.ndim), 1)), second
-    return x if x.ndim == 2 else ops.reshape(x, (size_of(x.shape[:-1]), x.shape[-1])), shape
-
-
 @composed(home="both")
-def cross_entropy(x: Any, ids: Any, *, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean") -> Any:
+def cross_entropy(
+    x: Any, ids: Any, *, weight: Any = None, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean"
+) -> Any:  # fmt: skip
     """-log softmax(x)[id], averaged over the ids that are not ignored; float32 for 16-bit logits too.
 
     Ignored rows have the gradient 0, whatever they hold.
     Shapes: logits x (rows, classes), (classes,), (N, T, ..., classes) or (N, classes, d1, ...); ids: integers of that shape without
     classes. Where both of the last two would fit: ShapeError.
-    `label_smoothing` in [0, 1] mixes in the mean over all classes (Szegedy et al. 2015, arXiv:1512.00567).
+    `label_smoothing` in [0, 1] mixes in the mean over all classes (Szegedy et al. 2015, arXiv:1512.00567); `weight` (classes,): what
+    each class counts, also in the mean.
     Raises ShapeError for ids of another shape, DTypeError unless they are integers, IndexOutOfRange for an id that is no class.
     >>> round(fp.cross_entropy(fp.tensor([[0.0, 0.0]]), [1]).item(), 4)
     0.6931
@@ -183,13 +144,16 @@ def cross_entropy(x: Any, ids: Any, *, ignore_index: int = -100, label_smoothing
     ids, found = class_ids("cross_entropy", ids, x.device, shape, rows.shape[-1], ignore_index, reduction)
     rows = rows if rows.dtype in FLOATS else ops.cast(rows, float32)
     run = half_cross_entropy if rows.dtype in HALF else row_cross_entropy
-    loss = run(rows, ids, found, label_smoothing, int(ignore_index), reduction)
+    if weight is None:
+        loss = run(rows, ids, found, label_smoothing, int(ignore_index), reduction)
+    else:
+        loss = weighted_cross_entropy(run, rows, ids, found, weight, label_smoothing, int(ignore_index), reduction)
     return ops.reshape(loss, shape) if reduction == "none" and loss.shape != shape else loss
 
 
 @composed(home="both")
-def nll_loss(x: Any, ids: Any, *, ignore_index: int = -100, reduction: str = "mean") -> Any:
-    """-x[id] for log-probabilities x; shapes as in cross_entropy.
+def nll_loss(x: Any, ids: Any, *, weight: Any = None, ignore_index: int = -100, reduction: str = "mean") -> Any:
+    """-x[id] for log-probabilities x; shapes and `weight` as in cross_entropy.
 
     Shapes: x (rows, classes), ids (rows,); the others of cross_entropy too. Raises what it raises.
     >>> fp.nll_loss(fp.tensor([[-0.5, -1.5]]), [1]).item()
@@ -201,8 +165,12 @@ def nll_loss(x: Any, ids: Any, *, ignore_index: int = -100, reduction: str = "me
     keep = ops.ne(ids, int(ignore_index))
     picked = picked_from_rows(rows, ops.where(keep, ids, 0)) if rows.size else ops.sum(rows, axis=1)
     losses = ops.where(keep, ops.neg(picked), 0.0)
-    if reduction != "mean":
-        return ops.reshape(losses, shape) if reduction == "none" else ops.sum(losses)
+    if weight is not None:
+        losses = weighted(losses, ids, class_weights("nll_loss", weight, rows), int(ignore_index), reduction).to(losses.dtype)
+    if reduction == "none":
+        return ops.reshape(losses, shape)
+    if weight is not None or reduction == "sum":
+        return ops.sum(losses)
     total, wide = ops.sum(losses), computed(losses.dtype)
     mean = ops.div(total.to(wide), ops.sum(keep).to(wide))  # a count in 16 bits would be wrong
     return mean.to(losses.dtype)

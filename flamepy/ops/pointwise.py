@@ -78,11 +78,27 @@ def neg_y(x):
     return -x
 
 
+def floor_divide_y(a, b):
+    """The largest whole number not above a / b, as Python's and NumPy's a // b. It jumps and has no derivative: a tracked input raises."""
+    return a // b
+
+
+def remainder_y(a, b):
+    """a - (a // b) * b, with the sign of b, as Python's and NumPy's a % b; the gradient takes a // b for constant, as in PyTorch."""
+    return a % b
+
+
+def remainder_db(g, a, b, y):
+    return -g * rint((a - y) / b)
+
+
 pointwise("add", add_y, pass_g, pass_g, kind="number", home="flamepy")
 pointwise("sub", sub_y, pass_g, neg_g, kind="number", home="flamepy")
 pointwise("mul", mul_y, mul_da, mul_db, kind="number", home="flamepy")
 pointwise("div", div_y, div_da, div_db, home="flamepy")
 pointwise("neg", neg_y, neg_g, kind="number", home="flamepy")
+pointwise("floor_divide", floor_divide_y, kind="number", home="flamepy")
+pointwise("remainder", remainder_y, pass_g, remainder_db, kind="number", home="flamepy")
 
 
 def power_da(g, a, b):

@@ -10,7 +10,7 @@ FLAME counterpart: `flame_core::optimizers`. Read next: adam.py.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,9 +32,10 @@ from .given import as_gradient, as_map, check_unscaled, list_of, mark_of, not_re
 from .groups import Group, Groups, check_options, checked_groups, name_of
 from .model import Model
 from .rates import Rates, checked
+from .rule import Rule
 
 
-class Optimizer(Chained):
+class Optimizer(Rule, Chained):
     """Base of all optimizers. See their docstrings; `step` and the state methods are the same for all.
 
     `params`: a ParameterDict, a Module, a list of Parameters, or a config object alone (then parameters come with step()).
@@ -45,8 +46,6 @@ class Optimizer(Chained):
 
     name = "optimizer"
     order = "torch"
-    slots: tuple[str, ...] = ()
-    formula: Callable
     told = False  # whether it has said that a parameter was replaced in its model
     apart = False  # whether each parameter is a segment of its own
 
@@ -57,6 +56,7 @@ class Optimizer(Chained):
         self.rates = Rates(self, options["lr"], groups or {})
         for group in self.groups:
             self.check(group)
+            self.check_numbers(group)
         self.transforms = transforms
         self.params: list[Parameter] = []
         self.names: dict[int, str] = {}
@@ -268,10 +268,6 @@ class Optimizer(Chained):
         self.write(Launch(block, chosen, segments, gradients, factors, hyper))
         block.publish(present, by)
 
-    def write(self, to: Launch) -> None:
-        """All launches of a step on one block: this one, unless an optimizer needs more."""
-        to.update(self.formula, (to.block.master, *to.block.state.values()))
-
     def prepare(self, block: Block, chosen: Sequence[int], first: Sequence[int]) -> Buffer:
         """Where the numbers of each segment will stand. Counts the step of the `chosen` parameters; `first`: one of each segment."""
         device = block.buffer.device
@@ -282,10 +278,6 @@ class Optimizer(Chained):
         hyper = device.empty(NUMBERS * len(first), block.dtype) if active else block.hyper(len(first))
         device.stream.before(Update(self, block, chosen, first).numbers, hyper)
         return hyper
-
-    def numbers(self, group: dict[str, Any], step: int) -> tuple[float, ...]:
-        """What the formula gets after its arrays: at most NUMBERS numbers."""
-        raise NotImplementedError
 
     def arrange(self) -> None:
         """Group parameters by the memory they are in; again when they were packed since, keeping their state."""

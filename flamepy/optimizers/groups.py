@@ -81,7 +81,7 @@ class Group(Owned, dict):
 
     def __missing__(self, key: str) -> Any:
         if key != "params":
-            raise KeyError(key)
+            raise KeyError(f"{self.optimizer.name}: no such option in a group: '{key}'. Known: {', '.join(self)}.")
         return [p for p in self.optimizer.params if self.optimizer.groups[self.optimizer.group_of[p.id]] is self]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -100,6 +100,8 @@ def fixed(options: dict[str, Any]) -> dict[str, Any]:
 
 def checked_groups(name: str, groups: Any, known: Iterable[str]) -> dict[str, dict[str, Any]]:
     """The groups that a constructor was given. Raises TypeError for what is no dict of dicts, and for unknown options."""
+    if "lr" not in known:
+        raise TypeError(f"{name}: no lr among its options: {list(known)}. Pass {{'lr': lr, ...}} to super().__init__().")
     if groups is not None and not isinstance(groups, Mapping):
         raise DTypeError(f"{name}: groups is no dict: {type(groups).__name__}. Use {{'*.bias': {{'weight_decay': 0}}}}.")
     for pattern, changes in (groups or {}).items():

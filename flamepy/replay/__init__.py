@@ -219,7 +219,8 @@ class Captured(Generic[R]):
         if changes:
             raise CaptureError(
                 f"capture: the step itself changes what it depends on: {', '.join(changes)}. A replay would not: change it outside, or, "
-                "where it is numbers that the step carries on, write them with set_data() into a Parameter(data, requires_grad=False)."
+                "where it is numbers that the step carries on, write them in place: x.set_data(value), of a buffer made by "
+                "register_buffer(name, data) or of a Parameter(data, requires_grad=False)."
             )
         known_before = {(id(g.owner), g.what) for g, _, _ in kind.guards}
         same = recorder.guards.keys() <= known_before and check_same_results(kind.result, stripped)

@@ -42,7 +42,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def is_parameter(value: Any) -> bool:
-    return hasattr(type(value), "set_data")
+    return hasattr(type(value), "set_grad")
 
 
 # ---- arguments -----------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ Read next: names.py, verify.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..backend.divert import Settings
@@ -43,7 +43,12 @@ class Kind:
 
     def settings_changed(self) -> list[str]:
         """Which settings are not as they were, for error texts."""
-        return [f"{g.what.lstrip('_')} of {known(g.owner)!r}" for g, value, _ in self.guards if compared(g.read()) != value]
+        found: dict[Any, str] = {}
+        for g, value, _ in self.guards:
+            if (now := compared(g.read())) != value:
+                for key, label in differing(g, value, now):
+                    found.setdefault(key, label)  # modules around it have it, too
+        return list(found.values())
 
     def sees(self, now: Names) -> bool:
         """Whether a call that sees this from outside is of the same kind."""
@@ -57,6 +62,19 @@ class Kind:
         self.guards = [(g, compared(value), value) for g, value in found]
         self.live = [row for row in self.guards if row[0].live]
         self.settings = Settings.version
+
+
+def differing(g: Guard, before: Any, now: Any) -> Iterator[tuple[Any, str]]:
+    """What is not as it was in a setting, with what an error text calls it: the attribute, of a module."""
+    if not hasattr(g.owner, "named_modules"):
+        label = getattr(g.owner, "label", "") or repr(known(g.owner))
+        yield (id(g.owner), g.what), f"{g.what.lstrip('_')} of {label}"
+        return
+    old, new = ({(place, name): value for place, name, value in rows} for rows in (before, now))
+    paths = {id(m): (path, type(m).__name__) for path, m in g.owner.named_modules()}
+    for place, name in [key for key in old | new if old.get(key) != new.get(key)]:
+        path, kind = paths.get(place, ("", "module"))
+        yield (place, name), f"'{path}.{name}'".replace("'.", "'") + f" of a {kind}"
 
 
 def compared(value: Any) -> Any:

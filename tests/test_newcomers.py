@@ -1,0 +1,115 @@
+"""What people met who came from PyTorch and NumPy with scripts of their own: it works as there, or the error says what to type.
+
+Oracles: NumPy, Python. Read next: test_habits.py.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+
+import numpy as np
+import pytest
+from error_text import raises
+
+import flamepy as fp
+import flamepy.nn.functional as F
+from flamepy import nn
+
+pytestmark = pytest.mark.usefixtures("plain")
+X = np.linspace(-1, 1, 6, dtype="f4").reshape(2, 3)
+
+
+def test_matplotlib_draws_what_has_a_tape():
+    from matplotlib.figure import Figure
+
+    x = fp.tensor(X[0], requires_grad=True)
+    y = x * 2.0
+    axes = Figure().subplots()
+    (line,) = axes.plot(x, y)
+    axes.scatter(x, y)
+    axes.imshow(fp.Parameter(X) * 1.0)
+    assert line.get_xydata().tolist() == [[v, 2 * v] for v in X[0].tolist()]
+    assert copy.copy(y) is y and copy.copy(y).sum().backward()[x].tolist() == [2, 2, 2]
+    twin = copy.copy(x)
+    assert twin is not x and twin.requires_grad and twin.tolist() == x.tolist()
+    with raises(fp.GradientError, "deepcopy: only leaves can be copied: made by 'mul'. Use detach()"):
+        copy.deepcopy(y)
+
+
+def test_truth_and_in_are_numpys():
+    t = fp.tensor(X)
+    for call in (lambda: bool(t), lambda: not t, lambda: t and t, lambda: t in [fp.zeros(2, 3)], lambda: bool(fp.zeros(0))):
+        with raises(fp.ShapeError, "bool: the truth of a tensor needs one element: shape (", "x.numpy().any() or .all()", "x is t"):
+            call()
+    assert t in [t] and bool(fp.tensor([[2]])) and not fp.tensor(0.0)
+    for value in (X[0, 1], 5.0, X[1], [9, 9, 9], np.nan, fp.tensor(X[1, 2])):
+        assert (value in t) is bool((np.asarray(value) == X).any())
+    assert None not in t and True in fp.tensor([False, True]) and 2 not in fp.zeros(0)
+    look = fp.capture(lambda x: x * (2.0 if 1.0 in x else 3.0))
+    look(t)
+    with raises(fp.CaptureError, "reads a number on the host while it is recorded: __contains__()"):
+        look(t)
+
+
+def test_sizes_are_asked_for_as_in_pytorch():
+    t, p = fp.tensor(X), fp.Parameter(X)
+    for x in (t, p, t * p):
+        assert x.size == x.numel() == 6 and x.size() == (2, 3) and (x.size(0), x.size(-1), x.size(dim=1)) == (2, 3, 3) and x.dim() == 2
+    assert fp.zeros(t.size).shape == (6,) and (t / t.size).tolist() == (X / 6).tolist() and json.dumps([t.size]) == "[6]"
+    assert pickle.loads(pickle.dumps(t.size))(1) == 3 and fp.tensor(1.0).size() == () and fp.zeros(0).size == 0
+    with raises(fp.IndexOutOfRange, "size: no such axis: 2, shape (2, 3)"):
+        t.size(2)
+
+
+def test_whole_division_and_its_remainder_are_numpys():
+    """To the bit, of floats and integers, zeros and infinities among them."""
+    numbers = np.float32([0.0, -0.0, 1.0, 0.1, -3.0, 7.5, 1e30, np.inf, -np.inf, np.nan])
+    whole = np.array([-7, -3, 2, 3, 5, 2**30])
+    with np.errstate(all="ignore"):
+        for a in (numbers, numbers.astype("f8"), whole, whole.astype("i4")):
+            b, t = a[:, None], fp.tensor(a)
+            for found, want in ((t // fp.tensor(b), a // b), (t % fp.tensor(b), a % b), (t // 2, a // 2), (7 % t, 7 % a), (b // t, b // a)):
+                assert found.dtype == want.dtype
+                np.testing.assert_array_equal(found.numpy(), want)
+    x, y = fp.tensor([5.5, -5.5], requires_grad=True), fp.tensor([2.0, 3.0], requires_grad=True)
+    grads = (x % y).sum().backward(create_graph=True)
+    assert grads[x].tolist() == [1, 1] and grads[y].tolist() == [-2, 2]  # a // b is constant
+    for call in (lambda: x // 2, lambda: 2 // x, lambda: x.floor_divide(y)):
+        with raises(fp.GradientError, "floor_divide: no derivative for an input that requires grad", "detach()"):
+            call()
+    p = fp.Parameter(X)
+    with pytest.raises(fp.FlameError, match="remainder: not changed in place: x %= v"):
+        p %= 2
+
+
+def test_float32_is_the_compute_dtype_of_float32():
+    m = nn.Sequential(nn.Linear(3, 2))
+    m.compute_dtype = fp.float16
+    m.compute_dtype = fp.float32
+    assert m[0].compute_dtype is None and m.compute_dtype is None and "compute_dtype" not in vars(m)
+    with raises(fp.DTypeError, "Sequential: not a compute dtype: dtype('float32')"):
+        m.to(fp.float64).compute_dtype = fp.float32
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_classes_count_differently_as_in_pytorch(reduction, smoothing):
+    torch = pytest.importorskip("torch", reason="PyTorch is the judge here and is not installed")
+    rng, weight = np.random.default_rng(0), [0.5, 2.0, 0.0, 1.0]
+    for shape, ids in (((4,), np.array(3)), ((5, 4), [1, 3, 0, 0, 2]), ((2, 4, 3), [[0, 1, 2], [3, 3, 1]])):
+        a = rng.standard_normal(shape).astype("f4")
+        x, t = fp.tensor(a, requires_grad=True), torch.tensor(a, requires_grad=True)
+        options = {"ignore_index": 0, "reduction": reduction}
+        want = torch.nn.functional.cross_entropy(t, torch.tensor(ids), weight=torch.tensor(weight), label_smoothing=smoothing, **options)
+        loss = F.cross_entropy(x, ids, weight=weight, label_smoothing=smoothing, **options)
+        np.testing.assert_allclose(loss.numpy(), want.detach(), rtol=1e-5, atol=1e-6)
+        (want * 2).sum().backward()
+        np.testing.assert_allclose((loss * 2).sum().backward()[x].numpy(), t.grad, rtol=1e-4, atol=1e-6)
+        logs, theirs = x.log_softmax(1 if len(shape) == 3 else -1), t.log_softmax(1 if len(shape) == 3 else -1)
+        want = torch.nn.functional.nll_loss(theirs, torch.tensor(ids), weight=torch.tensor(weight), **options)
+        np.testing.assert_allclose(F.nll_loss(logs, ids, weight=weight, **options).numpy(), want.detach(), rtol=1e-5, atol=1e-6)
+    assert F.cross_entropy(fp.zeros(2, 4, dtype=fp.bfloat16), [1, 3], weight=weight).dtype == fp.float32
+    with raises(fp.ShapeError, "cross_entropy: not a weight for each class: weight (3,), classes (4,)"):
+        F.cross_entropy(fp.zeros(2, 4), [1, 3], weight=weight[:3])
