@@ -1,11 +1,10 @@
 """The `flamepy` command: train, sample, kernel, doctor, warmup, cache, bench, version.
 
-This file reads the command line and turns every outcome into one line and an exit code; the work is in train/. The options of
-`flamepy train` are made from the settings in train/config.py.
+This file reads the command line and turns every outcome into one line and an exit code; the work is in train/.
 
     exit codes   0 done   1 training failed, or doctor found a problem   2 unusable input   130, 143 Ctrl-C, SIGTERM
 
-Read next: train/command_line.py, train/runs.py.
+Read next: train/options.py, train/command_line.py, train/runs.py.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import click
 
 from .errors import FlameError
-from .train.command_line import Commands, Jobs, Sections, wrong_usage
-from .train.config import DigitsConfig, GptConfig, TrainConfig, resolve, settings
+from .train.command_line import Commands, Jobs, wrong_usage
+from .train.config import DigitsConfig, GptConfig, TrainConfig, resolve
 from .train.files import GONE, silence
-from .train.presets import PRESETS
+from .train.lines import say, whole
+from .train.options import DIGITS_HELP, GPT_HELP, job_command
 from .train.problems import InputError, Interrupted
 from .train.signals import StopRequest
 
-PICTURE = "find-lr.png"
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -53,72 +52,6 @@ def cli() -> None:
 @cli.group(cls=Jobs, add_help_option=False)
 def train() -> None:
     """Train a model from scratch: a GPT on text, or (train digits) a digit reader."""
-
-
-GPT_HELP = """Train a small GPT from scratch, on this machine, one byte of text after another.
-
-Without options it learns from the text of Python's standard library (nothing is downloaded), takes a minute or two,
-shows its progress and leaves a run folder, runs/gpt-1, with settings, metrics, a picture of the curves, checkpoints and
-a sample of what it writes. Ctrl-C saves a checkpoint and stops; --resume goes on as if nothing had happened.
-
-\b
-Examples:
-  flamepy train                                 the whole thing
-  flamepy train --preset tiny                   a first try, some seconds
-  flamepy train --data book.txt --steps 5000    your own text, longer
-  flamepy train --resume runs/gpt-1             go on with a stopped run
-  flamepy train --preset tiny --find-lr         which learning rate?
-  flamepy train digits --help                   the other job: read handwritten digits
-"""
-
-DIGITS_HELP = """Train two small networks to read handwritten digits: an MLP and a CNN.
-
-Without options they learn from the 1,797 digits that come with scikit-learn (pip install "flamepy[data]"), four fifths for
-training, one fifth held out for the test. A run folder, runs/digits-1, keeps everything, as with flamepy train.
-
-\b
-Examples:
-  flamepy train digits
-  flamepy train digits --model cnn
-  flamepy train digits --data mnist/ --preset mnist     MNIST's four idx files, .gz or not
-"""
-
-
-def run_options(kind: type[TrainConfig]) -> list[click.Option]:
-    """The options that are not settings of the model or its training."""
-    presets = click.Choice(list(PRESETS[kind.__name__]))
-    rates = f"Train nothing: try rates, suggest one, and draw them into FILE.  [{PICTURE}]"
-    return [
-        click.Option(
-            ["--out"], metavar="DIR", help="Run folder for everything the run writes; new or empty. Default: the next free one in runs/."
-        ),
-        click.Option(["--resume"], metavar="DIR", help="Go on with the run in this run folder, from its last checkpoint."),
-        click.Option(["--stop-after"], type=int, metavar="K", help="Stop after step K as Ctrl-C would; --resume goes on."),
-        click.Option(["--find-lr"], metavar="FILE", is_flag=False, flag_value=PICTURE, help=rates),
-        click.Option(["--config"], metavar="FILE", help="Settings from a TOML file, such as a run's config.toml."),
-        click.Option(["--preset"], type=presets, help="Ready-made settings. Command line beats --config beats --preset."),
-    ]
-
-
-def job_command(name: str, kind: type[TrainConfig], text: str, usage: str, run: Callable[..., int]) -> click.Command:
-    """The command for one job, with an option for each setting that is marked as one."""
-    hints = get_type_hints(kind)
-    options, headings, only_config = [], {}, {}
-    for setting, field in settings(kind).items():
-        if "section" in field.metadata:
-            wanted: Any = click.Choice(field.metadata["choices"]) if "choices" in field.metadata else hints[setting]
-            metavar = {int: "N", float: "X", str: "NAME"}.get(wanted)
-            switch = wanted is bool
-            default = ("on" if field.default else "off") if switch else field.default
-            shown = field.metadata["help"] + ("" if setting == "data" else f"  [{default}]")
-            flag = f"--{setting}/--no-{setting}" if switch else f"--{setting}"
-            options.append(click.Option([flag], type=wanted, default=None, metavar=metavar, help=shown))
-            headings[setting] = field.metadata["section"]
-        else:
-            only_config[setting] = field
-    command = Sections(name, params=[*options, *run_options(kind)], help=text, callback=run, short_help=text.split(".")[0])
-    command.usage, command.headings, command.only_config = usage, headings, only_config
-    return command
 
 
 def train_job(name: str, kind: type[TrainConfig]) -> Callable[..., int]:
@@ -261,7 +194,7 @@ def version() -> int:
     from .train.state import versions
 
     flamepy, *others = (f"{name} {number}" for name, number in versions().items())
-    print(f"{flamepy} ({', '.join(others)}) in {Path(__file__).parent}")
+    say(f"{flamepy} ({', '.join(others)}) in {whole(Path(__file__).parent)}")
     return 0
 
 

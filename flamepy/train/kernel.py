@@ -19,6 +19,7 @@ from ..cuda.kernels import architecture, backend
 from ..cuda.recording import launches_of, refuse_converted
 from ..dtypes import as_dtype
 from ..errors import DTypeError
+from .lines import width
 from .problems import InputError
 
 USUAL = 1 << 16  # elements of the example, where nothing is run
@@ -27,16 +28,17 @@ REPEATS = 5
 
 def list_names() -> int:
     """Print every name there is."""
-    print(textwrap.fill("  ".join(names()), 100, break_on_hyphens=False, break_long_words=False))
+    print(textwrap.fill("  ".join(names()), width(), break_on_hyphens=False, break_long_words=False))
     return 0
 
 
 def command(name: str, device: str, n: int | None, dtype: str, arch: str) -> int:
-    """Print everything about the kernels of an op."""
+    """Print everything about the kernels of an op; capitals in its name do not count."""
+    given, name = name, name.lower()
     if name not in names():
         near = difflib.get_close_matches(name, names(), 3, 0.5)
         advice = f"Did you mean {' or '.join(near)}?" if near else "flamepy kernel --list prints all."
-        raise InputError(f"no kernel of this name: {name!r}. {advice}")
+        raise InputError(f"no kernel of this name: {given!r}. {advice}")
     if n is not None and n < 1:
         raise InputError(f"--run must be at least 1: {n}. Give a number of elements.")
     try:
@@ -68,7 +70,7 @@ def heading(name: str, where: str, kernels: list[str], n: int) -> Iterator[str]:
 
 
 def title(i: int, text: str) -> Iterator[str]:
-    yield from ("", "=" * 100, f"{i}. {text}", "=" * 100)
+    yield from ("", "=" * 80, f"{i}. {text}", "=" * 80)
 
 
 # ---- CUDA ------------------------------------------------------------------------------------------------------------------------------
