@@ -12,6 +12,7 @@ from __future__ import annotations
 import codecs
 import importlib
 import io
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -110,7 +111,7 @@ def sample(run: str, prompt: str, tokens: int, temperature: float, top_k: int, s
 @click.option("--list", "listed", is_flag=True, help="Print every NAME there is.")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Whose machine code; no GPU is needed.  [cpu]")
 @click.option("--run", "elements", type=int, metavar="N", help="Run it on N elements, too; on cuda in the emulator, which counts.")
-@click.option("--dtype", default="float32", metavar="NAME", help="float32, bfloat16, ...  [float32]")
+@click.option("--dtype", default="float32", metavar="NAME", help="float32, float64, bfloat16 (bf16), float16 (fp16), ...  [float32]")
 @click.option("--arch", default="sm_90", metavar="NAME", help="With --device cuda: which GPU.  [sm_90]")
 def kernel(name: str | None, listed: bool, device: str, elements: int | None, dtype: str, arch: str) -> int:
     """Show the kernels of the op NAME: formula, loop, LLVM or PTX, machine code, and what a run counts."""
@@ -152,18 +153,20 @@ def cache() -> None:
 
 @cache.command("ls")
 def cache_ls() -> int:
-    """List the kernels in it: what, how large, where."""
+    """List what is in it: which kernels, how large, in which folder."""
     from .train import kernel_cache
 
     return kernel_cache.list_kernels()
 
 
 @cache.command("clear")
-def cache_clear() -> int:
-    """Empty it; the next run compiles again."""
+@click.option("--cpu", is_flag=True, help="Only the kernels of the CPU.")
+@click.option("--gpu", is_flag=True, help="Only what is kept for GPUs and for the emulated one.")
+def cache_clear(cpu: bool, gpu: bool) -> int:
+    """Say what is in it, and empty it; the next run compiles again."""
     from .train import kernel_cache
 
-    return kernel_cache.clear()
+    return kernel_cache.clear(cpu or not gpu, gpu or not cpu)
 
 
 def benchmarks() -> Any:
@@ -202,7 +205,7 @@ def run(args: list[str]) -> int:
     """Run one command; every foreseeable failure is one line on standard error and an exit code, also one of the output itself."""
     name = f"flamepy {args[0]}" if args and args[0] in cli.commands else "flamepy"
     if sys.stdout is None:
-        complain(name, "the output is closed. Send it to a file, or to /dev/null.")
+        complain(name, f"the output is closed. Send it to a file, or to {os.devnull}.")
         return 2
     try:
         code = attempt(name, args)

@@ -28,6 +28,15 @@ def setting(default: Any, text: str, low: float | None = None, high: float | Non
     return dataclasses.field(default=default, metadata={"help": text, "low": low, "high": high, **more})
 
 
+SPELLINGS = {"bf16": "bfloat16", "f16": "float16", "fp16": "float16", "half": "float16", "f32": "float32", "fp32": "float32",
+             "f64": "float64", "fp64": "float64"}  # fmt: skip
+
+
+def spelled(word: str) -> str:
+    """A choice or a type of numbers as flamepy writes it: without capitals; bf16 is bfloat16."""
+    return SPELLINGS.get(word.lower(), word.lower())
+
+
 WARMUP = 100
 STEPS = "Training steps; also the length of the learning rate schedule, which other --steps with --resume stretch or shorten."
 LAST_SEED = 2**63 - 1
@@ -63,7 +72,8 @@ class TrainConfig(LoopConfig):
     seed: int = setting(1337, "Start of all random numbers; the same seed gives the same run, bit for bit.", 0, LAST_SEED,
                         section="Training")  # fmt: skip
     device: str = setting("cpu", f"Where to train: {', '.join(BACKENDS)}.", section="Training", free=True)
-    compute: str = setting("float32", "What products are computed from: float32, bfloat16 or float16. Parameters stay float32.",
+    compute: str = setting("float32", "Type of the numbers that enter products: bfloat16 (bf16) and float16 (fp16) are faster on some "
+                           "machines. Parameters stay float32.",
                            section="Training", choices=("float32", "bfloat16", "float16"))  # fmt: skip
     warmup: int = setting(WARMUP, "steps of linear warm-up (when not given: 100, at most a tenth of the steps)", 0, 10**9)
     final_lr: float = setting(0.1, "learning rate at the end, as a fraction of lr", 0, 1)
@@ -157,8 +167,10 @@ def check(field: dataclasses.Field, wanted: Any, value: Any) -> Any:
     if type(value) is not wanted:
         what = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}[wanted]
         raise InputError(f"{name} must be {what}: {value!r}. Change {name}.")
-    if limits.get("choices") and value not in limits["choices"]:
-        raise InputError(f"{name} must be one of {', '.join(limits['choices'])}: {value!r}. Change {name}.")
+    if limits.get("choices"):
+        if spelled(value) not in limits["choices"]:
+            raise InputError(f"{name} must be one of {', '.join(limits['choices'])}: {value!r}. Change {name}.")
+        value = spelled(value)
     if wanted in (int, float):
         within(name, value, limits["low"], limits["high"])
     return value

@@ -8,7 +8,6 @@ Read next: images.py.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -20,6 +19,7 @@ from ..backend.base import Device, device
 from ..nn import functional as F
 from .config import DigitsConfig, source_title
 from .display import short
+from .files import quoted
 from .images import Images, load_images
 from .job import Batch, adamw, schedule_of, settings_line, split
 from .run_folder import RunFolder
@@ -122,7 +122,7 @@ class DigitsJob:
         yield f"test accuracy {100 * share:.2f} % ({right}), loss {short(last['val_loss'])}"
 
     def going_on(self, folder: RunFolder) -> str:
-        return f"flamepy train digits --resume {shlex.quote(str(folder.path))}"
+        return f"flamepy train digits --resume {quoted(folder.path)}"
 
 
 def training_batch(images: Images, seed: int, step: int, batch: int, shift: int) -> tuple[np.ndarray, np.ndarray]:

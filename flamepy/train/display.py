@@ -187,7 +187,7 @@ class PlainDisplay:
         slowdown = self.clock.slowdown()
         if slowdown > 1 and not self.told_busy:
             self.told_busy = True
-            self.line(f"busy machine: steps take {slowdown:.0f} times as long as the fastest; flamepy doctor measures what is left")
+            self.line(f"busy machine: steps take {slowdown:.0f} times as long as the fastest did; flamepy doctor measures how busy")
         return took
 
     def show(self, row: Row) -> None:
@@ -260,7 +260,7 @@ class LiveDisplay(PlainDisplay):
 
     def pause(self) -> None:
         super().pause()
-        self.activity = "training" if self.row is not None else "first step; its kernels are compiled if this machine has not seen them"
+        self.activity = "training" if self.row is not None else "first step (compiles the kernels that the kernel cache lacks)"
 
     def render(self) -> Any:
         from rich.console import Group

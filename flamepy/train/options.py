@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 import click
 
 from .command_line import Sections
-from .config import TrainConfig, settings
+from .config import TrainConfig, settings, spelled
 from .presets import PRESETS
 
 PICTURE = "find-lr.png"
@@ -44,9 +44,16 @@ Examples:
 """
 
 
+class Words(click.Choice):
+    """A choice that may be written in other ways, too: see spelled()."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(spelled(value) if spelled(value) in self.choices else value, param, ctx)
+
+
 def run_options(kind: type[TrainConfig]) -> list[click.Option]:
     """The options that are not settings of the model or its training."""
-    presets = click.Choice(list(PRESETS[kind.__name__]))
+    presets = Words(list(PRESETS[kind.__name__]))
     rates = f"Train nothing: try rates, suggest one, and draw them into FILE.  [{PICTURE}]"
     return [
         click.Option(
@@ -66,7 +73,7 @@ def job_command(name: str, kind: type[TrainConfig], text: str, usage: str, run: 
     options, headings, only_config = [], {}, {}
     for setting, field in settings(kind).items():
         if "section" in field.metadata:
-            wanted: Any = click.Choice(field.metadata["choices"]) if "choices" in field.metadata else hints[setting]
+            wanted: Any = Words(field.metadata["choices"]) if "choices" in field.metadata else hints[setting]
             metavar = {int: "N", float: "X", str: "NAME"}.get(wanted)
             switch = wanted is bool
             default = ("on" if field.default else "off") if switch else field.default
