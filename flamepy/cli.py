@@ -44,13 +44,13 @@ def cli() -> None:
     """Train, sample and check: a tape autograd engine you can read in an evening.
 
     \b
-    flamepy train              train a small GPT on this machine, no download needed
+    flamepy train              train a small GPT here; nothing is downloaded
     flamepy sample runs/gpt-1  let it write
     flamepy doctor             is this machine set up well?
     """
 
 
-@cli.group(cls=Jobs, add_help_option=False)
+@cli.group(cls=Jobs, add_help_option=False, short_help="Train a model from scratch: a GPT, or digits.")
 def train() -> None:
     """Train a model from scratch: a GPT on text, or (train digits) a digit reader."""
 
@@ -90,12 +90,12 @@ train.add_command(job_command("gpt", GptConfig, GPT_HELP, "flamepy train [OPTION
 train.add_command(job_command("digits", DigitsConfig, DIGITS_HELP, "flamepy train digits [OPTIONS]", train_job("digits", DigitsConfig)))
 
 
-@cli.command()
+@cli.command(short_help="Let a trained GPT write text.")
 @click.argument("run", metavar="RUN")
-@click.option("--prompt", default="\n", help="Text to go on from.")
+@click.option("--prompt", default="\n", help="Text to continue.")
 @click.option("--tokens", type=int, default=400, metavar="N", help="How many bytes to write.  [400]")
-@click.option("--temperature", type=float, default=0.8, metavar="X", help="0 always takes the likeliest byte; higher is wilder.  [0.8]")
-@click.option("--top-k", type=int, default=0, metavar="K", help="Choose among the K likeliest bytes only; 0: all.  [0]")
+@click.option("--temperature", type=float, default=0.8, metavar="X", help="0 always takes the most likely byte; higher is wilder.  [0.8]")
+@click.option("--top-k", type=int, default=0, metavar="K", help="Choose among the K most likely bytes only; 0: all.  [0]")
 @click.option("--seed", type=int, default=1337, metavar="N", help="Another seed, another text.  [1337]")
 @click.option("--no-cache", is_flag=True, hidden=True, help="Compute every byte from the whole context again.")
 def sample(run: str, prompt: str, tokens: int, temperature: float, top_k: int, seed: int, no_cache: bool) -> int:
@@ -106,15 +106,18 @@ def sample(run: str, prompt: str, tokens: int, temperature: float, top_k: int, s
     return 0
 
 
-@cli.command()
+@cli.command(short_help="Show an op's formula, kernels and machine code.")
 @click.argument("name", metavar="NAME", required=False)
 @click.option("--list", "listed", is_flag=True, help="Print every NAME there is.")
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Whose machine code; no GPU is needed.  [cpu]")
-@click.option("--run", "elements", type=int, metavar="N", help="Run it on N elements, too; on cuda in the emulator, which counts.")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Machine code for which device; no GPU is needed.  [cpu]")
+@click.option("--run", "elements", type=int, metavar="N", help="Run it on N elements, too, and measure; for cuda an emulated GPU counts.")
 @click.option("--dtype", default="float32", metavar="NAME", help="float32, float64, bfloat16 (bf16), float16 (fp16), ...  [float32]")
-@click.option("--arch", default="sm_90", metavar="NAME", help="With --device cuda: which GPU.  [sm_90]")
+@click.option("--arch", default="sm_90", metavar="NAME", help="With --device cuda: for which generation of GPUs.  [sm_90]")
 def kernel(name: str | None, listed: bool, device: str, elements: int | None, dtype: str, arch: str) -> int:
-    """Show the kernels of the op NAME: formula, loop, LLVM or PTX, machine code, and what a run counts."""
+    """Show the kernels of the op or optimizer NAME: formula, loop, LLVM or PTX, machine code, and what a run measures.
+
+    Capitals in NAME do not count: gelu, GELU, AdamW.
+    """
     from .train import kernel as kernels
 
     if listed:
@@ -124,12 +127,12 @@ def kernel(name: str | None, listed: bool, device: str, elements: int | None, dt
     return kernels.command(name, device, elements, dtype, arch)
 
 
-@cli.command()
-@click.option("--gpu", is_flag=True, help="Check the GPU: every kernel beside the reference, speeds, a short training. Minutes.")
+@cli.command(short_help="Is this machine set up well?")
+@click.option("--gpu", is_flag=True, help="Check the GPU: each kernel against the reference, speeds, a short training. Takes minutes.")
 @click.option("--json", "file", type=click.Path(path_type=Path), metavar="FILE", help="With --gpu: write all that was found, as JSON.")
-@click.option("--cases", default="", metavar="NAME", help="With --gpu: only cases whose names begin so.")
+@click.option("--cases", default="", metavar="NAME", help="With --gpu: only cases whose names begin with NAME.")
 def doctor(gpu: bool, file: Path | None, cases: str) -> int:
-    """Check this machine: versions, threads, kernels, kernel cache, GPU; says how to mend what is wrong."""
+    """Check this machine: versions, threads, kernels, kernel cache, GPU. Each problem comes with its remedy."""
     from .train import doctor as checks
     from .train import gpu_report
 
@@ -138,7 +141,7 @@ def doctor(gpu: bool, file: Path | None, cases: str) -> int:
     return gpu_report.command(file, cases) if gpu else checks.command()
 
 
-@cli.command()
+@cli.command(short_help="Compile the default runs' kernels now.")
 def warmup() -> int:
     """Compile the kernels of the default training runs now, so that the first run starts at once."""
     from .train import warmup as compiling
@@ -146,12 +149,12 @@ def warmup() -> int:
     return compiling.command()
 
 
-@cli.group(cls=Commands)
+@cli.group(cls=Commands, short_help="List or empty the cache of compiled kernels.")
 def cache() -> None:
-    """The kernel cache: compiled kernels, of the CPU and for GPUs, kept for the next run."""
+    """The kernel cache: compiled kernels, for the CPU and for GPUs, kept for the next run."""
 
 
-@cache.command("ls")
+@cache.command("ls", short_help="List what is in it.")
 def cache_ls() -> int:
     """List what is in it: which kernels, how large, in which folder."""
     from .train import kernel_cache
@@ -159,7 +162,7 @@ def cache_ls() -> int:
     return kernel_cache.list_kernels()
 
 
-@cache.command("clear")
+@cache.command("clear", short_help="Empty it, or one half of it.")
 @click.option("--cpu", is_flag=True, help="Only the kernels of the CPU.")
 @click.option("--gpu", is_flag=True, help="Only what is kept for GPUs and for the emulated one.")
 def cache_clear(cpu: bool, gpu: bool) -> int:
@@ -184,14 +187,16 @@ def benchmarks() -> Any:
     return importlib.import_module("bench.command")
 
 
-@cli.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
+@cli.command(
+    context_settings={"ignore_unknown_options": True}, add_help_option=False, short_help="How fast it is here, beside PyTorch and JAX."
+)  # fmt: skip
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def bench(arguments: tuple[str, ...]) -> int:
     """Time kernels and training steps beside PyTorch and JAX."""
     return invoke(benchmarks().command, list(arguments), "flamepy bench")
 
 
-@cli.command()
+@cli.command(short_help="Print flamepy's version and where it is.")
 def version() -> int:
     """Print flamepy's version, what it runs on and where it is."""
     from .train.state import versions

@@ -55,7 +55,8 @@ def threads() -> Iterator[Finding]:
     quota = cgroup_quota()
     usable = here if quota is None else max(1, min(here, round(quota)))
     yield finding("processors", f"{here} usable by this process, {os.cpu_count()} in the machine")
-    yield finding("quota", "none" if quota is None else f"{quota:g} processors, set by the container (control group)")
+    limit = "none: this process may use all of them" if quota is None else f"{quota:g} processors, set by a control group"
+    yield finding("quota", limit)
     if "NUMBA_NUM_THREADS" in os.environ:
         yield finding("NUMBA_NUM_THREADS", os.environ["NUMBA_NUM_THREADS"])
     count = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
@@ -171,7 +172,7 @@ def levels() -> Iterator[Finding]:
     """What set_float32_matmul_precision() chooses among here."""
     from . import lower
 
-    yield finding("precision", lower.fact())
+    yield finding("precision", f"float32 products at {lower.fact()}")
 
 
 def assembly(formula: Any) -> str:
