@@ -57,6 +57,8 @@ def sweep(kind: Kind, config: TrainConfig, path: Path, stop: StopRequest) -> Non
         display.compile_summary()
     for i in range(0, len(found.rates), -(-len(found.rates) // SHOWN)):
         display.line(f"learning rate {found.rates[i]:.2e}  loss {found.losses[i]:.4f}  smoothed {found.smoothed[i]:.4f}")
+    if found.exploded is not None:
+        display.line(f"exploded    from {found.exploded:.2g} on: the loss is higher than it was before, or not finite")
     with writing(path):
         found.save(path)
     best = found.suggestion
