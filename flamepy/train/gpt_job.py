@@ -49,7 +49,8 @@ class GptJob:
         self.given: dict[str, Any] = {}
         self.per_step = config.batch * config.accumulate * config.context
         self.settings_line = settings_line(config)
-        self.title = f"byte-level GPT: {config.layers} layers, {config.heads} heads, width {config.width}, context {config.context}"
+        layers, heads = (f"{n} {what}{'s' * (n != 1)}" for n, what in ((config.layers, "layer"), (config.heads, "head")))
+        self.title = f"byte-level GPT: {layers}, {heads}, width {config.width}, context {config.context}"
 
     @property
     def data_line(self) -> str:

@@ -180,7 +180,7 @@ def other_schedule(config: LoopConfig, saved: checkpoint.Checkpoint | None) -> I
     if isinstance(config, TrainConfig) and saved is not None and (steps := saved.facts["config"]["steps"]) != config.steps:
         rate, before = (f"{schedule_of(c)(saved.step):.2e}" for c in (config, replace(config, steps=steps)))
         what = "stretched" if config.steps > steps else "shortened"
-        rate += f", no longer at {before}" * (rate != before)
+        rate += f", not {before}" * (rate != before)
         yield f"schedule  {what} from {steps:,} to {config.steps:,} steps: the learning rate goes on at {rate}"
 
 
