@@ -13,6 +13,7 @@ import codecs
 import importlib
 import io
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,11 +25,12 @@ from .errors import FlameError
 from .train.command_line import Commands, Jobs, wrong_usage
 from .train.config import DigitsConfig, GptConfig, TrainConfig, resolve
 from .train.files import GONE, silence
-from .train.lines import say, whole
+from .train.lines import fitted, say, whole
 from .train.options import DIGITS_HELP, GPT_HELP, job_command
 from .train.problems import InputError, Interrupted
 from .train.signals import StopRequest
 
+COMMAND = re.compile("(?<=: )(flamepy|echo) .*$")
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -273,10 +275,12 @@ def invoke(command: click.Command, args: list[str], name: str, stop: Any = None)
 
 
 def complain(name: str, text: str) -> None:
-    """One line on standard error, if there is one."""
+    """One line on standard error, if there is one; as many as it takes in a terminal, where the command at its end stays whole."""
     if sys.stderr is not None:
+        line = f"{name}: {text}"
+        shown = fitted(COMMAND.sub(lambda end: whole(end[0]), line)) if sys.stderr.isatty() else line
         try:
-            print(f"{name}: {text}", file=sys.stderr, flush=True)
+            print(shown, file=sys.stderr, flush=True)
         except OSError:
             silence(sys.stderr)
 

@@ -5,9 +5,12 @@ Read next: flamepy/train/lines.py.
 
 from __future__ import annotations
 
+import io
 import random
 import re
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -86,6 +89,24 @@ def test_help_fits_and_no_summary_is_cut(capsys, command) -> None:
     assert "..." not in out.partition("Commands:")[2]
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_errors_are_one_line_but_in_a_terminal(capsys, monkeypatch) -> None:
+    """There they are broken between words, and what is to be typed is not."""
+    prepared = ["--device", "plain", "--steps", "2", "--out", "run"]
+    assert train(capsys, *prepared)[0] == 0
+    (Path("run") / "checkpoints" / "last").write_text("step-00000009")
+    code, _, line = flamepy(capsys, "sample", "run")
+    monkeypatch.setattr("sys.stderr", Terminal())
+    assert cli.run(["sample", "run"]) == code == 2
+    shown = sys.stderr.getvalue()
+    assert line.count("\n") == 1 and shown.split() == line.split() and too_wide(shown.partition("  echo")[0]) == []
+    assert re.search(r": *\n? *(echo step-\d+ > \S+)\n$", shown), shown
+
+
 def test_lists_fit(capsys) -> None:
     for command in (["kernel", "--list"], ["cache", "ls"], ["version"]):
         code, out, _ = flamepy(capsys, *command)
@@ -93,9 +114,8 @@ def test_lists_fit(capsys) -> None:
 
 
 def test_a_run_fits(capsys) -> None:
-    steps = ("--device", "plain", "--steps", "20", "--stop-after", "10", "--out", "a run")
-    out = "".join(x for args in (steps, ("--find-lr",)) for x in train(capsys, *args)[1:])
-    code, more, err = flamepy(capsys, "train", "--resume", "a run", "--steps", "30")
+    _, out, _ = train(capsys, "--device", "plain", "--steps", "8", "--stop-after", "4", "--out", "a run")
+    code, more, err = flamepy(capsys, "train", "--resume", "a run", "--steps", "12")
     assert (code, err) == (0, "") and "schedule  " in more
     assert too_wide(re.sub(r"\S*(/| run)\S*", "path", out + more)) == [], out + more
     assert re.search(r"^go on\s+flamepy train --resume '/.*/a run'\n", out, re.M)
