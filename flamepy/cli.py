@@ -1,11 +1,10 @@
 """The `flamepy` command: train, sample, kernel, doctor, warmup, cache, bench, version.
 
-This file reads the command line and turns every outcome into one line and an exit code; the work is in train/. The options of
-`flamepy train` are made from the settings in train/config.py.
+This file reads the command line and turns every outcome into one line and an exit code; the work is in train/.
 
     exit codes   0 done   1 training failed, or doctor found a problem   2 unusable input   130, 143 Ctrl-C, SIGTERM
 
-Read next: train/command_line.py, train/runs.py.
+Read next: train/options.py, train/command_line.py, train/runs.py.
 """
 
 from __future__ import annotations
@@ -13,22 +12,25 @@ from __future__ import annotations
 import codecs
 import importlib
 import io
+import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import click
 
 from .errors import FlameError
-from .train.command_line import Commands, Jobs, Sections, wrong_usage
-from .train.config import DigitsConfig, GptConfig, TrainConfig, resolve, settings
+from .train.command_line import Commands, Jobs, wrong_usage
+from .train.config import DigitsConfig, GptConfig, TrainConfig, resolve
 from .train.files import GONE, silence
-from .train.presets import PRESETS
+from .train.lines import fitted, say, whole
+from .train.options import DIGITS_HELP, GPT_HELP, job_command
 from .train.problems import InputError, Interrupted
 from .train.signals import StopRequest
 
-PICTURE = "find-lr.png"
+COMMAND = re.compile("(?<=: )(flamepy|echo) .*$")
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -44,81 +46,15 @@ def cli() -> None:
     """Train, sample and check: a tape autograd engine you can read in an evening.
 
     \b
-    flamepy train              train a small GPT on this machine, no download needed
+    flamepy train              train a small GPT here; nothing is downloaded
     flamepy sample runs/gpt-1  let it write
     flamepy doctor             is this machine set up well?
     """
 
 
-@cli.group(cls=Jobs, add_help_option=False)
+@cli.group(cls=Jobs, add_help_option=False, short_help="Train a model from scratch: a GPT, or digits.")
 def train() -> None:
     """Train a model from scratch: a GPT on text, or (train digits) a digit reader."""
-
-
-GPT_HELP = """Train a small GPT from scratch, on this machine, one byte of text after another.
-
-Without options it learns from the text of Python's standard library (nothing is downloaded), takes a minute or two,
-shows its progress and leaves a run folder, runs/gpt-1, with settings, metrics, a picture of the curves, checkpoints and
-a sample of what it writes. Ctrl-C saves a checkpoint and stops; --resume goes on as if nothing had happened.
-
-\b
-Examples:
-  flamepy train                                 the whole thing
-  flamepy train --preset tiny                   a first try, some seconds
-  flamepy train --data book.txt --steps 5000    your own text, longer
-  flamepy train --resume runs/gpt-1             go on with a stopped run
-  flamepy train --preset tiny --find-lr         which learning rate?
-  flamepy train digits --help                   the other job: read handwritten digits
-"""
-
-DIGITS_HELP = """Train two small networks to read handwritten digits: an MLP and a CNN.
-
-Without options they learn from the 1,797 digits that come with scikit-learn (pip install "flamepy[data]"), four fifths for
-training, one fifth held out for the test. A run folder, runs/digits-1, keeps everything, as with flamepy train.
-
-\b
-Examples:
-  flamepy train digits
-  flamepy train digits --model cnn
-  flamepy train digits --data mnist/ --preset mnist     MNIST's four idx files, .gz or not
-"""
-
-
-def run_options(kind: type[TrainConfig]) -> list[click.Option]:
-    """The options that are not settings of the model or its training."""
-    presets = click.Choice(list(PRESETS[kind.__name__]))
-    rates = f"Train nothing: try rates, suggest one, and draw them into FILE.  [{PICTURE}]"
-    return [
-        click.Option(
-            ["--out"], metavar="DIR", help="Run folder for everything the run writes; new or empty. Default: the next free one in runs/."
-        ),
-        click.Option(["--resume"], metavar="DIR", help="Go on with the run in this run folder, from its last checkpoint."),
-        click.Option(["--stop-after"], type=int, metavar="K", help="Stop after step K as Ctrl-C would; --resume goes on."),
-        click.Option(["--find-lr"], metavar="FILE", is_flag=False, flag_value=PICTURE, help=rates),
-        click.Option(["--config"], metavar="FILE", help="Settings from a TOML file, such as a run's config.toml."),
-        click.Option(["--preset"], type=presets, help="Ready-made settings. Command line beats --config beats --preset."),
-    ]
-
-
-def job_command(name: str, kind: type[TrainConfig], text: str, usage: str, run: Callable[..., int]) -> click.Command:
-    """The command for one job, with an option for each setting that is marked as one."""
-    hints = get_type_hints(kind)
-    options, headings, only_config = [], {}, {}
-    for setting, field in settings(kind).items():
-        if "section" in field.metadata:
-            wanted: Any = click.Choice(field.metadata["choices"]) if "choices" in field.metadata else hints[setting]
-            metavar = {int: "N", float: "X", str: "NAME"}.get(wanted)
-            switch = wanted is bool
-            default = ("on" if field.default else "off") if switch else field.default
-            shown = field.metadata["help"] + ("" if setting == "data" else f"  [{default}]")
-            flag = f"--{setting}/--no-{setting}" if switch else f"--{setting}"
-            options.append(click.Option([flag], type=wanted, default=None, metavar=metavar, help=shown))
-            headings[setting] = field.metadata["section"]
-        else:
-            only_config[setting] = field
-    command = Sections(name, params=[*options, *run_options(kind)], help=text, callback=run, short_help=text.split(".")[0])
-    command.usage, command.headings, command.only_config = usage, headings, only_config
-    return command
 
 
 def train_job(name: str, kind: type[TrainConfig]) -> Callable[..., int]:
@@ -156,12 +92,12 @@ train.add_command(job_command("gpt", GptConfig, GPT_HELP, "flamepy train [OPTION
 train.add_command(job_command("digits", DigitsConfig, DIGITS_HELP, "flamepy train digits [OPTIONS]", train_job("digits", DigitsConfig)))
 
 
-@cli.command()
+@cli.command(short_help="Let a trained GPT write text.")
 @click.argument("run", metavar="RUN")
-@click.option("--prompt", default="\n", help="Text to go on from.")
+@click.option("--prompt", default="\n", help="Text to continue.")
 @click.option("--tokens", type=int, default=400, metavar="N", help="How many bytes to write.  [400]")
-@click.option("--temperature", type=float, default=0.8, metavar="X", help="0 always takes the likeliest byte; higher is wilder.  [0.8]")
-@click.option("--top-k", type=int, default=0, metavar="K", help="Choose among the K likeliest bytes only; 0: all.  [0]")
+@click.option("--temperature", type=float, default=0.8, metavar="X", help="0 always takes the most likely byte; higher is wilder.  [0.8]")
+@click.option("--top-k", type=int, default=0, metavar="K", help="Choose among the K most likely bytes only; 0: all.  [0]")
 @click.option("--seed", type=int, default=1337, metavar="N", help="Another seed, another text.  [1337]")
 @click.option("--no-cache", is_flag=True, hidden=True, help="Compute every byte from the whole context again.")
 def sample(run: str, prompt: str, tokens: int, temperature: float, top_k: int, seed: int, no_cache: bool) -> int:
@@ -172,15 +108,18 @@ def sample(run: str, prompt: str, tokens: int, temperature: float, top_k: int, s
     return 0
 
 
-@cli.command()
+@cli.command(short_help="Show an op's formula, kernels and machine code.")
 @click.argument("name", metavar="NAME", required=False)
 @click.option("--list", "listed", is_flag=True, help="Print every NAME there is.")
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Whose machine code; no GPU is needed.  [cpu]")
-@click.option("--run", "elements", type=int, metavar="N", help="Run it on N elements, too; on cuda in the emulator, which counts.")
-@click.option("--dtype", default="float32", metavar="NAME", help="float32, bfloat16, ...  [float32]")
-@click.option("--arch", default="sm_90", metavar="NAME", help="With --device cuda: which GPU.  [sm_90]")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Machine code for which device; no GPU is needed.  [cpu]")
+@click.option("--run", "elements", type=int, metavar="N", help="Run it on N elements, too, and measure; for cuda an emulated GPU counts.")
+@click.option("--dtype", default="float32", metavar="NAME", help="float32, float64, bfloat16 (bf16), float16 (fp16), ...  [float32]")
+@click.option("--arch", default="sm_90", metavar="NAME", help="With --device cuda: for which generation of GPUs.  [sm_90]")
 def kernel(name: str | None, listed: bool, device: str, elements: int | None, dtype: str, arch: str) -> int:
-    """Show the kernels of the op NAME: formula, loop, LLVM or PTX, machine code, and what a run counts."""
+    """Show the kernels of the op or optimizer NAME: formula, loop, LLVM or PTX, machine code, and what a run measures.
+
+    Capitals in NAME do not count: gelu, GELU, AdamW.
+    """
     from .train import kernel as kernels
 
     if listed:
@@ -190,12 +129,12 @@ def kernel(name: str | None, listed: bool, device: str, elements: int | None, dt
     return kernels.command(name, device, elements, dtype, arch)
 
 
-@cli.command()
-@click.option("--gpu", is_flag=True, help="Check the GPU: every kernel beside the reference, speeds, a short training. Minutes.")
+@cli.command(short_help="Is this machine set up well?")
+@click.option("--gpu", is_flag=True, help="Check the GPU: each kernel against the reference, speeds, a short training. Takes minutes.")
 @click.option("--json", "file", type=click.Path(path_type=Path), metavar="FILE", help="With --gpu: write all that was found, as JSON.")
-@click.option("--cases", default="", metavar="NAME", help="With --gpu: only cases whose names begin so.")
+@click.option("--cases", default="", metavar="NAME", help="With --gpu: only cases whose names begin with NAME.")
 def doctor(gpu: bool, file: Path | None, cases: str) -> int:
-    """Check this machine: versions, threads, kernels, kernel cache, GPU; says how to mend what is wrong."""
+    """Check this machine: versions, threads, kernels, kernel cache, GPU. Each problem comes with its remedy."""
     from .train import doctor as checks
     from .train import gpu_report
 
@@ -204,7 +143,7 @@ def doctor(gpu: bool, file: Path | None, cases: str) -> int:
     return gpu_report.command(file, cases) if gpu else checks.command()
 
 
-@cli.command()
+@cli.command(short_help="Compile the default runs' kernels now.")
 def warmup() -> int:
     """Compile the kernels of the default training runs now, so that the first run starts at once."""
     from .train import warmup as compiling
@@ -212,25 +151,27 @@ def warmup() -> int:
     return compiling.command()
 
 
-@cli.group(cls=Commands)
+@cli.group(cls=Commands, short_help="List or empty the cache of compiled kernels.")
 def cache() -> None:
-    """The kernel cache: compiled kernels, of the CPU and for GPUs, kept for the next run."""
+    """The kernel cache: compiled kernels, for the CPU and for GPUs, kept for the next run."""
 
 
-@cache.command("ls")
+@cache.command("ls", short_help="List what is in it.")
 def cache_ls() -> int:
-    """List the kernels in it: what, how large, where."""
+    """List what is in it: which kernels, how large, in which folder."""
     from .train import kernel_cache
 
     return kernel_cache.list_kernels()
 
 
-@cache.command("clear")
-def cache_clear() -> int:
-    """Empty it; the next run compiles again."""
+@cache.command("clear", short_help="Empty it, or one half of it.")
+@click.option("--cpu", is_flag=True, help="Only the kernels of the CPU.")
+@click.option("--gpu", is_flag=True, help="Only what is kept for GPUs and for the emulated one.")
+def cache_clear(cpu: bool, gpu: bool) -> int:
+    """Say what is in it, and empty it; the next run compiles again."""
     from .train import kernel_cache
 
-    return kernel_cache.clear()
+    return kernel_cache.clear(cpu or not gpu, gpu or not cpu)
 
 
 def benchmarks() -> Any:
@@ -248,20 +189,22 @@ def benchmarks() -> Any:
     return importlib.import_module("bench.command")
 
 
-@cli.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
+@cli.command(
+    context_settings={"ignore_unknown_options": True}, add_help_option=False, short_help="How fast it is here, beside PyTorch and JAX."
+)  # fmt: skip
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def bench(arguments: tuple[str, ...]) -> int:
     """Time kernels and training steps beside PyTorch and JAX."""
     return invoke(benchmarks().command, list(arguments), "flamepy bench")
 
 
-@cli.command()
+@cli.command(short_help="Print flamepy's version and where it is.")
 def version() -> int:
     """Print flamepy's version, what it runs on and where it is."""
     from .train.state import versions
 
     flamepy, *others = (f"{name} {number}" for name, number in versions().items())
-    print(f"{flamepy} ({', '.join(others)}) in {Path(__file__).parent}")
+    say(f"{flamepy} ({', '.join(others)}) in {whole(Path(__file__).parent)}")
     return 0
 
 
@@ -269,7 +212,7 @@ def run(args: list[str]) -> int:
     """Run one command; every foreseeable failure is one line on standard error and an exit code, also one of the output itself."""
     name = f"flamepy {args[0]}" if args and args[0] in cli.commands else "flamepy"
     if sys.stdout is None:
-        complain(name, "the output is closed. Send it to a file, or to /dev/null.")
+        complain(name, f"the output is closed. Send it to a file, or to {os.devnull}.")
         return 2
     try:
         code = attempt(name, args)
@@ -332,10 +275,12 @@ def invoke(command: click.Command, args: list[str], name: str, stop: Any = None)
 
 
 def complain(name: str, text: str) -> None:
-    """One line on standard error, if there is one."""
+    """One line on standard error, if there is one; as many as it takes in a terminal, where the command at its end stays whole."""
     if sys.stderr is not None:
+        line = f"{name}: {text}"
+        shown = fitted(COMMAND.sub(lambda end: whole(end[0]), line)) if sys.stderr.isatty() else line
         try:
-            print(f"{name}: {text}", file=sys.stderr, flush=True)
+            print(shown, file=sys.stderr, flush=True)
         except OSError:
             silence(sys.stderr)
 

@@ -53,23 +53,47 @@ class FoundRates:
         before = slopes[: lowest + 1]
         return seen[int(before.argmin())][0] if before.min() < 0 else None
 
+    @property
+    def exploded(self) -> float | None:
+        """The first rate beyond that of the lowest smoothed loss where it is higher than it ever was before, or not finite; None where the
+        rates end earlier."""
+        low, high = self.low_and_high()
+        return next((rate for rate, loss in list(zip(self.rates, self.smoothed, strict=True))[low:] if not loss <= high), None)
+
+    def low_and_high(self) -> tuple[int, float]:
+        """(where the smoothed loss is lowest, the highest up to there)."""
+        low = min(range(len(self.smoothed)), key=lambda i: (not math.isfinite(self.smoothed[i]), self.smoothed[i]))
+        return low, max(self.smoothed[: low + 1])
+
     def save(self, path: str | Path) -> None:
         """Draw the curve into a PNG file, whole or not at all."""
+        path = Path(path)
+        put_file(path, path.with_name(f"{TEMPORARY}{os.getpid()}-{path.name}"), [png(self.figure())])
+
+    def figure(self) -> Any:
+        """The curve as a figure of matplotlib's: losses up to a little more than before the lowest, as where they explode all others would
+        look alike."""
         from matplotlib.figure import Figure  # costs a second
 
         figure = Figure(figsize=(8, 5), dpi=110, layout="constrained")
         axes = figure.subplots()
+        low, high = self.low_and_high()
+        lowest = min(drawable(v) for v in (*self.losses[: low + 1], self.smoothed[low]))
         for values, color, width, label in ((self.losses, "#9db8d9", 0.7, "loss"), (self.smoothed, "#1f4e9c", 1.6, "smoothed")):
             axes.plot(self.rates, [drawable(v) for v in values], color=color, linewidth=width, label=label)
         if self.suggestion is not None:
             axes.axvline(self.suggestion, color="#c1440e", linewidth=1.0, label=f"suggestion {self.suggestion:.2g}")
         axes.set_xscale("log")
+        axes.set_xlim(self.rates[0], 1.5 * self.rates[-1])
+        if lowest < drawable(high):
+            axes.set_ylim(lowest - 0.1 * (high - lowest), high + 0.3 * (high - lowest))
+        if self.exploded is not None:
+            axes.axvspan(self.exploded, 1.5 * self.rates[-1], color="#c1440e", alpha=0.12, label=f"exploded from {self.exploded:.2g} on")
         axes.set_xlabel("learning rate")
         axes.set_ylabel("loss")
-        axes.legend(frameon=False)
+        axes.legend(frameon=False, loc="lower left")
         axes.grid(alpha=0.25)
-        path = Path(path)
-        put_file(path, path.with_name(f"{TEMPORARY}{os.getpid()}-{path.name}"), [png(figure)])
+        return figure
 
 
 def drawable(value: float) -> float:

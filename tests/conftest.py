@@ -112,6 +112,12 @@ def what_is_there_stays() -> None:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True)
+def lines_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests look for sentences in what the command prints; test_lines.py has them fitted."""
+    monkeypatch.setenv("COLUMNS", "1000")
+
+
 @pytest.fixture(params=["cpu", "plain", "cuda"])
 def device(request: pytest.FixtureRequest) -> Iterator[str]:
     """The name of the device that the test runs on: flamepy's default one meanwhile. "cuda" is emulated where there is no GPU."""

@@ -87,6 +87,7 @@ def test_without_a_command_the_help_is_shown(capsys):
         (["train", "--resume", ".", "--out", "x"], "flamepy train: --out does not go with --resume: x."),
         (["train", "book.txt"], "flamepy train: no such job: 'book.txt'. Use gpt or digits; give a text with --data."),
         (["train", "--steps", "3", "digits"], "flamepy train: got unexpected extra argument (digits)."),
+        (["train", "--compute", "fp64"], "flamepy train: invalid value for '--compute': 'fp64' is not one of 'float32', 'bfloat16', "),
         (["train", "digits", "--model", "rnn"], "flamepy train: invalid value for '--model'"),
         (["train", "digits", "--data", "nope"], "flamepy train: no such file or folder: "),
         (["sample"], "flamepy sample: missing argument 'RUN'."),

@@ -93,6 +93,6 @@ def test_a_run_begins_on_the_gpu_and_goes_on_on_the_cpu(tmp_path: Any, monkeypat
     assert code == 0, err
     code, out, err = flamepy(capsys, "train", "--resume", "moved", "--device", "cuda")
     assert code == 0, err
-    told = re.search(r"^launched  ([\d,]+) launches on cuda$", out, re.M)
+    told = re.search(r"^launched  ([\d,]+) kernels on cuda$", out, re.M)
     assert told and int(told[1].replace(",", "")) > 50, out
     np.testing.assert_allclose([r["loss"] for r in rows("moved")], [r["loss"] for r in rows("whole")], rtol=NOISE)

@@ -162,6 +162,32 @@ def test_the_picture(tmp_path: Path) -> None:
     find_lr(lambda: math.nan, optimizer).save(str(path))
 
 
+def test_the_picture_shows_the_useful_range_and_where_it_ends() -> None:
+    """Plain descent diverges beyond 0.5: the losses there are not what the axis is for."""
+    _, optimizer, step = bowl()
+    found = find_lr(step, optimizer, 1e-4, 100.0, 60)
+    highest = max(found.smoothed[: int(np.argmin(found.smoothed)) + 1])
+    assert found.exploded is not None and found.exploded > 0.5
+    at = found.rates.index(found.exploded)
+    assert found.smoothed[at] > highest >= found.smoothed[at - 1] and max(found.losses) > 1.5 * highest
+    (axes,) = found.figure().axes
+    bottom, top = axes.get_ylim()
+    assert bottom < min(found.losses[:at]) and highest < top < 1.4 * highest
+    legend = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert legend == ["loss", "smoothed", f"suggestion {found.suggestion:.2g}", f"exploded from {found.exploded:.2g} on"]
+    (span,) = axes.patches
+    assert span.get_x() == found.exploded and span.get_x() + span.get_width() >= found.rates[-1]
+
+
+def test_where_nothing_explodes_and_where_everything_does() -> None:
+    rates = [1e-3, 1e-2, 1e-1]
+    for losses, exploded in (([3.0, 2.0, 1.0], None), ([1.0, 1.0, 1.0], None), ([3.0, 1.0, math.nan], 1e-1), ([1.0, 2.0, 3.0], 1e-2),
+                             ([math.nan] * 3, 1e-3), ([3.0, math.inf, 1.0], None)):  # fmt: skip
+        found = FoundRates(rates, losses, losses)
+        assert found.exploded == exploded
+        assert len(found.figure().axes[0].patches) == (exploded is not None)
+
+
 def test_the_suggestion_lies_before_the_lowest_loss():
     """A loss that rises to a peak falls from it faster than it fell before: those rates are of no use."""
     losses = [3.0, 2.9, 2.5, 2.4, 2.35, 6.0, 9.0, 4.0, 3.0]

@@ -19,6 +19,7 @@ import pytest
 from devices import cuda_device
 
 import flamepy as fp
+from flamepy import cli
 from flamepy.errors import FlameError
 from flamepy.train import doctor, gpu_agreement, gpu_report, gpu_tasks, gpu_worker
 
@@ -115,7 +116,12 @@ def test_without_a_gpu_it_says_so_and_what_helps() -> None:
     command = [sys.executable, "-m", "flamepy", "doctor", "--gpu"]
     env = {key: value for key, value in os.environ.items() if key != "FLAMEPY_CUDA"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=env)
-    assert done.returncode == 1 and "no use of a GPU is possible here" in done.stdout and "remedy:" in done.stdout
+    assert done.returncode == 1 and "no GPU can be used here" in done.stdout and "export FLAMEPY_CUDA=emulator" in done.stdout
+
+
+def test_cases_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["doctor", "--gpu", "--cases", "gulu"]) == 2
+    assert capsys.readouterr().err == "flamepy doctor: no case has such a name: --cases gulu. Did you mean gelu?\n"
 
 
 # ---- with a GPU -------------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 
 from flamepy.backend.cpu import looking
 from flamepy.cli import run
+from flamepy.train import kernel
 
 
 def shown(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:
@@ -23,8 +24,8 @@ def test_on_the_cpu(capsys):
     code, text = shown(capsys, "tanh", "--run", "40000")
     assert code == 0 and text.startswith("tanh on this processor: 2 kernels for 40,000 elements, forward and backward\n")
     assert "def tanh_y(x):" in text and "def map1(" in text and re.search(r"^define ", text, re.M) and re.search(r"\bretq?\b", text)
-    assert re.search(r"^ +\d+ +of them on several floats at once$", text, re.M)
-    assert re.search(r"[\d.]+ us, the least of 5: [\d.]+ GB/s over 320,000 bytes", text)  # 40,000 read, 40,000 written
+    assert re.search(r"^ +\d+ +of them compute several floats at once$", text, re.M)
+    assert re.search(r"fastest of 5 runs: [\d.]+ us, [\d.]+ GB/s \(320,000 bytes in its buffers\)", text)  # 40,000 read, 40,000 written
 
 
 def test_figures_are_counted_of_x86_and_of_arm():
@@ -53,6 +54,13 @@ def test_for_cuda(capsys):
     assert runs == ["1,024", "1,536", "2,560"]  # sectors of 32 bytes: one array read, one written; two and one; all
 
 
+def test_capitals_do_not_count_and_types_have_short_names(capsys, monkeypatch):
+    seen = []
+    monkeypatch.setattr(kernel, "on_cpu", lambda name, n, dtype, arch: seen.append((name, dtype)) or iter(()))
+    assert [shown(capsys, *args) for args in (["AdamW", "--dtype", "BF16"], ["GELU", "--dtype", "fp64"], ["gelu"])] == [(0, "")] * 3
+    assert seen == [("adamw", "bfloat16"), ("gelu", "float64"), ("gelu", "float32")]
+
+
 def test_every_name_is_an_example_that_runs(capsys):
     """On the device that computes with NumPy; --list prints them."""
     from flamepy.backend.base import device
@@ -68,6 +76,7 @@ def test_every_name_is_an_example_that_runs(capsys):
     ("args", "words"),
     [
         (["gelo"], "no kernel of this name: 'gelo'. Did you mean gelu"),
+        (["GELO"], "no kernel of this name: 'GELO'. Did you mean gelu"),
         (["xyzzy"], "no kernel of this name: 'xyzzy'. flamepy kernel --list prints all."),
         ([], "no name given. Name an op or an optimizer"),
         (["gelu", "--run", "0"], "--run must be at least 1: 0."),

@@ -99,6 +99,33 @@ def test_doctor_says_what_is_there(system: str, tmp_path: Path) -> None:
     assert "beside the thread that calls" in out and "quota" in out and "no tiles" in out
 
 
+TYPED = """
+from pathlib import PureWindowsPath
+import flamepy.train.doctor as doctor
+from flamepy.backend.cpu import settings
+from flamepy.train.files import quoted
+
+doctor.CHECKS = {"cpu": lambda: [doctor.Finding("threads", "7", settings.to_set("NUMBA_NUM_THREADS", 2)),
+                                 doctor.Finding("NUMBA_OPT", "0", settings.to_unset("NUMBA_OPT"))]}
+doctor.command()
+for path in (r"C:\\Users\\Ann\\runs\\gpt-1", r"C:\\Users\\Ann Lee\\runs\\gpt-1"):
+    print(quoted(PureWindowsPath(path)))
+"""
+
+
+@linux
+def test_what_is_to_be_typed_is_right_there(tmp_path: Path) -> None:
+    """cmd and PowerShell know no export, no unset and no words in single quotes."""
+    out = ran(tmp_path, TYPED, "win32").splitlines()
+    assert [line for line in out if "remedy" in line] == [
+        "  remedy: set NUMBA_NUM_THREADS=2 (in PowerShell: $env:NUMBA_NUM_THREADS = '2')",
+        "  remedy: set NUMBA_OPT= (in PowerShell: $env:NUMBA_OPT = '')",
+    ]
+    assert out[-2:] == [r"C:\Users\Ann\runs\gpt-1", r'"C:\Users\Ann Lee\runs\gpt-1"']
+    out = ran(tmp_path, TYPED, "darwin").splitlines()
+    assert [line for line in out if "remedy" in line] == ["  remedy: export NUMBA_NUM_THREADS=2", "  remedy: unset NUMBA_OPT"]
+
+
 def test_a_process_is_not_this_system_by_chance(tmp_path: Path) -> None:
     """The play itself: what it hides is hidden, what it refuses is refused."""
     text = """

@@ -4,6 +4,7 @@ import tomllib
 
 import pytest
 
+from flamepy import cli
 from flamepy.train.config import DigitsConfig, GptConfig, build, read_toml, resolve, settings, to_toml
 from flamepy.train.presets import PRESETS
 from flamepy.train.problems import InputError
@@ -26,6 +27,22 @@ def test_defaults_are_the_stated_recipe():
 def test_warmup_is_at_most_a_tenth_unless_given():
     assert resolve(GptConfig, {"steps": 20}).warmup == 2
     assert resolve(GptConfig, {"steps": 20, "warmup": 15}).warmup == 15
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("bf16", "bfloat16"), ("BF16", "bfloat16"), ("bfloat16", "bfloat16"), ("f16", "float16"), ("fp16", "float16"), ("Half", "float16"),
+     ("float16", "float16"), ("f32", "float32"), ("FP32", "float32"), ("float32", "float32")],
+)  # fmt: skip
+def test_types_have_short_names_in_files_and_on_the_command_line(written, meant, tmp_path, monkeypatch):
+    (tmp_path / "c.toml").write_text(f'compute = "{written}"\n')
+    assert resolve(GptConfig, {}, tmp_path / "c.toml").compute == meant
+    started = []
+    monkeypatch.setattr("flamepy.train.jobs.start", lambda name, config, *more: started.append(config.compute))
+    assert cli.run(["train", "--compute", written]) == 0 and started == [meant]
+    for other in ("fp64", "int8", "bf17"):
+        with pytest.raises(InputError, match=f"compute must be one of float32, bfloat16, float16: '{other}'"):
+            resolve(GptConfig, {"compute": other})
 
 
 @pytest.mark.parametrize("kind", [GptConfig, DigitsConfig])

@@ -1,6 +1,7 @@
 """`flamepy train digits`: the accuracies promised, both networks in one run folder, resuming, other data."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -40,9 +41,24 @@ def contents(run):
 @pytest.mark.parametrize("model, steps, least", [("mlp", 1000, 0.97), ("cnn", 300, 0.98)])
 def test_promised_accuracy(capsys, model, steps, least):
     code, out, err = digits(capsys, "--model", model, "--steps", steps, "--out", "run")
-    assert (code, err) == (0, "") and "of 364 images it has never seen" in out and "images/s" in out
-    assert accuracy("run") >= least
+    assert (code, err) == (0, "") and "images/s" in out
+    assert "1,290 images of 1x8x8 to train on, 143 for validation, 364 for the test at the end" in out
+    share, right = re.search(r"test accuracy ([\d.]+) % \((\d+) of 364 images it has never seen\), loss", out).groups()
+    assert float(share) == pytest.approx(100 * int(right) / 364, abs=0.006) and int(right) / 364 >= least
+    assert accuracy("run") >= 0.95 and round(143 * accuracy("run")) == pytest.approx(143 * accuracy("run"))
     assert Path("run/curves.png").exists()
+
+
+def test_no_step_and_no_validation_sees_the_test_images(capsys):
+    """Other test images: the same run, bit for bit, but for the line at its end."""
+    with np.load("small.npz") as arrays:
+        np.savez("other.npz", **{**arrays, "x_test": 255 - arrays["x_test"], "y_test": (arrays["y_test"] + 1) % 4})
+    told = []
+    for name in ("small", "other"):
+        options = ["--data", f"{name}.npz", "--model", "mlp", "--steps", "4", "--batch", "8", "--width", "8", "--device", "plain"]
+        told.append(digits(capsys, *options, "--out", name)[1])
+    assert contents("small")["metrics.jsonl"] == contents("other")["metrics.jsonl"]
+    assert len({re.search("test accuracy.*", out)[0] for out in told}) == 2
 
 
 def test_both_networks_stop_and_resume_bit_for_bit(capsys):

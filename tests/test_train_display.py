@@ -31,11 +31,22 @@ def test_plain_lines_outside_a_terminal(monkeypatch):
     lines = stream.getvalue().splitlines()
     assert re.match(r"compiled  map2_add_y float32 +0\.26 s$", lines[0])
     assert re.match(r"compiled  1 kernel in 0\.3 s", lines[1])
-    steps = [line for line in lines if line.startswith("step")]
+    names, *steps = [re.split("  +", line.strip()) for line in lines[2:]]
+    assert names == ["step", "loss", "smoothed", "learning rate", "grad norm", "tokens/s", "left"]
     assert len(steps) == 21 and "\x1b" not in stream.getvalue()
-    assert re.match(
-        r"step 100/100  loss 0\.0500  smoothed 0\.1500  lr 1\.00e-03  grad norm 0\.5000  [\d,]+ tokens/s  left 0:00$", steps[-1]
-    )
+    assert steps[-1][:5] == ["100/100", "0.0500", "0.1500", "1.00e-03", "0.5000"] and steps[-1][6] == "0:00"
+    ends = {line.rstrip().find(word) + len(word) for line, word in ((lines[2], "loss"), (lines[3], "5.0000"), (lines[-1], "0.0500"))}
+    assert len(ends) == 1  # numbers stand below their names
+
+
+def test_names_of_columns_come_again_after_another_line():
+    stream = io.StringIO()
+    display = PlainDisplay(stream, 3, "tokens", 1)
+    for row in rows(3):
+        display.step(row)
+        if row.step == 2:
+            display.line("step 2/3  validation loss 1")
+    assert [line.split()[0] for line in stream.getvalue().splitlines()] == ["step", "1/3", "2/3", "step", "step", "3/3"]
 
 
 @pytest.mark.parametrize("variable, value, live", [("TERM", "dumb", False), ("NO_COLOR", "1", False), ("TERM", "xterm", True)])
@@ -90,7 +101,8 @@ def test_the_time_left_is_told_only_when_it_is_known(monkeypatch):
         for row, took in zip(rows(14), (60.0, 9.0, 0.5, *[0.1] * 11), strict=True):  # kernels are loaded, a step is recorded
             now[0] += took
             display.step(row)
-    told = [(int(line.split("/")[0][5:]), line.partition("  left ")[2]) for line in stream.getvalue().splitlines()]
+    cells = [re.split("  +", line.strip()) for line in stream.getvalue().splitlines()[1:]]
+    told = [(int(step.split("/")[0]), more[5] if more[5:] else "") for step, *more in cells]
     assert told == [(s, "") for s in range(1, 10)] + [(s, "0:00") for s in range(10, 15)]
     slow = Clock(1)
     for _ in range(4):

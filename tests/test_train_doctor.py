@@ -5,13 +5,18 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from flamepy import cli
 from flamepy.backend.cpu import findings, peak, processor, tiles
 from flamepy.train import display, kernel_cache
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def call(*args, **environment):
@@ -20,12 +25,15 @@ def call(*args, **environment):
 
 
 def test_a_report_of_everything():
-    done = call("doctor")
+    done = call("doctor", COLUMNS="80")
     assert done.stderr == ""
-    for word in ("versions", "python", "numpy", "numba", "llvmlite", "flamepy", "threads", "processors", "quota", "helpers",
-                 "empty launch", "processor time", "GFLOP/s of a core", "bfloat16",
+    assert [line for line in done.stdout.splitlines() if len(line) > 80 and os.sep not in line] == []
+    dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert all(f"\n  {re.match('[a-z-]+', name)[0]} " in done.stdout for name in dependencies)
+    for word in ("versions", "python", "numpy", "numba", "llvmlite", "flamepy", "threads", "processors", "quota", "helper threads",
+                 "empty launch", "processor time", "GFLOP/s of one core", "bfloat16",
                  "kernels", "exp", "tanh", "precision", "kernel cache", "free disk", "GPU"):  # fmt: skip
-        assert word in done.stdout, word
+        assert word in " ".join(done.stdout.split()), word
     assert (done.returncode == 0) == ("no problems found" in done.stdout)
 
 
@@ -44,9 +52,9 @@ def test_products_are_named_and_measured():
     assert (label, value, remedy) == ("bfloat16", tiles.fact(), "")
     for (label, value, remedy), dtype in zip(rows, (np.float32, np.float64), strict=True):
         own = processor.tile(np.dtype(dtype).itemsize)
-        start = f"products by tiles of {own.rows} rows x {own.across} vectors of {own.lanes} numbers, "
-        assert (label, remedy) == (np.dtype(dtype).name, "") and value.startswith(start), value
-        got, most = map(int, re.search(r"; 512 x 512: (\d+) of (\d+) GFLOP/s of a core$", value).groups())
+        assert (label, remedy) == (np.dtype(dtype).name, "")
+        assert f"(tiles of {own.rows} rows x {own.across} vectors of {own.lanes} numbers, " in value
+        got, most = map(int, re.match(r"a product of 512 x 512 reaches (\d+) of (\d+) GFLOP/s of one core ", value).groups())
         assert 0 < got < 1.5 * most
 
 
@@ -137,13 +145,29 @@ def test_cache_ls_and_clear_touch_only_kernels(tmp_path, monkeypatch, capsys):
     assert kernel_cache.list_kernels() == 0
     out = capsys.readouterr().out
     assert "2.0 kB  map1_tanh_y float32" in out and "1.0 kB  turn_matrix4\n" in out
-    assert f"2 kernels, 0.0 MB in the kernel cache {tmp_path}\n" in out
-    assert (
-        "2.0 kB  PTX: 2 files\n" in out
-        and "2.0 kB  machine code: 2 files\n" in out
-        and "1.0 kB  the emulator's own functions: 1 file" in out
-    )
-    assert out.endswith(f"8 files for GPUs, 0.0 MB in {gpus}\n")
-    assert kernel_cache.clear() == 0
-    assert "2 kernels, 0.0 MB from the kernel cache" in (out := capsys.readouterr().out) and f"8 files for GPUs, 0.0 MB from {gpus};" in out
-    assert sorted(p.name for p in tmp_path.rglob("*") if p.is_file()) == ["loops.cpython-311.pyc", "mine.ptx", "other.f-1.py311.nbi"]
+    places = [
+        f"2 kernels of the CPU: 3 files, 3.0 kB in {tmp_path}", f"code for GPUs: 7 files, 7.0 kB in {gpus}",
+        f"the GPU emulator: 1 file, 1.0 kB in {tmp_path / 'emulator_1'}",
+    ]  # fmt: skip
+    assert all(f"\n{place}\n" in out for place in places)
+    assert all(f" {line}\n" in out for line in ("2.0 kB  PTX", "2.0 kB  machine code", "1.0 kB  the emulator's own functions"))
+    others, left = ["loops.cpython-311.pyc", "mine.ptx", "other.f-1.py311.nbi"], lambda: [p for p in tmp_path.rglob("*") if p.is_file()]
+    for options, told, count in ((["--gpu"], places[1:], 3 + 3), ([], places[:1], 3)):
+        assert cli.run(["cache", "clear", *options]) == 0
+        out = capsys.readouterr().out
+        assert all(f"emptying  {place}\n" in out for place in told) and out.count("emptying") == len(told) + 2 * (not options)
+        assert len(left()) == count and "the next run compiles again\n" in out
+    assert sorted(p.name for p in left()) == others
+    assert cli.run(["cache", "clear", "--cpu"]) == 0
+    out = capsys.readouterr().out
+    assert out == f"emptying  0 kernels of the CPU: 0 files, 0.0 kB in {tmp_path}\nremoved   nothing: there was nothing\n"
+
+
+def test_what_is_emptied_is_said_before(tmp_path, monkeypatch, capsys):
+    """A file that cannot go: its folder has been named by then."""
+    monkeypatch.setattr(kernel_cache, "cache_folder", lambda: tmp_path)
+    (tmp_path / "parallel.map1_tanh_y_float32_0123456789-40.py311.nbi").mkdir()
+    assert cli.run(["cache", "clear", "--cpu"]) == 2
+    out, err = capsys.readouterr()
+    assert out.startswith("emptying  1 kernel of the CPU: 1 file, ") and "removed" not in out
+    assert err.startswith("flamepy cache: cannot remove: ")

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from flamepy.train.images import ARRAYS, IDX_NAMES, Images, load_images
+from flamepy.train.images import ARRAYS, IDX_NAMES, Images, load_images, prepared
 from flamepy.train.problems import InputError
 
 RANDOM = np.random.default_rng(0)
@@ -34,13 +34,38 @@ def refused(source):
     return str(caught.value)
 
 
-def test_bundled_digits_have_a_fixed_held_out_fifth():
+def test_bundled_digits_have_three_fixed_parts():
     pytest.importorskip("sklearn")
     images = load_images("digits")
-    assert images.x_train.shape == (1433, 1, 8, 8) and images.x_test.shape == (364, 1, 8, 8)
+    parts = [(getattr(images, f"x_{part}"), getattr(images, f"y_{part}")) for part in ("train", "validation", "test")]
+    assert [x.shape for x, _ in parts] == [(1290, 1, 8, 8), (143, 1, 8, 8), (364, 1, 8, 8)]
     assert images.x_train.max() == 1 and images.classes == 10
-    assert min(np.bincount(images.y_test)) >= 35
+    for (_, y), least in zip(parts, (125, 13, 35), strict=True):
+        assert min(np.bincount(y, minlength=10)) >= least and max(np.bincount(y)) <= 1.1 * min(np.bincount(y)) + 2
     assert images.sha256 == load_images("digits").sha256
+
+
+@pytest.mark.parametrize("count, classes", [(2, 1), (30, 4), (30, 29), (1000, 10), (1000, 1)])
+@pytest.mark.parametrize("order", ["sorted", "in turns", "shuffled"])
+def test_every_tenth_image_validates_and_every_class_trains(count, classes, order):
+    y = np.arange(count) % classes
+    y = {"sorted": np.sort(y), "in turns": y, "shuffled": RANDOM.permutation(y)}[order]
+    x = np.arange(count * 4, dtype=float).reshape(count, 2, 2) + 1  # all different
+    images = prepared("here", {"x_train": x, "y_train": y, "x_test": x[:1], "y_test": y[:1]})
+    held_out = len(images.y_validation)
+    assert held_out == -(-(count - classes) // 10) and len(images.y_train) == count - held_out
+    assert set(images.y_train) == set(range(classes))
+    parts = np.concatenate([images.x_train, images.x_validation])[:, 0, 0, 0], np.concatenate([images.y_train, images.y_validation])
+    back = np.argsort(parts[0])
+    np.testing.assert_allclose(parts[0][back], x[:, 0, 0] / x.max(), rtol=1e-6)  # each image is in one part, with its label
+    assert np.array_equal(parts[1][back], y)
+    if count == 1000:
+        assert np.ptp(np.bincount(images.y_validation, minlength=classes)) <= 1
+
+
+def test_an_image_of_each_class_is_too_few(tmp_path):
+    np.savez(tmp_path / "d.npz", x_train=X[:4], y_train=np.arange(4), x_test=X[:2], y_test=np.arange(2))
+    assert "no image is left for validation: " in refused(tmp_path / "d.npz")
 
 
 def test_without_scikit_learn_the_remedy_is_named(monkeypatch):
@@ -51,9 +76,9 @@ def test_without_scikit_learn_the_remedy_is_named(monkeypatch):
 @pytest.mark.parametrize("compress", [False, True])
 def test_idx_folder(tmp_path, compress):
     images = load_images(mnist(tmp_path, compress))
-    assert images.x_train.shape == (20, 1, 5, 4) and images.x_train.dtype == np.float32
+    assert images.x_train.shape == (19, 1, 5, 4) and images.x_train.dtype == np.float32
     assert np.allclose(images.x_test[:, 0] * PARTS["x_train"].max(), X[20:])
-    assert np.array_equal(images.y_train, Y[:20]) and images.y_train.dtype == np.int64
+    assert np.array_equal(np.sort([*images.y_train, *images.y_validation]), np.sort(Y[:20])) and images.y_train.dtype == np.int64
 
 
 def test_npz_equals_idx(tmp_path):
@@ -61,7 +86,7 @@ def test_npz_equals_idx(tmp_path):
     (tmp_path / "idx").mkdir()
     assert load_images(str(tmp_path / "d.npz")).sha256 == load_images(mnist(tmp_path / "idx")).sha256
     np.savez(tmp_path / "rgb.npz", **{**PARTS, "x_train": RANDOM.random((20, 9, 8, 3)), "x_test": RANDOM.random((10, 9, 8, 3))})
-    assert load_images(str(tmp_path / "rgb.npz")).x_train.shape == (20, 3, 9, 8)
+    assert load_images(str(tmp_path / "rgb.npz")).x_train.shape == (19, 3, 9, 8)
 
 
 def test_what_is_refused(tmp_path):
@@ -119,7 +144,7 @@ def test_shifted_batches():
     training_batch = pytest.importorskip("flamepy.train.digits").training_batch
     x = np.zeros((1, 1, 3, 3), np.float32)
     x[0, 0, 1, 1] = 1
-    images = Images("t", x, np.array([4]), x, np.array([4]))
+    images = Images("t", *(x, np.array([4])) * 3)
     shifted, y = training_batch(images, 0, 0, 200, 1)
     assert shifted.shape == (200, 1, 3, 3) and (y == 4).all() and (shifted.sum((1, 2, 3)) == 1).all()
     assert len(np.unique(shifted, axis=0)) == 9

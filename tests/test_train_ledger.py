@@ -13,7 +13,7 @@ import flamepy as fp
 from flamepy import nn
 from flamepy.gradient_norm import ClipResult
 from flamepy.train import Ledger
-from flamepy.train.ledger_file import draw
+from flamepy.train.ledger_file import draw, picture
 
 
 class Net(nn.Module):
@@ -169,6 +169,21 @@ def test_state_and_arguments(tmp_path):
         ledger_of(tmp_path / "c.jsonl", every=0)
     with raises(fp.DTypeError, "Ledger: not what clip_grad_norm() returned: float"):
         ledger.record(9, 3.0)
+
+
+def test_a_picture_says_what_its_marks_mean(tmp_path):
+    ledger = ledger_of(tmp_path / "a.jsonl")
+    rows = [{"step": s, "norm": 1.0, "norms": [1.0, 2.0], "zeros": [0.0, 0.5]} | ({"spikes": ["w"]} if s == 5 else {}) for s in (1, 5, 10)]
+    rows = [row if row["step"] == 5 else {**row, "ratios": [0.1, 0.2]} for row in rows]  # at a spike alone, updates are not measured
+    lines = [json.dumps(row) for row in ({"step": 0, "parameters": ["w", "b"]}, *rows)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
+    figure = picture(ledger.sheet())
+    (legend,) = figure.legends
+    assert [text.get_text().partition(":")[0] for text in legend.get_texts()] == ["nothing to draw", "spike"]
+    norms, updates, zeros = figure.axes[:3]
+    for axes, steps in ((norms, ["1", "5", "10"]), (updates, ["1", "10"]), (zeros, ["1", "5", "10"])):
+        assert [label.get_text() for label in axes.get_xticklabels()] == steps and axes.images[0].get_array().shape == (2, len(steps))
+    assert norms.lines[0].get_xydata().tolist() == [[1, 0]] and not updates.lines
 
 
 @pytest.mark.parametrize("value", [None, 0.0, 1e-300, 1e300, float("inf"), float("nan")], ids=str)

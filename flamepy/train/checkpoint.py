@@ -32,7 +32,7 @@ import numpy as np
 from ..disk import TEMPORARY, sync_folder, write_file
 from ..saving import tensor_file
 from .config import one_line
-from .files import replace_file, writing
+from .files import quoted, replace_file, writing
 from .problems import InputError
 
 FORMAT = "flamepy-checkpoint-2"
@@ -156,5 +156,5 @@ def advice(folder: Path, bad: str) -> str:
     """How to go back to an earlier checkpoint, or start again."""
     others = sorted(p.name for p in folder.glob("step-*") if p.name != bad)
     if others:
-        return f"Go back to the checkpoint before: echo {others[-1]} > {folder / LAST}"
+        return f"Go back to the checkpoint before: echo {others[-1]} > {quoted(folder / LAST)}"
     return "There is no other checkpoint: start a new run."

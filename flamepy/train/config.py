@@ -28,8 +28,17 @@ def setting(default: Any, text: str, low: float | None = None, high: float | Non
     return dataclasses.field(default=default, metadata={"help": text, "low": low, "high": high, **more})
 
 
+SPELLINGS = {"bf16": "bfloat16", "f16": "float16", "fp16": "float16", "half": "float16", "f32": "float32", "fp32": "float32",
+             "f64": "float64", "fp64": "float64"}  # fmt: skip
+
+
+def spelled(word: str) -> str:
+    """A choice or a type of numbers as flamepy writes it: without capitals; bf16 is bfloat16."""
+    return SPELLINGS.get(word.lower(), word.lower())
+
+
 WARMUP = 100
-STEPS = "Training steps; also the length of the learning rate schedule, which other --steps with --resume stretch or shorten."
+STEPS = "Training steps. The learning rate's curve is as long; --resume with other --steps stretches or shortens it."
 LAST_SEED = 2**63 - 1
 
 
@@ -38,15 +47,15 @@ class LoopConfig:
     """The settings of the training loop, whatever it trains."""
 
     steps: int = setting(1000, "training steps", 1, 10**9, section="Training", free=True)
-    accumulate: int = setting(1, "Batches in one step: their gradients are added up, as if they were one large batch.", 1, 10**6,
+    accumulate: int = setting(1, "Batches in each step: their gradients are added up, as if they were one large batch.", 1, 10**6,
                               section="Training")  # fmt: skip
     capture: bool = setting(True, "Record a step once and replay it: the same bits, faster.", section="Training", free=True)
     ledger: bool = setting(False, "Note each parameter's gradient and update, in ledger.jsonl and ledger.png.",
                            section="Training", free=True)  # fmt: skip
-    ledger_every: int = setting(10, "steps from line to line of the ledger; spikes have a line of their own", 1, 10**9, free=True)
+    ledger_every: int = setting(10, "steps between two lines of the ledger; a spike has a line of its own", 1, 10**9, free=True)
     clip: float = setting(1.0, "largest gradient norm; 0 turns clipping off", 0, 1e9)
     validate_every: int = setting(500, "steps between validations", 1, 10**9)
-    patience: int = setting(0, "stop after so many validations without a lower loss, and keep the best checkpoint; 0: never", 0, 10**9,
+    patience: int = setting(0, "stop after this many validations without a lower loss, and keep the best checkpoint; 0: never", 0, 10**9,
                             free=True)  # fmt: skip
     save_every: int = setting(250, "steps between checkpoints", 1, 10**9, free=True)
     keep: int = setting(2, "checkpoints to keep", 1, 10**6, free=True)
@@ -60,16 +69,17 @@ class TrainConfig(LoopConfig):
     steps: int = setting(2000, STEPS, 1, 10**9, section="Training", free=True)
     batch: int = setting(12, "Examples in a batch.", 1, 10**6, section="Training")
     lr: float = setting(1e-3, "Highest learning rate; it warms up to this and then falls to a tenth of it.", 0, 1e6, section="Training")
-    seed: int = setting(1337, "Start of all random numbers; the same seed gives the same run, bit for bit.", 0, LAST_SEED,
+    seed: int = setting(1337, "Where random numbers start; the same seed gives the same run, bit for bit.", 0, LAST_SEED,
                         section="Training")  # fmt: skip
     device: str = setting("cpu", f"Where to train: {', '.join(BACKENDS)}.", section="Training", free=True)
-    compute: str = setting("float32", "What products are computed from: float32, bfloat16 or float16. Parameters stay float32.",
+    compute: str = setting("float32", "Type of the numbers that enter products: bfloat16 (bf16) and float16 (fp16) are faster on some "
+                           "machines. Parameters stay float32.",
                            section="Training", choices=("float32", "bfloat16", "float16"))  # fmt: skip
-    warmup: int = setting(WARMUP, "steps of linear warm-up (when not given: 100, at most a tenth of the steps)", 0, 10**9)
+    warmup: int = setting(WARMUP, "steps in which the learning rate rises to lr (when not given: 100, or a tenth of fewer steps)", 0, 10**9)
     final_lr: float = setting(0.1, "learning rate at the end, as a fraction of lr", 0, 1)
-    beta1: float = setting(0.9, "AdamW: memory of the gradient", 0, 0.999999)
-    beta2: float = setting(0.99, "AdamW: memory of the squared gradient", 0, 0.999999)
-    weight_decay: float = setting(0.1, "AdamW: pull towards zero", 0, 1e6)
+    beta1: float = setting(0.9, "AdamW: how much of the average gradient each step keeps", 0, 0.999999)
+    beta2: float = setting(0.99, "AdamW: how much of the average squared gradient each step keeps", 0, 0.999999)
+    weight_decay: float = setting(0.1, "AdamW: how strongly weights are pulled towards zero", 0, 1e6)
 
     @property
     def compute_dtype(self) -> str | None:
@@ -87,7 +97,7 @@ class GptConfig(TrainConfig):
     layers: int = setting(4, "Transformer blocks.", 1, 10**4, section="Model")
     heads: int = setting(4, "Attention heads per block; must divide the width.", 1, 10**5, section="Model")
     width: int = setting(128, "Size of the vector that stands for one byte.", 1, 10**6, section="Model")
-    dropout: float = setting(0.0, "part of the activations dropped while training", 0, 0.999)
+    dropout: float = setting(0.0, "share of the activations that is dropped while training", 0, 0.999)
     validation_batches: int = setting(100, "batches in one validation", 1, 10**6)
     sample_tokens: int = setting(400, "bytes of text to generate at the end", 0, 10**6)
 
@@ -111,7 +121,7 @@ class DigitsConfig(TrainConfig):
     steps: int = setting(1000, STEPS, 1, 10**9, section="Training", free=True)
     batch: int = setting(64, "Images in a batch.", 1, 10**6, section="Training")
     lr: float = setting(3e-3, "Highest learning rate; it warms up to this and then falls to a tenth of it.", 0, 1e6, section="Training")
-    shift: int = setting(1, "pixels by which the CNN's training images are moved at random, at most; the MLP sees them as they are", 0, 100)
+    shift: int = setting(1, "the CNN's training images are moved at random by up to this many pixels; the MLP's are not", 0, 100)
 
 
 Config = TypeVar("Config", bound=LoopConfig)
@@ -157,8 +167,10 @@ def check(field: dataclasses.Field, wanted: Any, value: Any) -> Any:
     if type(value) is not wanted:
         what = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}[wanted]
         raise InputError(f"{name} must be {what}: {value!r}. Change {name}.")
-    if limits.get("choices") and value not in limits["choices"]:
-        raise InputError(f"{name} must be one of {', '.join(limits['choices'])}: {value!r}. Change {name}.")
+    if limits.get("choices"):
+        if spelled(value) not in limits["choices"]:
+            raise InputError(f"{name} must be one of {', '.join(limits['choices'])}: {value!r}. Change {name}.")
+        value = spelled(value)
     if wanted in (int, float):
         within(name, value, limits["low"], limits["high"])
     return value

@@ -157,7 +157,7 @@ def join(texts: Iterator[bytes] | list[bytes]) -> np.ndarray:
 def why_not_text(content: bytes) -> str:
     """Empty for text in any 8-bit encoding; otherwise the reason why these bytes are not text."""
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return "is UTF-16 (convert it: iconv -f UTF-16 -t UTF-8)"
+        return "is UTF-16 (save it as UTF-8)"
     if b"\0" in content:
         return f"is binary (a zero byte at {content.index(0):,})"
     control = len(content) - len(content.translate(None, CONTROL))

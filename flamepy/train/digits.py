@@ -8,7 +8,6 @@ Read next: images.py.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -20,11 +19,12 @@ from ..backend.base import Device, device
 from ..nn import functional as F
 from .config import DigitsConfig, source_title
 from .display import short
+from .files import quoted
 from .images import Images, load_images
 from .job import Batch, adamw, schedule_of, settings_line, split
 from .run_folder import RunFolder
 
-EVALUATE = 500  # test images at once
+EVALUATE = 500  # images at once
 
 
 def mlp(shape: tuple[int, ...], classes: int, width: int, device: Device) -> Any:
@@ -84,7 +84,8 @@ class DigitsJob:
     @property
     def data_line(self) -> str:
         size = "x".join(map(str, self.images.x_train.shape[1:]))
-        parts = f"{len(self.images.x_train):,} images of {size} to train on, {len(self.images.x_test):,} held out"
+        train, validation, test = (f"{len(x):,}" for x in (self.images.x_train, self.images.x_validation, self.images.x_test))
+        parts = f"{train} images of {size} to train on, {validation} for validation, {test} for the test at the end"
         return f"{source_title(self.config.data)}: {parts}"
 
     def data_facts(self) -> dict[str, Any]:
@@ -104,8 +105,13 @@ class DigitsJob:
         return F.cross_entropy(self.model(x), y)
 
     def validate(self) -> dict[str, float]:
-        """Mean loss and the share of right answers on the test images."""
-        total, right, x, y = 0.0, 0, self.images.x_test, self.images.y_test
+        """Mean loss and the share of right answers on the validation images."""
+        loss, right = self.measured(self.images.x_validation, self.images.y_validation)
+        return {"val_loss": loss, "accuracy": right / len(self.images.y_validation)}
+
+    def measured(self, x: np.ndarray, y: np.ndarray) -> tuple[float, int]:
+        """(mean loss, how many answers are right) on these images."""
+        total, right = 0.0, 0
         self.model.eval()
         with autograd.no_grad():
             for first in range(0, len(x), EVALUATE):
@@ -114,15 +120,16 @@ class DigitsJob:
                 total += F.cross_entropy(logits, self.tensor(labels), reduction="sum").item()
                 right += int((logits.numpy().argmax(1) == labels).sum())
         self.model.train()
-        return {"val_loss": total / len(x), "accuracy": right / len(x)}
+        return total / len(x), right
 
     def results(self, last: dict[str, float], folder: RunFolder) -> Iterator[str]:
-        count, share = len(self.images.x_test), last["accuracy"]
-        right = f"{round(share * count)} of {count} images it has never seen"
-        yield f"test accuracy {100 * share:.2f} % ({right}), loss {short(last['val_loss'])}"
+        """What the test images say, which nothing has looked at before."""
+        count = len(self.images.y_test)
+        loss, right = self.measured(self.images.x_test, self.images.y_test)
+        yield f"test accuracy {100 * right / count:.2f} % ({right:,} of {count:,} images it has never seen), loss {short(loss)}"
 
     def going_on(self, folder: RunFolder) -> str:
-        return f"flamepy train digits --resume {shlex.quote(str(folder.path))}"
+        return f"flamepy train digits --resume {quoted(folder.path)}"
 
 
 def training_batch(images: Images, seed: int, step: int, batch: int, shift: int) -> tuple[np.ndarray, np.ndarray]:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, TextIO
 from ..backend.base import device
 from ..errors import DeviceError
 from .files import GONE, silence
+from .lines import fitted, width
 from .problems import InputError
 
 
@@ -35,12 +36,9 @@ class Row(NamedTuple):
     lr: float
     grad_norm: float
 
-    def text(self, steps: int) -> str:
-        width = len(str(steps))
-        return (
-            f"step {self.step:>{width}}/{steps}  loss {short(self.loss)}  smoothed {short(self.smoothed)}  "
-            f"lr {self.lr:.2e}  grad norm {short(self.grad_norm)}"
-        )
+
+WIDTHS = (0, 7, 8, 0, 0, 8, 7)  # columns of the table, at least
+LEAST = (3, 4, 5, 2, 6, 1)  # which of them give way in a narrow window, the first first
 
 
 def short(x: float) -> str:
@@ -141,6 +139,7 @@ class PlainDisplay:
         self.kernels, self.kernel_seconds = 0, 0.0
         self.told = 0.0
         self.told_busy = False
+        self.under_names = False  # whether the last line was a row of the table, or the names above it
         self.broken = False  # whoever read our lines has gone, as in `flamepy train | head`
 
     def __enter__(self) -> PlainDisplay:
@@ -151,10 +150,11 @@ class PlainDisplay:
         self.compile_summary()
 
     def line(self, text: str = "") -> None:
+        self.under_names = False
         if self.broken:
             return
         try:
-            self.write(text)
+            self.write(fitted(text))
         except OSError as error:
             silence(self.stream)
             if error.errno in GONE:
@@ -187,7 +187,7 @@ class PlainDisplay:
         slowdown = self.clock.slowdown()
         if slowdown > 1 and not self.told_busy:
             self.told_busy = True
-            self.line(f"busy machine: steps take {slowdown:.0f} times as long as the fastest; flamepy doctor measures what is left")
+            self.line(f"busy machine: steps take {slowdown:.0f} times as long as the fastest did; flamepy doctor measures how busy")
         return took
 
     def show(self, row: Row) -> None:
@@ -196,11 +196,23 @@ class PlainDisplay:
         if row.step % every == 0 or row.step in (1, self.steps) or now - self.told > self.EVERY_SECONDS:
             self.compile_summary()
             self.told = now
-            left = self.clock.left(self.steps - row.step)
-            self.line(f"{row.text(self.steps)}  {self.speed()}" + f"  left {left}" * bool(left))
+            self.tell(row)
 
-    def speed(self) -> str:
-        return f"{self.clock.per_step / self.clock.seconds:,.0f} {self.unit}/s"
+    def tell(self, row: Row) -> None:
+        """A row of a table; the names of its columns, where they are not just above."""
+        names, values = zip(*self.cells(row), strict=True)
+        widths = [max(len(name), len(value), least) for name, value, least in zip(names, values, WIDTHS, strict=True)]
+        shown = columns_that_fit(widths, width(), LEAST)
+        for cells in (values,) if self.under_names else (names, values):
+            self.line("  ".join([cells[i].rjust(widths[i]) for i in shown]).rstrip())
+        self.under_names = True
+
+    def cells(self, row: Row) -> list[tuple[str, str]]:
+        """What is shown of a step, by its name."""
+        speed, left = f"{self.clock.per_step / self.clock.seconds:,.0f}", self.clock.left(self.steps - row.step)
+        values = (f"{row.step:,}/{self.steps:,}".rjust(2 * len(f"{self.steps:,}") + 1), short(row.loss), short(row.smoothed))
+        names = "step", "loss", "smoothed", "learning rate", "grad norm", f"{self.unit}/s", "left"
+        return list(zip(names, (*values, f"{row.lr:.2e}", short(row.grad_norm), speed, left), strict=True))
 
     def busy(self, what: str) -> None:
         """Something other than a step begins."""
@@ -232,7 +244,7 @@ class LiveDisplay(PlainDisplay):
         with contextlib.suppress(OSError):  # the terminal may be gone
             self.live.stop()
         if self.row is not None:
-            self.line(f"{self.row.text(self.steps)}  {self.speed()}")
+            self.tell(self.row)
         super().__exit__(*exc)
 
     def write(self, text: str) -> None:
@@ -248,7 +260,7 @@ class LiveDisplay(PlainDisplay):
 
     def pause(self) -> None:
         super().pause()
-        self.activity = "training" if self.row is not None else "first step; its kernels are compiled if this machine has not seen them"
+        self.activity = "training" if self.row is not None else "first step (compiles the kernels that the kernel cache lacks)"
 
     def render(self) -> Any:
         from rich.console import Group
@@ -259,14 +271,10 @@ class LiveDisplay(PlainDisplay):
         row = self.row
         if row is None:
             return Text(f"{self.activity} ...", style="dim")
-        cells = (
-            ("step", f"{row.step:,}/{self.steps:,}", "bold"), ("loss", short(row.loss), "bold green"),
-            ("smoothed", short(row.smoothed), "green"), ("learning rate", f"{row.lr:.2e}", ""), ("grad norm", short(row.grad_norm), ""),
-            (f"{self.unit}/s", f"{self.clock.per_step / self.clock.seconds:,.0f}", ""),
-            ("left", self.clock.left(self.steps - row.step), "cyan"),
-        )  # fmt: skip
+        styles = ("bold", "bold green", "green", "", "", "", "cyan")
+        cells = [(name, value.strip(), style) for (name, value), style in zip(self.cells(row), styles, strict=True)]
         widths, room = [max(len(name), len(value)) for name, value, _ in cells], self.console.width
-        shown = [cells[i] for i in columns_that_fit(widths, room, (3, 4, 5, 2, 6, 1)) if cells[i][1]]
+        shown = [cells[i] for i in columns_that_fit(widths, room, LEAST) if cells[i][1]]
         table, bar = Table.grid(padding=(0, 2)), Table.grid(padding=(0, 2))
         for _ in shown:
             table.add_column(overflow="fold")

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 from ..backend.base import device
+from ..backend.cpu.settings import to_set
 from ..errors import FlameError
+from .lines import amount, say, whole
+
+HOME = os.path.expanduser(os.path.join("~", ".cache", "flamepy"))
+SCRATCH = os.path.join(os.environ.get("TEMP") or "/tmp", "flamepy")  # TEMP is Windows's
 
 
 class Finding(NamedTuple):
@@ -33,7 +38,7 @@ def versions() -> Iterator[Finding]:
 
     yield Finding("flamepy", __version__)
     yield Finding("python", f"{platform.python_version()} ({platform.system()} {platform.machine()})")
-    for name in ("numpy", "numba", "llvmlite", "safetensors", "matplotlib", "scikit-learn"):
+    for name in ("numpy", "numba", "llvmlite", "ml-dtypes", "safetensors", "filelock", "click", "rich", "matplotlib", "scikit-learn"):
         try:
             yield Finding(name, version(name))
         except PackageNotFoundError:
@@ -50,22 +55,22 @@ def cpu() -> Iterator[Finding]:
 
 def cache() -> Iterator[Finding]:
     """Where compiled kernels are kept, and whether they can be."""
-    from .kernel_cache import cache_folder, entries, megabytes, total
+    from .kernel_cache import cache_folder, count, kernels
 
     try:
         folder = cache_folder()
     except FlameError as error:
         no_place = "NUMBA_CACHE_DIR" in str(error)  # else a variable is wrong, which the backend has told
-        yield Finding("kernel cache", f"none ({error})", "export NUMBA_CACHE_DIR=/tmp/flamepy" if no_place else "")
+        yield Finding("kernel cache", f"none ({error})", to_set("NUMBA_CACHE_DIR", SCRATCH) * no_place)
         return
-    found = entries()
-    yield Finding("kernel cache", str(folder))
-    yield Finding("holds", total(found))
+    found = kernels()
+    yield Finding("kernel cache", whole(folder))
+    yield Finding("holds", f"{len(found.found)} kernels in {count(found.files)}")
     place = next(p for p in (folder, *folder.parents) if p.exists())
     if not os.access(place, os.W_OK):
-        yield Finding("writable", "no: every process compiles again", "export NUMBA_CACHE_DIR=$HOME/.cache/flamepy")
+        yield Finding("writable", "no: every process compiles again", to_set("NUMBA_CACHE_DIR", HOME))
     free = shutil.disk_usage(place).free
-    yield Finding("free disk", megabytes(free), "flamepy cache clear, or free some space" if free < 2e8 else "")
+    yield Finding("free disk", amount(free), "flamepy cache clear, or free some space" if free < 2e8 else "")
 
 
 def gpu() -> Iterator[Finding]:
@@ -111,14 +116,14 @@ def command() -> int:
     """Print the report; 1 if there is a problem."""
     problems = []
     for title, check in CHECKS.items():
-        print(title)
+        say(title)
         for finding in check():
-            print(f"  {finding.label:<14}  {finding.value}")
+            say(f"  {finding.label:<14}  {finding.value}")
             if finding.remedy:
                 problems.append(finding)
-        sys.stdout.flush()
-    print()
+    say()
     for finding in problems:
-        print(f"problem: {finding.label}: {finding.value}\n  remedy: {finding.remedy}")
-    print(f"{len(problems)} problem{'s' * (len(problems) != 1)} found" if problems else "no problems found")
+        remedy = re.sub("^[^,;(]*", lambda command: whole(command[0]), finding.remedy)  # what is to be typed comes first
+        say(f"problem: {finding.label}: {finding.value}\n  remedy: {remedy}")
+    say(f"{len(problems)} problem{'s' * (len(problems) != 1)} found" if problems else "no problems found")
     return 1 if problems else 0

@@ -10,7 +10,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
+import shlex
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
@@ -43,6 +46,13 @@ def given_path(source: str) -> Path:
 def portable(path: str) -> str:
     """A path as text for a file: where the locale knows only ASCII (LC_ALL=C), Python has bytes stand in for the rest."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8")
+
+
+def quoted(path: str | Path) -> str:
+    """A path as a word of a command line: Windows knows no single quotes."""
+    if sys.platform != "win32":
+        return shlex.quote(str(path))
+    return str(path) if re.fullmatch(r"[\w.:\\/+-]+", str(path)) else f'"{path}"'
 
 
 def native(text: str) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -18,9 +17,10 @@ from ..nn import functional as F
 from . import data, sample, tokens
 from .config import GptConfig, source_title
 from .display import short
-from .files import replace_file
+from .files import quoted, replace_file
 from .gpt import GPT
 from .job import Batch, adamw, schedule_of, settings_line, split
+from .lines import verbatim
 from .problems import InputError
 from .run_folder import RunFolder
 
@@ -49,14 +49,15 @@ class GptJob:
         self.given: dict[str, Any] = {}
         self.per_step = config.batch * config.accumulate * config.context
         self.settings_line = settings_line(config)
-        self.title = f"byte-level GPT: {config.layers} layers, {config.heads} heads, width {config.width}, context {config.context}"
+        layers, heads = (f"{n} {what}{'s' * (n != 1)}" for n, what in ((config.layers, "layer"), (config.heads, "head")))
+        self.title = f"byte-level GPT: {layers}, {heads}, width {config.width}, context {config.context}"
 
     @property
     def data_line(self) -> str:
         text = self.text
         files = f"{text.files} files" if text.files > 1 else "1 file"
         skipped = f", {text.skipped} others left out" if text.skipped else ""
-        parts = f"{len(text.training):,} bytes to train on, {len(text.held_out):,} held out"
+        parts = f"{len(text.training):,} bytes to train on, {len(text.held_out):,} for validation"
         return f"{source_title(self.config.data)} ({files}{skipped}): {parts}"
 
     def data_facts(self) -> dict[str, Any]:
@@ -95,13 +96,13 @@ class GptJob:
         text = tokens.decode(list(sample.generate(self.model, prompt, c.sample_tokens, 0.8, 0, c.seed)))
         self.model.train()
         loss = last["val_loss"]
-        yield f"validation loss {short(loss)} nats per byte ({short(loss / math.log(2))} bits; a guess without learning has 8)"
+        yield f"validation loss {short(loss)} nats per byte ({short(loss / math.log(2))} bits; 8 before any learning)"
         yield "sample"
-        yield from (f"  | {line}" for line in tokens.printable(text).split("\n"))
+        yield from verbatim(tokens.printable(text))
         replace_file(folder.sample, text.encode())
 
     def going_on(self, folder: RunFolder) -> str:
-        return f"flamepy train --resume {shlex.quote(str(folder.path))}"
+        return f"flamepy train --resume {quoted(folder.path)}"
 
 
 def check_memory(config: GptConfig) -> None:

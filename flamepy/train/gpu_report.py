@@ -19,8 +19,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ..backend.cpu.settings import to_set
 from .files import replace_file
 from .gpu_worker import Answer, Crew, begin, finish
+from .lines import amount, say, whole
+from .problems import InputError, meant
 
 CHECKOUT = Path(__file__).parents[2]
 PLACES = (CHECKOUT / "bench" / "results", Path(__file__).parents[1] / "bench" / "results")  # in a checkout, installed
@@ -29,9 +32,9 @@ PATIENCE, SLOW_PATIENCE = 60.0, 240.0
 WORKERS = 12
 EQUAL_STEPS, EARLY, LATE = 5, 2e-6, 2e-3  # how far losses may be from the CPU's, relative: in the first steps, in all
 FIGURES = {
-    "op_us": "an op, 1024 numbers", "recorded_op_us": "the same with a tape", "launch_us": "a launch", "graph_us": "a kernel in a graph",
-    "item_us": "waiting for a number", "copy_gbs": "copy", "add_gbs": "x + x", "gelu_gbs": "gelu", "softmax_gbs": "softmax, rows of 1024",
-    "layer_norm_gbs": "layer norm, rows of 1024", "sum_gbs": "sum (read)", "bf16_tflops": "product, bf16, 8192",
+    "op_us": "an op, 1024 numbers", "recorded_op_us": "the same, recorded", "launch_us": "a launch", "graph_us": "a kernel in a CUDA graph",
+    "item_us": "reading one number", "copy_gbs": "copy", "add_gbs": "x + x", "gelu_gbs": "gelu", "softmax_gbs": "softmax, rows of 1024",
+    "layer_norm_gbs": "layer norm, rows of 1024", "sum_gbs": "sum", "bf16_tflops": "product, bf16, 8192",
     "tf32_tflops": "product, tf32, 4096", "float32_tflops": "product, float32, 4096",
 }  # fmt: skip
 UNITS = {"us": "us", "gbs": "GB/s", "tflops": "TFLOP/s"}
@@ -73,10 +76,6 @@ class Report:
         return answer
 
 
-def say(text: str) -> None:
-    print(text, flush=True)
-
-
 def row(label: str, value: str) -> None:
     say(f"  {label:<26}  {value}")
 
@@ -104,6 +103,10 @@ def nvidia_smi() -> str:
 # ---- the parts --------------------------------------------------------------------------------------------------------------------
 def command(file: Path | None = None, cases: str = "") -> int:
     """All parts; 1 if something is wrong. `cases`: only those whose names begin so."""
+    from .gpu_agreement import CASES
+
+    if not any([name.lower().startswith(cases.lower()) for name in CASES]):
+        raise InputError(f"no case has such a name: --cases {cases}. {meant(cases, CASES, 'an op or an optimizer, such as gelu')}")
     report = Report(file)
     if not there(report):
         return 1
@@ -130,18 +133,20 @@ def there(report: Report) -> bool:
     if report.found["nvidia_smi"]:
         row("nvidia-smi", report.found["nvidia_smi"])
     if not found["ok"]:
-        say(f"\nno use of a GPU is possible here: {found['error']}")
-        say("  remedy: an NVIDIA GPU and pip install 'flamepy[cuda]'; FLAMEPY_CUDA=emulator flamepy doctor --gpu runs without one")
+        say(f"\nno GPU can be used here: {found['error']}")
+        emulated = whole(to_set("FLAMEPY_CUDA", "emulator"))
+        say(f'  remedy: an NVIDIA GPU and pip install "flamepy[cuda]"; to check without one, on an emulated GPU: {emulated}')
         return False
     for label, value, _ in found["findings"]:
         row(label, value)
-    row("a new kernel", f"compiled in {found['compile_ms']:.0f} ms, linked in {found['link_ms']:.0f}, loaded in {found['load_ms']:.1f}")
+    took = (f"{found[f'{step}_ms']:.{digits}f} ms" for step, digits in (("compile", 0), ("link", 0), ("load", 1)))
+    row("a new kernel", "compiled in {}, linked in {}, loaded in {}".format(*took))
     return True
 
 
 def figures(report: Report) -> None:
     """What things cost. Measured before anything else runs."""
-    say("costs and ceilings")
+    say("what things cost, and the highest speeds")
     for task in ("costs", "ceilings"):
         found = report.task(task, 90)
         for name, title in FIGURES.items():
@@ -155,7 +160,7 @@ def agreement(report: Report, cases: str) -> None:
     """Every op, optimizer, norm and clip on the GPU and beside it."""
     from .gpu_agreement import BRIEF, CASES
 
-    chosen = [name for name in (BRIEF if report.emulated and not cases else CASES) if name.startswith(cases)]
+    chosen = [name for name in (BRIEF if report.emulated and not cases else CASES) if name.lower().startswith(cases.lower())]
     asked: list[Answer] = [
         {"case": name, "dtype": dtype} for dtype in ("float32", "bfloat16", "float16", "float64") for name in chosen
         if dtype in (CASES[name].dtypes[:1] if report.emulated else CASES[name].dtypes)
@@ -164,7 +169,7 @@ def agreement(report: Report, cases: str) -> None:
 
     def told(answer: Answer) -> None:
         if not answer["ok"]:
-            what = answer.get("error") or "differs by {forward:.1e} forward, {backward:.1e} backward, of {allowed:.0e}".format(**answer)
+            what = answer.get("error") or "off by {forward:.1e} forward, {backward:.1e} backward; {allowed:.0e} is allowed".format(**answer)
             report.problem(f"{answer['case']} {answer['dtype']}: {what}")
 
     workers = min(WORKERS, max(1, (os.cpu_count() or 2) - 2)) if not report.emulated else os.cpu_count() or 1
@@ -173,8 +178,8 @@ def agreement(report: Report, cases: str) -> None:
     for line in tables(crew.answers):
         say(line)
     missing = sorted(crew.launchers - crew.reached)
-    row("kinds of launches reached", f"{len(crew.reached)} of {len(crew.launchers)}" + (f", not {', '.join(missing)}" if missing else ""))
-    row("kernels compiled or loaded", f"{crew.variants}, by {workers} processes")
+    row("kinds of launches made", f"{len(crew.reached)} of {len(crew.launchers)}" + (f", not {', '.join(missing)}" if missing else ""))
+    row("kernels compiled or loaded", f"{crew.variants} in {workers} processes")
     answers = sorted(crew.answers, key=lambda a: (a["dtype"], a["case"]))
     report.keep("agreement", {"cases": answers, "not_reached": missing, "agree": sum(a["ok"] for a in answers), "of": len(answers)})
 
@@ -185,7 +190,7 @@ def tables(answers: list[Answer]) -> Iterator[str]:
         mine = [a for a in answers if a["dtype"] == dtype]
         good = [a for a in mine if a["ok"]]
         worst = max(good, key=lambda a: max(a["forward"], a["backward"]), default=None)
-        most = "" if worst is None else f"; at most {max(worst['forward'], worst['backward']):.1e} of the largest number: {worst['case']}"
+        most = "" if worst is None else f"; largest relative difference {max(worst['forward'], worst['backward']):.1e} ({worst['case']})"
         yield f"  {dtype:<26}  {len(good)} of {len(mine)} agree{most}"
 
 
@@ -199,21 +204,22 @@ def training(report: Report, on_cpu: Any, seconds: float) -> None:
             memory = one["memory"]
             more = f", {one['launched']:,} launches" * bool(one["launched"])
             row(name, f"loss {one['losses'][0]:.4f} -> {one['losses'][-1]:.4f}, {one['step_ms']:.2f} ms a step, "
-                      f"at most {memory['peak'] / 1e6:.1f} MB{more} ({one['settings']})")  # fmt: skip
+                      f"{amount(memory['peak'])} at most{more} ({one['settings']})")  # fmt: skip
     if eager["ok"] and cpu["ok"]:
         apart = [abs(a - b) / abs(b) for a, b in zip(eager["losses"], cpu["losses"], strict=True)]
         first, most = max(apart[:EQUAL_STEPS]), max(apart)
-        row("GPU beside CPU", f"losses apart by {first:.1e} in {min(EQUAL_STEPS, len(apart))} steps, {most:.1e} in {len(apart)}")
+        row("GPU and CPU", f"losses differ by {first:.1e} in the first {len(apart[:EQUAL_STEPS])} steps, {most:.1e} in all {len(apart)}")
         report.keep("losses_apart", {"first": first, "all": most})
         if not (first <= EARLY and most <= LATE):
             report.problem(
-                f"losses of the GPT: {first:.1e} from the CPU's in {EQUAL_STEPS} steps, {most:.1e} in all (allowed {EARLY:.0e}, {LATE:.0e})"
+                f"losses of the GPT differ from the CPU's by {first:.1e} in the first {EQUAL_STEPS} steps, {most:.1e} in all "
+                f"({EARLY:.0e} and {LATE:.0e} is allowed)"
             )
     if eager["ok"] and replay["ok"]:
         same = eager["losses"] == replay["losses"] and eager["norms"] == replay["norms"]
-        row("replayed", "the same bits" if same else "other bits")
+        row("replayed and eager steps", "the same bits" if same else "different bits")
         if not same:
-            report.problem("replayed steps of the GPT give other bits than eager ones")
+            report.problem("replayed steps of the GPT give different bits than eager ones")
     for name, one in found.items():
         if one["ok"] and one["grown_bytes"] > 0:
             report.problem(f"{name}: memory in use grew by {one['grown_bytes']:,} bytes between step 4 and the last")
@@ -231,7 +237,7 @@ def summary(report: Report) -> int:
     count = len(report.problems)
     say(f"{kind}: {f'{count} problem' + 's' * (count != 1) if count else 'no problems'} found in {took:.0f} s")
     if report.file is not None:
-        say(f"written  {report.file}")
+        say(f"written  {whole(report.file)}")
     return 1 if count else 0
 
 

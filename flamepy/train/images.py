@@ -1,7 +1,8 @@
 """Images to learn from: scikit-learn's digits, MNIST-format idx files, or an .npz; all end as one Images record.
 
-Pixels are scaled so that the brightest training pixel is 1. scikit-learn's digits come without a split: every fifth image
-of each class is the test set, always the same ones.
+Three parts: the optimizer sees the training images; the validation images, every tenth of those given for training, tell how well it goes
+meanwhile; the test images are looked at once, at the end. scikit-learn's digits come without a test set: it is every fifth image of each
+class. The parts are always the same. Pixels are scaled so that the brightest of those given for training is 1.
 
 Read next: digits.py.
 """
@@ -24,6 +25,7 @@ from .problems import InputError
 
 BUNDLED = "digits"
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+TENTH = 10
 IDX_NAMES = {"x_train": "train-images", "y_train": "train-labels", "x_test": "t10k-images", "y_test": "t10k-labels"}
 
 
@@ -34,14 +36,16 @@ class Images:
     source: str
     x_train: np.ndarray
     y_train: np.ndarray
+    x_validation: np.ndarray
+    y_validation: np.ndarray
     x_test: np.ndarray
     y_test: np.ndarray
 
     @cached_property
     def sha256(self) -> str:
         state = hashlib.sha256()
-        for name in ARRAYS:
-            state.update(np.ascontiguousarray(getattr(self, name)).data)
+        for array in (self.x_train, self.y_train, self.x_validation, self.y_validation, self.x_test, self.y_test):
+            state.update(np.ascontiguousarray(array).data)
         return state.hexdigest()
 
     @property
@@ -72,11 +76,11 @@ def bundled() -> Images:
             "folder of MNIST idx files."
         ) from error
     digits = load_digits()
-    held_out = np.zeros(len(digits.target), bool)
+    test = np.zeros(len(digits.target), bool)
     for label in range(10):
-        held_out[np.flatnonzero(digits.target == label)[::5]] = True
+        test[np.flatnonzero(digits.target == label)[::5]] = True
     x, y = digits.images, digits.target
-    return prepared(BUNDLED, dict(zip(ARRAYS, (x[~held_out], y[~held_out], x[held_out], y[held_out]), strict=True)))
+    return prepared(BUNDLED, dict(zip(ARRAYS, (x[~test], y[~test], x[test], y[test]), strict=True)))
 
 
 def from_idx(folder: Path) -> dict[str, np.ndarray]:
@@ -122,7 +126,7 @@ def from_npz(path: Path) -> dict[str, np.ndarray]:
 
 
 def prepared(source: str, arrays: dict[str, np.ndarray]) -> Images:
-    """Checked, scaled, channels first."""
+    """Checked, scaled, channels first, in three parts."""
     x_train, x_test = (with_channels(source, name, arrays[name]) for name in ("x_train", "x_test"))
     y_train, y_test = (labels(source, name, arrays[name]) for name in ("y_train", "y_test"))
     for x, y, part in ((x_train, y_train, "train"), (x_test, y_test, "test")):
@@ -132,8 +136,19 @@ def prepared(source: str, arrays: dict[str, np.ndarray]) -> Images:
         raise InputError(f"two sizes of images: {source}: {x_train.shape[1:]} and {x_test.shape[1:]}. Make them equal.")
     if y_test.max() > y_train.max():
         raise InputError(f"a class is only in the test set: {source}: {y_test.max()}. Check the labels.")
-    top = float(np.abs(x_train).max()) or 1.0
-    return Images(source, x_train / np.float32(top), y_train, x_test / np.float32(top), y_test)
+    top = np.float32(float(np.abs(x_train).max()) or 1.0)
+    x_train, held_out = x_train / top, for_validation(source, y_train)
+    return Images(source, x_train[~held_out], y_train[~held_out], x_train[held_out], y_train[held_out], x_test / top, y_test)
+
+
+def for_validation(source: str, y: np.ndarray) -> np.ndarray:
+    """Which images do not train but validate: every tenth, class after class; the first of each class always trains."""
+    order, chosen = np.argsort(y, kind="stable"), np.zeros(len(y), bool)
+    others = order[1:][np.diff(y[order]) == 0]
+    if not len(others):
+        raise InputError(f"no image is left for validation: {source}: {len(y)} x_train, one of each class. Give more of them.")
+    chosen[others[::TENTH]] = True
+    return chosen
 
 
 def with_channels(source: str, name: str, x: np.ndarray) -> np.ndarray:

@@ -19,6 +19,8 @@ from ..cuda.kernels import architecture, backend
 from ..cuda.recording import launches_of, refuse_converted
 from ..dtypes import as_dtype
 from ..errors import DTypeError
+from .config import spelled
+from .lines import fitted, width
 from .problems import InputError
 
 USUAL = 1 << 16  # elements of the example, where nothing is run
@@ -27,16 +29,17 @@ REPEATS = 5
 
 def list_names() -> int:
     """Print every name there is."""
-    print(textwrap.fill("  ".join(names()), 100, break_on_hyphens=False, break_long_words=False))
+    print(textwrap.fill("  ".join(names()), width(), break_on_hyphens=False, break_long_words=False))
     return 0
 
 
 def command(name: str, device: str, n: int | None, dtype: str, arch: str) -> int:
-    """Print everything about the kernels of an op."""
+    """Print everything about the kernels of an op; capitals in its name do not count."""
+    given, name, dtype = name, name.lower(), spelled(dtype)
     if name not in names():
         near = difflib.get_close_matches(name, names(), 3, 0.5)
         advice = f"Did you mean {' or '.join(near)}?" if near else "flamepy kernel --list prints all."
-        raise InputError(f"no kernel of this name: {name!r}. {advice}")
+        raise InputError(f"no kernel of this name: {given!r}. {advice}")
     if n is not None and n < 1:
         raise InputError(f"--run must be at least 1: {n}. Give a number of elements.")
     try:
@@ -63,12 +66,12 @@ def source(function: Any) -> str:
 
 
 def heading(name: str, where: str, kernels: list[str], n: int) -> Iterator[str]:
-    yield f"{name} on {where}: {len(kernels)} kernel{'s' * (len(kernels) != 1)} for {n:,} elements, forward and backward"
+    yield fitted(f"{name} on {where}: {len(kernels)} kernel{'s' * (len(kernels) != 1)} for {n:,} elements, forward and backward")
     yield from (f"  {i}. {kernel}" for i, kernel in enumerate(kernels, 1))
 
 
 def title(i: int, text: str) -> Iterator[str]:
-    yield from ("", "=" * 100, f"{i}. {text}", "=" * 100)
+    yield from ("", "=" * 80, f"{i}. {text}", "=" * 80)
 
 
 # ---- CUDA ------------------------------------------------------------------------------------------------------------------------------
@@ -88,15 +91,15 @@ def on_cuda(name: str, n: int | None, dtype: str, arch: str) -> Iterator[str]:
         yield from section("Machine code (SASS)", kernel.sass)
         yield from section("Figures", figures(kernel))
         if launch.binary.digest in counted:
-            yield from section(f"A run of {n:,} elements", str(counted[launch.binary.digest]))
+            yield from section(f"A run of {n:,} elements", fitted(str(counted[launch.binary.digest])))
     if n is not None:
-        yield from section("All launches of the run", str(joined(f"{name}, {dtype}", list(counted.values()))))
+        yield from section("All launches of the run", fitted(str(joined(f"{name}, {dtype}", list(counted.values())))))
 
 
 def figures(kernel: Any) -> str:
     rows = {
-        "registers of a thread": kernel.registers, "bytes of registers spilled": kernel.spills,
-        "bytes of a thread's own memory": kernel.local, "bytes of shared memory of a block": kernel.shared,
+        "registers per thread": kernel.registers, "bytes of registers spilled to memory": kernel.spills,
+        "bytes of local memory per thread": kernel.local, "bytes of shared memory per block": kernel.shared,
         "instructions": sum(kernel.opcodes.values()),
     }  # fmt: skip
     return "\n".join(f"{value:>8,}  {what}" for what, value in rows.items())
@@ -159,8 +162,8 @@ def on_cpu(name: str, n: int | None, dtype: str, arch: str) -> Iterator[str]:
         yield from section("Figures", "\n".join(f"{found[key]:>8,}  {WHAT[key]}" for key in found))
         if n is not None:
             best = min(launch.seconds)
-            rate = f"{launch.nbytes / best / 1e9:.1f} GB/s over {launch.nbytes:,} bytes of its buffers"
-            yield from section(f"A run of {n:,} elements", f"{best * 1e6:.1f} us, the least of {len(launch.seconds)}: {rate}")
+            rate = f"{launch.nbytes / best / 1e9:.1f} GB/s ({launch.nbytes:,} bytes in its buffers)"
+            yield from section(f"A run of {n:,} elements", f"fastest of {len(launch.seconds)} runs: {best * 1e6:.1f} us, {rate}")
 
 
-WHAT = {"instructions": "instructions", "packed": "of them on several floats at once", "scalar": "of them on one float"}
+WHAT = {"instructions": "instructions", "packed": "of them compute several floats at once", "scalar": "of them compute one float"}

@@ -13,10 +13,12 @@ import re
 from collections import defaultdict
 from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 from ..backend import base
 from ..disk import TEMPORARY, cuda_folder
 from .display import kernel_title
+from .lines import amount, say, whole
 from .problems import InputError
 
 # <file>.<kernel name>-<line>.py311.nbi or .py311.1.nbc; and .tmp.<something> behind it, which a killed process was writing
@@ -30,13 +32,28 @@ FOR_GPUS = {
 }  # fmt: skip
 
 
+class Place(NamedTuple):
+    """A folder with compiled code in it: what is there -> its files."""
+
+    title: str
+    folder: Path
+    found: dict[str, list[Path]]
+
+    @property
+    def files(self) -> list[Path]:
+        return [file for files in self.found.values() for file in files]
+
+    def __str__(self) -> str:
+        return f"{self.title}: {count(self.files)} in {whole(self.folder)}"
+
+
 def cache_folder() -> Path:
     """Where this machine keeps flamepy's compiled kernels."""
     return base.device("cpu").cache_folder()
 
 
-def entries() -> dict[str, list[Path]]:
-    """Kernel name -> its files."""
+def kernels() -> Place:
+    """The CPU's kernels by name."""
     found: dict[str, list[Path]] = defaultdict(list)
     folder = cache_folder()
     if folder.is_dir():
@@ -44,7 +61,7 @@ def entries() -> dict[str, list[Path]]:
             match = ENTRY.match(path.name)
             if match and match["file"] in OURS:
                 found[match["kernel"]].append(path)
-    return dict(found)
+    return Place(f"{len(found)} kernel{'s' * (len(found) != 1)} of the CPU", folder, dict(found))
 
 
 def emulator_folder() -> Path:
@@ -53,60 +70,52 @@ def emulator_folder() -> Path:
     return Path(runtime.RuntimeCache(runtime.runtime_run.run.py_func).cache_path)
 
 
-def for_gpus() -> dict[str, list[Path]]:
-    """What is kept for GPUs -> its files."""
+def for_gpus() -> list[Place]:
+    """What is kept for GPUs, and for the emulated one."""
     found: dict[str, list[Path]] = defaultdict(list)
-    with contextlib.suppress(RuntimeError, OSError):  # no folder can be written to: nothing is kept
-        own = sorted(emulator_folder().glob("runtime_*.nb[ic]*"))
-        found |= {"the emulator's own functions": own} if own else {}
     for path in sorted([*cuda_folder().glob("*"), *cuda_folder().glob("emulator-*/*")]):
         name = re.sub(rf"^{re.escape(TEMPORARY)}\d+-\d+-", "", path.name)
         what = next((what for pattern, what in FOR_GPUS.items() if re.fullmatch(pattern, name)), None)
         if what:
             found[what].append(path)
-    return dict(found)
+    places = [Place("code for GPUs", cuda_folder(), dict(found))]
+    with contextlib.suppress(RuntimeError, OSError):  # no folder can be written to: nothing is kept
+        own = sorted(emulator_folder().glob("runtime_*.nb[ic]*"))
+        places.append(Place("the GPU emulator", emulator_folder(), {"the emulator's own functions": own} if own else {}))
+    return places
 
 
 def size_of(files: list[Path]) -> int:
     return sum(f.stat().st_size for f in files if f.exists())
 
 
-def megabytes(size: int) -> str:
-    return f"{size / 1e6:.1f} MB"
-
-
-def total(found: dict[str, list[Path]]) -> str:
-    """How many kernels, how large."""
-    return f"{len(found)} kernel{'s' * (len(found) != 1)}, {megabytes(sum(map(size_of, found.values())))}"
+def count(files: list[Path]) -> str:
+    """How many files, how large."""
+    return f"{len(files)} file{'s' * (len(files) != 1)}, {amount(size_of(files))}"
 
 
 def list_kernels() -> int:
-    found = entries()
-    for name, files in found.items():
-        print(f"{size_of(files) / 1e3:8.1f} kB  {kernel_title(name)}")
-    print(f"{total(found)} in the kernel cache {cache_folder()}")
-    gpus = for_gpus()
-    for what, files in gpus.items():
-        print(f"{size_of(files) / 1e3:8.1f} kB  {what}: {len(files)} file{'s' * (len(files) != 1)}")
-    print(f"{total_for_gpus(gpus)} in {cuda_folder()}")
+    for place in (kernels(), *for_gpus()):
+        for name, files in place.found.items():
+            say(f"{amount(size_of(files)):>10}  {kernel_title(name)}")
+        say(str(place))
     return 0
 
 
-def total_for_gpus(found: dict[str, list[Path]]) -> str:
-    count = sum(map(len, found.values()))
-    return f"{count} file{'s' * (count != 1)} for GPUs, {megabytes(sum(map(size_of, found.values())))}"
-
-
-def clear() -> int:
-    found, gpus = entries(), for_gpus()
-    removed = f"{total(found)} from the kernel cache {cache_folder()}, {total_for_gpus(gpus)} from {cuda_folder()}"
-    for file in [file for files in (*found.values(), *gpus.values()) for file in files]:
+def clear(cpu: bool, gpu: bool) -> int:
+    """Remove the CPU's kernels, what is kept for GPUs, or both."""
+    places = [*([kernels()] if cpu else []), *(for_gpus() if gpu else [])]
+    for place in places:
+        say(f"emptying  {place}")
+    files = [file for place in places for file in place.files]
+    removed = count(files)
+    for file in files:
         try:
             file.unlink(missing_ok=True)
         except OSError as error:
             raise InputError(f"cannot remove: {file}: {error.strerror}. Check its permissions.") from error
-    for folder in cuda_folder().glob("emulator-*"):
+    for folder in cuda_folder().glob("emulator-*") if gpu else ():
         with contextlib.suppress(OSError):  # something else lies there
             folder.rmdir()
-    print(f"removed {removed}; the next run compiles again")
+    say(f"removed   {removed}; the next run compiles again" if files else "removed   nothing: there was nothing")
     return 0

@@ -26,6 +26,7 @@ from .json_lines import JsonLines, is_number
 from .problems import InputError
 
 COLUMNS, LABELS = 600, 60  # of the picture, at most
+NOTHING = "#d9d9d9"
 LISTS = ("norms", "ratios", "zeros")
 
 
@@ -115,36 +116,52 @@ def shortened(values: np.ndarray) -> list[float | None]:
 
 
 def draw(sheet: Sheet, path: Path, title: str = "") -> None:
-    """Write the picture: shares of the norm, updates and zeros, parameters by steps; spikes are marked."""
+    """Write the picture of a ledger."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    replace_file(path, png(picture(sheet, title)))
+
+
+def picture(sheet: Sheet, title: str = "") -> Any:
+    """A figure of matplotlib's: norms, updates and zeros, parameters by steps, and what its marks mean."""
     from matplotlib.figure import Figure  # costs a second
+    from matplotlib.patches import Patch
 
     lines, many = sheet.norms.shape
-    figure = Figure(figsize=(15, min(30.0, 3.0 + 0.17 * min(many, LABELS))), dpi=100, layout="constrained")
-    groups = np.unique(np.arange(lines) * min(COLUMNS, lines) // max(lines, 1), return_index=True)[1]
-    panels = (
-        ("norm of the gradient, log10", logarithm(sheet.norms)),
-        ("update / weights, log10", logarithm(sheet.ratios)),
-        ("zeros in the gradient", sheet.zeros),
+    figure = Figure(figsize=(15, min(30.0, 3.3 + 0.17 * min(many, LABELS))), dpi=100, layout="constrained")
+    every, measured = np.arange(lines), np.flatnonzero(~np.isnan(sheet.ratios).all(1))
+    panels: tuple[tuple[str, np.ndarray, np.ndarray, dict[str, float]], ...] = (
+        ("norm of the gradient, log10", logarithm(sheet.norms), every, {}),
+        ("size of the update / size of the weights, log10", logarithm(sheet.ratios), measured, {}),
+        ("share of zeros in the gradient", sheet.zeros, every, {"vmin": 0.0, "vmax": 1.0}),
     )
-    for i, (axes, (name, table)) in enumerate(zip(figure.subplots(1, 3, sharey=True), panels, strict=True)):
+    handles = [Patch(color=NOTHING, label="nothing to draw: no gradient, or a gradient or weights of zeros")]
+    for i, (axes, (name, table, shown, colors)) in enumerate(zip(figure.subplots(1, 3, sharey=True), panels, strict=True)):
         axes.set_title(name, fontsize=10)
         axes.set_xlabel("step")
-        if lines and many and not np.isnan(table).all():
-            colors = {"vmin": 0.0, "vmax": 1.0} if table is sheet.zeros else {}
-            image = axes.imshow(np.fmax.reduceat(table, groups).T, aspect="auto", interpolation="nearest", cmap="viridis", **colors)
-            figure.colorbar(image, ax=axes)
-        ticks = np.unique(np.linspace(0, max(len(groups) - 1, 0), 5).astype(int)) if lines else np.empty(0, int)
-        axes.set_xticks(ticks, [f"{sheet.steps[groups[t]]:,}" for t in ticks])
+        axes.set_facecolor(NOTHING)
+        groups = np.unique(np.arange(len(shown)) * min(COLUMNS, len(shown)) // max(len(shown), 1), return_index=True)[1]
+        if len(shown) and many and not np.isnan(table).all():
+            grouped = np.fmax.reduceat(table[shown], groups).T
+            figure.colorbar(axes.imshow(grouped, aspect="auto", interpolation="nearest", cmap="viridis", **colors), ax=axes)
+        ticks = np.unique(np.linspace(0, max(len(groups) - 1, 0), 5).astype(int)) if len(shown) else np.empty(0, int)
+        axes.set_xticks(ticks, [f"{sheet.steps[shown[groups[t]]]:,}" for t in ticks])
         if i == 0 and many:
-            shown = range(0, many, -(-many // LABELS))
-            axes.set_yticks(list(shown), [sheet.names[k] for k in shown], fontsize=7)
-            marks = [(line, sheet.names.index(n)) for line, names in enumerate(sheet.spikes) for n in names if n in sheet.names]
-            if marks:
-                at = np.searchsorted(groups, [line for line, _ in marks], "right") - 1
-                axes.plot(at, [k for _, k in marks], "x", color="#e0301e", markersize=4)
+            labels = range(0, many, -(-many // LABELS))
+            axes.set_yticks(list(labels), [sheet.names[k] for k in labels], fontsize=7)
+            handles += mark_spikes(axes, sheet, groups)
     figure.suptitle(title)
-    replace_file(path, png(figure))
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
+    return figure
+
+
+def mark_spikes(axes: Any, sheet: Sheet, groups: np.ndarray) -> list[Any]:
+    """A cross at each norm that is a spike; for the legend."""
+    marks = [(line, sheet.names.index(n)) for line, names in enumerate(sheet.spikes) for n in names if n in sheet.names]
+    if not marks:
+        return []
+    at = np.searchsorted(groups, [line for line, _ in marks], "right") - 1
+    label = "spike: a norm far above those of the steps before"
+    return axes.plot(at, [k for _, k in marks], "x", color="#e0301e", markersize=4, label=label)  # type: ignore[no-any-return]
 
 
 def logarithm(table: np.ndarray) -> np.ndarray:

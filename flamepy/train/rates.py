@@ -17,6 +17,7 @@ from ..learning_rate import find_lr
 from .config import DigitsConfig, TrainConfig
 from .display import PlainDisplay
 from .files import writing
+from .lines import whole
 from .loop import Loop
 from .problems import InputError
 from .run_folder import RunFolder
@@ -44,7 +45,7 @@ def sweep(kind: Kind, config: TrainConfig, path: Path, stop: StopRequest) -> Non
         raise InputError(f"no such folder: {path.parent}. Make it, or name another picture: --find-lr FILE.")
     job: Any = make(kind, config, config.data)
     display = PlainDisplay(sys.stdout, config.steps, job.unit, job.per_step)
-    for line in (job.title, f"data      {job.data_line}", f"rates     each step with a larger one; {job.settings_line}"):
+    for line in (job.title, f"data      {job.data_line}", f"rates     a larger one at each step; {job.settings_line}"):
         display.line(line)
     loop = Loop(job, RunFolder.nowhere(), display, stop)
     steps = itertools.count()
@@ -55,9 +56,11 @@ def sweep(kind: Kind, config: TrainConfig, path: Path, stop: StopRequest) -> Non
         forget()
         display.compile_summary()
     for i in range(0, len(found.rates), -(-len(found.rates) // SHOWN)):
-        display.line(f"lr {found.rates[i]:.2e}  loss {found.losses[i]:.4f}  smoothed {found.smoothed[i]:.4f}")
+        display.line(f"learning rate {found.rates[i]:.2e}  loss {found.losses[i]:.4f}  smoothed {found.smoothed[i]:.4f}")
+    if found.exploded is not None:
+        display.line(f"exploded    from {found.exploded:.2g} on: the loss is higher than it was before, or not finite")
     with writing(path):
         found.save(path)
     best = found.suggestion
-    display.line(f"suggestion  --lr {best:.2g}" if best is not None else "suggestion  none: the loss did not fall at any rate")
-    display.line(f"written   {path}")
+    display.line(f"suggestion  --lr {best:.2g}" if best is not None else "suggestion  none: the loss fell at no rate")
+    display.line(f"written   {whole(path)}")

@@ -19,14 +19,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from ..disk import sync_folder, write_file
 from .config import LoopConfig, to_toml
-from .files import replace_file, sweep, writing
+from .files import quoted, replace_file, sweep, writing
 from .json_lines import JsonLines
 from .ledger_file import LedgerFile
 from .problems import InputError
@@ -133,7 +132,7 @@ def fresh(path: Path) -> Path:
     if path.exists() and not path.is_dir():
         raise InputError(f"not a folder: {path}. Choose another folder.")
     if path.is_dir() and (path / "config.toml").exists():
-        raise InputError(f"already a run folder: {path}. Go on with --resume {shlex.quote(str(path))}, or choose another folder.")
+        raise InputError(f"already a run folder: {path}. Go on with --resume {quoted(path)}, or choose another folder.")
     if path.is_dir() and any(path.iterdir()):
         raise InputError(f"the folder is not empty: {path}. Choose another folder.")
     with writing(path):

@@ -25,6 +25,7 @@ from .config import LoopConfig, TrainConfig, build, job_name, read_toml, setting
 from .display import PlainDisplay, duration, make_display
 from .events import Events
 from .job import Job, schedule_of
+from .lines import amount, whole
 from .loop import Loop
 from .problems import InputError
 from .run_folder import JsonLines, RunFolder
@@ -162,14 +163,15 @@ def introduction(job: Job, folder: RunFolder, loop: Loop) -> list[str]:
     size = sum(p.size for _, p in job.model.named_parameters())
     begin = f"goes on from step {loop.step}" if loop.step else f"{config.steps:,} steps"
     on, off = ("--capture", "--no-capture") if isinstance(config, TrainConfig) else ("capture=True", "capture=False")
-    how = f"recorded at step 2, then replayed ({off} turns it off)" if config.capture else f"eager ({on} records and replays it)"
+    how = f"step 2 is recorded, later steps replay it ({off}: never)" if config.capture else f"off: no step is replayed ({on} turns it on)"
     if loop.events.inside:
-        how = "eager, as a callback is inside of it"
+        how = "off: a callback runs inside of each step"
     return [
-        f"flamepy {__version__}  {job.title}, {size / 1e6:.2f} million parameters",
+        f"flamepy   {__version__}",
+        f"model     {job.title}; {size / 1e6:.2f} million parameters",
         f"data      {job.data_line}",
-        f"step      {how}",
-        f"run       {folder.path} ({begin}, {job.settings_line})",
+        f"capture   {how}",
+        f"run       {whole(folder.path)} ({begin}, {job.settings_line})",
     ]
 
 
@@ -189,7 +191,7 @@ def finish(job: Job, folder: RunFolder, loop: Loop, display: PlainDisplay) -> No
         number = stop_number(loop)
         why = f"{signal.Signals(number).name}: " if number else f"{loop.stop_reason}: " if loop.stop_reason else ""
         display.line(f"stopped   {why}after step {loop.saved or 0:,} of {job.config.steps:,}; the checkpoint is saved")
-        display.line(f"go on     {job.going_on(folder)}")
+        display.line(f"go on     {whole(job.going_on(folder))}")
         loop.stop.told = True
     try:
         draw(job, folder, display)
@@ -210,7 +212,7 @@ def tell_results(job: Job, folder: RunFolder, loop: Loop, display: PlainDisplay)
         display.line(f"early     {loop.stop_reason}")
     display.line(memory_line(job))
     if hasattr(job.device, "launched"):
-        display.line(f"launched  {job.device.launched:,} launches on {job.device.name}")
+        display.line(f"launched  {job.device.launched:,} kernels on {job.device.name}")
     # A run that was resumed at its end validates once more: the same number, as nothing of it is random.
     for line in job.results(loop.validated or job.validate(), folder):
         display.compile_summary()
@@ -220,7 +222,7 @@ def tell_results(job: Job, folder: RunFolder, loop: Loop, display: PlainDisplay)
              folder.ledger_picture, folder.sample)  # fmt: skip
     for path in files:
         if path.is_file() or path == folder.checkpoints:
-            display.line(f"  {path}")
+            display.line(f"  {whole(path)}")
 
 
 def readable(file: JsonLines, display: PlainDisplay) -> list[dict[str, Any]]:
@@ -236,10 +238,10 @@ def readable(file: JsonLines, display: PlainDisplay) -> list[dict[str, Any]]:
 
 
 def memory_line(job: Job) -> str:
-    """How much memory tensors took, at most."""
+    """How much memory tensors took."""
     found = job.device.memory()
-    peak, current, cached = (f"{found[key] / 1e6:,.1f}" for key in ("peak", "current", "cached"))
-    return f"memory    at most {peak} MB in tensors; now {current}, and {cached} kept free"
+    peak, current, cached = (amount(found[key]) for key in ("peak", "current", "cached"))
+    return f"memory    tensors took {peak} at most and take {current} now; {cached} more are kept for reuse"
 
 
 def quit_line(job: Job, folder: RunFolder, loop: Loop) -> str:

@@ -9,7 +9,6 @@ Read next: gpt.py.
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 from .. import autograd, tensors
 from . import checkpoint, tokens
 from .config import LAST_SEED, DigitsConfig, GptConfig, build, job_name, read_table, read_toml, within
+from .files import quoted
 from .gpt import GPT, Cache
 from .keeping import check_fit, model_state, shapes_of
 from .problems import InputError
@@ -73,7 +73,7 @@ def load_model(run: Path) -> GPT:
     config = build(GptConfig, read_toml(GptConfig, folder.config))
     saved = checkpoint.load(folder.checkpoints)
     if saved is None:
-        command = f"flamepy train --resume {shlex.quote(str(folder.path))}"
+        command = f"flamepy train --resume {quoted(folder.path)}"
         raise InputError(f"the run has no checkpoint yet: {folder.path}. Train it first: {command}")
     model = GPT(config)
     check_fit(saved, shapes_of(model))

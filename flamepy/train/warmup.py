@@ -18,6 +18,7 @@ from .digits import DigitsJob
 from .display import PlainDisplay
 from .gpt_job import GptJob
 from .kernel_cache import cache_folder
+from .lines import whole
 from .loop import Loop
 from .problems import InputError
 from .run_folder import RunFolder
@@ -44,7 +45,7 @@ def command() -> int:
     display.line(
         f"{count} kernels compiled in {time.perf_counter() - started:.1f} s" if count else "every kernel was in the kernel cache already"
     )
-    display.line(f"the kernel cache is {folder}")
+    display.line(f"the kernel cache is {whole(folder)}")
     return 141 if display.broken else 0
 
 

@@ -38,7 +38,7 @@ def findings() -> Iterator[Finding]:
     """All of them; where a variable stands in the way of Numba, that alone."""
     wrong = settings.trouble()
     for name, value, why in wrong:
-        yield finding(name, f"'{value}' {why}", f"unset {name}")
+        yield finding(name, f"'{value}' {why}", settings.to_unset(name))
     if not wrong:
         yield from threads()
         yield from kernels()
@@ -55,14 +55,15 @@ def threads() -> Iterator[Finding]:
     quota = cgroup_quota()
     usable = here if quota is None else max(1, min(here, round(quota)))
     yield finding("processors", f"{here} usable by this process, {os.cpu_count()} in the machine")
-    yield finding("quota", "none" if quota is None else f"{quota:g} processors (control group)")
+    limit = "none: this process may use all of them" if quota is None else f"{quota:g} processors, set by a control group"
+    yield finding("quota", limit)
     if "NUMBA_NUM_THREADS" in os.environ:
         yield finding("NUMBA_NUM_THREADS", os.environ["NUMBA_NUM_THREADS"])
     count = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     if count > usable:
-        yield finding("threads", f"{count}, more than the {usable} processors", f"export NUMBA_NUM_THREADS={usable}")
+        yield finding("threads", f"{count}, more than the {usable} processors", settings.to_set("NUMBA_NUM_THREADS", usable))
     elif count < usable:
-        yield finding("threads", f"{count} of {usable}", "unset NUMBA_NUM_THREADS to use every processor")
+        yield finding("threads", f"{count}, fewer than the {usable} processors", settings.to_unset("NUMBA_NUM_THREADS"))
     else:
         yield finding("threads", str(count))
     yield from launches()
@@ -76,9 +77,9 @@ def launches(seconds: float = 0.2) -> Iterator[Finding]:
     cpu: Any = device("cpu")
     count = count_threads()
     if pool.forked:
-        yield finding("helpers", "none: this process was forked from one that had them, and computes on one thread")
+        yield finding("helper threads", "none: this process was forked from one that had them, and computes on one thread")
     else:
-        yield finding("helpers", f"{pool.helpers()} beside the thread that calls")
+        yield finding("helper threads", f"{pool.helpers()}, beside the thread that calls")
     one, many = (cpu.upload(np.zeros(n, float32)) for n in (1, 1 << 15))
     kernel = cpu.kernel(loops.map1, exp_y, float32, many.size)
     cpu.direct.run(kernel, (many,), (many,), ())
@@ -87,14 +88,15 @@ def launches(seconds: float = 0.2) -> Iterator[Finding]:
         started = time.perf_counter()
         kernel.call(count, one.data, one.data)
         times.append(time.perf_counter() - started)
-    yield finding("empty launch", f"{median(times) * 1e6:.1f} us on {count} thread{'s' * (count != 1)}")
+    threads = f"{count} thread{'s' * (count != 1)}"
+    yield finding("empty launch", f"{median(times) * 1e6:.1f} us to start a kernel on {threads} and wait for it")
     wall, processor = time.perf_counter(), time.process_time()
     while time.perf_counter() - wall < seconds:
         cpu.direct.run(kernel, (many,), (many,), ())
     got = (time.process_time() - processor) / (time.perf_counter() - wall)
     wanted = 1 if pool.forked else count
-    busy = "" if got > QUIET * wanted else ": the machine is busy, other programs want them too, and training takes longer"
-    yield finding("processor time", f"{got:.1f} of {wanted} processors{busy}")
+    busy = "" if got > QUIET * wanted else ": other programs keep the machine busy, and training takes longer"
+    yield finding("processor time", f"got {got:.1f} of {wanted} processors{busy}")
 
 
 def cgroup_quota(root: Path = Path("/")) -> float | None:
@@ -141,13 +143,13 @@ def kernels() -> Iterator[Finding]:
     yield finding("processor", processor.cpu_name())
     for name in LOOSE:
         if name in os.environ:
-            yield finding(name, os.environ[name], f"unset {name}")
+            yield finding(name, os.environ[name], settings.to_unset(name))
     for name, formula in (("exp", exp_y), ("tanh", tanh_y)):
         text = assembly(formula)
         lanes = vector_lanes(text)
         if lanes > 1:
             least = "at least " if re.search(SCALABLE, text) else ""
-            yield finding(name, f"vectorised, {least}{lanes} numbers at once")
+            yield finding(name, f"vectorised: {least}{lanes} numbers at once")
         else:
             remedy = "pip install --upgrade numba llvmlite, then flamepy cache clear; if it stays, report this output"
             yield finding(name, "scalar: about ten times slower than it could be", remedy)
@@ -157,12 +159,12 @@ def products(seconds: float = 0.02) -> Iterator[Finding]:
     """The register tile that products of each type are made of, and how near one core comes to the most it can do."""
     from . import peak, processor, tiles
 
-    how = "fused multiply-add" if processor.fuses() else "no fused multiply-add"
+    how = "fused multiply-adds" if processor.fuses() else "no fused multiply-adds"
     for dtype in (float32, float64):
         size, tile = dtype.itemsize, processor.tile(dtype.itemsize)
         most, got = (peak.rate(*job, seconds) for job in (peak.chains(size), peak.product(size, SIDE)))
-        route = f"products by tiles of {tile.rows} rows x {tile.across} vectors of {tile.lanes} numbers, {how}"
-        yield finding(str(dtype), f"{route}; {SIDE} x {SIDE}: {got:.0f} of {most:.0f} GFLOP/s of a core")
+        route = f"tiles of {tile.rows} rows x {tile.across} vectors of {tile.lanes} numbers, {how}"
+        yield finding(str(dtype), f"a product of {SIDE} x {SIDE} reaches {got:.0f} of {most:.0f} GFLOP/s of one core ({route})")
     yield finding(str(bfloat16), tiles.fact())
 
 
@@ -170,7 +172,7 @@ def levels() -> Iterator[Finding]:
     """What set_float32_matmul_precision() chooses among here."""
     from . import lower
 
-    yield finding("precision", lower.fact())
+    yield finding("precision", f"float32 products at {lower.fact()}")
 
 
 def assembly(formula: Any) -> str:

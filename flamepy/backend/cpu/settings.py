@@ -6,6 +6,8 @@ NUMBA_THREADING_LAYER needs no check: it chooses among Numba's own threads, and 
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 
 from ...errors import DeviceError
 
@@ -31,4 +33,16 @@ def is_count(text: str) -> bool:
 def check() -> None:
     """Raise DeviceError for the first variable that stands in the way, with its cure."""
     for name, value, why in trouble():
-        raise DeviceError(f"cpu: {name} {why}: '{value}'. Run unset {name}; device=\"plain\" computes without Numba.")
+        raise DeviceError(f"cpu: {name} {why}: '{value}'. Run {to_unset(name)}; device=\"plain\" computes without Numba.")
+
+
+def to_set(name: str, value: object) -> str:
+    """What to type so that the next program has this variable; Windows has two shells."""
+    if sys.platform == "win32":
+        return f"set {name}={value} (in PowerShell: $env:{name} = '{value}')"
+    return f"export {name}={shlex.quote(str(value))}"
+
+
+def to_unset(name: str) -> str:
+    """What to type so that the next program has no such variable."""
+    return f"set {name}= (in PowerShell: $env:{name} = '')" if sys.platform == "win32" else f"unset {name}"
