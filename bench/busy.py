@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 OTHERS = 0.1  # cores that other programs keep from a quiet machine
-SPREAD = 1.5  # median by minimum of the calls: on a quiet machine 1.0 to 1.2
+SPREAD = 1.5  # median / minimum of the calls
 STAT = Path("/proc/stat")
 WORK = (1, 2, 3, 6, 7, 8)  # of a line of /proc/stat: user, nice, system, interrupts (two), stolen by other virtual machines
 

@@ -42,9 +42,9 @@ SUITE is one or more of
   products    a matrix product on one core, from three loops to packed blocks
   dispatch    the overhead of one op: 16 numbers, tracked
   optim       norm, clip and AdamW over 124 million parameters
-  transforms  gradients clipped, centred, decayed, ... between backward and the step
+  transforms  what edits gradients: clipping, centring, decay, noise, ...
   step        whole training steps: GPTs, MLPs, a CNN; eager and replayed
-  control     plain Python and NumPy: no change of flamepy should change these times
+  control     plain Python and NumPy: times that no change of flamepy touches
   gpu         an NVIDIA GPU: kernels, products, training steps of GPT-2
   all
 
