@@ -7,7 +7,8 @@
     work.py        what a suite is made of    worker.py    each contender in a process of its own
     kernels.py products.py dispatch.py optim.py transforms.py step.py control.py gpu.py     the suites
     networks.py libraries.py contenders.py    the same work in flamepy, PyTorch and JAX
-    oracle.py      the same work in NumPy     report.py targets.py pictures.py
+    oracle.py      the same work in NumPy     busy.py     was the machine busy?
+    report.py targets.py pictures.py roofline.py    what is told
 
 FLAME counterpart: its benches/ folder. Read next: work.py.
 """

@@ -14,8 +14,10 @@ import errno
 import fnmatch
 import json
 import os
+import shutil
 import sys
 import tempfile
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,18 +34,18 @@ from .work import CONTENDERS, MODES, SUITES, Work, suite_of
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 BUSY = 0.5  # programs that run besides this one
-HELP = """Time flamepy beside PyTorch and JAX. Results are compared first; a speed is never shown when they differ.
+HELP = """Time flamepy beside PyTorch and JAX. Results are compared first: where they differ, no speed is shown.
 
 \b
 SUITE is one or more of
-  kernels     each kernel by size, forward and backward
+  kernels     each kernel at several sizes, forward and backward
   products    a matrix product on one core, from three loops to packed blocks
-  dispatch    what one op costs beside its arithmetic
+  dispatch    the overhead of one op: 16 numbers, tracked
   optim       norm, clip and AdamW over 124 million parameters
-  transforms  what may be done to gradients between backward and the step
+  transforms  what edits gradients: clipping, centring, decay, noise, ...
   step        whole training steps: GPTs, MLPs, a CNN; eager and replayed
-  control     plain Python and NumPy, which no commit should change
-  gpu         an NVIDIA GPU: kernels, products, GPT-2's steps
+  control     plain Python and NumPy: times that no change of flamepy touches
+  gpu         an NVIDIA GPU: kernels, products, training steps of GPT-2
   all
 
 \b
@@ -101,7 +103,8 @@ def make_places(file: Path | None, pictures: Path | None) -> None:
 def progress(text: str) -> None:
     """What is going on, on one line that is overwritten, in a terminal only."""
     if sys.stderr is not None and sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+        width = shutil.get_terminal_size().columns - 1
+        print(f"\r{text[:width]:<{width}}\r", end="", file=sys.stderr, flush=True)
 
 
 def done(text: str) -> None:
@@ -116,20 +119,31 @@ def stop_here() -> None:
 
 
 def note(text: str) -> None:
+    """What the user must know; in a terminal its lines end between words."""
     progress("")
     if sys.stderr is not None:
-        print(f"bench: {text}", file=sys.stderr, flush=True)
+        width = shutil.get_terminal_size().columns if sys.stderr.isatty() else len(text) + len("bench: ")
+        print(textwrap.fill(f"bench: {text}", width, break_long_words=False, break_on_hyphens=False), file=sys.stderr, flush=True)
 
 
 @click.command(help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.argument("suite", nargs=-1, required=True)
-@click.option("--against", metavar="NAMES", help=f"Contenders, of {', '.join(CONTENDERS)}; none: flamepy alone. Default: the suite's own.")
-@click.option("--work", metavar="NAMES", help="Works, with * for any letters. Default: all of the suite.")
-@click.option("--mode", metavar="NAMES", help="Of flamepy: eager, replay. Default: both.")
-@click.option("--json", "file", type=click.Path(path_type=Path), metavar="FILE", help="Write a JSON line for each comparison.")
-@click.option("--pictures", type=click.Path(path_type=Path), metavar="FOLDER", help="Write roofline.png, stages.png and ratios.png.")
-@click.option("--threads", type=click.IntRange(1, CORES), default=CORES, metavar="N", help=f"Threads for everyone.  [{CORES}]")
-@click.option("--rounds", type=click.IntRange(1), default=20, metavar="N", help="Turns of each contender.  [20]")
+@click.option(
+    "--against", metavar="NAMES", help=f"Whom to compare with: {', '.join(CONTENDERS)}, or none. The default depends on the suite."
+)
+@click.option("--work", metavar="NAMES", help="Which works; * stands for any characters. Default: all of the suite.")
+@click.option("--mode", metavar="NAMES", help="How flamepy runs training steps: eager, replay. Default: both.")
+@click.option("--json", "file", type=click.Path(path_type=Path), metavar="FILE", help="Write one JSON line for each comparison.")
+@click.option(
+    "--pictures",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Draw roofline.png, stages.png and ratios.png, as far as there are numbers for them.",
+)
+@click.option("--threads", type=click.IntRange(1, CORES), default=CORES, metavar="N", help=f"Threads for each library.  [{CORES}]")
+@click.option(
+    "--rounds", type=click.IntRange(1), default=20, metavar="N", help="How many times each contender is timed, 0.15 s each.  [20]"
+)
 def command(
     suite: tuple[str, ...], against: str | None, work: str | None, mode: str | None, file: Path | None, pictures: Path | None,
     threads: int, rounds: int,
@@ -170,7 +184,7 @@ def run(
     about, wrong = report.facts(threads), False
     lines: list[report.Line] = []
     if (about["load"] or 0) > BUSY:
-        note(f"other programs want the processors (load {about['load']}): idle threads that spin make such times useless.")
+        note(f"other programs are running (load {about['load']}): rows that they disturb are marked busy and not judged.")
     asked = [c for name in works for c in (suite_of(name).DEFAULT if wanted is None else wanted)]
     here = present(list(dict.fromkeys(asked)), note)
     console = Console(width=None if sys.stdout.isatty() else 240)

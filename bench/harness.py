@@ -2,8 +2,8 @@
 
 Every contender first gives its results. flamepy's must agree with the oracle, a contender's with the oracle and with flamepy's, or
 nothing is timed. Turns are short (150 ms), so that whatever else the machine does meets all alike; between two turns 5 ms pass, in
-which the other's idle threads stop spinning. Ratios are of medians. Ceilings (sgemm or multiply-adds on registers, copy) are measured
-beside each work.
+which the other's idle threads stop spinning. What counts is the fastest call: others can only make one slower. Ceilings (sgemm or
+multiply-adds on registers, copy) are measured before and after the turns. What other programs disturbed is marked (busy.py).
 
 Read next: worker.py.
 """
@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from .busy import disturbed
 from .work import Disagree, Work, close, missing, suite_of
-from .worker import Built, Elsewhere, Failed
+from .worker import Built, Elsewhere, Failed, Turn
 
 PAUSE = 0.005
 COLD = 3.0  # seconds of a first call in which kernels must have been compiled
@@ -38,6 +39,11 @@ class Timing(NamedTuple):
     samples: int
     first_call_s: float
     peak_mb: float | None
+    others: float | None = None  # cores that other programs had meanwhile
+
+    @property
+    def busy(self) -> bool:
+        return disturbed(self.others, self.min, self.median)
 
 
 class Ceilings(NamedTuple):
@@ -45,6 +51,7 @@ class Ceilings(NamedTuple):
 
     flops: float
     copy: float
+    busy: bool = False
 
 
 @dataclass
@@ -112,12 +119,19 @@ def ctrl_c_later() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
 
-def summary(seconds: list[float], per: int, built: Built) -> Timing:
+def summary(turns: list[Turn], per: int, built: Built) -> Timing:
     """Minimum, median and 90th percentile of all calls, in milliseconds of one op."""
-    ms = sorted(s * 1e3 / per for s in seconds)
+    ms = sorted(s * 1e3 / per for turn in turns for s in turn.calls)
     rank = 0.9 * (len(ms) - 1)
     low, high = ms[int(rank)], ms[min(int(rank) + 1, len(ms) - 1)]
-    return Timing(ms[0], statistics.median(ms), low + (high - low) * (rank % 1), len(ms), built.first_call_s, built.peak_mb)
+    p90 = low + (high - low) * (rank % 1)
+    return Timing(ms[0], statistics.median(ms), p90, len(ms), built.first_call_s, built.peak_mb, others_of(turns))
+
+
+def others_of(turns: list[Turn]) -> float | None:
+    """How many cores other programs had during these turns; None where that is not known."""
+    known = [(turn.others, turn.seconds) for turn in turns if turn.others is not None]
+    return max(0.0, sum(others for others, _ in known) / sum(seconds for _, seconds in known)) if known else None
 
 
 def present(against: list[str], note: Say) -> list[str]:
@@ -144,8 +158,9 @@ def measure(plan: Plan, work: Work) -> Outcome:
             if built is not None:
                 ready[row] = built
     if any(contender == suite.OURS for contender, _ in ready):
-        outcome.ceilings = measure_ceilings(plan, work)
+        before = measure_ceilings(plan, work)
         take_turns(plan, outcome, ready)
+        outcome.ceilings = best(before, measure_ceilings(plan, work))
     if suite.ALONE:
         for row in list(plan.seats):
             plan.leave(row)
@@ -183,27 +198,33 @@ def build(plan: Plan, row: Row, name: str, alone: bool) -> Built:
 
 def take_turns(plan: Plan, outcome: Outcome, ready: dict[Row, Built]) -> None:
     """A B A B: a turn for each in every round."""
-    seconds: dict[Row, list[float]] = {row: [] for row in ready}
+    turns: dict[Row, list[Turn]] = {row: [] for row in ready}
     plan.progress(f"{plan.suite} {outcome.work.name}: {plan.rounds} rounds")
     for _ in range(plan.rounds):
-        for row, times in seconds.items():
+        for row, taken in turns.items():
             time.sleep(PAUSE)
-            times += plan.seats[row].block()
-    for row, times in seconds.items():
-        outcome.timings[row] = summary(times, outcome.work.per, ready[row])
+            taken.append(plan.seats[row].block())
+    for row, taken in turns.items():
+        outcome.timings[row] = summary(taken, outcome.work.per, ready[row])
 
 
 def measure_ceilings(plan: Plan, work: Work) -> Ceilings:
-    """The best of some calls of the work's ceiling, and of copying as many bytes as the work moves."""
+    """The fastest of some calls of the work's ceiling, and of copying as many bytes as the work moves."""
     home = getattr(suite_of(plan.suite), "CONTROL", "control")
     control, seat = suite_of(home), plan.seat(home, ("ceilings", ""))
     size = min(max(int(work.nbytes) or control.FULL, 1 << 14), control.FULL) // 8 * 8
-    rates = []
+    rates, turns = [], []
     for item in (control.WORKS[work.ceiling], control.copy_work(f"copy@{size}")):
         seat.build(item.name, "eager")
-        rates.append((item.flops or item.nbytes) / min(seat.block() + seat.block()) / 1e9)
+        turns.append(seat.block())
+        rates.append((item.flops or item.nbytes) / min(turns[-1].calls) / 1e9)
     time.sleep(SETTLE)
-    return Ceilings(*rates)
+    spread = max(statistics.median(turn.calls) / min(turn.calls) for turn in turns)
+    return Ceilings(rates[0], rates[1], disturbed(others_of(turns), 1.0, spread))
+
+
+def best(before: Ceilings, after: Ceilings) -> Ceilings:
+    return Ceilings(max(before.flops, after.flops), max(before.copy, after.copy), before.busy or after.busy)
 
 
 def percent(work: Work, ms: float, ceilings: Ceilings) -> float | None:

@@ -8,9 +8,10 @@
 
     tile-float64@1024x384x1536      a (1024, 384) times b (384, 1536)
     tile-float32@1024x384x1536-ta   the same where a lies transposed
+    naive-float32@32x384x1536       the first 32 rows of that a: enough for the loops without tiles, which take every row alike
 
-The first two multiply only some rows of a: each takes them as long as any other. Contenders multiply beside the last. Checked against
-NumPy in float64. Products on all threads are in suite `kernels`: --work 'matmul*,linear*'. Read next: ../flamepy/backend/cpu/micro.py.
+Contenders multiply beside the last stage. Checked against NumPy in float64. Products on all threads are in suite `kernels`:
+--work 'matmul*,linear*'. Read next: ../flamepy/backend/cpu/micro.py.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ THREADS = 1
 TOLERANCE = 1e-5
 TOLERANCES = {"float32": TOLERANCE, "float64": 1e-13}
 STAGES = ("naive", "rows", "tile", "packed", "blocks")
-SOME = 32  # rows for the loops without tiles
+SOME = 32  # rows of a for the loops without tiles
 SHAPES = {
     f"{m}x{k}x{n}" + "-ta" * turned: (m, k, n, turned)
     for m, k, n, turned in (
@@ -44,30 +45,31 @@ def rows_of(stage: str, m: int) -> int:
     return SOME if stage in ("naive", "rows") else m
 
 
-def works() -> dict[str, Work]:
+def table() -> dict[str, tuple[str, str, str]]:
+    """Work name -> stage, dtype, size of the whole product. The name says what is multiplied: SOME rows by the first stages."""
     found = {}
     for dtype in TOLERANCES:
-        for size, (m, k, n, _) in SHAPES.items():
+        for size, (m, *_) in SHAPES.items():
             for stage in STAGES:
-                name = f"{stage}-{dtype}@{size}"
-                found[name] = Work(name, 2.0 * rows_of(stage, m) * k * n, ceiling=f"fma-{dtype}", shared=stage == STAGES[-1])
+                found[f"{stage}-{dtype}@{rows_of(stage, m)}{size.removeprefix(str(m))}"] = stage, dtype, size
     return found
 
 
-WORKS = works()
+PARTS = table()
 
 
-def parts(work: str) -> tuple[str, str, str]:
-    """Stage, dtype, size."""
-    kind, _, size = work.partition("@")
-    stage, _, dtype = kind.partition("-")
-    return stage, dtype, size
+def work_of(name: str, stage: str, dtype: str, size: str) -> Work:
+    m, k, n, _ = SHAPES[size]
+    return Work(name, 2.0 * rows_of(stage, m) * k * n, ceiling=f"fma-{dtype}", shared=stage == STAGES[-1])
+
+
+WORKS = {name: work_of(name, *three) for name, three in PARTS.items()}
 
 
 @lru_cache(maxsize=2)
 def data(work: str) -> tuple[np.ndarray, np.ndarray]:
     """a, with as many rows as are multiplied (a view where it lies transposed), and b."""
-    stage, dtype, size = parts(work)
+    stage, dtype, size = PARTS[work]
     m, k, n, turned = SHAPES[size]
     random = np.random.default_rng(4)
     a, b = (random.standard_normal(shape).astype(dtype) for shape in ((k, m) if turned else (m, k), (k, n)))
@@ -82,14 +84,14 @@ def build(contender: str, work: str, mode: str) -> Job:
 
         x, y, z = (torch_module().from_numpy(array) for array in (a, b, c))
         return Job(lambda: torch_module().mm(x, y, out=z), lambda z: [z.numpy()])
-    run = {"naive": by_numbers, "rows": by_rows, "tile": by_tiles, "packed": by_packed_tiles, "blocks": by_blocks}[parts(work)[0]](a, b, c)
+    run = {"naive": by_numbers, "rows": by_rows, "tile": by_tiles, "packed": by_packed_tiles, "blocks": by_blocks}[PARTS[work][0]](a, b, c)
     run()  # compiles
     return Job(run, lambda _: [c])
 
 
 def verify(work: str, outputs: list[np.ndarray]) -> None:
     a, b = (x.astype(np.float64) for x in data(work))
-    near(work, outputs[0], a @ b, TOLERANCES[parts(work)[1]])
+    near(work, outputs[0], a @ b, TOLERANCES[PARTS[work][1]])
 
 
 # ---- the stages ------------------------------------------------------------------------------------------------------------------

@@ -22,6 +22,9 @@ from .harness import Outcome, Timing, percent
 from .work import CONTENDERS
 
 PACKAGES = ("flamepy", "numpy", "numba", "torch", "jax", "jaxlib")
+WRONG = 110.0  # percent of a ceiling: above, the ceiling was wrong
+BUSY = "busy"
+UNJUDGED = "busy: not judged"
 Line = dict[str, Any]
 
 
@@ -68,36 +71,39 @@ def lines_of(outcome: Outcome, about: Line) -> list[Line]:
 def line_of(outcome: Outcome, mode: str, ours: Timing, contender: str | None, theirs: Timing | None) -> Line:
     work, ceilings = outcome.work, outcome.ceilings
     line: Line = {"suite": outcome.suite, "work": work.name, "mode": mode, "contender": contender, "ours": outcome.ours}
-    line |= {"ours_ms": ours.median, "theirs_ms": None, "ratio": None}
+    line |= {"ours_ms": ours.min, "theirs_ms": None, "ratio": None}
     if theirs is not None:
-        line |= {"theirs_ms": theirs.median, "ratio": ours.median / theirs.median}
+        line |= {"theirs_ms": theirs.min, "ratio": ours.min / theirs.min}
+    line["busy"] = any(found is not None and found.busy for found in (ours, theirs, ceilings))
     for side, timing in (("ours", ours), ("theirs", theirs)):
         for name in Timing._fields:
             unit = "_ms" if name in ("min", "median", "p90") else ""
             line[f"{side}_{name}{unit}"] = getattr(timing, name, None)
     line["first_call_s"] = ours.first_call_s
-    for side, ms in (("", ours.median), ("theirs_", theirs.median if theirs else None)):
+    for side, ms in (("", ours.min), ("theirs_", theirs.min if theirs else None)):
         line[side + "gflops"] = work.flops / work.per / ms / 1e6 if ms and work.flops else None
         line[side + "gbs"] = work.nbytes / work.per / ms / 1e6 if ms and work.nbytes else None
-        line[side + "percent"] = percent(work, ms, ceilings) if ms and ceilings else None
-    line["ceiling_gflops"], line["copy_gbs"] = ceilings or (None, None)
+        line[side + "percent"] = percent(work, ms, ceilings) if ms and ceilings and not line["busy"] else None
+    line["ceiling_gflops"], line["copy_gbs"] = ceilings[:2] if ceilings else (None, None)
     return line | verdict(line)
 
 
 def verdict(line: Line) -> Line:
-    """`target` (the ratio to reach, or None), `reached` (all that is asked of this line, or None) and `verdict` in words."""
+    """`target` (the ratio to reach, or None), `reached` (all that is asked of this line, or None) and `verdict` in words. A busy row is
+    not judged, nor a percentage that shows its ceiling to be wrong."""
     key = (line["suite"], line["work"], line["mode"], line["contender"])
     said: list[tuple[bool, str]] = []
-    goal = targets.RATIOS.get(key)
+    goal, least, most = targets.RATIOS.get(key), targets.PERCENT.get(key[:3]), targets.MILLISECONDS.get(line["suite"])
     if goal is not None:
-        off = 100 * (line["ratio"] / goal - 1)
-        said.append((line["ratio"] <= goal, f"{line['ratio']:.2f} of {goal:.2f}: {abs(off):.0f} % {'over' if off > 0 else 'under'}"))
-    if (least := targets.PERCENT.get(key[:3])) and line["percent"]:
-        said.append((line["percent"] >= least, f"{line['percent']:.0f} of {least:.0f} % of {'sgemm' if line['gflops'] else 'a copy'}"))
+        said.append((line["ratio"] <= goal, f"{goal:.2f}"))
+    if least and (line["percent"] or WRONG) < WRONG:
+        said.append((line["percent"] >= least, f"{least:.0f}% of {'sgemm' if line['gflops'] else 'a copy'}"))
     if key in targets.MEMORY and line["ours_peak_mb"] and line["theirs_peak_mb"]:
-        said.append((line["ours_peak_mb"] <= line["theirs_peak_mb"], f"{line['ours_peak_mb']:.0f} of {line['theirs_peak_mb']:.0f} MB"))
-    if most := targets.MILLISECONDS.get(line["suite"]):
-        said.append((line["ours_ms"] <= most, f"{line['ours_ms'] * 1e3:.1f} of {most * 1e3:.0f} us"))
+        said.append((line["ours_peak_mb"] <= line["theirs_peak_mb"], memory(line["theirs_peak_mb"])))
+    if most:
+        said.append((line["ours_ms"] <= most, f"{most * 1e3:.0f} us"))
+    if line["busy"]:
+        return {"target": goal, "reached": None, "verdict": UNJUDGED if said or least else BUSY}
     words = "; ".join(f"{'reached' if good else 'missed'} {text}" for good, text in said)
     return {"target": goal, "reached": all(good for good, _ in said) if said else None, "verdict": words}
 
@@ -111,6 +117,11 @@ def duration(ms: float | None) -> str:
     return f"{value:.{max(0, 2 - max(0, len(str(int(value))) - 1))}f} {unit}"
 
 
+def memory(mb: float | None) -> str:
+    """Megabytes with a unit: gigabytes where they would have five digits."""
+    return "-" if mb is None else f"{mb:.0f} MB" if mb < 9999.5 else f"{mb / 1e3:.1f} GB"
+
+
 def number(value: float | None, form: str = ".0f") -> str:
     return "-" if value is None else format(value, form)
 
@@ -119,44 +130,84 @@ def brief(lines: list[Line]) -> str:
     """What was measured of one work, on one line: every mode of ours, and how long the others took."""
     ours = {line["mode"]: f"{line['ours']} {line['mode']} {duration(line['ours_ms'])}" for line in lines}
     theirs = {c: f"{CONTENDERS[c].title} {duration(line['theirs_ms'])}" for line in lines if (c := line["contender"])}
-    return ", ".join([*ours.values(), *theirs.values()]) or "not timed"
+    return (", ".join([*ours.values(), *theirs.values()]) or "not timed") + " (busy machine)" * any(line["busy"] for line in lines)
 
 
 COLUMNS = (
-    "work", "mode", "ours", "min .. p90", "GFLOP/s", "GB/s", "% ceiling", "first call", "MB",
-    "against", "theirs", "their MB", "ratio", "target",
+    "work", "mode", "ours", "median .. p90", "GFLOP/s", "GB/s", "% ceiling", "first call", "memory",
+    "against", "theirs", "their memory", "ratio", "target",
 )  # fmt: skip
 OURS = COLUMNS.index("against")  # the columns before say the same for every contender
 LEFT = ("work", "mode", "against", "target")
-LEAST = ("their MB", "MB", "first call", "GB/s", "GFLOP/s", "min .. p90", "% ceiling", "target", "theirs", "mode", "ratio", "against")
+# What gives way first in a narrow terminal.
+LEAST = (
+    "their memory", "first call", "median .. p90", "memory", "GB/s", "GFLOP/s", "% ceiling", "target", "theirs", "mode", "ratio", "against",
+)  # fmt: skip
+ONCE = ("mode", "against")  # said above the table where they are the same in all rows
 
 
 def cells(line: Line) -> list[str]:
-    theirs = CONTENDERS[line["contender"]].title if line["contender"] else "-"
     return [
         line["work"],
         line["mode"],
         duration(line["ours_ms"]),
-        f"{duration(line['ours_min_ms'])} .. {duration(line['ours_p90_ms'])}",
+        f"{duration(line['ours_median_ms'])} .. {duration(line['ours_p90_ms'])}",
         number(line["gflops"], ".0f" if (line["gflops"] or 0) >= 10 else ".1f"),
         number(line["gbs"], ".1f"),
-        number(line["percent"]),
+        number(line["percent"]) + "*" * over(line),
         duration(line["first_call_s"] * 1e3),
-        number(line["ours_peak_mb"]),
-        theirs,
+        memory(line["ours_peak_mb"]),
+        CONTENDERS[line["contender"]].title if line["contender"] else "-",
         duration(line["theirs_ms"]),
-        number(line["theirs_peak_mb"]),
+        memory(line["theirs_peak_mb"]),
         number(line["ratio"], ".2f"),
         line["verdict"],
     ]
 
 
+def over(line: Line) -> bool:
+    """Whether it is faster than its ceiling, as shown."""
+    return round(line["percent"] or 0) > 100
+
+
 def summaries(lines: list[Line]) -> Iterator[str]:
-    """The median of all ratios to each contender, and the worst."""
+    """The median of all ratios to each contender, and the worst; the targets; what the marks in the table mean."""
     for contender in dict.fromkeys(line["contender"] for line in lines if line["ratio"]):
-        compared = sorted((line["ratio"], f"{line['work']} {line['mode']}") for line in lines if line["contender"] == contender)
-        middle, (worst, where) = statistics.median(ratio for ratio, _ in compared), compared[-1]
-        yield f"{CONTENDERS[contender].title}: ratio {middle:.2f} in the median of {len(compared)}, {worst:.2f} at worst: {where}"
+        rows = [line for line in lines if line["contender"] == contender]
+        quiet = sorted((line["ratio"], f"{line['work']} {line['mode']}".removesuffix(" eager")) for line in rows if not line["busy"])
+        found, left = "no quiet row", len(rows) - len(quiet)
+        if quiet:
+            worst, where = quiet[-1]
+            found = f"median ratio {statistics.median(ratio for ratio, _ in quiet):.2f}, worst {worst:.2f} ({where})"
+        yield f"{CONTENDERS[contender].title}: {found}" + f"; {left} busy left out" * bool(left)
+    judged = [line["reached"] for line in lines if line["reached"] is not None]
+    left = sum(line["verdict"] == UNJUDGED for line in lines)
+    if judged or left:
+        yield "targets: " + "; ".join(
+            [f"{sum(judged)} of {len(judged)} reached"] * bool(judged) + [f"{left} not judged, the machine was busy"] * bool(left)
+        )
+    if any(line["busy"] for line in lines):
+        yield "busy: other programs had the processor meanwhile, or calls of one kind took very different times. Such times are too long."
+    if any(over(line) for line in lines):
+        yield "*: faster than the ceiling beside it, so the ceiling was measured too low or does not bound this work."
+
+
+def heading(lines: list[Line], rows: list[list[str]]) -> str:
+    """What is true of the whole table."""
+    first = lines[0]
+    threads = f"{first['threads']} thread{'s' * (first['threads'] != 1)}"
+    where = f"{first['suite']}: {first['cpu']}, {threads}, {'commit ' + first['commit'] if first['commit'] else 'no checkout'}"
+    mode, other = only(rows, "mode"), only(rows, "against")
+    what = f"{first['ours']} {mode}".strip()
+    if any(line["ratio"] for line in lines):
+        what += f" (ours) against {other or 'the others'} (theirs); ratio: ours / theirs"
+    return f"{where}. {what}. Times of the fastest call."
+
+
+def only(rows: list[list[str]], name: str) -> str:
+    """What all rows have in this column, where they have something; empty if they differ."""
+    found = {row[COLUMNS.index(name)] for row in rows} - {"-"}
+    return found.pop() if len(found) == 1 else ""
 
 
 def show(lines: list[Line], console: Any) -> None:
@@ -165,15 +216,14 @@ def show(lines: list[Line], console: Any) -> None:
 
     if not lines:
         return
-    first = lines[0]
-    threads = f"{first['threads']} thread{'s' * (first['threads'] != 1)}"
-    title = f"{first['suite']}: {first['cpu']}, {threads}, {first['commit'] or 'no checkout'}, medians"
-    table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    table = Table(header_style="bold", box=None, pad_edge=False)
     rows = [cells(line) for line in lines]
     used = [i for i in range(len(COLUMNS)) if any(row[i] not in ("", "-") for row in rows)]
-    # The verdict in words may take several lines, a number may not.
+    used = [i for i in used if COLUMNS[i] not in ONCE or not only(rows, COLUMNS[i])]
+    # The target's words may take several lines, a number may not.
     texts = [[COLUMNS[i], *(word for row in rows for word in (row[i].split() if COLUMNS[i] == "target" else [row[i]]))] for i in used]
-    least = [used.index(COLUMNS.index(name)) for name in LEAST if COLUMNS.index(name) in used]
+    busy = any(line["busy"] for line in lines)  # its mark stays
+    least = [used.index(COLUMNS.index(name)) for name in LEAST if COLUMNS.index(name) in used and not (busy and name == "target")]
     used = [used[i] for i in columns_that_fit([max(map(len, text)) for text in texts], console.width, least)]
     for i in used:
         name = COLUMNS[i]
@@ -185,9 +235,7 @@ def show(lines: list[Line], console: Any) -> None:
         before = row[:OURS]
         if any(shown[i] for i in used):
             table.add_row(*[f"[{style}]{shown[i]}[/]" if style and COLUMNS[i] == "target" else shown[i] for i in used])
+    console.print(heading(lines, rows))
     console.print(table)
     for text in summaries(lines):
-        console.print(text, soft_wrap=True)
-    judged = [line["reached"] for line in lines if line["reached"] is not None]
-    if judged:
-        console.print(f"targets: {sum(judged)} of {len(judged)} reached")
+        console.print(text)

@@ -1,4 +1,4 @@
-"""What is to be reached, in one place: ratios of medians in the same run, ours by theirs, two threads each.
+"""Targets, in one place: our time / theirs, of the fastest calls in the same run, two threads each.
 
 Where they come from: a hand-driven prototype of each technique; they are known to be possible. Dispatch: microseconds an op as well.
 Imports nothing. Read next: report.py.
@@ -38,7 +38,7 @@ RATIOS = {
     ("kernels", "cross-entropy", "eager", "torch"): 0.50,
 }
 
-# (suite, work, mode) -> least percent of the ceiling
+# (suite, work, mode) -> smallest percentage of the ceiling
 PERCENT = {("step", "gpt-b", "replay"): 85.0}
 # 1.15 of the time of a copy of as many bytes.
 PERCENT |= {("transforms", name, "eager"): 87.0 for name in ("value", "per-layer", "agc", "centralize", "decay", "repair", "noise")}

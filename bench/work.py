@@ -81,8 +81,8 @@ def missing(contender: str) -> str:
         return ""
     if importlib.util.find_spec(found.module) is None:
         return f"{found.title} skipped: {found.module} is not installed. {found.remedy}"
-    if contender == "torch-compile" and not any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "g++", "clang++")):
-        return f"{found.title} skipped: it needs a C++ compiler. apt-get install g++"
+    if contender == "torch-compile" and not any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++", "cl"))):
+        return f"{found.title} skipped: it needs a C++ compiler. Install g++ or clang++ (on Windows: cl)."
     return ""
 
 

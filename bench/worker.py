@@ -1,10 +1,10 @@
 """A contender in a process of its own: two thread pools in one process would fight for the cores.
 
-`Elsewhere` starts another Python, with its own session (Ctrl-C does not reach it; closing ends it and all that
-it started) and its own number of threads, and talks to a `Server` there in pickled messages:
+`Elsewhere` starts another Python, out of reach of Ctrl-C and with its own number of threads, and talks to a `Server` there in pickled
+messages. Closing ends it, and all that it started where the system has sessions (not on Windows).
 
     build(work, mode)  ->  Built: make the job, call it for the first time, keep what it gives for the comparison, warm up
-    block()            ->  seconds of each call of one turn, about 150 ms
+    block()            ->  Turn: seconds of each call, for about 150 ms
 
 Read next: harness.py.
 """
@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .busy import other_seconds
 from .work import suite_of
 
 TURN = 0.15  # seconds of one contender's turn
@@ -39,6 +40,14 @@ class Built(NamedTuple):
     outputs: list[Any]
     peak_mb: float | None
     calls: int
+
+
+class Turn(NamedTuple):
+    """`calls`: seconds of each; `seconds` of the whole turn, and what other programs had of this process's cores meanwhile, if known."""
+
+    calls: list[float]
+    seconds: float
+    others: float | None
 
 
 class Server:
@@ -83,14 +92,17 @@ class Server:
             times.append(time.perf_counter() - start)
         return max(2, round(TURN / statistics.median(times)))
 
-    def block(self) -> list[float]:
+    def block(self) -> Turn:
         """One turn. The first call finds the caches full of another contender's data: it is not counted."""
         times, run, clock = [], self.run, time.perf_counter
+        before, begin = other_seconds(), clock()
         for _ in range(self.calls):
             start = clock()
             run()
             times.append(clock() - start)
-        return times[1:] if len(times) > 1 else times
+        seconds, after = clock() - begin, other_seconds()
+        others = None if before is None or after is None else after - before
+        return Turn(times[1:] if len(times) > 1 else times, seconds, others)
 
     def close(self) -> None:
         self.run = None
@@ -100,7 +112,7 @@ def memory(field: str) -> float | None:
     """VmRSS or VmHWM of this process in MB; None where there is no /proc."""
     with contextlib.suppress(OSError):
         found = re.search(rf"^{field}:\s+(\d+) kB", STATUS.read_text(), re.M)
-        return int(found[1]) / 1024 if found else None
+        return int(found[1]) * 1024 / 1e6 if found else None
     return None
 
 
@@ -120,7 +132,9 @@ class Elsewhere:
         call = f"from {package}.worker import serve; serve({suite!r}, {contender!r}, {threads})"
         command = [sys.executable, "-P", *quiet, "-c", call]
         self.contender = contender
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, start_new_session=True)
+        group = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)  # Windows's way to keep Ctrl-C away
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=env, start_new_session=True, creationflags=group)
 
     def ask(self, *message: Any) -> Any:
         """Send a request and wait for its answer. Raises Failed with what the other side said."""
@@ -138,13 +152,16 @@ class Elsewhere:
     def build(self, work: str, mode: str) -> Built:
         return self.ask("build", work, mode)
 
-    def block(self) -> list[float]:
+    def block(self) -> Turn:
         return self.ask("block")
 
     def close(self) -> None:
         """End the process and whatever it started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+            if hasattr(os, "killpg"):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            else:
+                self.process.kill()
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
             with contextlib.suppress(OSError):

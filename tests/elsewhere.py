@@ -22,6 +22,7 @@ import select
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -222,7 +223,7 @@ def guard_files() -> None:
         return select_before(readers, writers, others, *rest)
 
     def open_named(path: Any, mode: str = "r", *args: Any, **given: Any) -> Any:
-        if not isinstance(path, int) and mode[0] in "wax":
+        if not isinstance(path, int) and mode[0] in "wax" and not given.get("opener"):  # tempfile's names its folder
             check_name(path)
         return OPEN(path, mode, *args, **given)
 
@@ -252,6 +253,7 @@ def go(system: str) -> None:
     sys.platform = system
     if system == "win32":
         guard_files()
+        subprocess.Popen.kill = lambda process: process.send_signal(9)  # type: ignore[method-assign]  # needs no signal's name there
 
 
 if __name__ == "__main__":

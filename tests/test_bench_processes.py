@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -27,7 +29,7 @@ def test_a_contender_has_its_own_process_and_its_death_is_told():
     try:
         built = seat.build("python-loop", "eager")
         assert built.outputs[0] == 4999950000 and built.calls >= 1
-        assert len(seat.block()) in (built.calls, built.calls - 1)
+        assert len(seat.block().calls) in (built.calls, built.calls - 1)
         with pytest.raises(worker.Failed, match="numpy: KeyError"):
             seat.build("no-such-work", "eager")
         seat.build("python-loop", "eager")  # it goes on
@@ -73,3 +75,38 @@ def test_ctrl_c_while_a_process_starts_leaves_none():
     with pytest.raises(KeyboardInterrupt), harness.Plan("step", [], ["eager"], 1, 1, print, print, seat) as p:
         p.seat("step", ("flamepy", "eager"))
     assert ended == [1]
+
+
+CHILD = """
+from {package}.worker import serve
+serve("control", "numpy", 1)
+"""
+PARENT = """
+import signal
+import sys
+sys.path.insert(0, {root!r})
+from {package} import worker
+from flamepy.cli import run
+assert not hasattr(signal, "SIGKILL")
+code = run(["bench", "control", "--work", "python-loop", "--threads", "1", "--rounds", "1", "--json", "lines.jsonl"])
+print("code", code)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="this plays another system on Linux")
+def test_it_asks_for_nothing_that_windows_lacks(tmp_path):
+    """The process that times and the one that asks (elsewhere.py; macOS lacks less). Oracle: the sum of 0 ... 99999."""
+    play = [sys.executable, str(ROOT / "tests" / "elsewhere.py"), "win32"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for name, text in (("child", CHILD), ("parent", PARENT)):
+        (tmp_path / f"{name}.py").write_text(text.format(package=PACKAGE, root=str(ROOT)))
+    asked = [("build", "python-loop", "eager"), ("block",)]
+    words = b"".join(map(pickle.dumps, asked))
+    done = subprocess.run([*play, "child.py"], cwd=tmp_path, env=env, input=words, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0 and not done.stderr, done.stderr[-4000:]
+    answers = io.BytesIO(done.stdout)
+    (kind, built), (_, turn) = pickle.load(answers), pickle.load(answers)
+    assert kind == "done" and built.outputs[0] == 4999950000 and turn.others is None and min(turn.calls) > 0
+    done = subprocess.run([*play, "parent.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert "code 0" in done.stdout and "python-loop" in done.stdout, done.stdout[-2000:] + done.stderr[-4000:]
+    assert len((tmp_path / "lines.jsonl").read_text().splitlines()) == 1
