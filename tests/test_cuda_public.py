@@ -120,6 +120,42 @@ def test_what_a_run_counts():
     assert re.search(r"(?m)^  global transactions +256  100.0% .*\n  bank conflicts +0\n  divergence +0.0%", str(near))
 
 
+def neighbours(y, x, n):
+    part, i = cuda.shared.array((4, 32), float32), cuda.grid(1)
+    part[i // 32, i % 32] = x[i]
+    cuda.syncthreads()
+    if i < n:
+        y[i] = x[i - 2] + part[-1, i % 32] + before(part, i)
+
+
+@cuda.jit(device=True)
+def before(part, i):
+    return part[i // 32 - 1, 0]
+
+
+def counted_in(y, count):
+    i = cuda.grid(1)
+    if i % 2:
+        cuda.atomic.add(count, i - 4, 1)
+    y["a"][3 * i % 64] = i
+
+
+def test_what_was_written_and_negative_indices_are_told():
+    file, at = __file__, neighbours.__code__.co_firstlineno + 5
+    report = fp.cuda.emulate(neighbours, 1, 128, y := np.zeros((2, 64), "f4")[0], X[:128].copy(), 50)
+    assert report.written == {"y": 50, "x": 0} and report.elements == {"y": 64, "x": 128}
+    assert report.negative == {f"{file}:{at}": 2 + 50, f"{file}:{at + 5}": 32} and report.negative_indices == 84
+    np.testing.assert_array_equal(y[:50], np.roll(X[:128], 2)[:50] + X[96 + np.arange(50) % 32] + X[np.arange(50) // 32 * 32 - 32 & 127])
+    assert "\n  elements written                 50  of the 64 of y: 14 never\n" in str(report)
+    assert f"\n  negative indices                 84  counted from the end, at {file}:{at}, " in str(report)
+    pairs, counts = np.zeros(64, [("a", "i2"), ("b", "f8")]), np.zeros(8, "i4")  # a field is a part of an element
+    report = fp.cuda.emulate(counted_in, 1, 8, pairs[::2], counts)
+    assert report.written == {"y": 8, "count": 4} and report.negative_indices == 2 and (counts == [0, 1, 0, 1, 0, 1, 0, 1]).all()
+    assert fp.cuda.emulate(doubled, 1, 4, y, X, 0).written == {"y": 0, "x": 0}
+    assert "of the 64 of y: 64 never" in str(fp.cuda.emulate(doubled, 1, 4, y, X, 0))
+    assert re.search(r"64  of the 64 of y: all$", str(fp.cuda.emulate(doubled, 1, 64, y, X, 64)))
+
+
 FAULTS = {
     "race": (without_barrier, 64, 64), "uninitialised": (unwritten, 64, 64), "barrier": (half_a_barrier, 64, 64),
     "out of bounds": (reversed_block, 60, 64),

@@ -6,6 +6,7 @@ Read next: placing.py (the arguments in device memory), ../backend/cuda/emulator
 from __future__ import annotations
 
 import ctypes
+import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from .placing import leaves, machine, parameters, placed, type_of
 SECTOR = 32  # bytes that move together
 ARCH = 9, 0
 busy = threading.Lock()  # one launch at a time
+MARKED = re.compile(r"^\s*(own\.|within\.|negative;|trap;)", re.M)  # in PTX: what is watched there (../backend/cuda/watch.py)
 
 
 @dataclass
@@ -27,7 +29,9 @@ class EmulationReport:
     """What launches did. `instructions`: of warps, by kind; `transactions`: sectors of 32 bytes moved to and from global memory;
     `efficiency`: bytes used over bytes moved; `bank_conflicts`: turns that shared memory needed beyond the least; `divergence`: the share
     of lanes that stood idle while others of their warp ran; `flops`; `intensity`: flops for each byte moved. `used`: bytes, those that
-    several lanes of a warp read counted once. `float64`: instructions that compute in it, by line of Python."""
+    several lanes of a warp read counted once. `float64`: instructions that compute in it, by line of Python. Of one launch: `written`,
+    how many elements of each array were written, by the argument's name, and `elements`, how many each has; `negative`, how many indices
+    were less than zero and so counted from the end, by line of Python; `negative_indices`, all of these."""
 
     kernel: str
     launches: int = 1
@@ -38,6 +42,13 @@ class EmulationReport:
     divergence: float = 0.0
     flops: int = 0
     float64: dict[str, int] = field(default_factory=dict)
+    written: dict[str, int] = field(default_factory=dict)
+    elements: dict[str, int] = field(default_factory=dict)
+    negative: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def negative_indices(self) -> int:
+        return sum(self.negative.values())
 
     @property
     def efficiency(self) -> float:
@@ -55,6 +66,12 @@ class EmulationReport:
         lines.append(f"  {'bank conflicts':<20} {self.bank_conflicts:>14,}")
         lines.append(f"  {'divergence':<20} {self.divergence:>14.1%}  of the lanes idle")
         lines.append(f"  {'arithmetic intensity':<20} {self.intensity:>14.2f}  operations for each byte moved, {self.flops:,} in all")
+        for name, count in self.written.items():
+            if count or not any(self.written.values()):
+                left = f"{self.elements[name] - count:,} never" if count < self.elements[name] else "all"
+                lines.append(f"  {'elements written':<20} {count:>14,}  of the {self.elements[name]:,} of {name}: {left}")
+        if self.negative:
+            lines.append(f"  {'negative indices':<20} {self.negative_indices:>14,}  counted from the end, at {', '.join(self.negative)}")
         if self.float64:
             lines.append(f"  {'in float64':<20} {sum(self.float64.values()):>14,}  at {', '.join(self.float64)}")
         return "\n".join(lines)
@@ -93,8 +110,9 @@ def emulate(kernel: Any, grid: Any, block: Any, *args: Any, shared: int = 0) -> 
     negative index counts from the end, on a GPU too: x[i - 1] of thread 0 is the last element. shared: bytes for
     cuda.shared.array(0, ...), as in kernel[grid, block, stream, shared]. Raises EmulationError for what is wrong in the kernel: its `kind`
     is "out of bounds", "misaligned", "uninitialised", "race" or "barrier". The arrays are as they were then.
-    A kernel with local arrays, arrays of several axes, raise or assert is run once more before, compiled so that these and each index can
-    be watched: a thread that raises is an EmulationError, though on a GPU it only ends. float64 is no error: the report tells where.
+    A kernel with local arrays, arrays of several axes, raise, assert or indices that may be negative is run once more before, compiled so
+    that these and each index can be watched: a thread that raises is an EmulationError, though on a GPU it only ends. float64 and negative
+    indices are no error: the report tells where.
     """
     if isinstance(kernel, str):
         raise TypeError(f"emulate: not a kernel: '{kernel}'. Give what flamepy.cuda.compile('{kernel}') returns.")
@@ -103,12 +121,13 @@ def emulate(kernel: Any, grid: Any, block: Any, *args: Any, shared: int = 0) -> 
     if len(args) != len(kernel.arguments):
         wanted = ", ".join(map(str, kernel.arguments))
         raise TypeError(f"{kernel.name}: wrong number of arguments: {len(args)}. It takes {len(kernel.arguments)}: {wanted}.")
-    size, values = backend("emulator.machine").size_of(kernel.name, grid, block, shared), leaves(kernel, args)
+    size, values, negative = backend("emulator.machine").size_of(kernel.name, grid, block, shared), leaves(kernel, args), {}
     with busy:
-        if kernel.watched_ptx is not None:  # for what NVVM drops, before it has
-            checked(watched(kernel), size, copied(values), count=False)
+        if kernel.watched_ptx is not None and MARKED.search(watched(kernel).ptx):  # for what NVVM drops, before it has
+            negative = checked(watched(kernel), size, copied(values), count=False).negative
         counts = checked(kernel, size, values, count=True)
-    return reported(kernel.name, counts)
+    arrays = {want.name: value.size for want, value in zip(kernel.leaves, values, strict=True) if isinstance(value, np.ndarray)}
+    return replace(reported(kernel.name, counts), written=counts.written, elements=arrays, negative=negative)
 
 
 def watched(kernel: CudaKernel) -> CudaKernel:
@@ -152,6 +171,8 @@ def run(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any], order: s
         arrays = placed(kernel, args)
         values = [v for k, want in enumerate(kernel.leaves) for v in parameters(kernel, want, args[k], arrays.get(k))]
         counts = device.launch(code, *size[:2], values, size[2], order, count)
+        if count:
+            counts.written = {kernel.leaves[k].name: array.written(device.memory) for k, array in sorted(arrays.items())}
         for k, array in arrays.items():
             if args[k].flags.writeable:
                 args[k][...] = array.left(device.memory)

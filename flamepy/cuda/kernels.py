@@ -182,26 +182,26 @@ def compiled(function: Any, signature: Any, cc: tuple[Any, ...]) -> CudaKernel:
     compat, build, name = backend("compat"), backend("build"), name_of(function)
     if function.__code__.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
         raise DeviceError(f"{name}: a kernel with *args or **kwargs: numba-cuda launches none. Name the arguments, or give one tuple.")
-    arrays: list[int] = []
+    found: list[int] = []
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
     with installed():
         types, watch = argument_types(signature), backend("watch").watching
         if len(types) != len(names):
             raise TypeError(f"{name}: wrong number of arguments: {len(types)}. It takes {len(names)}: {', '.join(names)}.")
         try:
-            with watch(arrays):
+            with watch(found):
                 ptx = build.renamed(build.ptx_of(function, types, cc, inside=True), name)
         except (*compat.PROBLEMS, TypeError, AttributeError, NotImplementedError) as problem:  # try, where Numba knows none
             text = " ".join(str(problem).split()).rstrip(".")
             raise DeviceError(f"{name}: cannot be compiled for CUDA: {text[:400]}. Write it in Numba's CUDA Python.") from problem
 
     def watched() -> str:
-        with watch([], True):
+        with watch([], max(found)):
             return build.renamed(build.ptx_of(function, types, cc, inside=True), name)  # type: ignore[no-any-return]
 
     digest = hashlib.sha256(repr((ptx, cc, build.versions())).encode()).hexdigest()[:20]
     arguments = tuple(argument(n, t) for n, t in zip(names, types, strict=True))
-    return CudaKernel(name, build.arch(cc), ptx, arguments, build.Binary(name, ptx, cc, digest), None, watched if arrays else None)
+    return CudaKernel(name, build.arch(cc), ptx, arguments, build.Binary(name, ptx, cc, digest), None, watched if found else None)
 
 
 def argument_types(signature: Any) -> tuple[Any, ...]:

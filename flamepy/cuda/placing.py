@@ -29,10 +29,21 @@ class Placed(NamedTuple):
 
     def left(self, memory: Any) -> np.ndarray:
         """What a launch has made of it."""
+        raw, at = memory.bytes[self.span()], self.array.ctypes.data - extent(self.array)[0]
+        return np.ndarray(self.array.shape, self.array.dtype, raw, at, self.array.strides)
+
+    def written(self, memory: Any) -> int:
+        """How many of its elements a launch that was counted has written, if only a byte of them."""
         array = self.array
-        start, end = extent(array)
-        raw = memory.read(self.address + start - array.ctypes.data, end - start)
-        return np.ndarray(array.shape, array.dtype, raw, array.ctypes.data - start, array.strides)
+        raw, at = memory.states[self.span()], array.ctypes.data - extent(array)[0]
+        states = np.ndarray((*array.shape, array.itemsize), np.uint8, raw, at, (*array.strides, 1))
+        return int(np.count_nonzero((states & backend("emulator.layout").WRITTEN_NOW).any(-1)))
+
+    def span(self) -> slice:
+        """Its bytes in device memory."""
+        start, end = extent(self.array)
+        first = self.address - backend("emulator.layout").DEVICE_BASE + start - self.array.ctypes.data
+        return slice(first, first + end - start)
 
 
 @cache

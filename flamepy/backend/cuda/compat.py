@@ -61,7 +61,7 @@ def libraries() -> Iterator[None]:
         raise DeviceError(f"cuda: a library is not installed: {str(error).splitlines()[0]}. Use {EXTRA}.") from error
 
 
-NAMES = "cgutils", "debuginfo", "dispatcher", "libdevice", "lowering", "types", "np.arrayobj", "np.numpy_support"
+NAMES = "cgutils", "debuginfo", "dispatcher", "libdevice", "lowering", "types", "np.arrayobj", "np.numpy_support", "nvvmutils"
 
 with newer_numpy(), libraries():
     try:
@@ -88,14 +88,14 @@ with newer_numpy(), libraries():
 
 __all__ = [
     "PROBLEMS", "AbstractTemplate", "AttributeTemplate", "NumbaError", "RefType", "StructModel", "TypingError", "arrayobj", "cgutils",
-    "cuda", "device_function", "intrinsic", "iternext_impl", "libdevice", "libraries", "literal", "lowering", "nvvm_layout", "ranges",
-    "register_model", "signature", "target", "types", "typing", "word",
+    "cuda", "device_function", "intrinsic", "iternext_impl", "libdevice", "libraries", "literal", "lowering", "nvvm_layout", "nvvmutils",
+    "ranges", "register_model", "signature", "target", "types", "typing", "word",
 ]  # fmt: skip
 
 PROBLEMS = NumbaError, HostError  # what its compiler raises
 NUMBA = tuple(f"{Path(str(module.__file__)).parent}{os.sep}" for module in (numba, modules[0]))  # where its files are
 numba_cuda: Any = cuda  # what these export is put together at run time
-cgutils, debuginfo, dispatcher, libdevice, lowerers, types, arrayobj, numpy_support = modules
+cgutils, debuginfo, dispatcher, libdevice, lowerers, types, arrayobj, numpy_support, nvvmutils = modules
 
 
 def nvvm_layout() -> str:

@@ -88,6 +88,8 @@ class Counts:
     distinct_written: int = 0
     wavefronts: int = 0  # of shared memory
     float64: dict[str, int] = field(default_factory=dict)  # by place: instructions that compute in it
+    negative: dict[str, int] = field(default_factory=dict)  # by place: indices less than zero, of a kernel that is watched
+    written: dict[str, int] = field(default_factory=dict)  # of each argument that is an array: elements that were written
     least_wavefronts: int = 0
 
     @property
@@ -124,6 +126,9 @@ class Counts:
                 if times and kind in ("fp64", "special") and i.opcode.endswith("f64"):
                     place = launch.kernel.entry.place(i)
                     counts.float64[place] = counts.float64.get(place, 0) + times
+                if active and i.opcode == "negative":
+                    place = launch.kernel.entry.place(i)
+                    counts.negative[place] = counts.negative.get(place, 0) + active
             issued += times * (block.last - block.first)
             lanes += active * (block.last - block.first)
         counts.instructions = {k: n for k, n in sorted(counts.instructions.items()) if n}
@@ -139,5 +144,4 @@ class Counts:
         states = memory.states[: memory.top]
         counts.distinct_read = int(np.count_nonzero(states & READ_NOW))
         counts.distinct_written = int(np.count_nonzero(states & WRITTEN_NOW))
-        states &= np.uint8(0xFF & ~(READ_NOW | WRITTEN_NOW))
         return counts

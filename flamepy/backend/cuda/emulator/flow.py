@@ -15,6 +15,7 @@ from .ptx import Entry, Instruction
 LONGEST = 160  # instructions of a block: longer ones compile slowly
 NAME = re.compile(r"[%A-Za-z_$][\w$.]*")
 TOGETHER = {"shfl", "vote", "match", "redux", "mma", "ldmatrix", "stmatrix"}
+WATCHED = {"own", "within", "negative"}  # texts that no GPU takes (../watch.py)
 STRONG = {"volatile", "relaxed", "acquire", "release", "mmio"}  # accesses that see what other threads do meanwhile
 
 
@@ -171,7 +172,7 @@ def components(edges: list[list[int]], inside: set[int], start: int) -> list[lis
 
 
 STORES = {"st", "red", "bra", "brx", "bar", "barrier", "ret", "exit", "trap", "cp", "membar", "fence", "prefetch", "discard", "nanosleep"}
-STORES |= {"own", "within"}
+STORES |= WATCHED
 
 
 def touched(entry: Entry, instruction: Instruction) -> tuple[list[str], list[str]]:

@@ -124,9 +124,9 @@ def atomic(e: Lanes, i: Instruction, parts: list[str]) -> None:
         e.put(i.operands[0], e.load_warp(vector(kind), e.slot(2)), kind)
 
 
-@handles("prefetch", "prefetchu", "discard", "applypriority", "nanosleep", "griddepcontrol", "createpolicy")
+@handles("prefetch", "prefetchu", "discard", "applypriority", "nanosleep", "griddepcontrol", "createpolicy", "negative")
 def nothing(e: Lanes, i: Instruction, parts: list[str]) -> None:
-    """Advice to the device."""
+    """Advice to the device; and what is counted with its block alone (../watch.py)."""
     assert parts[0] != "createpolicy"
 
 

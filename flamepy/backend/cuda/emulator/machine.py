@@ -23,7 +23,7 @@ import numpy as np
 from ....errors import EmulationError
 from . import host, layout, ptx, report, runtime
 from .count import Counts
-from .flow import comes_by, meets
+from .flow import WATCHED, comes_by, head, meets
 from .lanes import Lanes
 from .layout import ALLOCATED, GLOBAL, GROUP, LANES, LAST_PHASE, LOCAL, SHARED, SPACES
 from .memory import Memory
@@ -63,6 +63,7 @@ class Kernel:
         self.lines = np.array([i.line and numbers.setdefault((i.file, i.line, i.called), len(numbers) + 1) for i in places], np.int32)
         self.meets = np.array(self.meetings(), np.int32)
         self.warp_bytes = -(-lanes.bytes // 64) * 64
+        self.watched = any(head(i) in WATCHED for i in entry.instructions)
         self.format = self.parameters()
         self.parameter_bytes = max((offset + size for offset, size, _ in self.format), default=0)
         self.launches: dict[tuple, Launch] = {}
@@ -157,8 +158,9 @@ class Machine:
     def launch(
         self, kernel: Kernel, grid: Any, block: Any, arguments: Sequence[Any], shared: int = 0, order: str = "all", count: bool = False
     ) -> Counts | None:
-        """Run a kernel to its end. order: warps in turns ("all"), or each as far as it gets, from the first or from the last. One launch
-        at a time, as in one stream, whichever threads they come from: the records of accesses are those of all."""
+        """Run a kernel to its end; what it did, if it is to `count` that, or if it is watched. order: warps in turns ("all"), or each as
+        far as it gets, from the first or from the last. One launch at a time, as in one stream, whichever threads they come from: the
+        records of accesses are those of all."""
         self.memory.check_process()
         key = (self, *size_of(kernel.name, grid, block, shared))
         with self.turn:
@@ -243,6 +245,8 @@ class Launch:
         words[layout.PHASE] = machine.phase
         device = SPACES + GROUP * GLOBAL
         words[device + layout.TOP], words[device + layout.FIRST] = machine.memory.top, machine.phase + 1
+        if count:
+            machine.memory.states[: machine.memory.top] &= np.uint8(0xFF & ~(layout.READ_NOW | layout.WRITTEN_NOW))
 
     def spaces(self) -> None:
         """Global, shared and local memory: bytes, states, records."""
@@ -301,4 +305,4 @@ class Launch:
             machine.phase = int(words[layout.PHASE])
         if status:
             raise report.error(self)
-        return Counts.of(self) if words[layout.COUNTING] else None
+        return Counts.of(self) if words[layout.COUNTING] or self.kernel.watched else None
