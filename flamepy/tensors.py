@@ -92,10 +92,7 @@ class Tensor(Readable, Methods):
 
     # ---- looking at it ------------------------------------------------------------------------------------------------
     size: Count = property(attrgetter("spec.count"))  # type: ignore[assignment]
-
-    @property
-    def is_leaf(self) -> bool:
-        return self.entry is None
+    is_leaf: bool = property(lambda self: self.entry is None)  # type: ignore[assignment]
 
     @property
     def T(self) -> Tensor:
