@@ -52,7 +52,7 @@ def cli() -> None:
     """
 
 
-@cli.group(cls=Jobs, add_help_option=False, short_help="Train a model from scratch: a GPT, or digits.")
+@cli.group(cls=Jobs, add_help_option=False, short_help="Train a GPT from scratch, or (train digits) a reader of digits.")
 def train() -> None:
     """Train a model from scratch: a GPT on text, or (train digits) a digit reader."""
 

@@ -247,7 +247,7 @@ def test_the_stand_in_minds_what_the_library_would(gpu: Any) -> None:
 
 
 def test_what_doctor_says() -> None:
-    assert blas.finding(None) == ("products", "by own kernels: cuBLASLt is not installed", "pip install nvidia-cublas")
+    assert blas.finding(None) == ("products", "by flamepy's own kernels, as cuBLASLt is not installed", "pip install nvidia-cublas")
 
 
 def test_planned_calls_of_the_library_are_code(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,7 @@ def commands(group: click.Group, *before: str) -> Iterator[tuple[str, ...]]:
 @pytest.mark.parametrize("command", [words for words in commands(cli.cli) if words != ("train",)], ids=" ".join)
 def test_help_fits_and_no_summary_is_cut(capsys, command) -> None:
     code, out, err = flamepy(capsys, *command, "--help")
-    assert (code, err) == (0, "") and [line for line in out.splitlines() if len(line) > 80] == []
+    assert (code, err) == (0, "") and [line for line in out.splitlines() if len(line) > 80 or re.search(r"\w-$", line)] == []
     assert "..." not in out.partition("Commands:")[2]
 
 

@@ -283,6 +283,6 @@ def test_an_optimizer_of_another_model_is_refused():
 
 def test_a_step_that_cannot_be_recorded_says_that_capture_may_be_off():
     sizes = [(X[:n], Y[:n]) for n in range(1, 12)]
-    with pytest.raises(fp.CaptureError, match=r"more than 8 kinds .* Training does without where capture is off"):
+    with pytest.raises(fp.CaptureError, match=r"more than 8 kinds .* With capture=False training needs no record"):
         trainer("run", sizes).run()
     assert trainer("eager", sizes, capture=False).run()

@@ -114,7 +114,7 @@ class DigitsConfig(TrainConfig):
     """`flamepy train digits`: handwritten digits."""
 
     data: str = setting("digits", "Images to learn from: a folder of MNIST idx files (.gz too) or an .npz with x_train, "
-                        "y_train, x_test, y_test. Default: scikit-learn's 1,797 digits.", section="Data",
+                        "y_train, x_test, y_test. Default: the 1,797 digits of scikit-learn.", section="Data",
                         free=True)  # fmt: skip
     model: str = setting("both", "mlp, cnn or both, one after the other.", section="Model", choices=("mlp", "cnn", "both"))
     width: int = setting(128, "Hidden units of the MLP; the CNN has a quarter and half as many channels.", 4, 10**5, section="Model")

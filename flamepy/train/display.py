@@ -1,8 +1,8 @@
 """What a person sees while a model trains: a live line in a terminal, plain lines in a file or pipe.
 
-PlainDisplay prints lines. LiveDisplay prints the same lines and keeps one more below them: step, loss, smoothed loss,
-learning rate, gradient norm, tokens per second, time left. Compilation is told kernel by kernel, on lines of its own, and
-never counted in the speed.
+PlainDisplay prints lines; those of steps are rows of a table: step, loss, smoothed loss, learning rate, gradient norm, tokens per second,
+time left. LiveDisplay keeps one such row below the other lines. Compilation is told kernel by kernel, on lines of its own, and never
+counted in the speed.
 
 Read next: loop.py.
 """

@@ -178,7 +178,7 @@ def agreement(report: Report, cases: str) -> None:
     for line in tables(crew.answers):
         say(line)
     missing = sorted(crew.launchers - crew.reached)
-    row("kinds of launches made", f"{len(crew.reached)} of {len(crew.launchers)}" + (f", not {', '.join(missing)}" if missing else ""))
+    row("kinds of launches made", f"{len(crew.reached)} of {len(crew.launchers)}" + (f"; missing: {', '.join(missing)}" if missing else ""))
     row("kernels compiled or loaded", f"{crew.variants} in {workers} processes")
     answers = sorted(crew.answers, key=lambda a: (a["dtype"], a["case"]))
     report.keep("agreement", {"cases": answers, "not_reached": missing, "agree": sum(a["ok"] for a in answers), "of": len(answers)})

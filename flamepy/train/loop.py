@@ -125,7 +125,8 @@ class Loop:
         except NonFiniteError as error:
             self.give_up(str(error), before, batches)
         except CaptureError as error:
-            raise CaptureError(f"{error} Training does without where capture is off.") from error
+            off = "--no-capture" if isinstance(self.config, TrainConfig) else "capture=False"
+            raise CaptureError(f"{error} With {off} training needs no record.") from error
         except CallbackError:
             rng.set_rng_state(before)
             self.arithmetic.broken_off()

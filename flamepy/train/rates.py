@@ -62,5 +62,5 @@ def sweep(kind: Kind, config: TrainConfig, path: Path, stop: StopRequest) -> Non
     with writing(path):
         found.save(path)
     best = found.suggestion
-    display.line(f"suggestion  --lr {best:.2g}" if best is not None else "suggestion  none: the loss fell at no rate")
+    display.line(f"suggestion  --lr {best:.2g}" if best is not None else "suggestion  none: the loss did not fall at any rate")
     display.line(f"written   {whole(path)}")

@@ -163,7 +163,7 @@ def introduction(job: Job, folder: RunFolder, loop: Loop) -> list[str]:
     size = sum(p.size for _, p in job.model.named_parameters())
     begin = f"goes on from step {loop.step}" if loop.step else f"{config.steps:,} steps"
     on, off = ("--capture", "--no-capture") if isinstance(config, TrainConfig) else ("capture=True", "capture=False")
-    how = f"step 2 is recorded, later steps replay it ({off}: never)" if config.capture else f"off: no step is replayed ({on} turns it on)"
+    how = f"step 2 is recorded and then replayed ({off} turns this off)" if config.capture else f"off ({on} records step 2 and replays it)"
     if loop.events.inside:
         how = "off: a callback runs inside of each step"
     return [

@@ -253,5 +253,5 @@ def opened(driver: Any) -> Blas | None:
 def finding(blas: Blas | None) -> tuple[str, str, str]:
     """What `flamepy doctor` says of it."""
     if blas is None:
-        return "products", "by own kernels: cuBLASLt is not installed", "pip install nvidia-cublas"
+        return "products", "by flamepy's own kernels, as cuBLASLt is not installed", "pip install nvidia-cublas"
     return "products", f"by cuBLASLt {blas.version} ({blas.path})", ""

@@ -238,5 +238,5 @@ def opened(driver: Any) -> Library | None:
 def finding(library: Library | None) -> tuple[str, str, str]:
     """What `flamepy doctor` says of it."""
     if library is None:
-        return "attention", "by own kernels: cuDNN's Python package is not installed", ""
-    return "attention", f"by cuDNN {library.version} or own kernels, whichever is faster at the sizes given", ""
+        return "attention", "by flamepy's own kernels, as cuDNN's Python package is not installed", ""
+    return "attention", f"by cuDNN {library.version} or flamepy's own kernels, whichever is faster for the sizes", ""
