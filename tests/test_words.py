@@ -147,6 +147,7 @@ def test_exact_edges(dtype):
     # A NaN stays one whatever its bits are: exp_down makes the exponent of its result of bits.
     strange = np.array([-1, int(dtype.type(math.nan).view(f"i{dtype.itemsize}")) + 1], f"i{dtype.itemsize}").view(dtype)
     assert run("exp_down", np.array([-inf, 0], dtype)).tolist() == [0.0, 1.0] and np.isnan(run("exp_down", strange)).all()
+    assert np.isnan(run("bell", strange)).all()
     assert run("log", np.array([0, inf, 1], dtype)).tolist() == [-math.inf, math.inf, 0.0]
     assert run("tanh", np.array([-inf, inf, 0, 30], dtype)).tolist() == [-1.0, 1.0, 0.0, 1.0]
     assert run("erf", np.array([-inf, inf, 0, 30], dtype)).tolist() == [-1.0, 1.0, 0.0, 1.0]
@@ -204,6 +205,20 @@ def test_integer_words(dtype):
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_bell(dtype):
+    """Rounding x * x costs half of x * x times as much as one operation; so, less, does rounding the constant."""
+    x = np.concatenate([np.linspace(-13, 13, 40_001), 2.0 ** np.arange(-120, 4)]).astype(dtype)
+    wide, got = x.astype(np.longdouble), run("bell", x)
+    expected = np.exp(-wide * wide / 2)
+    near, far = (1.3e-7, 4e-8) if dtype.itemsize == 4 else (5e-16, 8e-17)
+    assert (abs(got - expected) <= (near + far * wide * wide) * expected).all()
+    far = np.array([13.3, -40.0, 1e30, np.finfo(dtype).max, math.inf, -math.inf] * 6, dtype)
+    kept = 0.0 if dtype.itemsize == 4 else 1.0
+    np.testing.assert_allclose(run("bell", far), [kept * math.exp(-88.445), 0, 0, 0, 0, 0] * 6, rtol=1e-13)
+    assert run("bell", np.array([0, -0.0, math.nan] * 9, dtype))[:2].tolist() == [1, 1] and plain.bell(2.0) == math.exp(-2.0)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_normal_tail(dtype):
     a = np.linspace(0, 13, 20_001).astype(dtype)
     e = np.exp(-0.5 * a.astype(np.float64) ** 2).astype(dtype)
@@ -257,12 +272,12 @@ def assembly(kernel: Any) -> str:
 
 @known
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("name", PACKED)
+@pytest.mark.parametrize("name", [*PACKED, "bell"])
 def test_loops_are_packed(name, dtype):
     run(name, np.ones(64, dtype))
     kernel = mapped(name, dtype, 1)
     text = assembly(kernel)
-    assert packed("products" if name in SMOOTH else "any", text), f"{name} {dtype} has no packed instructions"
+    assert packed("products" if name in (*SMOOTH, "bell") else "any", text), f"{name} {dtype} has no packed instructions"
     assert not re.search(rf"(call\w*|movabsq|bl)\s+[$*]?_*{name}f?\b", text), f"{name} calls libm"
     if dtype.itemsize == 4:
         llvm = kernel.inspect_llvm(kernel.signatures[0])
