@@ -20,6 +20,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from machine_code import known, packed
 
+import flamepy as fp
 from flamepy.backend.cpu.words import CONSTANTS, WORDS
 from flamepy.backend.formula import row_words
 from flamepy.backend.formula import words as plain
@@ -230,6 +231,18 @@ def test_normal_tail(dtype):
         assert (abs(got - expected) <= 2e-16).all()
     assert np.isnan(run("normal_tail", np.full(20, math.nan, dtype), np.full(20, math.nan, dtype))).all()
     assert plain.normal_tail(1.0, math.exp(-0.5)) == pytest.approx(0.15865525393145707, rel=1e-15)
+
+
+def test_exact_gelu_and_its_slope_keep_the_digits_of_the_tail():
+    """Oracle: math.erfc in float64. An error of x * x counts x * x / 2 times."""
+    x = fp.tensor(np.linspace(-12, 12, 20_001, dtype="f4"), requires_grad=True)
+    slope = fp.gelu(x).sum().backward()[x].numpy()
+    wide = x.numpy().astype(float)
+    tail, curve = np.array([0.5 * math.erfc(-v / math.sqrt(2)) for v in wide.tolist()]), np.exp(-wide * wide / 2)
+    allowed = 5e-7 + 4e-8 * np.where(wide < 0, wide * wide, 0)
+    assert (abs(fp.gelu(x).numpy() - wide * tail) <= allowed * abs(wide * tail)).all()
+    parts = tail + abs(wide) * curve / math.sqrt(2 * math.pi)  # two that cancel at -0.75
+    assert (abs(slope - tail - wide * curve / math.sqrt(2 * math.pi)) <= allowed * parts).all()
 
 
 def called(name: str, dtype: np.dtype, x: float) -> float:
