@@ -91,7 +91,8 @@ def test_map_keeps_types_and_warns_of_nothing(on):
 
 
 WORDS = {
-    "exp": math.exp, "exp_down": math.exp, "expm1": math.expm1, "log": math.log, "log1p": math.log1p, "sqrt": math.sqrt,
+    "exp": math.exp, "exp_down": math.exp, "bell": lambda x: math.exp(-0.5 * x * x),
+    "expm1": math.expm1, "log": math.log, "log1p": math.log1p, "sqrt": math.sqrt,
     "tanh": math.tanh, "sin": math.sin, "cos": math.cos, "floor": math.floor, "ceil": math.ceil, "rint": round,
     "maximum": max, "minimum": min, "fmax": max, "pow": math.pow,
 }  # fmt: skip

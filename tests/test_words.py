@@ -20,6 +20,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from machine_code import known, packed
 
+import flamepy as fp
 from flamepy.backend.cpu.words import CONSTANTS, WORDS
 from flamepy.backend.formula import row_words
 from flamepy.backend.formula import words as plain
@@ -147,6 +148,7 @@ def test_exact_edges(dtype):
     # A NaN stays one whatever its bits are: exp_down makes the exponent of its result of bits.
     strange = np.array([-1, int(dtype.type(math.nan).view(f"i{dtype.itemsize}")) + 1], f"i{dtype.itemsize}").view(dtype)
     assert run("exp_down", np.array([-inf, 0], dtype)).tolist() == [0.0, 1.0] and np.isnan(run("exp_down", strange)).all()
+    assert np.isnan(run("bell", strange)).all()
     assert run("log", np.array([0, inf, 1], dtype)).tolist() == [-math.inf, math.inf, 0.0]
     assert run("tanh", np.array([-inf, inf, 0, 30], dtype)).tolist() == [-1.0, 1.0, 0.0, 1.0]
     assert run("erf", np.array([-inf, inf, 0, 30], dtype)).tolist() == [-1.0, 1.0, 0.0, 1.0]
@@ -204,6 +206,20 @@ def test_integer_words(dtype):
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_bell(dtype):
+    """Rounding x * x costs half of x * x times as much as one operation; so, less, does rounding the constant."""
+    x = np.concatenate([np.linspace(-13, 13, 40_001), 2.0 ** np.arange(-120, 4)]).astype(dtype)
+    wide, got = x.astype(np.longdouble), run("bell", x)
+    expected = np.exp(-wide * wide / 2)
+    near, far = (1.3e-7, 4e-8) if dtype.itemsize == 4 else (5e-16, 8e-17)
+    assert (abs(got - expected) <= (near + far * wide * wide) * expected).all()
+    far = np.array([13.3, -40.0, 1e30, np.finfo(dtype).max, math.inf, -math.inf] * 6, dtype)
+    kept = 0.0 if dtype.itemsize == 4 else 1.0
+    np.testing.assert_allclose(run("bell", far), [kept * math.exp(-88.445), 0, 0, 0, 0, 0] * 6, rtol=1e-13)
+    assert run("bell", np.array([0, -0.0, math.nan] * 9, dtype))[:2].tolist() == [1, 1] and plain.bell(2.0) == math.exp(-2.0)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_normal_tail(dtype):
     a = np.linspace(0, 13, 20_001).astype(dtype)
     e = np.exp(-0.5 * a.astype(np.float64) ** 2).astype(dtype)
@@ -215,6 +231,18 @@ def test_normal_tail(dtype):
         assert (abs(got - expected) <= 2e-16).all()
     assert np.isnan(run("normal_tail", np.full(20, math.nan, dtype), np.full(20, math.nan, dtype))).all()
     assert plain.normal_tail(1.0, math.exp(-0.5)) == pytest.approx(0.15865525393145707, rel=1e-15)
+
+
+def test_exact_gelu_and_its_slope_keep_the_digits_of_the_tail():
+    """Oracle: math.erfc in float64. An error of x * x counts x * x / 2 times."""
+    x = fp.tensor(np.linspace(-12, 12, 20_001, dtype="f4"), requires_grad=True)
+    slope = fp.gelu(x).sum().backward()[x].numpy()
+    wide = x.numpy().astype(float)
+    tail, curve = np.array([0.5 * math.erfc(-v / math.sqrt(2)) for v in wide.tolist()]), np.exp(-wide * wide / 2)
+    allowed = 5e-7 + 4e-8 * np.where(wide < 0, wide * wide, 0)
+    assert (abs(fp.gelu(x).numpy() - wide * tail) <= allowed * abs(wide * tail)).all()
+    parts = tail + abs(wide) * curve / math.sqrt(2 * math.pi)  # two that cancel at -0.75
+    assert (abs(slope - tail - wide * curve / math.sqrt(2 * math.pi)) <= allowed * parts).all()
 
 
 def called(name: str, dtype: np.dtype, x: float) -> float:
@@ -257,12 +285,12 @@ def assembly(kernel: Any) -> str:
 
 @known
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("name", PACKED)
+@pytest.mark.parametrize("name", [*PACKED, "bell"])
 def test_loops_are_packed(name, dtype):
     run(name, np.ones(64, dtype))
     kernel = mapped(name, dtype, 1)
     text = assembly(kernel)
-    assert packed("products" if name in SMOOTH else "any", text), f"{name} {dtype} has no packed instructions"
+    assert packed("products" if name in (*SMOOTH, "bell") else "any", text), f"{name} {dtype} has no packed instructions"
     assert not re.search(rf"(call\w*|movabsq|bl)\s+[$*]?_*{name}f?\b", text), f"{name} calls libm"
     if dtype.itemsize == 4:
         llvm = kernel.inspect_llvm(kernel.signatures[0])

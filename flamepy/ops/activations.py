@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import ops
-from ..backend.formula.words import abs, exp, exp_down, expm1, log1p, normal_tail, select
+from ..backend.formula.words import abs, bell, exp, expm1, log1p, normal_tail, select
 from ..dtypes import int64
 from ..errors import DTypeError
 from ..op import base as op
@@ -88,14 +88,22 @@ pointwise("softplus", softplus_y, softplus_dx, home="both")
 
 def gelu_erf_y(x):
     """x * Phi(x), Phi the normal distribution function (Hendrycks & Gimpel 2016, arXiv:1606.08415)."""
-    tail = normal_tail(abs(x), exp_down(-0.5 * x * x))
+    tail = normal_tail(abs(x), bell(x))
     return x * select(x > 0.0, 1.0 - tail, tail)
 
 
 def gelu_erf_dx(g, x):
-    e = exp_down(-0.5 * x * x)
+    e = bell(x)
     tail = normal_tail(select(x > 0.0, x, -x), e)  # abs(x), with a derivative at 0
     return g * (select(x > 0.0, 1.0 - tail, tail) + x * 0.3989422804014327 * e)
+
+
+def bell_y(x):
+    return bell(x)
+
+
+def bell_dx(g, x):
+    return g * -x * bell(x)
 
 
 def normal_tail_y(a, e):
@@ -125,6 +133,7 @@ def gelu_tanh_dx(g, x):
     return g * s * (1.0 + e * s * x * (1.5957691216057308 + 0.21406444881780078 * x * x))
 
 
+pointwise("bell", bell_y, bell_dx)
 pointwise("normal_tail", normal_tail_y, normal_tail_da, zero)
 gelu_erf = pointwise("gelu_erf", gelu_erf_y, gelu_erf_dx, title="gelu")
 gelu_tanh = pointwise("gelu_tanh", gelu_tanh_y, gelu_tanh_dx, title="gelu")

@@ -30,6 +30,7 @@ MANTISSA = 52  # bits after the binary point
 BIAS = 1023  # of the exponent
 MAGIC = 6755399441055744.0  # 1.5 * 2**52: adding it rounds to a whole number, which the low bits then hold
 MAGIC_BITS = 0x4338000000000000
+BIASED = 6755399441056767.0  # MAGIC + BIAS: the low bits then hold the exponent as a number of this type has it
 LOG2_E = 1.4426950408889634
 LN2_HIGH = 6.93147180369123816490e-01  # so few bits that a product with an exponent is exact
 LN2_LOW = 1.90821492927058770002e-10
@@ -165,9 +166,26 @@ def exp(x):
 
 
 def exp_down(x):
-    t, r = reduced(x)
-    # t ends in the bits of the exponent; what else is in it is shifted out.
-    return select(x < EXP_FLOOR, 0.0, (1.0 + (r + r * r * expm1_tail(r))) * power_of_two(bits(t)))
+    t = x * LOG2_E + BIASED
+    n = t - BIASED
+    r = (x - n * LN2_HIGH) - n * LN2_LOW
+    # t ends in the bits of 2**n; what else is in it is shifted out.
+    return select(x < EXP_FLOOR, 0.0, (1.0 + (r + r * r * expm1_tail(r))) * from_bits(bits(t) << MANTISSA))
+
+
+def bell(x):
+    return exp_down(-0.5 * x * x)
+
+
+def bell32(x):
+    """2**(n + f) = exp(-x**2 / 2) with |f| <= 1/2, which one multiply-add leaves exact but for the constant: log2(e) / 2."""
+    u = x * x
+    t = BIASED - 0.7213475204444817 * u
+    n = t - BIASED
+    f = -0.7213475204444817 * u - n
+    p = ((1.534581242594868e-4 * f + 1.3399932067841291e-3) * f + 9.618489071726799e-3) * f + 5.550328642129898e-2
+    p = ((p * f + 2.402264624834061e-1) * f + 6.931471824645996e-1) * f + 1.0
+    return select(u > 174.67, 0.0, p * from_bits(bits(t) << MANTISSA))  # below 2**-126
 
 
 def expm1(x):
@@ -283,7 +301,7 @@ SWAPS[F32].update({
     "real_type": np.float32,
 })  # fmt: skip
 FLOATS32 = {
-    "MAGIC": 12582912.0, "LN2_HIGH": 0.693359375, "LN2_LOW": -2.12194440e-4, "EXP_TOP": 89.0, "ERF_ONE": 4.0,
+    "MAGIC": 12582912.0, "BIASED": 12583039.0, "LN2_HIGH": 0.693359375, "LN2_LOW": -2.12194440e-4, "EXP_TOP": 89.0, "ERF_ONE": 4.0,
     "EXP_BOTTOM": -105.0, "EXP_FLOOR": -87.3365, "EXPM1_BOTTOM": -25.0, "SMALLEST": 2.0**-126, "LIFT": 2.0**25, "LIFTED": 25.0,
 }  # fmt: skip
 PIECES32: dict[str, Any] = {
@@ -294,7 +312,7 @@ SWAPS[F32].update((name, np.float32(value)) for name, value in FLOATS32.items())
 SWAPS[F32].update((name, jitted(piece, F32, BUILDER)) for name, piece in PIECES32.items())
 
 COMPILED: dict[str, Any] = {
-    "exp": exp, "exp_down": exp_down, "log": log, "log1p": log1p, "expm1": expm1, "tanh": tanh, "erf": erf,
+    "exp": exp, "exp_down": exp_down, "bell": bell, "log": log, "log1p": log1p, "expm1": expm1, "tanh": tanh, "erf": erf,
     "normal_tail": normal_tail, "sign": sign, "real": real,
 }  # fmt: skip
 INSTRUCTIONS: dict[str, Any] = {
@@ -313,7 +331,8 @@ INTEGER: dict[str, Any] = {
 WORDS: dict[str, dict[np.dtype, Any]] = {word: dict.fromkeys((F32, F64), found) for word, found in INSTRUCTIONS.items()}
 for word, found in COMPILED.items():
     WORDS[word] = {dtype: jitted(found, dtype, BUILDER) for dtype in (F32, F64)}
-WORDS["normal_tail"][F32] = jitted(normal_tail32, F32, BUILDER)
+for word, found in (("bell", bell32), ("normal_tail", normal_tail32)):
+    WORDS[word][F32] = jitted(found, F32, BUILDER)
 for dtype in (I32, I64):
     WORDS["select"][dtype] = select
     for word, found in INTEGER.items():

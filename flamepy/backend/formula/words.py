@@ -63,6 +63,11 @@ def exp_down(x: float) -> float:
     return 0.0 if x < -708.39641853226 else math.exp(x)
 
 
+def bell(x: float) -> float:
+    """exp(-x * x / 2), the normal distribution's curve: cheaper than by exp_down, and 0 where that is."""
+    return exp_down(-0.5 * x * x)
+
+
 def expm1(x: float) -> float:
     """exp(x) - 1, accurate near 0."""
     return _overflowing(math.expm1, x)
@@ -154,6 +159,7 @@ class Word(NamedTuple):
 
 VOCABULARY: dict[str, Word] = {
     "abs": Word(abs, "abs"),
+    "bell": Word(bell, "bell", True),
     "ceil": Word(ceil, "ceil"),
     "cos": Word(cos, "cos", True),
     "erf": Word(erf, "erf", True),
@@ -178,6 +184,6 @@ VOCABULARY: dict[str, Word] = {
 }
 COSTLY = frozenset(name for name, word in VOCABULARY.items() if word.costly)
 __all__ = [  # written out for type checkers: EPS, INF and the words of VOCABULARY
-    "EPS", "INF", "abs", "ceil", "cos", "erf", "exp", "exp_down", "expm1", "floor", "fmax", "log", "log1p", "maximum", "minimum",
+    "EPS", "INF", "abs", "bell", "ceil", "cos", "erf", "exp", "exp_down", "expm1", "floor", "fmax", "log", "log1p", "maximum", "minimum",
     "normal_tail", "pow", "real", "rint", "select", "sign", "sin", "sqrt", "tanh",
 ]  # fmt: skip

@@ -29,6 +29,10 @@ def erf(x):
     return each(math.erf, x, x.dtype)
 
 
+def bell(x):
+    return np.exp(-0.5 * x * x)
+
+
 def normal_tail(a, e):
     """What the normal distribution has beyond a >= 0; that e = exp(-a * a / 2) is known is of no use here."""
     return 0.5 * each(math.erfc, np.float64(a) * math.sqrt(0.5), a.dtype)
@@ -40,7 +44,7 @@ def unchanged(x):
 
 ARRAY_WORDS: dict[str, Any] = {
     "exp": np.exp, "exp_down": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt, "tanh": np.tanh,
-    "sin": np.sin, "cos": np.cos, "pow": np.power, "erf": erf, "normal_tail": normal_tail,
+    "sin": np.sin, "cos": np.cos, "pow": np.power, "erf": erf, "bell": bell, "normal_tail": normal_tail,
     "abs": np.abs, "sign": np.sign, "select": np.where, "maximum": np.maximum, "minimum": np.minimum,
     "fmax": np.maximum, "floor": np.floor, "ceil": np.ceil, "rint": np.rint,
 }  # fmt: skip
