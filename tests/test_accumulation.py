@@ -235,7 +235,6 @@ def test_a_failed_step_changes_nothing(by: str) -> None:
         wrong = fp.GradientMap()
         for name, a in bad.items():
             wrong.insert(params[name].id, fp.tensor(np.float32(a)))
-            wrong.names[params[name].id] = name
     state = str(accumulator.state_dict())
     with raises(fp.ShapeMismatch, "'c'", "(3,)", "(4,)"):
         accumulator.step(wrong)

@@ -211,7 +211,7 @@ class GradientAccumulator(Progress):
             stored = window.total._gradients.get(number)
             known = names.get(name)
             shape = stored.shape if stored is not None else known.shape if known is not None and self.stands_for(known, number) else g.shape
-            label = Arrived(number, name, g).label
+            label = Arrived(number, name or window.total.names.get(number, ""), g).label
             if shape != g.shape:
                 raise ShapeMismatch(label, shape, g.shape)
             if stored is not None:
