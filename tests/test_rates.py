@@ -101,6 +101,8 @@ def test_rates_that_cannot_be():
     ):  # fmt: skip
         with raises(ValueError, "SGD", *words):
             fp.SGD(params, lr=lr, groups=groups)
+    with raises(TypeError, "SGD: unknown option in group 'b': lrscale", "lr, ", "lr_scale"):
+        fp.SGD(params, lr=1.0, groups={"b": {"lrscale": 1.0}})
     with raises(fp.DTypeError, "SGD: the schedule gave no number: str"):
         fp.SGD(params, lr=lambda n: "0.1")
     for lr in ("0.1", None, fp.tensor(0.1), True):
