@@ -261,6 +261,9 @@ def checkpoint(fn: Callable, *args: Any, **kwargs: Any) -> Any:
     block does something else the second time, or uses another number of Python's.
     """
     check_function("checkpoint", "fn", fn)
+    if strange := [name for name in kwargs if name in ("use_reentrant", "preserve_rng_state") and not takes(fn, name)]:
+        advice = "Leave it out: random numbers are the same again, and any output and closure may be tracked"
+        raise TypeError(f"checkpoint: an option of PyTorch's: {strange[0]}={kwargs[strange[0]]!r}. {advice}.")
     if args and takes_nothing(fn):
         run: Callable[[], Any] = fn
     else:
@@ -278,6 +281,15 @@ def checkpoint(fn: Callable, *args: Any, **kwargs: Any) -> Any:
     finally:
         segment.running = False
         set_observers(observers, reader)
+
+
+def takes(fn: Callable, name: str) -> bool:
+    """Whether a function has an argument of that name, or any."""
+    try:
+        found = inspect.signature(fn).parameters
+    except (TypeError, ValueError):
+        return True
+    return name in found or any([p.kind is p.VAR_KEYWORD for p in found.values()])
 
 
 def takes_nothing(fn: Callable) -> bool:

@@ -15,6 +15,7 @@ import weakref
 
 import numpy as np
 import pytest
+from error_text import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -207,6 +208,14 @@ def test_what_a_block_did_otherwise_is_named(what):
     with pytest.raises(fp.GradientError) as error:
         loss.backward()
     assert re.search(re.escape(words).replace(r"\{\}", r"(\S*test_checkpoint_reads\.py:\d+|\d+)"), str(error.value)), error.value
+
+
+def test_options_of_pytorchs_are_refused_unless_they_are_the_functions():
+    x = fp.full(2, 1.0, device=DEVICE, requires_grad=True)
+    for option in ({"use_reentrant": False}, {"preserve_rng_state": True}):
+        with raises(TypeError, "checkpoint: an option of PyTorch's: ", *option, "Leave it out"):
+            fp.checkpoint(lambda t: t * 2.0, x, **option)
+    assert fp.checkpoint(lambda t, use_reentrant: t * use_reentrant, x, use_reentrant=3.0).tolist() == [3.0, 3.0]
 
 
 # What a block makes of x and a number of Python's: the number as an operand on either side, as an attribute, as data, off the tape.

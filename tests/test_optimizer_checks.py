@@ -45,6 +45,8 @@ def test_the_state_of_another_class_or_order(saved, other, words):
     assert after["groups"] == before["groups"] and all(
         np.array_equal(after["state"]["a"][k], before["state"]["a"][k]) for k in before["state"]["a"]
     )
+    with raises(fp.StateError, "not the state of an optimizer: one of PyTorch's"):
+        second.load_state_dict({"state": {}, "param_groups": []})
     second.load_state_dict({key: before[key] for key in ("groups", "state")})  # one that says nothing is taken at its word
 
 
