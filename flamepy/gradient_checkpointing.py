@@ -192,8 +192,8 @@ class Segment:
             return ""
         longer, when = (fresh, "first") if len(fresh) > len(self.entries) else (self.entries, "second")
         more = longer[min(len(fresh), len(self.entries))]
-        counts = f"{len(self.entries)} ops, then {len(fresh)}"
-        return f"{counts}: {more.op.title} at {more.where} was not there the {when} time"
+        counts = f"ops: {len(self.entries)}, then {len(fresh)}"
+        return f"{counts}; {more.op.title} at {more.where} was not there the {when} time"
 
     def other(self, a: TapeEntry, b: TapeEntry, places: list[dict[int, int]]) -> str:
         """What an op did otherwise; `places`: where the entries of both runs stand."""

@@ -191,8 +191,8 @@ OTHERWISE = {
     ),
     "order": (lambda x, w, v, flip: (lambda a, b: b - a if flip else a - b)(x * w, x * v), "op 3 of 3, sub at {}: input a was the result"),
     "tracked": (lambda x, w, v, flip: x * (w.detach() if flip else w), "mul at {}: input b was 'w' of shape (3,), then no tracked tensor"),
-    "more": (lambda x, w, v, flip: (x * w).tanh() if flip else x * w, "1 ops, then 2: tanh at {} was not there the first time"),
-    "fewer": (lambda x, w, v, flip: x * w if flip else (x * w).tanh(), "2 ops, then 1: tanh at {} was not there the second time"),
+    "more": (lambda x, w, v, flip: (x * w).tanh() if flip else x * w, "ops: 1, then 2; tanh at {} was not there the first time"),
+    "fewer": (lambda x, w, v, flip: x * w if flip else (x * w).tanh(), "ops: 2, then 1; tanh at {} was not there the second time"),
     "number": (lambda x, w, v, flip: x * w * (2.0 if flip else 3.0), "another number the second time: 3.0, then 2.0 (mul at {}, or before"),
     "filled": (lambda x, w, v, flip: x * fp.full(3, 2.0 + flip, device=DEVICE), "another number the second time: 2.0, then 3.0 (mul at {}"),
 }  # fmt: skip
