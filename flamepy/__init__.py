@@ -41,6 +41,7 @@ from .backend.precision import set_float32_matmul_precision as set_float32_matmu
 from .creation import arange as arange
 from .creation import eye as eye
 from .creation import from_dlpack as from_dlpack
+from .creation import full as full
 from .creation import linspace as linspace
 from .creation import ones as ones
 from .creation import ones_like as ones_like
@@ -127,7 +128,6 @@ from .rng import set_rng_state as set_rng_state
 from .saving import load as load
 from .saving import save as save
 from .tensors import Tensor as Tensor
-from .tensors import full as full
 from .tensors import full_like as full_like
 from .tensors import tensor as tensor
 from .train.state import TrainState as TrainState

@@ -10,12 +10,21 @@ from typing import Any
 
 import numpy as np
 
+from . import ops
+from .autograd.entries import tell
 from .backend.base import device as device_of
 from .dtypes import FLOATS, as_dtype, checked_number, float32, is_count
 from .errors import DTypeError, ShapeError
 from .ops.copy import as_shape
 from .ops.random import random_fill
-from .tensors import Tensor, full, full_like, tensor
+from .tensors import Tensor, full_like, tensor
+
+
+def full(shape: Any, value: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A tensor of `shape` filled with `value` (float32 unless said otherwise)."""
+    tell((value,))
+    t = ops.filled(shape, value, float32 if dtype is None else as_dtype(dtype), device_of(device))
+    return t.requires_grad_() if requires_grad else t
 
 
 def zeros(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -127,6 +136,7 @@ def random_tensor(name: str, loop: str, shape: Any, a: float, b: float, dtype: A
     if not 0.0 <= (b if name == "randn" else b - a) < math.inf or not math.isfinite(a):
         given = f"mean {a}, std {b}. Use a finite mean and std >= 0" if name == "randn" else f"low {a}, high {b}. Use finite low <= high"
         raise ValueError(f"{name}: no such distribution: {given}.")
+    tell((a, b))
     t: Tensor = random_fill(loop, shape, a, b, kind, device_of(device))
     return t.requires_grad_() if requires_grad else t
 

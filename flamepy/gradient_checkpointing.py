@@ -76,7 +76,7 @@ class Segment:
         self.random = Rewind()
         self.first = ids.next_id()  # tensors made in the block have larger ones
         self.reads: dict[int, Read] = {}
-        self.given: list[Any] = []  # numbers and data of Python's, in the order in which they were used
+        self.given: list[tuple[Any, int]] = []  # numbers and data of Python's, and how many entries there were when they were used
         self.lent: dict[int, tuple[Any, Any, Any]] = {}  # by serial: what the entries had before the block ran again
         self.entries: list[TapeEntry] = []
         self.keep = False
@@ -88,7 +88,7 @@ class Segment:
         own recorded ops are left out."""
         for x in xs:
             if not isinstance(x, Tensor):
-                self.given += numbers_in(x)
+                self.given += [(value, len(self.entries)) for value in numbers_in(x)]
             elif x.entry is None or x.id < self.first:
                 b, p = x.buffer, x if isinstance(x, Parameter) else None
                 key = id(b if p is None else p)
@@ -98,8 +98,8 @@ class Segment:
 
     def add(self, entry: TapeEntry) -> None:
         """Take note of an entry; the first time round, drop what it saved, except leaves, which may not be overwritten."""
+        self.given += [(value, len(self.entries)) for value in numbers_in(tuple(entry.attributes.values()))]
         self.entries.append(entry)
-        self.given += numbers_in(tuple(entry.attributes.values()))
         if not self.keep:
             leaves = {id(node.buffer) for node in entry.inputs if isinstance(node, Tensor)}
             entry.values = [v if id(v) in leaves else None for v in entry.values]
@@ -138,33 +138,26 @@ class Segment:
         finally:
             set_observers(*before_it)
             before(self.random.forth)
+        if what := self.difference(again.entries):
+            advice = "It must depend on its inputs and flamepy's random numbers alone"
+            raise GradientError(f"checkpoint: the block did something else the second time: {what}. {advice}.")
         self.check_given(again.given)
         self.lend(again.entries)
 
-    def check_given(self, now: list[Any]) -> None:
+    def check_given(self, now: list[tuple[Any, int]]) -> None:
         """Raise if the block used other numbers of Python's than the first time: its gradient would be another function's. A block that
         used more of them may have kept some for itself, so only as many are compared."""
-        for x, y in zip(self.given, now, strict=True) if len(self.given) == len(now) else ():
+        for (x, i), (y, _) in zip(self.given, now, strict=True) if len(self.given) == len(now) else ():
             if x != y and (x == x or y == y):
                 shown = ("some data", "other data") if isinstance(x, bytes) else (x, y)
+                where = f" ({self.entries[i].op.title} at {self.entries[i].where}, or before it)" if i < len(self.entries) else ""
                 raise GradientError(
-                    f"checkpoint: the block used another number the second time: {shown[0]}, then {shown[1]}. Make it outside of the "
-                    "block and pass it in, or draw it with flamepy's random numbers."
+                    f"checkpoint: the block used another number the second time: {shown[0]}, then {shown[1]}{where}. Make it outside of "
+                    "the block and pass it in, or draw it with flamepy's random numbers."
                 )
 
     def lend(self, fresh: list[TapeEntry]) -> None:
-        """Give the entries what these saved, if they are the same ops on the same leaves."""
-        same = len(fresh) == len(self.entries) and all(
-            [
-                a.op is b.op and [s.shape for s in a.call.outs] == [s.shape for s in b.call.outs] and self.same_leaves(a, b)
-                for a, b in zip(self.entries, fresh, strict=False)
-            ]
-        )
-        if not same:
-            raise GradientError(
-                f"checkpoint: the block did something else the second time: {len(self.entries)} entries, then {len(fresh)}. "
-                "It must depend on its inputs and flamepy's random numbers alone."
-            )
+        """Give the entries what these saved, which are the same ops on the same inputs."""
         for old, new in zip(self.entries, fresh, strict=True):
             if old.freed is None and old.serial not in self.lent:
                 self.lent[old.serial] = old.call, old.values, old.versions
@@ -189,12 +182,59 @@ class Segment:
                 self.entries, self.reads, self.lent, self.given = [], {}, {}, []
                 self.run = _done
 
-    def same_leaves(self, a: TapeEntry, b: TapeEntry) -> bool:
-        """Whether two entries read the same leaves, those aside that the block makes itself."""
-        for x, y in zip(a.inputs, b.inputs, strict=False):
-            if x is not y and x is not None and type(x) is not TapeEntry and x.id < self.first:
-                return False
-        return len(a.inputs) == len(b.inputs)
+    def difference(self, fresh: list[TapeEntry]) -> str:
+        """What the second run did otherwise than the first, for an error text; "" if nothing, or numbers alone."""
+        places = [{id(entry): i for i, entry in enumerate(entries)} for entries in (self.entries, fresh)]
+        for i, (a, b) in enumerate(zip(self.entries, fresh, strict=False)):
+            if what := self.other(a, b, places):
+                return f"op {i + 1} of {len(self.entries)}, {a.op.title} at {a.where}: {what}"
+        if len(fresh) == len(self.entries):
+            return ""
+        longer, when = (fresh, "first") if len(fresh) > len(self.entries) else (self.entries, "second")
+        more = longer[min(len(fresh), len(self.entries))]
+        counts = f"ops: {len(self.entries)}, then {len(fresh)}"
+        return f"{counts}; {more.op.title} at {more.where} was not there the {when} time"
+
+    def other(self, a: TapeEntry, b: TapeEntry, places: list[dict[int, int]]) -> str:
+        """What an op did otherwise; `places`: where the entries of both runs stand."""
+        if a.op is not b.op:
+            return f"the second time it was {b.op.title if b.op.title != a.op.title else b.op.name} at {b.where}"
+        for x, y, kind in zip(a.inputs, b.inputs, range(len(a.inputs)), strict=False):
+            if not self.same_input(x, y, places):
+                return f"{named(a, kind)} was {described(x, a, kind)}, then {described(y, b, kind)}"
+        for i, x, y in zip(a.call.untracked, a.untracked_ids, b.untracked_ids, strict=False):
+            if x != y and min(x, y) < self.first:  # one made in the block is another each time
+                return f"{named(a, i)} was tensor {x}, then tensor {y}"
+        slots = a.slots, b.slots
+        if len(a.inputs) != len(b.inputs) or a.call.untracked != b.call.untracked or slots[0] != slots[1]:
+            return "it had other inputs"
+        results = [[f"{s.dtype} of shape {s.shape}" for s in entry.call.outs] for entry in (a, b)]
+        for key, value in a.attributes.items():
+            was, then = repr(value), repr(b.attributes.get(key))  # numbers alone are check_given()'s
+            if was != then and (isinstance(value, str) or (results[0] != results[1] and isinstance(value, int | float | tuple))):
+                return f"{key} was {was:.60}, then {then:.60}"
+        return "" if results[0] == results[1] else f"it gave {', '.join(results[0])}, then {', '.join(results[1])}"
+
+    def same_input(self, x: Any, y: Any, places: list[dict[int, int]]) -> bool:
+        """Whether two entries read the same leaf, or what the same op made; leaves that the block makes itself are others each time."""
+        if x is y:
+            return True
+        if type(x) is TapeEntry or type(y) is TapeEntry:
+            return id(x) in places[0] and places[0][id(x)] == places[1].get(id(y))
+        return x is not None and y is not None and min(x.id, y.id) >= self.first
+
+
+def named(entry: TapeEntry, i: int) -> str:
+    """What an input is called."""
+    return f"input {entry.op.inputs[i] if i < len(entry.op.inputs) else i + 1}"
+
+
+def described(x: Any, entry: TapeEntry, i: int) -> str:
+    """What it was."""
+    if x is None:
+        return "no tracked tensor"
+    what = f"the result of {x.op.title} at {x.where}" if type(x) is TapeEntry else f"'{x.name}'" if x.name else f"tensor {x.id}"
+    return f"{what} of shape {entry.call.ins[i].shape}"
 
 
 def numbers_in(x: Any) -> Iterator[Any]:
@@ -221,6 +261,9 @@ def checkpoint(fn: Callable, *args: Any, **kwargs: Any) -> Any:
     block does something else the second time, or uses another number of Python's.
     """
     check_function("checkpoint", "fn", fn)
+    if strange := [name for name in kwargs if name in ("use_reentrant", "preserve_rng_state") and not takes(fn, name)]:
+        advice = "Leave it out: random numbers are the same again, and any output and closure may be tracked"
+        raise TypeError(f"checkpoint: an option of PyTorch's: {strange[0]}={kwargs[strange[0]]!r}. {advice}.")
     if args and takes_nothing(fn):
         run: Callable[[], Any] = fn
     else:
@@ -238,6 +281,15 @@ def checkpoint(fn: Callable, *args: Any, **kwargs: Any) -> Any:
     finally:
         segment.running = False
         set_observers(observers, reader)
+
+
+def takes(fn: Callable, name: str) -> bool:
+    """Whether a function has an argument of that name, or any."""
+    try:
+        found = inspect.signature(fn).parameters
+    except (TypeError, ValueError):
+        return True
+    return name in found or any([p.kind is p.VAR_KEYWORD for p in found.values()])
 
 
 def takes_nothing(fn: Callable) -> bool:

@@ -20,7 +20,7 @@ from .backend.base import BACKENDS, Buffer, Device, is_device_name
 from .backend.base import device as device_of
 from .backend.divert import active, own
 from .backend.numbers import say_exact
-from .dtypes import DTYPES, FLOATS, INTEGERS, as_dtype, check_fits, float32, float64, host_array, int64
+from .dtypes import DTYPES, FLOATS, INTEGERS, as_dtype, check_fits, float64, host_array, int64
 from .errors import DeviceError, DTypeError, FlameError, GradientError, ShapeError
 from .gradient import GradientMap
 from .op.base import METHODS, PUBLIC, use_tensor_class
@@ -327,12 +327,6 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     return t.requires_grad_() if requires_grad else t
 
 
-def full(shape: Any, value: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """A tensor of `shape` filled with `value` (float32 unless said otherwise)."""
-    t = ops.filled(shape, value, float32 if dtype is None else as_dtype(dtype), device_of(device))
-    return t.requires_grad_() if requires_grad else t
-
-
 @cache
 def one_of(device: Device, dtype: np.dtype) -> Buffer:
     """The number 1, made once."""
@@ -343,6 +337,7 @@ def full_like(x: Tensor, value: Any, dtype: Any = None) -> Tensor:
     """A tensor of x's shape, dtype and device filled with `value`."""
     if not isinstance(x, Tensor):
         raise DTypeError(f"full_like: not a tensor: {type(x).__name__}. Use full(shape, value), or flamepy.tensor(data) first.")
+    tell((value,))
     return ops.filled(x.shape, value, x.dtype if dtype is None else as_dtype(dtype), x.device)
 
 

@@ -235,7 +235,6 @@ def test_a_failed_step_changes_nothing(by: str) -> None:
         wrong = fp.GradientMap()
         for name, a in bad.items():
             wrong.insert(params[name].id, fp.tensor(np.float32(a)))
-            wrong.names[params[name].id] = name
     state = str(accumulator.state_dict())
     with raises(fp.ShapeMismatch, "'c'", "(3,)", "(4,)"):
         accumulator.step(wrong)
@@ -311,6 +310,10 @@ def test_the_config_stays_inside_a_window() -> None:
     assert accumulator.step(grads)["w"].tolist() == [2.0]
     with raises(fp.DTypeError, "no AccumulationConfig", "4"):
         accumulator.config = 4  # type: ignore[assignment]
+    for name, value in (("accumulation_steps", 7), ("normalize", True), ("max_grad_norm", 1.0)):
+        with raises(AttributeError, "GradientAccumulator: an option of its config, which is set as a whole"):
+            setattr(accumulator, name, value)
+    assert (accumulator.accumulation_steps, accumulator.normalize, accumulator.max_grad_norm) == (1, False, None)
 
 
 def test_the_documents_loop_by_step_get_gradients_and_reset():

@@ -9,11 +9,13 @@ Read next: test_overwritten.py, flamepy/gradient_checkpointing.py.
 from __future__ import annotations
 
 import gc
+import re
 import threading
 import weakref
 
 import numpy as np
 import pytest
+from error_text import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -173,6 +175,47 @@ def test_a_block_that_reads_another_leaf_the_second_time_is_refused():
     held["w"] = parameter(7.0)
     with pytest.raises(fp.GradientError, match="did something else the second time"):
         loss.backward()
+
+
+# What a block does the first time, what the second, and what is said of it. (`flip` is False, then True.)
+OTHERWISE = {
+    "op": (lambda x, w, v, flip: x.tanh() * 2.0 if flip else x.relu() * 2.0, "op 1 of 2, relu at {}: the second time it was tanh at {}"),
+    "attribute": (lambda x, w, v, flip: (x * x).sum(axis=int(flip)), "op 2 of 2, sum at {}: axis was 0, then 1"),
+    "words": (lambda x, w, v, flip: fp.gelu(x, approximate="tanh" if flip else "none"), "gelu at {}: the second time it was gelu"),
+    "type": (lambda x, w, v, flip: x.to(fp.float16 if flip else fp.float64), "cast at {}: it gave float64 of shape (2, 3), then float16"),
+    "leaf": (lambda x, w, v, flip: x * (v if flip else w), "mul at {}: input b was 'w' of shape (3,), then 'v' of shape (3,)"),
+    "constant": (lambda x, w, v, flip: x * HELD[flip], "mul at {}: input b was tensor {}, then tensor {}"),
+    "result": (
+        lambda x, w, v, flip: (lambda a, b: a * (a if flip else b))(x * w, x + v),
+        "op 3 of 3, mul at {}: input b was the result of add at {} of shape (2, 3), then the result of mul at {} of shape (2, 3)",
+    ),
+    "order": (lambda x, w, v, flip: (lambda a, b: b - a if flip else a - b)(x * w, x * v), "op 3 of 3, sub at {}: input a was the result"),
+    "tracked": (lambda x, w, v, flip: x * (w.detach() if flip else w), "mul at {}: input b was 'w' of shape (3,), then no tracked tensor"),
+    "more": (lambda x, w, v, flip: (x * w).tanh() if flip else x * w, "ops: 1, then 2; tanh at {} was not there the first time"),
+    "fewer": (lambda x, w, v, flip: x * w if flip else (x * w).tanh(), "ops: 2, then 1; tanh at {} was not there the second time"),
+    "number": (lambda x, w, v, flip: x * w * (2.0 if flip else 3.0), "another number the second time: 3.0, then 2.0 (mul at {}, or before"),
+    "filled": (lambda x, w, v, flip: x * fp.full(3, 2.0 + flip, device=DEVICE), "another number the second time: 2.0, then 3.0 (mul at {}"),
+}  # fmt: skip
+HELD = [fp.full(3, 1.0, device=DEVICE), fp.full(3, 2.0, device=DEVICE)]
+
+
+@pytest.mark.parametrize("what", OTHERWISE)
+def test_what_a_block_did_otherwise_is_named(what):
+    block, words = OTHERWISE[what]
+    params = fp.ParameterDict({n: fp.Parameter(fp.full(3, 1.0, device=DEVICE)) for n in "wv"})
+    x, flips = fp.full((2, 3), 0.5, device=DEVICE, requires_grad=True), iter([False, True])
+    loss = fp.checkpoint(lambda t: block(t, params["w"], params["v"], next(flips)), x).sum()
+    with pytest.raises(fp.GradientError) as error:
+        loss.backward()
+    assert re.search(re.escape(words).replace(r"\{\}", r"(\S*test_checkpoint_reads\.py:\d+|\d+)"), str(error.value)), error.value
+
+
+def test_options_of_pytorchs_are_refused_unless_they_are_the_functions():
+    x = fp.full(2, 1.0, device=DEVICE, requires_grad=True)
+    for option in ({"use_reentrant": False}, {"preserve_rng_state": True}):
+        with raises(TypeError, "checkpoint: an option of PyTorch's: ", *option, "Leave it out"):
+            fp.checkpoint(lambda t: t * 2.0, x, **option)
+    assert fp.checkpoint(lambda t, use_reentrant: t * use_reentrant, x, use_reentrant=3.0).tolist() == [3.0, 3.0]
 
 
 # What a block makes of x and a number of Python's: the number as an operand on either side, as an attribute, as data, off the tape.

@@ -338,3 +338,11 @@ def test_clipping_again_counts_the_factor_that_is_waiting(look):
     assert fp.clip_grad_norm(grads, 1.0, norm_type=1) == pytest.approx(3.5, rel=1e-6)
     assert fp.clip_grad_norm(grads, 0.5, norm_type=math.inf) == pytest.approx(4 / 7, rel=1e-6)
     np.testing.assert_allclose([*grads[a].numpy(), *grads[b].numpy()], [0.375, 0.0, 0.5], rtol=1e-5)
+
+
+def test_a_glob_on_parameters_without_names_says_that_they_have_none():
+    p = fp.Parameter([3.0, 4.0])
+    grads = (p * p).sum().backward()
+    with raises(fp.StateError, "no parameter matches: 'w*'", "They have no names yet: put them into a Module or ParameterDict"):
+        fp.clip_grad_norm(grads, 1.0, params="w*")
+    assert grads[p].tolist() == [6.0, 8.0]

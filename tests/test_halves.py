@@ -20,6 +20,7 @@ from test_kernels import in_float64, only_sums, run
 
 import flamepy as fp
 import flamepy.nn.functional as F
+import flamepy.regularizer as reg
 from flamepy.backend.cpu import compiler, halves, parallel
 from flamepy.backend.cpu.device import loop_named
 from flamepy.backend.formula.bind import typed
@@ -140,6 +141,44 @@ def test_an_op_gives_the_float32_results_rounded_once(name: str, shape: tuple[in
     equal = beside if name in OTHER_ORDER and device == "cpu" else same
     for _ in range(3):  # as it is, recorded, as recorded
         equal(op(*xs).numpy().reshape(want.shape), want)
+
+
+COMPOSED: dict[str, Callable] = {
+    "var": lambda x, y: fp.var(x), "std": lambda x, y: fp.std(x, axis=1, correction=1), "logsumexp": lambda x, y: fp.logsumexp(x, axis=0),
+    "logsumexp of all": lambda x, y: fp.logsumexp(x), "prod": lambda x, y: fp.prod(x, axis=1), "prod of all": lambda x, y: fp.prod(x),
+    "log_softmax": lambda x, y: fp.log_softmax(x, axis=0), "mean": lambda x, y: fp.mean(x, axis=(0, 1)), "pow": lambda x, y: x**5,
+    "power": lambda x, y: fp.abs(x) ** y, "mse": F.mse_loss, "mse, each": lambda x, y: F.mse_loss(x, y, reduction="none"),
+    "l1": F.l1_loss, "l1, sum": lambda x, y: F.l1_loss(x, y, reduction="sum"), "huber": lambda x, y: F.huber_loss(x, y, delta=0.3),
+    "smooth_l1": lambda x, y: F.smooth_l1_loss(x, y, beta=0.3), "smooth_l1, 0": lambda x, y: F.smooth_l1_loss(x, y, beta=0.0),
+    "nll": lambda x, y: F.nll_loss(x, np.arange(37) % 5), "nll, sum": lambda x, y: F.nll_loss(x, np.arange(37) % 5, reduction="sum"),
+    "bce": F.binary_cross_entropy,
+    "bce with logits": lambda x, y: F.binary_cross_entropy_with_logits(x, y, pos_weight=0.3),
+}  # fmt: skip
+TERMS: dict[str, Callable] = {
+    "l1": lambda x, y: reg.l1(x), "l2": lambda x, y: reg.l2(x), "elastic_net": lambda x, y: reg.elastic_net(x, 0.3), "kl": reg.kl,
+    "js": reg.js, "entropy": lambda x, y: reg.entropy(x), "consistency": lambda x, y: reg.consistency(x, y, "cosine"),
+    "orthogonality": lambda x, y: reg.orthogonality(x), "spectral_norm": lambda x, y: reg.spectral_norm(x, 3),
+    "group_lasso": lambda x, y: reg.group_lasso(x),
+}  # fmt: skip
+
+
+@HALVES
+@pytest.mark.parametrize("name", COMPOSED)
+@pytest.mark.usefixtures("device")
+def test_what_is_made_of_several_ops_is_rounded_once_too(name: str, half: np.dtype) -> None:
+    xs = [fp.tensor(np.random.default_rng(i).standard_normal((37, 45)) + 1.1).to(half) for i in (1, 2)]
+    xs = [fp.sigmoid(x) for x in xs] if name.startswith("bce") else xs
+    found, wide = COMPOSED[name](*xs), COMPOSED[name](*[x.to(F4) for x in xs])
+    assert found.dtype == half and found.shape == wide.shape
+    same(found.numpy(), wide.numpy().astype(half))
+
+
+@HALVES
+@pytest.mark.parametrize("name", TERMS)
+def test_terms_of_a_loss_are_float32(name: str, half: np.dtype) -> None:
+    xs = [fp.tensor(np.random.default_rng(i).standard_normal((7, 5))).to(half) for i in (1, 2)]
+    found, wide = TERMS[name](*xs), TERMS[name](*[x.to(F4) for x in xs])
+    same(found.numpy(), wide.numpy())
 
 
 @HALVES

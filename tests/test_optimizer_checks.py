@@ -45,6 +45,8 @@ def test_the_state_of_another_class_or_order(saved, other, words):
     assert after["groups"] == before["groups"] and all(
         np.array_equal(after["state"]["a"][k], before["state"]["a"][k]) for k in before["state"]["a"]
     )
+    with raises(fp.StateError, "not the state of an optimizer: one of PyTorch's"):
+        second.load_state_dict({"state": {}, "param_groups": []})
     second.load_state_dict({key: before[key] for key in ("groups", "state")})  # one that says nothing is taken at its word
 
 
@@ -98,8 +100,7 @@ def test_unnamed_parameters_never_take_moments_of_another():
 
     def restored(state, *, first=(), made=None):
         optimizer = fp.Adam(made or fp.AdamConfig())
-        if first:
-            step(optimizer, first)
+        step(optimizer, first) if first else None
         optimizer.load_state_dict(state)
         return optimizer
 
@@ -115,17 +116,20 @@ def test_unnamed_parameters_never_take_moments_of_another():
                 step(restored(state), listed)
     with raises(fp.StateError, "'1' comes as '0'"):
         restored(state, made=copies(ps)[::-1])
-    other = [fp.Parameter(np.full(3, v, "f4")) for v in (5.0, 6.0)]
+    other = [fp.Parameter(p.numpy() + 5.0) for p in ps]
     for attempt in (lambda: step(restored(state), other), lambda: restored(state, first=other)):
         with raises(fp.StateError, "'0' of shape (3,) may be '1'"):
             attempt()
     restored(state, made=other)  # a list has an order, as in PyTorch
     with raises(fp.StateError, "not in the restored state", "'w' of shape (3,), '0' waits"):
         step(restored(state), fp.ParameterDict({"w": other[0]}).parameters())
-    bare = {key: state[key] for key in ("groups", "state")}
     with raises(fp.StateError, "'0' of shape (3,) may be '1'"):
-        step(restored(bare), copies(ps))
+        step(restored({key: state[key] for key in ("groups", "state")}), copies(ps))
 
+    once = fp.Adam(fp.AdamConfig())
+    once.step([(p.id, p, None if p is ps[0] else np.ones(3, "f4")) for p in ps])  # "0" is the second
+    with raises(fp.StateError, "'0' of shape (3,) may be a new one"):
+        step(restored(once.state_dict()), ps)
     again, theirs = restored(state), copies(ps)
     step(optimizer, ps)
     optimizer.load_state_dict(state)  # its own parameters again, whatever numbers they have now
@@ -133,8 +137,7 @@ def test_unnamed_parameters_never_take_moments_of_another():
     again.load_state_dict(again.state_dict())  # the other row still waits
     again.step([(p.id, p, np.full(3, 10.0, "f4")) for p in theirs[1:]])
     step(optimizer, ps)
-    found, wanted = again.state_dict()["state"], optimizer.state_dict()["state"]
-    assert all(np.array_equal(found[n][key], wanted[n][key]) for n in "01" for key in ("step", "m", "v"))
+    assert all(np.array_equal(again.rows()[n][key], optimizer.rows()[n][key]) for n in "01" for key in ("step", "m", "v"))
 
 
 # ---- what step() is given --------------------------------------------------------------------------------------------------------------

@@ -101,6 +101,14 @@ def test_rates_that_cannot_be():
     ):  # fmt: skip
         with raises(ValueError, "SGD", *words):
             fp.SGD(params, lr=lr, groups=groups)
+    for group in (scheduled := fp.SGD(params, lr=lambda n: 0.5)).param_groups:
+        with raises(ValueError, "SGD: a group has an lr beside a schedule: groups[0]", "Set optimizer.lr"):
+            group["lr"] = 0.1
+    scheduled.lr = 0.25
+    scheduled.groups[0]["lr"] = 0.125
+    assert scheduled.lr == 0.125
+    with raises(TypeError, "SGD: unknown option in group 'b': lrscale", "lr, ", "lr_scale"):
+        fp.SGD(params, lr=1.0, groups={"b": {"lrscale": 1.0}})
     with raises(fp.DTypeError, "SGD: the schedule gave no number: str"):
         fp.SGD(params, lr=lambda n: "0.1")
     for lr in ("0.1", None, fp.tensor(0.1), True):

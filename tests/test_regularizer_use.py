@@ -70,6 +70,9 @@ def test_wrong_calls_are_refused():
     for weight in ("0.5", None, [1.0]):
         with raises(TypeError, "the weight is no number", "'l2'"):
             pipeline.add("l2", reg.l2, weight)
+    for terms, known in ((pipeline, "none"), (fp.Pipeline().add("kl", reg.kl), "axis, direction, of, target")):
+        with raises(TypeError, "compute: no function takes this of extra_args: 'taget'", f"Known: {known}"):
+            terms.compute(fp.tensor(X), False, {"taget": fp.tensor(X)})
     with raises(TypeError, "compute: extra_args is no dict"):
         pipeline.compute(fp.tensor(X), False, [("a", 1)])
     for call in (lambda: fp.Pipeline(3), lambda: pipeline.add("x", fp.tensor(X)), lambda: pipeline.subscribe("print")):

@@ -228,6 +228,20 @@ def test_an_optimizers_state_may_be_loaded_between_calls():
         assert (array == ends[1][name]).all(), name
 
 
+def test_a_parameter_that_an_optimizer_takes_between_calls_is_trained_at_once():
+    ends = []
+    for way in (fp.capture, lambda step: step):
+        scale, w = fp.Parameter(fp.ones(3)), fp.Parameter(fp.ones(3))
+        optimizer = fp.SGD([w], lr=0.1)
+        step = way(lambda x, w=w, scale=scale, o=optimizer: o.step((x * w * scale).square().sum().backward()))
+        for i in range(8):
+            if i == 5:
+                optimizer.add_param_group({"params": [scale], "lr": 0.01})
+            step(fp.tensor([1.0, 2.0, 3.0]))
+        ends.append((w.tolist(), scale.tolist()))
+    assert ends[0] == ends[1] and ends[0][1] != [1.0] * 3
+
+
 def test_numbers_may_be_loaded_between_calls():
     model = packed(Plain())
     captured = fp.capture(fp.no_grad()(model.forward))

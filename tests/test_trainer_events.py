@@ -158,6 +158,8 @@ def test_tensorboard(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with raises(ValueError, "Trainer: there is no writer for TensorBoard", 'pip install "flamepy[tensorboard]"'):
         trainer("none", tensorboard=True).run()
+    assert not Path("none").exists()
+    trainer("none", steps=1).run()  # nothing stands in the way of the next
     monkeypatch.setitem(sys.modules, "tensorboardX", types.SimpleNamespace(SummaryWriter=SummaryWriter))
     options = {"tensorboard": True, "steps": 2, "validate": lambda: 2.0, "validate_every": 2}
     t = trainer("run", **options)

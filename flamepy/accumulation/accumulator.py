@@ -67,6 +67,14 @@ class GradientAccumulator(Progress):
                 raise AccumulationError(f"GradientAccumulator: the config was set inside a window: {at}. Call flush() or reset() first.")
             self._config = config
 
+    def set_option(self, value: Any) -> None:
+        advice = "Set accumulator.config = AccumulationConfig(...) between windows"
+        raise AttributeError(f"GradientAccumulator: an option of its config, which is set as a whole: {value!r}. {advice}.")
+
+    accumulation_steps = property(lambda self: self._config.accumulation_steps, set_option)
+    normalize = property(lambda self: self._config.normalize, set_option)
+    max_grad_norm = property(lambda self: self._config.max_grad_norm, set_option)
+
     # ---- whole maps -----------------------------------------------------------------------------------------------------------------
     def step(self, grads: GradientMap | Mapping[str, Any]) -> GradientMap | None:
         """Add the gradients of one micro-batch. Returns the result of the window when this was its last, else None."""
@@ -211,7 +219,7 @@ class GradientAccumulator(Progress):
             stored = window.total._gradients.get(number)
             known = names.get(name)
             shape = stored.shape if stored is not None else known.shape if known is not None and self.stands_for(known, number) else g.shape
-            label = Arrived(number, name, g).label
+            label = Arrived(number, name or window.total.names.get(number, ""), g).label
             if shape != g.shape:
                 raise ShapeMismatch(label, shape, g.shape)
             if stored is not None:

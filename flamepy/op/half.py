@@ -71,8 +71,13 @@ def is_half(x: Any) -> bool:
 
 
 def widened(v: Any) -> Any:
-    """A saved value as the ops of a rule take it beside cotangents: float32, by an op of its own."""
+    """In float32, by an op of its own, if it is a Tensor of 16 bits: for rules, and for what is made of several ops."""
     return base.REGISTRY["cast"](v, float32) if is_half(v) else v
+
+
+def narrowed(y: Any, dtype: np.dtype) -> Any:
+    """What several ops made of widened() inputs, rounded once if it should have 16 bits."""
+    return base.REGISTRY["cast"](y, dtype) if dtype in HALF else y
 
 
 def copied(x: Any, dtype: np.dtype) -> Any:

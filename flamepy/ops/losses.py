@@ -15,11 +15,13 @@ import numpy as np
 from .. import ops
 from ..backend.formula.words import abs, exp_down, log, log1p, maximum, select, sign
 from ..backend.numbers import number
-from ..dtypes import FLOATS, HALF, checked_number, computed, float32
+from ..dtypes import FLOATS, HALF, checked_number, float32
 from ..errors import DTypeError, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like
 from ..op.custom import custom
+from ..op.half import narrowed, widened
+from ..op.inputs import common_dtype
 from ..op.pointwise import pointwise
 from .activations import sigmoid
 from .class_ids import REDUCTIONS, class_ids, class_weights, classes_last, unknown_reduction, weighted, weighted_cross_entropy
@@ -27,10 +29,10 @@ from .indexing import picked_from_rows
 from .loss_bodies import cross_entropy_row, half_cross_entropy_dx_row, half_cross_entropy_row
 
 
-def reduced(name: str, losses: Any, reduction: str) -> Any:
+def reduced(name: str, losses: Any, reduction: str, dtype: Any) -> Any:
     if reduction not in REDUCTIONS:
         raise unknown_reduction(name, reduction)
-    return losses if reduction == "none" else ops.mean(losses) if reduction == "mean" else ops.sum(losses)
+    return narrowed(losses if reduction == "none" else ops.mean(losses) if reduction == "mean" else ops.sum(losses), dtype)
 
 
 # ---- cross-entropy ---------------------------------------------------------------------------------------------------------------
@@ -166,22 +168,22 @@ def nll_loss(x: Any, ids: Any, *, weight: Any = None, ignore_index: int = -100, 
     picked = picked_from_rows(rows, ops.where(keep, ids, 0)) if rows.size else ops.sum(rows, axis=1)
     losses = ops.where(keep, ops.neg(picked), 0.0)
     if weight is not None:
-        losses = weighted(losses, ids, class_weights("nll_loss", weight, rows), int(ignore_index), reduction).to(losses.dtype)
-    if reduction == "none":
-        return ops.reshape(losses, shape)
-    if weight is not None or reduction == "sum":
-        return ops.sum(losses)
-    total, wide = ops.sum(losses), computed(losses.dtype)
-    mean = ops.div(total.to(wide), ops.sum(keep).to(wide))  # a count in 16 bits would be wrong
-    return mean.to(losses.dtype)
+        found = weighted(widened(losses), ids, class_weights("nll_loss", weight, rows), int(ignore_index), reduction)
+        found = narrowed(found, losses.dtype)
+        return ops.reshape(found, shape) if reduction == "none" else found
+    if reduction != "mean":
+        return ops.reshape(losses, shape) if reduction == "none" else ops.sum(losses)
+    total = ops.sum(widened(losses))
+    return narrowed(ops.div(total, ops.sum(keep).to(total.dtype)), losses.dtype)
 
 
 # ---- distances: both sides may be tracked ----------------------------------------------------------------------------------------
-def pair(name: str, x: Any, target: Any) -> tuple[Any, Any]:
+def pair(name: str, x: Any, target: Any) -> tuple[Any, Any, Any]:
+    """Both, to be computed with, and the type that the loss gets."""
     x, target = op.tensors_of(name, x, target)
     if x.shape != target.shape:
         raise ShapeError(f"{name}: shapes differ: {x.shape} and {target.shape}. Losses do not broadcast; reshape one of them.")
-    return x, target
+    return widened(x), widened(target), common_dtype(name, (x, target), "any")
 
 
 @composed(home="both")
@@ -192,8 +194,8 @@ def mse_loss(x: Any, target: Any, *, reduction: str = "mean") -> Any:
     >>> fp.mse_loss(fp.tensor([1.0, 2.0]), [1.0, 4.0]).item()
     2.0
     """
-    x, target = pair("mse_loss", x, target)
-    return reduced("mse_loss", ops.square(ops.sub(x, target)), reduction)
+    x, target, dtype = pair("mse_loss", x, target)
+    return reduced("mse_loss", ops.square(ops.sub(x, target)), reduction, dtype)
 
 
 @composed(home="both")
@@ -204,8 +206,8 @@ def l1_loss(x: Any, target: Any, *, reduction: str = "mean") -> Any:
     >>> fp.l1_loss(fp.tensor([1.0, 2.0]), [1.0, 4.0]).item()
     1.0
     """
-    x, target = pair("l1_loss", x, target)
-    return reduced("l1_loss", ops.abs(ops.sub(x, target)), reduction)
+    x, target, dtype = pair("l1_loss", x, target)
+    return reduced("l1_loss", ops.abs(ops.sub(x, target)), reduction, dtype)
 
 
 def huber_y(d, delta=1.0):
@@ -228,10 +230,10 @@ def huber_loss(x: Any, target: Any, *, delta: float = 1.0, reduction: str = "mea
     >>> fp.huber_loss(fp.tensor([1.0, 2.0]), [1.0, 4.0]).item()
     0.75
     """
-    x, target = pair("huber_loss", x, target)
+    x, target, dtype = pair("huber_loss", x, target)
     if not checked_number("huber_loss", "delta", delta) > 0:
         raise ValueError(f"huber_loss: delta must be positive: {delta}. Use a positive number.")
-    return reduced("huber_loss", huber_op(ops.sub(x, target), delta=delta), reduction)
+    return reduced("huber_loss", huber_op(ops.sub(x, target), delta=delta), reduction, dtype)
 
 
 @composed(home="both")
@@ -242,12 +244,12 @@ def smooth_l1_loss(x: Any, target: Any, *, beta: float = 1.0, reduction: str = "
     >>> fp.smooth_l1_loss(fp.tensor([1.0, 2.0]), [1.0, 4.0]).item()
     0.75
     """
-    x, target = pair("smooth_l1_loss", x, target)
+    x, target, dtype = pair("smooth_l1_loss", x, target)
     if not checked_number("smooth_l1_loss", "beta", beta) >= 0:
         raise ValueError(f"smooth_l1_loss: beta must not be negative: {beta}. Use 0 or more.")
     if beta == 0:
-        return l1_loss(x, target, reduction=reduction)
-    return reduced("smooth_l1_loss", ops.div(huber_op(ops.sub(x, target), delta=beta), float(beta)), reduction)
+        return reduced("smooth_l1_loss", ops.abs(ops.sub(x, target)), reduction, dtype)
+    return reduced("smooth_l1_loss", ops.div(huber_op(ops.sub(x, target), delta=beta), float(beta)), reduction, dtype)
 
 
 # ---- probabilities ---------------------------------------------------------------------------------------------------------------
@@ -291,11 +293,11 @@ def binary_cross_entropy(x: Any, target: Any, *, reduction: str = "mean") -> Any
     >>> round(fp.binary_cross_entropy(fp.tensor([0.5]), [1.0]).item(), 4)
     0.6931
     """
-    x, target = pair("binary_cross_entropy", x, target)
+    x, target, dtype = pair("binary_cross_entropy", x, target)
     if x.size:
         ends = ops.min(x.detach()).buffer, ops.max(x.detach()).buffer
         x.device.require(check_probabilities, *ends, within=((0.0, math.inf), (-math.inf, 1.0)))
-    return reduced("binary_cross_entropy", bce_op(x, target), reduction)
+    return reduced("binary_cross_entropy", bce_op(x, target), reduction, dtype)
 
 
 @composed(home="both")
@@ -307,8 +309,8 @@ def binary_cross_entropy_with_logits(x: Any, target: Any, *, pos_weight: Any = N
     0.6931
     """
     name = "binary_cross_entropy_with_logits"
-    x, target = pair(name, x, target)
+    x, target, dtype = pair(name, x, target)
     weight = 1.0 if pos_weight is None else pos_weight if isinstance(pos_weight, op.SCALARS) else op.Tensor.of(name, pos_weight, x.device)
     if isinstance(weight, op.Tensor) and np.broadcast_shapes(weight.shape, x.shape) != x.shape:
         raise ShapeError(f"{name}: pos_weight {weight.shape} does not broadcast to {x.shape}. Give one weight a class.")
-    return reduced(name, bce_logits_op(x, target, weight), reduction)
+    return reduced(name, bce_logits_op(x, target, weight), reduction, dtype)

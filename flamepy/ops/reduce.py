@@ -18,6 +18,7 @@ from ..errors import DTypeError, IndexOutOfRange, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, publish, share, size_of
 from ..op.custom import custom
+from ..op.half import narrowed, widened
 
 Axis = int | tuple[int, ...] | None
 
@@ -303,14 +304,15 @@ def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     >>> round(fp.logsumexp(fp.tensor([0.0, 0.0])).item(), 4)
     0.6931
     """
-    x = floats_only("logsumexp", x)
+    given = floats_only("logsumexp", x)
+    x = widened(given)
     axes = axes_of("logsumexp", axis, x.ndim)
     if size_of([x.shape[a] for a in axes if x.ndim]) == 0:
-        return ops.log(ops.sum(x, axis=axes, keepdims=keepdims))
+        return narrowed(ops.log(ops.sum(x, axis=axes, keepdims=keepdims)), given.dtype)
     top = ops.max(x.detach(), axis=axes, keepdims=True)
     top = ops.where(ops.eq(ops.abs(top), float("inf")), 0.0, top)
     total = ops.log(ops.sum(ops.exp(ops.sub(x, top)), axis=axes, keepdims=keepdims))
-    return ops.add(total, ops.reshape(top, total.shape))
+    return narrowed(ops.add(total, ops.reshape(top, total.shape)), given.dtype)
 
 
 @composed
@@ -329,15 +331,15 @@ def prod(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     axes = axes_of("prod", axis, x.ndim)
     shape = squeezed_shape(x.shape, axes, keepdims)
     rest = [d for d in range(x.ndim) if d not in axes]
-    x = ops.permute(countable(x), (*rest, *axes))
-    n = size_of([x.shape[d] for d in range(len(rest), x.ndim)])
-    rows = size_of(x.shape[: len(rest)])
-    x = ops.reshape(x, (rows, n))
+    given = ops.permute(countable(x), (*rest, *axes))
+    n = size_of(given.shape[len(rest) :])
+    rows = size_of(given.shape[: len(rest)])
+    x = widened(ops.reshape(given, (rows, n)))
     if n == 0:
-        return ops.reshape(ops.add(ops.sum(x, axis=1), 1), shape)
+        return ops.reshape(narrowed(ops.add(ops.sum(x, axis=1), 1), given.dtype), shape)
     while n > 1:
         half = n // 2
         product = ops.mul(ops.narrow(x, 1, 0, half), ops.narrow(x, 1, half, half))
         x = ops.cat([product, ops.narrow(x, 1, n - 1, 1)], axis=1) if n % 2 else product
         n = half + n % 2
-    return ops.reshape(x, shape)
+    return ops.reshape(narrowed(x, given.dtype), shape)

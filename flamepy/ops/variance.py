@@ -18,6 +18,7 @@ from ..backend.formula.words import INF, select, sqrt
 from ..dtypes import checked_number, float64
 from ..op.base import composed, size_of
 from ..op.custom import custom
+from ..op.half import widened
 from ..op.pointwise import pointwise
 from .reduce import Axis, axes_of, floats_only, fold, gathered, reduction, spread
 
@@ -72,7 +73,7 @@ root = pointwise("root", root_y, root_dv, title="std")
 
 def wide_variance(x: Any, axis: Axis, correction: float, keepdims: bool) -> Any:
     """var() of floats, in float64."""
-    axes = axes_of("var", axis, x.ndim)
+    x, axes = widened(x), axes_of("var", axis, x.ndim)
     count = size_of([x.shape[a] for a in axes if x.ndim])
     deviations = ops.sub(x, ops.mean(x, axis=axes, keepdims=True))
     squares = sum_squares(deviations, axes, keepdims)

@@ -44,24 +44,28 @@ def check_arrivals(optimizer: Optimizer, new: dict[str, Parameter]) -> None:
         if name in rows:
             if rows[name]:
                 check_shapes(optimizer, name, p, rows[name], optimizer.used_slots(optimizer.groups))
-            check_place(optimizer, name, p, rows, optimizer.marks)
+            more = [q for n, q in new.items() if n not in rows and q.shape == p.shape and not name_of(q)]
+            check_place(optimizer, name, p, rows, optimizer.marks, bool(more))
         elif left := [n for n, row in rows.items() if row and n not in new and fits(optimizer, n, p, row)]:
             what = f"not in the restored state, where one of its shape waits: '{name}' of shape {p.shape}, '{left[0]}' waits"
             raise StateError(f"{optimizer.name}: {what}. Give parameters the names that they had when it was saved.")
 
 
-def check_place(optimizer: Optimizer, name: str, p: Parameter, rows: Rows, marks: dict[str, dict[str, str]]) -> None:
-    """Raise StateError where a parameter without a name might take another one's row. The order of a list that the optimizer was made
-    with counts, as in PyTorch, unless the marks contradict it."""
+def check_place(
+    optimizer: Optimizer, name: str, p: Parameter, rows: Rows, marks: dict[str, dict[str, str]], more: bool = False
+) -> None:  # fmt: skip
+    """Raise StateError where a parameter without a name might take another one's row. `more`: others that have no row come with it. The
+    order of a list that the optimizer was made with counts, as in PyTorch, unless the marks contradict it."""
     mine = rows.get(name, {})
     others = [n for n, row in rows.items() if n.isdigit() and n != name and differ(row, mine) and fits(optimizer, n, p, row)]
-    if name_of(p) == name or not others:
+    if name_of(p) == name or not (others or more):
         return
     its = mark_of(p)
     like = [[n for n in (name, *others) if marks.get(n, {}).get(key) == its[key]] for key in ("id", "numbers")]
     found = like[0] or like[1]
     if found != [name] if optimizer.open else found and name not in found:
-        what = f"'{found[0]}' comes as '{name}'" if found and name not in found else f"'{name}' of shape {p.shape} may be '{others[0]}'"
+        other = f"'{others[0]}'" if others else "a new one"
+        what = f"'{found[0]}' comes as '{name}'" if found and name not in found else f"'{name}' of shape {p.shape} may be {other}"
         raise StateError(
             f"{optimizer.name}: parameters without names are not as in the restored state: {what}. Restore their numbers first and list "
             "them in the old order, or name them before saving and restoring: fp.ParameterDict({'w': w, ...})."

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..autograd.entries import file_line, user_frame
 from ..backend.base import Buffer
-from ..backend.divert import Settings, active, before, guard, note
+from ..backend.divert import Settings, active, before, changed, guard, note
 from ..errors import StateError, warn
 from ..gradient import GradientMap
 from ..parameter import Parameter
@@ -90,9 +90,7 @@ class Optimizer(Rule, Chained):
     def adopt(self, params: Iterable[Parameter], group: int | None = None) -> None:
         """Take parameters under this optimizer's care: all, or none of them (StateError)."""
         new: dict[str, Parameter] = {}
-        for p in dict.fromkeys(params):
-            if p.id in self.names:
-                continue
+        for p in [p for p in dict.fromkeys(params) if p.id not in self.names]:
             name = name_of(p) or str(len(self.params) + len(new))
             if name in new or name in self.names.values():
                 what = f"two parameters have one name: '{name}'"
@@ -107,7 +105,7 @@ class Optimizer(Rule, Chained):
             self.group_of[p.id] = number if group is None else group
             self.groups[self.group_of[p.id]]["names"].append(name)
         if new:
-            self.still = (-1, frozenset())
+            changed()
         rows = {name: self.waiting.pop(name)[1] for name in new if name in self.waiting}
         if rows:
             self.arrange()
@@ -244,8 +242,9 @@ class Optimizer(Rule, Chained):
         return self.still[1]
 
     def guard_settings(self) -> None:
-        """A recorded step depends on the transforms, and on which parameters require grad."""
+        """A recorded step depends on the transforms, and on which parameters there are and require grad."""
         self.guard_chain()
+        guard(self, "how many parameters it has", lambda: len(self.params))
         for p in self.params:
             guard(p, LEAF, partial(leaf_settings, p))
 

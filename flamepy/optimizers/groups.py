@@ -59,6 +59,8 @@ class Group(Owned, dict):
         for key in found:
             if key not in known:
                 raise TypeError(f"{name}: unknown option in a group: {key!r}. Known: {', '.join(known)}.")
+        if "lr" in found and self.optimizer.rates.schedule is not None and self.optimizer.groups[0] is self:
+            raise ValueError(f"{name}: a group has an lr beside a schedule: groups[0]. Set optimizer.lr, which takes the schedule's place.")
         self.optimizer.check({**self, **found})
         super().update(fixed(found))
         self.kept = []

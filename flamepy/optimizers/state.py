@@ -76,7 +76,8 @@ def prepared(optimizer: Optimizer, state: dict[str, Any]) -> Callable[[], None]:
 def check_kind(name: str, order: str, state: Any, keys: set[str]) -> None:
     """Raise StateError unless this is the state of an optimizer of that class and order."""
     if not isinstance(state, dict) or not (keys <= set(state) or state.get("class", name) != name):
-        raise StateError(f"{name}: not the state of an optimizer: {type(state).__name__}. Pass what state_dict() returned.")
+        what = "one of PyTorch's" if isinstance(state, dict) and "param_groups" in state else type(state).__name__
+        raise StateError(f"{name}: not the state of an optimizer: {what}. Pass what state_dict() of a flamepy optimizer returned.")
     saved, mine = (state.get("class", name), state.get("order", order)), (name, order)
     if saved != mine:
         shown = [f"{kind} (order '{by}')" for kind, by in (saved, mine)]

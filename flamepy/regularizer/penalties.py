@@ -1,6 +1,7 @@
 """Penalties on numbers and on derivatives: l1, l2, elastic_net, gradient_penalty.
 
-Sums, not means: the gradient of l1 is sign(x), that of l2 is 2x, whatever the size of x. Read next: paths.py.
+Sums, not means: the gradient of l1 is sign(x), that of l2 is 2x, whatever the size of x. Like cross_entropy, every term is float32 for
+16-bit numbers too. Read next: paths.py.
 """
 
 from __future__ import annotations
@@ -13,16 +14,22 @@ from .. import ops
 from ..autograd import enable_grad, is_grad_enabled
 from ..dtypes import FLOATS, check_function, checked_number
 from ..errors import DTypeError, GradientError, ShapeError
+from ..op.half import widened
 from ..tensors import Tensor
 from .paths import gradient_of, stand_in
 
 
-def floats(name: str, x: Any) -> Tensor:
+def checked_floats(name: str, x: Any) -> Tensor:
     """x as a Tensor; DTypeError unless it is of floats."""
     x = Tensor.of(name, x)
     if x.dtype not in FLOATS:
         raise DTypeError(f"{name}: needs floats: {x.dtype}. Cast with .to(flamepy.float32).")
     return x
+
+
+def floats(name: str, x: Any) -> Any:
+    """The same, of float32 instead of 16 bits."""
+    return widened(checked_floats(name, x))
 
 
 def root(squares: Any) -> Tensor:
@@ -71,7 +78,7 @@ def gradient_penalty(x: Any, fn: Callable[[Any], Any], kind: str = "wgan") -> Te
     if kind not in ("wgan", "r1"):
         raise ValueError(f"gradient_penalty: unknown kind: {kind!r}. Use 'wgan' or 'r1'.")
     check_function("gradient_penalty", "fn", fn)
-    x = floats("gradient_penalty", x)
+    x = checked_floats("gradient_penalty", x)
     if not x.ndim:
         raise ShapeError("gradient_penalty: x has no axis of samples: shape (). Use (samples, ...).")
     recording = is_grad_enabled()
