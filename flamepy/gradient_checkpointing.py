@@ -202,11 +202,12 @@ class Segment:
         for x, y, kind in zip(a.inputs, b.inputs, range(len(a.inputs)), strict=False):
             if not self.same_input(x, y, places):
                 return f"{named(a, kind)} was {described(x, a, kind)}, then {described(y, b, kind)}"
-        for i, x, y in zip(a.call.untracked, a.untracked_ids, b.untracked_ids, strict=False):
-            if x != y and min(x, y) < self.first:  # one made in the block is another each time
+        for i, x, y in zip(a.call.others, a.others, b.others, strict=False):
+            # A tensor made in the block is another each time; numbers alone are check_given()'s.
+            if i in a.call.tensors and i in b.call.tensors and x != y and min(x, y) < self.first:
                 return f"{named(a, i)} was tensor {x}, then tensor {y}"
         slots = a.slots, b.slots
-        if len(a.inputs) != len(b.inputs) or a.call.untracked != b.call.untracked or slots[0] != slots[1]:
+        if len(a.inputs) != len(b.inputs) or a.call.others != b.call.others or slots[0] != slots[1]:
             return "it had other inputs"
         results = [[f"{s.dtype} of shape {s.shape}" for s in entry.call.outs] for entry in (a, b)]
         for key, value in a.attributes.items():
