@@ -59,8 +59,8 @@ class Call:
         self.op, self.single, self.records, self.breaks = op, not count, names is not None, breaks
         self.tensors = tuple([i for i, kind in enumerate(kinds) if kind is not None])
         self.tracked = tuple([i for i in self.tensors if kinds[i] and self.records])
-        present = [i for i, kind in enumerate(kinds) if kind is not None or op.takes_numbers]
-        self.others = tuple([i for i in present if i not in self.tracked])
+        there = [i for i, kind in enumerate(kinds) if kind is not None or op.takes_numbers]
+        self.others = tuple([i for i in there if i not in self.tracked])
         self.names = tuple(names or ())
         present = [n for i, n in enumerate(op.inputs) if i in self.tensors]
         self.guarded = tuple([i for i, name in enumerate(self.names) if name == "y" or name in present])
