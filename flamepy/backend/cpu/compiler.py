@@ -170,7 +170,11 @@ def kept_in() -> str:
         return "memory: no folder can be written to"
 
 
+def in_child() -> None:
+    patience.forget()
+
+
 patience = Patience(kept_in)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: patience.forget())
+if hasattr(os, "register_at_fork"):  # Windows has no forks
+    os.register_at_fork(after_in_child=in_child)
 event.register("numba:compile", _CompileListener())
