@@ -144,15 +144,16 @@ class _CompileListener(event.Listener):
         self.started: dict[str, float] = {}
 
     def on_start(self, event: Any) -> None:
-        patience.begin()
-        self.started[event.data["dispatcher"].py_func.__name__] = time.perf_counter()
+        function = event.data["dispatcher"].py_func
+        if function.__code__ is parallel.run.__code__:  # no part of a kernel, no function of the user's own
+            self.started[function.__name__] = time.perf_counter()
+            patience.begin()
 
     def on_end(self, event: Any) -> None:
-        patience.end()
-        name = event.data["dispatcher"].py_func.__name__
-        started = self.started.pop(name, time.perf_counter())
-        if event.data["dispatcher"].py_func.__code__ is parallel.run.__code__:
-            announce(name, started)
+        function = event.data["dispatcher"].py_func
+        if function.__code__ is parallel.run.__code__:
+            patience.end()
+            announce(function.__name__, self.started.pop(function.__name__))
 
 
 def cache_folder() -> Path:

@@ -30,22 +30,20 @@ class Patience:
 
     def __init__(self, folder: Callable[[], str], after: float = AFTER):
         self.folder, self.after = folder, after
-        self.depth, self.spent, self.began = 0, 0.0, 0.0
+        self.spent, self.began = 0.0, 0.0
         self.said = False
         self.timer: Timer | None = None
 
     def begin(self) -> None:
-        """Numba begins to compile a function, perhaps for another one."""
-        self.depth += 1
-        if self.depth == 1 and not self.said and not bind.listening() and not is_worker():
+        """Numba begins to compile a kernel: one at a time, it has a lock."""
+        if not self.said and not bind.listening() and not is_worker():
             self.began = time.perf_counter()
             self.timer = Timer(max(self.after - self.spent, 0.0), self.say, user_line())
             self.timer.daemon = True
             self.timer.start()
 
     def end(self) -> None:
-        self.depth -= 1
-        if self.depth == 0 and (timer := self.timer) is not None:
+        if (timer := self.timer) is not None:
             self.timer = None
             timer.cancel()
             timer.join()
