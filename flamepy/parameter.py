@@ -240,7 +240,7 @@ class ParameterDict:
         pack_in_order(state["packed"])
 
     def __repr__(self) -> str:
-        return "\n".join(f"{name:40} {p.dtype!s:9} {p.shape}" for name, p in self._parameters.items())
+        return "\n".join(f"{name:40} {p.dtype!s:9} {p.shape}" for name, p in self._parameters.items()) or "ParameterDict()"
 
 
 def named(op: str, params: Any) -> dict[str, Parameter]:

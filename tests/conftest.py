@@ -7,6 +7,7 @@ start and interrupt. Read next: devices.py, test_autograd.py.
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -19,7 +20,11 @@ from hypothesis import HealthCheck, settings
 from torch_tools import ORACLES, left_out, mark
 
 import flamepy as fp
+from flamepy.backend.cpu.compiler import patience
 
+# Kernels that are compiled while a test looks at warnings are none of its; nor are those of the processes it starts.
+patience.said = True
+os.environ["PYTHONWARNINGS"] = ",".join([*filter(None, [os.environ.get("PYTHONWARNINGS")]), "ignore:kernels are compiled"])
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

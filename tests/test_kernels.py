@@ -184,7 +184,7 @@ def test_every_file_of_words_is_part_of_each_digest():
     """Files of loops and their helpers are found by what a loop reaches; words are jitted functions, so their files are listed."""
     folder = Path(compiler.__file__).parent
     plain_python = {"device", "family", "memory", "threads", "chain", "findings", "settings", "looking", "__init__"}
-    plain_python |= {"pool", "walk", "walking"}
+    plain_python |= {"pool", "walk", "walking", "patience"}
     reached = {
         *FAMILIES,
         "runs",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -113,3 +114,26 @@ def test_classes_count_differently_as_in_pytorch(reduction, smoothing):
     assert F.cross_entropy(fp.zeros(2, 4, dtype=fp.bfloat16), [1, 3], weight=weight).dtype == fp.float32
     with raises(fp.ShapeError, "cross_entropy: not a weight for each class: weight (3,), classes (4,)"):
         F.cross_entropy(fp.zeros(2, 4), [1, 3], weight=weight[:3])
+
+
+def test_a_sequential_of_a_dict_has_its_names():
+    parts = OrderedDict([("hidden", nn.Linear(3, 4)), ("act", nn.ReLU()), ("out", nn.Linear(4, 2))])
+    m, plain = nn.Sequential(parts), nn.Sequential(*parts.values())
+    assert list(m.state_dict()) == ["hidden.weight", "hidden.bias", "out.weight", "out.bias"] and m.hidden is parts["hidden"] is m[0]
+    assert m(fp.tensor(X)).tolist() == plain(fp.tensor(X)).tolist() and [n for n, _ in m[1:].named_modules()] == ["", "act", "out"]
+    for given, words in (({"0.a": nn.ReLU()}, "not a name for a module: '0.a'"), ({"append": nn.ReLU()}, "'append'")):
+        with raises(fp.StateError, "Sequential: ", words):
+            nn.Sequential(given)
+    with raises(TypeError, "Sequential: not a Module: 'a' is a function"):
+        nn.Sequential({"a": lambda x: x})
+
+
+def test_what_would_not_be_trained_is_refused():
+    m = nn.Module()
+    with raises(fp.StateError, "Module: parameters in a ParameterDict would not be found: attribute 'ps'"):
+        m.ps = fp.ParameterDict({"w": fp.Parameter(X)})
+    m.ps = fp.ParameterDict()  # nothing is lost
+    for make in (nn.ReLU, nn.Tanh, nn.SiLU, nn.Sigmoid, nn.Dropout):
+        assert repr(make(inplace=False)) == repr(make())
+        with raises(ValueError, f"{make.__name__}: nothing is changed in place: inplace=True"):
+            make(inplace=True)

@@ -73,6 +73,10 @@ def no_gradient(p, grad, lr, *_):
     return p - lr * grad
 
 
+def method(self, p, g, lr, *_):
+    return p - lr * g
+
+
 def no_rest(p, g, lr):
     return p - lr * g
 
@@ -96,7 +100,8 @@ def branches(p, g, lr, *_):
         ({"formula": plain_update, "slots": ("m",)}, ["it takes [] between p and g, slots are ['m']", "formula(p, m, g, lr, *_)"]),
         ({"formula": signum_update, "slots": ("v",)}, ["it takes ['m'] between p and g, slots are ['v']"]),
         ({"formula": one_result, "slots": ("m",)}, ["the formula returns 1 of 2 results: p, m. Return p, m"]),
-        ({"formula": no_gradient}, ["no argument g, the gradient: (p, grad, lr, *_)"]),
+        ({"formula": no_gradient}, ["not one of p, the slots and the gradient g: (p, grad, lr, *_)"]),
+        ({"formula": method}, ["not one of p, the slots and the gradient g: (self, p, g, lr, *_)"]),
         ({"formula": no_rest}, ["the formula gets 12 numbers: (p, g, lr)", "*_ for the rest"]),
         ({"formula": numpys}, ["numpys uses what is no word: np.sqrt. Use sqrt of flamepy.words"]),
         ({"formula": branches}, ["an array cannot decide"]),

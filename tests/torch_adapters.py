@@ -135,6 +135,7 @@ BINARY: dict[str, Row] = {
     "rsub": Row("sub", lambda x, y, **k: fp.sub(y, x, **k), given("alpha")),
     "mul": Row("mul", lambda x, y: x * y),
     "div": Row("div", fp.div, given("rounding_mode")),
+    "remainder": Row("remainder", fp.remainder),
     "true_divide": Row("div", lambda x, y: x / y),
     "__radd__": Row("add", lambda x, y: operator.add(y, x)),
     "__rsub__": Row("sub", lambda x, y: operator.sub(y, x)),
@@ -235,10 +236,8 @@ SHAPE: dict[str, Row] = {
     "clone": Row("clone", lambda x, **options: x.clone(**options), given("memory_format")),
 }
 LOSSES: dict[str, Row] = {
-    "nn.functional.cross_entropy": Row(
-        "cross_entropy", F.cross_entropy, lambda x, t, **k: k.get("weight") is not None or t.is_floating_point()
-    ),
-    "nn.functional.nll_loss": Row("nll_loss", F.nll_loss, given("weight")),
+    "nn.functional.cross_entropy": Row("cross_entropy", F.cross_entropy, lambda x, t, **k: t.is_floating_point()),
+    "nn.functional.nll_loss": Row("nll_loss", F.nll_loss),
     "nn.functional.mse_loss": Row("mse_loss", F.mse_loss),
     "nn.functional.l1_loss": Row("l1_loss", F.l1_loss),
     "nn.functional.smooth_l1_loss": Row("smooth_l1_loss", F.smooth_l1_loss),

@@ -30,3 +30,7 @@ class TensorHook:
             changed()
 
     __call__ = remove
+
+    def __repr__(self) -> str:
+        name = getattr(self.hook, "__qualname__", repr(self.hook))
+        return f"TensorHook({name}{'' if self.hooks else ', removed'})"

@@ -11,10 +11,19 @@ from . import functional as F
 from .module import Module
 
 
+def check_not_in_place(layer: Module, inplace: Any) -> None:
+    """Refuse PyTorch's option to write into the input."""
+    if inplace:
+        raise ValueError(f"{type(layer).__name__}: nothing is changed in place: inplace={inplace!r}. Leave it out.")
+
+
 class Activation(Module):
     """One pointwise op without parameters."""
 
     op = ""
+
+    def __init__(self, inplace: bool = False):
+        check_not_in_place(self, inplace)
 
     def forward(self, x: Any) -> Any:
         """x of any shape -> the op of each number, of the same shape."""

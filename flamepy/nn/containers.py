@@ -53,13 +53,16 @@ class ModuleList(Module):
 
 
 class Sequential(ModuleList):
-    """Modules applied one after the other: Sequential(Linear(2, 8), ReLU(), Linear(8, 1)).
+    """Modules applied one after the other: Sequential(Linear(2, 8), ReLU(), Linear(8, 1)), or of a dict, whose keys are their names.
 
     A Linear and the activation after it are one launch.
     """
 
-    def __init__(self, *modules: Module):
-        super().__init__(modules)
+    def __init__(self, *modules: Any):
+        named = len(modules) == 1 and isinstance(modules[0], Mapping)
+        super().__init__(() if named else modules)
+        for name, module in modules[0].items() if named else ():
+            put(self, name, module)
 
     def forward(self, x: Any) -> Any:
         """x -> what the last module makes of it; an empty Sequential returns x."""
@@ -91,6 +94,16 @@ class Sequential(ModuleList):
         return last.add_to(residual, x) if isinstance(last, Module) else residual + last(x)
 
 
+def put(owner: Module, key: Any, module: Any) -> None:
+    """Give a module another one by name. Raises TypeError, StateError for a name that is none."""
+    kind = type(owner).__name__
+    if not isinstance(module, Module):
+        raise TypeError(f"{kind}: not a Module: '{key}' is a {type(module).__name__}. Pass layers, e.g. nn.ReLU() for relu.")
+    if not isinstance(key, str) or not key or "." in key or (hasattr(owner, key) and not isinstance(vars(owner).get(key), Module)):
+        raise StateError(f"{kind}: not a name for a module: {key!r}. Use a string without dots that is no method's name.")
+    setattr(owner, key, module)
+
+
 class ModuleDict(Module):
     """Modules by name: ModuleDict({"hidden": Linear(2, 8), "out": Linear(8, 1)}). Parameters are named after the keys. No forward()."""
 
@@ -105,11 +118,7 @@ class ModuleDict(Module):
             self[key] = m
 
     def __setitem__(self, key: str, module: Module) -> None:
-        if not isinstance(module, Module):
-            raise TypeError(f"ModuleDict: not a Module: '{key}' is a {type(module).__name__}. Pass layers, e.g. nn.ReLU() for relu.")
-        if not isinstance(key, str) or not key or "." in key or (hasattr(self, key) and key not in self):
-            raise StateError(f"ModuleDict: not a name for a module: {key!r}. Use a string without dots that is no method's name.")
-        setattr(self, key, module)
+        put(self, key, module)
 
     def __getitem__(self, key: str) -> Any:
         if key not in self:

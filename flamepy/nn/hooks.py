@@ -47,6 +47,11 @@ class Handle:
     def __exit__(self, *exc: object) -> None:
         self.remove()
 
+    def __repr__(self) -> str:
+        state = "" if self in self.module._hooks else ", removed"
+        name = getattr(self.function, "__qualname__", repr(self.function))
+        return f"Handle({name}, {'before' if self.before else 'after'} each call of a {type(self.module).__name__}{state})"
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         name = getattr(self.function, "__qualname__", "")
         if "<" in name:

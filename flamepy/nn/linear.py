@@ -13,7 +13,7 @@ from ..dtypes import checked_number, is_count
 from ..errors import ShapeError
 from ..parameter import Parameter
 from . import functional as F
-from .activation import GELU, ReLU, Sigmoid, SiLU, Tanh
+from .activation import GELU, ReLU, Sigmoid, SiLU, Tanh, check_not_in_place
 from .compute import linear_in
 from .module import Module
 
@@ -92,7 +92,8 @@ class Embedding(Module):
 class Dropout(Module):
     """While training, zero each element with probability p and scale the others by 1 / (1 - p)."""
 
-    def __init__(self, p: float = 0.5):
+    def __init__(self, p: float = 0.5, inplace: bool = False):
+        check_not_in_place(self, inplace)
         p = checked_number("Dropout", "p", p)
         if not 0.0 <= p <= 1.0:
             raise ValueError(f"Dropout: p outside [0, 1]: {p}. Use a probability.")

@@ -74,6 +74,7 @@ class Module:
 
     def __setattr__(self, name: str, value: Any) -> None:
         held = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple | set) else ()
+        held = value.parameters() if isinstance(value, ParameterDict) else held
         if any(isinstance(v, Module | Parameter) for v in held):
             raise StateError(
                 f"{type(self).__name__}: parameters in a {type(value).__name__} would not be found: attribute '{name}'. "
@@ -285,8 +286,7 @@ class Module:
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copies of the parameters, then of the buffers, by name."""
-        buffers = {name: t.numpy().copy().view(StateArray) for name, t in self.named_buffers(persistent=True)}
-        return self.params.state_dict() | buffers
+        return self.params.state_dict() | {name: t.numpy().copy().view(StateArray) for name, t in self.named_buffers(persistent=True)}
 
     def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
         """Overwrite the parameters, see ParameterDict.load_state_dict, and the buffers, in place.

@@ -165,7 +165,8 @@ class Optimizer(Rule, Chained):
         first, *others = self.rates.groups()
         by = f", lr by {self.rates.schedule!r}" if self.rates.schedule is not None else ""
         rows = [f"  {pattern!r}: {options(group)}" for pattern, group in zip(self.patterns, others, strict=True)]
-        return "\n".join([f"{self.name}({len(self.params)} parameters{by}: {options(first)})", *rows])
+        count = f"{len(self.params)} parameter{'s' * (len(self.params) != 1)}"
+        return "\n".join([f"{self.name}({count}{by}: {options(first)})", *rows])
 
     # ---- the step -----------------------------------------------------------------------------------------------------------
     def step(self, grads: Any = None) -> Any:

@@ -91,8 +91,8 @@ def check_formula(name: str, formula: Any, slots: tuple[str, ...]) -> None:
     given = inspect.signature(formula)
     names = [key for key, p in given.parameters.items() if p.kind is not p.VAR_POSITIONAL]
     asked, form = asked_for(formula), form_of(slots)
-    if "g" not in names or names.index("g") < 1:
-        raise TypeError(f"{name}: the formula has no argument g, the gradient: {given}. Write {form}.")
+    if "g" not in names or names.index("g") < 1 or names[0] == "self":
+        raise TypeError(f"{name}: the formula is not one of p, the slots and the gradient g: {given}. Write {form}.")
     if (taken := names[1 : names.index("g")]) != list(slots):
         both = f"it takes {taken} between p and g, slots are {list(slots)}"
         raise TypeError(f"{name}: the formula and the slots differ: {both}. Write slots = {tuple(taken)}, or {form}.")

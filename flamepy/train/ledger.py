@@ -95,6 +95,9 @@ class Ledger:
             found.setdefault(id(home), (home, []))[1].append((i, p.buffer.start if p.buffer is not home else 0, p.size))
         return list(found.values())
 
+    def __repr__(self) -> str:
+        return f"Ledger({self.file.path}, {len(self.params)} parameters, every={self.every}, window={self.window}, z={self.z:g})"
+
     def record(self, step: int, norm: ClipResult, zeros: Any = None) -> None:
         """Take note of a finished step. Its line, and those of spikes before it, are written when it is measured in full."""
         if not isinstance(norm, ClipResult):

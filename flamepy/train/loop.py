@@ -62,6 +62,9 @@ class Loop:
         """The step of the newest checkpoint."""
         return self.keeper.saved
 
+    def __repr__(self) -> str:
+        return f"Loop(step {self.step} of {self.job.config.steps}, {type(self.model).__name__}, {self.folder.path})"
+
     def ask_stop(self, reason: str = "a callback asked for it") -> None:
         """End the run after this step, as Ctrl-C would."""
         self.stop_reason = reason

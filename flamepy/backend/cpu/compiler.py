@@ -11,6 +11,7 @@ Read next: words.py, loops.py.
 from __future__ import annotations
 
 import dis
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,7 @@ from ..formula.row_words import all_max, all_sum, barrier, lane, lanes
 from . import halves, listed, moves, parallel, picked, pool, processor, products, words, workspace
 from .disk_cache import REMEDY, DiskCache, cache_of
 from .inner import INNER, KERNEL, AloneCompiler, InnerCompiler, LoopCompiler
+from .patience import Patience
 from .storage import WHOLE
 
 MATH = {"contract", "nsz"}
@@ -136,22 +138,22 @@ DIALECT = Dialect(jit_function, words_of, SOURCES, jit_loop, jit_kernel, paralle
 
 
 class _CompileListener(event.Listener):
-    """Tells bind.on_compile's listeners about each kernel Numba really compiles."""
+    """Tells bind.on_compile's listeners about each kernel Numba really compiles, and `patience` when it begins and ends."""
 
     def __init__(self) -> None:
         self.started: dict[str, float] = {}
 
     def on_start(self, event: Any) -> None:
-        self.started[event.data["dispatcher"].py_func.__name__] = time.perf_counter()
+        function = event.data["dispatcher"].py_func
+        if function.__code__ is parallel.run.__code__:  # no part of a kernel, no function of the user's own
+            self.started[function.__name__] = time.perf_counter()
+            patience.begin()
 
     def on_end(self, event: Any) -> None:
-        name = event.data["dispatcher"].py_func.__name__
-        started = self.started.pop(name, time.perf_counter())
-        if event.data["dispatcher"].py_func.__code__ is parallel.run.__code__:
-            announce(name, started)
-
-
-event.register("numba:compile", _CompileListener())
+        function = event.data["dispatcher"].py_func
+        if function.__code__ is parallel.run.__code__:
+            patience.end()
+            announce(function.__name__, self.started.pop(function.__name__))
 
 
 def cache_folder() -> Path:
@@ -160,3 +162,20 @@ def cache_folder() -> Path:
         return Path(DiskCache(parallel.run).cache_path)
     except RuntimeError:
         raise DeviceError(f"cache: no folder can be written to: every process compiles its kernels again. {REMEDY}") from None
+
+
+def kept_in() -> str:
+    try:
+        return str(cache_folder())
+    except DeviceError:
+        return "memory: no folder can be written to"
+
+
+def in_child() -> None:
+    patience.forget()
+
+
+patience = Patience(kept_in)
+if hasattr(os, "register_at_fork"):  # Windows has no forks
+    os.register_at_fork(after_in_child=in_child)
+event.register("numba:compile", _CompileListener())

@@ -50,6 +50,11 @@ def on_compile(listener: Callable[[str, float], None]) -> Callable[[], None]:
     return lambda: _listeners.remove(listener)
 
 
+def listening() -> bool:
+    """Whether anybody is told of compilations."""
+    return bool(_listeners)
+
+
 def announce(name: str, started: float) -> None:
     """Tell the listeners that kernel `name` was compiled; `started` is a time.perf_counter() value."""
     for listener in _listeners:
