@@ -38,6 +38,7 @@ PARTED, MEETS = 87, 88  # whether what lanes do together stands apart in blocks;
 NARROW = 89  # whether anything was touched in this launch that is less than a word
 FENCE_SEEN = 91  # whether any thread of this launch made a fence
 PUBLISHED = 92  # for each block a time for the block, then one for each thread: what lies before has been fenced
+WATCHING = 93  # whether this launch is watched for races: who touched what is recorded
 VARIABLES = 90  # where the addresses of the module's own variables are
 PENDING, PENDING_WORDS = SPACES + 3 * GROUP, 35  # for each of 16 barriers: what those that arrived have heard of 32 warps, ...
 LAUNCH_WORDS = PENDING + 16 * PENDING_WORDS  # ... and the last that they acquired and fenced, for all and in the block

@@ -156,11 +156,19 @@ class Machine:
         return {name: Kernel(entry, numbers, table, self.folder, apart) for name, entry in module.entries.items()}
 
     def launch(
-        self, kernel: Kernel, grid: Any, block: Any, arguments: Sequence[Any], shared: int = 0, order: str = "all", count: bool = False
+        self,
+        kernel: Kernel,
+        grid: Any,
+        block: Any,
+        arguments: Sequence[Any],
+        shared: int = 0,
+        order: str = "all",
+        count: bool = False,
+        races: bool = True,
     ) -> Counts | None:
         """Run a kernel to its end; what it did, if it is to `count` that, or if it is watched. order: warps in turns ("all"), or each as
         far as it gets, from the first or from the last. One launch at a time, as in one stream, whichever threads they come from: the
-        records of accesses are those of all."""
+        records of accesses are those of all. races: whether it is watched for them, which takes most of its time."""
         self.memory.check_process()
         key = (self, *size_of(kernel.name, grid, block, shared))
         with self.turn:
@@ -170,7 +178,7 @@ class Machine:
             launch = kernel.launches.pop(key, None)
             if launch is None or launch.turns != self.turns:
                 launch = Launch(self, kernel, *key[1:])
-            launch.begin(arguments, order, count)
+            launch.begin(arguments, order, count, races)
             counts = launch.run()
             if len(kernel.launches) < KEPT:  # not after an error
                 kernel.launches[key] = launch
@@ -231,7 +239,7 @@ class Launch:
         words[layout.LIMIT], words[layout.PARTED] = self.machine.limit, kernel.apart
         self.address = words.ctypes.data
 
-    def begin(self, arguments: Sequence[Any], order: str, count: bool) -> None:
+    def begin(self, arguments: Sequence[Any], order: str, count: bool, races: bool) -> None:
         """Set what differs from launch to launch."""
         machine, words = self.machine, self.words
         self.parameters[:] = self.kernel.pack(arguments)
@@ -239,7 +247,7 @@ class Launch:
         words[: layout.WARP_NOW + 1] = 0
         words[layout.STARTED] = words[layout.STEPS] = words[layout.ATOMIC_SEEN] = words[layout.NARROW] = words[layout.IDLE] = 0
         words[layout.FENCE_SEEN] = 0
-        words[layout.ORDER], words[layout.COUNTING] = ORDERS[order], count
+        words[layout.ORDER], words[layout.COUNTING], words[layout.WATCHING] = ORDERS[order], count, races
         words[layout.SLICE] = 64 if order == "all" else 1 << 16
         words[layout.BLOCK_NOW] = self.blocks - 1 if order == "last" else 0
         words[layout.PHASE] = machine.phase

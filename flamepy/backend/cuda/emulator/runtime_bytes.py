@@ -20,6 +20,7 @@ from .layout import (
     RACE,
     READ_RACE,
     READS,
+    WATCHING,
     WRITES,
 )
 from .runtime_races import bytes_of, conflict, gives_way, limits, met_before, read_word, record, tell, write_word
@@ -142,6 +143,8 @@ def write_bytes(launch, warp, group, offset, new, strong, same, address):
 @plain
 def record_read(launch, warp, group, offset, size, thread, instruction, strong, address):
     """A lane reads: against the last writers."""
+    if word(launch, WATCHING) == 0:
+        return
     if size < 4:
         set_word(launch, NARROW, 1)
     if word(launch, NARROW) == 0:
@@ -155,6 +158,8 @@ def record_read(launch, warp, group, offset, size, thread, instruction, strong, 
 @plain
 def record_write(launch, warp, group, offset, size, thread, instruction, strong, same, address):
     """A lane writes: against the last writer and the readers. One value written by many lanes of one instruction is no race."""
+    if word(launch, WATCHING) == 0:
+        return
     if size < 4:
         set_word(launch, NARROW, 1)
     if word(launch, NARROW) == 0:

@@ -33,14 +33,12 @@ from .runtime_words import (
     copy_bytes,
     fail,
     inlined,
-    peek8,
     peek16,
     peek32,
     peek64,
     peek_double,
     peek_float,
     plain,
-    poke8,
     poke16,
     poke32,
     poke_double,
@@ -164,9 +162,8 @@ def copy_later(warp, mask, size, instruction):
             set_word(entry, 4, word(warp, ASYNC_GROUP))
             set_word(entry, 5, instruction | lane << 32)
             set_word(warp, ASYNC_COUNT, count + 1)
-            for k in range(size):
-                at = word(shared, STATE) + to + k
-                poke8(at, peek8(at) | COPYING)
+            for at in range(word(shared, STATE) + to, word(shared, STATE) + to + size, 4):
+                poke32(at, peek32(at) | COPYING * 0x01010101)
 
 
 @plain

@@ -29,6 +29,7 @@ from .layout import (
     SYNC_TURNS,
     SYNCED,
     VALUES,
+    WATCHING,
 )  # fmt: skip
 from .runtime_check import copy_number
 from .runtime_order import known, share_fences
@@ -96,6 +97,8 @@ def sync_warp(warp, active, instruction):
     if active == 0:
         return
     launch = word(warp, LAUNCH)
+    if word(launch, WATCHING) == 0:
+        return
     alive, now, left = word(warp, EXISTS) & ~word(warp, EXITED), word(warp, MET), active
     for lane in range(32):
         if left >> lane & 1:
