@@ -47,6 +47,13 @@ def is_wait(i: Instruction) -> bool:
     return i.opcode.startswith(("bar.", "barrier.")) and ".warp" not in i.opcode
 
 
+def orders_some(i: Instruction) -> bool:
+    """Whether it may order threads of two warps, and is no barrier of the whole block: a fence, a barrier with a number or a count."""
+    if head(i) in ("membar", "fence") or {"release", "acq_rel"} & set(i.opcode.split(".")):
+        return True
+    return is_wait(i) and (".arrive" in i.opcode or ("0" not in i.operands[:2] or len(i.operands) > 1 + (".red" in i.opcode) * 2))
+
+
 def is_collective(i: Instruction) -> bool:
     return head(i) in TOGETHER or ".warp" in i.opcode
 

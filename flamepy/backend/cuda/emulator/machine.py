@@ -23,7 +23,7 @@ import numpy as np
 from ....errors import EmulationError
 from . import host, layout, ptx, report, runtime
 from .count import Counts
-from .flow import WATCHED, comes_by, head, meets
+from .flow import WATCHED, comes_by, head, meets, orders_some
 from .lanes import Lanes
 from .layout import ALLOCATED, GLOBAL, GROUP, LANES, LAST_PHASE, LOCAL, SHARED, SPACES
 from .memory import Memory
@@ -63,6 +63,7 @@ class Kernel:
         self.lines = np.array([i.line and numbers.setdefault((i.file, i.line, i.called), len(numbers) + 1) for i in places], np.int32)
         self.meets = np.array(self.meetings(), np.int32)
         self.warp_bytes = -(-lanes.bytes // 64) * 64
+        self.loose = any(orders_some(i) for i in entry.instructions)
         self.watched = any(head(i) in WATCHED for i in entry.instructions)
         self.format = self.parameters()
         self.parameter_bytes = max((offset + size for offset, size, _ in self.format), default=0)
@@ -140,6 +141,7 @@ class Machine:
         self.folder = Path(folder) / f"emulator-{runtime.sources()}" if folder else None
         self.phase = self.turns = 0  # turns: how often phases began again, and all records with them
         self.launches = 0
+        self.pool = np.zeros((layout.POOL_CELLS, 2), np.int64)  # takes memory where it is used
         self.turn = threading.Lock()
 
     def load(self, text: str, apart: bool = False) -> dict[str, Kernel]:
@@ -236,7 +238,8 @@ class Launch:
             words[getattr(layout, name)] = array.ctypes.data
         words[layout.GRID : layout.GRID + 3], words[layout.BLOCK : layout.BLOCK + 3] = self.grid, self.block
         words[layout.THREADS], words[layout.BLOCKS], words[layout.WARPS] = self.threads, self.blocks, -(-self.threads // LANES)
-        words[layout.LIMIT], words[layout.PARTED] = self.machine.limit, kernel.apart
+        words[layout.LIMIT], words[layout.PARTED], words[layout.LOOSE] = self.machine.limit, kernel.apart, kernel.loose
+        words[layout.POOL] = self.machine.pool.ctypes.data
         self.address = words.ctypes.data
 
     def begin(self, arguments: Sequence[Any], order: str, count: bool, races: bool) -> None:
@@ -246,7 +249,7 @@ class Launch:
         self.runs[:] = self.counted[:] = self.starts[:] = 0
         words[: layout.WARP_NOW + 1] = 0
         words[layout.STARTED] = words[layout.STEPS] = words[layout.ATOMIC_SEEN] = words[layout.NARROW] = words[layout.IDLE] = 0
-        words[layout.FENCE_SEEN] = 0
+        words[layout.FENCE_SEEN] = words[layout.POOL_USED] = 0
         words[layout.ORDER], words[layout.COUNTING], words[layout.WATCHING] = ORDERS[order], count, races
         words[layout.SLICE] = 64 if order == "all" else 1 << 16
         words[layout.BLOCK_NOW] = self.blocks - 1 if order == "last" else 0
@@ -268,7 +271,7 @@ class Launch:
         state[self.dynamic_at : self.dynamic_at + self.dynamic] = ALLOCATED
         words[layout.SHARED_STATE] = state.ctypes.data
         data, states = self.array(size + 64), self.array(size + 64)
-        records = [self.array(k * size // 4 + 64, np.int64).ctypes.data for k in (1, 1, 1, 1, 1, 16)]
+        records = [self.array(k * size // 4 + 64, np.int64).ctypes.data for k in (1, 1, 1, 1, 1, 8)]
         group(SHARED)[:] = data.ctypes.data, self.shared_size, states.ctypes.data, 0, *records
         local, states = self.array(kernel.local_bytes * self.threads), self.array(kernel.local_bytes * self.threads)
         group(LOCAL)[:] = local.ctypes.data, kernel.local_bytes, states.ctypes.data, *[0] * 7

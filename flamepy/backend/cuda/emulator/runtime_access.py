@@ -139,20 +139,6 @@ def store_unwatched(launch, warp, mask, size, count, space):
     return True
 
 
-@plain
-def load_one(launch, warp, size, count, instruction, space, strong):
-    """All lanes read from one address: one of them is checked, the first and the last leave records. False if they do not."""
-    if space_at(space, peek64(warp + ADDRESSES)) == LOCAL or not is_run(warp, 0):
-        return False
-    load_lane(launch, warp, 0, size, count, instruction, space, strong)
-    load_lane(launch, warp, 31, size, count, instruction, space, strong)
-    for k in range(count):
-        to = warp + VALUES + 256 * k
-        for lane in range(1, 31):
-            copy_number(to + size * lane, to, size)
-    return True
-
-
 @inlined
 def run_offset(launch, warp, mask, size, count, space):
     """The offset of a run that the whole warp touches, or -1."""
@@ -176,34 +162,30 @@ def load(warp, mask, size, count, instruction, space, strong):
         return
     if strong != 1 and load_unwatched(launch, warp, mask, size, count, space):
         return
-    if mask == FULL and load_one(launch, warp, size, count, instruction, space, strong):
-        return
     load_lanes(launch, warp, mask, size, count, instruction, space, strong)
 
 
 @inlined
 def load_lanes(launch, warp, mask, size, count, instruction, space, strong):
-    """Lane by lane. Of neighbours that read one place only the first and the last leave records; local memory is each lane's own."""
-    last = -1
+    """All lanes that read one place at a time; local memory is each lane's own."""
+    left = mask
     for lane in range(32):
-        if mask >> lane & 1:
-            address = peek64(warp + ADDRESSES + 8 * lane)
-            again = last >= 0 and peek64(warp + ADDRESSES + 8 * last) == address and space_at(space, address) != LOCAL
-            more = lane < 31 and mask >> (lane + 1) & 1 and peek64(warp + ADDRESSES + 8 * lane + 8) == address
-            if again and more:
-                for k in range(count):
-                    copy_number(warp + VALUES + 256 * k + size * lane, warp + VALUES + 256 * k + size * last, size)
-            else:
-                load_lane(launch, warp, lane, size, count, instruction, space, strong)
-            last = lane
+        if left >> lane & 1:
+            address, same = peek64(warp + ADDRESSES + 8 * lane), 0
+            for other in range(32):
+                same |= (peek64(warp + ADDRESSES + 8 * other) == address) << other
+            same = 1 << lane if space_at(space, address) == LOCAL else same & left
+            load_place(launch, warp, lane, same, size, count, instruction, space, strong)
+            left &= ~same
 
 
 @plain
-def load_lane(launch, warp, lane, size, count, instruction, space, strong):
-    address = peek64(warp + ADDRESSES + 8 * lane)
+def load_place(launch, warp, first, lanes, size, count, instruction, space, strong):
+    """These lanes, of which one is the `first`, read from one address."""
+    address = peek64(warp + ADDRESSES + 8 * first)
     where = space_at(space, address)
     group = group_of(launch, where)
-    thread = word(warp, FIRST_THREAD) + lane
+    thread = word(warp, FIRST_THREAD) + first
     offset = offset_of(group, where, address, thread, space == GENERIC)
     offset = check(launch, group, where, offset, size * count, thread, instruction, 0, address)
     if offset < 0:
@@ -211,11 +193,15 @@ def load_lane(launch, warp, lane, size, count, instruction, space, strong):
     if where != LOCAL:
         if strong == 1:
             set_word(warp, POLLED, 1)
-            acquire(warp, lane, group, offset)
-        record_read(launch, warp, group, offset, size * count, thread, instruction, strong > 0, address)
+            for lane in range(32):
+                if lanes >> lane & 1:
+                    acquire(warp, lane, group, offset)
+        record_read(launch, warp, group, offset, size * count, thread, lanes, instruction, strong > 0, address)
     source = word(group, HOST) + offset
-    for k in range(count):
-        copy_number(warp + VALUES + 256 * k + size * lane, source + k * size, size)
+    for lane in range(32):
+        if lanes >> lane & 1:
+            for k in range(count):
+                copy_number(warp + VALUES + 256 * k + size * lane, source + k * size, size)
 
 
 @plain

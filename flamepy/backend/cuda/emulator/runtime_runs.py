@@ -9,19 +9,21 @@ from .layout import (
     ATOMIC_SEEN,
     ATOMICS,
     FIRST_THREAD,
-    LATEST,
+    FULL,
     NARROW,
     PHASE,
     R_BYTES,
     R_PHASE,
     R_SYNC,
     R_THREAD,
+    READERS,
     READS,
     SYNCED,
     WRITES,
 )
 from .runtime_bytes import are_whole
-from .runtime_races import gives_way, limits, met_before
+from .runtime_races import limits
+from .runtime_readers import add_readers, rest_of
 from .runtime_words import inlined, peek64, poke64, word
 
 
@@ -63,13 +65,18 @@ def read_run(launch, warp, group, offset, step, instruction):
         seen = which == WRITES or word(launch, ATOMIC_SEEN)
         if seen and not run_is_clean(word(group, which) + place, words, shift, first, block, phase, mine):
             return False
-    reads, latest, since = word(group, READS) + place, word(group, LATEST) + place, met_before(warp)
+    reads, readers, bad = word(group, READS) + place, word(group, READERS) + place, 0
     for k in range(words):
-        record = mine + ((k >> shift) << R_THREAD)
-        old, older = peek64(reads + 8 * k), peek64(latest + 8 * k)
-        way = gives_way(old, record, first, block, phase, since)
-        poke64(reads + 8 * k, record if way else old)
-        poke64(latest + 8 * k, older if way else record)
+        old, who = peek64(reads + 8 * k), peek64(readers + 8 * k)
+        again = ((old ^ (mine + ((k >> shift) << R_THREAD))) >> R_THREAD & 1023 == 0) & (who == 1 << (k >> shift))
+        bad |= (old >= first) & ((old < block) | (((old >= phase) | (who > FULL)) & (not again)))
+    for k in range(words):
+        record, lane = mine + ((k >> shift) << R_THREAD), k >> shift
+        if bad:
+            add_readers(launch, warp, group, place + 8 * k, record, 1 << lane)
+        else:
+            poke64(readers + 8 * k, rest_of(launch, reads + 8 * k, readers + 8 * k) | 1 << lane)
+            poke64(reads + 8 * k, record)
     return True
 
 
@@ -82,10 +89,17 @@ def write_run(launch, warp, group, offset, step, instruction):
     words, place = 32 << shift, 2 * offset
     if word(launch, NARROW) and not are_whole(group, place, words, first):
         return False
-    for which in (WRITES, READS, LATEST, ATOMICS):
+    for which in (WRITES, READS, ATOMICS):
         seen = which != ATOMICS or word(launch, ATOMIC_SEEN)
         if seen and not run_is_clean(word(group, which) + place, words, shift, first, block, phase, mine):
             return False
+    readers, reads, bad = word(group, READERS) + place, word(group, READS) + place, 0
+    for k in range(words):  # a record tells one of the readers
+        old, who = peek64(reads + 8 * k), peek64(readers + 8 * k)
+        past = (old >= block) & (old < phase) & (who <= FULL)
+        bad |= (old >= first) & (not past) & (who != 1 << (k >> shift))
+    if bad:
+        return False
     writes = word(group, WRITES) + place
     for k in range(words):
         poke64(writes + 8 * k, mine + ((k >> shift) << R_THREAD))

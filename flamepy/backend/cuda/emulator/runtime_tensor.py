@@ -119,11 +119,11 @@ def load_matrices(warp, count, transposed, instruction):
             if transposed:
                 for half in range(2):
                     at = row_of(warp, matrix, 2 * (lane & 3) + half) + 2 * (lane >> 2)
-                    record_read(launch, warp, group, at, 2, first + lane, instruction, 0, at)
+                    record_read(launch, warp, group, at, 2, first + lane, 1 << lane, instruction, 0, at)
                     poke16(to + 2 * half, peek16(word(group, HOST) + at))
             else:
                 at = row_of(warp, matrix, lane >> 2) + 4 * (lane & 3)
-                record_read(launch, warp, group, at, 4, first + lane, instruction, 0, at)
+                record_read(launch, warp, group, at, 4, first + lane, 1 << lane, instruction, 0, at)
                 poke32(to, peek32(word(group, HOST) + at))
 
 
@@ -148,7 +148,7 @@ def copy_later(warp, mask, size, instruction):
                 offset = check(launch, device, GLOBAL, source - (1 << 52), wanted, thread, instruction, 0, source)
                 if offset < 0:
                     return
-                record_read(launch, warp, device, offset, wanted, thread, instruction, 0, source)
+                record_read(launch, warp, device, offset, wanted, thread, 1 << lane, instruction, 0, source)
             record_write(launch, warp, shared, to, size, thread, instruction, 0, 0, to)  # from now on, not only when it is waited for
             count = word(warp, ASYNC_COUNT)
             if count == ASYNC_ENTRIES:
