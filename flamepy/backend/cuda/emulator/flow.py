@@ -67,11 +67,16 @@ def ends(instruction: Instruction) -> bool:
     return head(instruction) in ("bra", "brx", "ret", "exit") or is_wait(instruction)
 
 
+def tells(i: Instruction) -> bool:
+    """Whether other warps may hear by it of what a thread did: these may run before it goes on."""
+    return orders_some(i) or head(i) in ("atom", "red")
+
+
 def blocks_of(entry: Entry, apart: bool = False) -> list[Block]:
     """Cut at labels and ends, connect, and put in order; `apart`: each instruction where lanes meet is a block of its own."""
     count = len(entry.instructions)
     starts = {0, *(at for at in entry.labels.values() if at < count)}
-    starts |= {k + 1 for k, i in enumerate(entry.instructions) if ends(i) and k + 1 < count}
+    starts |= {k + 1 for k, i in enumerate(entry.instructions) if (ends(i) or tells(i)) and k + 1 < count}
     if any(head(i) == "atom" or STRONG & set(i.opcode.split(".")) for i in entry.instructions):  # lanes may wait for others of their warp
         starts |= {k for k, i in enumerate(entry.instructions) if is_collective(i)}
     if apart:

@@ -39,6 +39,7 @@ PARTED, MEETS = 87, 88  # whether what lanes do together stands apart in blocks;
 NARROW = 89  # whether anything was touched in this launch that is less than a word
 FENCE_SEEN = 91  # whether any thread of this launch made a fence
 PUBLISHED = 92  # for each block a time for the block, then one for each thread: what lies before has been fenced
+TURNS = 8  # of warps, in the order "chance"
 WATCHING = 93  # whether this launch is watched for races: who touched what is recorded
 POOL, POOL_USED = 94, 95  # cells of words that several read: where they are, and how many are used
 POOL_CELLS = 1 << 21

@@ -31,7 +31,7 @@ from .ptx import Entry, place_all
 
 FORMATS = {"u8": "B", "s8": "b", "b8": "B", "u16": "H", "s16": "h", "b16": "H", "u32": "I", "s32": "i", "b32": "I"}
 FORMATS |= {"u64": "Q", "s64": "q", "b64": "Q", "f32": "f", "f64": "d"}
-ORDERS = {"all": 0, "first": 1, "last": 2}
+ORDERS = {"all": 0, "first": 1, "last": 2, "chance": 3}
 SHARED_LIMIT = 232_448  # bytes of shared memory that a block can have at most
 STATIC_LIMIT = 48 << 10  # of these, what a kernel may declare
 MOST = (1 << 31) - 1, 65535, 65535  # blocks of a launch in each dimension
@@ -169,8 +169,9 @@ class Machine:
         races: bool = True,
     ) -> Counts | None:
         """Run a kernel to its end; what it did, if it is to `count` that, or if it is watched. order: warps in turns ("all"), or each as
-        far as it gets, from the first or from the last. One launch at a time, as in one stream, whichever threads they come from: the
-        records of accesses are those of all. races: whether it is watched for them, which takes most of its time."""
+        far as it gets, from the first or from the last, or by chance, always the same, while one after the other is held back for long. One
+        launch at a time, as in one stream, whichever threads they come from: the records of accesses are those of all. races: whether it
+        is watched for them, which takes most of its time."""
         self.memory.check_process()
         key = (self, *size_of(kernel.name, grid, block, shared))
         with self.turn:
@@ -249,7 +250,7 @@ class Launch:
         self.runs[:] = self.counted[:] = self.starts[:] = 0
         words[: layout.WARP_NOW + 1] = 0
         words[layout.STARTED] = words[layout.STEPS] = words[layout.ATOMIC_SEEN] = words[layout.NARROW] = words[layout.IDLE] = 0
-        words[layout.FENCE_SEEN] = words[layout.POOL_USED] = 0
+        words[layout.FENCE_SEEN] = words[layout.POOL_USED] = words[layout.TURNS] = 0
         words[layout.ORDER], words[layout.COUNTING], words[layout.WATCHING] = ORDERS[order], count, races
         words[layout.SLICE] = 64 if order == "all" else 1 << 16
         words[layout.BLOCK_NOW] = self.blocks - 1 if order == "last" else 0
