@@ -21,6 +21,7 @@ import pytest
 from conftest import LEFT_OUT
 from devices import default_device, emulated_gpu
 from error_text import raises
+from ptx_tools import entry
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
 
@@ -223,3 +224,48 @@ def test_the_extra_brings_every_library(name):
     """A CUDA toolkit of the machine's own must not stand in for a wheel that the extra forgot."""
     loaded = pathfinder.load_nvidia_dynamic_lib(name)
     assert Path(loaded.abs_path).is_relative_to(sys.prefix), loaded
+
+
+# ---- launches --------------------------------------------------------------------------------------------------------------------
+SPREAD = """mov.u32 %r1, %tid.x; ld.param.u64 %rd1, [flag]; ld.global.u32 %r2, [%rd1]; ld.param.u64 %rd2, [y];
+mul.lo.u32 %r3, %r1, %r2; cvt.u64.u32 %rd3, %r3; add.u64 %rd4, %rd2, %rd3; st.global.u32 [%rd4], %r1;"""
+
+
+def test_races_are_looked_for_in_the_first_launch_and_in_each_32nd_like_it() -> None:
+    """All else is checked in each: what a launch that is not watched reads and writes is right, and out of bounds is told."""
+    from flamepy.backend.cuda.build import ENTRY, Binary
+    from flamepy.backend.cuda.emulated import Driver
+
+    driver, out = Driver(), np.zeros(32, "i4")
+    loaded = driver.load(Binary("spread", entry(ENTRY, "u64 y, u64 flag, f32 any", SPREAD), (9, 0), ""))
+    y, other, flag = (driver.allocate(size) for size in (128, 128, 4))
+    launch = driver.starter(loaded, (1, 1, 1), 32)
+
+    def run(step: int, to: int, number: float) -> None:  # step: bytes from one thread's word to the next's
+        driver.upload(flag, np.array([step], "i4"))
+        launch(to, flag, np.float32(number))
+
+    with raises(fp.EmulationError, "spread: race: thread 1 of block 0 writes"):
+        run(0, y, 0)
+    run(4, y, 0)  # the first that was right; other buffers and other floats are like it
+    for k in range(30):
+        run(0, other if k % 2 else y, k)
+    run(4, y, 0)
+    race = "spread: race: thread 1 of block 0 writes"
+    with raises(fp.EmulationError, race):
+        run(0, y, 0)
+    for step, fault in (
+        (4, ""),
+        (8, "write out of bounds"),
+        (4, ""),
+        (2, "misaligned"),
+        (0, race),
+        (4, ""),
+    ):  # after a fault all is watched
+        if fault:
+            with raises(fp.EmulationError, fault):
+                run(step, y, 0)
+        else:
+            run(step, y, 0)
+    driver.download(out, y)
+    np.testing.assert_array_equal(out, np.arange(32))

@@ -111,8 +111,9 @@ def emulate(kernel: Any, grid: Any, block: Any, *args: Any, shared: int = 0) -> 
     cuda.shared.array(0, ...), as in kernel[grid, block, stream, shared]. Raises EmulationError for what is wrong in the kernel: its `kind`
     is "out of bounds", "misaligned", "uninitialised", "race" or "barrier". The arrays are as they were then.
     A kernel with local arrays, arrays of several axes, raise, assert or indices that may be negative is run once more before, compiled so
-    that these and each index can be watched: a thread that raises is an EmulationError, though on a GPU it only ends. float64 and negative
-    indices are no error: the report tells where.
+    that these and each index can be watched: a thread that raises is an EmulationError, though on a GPU it only ends. One with fences or
+    barriers of some warps is run once more after, its warps in another order. float64 and negative indices are no error: the report tells
+    where.
     """
     if isinstance(kernel, str):
         raise TypeError(f"emulate: not a kernel: '{kernel}'. Give what flamepy.cuda.compile('{kernel}') returns.")
@@ -125,7 +126,13 @@ def emulate(kernel: Any, grid: Any, block: Any, *args: Any, shared: int = 0) -> 
     with busy:
         if kernel.watched_ptx is not None and MARKED.search(watched(kernel).ptx):  # for what NVVM drops, before it has
             negative = checked(watched(kernel), size, copied(values), count=False).negative
+        before = copied(values)
         counts = checked(kernel, size, values, count=True)
+        if loaded(kernel).loose and (late := again(kernel, size, before, "chance")[0]) and late.kind == "race":
+            for value, old in zip(values, before, strict=True):
+                if isinstance(value, np.ndarray) and value.flags.writeable:
+                    value[...] = old
+            raise late
     arrays = {want.name: value.size for want, value in zip(kernel.leaves, values, strict=True) if isinstance(value, np.ndarray)}
     return replace(reported(kernel.name, counts), written=counts.written, elements=arrays, negative=negative)
 

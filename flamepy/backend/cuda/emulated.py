@@ -1,7 +1,8 @@
 """The driver without a GPU: memory is the emulator's, a launch runs the kernel's PTX for every thread before it returns.
 
 Nothing is cached between buffers: each has its own bytes, so that a kernel that leaves its operands is found out, and what was never
-written cannot be read, by the host neither. A captured graph is the list of its launches and copies.
+written cannot be read, by the host neither: that holds for each access of each launch. Races, which take longer to look for, are looked
+for in the first launch of a kernel with a size, and in each 32nd like it. A captured graph is the list of its launches and copies.
 
 Read next: emulator/machine.py.
 """
@@ -17,10 +18,12 @@ import numpy as np
 from ...errors import DeviceError, EmulationError
 from . import build
 from .emulator import Machine, Memory
+from .emulator.layout import DEVICE_BASE
 
 CC = (9, 0)  # an H100's
 MOST = {(8, 0): 163 << 10, (9, 0): 227 << 10, (10, 0): 227 << 10}  # bytes of shared memory that a block may ask for
 LEAST = 99 << 10  # of other GPUs
+AGAIN, KINDS = 32, 4096  # of so many launches that are alike one is watched for races; so many kinds are known at a time
 
 
 class Driver:
@@ -36,6 +39,7 @@ class Driver:
         self.memory = Memory()
         self.machine = Machine(self.memory, build.cache_folder())
         self.order = "all"
+        self.times: dict[Any, int] = {}  # how often a launch like this one came
         self.counts: list[tuple[str, Any]] | None = None
         self.recorded: list[Callable[[], None]] | None = None  # of the graph that is being captured
 
@@ -85,7 +89,13 @@ class Driver:
 
     def run(self, loaded: tuple[Any, int], grid: tuple[int, ...], threads: int, values: Sequence[Any]) -> None:
         function, given = loaded
-        counts = self.machine.launch(function, grid, threads, values, given, self.order, self.counts is not None)
+        key = function, grid, threads, self.order, alike(values)
+        times = self.times.pop(key, 0)
+        races, counting = times % AGAIN == 0, self.counts is not None
+        counts = self.machine.launch(function, grid, threads, values, given, self.order, counting, races)
+        if len(self.times) == KINDS:
+            self.times.pop(next(iter(self.times)))
+        self.times[key] = times + 1  # not after an error
         if self.counts is not None:
             self.counts.append((function.name, counts))
 
@@ -120,6 +130,13 @@ class Driver:
 
     def addressed(self, data: Any) -> None:
         """No other library has memory here."""
+
+
+def alike(values: Sequence[Any]) -> tuple[Any, ...]:
+    """What of a kernel's parameters may change who touches what: whole numbers, and which buffers are one."""
+    buffers: dict[int, int] = {}
+    whole = [v for v in values if not isinstance(v, np.floating)]
+    return tuple([buffers.setdefault(v, len(buffers)) if isinstance(v, int) and v >= DEVICE_BASE else v for v in whole])
 
 
 def open(index: int) -> Driver:

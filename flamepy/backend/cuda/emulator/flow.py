@@ -47,6 +47,13 @@ def is_wait(i: Instruction) -> bool:
     return i.opcode.startswith(("bar.", "barrier.")) and ".warp" not in i.opcode
 
 
+def orders_some(i: Instruction) -> bool:
+    """Whether it may order threads of two warps, and is no barrier of the whole block: a fence, a barrier with a number or a count."""
+    if head(i) in ("membar", "fence") or {"release", "acq_rel"} & set(i.opcode.split(".")):
+        return True
+    return is_wait(i) and (".arrive" in i.opcode or ("0" not in i.operands[:2] or len(i.operands) > 1 + (".red" in i.opcode) * 2))
+
+
 def is_collective(i: Instruction) -> bool:
     return head(i) in TOGETHER or ".warp" in i.opcode
 
@@ -60,11 +67,16 @@ def ends(instruction: Instruction) -> bool:
     return head(instruction) in ("bra", "brx", "ret", "exit") or is_wait(instruction)
 
 
+def tells(i: Instruction) -> bool:
+    """Whether other warps may hear by it of what a thread did: these may run before it goes on."""
+    return orders_some(i) or head(i) in ("atom", "red")
+
+
 def blocks_of(entry: Entry, apart: bool = False) -> list[Block]:
     """Cut at labels and ends, connect, and put in order; `apart`: each instruction where lanes meet is a block of its own."""
     count = len(entry.instructions)
     starts = {0, *(at for at in entry.labels.values() if at < count)}
-    starts |= {k + 1 for k, i in enumerate(entry.instructions) if ends(i) and k + 1 < count}
+    starts |= {k + 1 for k, i in enumerate(entry.instructions) if (ends(i) or tells(i)) and k + 1 < count}
     if any(head(i) == "atom" or STRONG & set(i.opcode.split(".")) for i in entry.instructions):  # lanes may wait for others of their warp
         starts |= {k for k, i in enumerate(entry.instructions) if is_collective(i)}
     if apart:

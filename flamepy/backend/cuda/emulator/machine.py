@@ -23,7 +23,7 @@ import numpy as np
 from ....errors import EmulationError
 from . import host, layout, ptx, report, runtime
 from .count import Counts
-from .flow import WATCHED, comes_by, head, meets
+from .flow import WATCHED, comes_by, head, meets, orders_some
 from .lanes import Lanes
 from .layout import ALLOCATED, GLOBAL, GROUP, LANES, LAST_PHASE, LOCAL, SHARED, SPACES
 from .memory import Memory
@@ -31,7 +31,7 @@ from .ptx import Entry, place_all
 
 FORMATS = {"u8": "B", "s8": "b", "b8": "B", "u16": "H", "s16": "h", "b16": "H", "u32": "I", "s32": "i", "b32": "I"}
 FORMATS |= {"u64": "Q", "s64": "q", "b64": "Q", "f32": "f", "f64": "d"}
-ORDERS = {"all": 0, "first": 1, "last": 2}
+ORDERS = {"all": 0, "first": 1, "last": 2, "chance": 3}
 SHARED_LIMIT = 232_448  # bytes of shared memory that a block can have at most
 STATIC_LIMIT = 48 << 10  # of these, what a kernel may declare
 MOST = (1 << 31) - 1, 65535, 65535  # blocks of a launch in each dimension
@@ -63,6 +63,7 @@ class Kernel:
         self.lines = np.array([i.line and numbers.setdefault((i.file, i.line, i.called), len(numbers) + 1) for i in places], np.int32)
         self.meets = np.array(self.meetings(), np.int32)
         self.warp_bytes = -(-lanes.bytes // 64) * 64
+        self.loose = any(orders_some(i) for i in entry.instructions)
         self.watched = any(head(i) in WATCHED for i in entry.instructions)
         self.format = self.parameters()
         self.parameter_bytes = max((offset + size for offset, size, _ in self.format), default=0)
@@ -140,6 +141,7 @@ class Machine:
         self.folder = Path(folder) / f"emulator-{runtime.sources()}" if folder else None
         self.phase = self.turns = 0  # turns: how often phases began again, and all records with them
         self.launches = 0
+        self.pool = np.zeros((layout.POOL_CELLS, 2), np.int64)  # takes memory where it is used
         self.turn = threading.Lock()
 
     def load(self, text: str, apart: bool = False) -> dict[str, Kernel]:
@@ -156,11 +158,20 @@ class Machine:
         return {name: Kernel(entry, numbers, table, self.folder, apart) for name, entry in module.entries.items()}
 
     def launch(
-        self, kernel: Kernel, grid: Any, block: Any, arguments: Sequence[Any], shared: int = 0, order: str = "all", count: bool = False
+        self,
+        kernel: Kernel,
+        grid: Any,
+        block: Any,
+        arguments: Sequence[Any],
+        shared: int = 0,
+        order: str = "all",
+        count: bool = False,
+        races: bool = True,
     ) -> Counts | None:
         """Run a kernel to its end; what it did, if it is to `count` that, or if it is watched. order: warps in turns ("all"), or each as
-        far as it gets, from the first or from the last. One launch at a time, as in one stream, whichever threads they come from: the
-        records of accesses are those of all."""
+        far as it gets, from the first or from the last, or by chance, always the same, while one after the other is held back for long. One
+        launch at a time, as in one stream, whichever threads they come from: the records of accesses are those of all. races: whether it
+        is watched for them, which takes most of its time."""
         self.memory.check_process()
         key = (self, *size_of(kernel.name, grid, block, shared))
         with self.turn:
@@ -170,7 +181,7 @@ class Machine:
             launch = kernel.launches.pop(key, None)
             if launch is None or launch.turns != self.turns:
                 launch = Launch(self, kernel, *key[1:])
-            launch.begin(arguments, order, count)
+            launch.begin(arguments, order, count, races)
             counts = launch.run()
             if len(kernel.launches) < KEPT:  # not after an error
                 kernel.launches[key] = launch
@@ -228,18 +239,19 @@ class Launch:
             words[getattr(layout, name)] = array.ctypes.data
         words[layout.GRID : layout.GRID + 3], words[layout.BLOCK : layout.BLOCK + 3] = self.grid, self.block
         words[layout.THREADS], words[layout.BLOCKS], words[layout.WARPS] = self.threads, self.blocks, -(-self.threads // LANES)
-        words[layout.LIMIT], words[layout.PARTED] = self.machine.limit, kernel.apart
+        words[layout.LIMIT], words[layout.PARTED], words[layout.LOOSE] = self.machine.limit, kernel.apart, kernel.loose
+        words[layout.POOL] = self.machine.pool.ctypes.data
         self.address = words.ctypes.data
 
-    def begin(self, arguments: Sequence[Any], order: str, count: bool) -> None:
+    def begin(self, arguments: Sequence[Any], order: str, count: bool, races: bool) -> None:
         """Set what differs from launch to launch."""
         machine, words = self.machine, self.words
         self.parameters[:] = self.kernel.pack(arguments)
         self.runs[:] = self.counted[:] = self.starts[:] = 0
         words[: layout.WARP_NOW + 1] = 0
         words[layout.STARTED] = words[layout.STEPS] = words[layout.ATOMIC_SEEN] = words[layout.NARROW] = words[layout.IDLE] = 0
-        words[layout.FENCE_SEEN] = 0
-        words[layout.ORDER], words[layout.COUNTING] = ORDERS[order], count
+        words[layout.FENCE_SEEN] = words[layout.POOL_USED] = words[layout.TURNS] = 0
+        words[layout.ORDER], words[layout.COUNTING], words[layout.WATCHING] = ORDERS[order], count, races
         words[layout.SLICE] = 64 if order == "all" else 1 << 16
         words[layout.BLOCK_NOW] = self.blocks - 1 if order == "last" else 0
         words[layout.PHASE] = machine.phase
@@ -260,7 +272,7 @@ class Launch:
         state[self.dynamic_at : self.dynamic_at + self.dynamic] = ALLOCATED
         words[layout.SHARED_STATE] = state.ctypes.data
         data, states = self.array(size + 64), self.array(size + 64)
-        records = [self.array(k * size // 4 + 64, np.int64).ctypes.data for k in (1, 1, 1, 1, 1, 16)]
+        records = [self.array(k * size // 4 + 64, np.int64).ctypes.data for k in (1, 1, 1, 1, 1, 8)]
         group(SHARED)[:] = data.ctypes.data, self.shared_size, states.ctypes.data, 0, *records
         local, states = self.array(kernel.local_bytes * self.threads), self.array(kernel.local_bytes * self.threads)
         group(LOCAL)[:] = local.ctypes.data, kernel.local_bytes, states.ctypes.data, *[0] * 7

@@ -2,7 +2,7 @@
 
 Device addresses begin at DEVICE_BASE, where no host address can be: a kernel that is given a host pointer fails at its first access,
 and host code that is given a device pointer cannot read it. Between allocations lie bytes that belong to none. The states and the
-records of who touched what (5 x 8 bytes for each 4, and 4 x 8 for each one that is touched alone) take memory only where they are used.
+records of who touched what (5 x 8 bytes for each 4, and 2 x 8 for each one that is touched alone) take memory only where they are used.
 Read next: machine.py.
 """
 
@@ -22,7 +22,7 @@ from .layout import ALLOCATED, DEVICE_BASE, WRITTEN
 
 ALIGN = 256
 RED_ZONE = 256
-SIZE = 1 << 33  # reserved, not used; with the records 44 times as much
+SIZE = 1 << 33  # reserved, not used; with the records 28 times as much
 NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)  # older Pythons lack the name
 HELD_BACK = 64  # freed blocks that are not handed out yet, so that a pointer into them is told
 LARGE = 1 << 22  # bytes of a block whose memory goes back to the system when it is freed
@@ -50,7 +50,7 @@ class Memory:
     def __init__(self, size: int = SIZE) -> None:
         while True:  # where less may be reserved, less will do
             try:
-                self.regions = [reserve(size), reserve(size), *(reserve(2 * size) for _ in range(5)), reserve(32 * size)]
+                self.regions = [reserve(size), reserve(size), *(reserve(2 * size) for _ in range(5)), reserve(16 * size)]
                 break
             except (OSError, ValueError):
                 size //= 2
@@ -62,7 +62,7 @@ class Memory:
         self.process_now = os.getpid  # kept here: when Python ends, modules are emptied before the last buffers are freed
         self.bytes = np.frombuffer(self.regions[0], np.uint8)
         self.states = np.frombuffer(self.regions[1], np.uint8)
-        # bytes, states, writers, readers, latest readers, atomic writers, releases, records of single bytes
+        # bytes, states, writers, a reader, who reads, atomic writers, releases, records of single bytes
         self.addresses = [host_address(r) for r in self.regions]
         self.top = RED_ZONE
         self.blocks: dict[int, int] = {}  # offset -> size
@@ -123,7 +123,7 @@ class Memory:
         """The pages of these bytes, their states and records are zero again, and take no memory."""
         start, end = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
         for k, region in enumerate(self.regions):
-            scale = 1 if k < 2 else 2 if k < 7 else 32
+            scale = 1 if k < 2 else 2 if k < 7 else 16
             region.madvise(mmap.MADV_DONTNEED, scale * start, scale * (end - start))
 
     def span(self, op: str, address: int, size: int) -> slice:

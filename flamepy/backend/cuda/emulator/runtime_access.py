@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from .layout import (
     ADDRESSES,
-    ATOMIC_SEEN,
-    ATOMICS,
     CHANGED,
     DEVICE_BASE,
     FIRST_THREAD,
@@ -17,27 +15,19 @@ from .layout import (
     GENERIC,
     GLOBAL,
     HOST,
-    LATEST,
     LAUNCH,
     LOCAL,
-    NARROW,
-    PHASE,
     POLLED,
-    R_BYTES,
-    R_PHASE,
-    R_SYNC,
-    R_THREAD,
-    READS,
     STATE,
-    SYNCED,
     TOP,
     VALUES,
-    WRITES,
+    WATCHING,
     WRITTEN,
 )
-from .runtime_bytes import are_whole, record_read, record_write
-from .runtime_check import ALL_ALLOCATED, ALL_WRITTEN, ANY_COPYING, NOT_TO_WRITE, check, copy_number, group_of, offset_of, space_at
-from .runtime_races import acquire, gives_way, limits, met_before, release_word
+from .runtime_bytes import record_read, record_write
+from .runtime_check import ALL_ALLOCATED, ALL_WRITTEN, ANY_COPYING, NOT_TO_WRITE, check, copy_number, group_of, offset_of, quick, space_at
+from .runtime_races import acquire, release_word
+from .runtime_runs import read_run, write_run
 from .runtime_words import inlined, peek8, peek32, peek64, plain, poke8, poke32, poke64, set_word, word
 
 
@@ -62,31 +52,6 @@ def states_are(states, count, wanted, unwanted):
     return both & wanted == wanted and either & unwanted == 0
 
 
-@inlined
-def record_of(launch, warp, instruction):
-    """What lane 0 leaves behind; the other lanes' differ in the thread. All four bytes of a word."""
-    time = (word(launch, PHASE) << R_PHASE) | (word(warp, SYNCED) << R_SYNC)
-    return time | (word(warp, FIRST_THREAD) << R_THREAD) | (15 << R_BYTES) | instruction
-
-
-@inlined
-def run_is_clean(records, words, shift, launch_record, block_record, phase_record, mine):
-    """Whether no record of another thread is in the way of this run."""
-    bad = 0
-    for k in range(words):
-        record = peek64(records + 8 * k)
-        own = (record ^ (mine + ((k >> shift) << R_THREAD))) >> R_THREAD == 0
-        past = (record >= block_record) & (record < phase_record)
-        bad |= (record >= launch_record) & (not own) & (not past)
-    return bad == 0
-
-
-@inlined
-def shift_of(step):
-    """How many 4-byte words a lane touches, as a power of two."""
-    return 0 if step == 4 else (1 if step == 8 else 2)
-
-
 @plain
 def load_run(launch, warp, group, offset, size, count, instruction):
     """The whole warp reads a run. False where something needs a closer look."""
@@ -94,23 +59,8 @@ def load_run(launch, warp, group, offset, size, count, instruction):
     states = word(group, STATE) + offset
     if not states_are(states, 32 * step, ALL_WRITTEN, ANY_COPYING):
         return False
-    mine = record_of(launch, warp, instruction)
-    first, block, phase = limits(launch, group)
-    shift = shift_of(step)
-    words, place = 32 << shift, 2 * offset
-    if word(launch, NARROW) and not are_whole(group, place, words, first):
+    if word(launch, WATCHING) and not read_run(launch, warp, group, offset, step, instruction):
         return False
-    for which in (WRITES, ATOMICS):
-        seen = which == WRITES or word(launch, ATOMIC_SEEN)
-        if seen and not run_is_clean(word(group, which) + place, words, shift, first, block, phase, mine):
-            return False
-    reads, latest, since = word(group, READS) + place, word(group, LATEST) + place, met_before(warp)
-    for k in range(words):
-        record = mine + ((k >> shift) << R_THREAD)
-        old, older = peek64(reads + 8 * k), peek64(latest + 8 * k)
-        way = gives_way(old, record, first, block, phase, since)
-        poke64(reads + 8 * k, record if way else old)
-        poke64(latest + 8 * k, older if way else record)
     source = word(group, HOST) + offset
     for k in range(count):
         to = warp + VALUES + 256 * k
@@ -130,19 +80,8 @@ def store_run(launch, warp, group, offset, size, count, instruction):
     states = word(group, STATE) + offset
     if not states_are(states, 32 * step, ALL_ALLOCATED, NOT_TO_WRITE):
         return False
-    mine = record_of(launch, warp, instruction)
-    first, block, phase = limits(launch, group)
-    shift = shift_of(step)
-    words, place = 32 << shift, 2 * offset
-    if word(launch, NARROW) and not are_whole(group, place, words, first):
+    if word(launch, WATCHING) and not write_run(launch, warp, group, offset, step, instruction):
         return False
-    for which in (WRITES, READS, LATEST, ATOMICS):
-        seen = which != ATOMICS or word(launch, ATOMIC_SEEN)
-        if seen and not run_is_clean(word(group, which) + place, words, shift, first, block, phase, mine):
-            return False
-    writes = word(group, WRITES) + place
-    for k in range(words):
-        poke64(writes + 8 * k, mine + ((k >> shift) << R_THREAD))
     to = word(group, HOST) + offset
     for k in range(count):
         source = warp + VALUES + 256 * k
@@ -156,17 +95,47 @@ def store_run(launch, warp, group, offset, size, count, instruction):
     return True
 
 
+@inlined
+def place_of(launch, group, space, address, size, wanted, unwanted):
+    """The offset of one lane's access, or -1 where something needs a closer look."""
+    offset = address - DEVICE_BASE if space == GLOBAL else address
+    if offset < 0 or offset + size > word(group, TOP) or address & (size - 1):
+        return -1
+    return offset if quick(word(group, STATE) + offset, size, wanted, unwanted) else -1
+
+
 @plain
-def load_one(launch, warp, size, count, instruction, space, strong):
-    """All lanes read from one address: one of them is checked, the first and the last leave records. False if they do not."""
-    if space_at(space, peek64(warp + ADDRESSES)) == LOCAL or not is_run(warp, 0):
+def load_unwatched(launch, warp, mask, size, count, space):
+    """Nobody records who reads. False where something needs a closer look."""
+    if size < 4 or space >= LOCAL or word(launch, WATCHING):
         return False
-    load_lane(launch, warp, 0, size, count, instruction, space, strong)
-    load_lane(launch, warp, 31, size, count, instruction, space, strong)
-    for k in range(count):
-        to = warp + VALUES + 256 * k
-        for lane in range(1, 31):
-            copy_number(to + size * lane, to, size)
+    group = group_of(launch, space)
+    for lane in range(32):
+        if mask >> lane & 1:
+            offset = place_of(launch, group, space, peek64(warp + ADDRESSES + 8 * lane), size * count, ALL_WRITTEN, ANY_COPYING)
+            if offset < 0:
+                return False
+            source = word(group, HOST) + offset
+            for k in range(count):
+                copy_number(warp + VALUES + 256 * k + size * lane, source + k * size, size)
+    return True
+
+
+@plain
+def store_unwatched(launch, warp, mask, size, count, space):
+    """Nobody records who writes. False where something needs a closer look: lanes before that have written what they write again."""
+    if size < 4 or space >= LOCAL or word(launch, WATCHING):
+        return False
+    group = group_of(launch, space)
+    for lane in range(32):
+        if mask >> lane & 1:
+            offset = place_of(launch, group, space, peek64(warp + ADDRESSES + 8 * lane), size * count, ALL_ALLOCATED, NOT_TO_WRITE)
+            if offset < 0:
+                return False
+            for k in range(count):
+                copy_number(word(group, HOST) + offset + k * size, warp + VALUES + 256 * k + size * lane, size)
+            for at in range(word(group, STATE) + offset, word(group, STATE) + offset + size * count, 4):
+                poke32(at, peek32(at) | WRITTEN * 0x01010101)
     return True
 
 
@@ -191,34 +160,32 @@ def load(warp, mask, size, count, instruction, space, strong):
     offset = -1 if strong else run_offset(launch, warp, mask, size, count, space)
     if offset >= 0 and load_run(launch, warp, group_of(launch, space), offset, size, count, instruction):
         return
-    if mask == FULL and load_one(launch, warp, size, count, instruction, space, strong):
+    if strong != 1 and load_unwatched(launch, warp, mask, size, count, space):
         return
     load_lanes(launch, warp, mask, size, count, instruction, space, strong)
 
 
 @inlined
 def load_lanes(launch, warp, mask, size, count, instruction, space, strong):
-    """Lane by lane. Of neighbours that read one place only the first and the last leave records; local memory is each lane's own."""
-    last = -1
+    """All lanes that read one place at a time; local memory is each lane's own."""
+    left = mask
     for lane in range(32):
-        if mask >> lane & 1:
-            address = peek64(warp + ADDRESSES + 8 * lane)
-            again = last >= 0 and peek64(warp + ADDRESSES + 8 * last) == address and space_at(space, address) != LOCAL
-            more = lane < 31 and mask >> (lane + 1) & 1 and peek64(warp + ADDRESSES + 8 * lane + 8) == address
-            if again and more:
-                for k in range(count):
-                    copy_number(warp + VALUES + 256 * k + size * lane, warp + VALUES + 256 * k + size * last, size)
-            else:
-                load_lane(launch, warp, lane, size, count, instruction, space, strong)
-            last = lane
+        if left >> lane & 1:
+            address, same = peek64(warp + ADDRESSES + 8 * lane), 0
+            for other in range(32):
+                same |= (peek64(warp + ADDRESSES + 8 * other) == address) << other
+            same = 1 << lane if space_at(space, address) == LOCAL else same & left
+            load_place(launch, warp, lane, same, size, count, instruction, space, strong)
+            left &= ~same
 
 
 @plain
-def load_lane(launch, warp, lane, size, count, instruction, space, strong):
-    address = peek64(warp + ADDRESSES + 8 * lane)
+def load_place(launch, warp, first, lanes, size, count, instruction, space, strong):
+    """These lanes, of which one is the `first`, read from one address."""
+    address = peek64(warp + ADDRESSES + 8 * first)
     where = space_at(space, address)
     group = group_of(launch, where)
-    thread = word(warp, FIRST_THREAD) + lane
+    thread = word(warp, FIRST_THREAD) + first
     offset = offset_of(group, where, address, thread, space == GENERIC)
     offset = check(launch, group, where, offset, size * count, thread, instruction, 0, address)
     if offset < 0:
@@ -226,11 +193,15 @@ def load_lane(launch, warp, lane, size, count, instruction, space, strong):
     if where != LOCAL:
         if strong == 1:
             set_word(warp, POLLED, 1)
-            acquire(warp, lane, group, offset)
-        record_read(launch, warp, group, offset, size * count, thread, instruction, strong > 0, address)
+            for lane in range(32):
+                if lanes >> lane & 1:
+                    acquire(warp, lane, group, offset)
+        record_read(launch, warp, group, offset, size * count, thread, lanes, instruction, strong > 0, address)
     source = word(group, HOST) + offset
-    for k in range(count):
-        copy_number(warp + VALUES + 256 * k + size * lane, source + k * size, size)
+    for lane in range(32):
+        if lanes >> lane & 1:
+            for k in range(count):
+                copy_number(warp + VALUES + 256 * k + size * lane, source + k * size, size)
 
 
 @plain
@@ -240,6 +211,8 @@ def store(warp, mask, size, count, instruction, space, strong):
     set_word(launch, CHANGED, 1)
     offset = -1 if strong else run_offset(launch, warp, mask, size, count, space)
     if offset >= 0 and store_run(launch, warp, group_of(launch, space), offset, size, count, instruction):
+        return
+    if not strong and store_unwatched(launch, warp, mask, size, count, space):
         return
     for lane in range(32):
         if mask >> lane & 1:

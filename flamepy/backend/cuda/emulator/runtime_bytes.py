@@ -12,17 +12,16 @@ from .layout import (
     ATOMIC_SEEN,
     ATOMICS,
     BYTES,
-    LATEST,
     NARROW,
     R_BYTES,
     R_INSTRUCTIONS,
     R_THREAD,
     RACE,
-    READ_RACE,
-    READS,
+    WATCHING,
     WRITES,
 )
-from .runtime_races import bytes_of, conflict, gives_way, limits, met_before, read_word, record, tell, write_word
+from .runtime_races import bytes_of, conflict, limits, record, tell
+from .runtime_readers import add_readers, clash_with_readers
 from .runtime_words import inlined, peek64, plain, poke64, set_word, word
 
 WHOLE = 15
@@ -41,15 +40,15 @@ def word_at(group, which, offset):
 
 @inlined
 def byte_at(group, which, offset, byte):
-    """Where the record of one byte of a word lies: four for each of four kinds."""
-    return word(group, BYTES) + ((offset >> 2) * 16 + (which - WRITES) * 4 + byte) * 8
+    """Where the record of one byte of a word lies: four for writers, four for atomic ones."""
+    return word(group, BYTES) + ((offset >> 2) * 8 + (which == ATOMICS) * 4 + byte) * 8
 
 
 @inlined
 def are_whole(group, place, words, first):
-    """Whether all records of this launch, of a run of words, are of whole words."""
+    """Whether all writers of this launch, of a run of words, wrote whole words."""
     parts = 0
-    for which in (WRITES, READS, LATEST, ATOMICS):
+    for which in (WRITES, ATOMICS):
         records = word(group, which) + place
         for k in range(words):
             record = peek64(records + 8 * k)
@@ -99,67 +98,52 @@ def clash(launch, warp, group, which, offset, new, since, same):
 
 
 @plain
-def read_bytes(launch, warp, group, offset, new, address):
-    first, block, phase = limits(launch, group)
-    since = met_before(warp)
-    for which in (WRITES, ATOMICS):
-        old = clash(launch, warp, group, which, offset, new, word(warp, ALL_SYNCED), 0)
-        if old:
-            tell(launch, old, new, RACE, 0, address)
-    reader, latest = peek64(word_at(group, READS, offset)), peek64(word_at(group, LATEST, offset))
-    if alike(reader, new, first) and alike(latest, new, first):
-        poke64(word_at(group, READS if gives_way(reader, new, first, block, phase, since) else LATEST, offset), new)
+def record_read(launch, warp, group, offset, size, thread, lanes, instruction, strong, address):
+    """Lanes of a warp read one place, among them `thread`: against the last writers, for each of them."""
+    if word(launch, WATCHING) == 0:
         return
-    for byte in range(4):
-        if touched(new) >> byte & 1:
-            reader = peek64(word_at(group, READS, offset))
-            if reader >= first and touched(reader) == 0:
-                reader = peek64(byte_at(group, READS, offset, byte))
-            elif touched(reader) >> byte & 1 == 0:
-                reader = 0
-            put(group, READS if gives_way(reader, new, first, block, phase, since) else LATEST, offset, byte, new, first)
+    if size < 4:
+        set_word(launch, NARROW, 1)
+    first, block, phase = limits(launch, group)
+    for k in range(0, size, 4):
+        new = record(launch, warp, thread, instruction, bytes_of(offset, size, k), strong)
+        for which in (WRITES, ATOMICS):
+            old = peek64(word_at(group, which, offset + k))
+            if old >= first and (old < block or old >= phase):
+                for lane in range(32):
+                    if lanes >> lane & 1:
+                        mine = new & ~(31 << R_THREAD) | lane << R_THREAD
+                        old = clash(launch, warp, group, which, offset + k, mine, word(warp, ALL_SYNCED), 0)
+                        if old:
+                            tell(launch, old, mine, RACE, 0, address + k)
+        add_readers(launch, warp, group, (offset + k >> 2) * 8, new, lanes)
 
 
 @plain
-def write_bytes(launch, warp, group, offset, new, strong, same, address):
-    first = limits(launch, group)[0]
-    for which in (WRITES, ATOMICS, READS, LATEST):
-        writers = which != READS and which != LATEST
-        old = clash(launch, warp, group, which, offset, new, word(warp, ALL_SYNCED) if writers else met_before(warp), writers and same)
-        if old:
-            tell(launch, old, new, RACE if writers else READ_RACE, 1, address)
+def record_write(launch, warp, group, offset, size, thread, instruction, strong, same, address):
+    """A lane writes: against the last writer and the readers. One value written by many lanes of one instruction is no race."""
+    if word(launch, WATCHING) == 0:
+        return
+    if size < 4:
+        set_word(launch, NARROW, 1)
     if strong:
         set_word(launch, ATOMIC_SEEN, 1)
-    which = ATOMICS if strong else WRITES
+    for k in range(0, size, 4):
+        new = record(launch, warp, thread, instruction, bytes_of(offset, size, k), strong)
+        for which in (WRITES, ATOMICS):
+            old = clash(launch, warp, group, which, offset + k, new, word(warp, ALL_SYNCED), same)
+            if old:
+                tell(launch, old, new, RACE, 1, address + k)
+        clash_with_readers(launch, warp, group, (offset + k >> 2) * 8, new, address + k)
+        leave(group, ATOMICS if strong else WRITES, offset + k, new, limits(launch, group)[0])
+
+
+@inlined
+def leave(group, which, offset, new, first):
+    """The record of a write, for the word or for its bytes."""
     if touched(new) == WHOLE or alike(peek64(word_at(group, which, offset)), new, first):
         poke64(word_at(group, which, offset), new)
         return
     for byte in range(4):
         if touched(new) >> byte & 1:
             put(group, which, offset, byte, new, first)
-
-
-@plain
-def record_read(launch, warp, group, offset, size, thread, instruction, strong, address):
-    """A lane reads: against the last writers."""
-    if size < 4:
-        set_word(launch, NARROW, 1)
-    if word(launch, NARROW) == 0:
-        read_word(launch, warp, group, offset, size, thread, instruction, strong, address)
-        return
-    for k in range(0, size, 4):
-        new = record(launch, warp, thread, instruction, bytes_of(offset, size, k), strong)
-        read_bytes(launch, warp, group, offset + k, new, address + k)
-
-
-@plain
-def record_write(launch, warp, group, offset, size, thread, instruction, strong, same, address):
-    """A lane writes: against the last writer and the readers. One value written by many lanes of one instruction is no race."""
-    if size < 4:
-        set_word(launch, NARROW, 1)
-    if word(launch, NARROW) == 0:
-        write_word(launch, warp, group, offset, size, thread, instruction, strong, same, address)
-        return
-    for k in range(0, size, 4):
-        new = record(launch, warp, thread, instruction, bytes_of(offset, size, k), strong)
-        write_bytes(launch, warp, group, offset + k, new, strong, same, address + k)

@@ -20,6 +20,7 @@ from .layout import (
     HEARD,
     INDEX,
     KNOWN,
+    MET_OF,
     ORDER,
     PENDING,
     PENDING_WORDS,
@@ -38,9 +39,9 @@ from .runtime_words import inlined, peek32, peek64, plain, poke64, set_word, wor
 
 
 @inlined
-def known(warp, lane, other):
-    """Where a warp keeps up to when a lane knows what another one has done."""
-    return warp + KNOWN + 256 * lane + 8 * other
+def known(warp, which, lane, other):
+    """Where a warp keeps up to when a lane knows what another one has done (KNOWN), or has read (MET_OF)."""
+    return warp + which + 256 * lane + 8 * other
 
 
 @inlined
@@ -73,7 +74,7 @@ def publish(launch, warp, mask, met):
             else:
                 for lane in range(32):
                     if mask >> lane & 1:
-                        time = max(time, peek64(known(warp, lane, other)))
+                        time = max(time, peek64(known(warp, KNOWN, lane, other)), peek64(known(warp, MET_OF, lane, other)))
             raise_to(row + 8 * (1 + first + other), time)
     for index in range(word(launch, WARPS)):
         heard = peek64(at_lane(warp, HEARD, index))

@@ -1,7 +1,7 @@
 """Who touched a word of memory, and whether two accesses of a launch are a race.
 
-For each 4-byte word (or for each byte: runtime_bytes.py) four records are kept: its last writer, its last atomic writer (an atomic does
-not order the plain write that it follows), and two readers, which are different threads if there were several. Two accesses by different
+For each 4-byte word (or for each byte: runtime_bytes.py) two records are kept, its last writer and its last atomic writer (an atomic does
+not order the plain write that it follows), and its readers (runtime_readers.py). Two accesses by different
 threads, one of them a write, are in order if a barrier of the block lies between them, or, in one warp, a barrier of the warp whose mask
 named both. (A shuffle or a vote is none: CUDA promises no order of memory for them. What was read before one is read, though.)
 Otherwise, in one block or in two, only if the first made a fence and then an atomic on some word (it releases), and the second an atomic on
@@ -17,8 +17,6 @@ from __future__ import annotations
 from .layout import (
     ACQUIRED,
     ALL_SYNCED,
-    ATOMIC_SEEN,
-    ATOMICS,
     BARRIER_PHASE,
     BLOCK_PHASE,
     FENCE_SEEN,
@@ -28,7 +26,7 @@ from .layout import (
     FORGIVING,
     FULL,
     HEARD,
-    LATEST,
+    KNOWN,
     LAUNCH,
     MET,
     PHASE,
@@ -38,15 +36,11 @@ from .layout import (
     R_PHASE,
     R_SYNC,
     R_THREAD,
-    RACE,
     RACED_AT,
-    READ_RACE,
-    READS,
     RELEASED,
     STOOD_AT,
     SYNC_TURNS,
     SYNCED,
-    WRITES,
 )
 from .runtime_barriers import stands_at
 from .runtime_order import at_lane, known, publish, published
@@ -60,6 +54,11 @@ def record(launch, warp, thread, instruction, bytes_, strong):
 
 
 @inlined
+def time_of(old):
+    return (old >> R_PHASE) * SYNC_TURNS + (old >> R_SYNC & (SYNC_TURNS - 1))
+
+
+@inlined
 def conflict(launch, warp, group, old, new, since):
     """Whether an earlier access and this one are unordered. The caller knows that one of them is a write. since: in one warp, all before
     this time is ordered."""
@@ -67,7 +66,7 @@ def conflict(launch, warp, group, old, new, since):
     if phase < word(group, FIRST) or (old & new) >> R_BYTES & 15 == 0 or (old & new) >> R_ATOMIC & 1:
         return False
     thread, mine = old >> R_THREAD & 1023, new >> R_THREAD & 1023
-    time = phase * SYNC_TURNS + (old >> R_SYNC & (SYNC_TURNS - 1))
+    time = time_of(old)
     if phase <= peek64(at_lane(warp, ACQUIRED, mine & 31)) and time < published(launch, phase, thread):
         return False
     if phase < word(launch, BLOCK_PHASE):
@@ -76,7 +75,7 @@ def conflict(launch, warp, group, old, new, since):
         return False
     if thread >> 5 != mine >> 5:
         return phase >= peek64(at_lane(warp, HEARD, thread >> 5))
-    return time >= max(since, peek64(known(warp, mine & 31, thread & 31)))
+    return time >= max(since, peek64(known(warp, KNOWN, mine & 31, thread & 31)))
 
 
 @plain
@@ -125,14 +124,6 @@ def met_before(warp):
 
 
 @inlined
-def gives_way(old, new, first, block, phase, since):
-    """Whether a reader's record may give way to that of a reader now: of another launch, ordered by a barrier, or of the same thread."""
-    apart = (old ^ new) >> R_THREAD & 1023
-    time = (old >> R_PHASE) * SYNC_TURNS + (old >> R_SYNC & (SYNC_TURNS - 1))
-    return (old < first) | ((old >= block) & ((old < phase) | (apart == 0) | ((apart < 32) & (time < since))))
-
-
-@inlined
 def bytes_of(offset, size, k):
     """Which bytes of the k-th word an access touches."""
     if size >= 4:
@@ -152,40 +143,3 @@ def tell(launch, old, new, code, detail, address):
         launch, code, new & R_INSTRUCTIONS, new >> R_THREAD & 1023, address, detail | (old >> R_PHASE) << 8,
         old & R_INSTRUCTIONS, old >> R_THREAD & 1023,
     )  # fmt: skip
-
-
-@plain
-def read_word(launch, warp, group, offset, size, thread, instruction, strong, address):
-    """A lane reads: against the last writers."""
-    place = (offset >> 2) * 8
-    first, block, phase = limits(launch, group)
-    new = record(launch, warp, thread, instruction, bytes_of(offset, size, 0), strong)
-    for k in range(max(size >> 2, 1)):
-        at = place + 8 * k
-        for which in (WRITES, ATOMICS):
-            old = peek64(word(group, which) + at)
-            if old >= first and conflict(launch, warp, group, old, new, word(warp, ALL_SYNCED)):
-                tell(launch, old, new, RACE, 0, address + 4 * k)
-        way = gives_way(peek64(word(group, READS) + at), new, first, block, phase, met_before(warp))
-        poke64(word(group, READS if way else LATEST) + at, new)
-
-
-@plain
-def write_word(launch, warp, group, offset, size, thread, instruction, strong, same, address):
-    """A lane writes: against the last writer and the readers. One value written by many lanes of one instruction is no race."""
-    place = (offset >> 2) * 8
-    for k in range(max(size >> 2, 1)):
-        new = record(launch, warp, thread, instruction, bytes_of(offset, size, k), strong)
-        at = place + 8 * k
-        for which in (WRITES, ATOMICS):
-            old = peek64(word(group, which) + at)
-            together = same and (old ^ new) & R_INSTRUCTIONS == 0 and (old ^ new) >> (R_THREAD + 5) == 0
-            if not together and conflict(launch, warp, group, old, new, word(warp, ALL_SYNCED)):
-                tell(launch, old, new, RACE, 1, address + 4 * k)
-        for which in (READS, LATEST):
-            old = peek64(word(group, which) + at)
-            if conflict(launch, warp, group, old, new, met_before(warp)):
-                tell(launch, old, new, READ_RACE, 1, address + 4 * k)
-        poke64(word(group, ATOMICS if strong else WRITES) + at, new)
-    if strong:
-        set_word(launch, ATOMIC_SEEN, 1)

@@ -70,6 +70,7 @@ from .layout import (
     THREADS,
     TOP,
     TRAP,
+    TURNS,
     WAIT,
     WAITING,
     WARP_NOW,
@@ -82,6 +83,7 @@ from .runtime_order import arrive
 from .runtime_words import copy_bytes, fail, inlined, ones, peek32, peek64, plain, poke32, poke64, run_block, set_bytes, set_word, word
 
 PATIENCE = 256  # basic blocks that lanes may run while others of their warp stand still
+CHANCE, STRETCH = 3, 64  # the order "chance"; turns of each warp for which one may be held back
 HOPELESS = 16  # what all ask for, and nobody writes, will not come after this part of the basic blocks that a warp may run
 
 
@@ -208,6 +210,29 @@ def start_block(launch):
 
 
 @plain
+def has_turn(launch, index):
+    """In the order "chance" (Burckhardt and others, 2010: a random schedule with few delays finds what no fixed one does): whether a warp
+    runs now, for a few basic blocks. In one of four stretches of turns one of them is held back, but for the last of these turns."""
+    if word(launch, ORDER) != CHANCE:
+        return True
+    turn = word(launch, TURNS) + 1
+    set_word(launch, TURNS, turn)
+    set_word(launch, BUDGET, word(launch, BUDGET) - 1)
+    chance, stretch = mixed(turn), STRETCH * word(launch, WARPS)
+    set_word(launch, SLICE, 1 + (chance & chance >> 3 & 3))
+    held = mixed(turn // stretch + 1) % (4 * word(launch, WARPS))
+    return chance & 512 == 0 if index != held else turn % stretch > stretch - 2 * word(launch, WARPS)
+
+
+@inlined
+def mixed(number):
+    """A number that looks random (splitmix64's last steps)."""
+    number = (number ^ (number >> 30)) * -0x40A7B892E31B1A47
+    number = (number ^ ((number >> 27) & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15
+    return (number ^ ((number >> 31) & 0x1FFFFFFFF)) & 0x7FFFFFFF
+
+
+@plain
 def run_phases(launch):
     """The current block, to its end. 0: done, 1: the budget is used up, 2: something is wrong."""
     count = word(launch, WARPS)
@@ -216,13 +241,13 @@ def run_phases(launch):
         for index in range(count):
             at = count - 1 - index if word(launch, ORDER) == 2 else index
             warp = warp_at(launch, at)
-            if word(warp, ACTIVE) or word(warp, HELD):
+            if (word(warp, ACTIVE) or word(warp, HELD)) and has_turn(launch, at):
                 set_word(launch, WARP_NOW, at)
                 run_warp(launch, warp)
                 if word(launch, ERROR):
                     return 2
-                if word(launch, BUDGET) <= 0:
-                    return 1
+            if word(launch, BUDGET) <= 0:
+                return 1
             going = going or word(warp, ACTIVE) != 0 or word(warp, HELD) != 0
             alive = alive or word(warp, WAITING) != 0
         if not going:

@@ -33,14 +33,12 @@ from .runtime_words import (
     copy_bytes,
     fail,
     inlined,
-    peek8,
     peek16,
     peek32,
     peek64,
     peek_double,
     peek_float,
     plain,
-    poke8,
     poke16,
     poke32,
     poke_double,
@@ -121,11 +119,11 @@ def load_matrices(warp, count, transposed, instruction):
             if transposed:
                 for half in range(2):
                     at = row_of(warp, matrix, 2 * (lane & 3) + half) + 2 * (lane >> 2)
-                    record_read(launch, warp, group, at, 2, first + lane, instruction, 0, at)
+                    record_read(launch, warp, group, at, 2, first + lane, 1 << lane, instruction, 0, at)
                     poke16(to + 2 * half, peek16(word(group, HOST) + at))
             else:
                 at = row_of(warp, matrix, lane >> 2) + 4 * (lane & 3)
-                record_read(launch, warp, group, at, 4, first + lane, instruction, 0, at)
+                record_read(launch, warp, group, at, 4, first + lane, 1 << lane, instruction, 0, at)
                 poke32(to, peek32(word(group, HOST) + at))
 
 
@@ -150,7 +148,7 @@ def copy_later(warp, mask, size, instruction):
                 offset = check(launch, device, GLOBAL, source - (1 << 52), wanted, thread, instruction, 0, source)
                 if offset < 0:
                     return
-                record_read(launch, warp, device, offset, wanted, thread, instruction, 0, source)
+                record_read(launch, warp, device, offset, wanted, thread, 1 << lane, instruction, 0, source)
             record_write(launch, warp, shared, to, size, thread, instruction, 0, 0, to)  # from now on, not only when it is waited for
             count = word(warp, ASYNC_COUNT)
             if count == ASYNC_ENTRIES:
@@ -164,9 +162,8 @@ def copy_later(warp, mask, size, instruction):
             set_word(entry, 4, word(warp, ASYNC_GROUP))
             set_word(entry, 5, instruction | lane << 32)
             set_word(warp, ASYNC_COUNT, count + 1)
-            for k in range(size):
-                at = word(shared, STATE) + to + k
-                poke8(at, peek8(at) | COPYING)
+            for at in range(word(shared, STATE) + to, word(shared, STATE) + to + size, 4):
+                poke32(at, peek32(at) | COPYING * 0x01010101)
 
 
 @plain

@@ -20,15 +20,19 @@ from .layout import (
     JOINT,
     JOINT_LANES,
     KEEP,
+    KNOWN,
     LANE,
     LAUNCH,
     MASK,
     MET,
+    MET_NOW,
+    MET_OF,
     PARTED,
     PHASE,
     SYNC_TURNS,
     SYNCED,
     VALUES,
+    WATCHING,
 )  # fmt: skip
 from .runtime_check import copy_number
 from .runtime_order import known, share_fences
@@ -85,7 +89,16 @@ def together(warp, active, wide, instruction):
                 else:
                     fail(launch, MASK, instruction, word(warp, FIRST_THREAD) + lane, mask, active, alive, 0)
                 return 0
-    set_word(warp, MET, tick(launch, warp))
+    set_word(warp, MET_NOW, tick(launch, warp))
+    left = active
+    for lane in range(32):
+        if left >> lane & 1:
+            mask = member(warp, lane)
+            left &= ~mask
+            if mask & alive == alive:
+                set_word(warp, MET, word(warp, MET_NOW))
+            elif word(launch, WATCHING):
+                share(warp, MET_OF, mask & active, word(warp, MET_NOW))
     return active
 
 
@@ -96,7 +109,9 @@ def sync_warp(warp, active, instruction):
     if active == 0:
         return
     launch = word(warp, LAUNCH)
-    alive, now, left = word(warp, EXISTS) & ~word(warp, EXITED), word(warp, MET), active
+    if word(launch, WATCHING) == 0:
+        return
+    alive, now, left = word(warp, EXISTS) & ~word(warp, EXITED), word(warp, MET_NOW), active
     for lane in range(32):
         if left >> lane & 1:
             mask = member(warp, lane)
@@ -105,20 +120,20 @@ def sync_warp(warp, active, instruction):
             if mask & alive == alive:
                 set_word(warp, ALL_SYNCED, now)
             else:
-                share(warp, mask & active, now)
+                share(warp, KNOWN, mask & active, now)
 
 
 @plain
-def share(warp, lanes, now):
-    """What each of these lanes knows of any other, all of them know."""
+def share(warp, which, lanes, now):
+    """What each of these lanes knows of any other, all of them know; `which`: of all that it did, or of what it read."""
     for other in range(32):
         time = now if lanes >> other & 1 else 0
         for lane in range(32):
             if lanes >> lane & 1:
-                time = max(time, peek64(known(warp, lane, other)))
+                time = max(time, peek64(known(warp, which, lane, other)))
         for lane in range(32):
             if lanes >> lane & 1:
-                poke64(known(warp, lane, other), time)
+                poke64(known(warp, which, lane, other), time)
 
 
 @plain

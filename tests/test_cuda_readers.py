@@ -1,0 +1,77 @@
+"""A word that many read: a writer has to be in order with each of them, whoever came first, in between or last.
+
+Oracles: NumPy and the PTX ISA (bar.sync, bar.warp.sync). Read next: test_cuda_orders.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
+from error_text import raises
+from numba import cuda, float32, int8
+from test_cuda_orders import START, run
+
+import flamepy as fp
+from flamepy.backend.cuda.emulator import EmulationError
+
+emulate = fp.cuda.emulate
+# All warps read one word; warps meet the last one, which writes it: `all of them` (a count), or without one (its number).
+READ = (
+    START
+    + """setp.eq.u32 %p4, %r1, 0; @%p4 st.shared.u32 [%r2], 7; bar.sync 0; ld.shared.u32 %r6, [%r2]; st.global.u32 [%rd3], %r6;
+MEET setp.eq.u32 %p5, %r1, LAST; @%p5 st.shared.u32 [%r2], %r1;"""
+)
+
+
+@pytest.mark.parametrize("order", ["all", "first", "last"])
+@pytest.mark.parametrize("warps", [3, 4, 6])
+def test_who_meets_all_readers_but_one_is_not_in_order_with_that_one(order: str, warps: int) -> None:
+    body = READ.replace("LAST", str(32 * warps - 32))
+    np.testing.assert_array_equal(run(body.replace("MEET", f"bar.sync 1, {32 * warps};"), 32 * warps, order), 7)
+    for missing in range(warps - 1):
+        with raises(EmulationError, f"race: thread {32 * warps - 32} of block 0 writes", f"what thread {32 * missing} of block 0 read"):
+            run(body.replace("MEET", f"setp.ne.u32 %p6, %r9, {missing}; @%p6 bar.sync 1, {32 * warps - 32};"), 32 * warps, order)
+
+
+def met_by_all_but_one(y, x, who, before):
+    one, t = cuda.shared.array(1, float32), cuda.threadIdx.x
+    if t == 1:
+        one[0] = x[0]
+    if not before:
+        cuda.syncwarp()
+    elif t != who:
+        cuda.syncwarp(0xFFFFFFFF - (1 << who))
+    y[t] = one[0]
+    if before:
+        cuda.syncwarp()
+    elif t != who:
+        cuda.syncwarp(0xFFFFFFFF - (1 << who))
+    if t == 1:
+        one[0] = x[1]
+
+
+def bytes_by_all_but_one(y, x, who, before):
+    many, t = cuda.shared.array(4, int8), cuda.threadIdx.x
+    if t < 4:
+        many[t] = x[t]
+    cuda.syncwarp()
+    y[t] = many[t & 3]
+    if t != who:
+        cuda.syncwarp(0xFFFFFFFF - (1 << who))
+    if t == 1:
+        many[who & 3] = x[1]
+
+
+@pytest.mark.parametrize("who", [0, 2, 7, 30, 31])
+def test_a_lane_in_the_middle_of_a_broadcast_is_a_reader(who: int) -> None:
+    x, y = np.arange(1, 9, dtype="f4"), np.zeros(32, "f4")
+    emulate(met_by_all_but_one, 1, 32, y, x, 32, 0)  # nobody is left out
+    assert (y == 1).all()
+    with raises(fp.EmulationError, "race: thread 1 of block 0 writes", f"what thread {who} of block 0 read"):
+        emulate(met_by_all_but_one, 1, 32, y, x, who, 0)
+    with raises(fp.EmulationError, f"race: thread {who} of block 0 reads", "what thread 1 of block 0 wrote"):
+        emulate(met_by_all_but_one, 1, 32, y, x, who, 1)
+    with raises(fp.EmulationError, "race: thread 1 of block 0 writes", f"what thread {who} of block 0 read"):
+        emulate(bytes_by_all_but_one, 1, 32, y.astype("i1"), x.astype("i1"), who, 0)
