@@ -64,6 +64,8 @@ LEFT_OUT = {
     "test_attention_and_its_gradients": "tiles of 16-bit floats, two seconds a kernel: test_cuda_attention.py has each once",
     "test_bias_gradients": "sums of 131,072 rows, which are 4.7e-7 of the terms off on CUDA, not 3e-7",
     "test_checkpoint_frees_memory_and_changes_nothing": "tensors of megabytes",
+    "test_vjp_is_linear": "kernels of every op for float64 once more; test_gradient in test_ops.py has each",
+    "test_train_10_save_load_in_a_new_process_train_10_equals_train_20": "a process that compiles all again; test_p14 resumes in one",
 }
 
 # The marker `quick`: something of every subject, in less than a minute on two cores once the kernels are compiled.

@@ -23,7 +23,6 @@ import flamepy as fp
 
 pytestmark = pytest.mark.usefixtures("device")
 
-TWO = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "maximum": np.maximum}
 quick = settings(max_examples=40, deadline=None, derandomize=True)
 
 
@@ -32,12 +31,13 @@ def numbers(shape: tuple[int, ...], seed: int) -> np.ndarray:
 
 
 @quick
-@given(mutually_broadcastable_shapes(num_shapes=2, max_dims=4, max_side=4, min_side=0), st.sampled_from(sorted(TWO)))
-def test_broadcasting_is_that_of_numpy(shapes: Any, name: str) -> None:
+@given(mutually_broadcastable_shapes(num_shapes=2, max_dims=4, max_side=4, min_side=0))
+def test_broadcasting_is_that_of_numpy(shapes: Any) -> None:
+    """Of one op, in which the order counts: a kernel is compiled for each way to broadcast, and the ways are those of all ops."""
     a, b = (numbers(s, i) for i, s in enumerate(shapes.input_shapes))
     x, w = leaves([a, b])
-    y = function(name)(x, w)
-    np.testing.assert_array_equal(y.numpy(), TWO[name](a, b))
+    y = x - w
+    np.testing.assert_array_equal(y.numpy(), a - b)
     grads = y.backward(gradient=fp.ones_like(y)) if y.size else {}
     for t in (x, w):
         assert not y.size or grads[t].shape == t.shape
@@ -136,8 +136,9 @@ def test_unknown_arguments_are_refused(name: str) -> None:
 @pytest.mark.parametrize("dtype", HALF)
 @pytest.mark.parametrize("name", sorted(set(REFERENCE) - {"cast"}))
 def test_16_bit_floats(name: str, dtype: str) -> None:
+    """float16 with fewer samples: its kernels are those of bfloat16 but for how a number is read and written."""
     case = REFERENCE[name]
-    for seed, sample in enumerate(case.samples[:: max(1, len(case.samples) // 6)]):
+    for seed, sample in enumerate(case.samples[:: max(1, len(case.samples) // (6 if dtype == "bfloat16" else 2))]):
         arrays = case.draw(sample, np.float32, seed)
         tensors = [fp.tensor(a).to(getattr(fp, dtype)) if a.dtype.kind == "f" else fp.tensor(a) for a in arrays]
         rounded = [t.to(fp.float32).numpy() if a.dtype.kind == "f" else a for t, a in zip(tensors, arrays, strict=True)]
