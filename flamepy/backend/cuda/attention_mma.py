@@ -48,11 +48,12 @@ def down_of(wide: int) -> int:
 
 def sizes_of(width: int, masked: bool, cc: tuple[int, ...]) -> dict[str, int]:
     """The sizes of a kernel for rows of so many columns. Tiles are smaller with a mask, whose numbers take registers, too. Wide rows of the
-    block's own stay in shared memory, where else the second tile takes their place; before sm_90 a warp has 16 of the widest, for the
-    assembler spreads sums over more registers than there are."""
+    block's own stay in shared memory, where else the second tile takes their place. The assembler spreads sums over more registers than
+    there are: of the widest a warp has 16 rows before sm_90, and tiles of 16 from sm_100 on, so that another assembler has room as well."""
     wide = next(w for w in WIDTHS if width <= w)
     tall = 2 if wide <= 96 or cc >= (9, 0) else 1
-    far, n, step, rows = int(wide > 64 and tall == 2), 64 >> (masked + (wide > 64)), 2 * wide + 16, 64 * tall
+    least = masked or (wide > 96 and cc >= (10, 0))
+    far, n, step, rows = int(wide > 64 and tall == 2), 64 >> (least + (wide > 64)), 2 * wide + 16, 64 * tall
     pair = 2 * n * step
     return {
         "WIDE": wide, "TALL": tall, "LINES": 2 * tall, "ROWS": rows, "N": n, "DOWN": down_of(wide), "STEP": step, "DEEP": wide // 16,
