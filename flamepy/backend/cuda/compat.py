@@ -89,8 +89,8 @@ with newer_numpy(), libraries():
 
 __all__ = [
     "PROBLEMS", "AbstractTemplate", "AttributeTemplate", "NumbaError", "RefType", "StructModel", "TypingError", "arrayobj", "cgutils",
-    "cuda", "device_function", "intrinsic", "iternext_impl", "libdevice", "libraries", "literal", "lowering", "nvvm_layout", "ranges",
-    "numbers", "register_model", "signature", "target", "types", "typing", "word",
+    "cuda", "device_function", "intrinsic", "iternext_impl", "libdevice", "libraries", "literal", "lowering", "numbers", "nvvm_layout",
+    "ranges", "register_model", "signature", "target", "types", "typing", "word",
 ]  # fmt: skip
 
 PROBLEMS = NumbaError, HostError  # what its compiler raises
