@@ -64,16 +64,25 @@ def test_sizes_are_asked_for_as_in_pytorch():
         t.size(2)
 
 
-def test_whole_division_and_its_remainder_are_numpys():
+EDGES = [0.0, -0.0, 1.0, 0.1, -3.0, 7.5, 1e30, np.inf, -np.inf, np.nan]
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i8"])
+def test_whole_division_and_its_remainder_are_numpys(dtype, device):
     """To the bit, of floats and integers, zeros and infinities among them."""
-    numbers = np.float32([0.0, -0.0, 1.0, 0.1, -3.0, 7.5, 1e30, np.inf, -np.inf, np.nan])
-    whole = np.array([-7, -3, 2, 3, 5, 2**30])
+    a = np.array(EDGES if dtype[0] == "f" else [-7, -3, 2, 3, 5, 2**30]).astype(dtype)
+    a = np.concatenate([a, np.random.default_rng(0).normal(0, 9, 50).astype(dtype)])
+    b, t = a[:, None], fp.tensor(a)
     with np.errstate(all="ignore"):
-        for a in (numbers, numbers.astype("f8"), whole, whole.astype("i4")):
-            b, t = a[:, None], fp.tensor(a)
-            for found, want in ((t // fp.tensor(b), a // b), (t % fp.tensor(b), a % b), (t // 2, a // 2), (7 % t, 7 % a), (b // t, b // a)):
-                assert found.dtype == want.dtype
-                np.testing.assert_array_equal(found.numpy(), want)
+        np.testing.assert_array_equal((t // fp.tensor(b)).numpy(), a // b)
+        np.testing.assert_array_equal((t % fp.tensor(b)).numpy(), a % b)
+
+
+def test_whole_division_beside_numbers_and_arrays_and_where_it_is_no_derivative():
+    a = np.array([-7, 3, 2])
+    t = fp.tensor(a)
+    for found, want in ((t // 2, a // 2), (7 % t, 7 % a), (a[:, None] // t, a[:, None] // a), (t // 0.5, a // np.float32(0.5))):
+        assert found.tolist() == want.tolist() and found.dtype.kind == want.dtype.kind
     x, y = fp.tensor([5.5, -5.5], requires_grad=True), fp.tensor([2.0, 3.0], requires_grad=True)
     grads = (x % y).sum().backward(create_graph=True)
     assert grads[x].tolist() == [1, 1] and grads[y].tolist() == [-2, 2]  # a // b is constant

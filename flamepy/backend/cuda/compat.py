@@ -73,6 +73,7 @@ with newer_numpy(), libraries():
         from numba.core.errors import NumbaError as HostError
         from numba.cuda.core.errors import NumbaError, TypingError
         from numba.cuda.core.imputils import RefType, iternext_impl
+        from numba.cuda.cpython.numbers import registry as numbers
         from numba.cuda.cpython.rangeobj import registry as ranges
         from numba.cuda.cudadecl import registry as typing
         from numba.cuda.cudadrv.nvvm import NVVM
@@ -88,8 +89,8 @@ with newer_numpy(), libraries():
 
 __all__ = [
     "PROBLEMS", "AbstractTemplate", "AttributeTemplate", "NumbaError", "RefType", "StructModel", "TypingError", "arrayobj", "cgutils",
-    "cuda", "device_function", "intrinsic", "iternext_impl", "libdevice", "libraries", "literal", "lowering", "nvvm_layout", "nvvmutils",
-    "ranges", "register_model", "signature", "target", "types", "typing", "word",
+    "cuda", "device_function", "intrinsic", "iternext_impl", "libdevice", "libraries", "literal", "lowering", "numbers", "nvvm_layout",
+    "nvvmutils", "ranges", "register_model", "signature", "target", "types", "typing", "word",
 ]  # fmt: skip
 
 PROBLEMS = NumbaError, HostError  # what its compiler raises

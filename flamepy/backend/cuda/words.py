@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..formula.bind import Dialect, typed
-from . import counting  # noqa: F401  (how range() counts)
+from . import counting, division  # noqa: F401  (how range() counts, what // and % give)
 from .compat import cuda, device_function, libdevice, types
 from .row_words import row_words
 from .trig import cos32, cos64, sin32, sin64
