@@ -324,3 +324,21 @@ def test_what_a_hook_returns_is_not_edited():
     x.register_hook(lambda g: mine)
     (x * 3).sum().backward().scale_(2.0)
     assert mine.tolist() == [5.0, 5.0]
+
+
+@pytest.mark.parametrize("count", [2, 6, 7, 30])
+def test_entries_of_few_and_many_inputs_tell_and_do_the_same(count):
+    """A call with few inputs is finished by lines written out for each, one with many by loops. Each second input has no gradient."""
+    a = np.arange(2.0 * count).reshape(count, 2)
+    x = fp.tensor(a, requires_grad=True)
+    for _ in range(3):  # as it is, recorded, as recorded
+        parts = [p if i % 2 else p.detach() for i, p in enumerate(fp.split(x, 1))]
+        y = fp.cat(parts)
+        assert y.entry.input_ids == [p.id for p in parts]
+        assert sum(node is not None for node in y.entry.inputs) == count // 2
+        (grad,) = (y * y).sum().backward().values()
+        np.testing.assert_array_equal(grad.numpy(), 2 * a * (np.arange(count) % 2)[:, None])
+    with fp.no_grad():
+        z = fp.cat([p.detach() for p in parts[:-1]] + parts[-1:])
+    with pytest.raises(fp.GradientError, match="the chain broke at 'cat'"):
+        z.sum().backward()
