@@ -336,9 +336,9 @@ def test_entries_of_few_and_many_inputs_tell_and_do_the_same(count):
         y = fp.cat(parts)
         assert y.entry.input_ids == [p.id for p in parts]
         assert sum(node is not None for node in y.entry.inputs) == count // 2
-        (grad,) = (y * y).sum().backward().values()
+        grad = (y * y).sum().backward()[x]
         np.testing.assert_array_equal(grad.numpy(), 2 * a * (np.arange(count) % 2)[:, None])
     with fp.no_grad():
-        z = fp.cat([p.detach() for p in parts[:-1]] + parts[-1:])
+        z = fp.cat([parts[1]] * count)
     with pytest.raises(fp.GradientError, match="the chain broke at 'cat'"):
         z.sum().backward()
