@@ -174,7 +174,8 @@ def missing(owner: str, name: str, known: Iterable[str] = ()) -> AttributeError:
     """The error for a name that `owner` (a key of ADVICE) does not have, among those that it has."""
     text = ADVICE[owner].get(name)
     if text is None:
-        near = difflib.get_close_matches(name, [n for n in known if n[0] != "_"], 1, 0.75)
+        # Tools ask every object for names like __wrapped__, often: nobody has misspelt these.
+        near = difflib.get_close_matches(name, [n for n in known if n[0] != "_"], 1, 0.75) if name[:2] != "__" else []
         text = f"Did you mean '{near[0]}'?" if near else "dir() lists what there is"
     return AttributeError(f"{owner}: no such name: '{name}'. {text}{'' if text[-1] in '.?' else '.'}")
 

@@ -184,7 +184,7 @@ class Tensor(Readable, Methods):
             raise DeviceError(f"{what} is on another device than the tensor: {g.device}, expected {self.device}. {advice}.")
         if g.shape != self.shape:
             raise ShapeError(f"{what} has another shape than the tensor: {g.shape}, expected {self.shape}. Make it one of the same shape.")
-        return g.to(self.spec.computed)
+        return g if g.dtype is self.spec.computed else g.to(self.spec.computed)
 
     def over(self, buffer: Buffer) -> Tensor:
         """An unrecorded tensor of this shape on another buffer of the same size."""

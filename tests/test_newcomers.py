@@ -58,6 +58,7 @@ def test_sizes_are_asked_for_as_in_pytorch():
     t, p = fp.tensor(X), fp.Parameter(X)
     for x in (t, p, t * p):
         assert x.size == x.numel() == 6 and x.size() == (2, 3) and (x.size(0), x.size(-1), x.size(dim=1)) == (2, 3, 3) and x.dim() == 2
+        assert (np.ones(2, np.float32) / x.size).dtype == np.float32  # an int for NumPy too
     assert fp.zeros(t.size).shape == (6,) and (t / t.size).tolist() == (X / 6).tolist() and json.dumps([t.size]) == "[6]"
     assert pickle.loads(pickle.dumps(t.size))(1) == 3 and fp.tensor(1.0).size() == () and fp.zeros(0).size == 0
     with raises(fp.IndexOutOfRange, "size: no such axis: 2, shape (2, 3)"):

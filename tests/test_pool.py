@@ -138,7 +138,7 @@ print(parallel._is_initialized, any("gomp" in line for line in open("/proc/self/
 
 
 def child(queue) -> None:
-    queue.put((square(2).tobytes(), pool.helpers(), [value for label, value, _ in findings.launches(0.01) if label == "helpers"]))
+    queue.put((square(2).tobytes(), pool.helpers(), [value for label, value, _ in findings.launches(0.01) if label == "helper threads"]))
 
 
 def test_a_forked_child_computes_the_same_bits_on_one_thread():

@@ -296,4 +296,4 @@ def test_the_doctor_says_what_the_levels_are(monkeypatch: pytest.MonkeyPatch) ->
     }
     for route, text in texts.items():
         monkeypatch.setattr(lower, "route", lambda route=route: route)
-        assert list(findings.levels()) == [("precision", text, "")]
+        assert list(findings.levels()) == [("precision", f"float32 products at {text}", "")]

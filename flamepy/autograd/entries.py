@@ -18,6 +18,7 @@ from sys import _getframe
 from types import SimpleNamespace
 from typing import Any
 
+from ..dtypes import FLOATS
 from ..errors import CaptureError, GradientError, VersionError
 from ..replay import use_tape
 
@@ -231,7 +232,9 @@ class TapeEntry:
         spec, node = self.call.ins[i], self.inputs[i]
         if spec is None:
             number = dict(zip(self.call.others, self.others, strict=True)).get(i)
-            return str(number if number is None or isinstance(number, int | float) else number.item())
+            if number is None:
+                return "None"
+            return str((float if self.call.outs[0].dtype in FLOATS else int)(number))
         return f"{getattr(node, 'name', '') or f'%{id}'}:{shape_text(spec)}"
 
     def __repr__(self) -> str:

@@ -135,7 +135,7 @@ def prepared(name: str, n: int, dtype: Any, device: Device) -> Callable[[], Any]
     if example is None:
         function = PUBLIC[name]
         op: Any = function.op  # type: ignore[attr-defined]
-        inputs = [m.mask(n) if i < op.masks else m.real(n) for i in range(len(op.inputs))]
+        inputs = [m.mask(n) if i < op.masks else m.real(n, tracked=bool(op.rule)) for i in range(len(op.inputs))]
         forward = lambda: function(*inputs)
     else:
         inputs = []

@@ -22,6 +22,10 @@ class Count(int):
 
     axes: tuple[int, ...]
 
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """For NumPy an int like any other: a subclass would make float64 of float32."""
+        return getattr(ufunc, method)(*[int(x) if type(x) is Count else x for x in inputs], **options)
+
     def __call__(self, dim: int | None = None) -> Any:
         if dim is None:
             return self.axes

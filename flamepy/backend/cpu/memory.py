@@ -30,7 +30,7 @@ from .storage import stored
 ALIGN = 64  # one cache line, one AVX-512 register
 APART = 1024  # bytes between two blocks, at least
 PACKAGE = __name__.partition(".")[0]
-LEAST = 1 << 23  # bytes of freed blocks that may be kept however low the peak is
+LEAST = 1 << 24  # bytes of freed blocks that may be kept however low the peak is
 SPARE = 1 << 26  # bytes that belong to no pool any more, at most: for sizes that come
 MAPPED = 1 << 18  # blocks from here on are mappings of their own: malloc may hold on to what is freed
 HUGE = 1 << 22  # from here on the system is asked for large pages, as NumPy does
