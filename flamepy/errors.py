@@ -28,6 +28,7 @@ import copyreg
 import os
 import sys
 import warnings
+from types import FrameType
 
 Shape = tuple[int, ...]
 INSIDE = os.path.dirname(__file__) + os.sep, contextlib.__file__  # files that no warning points to
@@ -47,10 +48,16 @@ class FlameWarning(UserWarning):
 
 def warn(text: str) -> None:
     """Give a FlameWarning that points to the line of the user's which led here, however many of flamepy's are between."""
-    frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(INSIDE):
+    warnings.warn(text, FlameWarning, stacklevel=users_frame(INSIDE)[1])
+
+
+def users_frame(inside: tuple[str, ...]) -> tuple[FrameType, int]:
+    """The frame of the user's that led to the caller of this function, and which level above the caller warnings.warn() calls it.
+    `inside`: how the names of files begin that are not the user's."""
+    frame, level = sys._getframe(2), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(inside):
         frame, level = frame.f_back, level + 1
-    warnings.warn(text, FlameWarning, stacklevel=level)
+    return frame, level
 
 
 class ShapeError(FlameError, ValueError):

@@ -66,7 +66,7 @@ def finisher(call: Any) -> Finish:
     """How calls of this one's form are finished: finish(call, inputs, memory, attributes) gives the results. `memory`: the buffers and
     numbers that the call was given, then those that it made."""
     lists = call.places, call.keeps, call.tensors, call.tracked, call.others, call.guarded
-    count = len(call.kinds) if len(call.kinds) <= FEW else 0
+    count = call.inputs if call.inputs <= FEW else 0
     few = [tuple(places) if len(places) <= FEW and count else None for places in lists]
     return written(Form(call.single, call.records, call.breaks, bool(call.constants), count, *few))
 

@@ -57,7 +57,7 @@ class Call:
     def __init__(self, op: Op, kinds: Kinds, names: Sequence[str] | None, count: int, breaks: bool = False):
         """`kinds`: for each input whether it is tracked, None for what is no tensor. `names`: what is saved, None if nothing is
         recorded. `count`: how many results there are; 0 for one that is not in a tuple."""
-        self.op, self.single, self.records, self.breaks, self.kinds = op, not count, names is not None, breaks, kinds
+        self.op, self.single, self.records, self.breaks, self.inputs = op, not count, names is not None, breaks, len(kinds)
         self.tensors = tuple([i for i, kind in enumerate(kinds) if kind is not None])
         self.tracked = tuple([i for i in self.tensors if kinds[i] and self.records])
         told = range(len(kinds)) if op.takes_numbers else self.tensors  # about in a printed tape
@@ -73,7 +73,7 @@ class Call:
         made = object.__new__(Call)  # and not a copied __dict__, which makes every attribute slower to read
         made.op, made.single, made.records, made.breaks, made.used = self.op, self.single, self.records, self.breaks, True
         made.tensors, made.tracked, made.others = self.tensors, self.tracked, self.others
-        made.names, made.guarded, made.kinds = self.names, self.guarded, self.kinds
+        made.names, made.guarded, made.inputs = self.names, self.guarded, self.inputs
         made.places, made.keeps, made.constants = self.places, self.keeps, self.constants
         made.finish = self.finish
         made.ins, made.outs = ins, tuple([spec.as_tracked(self.records) for spec in outs])

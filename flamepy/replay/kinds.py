@@ -74,7 +74,7 @@ def differing(g: Guard, before: Any, now: Any) -> Iterator[tuple[Any, str]]:
     paths = {id(m): (path, type(m).__name__) for path, m in g.owner.named_modules()}
     for place, name in [key for key in old | new if old.get(key) != new.get(key)]:
         path, kind = paths.get(place, ("", "module"))
-        yield (place, name), f"'{path}.{name}'".replace("'.", "'") + f" of a {kind}"
+        yield (place, name), f"'{'.'.join(filter(None, (path, name)))}' of a {kind}"
 
 
 def compared(value: Any) -> Any:

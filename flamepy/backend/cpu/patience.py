@@ -18,7 +18,7 @@ from threading import Timer
 
 import numba
 
-from ...errors import INSIDE, FlameWarning
+from ...errors import INSIDE, FlameWarning, users_frame
 from ..formula import bind
 
 AFTER = 1.0  # seconds of compiling
@@ -38,7 +38,8 @@ class Patience:
         """Numba begins to compile a kernel: one at a time, it has a lock."""
         if not self.said and not bind.listening() and not is_worker():
             self.began = time.perf_counter()
-            self.timer = Timer(max(self.after - self.spent, 0.0), self.say, user_line())
+            frame, _ = users_frame(NO_USERS)
+            self.timer = Timer(max(self.after - self.spent, 0.0), self.say, (frame.f_code.co_filename, frame.f_lineno))
             self.timer.daemon = True
             self.timer.start()
 
@@ -67,11 +68,3 @@ def is_worker() -> bool:
     """Whether this process was started by multiprocessing."""
     process = sys.modules.get("multiprocessing.process")
     return process is not None and process.parent_process() is not None
-
-
-def user_line() -> tuple[str, int]:
-    """File and line of the user's that led here."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(NO_USERS):
-        frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno
