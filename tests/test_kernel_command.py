@@ -9,6 +9,7 @@ import re
 
 import pytest
 
+import flamepy as fp
 from flamepy.backend.cpu import looking
 from flamepy.cli import run
 from flamepy.train import kernel
@@ -26,6 +27,13 @@ def test_on_the_cpu(capsys):
     assert "def tanh_y(x):" in text and "def map1(" in text and re.search(r"^define ", text, re.M) and re.search(r"\bretq?\b", text)
     assert re.search(r"^ +\d+ +of them compute several floats at once$", text, re.M)
     assert re.search(r"fastest of 5 runs: [\d.]+ us, [\d.]+ GB/s \(320,000 bytes in its buffers\)", text)  # 40,000 read, 40,000 written
+
+
+def test_what_is_watched_has_memory_of_its_own(capsys):
+    """Pools were found by size and type alone: after the command, buffers of these sizes named the watched device as theirs."""
+    assert shown(capsys, "tanh", "--run", "41")[0] == 0
+    x = fp.zeros(41)
+    assert x.buffer.device is fp.device("cpu") and (x.reshape((41, 1)) + x.reshape((41, 1))).device is fp.device("cpu")
 
 
 def test_figures_are_counted_of_x86_and_of_arm():

@@ -36,7 +36,7 @@ class Blocks:
     def take(self, nbytes: int) -> tuple[Pool, np.ndarray]:
         if nbytes not in self.pools:
             self.pools[nbytes] = Pool(nbytes, np.dtype("uint8"), CPU, self.allocator)
-            self.allocator.pools[np.dtype("uint8"), nbytes] = self.pools[nbytes]
+            self.allocator.pools[CPU, np.dtype("uint8"), nbytes] = self.pools[nbytes]
         pool = self.pools[nbytes]
         block = pool.pop() if pool else self.allocator.make(pool)
         self.allocator.current += nbytes

@@ -77,7 +77,7 @@ class Allocator:
     """
 
     def __init__(self) -> None:
-        self.pools: WeakValueDictionary[tuple[np.dtype, int], Pool] = WeakValueDictionary()
+        self.pools: WeakValueDictionary[tuple[Device, np.dtype, int], Pool] = WeakValueDictionary()
         self.current = self.peak = self.total = self.spare = self.least = self.returned = 0
         self.asked = 0  # bytes above a quarter of the peak that are kept because they were asked for again
         self.raws: dict[int, list[Raw]] = {}  # the spare ones, by rounded size
@@ -241,9 +241,9 @@ class CpuBuffer(Buffer):
 
 
 def pool_of(size: int, dtype: np.dtype, device: Device) -> Pool:
-    """The pool of one size and type."""
-    found = pools.get((dtype, size))
-    return pools.setdefault((dtype, size), Pool(size, dtype, device, allocator)) if found is None else found
+    """The pool of one size and type on this device, which its buffers name as theirs."""
+    found = pools.get((device, dtype, size))
+    return pools.setdefault((device, dtype, size), Pool(size, dtype, device, allocator)) if found is None else found
 
 
 def buffer_from(pool: Pool) -> Buffer:
