@@ -1,7 +1,4 @@
-"""`python -m bench SUITE ...` in a checkout is `flamepy bench SUITE ...`, with its one-line errors, signals and exit codes.
-
-Read next: command.py.
-"""
+"""`python -m bench SUITE ...` in a checkout is `flamepy bench SUITE ...`, with its one-line errors, signals and exit codes."""
 
 from __future__ import annotations
 

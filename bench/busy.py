@@ -1,8 +1,6 @@
 """Did other programs disturb a measurement? How much of the processor they had meanwhile, and how far its calls lie apart.
 
 Linux counts what every core did. Elsewhere only the spread of the calls can tell. A busy row is shown and marked, never judged.
-
-Read next: harness.py.
 """
 
 from __future__ import annotations

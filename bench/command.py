@@ -3,8 +3,6 @@
 `flamepy bench` and `python -m bench` both end here; cli.py turns errors into one line and signals into an exit code.
 
     exit codes   0 done   1 flamepy failed or was wrong   2 unusable input   130, 143 Ctrl-C, SIGTERM
-
-Read next: harness.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 PyTorch: modules, scaled_dot_product_attention(is_causal=True), fused optimizers; torch.compile gets model and loss.
 JAX: the whole step is one jitted function whose state is donated; matrices are kept (inputs, outputs).
-
-Read next: networks.py.
 """
 
 from __future__ import annotations

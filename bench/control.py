@@ -3,8 +3,6 @@ ceilings.
 
 The harness measures two of these beside every work, as ceilings: the rate of sgemm (for products on one core that of its multiply-add
 units), and the bandwidth of copying as many bytes as the work moves (`copy@BYTES`), with the threads everybody has.
-
-Read next: oracle.py.
 """
 
 from __future__ import annotations

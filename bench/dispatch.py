@@ -1,9 +1,7 @@
 """What one op costs beside its arithmetic: 16 elements, tracked, errors and version checks on.
 
-    add            one call of the op, input tracked; the loop around it is part of the time (0.03 us)
-    add-backward   one op's share of a backward pass through a chain of 50
-
-Read next: optim.py.
+add            one call of the op, input tracked; the loop around it is part of the time (0.03 us)
+add-backward   one op's share of a backward pass through a chain of 50
 """
 
 from __future__ import annotations

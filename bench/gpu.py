@@ -7,8 +7,6 @@
 
 One timed call does a work CALLS times (a training step once) and then waits for the GPU. Checked: some rows against the plain device in
 float64, products against NumPy, and everything against PyTorch's. Ceilings are a copy and a large product on this GPU (gpu_control.py).
-
-Read next: gpu_works.py.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The ceilings of an NVIDIA GPU: the bandwidth of the driver's copy, the rates of large products; measured beside works of suite `gpu`.
 
-    copy@BYTES     BYTES are read and written together
-    bf16, tf32, float32     square products by what flamepy multiplies with: cuBLASLt where it is there
-
-Read next: gpu.py.
+copy@BYTES     BYTES are read and written together
+bf16, tf32, float32     square products by what flamepy multiplies with: cuBLASLt where it is there
 """
 
 from __future__ import annotations

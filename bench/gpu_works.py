@@ -1,8 +1,6 @@
 """The kernels and products of suite `gpu`: inputs, the call in flamepy and in PyTorch, how many bytes or multiplications, what is right.
 
 Inputs are BLOCK rows of random numbers again and again, so that the first and the last rows of a result are known from a few.
-
-Read next: gpu.py.
 """
 
 from __future__ import annotations

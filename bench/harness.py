@@ -4,8 +4,6 @@ Every contender first gives its results. flamepy's must agree with the oracle, a
 nothing is timed. Turns are short (150 ms), so that whatever else the machine does meets all alike; between two turns 5 ms pass, in
 which the other's idle threads stop spinning. What counts is the fastest call: others can only make one slower. Ceilings (sgemm or
 multiply-adds on registers, copy) are measured before and after the turns. What other programs disturbed is marked (busy.py).
-
-Read next: worker.py.
 """
 
 from __future__ import annotations

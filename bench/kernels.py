@@ -10,7 +10,7 @@ once. Arithmetic of functions such as exp is an estimate; it places a kernel in 
 passes (of add, sum, transpose) with a view: nothing moves, and no ratio means much.
 
 Checked: outputs against NumPy in float64; gradients against numerical derivatives along random directions, then element for element
-between contenders. FLAME counterpart: its benches/. Read next: dispatch.py.
+between contenders.
 """
 
 from __future__ import annotations

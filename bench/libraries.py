@@ -3,8 +3,6 @@
 Each class gives the functions a formula may name, puts arrays where its library wants them, and makes the function that is timed:
 forward, backward (from a tape or, in JAX, compiled together with what it recomputes), or both.
 NumPy, in float64, is the oracle.
-
-Read next: kernels.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 GPTs are as GPT-2: layer norm first, gelu by tanh, the head tied to the token vectors; AdamW. The MLPs and the digits CNN are rows of
 layers; Adam. Weights are named as flamepy and PyTorch both name them.
-
-Read next: step.py.
 """
 
 from __future__ import annotations

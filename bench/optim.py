@@ -3,7 +3,7 @@
 The limit falls by a thousandth a call, below the norm that the clip before has left: every call has to scale. The gradients are handed
 over as `backward` leaves them. Checked: norms, and a sample of every tensor after some steps, against NumPy in float64.
 
-PyTorch: clip_grad_norm_ and fused AdamW. Read next: transforms.py.
+PyTorch: clip_grad_norm_ and fused AdamW.
 """
 
 from __future__ import annotations

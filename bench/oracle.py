@@ -1,8 +1,6 @@
 """The training steps of suite `step` in NumPy, float64: what every contender's first losses and gradient norms must be.
 
 A layer is a function x -> (y, back); back(g) adds the gradients of the layer's weights to `d` and returns the gradient of x.
-
-Read next: report.py.
 """
 
 from __future__ import annotations

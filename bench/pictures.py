@@ -1,7 +1,5 @@
 """Pictures: stages.png (a product on one core, from three loops to packed blocks), ratios.png (bars against each contender) and
 roofline.png (roofline.py).
-
-Read next: command.py.
 """
 
 from __future__ import annotations

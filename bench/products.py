@@ -11,7 +11,7 @@
     naive-float32@32x384x1536       the first 32 rows of that a: enough for the loops without tiles, which take every row alike
 
 Contenders multiply beside the last stage. Checked against NumPy in float64. Products on all threads are in suite `kernels`:
---work 'matmul*,linear*'. Read next: ../flamepy/backend/cpu/micro.py.
+--work 'matmul*,linear*'.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What is told: one JSON line for each pair of ours and theirs, and the same as a table for people.
-
-Read next: pictures.py.
-"""
+"""What is told: one JSON line for each pair of ours and theirs, and the same as a table for people."""
 
 from __future__ import annotations
 

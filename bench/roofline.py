@@ -1,8 +1,6 @@
 """roofline.png: each kernel a numbered point, GFLOP/s over arithmetic intensity, under the measured ceilings; a key below names them.
 
 Many kernels have the same intensity, so every number looks for a free place near its point.
-
-Read next: pictures.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@
     replay    flamepy.capture(step): the second call is recorded, later ones replay the record
 
 Checked: loss and gradient norm of the first steps against oracle.py. This file has flamepy's side, written as a user would.
-Read next: contenders.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Targets, in one place: our time / theirs, of the fastest calls in the same run, two threads each.
 
 Where they come from: a hand-driven prototype of each technique; they are known to be possible. Dispatch: microseconds an op as well.
-Imports nothing. Read next: report.py.
+Imports nothing.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Each is measured in percent of the bandwidth of a copy: bytes read and written, counted once for each pass over the gradients (and the
 parameters, where they are read). Limits fall from call to call, so that every call has to scale. Checked: a sample of every tensor
 against NumPy in float64; of the noise its size.
-
-Read next: control.py.
 """
 
 from __future__ import annotations

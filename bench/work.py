@@ -12,8 +12,6 @@ A suite is a module with
     build(contender, work, mode) -> Job     called in the contender's process
     peak_mb(contender)                      there, too: memory on a device of its own, at most since build()
     verify(work, outputs)                   called here; raises Disagree unless the oracle agrees
-
-Read next: harness.py.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ messages. Closing ends it, and all that it started where the system has sessions
 
     build(work, mode)  ->  Built: make the job, call it for the first time, keep what it gives for the comparison, warm up
     block()            ->  Turn: seconds of each call, for about 150 ms
-
-Read next: harness.py.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
     print(grads[w])
 
 Every op of flamepy/ops that is public is a name here too (one op is written in one place). Numba is imported when the first
-kernel runs. Read next: README.md for the order in which to read the code.
+kernel runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m flamepy` is the `flamepy` command. Read next: cli.py."""
+"""`python -m flamepy` is the `flamepy` command."""
 
 from .cli import main
 

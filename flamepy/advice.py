@@ -2,8 +2,6 @@
 
 An attribute that is missing raises AttributeError, as everywhere; its text says what takes the name's place, or which name is near.
 Nothing is accepted that would do less than the name promises.
-
-Read next: reading.py.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@
 
 An average lies beside its parameters: one piece of memory for each packed span, else for each parameter, float32 for 16-bit ones. An
 update is one launch for each. Its share is filled in by the host before a launch, so a captured step may update averages.
-
-Read next: optimizers/base.py.
 """
 
 from __future__ import annotations

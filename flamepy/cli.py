@@ -3,8 +3,6 @@
 This file reads the command line and turns every outcome into one line and an exit code; the work is in train/.
 
     exit codes   0 done   1 training failed, or doctor found a problem   2 unusable input   130, 143 Ctrl-C, SIGTERM
-
-Read next: train/options.py, train/command_line.py, train/runs.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Making tensors: zeros, ones, full, arange, eye, randn, rand, uniform and their `_like` forms.
-
-FLAME counterpart: `flame_core::Tensor` constructors. Read next: parameter.py.
-"""
+"""Making tensors: zeros, ones, full, arange, eye, randn, rand, uniform and their `_like` forms."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@ The recipe: write under a temporary name, fsync the file, rename over the real n
 reader sees the old file or the new one; the fsyncs make that true after a power cut as well. Who writes holds a lock, so that
 what a killed process was writing can be told from what a living one writes, and goes. What can be made again is not worth a wait
 for the disk: after a power cut its file may be empty or torn, so it begins with a digest, and readers look.
-
-Read next: saving/tensor_file.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The element types: which there are, which are computed in which, and what Python and NumPy data mean; whether an argument is a number.
 
-float32 and float64 are computed as they are, 16-bit floats are stored in 16 bits and computed in float32. FLAME counterpart:
-`flame_core::DType`. Read next: backend/base.py.
+float32 and float64 are computed as they are, 16-bit floats are stored in 16 bits and computed in float32.
 """
 
 from __future__ import annotations

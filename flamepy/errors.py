@@ -18,7 +18,6 @@ FlameWarning(UserWarning) stands beside them, and the commands add InputError(Va
 argument may be Python's own TypeError, ValueError or KeyError.
 
 Text is always `<op>: <what is wrong>: <values>. <what to do>`. FLAME's counterpart is `flame_core::Error`.
-Read next: backend/base.py.
 """
 
 from __future__ import annotations

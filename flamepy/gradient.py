@@ -3,8 +3,6 @@
 A key may be an id, a Tensor, a Parameter or a parameter's name. What `get` returns is the stored gradient: editing it edits the map.
 Gradients of packed parameters are slots of one span, so that norm, scaling and the optimizer step are one launch each. While nobody
 has looked at them, clipping only leaves its factor here, and the optimizer multiplies as it reads.
-
-FLAME counterpart: `flame_core::gradient::GradientMap`. Read next: autograd/entries.py.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 For a random cotangent w and a random direction u, <w, J u> is measured with two evaluations of the function and compared with
 <J^T w, u> from backward: two evaluations a projection whatever the size. Where they differ, elements are measured one by one
 to report the worst. Meant for float64.
-
-Read next: tests/test_gradcheck.py.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 The block runs and is recorded as always, but its entries drop their saved values at once. When backward first reaches one of
 them, the block runs again, with the same random numbers, and its new entries lend their saved values to the old ones. So a
 block may use parameters and tensors it was not given as arguments, and hooks, retain_graph and create_graph work as elsewhere.
-
-FLAME counterpart: `flame_core::gradient_checkpointing`. Read next: nn/module.py.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 `grads` is a GradientMap, or a ParameterDict / iterable of Parameters (then their `.grad`). What counts are the gradients of Parameters:
 those of inputs and of tensors with retain_grad() are in the map to be looked at. Gradients of packed parameters are one launch for the
 norm and one for the scaling, or none: the optimizer multiplies as it reads, while nobody has looked at them.
-
-FLAME counterpart: `flame_core::gradient_clip`. Read next: gradient_transforms.py.
 """
 
 from __future__ import annotations

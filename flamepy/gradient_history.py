@@ -1,10 +1,8 @@
 """Norms of past steps: a window of numbers on the host, its statistics, and what they say of the newest.
 
-    tracker = GradientNormTracker(window=100)
-    tracker.record(fp.clip_grad_norm(grads, 1.0))
-    if tracker.exploding(100.0): ...
-
-Read next: transforms.py.
+tracker = GradientNormTracker(window=100)
+tracker.record(fp.clip_grad_norm(grads, 1.0))
+if tracker.exploding(100.0): ...
 """
 
 from __future__ import annotations

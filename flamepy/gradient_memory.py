@@ -2,8 +2,6 @@
 
 A gradient of a packed model is a part of a span. `no_factor` is what an update reads where nobody has clipped: formula/clip.py says
 what stands in such a buffer.
-
-Read next: gradient.py.
 """
 
 from __future__ import annotations

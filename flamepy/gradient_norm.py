@@ -2,8 +2,6 @@
 
 `grads` is a GradientMap, or a ParameterDict / iterable of Parameters (then their `.grad`). Sums are in float64 and in a fixed order.
 The norm of each parameter's gradient comes with the joint norm: both are in one small buffer, which formula/clip.py describes.
-
-FLAME counterpart: `flame_core::gradient_clip`. Read next: gradient_clip.py.
 """
 
 from __future__ import annotations

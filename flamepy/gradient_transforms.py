@@ -2,8 +2,6 @@
 
 Each function edits the gradients of Parameters in a GradientMap (or the `.grad` of parameters) and returns what it was given. Packed
 parameters are one launch for each pass over the memory. As parts of an optimizer they are in transforms.py.
-
-Read next: gradient_history.py.
 """
 
 from __future__ import annotations

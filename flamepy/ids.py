@@ -5,8 +5,6 @@ A leaf that can have a gradient keeps its number when it is unpickled in another
 gets a new one. Both processes know its origin, so a GradientMap that goes from one to the other names the same tensors. Unpickled in
 the process it comes from, a tensor is one more tensor, with a new id; the keys of a map go on naming those that are there. But in one
 pickle, or one deep copy, tensors and the maps that name them belong together: there an id is a Key, one object for both.
-
-FLAME counterpart: `flame_core::TensorId`. Read next: pickling.py.
 """
 
 from __future__ import annotations

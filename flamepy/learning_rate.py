@@ -5,8 +5,6 @@
     optimizer.lr = found.suggestion
 
 Each step is made with a larger rate than the one before. Afterwards all is as it was: parameters, optimizer, random numbers.
-
-Read next: optimizers/rates.py.
 """
 
 from __future__ import annotations

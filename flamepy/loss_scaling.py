@@ -7,8 +7,6 @@ divided by it before they are used.
     scaler.step(optimizer, grads)            # False where gradients overflowed: then the scale is halved
 
 The scale lives on the device, and whether gradients overflowed is decided there, so a captured step replays exactly.
-
-FLAME counterpart: loss scaling, done by hand in its documents. Read next: nn/module.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 `ParameterDict.pack()` moves parameters of one dtype into one span of memory. Afterwards their gradients arrive in one span too,
 and clipping and the optimizer step are one launch each instead of one for each parameter.
-FLAME counterpart: `flame_core::parameter`. Read next: gradient_clip.py.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ Everything else that can be pickled is made of tensors: a ParameterDict that was
 arrays, a GradientMap its keys as the Keys of ids.py. Hooks and attributes that users gave a tensor go along. What has a tape cannot.
 A dictionary of a user's follows the copies if its keys are the parameters themselves; ids in it stay numbers. This is for users' own
 pickling, e.g. to send a model to another process; flamepy's own files hold no pickle.
-
-Read next: ids.py, tensors.py.
 """
 
 from __future__ import annotations

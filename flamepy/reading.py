@@ -1,8 +1,6 @@
 """What Python reads of a Tensor: its numbers as an array, as Python numbers, as text, for other libraries.
 
 Each of these waits for the numbers and tells a step being recorded (entries.tell) that they were looked at.
-
-FLAME counterpart: `Tensor::to_vec`, `to_scalar`. Read next: parameter.py.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Nothing is drawn from a hidden sequence: each random op takes the next stream number of its thread's generator, and element i of
 its result depends on the seed, that number and i alone. So the numbers are the same for any number of threads, and a
 checkpointed block that rewinds the stream number sees the same dropout again. `step` is free for a replayed training step.
-
-FLAME counterpart: `flame_core::rng`. Read next: ops/random.py.
 """
 
 from __future__ import annotations

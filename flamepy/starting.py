@@ -1,7 +1,6 @@
 """Ctrl-C while the modules of the `flamepy` command are imported: the process ends, without a traceback.
 
 Imported before anything else. A program that imports flamepy keeps its own Ctrl-C, and once the command runs signals.py has it.
-Read next: cli.py.
 """
 
 from __future__ import annotations

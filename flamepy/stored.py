@@ -2,8 +2,6 @@
 
 Everything else holds what it was made with. Each write bumps the version of the memory, so that backward() notices one that comes too
 early, and a captured step records it.
-
-FLAME counterpart: `flame_core::parameter`. Read next: parameter.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""TensorGradExt: a tensor asked for its gradient in a map, the other way round than the map asked for a tensor's.
-
-FLAME counterpart: `flame_core::gradient::TensorGradExt`. Read next: gradient.py.
-"""
+"""TensorGradExt: a tensor asked for its gradient in a map, the other way round than the map asked for a tensor's."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Tensor: a buffer with a shape, an id and a place on the tape. Every method is one line to an op; no arithmetic here.
-
-FLAME counterpart: `flame_core::Tensor`. Read next: reading.py, parameter.py.
-"""
+"""Tensor: a buffer with a shape, an id and a place on the tape. Every method is one line to an op; no arithmetic here."""
 
 from __future__ import annotations
 

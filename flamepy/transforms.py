@@ -5,8 +5,6 @@
 Each edits the gradients of the optimizer's own parameters. They work in a captured step: what changes from step to step (noise, limits
 made from past norms) is filled in by the host before it. A function of the map may stand in the list, too. What must survive a restart
 is saved with the optimizer's state.
-
-Read next: optimizers/base.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Each is a plain function on Python numbers; a formula that uses it is compiled with a fast version for each dtype. The bodies of
 `flamepy.rowwise` also use lane, lanes, all_sum, all_max, barrier, and for long rows long_sum, long_sums, run_at.
-
-Read next: backend/formula/words.py, row_words.py.
 """
 
 from .backend.formula.row_words import all_max as all_max

@@ -1,7 +1,4 @@
-"""For tests of bf16 products: operands beside memory that must not be touched, and the functions of each route, of tiles an emulated one.
-
-Read next: test_bfloat_products.py.
-"""
+"""For tests of bf16 products: operands beside memory that must not be touched, and the functions of each route, of tiles emulated."""
 
 from __future__ import annotations
 

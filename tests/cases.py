@@ -1,7 +1,4 @@
-"""What a line of reference.py is made of: how to draw an op's inputs, and the ways to call it.
-
-Read next: reference.py.
-"""
+"""What a line of reference.py is made of: how to draw an op's inputs, and the ways to call it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What every test starts from: the signals a terminal gives, whoever started the test run; and the device a test runs on.
 
 A run in the background (`pytest &`, nohup, some CI systems) ignores SIGINT and SIGHUP, and so would the processes that tests
-start and interrupt. Read next: devices.py, test_autograd.py.
+start and interrupt.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 It takes what ctypes would hand over. A mistake that the library would answer with a status, or with a wrong number, is an EmulationError
 here: sizes that do not fit together, a leading dimension below the column, memory outside of an allocation or less aligned than promised,
 an epilogue without its pointer. Every problem has two proposals, which compute the same.
-
-Read next: test_cuda_blas.py, ../flamepy/backend/cuda/blas.py.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 
 Kernels are compiled for sm_90. For sm_100 and, under its name, for sm_80 the PTX of one variant of each kernel function and formula's type
 is assembled: all variants for all three would take minutes.
-
-Read next: test_cuda_machine_code.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Launches on the emulated GPU by name, and the machine code of what they ran.
-
-Read next: elf_tools.py, test_cuda_attention.py, test_cuda_conv.py.
-"""
+"""Launches on the emulated GPU by name, and the machine code of what they ran."""
 
 from __future__ import annotations
 

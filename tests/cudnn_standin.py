@@ -1,7 +1,7 @@
 """Plays cuDNN's Python package on the emulated GPU: graphs of attention, described as the real ones are and computed by NumPy.
 
 What it demands is what https://docs.nvidia.com/deeplearning/cudnn/frontend says: each tensor with shape, strides and type, an output
-declared as one, the steps from validate() to build_plans() in their order. Read next: test_cudnn.py.
+declared as one, the steps from validate() to build_plans() in their order.
 """
 
 from __future__ import annotations

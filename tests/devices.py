@@ -1,7 +1,7 @@
 """Running the same tests on several devices: another default device for a while, and the mark of tests that are about the CPU.
 
 A module whose tests hold on every device says `pytestmark = pytest.mark.usefixtures("device")`; its tests then read as before,
-because what names no device goes where the fixture says. Read next: conftest.py (the fixture), test_devices.py (two at once).
+because what names no device goes where the fixture says.
 """
 
 from __future__ import annotations

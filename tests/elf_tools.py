@@ -1,6 +1,6 @@
 """The machine code of many kernels in one ELF file: NVIDIA's disassembler takes a fifth of a second to start, and then hardly anything.
 
-Only what it prints instructions from goes there: code, the addresses in it that are names, and the names. Read next: cuda_tools.py.
+Only what it prints instructions from goes there: code, the addresses in it that are names, and the names.
 """
 
 from __future__ import annotations

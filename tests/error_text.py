@@ -1,7 +1,7 @@
 """`raises`: pytest.raises that also checks how the text of the error is built.
 
 Every error of flamepy reads `<op>: <what is wrong>: <values>. <what to do>`: whoever sees it knows which call failed, on what,
-and what to change. Read next: test_parameters.py.
+and what to change.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A start takes half a second, most of it imports, and Numba's first compilation as much again. Nothing of flamepy's CPU backend is there
 before the fork, so what a program finds in its kernel cache, compiles and warns of is what a new process would. Where there is no fork
-it is one. Read next: test_kernel_cache.py.
+it is one.
 """
 
 from __future__ import annotations

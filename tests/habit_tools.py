@@ -1,4 +1,4 @@
-"""A small model and numbers for it, which tests of habits and of rates share. Read next: test_habits.py."""
+"""A small model and numbers for it, which tests of habits and of rates share."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What tests of single launches share: a device under test, numbers, and how close two results are.
 
 A device is spoken to through backend/base.py alone, so any device may be added to ON: it is then held against the same oracles.
-Read next: test_plain.py, test_plain_networks.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What the tests of fused linear layers share: how near results must be.
-
-Read next: test_fused_linear.py, test_fused_layers.py.
-"""
+"""What the tests of fused linear layers share: how near results must be."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What tests look for in machine code: packed instructions, under the names they have on this kind of processor.
 
-x86-64: vectors of 32 bytes or more (AVX). 64-bit ARM: NEON's vectors, or SVE's. Read next: test_words.py, test_kernels.py.
+x86-64: vectors of 32 bytes or more (AVX). 64-bit ARM: NEON's vectors, or SVE's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What the tests of optimizers share: a small model for each case, gradients known in closed form, training, comparing bit for bit.
-
-Read next: test_more_optimizers.py, test_by_name.py.
-"""
+"""What the tests of optimizers share: a small model for each case, gradients known in closed form, training, comparing bit for bit."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Small PTX texts for the emulator's tests: a kernel that does some instructions on every lane, on arrays of any type.
-
-Read next: test_emulator.py.
-"""
+"""Small PTX texts for the emulator's tests: a kernel that does some instructions on every lane, on arrays of any type."""
 
 from __future__ import annotations
 

@@ -3,9 +3,6 @@
 `REFERENCE[name]` says how to make inputs for the op `name` (shapes, domains, attributes: see cases.py) and what
 the answer is: a NumPy function that gets float64 arrays whatever dtype the op is tested in. It shares nothing
 with the library, so one mistake cannot be made twice. Adding an op adds one line here.
-
-FLAME counterpart: its *_parity tests, which compare with PyTorch; here test_torch_ops.py does that.
-Read next: test_ops.py, which draws these.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What the tests of capture() share: models, batches, ways to clip and to optimize, a whole training step.
-
-Read next: test_replay.py, test_replay_equal.py.
-"""
+"""What the tests of capture() share: models, batches, ways to clip and to optimize, a whole training step."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What the tests of fused kernels share: random arrays, leaves, launched loops, kernels with several workers.
-
-Read next: test_row_losses.py, test_fused_rows.py, test_picked_rows.py, test_fused_linear.py.
-"""
+"""What the tests of fused kernels share: random arrays, leaves, launched loops, kernels with several workers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Gradient accumulation: N micro-batches are one batch, whatever comes in between.
 
-Oracles: NumPy float64 sums of the gradients handed in, one batch of all examples, PyTorch's accumulation in `.grad`. Read next:
-test_accumulation_maps.py, flamepy/accumulation/accumulator.py.
+Oracles: NumPy float64 sums of the gradients handed in, one batch of all examples, PyTorch's accumulation in `.grad`.
 """
 
 from __future__ import annotations

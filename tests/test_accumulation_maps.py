@@ -1,6 +1,6 @@
 """Gradient accumulation of all kinds of maps: 16 bits, packed or moved meanwhile, of two models, from threads, with some parameters.
 
-Oracle: NumPy float64 sums of the gradients handed in. Read next: test_accumulation_state.py.
+Oracle: NumPy float64 sums of the gradients handed in.
 """
 
 from __future__ import annotations

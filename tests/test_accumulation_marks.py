@@ -1,6 +1,6 @@
 """Gradient accumulation and what maps carry beside gradients: marks that skip a step, the scale of a loss, tensors that are no Parameters.
 
-Oracle: what GradientMap.merge() makes of the same maps, and numbers by hand. Read next: test_loss_scaling.py.
+Oracle: what GradientMap.merge() makes of the same maps, and numbers by hand.
 """
 
 from __future__ import annotations

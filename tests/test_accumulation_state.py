@@ -1,6 +1,6 @@
 """Gradient accumulation goes on: from a saved state inside a window, bit for bit; pickled; in a captured step; with few launches.
 
-Oracles: the same steps without a break, eager for what is captured. Read next: flamepy/accumulation/state.py.
+Oracles: the same steps without a break, eager for what is captured.
 """
 
 from __future__ import annotations

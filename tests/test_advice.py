@@ -1,7 +1,4 @@
-"""Names that are not here: what people know from PyTorch gets advice that is true, a slip of the keyboard the name that was meant.
-
-Read next: flamepy/advice.py.
-"""
+"""Names that are not here: what people know from PyTorch gets advice that is true, a slip of the keyboard the name that was meant."""
 
 from __future__ import annotations
 

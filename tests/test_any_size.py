@@ -1,6 +1,6 @@
 """Pointwise ops on a new shape at every call: one plan for all sizes gives what NumPy gives, and costs no recording.
 
-Oracle: NumPy, and derivatives written here by hand. Read next: flamepy/op/any_size.py, test_overhead.py.
+Oracle: NumPy, and derivatives written here by hand.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 What the code must be follows from the instruction set: `fmla` on four float32 or two float64, 32 vector registers, one instruction between
 float16 and float32, and loads and stores that other threads see in any order but for those with a say in it (`ldar`, `stlr`, `casal`, ...).
-Read next: test_products.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 The loops themselves are tested in test_kernels_attention.py and test_kernels_conv.py; here it is broadcasting, masks, layouts, geometry
 and the tape.
-
-Read next: test_nn.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The tape: what backward returns, what it refuses, what it frees. Oracles: derivatives worked by hand, NumPy.
-
-Read next: test_gates.py for whole training steps.
-"""
+"""The tape: what backward returns, what it refuses, what it frees. Oracles: derivatives worked by hand, NumPy."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """EMA, SWA and Lookahead: the averages, the block in which they are the parameters, and what is saved of them.
 
-Oracles: NumPy in float64, torch.optim.swa_utils, eager for what is captured. Read next: flamepy/averages.py.
+Oracles: NumPy in float64, torch.optim.swa_utils, eager for what is captured.
 """
 
 from __future__ import annotations

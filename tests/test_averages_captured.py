@@ -1,6 +1,6 @@
 """Averages in captured steps, and how many launches they take.
 
-Oracle: eager, bit for bit. Read next: flamepy/averages.py.
+Oracle: eager, bit for bit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The benchmarks: their arithmetic, and that a speed is never shown for a wrong answer.
 
 Oracles: NumPy's percentiles, PyTorch and JAX (when installed) for the oracle's own training steps. Nothing here judges a speed.
-Read next: bench/harness.py.
 """
 
 from __future__ import annotations

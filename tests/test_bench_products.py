@@ -1,6 +1,6 @@
 """`flamepy bench products`: each stage is right or refused, beside the ceiling of its own type, on one thread.
 
-Oracle: NumPy in float64. Nothing here judges a speed. Read next: bench/products.py.
+Oracle: NumPy in float64. Nothing here judges a speed.
 """
 
 from __future__ import annotations

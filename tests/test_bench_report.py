@@ -1,6 +1,6 @@
 """What the benchmarks print: in 80 columns, of a busy machine, in plain words; and what their pictures say.
 
-The timings are made up. Oracles: what a person would read off them. Read next: bench/report.py, bench/busy.py.
+The timings are made up. Oracles: what a person would read off them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Attention of 16-bit floats: held against PyTorch in float64 on the rounded operands, within a few roundings of the largest number.
-
-Read next: test_bfloat_layers.py.
-"""
+"""Attention of 16-bit floats: held against PyTorch in float64 on the rounded operands, within a few roundings of the largest number."""
 
 from __future__ import annotations
 

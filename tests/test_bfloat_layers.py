@@ -1,7 +1,5 @@
 """Products, linear layers and convolutions of 16-bit floats: held against PyTorch in float64 on the rounded operands,
 with the bounds of their roundings.
-
-Read next: test_bfloat_products.py, which tests what their kernels multiply with.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Products of bf16 matrices: right for any sizes on every route that this processor has, nothing read or written outside operands.
 
 Oracle: NumPy in float64 on operands rounded by ml_dtypes; ctypes calls the functions by address, with pages behind each operand that
-may not be touched and NaN in front of it. Read next: flamepy/backend/cpu/bfloat.py.
+may not be touched and NaN in front of it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Buffers of modules: in the state, not trained, written in place in memory of their own.
-
-Read next: test_modules.py, test_replay_equal.py.
-"""
+"""Buffers of modules: in the state, not trained, written in place in memory of their own."""
 
 from __future__ import annotations
 

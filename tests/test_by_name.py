@@ -1,6 +1,6 @@
 """ByName: several optimizers under one step; which parameter is whose, joint transforms, rates, saving, replay.
 
-Oracles: the same optimizers side by side, each with its own parameters; eager for what is captured. Read next: test_lbfgs.py.
+Oracles: the same optimizers side by side, each with its own parameters; eager for what is captured.
 """
 
 from __future__ import annotations

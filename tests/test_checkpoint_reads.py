@@ -3,7 +3,6 @@
 The block is y = sum_i x * s_i, where each s_i comes in by another way and is worked on by other ops, most of them off the tape. Oracle:
 the gradient of sum(y) is sum_i s_i, in NumPy, as long as nobody writes; where somebody does, VersionError, exactly if a source was hit.
 Numbers of Python's must be the same both times, too; the oracle is the block without checkpoint().
-Read next: test_overwritten.py, flamepy/gradient_checkpointing.py.
 """
 
 from __future__ import annotations

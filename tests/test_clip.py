@@ -1,7 +1,7 @@
 """Clipping by norm and by value, line by line of the contract: one joint norm, a strict comparison, bits kept otherwise.
 
 Oracles: torch.nn.utils.clip_grad_norm_ and clip_grad_value_ in float64, math.fsum, and numbers worked by hand. The same gradients
-come in every form that is accepted: a map, a ParameterDict, a list, an iterator, packed or not. Read next: test_optimizers.py.
+come in every form that is accepted: a map, a ParameterDict, a list, an iterator, packed or not.
 """
 
 from __future__ import annotations

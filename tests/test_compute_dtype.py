@@ -1,7 +1,7 @@
 """A model's compute dtype: products from 16-bit operands, everything that is kept in float32.
 
 Oracles: PyTorch's autocast for values and gradients, the same in float64 for how far off one may be; NumPy in float64 with rounded operands
-for what a layer gives. Read next: flamepy/nn/compute.py, test_mixed_floats.py, test_compute_training.py.
+for what a layer gives.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Training with a compute dtype: as good as float32, replays to the bit, changes between steps, less memory, and `flamepy train --compute`.
 
 Oracles: the float32 model for the loss, eager steps for replays, a run that was not interrupted for one that was.
-Read next: test_compute_dtype.py, test_train_runs.py.
 """
 
 from __future__ import annotations

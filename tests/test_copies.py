@@ -1,7 +1,7 @@
 """Parameters, optimizers, gradient maps and what users keep beside them, copied together in any order and nesting: training goes on.
 
 Oracle: the originals. What a copy does must be what the original does, bit for bit, and neither may touch the other. Ways: deepcopy,
-pickle, both one after the other, and for shallow copies what they share. Read next: test_pickle.py, flamepy/ids.py.
+pickle, both one after the other, and for shallow copies what they share.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Making tensors, looking at them, operators with whatever stands on the other side, and handing memory to NumPy and PyTorch.
 
 Oracles: NumPy, PyTorch (DLPack), numbers worked by hand, and moments of the distributions for random numbers. The ops themselves
-are in test_ops.py. Read next: test_parameters.py.
+are in test_ops.py.
 """
 
 from __future__ import annotations

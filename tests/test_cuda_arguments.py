@@ -1,7 +1,7 @@
 """What user kernels take in flamepy.cuda.emulate: every type of array and number that numba-cuda passes, tuples of them, arrays whose
 elements share memory; and what it does not pass is refused with what to do.
 
-Oracles: NumPy, ml_dtypes, Numba's own rules (numba.cuda.dispatcher, _prepare_args). Read next: test_cuda_narrow.py.
+Oracles: NumPy, ml_dtypes, Numba's own rules (numba.cuda.dispatcher, _prepare_args).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Attention on the emulated GPU, both ways: against PyTorch in float64 on the operands as they were rounded; and its machine code.
 
 Plain tiles (float32, float64, wide 16-bit rows) and tensor cores (16-bit rows), sizes beside those of tiles, masks of every shape, rows
-that see no key, operands at odd places. Read next: test_cuda_conv.py.
+that see no key, operands at odd places.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Products by cuBLASLt, played by a stand-in that checks every argument: which ends are the library's, what is left to kernels.
-
-Read next: test_cuda_products.py, whose oracles and launches these are.
-"""
+"""Products by cuBLASLt, played by a stand-in that checks every argument: which ends are the library's, what is left to kernels."""
 
 from __future__ import annotations
 

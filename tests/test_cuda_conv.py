@@ -1,7 +1,6 @@
 """Convolution and pooling on the emulated GPU, forward and backward, against PyTorch in float64; and the machine code.
 
 Sizes beside those of tiles, strides, padding, dilation, groups, 16-bit operands, windows that overlap and that leave gaps, NaN.
-Read next: test_cuda_attention.py.
 """
 
 from __future__ import annotations

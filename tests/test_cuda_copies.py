@@ -1,6 +1,6 @@
 """Copies in the background (cp.async): a pipeline of two buffers that is right, and its twins, each with one fault.
 
-Oracles: NumPy and the PTX ISA (cp.async, cp.async.commit_group, cp.async.wait_group). Read next: test_cuda_idioms.py.
+Oracles: NumPy and the PTX ISA (cp.async, cp.async.commit_group, cp.async.wait_group).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What opening a GPU says where it cannot be: no library, no driver, none of that index, a driver too old. A played driver's answers.
-
-Read next: test_cuda_public.py, ../flamepy/backend/cuda/driver.py.
-"""
+"""What opening a GPU says where it cannot be: no library, no driver, none of that index, a driver too old. A played driver's answers."""
 
 from __future__ import annotations
 

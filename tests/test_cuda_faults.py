@@ -1,7 +1,7 @@
 """Faults that are hard to see, planted in kernels, and the same kernels right: masks of warps, locks, rows, local arrays, float64.
 
 Each kernel is compiled once; its argument `how` chooses between right and wrong. Oracles: NumPy, and CUDA's rules (programming guide:
-independent thread scheduling, memory fences; PTX: bar.warp.sync). Read next: test_cuda_textbook.py.
+independent thread scheduling, memory fences; PTX: bar.warp.sync).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Idioms of CUDA through flamepy.cuda.emulate, right and with one fault each: records, device functions with lines of their own, cas loops,
 fences of a block, a flag that one thread sets for all, copies in the background that come too early, locks that nobody opens.
 
-Oracles: NumPy, the PTX ISA (memory consistency, cp.async) and CUDA's programming guide. Read next: test_cuda_faults.py.
+Oracles: NumPy, the PTX ISA (memory consistency, cp.async) and CUDA's programming guide.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Checks that a GPU makes late: what they forbid has not happened when they raise, eager and replayed, however late that is.
 
-The oracle is the CPU, whose checks raise at once. Read next: test_replay_failures.py, ../flamepy/backend/cuda/late.py.
+The oracle is the CPU, whose checks raise at once.
 """
 
 from __future__ import annotations

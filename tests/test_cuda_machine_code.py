@@ -3,8 +3,6 @@
 All variants are compiled for sm_90; one of each kernel function is assembled for sm_80 and sm_100, too (see cuda_steps.py). Three processes
 share the work and leave what they made on disk: the second time nothing is compiled. What is wanted was read off the kernels' purpose:
 16-byte accesses where numbers are only moved, HMMA where 16-bit numbers are multiplied, no float64 beside float32 but in sums that say so.
-
-Read next: cuda_steps.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Maps, moves and random numbers on the emulated GPU: sizes beside a block's, buffers that begin anywhere, types that are mixed, against
 NumPy; and the machine code.
-
-Read next: test_cuda_conv.py.
 """
 
 from __future__ import annotations

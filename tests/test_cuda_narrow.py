@@ -1,6 +1,6 @@
 """Kernels on bytes and on 16-bit numbers: neighbours are no race, and one byte that two threads touch is one whatever the others do.
 
-Oracle: all pairs of accesses, compared byte by byte. Read next: test_cuda_idioms.py, flamepy/backend/cuda/emulator/runtime_bytes.py.
+Oracle: all pairs of accesses, compared byte by byte.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What orders two accesses, and for whom: fences of one thread, acquires of one lane, barriers of some warps; and pointers that are stale.
 
 Each kernel is compiled once; its argument `how` chooses between right (0) and wrong. Oracles: NumPy, the PTX ISA (memory consistency model,
-bar.sync, bar.arrive) and CUDA's programming guide (memory fences). Read next: test_cuda_faults.py.
+bar.sync, bar.arrive) and CUDA's programming guide (memory fences).
 """
 
 from __future__ import annotations

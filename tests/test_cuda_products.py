@@ -1,7 +1,6 @@
 """Products on the emulated GPU: own kernels at every edge of a tile, in every type, against NumPy in float64, and what they become.
 
 Each kernel is asked for sizes beside its tile's, operands that are stored the other way round, operands at odd places, and many parts.
-Read next: test_cuda_blas.py.
 """
 
 from __future__ import annotations

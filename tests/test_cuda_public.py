@@ -1,6 +1,6 @@
 """flamepy.cuda: kernels of users and of flamepy, compiled and run without a GPU; what is wrong in one is told by kind, name and element.
 
-Oracles: NumPy, and counts that follow from the kernels by hand. Read next: test_emulator_checks.py, flamepy/cuda/emulation.py.
+Oracles: NumPy, and counts that follow from the kernels by hand.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A word that many read: a writer has to be in order with each of them, whoever came first, in between or last.
 
-Oracles: NumPy and the PTX ISA (bar.sync, bar.warp.sync). Read next: test_cuda_orders.py.
+Oracles: NumPy and the PTX ISA (bar.sync, bar.warp.sync).
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Folds on the emulated GPU against NumPy: sums, maxima and their places over first, middle and last axes, of nothing, of one number, of
 many in several stages; NaN; buffers that begin anywhere; the same bits twice; no call in the machine code.
-
-Read next: test_cuda_spans.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Shapes: rows that some lanes share element by element, rows near in which lanes take neighbours at once, rows that do not fit into shared
 memory. Buffers begin at odd places. Then NaN and infinities, no rows, the same bits twice, and what the machine code reads and writes.
-
-Read next: test_cuda_reduce.py.
 """
 
 from __future__ import annotations

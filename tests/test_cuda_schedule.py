@@ -1,6 +1,6 @@
 """Faults that show in few orders of the warps: a producer that does not wait for who reads what it wrote.
 
-Oracles: NumPy and CUDA's programming guide (memory fences). Read next: test_cuda_orders.py.
+Oracles: NumPy and CUDA's programming guide (memory fences).
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Spans on the emulated GPU: norms, clipping and AdamW over many small and few large gradients, packed and loose, against PyTorch; what a
 norm that is not finite does; the same bits twice.
-
-Read next: flamepy/backend/cuda/spans.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Kernels as textbooks write them, right and with one fault each, through flamepy.cuda.emulate: what races behind an atomic, arrays that
 are one, sizes that no GPU takes, arrays that may not be written.
 
-Oracles: NumPy, and CUDA's rules (programming guide: memory ordering, limits by compute capability). Read next: test_cuda_public.py.
+Oracles: NumPy, and CUDA's rules (programming guide: memory ordering, limits by compute capability).
 """
 
 from __future__ import annotations

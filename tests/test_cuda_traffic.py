@@ -2,8 +2,6 @@
 
 The least is counted twice: access by access (sectors that the bytes of a warp would fill), and over a launch, each byte once. ONCE says
 what does not reach the second, and why.
-
-Read next: flamepy/backend/cuda/emulator/count.py.
 """
 
 from __future__ import annotations

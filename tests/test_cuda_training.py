@@ -1,7 +1,5 @@
 """Whole training on the emulated GPU: the losses of a GPT, an MLP and a CNN are the CPU's, replayed steps have the bits of others, runs
 move from one device to another, and `flamepy train` tells how much was launched.
-
-Read next: test_train_runs.py, test_replay_equal.py.
 """
 
 from __future__ import annotations

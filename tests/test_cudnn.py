@@ -1,7 +1,4 @@
-"""Attention by cuDNN, played by a stand-in: which calls it gets, that it is taken only where it agrees, and what is remembered.
-
-Read next: cudnn_standin.py, test_cuda_attention.py, ../flamepy/backend/cuda/cudnn.py.
-"""
+"""Attention by cuDNN, played by a stand-in: which calls it gets, that it is taken only where it agrees, and what is remembered."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A device by itself, on every device: copies that convert, memory and parts of it, downloads, and a recorder in the stream's place.
-
-Read next: flamepy/backend/base.py, test_plain.py (every launch).
-"""
+"""A device by itself, on every device: copies that convert, memory and parts of it, downloads, and a recorder in the stream's place."""
 
 from __future__ import annotations
 

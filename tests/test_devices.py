@@ -1,7 +1,7 @@
 """Two devices at once: operands that do not meet, numbers and arrays that follow a tensor, what moves from one to the other.
 
 Devices are compared wherever dtypes are; what copies numbers into memory that is there (set_data, set_grad, load_state_dict, a saved
-state) or says so (to) crosses over. Oracle: the same on one device. Read next: test_replay.py.
+state) or says so (to) crosses over. Oracle: the same on one device.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What someone sees who opens flamepy in an editor: types, completion, refused typos, and help texts that are true.
 
 The stubs are those that tools/make_stubs.py writes; a script that mypy reads from outside the repository finds the types in them;
-every example in a help text is run, and what it prints compared. Read next: tools/make_stubs.py, flamepy/op/help.py.
+every example in a help text is run, and what it prints compared.
 """
 
 from __future__ import annotations

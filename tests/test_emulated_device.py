@@ -1,6 +1,6 @@
 """The emulated GPU as a device: what it lends to others, processes beside it, forks of it, and what it needs installed.
 
-Its memory is the emulator's own: an address of it means nothing to a library that knows a real GPU. Read next: test_emulator_memory.py.
+Its memory is the emulator's own: an address of it means nothing to a library that knows a real GPU.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The emulator's arithmetic, instruction family by instruction family, against NumPy and Python's own whole numbers.
 
-Floats have to agree to the bit. Read next: test_emulator_memory.py, test_emulator_checks.py, test_emulator_kernels.py.
+Floats have to agree to the bit.
 """
 
 from __future__ import annotations

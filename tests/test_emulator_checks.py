@@ -1,7 +1,4 @@
-"""Every fault that the emulator has to find: planted in a small kernel, told with the threads and the address, and not where there is none.
-
-Read next: test_emulator_kernels.py.
-"""
+"""Every fault that the emulator has to find: planted in a small kernel, told with the threads and the address, and only there."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Whole kernels in the emulator: compiled from Python by numba-cuda where it is installed, or written in PTX; and what a launch counts.
 
-Oracles: NumPy in float64, the published test vector of Philox. Read next: flamepy/backend/cuda/emulator/machine.py.
+Oracles: NumPy in float64, the published test vector of Philox.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Conversions, 16-bit floats, loads and stores, atomics, and what the lanes of a warp do together, in the emulator.
 
-Oracles: NumPy and ml_dtypes. Read next: test_emulator_checks.py.
+Oracles: NumPy and ml_dtypes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Kernels that numba-cuda compiles, run in the emulator: right results, and planted faults told with the line of Python.
 
-Oracles: NumPy in float64, the published answers of Philox. Skipped where numba-cuda is not installed. Read next: ptx_tools.py.
+Oracles: NumPy in float64, the published answers of Philox. Skipped where numba-cuda is not installed.
 """
 
 from __future__ import annotations

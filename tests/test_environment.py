@@ -1,7 +1,4 @@
-"""Machines that are not set up: variables that Numba cannot use, no folder for compiled kernels. One line says what to do.
-
-Read next: flamepy/backend/cpu/settings.py, flamepy/backend/cpu/disk_cache.py.
-"""
+"""Machines that are not set up: variables that Numba cannot use, no folder for compiled kernels. One line says what to do."""
 
 from __future__ import annotations
 

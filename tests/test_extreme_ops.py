@@ -3,8 +3,6 @@
 The oracle is PyTorch in float64 on the same numbers, rounded to float32. An error is measured against the largest number of its row
 of the exact result, or the scale of the terms that cancel there (FLOORS); it may be 4 epsilons of float32 for a result, 16 for a
 gradient. Where the exact result is infinite or NaN, so must ours be.
-
-Read next: test_torch_ops.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Oracles: NumPy in float64 for float32, np.longdouble for float64; PyTorch in float64 for gradients. A sum may be off by 3e-7 of the sum
 of the magnitudes of its terms (five roundings of float32), however many they are and whichever axis they lie along.
-
-Read next: test_extreme_ops.py.
 """
 
 from __future__ import annotations

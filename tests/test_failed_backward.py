@@ -2,7 +2,6 @@
 
 Oracle: the gradients of a run in which nothing raises, bit for bit. What may raise: hooks of tensors and leaves, rules and kernels of
 users' ops, blocks that run again, who watches results; at every place where it may, one after the other.
-Read next: flamepy/autograd/release.py, test_checkpoint_reads.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The learning-rate finder: the sweep, what it suggests, and that nothing is left of it.
 
-Oracle: the same sweep by NumPy in float64. Read next: flamepy/learning_rate.py.
+Oracle: the same sweep by NumPy in float64.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Every program of FLAME's autograd documentation, line by line in Python, with the numbers they must give.
 
 Rust's `&x.id()` is `x.id`, an Option is a value or None, `for (id, g) in map.iter_mut()` assigns to the map. Oracle: NumPy in float64.
-Read next: test_gradient_map.py.
 """
 
 from __future__ import annotations

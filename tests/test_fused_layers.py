@@ -1,8 +1,6 @@
 """Layers of nn that take the fused linear form by themselves, and do not where a user's class says something else.
 
 Oracle: the composition of the layers one by one.
-
-Read next: test_nn_layers.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Oracles: NumPy in float64 for the results, the composition of single ops for the gradients, finite differences. Any number
 of workers gives the same bits.
-
-Read next: test_fused_layers.py.
 """
 
 from __future__ import annotations

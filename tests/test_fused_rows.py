@@ -2,8 +2,6 @@
 
 Oracles are NumPy in float64, finite differences, and the compositions that the fused ops replace. Kernels are called with 1, 2 and 5
 workers and must give the same bits.
-
-Read next: test_picked_rows.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Whole training behaviour: the gates that a training engine has to pass. Z1 and Z2 (a tiny transformer, an MLP) are in test_nn.py.
 
 Oracles: arithmetic that must agree with itself (4 micro-batches and one batch), PyTorch when installed.
-Read next: test_train_checkpoint.py for resuming bit for bit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """`flamepy doctor --gpu`: its comparison finds what is wrong, a worker that dies costs one case, and what is said of hardware follows from
 the reports that are there. With a GPU (mark `gpu`): all of its agreement, and memory over 1,000 steps.
-
-Read next: test_train_doctor.py, test_cuda_training.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """no_grad() and enable_grad() as decorators of generators: the mode holds while the generator's body runs, and only then. As blocks in
 generators and coroutines, which end in any order: afterwards the mode is as it was.
 
-Oracle: PyTorch, which wraps each resume, and what Python says of generators. Read next: test_autograd.py.
+Oracle: PyTorch, which wraps each resume, and what Python says of generators.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Mutants are ops built with the public builders (pointwise, custom) around a wrong rule: a flipped sign, a factor of
 1.001, swapped arguments, a broadcast that is not summed, one wrong element in many. Each is taken out of the registry
 again when its test ends.
-
-FLAME counterpart: `flame_core::gradient_check`. Read next: flamepy/gradient_check.py.
 """
 
 from __future__ import annotations

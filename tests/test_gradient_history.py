@@ -1,7 +1,4 @@
-"""GradientNormTracker: a window of norms, its statistics and verdicts, against NumPy and the contract.
-
-Read next: test_transforms.py.
-"""
+"""GradientNormTracker: a window of norms, its statistics and verdicts, against NumPy and the contract."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """GradientMap: what backward() returns. Every method, whatever stands for a key, and who owns the memory.
 
 `get` hands out the stored gradient itself, so editing it edits the map; no two gradients of a map that backward() made share
-memory, so editing one leaves the others alone. Oracle: numbers worked by hand. Read next: test_clip.py.
+memory, so editing one leaves the others alone. Oracle: numbers worked by hand.
 """
 
 from __future__ import annotations

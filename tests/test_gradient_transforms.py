@@ -1,6 +1,6 @@
 """Transforms of gradients, one by one, against NumPy in float64: per layer, adaptive, centralised, noise, repair, decay, by group.
 
-The same map comes packed, unpacked, beside the gradient of an input, and for chosen parameters. Read next: test_transforms.py.
+The same map comes packed, unpacked, beside the gradient of an input, and for chosen parameters.
 """
 
 from __future__ import annotations

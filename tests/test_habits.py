@@ -1,6 +1,6 @@
 """What someone types who comes from PyTorch or NumPy: it works as there, or a text says what to type instead.
 
-Oracles: NumPy, Python's own formatting. Read next: test_torch_habits.py, test_tensor.py.
+Oracles: NumPy, Python's own formatting.
 """
 
 from __future__ import annotations

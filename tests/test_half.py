@@ -1,7 +1,7 @@
 """16-bit floats on the tape: half the memory of float32, gradients as PyTorch's, and everything that holds for float32.
 
 Oracles: the same model in float32 for memory, PyTorch in float64 for gradients, at the rounded inputs, where PyTorch's own 16-bit
-autograd says how far off one may be. Read next: flamepy/op/half.py, test_op_properties.py (every op in 16 bits).
+autograd says how far off one may be.
 """
 
 from __future__ import annotations

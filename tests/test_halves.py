@@ -1,7 +1,6 @@
 """Kernels that take 16-bit floats as they are: one launch, the bits of the float32 kernel, rounded once.
 
-Oracles: NumPy and ml_dtypes for conversions; the float32 op on the same numbers, rounded by ml_dtypes, for ops. Read next:
-flamepy/backend/cpu/halves.py, test_half.py (the tape).
+Oracles: NumPy and ml_dtypes for conversions; the float32 op on the same numbers, rounded by ml_dtypes, for ops.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Faults that a reading of the house found, and what must hold instead: captured models side by side, what is saved, what a tape says.
-
-Read next: flamepy/op/plan.py, flamepy/replay/program.py.
-"""
+"""Faults that a reading of the house found, and what must hold instead: captured models side by side, what is saved, what a tape says."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Integers to the power of integers are exact; the powers of floats that are products and roots.
 
-Oracles: NumPy, and Python's own integers. Read next: test_ops.py.
+Oracles: NumPy, and Python's own integers.
 """
 
 from __future__ import annotations

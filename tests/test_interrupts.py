@@ -1,7 +1,7 @@
 """Ctrl-C anywhere in a replay: the step was made, or it was not, and the next one goes on.
 
 Python looks for signals before the first line of a function and between lines: sys.settrace raises there, each time one place later.
-The oracle is the same training in eager, uninterrupted. Read next: flamepy/replay/program.py.
+The oracle is the same training in eager, uninterrupted.
 """
 
 import sys

@@ -1,7 +1,4 @@
-"""Files of compiled kernels that a crash or a full disk has damaged: compiled again and replaced, one warning, right results.
-
-Read next: flamepy/backend/cpu/disk_cache.py.
-"""
+"""Files of compiled kernels that a crash or a full disk has damaged: compiled again and replaced, one warning, right results."""
 
 from __future__ import annotations
 

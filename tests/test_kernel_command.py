@@ -1,7 +1,4 @@
-"""`flamepy kernel NAME`: formula, loop, machine code on the CPU and for CUDA, what a run counts; wrong names are answered with near ones.
-
-Read next: flamepy/train/kernel.py, test_cuda_public.py.
-"""
+"""`flamepy kernel NAME`: formula, loop, machine code on the CPU and for CUDA, what a run counts; wrong names get near ones."""
 
 from __future__ import annotations
 

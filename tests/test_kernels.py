@@ -1,7 +1,4 @@
-"""What the compiler makes of loops and formulas: cached on disk, vectorised, no float64 in float32 code, the same bits always.
-
-Read next: flamepy/backend/formula/bind.py.
-"""
+"""What the compiler makes of loops and formulas: cached on disk, vectorised, no float64 in float32 code, the same bits always."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The loops of attention, compared as in test_kernels_custom.py: cut as plans.attention_plan says, and into odd little blocks.
-
-Read next: test_kernels_conv.py.
-"""
+"""The loops of attention, compared as in test_kernels_custom.py: cut as plans.attention_plan says, and into odd little blocks."""
 
 from __future__ import annotations
 

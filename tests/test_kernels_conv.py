@@ -1,7 +1,4 @@
-"""The loops of convolution and pooling, compared as in test_kernels_custom.py.
-
-Read next: test_ops.py.
-"""
+"""The loops of convolution and pooling, compared as in test_kernels_custom.py."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 Each loop is run for float32 (two workers) and float64 (one) and compared with NumPy in float64, with
 PyTorch where its choices matter (ties, NaN, fully masked rows). Parallel kernels must give the same bits for
 any number of threads. The helpers also serve test_kernels_attention.py and test_kernels_conv.py.
-
-Read next: test_kernels_attention.py.
 """
 
 from __future__ import annotations

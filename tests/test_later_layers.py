@@ -1,5 +1,4 @@
-"""Layers that are put into a model after its optimizer was made: told once, unless somebody trains them. Read next:
-test_optimizer_checks.py."""
+"""Layers that are put into a model after its optimizer was made: told once, unless somebody trains them."""
 
 from __future__ import annotations
 

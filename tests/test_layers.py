@@ -1,7 +1,4 @@
-"""The architecture, enforced: imports go one way, files stay short, only one place knows CUDA, every file says what it is.
-
-Read next: DESIGN in README.md, then flamepy/errors.py.
-"""
+"""The architecture, enforced: imports go one way, files stay short, only one place knows CUDA, every file says what it is."""
 
 from __future__ import annotations
 

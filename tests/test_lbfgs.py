@@ -1,6 +1,6 @@
 """L-BFGS: where it goes, step by step, against PyTorch; what it leaves alone; what it saves.
 
-Oracle: torch.optim.LBFGS in float64. Read next: test_by_name.py.
+Oracle: torch.optim.LBFGS in float64.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What other libraries write through DLPack: never a wrong gradient in silence, and no copy where nobody here would notice.
 
-Oracles: derivatives by hand; who shares memory is asked of the memory. Read next: flamepy/backend/lending.py.
+Oracles: derivatives by hand; who shares memory is asked of the memory.
 """
 
 from __future__ import annotations

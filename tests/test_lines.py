@@ -1,7 +1,4 @@
-"""What the command prints fits the window: no line is wider, no word is broken, paths and commands stay whole.
-
-Read next: flamepy/train/lines.py.
-"""
+"""What the command prints fits the window: no line is wider, no word is broken, paths and commands stay whole."""
 
 from __future__ import annotations
 

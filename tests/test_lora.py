@@ -1,7 +1,4 @@
-"""LoRA: what is trained and when, merging, what is saved. Oracle: NumPy in float64; gradients by hand.
-
-Read next: flamepy/nn/low_rank.py.
-"""
+"""LoRA: what is trained and when, merging, what is saved. Oracle: NumPy in float64; gradients by hand."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """GradScaler: the arithmetic of scales and skips, in eager and captured steps; what is called in the wrong order raises.
 
-Oracle: a table of the scale worked by hand, and the same training without a scaler. Read next: test_accumulation.py.
+Oracle: a table of the scale worked by hand, and the same training without a scaler.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Layers in bfloat16 over float32 weights: the products round the weights themselves, so nothing holds a rounded copy.
 
 Oracles: PyTorch in float64 on the rounded operands, with the bounds of the roundings; a layer whose parameters hold rounded numbers.
-Read next: test_compute_dtype.py, test_bfloat_layers.py, flamepy/nn/compute.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the CPU's allocator keeps of freed blocks: a share of the peak, more where steps ask for the same again; the rest is the system's.
 
-Each test has an allocator of its own, or a process. Read next: test_overhead.py.
+Each test has an allocator of its own, or a process.
 """
 
 from __future__ import annotations

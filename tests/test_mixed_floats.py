@@ -1,6 +1,6 @@
 """Where 16-bit floats meet float32: the result is float32, and what the tape keeps of the 16-bit input has 16 bits.
 
-Oracles: the same op on inputs widened by hand; PyTorch for the two 16-bit types. Read next: flamepy/op/mixed.py, test_compute_dtype.py.
+Oracles: the same op on inputs widened by hand; PyTorch for the two 16-bit types.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a Module can do beside holding parameters: buffers, hooks, apply, to, ModuleDict, counting, freezing and unfreezing.
 
-Oracles: PyTorch's rules as numbers in the tests; NumPy. Read next: test_nn.py.
+Oracles: PyTorch's rules as numbers in the tests; NumPy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The optimizers beside SGD and Adam: each against an oracle, then what holds for all of them.
 
 Oracles: torch.optim in float64 with the same gradients, some missing on some steps; for Lion and LAMB their papers in NumPy; eager
-for what is captured; the uninterrupted run for what is saved. Read next: test_by_name.py.
+for what is captured; the uninterrupted run for what is saved.
 """
 
 from __future__ import annotations

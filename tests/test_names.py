@@ -1,7 +1,7 @@
 """The public names, FLAME's module names, and the tree of errors.
 
 A name is part of the interface: what the contract lists is importable from flamepy itself, importing a module never replaces a
-function, and every error is also the builtin a caller would think of. Oracle: the lists below. Read next: test_tensor.py.
+function, and every error is also the builtin a caller would think of. Oracle: the lists below.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What people met who came from PyTorch and NumPy with scripts of their own: it works as there, or the error says what to type.
 
-Oracles: NumPy, Python. Read next: test_habits.py.
+Oracles: NumPy, Python.
 """
 
 from __future__ import annotations

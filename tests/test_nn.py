@@ -2,8 +2,6 @@
 
 Two gates at the end: a small transformer must memorise one sequence with every parameter moving, and an MLP must lose 98 %
 of its loss.
-
-Read next: test_nn_layers.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Layers against torch.nn with the same weights, and against NumPy: forward, gradients, how they start.
-
-Read next: test_attention_conv.py.
-"""
+"""Layers against torch.nn with the same weights, and against NumPy: forward, gradients, how they start."""
 
 from __future__ import annotations
 

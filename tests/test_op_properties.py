@@ -2,9 +2,6 @@
 
 Hypothesis draws the shapes, axes and keys. What is not an argument of an op is refused by every op; 16-bit floats keep
 their dtype and get float32 gradients.
-
-Read next:
-test_torch_ops.py.
 """
 
 from __future__ import annotations

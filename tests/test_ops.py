@@ -3,8 +3,6 @@
 Nothing here names an op twice: reference.py says how to call each one, these tests draw its samples. An op that is in the
 registry or in the promised lists without an oracle line fails. Gradients are checked on plain inputs, on inputs that were
 sliced and transposed out of larger tensors, on one tensor used for two inputs, and on zero-size and 0-d ones.
-
-FLAME counterpart: tests/autograd_*. Read next: test_op_properties.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What an optimizer refuses, and what it leaves alone: states of another kind, lists that do not fit, frozen parameters, options set later.
 
-Numbers are worked by hand. Read next: test_rates.py.
+Numbers are worked by hand.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The gate is training 10 steps, saving, loading in a new process and training 10 more: it must equal 20 steps bit for bit, for every
 optimizer and dtype, packed or not. 16-bit parameters train on float32 master copies. Oracles: the uninterrupted run, NumPy, hand.
-Run as a program, this file is that new process. Read next: test_schedules.py.
+Run as a program, this file is that new process.
 """
 
 from __future__ import annotations

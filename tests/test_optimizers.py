@@ -1,7 +1,7 @@
 """SGD, Adam, AdamW: trajectories against PyTorch, what a step leaves alone, what is refused.
 
 Oracle: torch.optim in float64, stepped with the same gradients for 200 steps, with gradients missing on some of them. Saved state,
-new processes and 16-bit parameters are in test_optimizer_state.py. Read next: test_optimizer_state.py.
+new processes and 16-bit parameters are in test_optimizer_state.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The README's test command needs nothing but what it installs: every file is collected without PyTorch, JAX, scikit-learn and CUDA.
 
 And tests that need PyTorch are known by their code, and left out where there is none.
-
-Read next: torch_tools.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is said when the CPU's memory does not suffice, and that the engine works afterwards. Read next: test_any_size.py."""
+"""What is said when the CPU's memory does not suffice, and that the engine works afterwards."""
 
 from __future__ import annotations
 

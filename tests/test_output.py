@@ -1,7 +1,4 @@
-"""Output that goes nowhere: closed, full, in ASCII, or into a pipe whose reader has gone; in every command.
-
-Read next: flamepy/cli.py.
-"""
+"""Output that goes nowhere: closed, full, in ASCII, or into a pipe whose reader has gone; in every command."""
 
 from __future__ import annotations
 

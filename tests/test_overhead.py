@@ -1,6 +1,6 @@
 """What a call costs beside its arithmetic, guarded without a clock: Python calls and bytes counted, blocks of memory followed.
 
-Times are in `python -m bench dispatch`; they vary with the machine. Read next: flamepy/op/pointwise.py, backend/cpu/device.py.
+Times are in `python -m bench dispatch`; they vary with the machine.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Who counts as overwritten: exactly what somebody wrote, packed or not, by hand, by an optimizer or by a replay.
 
 Oracle: sets. A loss saves some parameters, a write changes some; backward refuses when the two meet, and else gives the gradient
-2 p of the numbers the loss saw. Read next: test_autograd.py, test_checkpoint_reads.py.
+2 p of the numbers the loss saw.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is published: an sdist from this folder, a wheel from the sdist, an empty environment where that wheel is installed.
 
-Nothing is downloaded: the dependencies are those of the environment that runs the tests. Read next: pyproject.toml.
+Nothing is downloaded: the dependencies are those of the environment that runs the tests.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Parameter and ParameterDict: identity, gradients set by hand, writes that count, saved state, packed memory.
 
 Oracles: NumPy and numbers worked by hand. What must hold for packed parameters is that nothing but the place of the memory
-changes: ids, names, numbers, and every bit of a training run. Read next: test_gradient_map.py.
+changes: ids, names, numbers, and every bit of a training run.
 """
 
 from __future__ import annotations

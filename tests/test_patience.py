@@ -1,7 +1,4 @@
-"""Compiling says so when it takes a while: once, with the user's line, with no thread left behind; never from the cache.
-
-Read next: flamepy/backend/cpu/patience.py.
-"""
+"""Compiling says so when it takes a while: once, with the user's line, with no thread left behind; never from the cache."""
 
 from __future__ import annotations
 

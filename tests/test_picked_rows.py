@@ -2,8 +2,6 @@
 
 Oracles are NumPy and loops in the order of the ids. Integer ids are never read by the host: a captured step is replayed with
 others.
-
-Read next: test_replay.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Oracles: the numbers before; a run in one process, bit for bit; ids and gradients known by hand (the loss is a weighted sum, so each
 gradient is its weight). A worker is a spawned process; what needs a fork runs in a process of its own.
-Read next: test_parameters.py, test_optimizer_state.py.
 """
 
 from __future__ import annotations

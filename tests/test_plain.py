@@ -1,7 +1,4 @@
-"""Launches that work on numbers, rows and matrices, on every device, against NumPy, einsum and fsum.
-
-Read next: test_plain_moves.py, test_plain_networks.py, test_device_memory.py, flamepy/backend/plain/kernels.py.
-"""
+"""Launches that work on numbers, rows and matrices, on every device, against NumPy, einsum and fsum."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What is the plain device's own: its texts, read-only memory for others, and that nothing is compiled.
-
-Read next: test_plain.py (every launch), flamepy/backend/plain/device.py.
-"""
+"""What is the plain device's own: its texts, read-only memory for others, and that nothing is compiled."""
 
 from __future__ import annotations
 

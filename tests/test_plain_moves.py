@@ -1,7 +1,4 @@
-"""Moving elements, random numbers, norms and updates against NumPy's views and add.at, and Philox as published.
-
-Read next: flamepy/backend/plain/kernels.py.
-"""
+"""Moving elements, random numbers, norms and updates against NumPy's views and add.at, and Philox as published."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Attention, convolution and pooling against NumPy: einsum over all scores, sliding windows of padded images.
-
-Read next: flamepy/backend/plain/networks.py.
-"""
+"""Attention, convolution and pooling against NumPy: einsum over all scores, sliding windows of padded images."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Windows and macOS, as far as Linux can play them: see elsewhere.py. Whether the library itself works there, only such a machine can tell.
 
-Oracle: the same training here, bit for bit. Read next: elsewhere.py, test_environment.py.
+Oracle: the same training here, bit for bit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The threads of parallel launches: right with any number of workers, asleep or awake, forked, at exit, on a busy machine.
-
-Read next: flamepy/backend/cpu/pool.py.
-"""
+"""The threads of parallel launches: right with any number of workers, asleep or awake, forked, at exit, on a busy machine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """set_float32_matmul_precision: what each level errs by, which products it changes, and that nothing else depends on it.
 
 Oracle: NumPy in float64, on operands rounded by ml_dtypes under "medium". Routes that this processor lacks run with emulated tiles
-(bfloat_tools.py). Read next: flamepy/backend/cpu/lower.py.
+(bfloat_tools.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The random loops: Philox as published, uniform and normal numbers, dropout, the same bits for any number of workers.
 
 Reference: Random123's published vectors, and Philox written on Python integers.
-Read next: flamepy/backend/cpu/random.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Learning rates: schedules in the place of numbers, and groups that keep their share of the optimizer's rate.
 
-Oracles: PyTorch's LambdaLR, the schedule itself, eager for what is captured. Read next: test_schedules.py, test_optimizer_state.py.
+Oracles: PyTorch's LambdaLR, the schedule itself, eager for what is captured.
 """
 
 from __future__ import annotations

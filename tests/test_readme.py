@@ -1,7 +1,4 @@
-"""The README is true: its Python blocks run and print what it says, its tree exists, its commands name real things.
-
-Read next: README.md.
-"""
+"""The README is true: its Python blocks run and print what it says, its tree exists, its commands name real things."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Pipeline: what compute() returns with and without norms, for every kind of input, and what a failing term does to the others.
 
-Oracles: gradients written by hand with NumPy in float64; the same pipeline without tracking. Read next: test_regularizer_use.py.
+Oracles: gradients written by hand with NumPy in float64; the same pipeline without tracking.
 """
 
 from __future__ import annotations

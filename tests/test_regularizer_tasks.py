@@ -1,6 +1,6 @@
 """pcgrad and GradNorm against the papers' algorithms, written here once more with NumPy on flat vectors.
 
-Oracles: Algorithm 1 of arXiv:2001.06782, Algorithm 1 of arXiv:1711.02257. Read next: flamepy/regularizer/tasks.py.
+Oracles: Algorithm 1 of arXiv:2001.06782, Algorithm 1 of arXiv:1711.02257.
 """
 
 from __future__ import annotations

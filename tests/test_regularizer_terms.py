@@ -1,7 +1,7 @@
 """Terms of a loss: their values, their gradients, and what happens at the edges (zeros, equal distributions, ties).
 
 Oracles: formulas written with NumPy in float64 from the definitions, PyTorch where it has the function, numpy.linalg for singular
-values, finite differences (gradcheck). Read next: test_regularizer_pipeline.py.
+values, finite differences (gradcheck).
 """
 
 from __future__ import annotations

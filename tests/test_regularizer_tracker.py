@@ -1,6 +1,6 @@
 """GradientTracker: norms at a tensor, cut paths told from constant functions, sampling, and the report on parameters.
 
-Oracles: gradients by hand with NumPy in float64; the definition of each way to leave the tape. Read next: test_regularizer_tasks.py.
+Oracles: gradients by hand with NumPy in float64; the definition of each way to leave the tape.
 """
 
 from __future__ import annotations

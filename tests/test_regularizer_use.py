@@ -1,6 +1,6 @@
 """A Pipeline in use: its terms, extra arguments, callbacks, threads, captured steps, and the example of the README.
 
-Oracles: the eager step, counts and sums by hand. Read next: test_regularizer_tracker.py.
+Oracles: the eager step, counts and sums by hand.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Oracles: PyTorch in float64 on the same numbers, within what the roundings allow; and the same backward done in another way (eager,
 replayed, twice, checkpointed, broken off), to the bit.
-
-Read next: flamepy/autograd/remade.py, test_bfloat_layers.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Traps of capture(): every way to get something else than eager raises or is written down here.
-
-Read next: test_replay_equal.py, flamepy/replay.py.
-"""
+"""Traps of capture(): every way to get something else than eager raises or is written down here."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""capture(): a replay equals eager bit for bit, allocates nothing, and shares the arena's memory.
-
-Read next: test_replay.py.
-"""
+"""capture(): a replay equals eager bit for bit, allocates nothing, and shares the arena's memory."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Captured steps and what leaves them, step counts, random state, errors midway, how long recording takes. Read next:
-test_replay_property.py."""
+"""Captured steps and what leaves them, step counts, random state, errors midway, how long recording takes."""
 
 from __future__ import annotations
 

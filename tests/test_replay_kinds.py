@@ -1,7 +1,7 @@
 """capture() and what changes between calls: each kind of call is eager, recorded, replayed, or it raises. There is no third outcome.
 
 Every case runs twice, plain and captured, on the same numbers; the results must be the same bits, up to a CaptureError where one is
-expected. Read next: test_replay_property.py.
+expected.
 """
 
 from __future__ import annotations

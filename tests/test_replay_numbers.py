@@ -1,7 +1,4 @@
-"""Numbers of Python's that a captured step would freeze, told apart before they are rounded; memory that moves before recording.
-
-Read next: test_replay_failures.py.
-"""
+"""Numbers of Python's that a captured step would freeze, told apart before they are rounded; memory that moves before recording."""
 
 from __future__ import annotations
 

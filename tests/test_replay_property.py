@@ -1,7 +1,7 @@
 """A captured step gives eager's bits or raises CaptureError, whatever happens between its calls: random steps, random events.
 
 Each example is run twice on the same numbers, plain and captured. After every event everything that can be seen is compared: results
-or the error, parameters, `.grad`, step counts, the place in the random numbers. Read next: flamepy/replay/__init__.py.
+or the error, parameters, `.grad`, step counts, the place in the random numbers.
 """
 
 from __future__ import annotations

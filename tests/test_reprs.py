@@ -1,7 +1,4 @@
-"""Whatever a user can get hold of says what it is: no class is printed as an address.
-
-Read next: test_habits.py.
-"""
+"""Whatever a user can get hold of says what it is: no class is printed as an address."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Losses over rows of logits: cross-entropy in one pass, its gradient, what it keeps, which ids and probabilities it refuses.
 
 Oracles are NumPy in float64 and finite differences. Kernels are called with 1, 2 and 5 workers and must give the same bits.
-
-Read next: test_fused_rows.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """save() and load(): every dtype, nested states, files of other libraries, and files and places that cannot be used.
 
-Oracles: the safetensors package, PyTorch where it is installed. Read next: test_tensor_file.py.
+Oracles: the safetensors package, PyTorch where it is installed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Arguments of schedules that cannot be, and the one schedule that remembers.
 
-Oracle: torch.optim.lr_scheduler.ReduceLROnPlateau. Read next: test_rates.py.
+Oracle: torch.optim.lr_scheduler.ReduceLROnPlateau.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Learning-rate schedules: pure functions of the number of finished steps.
 
 Oracle: torch.optim.lr_scheduler where it has the schedule, else numbers worked by hand. Being pure is the point: resuming a run needs
-no schedule state, and a step may be asked for twice or out of order. Read next:
-test_schedule_arguments.py.
+no schedule state, and a step may be asked for twice or out of order.
 """
 
 from __future__ import annotations

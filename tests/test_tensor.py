@@ -1,7 +1,7 @@
 """The Tensor object: what it shows of itself, its operators, and its memory in the hands of NumPy and PyTorch.
 
 Operators take Tensors, Parameters, Python numbers and NumPy arrays on either side; Python numbers are weak. Oracles: NumPy, PyTorch
-through DLPack, numbers worked by hand. Read next: test_creation.py for making tensors, test_ops.py for the ops.
+through DLPack, numbers worked by hand.
 """
 
 from __future__ import annotations

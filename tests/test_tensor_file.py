@@ -1,7 +1,6 @@
 """Tensors in a safetensors file: readable by the safetensors package, written and read without a second copy in memory.
 
 Oracles: the safetensors package reads what we write and writes what we read; the system refuses memory beyond a limit.
-Read next: test_train_checkpoint.py.
 """
 
 import json

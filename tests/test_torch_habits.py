@@ -1,7 +1,5 @@
 """PyTorch's tensors, dtypes and devices are taken, slices of a Sequential and class axes are its, its pairs are refused where there are
 none: with PyTorch as the judge.
-
-Read next: test_habits.py.
 """
 
 from __future__ import annotations

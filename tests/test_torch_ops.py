@@ -5,8 +5,6 @@ is given to both libraries in float32 and float64; results must agree, and so mu
 a random cotangent. An option flamepy lacks must be refused with an error, and only where the adapter's row expects it.
 Prints samples, equal, refused for each entry. FLAMEPY_ALL_SAMPLES=1 runs every sample and all of PyTorch's larger
 reference inputs (NaN, infinities, big shapes); the default is at most 40 samples an entry and 12 small reference inputs.
-
-FLAME counterpart: its *_parity tests. Read next: torch_adapters.py.
 """
 
 from __future__ import annotations

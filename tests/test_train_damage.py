@@ -1,6 +1,6 @@
 """Run folders whose files are damaged: every command runs to its end, or says one line and exits with 2, and nothing is lost.
 
-A file can be empty, cut, garbage, valid but of other things, or a folder. Read next: test_tensor_file.py.
+A file can be empty, cut, garbage, valid but of other things, or a folder.
 """
 
 import json

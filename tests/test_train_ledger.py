@@ -1,6 +1,6 @@
 """The ledger: what it says of each parameter, its spikes, its file, its picture.
 
-Oracles: NumPy in float64 on copies of weights and gradients; GradientNormTracker for spikes. Read next: flamepy/train/ledger.py.
+Oracles: NumPy in float64 on copies of weights and gradients; GradientNormTracker for spikes.
 """
 
 import json

@@ -1,6 +1,6 @@
 """`flamepy train --accumulate`, `--ledger`, `--find-lr`, and patience, in NumPy.
 
-Oracles: the run with the large batch; the run in one go; what is on disk before and after. Read next: test_train_runs.py, test_trainer.py.
+Oracles: the run with the large batch; the run in one go; what is on disk before and after.
 """
 
 import json

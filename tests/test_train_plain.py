@@ -1,7 +1,4 @@
-"""`flamepy train --device plain`: the whole run in NumPy. Oracle: the same run on the CPU.
-
-Read next: test_train_runs.py, test_devices.py.
-"""
+"""`flamepy train --device plain`: the whole run in NumPy. Oracle: the same run on the CPU."""
 
 import subprocess
 import sys

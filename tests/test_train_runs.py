@@ -1,7 +1,4 @@
-"""Whole runs of a tiny GPT, as a user starts them: what is left behind, resuming bit for bit, failing on NaN.
-
-Read next: test_train_stops.py.
-"""
+"""Whole runs of a tiny GPT, as a user starts them: what is left behind, resuming bit for bit, failing on NaN."""
 
 import io
 import json

@@ -1,6 +1,6 @@
 """TrainState: everything a run goes on with, saved and restored as one, all or nothing.
 
-Oracle: the same training in one go, bit for bit, in another process too. Read next: test_train_checkpoint.py, flamepy/train/state.py.
+Oracle: the same training in one go, bit for bit, in another process too.
 """
 
 import errno

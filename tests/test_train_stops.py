@@ -1,6 +1,6 @@
 """Runs that are stopped: signals, kill -9, a reader that goes away, a full disk, a second process.
 
-Whatever happens, resuming gives what one go would have given. Read next: test_train_checkpoint.py.
+Whatever happens, resuming gives what one go would have given.
 """
 
 import os

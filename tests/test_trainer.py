@@ -1,7 +1,6 @@
 """Trainer: the loop of `flamepy train` on models, data and losses of one's own.
 
-Oracles: the same training written in NumPy; one go, bit for bit, for whatever was stopped and resumed. Read next: test_train_stops.py,
-flamepy/train/trainer.py.
+Oracles: the same training written in NumPy; one go, bit for bit, for whatever was stopped and resumed.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Trainer's events and callbacks, what it writes for other programs, what it refuses.
 
-Oracles: the same run without callbacks; what is on disk when one of them raises. Read next: test_trainer.py, flamepy/train/events.py.
+Oracles: the same run without callbacks; what is on disk when one of them raises.
 """
 
 import sys

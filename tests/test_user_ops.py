@@ -1,7 +1,6 @@
 """Ops of a user's own: pointwise, rowwise and custom, as they are written in a module, in a notebook and in other processes.
 
-Oracles: the same formulas in NumPy and finite differences (gradcheck). A notebook is code that is executed without a file. Read next:
-test_user_ops_refused.py, test_kernels.py for the disk cache.
+Oracles: the same formulas in NumPy and finite differences (gradcheck). A notebook is code that is executed without a file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What cannot work as an op of a user's own is refused where it is defined, and changes nothing.
 
 Oracle: the reason in the text, which has the form of all errors (error_text.py). The functions below are wrong on purpose, each in one
-way. Read next: test_user_ops.py.
+way.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Recorded steps walked by compiled code: the same bits however many threads, Ctrl-C heard, other threads running, what a failure leaves.
 
-Eager results are the oracle, NumPy that of launches. Read next: flamepy/backend/cpu/walk.py.
+Eager results are the oracle, NumPy that of launches.
 """
 
 from __future__ import annotations

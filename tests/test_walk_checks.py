@@ -1,6 +1,6 @@
 """Checks that compiled code makes as it walks a recorded step: they compare as Python does, and fail where they stand.
 
-Python's own comparisons are the oracle. Read next: flamepy/backend/cpu/walk.py, test_walk.py.
+Python's own comparisons are the oracle.
 """
 
 from __future__ import annotations

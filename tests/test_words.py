@@ -1,7 +1,6 @@
 """The vocabulary: accuracy, edges, agreement of plain and compiled words, packed code.
 
 Reference: extended precision (np.longdouble) where NumPy has the function, math.erf for erf.
-Read next: flamepy/backend/cpu/words.py.
 """
 
 from __future__ import annotations

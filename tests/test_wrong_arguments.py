@@ -1,7 +1,6 @@
 """What is no number, no map, no group: a typed error in a user's words, and nothing changed; never what Numba or Python says inside.
 
 Oracle: the form of every text, `<op>: <what is wrong>: <values>. <what to do>`, and the builtin a caller would catch.
-Read next: test_clip.py, test_optimizer_checks.py.
 """
 
 from __future__ import annotations

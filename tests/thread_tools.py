@@ -1,4 +1,4 @@
-"""What tests of threads share: several at once, switched as often as Python can. Read next: test_overhead.py."""
+"""What tests of threads share: several at once, switched as often as Python can."""
 
 from __future__ import annotations
 

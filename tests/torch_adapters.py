@@ -4,8 +4,6 @@
 flamepy's) and calls flamepy, and `refuses`: the options and shapes that flamepy is allowed to refuse with an error. What
 a row does not list must be computed, and equal. An adapter hands options it does not know on, so that flamepy refuses
 them itself; it drops one only where its value is PyTorch's default (without()).
-
-Read next: test_torch_ops.py.
 """
 
 from __future__ import annotations

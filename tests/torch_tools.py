@@ -1,8 +1,6 @@
 """Which tests compare with PyTorch or JAX: they get the marker `torch` by what they name, so that nobody has to remember it.
 
 Without PyTorch they are left out, and the closing line counts them, unless the command asks for them (`-m torch`).
-
-Read next: conftest.py, test_oracle_marks.py.
 """
 
 from __future__ import annotations

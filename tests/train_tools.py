@@ -1,7 +1,4 @@
-"""What the tests of whole runs share: a tiny GPT on a small text, started here or in a process of its own.
-
-Read next: test_train_runs.py, test_train_stops.py.
-"""
+"""What the tests of whole runs share: a tiny GPT on a small text, started here or in a process of its own."""
 
 import json
 import os

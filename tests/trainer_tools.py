@@ -1,7 +1,4 @@
-"""What the tests of Trainer share: a linear model on a little data, in NumPy alone.
-
-Read next: test_trainer.py, test_trainer_events.py.
-"""
+"""What the tests of Trainer share: a linear model on a little data, in NumPy alone."""
 
 import numpy as np
 from devices import default_device

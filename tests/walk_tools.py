@@ -1,7 +1,4 @@
-"""Launches to be walked, for test_walk.py and test_walk_checks.py.
-
-Read next: test_walk.py.
-"""
+"""Launches to be walked, for test_walk.py and test_walk_checks.py."""
 
 from __future__ import annotations
 

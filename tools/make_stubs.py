@@ -7,7 +7,7 @@ Public ops get their names at run time, which no editor sees. From the same regi
     flamepy/__init__.pyi           the package's names; flamepy/nn/functional.pyi those of functional
 
 Parameters are typed by their defaults and annotations, and by name (NAMES) where those say nothing. tests/test_editor.py fails
-when a stub is not what this writes. Read next: flamepy/op/base.py.
+when a stub is not what this writes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gradient accumulation: GradientAccumulator and its AccumulationConfig. Read next: accumulator.py."""
+"""Gradient accumulation: GradientAccumulator and its AccumulationConfig."""
 
 from .accumulator import GradientAccumulator as GradientAccumulator
 from .config import AccumulationConfig as AccumulationConfig

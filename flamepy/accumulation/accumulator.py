@@ -8,8 +8,6 @@
 
 The sums are a GradientMap of the accumulator's own. Gradients of packed parameters are added span by span, one launch each, and the
 map handed out has these spans, so that clipping and the optimizer are one launch each as well.
-
-FLAME counterpart: the accumulation of `flame_core::gradient`. Read next: sums.py, ../averages.py.
 """
 
 from __future__ import annotations

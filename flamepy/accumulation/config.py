@@ -1,7 +1,4 @@
-"""How a GradientAccumulator is set up, and what it tells of itself.
-
-Read next: accumulator.py.
-"""
+"""How a GradientAccumulator is set up, and what it tells of itself."""
 
 from __future__ import annotations
 

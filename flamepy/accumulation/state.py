@@ -1,7 +1,4 @@
-"""What a saved state of a GradientAccumulator must look like. Everything is checked before anything is restored.
-
-Read next: accumulator.py.
-"""
+"""What a saved state of a GradientAccumulator must look like. Everything is checked before anything is restored."""
 
 from __future__ import annotations
 

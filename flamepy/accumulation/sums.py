@@ -2,8 +2,6 @@
 
 The sum has memory of its own. What comes first is copied; the first map with a span gives the sum a span like it, so that the sum
 goes on being one launch each for clipping and the optimizer.
-
-Read next: accumulator.py.
 """
 
 from __future__ import annotations

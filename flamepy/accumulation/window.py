@@ -1,7 +1,4 @@
-"""What a GradientAccumulator remembers: names it was told, counts since the beginning, the window that is open.
-
-Read next: accumulator.py.
-"""
+"""What a GradientAccumulator remembers: names it was told, counts since the beginning, the window that is open."""
 
 from __future__ import annotations
 

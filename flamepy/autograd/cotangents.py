@@ -1,7 +1,4 @@
-"""Cotangents: what has arrived so far at each output and each leaf, while a backward runs.
-
-FLAME counterpart: the gradient accumulation of `flame_core::autograd`. Read next: walk.py.
-"""
+"""Cotangents: what has arrived so far at each output and each leaf, while a backward runs."""
 
 from __future__ import annotations
 

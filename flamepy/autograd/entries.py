@@ -2,8 +2,6 @@
 
 The output tensor owns its entry; the entry owns the entries (or leaves) of its inputs and those values its backward rules
 name. There is no global list: drop the loss and everything behind it is freed.
-
-FLAME counterpart: `flame_core::autograd::TapeEntry`. Read next: cotangents.py, then walk.py.
 """
 
 from __future__ import annotations

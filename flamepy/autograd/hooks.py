@@ -1,8 +1,6 @@
 """Hooks of tensors: functions that see a gradient when it is complete, and may replace it.
 
 A hook is part of what a recorded step depends on: adding or removing one says so.
-
-Read next: walk.py, which runs them.
 """
 
 from __future__ import annotations

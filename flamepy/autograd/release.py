@@ -5,7 +5,6 @@ may raise: a hook, the rule of an op of theirs, a checkpointed block that runs a
 it may, values are kept; then all are let go of together. So a backward that it breaks off has changed nothing and can be tried again.
 
 What is left is an interrupt, or memory that runs out, between flamepy's own rules: then errors say which backward took the values.
-Read next: walk.py.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 An op that can do it says so (Op.remade); it is cheap there: an activation, a norm's last line. Only results of 16 bits are let go of:
 where memory matters. What comes again was made of rounded numbers, so it is as exact as a kept activation of 16 bits, and not always
 to the bit what forward read.
-
-FLAME counterpart: `flame_core::gradient_checkpointing`. Read next: walk.py.
 """
 
 from __future__ import annotations

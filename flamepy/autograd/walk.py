@@ -2,8 +2,6 @@
 
 Collect the entries reachable from the loss, sort them by serial number, walk from the newest, ask each op for the cotangents
 of its inputs, accumulate them, and let go of saved values on the way (release.py). What reaches a leaf is its gradient.
-
-FLAME counterpart: `flame_core::autograd`. Read next: ../gradient.py, ../op/base.py.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ Everything above this folder speaks only of these. A Buffer is contiguous memory
 launches in order; running them now is one way, recording them is another, and nobody above can tell. A backend is a folder that
 implements the three: plain/ (NumPy, to be read), cpu/ (Numba), cuda/ (Numba, for NVIDIA GPUs). Constants are NumPy scalars (of that
 type), Python ints (int64), bools, tuples of ints (small tables), None for what is absent.
-
-FLAME counterpart: `flame_core::device`. Read next: plain/device.py, formula/bind.py, cpu/device.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Planned calls written out: the function around the lines that a backend has for a chain of launches.
 
-These functions run for every op of an eager program, so there is nothing in them that was known before. Read next: cpu/chain.py.
+These functions run for every op of an eager program, so there is nothing in them that was known before.
 """
 
 from __future__ import annotations

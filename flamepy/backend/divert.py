@@ -3,8 +3,6 @@
 What Python decides in the meantime passes by the stream. So the places that hold such settings tell the recorders of their thread:
 note() a value, guard() a setting that is read, before() something done to host state, read() and assigned() an attribute. And changed()
 tells recorded steps that some setting is another now: they look at their guards only then.
-
-Read next: ../replay/recorder.py.
 """
 
 from __future__ import annotations

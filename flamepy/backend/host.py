@@ -1,7 +1,4 @@
-"""HostStream: what the streams of the two backends share whose memory is NumPy arrays and whose kernels run on the host.
-
-Read next: plain/device.py, cpu/device.py.
-"""
+"""HostStream: what the streams of the two backends share whose memory is NumPy arrays and whose kernels run on the host."""
 
 from __future__ import annotations
 

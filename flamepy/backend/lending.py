@@ -2,8 +2,6 @@
 
 Such a library tells nobody of its writes. So whenever the version of lent memory is asked for, its numbers are compared, by a checksum,
 with those of the time before; an op that saves them for backward asks, and backward asks again. Memory never lent pays nothing.
-
-Read next: divert.py.
 """
 
 from __future__ import annotations

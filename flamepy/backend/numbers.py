@@ -2,8 +2,6 @@
 
 A kernel sees a number rounded to its type, so two numbers that a captured step was called with may look like one (`time.time()` in
 float32 is the same for two minutes). Who records a step is therefore told of each number before it is rounded.
-
-Read next: divert.py, ../op/inputs.py.
 """
 
 from __future__ import annotations

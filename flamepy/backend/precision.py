@@ -5,7 +5,7 @@
     "medium"     rounded to bf16: 8 bits count; sums stay float32
 
 Lower levels change something only where that is faster: with AMX, "medium" also with full-rate vdpbf16ps (Zen 4 and 5), and for large
-enough matrices. Else they are "highest", as on the plain device. `flamepy doctor` says what they are here. Read next: cpu/lower.py.
+enough matrices. Else they are "highest", as on the plain device. `flamepy doctor` says what they are here.
 """
 
 from __future__ import annotations

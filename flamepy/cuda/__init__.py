@@ -10,7 +10,7 @@
     print(flamepy.cuda.emulate(double, 4, 256, y, x))      # y and x are NumPy arrays; what is wrong in the kernel is an EmulationError
 
 flamepy's own kernels go by the names of ops: compile("gelu"). Needs pip install 'flamepy[cuda-emulator]'; nothing is imported before the
-first call. Read next: kernels.py, emulation.py.
+first call.
 """
 
 from ..advice import missing_in as _missing_in

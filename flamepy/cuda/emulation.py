@@ -1,7 +1,4 @@
-"""emulate(): run every thread of a kernel on the CPU, find what is wrong in it, count what it does.
-
-Read next: placing.py (the arguments in device memory), ../backend/cuda/emulator/machine.py.
-"""
+"""emulate(): run every thread of a kernel on the CPU, find what is wrong in it, count what it does."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """An example of each op: inputs of about n elements that it can take, to see which kernels it launches and what they count.
 
-Inputs are uploaded before, so that what is launched is the op's own. Pointwise ops need no line here. Read next: recording.py.
+Inputs are uploaded before, so that what is launched is the op's own. Pointwise ops need no line here.
 """
 
 from __future__ import annotations

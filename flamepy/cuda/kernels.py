@@ -1,6 +1,6 @@
 """compile(): a Python function, or the name of one of flamepy's kernels, as PTX and machine code for a GPU that need not be there.
 
-What is slow to make, machine code and its text, is made when it is asked for and kept on disk. Read next: emulation.py, recording.py.
+What is slow to make, machine code and its text, is made when it is asked for and kept on disk.
 """
 
 from __future__ import annotations

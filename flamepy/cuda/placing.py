@@ -2,7 +2,6 @@
 
 Each array gets memory of its own with a wide strip around it that belongs to nobody, so that an index that is wrong is told with the
 argument's name and the element. Arrays that share memory share it there, too: a kernel may be given one as input and output.
-Read next: emulation.py, ../backend/cuda/emulator/memory.py.
 """
 
 from __future__ import annotations

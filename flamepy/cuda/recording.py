@@ -4,7 +4,7 @@
         flamepy.gelu(flamepy.zeros(1000, device=device))
     launches[0].kernel.ptx
 
-Its memory holds nothing: what is read from it is 0. Read next: examples.py, ../backend/cuda/driver.py (the real one).
+Its memory holds nothing: what is read from it is 0.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@
             return self.out(F.relu(self.hidden(x)))
 
 Names, arguments and first numbers are PyTorch's. A layer is sugar: whatever it does, its forward() is a few calls of ops.
-
-FLAME counterpart: `flame_core::nn`. Read next: module.py.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,4 @@
-"""Activations as modules, for Sequential. `op` names the pointwise op an activation is: what a Linear before it can compute.
-
-FLAME counterpart: `flame_core::activations`. Read next: init.py.
-"""
+"""Activations as modules, for Sequential. `op` names the pointwise op an activation is: what a Linear before it can compute."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""MultiHeadAttention and the transformer block built on it.
-
-FLAME counterpart: `flame_core::attention`. Read next: conv.py.
-"""
+"""MultiHeadAttention and the transformer block built on it."""
 
 from __future__ import annotations
 

@@ -19,8 +19,6 @@ Setting the attribute sets it for all modules inside; one that is put inside lat
 (model.head.compute_dtype = None). It may change between steps, is no part of state_dict(), and goes along with copies and pickles.
 
 On a processor without instructions for bfloat16 its numbers are multiplied as float32; that is said once in a process.
-
-Read next: linear.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Modules that hold others: ModuleList and Sequential in a row, ModuleDict by name.
-
-Read next: linear.py.
-"""
+"""Modules that hold others: ModuleList and Sequential in a row, ModuleDict by name."""
 
 from __future__ import annotations
 

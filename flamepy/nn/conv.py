@@ -1,7 +1,4 @@
-"""Conv2d and MaxPool2d, for images (N, C, H, W) or (C, H, W).
-
-FLAME counterpart: `flame_core::nn::Conv2d`. Read next: activation.py.
-"""
+"""Conv2d and MaxPool2d, for images (N, C, H, W) or (C, H, W)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """flamepy.nn.functional: every op that belongs to networks, without parameters. Conventionally imported as F.
 
 An op names its home where it is defined, so nothing is listed here; editors read functional.pyi, which tools/make_stubs.py writes.
-
-Read next: ../optimizers/base.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Forward hooks: functions that see, and may replace, what goes into a module and what comes out.
 
 A hook is part of what a recorded step depends on: the module keeps a tuple of handles that is another one after each change.
-
-Read next: moving.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Random ones draw from flamepy's generator, so `manual_seed` fixes them. fan_in and fan_out are the numbers of inputs and
 outputs of one unit of a weight (out, in, ...).
-
-FLAME counterpart: `flame_core::nn::init`. Read next: functional.py.
 """
 
 from __future__ import annotations

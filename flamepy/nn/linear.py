@@ -1,7 +1,4 @@
-"""Linear, Embedding, Dropout, Flatten.
-
-FLAME counterpart: `flame_core::linear`. Read next: norm.py, low_rank.py.
-"""
+"""Linear, Embedding, Dropout, Flatten."""
 
 from __future__ import annotations
 

@@ -6,8 +6,6 @@
     nn.merge_lora(model)                                       # plain Linear layers again
 
 B starts at zero, so the model begins as it was: the first step moves B alone, A from the second on.
-
-FLAME counterpart: `flame_core::lora`. Read next: attention.py.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ There is no registry: a module's parameters are those of its attributes that are
 Modules, in the order in which they were assigned. Names are the attribute names joined by dots. A parameter that two
 attributes share is listed once, under the first name. A Tensor that belongs to the state without being trained is a buffer: its
 attribute has to be named with register_buffer(), since modules may also keep results for themselves.
-
-FLAME counterpart: `flame_core::nn::Module`. Read next: hooks.py, containers.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Module.to(): all parameters and buffers as another float type or on another device.
 
 Everything is converted first and put in place at the end: a failure changes nothing.
-
-Read next: module.py.
 """
 
 from __future__ import annotations

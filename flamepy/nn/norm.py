@@ -1,7 +1,4 @@
-"""LayerNorm and RMSNorm.
-
-FLAME counterpart: `flame_core::norm`. Read next: attention.py.
-"""
+"""LayerNorm and RMSNorm."""
 
 from __future__ import annotations
 

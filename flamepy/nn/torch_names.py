@@ -1,7 +1,4 @@
-"""PyTorch's names of parameters as ours. Most are the same: only attention and its block are built of other layers here.
-
-Read next: module.py.
-"""
+"""PyTorch's names of parameters as ours. Most are the same: only attention and its block are built of other layers here."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Pointwise calls on tensors of one shape, whatever it is: one plan for all sizes.
 
 A program may see a new shape at every step (sentences, the last batch). Calls of its pointwise ops are then never alike, but what they
-launch is: it is recorded once, for buffers as long as the first input. Read next: rules.py.
+launch is: it is recorded once, for buffers as long as the first input.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Two builders make ops: `pointwise` (pointwise.py) from scalar formulas, `custom` (custom.py) from functions on Tensors. In both, the
 names in a backward rule's signature are the contract: `g` is the cotangent of the output, `y` the output, the others are inputs and
 attributes; what a rule names is what the tape saves, nothing else. A call goes through plan.py: check, allocate, launch, record.
-
-FLAME counterpart: `flame_core::autograd::Op`. Read next: pointwise.py, then plan.py.
 """
 
 from __future__ import annotations

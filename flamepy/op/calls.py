@@ -1,7 +1,4 @@
-"""The functions by which users call custom ops: the plan of a usual call is found at once, anything else goes to the op's general().
-
-Read next: custom.py.
-"""
+"""The functions by which users call custom ops: the plan of a usual call is found at once, anything else goes to the op's general()."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@ A formula or row body is compiled, so it may read numbers, words (flamepy.words)
 are taken as they are at the definition: the op works on a copy of the function that sees these values only, so that a global that is
 changed later changes nothing. Then each function is tried: a formula on NumPy arrays, a rule on Tensors as well (create_graph), a body
 on one row of three numbers. flamepy's own functions are taken as they are.
-
-Read next: pointwise.py, ../ops/rowwise.py.
 """
 
 from __future__ import annotations

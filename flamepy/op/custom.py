@@ -12,8 +12,6 @@ number of inputs. Forward may also name `tracked` (which inputs a backward will 
 inputs need a gradient), `shapes` (of the inputs), `source` and `origin` (dtype and device of the first input), `gs` (cotangents of all
 outputs), `narrow_dx` (whether dx of the first input may be bfloat16: Cotangents.narrow) and `into`: for each input None, or (tensor where
 its gradient belongs, whether to add to what is there); a rule that writes there returns that tensor.
-
-FLAME counterpart: `flame_core::autograd::Op`. Read next: calls.py, ../ops/reduce.py.
 """
 
 from __future__ import annotations

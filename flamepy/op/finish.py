@@ -24,8 +24,6 @@ These lines run for every op of an eager program, so nothing in them was known b
         if observing:
             tell(xs, entry)
         return y
-
-FLAME counterpart: the recording of `flame_core::autograd::AutogradContext`. Read next: plan.py.
 """
 
 from __future__ import annotations

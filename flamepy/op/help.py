@@ -3,8 +3,6 @@
 A pointwise op's text is composed when the op is defined, from its formulas: their lines are read from the file, and the example's
 result is the formula itself on Python numbers. A custom op's docstring says its shapes and example; here it gets a line on types.
 Op.__doc__ stays as written; what users call has the whole text.
-
-Read next: pointwise.py.
 """
 
 from __future__ import annotations

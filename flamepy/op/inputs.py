@@ -1,7 +1,7 @@
 """What comes before a launch: inputs of one dtype on one device, and how their shapes broadcast.
 
 Inputs of one shape take a map; others broadcast without being copied: the common shape is merged into few dimensions, with a stride
-of each input in each of them. FLAME counterpart: `flame_core::cuda_kernels` broadcast variants. Read next: custom.py.
+of each input in each of them.
 """
 
 from __future__ import annotations

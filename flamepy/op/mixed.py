@@ -1,7 +1,7 @@
 """Ops on 16-bit floats that meet float32, or floats of the other 16-bit type: the result is float32.
 
 Nothing is rounded: x + linear(x) keeps every bit of a float32 x. Most kernels type each array by itself. Elsewhere the 16-bit inputs are
-widened, which is part of the op's plan. What the tape saves of 16-bit inputs has 16 bits either way. Read next: half.py.
+widened, which is part of the op's plan. What the tape saves of 16-bit inputs has 16 bits either way.
 """
 
 from __future__ import annotations

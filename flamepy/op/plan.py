@@ -3,8 +3,6 @@
 Calls are alike when op, attributes, and shape, dtype, device and trackedness of every input are the same. What such calls have in
 common is a Call: which buffers to make, which launches to do, what the results look like, what the tape keeps. It is found by one
 look into a dictionary. Plans that are not used are dropped.
-
-Read next: inputs.py, rules.py (backward), ../replay/recorder.py (recording).
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 A formula's arguments without default are the op's inputs, those with default its attributes, which are numbers. Rule i is the
 derivative for input i. Formulas run four ways: on Python floats, compiled for the CPU, compiled for CUDA, and on Tensors (on_tensors),
 which is how gradients of gradients come for free. Inputs of different shapes broadcast without being copied.
-
-FLAME counterpart: `flame_core::ops` elementwise. Read next: pointwise_calls.py, plan.py, then custom.py.
 """
 
 from __future__ import annotations

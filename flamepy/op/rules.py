@@ -1,7 +1,7 @@
 """Backward of one entry: its op's rule, planned like a call: run as it is, then recorded, then run as recorded.
 
 A plan of a rule belongs to the Call that made the entry, one for each kind of cotangent that arrives, and for each way in which
-gradients have places of their own (`into`). FLAME counterpart: the match arms of `flame_core::autograd`. Read next: custom.py.
+gradients have places of their own (`into`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Spec: what a planned call needs to know of a tensor: shape, dtype, device, whether it is tracked.
 
-There is one object for each combination, so that a plan is found by the identity of the specs of its inputs. Read next: base.py.
+There is one object for each combination, so that a plan is found by the identity of the specs of its inputs.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ writes).
     pointwise.py comparisons.py activations.py   one number at a time     shape.py joining.py indexing.py copy.py   moving numbers about
     reduce.py variance.py                        many numbers to one      products.py conv.py attention.py          products
     rows.py row_norms.py losses.py               one row at a time        random.py                                 random numbers
-
-FLAME counterpart: `flame_core::ops`. Read next: pointwise.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Activations: pointwise ops of the networks, and the public functions that choose between formulas.
-
-FLAME counterpart: `flame_core::ops::activations`. Read next: reduce.py.
-"""
+"""Activations: pointwise ops of the networks, and the public functions that choose between formulas."""
 
 from __future__ import annotations
 

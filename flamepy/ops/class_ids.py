@@ -1,6 +1,6 @@
 """Class ids as the losses take them, which axis the classes are on, and what each class counts (`weight`, as in PyTorch).
 
-Weighted losses are composed of ops, so differentiable as often as these. Read next: losses.py.
+Weighted losses are composed of ops, so differentiable as often as these.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Comparisons: pointwise ops with bool results, of which nothing is recorded, and questions about numbers that are composed of them.
-
-FLAME counterpart: `flame_core::ops::comparison`. Read next: activations.py.
-"""
+"""Comparisons: pointwise ops with bool results, of which nothing is recorded, and questions about numbers that are composed of them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Convolution and pooling of images: (N, C, H, W), or (C, H, W) for one image. Loops in backend/cpu/conv.py.
 
 An op works out the geometry and hands it to its loops as a table. Arguments follow PyTorch.
-
-FLAME counterpart: `flame_core::ops::conv2d`. Read next: ../backend/cpu/conv.py.
 """
 
 from __future__ import annotations

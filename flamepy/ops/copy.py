@@ -1,7 +1,4 @@
-"""Filling, copying, casting: new memory with the same numbers, or with one number.
-
-FLAME counterpart: `flame_core::tensor` clone/to_dtype. Read next: reduce.py.
-"""
+"""Filling, copying, casting: new memory with the same numbers, or with one number."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 Basic indices (ints, slices, None, ...) are strided reads. Anything else becomes a list of row numbers and a row copy; its backward
 adds rows, so a repeated index adds up. One integer index is checked and turned into row numbers by kernels, without a look at it
 from the host (a recorded step may be replayed with others); bool masks and several index arrays are worked out by NumPy.
-
-FLAME counterpart: `flame_core::ops::indexing`. Read next: joining.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Joining and splitting: cat, stack, split, chunk. What is joined is written piece by piece into new memory; a piece is a slice.
-
-FLAME counterpart: `flame_core::tensor` cat/chunk. Read next: products.py.
-"""
+"""Joining and splitting: cat, stack, split, chunk. What is joined is written piece by piece into new memory; a piece is a slice."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 In float32 and float64 the gradient is made with the loss, in one pass. Of 16-bit logits two numbers a row are kept, from which backward
 makes it: see half_cross_entropy in losses.py.
-
-FLAME counterpart: `flame_core::loss`. Read next: losses.py.
 """
 
 from __future__ import annotations

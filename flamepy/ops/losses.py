@@ -1,8 +1,6 @@
 """Losses: cross-entropy fused over a row, the others composed of ops. Shapes must be equal; nothing broadcasts.
 
 `reduction` is "none", "mean" or "sum". Gradients reach the targets of mse, l1, smooth_l1 and huber, not those of the others.
-
-FLAME counterpart: `flame_core::loss`. Read next: random.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A row is read twice while it stays in cache: for its mean and variance, for its result. Rows that lie far from zero keep what
 rounding cut off their mean; rows whose squares are too large or too small for the type are scaled by a power of two first.
-
-FLAME counterpart: `flame_core::norm`. Read next: row_norms.py.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 `x_y` is the forward formula, `x_da`, `x_db` or `x_dx` the derivative for that input. Words (exp, select, ...) come from
 backend/formula/words.py; float literals take the dtype of the kernel. The ops are not assigned to names here, because many are called
 like the word they are made of: reach them as `ops.exp`.
-
-FLAME counterpart: `flame_core::ops::elementwise`. Read next: comparisons.py, activations.py, reduce.py.
 """
 
 from __future__ import annotations

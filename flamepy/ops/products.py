@@ -2,8 +2,6 @@
 
 Loops in backend/cpu/matmul.py, those of bfloat16 in bfloat_matmul.py; float16 is widened block by block. The activation's formulas are
 those of its own op, found in the registry.
-
-FLAME counterpart: `flame_core::ops::gemm`. Read next: rows.py.
 """
 
 from __future__ import annotations

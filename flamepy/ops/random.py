@@ -1,7 +1,4 @@
-"""Random ops: dropout, and the fillers behind randn, rand and uniform.
-
-FLAME counterpart: `flame_core::ops::dropout`. Read next: attention.py.
-"""
+"""Random ops: dropout, and the fillers behind randn, rand and uniform."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 Each sees its input as (outer, n, inner) with the reduced axes in the middle; axes that are not neighbours are brought together
 by a permutation first. Sums run in chunks of a length that follows from the sizes, so the bits do not depend on threads.
 `axis` is None (all), an int or a tuple; `()` reduces nothing.
-
-FLAME counterpart: `flame_core::ops::reduce`. Read next: variance.py.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 The bodies of forward and backward are in norm_bodies.py. Backward: dx, dw and db in one launch. Each chunk of rows adds up a dw and a db
 of its own (how many chunks there are follows from sizes alone), and a small launch adds the chunks. Beside each fused backward
 stands the same rule in differentiable ops, for create_graph.
-
-FLAME counterpart: `flame_core::norm`. Read next: losses.py.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ A body gets the row number, outs, ins and constants, then the number of rows and
 writes its row through slices. An operand that is not there is None: the compiler leaves out what asks for it. long_sum() adds up a row,
 put_row() writes one, run by run (backend/formula/row_words.py). Beside each fused backward stands the
 same rule in differentiable ops, for create_graph.
-
-FLAME counterpart: `flame_core::ops::softmax`. Read next: norm_bodies.py.
 """
 
 from __future__ import annotations

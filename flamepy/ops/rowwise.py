@@ -12,7 +12,7 @@
     unit = rowwise("unit", unit_row, unit_dx_row, eps=1e-6)         # unit(x, axis=-1, eps=1e-6)
 
 A body gets the row number r, flat arrays, numbers, then how many rows there are and how long each is. It shares a row between lanes with
-the words lane lanes all_sum all_max barrier. Read next: ../ops/rows.py, checks.py.
+the words lane lanes all_sum all_max barrier.
 """
 
 from __future__ import annotations

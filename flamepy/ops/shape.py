@@ -1,8 +1,6 @@
 """Shape ops: the same numbers in another arrangement. Tensors are contiguous, so only reshape is free; the others copy.
 
 A transpose, a slice, a broadcast is a strided read; its backward is a strided write into zeros, or a sum for a broadcast.
-
-FLAME counterpart: `flame_core::tensor` shape methods. Read next: indexing.py.
 """
 
 from __future__ import annotations

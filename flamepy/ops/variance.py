@@ -2,8 +2,6 @@
 
 In float32 the mean of numbers around 10^6 is off by a few hundredths. The mean of the deviations says by how much; without it the
 variance would be too large by its square. Squares are taken in float64: 10^20 and 10^-25 are float32 numbers, their squares are not.
-
-FLAME counterpart: `flame_core::ops::reduce`. Read next: shape.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Arithmetic of torch.optim.Adafactor, which differs from the paper in where eps[0] stands and in what lr is. A matrix of n rows and m
 columns keeps n + m numbers; a tensor of more axes is a stack of matrices; a vector keeps its own.
-
-Read next: muon.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Adagrad (Duchi, Hazan & Singer 2011, JMLR 12): steps divided by the root of the sum of all squared gradients; and Adadelta (Zeiler
 2012, arXiv:1212.5701), which keeps a running mean of them instead and needs no rate. Arithmetic of PyTorch.
-
-Read next: radam.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Kingma & Ba 2014 (arXiv:1412.6980); decoupled decay: Loshchilov & Hutter 2017 (arXiv:1711.05101). Arithmetic of PyTorch: epsilon is
 added outside the square root, after the bias correction.
-
-FLAME counterpart: `flame_core::adam`. Read next: sgd.py.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 A parameter without a name goes by its place: "0", "1", ... in the order of the first steps. Where two rows would fit, its place alone
 proves nothing: it must be the very tensor that the state was saved with, or hold the same numbers. A saved state therefore has a mark
 for each parameter without a name: {"id": which tensor of which process, "numbers": a digest of its values}.
-
-Read next: state.py.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 One step is one launch for each block of memory (block.py): a table says which segments to touch (a parameter without a gradient
 is left alone, bit for bit), and some numbers a segment carry what changes (learning rate, bias corrections ...). Gradients may be marked
 as not to be used (formula/clip.py): the launch looks at the mark, so that a recorded step can be skipped as well.
-
-FLAME counterpart: `flame_core::optimizers`. Read next: adam.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 16-bit parameters have a float32 master copy here: the step works on it and rounds the result into the parameter, so that changes
 smaller than the last bit add up. What others write into such a parameter in between is taken over into the master copy.
-
-FLAME counterpart: the moment vectors of `flame_core::adam`. Read next: base.py.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """ByName: several optimizers under one step, chosen by the names of parameters.
 
-    optimizer = fp.ByName(model, {
-        "*.norm.*":  (fp.AdamW, {"lr": 3e-4, "weight_decay": 0.0}),
-        "blocks.*.weight": (fp.Muon, {"lr": 0.02}),
-        "*":         (fp.AdamW, {"lr": 3e-4}),
-    }, transforms=fp.transforms.ClipNorm(1.0))
-
-Read next: muon.py, which needs it.
+optimizer = fp.ByName(model, {
+    "*.norm.*":  (fp.AdamW, {"lr": 3e-4, "weight_decay": 0.0}),
+    "blocks.*.weight": (fp.Muon, {"lr": 0.02}),
+    "*":         (fp.AdamW, {"lr": 3e-4}),
+}, transforms=fp.transforms.ClipNorm(1.0))
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Chained: what has parameters, and transforms that edit their gradients before each step.
-
-Read next: ../transforms.py.
-"""
+"""Chained: what has parameters, and transforms that edit their gradients before each step."""
 
 from __future__ import annotations
 

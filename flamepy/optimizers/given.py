@@ -1,7 +1,4 @@
-"""What a user hands to an optimizer: parameters in several forms, options or a config object, gradients in three forms.
-
-FLAME counterpart: the arguments of `flame_core::optimizers`. Read next: base.py.
-"""
+"""What a user hands to an optimizer: parameters in several forms, options or a config object, gradients in three forms."""
 
 from __future__ import annotations
 

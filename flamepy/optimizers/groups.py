@@ -1,8 +1,6 @@
 """Groups: the options of some of an optimizer's parameters, as dictionaries whose values are checked when they are set.
 
 The first group is for parameters that no pattern names. "names" lists the parameters; "params" gives them themselves, as in PyTorch.
-
-FLAME counterpart: parameter groups of `flame_core::optimizers`. Read next: rates.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """LAMB: Adam's direction, as long for each parameter as a share of the parameter itself (You et al. 2019, arXiv:1904.00962, algorithm 2).
 
-Two launches over the memory, and one for the norms between them. Read next: adafactor.py.
+Two launches over the memory, and one for the norms between them.
 """
 
 from __future__ import annotations

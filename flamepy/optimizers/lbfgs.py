@@ -5,7 +5,6 @@
     loss = optimizer.step(closure)              # at the beginning of the step
 
 For all the data at once and few parameters: each step evaluates the loss several times. All vectors here hold all parameters, flat.
-Read next: line_search.py.
 """
 
 from __future__ import annotations

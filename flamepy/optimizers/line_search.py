@@ -1,7 +1,7 @@
 """How far to go along a direction: a line search for the strong Wolfe conditions (Nocedal & Wright 2006, algorithms 3.5 and 3.6).
 
 The loss must fall enough (C1) and its slope must become flat enough (C2). Arithmetic of torch.optim.LBFGS, which took it from minFunc
-(Schmidt 2005). Read next: lbfgs.py.
+(Schmidt 2005).
 """
 
 from __future__ import annotations

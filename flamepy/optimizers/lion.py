@@ -1,7 +1,4 @@
-"""Lion: the sign of an average of the gradient, found by a search over programs (Chen et al. 2023, arXiv:2302.06675, algorithm 2).
-
-Read next: lamb.py.
-"""
+"""Lion: the sign of an average of the gradient, found by a search over programs (Chen et al. 2023, arXiv:2302.06675, algorithm 2)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """The model an optimizer was made from: a layer or Parameter put into it later is nobody's, and would never be trained.
 
 The model is not kept alive. Its parameters are looked at again after something was put into a module, not at each step.
-
-Read next: base.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Muon: momentum whose singular values are all made about 1 (Jordan et al. 2024, kellerjordan.github.io/posts/muon).
 
 Arithmetic of torch.optim.Muon, but for one thing: the iteration, which PyTorch does in bfloat16, is done in the parameter's own type.
-Read next: by_name.py.
 """
 
 from __future__ import annotations

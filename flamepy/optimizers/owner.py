@@ -1,7 +1,4 @@
-"""Owned: what belongs to an optimizer and knows it, without keeping it alive: its moments are freed as soon as nobody has it.
-
-Read next: groups.py, rates.py.
-"""
+"""Owned: what belongs to an optimizer and knows it, without keeping it alive: its moments are freed as soon as nobody has it."""
 
 from __future__ import annotations
 

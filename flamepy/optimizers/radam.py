@@ -1,7 +1,7 @@
 """Relatives of Adam: RAdam, whose first steps do without the second moment (Liu et al. 2019, arXiv:1908.03265); NAdam, with Nesterov's
 look-ahead (Dozat 2016, ICLR workshop); Adamax, which divides by the largest gradient (Kingma & Ba 2014, arXiv:1412.6980, section 7).
 
-Arithmetic of PyTorch. Read next: lion.py.
+Arithmetic of PyTorch.
 """
 
 from __future__ import annotations

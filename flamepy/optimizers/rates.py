@@ -2,8 +2,6 @@
 
 The optimizer has one rate, a number or a schedule; a group's rate is that times a factor of its own. "lr" in a group is always a number.
 A step asks the schedule before it launches anything. In a captured step begin() is an action of the host, so that each replay asks too.
-
-Read next: base.py.
 """
 
 from __future__ import annotations

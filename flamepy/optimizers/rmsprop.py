@@ -1,7 +1,5 @@
 """RMSprop: steps divided by a running root mean square of the gradient (Hinton 2012, lecture 6e of "Neural Networks for Machine
 Learning"); centered: by a running standard deviation (Graves 2013, arXiv:1308.0850). Arithmetic of PyTorch.
-
-Read next: adagrad.py.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
     class Signum(flamepy.optimizers.Optimizer): ...     # README, "An optimizer of your own"
 
 What users write is checked as soon as Python has read the class: a slot that was forgotten would make another argument of each.
-
-Read next: base.py.
 """
 
 from __future__ import annotations

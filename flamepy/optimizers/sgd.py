@@ -1,7 +1,4 @@
-"""Stochastic gradient descent with momentum (Sutskever et al. 2013), the arithmetic of PyTorch.
-
-FLAME counterpart: `flame_core::sgd`. Read next: ../nn/module.py.
-"""
+"""Stochastic gradient descent with momentum (Sutskever et al. 2013), the arithmetic of PyTorch."""
 
 from __future__ import annotations
 

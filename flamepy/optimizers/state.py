@@ -5,8 +5,6 @@
 Parameters without a name are called "0", "1", ... in the order in which they came, so their state is restored by position; "unnamed"
 has marks by which to know them (arrivals.py). An optimizer that learns of its parameters at its first steps (FLAME's style) keeps the
 rows of those that have not come yet.
-
-FLAME counterpart: `get_state` and `restore_state` of `flame_core::optimizers`. Read next: base.py.
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ Every term is a plain function of a Tensor and returns a scalar Tensor: use it a
     penalties.py      l1 l2 elastic_net gradient_penalty    paths.py     the gradient between two tensors, and where a path was cut
     pipeline.py       Pipeline                              tracker.py   GradientTracker
     tasks.py          pcgrad GradNorm: gradients of several tasks in one
-
-Read next: penalties.py.
 """
 
 from .distributions import consistency as consistency

@@ -2,8 +2,6 @@
 
 `of` says what the numbers are: "logits" (the default: any numbers, softmax makes them a distribution), "probs" (not negative, sum 1;
 nobody checks), "logprobs" (their logarithms). 0 log 0 is 0, and its gradient 0. Means are over all other axes.
-
-Read next: matrices.py.
 """
 
 from __future__ import annotations

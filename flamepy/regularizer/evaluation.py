@@ -1,7 +1,7 @@
 """One function's value at a tensor, and its gradient there: what Pipeline and GradientTracker are made of.
 
 Three answers: a gradient; none, since the function never uses its input (its norm is 0); GradientError, since it does and the path
-was cut, or its backward fails. The first two are numbers, the last never is. Read next: pipeline.py.
+was cut, or its backward fails. The first two are numbers, the last never is.
 """
 
 from __future__ import annotations

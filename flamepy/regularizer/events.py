@@ -2,7 +2,7 @@
 
     gradient.computed {total_norm, pipeline_size}      gradient.failed {duration, reason}
 
-Telling must not stop a training step: what a callback raises becomes a FlameWarning. Read next: pipeline.py.
+Telling must not stop a training step: what a callback raises becomes a FlameWarning.
 """
 
 from __future__ import annotations

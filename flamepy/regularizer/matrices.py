@@ -1,6 +1,6 @@
 """Terms on weights as matrices: orthogonality, spectral_norm, group_lasso; and max_norm, which is no term but a constraint.
 
-A weight of more than two axes is taken as (first axis, all others), as for the filters of a convolution. Read next: pipeline.py.
+A weight of more than two axes is taken as (first axis, all others), as for the filters of a convolution.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ the path away from the tape (detach, argmax, no_grad, NumPy). The launches can: 
 the place of the device's, and notes which memory was computed from the memory of x, recorded or not. What the host has read is beyond
 that: it may have come back in any number, so a function whose host code reads x counts as one that uses it. What a function hands to
 another thread is not followed.
-
-Read next: evaluation.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Penalties on numbers and on derivatives: l1, l2, elastic_net, gradient_penalty.
 
 Sums, not means: the gradient of l1 is sign(x), that of l2 is 2x, whatever the size of x. Like cross_entropy, every term is float32 for
-16-bit numbers too. Read next: paths.py.
+16-bit numbers too.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 The input is whatever tensor compute() is given, most often the output of a model. Norms are of the unweighted terms; the total's is
 that of the weighted sum. They cost one backward for each term, from the term to the input and not further.
-
-Read next: tracker.py.
 """
 
 from __future__ import annotations

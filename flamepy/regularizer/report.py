@@ -1,7 +1,7 @@
 """What each loss term contributes to the gradients of parameters: norms, shares and cosines.
 
 A term's share is its norm divided by the sum of all terms' norms: between 0 and 1, together 1. The cosine of two terms says whether
-they pull one way (1) or against each other (-1). Products are summed in float64. Read next: tasks.py.
+they pull one way (1) or against each other (-1). Products are summed in float64.
 """
 
 from __future__ import annotations

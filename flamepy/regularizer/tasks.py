@@ -2,8 +2,6 @@
 
 Both take one GradientMap for each task and leave them as they are; a gradient that a map lacks counts as zeros. Dot products and norms
 are summed in float64 and found once: what pcgrad subtracts are multiples of the given gradients, so only their dot products count.
-
-Read next: report.py.
 """
 
 from __future__ import annotations

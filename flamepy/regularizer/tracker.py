@@ -4,7 +4,7 @@
     if tracker.should_track(step, loss):
         print(tracker.parameter_report({"data": data, "l2": penalty}, model.params))
 
-Its methods that compute may be called on the class too, where nobody is subscribed. Read next: report.py.
+Its methods that compute may be called on the class too, where nobody is subscribed.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@ held). A replay copies the arguments in, walks a flat list of calls and copies t
 numbers, so the same bits as eager. What Python decides (shapes, branches, numbers) belongs to the kind of a call: the form of its
 arguments (arguments.py), the values it sees from outside (names.py), the settings it reads (guards). What changes from step to step
 lives in buffers, which host actions fill.
-
-Read next: arguments.py, recorder.py.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ A buffer lives from the first launch that names it to the last. One after the ot
 placed buffer that lives at the same time: the largest first (greedy by size: Pisarchyk & Lee 2020, arXiv:2001.03288), or those first
 that live longest, where that needs less. A large buffer may come to life part
 by part: backward writes the gradients of a packed model one after the other, and activations lie where those of the first layers will be.
-
-FLAME counterpart: `flame_core::memory_pool`. Read next: recorder.py.
 """
 
 from __future__ import annotations

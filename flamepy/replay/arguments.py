@@ -1,7 +1,7 @@
 """What goes into a captured step and what comes out: nested tuples, lists and dicts of tensors, arrays and other values.
 
 A call's form is its nesting, what each tensor is like (shape, dtype, device, whether it requires grad or has a tape), which of them
-share memory, and the other values. Calls of one form run one program. Read next: names.py.
+share memory, and the other values. Calls of one form run one program.
 """
 
 from __future__ import annotations

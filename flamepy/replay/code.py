@@ -1,7 +1,6 @@
 """What a function's code reads, found in its bytecode: which variables, which attributes of them, and what it only adds to.
 
 Code that calls other functions is followed by names.py. A variable that is only written is left out: code does not depend on it.
-Read next: names.py.
 """
 
 from __future__ import annotations

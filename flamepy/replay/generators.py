@@ -1,8 +1,6 @@
 """Random generators of Python's and NumPy's: a recorded step must not draw from them, as a replay would keep what was drawn.
 
 Their states are compared round a recorded call. flamepy's own random numbers are counters in buffers (rng.py), which replays move on.
-
-Read next: verify.py.
 """
 
 from __future__ import annotations

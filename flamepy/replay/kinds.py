@@ -1,7 +1,4 @@
-"""Kinds of calls of a captured step: what calls that are alike saw from outside, and what was found out about them so far.
-
-Read next: names.py, verify.py.
-"""
+"""Kinds of calls of a captured step: what calls that are alike saw from outside, and what was found out about them so far."""
 
 from __future__ import annotations
 

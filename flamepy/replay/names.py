@@ -2,8 +2,6 @@
 
 A replay runs no Python, so whatever Python decided with these values must be as it was. `Names.as_before()` compares identities and is
 fast; `Names.values` are compared when that fails. reach.py finds them.
-
-Read next: reach.py, values.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Buffers made by the step, its arguments among them, get places in one arena, by lifetime. Anything else that appears in it is held and
 stays where it is. What the step did to the host's own state (random numbers, step counts) is done before the launches; when a replay
-fails midway, it is taken back as far as the step did not come. Read next: arena.py.
+fails midway, it is taken back as far as the step did not come.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 objects; attributes count where the code names them.
 
 This is an economy: what is not seen here (files, clocks, long containers, what code of other libraries reads), verify.py finds out.
-
-Read next: code.py, names.py.
 """
 
 from __future__ import annotations

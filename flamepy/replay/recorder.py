@@ -3,8 +3,6 @@
 While it is installed (Device.divert), everything this thread does on the device goes through it; nothing else in the library knows.
 Any buffer that was there before is held: parameters, optimizer state, constants. Two kinds stand on it: StepRecorder here, for a
 whole training step, and the recorder of one op's call in op/plan.py.
-
-Read next: program.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Values as a recorded step compares them: plain ones by value, objects by identity, modules of layers by their settings.
-
-Read next: names.py.
-"""
+"""Values as a recorded step compares them: plain ones by value, objects by identity, modules of layers by their settings."""
 
 from __future__ import annotations
 

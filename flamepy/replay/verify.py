@@ -3,8 +3,6 @@
 No reading of code sees everything that Python can do. So what a record is keyed by (names.py) is an economy, and this is the proof.
 A Verifier stands in the stream's place: it gives out memory of the program's arena, compares, and takes back what the step did to host
 state. A check costs what the step's Python costs; Checks makes them as rare as their share of the time asks.
-
-Read next: program.py.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ The arrays are the file's tensors. A tensor's name is the keys that lead to it j
 has the number of its place as key. What is not an array stands as JSON in the metadata, under "state", with the form of the
 whole; "sha256" there is that of the file, with 64 zeros in its own place. A file without "state" is another library's: load() gives
 its tensors by name.
-
-FLAME counterpart: `flame_core::serialization`. Read next: plain.py, tensor_file.py, ../disk.py.
 """
 
 from __future__ import annotations

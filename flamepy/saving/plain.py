@@ -2,8 +2,6 @@
 
 In the text (JSON) a number, string, bool or None stands for itself; ["array", name], ["list", ...], ["tuple", ...] and
 ["dict", [key, value], ...] for the others, {...} for a dict whose keys are strings.
-
-Read next: ../disk.py.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 
 `pieces` gives the bytes of such a file bit by bit. `read` checks a file's SHA-256, maps it into memory and returns views;
 `stream` reads each array into memory of its own.
-
-Read next: __init__.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Learning-rate schedules: pure functions of the number of finished steps, so that resuming needs no state.
 
-    optimizer = AdamW(model, lr=warmup_cosine(1e-3, warmup=100, n=2000, end=1e-4))
-
-FLAME counterpart: its lr schedulers. Read next: base.py, curves.py.
+optimizer = AdamW(model, lr=warmup_cosine(1e-3, warmup=100, n=2000, end=1e-4))
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,4 @@
-"""What all schedules share: they show how they were made and are pickled so, and their arguments are checked when they are made.
-
-Read next: curves.py.
-"""
+"""What all schedules share: they show how they were made and are pickled so, and their arguments are checked when they are made."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     lr = sequence([warmup(1e-3, 100), cosine(1e-3, 900)], [100])
     lr = product(warmup(1.0, 100), ReduceOnPlateau(1e-3))
 
-Wherever a schedule stands a number may stand, for a constant. Read next: plateau.py.
+Wherever a schedule stands a number may stand, for a constant.
 """
 
 from __future__ import annotations

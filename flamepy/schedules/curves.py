@@ -3,8 +3,6 @@
     optimizer = AdamW(model, lr=warmup_cosine(1e-3, warmup=100, n=2000, end=1e-4))
 
 A schedule is a function of the number of finished steps and of nothing else, so that resuming needs no state.
-
-FLAME counterpart: its lr schedulers. Read next: cycles.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Schedules that go up and down: one cycle, many cycles, a cosine that starts again.
-
-Read next: composed.py.
-"""
+"""Schedules that go up and down: one cycle, many cycles, a cosine that starts again."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
     optimizer = AdamW(model, lr=plateau)
     ... plateau.record(validation_loss)          # after each epoch
 
-The only schedule with a state: save plateau.state_dict() beside the optimizer's. Read next: ../optimizers/rates.py.
+The only schedule with a state: save plateau.state_dict() beside the optimizer's.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@
 A checkpoint is written into a temporary folder, made durable, renamed, made durable again; only then does `last` point to
 it, and only then are old ones removed. Whenever the process dies, `last` names a whole checkpoint. Parameters are not copied
 in memory to be saved. (`flamepy.checkpoint`, which saves memory in backward, is something else.)
-
-Read next: run_folder.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""How commands list their options, and what is said of a command line that is wrong: what was probably meant.
-
-Read next: config.py.
-"""
+"""How commands list their options, and what is said of a command line that is wrong: what was probably meant."""
 
 from __future__ import annotations
 

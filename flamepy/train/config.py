@@ -2,8 +2,6 @@
 
 This is the only list of settings. The command line builds its options from it, `--config FILE.toml` is checked against it,
 and a run folder's `config.toml` is written from it. Who wins: command line > --config > --preset > the defaults here.
-
-Read next: presets.py, data.py, loop.py.
 """
 
 from __future__ import annotations

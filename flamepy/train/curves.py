@@ -1,8 +1,6 @@
 """The picture of a run: loss above, gradient norm below, over the steps.
 
 Drawn with matplotlib's Figure (no window, no global state), which is imported only when a picture is drawn: it costs a second.
-
-Read next: files.py (how the file is always whole), loop.py.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 The first nine tenths of the bytes are for training, the rest is held out. The batch of a step is a pure function of (seed,
 step): Philox random numbers with the step as their counter. The step is therefore the whole data position, which is what
 makes a resumed run see exactly the batches it would have seen.
-
-Read next: gpt.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 The CNN's training images are moved by up to `shift` pixels (the MLP, to which a moved image is another image, does better
 without). By how much, and which images a step sees, is a pure function of (seed, step), as in data.py.
-
-Read next: images.py.
 """
 
 from __future__ import annotations

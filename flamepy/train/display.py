@@ -3,8 +3,6 @@
 PlainDisplay prints lines; those of steps are rows of a table: step, loss, smoothed loss, learning rate, gradient norm, tokens per second,
 time left. LiveDisplay keeps one such row below the other lines. Compilation is told kernel by kernel, on lines of its own, and never
 counted in the speed.
-
-Read next: loop.py.
 """
 
 from __future__ import annotations

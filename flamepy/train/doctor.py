@@ -1,8 +1,6 @@
 """`flamepy doctor`: is this machine set up to train well? For each problem, the exact remedy.
 
 A check is a function that yields Findings; a Finding with a remedy is a problem, and makes the exit code 1.
-
-Read next: kernel_cache.py, gpu_report.py (`flamepy doctor --gpu`).
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """Callbacks: functions that a run calls at its events, with the Loop and what has just happened.
 
-    step          a Row: step, loss, smoothed, lr, grad_norm; after each step, before its checkpoint
-    validation    a dict of what was found
-    checkpoint    the path of the checkpoint just written
-    backward      the GradientMap before clipping      these three are inside of a step: with one
-    clip          the ClipResult                       of them, steps are not recorded and replayed
-    optimizer     the GradientMap after the update
-
-Read next: loop.py.
+step          a Row: step, loss, smoothed, lr, grad_norm; after each step, before its checkpoint
+validation    a dict of what was found
+checkpoint    the path of the checkpoint just written
+backward      the GradientMap before clipping      these three are inside of a step: with one
+clip          the ClipResult                       of them, steps are not recorded and replayed
+optimizer     the GradientMap after the update
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 What is saved is how many batches were taken and in which round through the data, so that a resumed run takes the same next one: a
 function is asked for its step; what can be gone through again is, up to that place; a loader with state_dict() keeps its own place.
-
-Read next: trainer.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The files of a run: writes that fail say what to do, paths go through text, what a dead process left is removed.
 
 Whole files are written as ../disk.py does it. At the end: what to do with an output that nobody reads.
-
-Read next: checkpoint.py.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ stream of vectors at 0.02 / sqrt(2 layers), so that the stream does not grow wit
 
 Two ways through it: forward() for training, and extend(), which remembers the keys and values of what it has seen, for
 sampling.
-
-Read next: nn/attention.py.
 """
 
 from __future__ import annotations

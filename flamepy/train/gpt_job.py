@@ -1,7 +1,4 @@
-"""The default job: a byte-level GPT learns a text.
-
-Read next: gpt.py, data.py.
-"""
+"""The default job: a byte-level GPT learns a text."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 Outputs and gradients of both devices are compared, each relative to its largest number. An op's reference is computed in float64 from the
 same inputs; that of a whole step in the same type.
-
-Read next: gpu_worker.py.
 """
 
 from __future__ import annotations

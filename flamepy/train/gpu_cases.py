@@ -2,8 +2,6 @@
 
 A case is a function of a Draw, which makes its inputs: the same numbers on the GPU, in the type that is looked at, and on the plain
 device, in float64. What it returns is compared.
-
-Read next: gpu_agreement.py.
 """
 
 from __future__ import annotations

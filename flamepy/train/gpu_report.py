@@ -2,8 +2,6 @@
 
 What is found wrong is a problem and makes the exit code 1. Nothing stops the rest: each part runs in processes of its own. With
 FLAMEPY_CUDA=emulator a smaller round runs without a GPU. A report of a GPU in bench/results/gpu-*.json is what `flamepy doctor` goes by.
-
-Read next: gpu_worker.py, gpu_tasks.py, gpu_agreement.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The tasks of `flamepy doctor --gpu` besides the cases: what is installed, what a launch costs, how fast memory and products are, whether
 a GPT learns as on the CPU.
 
-Times are the least of some repeats, each between two points where the GPU has nothing to do. Read next: gpu_worker.py.
+Times are the least of some repeats, each between two points where the GPU has nothing to do.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python -m flamepy.train.gpu_worker costs     does one task, tells its result as the last line, JSON
     python -m flamepy.train.gpu_worker cases     does cases as they are asked for, one line of JSON each
 
-The other half of this file is the side that asks. Read next: gpu_tasks.py, gpu_report.py.
+The other half of this file is the side that asks.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Three parts: the optimizer sees the training images; the validation images, every tenth of those given for training, tell how well it goes
 meanwhile; the test images are looked at once, at the end. scikit-learn's digits come without a test set: it is every fifth image of each
 class. The parts are always the same. Pixels are scaled so that the brightest of those given for training is 1.
-
-Read next: digits.py.
 """
 
 from __future__ import annotations

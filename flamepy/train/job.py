@@ -1,7 +1,4 @@
-"""What the training loop wants to know of a job: its model, its batches, its loss, and what to call things.
-
-Read next: loop.py.
-"""
+"""What the training loop wants to know of a job: its model, its batches, its loss, and what to call things."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The jobs by name, for the command line; `digits` with both models is two runs, in two folders inside one.
-
-Read next: runs.py.
-"""
+"""The jobs by name, for the command line; `digits` with both models is two runs, in two folders inside one."""
 
 from __future__ import annotations
 

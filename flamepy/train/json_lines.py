@@ -1,7 +1,4 @@
-"""A file of JSON objects, one a line: what a run notes of its steps.
-
-Read next: run_folder.py.
-"""
+"""A file of JSON objects, one a line: what a run notes of its steps."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Keeping a run: what its checkpoints hold beside the state, and how a run takes them over again.
-
-Read next: checkpoint.py, state.py.
-"""
+"""Keeping a run: what its checkpoints hold beside the state, and how a run takes them over again."""
 
 from __future__ import annotations
 

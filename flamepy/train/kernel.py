@@ -1,6 +1,6 @@
 """`flamepy kernel NAME`: from the formula of an op down to the machine code that runs it, and what a run counts.
 
-The op runs once on an example, forward and backward, on a device that writes down what it launches. Read next: ../cuda/examples.py.
+The op runs once on an example, forward and backward, on a device that writes down what it launches.
 """
 
 from __future__ import annotations

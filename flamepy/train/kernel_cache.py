@@ -2,8 +2,6 @@
 
 Numba writes one index (.nbi) and some data files (.nbc) per kernel; for GPUs there are PTX, machine code, what the emulator runs, and
 which of several ways was the fastest. Only those are listed and removed, whatever else lies in the folders.
-
-Read next: doctor.py.
 """
 
 from __future__ import annotations

@@ -11,8 +11,6 @@
 
 Norms come with clipping and cost nothing; zeros() is one pass over the gradients and may stand in a captured step; before() and record()
 measure the update of every k-th step, outside of it. Every step is looked at: a spike has a line of its own. close() when all is done.
-
-Read next: ledger_file.py.
 """
 
 from __future__ import annotations

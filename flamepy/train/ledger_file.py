@@ -5,8 +5,6 @@
 
 Four digits a number; null where there is none: a missing gradient, weights that were 0, an update that was not measured. Lines are
 appended with one write each, so a crash can only cut the last one; damaged lines are left out when the file is read.
-
-Read next: run_folder.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The lines that the command prints: no wider than the window, and broken between words only.
-
-Read next: display.py.
-"""
+"""The lines that the command prints: no wider than the window, and broken between words only."""
 
 from __future__ import annotations
 

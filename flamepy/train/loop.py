@@ -3,8 +3,6 @@
 A Job says what to learn (model, loss of a step, validation); the Loop does the rest: schedule, accumulation, clipping, optimizer,
 metrics, checkpoints, stopping. A step depends on nothing but the state, so a run that was stopped and resumed is the same, bit for bit,
 as one that was not. `flamepy train` and Trainer (trainer.py) both run it.
-
-Read next: step.py, keeping.py, runs.py, gpt_job.py.
 """
 
 from __future__ import annotations

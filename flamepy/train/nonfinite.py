@@ -3,8 +3,6 @@
 Training stops when a loss or a gradient norm is not finite. Only then is the step run again, slowly: every result of the
 forward pass is looked at, then every cotangent of the backward pass. The step is deterministic, so the second run shows
 what happened in the first.
-
-Read next: loop.py.
 """
 
 from __future__ import annotations

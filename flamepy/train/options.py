@@ -1,6 +1,6 @@
 """What `flamepy train --help` says: the two jobs, their options, and which of these are settings.
 
-The options of settings are made from config.py. Read next: config.py, command_line.py.
+The options of settings are made from config.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Ready-made settings for `--preset NAME`: only what differs from the defaults in config.py.
 
-Times are for two cores of a recent laptop. Read next: config.py.
+Times are for two cores of a recent laptop.
 """
 
 from __future__ import annotations

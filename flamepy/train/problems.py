@@ -4,7 +4,6 @@
     Interrupted    a signal asked the command to end: exit code 128 + signal number
 
 Text as everywhere in flamepy: `<what is wrong>: <values>. <what to do>`; the command line puts `flamepy train: ` before it.
-Read next: config.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`flamepy train --find-lr`: try a hundred learning rates on the job that would be trained, and suggest one.
 
-No run folder is made: all that is written is the picture. Read next: ../learning_rate.py.
+No run folder is made: all that is written is the picture.
 """
 
 from __future__ import annotations

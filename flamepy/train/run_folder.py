@@ -11,8 +11,6 @@
       .lock            held by the process that trains
 
 No command ever writes into a folder that holds something else, and only one process at a time writes into a run.
-
-Read next: loop.py.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
     resume()  a run that goes on from its last checkpoint
 
 Both return whether the run is complete.
-
-Read next: loop.py, gpt_job.py, digits.py.
 """
 
 from __future__ import annotations

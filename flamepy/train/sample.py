@@ -3,8 +3,6 @@
 The model sees at most `context` bytes. When the text outgrows that, the window moves on by half a context, so that the
 key/value cache serves half a context of bytes before it is filled anew. The window depends on the length alone, so the text
 is the same with the cache and without.
-
-Read next: gpt.py.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ even then.
 
 Python runs a signal's handler between two lines of the main thread, and LLVM can keep that thread for seconds. So a thread of our
 own is woken by the signal itself: it answers when nothing has happened for a moment, and ends the process when asked twice.
-
-Read next: loop.py.
 """
 
 from __future__ import annotations

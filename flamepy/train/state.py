@@ -6,8 +6,6 @@
 
 A member is anything with state_dict() and load_state_dict(), a dict of plain data (restored in place), a function such as a schedule,
 which has no state, or None. The position of this thread's random numbers and the versions are always with them.
-
-Read next: checkpoint.py, ../saving/__init__.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The arithmetic of one training step, apart from everything around it: capture() looks at all that a step reaches.
-
-Read next: loop.py.
-"""
+"""The arithmetic of one training step, apart from everything around it: capture() looks at all that a step reaches."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Text to class ids and back. A token is one byte, so there is nothing to learn and no text that cannot be written.
-
-Read next: data.py.
-"""
+"""Text to class ids and back. A token is one byte, so there is nothing to learn and no text that cannot be written."""
 
 from __future__ import annotations
 

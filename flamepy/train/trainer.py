@@ -5,8 +5,6 @@
 
 It is the same loop (loop.py) with the same run folder: config.toml, metrics.jsonl, timing.jsonl, checkpoints, curves.png. Ctrl-C finishes
 the step, saves and ends the process; with resume=True the run goes on, bit for bit.
-
-Read next: loop.py, events.py, feed.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """`flamepy warmup`: compile what the default runs need, so that the first real run starts at once.
 
 Kernels are chosen by shapes and sizes, so nothing is guessed: two steps of each default run are taken, and thrown away.
-
-Read next: loop.py.
 """
 
 from __future__ import annotations

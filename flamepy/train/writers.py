@@ -1,7 +1,4 @@
-"""The metrics of a run in other programs' forms: a CSV file, TensorBoard's event files.
-
-Read next: trainer.py.
-"""
+"""The metrics of a run in other programs' forms: a CSV file, TensorBoard's event files."""
 
 from __future__ import annotations
 

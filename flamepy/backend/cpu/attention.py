@@ -9,8 +9,6 @@ has a transposed second operand, which would have to be packed.
 Operands stay where they are: `layout` holds four numbers for each, where it starts, then its strides along batch, head and row; the
 last axis is contiguous. Under a causal mask row i sees keys j <= i. A row that sees no key gives zeros, and a zero gradient, as in
 PyTorch 2.13 on the CPU. plans.attention_plan says how everything is cut.
-
-FLAME counterpart: `flame_core::attention::sdpa`. Read next: attention_rows.py, bfloat_attention.py, conv.py.
 """
 
 from __future__ import annotations

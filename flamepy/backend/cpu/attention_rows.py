@@ -1,6 +1,6 @@
 """What attention does with a block of rows beside its products: where operands start, masks, softmax forward and backward.
 
-Scores lie transposed, those of one key side by side. FLAME counterpart: `flame_core::attention::sdpa`. Read next: bfloat_attention.py.
+Scores lie transposed, those of one key side by side.
 """
 
 from __future__ import annotations

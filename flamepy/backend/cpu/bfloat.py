@@ -12,8 +12,6 @@ panel (strip), packed_size(k, 32) numbers after the last, so that a task may pac
 that follows from sizes alone. The routes (tiles.py) share all but the innermost block. The words call functions of C by name, in which
 the route is hidden: kernels are the same on all of them, and small. load() makes those functions known and has to come before a
 kernel is made. vdpbf16ps and tiles take and give 0 for denormals, multiply-add does not.
-
-Read next: lower.py.
 """
 
 from __future__ import annotations

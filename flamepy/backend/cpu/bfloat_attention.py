@@ -3,8 +3,6 @@
 Scores, softmax and all sums are float32; what a product reads of them is rounded while it is packed. A block of keys lies as the left
 operand of its products with rows; what else is multiplied is packed block by block, which takes a small part of the time of its
 product. Gradients are float32, as everywhere.
-
-FLAME counterpart: `flame_core::attention::sdpa`. Read next: attention_rows.py, bfloat.py.
 """
 
 from __future__ import annotations

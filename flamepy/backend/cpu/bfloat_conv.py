@@ -5,7 +5,7 @@ from there while they are in the nearest caches; positions of several small imag
 the bias is added, and are rounded once. Gradients are float32, as everywhere; what a product reads of them is rounded, tile by tile.
 The weight's gradient is made transposed: then columns, the larger operand, are read as they lie.
 
-The launchers of conv.py come here where such products pay. FLAME counterpart: `flame_core::ops::conv2d`. Read next: bfloat.py.
+The launchers of conv.py come here where such products pay.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ transposed. The second multiplies 32 rows by 128 columns at a time into float32 
 activation and residual are applied there, in float32; only then is it rounded. What is float32, gradients, is written in place. A
 number is the same chain of sums in whichever block it falls: the same bits for any number of threads.
 
-The launchers of matmul.py come here with bfloat16 operands. FLAME counterpart: `flame_core::ops::gemm`. Read next: bfloat.py.
+The launchers of matmul.py come here with bfloat16 operands.
 """
 
 from __future__ import annotations

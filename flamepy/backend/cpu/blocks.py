@@ -3,7 +3,7 @@
     block(c, ldc, a, lda, a_next, a_step, b, b_step, steps, add)    all by address, in bytes
         row r of A lies at a + r % 16 * lda + r // 16 * a_next, its next 32 numbers a_step on
 
-The sums stay in registers for `steps` steps of 32 along k. Read next: bfloat.py.
+The sums stay in registers for `steps` steps of 32 along k.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 The common shape is k outer dimensions and one inner run. `table` holds the k outer sizes, then k outer strides for each input. For each
 input `once` is None, or True where it repeats along the inner run: the type alone tells `pick`, which is then compiled to one load
 outside the loop, and the loop vectorises.
-
-FLAME counterpart: `flame_core::cuda_kernels` broadcast variants. Read next: reduce.py.
 """
 
 from __future__ import annotations

@@ -11,8 +11,6 @@ These lines run for every op of an eager program, so they are written out for ea
         d0 = b0.data
         k0.call(1, d0, a0, a1)             # the kernel, on one thread
         memory.append(b0)
-
-Read next: ../base.py (Stream.prepare).
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 and row bodies compute, only `total += x` may be reordered (in formulas and words nothing: it would undo their error compensation).
 Nothing assumes that NaN or infinity cannot occur, and no reciprocals are estimated: 1 / sqrt(x) would give NaN at 0. Kernels are
 cached on disk.
-
-Read next: words.py, loops.py.
 """
 
 from __future__ import annotations

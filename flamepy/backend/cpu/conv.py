@@ -7,8 +7,6 @@ channel each are sums, not products (depthwise.py). bfloat16 is rearranged for i
 
 The gradient of the weight is summed over fixed chunks of images and then over the chunks. All of it follows from sizes alone: the same bits
 for any number of threads. `sizes` (a table) is the geometry. Numbers of 16 bits are widened on the way.
-
-FLAME counterpart: `flame_core::ops::conv2d`. Read next: listed_conv.py.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ while the taps are added, each `offsets` further in a room: the lines of one cha
 padding for both, so where windows move one line at a time all lines of a tile are one run; what falls between lines is not used. The
 gradient of x is the same sum over the cotangents, zeros between them where windows are steps apart, with the taps in reverse order. The
 gradient of the weight is that of listed_conv.py.
-
-FLAME counterpart: `flame_core::ops::conv2d`. Read next: windows.py.
 """
 
 from __future__ import annotations

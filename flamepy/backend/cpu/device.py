@@ -4,8 +4,6 @@ A launcher (beside its loops, in one file a family) turns what an op says into l
 scratch. A kernel runs on one thread or on all of them (parallel.py), as the number of elements says. Loops split work by sizes only,
 never by the number of threads: same sizes, same bits. Numba is imported at the first launch, not at `import flamepy`, and threads
 start at the first parallel one.
-
-FLAME counterpart: `flame_core::device::CudaDevice`. Read next: family.py, loops.py.
 """
 
 from __future__ import annotations

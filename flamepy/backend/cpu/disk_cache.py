@@ -2,8 +2,6 @@
 
 Numba trusts its files. An empty or cut one raises from inside its loader, and machine code with a wrong byte in it makes LLVM
 abort the process. Here each file begins with a digest of its name and contents, and is read only if that fits.
-
-Read next: compiler.py.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
         go(fill_run, outs, (), (value,))       # constants one by one
 
 `go` knows the device, the formula and the dtype; go.empty() gives scratch. How work is cut follows from sizes alone. FLAME
-counterpart: its launch configurations. Read next: loops.py.
+counterpart: its launch configurations.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What `flamepy doctor` says of the CPU: threads and what they get of the processors, products, packed instructions.
 
-Each line is (label, value, remedy); a remedy says that the line is a problem. Read next: ../../train/doctor.py.
+Each line is (label, value, remedy); a remedy says that the line is a problem.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 A block of op(A) (HIGH, DEEP), one of op(B) (DEEP, WIDE) and one of the result lie in one of the rooms for what products pack: no more
 than that is ever float32. Sums run over k in blocks that sizes decide. load() makes the function known; it has to come before a kernel
 that calls it is made.
-
-Read next: micro.py.
 """
 
 from __future__ import annotations

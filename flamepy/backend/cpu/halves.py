@@ -9,7 +9,7 @@ What a kernel computes has the bits of the float32 kernel, rounded once; on ARM 
 cuts them otherwise there.
 
 bfloat16 is rounded by integer arithmetic: the processors' own instruction flushes denormal numbers, and few have it. float16 is left to
-the processor where it can do it (F16C, ARM). Read next: parallel.py (where arrays become Halves), loops.py.
+the processor where it can do it (F16C, ARM).
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Tensors are always contiguous, so a transpose, a slice or a broadcast is a strided read into new memory, and its backward a
 strided write. `table` holds k sizes then k strides of the strided side, for all dimensions but the last (inner, step).
-
-FLAME counterpart: `flame_core::tensor` narrow/permute/index_select. Read next: spans.py.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Numba optimises each function it compiles and makes machine code of it, then does both again for whatever calls it. A kernel is made
 of some ten functions, so all but the kernel itself are only typed and lowered to LLVM's language here: LLVM works once, on the
 whole kernel. That takes a third off the time to compile the kernels of a GPT step.
-
-FLAME counterpart: nvcc's relocatable device code. Read next: compiler.py.
 """
 
 from __future__ import annotations

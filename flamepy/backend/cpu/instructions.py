@@ -1,8 +1,6 @@
 """Words that are one machine instruction: LLVM's own functions, and the choice without a branch.
 
 Each works in either precision and is given no fast-math flag but those named here.
-
-FLAME counterpart: CUDA's intrinsics. Read next: inner.py.
 """
 
 from __future__ import annotations

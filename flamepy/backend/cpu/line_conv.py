@@ -10,8 +10,6 @@ exchanged and taps in reverse order (the list's, not the weight's).
 
 A worker's scratch: results of some lines of some images for all output channels, then a room: the lines that these see of some input
 channels. All of it follows from sizes alone: the same bits for any number of threads.
-
-FLAME counterpart: `flame_core::ops::conv2d`. Read next: listed.py, windows.py.
 """
 
 from __future__ import annotations

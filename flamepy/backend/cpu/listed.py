@@ -5,8 +5,6 @@
 
 What a window's tap sees of an image is such a row: lines of the padded image, shifted. So a convolution needs no columns (im2col): the
 register tiles read the image itself. They read whole vectors: up to VECTOR numbers after a row's last must be readable memory.
-
-FLAME counterpart: the implicit products of cuDNN. Read next: line_conv.py.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ the windows that see it alone, and windows may have any steps and gaps. Output c
 The gradient of x is a convolution of the cotangents, where windows are steps apart one for each kind of pixel (`kinds`).
 
 Some positions: whole lines of some images, or, where lines are long, a part of one. All of it follows from sizes alone: the same bits for
-any number of threads. FLAME counterpart: `flame_core::ops::conv2d`. Read next: picked.py, line_conv.py.
+any number of threads.
 """
 
 from __future__ import annotations

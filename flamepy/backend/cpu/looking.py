@@ -1,6 +1,6 @@
 """For those who look at kernels: a CPU device that writes down each launch and how long it took, and a loop's LLVM and assembly.
 
-Code that comes from the disk cache has neither, so a loop is compiled again, alone. Read next: compiler.py.
+Code that comes from the disk cache has neither, so a loop is compiled again, alone.
 """
 
 from __future__ import annotations

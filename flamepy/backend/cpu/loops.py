@@ -2,8 +2,6 @@
 
 Outs first, flat contiguous arrays, then constants. `F` is the formula, put there by bind(). An input that is a
 scalar stands for the same number everywhere: `at(x, i)` reads either, decided when the kernel is compiled.
-
-FLAME counterpart: `flame_core::cuda_kernels` elementwise. Read next: broadcast.py, reduce.py.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ do numbers from 3.39e38 on, and parts below 1.2e-38 are 0. See Henry, Tang, Hein
 Datatype" (2019).
 
 A block of B is 256 columns wide and as deep as 192 KB hold; 32 rows of A, which are multiplied with it, stay in the nearest caches. A
-number is the same chain of sums whatever the rows beside it. Compiled where a level pays, when somebody chooses it. Read next: products.py.
+number is the same chain of sums whatever the rows beside it. Compiled where a level pays, when somebody chooses it.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ workers share out rows, and a row stays in one core's cache from op to op; with 
 residual) follows each panel while it is in the nearest caches. Elsewhere workers share out the longer side: all of them pack the other.
 A number is the same chain of sums in whichever tile it is computed, and strips follow from sizes: the same bits for any number of
 threads.
-
-FLAME counterpart: `flame_core::ops::gemm`. Read next: bfloat_matmul.py, which does the same for bfloat16, attention.py.
 """
 
 from __future__ import annotations

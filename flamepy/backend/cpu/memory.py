@@ -4,8 +4,6 @@ A block goes back to its pool when the last buffer that uses it dies, unless som
 Freed blocks of at most `limit` bytes are kept, a quarter of the peak; the rest goes back to the system. A loop that asks again for
 what was given back raises the limit, by the peak at most, so that steps of the same shapes soon find all of their blocks here. Steps of
 new shapes lower it again.
-
-FLAME counterpart: `flame_core::memory_pool`. Read next: device.py.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ registers, so the tile is emitted as it must be: one phi for each vector.
 
 Rows that six do not divide go to tiles of 4 rows and of 1; columns beyond the last are read from a packed copy's padding and masked where
 they are stored. So nothing outside is touched, and a few loops serve all sizes. `flamepy bench products` measures each step. FLAME
-counterpart: the tiles of cuBLAS. Read next: packing.py, products.py.
+counterpart: the tiles of cuBLAS.
 """
 
 from __future__ import annotations

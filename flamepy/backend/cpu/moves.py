@@ -7,8 +7,6 @@
         out[at : at + vectors * count] = value + the sum over t of w[own + t] * x[start + offsets[t]] and what follows; floats of one type
 
 `count` is written as a number, 4, 8 or 16: it is the length of a vector. So is `vectors`: as many sums are in registers.
-
-Read next: windows.py.
 """
 
 from __future__ import annotations

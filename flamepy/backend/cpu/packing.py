@@ -4,8 +4,6 @@ A tile reads 4 vectors of b for each p; in a row-major b the next four lie a row
 vectors wide, is copied such that the loop reads it from front to end, and serves all rows of A. A transposed A has the same trouble:
 six of its rows are 24 bytes of a line of memory, and the next of those lies a page further. Lines of 16 numbers are copied, four of them
 at once: 256 bytes in a row come faster from memory than four times 64.
-
-FLAME counterpart: the staging of tiles in shared memory. Read next: products.py.
 """
 
 from __future__ import annotations

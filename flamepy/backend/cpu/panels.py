@@ -6,7 +6,7 @@
 
 One order serves all routes. What lies beyond an operand's edge is 0. Sources are bf16 or float32, which is rounded on the way, to the
 nearest, ties to even; as one bf16 number or as two whose sum it nearly is (lower.py). A word of 16 x 16 words is turned by 64 shuffles
-that stay within registers. Read next: bfloat.py.
+that stay within registers.
 """
 
 from __future__ import annotations

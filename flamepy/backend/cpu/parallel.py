@@ -5,8 +5,6 @@ The kernel around it, run(workers, *args), calls the loop once for each worker, 
 down, for the list of a recorded step (pool.note). Numba's own `prange` would compile the body a second time (4 times slower to
 compile, and sums contracted differently); here all ways call one function, which is never inlined: inlined twice, it could be
 compiled in two ways.
-
-FLAME counterpart: `flame_core::cuda` launch configuration. Read next: pool.py.
 """
 
 from __future__ import annotations

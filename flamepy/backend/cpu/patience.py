@@ -2,8 +2,6 @@
 
 A timer runs while Numba compiles, and at no other time: kernels from the cache cost nothing. Whoever listens to bind.on_compile(), as
 `flamepy train` does, tells it better. Worker processes are silent.
-
-Read next: compiler.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A fused multiply-add takes some four cycles and a core begins one or two in each, so a single chain z = z * x + y would mostly wait. As
 many chains as a register tile has sums, none of which needs another's result, keep the units at work.
-
-Read next: micro.py, whose tiles come near this.
 """
 
 from __future__ import annotations

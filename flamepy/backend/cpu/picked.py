@@ -11,8 +11,6 @@ What taps of windows see at positions of an image is such an operand: one list s
 sum is a place in the padded image, whatever the window's steps and gaps. A tile of products.py reads six numbers of A for each p; here
 each comes from a pointer of its own, and all pointers move by the same distance. The panels have k rows of n numbers and what fills up a
 vector.
-
-FLAME counterpart: the implicit products of cuDNN. Read next: listed_conv.py.
 """
 
 from __future__ import annotations

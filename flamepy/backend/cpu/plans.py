@@ -1,8 +1,6 @@
 """How work is cut into tasks: from sizes alone, never from the number of threads, so that results keep their bits.
 
 Only how many have scratch of their own follows the threads that there are: the tasks are the same, whoever does them.
-
-Read next: reduce.py.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ why a busy machine costs a launch little, why the child of a fork (which has no 
 deadlock: a launch that finds the pool in use, from another thread or from inside a share, runs all of its shares itself.
 
 Helpers watch for the next launch for a while, then sleep on one of Python's locks. Compiled code finds `launch` and the pool's
-words by symbol name, so kernels stay in the disk cache. Read next: parallel.py, walk.py.
+words by symbol name, so kernels stay in the disk cache.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Pooling of images in (batch, channel, row, column) order: the largest number or the mean of each window, one plane after the other.
 
 `sizes` (a table) holds the geometry: planes, h, w, the window's lines and columns, steps, padding, lines and columns of the result.
-
-FLAME counterpart: `flame_core::ops::conv2d`. Read next: conv.py.
 """
 
 from __future__ import annotations

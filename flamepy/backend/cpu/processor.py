@@ -2,8 +2,6 @@
 
 Features are asked of Numba's target, not of the system: NUMBA_CPU_NAME and NUMBA_CPU_FEATURES change what may be emitted. A tile's
 sums and its operands must fit the registers: 24 vectors of sums where there are 32 registers, 12 where there are 16.
-
-FLAME counterpart: `cudaDeviceProp`. Read next: micro.py.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ A number of the result is the same chain of sums whatever the sizes m and n, the
 in blocks whose depth follows from k. So results have the same bits for any number of threads, and a row's do not depend on the others.
 
 These functions are compiled once, as functions of C that kernels find by symbol name: a kernel that multiplies compiles no faster or
-slower for it, and stays in the disk cache. FLAME counterpart: cuBLAS. Read next: packing.py, matmul.py.
+slower for it, and stays in the disk cache.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Each block of four words is a function of the key and the block's number: a task computes the blocks of its part of the output, and
 the last elements, fewer than a block serves, are made on their own.
-
-FLAME counterpart: `flame_core::rng`. Read next: ../../rng.py.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ Every fold sees its input as (outer, n, inner) and folds the middle. It works on
 sizes alone, so the order of additions (and every bit) is the same for any number of threads; when there is more than one
 chunk the caller folds the chunk results again. Within a chunk runs of numbers, or eight rows at once, are added in the type of the
 input and their sums in float64 (runs.py): the rounding error does not grow with the length.
-
-FLAME counterpart: `flame_core::cuda_kernels` reductions. Read next: index.py.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 There are SPACES rooms of ROOM bytes in the process. take_space() claims one by an atomic swap, first that which a thread with this stack
 had before, whose memory is in its core's cache; give_space() returns it. Only memory that is used becomes real. A child of a fork begins
 with all rooms free: threads of its parent that held some are not there.
-
-FLAME counterpart: the workspace of cuBLAS. Read next: products.py.
 """
 
 from __future__ import annotations

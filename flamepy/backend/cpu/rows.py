@@ -2,8 +2,6 @@
 
 Rows are cut into chunks whose length follows from sizes alone, each chunk adds up its own rows, and the chunks are added in
 order: the same bits for any number of threads.
-
-FLAME counterpart: `flame_core::cuda_kernels` norms. Read next: index.py.
 """
 
 from __future__ import annotations

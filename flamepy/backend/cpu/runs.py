@@ -3,8 +3,6 @@
 Sums are accurate however long: RUN numbers, or eight rows, are added up in their own type, what that gives in wide() numbers.
 
 They take slices because an index counted from 0 needs no check for negative values, and the loop vectorises.
-
-Read next: reduce.py.
 """
 
 from __future__ import annotations

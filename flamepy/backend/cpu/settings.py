@@ -1,6 +1,6 @@
 """Numba's environment variables that flamepy cannot compute with: asked before Numba is imported, which would fail in ways of its own.
 
-NUMBA_THREADING_LAYER needs no check: it chooses among Numba's own threads, and flamepy has others (pool.py). Read next: pool.py.
+NUMBA_THREADING_LAYER needs no check: it chooses among Numba's own threads, and flamepy has others (pool.py).
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 fixed length, so the order of additions never depends on the number of threads. `hyper` holds some numbers for each segment, which are
 the only thing that changes from step to step. `factor` and `mark` are what clipping found (formula/clip.py): gradients are multiplied
 by factor[1] as they are read, where 1 leaves every bit as it is, and with mark[2] 0 an update does nothing.
-
-FLAME counterpart: `flame_core::optimizers` kernels. Read next: ../../optimizers/.
 """
 
 from __future__ import annotations

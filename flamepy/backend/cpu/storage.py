@@ -1,7 +1,4 @@
-"""How the numbers of a buffer lie in its NumPy array: 16-bit floats as integers, for which NumPy and Numba have fast ways.
-
-Read next: halves.py.
-"""
+"""How the numbers of a buffer lie in its NumPy array: 16-bit floats as integers, for which NumPy and Numba have fast ways."""
 
 from __future__ import annotations
 

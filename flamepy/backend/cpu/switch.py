@@ -1,7 +1,7 @@
 """One word of the process that `gemm` of float32 reads at each call: the address of the function to multiply with instead, or 0.
 
 So the setting behind it (backend/precision.py) changes no kernel: compiled code finds the word by symbol name, and replays and kernels
-from the disk cache follow it. Read next: lower.py.
+from the disk cache follow it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many threads a parallel launch uses. Read next: pool.py."""
+"""How many threads a parallel launch uses."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@ A tile is 16 rows of 64 bytes; one instruction adds the product of two to a thir
 a process the 8 KB of tile registers only when asked: without that the first tile instruction kills the process. So route() asks, once,
 and what it answers chooses between kernels of different names; permission is not part of the disk cache's key. Threads and children
 by fork have the permission too. Where it is refused (old kernels, gVisor, a small signal stack) the next route is taken.
-
-Read next: panels.py, blocks.py, bfloat.py.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ conversions by NumPy) stands between two lists.
 
 A list that takes less than HOLD seconds is walked with the GIL: a thread that wants it has to wait for longer anyway, and a short step
 loses no time in getting it back. In a longer one other threads run, and every SLICE Python looks for Ctrl-C.
-
-Read next: walking.py, pool.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A list has rows, of launches and of tests; what a row says stands at walk(). Tests compare numbers with limits as Python does. Compiled
 once, or taken from the disk cache; called in two ways, with the GIL and without.
-
-Read next: walk.py, pool.py.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ sees lines of one length, at one distance: short loops without a test. Its numbe
 plans.room_size().
 
 put_columns() and what follows it work on positions of neighbouring images, counted through them, from `first` of image `low` on.
-
-Read next: bfloat_conv.py.
 """
 
 from __future__ import annotations

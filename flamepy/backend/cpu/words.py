@@ -7,7 +7,7 @@ bind.typed(). The polynomials are minimax fits of our own; the rational forms ar
 fdlibm's (log). Largest relative errors measured: 1.4e-7 in float32, 2.7e-16 in float64.
 
 Compiled without reassociation, which would undo the split constants, and without reciprocal estimates,
-which make 1 / sqrt(0) NaN. FLAME counterpart: CUDA's math functions. Read next: instructions.py.
+which make 1 / sqrt(0) NaN.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Scratch on a worker's stack, as words: memory for a few numbers that lives while a loop runs.
 
-    wide_space(x): COLUMNS numbers of the type that sums of x's are kept in (float64, int64), not initialised
-    block_space(x): BLOCK numbers of x's type
-    run_space(x), line_space(x): RUN and LINE numbers of x's type
-
-FLAME counterpart: CUDA's local memory. Read next: runs.py.
+wide_space(x): COLUMNS numbers of the type that sums of x's are kept in (float64, int64), not initialised
+block_space(x): BLOCK numbers of x's type
+run_space(x), line_space(x): RUN and LINE numbers of x's type
 """
 
 from __future__ import annotations

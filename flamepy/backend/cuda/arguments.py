@@ -1,6 +1,6 @@
 """What a kernel is given: the kinds of its arguments, by which it is compiled, and its parameters.
 
-A buffer is two parameters, address and size; a tuple of integers one for each; None is one, 0. Read next: build.py, chain.py.
+A buffer is two parameters, address and size; a tuple of integers one for each; None is one, 0.
 """
 
 from __future__ import annotations

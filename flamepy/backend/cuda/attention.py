@@ -4,8 +4,6 @@ A block has a tile of rows and goes over tiles of keys: scores in shared memory,
 and Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022, arXiv:2205.14135), results in registers. Backward makes the scores again, once for
 dk and dv, a block for a tile of keys, and once for dq, a block for a tile of rows, so nothing is added by atomics. Wide results are cut
 into parts of W columns, a block each. Launches, layouts and `kept` are those of plain/networks.py.
-
-Read next: tiles.py, attention_dx.py, attention_mma.py.
 """
 
 from __future__ import annotations

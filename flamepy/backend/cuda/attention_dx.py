@@ -3,8 +3,6 @@
 With p = exp(score - largest) / sum and delta = the sums of g y along rows (row_dots), ds = p (g v^T - delta): then dv = p^T g,
 dk = scale ds^T q, dq = scale ds k, and ds is the mask's gradient (Dao et al. 2022, appendix B). Two kernels make p and ds again, tile by
 tile: one with keys as rows, for dk and dv, one with rows as rows, for dq and the mask.
-
-Read next: attention_mma_dx.py.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ As in attention.py a block has a tile of rows, four warps with 16 TALL rows each
 values are copied into shared memory while this one is worked on, one barrier a tile. Scores, weights and sums stay in registers: what one
 product gives is the left factor of the next (Dao 2023, arXiv:2307.08691). Exponents are counted in powers of two: `unit` is scale log2(e).
 The largest score so far is not followed closely: sums are scaled anew only when one is larger by SLACK.
-
-Read next: fragments.py, tile_words.py, attention_mma_dx.py.
 """
 
 from __future__ import annotations

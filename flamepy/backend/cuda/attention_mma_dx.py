@@ -4,8 +4,6 @@ A warp of attention_mma_dkv has 16 TALL keys and goes over tiles of rows, PART a
 so that they are left factors of the products that give dk and dv. A warp of attention_mma_dq has 16 TALL rows and goes over tiles of keys.
 What belongs to a row is made before, by row_stats, where g, float32 as gradients are, is rounded to 16 bits once. The sum of g y, with a
 minus, is where the products g v^T begin. Gradients are summed and written in float32.
-
-Read next: conv.py.
 """
 
 from __future__ import annotations

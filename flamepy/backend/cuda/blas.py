@@ -4,8 +4,6 @@ Where the library is, it makes every product; else products.py does. A Problem i
 algorithm is one of eight that the library proposes, timed once on a GPU and remembered on disk, so that the next run takes the same.
 Matrices are row by row here, column by column there: the library is asked for y.T = op(b).T @ op(a).T. Partial sums are added in float32
 (float64), in an order that the algorithm fixes.
-
-FLAME counterpart: `flame_core::ops::gemm` (cuBLASLt). Read next: matmul.py.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 A kernel's arguments are kinds: a dtype (a Span of it), a number's type, None, or a tuple of int32. What was compiled is kept on disk, in
 files that are checked, under a name that is a digest of everything it was made of. Division and square root in float32 are the GPU's own,
 right to 2 and 1 units in the last place: the exact ones are calls of a slow path.
-
-FLAME counterpart: `flame_core::cuda_kernels` (nvrtc). Read next: family.py, device.py.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ These lines run for every op of an eager program, so they are written out for ea
         device.launched += 1
         memory.append(b0)
 
-The first call goes the slow way: by its arguments the kernels' variants are chosen. Read next: device.py, ../cpu/chain.py.
+The first call goes the slow way: by its arguments the kernels' variants are chosen.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ deprecates in its code is not said, or a process that makes errors of warnings c
 GPU is there; target() answers for it, so kernels are compiled where no GPU is, and remembers which types operators have, a third of a
 kernel's time. Numba itself ships an old copy of numba.cuda, which is refused. Nothing else imports numba.cuda: the other files take its
 names from here.
-
-Read next: span.py, build.py.
 """
 
 from __future__ import annotations

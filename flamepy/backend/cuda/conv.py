@@ -5,8 +5,7 @@ columns are the image's pixels, each of which looks for the windows that saw it;
 sum goes over pixels, cut into chunks that are added in order. Nothing is added by atomics, so results are the same in every run. 16-bit
 numbers go through the tensor cores (conv_mma.py).
 
-`sizes` is (n, c, h, w, o, groups, kh, kw, sh, sw, ph, pw, dh, dw, rows, columns). FLAME counterpart: `flame_core::ops::conv2d`. Read next:
-conv_mma.py.
+`sizes` is (n, c, h, w, o, groups, kh, kw, sh, sw, ph, pw, dh, dw, rows, columns).
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 A block has a tile of ROWS channels by 64 pixels (for dw: of the weight's channels and taps), four warps two by two. What pixels see is
 gathered, two pixels a thread, into registers while the step before is multiplied, then put into shared memory beside what is copied in the
 background. Marks, where a step of the sum lies in an image, are found once for the block, a step ahead. dw's sum goes over pixels.
-
-Read next: conv_mma_dx.py, gather_words.py.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ Where windows step by s, the same taps of a window, n, n + s, ..., see pixels p,
 convolution that steps by 1, with these taps alone. Where taps lie d apart, those of a phase are s / gcd(s, d) taps apart; phases that no
 tap reaches are zeros. Blocks of the same pixels but for the phase run together, so that what they write between each other's numbers meets
 in the second cache.
-
-Read next: conv_mma.py.
 """
 
 from __future__ import annotations

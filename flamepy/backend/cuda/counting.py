@@ -2,8 +2,6 @@
 
 Numba's own way counts how many steps are left beside the index, which costs a division before each loop and four instructions more in each
 turn, and leaves its loops as they are. This takes its place for every kernel; it means the same.
-
-Read next: words.py.
 """
 
 from __future__ import annotations

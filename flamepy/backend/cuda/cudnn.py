@@ -5,7 +5,7 @@ and remembered on disk, as with matrix products (blas.py); where they don't, a w
 without a mask, at addresses and strides of whole 16 bytes. `kept` gets the logarithm of each row's sum in the place of the largest score
 and 1 in that of 1 / sum, which our backward reads the same way. Backward is the deterministic one.
 
-The graphs are those of https://docs.nvidia.com/deeplearning/cudnn/frontend (operations: attention). Read next: attention.py.
+The graphs are those of https://docs.nvidia.com/deeplearning/cudnn/frontend (operations: attention).
 """
 
 from __future__ import annotations

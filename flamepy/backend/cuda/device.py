@@ -3,8 +3,6 @@
 A launcher (beside its kernels, in one file a family) turns what an op says into launches: which kernels, on how many blocks, with what
 scratch. A driver does what cuda.h offers: driver.py on a GPU, emulated.py without one (FLAMEPY_CUDA=emulator). What a launch finds out
 for the host (ids that are wrong, norms that are not finite) is looked at later: late.py.
-
-FLAME counterpart: `flame_core::device::CudaDevice`. Read next: stream.py, family.py, maps.py.
 """
 
 from __future__ import annotations

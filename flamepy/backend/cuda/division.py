@@ -2,8 +2,6 @@
 
 Numba's own way takes LLVM's remainder, which on a GPU is x - trunc(x / y) * y with the errors of these three. libdevice's is exact; from
 it comes the quotient as NumPy makes it. This takes its place for every kernel.
-
-Read next: words.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 One stream of our own, which does not wait for the legacy one. Small uploads go through pinned memory that is used in turn, so they do
 not wait either. Machine code is loaded, never PTX: a driver older than the compiler takes it.
-
-FLAME counterpart: cudarc. Read next: emulated.py (the same without a GPU).
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Nothing is cached between buffers: each has its own bytes, so that a kernel that leaves its operands is found out, and what was never
 written cannot be read, by the host neither: that holds for each access of each launch. Races, which take longer to look for, are looked
 for in the first launch of a kernel with a size, and in each 32nd like it. A captured graph is the list of its launches and copies.
-
-Read next: emulator/machine.py.
 """
 
 from __future__ import annotations

@@ -11,8 +11,6 @@
 
 A buffer is a Span in a kernel (span.py), an int an int32 where it fits, a tuple of ints a tuple, None is None and what asks for it is
 left out. `F` in a kernel is the formula. Whatever a kernel calls is compiled for it; float literals have the launch's dtype.
-
-FLAME counterpart: its launch configurations. Read next: words.py, maps.py.
 """
 
 from __future__ import annotations

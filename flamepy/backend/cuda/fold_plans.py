@@ -1,4 +1,4 @@
-"""How folds are cut into blocks: from sizes alone, so that results keep their bits. Read next: reduce.py."""
+"""How folds are cut into blocks: from sizes alone, so that results keep their bits."""
 
 from __future__ import annotations
 

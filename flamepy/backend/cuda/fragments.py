@@ -3,8 +3,6 @@
 Of 16 rows by 8 columns lane 4 r + c of a warp has columns 2c and 2c + 1 of rows r and r + 8 (PTX ISA, mma.m16n8k16). A tile of 16 m rows
 and 8 n columns is a tuple of 4 n numbers for the first 16 rows, then those of the next; `rows` = 2 m is how many rows a lane has a part
 of, `tall` = m. Factors are 16-bit numbers in pairs. each() calls a function of a kernel for every number, so formulas stay Python.
-
-Read next: attention_mma.py.
 """
 
 from __future__ import annotations

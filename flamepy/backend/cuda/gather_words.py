@@ -2,8 +2,6 @@
 
 A mark is four integers in shared memory: how far a step of the sum (channel, tap) lies from what a pixel begins at, and how many rows and
 columns of the image. A thread has a pair of pixels and goes over `turns` marks, so every mark is read by all lanes at once.
-
-Read next: conv_mma.py.
 """
 
 from __future__ import annotations

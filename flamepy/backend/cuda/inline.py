@@ -1,7 +1,7 @@
 """PTX written into LLVM's code, where Numba has no word for an instruction.
 
 Each piece is marked convergent: LLVM may not move it under a branch that only some lanes of a warp take, since it cannot know that a
-product by tensor cores, a shuffle or ldmatrix needs all 32 of them. Read next: tensor.py, fragments.py.
+product by tensor cores, a shuffle or ldmatrix needs all 32 of them.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ A check that fails so raises late, so each thread has a mark in the GPU's memory
 as well (spans.py), and while the fault is set no parameter is updated. When the check has raised, what was counted in vain since is taken
 back, and the fault is cleared. Checks of other threads stay as they are. Averages of parameters take nothing in; sums of gradients refuse
 to go on.
-
-Read next: device.py, stream.py.
 """
 
 from __future__ import annotations

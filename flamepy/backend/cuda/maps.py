@@ -3,8 +3,6 @@
 Outs first, flat arrays, then constants; an input that is a number stands for the same number everywhere. One kernel serves any number of
 inputs of any types. A block takes two runs of each thread (runs.py), 16 bytes of the widest type each; what is left over, and with it
 all of a small result, goes to blocks whose threads take one element each.
-
-FLAME counterpart: `flame_core::cuda_kernels` elementwise. Read next: runs.py, moves.py.
 """
 
 from __future__ import annotations

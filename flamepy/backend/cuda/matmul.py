@@ -2,8 +2,6 @@
 
 A stack of matrices is one launch for each run of them whose places are evenly spaced. A product of few tiles whose k is long is cut into
 parts. Operands of two types meet in float32. The gradient of a bias is summed in two stages.
-
-FLAME counterpart: `flame_core::ops::gemm`. Read next: products.py, blas.py.
 """
 
 from __future__ import annotations

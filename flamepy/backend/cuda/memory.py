@@ -2,8 +2,6 @@
 
 All work is on one stream, so a block that is freed while a kernel still reads it is overwritten only by later kernels. A driver that
 `watches`, the emulator, is asked for each buffer and gets it back: it checks who touches which.
-
-FLAME counterpart: `flame_core::memory_pool`. Read next: device.py.
 """
 
 from __future__ import annotations

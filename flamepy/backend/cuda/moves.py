@@ -3,8 +3,6 @@
 A strided copy is a map of one input that lies by a table (runs.py). Where neighbours in memory are far apart in the result, a block turns
 a tile in shared memory, so that both sides are read and written in long pieces. A wrong id is limited to what is there: check_ids tells
 of it later, and it must do no harm until then.
-
-FLAME counterpart: `flame_core::tensor` narrow/permute/index_select. Read next: scatter.py (add_rows), maps.py.
 """
 
 from __future__ import annotations

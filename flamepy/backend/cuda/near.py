@@ -4,8 +4,6 @@ A block copies its rows, which lie one after the other, 16 bytes at a time by co
 end at a multiple of 16 bytes goes alone. An operand's copy begins as far after a multiple of 16 bytes as the operand does. moved() gives
 the body Spans whose element [r * cols + j] lies in the copy, so it reads as if nothing had been moved; so with the one or two numbers that
 an operand has for each row, the mean of a norm. What all rows have in common, the weights of a norm, is copied once a block.
-
-Read next: rows.py, span.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Backward, a pixel looks at the windows that cover it, in order, and adds what they have for it: no atomics, the same bits in every run.
 
-`sizes` is (planes, h, w, kh, kw, sh, sw, ph, pw, rows, columns). FLAME counterpart: `flame_core::ops::pool`. Read next: conv.py.
+`sizes` is (planes, h, w, kh, kw, sh, sw, ph, pw, rows, columns).
 """
 
 from __future__ import annotations

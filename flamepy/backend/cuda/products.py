@@ -4,8 +4,6 @@
 float32 and float64 through fused multiply-adds of 8 x 8 or 4 x 4 numbers a thread. What is beyond a matrix is 0 in shared memory. What ends
 a layer (bias, activation, residual) is applied to the sums, four neighbours at a time. With few tiles k is cut into parts, which
 add_parts adds in their order: a number depends on sizes alone.
-
-FLAME counterpart: `flame_core::ops::gemm` (cuBLAS). Read next: matmul.py (how they are launched), blas.py.
 """
 
 from __future__ import annotations

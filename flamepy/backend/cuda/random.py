@@ -2,8 +2,6 @@
 
 A thread makes one block of four 32-bit words, which only (seed, stream, step, its number) decide, and the numbers of it: four, or two in
 float64. The ten rounds are written here with 32-bit integers and products of 64 bits; everything else is the CPU's.
-
-FLAME counterpart: `flame_core::rng`. Read next: ../../rng.py, maps.py.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Every fold sees its input as (outer, n, inner) and folds the middle. Short folds: a block copies what it folds into shared memory, a thread
 or a warp folds each line of it. Others: a block folds a chunk of a line by 16-byte loads, or of neighbouring columns; the chunks' results
 are folded again. A thread adds up some 64 numbers one after the other, then threads are added in pairs: no sum needs a longer type.
-
-FLAME counterpart: `flame_core::cuda_kernels` reductions. Read next: fold_plans.py, spans.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How rows are shared out to blocks: from sizes alone, so that results keep their bits.
 
 A shape says how many threads (lanes) share a row and how many a block has. The first shape in which the rows of a block fit into its room
-is taken; where rows are too long for any, they stay in global memory, and a block has one of them. Read next: rows.py.
+is taken; where rows are too long for any, they stay in global memory, and a block has one of them.
 """
 
 from __future__ import annotations

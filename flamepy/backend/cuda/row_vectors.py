@@ -10,8 +10,6 @@ ends of a row, lanes take one element each. Whole runs begin where 32 bytes begi
     copy = room_like(every, out)
     run(None, run_size(every), copy, *taken(every, args, first))
     put_taken(every, out, first, copy)
-
-Read next: row_words.py, vectors.py.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ The words that go over a row come twice. In short rows a lane takes every LANES-
 (row_vectors.py), four times as many on their way together, and the exponentials of a row are added up while their maximum is still being
 found: a row is read once. A lane adds up some 64 sums of such pieces one after the other, then these; lanes are added in pairs: no sum
 loses digits, and none needs float64.
-
-FLAME counterpart: warp and block reductions of its CUDA kernels. Read next: row_vectors.py, near.py, rows.py.
 """
 
 from __future__ import annotations

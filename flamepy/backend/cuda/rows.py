@@ -3,8 +3,6 @@
 A block copies the rows it works on into shared memory, if they fit (near.py), and what a body writes goes back from there: global memory
 is read and written once, 16 bytes at a time, however often a body passes over its row. Several short rows share a block; a long row has
 a block of its own. A row that does not fit is read from where it lies. Which of these it is follows from sizes alone (row_plans.py).
-
-FLAME counterpart: `flame_core::cuda_kernels` softmax and norms. Read next: row_words.py, near.py.
 """
 
 from __future__ import annotations

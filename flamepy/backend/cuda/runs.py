@@ -7,8 +7,6 @@ results, store_run(out, i, results) writes them. aligned_run(out, c): whether th
 Where inputs are spread over a larger result (broadcast) or elements lie by strides, a table says where position p lies: see table().
 place(t, p) is that offset; spread_run(out, c, t, p) and spread_at(c, t, p) load by it: behind each Span in `c` stands
 None, or a bool where it repeats along the innermost dimension.
-
-Read next: maps.py, vectors.py.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ The ids are sorted (sorting.py), so that what goes to one row of the result lies
 same length: a thread adds up four columns of the rows of a chunk. Sums that begin and end in a chunk go to the result; others, of a
 row that more chunks share, are put aside and added up by a second kernel. However often one id occurs, all threads have work. Sums are in
 wide() numbers, float64 for floats: an id may be named very often, and memory takes longer.
-
-FLAME counterpart: `flame_core::tensor` index_add. Read next: moves.py.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Each step counts, in tiles of the ids, how often each digit occurs; makes of the counts where the first id of each digit and tile goes; and
 moves ids and positions there. Threads of a warp that have the same digit find each other by one instruction, so the order is the same each
 time. A wrong id is limited to the rows there are.
-
-Read next: scatter.py.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 16-bit floats are stored as integers: x[i] is a float32 and what is stored is rounded to the nearest, of two equally near ones to the even
 one, by one instruction of the GPU. Each argument has a type of its own, so one kernel may read float32 and write bfloat16. A slice is a
 Span; nothing is checked on a GPU (the emulator checks each byte).
-
-Read next: words.py, build.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Tables of what blocks do with the segments of a buffer, in the GPU's memory: made once for each list of segments.
 
-A segment is (start, size). Tasks are pieces of segments, cut at multiples of a fixed length, so results never depend on a GPU. Read next:
-spans.py.
+A segment is (start, size). Tasks are pieces of segments, cut at multiples of a fixed length, so results never depend on a GPU.
 """
 
 from __future__ import annotations

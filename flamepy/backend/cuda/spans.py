@@ -5,8 +5,6 @@ Tasks end at multiples of their length, so that what lies between is read 16 byt
 which are the only thing that changes from step to step. `factor` and `mark` are what clipping found (formula/clip.py): gradients are
 multiplied by factor[1] as they are read, where 1 leaves every bit as it is, and with mark[2] 0 an update does nothing; nor after a
 check that failed (late.py).
-
-FLAME counterpart: `flame_core::optimizers` kernels. Read next: span_tables.py, ../../optimizers/.
 """
 
 from __future__ import annotations

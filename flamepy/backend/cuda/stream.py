@@ -2,8 +2,6 @@
 
 A graph's launches are those of the step, with its own memory, so a run costs the host one call. What its checks look at is copied, a few
 bytes each, so that the next run need not wait for the host; a step with another check, one that changes what the host knows, does wait.
-
-FLAME counterpart: `flame_core::device::CudaDevice`, launches and graphs. Read next: device.py, late.py, chain.py.
 """
 
 from __future__ import annotations

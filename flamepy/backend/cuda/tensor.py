@@ -3,8 +3,6 @@
 Shared memory is addressed by numbers: shared(n) is where n bytes of it begin. What a thread holds of its block's tile is a tuple, so that
 it stays in registers. A matrix of 16-bit numbers lies in shared memory as in the device's: row by row, 32 numbers of k in a row, or `deep`,
 32 rows of k; pieces of 16 bytes change places so that eight rows are read from different banks. `deep` is None or not: two kernels.
-
-FLAME counterpart: what cuBLAS does for it. Read next: products.py.
 """
 
 from __future__ import annotations

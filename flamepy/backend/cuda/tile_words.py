@@ -2,8 +2,6 @@
 
 All of them count in 32 bits and unroll while they are compiled: Python's integers are 64 bits wide here, and an instruction more for each
 number of a tile costs as much as the tensor cores' work on it. Places in tiles are those of fragments.py.
-
-Read next: attention_mma.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A word of this file is unrolled while it is compiled, so no tuple ever lies in memory: a tile of rows by columns is one tuple, row after
 row. What a word takes as `n`, `rows` or a step must be a constant; sized() gives a kernel its own.
-
-Read next: attention.py, fragments.py (tiles of the tensor cores).
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Several buffers at one place: a parameter and its moments, which an update reads and writes together.
 
-    p = load_all4(outs, i)                   # four tuples, each with element i, i + 1, ... of every Span in the tuple `outs`
-    store_all4(outs, i, (a, b, c, d))        # the reverse; of one Span also four numbers
-    store_all(outs, i, a)                    # element i alone
-    if aligned_all(outs, 4):                 # whether the first two may be used where i is a multiple of 4
-
-Read next: spans.py, vectors.py.
+p = load_all4(outs, i)                   # four tuples, each with element i, i + 1, ... of every Span in the tuple `outs`
+store_all4(outs, i, (a, b, c, d))        # the reverse; of one Span also four numbers
+store_all(outs, i, a)                    # element i alone
+if aligned_all(outs, 4):                 # whether the first two may be used where i is a multiple of 4
 """
 
 from __future__ import annotations

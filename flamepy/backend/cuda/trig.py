@@ -3,8 +3,6 @@
 x = n * pi / 2 + r with |r| <= pi / 4: up to LARGE by products of n with parts of pi / 2. Beyond, as Payne and Hanek (1983): of 2 / pi only
 the bits matter that are multiplied to the last bits of n and to the fraction, and these products are made with integers. The polynomials
 are minimax fits (float32) and fdlibm's (float64). Largest errors: 1.5 units in the last place.
-
-Read next: words.py.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 
 load4 of float32 is one instruction of 16 bytes, of 16-bit floats one of 8. Numbers and None, which a kernel may get in a Span's place, are
 loaded as themselves, and are aligned. Import them as they are.
-
-Read next: runs.py (the same for all arguments of a formula at once), span.py.
 """
 
 from __future__ import annotations

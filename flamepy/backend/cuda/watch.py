@@ -5,8 +5,6 @@ the array lies: inline PTX gives the address, in a text that only the emulator t
 end is inside of the array all the same, and the address alone does not tell. And what a raise or an assert does, which on a GPU ends the
 thread and nobody hears of it, is a trap. A third text stands where an index is less than zero, unless NVVM knows that none is. Such a
 kernel is run to find faults and negative indices, never to count what the one without all this does.
-
-Read next: ../../cuda/emulation.py, emulator/lanes_memory.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Words of a number are functions of NVIDIA's libdevice, by dtype; words of a thread (index, lane, barrier, ...) are the same for all.
 typed() in formula/bind.py puts them in the place of the plain ones: a kernel imports the plain ones, whose names are the contract.
-
-FLAME counterpart: the device functions of its CUDA kernels. Read next: maps.py, rows.py.
 """
 
 from __future__ import annotations

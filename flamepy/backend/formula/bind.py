@@ -5,8 +5,6 @@ float literals become numbers of the wanted dtype, words of the vocabulary (exp,
 functions, plain helper functions are bound the same way, and the loop sees the formula as `F`. The copy's name carries a
 digest of every source file involved, so Numba's disk cache hits in the next process and misses when a formula changes
 (Numba itself only watches the loop's file, and never caches a closure over a jitted function).
-
-Read next: row_words.py, ../cpu/device.py.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ buffer, and multiplies with the factor wherever gradients are read. In that buff
 
     0 the norm   1 the factor by which gradients still have to be multiplied   2 whether a step may use them (1) or not (0)
     3 the factor of this clipping alone   4... the norm of each segment (of each parameter's gradient)
-
-FLAME counterpart: `flame_core::gradient_clip`. Read next: ../plain/kernels.py, ../cpu/spans.py.
 """
 
 from __future__ import annotations

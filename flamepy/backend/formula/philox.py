@@ -6,8 +6,6 @@ the element's index divided by the number of elements a block serves: 4, or 2 in
 mask takes one word for each element, so it is the same in every dtype.
 
 Each function is plain arithmetic on integers and numbers, or on whole arrays of them.
-
-FLAME counterpart: `flame_core::rng`. Read next: ../cpu/random.py, ../plain/kernels.py.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ and what a notebook runs.
 A sum over a row is a function that adds up a run of it, given to long_sum(); one after the other in float32, a million numbers
 lose four digits. What is written is a function of a run, too: put_row() calls it. A run reads and writes its arrays at the elements of
 run_at() alone, so that a GPU's lane may take some neighbours at once.
-
-FLAME counterpart: warp reductions in its CUDA kernels. Read next: ../ops/rows.py.
 """
 
 from __future__ import annotations

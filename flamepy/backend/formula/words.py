@@ -3,7 +3,7 @@
 A formula (`tanh_y(x): return tanh(x)`) imports its words from here (users: from `flamepy.words`), so it runs anywhere, a notebook
 without Numba included. When a backend compiles the formula, bind() puts that backend's version of each word in the place of these.
 They follow IEEE arithmetic where Python would raise: exp(1000.0) is inf, log(0.0) is -inf, sqrt(-1.0) is nan. VOCABULARY, at the
-end, lists them all. Read next: bind.py, ../cpu/words.py (the same words as vectorisable code).
+end, lists them all.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 This is the whole engine in NumPy: what other backends have to agree with, and what to step through with a debugger. It also shows
 how little a backend is: memory (empty, upload, download, slot), launches (run, copy) and a list of kernels.
-
-FLAME counterpart: `flame_core::device`. Read next: words.py, kernels.py.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ what is in the lists. All arrays are flat; sizes and strides are among the const
 once, so that other backends can be held against them.
 
 The order: formulas, rows, folds, products, moving elements, random numbers. What is done to gradients and parameters is in spans.py;
-attention, convolution and pooling are in networks.py. FLAME counterpart: `flame_core::cuda_kernels`. Read next: spans.py.
+attention, convolution and pooling are in networks.py.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Attention makes the matrix of all scores; a convolution lays the windows of the images out as columns (im2col) and multiplies. Each
 gradient stands below its function.
-
-FLAME counterpart: `flame_core::attention`, `flame_core::ops::conv2d`. Read next: ../cpu/attention.py, ../cpu/conv.py.
 """
 
 from __future__ import annotations

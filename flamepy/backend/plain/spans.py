@@ -1,7 +1,6 @@
 """Norms of gradients, clipping and the updates of optimizers, as functions of whole NumPy arrays. See kernels.py.
 
-A segment is (start, size): where one parameter lies in a buffer. FLAME counterpart: `flame_core::optimizers` kernels. Read next:
-networks.py.
+A segment is (start, size): where one parameter lies in a buffer.
 """
 
 from __future__ import annotations

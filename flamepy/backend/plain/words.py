@@ -3,8 +3,6 @@
 A formula (`tanh_y(x): return tanh(x)`) is applied to whole arrays: it is copied, and the copy finds NumPy's functions where it looks
 for its words. A row body goes through its row number by number, so its words are those of single numbers. Both get their float
 constants in the dtype of the launch. That is the same move by which other backends compile; here nothing is left to compile.
-
-Read next: ../formula/bind.py, kernels.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     memory = Memory()
     kernel = Machine(memory).load(ptx)["saxpy"]
 
-Every access is checked (bounds, alignment, memory never written, races), and barriers, shuffles and masks too. Read next: machine.py.
+Every access is checked (bounds, alignment, memory never written, races), and barriers, shuffles and masks too.
 """
 
 from ....errors import EmulationError

@@ -1,6 +1,6 @@
 """Calls of a module's own functions, put in place: their registers and labels get new names, their parameters become registers.
 
-NVVM leaves such calls for the slow paths of libdevice (sine and cosine of large numbers). Read next: ptx.py, flow.py.
+NVVM leaves such calls for the slow paths of libdevice (sine and cosine of large numbers).
 """
 
 from __future__ import annotations

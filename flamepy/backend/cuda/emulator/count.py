@@ -1,7 +1,7 @@
 """What a launch did: instructions by kind, divergence, memory traffic and its efficiency, bank conflicts, arithmetic intensity.
 
 Instructions are counted for each basic block, times the runs of the block, so counting costs next to nothing; memory is looked at access
-by access. Read next: runtime_count.py.
+by access.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Basic blocks of a kernel, their order, and which registers live from one to the next.
 
 Blocks are numbered so that a loop's blocks stand together, before what follows the loop, and branches before the place where they
-meet: a warp that always runs its lowest lanes then meets again. Read next: lanes.py.
+meet: a warp that always runs its lowest lanes then meets again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Operators of float16 and bfloat16 that Numba calls and leaves to be linked: NVIDIA's are C++, these are PTX with the same names.
 
 Each takes the address of its result, and those of its operands; it returns 0. What makes a bfloat16 of another number has one address
-more, before that of the result, and does nothing with it. Read next: calls.py.
+more, before that of the result, and does nothing with it.
 """
 
 from __future__ import annotations

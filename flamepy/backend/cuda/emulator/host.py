@@ -1,7 +1,7 @@
 """LLVM text to machine code of this processor, kept on disk.
 
 The file's name says what the code was made of: the text, LLVM's version, the processor. A file is written whole or not at all, and
-one that is damaged is compiled again. Read next: machine.py.
+one that is damaged is compiled again.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A block takes its registers from the warp, computes with vectors, and leaves what later blocks need; lanes that are not active keep what
 they had. It returns the lanes that branch. Memory and everything that lanes do together are calls of the runtime. The text is LLVM's
-own language: `do` writes one line of it. Read next: lanes_arithmetic.py and its neighbours, each with its table of instructions.
+own language: `do` writes one line of it.
 """
 
 from __future__ import annotations

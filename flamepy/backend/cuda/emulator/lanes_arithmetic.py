@@ -1,7 +1,6 @@
 """Arithmetic on whole numbers and floats. float32 and float64 are exact to the bit: one rounding for an fma, none hidden.
 
 `.ftz` is accepted and denormals are kept. Division of 32-bit whole numbers goes through float64, which is exact.
-Read next: lanes_logic.py.
 """
 
 from __future__ import annotations

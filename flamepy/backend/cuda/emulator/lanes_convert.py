@@ -1,7 +1,6 @@
 """cvt: between whole numbers, float32, float64 and the 16-bit floats, with every rounding.
 
 To whole numbers the result is clamped; NaN gives 0, or the highest bit where 64 bits are involved (PTX ISA 9.0, cvt), as on the device.
-Read next: lanes_move.py.
 """
 
 from __future__ import annotations

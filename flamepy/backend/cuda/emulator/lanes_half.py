@@ -1,6 +1,6 @@
 """16-bit floats: to float32 and back, and arithmetic on them, one or two in a register.
 
-Computed in float32 and rounded to 16 bits. Read next: lanes_convert.py.
+Computed in float32 and rounded to 16 bits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Comparisons, choices, and everything on single bits.
-
-Read next: lanes_convert.py.
-"""
+"""Comparisons, choices, and everything on single bits."""
 
 from __future__ import annotations
 

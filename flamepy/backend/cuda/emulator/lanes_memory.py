@@ -1,7 +1,4 @@
-"""Loads, stores and atomics: addresses go to the warp, the runtime checks and moves.
-
-Read next: runtime_access.py, runtime_atomics.py.
-"""
+"""Loads, stores and atomics: addresses go to the warp, the runtime checks and moves."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""mov with its packing and unpacking, addresses between spaces, and the special registers.
-
-Read next: lanes_memory.py.
-"""
+"""mov with its packing and unpacking, addresses between spaces, and the special registers."""
 
 from __future__ import annotations
 

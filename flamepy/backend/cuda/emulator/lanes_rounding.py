@@ -1,7 +1,4 @@
-"""float32 arithmetic rounded down, up or towards zero, by float64 and the sign of what that leaves out.
-
-Read next: lanes_arithmetic.py.
-"""
+"""float32 arithmetic rounded down, up or towards zero, by float64 and the sign of what that leaves out."""
 
 from __future__ import annotations
 

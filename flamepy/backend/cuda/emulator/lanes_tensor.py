@@ -1,7 +1,4 @@
-"""mma.sync, ldmatrix, movmatrix and cp.async.
-
-Read next: runtime_tensor.py.
-"""
+"""mma.sync, ldmatrix, movmatrix and cp.async."""
 
 from __future__ import annotations
 

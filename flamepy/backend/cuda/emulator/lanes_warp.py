@@ -1,7 +1,4 @@
-"""Branches and barriers, and what the lanes of a warp tell each other.
-
-Read next: runtime_warp.py, runtime_run.py.
-"""
+"""Branches and barriers, and what the lanes of a warp tell each other."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Where things lie: the slots of a launch and of a warp, which Python, the runtime and the compiled kernels share.
 
 A launch is an array of 64-bit words. A warp is a block of bytes: words, then vectors of 32 lanes, then the registers that live
-across basic blocks. Addresses are plain integers. Read next: runtime_memory.py, lanes.py.
+across basic blocks. Addresses are plain integers.
 """
 
 from __future__ import annotations

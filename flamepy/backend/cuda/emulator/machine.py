@@ -1,10 +1,8 @@
 """The emulated device: loads PTX, launches kernels, tells what is wrong in them.
 
-    machine = Machine(Memory())
-    kernel = machine.load(ptx)["name"]
-    machine.launch(kernel, grid=4, block=256, arguments=(x, y, n))
-
-Read next: report.py, count.py, lanes.py.
+machine = Machine(Memory())
+kernel = machine.load(ptx)["name"]
+machine.launch(kernel, grid=4, block=256, arguments=(x, y, n))
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 Device addresses begin at DEVICE_BASE, where no host address can be: a kernel that is given a host pointer fails at its first access,
 and host code that is given a device pointer cannot read it. Between allocations lie bytes that belong to none. The states and the
 records of who touched what (5 x 8 bytes for each 4, and 2 x 8 for each one that is touched alone) take memory only where they are used.
-Read next: machine.py.
 """
 
 from __future__ import annotations

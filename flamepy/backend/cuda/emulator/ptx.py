@@ -1,7 +1,7 @@
 """Reading PTX: the text that NVVM writes (and inline assembly within it) as a Module of Entries.
 
 An instruction keeps its opcode, operands, guard, and the line of Python it came from (.loc, where the text has them): that in a device
-function and that of its call. Read next: flow.py, lanes.py.
+function and that of its call.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What went wrong, in words: kernel, line of Python, block and thread, address, and the allocation nearest to it.
-
-Read next: machine.py.
-"""
+"""What went wrong, in words: kernel, line of Python, block and thread, address, and the allocation nearest to it."""
 
 from __future__ import annotations
 

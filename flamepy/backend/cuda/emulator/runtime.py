@@ -1,6 +1,6 @@
 """The runtime's functions as symbols that compiled kernels can call, and `run`, which Python calls.
 
-Compiled by Numba on first use, kept on disk beside the other compiled kernels. Read next: runtime_access.py, machine.py.
+Compiled by Numba on first use, kept on disk beside the other compiled kernels.
 """
 
 from __future__ import annotations

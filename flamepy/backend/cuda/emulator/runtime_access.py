@@ -1,7 +1,7 @@
 """Loads and stores of a warp: every lane's address is checked, and who touched what is recorded to find races.
 
 A whole warp that touches a run of memory takes the fast path: the checks are loops that vectorise. Everything else goes lane by lane.
-An access that is wrong is not done: the launch stops at the end of the basic block. Read next: runtime_races.py, runtime_atomics.py.
+An access that is wrong is not done: the launch stops at the end of the basic block.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Atomic operations of a warp, lane by lane. Atomics do not race with each other, only with plain accesses.
-
-Read next: runtime_math.py.
-"""
+"""Atomic operations of a warp, lane by lane. Atomics do not race with each other, only with plain accesses."""
 
 from __future__ import annotations
 

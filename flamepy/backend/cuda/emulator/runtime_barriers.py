@@ -1,7 +1,4 @@
-"""Which lanes of a warp run next, and barriers: who waits, when a barrier lets go, and when nobody can go on.
-
-Read next: runtime_run.py.
-"""
+"""Which lanes of a warp run next, and barriers: who waits, when a barrier lets go, and when nobody can go on."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Most kernels touch whole words, whose records are enough. From the first narrower access of a launch on, a word that is touched in parts
 gets records for each of its bytes; its own then names no byte, and tells only that they are there. Neighbours that are written by two
-threads are no race, and each is remembered until its own byte is written. Read next: runtime_access.py.
+threads are no race, and each is remembered until its own byte is written.
 """
 
 from __future__ import annotations

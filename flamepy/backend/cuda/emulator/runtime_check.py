@@ -1,7 +1,4 @@
-"""One lane's access: which memory its address lies in, and whether it may touch those bytes.
-
-Read next: runtime_access.py.
-"""
+"""One lane's access: which memory its address lies in, and whether it may touch those bytes."""
 
 from __future__ import annotations
 

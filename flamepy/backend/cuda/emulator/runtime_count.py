@@ -1,6 +1,6 @@
 """What a memory access costs on a device: sectors of 32 bytes in global memory, wavefronts over 32 banks in shared memory.
 
-Only done when a launch is counted. Read next: count.py.
+Only done when a launch is counted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Lanes that come to one line of Python at two places, since the compiler has copied it into branches, and meet there all the same.
 
 The PTX ISA has a lane wait until all that its mask names have executed "the same qualifiers and same membermask", not the same instruction.
-Read next: runtime_warp.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """16-bit floats by whole-number arithmetic (right on every processor), special functions, and 64-bit division.
 
-Special functions are computed in float64 and rounded once: at least as precise as the device. Read next: runtime_tensor.py.
+Special functions are computed in float64 and rounded once: at least as precise as the device.
 """
 
 from __future__ import annotations

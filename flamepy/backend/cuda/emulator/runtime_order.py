@@ -1,6 +1,6 @@
 """What threads know of each other's accesses: what was fenced, and what a barrier of the warp or of some warps brings.
 
-Everything here costs nothing where a kernel has neither fences nor named barriers. Read next: runtime_races.py, runtime_barriers.py.
+Everything here costs nothing where a kernel has neither fences nor named barriers.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ that word later (it acquires). That counts for a lane that acquires, not for its
 itself, or that a barrier orders before one that did (runtime_order.py). A fence of the block is none for other blocks: each word has two
 such times, the second, of the block alone, in its upper half.
 Phases are numbered through all launches, so a record of an earlier launch is known by its number; a barrier or a fence ends one.
-Read next: runtime_bytes.py, runtime_atomics.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A word has a cell: a record, as of a writer, and the lanes of that warp that rea
 (POOL) all words share. A cell is free again when what it tells cannot matter any more: a barrier of the block came, its lanes have met all
 others of their warp, or read the word again. In a kernel without fences and without barriers of some warps nothing but a barrier of the
 block orders warps: there two readers of different warps, or one of an earlier block, are enough, since one of them is in the way of
-whoever writes. Read next: runtime_races.py.
+whoever writes.
 """
 
 from __future__ import annotations

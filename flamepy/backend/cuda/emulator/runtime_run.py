@@ -3,7 +3,6 @@
 A warp runs the lanes that stand at the lowest basic block; blocks are numbered so that lanes that parted meet again there. Lanes that
 ask for something again and again (a lock that another lane of theirs holds) do not keep the others from running, as on GPUs since
 Volta. A warp that has no lane left to run (they ended, or wait) gives way to the next one; when all have, barriers that are full let go.
-Read next: machine.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Who touches a run of memory: 32 lanes beside each other leave their records at once.
-
-Read next: runtime_races.py.
-"""
+"""Who touches a run of memory: 32 lanes beside each other leave their records at once."""
 
 from __future__ import annotations
 

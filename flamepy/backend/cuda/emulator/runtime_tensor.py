@@ -1,6 +1,6 @@
 """Tensor core products, matrix loads, and copies that go on in the background.
 
-A product is added up in float64 and rounded once: the device's own order of additions is not documented. Read next: runtime_run.py.
+A product is added up in float64 and rounded once: the device's own order of additions is not documented.
 """
 
 from __future__ import annotations

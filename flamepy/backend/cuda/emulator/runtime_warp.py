@@ -2,7 +2,7 @@
 
 Every lane named by a mask has to be there. A lane that ended counts as gone, as on the device; to read from it is an error, since the
 device gives an undefined value. The compiler may copy such a line into two branches: for a kernel where that was seen, lanes wait at one
-copy for those that come to the other (runtime_meetings.py). Read next: runtime_run.py.
+copy for those that come to the other (runtime_meetings.py).
 """
 
 from __future__ import annotations

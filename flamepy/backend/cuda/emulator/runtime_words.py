@@ -1,6 +1,6 @@
 """Raw memory for the runtime: reading and writing numbers at integer addresses, and calling a compiled block.
 
-The runtime is written in Python and compiled by Numba once for all kernels (kept on disk). Read next: runtime_access.py.
+The runtime is written in Python and compiled by Numba once for all kernels (kept on disk).
 """
 
 from __future__ import annotations

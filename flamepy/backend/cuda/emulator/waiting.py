@@ -1,7 +1,4 @@
-"""What a loop that does not end waits for: the load or the atomic that its condition comes from.
-
-Read next: report.py.
-"""
+"""What a loop that does not end waits for: the load or the atomic that its condition comes from."""
 
 from __future__ import annotations
 
