@@ -15,6 +15,9 @@ from __future__ import annotations
 from . import starting as _starting  # noqa: F401  (before all others: see there)
 
 # isort: split
+from .engine import attach as _attach  # noqa: F401  (before any op is defined)
+
+# isort: split
 from . import cuda as cuda
 from . import nn as nn
 from . import ops as ops
@@ -60,6 +63,7 @@ from .dtypes import float32 as float32
 from .dtypes import float64 as float64
 from .dtypes import int32 as int32
 from .dtypes import int64 as int64
+from .engine.capture import capture as capture
 from .errors import AccumulationError as AccumulationError
 from .errors import AccumulatorFull as AccumulatorFull
 from .errors import CaptureError as CaptureError
@@ -121,7 +125,6 @@ from .parameter import Parameter as Parameter
 from .parameter import ParameterDict as ParameterDict
 from .regularizer import GradientTracker as GradientTracker
 from .regularizer import Pipeline as Pipeline
-from .replay import capture as capture
 from .rng import get_rng_state as get_rng_state
 from .rng import manual_seed as manual_seed
 from .rng import set_rng_state as set_rng_state

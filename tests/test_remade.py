@@ -15,7 +15,7 @@ import pytest
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
-from flamepy.autograd.remade import LEAST, Remade
+from flamepy.engine.remade import LEAST, Remade
 
 torch = pytest.importorskip("torch")
 
@@ -214,7 +214,7 @@ def test_what_comes_again_is_what_was_there_but_for_a_rounding(monkeypatch: pyte
     """On every device; each gradient beside that of a network which kept its activations."""
     found = []
     for least in (0, 1 << 30):
-        monkeypatch.setattr("flamepy.op.custom.LEAST", least)
+        monkeypatch.setattr("flamepy.engine.remade.LEAST", least)
         model, rows = network(), 30 + (least > 0)  # other shapes: what is let go of is decided once for each
         x = fp.tensor(draw(31, WIDTH)[:rows]).requires_grad_()
         for _ in range(3):

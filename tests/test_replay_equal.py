@@ -15,7 +15,7 @@ from replay_tools import CLIPS, OPTIMIZERS, Checkpointed, Dropping, Images, Plai
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
-from flamepy.replay.arena import Life, life_of, places
+from flamepy.engine.capture.arena import Life, life_of, places
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -136,7 +136,7 @@ class TapeEntry:
     values: Sequence[Any] = ()
     versions: Sequence[int] = ()  # how often the guarded values were written when they were saved
 
-    def __init__(self, call: Any, output_id: int = 0):
+    def __init__(self, call: Any, output_id: Any = 0):
         """An entry that nothing leads to. Those of calls that were recorded are made by op/finish.py."""
         self.serial = next_serial()
         self.call = call

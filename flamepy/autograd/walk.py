@@ -9,19 +9,19 @@ from __future__ import annotations
 import inspect
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ContextDecorator
 from functools import wraps
 from typing import Any
 
 from ..backend.base import Buffer
+from ..core.door import Door
 from ..errors import DTypeError, GradientError
 from ..gradient import GradientMap
 from .cotangents import Cotangents
 from .entries import Tape, TapeEntry, reachable, scalings, set_observers, thread
 from .entries import tape as tape
 from .release import Release
-from .remade import with_remade
 
 
 class _Mode(ContextDecorator):
@@ -155,13 +155,13 @@ def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False,
 
 def walk(entries: list[TapeEntry], cotangents: Cotangents, kept: list[tuple[Any, Any]], release: Release) -> None:
     """Pass cotangents from the newest entry to the oldest. Saved values are let go of on the way, as far as release.py allows."""
-    add, values, until, freed = cotangents.add, cotangents.values, release.until, release.freed
+    add, values, until, freed, rule = cotangents.add, cotangents.values, release.until, release.freed, Door.rule
     for entry in entries:
         if entry.call.single and entry.hooks is None and entry.retained is None:
             g = values.pop(entry.serial, None)
             if g is None:
                 continue
-            gs: Sequence[Any] | None = (g,)
+            gs: Any = (g,)
         else:
             gs = _outputs(entry, cotangents, kept)
             if gs is None:
@@ -169,8 +169,9 @@ def walk(entries: list[TapeEntry], cotangents: Cotangents, kept: list[tuple[Any,
         held = entry.serial >= until
         if held:
             release.enter(entry)
-        found = entry.call.vjp(entry, gs, cotangents) if not entry.call.lets_go else with_remade(entry, gs, cotangents)
-        for i in entry.call.tracked:
+        tracked = entry.call.tracked
+        found = rule(entry, gs, cotangents) if tracked else ()
+        for i in tracked:
             if found[i] is not None:
                 add(entry.inputs[i], 0 if entry.slots is None else entry.slots[i], found[i])
         if held:

@@ -19,10 +19,10 @@ from ..advice import advise
 from ..backend.base import device
 from ..backend.divert import Settings, active, changed, guard
 from ..dtypes import check_function
+from ..engine.capture.values import settings_of
 from ..errors import DTypeError, ShapeError, StateError
 from ..parameter import Parameter, ParameterDict, check_names, checked_dict
 from ..reading import StateArray
-from ..replay.values import settings_of
 from ..stored import Stored, store
 from ..tensors import Tensor, tensor
 from .compute import checked, rounded, say_if_widened

@@ -1,3 +1,1 @@
-"""Op: a formula or a function, its derivative, a name. Read base.py, then pointwise.py, plan.py, rules.py and custom.py."""
-
-from . import rules as rules  # backward rules find their plans
+"""What an op is: formula or forward function, rules, a call, an entry on the tape. Read base.py, call.py, pointwise.py, custom.py."""

@@ -18,32 +18,21 @@ from .. import autograd
 from ..autograd.entries import TapeEntry, thread
 from ..autograd.entries import watchers as watchers
 from ..backend.base import Buffer, Device
-from ..core.spec import forgetting, spec_of
+from ..core.door import Door
 from ..core.spec import size_of as size_of
+from ..core.spec import spec_of
 from ..core.tensor import Tensor
 from ..dtypes import computed, float32
 from ..errors import GradientError
 
 REGISTRY: dict[str, Op] = {}  # flamepy's own ops
 USERS: dict[str, Op] = {}  # the last op that users defined under each name
-EVERY: list[Op] = []  # those, and the same ops under other titles
 PUBLIC: dict[str, Callable] = {}  # what users call: functions of ops, and functions composed of them
 HOMES: dict[str, str] = {}  # where: "flamepy", "functional" (flamepy.nn.functional) or "both"
 METHODS: dict[str, bool] = {}  # whether it is a Tensor method as well
 SCALARS = (int, float, bool, np.number, np.bool_)
-FORMS = ("half", "mixed")  # what an op keeps for 16-bit inputs: half.py, mixed.py
 NUMPYS = ("out", "dtype")  # what numpy.sum(x) passes to x.sum(), None where its caller gave none
 ALIASES = {"dim": "axis", "keepdim": "keepdims"}
-
-
-def forget_seen() -> None:
-    """Forget which calls came once."""
-    for op in EVERY:
-        for seen in op.seen:
-            seen.clear()
-
-
-forgetting.append(forget_seen)
 
 
 # ---- what forward functions and rules are written with -------------------------------------------------------------------------
@@ -98,9 +87,8 @@ class Op:
     """What both kinds of op have: a name, input names, attributes, rules. `function` is what users call; `title` what a tape shows."""
 
     function: Callable[..., Any]
-    first: Callable[..., Any]  # a call without a plan: plan.run_once(), or what pointwise.py does
     takes_numbers = False  # whether an input may be a number (of the others, one that is no tensor is absent)
-    planned = True  # whether calls, and backwards through them, may be recorded and run as recorded
+    trusted = True  # whether flamepy's own code runs: what it returns is as it should be
     asks_narrow = False  # whether its rule may give a first cotangent of bfloat16: Cotangents.narrow()
     large = ""  # the extra that is as large as the result: see half.py
 
@@ -111,34 +99,21 @@ class Op:
         self.own = own = is_own(source)
         if name in REGISTRY or (name in PUBLIC and not own):
             raise ValueError(f"op: name used twice: '{name}' is flamepy's own. Give the op another name.")
-        if name in USERS:  # a cell that runs again
-            gone = USERS[name], *[vars(USERS[name]).get(form) for form in FORMS]
-            EVERY[:] = [op for op in EVERY if op not in gone]
         self.name, self.title = name, title or name
         self.inputs, self.attributes = inputs, attributes
         self.__doc__, self.__name__, self.__module__ = source.__doc__, name, source.__module__
         (REGISTRY if own else USERS)[name] = self
-        self.start()
-
-    def start(self) -> None:
-        self.calls: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}  # planned calls by key, without tape and with it
-        self.seen: tuple[set[int], set[int]] = set(), set()  # hashes of the keys of calls that came once
-        self.forms: dict[Any, Any] = {}  # what calls without a plan have in common, whatever their shapes
-        EVERY.append(self)
 
     def titled(self, title: str) -> Callable[..., Any]:
         """The same op under another title, as the tape shows it: `rows_at` is an embedding or a gather, as its caller says."""
         twin = object.__new__(type(self))
         vars(twin).update(vars(self))
-        for form in FORMS:
-            vars(twin).pop(form, None)
         twin.title = title
-        twin.start()
-        twin.function = twin.caller()
+        twin.function = Door.caller(twin)
         return twin.function
 
-    def caller(self) -> Callable[..., Any]:
-        """A new function that calls this op."""
+    def general(self, args: tuple, options: dict[str, Any]) -> Any:
+        """The op called in any way, on anything that can be made a Tensor."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -167,10 +142,6 @@ class Op:
     def rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any], wanted: Sequence[bool], into: Any) -> Sequence[Any]:
         """Cotangents of the inputs from those of the outputs, where shapes may still be broadcast; None for those nobody wants."""
         raise NotImplementedError
-
-    def lets_go(self, names: Sequence[str], ins: Sequence[Any]) -> tuple[tuple[int, int], ...]:
-        """Of the values saved under these names, those that may be made again by who made them: (number, which input) of each."""
-        return ()
 
     def rounds(self, entry: TapeEntry) -> bool:
         """Whether a cotangent that arrives at an entry's result, and goes nowhere else, may be bfloat16: its rule rounds it anyway."""
@@ -240,6 +211,7 @@ def composed(function: Any = None, *, home: str = "flamepy") -> Any:
                 return plain(*args)
             return plain(*args, **{ALIASES.get(k, k): v for k, v in options.items() if v is not None or k not in NUMPYS})
 
+    function = Door.composed(function.__name__, function)
     publish(function.__name__, function, home)
     return function
 

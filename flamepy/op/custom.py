@@ -24,18 +24,16 @@ from typing import Any
 import numpy as np
 
 from ..autograd.entries import TapeEntry
-from ..autograd.remade import LEAST
+from ..core.door import Door
 from ..core.tensor import Tensor
-from ..dtypes import FLOATS, FULL, HALF, is_array, is_count
+from ..dtypes import FLOATS, FULL, is_array, is_count
 from ..errors import DeviceError, DTypeError, GradientError, ShapeError
 from . import base
 from .base import ALIASES, Op, publish, signature_of
-from .calls import MOST_FORMS, checked, hashable, one_input, several_inputs
 from .help import TYPES, custom_help
 from .inputs import coerce
-from .mixed import on_halves
-from .plan import call
 
+MOST_KEPT = 1024  # kinds of calls of which it is kept what they save
 VARIADIC = inspect.Parameter.VAR_POSITIONAL
 # What a rule may name beside inputs, y, attributes and extras.
 SPECIAL = ("g", "gs", "wanted", "into", "narrow_dx", "shapes", "source", "origin", "as_x", "as_y")
@@ -64,9 +62,8 @@ class Custom(Op):
         self.required = sum(p.default is p.empty for p in parameters[:inputs])
         self.positional = [p.name for p in parameters]
         self.body, self.kind, self.internal = forward, kind, internal
-        # What a user's function reads beside its arguments may change from call to call, so it is run each time.
-        self.planned = is_own_code(forward)
-        self.takes, self.mixes = takes if self.planned else FULL, mixes
+        self.trusted = is_own_code(forward)
+        self.takes, self.mixes = takes if self.trusted else FULL, mixes
         self.asks_tracked = "tracked" in inspect.signature(forward).parameters
         self.rule: Callable | None = None
         self.kept: dict[Any, tuple[str, ...] | None] = {}  # what is saved, by which inputs are tracked
@@ -81,15 +78,8 @@ class Custom(Op):
         self.again: Callable | None = None
         self.again_names: tuple[str, ...] = ()
         self.again_slot = -1
-        self.function = self.caller()
+        self.function = Door.caller(self)
         signature_of(self, parameters)
-
-    def caller(self) -> Callable[..., Any]:
-        """What users call: the plan of a usual call is found at once, anything else goes to general()."""
-        if self.variadic:
-            return lambda *args, **options: self.general(args, options)
-        one = len(self.inputs) == 1
-        return checked(self, one) if self.internal and self.attributes else one_input(self) if one else several_inputs(self)
 
     def __reduce__(self) -> str:
         return self.body.__name__  # pickle and copy: the op that has this name in its module
@@ -129,11 +119,11 @@ class Custom(Op):
         self.graph_rule, self.graph_names = self.rule, self.names
         return self
 
-    # ---- what plan.py asks -----------------------------------------------------------------------------------------------------------
+    # ---- what a call asks -----------------------------------------------------------------------------------------------------------
     def forward(self, xs: Sequence[Any], attributes: dict[str, Any], tracked: Sequence[bool | None]) -> tuple[Any, dict[str, Any]]:
         y = self.body(*xs, **attributes, tracked=tracked) if self.asks_tracked else self.body(*xs, **attributes)
         found = y if type(y) is tuple and y and type(y[-1]) is dict else (y, {})
-        if not self.planned:
+        if not self.trusted:
             check_result(self.title, found)
         return found
 
@@ -146,18 +136,13 @@ class Custom(Op):
             named = dict.fromkeys(self.names + self.again_names)
             names = [n for n in named if n not in SPECIAL and n not in self.attributes]
             kept = tuple([n for n in names if everything or n not in self.only_for or self.only_for[n] in wanted])
-            if len(self.kept) >= MOST_FORMS:  # an op of any number of inputs
+            if len(self.kept) >= MOST_KEPT:  # an op of any number of inputs
                 self.kept.clear()
             return self.kept.setdefault((tracked, everything), kept if self.rule is not None else None)
 
     def rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any], wanted: Sequence[bool], into: Any) -> Sequence[Any]:
         values["into"], values["wanted"] = into or (None,) * len(wanted), wanted
         return self.cotangents(self.rule, self.names, entry, gs, values)
-
-    def lets_go(self, names: Sequence[str], ins: Sequence[Any]) -> tuple[tuple[int, int], ...]:
-        places = [(i, self.inputs.index(n)) for i, n in enumerate(names) if n in self.inputs]
-        specs = [(i, n, ins[n]) for i, n in places if ins[n] is not None]
-        return tuple([(i, n) for i, n, s in specs if s.tracked and s.dtype in HALF and s.size * s.dtype.itemsize >= LEAST])
 
     def rounds(self, entry: TapeEntry) -> bool:
         return self.rounding is not None and self.rounding(entry)
@@ -191,44 +176,34 @@ class Custom(Op):
             values["origin"] = ins[0].device
         found = rule(*[values.get(name) for name in names])
         found = found if type(found) is tuple else (found,)
-        return found if self.planned else checked_cotangents(self, entry, found)
+        return found if self.trusted else checked_cotangents(self, entry, found)
 
     # ---- the call in general ---------------------------------------------------------------------------------------------------------
     def general(self, args: tuple, options: dict[str, Any]) -> Any:
         """The op called in any way, on anything that can be made a Tensor."""
         xs, attributes = self.bound(args, options)
-        try:
-            specs = tuple([None if x is None else x.spec for x in xs])
-        except AttributeError:  # an input that is no Tensor
-            return self.of_other_types(xs, attributes)
-        return self.of_tensors(xs, attributes, specs)
+        if all([x is None or isinstance(x, Tensor) for x in xs]):
+            return self.of_tensors(xs, attributes)
+        return self.of_other_types(xs, attributes)
 
-    def of_tensors(self, xs: Sequence[Any], attributes: dict[str, Any], specs: tuple[Any, ...]) -> Any:
+    def of_tensors(self, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
         """The call with inputs that are Tensors or None."""
         self.check_given(xs)
         dtype: Any = None
-        for spec in specs:
-            if spec is not None and spec.dtype is not dtype:
-                if dtype is not None and spec.dtype != dtype:
+        for x in xs:
+            if x is not None and x.spec.dtype is not dtype:
+                if dtype is not None and x.spec.dtype != dtype:
                     return self.of_other_types(xs, attributes)
-                dtype = spec.dtype
+                dtype = x.spec.dtype
         if dtype not in self.takes:
             return self.of_other_types(xs, attributes)
-        return call(self, xs, attributes, self.key(specs, attributes), specs)
+        return Door.call(self, xs, attributes)
 
     def check_given(self, xs: Sequence[Any]) -> None:
         """Raise DTypeError for a user's None where an input has to be."""
         for name, x in zip(self.inputs[: self.required], xs, strict=False):
             if x is None and not self.internal:
                 raise DTypeError(f"{self.name}: no tensor, array or number: {name}=None. Takes {', '.join(self.positional)}.")
-
-    def key(self, specs: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
-        """What a call is planned by: the specs of its inputs, and its attributes where they are not the usual ones."""
-        if not self.planned:
-            return None
-        if self.internal and self.attributes:
-            return *specs, *attributes.values()
-        return specs if attributes is self.attributes else (specs, *[hashable(v) for v in attributes.values()])
 
     def of_other_types(self, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
         """The call with inputs that are not all Tensors of one full-width float type."""
@@ -241,9 +216,8 @@ class Custom(Op):
             present, dtype, device = coerce(self.title, [x for x in xs if x is not None], self.kind)
             rest = iter([x if isinstance(x, Tensor) else Tensor.of(self.title, x, device) for x in present])
             xs = [None if x is None else next(rest) for x in xs]
-            op = on_halves(self, xs, dtype)
-        specs = tuple([None if x is None else x.spec for x in xs])
-        return call(op, xs, attributes, self.key(specs, attributes), specs)
+            op = Door.form(self, xs, dtype)
+        return Door.call(op, xs, attributes)
 
     def bound(self, args: tuple, options: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
         """Split the call into inputs and attributes; refuse what is unknown or missing."""

@@ -21,17 +21,15 @@ from ..autograd.entries import TapeEntry
 from ..backend.formula.bind import globals_of
 from ..backend.formula.words import VOCABULARY, select
 from ..backend.numbers import number
+from ..core.door import Door
 from ..core.tensor import Tensor
 from ..dtypes import computed
 from ..errors import DTypeError
 from . import base
-from .any_size import NONE, first
 from .base import REGISTRY, Op, arguments, launch, new, publish, signature_of, together
 from .checks import compilable, is_number, try_formula, try_rule
 from .help import TYPES, pointwise_help
 from .inputs import coerce, common_shape, merged_dims
-from .plan import call
-from .pointwise_calls import binary, general, unary
 
 MOST_INPUTS = 4  # arrays that a kernel of a formula reads
 
@@ -51,7 +49,6 @@ class Pointwise(Op):
 
     writes_into = False
     takes_numbers = True
-    first = first
 
     def __init__(self, name: str, formula: Any, rules: tuple, kind: str, out: np.dtype | None, masks: int, title: str):
         inputs, attributes = arguments(formula)
@@ -65,16 +62,11 @@ class Pointwise(Op):
         self.numbers = tuple(attributes)
         self.names = [arguments(r)[0] if r is not None else () for r in rules]
         self.kept: dict[Any, tuple[str, ...] | None] = {}  # by which inputs are tracked
-        self.function = self.caller()
+        self.function = Door.caller(self)
         taken = inspect.signature(formula).parameters.values()
         signature_of(self, [p.replace(kind=p.POSITIONAL_ONLY) if p.default is p.empty else p for p in taken])
 
-    def caller(self) -> Callable[..., Any]:
-        if self.attributes or self.masks or len(self.inputs) > 2:
-            return general(self)
-        return unary(self) if len(self.inputs) == 1 else binary(self)
-
-    # ---- what plan.py asks -------------------------------------------------------------------------------------------------------
+    # ---- forward and rules -------------------------------------------------------------------------------------------------------
     def needs(self, tracked: Sequence[bool | None], attributes: dict[str, Any]) -> tuple[str, ...] | None:
         try:
             return self.kept[tracked]
@@ -132,7 +124,7 @@ class Pointwise(Op):
         if len(args) == n and not options:
             return args, self.attributes
         given = dict(zip(self.attributes, args[n:], strict=False))
-        return args[:n], self.attributes | given | (self.known(options) if options else NONE)
+        return args[:n], self.attributes | given | (self.known(options) if options else {})
 
     def general(self, args: Sequence[Any], options: dict[str, Any]) -> Any:
         """The op on any inputs: numbers, arrays, other types, shapes that broadcast."""
@@ -141,10 +133,9 @@ class Pointwise(Op):
         xs, dtype, device = coerce(self.name, args[self.masks :] if self.masks else args, self.kind, place)
         if self.masks:
             xs = [as_mask(self.name, args[0], device), *xs]
-        numbers = self.number_values(attributes, computed(dtype)) if attributes else ()
-        specs = tuple([x.spec if isinstance(x, Tensor) else None for x in xs])
-        key = tuple([number_kind(x) if spec is None else spec for x, spec in zip(xs, specs, strict=True)]) if len(xs) > 1 else specs[0]
-        return call(self, xs, attributes, key, specs, numbers)
+        if attributes:
+            self.number_values(attributes, computed(dtype))  # refuses what is no number
+        return Door.call(self, xs, attributes)
 
 
 def check_rules(name: str, rules: tuple, inputs: tuple[str, ...], attributes: dict[str, Any]) -> None:
@@ -208,11 +199,6 @@ def apply(name: str, formula: Any, operands: Sequence[Any], numbers: Sequence[An
         else:
             launch("map", formula, (y,), operands, numbers, dtype=dtype)
     return y
-
-
-def number_kind(x: Any) -> type:
-    """How a number takes part in a plan's key: its value does not."""
-    return bool if isinstance(x, bool | np.bool_) else int if isinstance(x, int | np.integer) else float
 
 
 def as_mask(name: str, mask: Any, device: Any) -> Any:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd.entries import thread
 from ..core.tensor import Tensor
 from ..dtypes import is_count
 from ..errors import ShapeError
@@ -54,11 +53,6 @@ def cat(tensors: Any, axis: int = 0) -> Any:
     [1.0, 2.0, 3.0]"""
     if type(tensors) is not list:
         tensors = listed("cat", tensors)
-    known = known_join(tensors, axis)
-    if known is not None:
-        given = [x.buffer for x in tensors]
-        known.run(given)
-        return known.finish(known, tensors, given, known.attributes)
     xs = op.tensors_of("cat", *tensors)
     if not xs:
         raise ShapeError("cat: nothing to join: no tensors. Pass at least one.")
@@ -67,17 +61,6 @@ def cat(tensors: Any, axis: int = 0) -> Any:
     if not xs[0].ndim or any([len(s) != len(shapes[0]) or s[:a] + s[a + 1 :] != shapes[0][:a] + shapes[0][a + 1 :] for s in shapes]):
         raise ShapeError(f"cat: shapes differ outside axis {axis}: {shapes}. Make all other sizes equal; use stack() for scalars.")
     return joined(*xs, axis=a)
-
-
-def known_join(tensors: list[Any], axis: Any) -> Any:
-    """The plan of a cat() of tensors like these, if there is one: then they fit together."""
-    if type(axis) is not int:
-        return None
-    try:
-        specs = [x.spec for x in tensors]
-        return joined.calls[thread.modes.recording].get((*specs, axis + len(specs[0].shape) if axis < 0 else axis))
-    except (AttributeError, IndexError, TypeError):  # no tensors, or what is no tensor
-        return None
 
 
 @composed

@@ -18,13 +18,12 @@ from ..errors import DTypeError, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like
 from ..op.custom import custom
-from ..op.half import narrowed, widened
 from ..op.inputs import common_dtype
 from ..op.pointwise import pointwise
 from .activations import clamp, sigmoid
 from .class_ids import REDUCTIONS, class_ids, class_weights, classes_last, unknown_reduction, weighted, weighted_cross_entropy
 from .comparisons import eq, ne
-from .copy import cast
+from .copy import cast, narrowed, widened
 from .indexing import picked_from_rows
 from .loss_bodies import cross_entropy_row, half_cross_entropy_dx_row, half_cross_entropy_row
 from .pointwise import abs_op, div, log_op, maximum_op, mul, neg, square, sub, where

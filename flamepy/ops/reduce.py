@@ -15,10 +15,9 @@ from ..dtypes import FLOATS, INTEGERS, bool_, int64
 from ..errors import DTypeError, ShapeError
 from ..op.base import composed, launch, like, publish, share, size_of
 from ..op.custom import custom
-from ..op.half import narrowed, widened
 from .axes import Axis, axes_of, kept_shape, one_axis, squeezed_shape
 from .comparisons import eq
-from .copy import cast, filled
+from .copy import cast, filled, narrowed, widened
 from .joining import cat
 from .pointwise import abs_op, add, div, exp_op, log_op, mul, sub, where
 from .shape import broadcast_to, narrow, permute, reshape

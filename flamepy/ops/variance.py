@@ -15,10 +15,9 @@ from ..backend.formula.words import INF, select, sqrt
 from ..dtypes import checked_number, float64
 from ..op.base import composed, size_of
 from ..op.custom import custom
-from ..op.half import widened
 from ..op.pointwise import pointwise
 from .axes import Axis, axes_of
-from .copy import cast, filled
+from .copy import cast, filled, widened
 from .pointwise import div, mul, sub
 from .reduce import floats_only, fold, gathered, mean, reduction, spread
 

@@ -17,10 +17,10 @@ import numpy as np
 from ..autograd.entries import file_line, user_frame
 from ..backend.base import Buffer
 from ..backend.divert import Settings, active, before, changed, guard, note
+from ..engine.capture.values import LEAF, leaf_settings
 from ..errors import StateError, warn
 from ..gradient import GradientMap
 from ..parameter import Parameter
-from ..replay.values import LEAF, leaf_settings
 from ..tensors import Tensor
 from . import state
 from .arrivals import check_arrivals

@@ -113,8 +113,8 @@ STAND_IN: Any = SimpleNamespace(
 def stand_in(x: Any) -> Tensor:
     """x's numbers as a tracked tensor that is no leaf: backward() ends there and puts nothing into its map."""
     t = Tensor(x.buffer, x.spec.as_tracked(True))
-    nothing = dict.fromkeys(("ins", "saved", "tracked", "others", "guarded", "lets_go"), ())
-    call = SimpleNamespace(op=STAND_IN, single=True, outs=(t.spec,), vjp=lambda *_: (), **nothing)
+    nothing = dict.fromkeys(("ins", "saved", "tracked", "others", "guarded"), ())
+    call = SimpleNamespace(op=STAND_IN, single=True, outs=(t.spec,), **nothing)
     t.entry = TapeEntry(call, t.id)
     return t
 

@@ -14,7 +14,7 @@ from .. import ops
 from ..autograd import enable_grad, is_grad_enabled
 from ..dtypes import FLOATS, check_function, checked_number
 from ..errors import DTypeError, GradientError, ShapeError
-from ..op.half import widened
+from ..ops.copy import widened
 from ..tensors import Tensor
 from .paths import gradient_of, stand_in
 

@@ -16,8 +16,8 @@ from ..autograd import is_grad_enabled, no_grad
 from ..backend.divert import changed, guard, told
 from ..creation import full
 from ..dtypes import checked_dict
+from ..engine.capture.reach import look
 from ..errors import StateError
-from ..replay.reach import look
 from ..tensors import Tensor
 from .evaluation import Cut, Evaluation, Takes, added, evaluate, norm_of, reason_of, takes, wide
 from .events import Callback, Events

@@ -13,9 +13,9 @@ import numpy as np
 
 from .. import accumulation, averages, creation, gradient_clip, gradient_transforms, ops, optimizers, rng
 from ..dtypes import FLOATS, float64
+from ..engine.capture import capture
 from ..nn import functional as F
 from ..parameter import ParameterDict
-from ..replay import capture
 from ..tensors import Tensor
 from .gpu_cases import COLUMNS, OPS, ROWS, Call, Draw
 

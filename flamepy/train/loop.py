@@ -15,8 +15,8 @@ import numpy as np
 
 from .. import rng, tensors
 from ..dtypes import is_array
+from ..engine.capture import capture
 from ..errors import CaptureError, NonFiniteError
-from ..replay import capture
 from .config import TrainConfig
 from .display import PlainDisplay, Row, short
 from .events import CallbackError, Events

@@ -11,11 +11,11 @@ from functools import cached_property
 from operator import call
 from typing import Any
 
-from ..autograd.entries import cut_entry, tape_modes
-from ..backend.base import Buffer, Device, device
-from ..dtypes import is_array
-from ..errors import CaptureError
-from ..tensors import Tensor, tensor
+from ...autograd.entries import cut_entry, tape_modes
+from ...backend.base import Buffer, Device, device
+from ...dtypes import is_array
+from ...errors import CaptureError
+from ...tensors import Tensor, tensor
 from .recorder import Later
 from .values import known
 

@@ -33,11 +33,12 @@ from functools import lru_cache
 from sys import _getframe
 from typing import Any, NamedTuple
 
-from ..autograd.entries import ENGINE_FILES, TapeEntry, next_serial, observing, tell, thread, user_frame, watchers
-from ..autograd.remade import let_go
+from ..autograd.entries import ENGINE_FILES, TapeEntry, next_serial, observing, tell, watchers
 from ..core.tensor import Tensor
 from ..ids import next_id
-from .base import Op, watch
+from ..op.base import watch
+from ..op.call import mark_broken
+from .remade import let_go
 
 Finish = Callable[[Any, Sequence[Any], list[Any], dict[str, Any]], Any]
 FEW = 6  # numbers that are written out one by one; more are looped over
@@ -143,20 +144,3 @@ def unrecorded(form: Form) -> list[str]:
     else:
         broken = " or ".join([f"xs[{i}].broken is not None" for i in form.tensors])
     return [*lines, f"if {broken}:", "    mark_broken(call.op, xs, y)"] if broken else lines
-
-
-def mark_broken(op: Op, xs: Sequence[Any], y: Any) -> None:
-    """Remember in y where the chain from a tracked tensor broke, for the error text of a backward() that comes too late."""
-    for x in xs:
-        if isinstance(x, Tensor):  # not a number or None
-            if x.requires_grad:
-                why = "under no_grad()" if not thread.modes.recording else "its result has no gradient"
-                broken: Any = (op.title, why, user_frame())
-            elif x.broken is not None:
-                broken = x.broken
-            else:
-                continue
-            for t in y if type(y) is tuple else (y,):
-                if t.entry is None and not t.requires_grad:
-                    t.broken = broken
-            break

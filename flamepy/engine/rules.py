@@ -14,10 +14,11 @@ from ..backend.divert import divert
 from ..core.spec import Spec
 from ..core.tensor import Tensor
 from ..ids import next_id
-from . import base
-from .base import sum_to_shapes
+from ..op.base import saved_tensor, sum_to_shapes
+from ..op.call import saved_by_name, wanted_of
 from .half import widened
-from .plan import Call, CallRecorder, stand_in
+from .plan import CallRecorder, stand_in
+from .remade import Remade, with_remade
 
 new = object.__new__
 
@@ -36,10 +37,12 @@ class Plan:
 def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
     """Cotangents of an entry's inputs from those of its outputs (None where nothing arrived), each of its input's shape."""
     call, op = entry.call, entry.call.op
+    if call.lets_go and any([type(v) is Remade for v in entry.values]):
+        return with_remade(vjp, entry, gs, cotangents)
     into = cotangents.into(entry) if op.writes_into else None
     narrow = op.asks_narrow and cotangents.narrow(entry)
     if thread.modes.creating_graph:
-        values = {name: widened(base.saved_tensor(entry, name, v, spec)) for (name, spec), v in zip(call.saved, entry.values, strict=True)}
+        values = {name: widened(saved_tensor(entry, name, v, spec)) for (name, spec), v in zip(call.saved, entry.values, strict=True)}
         return sum_to_shapes(op, entry, op.graph_rules(entry, gs, values | entry.attributes, wanted_of(entry)))
     if call.run is None and not came_before(call):
         return vjp_once(entry, gs, into, narrow)
@@ -72,10 +75,10 @@ def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
     return cotangents_of(plan, g, given)
 
 
-def came_before(call: Call) -> bool:
+def came_before(call: Any) -> bool:
     """Whether the rule of a call without a plan, which one entry alone has, may be planned: from its second backward on."""
     if call.backwards is not None:
-        return call.op.planned
+        return call.op.trusted
     call.backwards = {}
     return False
 
@@ -95,17 +98,12 @@ def cotangents_of(plan: Plan, g: Any, memory: list[Any]) -> list[Any]:
     return found
 
 
-def wanted_of(entry: TapeEntry) -> list[bool]:
-    return [node is not None for node in entry.inputs]
-
-
 def vjp_once(entry: TapeEntry, gs: Sequence[Any], into: Any, narrow: bool) -> Sequence[Any]:
     """The backward rule as it is, without a plan."""
-    call, op = entry.call, entry.call.op
-    values = {
-        name: v if spec is None else Tensor(v, spec.as_tracked(False)) for (name, spec), v in zip(call.saved, entry.values, strict=True)
-    }
-    return sum_to_shapes(op, entry, op.rules(entry, gs, {"narrow_dx": narrow, **values, **entry.attributes}, wanted_of(entry), into))
+    op = entry.call.op
+    return sum_to_shapes(
+        op, entry, op.rules(entry, gs, {"narrow_dx": narrow, **saved_by_name(entry), **entry.attributes}, wanted_of(entry), into)
+    )
 
 
 def plan_vjp(entry: TapeEntry, gs: Sequence[Any], into: Any, narrow: bool, key: Any) -> Sequence[Any]:
@@ -143,6 +141,3 @@ def with_unit(g: Any, unit: bool) -> Any:
     if unit:
         g.unit = True
     return g
-
-
-Call.vjp = staticmethod(vjp)  # how backward, which knows entries alone, gets here

@@ -13,6 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..dtypes import HALF
+from ..op.custom import Custom
+
 LEAST = 1 << 16  # bytes: what is smaller is kept
 
 
@@ -26,6 +29,15 @@ class Remade:
         self.entry = entry
 
 
+def may_go(op: Any, names: Sequence[str], ins: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+    """Of the values saved under these names, those that may be made again by who made them: (number, which input) of each."""
+    if type(op) is not Custom:
+        return ()
+    places = [(i, op.inputs.index(n)) for i, n in enumerate(names) if n in op.inputs]
+    specs = [(i, n, ins[n]) for i, n in places if ins[n] is not None]
+    return tuple([(i, n) for i, n, s in specs if s.tracked and s.dtype in HALF and s.size * s.dtype.itemsize >= LEAST])
+
+
 def let_go(places: Sequence[tuple[int, int]], xs: Sequence[Any], values: list[Any]) -> None:
     """Put Remade in the place of values that can be made again; places: (which value, which of the inputs `xs` it is)."""
     for i, n in places:
@@ -36,11 +48,11 @@ def let_go(places: Sequence[tuple[int, int]], xs: Sequence[Any], values: list[An
             values[i] = Remade(entry)
 
 
-def with_remade(entry: Any, gs: Any, cotangents: Any) -> Sequence[Any]:
+def with_remade(rule: Any, entry: Any, gs: Any, cotangents: Any) -> Sequence[Any]:
     """The backward rule of an entry that let go of values: they are there while it runs."""
     kept = entry.values
     entry.values = [v.entry.op.remake(v.entry) if type(v) is Remade else v for v in kept]
     try:
-        return entry.call.vjp(entry, gs, cotangents)  # type: ignore[no-any-return]
+        return rule(entry, gs, cotangents)  # type: ignore[no-any-return]
     finally:
         entry.values = kept

@@ -19,9 +19,11 @@ import numpy as np
 from ..autograd.entries import TapeEntry
 from ..core.tensor import Tensor
 from ..dtypes import HALF, float32
-from . import base
-from .base import Op, like, share
+from ..op import base
+from ..op.base import Op, like, share
+from .plan import Plans
 
+FORMS = ("half", "mixed")  # what an op keeps for 16-bit inputs
 WIDE = {"source": float32}  # what a rule is told of the first input's dtype
 
 
@@ -31,8 +33,7 @@ class Half(Op):
     def __init__(self, wide: Any):
         self.wide, self.name, self.title, self.own = wide, wide.name, wide.title, wide.own
         self.inputs, self.attributes, self.numbers = wide.inputs, wide.attributes, wide.numbers
-        self.number_values = getattr(wide, "number_values", None)
-        self.start()
+        self.trusted, self.internal, self.plans = wide.trusted, wide.internal, Plans()
 
     @property
     def writes_into(self) -> bool:
@@ -60,6 +61,15 @@ class Half(Op):
         return self.wide.graph_rules(entry, gs, values | WIDE, wanted)  # type: ignore[no-any-return]
 
 
+class Mixed(Half):
+    """The op `wide` on inputs of which some are 16-bit floats, with results of its own types. Nothing is rounded: x + linear(x) keeps every
+    bit of a float32 x. Most kernels type each array by itself; elsewhere the 16-bit inputs are widened, which is part of the op's plan."""
+
+    def forward(self, xs: Sequence[Any], attributes: dict[str, Any], tracked: Sequence[bool | None]) -> tuple[Any, dict[str, Any]]:
+        wide = [copied(x, float32) if is_half(x) else x for x in xs]
+        return self.wide.forward(wide, attributes, tracked)  # type: ignore[no-any-return]
+
+
 def in_half(op: Any) -> Op:
     """The op on 16-bit floats."""
     return vars(op).get("half") or vars(op).setdefault("half", Half(op))  # type: ignore[no-any-return]
@@ -70,13 +80,8 @@ def is_half(x: Any) -> bool:
 
 
 def widened(v: Any) -> Any:
-    """In float32, by an op of its own, if it is a Tensor of 16 bits: for rules, and for what is made of several ops."""
+    """In float32, by an op of its own, if it is a Tensor of 16 bits."""
     return base.REGISTRY["cast"](v, float32) if is_half(v) else v
-
-
-def narrowed(y: Any, dtype: np.dtype) -> Any:
-    """What several ops made of widened() inputs, rounded once if it should have 16 bits."""
-    return base.REGISTRY["cast"](y, dtype) if dtype in HALF else y
 
 
 def copied(x: Any, dtype: np.dtype) -> Any:
@@ -95,3 +100,16 @@ def rounded(t: Any, dtype: np.dtype, known: dict[int, Any]) -> Any:
     if found is None:
         found = known[id(t.buffer)] = copied(t, dtype)
     return share(found, t.shape)
+
+
+def on_halves(op: Any, xs: Sequence[Any], dtype: Any) -> Any:
+    """The form of a custom op that takes these inputs, whose type coerce() found to be `dtype`."""
+    if dtype in HALF:
+        return op if dtype in op.takes else in_half(op)
+    if dtype != float32 or not any([is_half(x) for x in xs]):
+        return op
+    if op.mixes is not None:
+        operands = {x.dtype for x in xs[: op.mixes]}
+        if len(operands) < 2 and operands <= op.takes:
+            return op
+    return vars(op).get("mixed") or vars(op).setdefault("mixed", Mixed(op))

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..backend import base, divert
-from ..backend.base import Buffer
-from ..backend.run import Action, Required, Spot, Step
-from ..errors import CaptureError
+from ...backend import base, divert
+from ...backend.base import Buffer
+from ...backend.run import Action, Required, Spot, Step
+from ...errors import CaptureError
 from .generators import Generators
 from .program import Program, check_nothing_left
 from .recorder import StepRecorder, user_call

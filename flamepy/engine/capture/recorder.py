@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..backend.base import Buffer
-from ..backend.recorder import Recorder
-from ..backend.run import Spot
-from ..errors import CaptureError
+from ...backend.base import Buffer
+from ...backend.recorder import Recorder
+from ...backend.run import Spot
+from ...errors import CaptureError
 from .values import LEAF, leaf_settings
 
 PACKAGE = str(Path(__file__).parent.parent)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ..backend.divert import Settings
+from ...backend.divert import Settings
 from .names import Names
 from .program import Program
 from .recorder import Guard, Trace

@@ -7,104 +7,140 @@ look into a dictionary. Plans that are not used are dropped.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
+from math import copysign
 from typing import Any
 
 import numpy as np
 
-from ..autograd.entries import observing, tell, thread
+from ..autograd.entries import thread
 from ..backend.base import Buffer
 from ..backend.divert import divert
+from ..backend.numbers import number_kind
 from ..backend.recorder import Recorder
 from ..backend.run import Spot, Step
-from ..core.spec import Spec
+from ..core.spec import Spec, forgetting
 from ..core.tensor import Tensor
-from ..dtypes import FLOATS
-from . import base
-from .base import Op, unrecorded, watch, watchers
-from .finish import finisher, mark_broken
-from .inputs import check_one_device
+from ..dtypes import FLOATS, computed
+from ..op.base import Op, together, unrecorded
+from ..op.call import Call, Kinds, prepared, run, saved_values, specs_of
+from .finish import finisher
+from .remade import let_go, may_go
 
 MOST = 8192  # plans kept
 ONCE = 1024  # keys of an op's calls that came once: few, so that they stay in the processor's caches
-Kinds = tuple[bool | None, ...]  # of inputs: whether each is tracked, None for what is no tensor
 
 
-class Call:
-    """What all calls of one kind have in common. `ins`: specs, None for a number or an absent input; `saved`: (name, spec or None).
+NONE: dict[str, Any] = {}  # the attributes of most calls
 
-    A planned call has `run`, which takes the inputs' buffers and numbers and returns the buffers it made; `places` says which of
-    inputs, made buffers and `constants`, in this order, are the results, and `keeps` which are saved.
+
+class Plans:
+    """What is kept of one op's calls."""
+
+    __slots__ = ("__weakref__", "calls", "forms", "seen")
+
+    def __init__(self) -> None:
+        self.calls: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}  # planned calls by key, without tape and with it
+        self.seen: tuple[set[int], set[int]] = set(), set()  # hashes of the keys of calls that came once
+        self.forms: dict[Any, Any] = {}  # calls for tensors of any size
+        EVERY.add(self)
+
+
+EVERY: weakref.WeakSet[Plans] = weakref.WeakSet()
+
+
+def forget_seen() -> None:
+    """Forget which calls came once."""
+    for plans in list(EVERY):
+        for seen in plans.seen:
+            seen.clear()
+
+
+forgetting.append(forget_seen)
+
+
+class Planned(Call):
+    """What all calls of one kind have in common, and how to do one.
+
+    `run` takes the inputs' buffers and numbers and appends the buffers it made; `places` says which of inputs, made buffers and
+    `constants`, in this order, are the results, and `keeps` which are saved.
     """
 
-    run: Any = None
-    finish: Any = None  # of calls that have run: finish.py
-    any_size = False  # whether `run` is for tensors of any size: any_size.py
-    vjp: Any  # of an entry made by such a call: rules.py
+    run: Any
+    finish: Any  # finish.py
+    any_size = False  # whether `run` is for tensors of any size
     does: int  # how many launches and new buffers
     places: list[int]
     keeps: list[int]
     constants: list[Any]
     attributes: dict[str, Any]
-    backwards: Any = None  # the plans of its rule by what arrives: rules.py
-    ins: tuple[Spec | None, ...]
-    outs: tuple[Spec, ...]
-    saved: tuple[tuple[str, Spec | None], ...]
-    guarded: tuple[int, ...]  # which saved values somebody else may overwrite: inputs and the result
-    lets_go: tuple[tuple[int, int], ...]  # (saved value, input) of those that may be made again: autograd/remade.py
+    backwards: Any  # the plans of its rule by what arrives: rules.py
+    lets_go: tuple[tuple[int, int], ...]  # (saved value, input) of those that may be made again: remade.py
 
-    def __init__(self, op: Op, kinds: Kinds, names: Sequence[str] | None, count: int, breaks: bool = False):
-        """`kinds`: for each input whether it is tracked, None for what is no tensor. `names`: what is saved, None if nothing is
-        recorded. `count`: how many results there are; 0 for one that is not in a tuple."""
-        self.op, self.single, self.records, self.breaks, self.inputs = op, not count, names is not None, breaks, len(kinds)
-        self.tensors = tuple([i for i, kind in enumerate(kinds) if kind is not None])
-        self.tracked = tuple([i for i in self.tensors if kinds[i] and self.records])
-        told = range(len(kinds)) if op.takes_numbers else self.tensors  # about in a printed tape
-        self.others = tuple([i for i in told if i not in self.tracked])
-        self.names = tuple(names or ())
-        present = [n for i, n in enumerate(op.inputs) if i in self.tensors]
-        self.guarded = tuple([i for i, name in enumerate(self.names) if name == "y" or name in present])
-        self.places, self.keeps, self.constants = [], [], []
-        self.used = True
+    def __init__(self, op: Op, kinds: Kinds, names: tuple[str, ...] | None, *rest: Any):
+        super().__init__(op, kinds, names, *rest)
+        self.records, self.breaks, self.inputs = names is not None, True in kinds and names is None, len(kinds)
+        self.run, self.places, self.keeps, self.constants, self.used = None, [], [], [], True
+        self.lets_go = may_go(op, self.names, self.ins) if self.records else ()
 
-    def of(self, ins: tuple[Spec | None, ...], outs: Sequence[Spec], saved: Sequence[Spec | None]) -> Call:
-        """A Call like this one with these inputs, results and saved values."""
-        made = object.__new__(Call)  # and not a copied __dict__, which makes every attribute slower to read
+    def of(self, ins: tuple[Spec | None, ...], outs: Sequence[Spec], saved: Sequence[Spec | None]) -> Planned:
+        """A call like this one with these inputs, results and saved values."""
+        made = object.__new__(Planned)  # and not a copied __dict__, which makes every attribute slower to read
         made.op, made.single, made.records, made.breaks, made.used = self.op, self.single, self.records, self.breaks, True
         made.tensors, made.tracked, made.others = self.tensors, self.tracked, self.others
         made.names, made.guarded, made.inputs = self.names, self.guarded, self.inputs
         made.places, made.keeps, made.constants = self.places, self.keeps, self.constants
-        made.finish = self.finish
+        made.finish, made.lets_go = self.finish, self.lets_go
         made.ins, made.outs = ins, tuple([spec.as_tracked(self.records) for spec in outs])
         made.saved = tuple(zip(self.names, saved, strict=True))
-        made.lets_go = made.op.lets_go(self.names, ins) if self.records else ()
         return made
 
 
 # ---- a call ----------------------------------------------------------------------------------------------------------------------
-def call(op: Op, xs: Sequence[Any], attributes: dict[str, Any], key: Any, specs: tuple[Any, ...], numbers: Sequence[Any] = ()) -> Any:
-    """A call whose inputs are Tensors of fitting types, numbers or None. `key`: what it is planned by (None: never); `specs`: of the
-    inputs, None for what is no Tensor; `numbers`: those attributes that are not part of the key but go into the kernels."""
+def call(op: Any, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """A call that was not found at once: run as planned if it was, planned if it came before, else run as it is."""
     recording = thread.modes.recording
-    seen = op.seen[recording]
+    seen = op.plans.seen[recording]
+    numbers = op.number_values(attributes, computed(together(xs[op.masks :] or xs))) if op.takes_numbers and attributes else ()
+    key = key_of(op, xs, attributes)
     if key is not None:
         try:
-            known = op.calls[recording].get(key)
+            known = op.plans.calls[recording].get(key)
         except TypeError:  # an attribute without a hash
             key = known = None
         if known is not None:
             given = [x.buffer if isinstance(x, Tensor) else x for x in (*xs, *numbers)]
             known.run(given)
             return known.finish(known, xs, given, attributes)
-    if len(specs) > 1:
-        check_one_device(op, specs)
-    kinds = tuple([None if spec is None else spec.tracked for spec in specs])
-    names = op.needs(kinds, attributes) if recording and True in kinds else None
+    specs, kinds, names = prepared(op, xs, attributes)
     if key is not None and hash(key) in seen:
         return plan_call(op, xs, attributes, numbers, specs, kinds, names, lambda made, _: keep(op, recording, key, made))
     if key is not None:
         remember_key(seen, key)
-    return op.first(xs, attributes, numbers, specs, kinds, names)
+    first = first_of_shape if op.takes_numbers else unplanned
+    return first(op, xs, attributes, numbers, specs, kinds, names)
+
+
+def key_of(op: Any, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """What a call is planned by: the specs of its inputs, and its attributes where they are not the usual ones. None: never, for what a
+    user's function reads beside its arguments may change from call to call."""
+    if op.takes_numbers:
+        kinds = [x.spec if isinstance(x, Tensor) else number_kind(x) for x in xs]
+        return tuple(kinds) if len(kinds) > 1 else kinds[0]
+    if not op.trusted:
+        return None
+    specs = specs_of(xs)
+    if op.internal and op.attributes:
+        return *specs, *attributes.values()
+    return specs if attributes is op.attributes else (specs, *[hashable(v) for v in attributes.values()])
+
+
+def hashable(value: Any) -> Any:
+    """An attribute as part of a key: 1, 1.0 and True differ, and so do 0.0 and -0.0."""
+    if isinstance(value, list | tuple):
+        return tuple([hashable(v) for v in value])
+    return (value.__class__, value, copysign(1.0, value)) if isinstance(value, float) else (value.__class__, value)
 
 
 def remember_key(seen: set[int], key: Any) -> None:
@@ -114,55 +150,17 @@ def remember_key(seen: set[int], key: Any) -> None:
     seen.add(hash(key))
 
 
-def run_once(
-    op: Op, xs: Sequence[Any], attributes: dict[str, Any], numbers: Any, specs: Any, kinds: Kinds, names: Sequence[str] | None,
+def unplanned(
+    op: Any, xs: Sequence[Any], attributes: dict[str, Any], numbers: Any, specs: Any, kinds: Kinds, names: tuple[str, ...] | None,
 ) -> Any:  # fmt: skip
-    """The call as it is, without a plan. `names`: what to save; None where nothing is recorded."""
-    modes = thread.modes
-    before, modes.recording = modes.recording, False
-    try:
-        y, extras = op.forward(xs, attributes, kinds if names is not None else (False,) * len(xs))
-    finally:
-        modes.recording = before
-    ys = y if type(y) is tuple else (y,)
-    floats = ys[0].dtype in FLOATS
-    if names is None and floats and before and modes.strict and True in kinds:
-        raise op.no_rule(kinds)
-    if names is None or not floats:
-        if watchers:
-            watch(op.title, y)
-        if observing:
-            tell(xs)
-        mark_broken(op, xs, y)
-        return y
-    count = len(ys) if type(y) is tuple else 0
-    alike = op.forms.get((kinds, names, count))
-    if alike is None:
-        if len(op.forms) >= ONCE:  # an op of any number of inputs
-            op.forms.clear()
-        alike = op.forms[kinds, names, count] = Call(op, kinds, names, count)
-        rest = len(ys) + len(names)
-        alike.places, alike.keeps = list(range(len(ys))), list(range(len(ys), rest))
-        alike.finish = finisher(alike)
-    found = saved_values(op, xs, ys[0], extras, names)
-    made = alike.of(specs, [t.spec for t in ys], [t.spec if isinstance(t, Tensor) else None for t in found])
-    return made.finish(made, xs, [*[t.buffer for t in ys], *map(buffer_or_value, found)], attributes)
-
-
-def saved_values(op: Op, xs: Sequence[Any], y: Any, extras: dict[str, Any], names: Sequence[str]) -> list[Any]:
-    """What is saved under each name: a Tensor or number or None."""
-    found = []
-    for name in names:
-        if name in op.inputs:
-            found.append(xs[op.inputs.index(name)])
-        elif name == "y" or name in extras:
-            found.append(y if name == "y" else extras[name])
-        else:
-            raise ValueError(f"{op.name}: its rule names something unknown: {name}. Known: {', '.join((*op.inputs, 'y', *extras))}.")
-    return found
-
-
-base.Op.first = run_once  # how an op's call without a plan is made
+    """The call as it is; saved values of 16 bits that can be made again are let go of."""
+    y = run(op, xs, attributes, specs, kinds, names)
+    entry = None if names is None else (y[0] if type(y) is tuple else y).entry
+    if entry is not None:
+        entry.call.lets_go = found = may_go(op, entry.call.names, specs)
+        if found:
+            let_go(found, xs, entry.values)
+    return y
 
 
 # ---- making plans ------------------------------------------------------------------------------------------------------------------
@@ -237,7 +235,7 @@ def stand_in(x: Any) -> Any:
 
 
 def plan_call(
-    op: Op, xs: Sequence[Any], attributes: dict[str, Any], numbers: Sequence[Any], specs: Any, kinds: Kinds, names: Any, store: Any,
+    op: Any, xs: Sequence[Any], attributes: dict[str, Any], numbers: Sequence[Any], specs: Any, kinds: Kinds, names: Any, store: Any,
 ) -> Any:  # fmt: skip
     """The call, run under a recorder; what was recorded goes to store() as a planned Call, with the recorder, where that can be."""
     inputs = [x.buffer if isinstance(x, Tensor) else x for x in (*xs, *numbers)]
@@ -254,9 +252,7 @@ def plan_call(
         raise op.no_rule(kinds)
     names = names if floats else None
     found = [] if names is None else saved_values(op, given, ys[0], extras, names)
-    saved = [t.spec if isinstance(t, Tensor) else None for t in found]
-    made = Call(op, kinds, names, len(ys) if type(y) is tuple else 0, True in kinds and names is None)
-    made = made.of(specs, [t.spec for t in ys], saved)
+    made = Planned(op, kinds, names, type(y) is not tuple, specs, [t.spec for t in ys], specs_of(found))
     made.attributes, made.backwards = attributes, {}
     planned = recorder.plan(made, [*ys, *found])
     for n, (name, t) in enumerate(zip(made.names, found, strict=True), len(ys)):  # a saved number is one of the inputs, not a constant
@@ -272,13 +268,13 @@ def plan_call(
     return made.finish(made, xs, memory, attributes)
 
 
-def keep(op: Op, recording: bool, key: Any, made: Call) -> None:
+def keep(op: Any, recording: bool, key: Any, made: Planned) -> None:
     """Remember a plan. There are at most MOST: then those go that were not used since the last time, and keys that were seen once."""
     global _kept
     if _kept >= MOST:
         _kept = 0
-        for other in base.EVERY:
-            for calls, seen in zip(other.calls, other.seen, strict=True):
+        for plans in list(EVERY):
+            for calls, seen in zip(plans.calls, plans.seen, strict=True):
                 stay = {k: c for k, c in calls.items() if c.used}
                 calls.clear()
                 seen.clear()
@@ -286,9 +282,75 @@ def keep(op: Op, recording: bool, key: Any, made: Call) -> None:
                 for c in calls.values():
                     c.used = False
                 _kept += len(calls)
-    op.calls[recording][key] = made
-    op.seen[recording].discard(hash(key))
+    op.plans.calls[recording][key] = made
+    op.plans.seen[recording].discard(hash(key))
     _kept += 1
 
 
 _kept = 0
+
+
+# ---- pointwise calls on tensors of one shape, whatever it is: one plan for all sizes ------------------------------------------------
+# A program may see a new shape at every step (sentences, the last batch). Such calls are never alike, but what they launch is: it is
+# recorded once, for buffers as long as the first input.
+def again(op: Any, xs: Sequence[Any], specs: tuple[Any, ...], key: Any, given: list[Any]) -> Any:
+    """A call like others in all but its shape, which has not come before; None where it is not such a call, or nothing is launched.
+    `given`: what its kernel gets, but for the numbers among the attributes."""
+    recording = thread.modes.recording
+    seen = op.plans.seen[recording]
+    form = op.plans.forms.get((recording, *[spec and spec.kind for spec in specs]))
+    if not form or hash(key) in seen or not (specs[0] or specs[1]).size:
+        return None
+    remember_key(seen, key)
+    return of_size(form, xs, specs, given, NONE)
+
+
+def first_of_shape(
+    op: Any, xs: Sequence[Any], attributes: dict[str, Any], numbers: Any, specs: Any, kinds: Kinds, names: tuple[str, ...] | None,
+) -> Any:  # fmt: skip
+    """A pointwise call whose shape has not come before."""
+    one = common(specs)
+    if one is None:  # they broadcast, or are empty
+        return unplanned(op, xs, attributes, numbers, specs, kinds, names)
+    key = thread.modes.recording, *[spec and spec.kind for spec in specs]
+    form = op.plans.forms.get(key)
+    if form is None:
+        if len(op.plans.forms) >= ONCE:  # specs are forgotten now and then
+            op.plans.forms.clear()
+        op.plans.forms[key] = False  # until it is known to be possible
+        return plan_call(
+            op, xs, attributes, numbers, specs, kinds, names, lambda made, recorder: keep_for_any(op, key, made, recorder, one.size)
+        )
+    if not form:
+        return unplanned(op, xs, attributes, numbers, specs, kinds, names)
+    given = [x if spec is None else x.buffer for x, spec in zip(xs, specs, strict=True)]
+    return of_size(form, xs, specs, [*given, *numbers], attributes)
+
+
+def common(specs: Sequence[Any]) -> Any:
+    """The spec of the last tensor, if all have its shape and it has elements; else None."""
+    one: Any = None
+    for spec in specs:
+        if spec is not None:
+            if one is not None and spec.shape != one.shape:
+                return None
+            one = spec
+    return one if one.size else None
+
+
+def of_size(form: Planned, xs: Sequence[Any], specs: tuple[Any, ...], given: list[Any], attributes: dict[str, Any]) -> Any:
+    """The call that `form` is, for inputs of this shape."""
+    shape = (specs[0] or specs[1]).shape
+    saved = [None if spec is None else spec.of_shape(shape) for _, spec in form.saved]
+    made = form.of(specs, [form.outs[0].of_shape(shape)], saved)
+    made.run, made.any_size, made.backwards = form.run, True, form.backwards
+    made.run(given)
+    return made.finish(made, xs, given, attributes)
+
+
+def keep_for_any(op: Any, key: Any, made: Planned, recorder: CallRecorder, size: int) -> None:
+    """Make a recorded call of this size one for all sizes, and remember it."""
+    run = recorder.for_any_size(size)
+    if run is not None:
+        made.run, made.any_size = run, True
+        op.plans.forms[key] = made

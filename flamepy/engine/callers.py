@@ -1,0 +1,285 @@
+"""The functions by which users call ops: the plan of a usual call is found at once, anything else goes to the op's general()."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from ..autograd.entries import thread
+from ..backend.numbers import number
+from ..core.tensor import Tensor
+from ..dtypes import FLOATS
+from ..op.base import REGISTRY
+from .half import FORMS
+from .plan import NONE, Plans, again, hashable
+
+EXACT = 1 << 53  # integers below this are floats without rounding
+
+
+MOST_FORMS = 1024  # of an op's attributes that are kept
+
+
+def caller(op: Any) -> Callable[..., Any]:
+    """The function that calls this op, and its plans, of which there are none yet."""
+    op.plans = Plans()
+    for form in FORMS:
+        vars(op).pop(form, None)
+    if op.takes_numbers:
+        return general(op) if op.attributes or op.masks or len(op.inputs) > 2 else unary(op) if len(op.inputs) == 1 else binary(op)
+    if op.variadic:
+        return lambda *args, **options: op.general(args, options)
+    one = len(op.inputs) == 1
+    return checked(op, one) if op.internal and op.attributes else one_input(op) if one else several_inputs(op)
+
+
+# ---- pointwise ops ---------------------------------------------------------------------------------------------------------------
+def unary(op: Any) -> Callable[..., Any]:
+    calls, general = op.plans.calls, op.general
+
+    def function(*args: Any, **options: Any) -> Any:
+        try:
+            (x,) = args
+            known = calls[thread.modes.recording].get(x.spec)
+        except (ValueError, AttributeError):  # not one argument, or no Tensor
+            return general(args, options)
+        if known is None or options:
+            y = None if options else again(op, args, (x.spec,), x.spec, [x.buffer])
+            return general(args, options) if y is None else y
+        given = [x.buffer]
+        known.run(given)
+        return known.finish(known, args, given, NONE)
+
+    return function
+
+
+def binary(op: Any) -> Callable[..., Any]:
+    calls, general = op.plans.calls, op.general
+
+    def function(*args: Any, **options: Any) -> Any:
+        try:
+            a, b = args
+            kind = type(b)
+            key: Any = (a.spec, kind if kind is float or (kind is int and -EXACT < b < EXACT) else b.spec)
+            known = calls[thread.modes.recording].get(key)
+        except (ValueError, AttributeError):  # not two arguments, or not both Tensors
+            return number_first(op, args) if len(args) == 2 and not options else general(args, options)
+        if known is None or options:
+            y = None if options else like_others(op, a, b, key)
+            return general(args, options) if y is None else y
+        given = [a.buffer, number(b, a.spec.computed) if known.ins[1] is None else b.buffer]
+        known.run(given)
+        return known.finish(known, args, given, NONE)
+
+    return function
+
+
+def like_others(op: Any, a: Any, b: Any, key: tuple[Any, Any]) -> Any:
+    """any_size.again() for a Tensor and a Tensor or number."""
+    spec, other = key
+    if other is float or other is int:
+        return again(op, (a, b), (spec, None), key, [a.buffer, number(b, spec.computed)]) if spec.dtype in FLOATS else None
+    return again(op, (a, b), key, key, [a.buffer, b.buffer]) if spec.shape == other.shape else None
+
+
+def number_first(op: Any, args: tuple[Any, Any]) -> Any:
+    """binary() for a number before a Tensor, as in 1 - x; anything else goes to general()."""
+    a, b = args
+    kind = type(a)
+    if not isinstance(b, Tensor) or not (kind is float or (kind is int and -EXACT < a < EXACT)):
+        return op.general(args, NONE)
+    known = op.plans.calls[thread.modes.recording].get((kind, b.spec))
+    if known is None:
+        return op.general(args, NONE)
+    given = [number(a, b.spec.computed), b.buffer]
+    known.run(given)
+    return known.finish(known, args, given, NONE)
+
+
+def general(op: Any) -> Callable[..., Any]:
+    run, count, attributes = op.general, len(op.inputs), op.attributes
+
+    def function(*args: Any, **options: Any) -> Any:
+        found = attributes
+        try:
+            if options or len(args) > count:
+                found = attributes | dict(zip(attributes, args[count:], strict=False)) | options
+                if len(found) > len(attributes) or len(args) > count + len(attributes):
+                    return run(args, options)
+            xs = args[:count]
+            wide = next(x.spec.computed for x in xs[op.masks :] if type(x) is not float)
+            key = tuple([float if type(x) is float else x.spec for x in xs]) if count > 1 else xs[0].spec
+            known = op.plans.calls[thread.modes.recording][key]
+            given = [number(x, wide) if type(x) is float else x.buffer for x in xs]
+            if found:
+                given += op.number_values(found, wide)
+        except (AttributeError, KeyError, IndexError, TypeError, OverflowError, StopIteration):  # no such plan, or no such call
+            return run(args, options)
+        known.run(given)
+        return known.finish(known, xs, given, found)
+
+    return function
+
+
+# ---- custom ops ------------------------------------------------------------------------------------------------------------------
+def one_input(op: Any) -> Callable[..., Any]:
+    calls, general, of_tensors = op.plans.calls, op.general, op.of_tensors
+    forms: dict[Any, tuple] = {}  # of attributes as users gave them: how plans know them
+
+    def function(*args: Any, **options: Any) -> Any:
+        form = specs = None
+        try:
+            if options or len(args) != 1:  # attributes as well
+                values = (*args[1:], *options.values()) if options else args[1:]
+                form = (values, *options, *map(type, values))
+                known = calls[thread.modes.recording].get(((args[0].spec,), *forms[form]))
+            else:
+                specs = (args[0].spec,)
+                known = calls[thread.modes.recording].get(specs)
+        except (KeyError, IndexError, AttributeError, TypeError):  # a new form, no Tensor, or an attribute without a hash
+            known = None
+        if known is None:
+            if specs is not None:
+                return of_tensors(args, op.attributes)
+            y = general(args, options)
+            if form is not None:
+                remember(op, forms, form, args, options)
+            return y
+        given = [args[0].buffer]
+        known.run(given)
+        return known.finish(known, args[:1], given, known.attributes)
+
+    return function
+
+
+def remember(op: Any, forms: dict[Any, Any], form: tuple, args: tuple, options: dict[str, Any]) -> None:
+    """Note what a call with attributes given in this form is planned by. Equal values of these types are the same, unlike 0.0 and -0.0."""
+    if op.trusted and all([v is None or type(v) in (bool, int, str) or isinstance(v, np.dtype) for v in form[0]]):
+        if len(forms) >= MOST_FORMS:
+            forms.clear()
+        forms[form] = tuple([hashable(v) for v in op.bound(args, options)[1].values()])
+
+
+def several_inputs(op: Any) -> Callable[..., Any]:
+    calls, general, of_tensors, least, most = op.plans.calls, op.general, op.of_tensors, op.required, len(op.inputs)
+    forms: dict[Any, tuple] = {}  # see one_input()
+
+    def function(*args: Any, **options: Any) -> Any:
+        count = len(args)
+        if options or count < least:
+            return general(args, options)
+        form = key = None
+        try:
+            if count > most:  # attributes as well
+                xs, values = args[:most], args[most:]
+                form = (values, *map(type, values))
+                key = (tuple([None if x is None else x.spec for x in xs]), *forms[form])
+            else:
+                xs = args if count == most else args + (None,) * (most - count)
+                key = tuple([None if x is None else x.spec for x in xs])
+            known = calls[thread.modes.recording].get(key)
+        except (KeyError, AttributeError, TypeError):  # a new form, an input that is no Tensor yet, or an attribute without a hash
+            known = None
+        if known is None:
+            if form is None and key is not None:
+                return of_tensors(xs, op.attributes)
+            y = general(args, options)
+            if form is not None:
+                remember(op, forms, form, args, options)
+            return y
+        given = [None if x is None else x.buffer for x in xs]
+        known.run(given)
+        return known.finish(known, xs, given, known.attributes)
+
+    return function
+
+
+def checked(op: Any, one: bool) -> Callable[..., Any]:
+    """For flamepy's own functions, which give every argument by position, attributes in a fixed form."""
+    calls, general, of_tensors, count, most = op.plans.calls, op.general, op.of_tensors, len(op.inputs), len(op.positional)
+
+    def function(*args: Any, **options: Any) -> Any:
+        try:
+            if one:
+                x, *rest = args
+                specs: tuple[Any, ...] = (x.spec,)
+                known = calls[thread.modes.recording].get((x.spec, *rest))
+            else:
+                specs = tuple([None if x is None else x.spec for x in args[:count]])
+                known = calls[thread.modes.recording].get((*specs, *args[count:]))
+        except (AttributeError, TypeError):  # no Tensor, or an attribute without a hash
+            return general(args, options)
+        xs = args[:count]
+        if known is None or options:
+            if options or len(args) != most:
+                return general(args, options)
+            return of_tensors(xs, dict(zip(op.attributes, args[count:], strict=True)))
+        given = [x.buffer] if one else [None if x is None else x.buffer for x in xs]
+        known.run(given)
+        return known.finish(known, xs, given, known.attributes)
+
+    return function
+
+
+# ---- functions made of ops, whose usual call is one planned op --------------------------------------------------------------------
+def quick_reshape(plain: Any) -> Any:
+    @wraps(plain)
+    def reshape(*args: Any, **options: Any) -> Any:
+        try:
+            x, *rest = args
+            asked = rest[0] if len(rest) == 1 else tuple(rest)
+            known = REGISTRY["view"].plans.calls[thread.modes.recording].get((x.spec, asked))  # type: ignore[attr-defined]
+        except (AttributeError, ValueError, IndexError, TypeError):  # no Tensor, no shape, or one that has no hash
+            return plain(*args, **options)
+        if known is None or options or not all([type(n) is int for n in asked]):
+            return plain(*args, **options)
+        return known.finish(known, (x,), [x.buffer], known.attributes)
+
+    return reshape
+
+
+def quick_matmul(plain: Any) -> Any:
+    @wraps(plain)
+    def matmul(*args: Any, **options: Any) -> Any:
+        try:
+            a, b = args
+            known = REGISTRY["product"].plans.calls[thread.modes.recording].get((a.spec, b.spec, False, False, False))  # type: ignore[attr-defined]
+        except (AttributeError, ValueError):  # no Tensors
+            return plain(*args, **options)
+        if known is None or options:
+            return plain(*args, **options)
+        given = [a.buffer, b.buffer]
+        known.run(given)
+        return known.finish(known, args, given, known.attributes)
+
+    return matmul
+
+
+def quick_cat(plain: Any) -> Any:
+    @wraps(plain)
+    def cat(tensors: Any, *args: Any, **options: Any) -> Any:
+        axis = args[0] if len(args) == 1 else options.get("axis", 0) if not args and len(options) < 2 else None
+        if type(axis) is not int or type(tensors) is not list or not (args or not options or "axis" in options):
+            return plain(tensors, *args, **options)
+        try:
+            specs = [x.spec for x in tensors]
+            key = (*specs, axis + len(specs[0].shape) if axis < 0 else axis)
+            known = REGISTRY["joined"].plans.calls[thread.modes.recording].get(key)  # type: ignore[attr-defined]
+        except (AttributeError, IndexError):  # no tensors, or what is no tensor
+            known = None
+        if known is None:
+            return plain(tensors, *args, **options)
+        given = [x.buffer for x in tensors]
+        known.run(given)
+        return known.finish(known, tensors, given, known.attributes)
+
+    return cat
+
+
+QUICK = {"reshape": quick_reshape, "matmul": quick_matmul, "cat": quick_cat}
+
+
+def composed(name: str, function: Any) -> Any:
+    return QUICK[name](function) if name in QUICK else function

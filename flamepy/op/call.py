@@ -1,0 +1,160 @@
+"""A call of an op, and the rule of its entry, as they are: forward, one entry on the tape; saved values in, cotangents out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from ..autograd.entries import TapeEntry, observing, tell, thread, user_frame
+from ..core.door import Door
+from ..core.spec import Spec
+from ..core.tensor import Tensor
+from ..dtypes import FLOATS
+from .base import Op, saved_tensor, sum_to_shapes, watch, watchers
+from .inputs import check_one_device
+
+Kinds = tuple[bool | None, ...]  # of inputs: whether each is tracked, None for what is no tensor
+
+
+@lru_cache(4096)
+def places(op: Op, kinds: Kinds, names: tuple[str, ...] | None) -> tuple[tuple[int, ...], ...]:
+    """Which inputs are tensors, which of these gradients flow to, which others a printed tape tells about; which of the saved values
+    under `names` somebody else may overwrite: inputs and the result."""
+    tensors = tuple([i for i, kind in enumerate(kinds) if kind is not None])
+    tracked = tuple([i for i in tensors if kinds[i] and names is not None])
+    told = range(len(kinds)) if op.takes_numbers else tensors
+    present = ["y", *[n for i, n in enumerate(op.inputs) if i in tensors]]
+    guarded = tuple([i for i, name in enumerate(names or ()) if name in present])
+    return tensors, tracked, tuple([i for i in told if i not in tracked]), guarded
+
+
+class Call:
+    """What is known of a call beside its numbers. `ins`: specs, None for a number or an absent input; `outs`: specs of the results, of
+    one that is `single` or of a tuple; `saved`: (name, spec or None) of each value kept for the rule. The rest as places() gives it."""
+
+    def __init__(
+        self, op: Op, kinds: Kinds, names: tuple[str, ...] | None, single: bool, ins: tuple[Spec | None, ...], outs: Sequence[Spec],
+        saved: Sequence[Spec | None],
+    ):  # fmt: skip
+        self.op, self.single, self.ins, self.names = op, single, ins, names or ()
+        self.tensors, self.tracked, self.others, self.guarded = places(op, kinds, names)
+        self.outs = tuple([spec.as_tracked(names is not None) for spec in outs])
+        self.saved = tuple(zip(self.names, saved, strict=True))
+
+
+def specs_of(xs: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple([x.spec if isinstance(x, Tensor) else None for x in xs])
+
+
+def prepared(op: Op, xs: Sequence[Any], attributes: dict[str, Any]) -> tuple[tuple[Any, ...], Kinds, tuple[str, ...] | None]:
+    """(specs, kinds of the inputs, names of what is to be saved or None where nothing is recorded). Raises DeviceError."""
+    specs = specs_of(xs)
+    if len(specs) > 1:
+        check_one_device(op, specs)
+    kinds = tuple([None if spec is None else spec.tracked for spec in specs])
+    names = op.needs(kinds, attributes) if thread.modes.recording and True in kinds else None
+    return specs, kinds, names
+
+
+def call(op: Op, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Run the op's forward on Tensors of fitting types, numbers or None, and record one entry if an input is tracked."""
+    return run(op, xs, attributes, *prepared(op, xs, attributes))
+
+
+def run(op: Op, xs: Sequence[Any], attributes: dict[str, Any], specs: tuple[Any, ...], kinds: Kinds, names: tuple[str, ...] | None) -> Any:
+    """call() with what prepared() gave. Raises GradientError for a tracked input without a rule, in strict mode."""
+    modes = thread.modes
+    before, modes.recording = modes.recording, False
+    try:
+        y, extras = op.forward(xs, attributes, kinds if names is not None else (False,) * len(xs))
+    finally:
+        modes.recording = before
+    ys = y if type(y) is tuple else (y,)
+    floats = ys[0].dtype in FLOATS
+    if names is None and floats and before and modes.strict and True in kinds:
+        raise op.no_rule(kinds)
+    if names is None or not floats:
+        if watchers:
+            watch(op.title, y)
+        if observing:
+            tell(xs)
+        mark_broken(op, xs, y)
+        return y
+    found = saved_values(op, xs, ys[0], extras, names)
+    made = Call(op, kinds, names, type(y) is not tuple, specs, [t.spec for t in ys], specs_of(found))
+    return record(made, xs, ys, found, attributes)
+
+
+def record(made: Call, xs: Sequence[Any], ys: Sequence[Any], found: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """The results as tracked Tensors, with the entry that made them."""
+    results = tuple([Tensor(t.buffer, spec) for t, spec in zip(ys, made.outs, strict=True)])
+    y = results[0] if made.single else results
+    if watchers:
+        watch(made.op.title, y)
+    entry = TapeEntry(made, results[0].id if made.single else [t.id for t in results])
+    entry.attributes = attributes
+    entry.inputs = [xs[i].entry or xs[i] if i in made.tracked else None for i in range(len(xs))]
+    if any([xs[i].slot for i in made.tracked]):
+        entry.slots = [getattr(x, "slot", 0) for x in xs]
+    entry.others = [xs[i].id if i in made.tensors else xs[i] for i in made.others]
+    entry.values = [t.buffer if isinstance(t, Tensor) else t for t in found]
+    entry.versions = [entry.values[i].version for i in made.guarded]
+    for slot, t in enumerate(results):
+        t.entry, t.slot = entry, slot
+    if observing:
+        tell(xs, entry)
+    return y
+
+
+def saved_values(op: Op, xs: Sequence[Any], y: Any, extras: dict[str, Any], names: Sequence[str]) -> list[Any]:
+    """What is saved under each name: a Tensor or number or None."""
+    found = []
+    for name in names:
+        if name in op.inputs:
+            found.append(xs[op.inputs.index(name)])
+        elif name == "y" or name in extras:
+            found.append(y if name == "y" else extras[name])
+        else:
+            raise ValueError(f"{op.name}: its rule names something unknown: {name}. Known: {', '.join((*op.inputs, 'y', *extras))}.")
+    return found
+
+
+def mark_broken(op: Op, xs: Sequence[Any], y: Any) -> None:
+    """Remember in y where the chain from a tracked tensor broke, for the error text of a backward() that comes too late."""
+    for x in xs:
+        if isinstance(x, Tensor):  # not a number or None
+            if x.requires_grad:
+                why = "under no_grad()" if not thread.modes.recording else "its result has no gradient"
+                broken: Any = (op.title, why, user_frame())
+            elif x.broken is not None:
+                broken = x.broken
+            else:
+                continue
+            for t in y if type(y) is tuple else (y,):
+                if t.entry is None and not t.requires_grad:
+                    t.broken = broken
+            break
+
+
+# ---- backward --------------------------------------------------------------------------------------------------------------------
+def rule(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
+    """Cotangents of an entry's inputs from those of its outputs (None where nothing arrived), each of its input's shape."""
+    op, wanted = entry.op, wanted_of(entry)
+    if thread.modes.creating_graph:
+        values = {name: saved_tensor(entry, name, v, spec) for (name, spec), v in zip(entry.call.saved, entry.values, strict=True)}
+        return sum_to_shapes(op, entry, op.graph_rules(entry, gs, values | entry.attributes, wanted))
+    return sum_to_shapes(op, entry, op.rules(entry, gs, saved_by_name(entry) | entry.attributes, wanted, None))
+
+
+def saved_by_name(entry: TapeEntry) -> dict[str, Any]:
+    """What an entry saved: Tensors that nobody tracks, numbers, None."""
+    pairs = zip(entry.call.saved, entry.values, strict=True)
+    return {name: v if spec is None else Tensor(v, spec.as_tracked(False)) for (name, spec), v in pairs}
+
+
+def wanted_of(entry: TapeEntry) -> list[bool]:
+    return [node is not None for node in entry.inputs]
+
+
+Door.call, Door.rule = staticmethod(call), staticmethod(rule)
