@@ -51,7 +51,20 @@ def test_every_public_op_is_in_the_stubs():
         assert (f" import {name} as {name}\n" in package) == (HOMES[name] != "functional"), name
         assert (f" import {name} as {name}\n" in functional) == (HOMES[name] != "flamepy"), name
         assert (f"def {name}(" in methods) == (METHODS[name] and name != "clone"), name  # clone stands in the class itself
-    conversions = {"__bool__", "__doc__", "__float__", "__hash__", "__index__", "__init__", "__int__", "__reduce_ex__", "__repr__"}
+    conversions = {
+        "__dir__",
+        "__format__",
+        "__round__",
+        "__bool__",
+        "__doc__",
+        "__float__",
+        "__hash__",
+        "__index__",
+        "__init__",
+        "__int__",
+        "__reduce_ex__",
+        "__repr__",
+    }
     operators = set(vars(fp.Tensor)) & {*dir(int), "__matmul__", "__rmatmul__", "__getitem__"} - conversions
     assert set(re.findall(r"def (__\w+__)\(", methods)) == operators
 

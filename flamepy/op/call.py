@@ -18,13 +18,13 @@ Kinds = tuple[bool | None, ...]  # of inputs: whether each is tracked, None for 
 
 
 @lru_cache(4096)
-def places(op: Op, kinds: Kinds, names: tuple[str, ...] | None) -> tuple[tuple[int, ...], ...]:
-    """Which inputs are tensors, which of these gradients flow to, which others a printed tape tells about; which of the saved values
-    under `names` somebody else may overwrite: inputs and the result."""
+def places(inputs: tuple[str, ...], numbers: bool, kinds: Kinds, names: tuple[str, ...] | None) -> tuple[tuple[int, ...], ...]:
+    """Which inputs are tensors, which of these gradients flow to, which others a printed tape tells about (`numbers`: those as well);
+    which of the saved values under `names` somebody else may overwrite: inputs and the result."""
     tensors = tuple([i for i, kind in enumerate(kinds) if kind is not None])
     tracked = tuple([i for i in tensors if kinds[i] and names is not None])
-    told = range(len(kinds)) if op.takes_numbers else tensors
-    present = ["y", *[n for i, n in enumerate(op.inputs) if i in tensors]]
+    told = range(len(kinds)) if numbers else tensors
+    present = ["y", *[n for i, n in enumerate(inputs) if i in tensors]]
     guarded = tuple([i for i, name in enumerate(names or ()) if name in present])
     return tensors, tracked, tuple([i for i in told if i not in tracked]), guarded
 
@@ -38,7 +38,7 @@ class Call:
         saved: Sequence[Spec | None],
     ):  # fmt: skip
         self.op, self.single, self.ins, self.names = op, single, ins, names or ()
-        self.tensors, self.tracked, self.others, self.guarded = places(op, kinds, names)
+        self.tensors, self.tracked, self.others, self.guarded = places(op.inputs, op.takes_numbers, kinds, names)
         self.outs = tuple([spec.as_tracked(names is not None) for spec in outs])
         self.saved = tuple(zip(self.names, saved, strict=True))
 
