@@ -134,6 +134,45 @@ def test_results_of_the_step_itself_that_change_places_are_seen():
             captured(one(3))
 
 
+@pytest.mark.parametrize("lr", [fp.schedules.linear(0.5, 0.1, 50), 0.1])
+def test_another_optimizer_of_the_same_parameters_is_seen(lr):
+    """Its launches are the same; what is counted, and which rate is asked for, is another's."""
+    hidden, p = [0] * 1000, fp.Parameter(fp.ones(3))
+    choices = [fp.SGD([p], lr=fp.schedules.linear(0.1, 1.0, 50)), fp.SGD([p], lr=lr)]
+
+    def step(x: Any) -> Any:
+        choices[hidden[500]].step((p * x).sum().backward())
+        return x
+
+    captured = fp.capture(step, verify=1)
+    for i in range(4):
+        captured(one(i))
+    before, hidden[500] = p.tolist(), 1
+    with raises(fp.CaptureError, "does something else now"):
+        captured(one(4))
+    assert p.tolist() == before
+
+
+def test_results_are_compared_with_their_tape_and_types_and_nan_is_nan():
+    hidden, p = [0] * 1000, fp.Parameter(fp.ones(3))
+
+    def detached(x: Any) -> Any:
+        y = p * x
+        return y.detach() if hidden[500] else y
+
+    def number(x: Any) -> Any:
+        return x * 2.0, float("nan"), bool(hidden[500]) if hidden[500] else 0, {"a": [float("inf") - float("inf")]}
+
+    for step in (detached, number):
+        hidden[500] = 0
+        captured = fp.capture(step, verify=1)
+        for i in range(5):
+            captured(one(i))
+        hidden[500] = 1
+        with raises(fp.CaptureError, "its results became others"):
+            captured(one(5))
+
+
 def test_steps_that_come_or_do_not_come_are_seen():
     hidden = [1] * 1000
 
