@@ -29,7 +29,9 @@ from .generators import Generators
 from .program import Program, check_nothing_left
 from .recorder import StepRecorder, user_call
 
-FIRST = 4  # the call that is checked first; then 8, 16, 32 ...
+FIRST = 4  # the call that is checked first; then 8, 16, about 32 ...
+UNEVEN = 16  # from this call on checks come up to an eighth sooner, each time another part of it: a step that does something else
+SCATTER = 2654435761  # at every third or tenth call is checked at such a call, too. (Knuth's multiplier, 2^32 by the golden ratio)
 SHARE = 0.008  # of the time, that checks take: they are to cost less than 1 %, however times vary
 NEVER = sys.maxsize
 
@@ -62,6 +64,8 @@ class Checks:
             self.calls += self.gap
             each = (began - self.since) / self.gap  # what a call costs, with what the user does in between
             self.gap = min(self.calls, max(1, math.ceil((now - began) / SHARE / max(each, 1e-9))))
+            if self.calls >= UNEVEN:
+                self.gap -= (self.calls * SCATTER >> 16) % (1 + self.gap // 8)
         self.left, self.since = self.gap, now
 
     def __repr__(self) -> str:
