@@ -67,11 +67,11 @@ def capture(step: Callable[..., R], programs: int = 8, verify: bool | int = True
     many calls as came before, and at most for as many as take 125 times as long as a check does: some 10 for a small GPT, some thousands
     for a tiny MLP; print(captured) shows the number. A number: after so many calls each time. False: never.
 
-    CaptureError: when the step reads numbers on the host, or what cannot be watched (an iterator, a file, globals(), another library's
-    tensor); when it draws from Python's or NumPy's random generators; when tensors it made are kept elsewhere, or a tensor from outside
-    is another one each time; when a number or data made by Python differ between the two calls; when there are more kinds of calls than
-    `programs` (told is what keeps changing); when an argument shares memory with what the step itself holds; when memory was moved
-    (pack()) since.
+    CaptureError: when the step reads numbers on the host, or what cannot be watched (an iterator, a weak reference, open(), globals(),
+    another library's tensor); when it draws from Python's or NumPy's random generators; when tensors it made are kept elsewhere, or a
+    tensor from outside is another one each time; when a number or data made by Python differ between the two calls; when there are more
+    kinds of calls than `programs` (told is what keeps changing); when an argument shares memory with what the step itself holds; when
+    memory was moved (pack()) since.
     """
     check_function("capture", "the step", step)
     if not is_count(programs, 1):
