@@ -58,10 +58,12 @@ def test_wrong_results_of_a_rule_are_told(way):
         (lambda g: g.sum(), fp.ShapeError, ("tripled: the gradient for x has another shape: (), the input (3, 2)",)),
         (lambda g: g.mT, fp.ShapeError, ("(2, 3)", "(3, 2)")),
         (lambda g: g[:1], fp.ShapeError, ("(1, 2)", "(3, 2)")),
+        (lambda g: fp.ones(4, 3, 2), fp.ShapeError, ("(4, 3, 2)", "(3, 2)")),  # nothing was broadcast to it
         (lambda g: g.to("plain"), fp.DeviceError, ("tripled: the gradient for x is on another device: plain", "cpu")),
         (lambda g: "no", TypeError, ("tripled: the gradient for x is no Tensor: str",)),
         (lambda g: [g], TypeError, ("no Tensor: list",)),
         (lambda g: True, TypeError, ("no Tensor: bool",)),
+        (lambda g: np.True_, TypeError, ("no Tensor: bool",)),
         (lambda g: (g, g), ValueError, ("tripled: its backward rule returned too many or too few: 2 for 1 inputs",)),
     ):
         with raises(kind, *words):

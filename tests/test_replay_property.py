@@ -194,7 +194,7 @@ class World:
 
     def seen(self) -> Any:
         ps = self.model.parameters()
-        grads = [None if p.grad is None else p.grad.numpy().tobytes() for p in ps]
+        grads = [None if (g := p.kept_grad()) is None else g.numpy().tobytes() for p in ps]
         counts = {name: row["step"] for name, row in self.optimizer.state_dict()["state"].items()}
         return [p.numpy().tobytes() for p in ps], grads, counts, fp.get_rng_state()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,8 @@ from error_text import raises
 
 import flamepy as fp
 import flamepy.nn.functional as F
-from flamepy import nn
+from flamepy import nn, replay
+from flamepy.engine.capture import verify
 
 
 def one(i: int) -> fp.Tensor:
@@ -57,7 +58,7 @@ class World:
         state = self.optimizer.state_dict()
         arrays = [a.tobytes() for row in state["state"].values() for a in row.values() if isinstance(a, np.ndarray)]
         counts = [row["step"] for row in state["state"].values()], state["groups"][0]["lr"], state["groups"][0].get("finished")
-        grads = [None if p.grad is None else p.grad.numpy().tobytes() for p in ps]
+        grads = [None if (g := p.kept_grad()) is None else g.numpy().tobytes() for p in ps]  # grad itself may hint, once a process
         average = [np.asarray(a).tobytes() for a in self.ema.state_dict()["average"].values()] if "average" in self.ema.state_dict() else []
         return [p.numpy().tobytes() for p in ps], [p.buffer.version for p in ps], arrays, counts, grads, average, fp.get_rng_state()
 
@@ -134,6 +135,45 @@ def test_results_of_the_step_itself_that_change_places_are_seen():
             captured(one(3))
 
 
+@pytest.mark.parametrize("lr", [fp.schedules.linear(0.5, 0.1, 50), 0.1])
+def test_another_optimizer_of_the_same_parameters_is_seen(lr):
+    """Its launches are the same; what is counted, and which rate is asked for, is another's."""
+    hidden, p = [0] * 1000, fp.Parameter(fp.ones(3))
+    choices = [fp.SGD([p], lr=fp.schedules.linear(0.1, 1.0, 50)), fp.SGD([p], lr=lr)]
+
+    def step(x: Any) -> Any:
+        choices[hidden[500]].step((p * x).sum().backward())
+        return x
+
+    captured = fp.capture(step, verify=1)
+    for i in range(4):
+        captured(one(i))
+    before, hidden[500] = p.tolist(), 1
+    with raises(fp.CaptureError, "does something else now"):
+        captured(one(4))
+    assert p.tolist() == before
+
+
+def test_results_are_compared_with_their_tape_and_types_and_nan_is_nan():
+    hidden, p = [0] * 1000, fp.Parameter(fp.ones(3))
+
+    def detached(x: Any) -> Any:
+        y = p * x
+        return y.detach() if hidden[500] else y
+
+    def number(x: Any) -> Any:
+        return x * 2.0, float("nan"), bool(hidden[500]) if hidden[500] else 0, {"a": [float("inf") - float("inf")]}
+
+    for step in (detached, number):
+        hidden[500] = 0
+        captured = fp.capture(step, verify=1)
+        for i in range(5):
+            captured(one(i))
+        hidden[500] = 1
+        with raises(fp.CaptureError, "its results became others"):
+            captured(one(5))
+
+
 def test_steps_that_come_or_do_not_come_are_seen():
     hidden = [1] * 1000
 
@@ -189,6 +229,12 @@ def test_an_error_of_the_steps_own_comes_through_and_changes_nothing():
 
 
 # ---- when ------------------------------------------------------------------------------------------------------------------------
+def clock_of_checks(monkeypatch: Any, at: list[Any]) -> None:
+    """Let checks be timed by at[600], and nothing else."""
+    for module in (replay, verify):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: at[600]))
+
+
 def counted(at: list[int], runs: list[int], check: float = 0.0) -> Any:
     """A step that notes at which calls it runs; `at`: (this call, seconds by the clock), too long to be watched."""
 
@@ -201,18 +247,36 @@ def counted(at: list[int], runs: list[int], check: float = 0.0) -> Any:
 
 
 @pytest.mark.parametrize(
-    "check, wanted", [(0.255, [4, 8, 16, 32, 64, 96, 128, 160, 192]), (10.0, [4, 8, 16, 32, 64, 128]), (1e-6, [4, *range(5, 201)])]
+    "check, wanted", [(0.255, [4, 8, 16, 31, 59, 91, 122, 151, 179]), (10.0, [4, 8, 16, 31, 59, 117]), (1e-6, [4, *range(5, 201)])]
 )
-def test_checks_come_at_calls_4_8_16_and_then_for_one_percent_of_the_time(monkeypatch, check, wanted):
+def test_checks_come_at_calls_4_8_16_then_at_uneven_distances_and_then_for_one_percent_of_the_time(monkeypatch, check, wanted):
     at: list[Any] = [0] * 1000
     runs: list[int] = []
-    monkeypatch.setattr(time, "perf_counter", lambda: at[600])
+    clock_of_checks(monkeypatch, at)
     captured = fp.capture(counted(at, runs, check))
     with pytest.warns(fp.FlameWarning, match="also adds to runs"):
         for at[500] in range(201):
             captured(one(0))
             at[600] += 1.0  # what a call takes
     assert runs == [0, 1, *wanted]
+
+
+@pytest.mark.parametrize("every", [3, 5, 7, 10, 12])
+@pytest.mark.parametrize("check", [0.08, 0.255])
+def test_what_a_step_does_at_every_tenth_call_is_met_by_a_check(monkeypatch, every, check):
+    """Checks at even distances would miss it for ever: none of 4, 8, 16, 32 ... ends in 0."""
+    at: list[Any] = [0] * 1000
+
+    def step(x: Any) -> Any:
+        at[600] += check * (at[500] > 1)
+        return x * 3.0 if at[500] % every == every - 1 else x * 2.0
+
+    clock_of_checks(monkeypatch, at)
+    captured = fp.capture(step)
+    with raises(fp.CaptureError, "(2.0, now 3.0)"):
+        for at[500] in range(1000):
+            captured(one(1))
+            at[600] += 1.0
 
 
 @pytest.mark.parametrize("verify, wanted", [(1, [2, 3, 4, 5, 6, 7, 8]), (3, [4, 7]), (False, [])])

@@ -176,7 +176,7 @@ class Custom(Op):
             values["origin"] = ins[0].device
         found = rule(*[values.get(name) for name in names])
         found = found if type(found) is tuple else (found,)
-        return found if self.trusted else checked_cotangents(self, entry, found)
+        return found if self.trusted else checked_cotangents(self, entry, found, {g.shape for g in gs if g is not None})
 
     # ---- the call in general ---------------------------------------------------------------------------------------------------------
     def general(self, args: tuple, options: dict[str, Any]) -> Any:
@@ -253,9 +253,9 @@ def check_result(title: str, found: Any) -> None:
         raise TypeError(f"{title}: its forward gave no Tensor: {type(wrong[0]).__name__}. Return a Tensor or a tuple of them.")
 
 
-def checked_cotangents(op: Op, entry: TapeEntry, found: Sequence[Any]) -> Sequence[Any]:
-    """What a user's rule returned, as Tensors of the inputs' types. A shape that the input was broadcast to is summed later; another one
-    raises ShapeError, another device DeviceError, what is no Tensor, array or number TypeError."""
+def checked_cotangents(op: Op, entry: TapeEntry, found: Sequence[Any], results: set[tuple[int, ...]]) -> Sequence[Any]:
+    """What a user's rule returned, as Tensors of the inputs' types. The shape of a result (`results`) that the input was broadcast to is
+    summed later; another one raises ShapeError, another device DeviceError, what is no Tensor, array or number TypeError."""
     if len(found) != len(entry.inputs):
         return found  # base.sum_to_shapes() says so
     result: list[Any] = []
@@ -265,13 +265,13 @@ def checked_cotangents(op: Op, entry: TapeEntry, found: Sequence[Any]) -> Sequen
             continue
         what = f"the gradient for {op.inputs[i] if i < len(op.inputs) else f'input {i}'}"
         if not isinstance(dx, Tensor):
-            if not is_array(dx) and (not isinstance(dx, int | float | np.generic) or isinstance(dx, bool)):
+            if not is_array(dx) and (not isinstance(dx, int | float | np.generic) or isinstance(dx, bool | np.bool_)):
                 raise TypeError(f"{op.title}: {what} is no Tensor: {type(dx).__name__}. Return one Tensor for each input, or None.")
             dx = Tensor.of(op.title, dx, spec.device)
         if dx.device is not spec.device:
             advice = f"Move it with .to('{spec.device}')"
             raise DeviceError(f"{op.title}: {what} is on another device: {dx.device}, the input on {spec.device}. {advice}.")
-        if dx.shape != spec.shape and not broadcasts(spec.shape, dx.shape):
+        if dx.shape != spec.shape and not (dx.shape in results and broadcasts(spec.shape, dx.shape)):
             raise ShapeError(f"{op.title}: {what} has another shape: {dx.shape}, the input {spec.shape}. Return one of its shape.")
         result.append(dx if dx.dtype == spec.computed else dx.to(spec.computed))
     return result

@@ -158,6 +158,15 @@ class Update:
             found += NO_MORE[len(row) :]
         return found
 
+    def __eq__(self, other: object) -> bool:
+        """Each step makes one anew: for a check of a captured step those of the same optimizer, block and parameters are the same."""
+        if not isinstance(other, Update):
+            return False
+        whose = other.optimizer is self.optimizer and other.block is self.block
+        return whose and list(other.chosen) == list(self.chosen) and list(other.first) == list(self.first)
+
+    __hash__ = object.__hash__
+
     def saved(self) -> list[int]:
         """The counts, for a replay that fails."""
         return self.block.steps  # type: ignore[no-any-return]

@@ -173,7 +173,14 @@ class Slot:
     __hash__ = object.__hash__
 
     def kind(self) -> Any:
-        return None if self.like is None else (self.like.shape, self.like.dtype, self.like.device)
+        return None if self.like is None else (self.like.shape, self.like.dtype, self.like.device, self.entry is not None)
+
+
+def slot_for(x: Any) -> Slot:
+    """A place for tensors like this one, without its memory."""
+    like = x.over(Buffer(None, x.size, x.dtype, x.device))
+    like.spec = x.spec
+    return Slot(like, None, cut_entry(x.spec) if x.requires_grad else None)
 
 
 def strip(x: Any) -> Any:
@@ -181,9 +188,7 @@ def strip(x: Any) -> Any:
     if isinstance(x, Later):
         return Slot(None, x.make)
     if is_tensor(x):
-        like = x.over(Buffer(None, x.size, x.dtype, x.device))  # the shape without the memory
-        like.spec = x.spec
-        return Slot(like, None, cut_entry(x.spec) if x.requires_grad else None)
+        return slot_for(x)
     if x is None or isinstance(x, str | bool | int | float):
         return x
     raise CaptureError(f"capture: a result that cannot be replayed: {type(x).__name__}. Return tensors, or a dict of them.")
@@ -191,7 +196,7 @@ def strip(x: Any) -> Any:
 
 def outline(x: Any) -> Any:
     """A leaf of the first call's results, as much of it as is compared."""
-    return Slot(x.over(Buffer(None, x.size, x.dtype, x.device))) if is_tensor(x) else x
+    return slot_for(x) if is_tensor(x) else x
 
 
 def check_same_results(before: Any, now: Any) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import weakref
 from collections.abc import Callable, Iterator
 from functools import partialmethod
 from types import CellType, FunctionType
@@ -18,6 +19,7 @@ import numpy as np
 from .generators import GLOBAL
 from .values import MISSING, PLAIN, is_engine, of_engine
 
+WEAK = (weakref.ref, weakref.WeakSet, weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
 STANDARD = os.path.dirname(os.__file__)  # the standard library; what is installed lies in a folder site-packages
 
 
@@ -87,6 +89,8 @@ def unwatchable(value: Any) -> str:
     """What a value is whose changes nobody can see; "" for others."""
     if isinstance(value, np.ndarray) and value.dtype.hasobject:
         return "an array of objects"
+    if isinstance(value, WEAK) or type(value) in weakref.ProxyTypes:
+        return "a weak reference, while a record keeps alive what it saw"
     if isinstance(value, Iterator) and not isinstance(value, io.IOBase) and not isinstance(type(value).__next__, FunctionType):
         return "an iterator"
     return "a tensor of PyTorch's" if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "requires_grad") else ""

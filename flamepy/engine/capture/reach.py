@@ -9,14 +9,13 @@ from __future__ import annotations
 import builtins
 import os
 import sys
-import weakref
 from array import array
 from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Callable
 from contextvars import ContextVar
 from copy import copy
 from functools import partial
-from operator import attrgetter, call
+from operator import attrgetter
 from types import CellType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
@@ -97,8 +96,6 @@ class Reach(Names):
             self.generators.append((label, value, self.where))
         elif isinstance(value, ContextVar):
             self.place(f"{label}.get()", current, value)
-        elif isinstance(value, weakref.ref):
-            self.place(f"{label}()", call, value)
         elif isinstance(value, attrgetter):
             self.anything = True
         elif isinstance(value, WRAPPING):

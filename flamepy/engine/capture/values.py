@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from enum import Enum
-from types import FunctionType, MethodType
+from types import FunctionType, MemberDescriptorType, MethodType
 from typing import Any
 
 import numpy as np
@@ -62,19 +63,30 @@ class Contents:
         return str(self.value)[:60]
 
 
-def known(value: Any) -> Any:
+def known(value: Any, inside: tuple[int, ...] = ()) -> Any:
     """A value as it is compared: by value where that is possible, else by identity. An object that says itself what is equal by all of its
-    attributes, also those that its == leaves out."""
+    attributes, also those that its == leaves out. `inside`: ids of the objects whose attribute it is."""
     if not isinstance(value, PLAIN):
         if type(value).__hash__ in (None, object.__hash__) or of_engine(value) or isinstance(value, type | FunctionType | MethodType):
             return Same(value)
-        if hasattr(value, "__dict__"):
-            return type(value), *[(name, known(found)) for name, found in vars(value).items()]
+        if id(value) in inside:
+            return inside.index(id(value))
+        if (parts := attributes_of(value)) is not None:
+            return type(value), *[(name, known(found, (*inside, id(value)))) for name, found in parts]
         try:
             hash(value)
-        except TypeError:  # it holds something without a hash
+        except (TypeError, ValueError):  # it holds something without a hash, or is memory that can be written
             return Same(value)
     return Number(value)
+
+
+def attributes_of(value: Any) -> list[tuple[str, Any]] | None:
+    """The attributes of an object, also those in __slots__ if its class says by code of the user's what is equal; None if it has none."""
+    own = list(vars(value).items()) if hasattr(value, "__dict__") else None
+    if isinstance(type(value).__hash__, FunctionType) and type(value).__module__.partition(".")[0] not in sys.stdlib_module_names:
+        slots = [(n, s) for cls in type(value).__mro__ for n, s in vars(cls).items() if isinstance(s, MemberDescriptorType)]
+        own = (own or []) + [(name, slot.__get__(value)) for name, slot in slots if hasattr(value, name)]
+    return own
 
 
 def is_engine(module: Any) -> bool:

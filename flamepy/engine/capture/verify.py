@@ -27,7 +27,9 @@ from .generators import Generators
 from .program import Program, check_nothing_left
 from .recorder import StepRecorder, user_call
 
-FIRST = 4  # the call that is checked first; then 8, 16, 32 ...
+FIRST = 4  # the call that is checked first; then 8, 16, about 32 ...
+UNEVEN = 16  # from this call on checks come up to an eighth sooner, each time another part of it: a step that does something else
+SCATTER = 2654435761  # at every third or tenth call is checked at such a call, too. (Knuth's multiplier, 2^32 by the golden ratio)
 SHARE = 0.008  # of the time, that checks take: they are to cost less than 1 %, however times vary
 NEVER = sys.maxsize
 
@@ -60,6 +62,8 @@ class Checks:
             self.calls += self.gap
             each = (began - self.since) / self.gap  # what a call costs, with what the user does in between
             self.gap = min(self.calls, max(1, math.ceil((now - began) / SHARE / max(each, 1e-9))))
+            if self.calls >= UNEVEN:
+                self.gap -= (self.calls * SCATTER >> 16) % (1 + self.gap // 8)
         self.left, self.since = self.gap, now
 
     def __repr__(self) -> str:
@@ -170,7 +174,7 @@ class Verifier(StepRecorder):
         if n < len(self.record.steps):
             self.differs(n, self.record.steps[n], None, "the end of the step")
         places = [self.place(b) for b in outputs]
-        if result != self.record.result or not self.same_places(self.record.outputs[: len(places)], places):
+        if not alike(self.record.result, result) or not self.same_places(self.record.outputs[: len(places)], places):
             self.differs(n, "its results", "others", "the end of the step")
         if len(self.sets) != len(self.record.sets) or not all([self.same_set(*row) for row in self.record.sets]):
             self.differs(n, "the attributes that it sets", "others", "the end of the step")
@@ -281,9 +285,7 @@ def alike(then: Any, now: Any) -> bool:
         return len(then) == len(now) and all([alike(a, b) for a, b in zip(then, now, strict=True)])
     if isinstance(then, dict):
         return then.keys() == now.keys() and all([alike(value, now[key]) for key, value in then.items()])
-    if type(then).__module__.startswith("flamepy.") and type(then).__eq__ is object.__eq__:
-        return True  # made anew by each call; what it launches is compared
-    return bool(then == now)
+    return bool(then == now)  # the engine's that each call makes anew say so by __eq__
 
 
 def cells(function: FunctionType) -> list[Any]:
