@@ -126,10 +126,8 @@ def note(text: str) -> None:
 
 @click.command(help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.argument("suite", nargs=-1, required=True)
-@click.option(
-    "--against", metavar="NAMES", help=f"Whom to compare with: {', '.join(CONTENDERS)}, or none. The default depends on the suite."
-)
-@click.option("--work", metavar="NAMES", help="Which works; * stands for any characters. Default: all of the suite.")
+@click.option("--against", metavar="NAMES", help=f"Compare with: {', '.join(CONTENDERS)}, or none. The default depends on the suite.")
+@click.option("--work", metavar="NAMES", help="Time only these rows; * stands for any characters. Default: all of the suite.")
 @click.option("--mode", metavar="NAMES", help="How flamepy runs training steps: eager, replay. Default: both.")
 @click.option("--json", "file", type=click.Path(path_type=Path), metavar="FILE", help="Write one JSON line for each comparison.")
 @click.option(
@@ -139,9 +137,7 @@ def note(text: str) -> None:
     help="Draw roofline.png, stages.png and ratios.png, as far as there are numbers for them.",
 )
 @click.option("--threads", type=click.IntRange(1, CORES), default=CORES, metavar="N", help=f"Threads for each library.  [{CORES}]")
-@click.option(
-    "--rounds", type=click.IntRange(1), default=20, metavar="N", help="How many times each contender is timed, 0.15 s each.  [20]"
-)
+@click.option("--rounds", type=click.IntRange(1), default=20, metavar="N", help="How many times each library is timed, 0.15 s each.  [20]")
 def command(
     suite: tuple[str, ...], against: str | None, work: str | None, mode: str | None, file: Path | None, pictures: Path | None,
     threads: int, rounds: int,

@@ -18,8 +18,11 @@ import statistics
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from flamepy.train.lines import fitted
 
 from .busy import other_seconds
 from .work import suite_of
@@ -178,6 +181,7 @@ def serve(suite: str, contender: str, threads: int) -> None:
     """Answer requests from standard input until it closes. What libraries print goes to standard error."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    warnings.showwarning = told
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     server = None
@@ -193,6 +197,11 @@ def serve(suite: str, contender: str, threads: int) -> None:
             answers.flush()
         except BrokenPipeError:  # nobody waits for it any more
             return
+
+
+def told(message: Warning | str, *where: Any, **more: Any) -> None:
+    """A warning without the line that led to it, which is none of the user's."""
+    print(fitted(f"bench: {message}"), file=sys.stderr, flush=True)
 
 
 def receive(pipe: Any) -> Any:

@@ -13,13 +13,15 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
-from .errors import FlameError
+from .errors import FlameError, FlameWarning
 from .train.command_line import Commands, Jobs, wrong_usage
 from .train.config import DigitsConfig, GptConfig, TrainConfig, resolve
 from .train.files import GONE, silence
@@ -232,7 +234,7 @@ def run(args: list[str]) -> int:
 def attempt(name: str, args: list[str]) -> int:
     """Run one command; what it raises becomes a line and an exit code."""
     try:
-        with StopRequest() as stop:
+        with StopRequest() as stop, plain_warnings(name):
             return invoke(cli, args, "flamepy", stop)
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.ctx.get_help() if error.ctx else error.format_message())
@@ -254,6 +256,24 @@ def attempt(name: str, args: list[str]) -> int:
         what = "before training began; nothing to save" if name == "flamepy train" else "as you asked"
         complain(name, f"interrupted {what}.")
         return error.exit_code
+
+
+@contextmanager
+def plain_warnings(name: str) -> Iterator[None]:
+    """flamepy's warnings are lines of the command's: there is no line of the user's to show."""
+    before = warnings.showwarning
+
+    def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, FlameWarning):
+            complain(name, str(message))
+        else:
+            before(message, category, *where, **more)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
 
 
 def as_it_can(error: UnicodeError) -> tuple[bytes, int]:

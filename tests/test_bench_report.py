@@ -17,6 +17,7 @@ import pytest
 from rich.console import Console
 
 from flamepy.cli import benchmarks, run
+from flamepy.errors import FlameWarning
 
 command = benchmarks()
 busy, harness, pictures, products, report, roofline, worker = (
@@ -280,8 +281,8 @@ def test_the_help_says_what_each_option_is_for(capsys, monkeypatch):
     out = capsys.readouterr().out
     assert all(len(line) <= 79 for line in out.splitlines())
     for text in (
-        "Whom to compare with: torch, torch-compile, jax, or none.",
-        "How many times each contender is timed",
+        "Compare with: torch, torch-compile, jax, or none.",
+        "How many times each library is timed",
         "Threads for each library.",
     ):
         assert text in " ".join(out.split())
@@ -296,3 +297,9 @@ def test_notes_end_between_words_in_a_terminal(capsys, monkeypatch):
     err = capsys.readouterr().err
     said = [part for part in re.split(r"[\r\n]+", err) if part.strip()]
     assert " ".join(said[:-1]) == f"bench: {text}" and all(len(part) <= 40 for part in said) and said[-1] == 39 * "x"
+
+
+def test_a_warning_of_a_worker_is_a_line_without_code(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    worker.told(FlameWarning("kernels are compiled"), FlameWarning, "bench/libraries.py", 40)
+    assert capsys.readouterr().err == "bench: kernels are compiled\n"

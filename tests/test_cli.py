@@ -6,6 +6,7 @@ import platform
 import re
 import subprocess
 import sys
+import warnings
 from importlib.metadata import version
 from pathlib import Path
 
@@ -42,6 +43,19 @@ def test_help_names_every_option_and_every_job(capsys):
     assert code == 0 and all(f"--{o}" in out for o in ("prompt", "temperature", "top-k", "seed", "tokens"))
     code, out, _ = run(capsys, "--help")
     assert code == 0 and all(c in out for c in ("train", "sample", "doctor", "warmup", "cache", "version"))
+
+
+def test_warnings_are_lines_of_the_command(capsys, monkeypatch):
+    """They showed a line of click's, the only one outside of flamepy."""
+    text = "kernels are compiled for this processor, each once: the first calls wait for it."
+    shown = warnings.showwarning
+    monkeypatch.setattr(cli, "benchmarks", lambda: warnings.warn_explicit(text, flamepy.FlameWarning, "core.py", 911))
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        with pytest.raises(AttributeError):  # it gave no benchmarks
+            cli.run(["bench", "step"])
+        assert capsys.readouterr().err == f"flamepy bench: {text}\n"
+    assert warnings.showwarning is shown
 
 
 def test_without_a_command_the_help_is_shown(capsys):

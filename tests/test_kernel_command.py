@@ -26,6 +26,12 @@ def test_on_the_cpu(capsys):
     assert re.search(r"fastest of 5 runs: [\d.]+ us, [\d.]+ GB/s \(320,000 bytes in its buffers\)", text)  # 40,000 read, 40,000 written
 
 
+def test_optimizers_and_clips_have_no_way_back(capsys):
+    for name in ("AdamW", "clip_grad_value"):
+        code, text = shown(capsys, name)
+        assert code == 0 and re.match(rf"{name.lower()} on this processor: \d kernels? for 65,536 elements\n", text)
+
+
 def test_what_is_watched_has_memory_of_its_own(capsys):
     """Pools were found by size and type alone: after the command, buffers of these sizes named the watched device as theirs."""
     assert shown(capsys, "tanh", "--run", "41")[0] == 0

@@ -270,10 +270,39 @@ def test_a_gradient_recorded_before_a_packed_model_changed_its_type():
     assert grads[p].tolist() == [1, 1]
 
 
+class Tied(nn.Module):
+    """Predicts with its embedding, as language models do: tied inside, or by layers that were tied before."""
+
+    def __init__(self, before: bool):
+        token, head = nn.Embedding(5, 4), nn.Linear(4, 5, bias=False)
+        if before:
+            head.weight = token.weight
+        self.layers = nn.ModuleList([token])
+        self.head = head
+        if not before:
+            self.head.weight = token.weight
+        self.again = self.layers[0]
+
+    def forward(self, ids):
+        return self.head(self.again(ids))
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_what_is_shared_goes_by_its_first_path_before_anyone_asks_for_names(before):
+    for model, name in ((Tied(before), "layers.0.weight"), (nn.Sequential(Tied(before)), "0.layers.0.weight")):
+        assert [n for n, _ in model(np.array([1])).sum().backward().named_items()] == [name] == list(model.state_dict())
+    model = nn.Module()
+    model.w = fp.Parameter([1.0])
+    model.v = model.w
+    assert model.w.name == "w"
+
+
 def test_gradients_are_found_by_path_before_anyone_asks_for_names():
     model = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 1)))
     grads = model(fp.ones(4, 2)).sum().backward()
     assert grads["0.weight"].shape == (3, 2) and grads["1.0.bias"].shape == (1,)
+    moved = nn.Sequential(nn.Linear(2, 2), model[0])  # in another place there
+    assert moved(fp.ones(4, 2)).sum().backward()["1.weight"].shape == (3, 2)
     two = [nn.Linear(1, 1), nn.Linear(1, 1)]
     optimizer = fp.SGD([layer.weight for layer in two], lr=0.1)  # names given in passing are no names of a state
     optimizer.step((two[0].weight + two[1].weight).sum().backward())

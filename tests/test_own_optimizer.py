@@ -140,6 +140,16 @@ def test_what_is_missing_is_told_when_it_is_made() -> None:
             call()
 
 
+def test_options_that_are_forgotten_are_asked_for_and_groups_may_be() -> None:
+    numbers = {"formula": plain_update, "numbers": lambda self, group, step: (group["lr"],)}
+    with raises(TypeError, "Mine: no options: its __init__ gives none. Write super().__init__(params, {'lr': lr, ...}, groups)."):
+        type("Mine", (Optimizer,), numbers)([fp.Parameter([1.0])])
+    short = {"__init__": lambda self, params: Optimizer.__init__(self, params, {"lr": 0.5})}
+    p = fp.Parameter([1.0])
+    type("Mine", (Optimizer,), numbers | short)([p]).step((p * 2.0).sum().backward())
+    assert p.tolist() == [0.0]
+
+
 def root_update(p, m, g, before, *_):
     return p - before * sqrt(m), m + g
 
@@ -159,3 +169,10 @@ def test_classes_derived_from_flamepys_keep_their_names() -> None:
     p.set_grad([4.0])
     optimizer.step(), optimizer.step()
     assert p.tolist() == [1 - 2.0]
+
+
+def test_a_glob_for_parameters_without_names_says_so() -> None:
+    with raises(fp.StateError, "no parameter matches the group '*.bias': there are 0. They have no names yet: put them into a Module"):
+        fp.AdamW([fp.Parameter([1.0])], groups={"*.bias": {"weight_decay": 0}})
+    with raises(fp.StateError, "there are w. Fix the glob."):
+        fp.AdamW(fp.ParameterDict({"w": fp.Parameter([1.0])}), groups={"*.bias": {"weight_decay": 0}})

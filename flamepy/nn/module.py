@@ -28,6 +28,7 @@ from ..tensors import Tensor, tensor
 from .compute import checked, rounded, say_if_widened
 from .hooks import Handle, hooked
 from .moving import move
+from .shared import name_in_passing, one_name_each
 
 
 class Module:
@@ -94,7 +95,7 @@ class Module:
         object.__setattr__(self, name, value)
         if isinstance(value, Module | Parameter):
             Settings.layers += 1
-            self._name(name, value)
+            name_in_passing(self, name, value)
         if isinstance(before, Module | Parameter) and value is not None:  # an optimizer that was made before says so
             for replaced, part in ((True, before), (False, value)):
                 for p in [part] if isinstance(part, Parameter) else part.parameters():
@@ -102,12 +103,6 @@ class Module:
         if self.compute_dtype is not None and isinstance(value, Module):
             value._compute_in(self.compute_dtype)
         changed()
-
-    def _name(self, attribute: str, value: Module | Parameter) -> None:
-        """Name what is put in by its path from here, so that maps of gradients and error texts know it before anyone asks for params."""
-        for path, p in [("", value)] if isinstance(value, Parameter) else value._named():
-            if p.passing or not p.name:
-                p.name, p.passing = f"{attribute}.{path}" if path else attribute, True
 
     def _compute_in(self, dtype: np.dtype | None) -> None:
         """Set the compute dtype here and inside. A module without one looks as if it never had one: steps recorded before can be
@@ -333,16 +328,6 @@ class Module:
         body = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
         shown = [] if self.compute_dtype is None else [f"compute_dtype={self.compute_dtype}"]
         return f"{type(self).__name__}({', '.join([s for s in (self.extra(), *shown) if s])}{body})"
-
-
-def one_name_each(state: dict[str, Any], others: dict[str, str]) -> dict[str, Any]:
-    """A state with what is shared under the name that it is listed under alone. Raises StateError where its names have other numbers."""
-    found = {name: value for name, value in state.items() if name not in others}
-    for name, listed in others.items():
-        if name in state and tensor(found.setdefault(listed, state[name])).numpy().tobytes() != tensor(state[name]).numpy().tobytes():
-            what = f"one parameter here, two in the state: '{listed}' and '{name}'"
-            raise StateError(f"load_state_dict: {what}. Load into a model that does not share it.")
-    return found
 
 
 advise(Module, "Module")

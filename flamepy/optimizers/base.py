@@ -47,7 +47,11 @@ class Optimizer(Rule, Chained):
     told = False  # whether it has said that a parameter was replaced in its model
     apart = False  # whether each parameter is a segment of its own
 
-    def __init__(self, params: Any, options: dict[str, Any], groups: dict[str, dict[str, Any]] | None, transforms: Any = None):
+    def __init__(
+        self, params: Any, options: dict[str, Any] | None = None, groups: dict[str, dict[str, Any]] | None = None, transforms: Any = None
+    ):  # fmt: skip
+        if options is None:
+            raise TypeError(f"{self.name}: no options: its __init__ gives none. Write super().__init__(params, {{'lr': lr, ...}}, groups).")
         given = checked_groups(self.name, groups, options)
         self.groups = Groups([Group(self, {"names": [], **options, **changes}) for changes in ({}, *given.values())])
         self.patterns = list(given)
@@ -68,8 +72,9 @@ class Optimizer(Rule, Chained):
         self.open = not found  # parameters come with the steps
         for pattern, group in zip(self.patterns, self.groups[1:], strict=True):
             if self.params and not group["names"]:
-                names = ", ".join(self.names.values())
-                raise StateError(f"{self.name}: no parameter matches the group '{pattern}': there are {names}. Fix the glob.")
+                names, named = ", ".join(self.names.values()), any([name_of(p) for p in self.params])
+                advice = "Fix the glob" if named else "They have no names yet: put them into a Module or ParameterDict"
+                raise StateError(f"{self.name}: no parameter matches the group '{pattern}': there are {names}. {advice}.")
 
     def __setattr__(self, name: str, value: Any) -> None:
         """An option would be written beside the groups, which steps read."""

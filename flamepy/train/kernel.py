@@ -1,6 +1,6 @@
 """`flamepy kernel NAME`: from the formula of an op down to the machine code that runs it, and what a run counts.
 
-The op runs once on an example, forward and backward, on a device that writes down what it launches.
+The op runs once on an example, forward and backward, on a device that writes down what it launches; of an optimizer, a step does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from ..cuda.emulation import EmulationReport, joined, reported
-from ..cuda.examples import names, prepared
+from ..cuda.examples import CLIPS, OPTIMIZERS, names, prepared
 from ..cuda.kernels import architecture, backend
 from ..cuda.recording import launches_of, refuse_converted
 from ..dtypes import as_dtype
@@ -66,7 +66,8 @@ def source(function: Any) -> str:
 
 
 def heading(name: str, where: str, kernels: list[str], n: int) -> Iterator[str]:
-    yield fitted(f"{name} on {where}: {len(kernels)} kernel{'s' * (len(kernels) != 1)} for {n:,} elements, forward and backward")
+    way = "" if name in (*OPTIMIZERS, *CLIPS) else ", forward and backward"
+    yield fitted(f"{name} on {where}: {len(kernels)} kernel{'s' * (len(kernels) != 1)} for {n:,} elements{way}")
     yield from (f"  {i}. {kernel}" for i, kernel in enumerate(kernels, 1))
 
 

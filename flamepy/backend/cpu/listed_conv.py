@@ -98,7 +98,7 @@ def dw_plan(sizes: Sequence[int]) -> ListPlan:
     return finished("dw", sizes, *at_once(sizes, most, -(-sizes[0] // max(1, chunks))), channels, chunks)
 
 
-@lru_cache(4096)
+@lru_cache(512)  # kilobytes for each
 def lists(sizes: Sequence[int], plan: ListPlan, order: int) -> tuple[np.ndarray, np.ndarray]:
     """Where in a room each tap of each channel sees the first position, and how far from there each position is seen. order: 1, or -1 for
     the last tap first."""
