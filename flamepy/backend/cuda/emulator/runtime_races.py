@@ -6,8 +6,8 @@ threads, one of them a write, are in order if a barrier of the block lies betwee
 named both. (A shuffle or a vote is none: CUDA promises no order of memory for them. What was read before one is read, though.)
 Otherwise, in one block or in two, only if the first made a fence and then an atomic on some word (it releases), and the second an atomic on
 that word later (it acquires). That counts for a lane that acquires, not for its warp, and only for what was done by a thread that fenced
-itself, or that a barrier orders before one that did (runtime_order.py), and that the one that released it knew of (runtime_heard.py). A fence of the block is none for other blocks: each word has two
-such times, the second, of the block alone, in its upper half.
+itself, or that a barrier orders before one that did (runtime_order.py), and that the one that released it knew of (runtime_heard.py).
+A fence of the block is none for other blocks: each word has two such times, the second, of the block alone, in its upper half.
 Phases are numbered through all launches, so a record of an earlier launch is known by its number; a barrier or a fence ends one.
 Read next: runtime_bytes.py, runtime_atomics.py.
 """
