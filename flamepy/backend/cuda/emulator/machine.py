@@ -228,6 +228,9 @@ class Launch:
         self.counted = self.array(layout.COUNTERS, np.int64)
         self.starts = self.array(self.blocks + 1, np.int32)
         self.published = self.array(self.blocks * (self.threads + 1), np.int64)  # phases only grow: it is never emptied
+        many = self.blocks * self.threads
+        if kernel.loose and many <= layout.ROW_MOST:
+            words[layout.ROWS] = self.array(layout.ROW_COUNT * (many + 1), np.int64).ctypes.data  # takes memory where it is used
         tables = {
             "PARAMETERS": self.parameters, "RUNS": self.runs, "COUNTED": self.counted, "STARTS": self.starts, "TABLE": kernel.table,
             "KINDS": kernel.kinds, "TARGETS": kernel.targets, "FALLS": kernel.falls, "LINES": kernel.lines, "VARIABLES": kernel.variables,

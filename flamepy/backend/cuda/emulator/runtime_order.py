@@ -26,6 +26,7 @@ from .layout import (
     PENDING_WORDS,
     PHASE,
     PUBLISHED,
+    ROW_BARRIERS,
     STARTS,
     STEPS,
     SYNC_TURNS,
@@ -35,6 +36,7 @@ from .layout import (
     WARP_BYTES,
     WARPS,
 )
+from .runtime_heard import barrier_row, empty_row
 from .runtime_words import inlined, peek32, peek64, plain, poke64, set_word, word
 
 
@@ -84,8 +86,8 @@ def publish(launch, warp, mask, met):
 
 
 @plain
-def published(launch, phase, thread):
-    """Up to when what this thread did, of the block that ran in this phase, has been fenced by itself or by one that knew of it."""
+def block_of(launch, phase):
+    """The block that ran in this phase."""
     block, blocks = word(launch, BLOCK_NOW), word(launch, BLOCKS)
     if phase < word(launch, BLOCK_PHASE):  # the last block that began before
         low, high = 0, word(launch, STEPS)
@@ -97,6 +99,12 @@ def published(launch, phase, thread):
             else:
                 high = middle
         block = blocks - 1 - low if word(launch, ORDER) == 2 else low
+    return block
+
+
+@plain
+def published(launch, block, thread):
+    """Up to when what this thread did has been fenced by itself or by one that knew of it."""
     row = row_of(launch, block)
     return max(peek64(row), peek64(row + 8 * (1 + thread)))
 
@@ -130,6 +138,7 @@ def tell_barrier(launch, warp, barrier, phase):
     for k, which in enumerate((ACQUIRED, FENCED, FENCED_HERE)):
         for lane in range(32):
             raise_to(to + 8 * (32 + k), peek64(at_lane(warp, which, lane)))
+    barrier_row(launch, warp, barrier, False)
 
 
 @plain
@@ -142,6 +151,7 @@ def hear(launch, warp, barrier, heard):
     for k, which in enumerate((ACQUIRED, FENCED, FENCED_HERE)):
         for lane in range(32):
             poke64(at_lane(warp, which, lane), peek64(source + 8 * (32 + k)))
+    barrier_row(launch, warp, barrier, True)
 
 
 @plain
@@ -166,3 +176,4 @@ def join(launch, barrier, phase, everyone):
                     tell_barrier(launch, warp, barrier, phase)
     for k in range(PENDING_WORDS):
         set_word(launch, PENDING + PENDING_WORDS * barrier + k, 0)
+    empty_row(launch, ROW_BARRIERS + barrier)

@@ -6,8 +6,8 @@ threads, one of them a write, are in order if a barrier of the block lies betwee
 named both. (A shuffle or a vote is none: CUDA promises no order of memory for them. What was read before one is read, though.)
 Otherwise, in one block or in two, only if the first made a fence and then an atomic on some word (it releases), and the second an atomic on
 that word later (it acquires). That counts for a lane that acquires, not for its warp, and only for what was done by a thread that fenced
-itself, or that a barrier orders before one that did (runtime_order.py). A fence of the block is none for other blocks: each word has two
-such times, the second, of the block alone, in its upper half.
+itself, or that a barrier orders before one that did (runtime_order.py), and that the one that released it knew of (runtime_heard.py).
+A fence of the block is none for other blocks: each word has two such times, the second, of the block alone, in its upper half.
 Phases are numbered through all launches, so a record of an earlier launch is known by its number; a barrier or a fence ends one.
 """
 
@@ -37,12 +37,15 @@ from .layout import (
     R_THREAD,
     RACED_AT,
     RELEASED,
+    SHARED,
     STOOD_AT,
     SYNC_TURNS,
     SYNCED,
 )
 from .runtime_barriers import stands_at
-from .runtime_order import at_lane, known, publish, published
+from .runtime_check import group_of
+from .runtime_heard import hear_word, heard_of, tell_word
+from .runtime_order import at_lane, block_of, known, publish, published
 from .runtime_words import fail, inlined, peek64, plain, poke64, set_word, word
 
 
@@ -66,8 +69,10 @@ def conflict(launch, warp, group, old, new, since):
         return False
     thread, mine = old >> R_THREAD & 1023, new >> R_THREAD & 1023
     time = time_of(old)
-    if phase <= peek64(at_lane(warp, ACQUIRED, mine & 31)) and time < published(launch, phase, thread):
-        return False
+    if phase <= peek64(at_lane(warp, ACQUIRED, mine & 31)):
+        block = block_of(launch, phase)
+        if time < min(published(launch, block, thread), heard_of(launch, warp, block, thread)):
+            return False
     if phase < word(launch, BLOCK_PHASE):
         return True
     if phase < word(launch, BARRIER_PHASE) or thread == mine:
@@ -99,6 +104,8 @@ def acquire(warp, lane, group, offset):
     here = released >> 32 if released >> 32 >= word(word(warp, LAUNCH), BLOCK_PHASE) else 0
     at = at_lane(warp, ACQUIRED, lane)
     poke64(at, max(peek64(at), released & FULL, here))
+    if released:
+        hear_word(warp, int(group == group_of(word(warp, LAUNCH), SHARED)), offset)
 
 
 @inlined
@@ -108,6 +115,7 @@ def release_word(warp, lane, group, offset):
     if here:
         at = word(group, RELEASED) + 8 * (offset >> 2)
         poke64(at, max(peek64(at) & FULL, fenced) | max(peek64(at) >> 32, here) << 32)
+        tell_word(warp, lane, int(group == group_of(word(warp, LAUNCH), SHARED)), offset)
 
 
 @inlined

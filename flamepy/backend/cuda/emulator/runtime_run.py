@@ -53,6 +53,8 @@ from .layout import (
     PHASE,
     POLLED,
     REGISTERS,
+    ROW_BARRIERS,
+    ROW_WARPS,
     RUNS,
     SHARED,
     SHARED_STATE,
@@ -77,6 +79,7 @@ from .layout import (
 )
 from .runtime_barriers import choose, choose_still, let_go, send, stuck, wait, warp_at
 from .runtime_check import group_of
+from .runtime_heard import empty_row
 from .runtime_meetings import hold, meet
 from .runtime_order import arrive
 from .runtime_words import copy_bytes, fail, inlined, ones, peek32, peek64, plain, poke32, poke64, run_block, set_bytes, set_word, word
@@ -189,6 +192,7 @@ def start_block(launch):
     set_bytes(word(local, STATE), ALLOCATED, word(local, TOP) * word(launch, THREADS))
     for k in range(16):
         set_word(launch, ARRIVED + k, 0)
+        empty_row(launch, ROW_BARRIERS + k)
     set_bytes(launch + 8 * PENDING, 0, 8 * 16 * PENDING_WORDS)
     x, y = word(launch, GRID), word(launch, GRID + 1)
     for index in range(word(launch, WARPS)):
@@ -202,6 +206,7 @@ def start_block(launch):
         for which in (HELD, HOLD, JOINT):
             set_word(warp, which, 0)
         set_bytes(warp + HEARD, 0, REGISTERS - HEARD)
+        empty_row(launch, ROW_WARPS + index)
         set_word(warp, CTAID, block % x)
         set_word(warp, CTAID + 1, block // x % y)
         set_word(warp, CTAID + 2, block // (x * y))
