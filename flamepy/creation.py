@@ -12,7 +12,7 @@ from .autograd.entries import tell
 from .backend.base import device as device_of
 from .dtypes import FLOATS, as_dtype, checked_number, float32, is_count
 from .errors import DTypeError, ShapeError
-from .ops.copy import as_shape
+from .ops.axes import as_shape
 from .ops.random import random_fill
 from .tensors import Tensor, full_like, tensor
 

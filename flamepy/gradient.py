@@ -7,17 +7,15 @@ has looked at them, clipping only leaves its factor here, and the optimizer mult
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from . import ids
+from .core.tensor import Tensor
 from .dtypes import FLOATS, HALF, checked_number, float32, float64
 from .errors import DTypeError, GradientError, ShapeError, StateError
 from .gradient_memory import add_to_buffer, both_marks, check_device, check_fits, label_of, scale_buffer, scale_by_factor
 from .tensor_grad import TensorGradExt as TensorGradExt
-
-if TYPE_CHECKING:
-    from .methods import Tensor  # from a stub: this file imports no tensors when it runs
 
 
 class GradientMap:
@@ -32,8 +30,6 @@ class GradientMap:
     Pickled and copied together with its parameters, in whatever they are, a map names their copies. Alone, it names the tensors it
     named before, also when it comes back from another process.
     """
-
-    tensor_of: Callable[[str, Any, Any], Any]  # (who asks, numbers, device) -> Tensor: tensors.py, which stands above, gives it
 
     def __init__(self) -> None:
         self._gradients: dict[int, Any] = {}
@@ -146,7 +142,7 @@ class GradientMap:
         if not hasattr(gradient, "buffer"):
             found = [like, self._gradients.get(key), *self._gradients.values()]
             near = next((t for t in found if t is not None), None)
-            made = self.tensor_of(name, gradient, None if near is None else near.device)
+            made = Tensor.of(name, gradient, None if near is None else near.device)
             gradient = made.to(float64 if near is not None and near.dtype == float64 else float32)
         if gradient.scaled is not None and gradient.scaled is not self.scaled:
             if self._gradients:

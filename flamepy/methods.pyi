@@ -7,10 +7,11 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from .core.tensor import Tensor as Tensor
 from .ops import Axis, Pair, TensorLike
-from .tensors import Tensor as Tensor
+from .tensors import TensorMethods
 
-class Methods:
+class Methods(TensorMethods):
     # flamepy/ops/pointwise.py: abs_y
     def abs(self) -> Tensor:
         """|x|; the derivative at 0 is 0. See flamepy.abs."""

@@ -16,9 +16,9 @@ import numpy as np
 from . import ids
 from .backend.base import Device
 from .backend.divert import own
+from .core.spec import spec_of
 from .dtypes import DTYPES
 from .errors import GradientError
-from .op.spec import spec_of
 
 OWN = frozenset(
     ("buffer", "spec", "id", "entry", "slot", "unit", "broken", "no_pair", "replaced", "held")

@@ -17,6 +17,7 @@ from .autograd.entries import TapeEntry, file_line, observing, tell, user_frame,
 from .backend.base import Buffer, Device
 from .backend.divert import SHARED, note
 from .backend.lending import lend
+from .core.tensor import Tensor
 from .dtypes import HALF, float32
 from .errors import DTypeError, ShapeError, warn
 from .op.base import PUBLIC
@@ -102,7 +103,7 @@ class Readable(TensorGradExt):
         """NumPy arrays leave operators with a Tensor to the Tensor; NumPy's own functions are refused."""
         name = ufunc.__name__
         plain = method == "__call__" and not options
-        if plain and name in OPERATORS and inputs[1] is self and not isinstance(inputs[0], Readable):
+        if plain and name in OPERATORS and inputs[1] is self and not isinstance(inputs[0], Tensor):
             return getattr(self, OPERATORS[name])(inputs[0])
         own = NAMES.get(name, name)
         own = f"fp.{own}(...), or " if plain and own in PUBLIC else ""
@@ -203,7 +204,7 @@ class Readable(TensorGradExt):
 
     def __dir__(self) -> list[str]:
         """The names that are public, for completion."""
-        known = [n for n in super().__dir__() if n not in INTERNAL and (n[0] != "_" or n.startswith("__"))]
+        known = [n for n in object.__dir__(self) if n not in INTERNAL and (n[0] != "_" or n.startswith("__"))]
         return [n for n in known if n not in ADVICE["Tensor"] or hasattr(type(self), n)]
 
     def shown(self, before: str) -> str:

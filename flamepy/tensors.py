@@ -1,109 +1,58 @@
-"""Tensor: a buffer with a shape, an id and a place on the tape. Every method is one line to an op; no arithmetic here."""
+"""What a Tensor can do: its place on the tape, operators, conversions. Every method is one line to an op; no arithmetic here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import autograd, ids, ops, pickling
+from . import autograd, ops, pickling
 from .advice import advise
-from .autograd.entries import TapeEntry, file_line, observing, tell, user_frame
+from .autograd.entries import file_line, observing, tell, user_frame
 from .autograd.hooks import TensorHook
 from .backend.base import BACKENDS, Buffer, Device, is_device_name
 from .backend.base import device as device_of
-from .backend.divert import active, own
+from .backend.divert import active
 from .backend.numbers import say_exact
-from .dtypes import DTYPES, FLOATS, INTEGERS, as_dtype, check_fits, float64, host_array, int64
+from .core.spec import spec_of
+from .core.tensor import Tensor, attach
+from .dtypes import DTYPES, INTEGERS, as_dtype, check_fits, float64, host_array, int64
 from .errors import DeviceError, DTypeError, FlameError, GradientError, ShapeError
 from .gradient import GradientMap
-from .op.base import METHODS, PUBLIC, use_tensor_class
-from .op.spec import Count, Spec, spec_of
+from .op.base import METHODS, PUBLIC
 from .ops.indexing import taken_apart
 from .reading import Readable
-from .replay import use_tensor_function
-
-if TYPE_CHECKING:
-    from .methods import Methods  # only a stub: what the loop at the end puts onto Tensor, and the operators, with types
-else:
-    Methods = object
 
 eq, ne = ops.operator(ops.eq), ops.operator(ops.ne)
 
 
-class Tensor(Readable, Methods):
-    """Numbers on a device. Make one with `flamepy.tensor(data)`; see flamepy.creation for zeros, randn and the like.
+class TensorMethods(Readable):
+    """What every Tensor has beside its numbers; see core/tensor.py."""
 
-    A tensor is always contiguous. `id` is its key in a GradientMap. A leaf has no entry; the result of an op on tracked
-    tensors has one.
-    """
-
-    # Class values are what almost every tensor has. What each op reads is set below: that is faster than finding it in the class.
-    name: str = ""
-    is_parameter: bool = False
+    # Class values are what almost every tensor has.
     replaced: bool = False  # whether another parameter took its place in its module
     passing: bool = False  # whether its name was given in passing, by a module it was put into, and nobody has asked for names since
     held: bool = False  # whether an optimizer has it
     scaled: Any = None  # by whose scale it is multiplied, if it is a gradient of a scaled loss
     mark: Any = None  # whether a step may use it, if it is a gradient that was clipped with nonfinite="skip"
-    hooks: list[Callable] | None = None
-    entry: TapeEntry | None = None
-    slot: int = 0  # which output of its entry it is
     unit: bool = False  # whether it is known to be the number 1: the cotangent that backward() begins with
     no_pair: str = ""  # "max" or "min", where PyTorch's would have given a pair of values and indices
-    broken: tuple | None = None  # (op, why, code): the place where the chain to tracked tensors broke
-
-    def __init__(self, buffer: Buffer, spec: Spec):
-        self.buffer = buffer
-        self.spec = spec
-        self.id = ids.next_id()
-
-    shape: tuple[int, ...] = property(attrgetter("spec.shape"))  # type: ignore[assignment]
-    ndim: int = property(lambda self: len(self.spec.shape))  # type: ignore[assignment]
-    dtype: np.dtype = property(attrgetter("spec.dtype"))  # type: ignore[assignment]
-    device: Device = property(attrgetter("spec.device"))  # type: ignore[assignment]
 
     @property
-    def requires_grad(self) -> bool:
-        """Whether ops on it are recorded, so that backward() reaches it."""
-        return self.spec.tracked
-
-    @requires_grad.setter
-    def requires_grad(self, flag: bool) -> None:
-        if not isinstance(flag, bool | np.bool_):
-            raise DTypeError(f"requires_grad: no yes or no: {flag!r}. Use True or False.")
-        if flag != self.spec.tracked:
-            self.check_leaf(flag)
-            self.spec = self.spec.as_tracked(bool(flag))
-            own(self)
-
-    def check_leaf(self, flag: bool) -> None:
-        """Raise GradientError where `requires_grad` cannot be set: for integers, and for what an op on tracked tensors made."""
-        if flag and self.dtype not in FLOATS:
-            raise GradientError(f"requires_grad_: only float tensors have gradients: {self.dtype}. Cast it with .to(flamepy.float32).")
-        if self.entry is not None:
-            raise GradientError(f"requires_grad_: not a leaf: made by '{self.entry.op.title}'. Use detach().")
-
-    # ---- looking at it ------------------------------------------------------------------------------------------------
-    size: Count = property(attrgetter("spec.count"))  # type: ignore[assignment]
-    is_leaf: bool = property(lambda self: self.entry is None)  # type: ignore[assignment]
-
-    @property
-    def T(self) -> Tensor:
+    def T(self: Any) -> Tensor:
         """The two axes of a matrix swapped; a vector is itself."""
         if self.ndim > 2:
             raise ShapeError(f"T: more than two axes: shape {self.shape}. Use .mT for stacks of matrices or .permute(axes).")
         return self if self.ndim < 2 else ops.transpose(self)
 
     @property
-    def mT(self) -> Tensor:
+    def mT(self: Any) -> Tensor:
         """The last two axes swapped."""
         return ops.transpose(self, -2, -1)
 
-    def __iter__(self) -> Iterator[Tensor]:
+    def __iter__(self: Any) -> Iterator[Tensor]:
         if self.no_pair:
             raise taken_apart(self)
         return (self[i] for i in range(len(self)))
@@ -123,12 +72,12 @@ class Tensor(Readable, Methods):
         """Gradients of this tensor with respect to every leaf that reaches it; see flamepy.autograd.backward."""
         return autograd.backward(self, gradient, retain_graph, create_graph)
 
-    def requires_grad_(self, flag: bool = True) -> Tensor:
+    def requires_grad_(self: Any, flag: bool = True) -> Tensor:
         """Make this leaf require grad (or not), in place."""
         self.requires_grad = flag
         return self
 
-    def retain_grad(self) -> Tensor:
+    def retain_grad(self: Any) -> Tensor:
         """Have backward() put this tensor's gradient into the map though it is no leaf."""
         if not self.requires_grad:
             raise GradientError(f"retain_grad: the tensor does not require grad: shape {self.shape}. Record it first.")
@@ -136,7 +85,7 @@ class Tensor(Readable, Methods):
             self.entry.retained = {**(self.entry.retained or {}), self.slot: self}
         return self
 
-    def register_hook(self, hook: Callable) -> TensorHook:
+    def register_hook(self: Any, hook: Callable) -> TensorHook:
         """Call `hook(gradient)` when this tensor's gradient is complete; what it returns (if not None) replaces the gradient.
         Calling what is returned, or its remove(), takes the hook away."""
         if not self.requires_grad:
@@ -155,18 +104,18 @@ class Tensor(Readable, Methods):
             t.broken = ("detach", "which cuts it", user_frame())
         return t
 
-    def clone(self) -> Tensor:
+    def clone(self: Any) -> Tensor:
         """A copy; gradients flow through it."""
         return ops.clone(self)
 
-    def origin(self) -> str:
+    def origin(self: Any) -> str:
         """Why this tensor does not require grad, for error texts."""
         if self.broken is None:
             return f"a {self.dtype} tensor of shape {self.shape}, none of whose inputs requires grad"
         name, why, where = self.broken
         return f"the chain broke at '{name}' ({file_line(where)}), {why}"
 
-    def ones_cotangent(self, shared: bool = False) -> Tensor:
+    def ones_cotangent(self: Any, shared: bool = False) -> Tensor:
         """The 1 that backward() begins with; `shared`: in memory that nobody may write into."""
         dtype = self.spec.computed
         seed = self.over(one_of(self.device, dtype)) if shared else full_like(self, 1, dtype)
@@ -195,7 +144,7 @@ class Tensor(Readable, Methods):
         ops.copy_into(t, self)
         return t
 
-    def zero_gradient(self) -> Tensor:
+    def zero_gradient(self: Any) -> Tensor:
         return full_like(self, 0.0, self.spec.computed)
 
     # ---- operators --------------------------------------------------------------------------------------------------------
@@ -249,7 +198,7 @@ class Tensor(Readable, Methods):
         )
 
     # ---- conversions ------------------------------------------------------------------------------------------------------
-    def to(self, target: Any = None, *, dtype: Any = None, device: Any = None) -> Tensor:
+    def to(self: Any, target: Any = None, *, dtype: Any = None, device: Any = None) -> Tensor:
         """The same numbers as another dtype or on another device; self when nothing changes."""
         if isinstance(target, Device) or is_device_name(target):
             device = target
@@ -260,19 +209,19 @@ class Tensor(Readable, Methods):
         moved = self if device is None else ops.move(self, device_of(device))
         return moved if dtype is None or dtype == self.dtype else ops.cast(moved, dtype)
 
-    def view(self, *shape: Any) -> Tensor:
+    def view(self: Any, *shape: Any) -> Tensor:
         """PyTorch's name of reshape(). Raises DTypeError for a dtype: numbers are not read as another type."""
         if any([isinstance(n, np.dtype | type) for n in shape]):
             raise DTypeError(f"view: not a shape: {shape}. Cast with .to(dtype), or use x.numpy().view(dtype).")
         return ops.reshape(self, *shape)
 
-    def mul_scalar(self, value: float) -> Tensor:
+    def mul_scalar(self: Any, value: float) -> Tensor:
         return ops.mul(self, value)
 
-    def add_scalar(self, value: float) -> Tensor:
+    def add_scalar(self: Any, value: float) -> Tensor:
         return ops.add(self, value)
 
-    def div_scalar(self, value: float) -> Tensor:
+    def div_scalar(self: Any, value: float) -> Tensor:
         return ops.div(self, value)
 
     @staticmethod
@@ -286,8 +235,7 @@ class Tensor(Readable, Methods):
             raise DTypeError(f"{name}: not a tensor, array or number: {type(data).__name__}. Pass flamepy.tensor(...).") from problem
 
 
-use_tensor_class(Tensor)
-GradientMap.tensor_of = staticmethod(Tensor.of)
+attach(TensorMethods)
 advise(Tensor, "Tensor")
 for _name, _function in PUBLIC.items():  # every public op is a method too: an op is written in one place
     if METHODS[_name] and _name not in Tensor.__dict__:
@@ -336,6 +284,3 @@ def full_like(x: Tensor, value: Any, dtype: Any = None) -> Tensor:
         raise DTypeError(f"full_like: not a tensor: {type(x).__name__}. Use full(shape, value), or flamepy.tensor(data) first.")
     tell((value,))
     return ops.filled(x.shape, value, x.dtype if dtype is None else as_dtype(dtype), x.device)
-
-
-use_tensor_function(lambda array, device: tensor(array, device=device), Tensor)

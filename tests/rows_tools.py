@@ -13,7 +13,7 @@ from flamepy.backend.cpu.compiler import DIALECT
 from flamepy.backend.cpu.device import loop_named
 from flamepy.backend.divert import divert
 from flamepy.backend.formula.bind import bind
-from flamepy.replay.recorder import Recorder
+from flamepy.backend.recorder import Recorder
 
 F32, F64, I64 = np.dtype("float32"), np.dtype("float64"), np.dtype("int64")
 Array = np.ndarray

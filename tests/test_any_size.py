@@ -15,7 +15,8 @@ from hypothesis import given, settings
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy.backend.base import Stream
-from flamepy.op import base, spec
+from flamepy.core import spec
+from flamepy.op import base
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -17,7 +17,7 @@ import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy.backend import base
 from flamepy.backend.cuda import cudnn
-from flamepy.op import spec
+from flamepy.core import spec
 
 SHAPE = 2, 2, 16, 16  # batch, heads, rows, width
 

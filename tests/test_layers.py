@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ TESTS = sorted((ROOT.parent / "tests").glob("*.py"))
 # Left to right: a file may import what stands before it, its own folder, and nothing after it.
 LAYERS = [
     "starting",
-    "errors", "advice", "ids", "dtypes", "disk", "backend", "words", "replay", "rng", "tensor_grad", "gradient_memory", "gradient",
-    "autograd", "op", "pickling", "ops", "reading", "tensors", "creation", "stored", "parameter",
+    "errors", "advice", "ids", "dtypes", "core", "disk", "backend", "words", "rng", "tensor_grad", "gradient_memory", "gradient",
+    "autograd", "op", "pickling", "ops", "reading", "tensors", "creation", "stored", "parameter", "replay",
     "schedules", "gradient_checkpointing", "gradient_check", "gradient_norm", "gradient_clip", "gradient_transforms", "gradient_history",
     "transforms", "accumulation", "averages", "regularizer", "optimizers", "learning_rate", "loss_scaling", "nn", "saving", "cuda",
     "train", "cli",
@@ -32,11 +33,21 @@ def layer(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
+def at_run_time(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every node of a tree but those that only type checkers look at."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
+            for other in node.orelse:
+                yield from (other, *at_run_time(other))
+        else:
+            yield from (node, *at_run_time(node))
+
+
 def imports(path: Path) -> set[str]:
     """First-level flamepy modules a file imports, wherever in the file."""
     found = set()
     package = ("flamepy", *path.relative_to(ROOT).parts[:-1])
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in at_run_time(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else ()
             full = (*base, *(node.module or "").split(".")) if node.module else base

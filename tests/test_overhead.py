@@ -24,9 +24,9 @@ from flamepy.backend.cpu import device as cpu_device
 from flamepy.backend.cpu import memory
 from flamepy.backend.cpu.memory import APART, allocator
 from flamepy.backend.divert import divert
+from flamepy.backend.recorder import Recorder
 from flamepy.op import base, plan
 from flamepy.op.base import METHODS, PUBLIC
-from flamepy.replay.recorder import Recorder
 
 CPU = fp.device("cpu")
 MASK = fp.ones(4, 4) > 0.0

@@ -3,7 +3,7 @@
 Public ops get their names at run time, which no editor sees. From the same registry this writes
 
     flamepy/ops/__init__.pyi       every public op: types, help text, the file and function that define it
-    flamepy/methods.pyi            the same as methods, and the operators: what type checkers take for a base class of Tensor
+    flamepy/methods.pyi            the same as methods, and the operators: what type checkers take for the base class of Tensor
     flamepy/__init__.pyi           the package's names; flamepy/nn/functional.pyi those of functional
 
 Parameters are typed by their defaults and annotations, and by name (NAMES) where those say nothing. tests/test_editor.py fails
@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 import flamepy  # noqa: E402
 from flamepy.op.base import ALIASES, HOMES, METHODS, PUBLIC  # noqa: E402
-from flamepy.tensors import Tensor  # noqa: E402
+from flamepy.tensors import Tensor, TensorMethods  # noqa: E402
 
 FIRST = "# Written by tools/make_stubs.py, not by hand.\n# fmt: off\n"
 NAMES = {
@@ -133,10 +133,11 @@ def ops_stub() -> str:
 
 def methods_stub() -> str:
     lines = [
-        FIRST + "# ruff: noqa: E501, F401\n" + IMPORTS + "from .ops import Axis, Pair, TensorLike",
-        "from .tensors import Tensor as Tensor",
+        FIRST + "# ruff: noqa: E501, F401\n" + IMPORTS + "from .core.tensor import Tensor as Tensor",
+        "from .ops import Axis, Pair, TensorLike",
+        "from .tensors import TensorMethods",
         "",
-        "class Methods:",
+        "class Methods(TensorMethods):",
     ]
     for name, function in sorted(PUBLIC.items()):
         if METHODS[name] and vars(Tensor)[name] is function:
@@ -144,7 +145,7 @@ def methods_stub() -> str:
             text = f"{meaning} See flamepy.{name}."
             lines += [f"    {source_of(function)}", *with_body(declared(name, function, True, "    "), text, "    ")]
     for name, value in vars(Tensor).items():
-        if isinstance(value, staticmethod) and value.__func__.__module__ != Tensor.__module__:
+        if isinstance(value, staticmethod) and name not in vars(TensorMethods):
             lines += ["    @staticmethod", f"    def {name}{str(inspect.signature(value.__func__)).replace(chr(39), '')}: ..."]
     for name in BINARY:
         lines.append(f"    def __{name}__(self, other: TensorLike, /) -> Tensor: ...")

@@ -18,7 +18,6 @@ from typing import Any
 
 from ..dtypes import FLOATS
 from ..errors import CaptureError, GradientError, VersionError
-from ..replay import use_tape
 
 next_serial = itertools.count(1).__next__
 
@@ -259,7 +258,10 @@ def cut_entry(spec: Any) -> TapeEntry:
     return entry
 
 
-use_tape(lambda: ((modes := thread.modes).recording, modes.strict), cut_entry)
+def tape_modes() -> tuple[bool, bool]:
+    """What this thread decides for itself and a recorded step depends on: whether it records, whether it is strict."""
+    modes = thread.modes
+    return modes.recording, modes.strict
 
 
 class Tape(list):

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..core.changes import listeners
 from .base import Buffer, Device, Stream, opened
 
 SHARED = "memory shared with another library"  # what note() calls it
@@ -45,6 +46,9 @@ def own(leaf: Any) -> None:
     buffer = leaf.buffer
     buffer.owners = (*[o for o in buffer.owners if o() is not None and o() is not leaf], weakref.ref(leaf))
     changed()
+
+
+listeners.append(own)
 
 
 @contextmanager

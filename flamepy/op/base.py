@@ -18,10 +18,11 @@ from .. import autograd
 from ..autograd.entries import TapeEntry, thread
 from ..autograd.entries import watchers as watchers
 from ..backend.base import Buffer, Device
+from ..core.spec import forgetting, spec_of
+from ..core.spec import size_of as size_of
+from ..core.tensor import Tensor
 from ..dtypes import computed, float32
 from ..errors import GradientError
-from .spec import forgetting, spec_of
-from .spec import size_of as size_of
 
 REGISTRY: dict[str, Op] = {}  # flamepy's own ops
 USERS: dict[str, Op] = {}  # the last op that users defined under each name
@@ -33,7 +34,6 @@ SCALARS = (int, float, bool, np.number, np.bool_)
 FORMS = ("half", "mixed")  # what an op keeps for 16-bit inputs: half.py, mixed.py
 NUMPYS = ("out", "dtype")  # what numpy.sum(x) passes to x.sum(), None where its caller gave none
 ALIASES = {"dim": "axis", "keepdim": "keepdims"}
-Tensor: Any = None  # the Tensor class; tensors.py, further right, puts it here
 
 
 def forget_seen() -> None:
@@ -44,12 +44,6 @@ def forget_seen() -> None:
 
 
 forgetting.append(forget_seen)
-
-
-def use_tensor_class(cls: type) -> None:
-    """Tell the ops which class their results have."""
-    global Tensor
-    Tensor = cls
 
 
 # ---- what forward functions and rules are written with -------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from ..backend.formula import row_words
 from ..backend.formula.bind import globals_of, typed
 from ..backend.formula.words import VOCABULARY
 from ..backend.plain.words import ON_ARRAYS, ON_NUMBERS
+from ..core.tensor import Tensor
 from . import base
 
 OTHER_NAMES = {
@@ -144,10 +145,10 @@ def try_formula(name: str, function: Any, values: Sequence[Any]) -> None:
 
 def try_rule(name: str, function: Any, on_tensors: Any, values: Sequence[Any]) -> None:
     """Apply a rule to Tensors, as create_graph does."""
-    given = [base.Tensor.of(name, np.full(2, 0.5), device("plain")) if v is None else v for v in values]
+    given = [Tensor.of(name, np.full(2, 0.5), device("plain")) if v is None else v for v in values]
     with base.unrecorded():
         y = tried(name, function, on_tensors, given, "Tensors, as for create_graph")
-    if not isinstance(y, base.Tensor):
+    if not isinstance(y, Tensor):
         raise ValueError(f"{name}: {function.__name__} does not depend on its inputs: it returned {y!r}. Return g times a derivative.")
 
 

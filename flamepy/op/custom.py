@@ -25,6 +25,7 @@ import numpy as np
 
 from ..autograd.entries import TapeEntry
 from ..autograd.remade import LEAST
+from ..core.tensor import Tensor
 from ..dtypes import FLOATS, FULL, HALF, is_array, is_count
 from ..errors import DeviceError, DTypeError, GradientError, ShapeError
 from . import base
@@ -166,7 +167,7 @@ class Custom(Op):
 
     def remake(self, entry: TapeEntry) -> Any:
         saved = zip(entry.call.saved, entry.values, strict=True)
-        tensors = {n: v if s is None else base.Tensor(v, s.as_tracked(False)) for (n, s), v in saved if n in self.again_names}
+        tensors = {n: v if s is None else Tensor(v, s.as_tracked(False)) for (n, s), v in saved if n in self.again_names}
         return self.again(*[(tensors | entry.attributes)[n] for n in self.again_names]).buffer  # type: ignore[misc]
 
     def graph_rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any], wanted: Sequence[bool]) -> Sequence[Any]:
@@ -234,11 +235,11 @@ class Custom(Op):
         self.check_given(xs)
         op: Op = self
         if self.kind == "as is":
-            device = next((x.device for x in xs if isinstance(x, base.Tensor)), None)
-            xs = [x if x is None or isinstance(x, base.Tensor) else base.Tensor.of(self.title, x, device) for x in xs]
+            device = next((x.device for x in xs if isinstance(x, Tensor)), None)
+            xs = [x if x is None or isinstance(x, Tensor) else Tensor.of(self.title, x, device) for x in xs]
         else:
             present, dtype, device = coerce(self.title, [x for x in xs if x is not None], self.kind)
-            rest = iter([x if isinstance(x, base.Tensor) else base.Tensor.of(self.title, x, device) for x in present])
+            rest = iter([x if isinstance(x, Tensor) else Tensor.of(self.title, x, device) for x in present])
             xs = [None if x is None else next(rest) for x in xs]
             op = on_halves(self, xs, dtype)
         specs = tuple([None if x is None else x.spec for x in xs])
@@ -274,7 +275,7 @@ def check_result(title: str, found: Any) -> None:
     """Raise TypeError unless a user's forward gave a Tensor or a tuple of them, with or without extras."""
     y = found[0] if len(found) == 2 else None
     ys = y if type(y) is tuple else (y,)
-    if wrong := [t for t in ys if not isinstance(t, base.Tensor)] or ([y] if not ys else []):
+    if wrong := [t for t in ys if not isinstance(t, Tensor)] or ([y] if not ys else []):
         raise TypeError(f"{title}: its forward gave no Tensor: {type(wrong[0]).__name__}. Return a Tensor or a tuple of them.")
 
 
@@ -289,10 +290,10 @@ def checked_cotangents(op: Op, entry: TapeEntry, found: Sequence[Any]) -> Sequen
             result.append(None)
             continue
         what = f"the gradient for {op.inputs[i] if i < len(op.inputs) else f'input {i}'}"
-        if not isinstance(dx, base.Tensor):
+        if not isinstance(dx, Tensor):
             if not is_array(dx) and (not isinstance(dx, int | float | np.generic) or isinstance(dx, bool)):
                 raise TypeError(f"{op.title}: {what} is no Tensor: {type(dx).__name__}. Return one Tensor for each input, or None.")
-            dx = base.Tensor.of(op.title, dx, spec.device)
+            dx = Tensor.of(op.title, dx, spec.device)
         if dx.device is not spec.device:
             advice = f"Move it with .to('{spec.device}')"
             raise DeviceError(f"{op.title}: {what} is on another device: {dx.device}, the input on {spec.device}. {advice}.")

@@ -35,8 +35,8 @@ from typing import Any, NamedTuple
 
 from ..autograd.entries import ENGINE_FILES, TapeEntry, next_serial, observing, tell, thread, user_frame, watchers
 from ..autograd.remade import let_go
+from ..core.tensor import Tensor
 from ..ids import next_id
-from . import base
 from .base import Op, watch
 
 Finish = Callable[[Any, Sequence[Any], list[Any], dict[str, Any]], Any]
@@ -76,7 +76,7 @@ def written(form: Form) -> Finish:
     lines += recorded(form) if form.records else unrecorded(form)
     text = "def finish(call, xs, memory, attributes):\n" + "".join([f"    {line}\n" for line in [*lines, "return y"]])
     known: dict[str, Any] = {
-        **{"Tensor": base.Tensor, "TapeEntry": TapeEntry, "new": object.__new__, "next_id": next_id, "next_serial": next_serial},
+        **{"Tensor": Tensor, "TapeEntry": TapeEntry, "new": object.__new__, "next_id": next_id, "next_serial": next_serial},
         **{"watchers": watchers, "watch": watch, "observing": observing, "tell": tell, "let_go": let_go, "slots_of": slots_of},
         **{"mark_broken": mark_broken, "getframe": _getframe, "ENGINE_FILES": ENGINE_FILES},
     }
@@ -148,7 +148,7 @@ def unrecorded(form: Form) -> list[str]:
 def mark_broken(op: Op, xs: Sequence[Any], y: Any) -> None:
     """Remember in y where the chain from a tracked tensor broke, for the error text of a backward() that comes too late."""
     for x in xs:
-        if isinstance(x, base.Tensor):  # not a number or None
+        if isinstance(x, Tensor):  # not a number or None
             if x.requires_grad:
                 why = "under no_grad()" if not thread.modes.recording else "its result has no gradient"
                 broken: Any = (op.title, why, user_frame())

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..autograd.entries import TapeEntry
+from ..core.tensor import Tensor
 from ..dtypes import HALF, float32
 from . import base
 from .base import Op, like, share
@@ -65,7 +66,7 @@ def in_half(op: Any) -> Op:
 
 
 def is_half(x: Any) -> bool:
-    return isinstance(x, base.Tensor) and x.dtype in HALF
+    return isinstance(x, Tensor) and x.dtype in HALF
 
 
 def widened(v: Any) -> Any:
@@ -88,7 +89,7 @@ def copied(x: Any, dtype: np.dtype) -> Any:
 
 def rounded(t: Any, dtype: np.dtype, known: dict[int, Any]) -> Any:
     """A result in 16 bits; `known`: by the id of a float32 buffer, a tensor that holds its numbers in 16 bits already."""
-    if not isinstance(t, base.Tensor) or t.dtype != float32:
+    if not isinstance(t, Tensor) or t.dtype != float32:
         return t
     found = known.get(id(t.buffer))
     if found is None:

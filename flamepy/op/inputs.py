@@ -14,6 +14,7 @@ import numpy as np
 
 from ..backend.base import Device
 from ..backend.numbers import number
+from ..core.tensor import Tensor
 from ..dtypes import FLOATS, HALF, INTEGERS, bool_, computed, float32, float64, int64
 from ..errors import DeviceError, DTypeError, ShapeError
 from . import base
@@ -40,7 +41,7 @@ def coerce(name: str, args: Sequence[Any], kind: str, place: Any = None) -> tupl
     dtype: Any = None
     device: Any = None
     for x in args:
-        if isinstance(x, base.Tensor):
+        if isinstance(x, Tensor):
             if dtype is not None and x.dtype != dtype:
                 return mixed(name, args, kind, place)
             dtype, device = x.dtype, x.device
@@ -50,7 +51,7 @@ def coerce(name: str, args: Sequence[Any], kind: str, place: Any = None) -> tupl
         return mixed(name, args, kind, place)
     wide = computed(dtype)
     try:
-        return [x if isinstance(x, base.Tensor) else number(x, wide) for x in args], dtype, device
+        return [x if isinstance(x, Tensor) else number(x, wide) for x in args], dtype, device
     except OverflowError:
         raise too_large(name, args, dtype) from None
 
@@ -60,16 +61,16 @@ Shape = tuple[int, ...]
 
 def mixed(name: str, args: Sequence[Any], kind: str, place: Any) -> tuple[list[Any], np.dtype, Device]:
     """coerce() for everything but tensors of one float type and scalars."""
-    if not any(isinstance(x, base.Tensor) for x in args):
-        args = [base.Tensor.of(name, args[0], place), *args[1:]]
-    device = next(x.device for x in args if isinstance(x, base.Tensor))
-    xs = [x if isinstance(x, (base.Tensor, *base.SCALARS)) else base.Tensor.of(name, x, device) for x in args]
+    if not any(isinstance(x, Tensor) for x in args):
+        args = [Tensor.of(name, args[0], place), *args[1:]]
+    device = next(x.device for x in args if isinstance(x, Tensor))
+    xs = [x if isinstance(x, (Tensor, *base.SCALARS)) else Tensor.of(name, x, device) for x in args]
     dtype = common_dtype(name, xs, kind)
     cast = base.REGISTRY["cast"]
     wide = computed(dtype)
     fits = {dtype, *HALF} if dtype == float32 else {dtype}
     try:
-        return [number(x, wide) if not isinstance(x, base.Tensor) else x if x.dtype in fits else cast(x, dtype) for x in xs], dtype, device
+        return [number(x, wide) if not isinstance(x, Tensor) else x if x.dtype in fits else cast(x, dtype) for x in xs], dtype, device
     except OverflowError:
         raise too_large(name, args, dtype) from None
 
@@ -82,7 +83,7 @@ def too_large(name: str, args: Sequence[Any], dtype: Any) -> DTypeError:
 def common_dtype(name: str, xs: Sequence[Any], kind: str) -> np.dtype:
     """The type of the result: the one float type if any, float32 for 16 bits beside float32 or other 16 bits. float64 beside another
     float type is an error, never a silent promotion."""
-    tensors = [x.dtype for x in xs if isinstance(x, base.Tensor)]
+    tensors = [x.dtype for x in xs if isinstance(x, Tensor)]
     floats = {d for d in tensors if d in FLOATS}
     if len(floats) > 1:
         if float64 not in floats:
@@ -90,7 +91,7 @@ def common_dtype(name: str, xs: Sequence[Any], kind: str) -> np.dtype:
         raise DTypeError(f"{name}: two different float types: {', '.join(sorted(map(str, floats)))}. Cast one, e.g. x.to(flamepy.float32).")
     if floats:
         return floats.pop()
-    scalars = [x for x in xs if not isinstance(x, base.Tensor)]
+    scalars = [x for x in xs if not isinstance(x, Tensor)]
     if kind == "float" or any(isinstance(s, float | np.floating) for s in scalars):
         return float32
     integers = [d for d in tensors if d in INTEGERS]

@@ -15,14 +15,15 @@ import numpy as np
 from ..autograd.entries import observing, tell, thread
 from ..backend.base import Buffer
 from ..backend.divert import divert
+from ..backend.recorder import Recorder
 from ..backend.run import Spot, Step
+from ..core.spec import Spec
+from ..core.tensor import Tensor
 from ..dtypes import FLOATS
-from ..replay.recorder import Recorder
 from . import base
 from .base import Op, unrecorded, watch, watchers
 from .finish import finisher, mark_broken
 from .inputs import check_one_device
-from .spec import Spec
 
 MOST = 8192  # plans kept
 ONCE = 1024  # keys of an op's calls that came once: few, so that they stay in the processor's caches
@@ -92,7 +93,7 @@ def call(op: Op, xs: Sequence[Any], attributes: dict[str, Any], key: Any, specs:
         except TypeError:  # an attribute without a hash
             key = known = None
         if known is not None:
-            given = [x.buffer if isinstance(x, base.Tensor) else x for x in (*xs, *numbers)]
+            given = [x.buffer if isinstance(x, Tensor) else x for x in (*xs, *numbers)]
             known.run(given)
             return known.finish(known, xs, given, attributes)
     if len(specs) > 1:
@@ -144,7 +145,7 @@ def run_once(
         alike.places, alike.keeps = list(range(len(ys))), list(range(len(ys), rest))
         alike.finish = finisher(alike)
     found = saved_values(op, xs, ys[0], extras, names)
-    made = alike.of(specs, [t.spec for t in ys], [t.spec if isinstance(t, base.Tensor) else None for t in found])
+    made = alike.of(specs, [t.spec for t in ys], [t.spec if isinstance(t, Tensor) else None for t in found])
     return made.finish(made, xs, [*[t.buffer for t in ys], *map(buffer_or_value, found)], attributes)
 
 
@@ -200,7 +201,7 @@ class CallRecorder(Recorder):
 
     def plan(self, made: Any, results: Sequence[Any]) -> bool:
         """Put the recorded launches into `made`, whose results these Tensors (or values) are; False if they cannot be run again."""
-        places = [self.place(t.buffer) if isinstance(t, base.Tensor) else None for t in results]
+        places = [self.place(t.buffer) if isinstance(t, Tensor) else None for t in results]
         whole = not any([type(p) is not Spot or p.size >= 0 for p in places if p is not None])
         fresh = [(size, dtype) for _, size, dtype in self.made]
         made.constants = [t for t, p in zip(results, places, strict=True) if p is None] if whole else [buffer_or_value(t) for t in results]
@@ -223,7 +224,7 @@ class CallRecorder(Recorder):
 
 
 def buffer_or_value(t: Any) -> Any:
-    return t.buffer if isinstance(t, base.Tensor) else t
+    return t.buffer if isinstance(t, Tensor) else t
 
 
 def stand_in(x: Any) -> Any:
@@ -239,11 +240,11 @@ def plan_call(
     op: Op, xs: Sequence[Any], attributes: dict[str, Any], numbers: Sequence[Any], specs: Any, kinds: Kinds, names: Any, store: Any,
 ) -> Any:  # fmt: skip
     """The call, run under a recorder; what was recorded goes to store() as a planned Call, with the recorder, where that can be."""
-    inputs = [x.buffer if isinstance(x, base.Tensor) else x for x in (*xs, *numbers)]
+    inputs = [x.buffer if isinstance(x, Tensor) else x for x in (*xs, *numbers)]
     values = [stand_in(x) for x in inputs]
-    given = [base.Tensor(v, x.spec.as_tracked(False)) if isinstance(x, base.Tensor) else v for v, x in zip(values, xs, strict=False)]
+    given = [Tensor(v, x.spec.as_tracked(False)) if isinstance(x, Tensor) else v for v, x in zip(values, xs, strict=False)]
     own = dict(zip(attributes, values[len(xs) :], strict=True)) if numbers else attributes
-    device = next(x.device for x in xs if isinstance(x, base.Tensor))
+    device = next(x.device for x in xs if isinstance(x, Tensor))
     with unrecorded(), divert(device, CallRecorder(values)) as recorder:
         y, extras = op.forward(given, own, kinds if names is not None else (False,) * len(xs))
     ys = y if type(y) is tuple else (y,)
@@ -253,7 +254,7 @@ def plan_call(
         raise op.no_rule(kinds)
     names = names if floats else None
     found = [] if names is None else saved_values(op, given, ys[0], extras, names)
-    saved = [t.spec if isinstance(t, base.Tensor) else None for t in found]
+    saved = [t.spec if isinstance(t, Tensor) else None for t in found]
     made = Call(op, kinds, names, len(ys) if type(y) is tuple else 0, True in kinds and names is None)
     made = made.of(specs, [t.spec for t in ys], saved)
     made.attributes, made.backwards = attributes, {}

@@ -21,6 +21,7 @@ from ..autograd.entries import TapeEntry
 from ..backend.formula.bind import globals_of
 from ..backend.formula.words import VOCABULARY, select
 from ..backend.numbers import number
+from ..core.tensor import Tensor
 from ..dtypes import computed
 from ..errors import DTypeError
 from . import base
@@ -115,8 +116,8 @@ class Pointwise(Op):
         found: list[Any] = []
         for rule, names, want in zip(self.rule, self.names, wanted, strict=True):
             dx = on_tensors(rule, g.dtype)(*[g if n == "g" else values[n] for n in names]) if want else None
-            if want and not isinstance(dx, base.Tensor):  # a rule may come to a number
-                dx = base.Tensor.of(self.name, np.full(g.shape, dx, g.dtype), g.device)
+            if want and not isinstance(dx, Tensor):  # a rule may come to a number
+                dx = Tensor.of(self.name, np.full(g.shape, dx, g.dtype), g.device)
             found.append(dx)
         return found
 
@@ -136,12 +137,12 @@ class Pointwise(Op):
     def general(self, args: Sequence[Any], options: dict[str, Any]) -> Any:
         """The op on any inputs: numbers, arrays, other types, shapes that broadcast."""
         args, attributes = self.bound(args, options)
-        place = args[0].device if self.masks and isinstance(args[0], base.Tensor) else None
+        place = args[0].device if self.masks and isinstance(args[0], Tensor) else None
         xs, dtype, device = coerce(self.name, args[self.masks :] if self.masks else args, self.kind, place)
         if self.masks:
             xs = [as_mask(self.name, args[0], device), *xs]
         numbers = self.number_values(attributes, computed(dtype)) if attributes else ()
-        specs = tuple([x.spec if isinstance(x, base.Tensor) else None for x in xs])
+        specs = tuple([x.spec if isinstance(x, Tensor) else None for x in xs])
         key = tuple([number_kind(x) if spec is None else spec for x, spec in zip(xs, specs, strict=True)]) if len(xs) > 1 else specs[0]
         return call(self, xs, attributes, key, specs, numbers)
 
@@ -198,9 +199,9 @@ def words_of(formula: Any) -> list[str]:
 
 def apply(name: str, formula: Any, operands: Sequence[Any], numbers: Sequence[Any], out: np.dtype, dtype: np.dtype) -> Any:
     """One launch of a formula, computed in `dtype`, over Tensors and numbers that broadcast: a new Tensor of type `out`."""
-    shapes = tuple([x.shape if isinstance(x, base.Tensor) else None for x in operands])
+    shapes = tuple([x.shape if isinstance(x, Tensor) else None for x in operands])
     shape = common_shape(name, shapes)
-    y = new(shape, out, next(x.device for x in operands if isinstance(x, base.Tensor)))
+    y = new(shape, out, next(x.device for x in operands if isinstance(x, Tensor)))
     if y.size:
         if any([s is not None and s != shape for s in shapes]):
             launch("broadcast", formula, (y,), operands, (merged_dims(shape, shapes), *numbers), dtype=dtype)
@@ -216,7 +217,7 @@ def number_kind(x: Any) -> type:
 
 def as_mask(name: str, mask: Any, device: Any) -> Any:
     """A bool Tensor from a bool Tensor, array or Python bool. Raises DTypeError."""
-    mask = base.Tensor.of(name, mask, device)
+    mask = Tensor.of(name, mask, device)
     if mask.dtype.kind != "b":
         raise DTypeError(f"{name}: the mask is not bool: {mask.dtype}. Compare to make one, e.g. x > 0.")
     return mask
@@ -265,8 +266,8 @@ def on_tensors(formula: Any, dtype: np.dtype) -> Callable:
 
 def select_tensors(condition: Any, a: Any, b: Any, dtype: np.dtype) -> Any:
     """The word `select` on Tensors."""
-    if not isinstance(condition, base.Tensor):
+    if not isinstance(condition, Tensor):
         return a if condition else b
-    if not isinstance(a, base.Tensor) and not isinstance(b, base.Tensor):
-        a = base.Tensor.of("select", np.array(a, dtype), condition.device)
+    if not isinstance(a, Tensor) and not isinstance(b, Tensor):
+        a = Tensor.of("select", np.array(a, dtype), condition.device)
     return REGISTRY["where"](condition, a, b)

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..autograd.entries import thread
 from ..backend.numbers import number
+from ..core.tensor import Tensor
 from ..dtypes import FLOATS
-from . import base
 from .any_size import NONE, again
 
 EXACT = 1 << 53  # integers below this are floats without rounding
@@ -66,7 +66,7 @@ def number_first(op: Any, args: tuple[Any, Any]) -> Any:
     """binary() for a number before a Tensor, as in 1 - x; anything else goes to general()."""
     a, b = args
     kind = type(a)
-    if not isinstance(b, base.Tensor) or not (kind is float or (kind is int and -EXACT < a < EXACT)):
+    if not isinstance(b, Tensor) or not (kind is float or (kind is int and -EXACT < a < EXACT)):
         return op.general(args, NONE)
     known = op.calls[thread.modes.recording].get((kind, b.spec))
     if known is None:

@@ -11,12 +11,13 @@ from typing import Any
 
 from ..autograd.entries import TapeEntry, thread
 from ..backend.divert import divert
+from ..core.spec import Spec
+from ..core.tensor import Tensor
 from ..ids import next_id
 from . import base
 from .base import sum_to_shapes
 from .half import widened
 from .plan import Call, CallRecorder, stand_in
-from .spec import Spec
 
 new = object.__new__
 
@@ -88,7 +89,7 @@ def cotangents_of(plan: Plan, g: Any, memory: list[Any]) -> list[Any]:
         elif i == 0 and (spec is g.spec or plan.any_size):
             found.append(g)
         else:
-            dx = new(base.Tensor)  # not by its class: a call less for each gradient
+            dx = new(Tensor)  # not by its class: a call less for each gradient
             dx.buffer, dx.spec, dx.id = memory[i], spec.of_shape(g.shape) if plan.any_size else spec, next_id()
             found.append(dx)
     return found
@@ -102,8 +103,7 @@ def vjp_once(entry: TapeEntry, gs: Sequence[Any], into: Any, narrow: bool) -> Se
     """The backward rule as it is, without a plan."""
     call, op = entry.call, entry.call.op
     values = {
-        name: v if spec is None else base.Tensor(v, spec.as_tracked(False))
-        for (name, spec), v in zip(call.saved, entry.values, strict=True)
+        name: v if spec is None else Tensor(v, spec.as_tracked(False)) for (name, spec), v in zip(call.saved, entry.values, strict=True)
     }
     return sum_to_shapes(op, entry, op.rules(entry, gs, {"narrow_dx": narrow, **values, **entry.attributes}, wanted_of(entry), into))
 
@@ -116,9 +116,9 @@ def plan_vjp(entry: TapeEntry, gs: Sequence[Any], into: Any, narrow: bool, key: 
     inputs = [*map(buffer_of, gs), *entry.values, *map(buffer_of, places), *numbers]
     values = [stand_in(x) for x in inputs]
     rest = iter(values)
-    own = [next(rest) if g is None else with_unit(base.Tensor(next(rest), g.spec), g.unit) for g in gs]
-    saved = {name: (lambda v, s=spec: v if s is None else base.Tensor(v, s.as_tracked(False)))(next(rest)) for name, spec in call.saved}
-    own_places = None if into is None else tuple([next(rest) if p is None else (base.Tensor(next(rest), p[0].spec), p[1]) for p in into])
+    own = [next(rest) if g is None else with_unit(Tensor(next(rest), g.spec), g.unit) for g in gs]
+    saved = {name: (lambda v, s=spec: v if s is None else Tensor(v, s.as_tracked(False)))(next(rest)) for name, spec in call.saved}
+    own_places = None if into is None else tuple([next(rest) if p is None else (Tensor(next(rest), p[0].spec), p[1]) for p in into])
     attributes = dict(zip(op.numbers, rest, strict=True)) if numbers else entry.attributes
     device = next(g.device for g in gs if g is not None)
     with divert(device, CallRecorder(values)) as recorder:

@@ -20,6 +20,7 @@ from ..op import base as _op
 from . import (  # noqa: F401
     activations,
     attention,
+    axes,
     comparisons,
     conv,
     copy,

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import ops
 from ..backend.formula.words import abs, bell, exp, expm1, log1p, normal_tail, select
+from ..core.tensor import Tensor
 from ..dtypes import int64
 from ..errors import DTypeError
 from ..op import base as op
 from ..op.base import composed
 from ..op.pointwise import pointwise, zero
+from .copy import clone
 from .indexing import check_ids
+from .pointwise import maximum_op, minimum_op, square, where
 
 
 def relu_y(x):
@@ -167,12 +169,12 @@ def pow(a: Any, b: Any) -> Any:
     [4.0, 9.0]
     """
     if isinstance(b, list | tuple):
-        b = op.Tensor.of("pow", b, getattr(a, "device", None))
+        b = Tensor.of("pow", b, getattr(a, "device", None))
     if is_whole(b) and is_whole(a):
         return whole_power(a, b)
     if isinstance(b, op.SCALARS):
         if b == 2 and not is_whole(a):
-            return ops.square(a)
+            return square(a)
         name = POWERS.get(b)
         if name:
             return op.REGISTRY[name](a)
@@ -191,8 +193,8 @@ def whole_power(a: Any, b: Any) -> Any:
     if isinstance(b, op.SCALARS):
         if b < 0:
             raise ValueError(f"pow: a negative power of integers: {b}. Cast x to a float: x.to(flamepy.float32).")
-        return by_squaring(op.Tensor.of("pow", a), int(b))
-    b = op.Tensor.of("pow", b, getattr(a, "device", None))
+        return by_squaring(Tensor.of("pow", a), int(b))
+    b = Tensor.of("pow", b, getattr(a, "device", None))
     text = "pow: a negative power of integers: {} at position {}. Cast one to a float: x.to(flamepy.float32)."
     check_ids(b.to(int64), 0, 2**63 - 1, text, error=ValueError)
     return op.REGISTRY["whole_power"](a, b)
@@ -205,8 +207,8 @@ def by_squaring(x: Any, n: int) -> Any:
         if n & 1:
             y = x if y is None else y * x
         n >>= 1
-        x = ops.square(x) if n else x
-    return ops.clone(y) if y is x else x * 0 + 1 if y is None else y
+        x = square(x) if n else x
+    return clone(y) if y is x else x * 0 + 1 if y is None else y
 
 
 @composed
@@ -221,9 +223,9 @@ def clamp(x: Any, min: Any = None, max: Any = None) -> Any:
     for bound in (min, max):
         if bound is not None and not isinstance(bound, op.SCALARS):
             raise DTypeError(f"clamp: bounds must be numbers: {type(bound).__name__}. Use maximum() and minimum() for tensors.")
-    if isinstance(x, op.Tensor) and x.dtype.kind in "iub":
-        x = x if min is None else ops.maximum(x, min)
-        return x if max is None else ops.minimum(x, max)
+    if isinstance(x, Tensor) and x.dtype.kind in "iub":
+        x = x if min is None else maximum_op(x, min)
+        return x if max is None else minimum_op(x, max)
     return op.REGISTRY["clip"](x, low=float("-inf") if min is None else min, high=float("inf") if max is None else max)
 
 
@@ -237,4 +239,4 @@ def masked_fill(x: Any, mask: Any, value: Any) -> Any:
     """
     if not isinstance(value, op.SCALARS):
         raise DTypeError(f"masked_fill: value must be a number: {type(value).__name__}. Use where() for a tensor.")
-    return ops.where(mask, value, x)
+    return where(mask, value, x)

@@ -12,16 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
 from ..backend.numbers import number
+from ..core.tensor import Tensor
 from ..dtypes import FLOATS, bool_, checked_number
 from ..errors import DTypeError, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, new, size_of, together
 from ..op.custom import custom
-from .shape import contiguous_strides
-
-Shape = tuple[int, ...]
+from .activations import masked_fill
+from .axes import Shape
+from .comparisons import logical_not
+from .copy import filled
+from .shape import broadcast_to, contiguous_strides, reshape
 
 
 def heads_layout(heads: int, rows: int, width: int) -> Shape:
@@ -111,15 +113,15 @@ def scaled_dot_product_attention(
     mask = None if attn_mask is None else additive(name, attn_mask, q, lead, (q.shape[-2], k.shape[-2]))
     q4, k4, v4 = (four_axes(x, lead) for x in (q, k, v))
     y = attention(q4, k4, v4, mask, bool(is_causal), scale_of(q.shape[-1]) if scale is None else checked_number(name, "scale", scale))
-    return y if len(lead) == 2 else ops.reshape(y, (*lead, q.shape[-2], v.shape[-1]))
+    return y if len(lead) == 2 else reshape(y, (*lead, q.shape[-2], v.shape[-1]))
 
 
 def four_axes(x: Any, lead: Shape) -> Any:
     """x broadcast to the leading axes, as (batch, heads, rows, width)."""
     full = (*lead, *x.shape[-2:])
     if x.shape != full:
-        x = ops.broadcast_to(x, full)
-    return x if len(lead) == 2 else ops.reshape(x, (size_of(lead[:-1]), lead[-1] if lead else 1, *full[-2:]))
+        x = broadcast_to(x, full)
+    return x if len(lead) == 2 else reshape(x, (size_of(lead[:-1]), lead[-1] if lead else 1, *full[-2:]))
 
 
 def leading(name: str, q: Any, k: Any, v: Any) -> Shape:
@@ -138,7 +140,7 @@ def leading(name: str, q: Any, k: Any, v: Any) -> Shape:
 
 def additive(name: str, mask: Any, q: Any, lead: Shape, last: Shape) -> Any:
     """The mask as floats to be added, with four axes of which some may have size 1."""
-    mask = op.Tensor.of(name, mask, q.device)
+    mask = Tensor.of(name, mask, q.device)
     if mask.dtype != bool_ and mask.dtype not in FLOATS:
         raise DTypeError(f"{name}: the mask is neither bool nor float: {mask.dtype}. Use bool (True: may be seen) or floats to add.")
     full = (*lead, *last)
@@ -148,9 +150,9 @@ def additive(name: str, mask: Any, q: Any, lead: Shape, last: Shape) -> Any:
             f"{name}: the mask does not broadcast: {mask.shape}, scores are {full}. Make its sizes equal or 1, counted from the right."
         )
     if mask.dtype == bool_:
-        zeros = new(mask.shape, q.dtype, q.device) if mask.size == 0 else ops.filled(mask.shape, 0.0, q.dtype, q.device)
-        mask = ops.masked_fill(zeros, ops.logical_not(mask), -math.inf)
+        zeros = new(mask.shape, q.dtype, q.device) if mask.size == 0 else filled(mask.shape, 0.0, q.dtype, q.device)
+        mask = masked_fill(zeros, logical_not(mask), -math.inf)
     outer, heads = own[:-3], own[-3:-2] or (1,)
     if any(n != 1 for n in outer):  # one flat batch axis: the mask has it whole or not at all
-        mask, outer = ops.broadcast_to(ops.reshape(mask, own), (*lead[:-1], *own[-3:])), lead[:-1]
-    return ops.reshape(mask, (size_of(outer), *heads, *own[-2:]))
+        mask, outer = broadcast_to(reshape(mask, own), (*lead[:-1], *own[-3:])), lead[:-1]
+    return reshape(mask, (size_of(outer), *heads, *own[-2:]))

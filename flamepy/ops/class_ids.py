@@ -7,12 +7,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import ops
+from ..core.tensor import Tensor
 from ..dtypes import HALF, INTEGERS, float32, int64, is_number
 from ..errors import DTypeError, ShapeError
-from ..op import base as op
 from ..op.base import share, size_of
-from .indexing import check_ids
+from .comparisons import ne
+from .copy import cast
+from .indexing import check_ids, index_select
+from .pointwise import add, div, mul, neg, where
+from .products import matmul
+from .reduce import sum as sum_op
+from .rows import log_softmax
+from .shape import permute, reshape
 
 REDUCTIONS = ("none", "mean", "sum")
 
@@ -29,12 +35,12 @@ def class_ids(
         raise unknown_reduction(name, reduction)
     if not is_number(ignore) or not hasattr(ignore, "__index__"):
         raise DTypeError(f"{name}: ignore_index is no class id: {ignore!r}. Use an int, -100 for none.")
-    ids = op.Tensor.of(name, ids, device)
+    ids = Tensor.of(name, ids, device)
     if ids.dtype not in INTEGERS:
         raise DTypeError(f"{name}: class ids are not integer: {ids.dtype}. Cast them to int64.")
     if ids.shape != shape:
         raise ShapeError(f"{name}: sizes differ: class ids {ids.shape}, expected {shape}. Give one id for each row of logits.")
-    ids = ids if ids.dtype == int64 else ops.cast(ids, int64)
+    ids = ids if ids.dtype == int64 else cast(ids, int64)
     advice = f"Use 0 to {classes - 1}, or ignore_index={ignore}."
     found = check_ids(ids, 0, classes, f"{name}: class id out of range: {{}} at position {{}}. {advice}", ignore)
     return share(ids, (ids.size,)), found
@@ -54,13 +60,13 @@ def classes_last(name: str, x: Any, ids: Any) -> tuple[Any, tuple[int, ...]]:
                 "(rows, classes): x.reshape(-1, x.shape[-1]), after x.permute(...) where they are second; and ids.reshape(-1)."
             )
         if shape != ids.shape:
-            x, shape = ops.permute(x, (0, *range(2, x.ndim), 1)), second
-    return x if x.ndim == 2 else ops.reshape(x, (size_of(x.shape[:-1]), x.shape[-1])), shape
+            x, shape = permute(x, (0, *range(2, x.ndim), 1)), second
+    return x if x.ndim == 2 else reshape(x, (size_of(x.shape[:-1]), x.shape[-1])), shape
 
 
 def class_weights(name: str, weight: Any, x: Any) -> Any:
     """The weights as a Tensor, typed as numbers of x (rows, classes) are computed in. Raises ShapeError."""
-    weight = op.Tensor.of(name, weight, x.device)
+    weight = Tensor.of(name, weight, x.device)
     if weight.shape != x.shape[1:]:
         raise ShapeError(f"{name}: not a weight for each class: weight {weight.shape}, classes {x.shape[1:]}. Give one for each.")
     return weight.to(float32 if x.dtype in HALF else x.dtype)
@@ -69,20 +75,20 @@ def class_weights(name: str, weight: Any, x: Any) -> Any:
 def weighted(losses: Any, ids: Any, weight: Any, ignore: int, reduction: str, spread: Any = None, smoothing: float = 0.0) -> Any:
     """Losses of rows, each times the weight of its id, 0 where that is to be ignored; their mean is over the sum of these weights.
     `spread`: for each row the sum over the classes of weight times loss, whose mean over the classes `smoothing` mixes in."""
-    kept = ops.ne(ids, ignore)
-    each = ops.where(kept, ops.index_select(weight, 0, ops.where(kept, ids, 0)), 0.0)
-    losses = ops.mul(losses.to(each.dtype), each)
+    kept = ne(ids, ignore)
+    each = where(kept, index_select(weight, 0, where(kept, ids, 0)), 0.0)
+    losses = mul(losses.to(each.dtype), each)
     if spread is not None:
-        mixed = ops.mul(ops.where(kept, spread, 0.0), smoothing / weight.shape[0])
-        losses = ops.add(ops.mul(losses, 1.0 - smoothing), mixed)
+        mixed = mul(where(kept, spread, 0.0), smoothing / weight.shape[0])
+        losses = add(mul(losses, 1.0 - smoothing), mixed)
     if reduction == "none":
         return losses
-    return ops.sum(losses) if reduction == "sum" else ops.div(ops.sum(losses), ops.sum(each))
+    return sum_op(losses) if reduction == "sum" else div(sum_op(losses), sum_op(each))
 
 
 def weighted_cross_entropy(run: Any, x: Any, ids: Any, found: Any, weight: Any, smoothing: float, ignore: int, reduction: str) -> Any:
     """`run`: the op that does it without weights."""
     weight = class_weights("cross_entropy", weight, x)
     losses = run(x, ids, found, 0.0, ignore, "none")
-    spread = ops.neg(ops.matmul(ops.log_softmax(x.to(weight.dtype), axis=1), weight)) if smoothing else None
+    spread = neg(matmul(log_softmax(x.to(weight.dtype), axis=1), weight)) if smoothing else None
     return weighted(losses, ids, weight, ignore, reduction, spread, smoothing)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import ops
 from ..dtypes import bool_
 from ..op.base import composed, tensors_of
 from ..op.pointwise import pointwise
+from .pointwise import abs_op
 
 
 def eq_y(a, b):
@@ -56,8 +56,10 @@ def logical_not_y(x):
     return x == 0
 
 
-for _formula in (eq_y, ne_y, lt_y, le_y, gt_y, ge_y, logical_and_y, logical_or_y, logical_not_y):
-    pointwise(_formula.__name__[:-2], _formula, kind="any", out=bool_, home="flamepy")
+eq, ne, lt, le, gt, ge, logical_and, logical_or, logical_not = [
+    pointwise(formula.__name__[:-2], formula, kind="any", out=bool_, home="flamepy")
+    for formula in (eq_y, ne_y, lt_y, le_y, gt_y, ge_y, logical_and_y, logical_or_y, logical_not_y)
+]
 
 
 @composed
@@ -66,7 +68,7 @@ def isnan(x: Any) -> Any:
     >>> fp.isnan(fp.tensor([1.0, float("nan")])).tolist()
     [False, True]"""
     (x,) = tensors_of("isnan", x)
-    return ops.ne(x, x)
+    return ne(x, x)
 
 
 @composed
@@ -75,7 +77,7 @@ def isinf(x: Any) -> Any:
     >>> fp.isinf(fp.tensor([1.0, -float("inf")])).tolist()
     [False, True]"""
     (x,) = tensors_of("isinf", x)
-    return ops.eq(ops.abs(x.detach()), math.inf)
+    return eq(abs_op(x.detach()), math.inf)
 
 
 @composed
@@ -84,4 +86,4 @@ def isfinite(x: Any) -> Any:
     >>> fp.isfinite(fp.tensor([1.0, float("nan"), float("inf")])).tolist()
     [True, False, False]"""
     (x,) = tensors_of("isfinite", x)
-    return ops.lt(ops.abs(x.detach()), math.inf)
+    return lt(abs_op(x.detach()), math.inf)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import ops
 from ..dtypes import FLOATS, FULL, int64, is_count
 from ..errors import ShapeError
 from ..op.base import launch, like, size_of, together
 from ..op.custom import custom
 from .indexing import placed_ids, rows_added
+from .reduce import sum as sum_op
 
 Sizes = tuple[int, ...]
 Pair = tuple[int, int]
@@ -92,7 +92,7 @@ def conv2d_dx(g, x, weight, wanted, shapes, stride, padding, dilation, groups):
     if dw is not None:
         launch("conv2d_dw", None, (dw, db), (g, x), (sizes,))
     elif db is not None:
-        db = ops.sum(g, axis=(-4, -2, -1)[4 - g.ndim :])
+        db = sum_op(g, axis=(-4, -2, -1)[4 - g.ndim :])
     return dx, dw, db
 
 
@@ -101,7 +101,7 @@ def conv2d_ddx(g, x, weight, wanted, shapes, stride, padding, dilation, groups):
     sizes = geometry(shapes[0], shapes[1], None, stride, padding, dilation, groups)
     dx = conv2d_at_x(g, weight, shapes[0], sizes) if wanted[0] else None
     dw = conv2d_at_weight(g, x, shapes[1], sizes) if wanted[1] else None
-    return dx, dw, ops.sum(g, axis=(-4, -2, -1)[4 - g.ndim :]) if wanted[2] else None
+    return dx, dw, sum_op(g, axis=(-4, -2, -1)[4 - g.ndim :]) if wanted[2] else None
 
 
 # A convolution is linear in x and in weight: each of these two is what it is in one of them, turned round, and linear as well. So

@@ -6,39 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
 from ..backend.numbers import number
-from ..dtypes import as_dtype, checked_number, computed, float32, is_count
+from ..dtypes import as_dtype, checked_number, computed, float32
 from ..errors import ShapeError
 from ..op.base import SCALARS, launch, like, new
 from ..op.custom import custom
-
-Shape = tuple[int, ...]
-
-
-def checked_shape(name: str, shape: Any) -> Shape:
-    """A shape as a tuple of ints >= -1."""
-    given = tuple(shape) if hasattr(shape, "__iter__") and not hasattr(shape, "__index__") else (shape,)
-    for n in given:
-        if type(n) is not int or n < -1:
-            break
-    else:
-        return given
-    if not all([is_count(n, -1) for n in given]):
-        raise ShapeError(f"{name}: not a shape: {given}. Pass sizes as non-negative ints.")
-    return tuple([int(n) for n in given])
-
-
-def as_shape(name: str, first: Any, rest: tuple) -> Shape:
-    """reshape((2, 3)) and reshape(2, 3) alike."""
-    given = (first, *rest) if rest else first
-    if type(given) is tuple:
-        for n in given:
-            if type(n) is not int or n < -1:
-                break
-        else:
-            return given
-    return checked_shape(name, given)
+from .axes import checked_shape
 
 
 @custom(inputs=1, kind="as is", title="to", internal=True)
@@ -117,7 +90,7 @@ def cast(x, dtype=float32):
 @cast.backward
 def cast_dx(g, shapes, source):
     # Cotangents of 16-bit tensors are float32: rounding them would lose small gradients.
-    return ops.cast(g, computed(source)) if g.dtype != source else g
+    return cast(g, computed(source)) if g.dtype != source else g
 
 
 cast.differentiable()

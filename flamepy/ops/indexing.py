@@ -12,14 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
+from ..core.tensor import Tensor
 from ..dtypes import INTEGERS, int64
 from ..errors import DeviceError, DTypeError, FlameError, IndexOutOfRange, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, size_of
 from ..op.custom import custom
-from .reduce import one_axis
-from .shape import contiguous_strides, sliced, view
+from .axes import one_axis
+from .copy import cast
+from .shape import contiguous_strides, reshape, sliced, view
 
 
 @custom(inputs=2, kind="as is", title="index", internal=True)
@@ -48,7 +49,7 @@ def rows_added(x, index, inner=1, shape=()):
     """Rows of x added into zeros of `shape` at the row numbers `index`."""
     y = like(x, shape, x.spec.computed)
     add_rows(y, x, index, inner, False)
-    return y if y.dtype == x.dtype else ops.cast(y, x.dtype)
+    return y if y.dtype == x.dtype else cast(y, x.dtype)
 
 
 @rows_added.backward
@@ -70,7 +71,7 @@ def add_rows(y: Any, x: Any, index: Any, inner: int, add: bool) -> None:
 def is_basic(key: tuple) -> bool:
     """Whether an index holds only ints, slices, None and '...'."""
     for k in key:
-        integer = hasattr(k, "__index__") and not isinstance(k, bool | np.bool_ | np.ndarray | op.Tensor)
+        integer = hasattr(k, "__index__") and not isinstance(k, bool | np.bool_ | np.ndarray | Tensor)
         if not (k is None or k is Ellipsis or isinstance(k, slice) or integer):
             return False
     return True
@@ -85,10 +86,10 @@ def getitem(x: Any, key: Any) -> Any:
     if is_basic(keys):
         return basic(x, keys)
     for k in keys:
-        if isinstance(k, op.Tensor) and k.device is not x.device:
+        if isinstance(k, Tensor) and k.device is not x.device:
             names = ", ".join(sorted([x.device.name, k.device.name]))
             raise DeviceError(f"index: operands are on two devices: {names}. Move one of them with .to(device).")
-    if len(keys) == 1 and x.ndim and isinstance(keys[0], op.Tensor) and keys[0].dtype in INTEGERS:
+    if len(keys) == 1 and x.ndim and isinstance(keys[0], Tensor) and keys[0].dtype in INTEGERS:
         return select_rows("index", x, 0, keys[0])
     numpy_keys = tuple([index_array(k) for k in keys])
     first = numpy_keys[0]
@@ -136,7 +137,7 @@ def taken_apart(x: Any) -> FlameError:
 
 
 def index_array(key: Any) -> Any:
-    if isinstance(key, op.Tensor):
+    if isinstance(key, Tensor):
         key = key.numpy()
     if isinstance(key, list | np.ndarray):
         key = np.asarray(key)
@@ -178,7 +179,7 @@ def basic(x: Any, keys: tuple) -> Any:
         x = sliced(x, starts, steps, sizes)
     elif tuple(shape) == x.shape:
         return view(x, x.shape)
-    return ops.reshape(x, tuple(shape))
+    return reshape(x, tuple(shape))
 
 
 def in_axis(i: int, axis: int, shape: tuple[int, ...]) -> int:
@@ -192,12 +193,12 @@ def in_axis(i: int, axis: int, shape: tuple[int, ...]) -> int:
 # ---- integer indices ----------------------------------------------------------------------------------------------------------------
 def integers(name: str, index: Any, device: Any) -> Any:
     """An integer index as an int64 Tensor. Raises DTypeError."""
-    array = index if isinstance(index, op.Tensor) else np.asarray(index)
+    array = index if isinstance(index, Tensor) else np.asarray(index)
     if array.dtype.kind not in "iu":
         raise DTypeError(f"{name}: the index is not integer: {array.dtype}. Cast it to int64.")
-    if isinstance(array, op.Tensor):
-        return array if array.dtype == int64 else ops.cast(array, int64)
-    return op.Tensor.of(name, array.astype(np.int64), device)
+    if isinstance(array, Tensor):
+        return array if array.dtype == int64 else cast(array, int64)
+    return Tensor.of(name, array.astype(np.int64), device)
 
 
 @custom(inputs=1, kind="as is", internal=True)
@@ -265,13 +266,13 @@ def index_select(x: Any, axis: int, index: Any) -> Any:
     """The slices of x along `axis` at the integers in the 1-D `index`. Shapes: x's with index's size at the axis.
     >>> fp.index_select(fp.tensor([1.0, 2.0, 3.0]), 0, [2, 0]).tolist()
     [3.0, 1.0]"""
-    x = op.Tensor.of("index_select", x, getattr(index, "device", None))
-    index = index if isinstance(index, op.Tensor) else np.asarray(index)
+    x = Tensor.of("index_select", x, getattr(index, "device", None))
+    index = index if isinstance(index, Tensor) else np.asarray(index)
     if index.ndim > 1:
         raise ShapeError(f"index_select: index has {index.ndim} axes: {index.shape}. Pass a 1-D index.")
     index = index if index.ndim else index.reshape((1,))
     if not x.ndim:
-        return ops.reshape(select_rows("index_select", ops.reshape(x, (1,)), 0, index), ())
+        return reshape(select_rows("index_select", reshape(x, (1,)), 0, index), ())
     return select_rows("index_select", x, one_axis("index_select", axis, x.ndim), index)
 
 
@@ -280,14 +281,14 @@ def gather(x: Any, axis: int, index: Any) -> Any:
     """y[i, j] = x[index[i, j], j] for axis 0, and so on. Shapes: that of index, as many axes as x, sizes at most x's elsewhere.
     >>> fp.gather(fp.tensor([[1, 2], [3, 4]]), 1, [[1], [0]]).tolist()
     [[2], [3]]"""
-    x = op.Tensor.of("gather", x, getattr(index, "device", None))
-    shape = index.shape if isinstance(index, op.Tensor) else np.shape(index)
+    x = Tensor.of("gather", x, getattr(index, "device", None))
+    shape = index.shape if isinstance(index, Tensor) else np.shape(index)
     a = one_axis("gather", axis, x.ndim)
     if len(shape) != x.ndim or any([d != a and m > n for d, (m, n) in enumerate(zip(shape, x.shape, strict=True))]):
         raise ShapeError(f"gather: index {shape} does not fit x {x.shape}, axis {axis}. Use the same axes, sizes at most x's.")
     ids = checked_index("gather", index, x.shape[a] if x.ndim else 1, x.device)
     if not x.ndim:
-        return ops.reshape(x, ())
+        return reshape(x, ())
     strides = contiguous_strides(x.shape)
     flat = placed_ids(ids, x.shape[a], shape, (*strides[:a], 0, *strides[a + 1 :]), strides[a])
     return gathered(x, flat, 1, shape)
@@ -307,6 +308,6 @@ def embedding(ids: Any, weight: Any) -> Any:
     if weight.ndim != 2:
         raise ShapeError(f"embedding: weight is not a matrix: {weight.shape}. Pass (n, width).")
     rows, width = weight.shape
-    index = ids if ids.dtype == int64 else ops.cast(ids, int64)
+    index = ids if ids.dtype == int64 else cast(ids, int64)
     check_ids(index, 0, rows, f"embedding: id out of range: {{}} at position {{}}, the table has {rows} rows. Use 0 to {rows - 1}.")
     return embedded(weight, index, width, (*ids.shape, width))

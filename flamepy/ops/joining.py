@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
 from ..autograd.entries import thread
+from ..core.tensor import Tensor
 from ..dtypes import is_count
 from ..errors import ShapeError
 from ..op import base as op
 from ..op.base import composed, like
 from ..op.custom import custom
-from .reduce import one_axis
-from .shape import contiguous_strides, write_strided
+from .axes import one_axis
+from .shape import contiguous_strides, narrow, reshape, unsqueeze, write_strided
 
 
 @custom(kind="any", title="cat", internal=True)
@@ -33,7 +33,7 @@ def joined(*xs, axis=0):
 def joined_dx(g, shapes, wanted, axis):
     found, at = [], 0
     for shape, want in zip(shapes, wanted, strict=True):
-        found.append(ops.narrow(g, axis, at, shape[axis]) if want else None)
+        found.append(narrow(g, axis, at, shape[axis]) if want else None)
         at += shape[axis]
     return tuple(found)
 
@@ -88,7 +88,7 @@ def stack(tensors: Any, axis: int = 0) -> Any:
     xs = op.tensors_of("stack", *listed("stack", tensors))
     if not xs or any([x.shape != xs[0].shape for x in xs]):
         raise ShapeError(f"stack: shapes differ or nothing to stack: {[x.shape for x in xs]}. Pass tensors of one shape.")
-    return cat([ops.unsqueeze(x, axis) for x in xs], one_axis("stack", axis, xs[0].ndim + 1))
+    return cat([unsqueeze(x, axis) for x in xs], one_axis("stack", axis, xs[0].ndim + 1))
 
 
 @composed
@@ -96,7 +96,7 @@ def split(x: Any, sizes: Any, axis: int = 0) -> list[Any]:
     """Pieces of `sizes` (an int: equal pieces, the last may be smaller; a list: these sizes) along `axis`. Shapes: x's elsewhere.
     >>> [t.tolist() for t in fp.split(fp.tensor([1, 2, 3]), 2)]
     [[1, 2], [3]]"""
-    x = op.Tensor.of("split", x)
+    x = Tensor.of("split", x)
     a = one_axis("split", axis, x.ndim)
     n = x.shape[a] if x.ndim else 0
     if is_count(sizes, 1):
@@ -110,7 +110,7 @@ def split(x: Any, sizes: Any, axis: int = 0) -> list[Any]:
 
 
 def narrowed(x: Any, axis: int, start: int, size: int) -> Any:
-    return ops.reshape(x, x.shape) if size == x.shape[axis] else ops.narrow(x, axis, start, size)
+    return reshape(x, x.shape) if size == x.shape[axis] else narrow(x, axis, start, size)
 
 
 @composed
@@ -118,7 +118,7 @@ def chunk(x: Any, pieces: int, axis: int = 0) -> list[Any]:
     """`pieces` pieces of equal size along `axis` (the last may be smaller, and there may be fewer). Shapes: x's elsewhere.
     >>> [t.tolist() for t in fp.chunk(fp.tensor([1, 2, 3]), 2)]
     [[1, 2], [3]]"""
-    x = op.Tensor.of("chunk", x)
+    x = Tensor.of("chunk", x)
     if not is_count(pieces, 1):
         raise ShapeError(f"chunk: needs at least one piece: {pieces!r}. Use an int >= 1.")
     n = x.shape[one_axis("chunk", axis, x.ndim)] if x.ndim else 0

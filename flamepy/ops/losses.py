@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
 from ..backend.formula.words import abs, exp_down, log, log1p, maximum, select, sign
 from ..backend.numbers import number
+from ..core.tensor import Tensor
 from ..dtypes import FLOATS, HALF, checked_number, float32
 from ..errors import DTypeError, ShapeError
 from ..op import base as op
@@ -21,16 +21,25 @@ from ..op.custom import custom
 from ..op.half import narrowed, widened
 from ..op.inputs import common_dtype
 from ..op.pointwise import pointwise
-from .activations import sigmoid
+from .activations import clamp, sigmoid
 from .class_ids import REDUCTIONS, class_ids, class_weights, classes_last, unknown_reduction, weighted, weighted_cross_entropy
+from .comparisons import eq, ne
+from .copy import cast
 from .indexing import picked_from_rows
 from .loss_bodies import cross_entropy_row, half_cross_entropy_dx_row, half_cross_entropy_row
+from .pointwise import abs_op, div, log_op, maximum_op, mul, neg, square, sub, where
+from .reduce import max as max_op
+from .reduce import mean
+from .reduce import min as min_op
+from .reduce import sum as sum_op
+from .rows import softmax
+from .shape import reshape
 
 
 def reduced(name: str, losses: Any, reduction: str, dtype: Any) -> Any:
     if reduction not in REDUCTIONS:
         raise unknown_reduction(name, reduction)
-    return narrowed(losses if reduction == "none" else ops.mean(losses) if reduction == "mean" else ops.sum(losses), dtype)
+    return narrowed(losses if reduction == "none" else mean(losses) if reduction == "mean" else sum_op(losses), dtype)
 
 
 # ---- cross-entropy ---------------------------------------------------------------------------------------------------------------
@@ -51,7 +60,7 @@ def row_cross_entropy(x, ids, found, smoothing=0.0, ignore=-100, reduction="mean
 @row_cross_entropy.backward
 def row_cross_entropy_dx(g, dx, ids, found, reduction):  # ids and found: for the rule below
     if not g.unit:
-        dx = ops.mul(dx, ops.reshape(g, (g.size, 1)) if reduction == "none" else g)
+        dx = mul(dx, reshape(g, (g.size, 1)) if reduction == "none" else g)
     return dx, None, None
 
 
@@ -59,21 +68,21 @@ def row_cross_entropy_dx(g, dx, ids, found, reduction):  # ids and found: for th
 def row_cross_entropy_ddx(g, dx, ids, found, as_x, smoothing, ignore, reduction):
     """The logits are gone, but the kept gradient tells their softmax, and its logarithm does in their place."""
     target, share = targets(ids, found, dx, smoothing, ignore, reduction)
-    y = dx / ops.where(share > 0, share, 1.0) + target
-    return gradient_of(g, as_x(ops.log(ops.clamp(y, min=1e-30))), target, share, reduction)
+    y = dx / where(share > 0, share, 1.0) + target
+    return gradient_of(g, as_x(log_op(clamp(y, min=1e-30))), target, share, reduction)
 
 
 def targets(ids: Any, found: Any, like: Any, smoothing: float, ignore: int, reduction: str) -> tuple[Any, Any]:
     """(the distribution that each row of logits should have, what a row counts), shaped and typed as `like`."""
-    rows, classes = ops.reshape(ids, (ids.size, 1)), op.Tensor.of("cross_entropy", np.arange(like.shape[1]), ids.device)
-    target = ops.cast(ops.eq(rows, classes), like.dtype) * (1.0 - smoothing) + smoothing / like.shape[1]
-    share = ops.cast(ops.ne(rows, ignore), like.dtype)
-    return target, share / ops.cast(ops.maximum(found[2], 1), like.dtype) if reduction == "mean" else share
+    rows, classes = reshape(ids, (ids.size, 1)), Tensor.of("cross_entropy", np.arange(like.shape[1]), ids.device)
+    target = cast(eq(rows, classes), like.dtype) * (1.0 - smoothing) + smoothing / like.shape[1]
+    share = cast(ne(rows, ignore), like.dtype)
+    return target, share / cast(maximum_op(found[2], 1), like.dtype) if reduction == "mean" else share
 
 
 def gradient_of(g: Any, x: Any, target: Any, share: Any, reduction: str) -> tuple[Any, None, None]:
     """Cross-entropy's gradient at logits x, in differentiable ops."""
-    return (ops.softmax(x) - target) * share * (ops.reshape(g, (g.size, 1)) if reduction == "none" else g), None, None
+    return (softmax(x) - target) * share * (reshape(g, (g.size, 1)) if reduction == "none" else g), None, None
 
 
 @custom(inputs=3, kind="as is", title="cross_entropy", internal=True)
@@ -142,13 +151,13 @@ def cross_entropy(
         raise DTypeError(f"cross_entropy: class ids are not integer: {ids.dtype}, shape {ids.shape} as the logits. {advice}.")
     rows, shape = classes_last("cross_entropy", x, ids)
     ids, found = class_ids("cross_entropy", ids, x.device, shape, rows.shape[-1], ignore_index, reduction)
-    rows = rows if rows.dtype in FLOATS else ops.cast(rows, float32)
+    rows = rows if rows.dtype in FLOATS else cast(rows, float32)
     run = half_cross_entropy if rows.dtype in HALF else row_cross_entropy
     if weight is None:
         loss = run(rows, ids, found, label_smoothing, int(ignore_index), reduction)
     else:
         loss = weighted_cross_entropy(run, rows, ids, found, weight, label_smoothing, int(ignore_index), reduction)
-    return ops.reshape(loss, shape) if reduction == "none" and loss.shape != shape else loss
+    return reshape(loss, shape) if reduction == "none" and loss.shape != shape else loss
 
 
 @composed(home="both")
@@ -162,17 +171,17 @@ def nll_loss(x: Any, ids: Any, *, weight: Any = None, ignore_index: int = -100, 
     x, ids = op.tensors_of("nll_loss", x, ids)
     rows, shape = classes_last("nll_loss", x, ids)
     ids, _ = class_ids("nll_loss", ids, x.device, shape, rows.shape[-1], ignore_index, reduction)
-    keep = ops.ne(ids, int(ignore_index))
-    picked = picked_from_rows(rows, ops.where(keep, ids, 0)) if rows.size else ops.sum(rows, axis=1)
-    losses = ops.where(keep, ops.neg(picked), 0.0)
+    keep = ne(ids, int(ignore_index))
+    picked = picked_from_rows(rows, where(keep, ids, 0)) if rows.size else sum_op(rows, axis=1)
+    losses = where(keep, neg(picked), 0.0)
     if weight is not None:
         found = weighted(widened(losses), ids, class_weights("nll_loss", weight, rows), int(ignore_index), reduction)
         found = narrowed(found, losses.dtype)
-        return ops.reshape(found, shape) if reduction == "none" else found
+        return reshape(found, shape) if reduction == "none" else found
     if reduction != "mean":
-        return ops.reshape(losses, shape) if reduction == "none" else ops.sum(losses)
-    total = ops.sum(widened(losses))
-    return narrowed(ops.div(total, ops.sum(keep).to(total.dtype)), losses.dtype)
+        return reshape(losses, shape) if reduction == "none" else sum_op(losses)
+    total = sum_op(widened(losses))
+    return narrowed(div(total, sum_op(keep).to(total.dtype)), losses.dtype)
 
 
 # ---- distances: both sides may be tracked ----------------------------------------------------------------------------------------
@@ -193,7 +202,7 @@ def mse_loss(x: Any, target: Any, *, reduction: str = "mean") -> Any:
     2.0
     """
     x, target, dtype = pair("mse_loss", x, target)
-    return reduced("mse_loss", ops.square(ops.sub(x, target)), reduction, dtype)
+    return reduced("mse_loss", square(sub(x, target)), reduction, dtype)
 
 
 @composed(home="both")
@@ -205,7 +214,7 @@ def l1_loss(x: Any, target: Any, *, reduction: str = "mean") -> Any:
     1.0
     """
     x, target, dtype = pair("l1_loss", x, target)
-    return reduced("l1_loss", ops.abs(ops.sub(x, target)), reduction, dtype)
+    return reduced("l1_loss", abs_op(sub(x, target)), reduction, dtype)
 
 
 def huber_y(d, delta=1.0):
@@ -231,7 +240,7 @@ def huber_loss(x: Any, target: Any, *, delta: float = 1.0, reduction: str = "mea
     x, target, dtype = pair("huber_loss", x, target)
     if not checked_number("huber_loss", "delta", delta) > 0:
         raise ValueError(f"huber_loss: delta must be positive: {delta}. Use a positive number.")
-    return reduced("huber_loss", huber_op(ops.sub(x, target), delta=delta), reduction, dtype)
+    return reduced("huber_loss", huber_op(sub(x, target), delta=delta), reduction, dtype)
 
 
 @composed(home="both")
@@ -246,8 +255,8 @@ def smooth_l1_loss(x: Any, target: Any, *, beta: float = 1.0, reduction: str = "
     if not checked_number("smooth_l1_loss", "beta", beta) >= 0:
         raise ValueError(f"smooth_l1_loss: beta must not be negative: {beta}. Use 0 or more.")
     if beta == 0:
-        return reduced("smooth_l1_loss", ops.abs(ops.sub(x, target)), reduction, dtype)
-    return reduced("smooth_l1_loss", ops.div(huber_op(ops.sub(x, target), delta=beta), float(beta)), reduction, dtype)
+        return reduced("smooth_l1_loss", abs_op(sub(x, target)), reduction, dtype)
+    return reduced("smooth_l1_loss", div(huber_op(sub(x, target), delta=beta), float(beta)), reduction, dtype)
 
 
 # ---- probabilities ---------------------------------------------------------------------------------------------------------------
@@ -293,7 +302,7 @@ def binary_cross_entropy(x: Any, target: Any, *, reduction: str = "mean") -> Any
     """
     x, target, dtype = pair("binary_cross_entropy", x, target)
     if x.size:
-        ends = ops.min(x.detach()).buffer, ops.max(x.detach()).buffer
+        ends = min_op(x.detach()).buffer, max_op(x.detach()).buffer
         x.device.require(check_probabilities, *ends, within=((0.0, math.inf), (-math.inf, 1.0)))
     return reduced("binary_cross_entropy", bce_op(x, target), reduction, dtype)
 
@@ -308,7 +317,7 @@ def binary_cross_entropy_with_logits(x: Any, target: Any, *, pos_weight: Any = N
     """
     name = "binary_cross_entropy_with_logits"
     x, target, dtype = pair(name, x, target)
-    weight = 1.0 if pos_weight is None else pos_weight if isinstance(pos_weight, op.SCALARS) else op.Tensor.of(name, pos_weight, x.device)
-    if isinstance(weight, op.Tensor) and np.broadcast_shapes(weight.shape, x.shape) != x.shape:
+    weight = 1.0 if pos_weight is None else pos_weight if isinstance(pos_weight, op.SCALARS) else Tensor.of(name, pos_weight, x.device)
+    if isinstance(weight, Tensor) and np.broadcast_shapes(weight.shape, x.shape) != x.shape:
         raise ShapeError(f"{name}: pos_weight {weight.shape} does not broadcast to {x.shape}. Give one weight a class.")
     return reduced(name, bce_logits_op(x, target, weight), reduction, dtype)

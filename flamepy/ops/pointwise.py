@@ -90,11 +90,11 @@ def remainder_db(g, a, b, y):
     return -g * rint((a - y) / b)
 
 
-pointwise("add", add_y, pass_g, pass_g, kind="number", home="flamepy")
-pointwise("sub", sub_y, pass_g, neg_g, kind="number", home="flamepy")
-pointwise("mul", mul_y, mul_da, mul_db, kind="number", home="flamepy")
-pointwise("div", div_y, div_da, div_db, home="flamepy")
-pointwise("neg", neg_y, neg_g, kind="number", home="flamepy")
+add = pointwise("add", add_y, pass_g, pass_g, kind="number", home="flamepy")
+sub = pointwise("sub", sub_y, pass_g, neg_g, kind="number", home="flamepy")
+mul = pointwise("mul", mul_y, mul_da, mul_db, kind="number", home="flamepy")
+div = pointwise("div", div_y, div_da, div_db, home="flamepy")
+neg = pointwise("neg", neg_y, neg_g, kind="number", home="flamepy")
 pointwise("floor_divide", floor_divide_y, kind="number", home="flamepy")
 pointwise("remainder", remainder_y, pass_g, remainder_db, kind="number", home="flamepy")
 
@@ -170,11 +170,11 @@ def rsqrt_dx(g, y):
 
 pointwise("power", power_y, power_da, power_db, title="pow")
 pointwise("whole_power", whole_power_y, kind="number", title="pow")
-pointwise("square", square_y, square_dx, kind="number", home="flamepy")
+square = pointwise("square", square_y, square_dx, kind="number", home="flamepy")
 pointwise("third_power", third_power_y, third_power_dx, title="pow")
 pointwise("reciprocal", reciprocal_y, reciprocal_dx, home="flamepy")
 pointwise("sqrt", sqrt_y, sqrt_dx, home="flamepy")
-pointwise("rsqrt", rsqrt_y, rsqrt_dx, home="flamepy")
+rsqrt = pointwise("rsqrt", rsqrt_y, rsqrt_dx, home="flamepy")
 
 
 # ---- exponentials and friends ----------------------------------------------------------------------------------------------
@@ -232,8 +232,8 @@ def erf_dx(g, x):
     return g * 1.1283791670955126 * exp_down(-x * x)
 
 
-pointwise("exp", exp_y, exp_dx, home="flamepy")
-pointwise("log", log_y, log_dx, home="flamepy")
+exp_op = pointwise("exp", exp_y, exp_dx, home="flamepy")
+log_op = pointwise("log", log_y, log_dx, home="flamepy")
 pointwise("sin", sin_y, sin_dx, home="flamepy")
 pointwise("cos", cos_y, cos_dx, home="flamepy")
 pointwise("tanh", tanh_y, tanh_dx, home="both")
@@ -310,12 +310,12 @@ def where_db(g, condition):
     return select(condition, 0.0, g)
 
 
-pointwise("abs", abs_y, abs_dx, kind="number", home="flamepy")
+abs_op = pointwise("abs", abs_y, abs_dx, kind="number", home="flamepy")
 pointwise("sign", sign_y, zero, kind="number", home="flamepy")
 pointwise("floor", floor_y, zero, kind="number", home="flamepy")
 pointwise("ceil", ceil_y, zero, kind="number", home="flamepy")
 pointwise("round", round_y, zero, kind="number", home="flamepy")
-pointwise("maximum", maximum_y, maximum_da, maximum_db, kind="number", home="flamepy")
-pointwise("minimum", minimum_y, maximum_db, maximum_da, kind="number", home="flamepy")
+maximum_op = pointwise("maximum", maximum_y, maximum_da, maximum_db, kind="number", home="flamepy")
+minimum_op = pointwise("minimum", minimum_y, maximum_db, maximum_da, kind="number", home="flamepy")
 pointwise("clip", clip_y, clip_dx, title="clamp")
-pointwise("where", where_y, None, where_da, where_db, kind="any", masks=1, home="flamepy")
+where = pointwise("where", where_y, None, where_da, where_db, kind="any", masks=1, home="flamepy")

@@ -10,14 +10,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import ops
 from ..autograd.entries import thread
+from ..core.tensor import Tensor
 from ..dtypes import FLOATS, bfloat16, float16, float32
 from ..errors import DTypeError, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, share, size_of, together
 from ..op.custom import custom
 from ..op.pointwise import Pointwise, on_tensors
+from .copy import cast
+from .reduce import sum as sum_op
+from .shape import reshape
 
 
 @custom(inputs=2, title="matmul", internal=True, takes=FLOATS)
@@ -50,7 +53,7 @@ def product_dx(g, a, b, wanted, ta, tb):
 
 @product.graph
 def product_ddx(g, a, b, wanted, ta, tb):
-    return cotangents(product, ops.cast(g, (a if b is None else b).dtype), a, b, wanted, ta, tb)
+    return cotangents(product, cast(g, (a if b is None else b).dtype), a, b, wanted, ta, tb)
 
 
 def cotangents(times: Any, g: Any, a: Any, b: Any, wanted: Any, ta: bool, tb: bool) -> tuple[Any, Any]:
@@ -68,7 +71,7 @@ def matmul(a: Any, b: Any) -> Any:
     >>> fp.matmul(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), [1.0, 1.0]).tolist()
     [3.0, 7.0]
     """
-    if not (isinstance(a, op.Tensor) and isinstance(b, op.Tensor)):
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         a, b = op.tensors_of("matmul", a, b)
     known = product.calls[thread.modes.recording].get((a.spec, b.spec, False, False, False))
     if known is not None:  # then they fit together
@@ -94,15 +97,15 @@ def matmul(a: Any, b: Any) -> Any:
 def stacked(a: Any, b: Any) -> Any:
     """The product of any operands that fit together, as one of matrices."""
     rows = a.shape[:-1] if b.ndim <= 2 else a.shape[:-2] if a.ndim == 1 else None
-    x = ops.reshape(a, (1, a.shape[0])) if a.ndim == 1 else a
-    w = ops.reshape(b, (b.shape[0], 1)) if b.ndim == 1 else b
+    x = reshape(a, (1, a.shape[0])) if a.ndim == 1 else a
+    w = reshape(b, (b.shape[0], 1)) if b.ndim == 1 else b
     if w.ndim == 2 and x.ndim > 2:  # one weight for all: a single product of many rows
-        x = ops.reshape(x, (size_of(x.shape[:-1]), x.shape[-1]))
+        x = reshape(x, (size_of(x.shape[:-1]), x.shape[-1]))
     y = product(x, w, False, False, False)
     columns = () if b.ndim == 1 else (b.shape[-1],)
     if b.ndim <= 2:
-        return ops.reshape(y, (*(rows or ()), *columns)) if y.shape != (*(rows or ()), *columns) else y
-    return ops.reshape(y, (*y.shape[:-2], y.shape[-1])) if a.ndim == 1 else y
+        return reshape(y, (*(rows or ()), *columns)) if y.shape != (*(rows or ()), *columns) else y
+    return reshape(y, (*y.shape[:-2], y.shape[-1])) if a.ndim == 1 else y
 
 
 class Follower(NamedTuple):
@@ -189,7 +192,7 @@ def linear_dx(g, x, weight, bias, kept, wanted, into, narrow_dx, shapes, source,
         db, add_b = (into[2] or (like(g, (n_out,), wide), False)) if wanted[2] else (None, False)
         launch("linear_dw", None, (dw, db), (dz, x), (rows, n_out, n_in, add_w, add_b))
     elif wanted[2]:
-        db = ops.sum(share(dz, (rows, n_out)), axis=0)
+        db = sum_op(share(dz, (rows, n_out)), axis=0)
     if apart and dx is not None and dx.size:  # after dw: what was made again for that need not live any longer
         launch("linear", None, (dx, None), (dz, weight, None, None), (rows, n_in, n_out, True, False, reads))
     return dx, dw, db, g
@@ -231,10 +234,10 @@ def linear_ddx(g, x, weight, bias, kept, wanted, shapes, activation, as_y):
             y = act(z) if "y" in act.names[0] else None
         values = {"g": g, act.inputs[0]: z, "y": y}
         dz = on_tensors(act.rule[0], g.dtype)(*[values[name] for name in act.names[0]])
-    g2 = ops.reshape(dz, (rows, n_out))
-    dx = ops.reshape(ops.matmul(g2, weight), shapes[0]) if wanted[0] else None
-    dw = product(g2, ops.reshape(x, (rows, n_in)), True, False, False) if wanted[1] else None
-    return dx, dw, ops.sum(g2, axis=0) if wanted[2] else None, g
+    g2 = reshape(dz, (rows, n_out))
+    dx = reshape(matmul(g2, weight), shapes[0]) if wanted[0] else None
+    dw = product(g2, reshape(x, (rows, n_in)), True, False, False) if wanted[1] else None
+    return dx, dw, sum_op(g2, axis=0) if wanted[2] else None, g
 
 
 rounding_linear.backward(linear_dx, x="weight", weight="x", unless="activation", large="kept")
@@ -264,5 +267,5 @@ def activated(kept, activation):
 
 @rounding_linear.graph
 def rounding_linear_ddx(g, x, weight, bias, wanted, shapes, activation):
-    read = None if weight is None else ops.cast(ops.cast(weight, bfloat16), float32)  # what the product read
+    read = None if weight is None else cast(cast(weight, bfloat16), float32)  # what the product read
     return linear_ddx(g, x, read, bias, None, wanted, shapes, activation, None)

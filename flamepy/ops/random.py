@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import ops
 from ..backend.base import Buffer, Device
 from ..backend.numbers import number
 from ..dtypes import bool_, checked_number, computed, int64
 from ..op.base import composed, launch, like, new, over
 from ..op.custom import custom
 from ..rng import generator
-from .copy import checked_shape
+from .axes import checked_shape
+from .pointwise import mul, where
 
 
 def next_key(device: Device) -> Buffer:
@@ -33,7 +33,7 @@ def dropped(x, p=0.5):
 
 @dropped.backward
 def dropped_dx(g, mask, p):
-    return ops.where(mask, ops.mul(g, 0.0 if p == 1 else 1.0 / (1.0 - p)), 0.0)
+    return where(mask, mul(g, 0.0 if p == 1 else 1.0 / (1.0 - p)), 0.0)
 
 
 dropped.differentiable()

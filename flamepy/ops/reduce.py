@@ -10,47 +10,18 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-from .. import ops
+from ..core.tensor import Tensor
 from ..dtypes import FLOATS, INTEGERS, bool_, int64
-from ..errors import DTypeError, IndexOutOfRange, ShapeError
-from ..op import base as op
+from ..errors import DTypeError, ShapeError
 from ..op.base import composed, launch, like, publish, share, size_of
 from ..op.custom import custom
 from ..op.half import narrowed, widened
-
-Axis = int | tuple[int, ...] | None
-
-
-def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
-    """The axes as sorted non-negative ints. Raises IndexOutOfRange or ShapeError."""
-    if axis is None:
-        return tuple(range(ndim))
-    given = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
-    found = sorted({one_axis(name, a, ndim) for a in given})
-    if len(found) != len(given):
-        raise ShapeError(f"{name}: an axis is given twice: {given}. Name each axis once.")
-    return tuple(found)
-
-
-def one_axis(name: str, axis: Any, ndim: int) -> int:
-    """A single axis as a non-negative int; a scalar counts as having one axis."""
-    shape = getattr(axis, "shape", ())
-    if shape or not hasattr(axis, "__index__") or isinstance(axis, type):
-        given = f"{type(axis).__name__} of shape {shape}" if shape else repr(axis)
-        raise TypeError(f"{name}: axis must be an int: {given}. Pass an int, a tuple of ints or None.")
-    a, bound = int(axis), ndim or 1
-    if not -bound <= a < bound:
-        raise IndexOutOfRange(f"{name}: axis out of range: {a} for {ndim} axes. Use {-bound} to {bound - 1}.")
-    return a % bound
-
-
-def kept_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape with keepdims: 1 at reduced axes."""
-    return tuple([1 if d in axes else n for d, n in enumerate(shape)])
-
-
-def squeezed_shape(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
-    return kept_shape(shape, axes) if keepdims else tuple([n for d, n in enumerate(shape) if d not in axes])
+from .axes import Axis, axes_of, kept_shape, one_axis, squeezed_shape
+from .comparisons import eq
+from .copy import cast, filled
+from .joining import cat
+from .pointwise import abs_op, add, div, exp_op, log_op, mul, sub, where
+from .shape import broadcast_to, narrow, permute, reshape
 
 
 class Reduction(NamedTuple):
@@ -76,7 +47,7 @@ def reduction(name: str, shape: tuple[int, ...], axis: Any, keepdims: bool) -> R
 
 def gathered(x: Any, plan: Reduction) -> Any:
     """x with the reduced axes together."""
-    return x if plan.order is None else ops.permute(x, plan.order)
+    return x if plan.order is None else permute(x, plan.order)
 
 
 def same(x):
@@ -92,7 +63,7 @@ def fold(loop: str, formula: Any, x: Any, plan: Reduction, scale: Any, dtype: An
 
 def countable(x: Any) -> Any:
     """Bools and 32-bit ints are summed in int64."""
-    return ops.cast(x, int64) if x.dtype == bool_ or (x.dtype in INTEGERS and x.dtype != int64) else x
+    return cast(x, int64) if x.dtype == bool_ or (x.dtype in INTEGERS and x.dtype != int64) else x
 
 
 @custom(kind="any", home="flamepy")
@@ -110,7 +81,7 @@ def sum_of(x: Any, plan: Reduction, scale: float = 1) -> Any:
     if x.dtype not in FLOATS:
         x = countable(x)
     if x.buffer.size == 0:
-        return ops.filled(plan.shape, 0, x.dtype, x.device)
+        return filled(plan.shape, 0, x.dtype, x.device)
     return fold("fold_sum", same, gathered(x, plan), plan, scale)
 
 
@@ -123,8 +94,8 @@ def spread(g: Any, shape: tuple[int, ...], axis: Any, keepdims: bool) -> Any:
     """A reduced cotangent repeated to the shape before the reduction."""
     kept = reduction("sum", shape, axis, True).shape
     if g.shape != kept:
-        g = ops.reshape(g, kept)
-    return g if kept == shape else ops.broadcast_to(g, shape)
+        g = reshape(g, kept)
+    return g if kept == shape else broadcast_to(g, shape)
 
 
 sum.differentiable()
@@ -140,14 +111,14 @@ def mean(x, axis=None, keepdims=False):
     """
     plan = reduction("mean", x.shape, axis, keepdims)
     if plan.n == 0:
-        return ops.filled(plan.shape, float("nan"), x.dtype, x.device)
+        return filled(plan.shape, float("nan"), x.dtype, x.device)
     return sum_of(x, plan, 1 / plan.n)
 
 
 @mean.backward
 def mean_dx(g, shapes, axis, keepdims):
     count = reduction("mean", shapes[0], axis, keepdims).n
-    return spread(ops.mul(g, 1 / (count or 1)), shapes[0], axis, keepdims)
+    return spread(mul(g, 1 / (count or 1)), shapes[0], axis, keepdims)
 
 
 mean.differentiable()
@@ -163,7 +134,7 @@ def sum_to(x, shape=()):
 
 @sum_to.backward
 def sum_to_dx(g, shapes):
-    return ops.broadcast_to(g, shapes[0])
+    return broadcast_to(g, shapes[0])
 
 
 sum_to.differentiable()
@@ -176,7 +147,7 @@ def extreme(name: str, x: Any, axis: Any, keepdims: bool, scale: int) -> Any:
     if x.size == 0:
         return like(x, plan.shape)
     if x.dtype == bool_:
-        return ops.cast(extreme(name, ops.cast(x, int64), axis, keepdims, scale), bool_)
+        return cast(extreme(name, cast(x, int64), axis, keepdims, scale), bool_)
     return fold("fold_max", None, gathered(x, plan), plan, scale)
 
 
@@ -184,9 +155,9 @@ def extreme_dx(g: Any, x: Any, y: Any, axis: Any, keepdims: bool) -> Any:
     """The cotangent shared equally by all elements that reach the extreme. None equals NaN: then it is 0 times g / 0 for each, NaN."""
     axes = axes_of("max", axis, x.ndim)
     kept = kept_shape(x.shape, axes)
-    y, g = ops.reshape(y.detach(), kept), ops.reshape(g, kept)
-    hit = ops.cast(ops.eq(x.detach(), y), g.dtype)
-    return ops.mul(hit, ops.div(g, ops.sum(hit, axis=axes, keepdims=True)))
+    y, g = reshape(y.detach(), kept), reshape(g, kept)
+    hit = cast(eq(x.detach(), y), g.dtype)
+    return mul(hit, div(g, sum(hit, axis=axes, keepdims=True)))
 
 
 @custom(kind="any", home="flamepy")
@@ -258,7 +229,7 @@ def arg_extreme(name: str, x: Any, axis: int | None, keepdims: bool, scale: int)
     y = like(x, plan.shape, int64)
     if y.size:
         if x.dtype == bool_:
-            x = ops.cast(x, int64)
+            x = cast(x, int64)
         consts = (plan.outer, plan.n, plan.inner, x.spec.computed.type(scale))
         launch("argmax", None, (y,), (gathered(x, plan),), consts, dtype=x.dtype)
     return y
@@ -288,7 +259,7 @@ def argmin(x, axis=None, keepdims=False):
 
 # ---- composed ---------------------------------------------------------------------------------------------------------------
 def floats_only(name: str, x: Any) -> Any:
-    x = op.Tensor.of(name, x)
+    x = Tensor.of(name, x)
     if x.dtype not in FLOATS:
         raise DTypeError(f"{name}: needs floats: {x.dtype}. Cast with .to(flamepy.float32).")
     return x
@@ -306,11 +277,11 @@ def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     x = widened(given)
     axes = axes_of("logsumexp", axis, x.ndim)
     if size_of([x.shape[a] for a in axes if x.ndim]) == 0:
-        return narrowed(ops.log(ops.sum(x, axis=axes, keepdims=keepdims)), given.dtype)
-    top = ops.max(x.detach(), axis=axes, keepdims=True)
-    top = ops.where(ops.eq(ops.abs(top), float("inf")), 0.0, top)
-    total = ops.log(ops.sum(ops.exp(ops.sub(x, top)), axis=axes, keepdims=keepdims))
-    return narrowed(ops.add(total, ops.reshape(top, total.shape)), given.dtype)
+        return narrowed(log_op(sum(x, axis=axes, keepdims=keepdims)), given.dtype)
+    top = max(x.detach(), axis=axes, keepdims=True)
+    top = where(eq(abs_op(top), float("inf")), 0.0, top)
+    total = log_op(sum(exp_op(sub(x, top)), axis=axes, keepdims=keepdims))
+    return narrowed(add(total, reshape(top, total.shape)), given.dtype)
 
 
 @composed
@@ -322,22 +293,22 @@ def prod(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     >>> fp.prod(fp.tensor([2.0, 3.0, 4.0])).item()
     24.0
     """
-    x = op.Tensor.of("prod", x)
+    x = Tensor.of("prod", x)
     if not x.ndim:
         axes_of("prod", axis, 0)
-        return ops.reshape(countable(x), ())
+        return reshape(countable(x), ())
     axes = axes_of("prod", axis, x.ndim)
     shape = squeezed_shape(x.shape, axes, keepdims)
     rest = [d for d in range(x.ndim) if d not in axes]
-    given = ops.permute(countable(x), (*rest, *axes))
+    given = permute(countable(x), (*rest, *axes))
     n = size_of(given.shape[len(rest) :])
     rows = size_of(given.shape[: len(rest)])
-    x = widened(ops.reshape(given, (rows, n)))
+    x = widened(reshape(given, (rows, n)))
     if n == 0:
-        return ops.reshape(narrowed(ops.add(ops.sum(x, axis=1), 1), given.dtype), shape)
+        return reshape(narrowed(add(sum(x, axis=1), 1), given.dtype), shape)
     while n > 1:
         half = n // 2
-        product = ops.mul(ops.narrow(x, 1, 0, half), ops.narrow(x, 1, half, half))
-        x = ops.cat([product, ops.narrow(x, 1, n - 1, 1)], axis=1) if n % 2 else product
+        product = mul(narrow(x, 1, 0, half), narrow(x, 1, half, half))
+        x = cat([product, narrow(x, 1, n - 1, 1)], axis=1) if n % 2 else product
         n = half + n % 2
-    return ops.reshape(narrowed(x, given.dtype), shape)
+    return reshape(narrowed(x, given.dtype), shape)

@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
 from ..backend.numbers import number
+from ..core.tensor import Tensor
 from ..dtypes import HALF, checked_number, computed, float32
 from ..errors import ShapeError
-from ..op import base as op
 from ..op.base import composed, launch, like, new, share, size_of, together
 from ..op.custom import custom
-from .copy import checked_shape
+from .axes import checked_shape
 from .norm_bodies import (
     half_residual_norm_row,
     kept_norm_dx_row,
@@ -30,7 +29,11 @@ from .norm_bodies import (
     rounding_norm_row,
     rounding_rms_row,
 )
+from .pointwise import rsqrt
+from .reduce import mean as mean_op
+from .reduce import sum as sum_op
 from .rows import over_rows
+from .shape import reshape
 
 
 def norm_shape(x: Any, weight: Any, bias: Any, shape: Any) -> tuple[int, ...]:
@@ -83,19 +86,19 @@ def norm_backward(
 def norm_graph(g: Any, x: Any, weight: Any, depth: int, eps: float, centred: bool) -> tuple[Any, Any]:
     """dx, and dw before its sum over rows, in differentiable ops."""
     axes = tuple(range(-depth, 0))
-    xc = x - ops.mean(x, axis=axes, keepdims=True) if centred else x
-    rstd = ops.rsqrt(ops.mean(xc * xc, axis=axes, keepdims=True) + eps)
+    xc = x - mean_op(x, axis=axes, keepdims=True) if centred else x
+    rstd = rsqrt(mean_op(xc * xc, axis=axes, keepdims=True) + eps)
     xn = xc * rstd
     gw = g if weight is None else g * weight
-    dx = gw - xn * ops.mean(gw * xn, axis=axes, keepdims=True)
+    dx = gw - xn * mean_op(gw * xn, axis=axes, keepdims=True)
     if centred:
-        dx = dx - ops.mean(gw, axis=axes, keepdims=True)
+        dx = dx - mean_op(gw, axis=axes, keepdims=True)
     return rstd * dx, g * xn
 
 
 def beside_rows(numbers: Any, x: Any, depth: int) -> Any:
     """One number for each row of x, in a shape that broadcasts to it."""
-    return ops.reshape(numbers, (*x.shape[: len(x.shape) - depth], *(1,) * depth))
+    return reshape(numbers, (*x.shape[: len(x.shape) - depth], *(1,) * depth))
 
 
 # ---- the ops -----------------------------------------------------------------------------------------------------------------
@@ -192,7 +195,7 @@ def rounding_layer_norm_dx(gs, xn, weight, mean, rstd, depth, wanted, into, shap
 
 @rounding_layer_norm.graph
 def rounding_layer_norm_ddx(gs, xn, weight, mean, rstd, depth, eps, as_y):
-    s = xn / beside_rows(rstd, xn, depth) + beside_rows(ops.sum(mean, axis=1), xn, depth)
+    s = xn / beside_rows(rstd, xn, depth) + beside_rows(sum_op(mean, axis=1), xn, depth)
     return residual_layer_norm_ddx(gs, as_y(s), weight, depth, eps)
 
 
@@ -269,8 +272,8 @@ def rounding_rms_norm_y(xn, weight, depth):
 # ---- as users call them: torch.nn.functional's order of arguments, or the weights straight after x -----------------------------
 def tensors_or_none(name: str, x: Any, *weights: Any) -> list[Any]:
     """x and its weights as Tensors on one device; None stays None."""
-    x = op.Tensor.of(name, x)
-    return [x, *[None if w is None else op.Tensor.of(name, w, x.device) for w in weights]]
+    x = Tensor.of(name, x)
+    return [x, *[None if w is None else Tensor.of(name, w, x.device) for w in weights]]
 
 
 @composed(home="functional")
@@ -283,7 +286,7 @@ def layer_norm(x: Any, normalized_shape: Any = None, weight: Any = None, bias: A
     [-1.0, 1.0]
     """
     shape = normalized_shape
-    if isinstance(shape, op.Tensor | np.ndarray) and shape.dtype.kind in "fV":  # sizes are whole numbers: it is the weight
+    if isinstance(shape, Tensor | np.ndarray) and shape.dtype.kind in "fV":  # sizes are whole numbers: it is the weight
         if weight is not None and bias is not None:
             raise TypeError("layer_norm: two weights: one in the place of normalized_shape. Call layer_norm(x, shape, weight, bias).")
         shape, weight, bias = None, shape, weight if bias is None else bias
@@ -309,7 +312,7 @@ def rms_norm(x: Any, normalized_shape: Any = None, weight: Any = None, eps: floa
     [0.2, 1.4]
     """
     shape = normalized_shape
-    if isinstance(shape, op.Tensor | np.ndarray) and shape.dtype.kind in "fV":  # sizes are whole numbers: it is the weight
+    if isinstance(shape, Tensor | np.ndarray) and shape.dtype.kind in "fV":  # sizes are whole numbers: it is the weight
         if weight is not None:
             raise TypeError("rms_norm: two weights: one in the place of normalized_shape. Call rms_norm(x, shape, weight).")
         shape, weight = None, shape

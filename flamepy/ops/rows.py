@@ -10,23 +10,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import ops
 from ..backend.formula.row_words import LINE, line_space, long_sum, put_row, run_at, top_and_sum
 from ..backend.formula.words import exp_down, log
 from ..dtypes import HALF
 from ..op.base import launch, like
 from ..op.custom import custom
-from .reduce import one_axis
+from .axes import one_axis
+from .pointwise import exp_op
+from .reduce import sum as sum_op
+from .shape import transpose
 
 
 def along(name: str, x: Any, axis: int) -> tuple[Any, int]:
     """x with `axis` moved to the end, and the axis as a non-negative int."""
     a = one_axis(name, axis, x.ndim)
-    return (x if a >= x.ndim - 1 else ops.transpose(x, a, -1)), a
+    return (x if a >= x.ndim - 1 else transpose(x, a, -1)), a
 
 
 def back(y: Any, a: int) -> Any:
-    return y if a >= y.ndim - 1 else ops.transpose(y, a, -1)
+    return y if a >= y.ndim - 1 else transpose(y, a, -1)
 
 
 def over_rows(body: Any, outs: tuple, ins: tuple, cols: int, consts: tuple = (), dtype: Any = None) -> None:
@@ -124,7 +126,7 @@ def softmax_dx(g, y, axis):
 
 @softmax.graph
 def softmax_ddx(g, y, axis):
-    return y * (g - ops.sum(g * y, axis=axis, keepdims=True))
+    return y * (g - sum_op(g * y, axis=axis, keepdims=True))
 
 
 def log_softmax_row(r, y, x, rows, cols):
@@ -173,4 +175,4 @@ def log_softmax_dx(g, y, axis):
 
 @log_softmax.graph
 def log_softmax_ddx(g, y, axis):
-    return g - ops.exp(y) * ops.sum(g, axis=axis, keepdims=True)
+    return g - exp_op(y) * sum_op(g, axis=axis, keepdims=True)

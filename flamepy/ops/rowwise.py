@@ -29,7 +29,7 @@ from ..errors import ShapeError
 from ..op.base import arguments, launch, like, share
 from ..op.checks import compilable, is_number, try_body
 from ..op.custom import Custom
-from .reduce import one_axis
+from .axes import one_axis
 from .rows import along, back
 
 FIXED = ("r", "y", "x", "g", "dx", "rows", "cols", "axis")

@@ -8,16 +8,16 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from .. import ops
 from ..autograd.entries import thread
+from ..core.tensor import Tensor
 from ..dtypes import checked_int, is_count
 from ..errors import IndexOutOfRange, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, share, size_of
 from ..op.custom import custom
 from ..op.plan import call
-from .copy import Shape, as_shape, filled
-from .reduce import axes_of, one_axis
+from .axes import Shape, as_shape, axes_of, one_axis
+from .copy import filled
 
 
 # ---- moving by strides --------------------------------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ def view(x, shape=()):
 
 @view.backward
 def view_dx(g, shapes):
-    return ops.reshape(g, shapes[0])
+    return reshape(g, shapes[0])
 
 
 view.differentiable()
@@ -63,8 +63,8 @@ def reshape(x: Any, shape: Any, *rest: int) -> Any:
     Shapes: any to any of as many elements, else ShapeError.
     >>> fp.reshape(fp.tensor([1, 2, 3, 4]), (2, -1)).tolist()
     [[1, 2], [3, 4]]"""
-    if not isinstance(x, op.Tensor):
-        x = op.Tensor.of("reshape", x)
+    if not isinstance(x, Tensor):
+        x = Tensor.of("reshape", x)
     asked = as_shape("reshape", shape, rest)
     known = view.calls[thread.modes.recording].get((x.spec, asked))
     if known is not None:  # then the sizes are right
@@ -92,7 +92,7 @@ def flatten(x: Any, start_axis: int = 0, end_axis: int = -1) -> Any:
     """Merge the axes from start_axis to end_axis into one. Shapes: (a, b, c) gives (a * b * c,). Raises ShapeError.
     >>> fp.flatten(fp.ones(2, 3, 4), start_axis=1).shape
     (2, 12)"""
-    x = op.Tensor.of("flatten", x)
+    x = Tensor.of("flatten", x)
     first, last = one_axis("flatten", start_axis, x.ndim), one_axis("flatten", end_axis, x.ndim)
     if first > last:
         raise ShapeError(f"flatten: start after end: {start_axis}, {end_axis}. Give axes in order.")
@@ -104,7 +104,7 @@ def squeeze(x: Any, axis: Any = None) -> Any:
     """Without axes of size 1: all of them, or the ones named (which must have size 1). Shapes: (n, 1) gives (n,).
     >>> fp.squeeze(fp.ones(2, 1, 3)).shape
     (2, 3)"""
-    x = op.Tensor.of("squeeze", x)
+    x = Tensor.of("squeeze", x)
     if axis is None:
         axes = tuple([d for d, n in enumerate(x.shape) if n == 1])
     else:
@@ -119,7 +119,7 @@ def unsqueeze(x: Any, axis: int) -> Any:
     """A new axis of size 1 at `axis` of the result. Shapes: (n,) gives (1, n) or (n, 1).
     >>> fp.unsqueeze(fp.ones(3), -1).shape
     (3, 1)"""
-    x = op.Tensor.of("unsqueeze", x)
+    x = Tensor.of("unsqueeze", x)
     a = one_axis("unsqueeze", axis, x.ndim + 1)
     return reshape(x, (*x.shape[:a], 1, *x.shape[a:]))
 
@@ -148,7 +148,7 @@ def permute(x: Any, axes: Any, *rest: int) -> Any:
     """The axes in another order; permute(x, (1, 0)) or permute(x, 1, 0). Shapes: sizes in that order. Raises ShapeError.
     >>> fp.permute(fp.ones(2, 3, 4), (2, 0, 1)).shape
     (4, 2, 3)"""
-    x = op.Tensor.of("permute", x)
+    x = Tensor.of("permute", x)
     given = tuple(axes) if not rest and (isinstance(axes, tuple | list) or (hasattr(axes, "ndim") and axes.ndim)) else (axes, *rest)
     order = permutation(tuple([a if type(a) is int else one_axis("permute", a, x.ndim) for a in given]), x.ndim)
     return x if order is None else permuted(x, order)
@@ -171,7 +171,7 @@ def transpose(x: Any, axis0: int = -2, axis1: int = -1) -> Any:
     """Two axes swapped. Shapes: (..., n, m) gives (..., m, n).
     >>> fp.transpose(fp.tensor([[1, 2], [3, 4]])).tolist()
     [[1, 3], [2, 4]]"""
-    x = op.Tensor.of("transpose", x)
+    x = Tensor.of("transpose", x)
     order = swapped(*[a if type(a) is int else one_axis("transpose", a, x.ndim) for a in (axis0, axis1)], x.ndim)
     return x if order is None else swapping(x, order)
 
@@ -212,7 +212,7 @@ def broadcast_to(x: Any, shape: Any, *rest: int) -> Any:
     Shapes: to one that x's broadcasts to, else ShapeError.
     >>> fp.broadcast_to(fp.tensor([1, 2]), (2, 2)).tolist()
     [[1, 2], [1, 2]]"""
-    x = op.Tensor.of("broadcast_to", x)
+    x = Tensor.of("broadcast_to", x)
     full = target(x.shape, as_shape("broadcast_to", shape, rest))
     return x if full == x.shape else expanded(x, full)
 
@@ -281,7 +281,7 @@ def narrow(x: Any, axis: int, start: int, length: int) -> Any:
     """`length` elements of one axis, from `start`. Shapes: x's with `length` at that axis. Raises IndexOutOfRange.
     >>> fp.narrow(fp.tensor([1, 2, 3, 4]), 0, 1, 2).tolist()
     [2, 3]"""
-    x = op.Tensor.of("narrow", x)
+    x = Tensor.of("narrow", x)
     a = one_axis("narrow", axis, x.ndim)
     n, start, length = x.shape[a] if x.ndim else 0, checked_int("narrow", "start", start), checked_int("narrow", "length", length)
     first = start + n if start < 0 else start
@@ -299,7 +299,7 @@ def pad(x: Any, widths: Any, value: float = 0) -> Any:
     """x with `value` around it; widths is ((before, after), ...), one pair for each axis. Shapes: before + n + after.
     >>> fp.pad(fp.tensor([1.0, 2.0]), ((1, 2),)).tolist()
     [0.0, 1.0, 2.0, 0.0, 0.0]"""
-    x = op.Tensor.of("pad", x)
+    x = Tensor.of("pad", x)
     pairs = widths if isinstance(widths, tuple | list) else ()
     if len(pairs) != x.ndim or not all([isinstance(p, tuple | list) and len(p) == 2 and all(map(is_count, p)) for p in pairs]):
         raise ShapeError(f"pad: needs a pair (before, after) for each of {x.ndim} axes: {widths}. Use (0, 0) for an axis left alone.")
@@ -326,7 +326,7 @@ def tril(x, diagonal=0):
 
 @tril.backward
 def tril_dx(g, diagonal):
-    return ops.tril(g, diagonal)
+    return tril(g, diagonal)
 
 
 tril.differentiable()
@@ -342,7 +342,7 @@ def triu(x, diagonal=0):
 
 @triu.backward
 def triu_dx(g, diagonal):
-    return ops.triu(g, diagonal)
+    return triu(g, diagonal)
 
 
 triu.differentiable()

@@ -10,7 +10,6 @@ from typing import Any
 
 from ml_dtypes import finfo
 
-from .. import ops
 from ..backend.formula.row_words import wide
 from ..backend.formula.words import INF, select, sqrt
 from ..dtypes import checked_number, float64
@@ -18,7 +17,10 @@ from ..op.base import composed, size_of
 from ..op.custom import custom
 from ..op.half import widened
 from ..op.pointwise import pointwise
-from .reduce import Axis, axes_of, floats_only, fold, gathered, reduction, spread
+from .axes import Axis, axes_of
+from .copy import cast, filled
+from .pointwise import div, mul, sub
+from .reduce import floats_only, fold, gathered, mean, reduction, spread
 
 
 def squared(x):
@@ -30,15 +32,15 @@ def sum_squares(x, axis=None, keepdims=False):
     """Sum of x * x over the axes, in float64."""
     plan = reduction("var", x.shape, axis, keepdims)
     if x.size == 0:
-        return ops.filled(plan.shape, 0, float64, x.device)
+        return filled(plan.shape, 0, float64, x.device)
     return fold("fold_sum", squared, gathered(x, plan), plan, 1, float64)
 
 
 @sum_squares.backward
 def sum_squares_dx(g, x, axis, keepdims):
     wide = x.spec.computed
-    x = x if x.dtype == wide else ops.cast(x, wide)
-    return ops.mul(x, spread(ops.cast(ops.mul(g, 2.0), wide), x.shape, axis, keepdims))
+    x = x if x.dtype == wide else cast(x, wide)
+    return mul(x, spread(cast(mul(g, 2.0), wide), x.shape, axis, keepdims))
 
 
 sum_squares.differentiable()
@@ -73,13 +75,13 @@ def wide_variance(x: Any, axis: Axis, correction: float, keepdims: bool) -> Any:
     """var() of floats, in float64."""
     x, axes = widened(x), axes_of("var", axis, x.ndim)
     count = size_of([x.shape[a] for a in axes if x.ndim])
-    deviations = ops.sub(x, ops.mean(x, axis=axes, keepdims=True))
+    deviations = sub(x, mean(x, axis=axes, keepdims=True))
     squares = sum_squares(deviations, axes, keepdims)
     correction = checked_number("var", "correction", correction)
     divisor = count - correction if count > correction else 0
     if not divisor:
-        return ops.div(squares, 0.0)
-    rest = ops.cast(ops.mean(deviations.detach(), axis=axes, keepdims=keepdims), float64)
+        return div(squares, 0.0)
+    rest = cast(mean(deviations.detach(), axis=axes, keepdims=keepdims), float64)
     return variance(squares, rest, share=1 / divisor, less=count / divisor, noise=2 * float(finfo(x.dtype).eps))
 
 
@@ -93,7 +95,7 @@ def var(x: Any, axis: Axis = None, correction: float = 0, keepdims: bool = False
     1.0
     """
     x = floats_only("var", x)
-    return ops.cast(wide_variance(x, axis, correction, keepdims), x.dtype)
+    return cast(wide_variance(x, axis, correction, keepdims), x.dtype)
 
 
 @composed
@@ -108,4 +110,4 @@ def std(x: Any, axis: Axis = None, correction: float = 0, keepdims: bool = False
     1.0
     """
     x = floats_only("std", x)
-    return ops.cast(root(wide_variance(x, axis, correction, keepdims)), x.dtype)
+    return cast(root(wide_variance(x, axis, correction, keepdims)), x.dtype)

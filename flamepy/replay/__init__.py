@@ -29,8 +29,6 @@ from ..backend.run import Spot, Step
 from ..dtypes import check_function, is_count
 from ..errors import CaptureError, warn
 from .arguments import Arguments, alike, check_same_results, copy_of, is_tensor, leaves, maker_of, mapped, outline, strip
-from .arguments import use_tape as use_tape
-from .arguments import use_tensor_function as use_tensor_function
 from .generators import Generators
 from .kinds import Kind
 from .names import Names

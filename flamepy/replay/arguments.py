@@ -11,34 +11,19 @@ from functools import cached_property
 from operator import call
 from typing import Any
 
+from ..autograd.entries import cut_entry, tape_modes
 from ..backend.base import Buffer, Device, device
 from ..dtypes import is_array
 from ..errors import CaptureError
+from ..tensors import Tensor, tensor
 from .recorder import Later
 from .values import known
 
 TAPE = "with a tape"
-_as_tensor: Callable[[Any, Any], Any]
-_tensor_class: Any
-_modes: Callable[[], Any]
-_cut_entry: Callable[[Any], Any]
-
-
-def use_tensor_function(function: Callable[[Any, Any], Any], tensor_class: type) -> None:
-    """Tell capture() how an array becomes a Tensor on a device, and the class of these; tensors.py, further right, says it."""
-    global _as_tensor, _tensor_class
-    _as_tensor, _tensor_class = function, tensor_class
-
-
-def use_tape(modes: Callable[[], Any], cut_entry: Callable[[Any], Any]) -> None:
-    """Tell capture() what a thread decides for itself (no_grad() ...), and how to make an entry that refuses backward(), for a tensor
-    of this spec; autograd, further right, says it."""
-    global _modes, _cut_entry
-    _modes, _cut_entry = modes, cut_entry
 
 
 def is_tensor(value: Any) -> bool:
-    return isinstance(value, _tensor_class)
+    return isinstance(value, Tensor)
 
 
 def is_parameter(value: Any) -> bool:
@@ -53,8 +38,8 @@ class Arguments:
         self.args, self.options = args, options
         self.tensors: Sequence[Any] = args
         self.others: dict[str, Any] = {}
-        form: list[Any] = [_modes()]
-        if options or [x for x in args if type(x) is not _tensor_class]:
+        form: list[Any] = [tape_modes()]
+        if options or [x for x in args if type(x) is not Tensor]:
             self.take_apart(form)
         else:  # the usual call, for which this is done quickly
             form += [x.spec if x.entry is None else (x.spec, TAPE) for x in args]
@@ -78,7 +63,7 @@ class Arguments:
         for i, (label, value) in enumerate(found):
             if not is_tensor(value) and is_array(value):
                 where = where or next((x.device for _, x in found if is_tensor(x)), None) or device()
-                value = _as_tensor(value, where)
+                value = tensor(value, device=where)
                 found[i] = label, value
             if is_tensor(value) and not is_parameter(value):
                 tensors.append(value)
@@ -118,12 +103,12 @@ class Arguments:
 
 def alike(args: tuple, form: tuple) -> set[int] | None:
     """The ids of the arguments' roots where these are tensors of their own memory, and the call's form is this one: found out quickly."""
-    tensor, roots, i = _tensor_class, set(), 0
-    if len(args) + 1 != len(form) or _modes() != form[0]:
+    roots, i = set(), 0
+    if len(args) + 1 != len(form) or tape_modes() != form[0]:
         return None
     for x in args:
         i += 1
-        if type(x) is not tensor or x.spec is not form[i] or x.entry is not None:
+        if type(x) is not Tensor or x.spec is not form[i] or x.entry is not None:
             return None
         b = x.buffer
         roots.add(id(b if b.root is None else b.root))
@@ -171,12 +156,12 @@ class Slot:
         stream = place.device.stream
         if self.like is None:
             return stream.reporter(self.make, place)
-        tensor, take, spec, entry = _tensor_class, stream.taker(place), self.like.spec, self.entry
+        take, spec, entry = stream.taker(place), self.like.spec, self.entry
         if entry is None:
-            return lambda: tensor(take(), spec)
+            return lambda: Tensor(take(), spec)
 
         def cut() -> Any:
-            t = tensor(take(), spec)
+            t = Tensor(take(), spec)
             t.entry = entry
             return t
 
@@ -198,7 +183,7 @@ def strip(x: Any) -> Any:
     if is_tensor(x):
         like = x.over(Buffer(None, x.size, x.dtype, x.device))  # the shape without the memory
         like.spec = x.spec
-        return Slot(like, None, _cut_entry(x.spec) if x.requires_grad else None)
+        return Slot(like, None, cut_entry(x.spec) if x.requires_grad else None)
     if x is None or isinstance(x, str | bool | int | float):
         return x
     raise CaptureError(f"capture: a result that cannot be replayed: {type(x).__name__}. Return tensors, or a dict of them.")

@@ -1,9 +1,4 @@
-"""Recorder: a stream that runs each launch and writes it down, with numbers (Spots) for the buffers made meanwhile.
-
-While it is installed (Device.divert), everything this thread does on the device goes through it; nothing else in the library knows.
-Any buffer that was there before is held: parameters, optimizer state, constants. Two kinds stand on it: StepRecorder here, for a
-whole training step, and the recorder of one op's call in op/plan.py.
-"""
+"""StepRecorder: what a captured training step launches, reads and sets, as one list; Trace compares two such calls."""
 
 from __future__ import annotations
 
@@ -17,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..backend.base import Buffer, Stream
-from ..backend.run import Action, Spot, Step
+from ..backend.base import Buffer
+from ..backend.recorder import Recorder
+from ..backend.run import Spot
 from ..errors import CaptureError
 from .values import LEAF, leaf_settings
 
@@ -63,99 +59,6 @@ def user_call() -> tuple[str, str]:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         call, frame = frame.f_code.co_name, frame.f_back
     return call, f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-class Recorder(Stream):
-    """Runs on `inner`, the stream in whose place it stands, and keeps `steps` and the buffers `made`."""
-
-    inner: Any
-
-    def __init__(self) -> None:
-        self.checking = 0  # depth of checks, which may read what a step may not
-        self.steps: list[Step | Action] = []
-        self.numbers: dict[int, int] = {}  # id of a made buffer -> its number
-        self.made: list[tuple[Any, int, np.dtype]] = []  # (weak reference, size, dtype) of each
-        self.written: list[tuple[int, Any]] = []  # (after how many steps, place) of memory that was overwritten, as it was told
-
-    # ---- memory ------------------------------------------------------------------------------------------------------------
-    def empty(self, size: int, dtype: np.dtype) -> Buffer:
-        buffer: Buffer = self.inner.empty(size, dtype)
-        if not self.checking:
-            self.numbers[id(buffer)] = len(self.made)
-            self.made.append((weakref.ref(buffer), size, dtype))
-        return buffer
-
-    def upload(self, array: np.ndarray) -> Buffer:
-        """A constant of the step: held."""
-        buffer: Buffer = self.inner.upload(array)
-        return buffer
-
-    def download(self, buffer: Buffer) -> np.ndarray:
-        found: np.ndarray = self.inner.download(buffer)
-        return found
-
-    # ---- launches, and what the host does ------------------------------------------------------------------------------------
-    def run(self, kernel: Any, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
-        self.inner.run(kernel, outs, ins, consts)
-        if not self.checking:
-            places = [[self.place(a) for a in group] for group in (outs, ins, consts)]
-            self.steps.append(Step(kernel, *places))
-
-    def wrote(self, buffer: Buffer) -> None:
-        self.inner.wrote(buffer)
-        if not self.checking:
-            self.written.append((len(self.steps), self.place(buffer)))
-
-    def before(self, values: Callable[[], Sequence[Any] | None], buffer: Buffer | None = None) -> None:
-        self.inner.before(values, buffer)
-        self.steps.append(Action(values, () if buffer is None else (self.place(buffer),), True))
-
-    def after(self, check: Callable[..., None], *buffers: Buffer) -> None:
-        self.checking += 1
-        try:
-            self.inner.after(check, *buffers)
-        finally:
-            self.checking -= 1
-        self.steps.append(Action(check, [self.place(b) for b in buffers], False))
-
-    def acted(self, act: Callable[[], None]) -> None:
-        """Something is about to be done to host state; see divert.before()."""
-        self.steps.append(Action(act, (), True))
-
-    def report(self, make: Callable[[np.ndarray], Any], buffer: Buffer) -> Any:
-        return self.inner.report(make, buffer)
-
-    def note(self, what: str, value: Any) -> None:
-        """A setting made meanwhile; see divert.note()."""
-
-    def rounded(self, value: Any, scalar: np.generic) -> None:
-        """A number of Python's on its way to kernels; see numbers.py."""
-
-    def guard(self, owner: Any, what: str, read: Callable[[], Any], live: bool = False) -> None:
-        """A setting read meanwhile; see divert.guard()."""
-
-    def read(self, owner: Any, attribute: str) -> None:
-        """An attribute read meanwhile; see divert.read()."""
-
-    def assigned(self, owner: Any, attribute: str) -> None:
-        """An attribute about to be set; see divert.assigned()."""
-
-    def number_of(self, buffer: Buffer) -> int | None:
-        """The number of a buffer made meanwhile; None for one that is held."""
-        n = self.numbers.get(id(buffer))
-        return n if n is not None and self.made[n][0]() is buffer else None
-
-    def place(self, argument: Any) -> Any:
-        """A Spot for a buffer made meanwhile, or for a part of one; anything else as it is."""
-        if not isinstance(argument, Buffer):
-            return argument
-        while argument.stands_for is not None:
-            argument = argument.stands_for
-        n = self.number_of(argument)
-        if n is not None:
-            return Spot(n)
-        n = self.number_of(argument.root) if argument.root is not None else None
-        return argument if n is None else Spot(n, argument.offset, argument.size, argument.dtype)
 
 
 class Guard(NamedTuple):

@@ -6,13 +6,15 @@ There is one object for each combination, so that a plan is found by the identit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..backend.base import Device
 from ..dtypes import computed
 from ..errors import IndexOutOfRange
+
+if TYPE_CHECKING:
+    from ..backend.base import Device
 
 MOST = 1 << 12  # specs kept: after so many shapes they are forgotten, and calls with them are planned anew
 

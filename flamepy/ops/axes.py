@@ -1,0 +1,68 @@
+"""Shapes and axes as users give them: sizes, an int or several, negative ones counted from the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..dtypes import is_count
+from ..errors import IndexOutOfRange, ShapeError
+
+Shape = tuple[int, ...]
+Axis = int | tuple[int, ...] | None
+
+
+def checked_shape(name: str, shape: Any) -> Shape:
+    """A shape as a tuple of ints >= -1."""
+    given = tuple(shape) if hasattr(shape, "__iter__") and not hasattr(shape, "__index__") else (shape,)
+    for n in given:
+        if type(n) is not int or n < -1:
+            break
+    else:
+        return given
+    if not all([is_count(n, -1) for n in given]):
+        raise ShapeError(f"{name}: not a shape: {given}. Pass sizes as non-negative ints.")
+    return tuple([int(n) for n in given])
+
+
+def as_shape(name: str, first: Any, rest: tuple) -> Shape:
+    """reshape((2, 3)) and reshape(2, 3) alike."""
+    given = (first, *rest) if rest else first
+    if type(given) is tuple:
+        for n in given:
+            if type(n) is not int or n < -1:
+                break
+        else:
+            return given
+    return checked_shape(name, given)
+
+
+def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
+    """The axes as sorted non-negative ints. Raises IndexOutOfRange or ShapeError."""
+    if axis is None:
+        return tuple(range(ndim))
+    given = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
+    found = sorted({one_axis(name, a, ndim) for a in given})
+    if len(found) != len(given):
+        raise ShapeError(f"{name}: an axis is given twice: {given}. Name each axis once.")
+    return tuple(found)
+
+
+def one_axis(name: str, axis: Any, ndim: int) -> int:
+    """A single axis as a non-negative int; a scalar counts as having one axis."""
+    shape = getattr(axis, "shape", ())
+    if shape or not hasattr(axis, "__index__") or isinstance(axis, type):
+        given = f"{type(axis).__name__} of shape {shape}" if shape else repr(axis)
+        raise TypeError(f"{name}: axis must be an int: {given}. Pass an int, a tuple of ints or None.")
+    a, bound = int(axis), ndim or 1
+    if not -bound <= a < bound:
+        raise IndexOutOfRange(f"{name}: axis out of range: {a} for {ndim} axes. Use {-bound} to {bound - 1}.")
+    return a % bound
+
+
+def kept_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape with keepdims: 1 at reduced axes."""
+    return tuple([1 if d in axes else n for d, n in enumerate(shape)])
+
+
+def squeezed_shape(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
+    return kept_shape(shape, axes) if keepdims else tuple([n for d, n in enumerate(shape) if d not in axes])
