@@ -103,7 +103,7 @@ ADVICE = {
         "all": "Use x.numpy().all()", "any": "Use x.numpy().any()", "lr_scheduler": "Use flamepy.schedules: lr=schedule",
         "sort": "Use numpy.sort(x.numpy())", "topk": "Use x.numpy().argsort()", "inf": "Use math.inf", "nan": "Use math.nan",
         "pi": "Use math.pi",
-        "utils": "Batches are slices of an array; see README, 'A model of your own'", "inference_mode": "Use flamepy.no_grad()",
+        "utils": "Batches are slices of an array; see docs/training.md", "inference_mode": "Use flamepy.no_grad()",
     },
     "autograd": {
         "grad": "Use grads = y.backward(), then grads[x]", "Function": "Use flamepy.custom",

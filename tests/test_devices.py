@@ -16,6 +16,8 @@ from error_text import raises
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
+from flamepy.backend import base
+from flamepy.backend.plain.device import PlainDevice
 from flamepy.nn import init
 
 rng = np.random.default_rng(0)
@@ -294,3 +296,34 @@ def test_arrays_alone_do_not_say_where_the_model_is():
     with raises(fp.DeviceError, "mul: operands are on two devices", "cpu, plain"):
         captured(A)
     assert [captured(on("plain", A)).device for _ in range(3)] == [fp.device("plain")] * 3
+
+
+# ---- a device of one's own --------------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def own(monkeypatch):
+    """A device that its user made, which nobody knows yet."""
+    monkeypatch.setattr(base, "_devices", dict(base._devices))
+    made = PlainDevice()
+    made.name = "own"
+    return made
+
+
+def test_a_registered_device_is_known_by_its_name(own):
+    with raises(fp.DeviceError, "no backend", "own"):
+        fp.device("own")
+    assert base.register(own) is own is fp.device("own") and base.register(own) is own
+    assert (on("cpu", ROW).to("own") * 2.0).device == "own"
+    for name in ("own", "cpu", "cuda:7"):
+        taken = PlainDevice()
+        taken.name = name
+        with raises(fp.DeviceError, "taken", name):
+            base.register(taken)
+
+
+def test_a_captured_step_needs_a_registered_device(own):
+    captured = fp.capture(lambda x: (x * 2.0).tanh())
+    x = fp.tensor([[1.0, 2.0]], device=own)
+    with raises(fp.errors.CaptureError, "own", "register"):
+        captured(x)
+    base.register(own)
+    assert all(np.array_equal(captured(x).numpy(), (x * 2.0).tanh().numpy()) for _ in range(3)) and captured.program is not None

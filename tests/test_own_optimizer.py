@@ -1,6 +1,6 @@
 """Optimizers that users write: a formula, slots, numbers. They are checked when their class is read; the arithmetic is NumPy's here.
 
-README, "An optimizer of your own", is run by test_readme.py.
+The example of docs/extending.md is run by test_readme.py.
 """
 
 from __future__ import annotations

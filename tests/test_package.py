@@ -46,7 +46,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_what_is_in_the_files(built: tuple[Path, Path]) -> None:
     with tarfile.open(built[0]) as archive:
         inside = {name.split("/", 1)[1] for name in archive.getnames()}
-    assert {"LICENSE", "README.md", "pyproject.toml", "flamepy/py.typed", "bench/command.py", "tests/test_package.py"} <= inside
+    assert {"LICENSE", "README.md", "docs/training.md", "pyproject.toml"} <= inside
+    assert {"flamepy/py.typed", "bench/command.py", "tests/test_package.py"} <= inside
     with zipfile.ZipFile(built[1]) as archive:
         inside = set(archive.namelist())
         about = Parser().parsestr(archive.read(f"flamepy-{VERSION}.dist-info/METADATA").decode())

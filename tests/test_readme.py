@@ -1,4 +1,4 @@
-"""The README is true: its Python blocks run and print what it says, its tree exists, its commands name real things."""
+"""README and docs/ are true: their Python blocks run and print what they say, and links, paths and commands name real things."""
 
 from __future__ import annotations
 
@@ -10,48 +10,95 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-TEXT = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```(\w+)\n(.*?)```", TEXT, re.S)
-PYTHON = [
-    (code, BLOCKS[i + 1][1] if i + 1 < len(BLOCKS) and BLOCKS[i + 1][0] == "text" else None)
-    for i, (kind, code) in enumerate(BLOCKS)
-    if kind == "python"
-]
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+FENCED = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+NEXT = "---- next block ----"
+# One process for a page: each block is a program of its own, with a file and a folder of its own. The first that fails ends it.
+RUN = f"""
+import os, runpy, sys
+for file in sys.argv[1:]:
+    os.chdir(os.path.dirname(file))
+    runpy.run_path(file, run_name="__main__")
+    print({NEXT!r})
+"""
 
 
-@pytest.mark.parametrize(("code", "printed"), PYTHON, ids=[f"block{i}" for i in range(len(PYTHON))])
-def test_python_blocks_run_and_print_what_is_shown(code, printed, tmp_path):
-    file = tmp_path / "block.py"
-    file.write_text(code)
-    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, check=False, cwd=tmp_path)
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """(language, text) of everything between fences."""
+    return FENCED.findall(page.read_text())
+
+
+def prose(page: Path) -> str:
+    """The text without code."""
+    return re.sub(r"`[^`\n]*`", "", FENCED.sub("", page.read_text()))
+
+
+def programs(page: Path) -> list[tuple[str, str | None]]:
+    """Python blocks, each with the text block that follows it: what it prints."""
+    found = blocks(page)
+    pairs = zip(found, [*found[1:], ("", "")], strict=False)
+    return [(code, text if after == "text" else None) for (kind, code), (after, text) in pairs if kind == "python"]
+
+
+def anchors(page: Path) -> set[str]:
+    """Where a link into the page may lead: its headings, as GitHub names them."""
+    headings = re.findall(r"^#+ (.+)$", FENCED.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def each_page(pages: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("page", pages, ids=lambda page: page.name)
+
+
+@each_page([page for page in PAGES if programs(page)])
+def test_python_blocks_run_and_print_what_is_shown(page, tmp_path):
+    expected = programs(page)
+    files = [tmp_path / f"block{i}" / "example.py" for i in range(len(expected))]
+    for file, (code, _) in zip(files, expected, strict=True):
+        file.parent.mkdir()
+        file.write_text(code)
+    done = subprocess.run([sys.executable, "-c", RUN, *map(str, files)], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    if "print(" in code:
-        assert done.stdout == printed
+    printed = done.stdout.split(f"{NEXT}\n")
+    for (code, text), out in zip(expected, printed[:-1], strict=True):
+        if "print(" in code:
+            assert out == text, code
 
 
-def test_the_tree_exists():
-    tree = next(code for kind, code in BLOCKS if kind == "text" and "errors.py" in code)
-    names = re.findall(r"^  +([\w/. ]+?)(?:  |$)", tree, re.M)
-    for name in " ".join(names).split():
-        found = [p for p in (ROOT / "flamepy" / name, ROOT / "flamepy" / "backend" / name) if p.exists()]
-        assert found, name
+def test_the_readme_is_short_and_names_every_page():
+    text = README.read_text()
+    assert len(text.splitlines()) <= 250
+    for page in PAGES[1:]:
+        assert f"](docs/{page.name})" in text, page.name
 
 
-def test_the_reading_order_exists():
-    order = TEXT.split("## Reading order")[1].split("## Adding")[0]
-    for name in re.findall(r"`([\w/]+\.py)`", order):
-        assert (ROOT / "flamepy" / name).exists(), name
+@each_page(PAGES)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if not target.startswith("https://"):
+            name, _, anchor = target.partition("#")
+            there = (page.parent / name).resolve() if name else page
+            assert there.is_relative_to(ROOT) and there.exists(), target
+            assert not anchor or anchor in anchors(there), target
 
 
-def test_commands_are_real():
+@each_page(PAGES)
+def test_paths_exist(page):
+    for name in re.findall(r"(?<![\w/.-])(?:flamepy|bench|tests|tools|docs)/[\w/.-]*", page.read_text()):
+        assert (ROOT / name.rstrip(".")).exists(), name
+
+
+@each_page(PAGES)
+def test_commands_are_real(page):
     from flamepy.cli import cli
 
-    block = next(code for kind, code in BLOCKS if kind == "text" and "flamepy train " in code)
-    for name in re.findall(r"^flamepy (\w+)", block, re.M):
+    shown = "".join(text for kind, text in blocks(page) if kind == "text")
+    for name in re.findall(r"^flamepy (\w+)", shown, re.MULTILINE) + re.findall(r"`flamepy (\w+)[^`]*`", page.read_text()):
         assert name in cli.commands, name
 
 
 def test_two_commands_start_from_nothing():
     for mark in ("train", "test"):
-        command = TEXT.split(f"<!-- {mark} command -->")[1].split("```")[1]
+        command = README.read_text().split(f"<!-- {mark} command -->")[1].split("```")[1]
         assert command.startswith("bash\npython3 -m venv .venv && .venv/bin/python -m pip install")

@@ -1,4 +1,4 @@
-"""A Pipeline in use: its terms, extra arguments, callbacks, threads, captured steps, and the example of the README.
+"""A Pipeline in use: its terms, extra arguments, callbacks, threads, captured steps, and the example of docs/gradients.md.
 
 Oracles: the eager step, counts and sums by hand.
 """

@@ -331,6 +331,13 @@ def device(name: str | Device | None = None) -> Device:
     return found
 
 
+def register(made: Device) -> Device:
+    """Make a device of your own known by its name, also to captured steps. Raises DeviceError for a name that is taken."""
+    if made.name.partition(":")[0] in BACKENDS or _devices.setdefault(made.name, made) is not made:
+        raise DeviceError(f"device: this name is taken: '{made.name}'. Choose another.")
+    return made
+
+
 def opened() -> list[Device]:
     """The devices in use, the default one first."""
     device()
@@ -339,4 +346,5 @@ def opened() -> list[Device]:
 
 def is_device_name(text: Any) -> bool:
     """Whether a string (or PyTorch's device, by its name) names a device, there or not, rather than a dtype."""
-    return (isinstance(text, str) or type(text).__name__ == "device") and str(text).partition(":")[0] in BACKENDS
+    named = isinstance(text, str) or type(text).__name__ == "device"
+    return named and (str(text).partition(":")[0] in BACKENDS or str(text) in _devices)

@@ -1,7 +1,4 @@
-"""A parameter that several attributes share has one name: the path that is found first.
-
-Read next: module.py.
-"""
+"""A parameter that several attributes share has one name: the path that is found first."""
 
 from __future__ import annotations
 

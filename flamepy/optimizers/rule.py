@@ -1,6 +1,6 @@
 """Rule: what a class of optimizers says of itself: its formula, the slots it keeps, the numbers it computes with.
 
-    class Signum(flamepy.optimizers.Optimizer): ...     # README, "An optimizer of your own"
+    class Signum(flamepy.optimizers.Optimizer): ...     # docs/extending.md
 
 What users write is checked as soon as Python has read the class: a slot that was forgotten would make another argument of each.
 """

@@ -270,8 +270,10 @@ class Captured(Generic[R]):
 @contextmanager
 def recording(planned: bool, began: int, given: list[base.Buffer]) -> Iterator[list[StepRecorder]]:
     """Record what this thread does on any device; `began`: from which id on tensors are the step's own, `given`: the memory of the
-    arguments."""
+    arguments. Raises CaptureError for a device that nobody has registered."""
     with ExitStack() as stack:
+        for strange in {b.device.name for b in given if b.device not in base.opened()}:
+            raise CaptureError(f"capture: nobody knows this device: {strange}. Give it to flamepy.backend.base.register() first.")
         found = [stack.enter_context(divert.divert(d, StepRecorder(planned, began))) for d in base.opened()]
         for recorder in found:
             for buffer in given:
