@@ -10,17 +10,11 @@ from ..core.door import Door
 from ..op.call import Call
 from .half import on_halves
 
-
-def attach_planner() -> None:
-    """Calls are planned once, and so are backward rules."""
+Door.form = staticmethod(on_halves)
+if os.environ.get("FLAMEPY_ENGINE", "") != "core":  # calls are planned once, and so are backward rules
     from . import callers, plan, rules
 
     Door.caller, Door.composed = staticmethod(callers.caller), staticmethod(callers.composed)
     Door.call, Door.rule = staticmethod(plan.call), staticmethod(rules.vjp)
     unplanned: Any = Call
     unplanned.run, unplanned.backwards, unplanned.any_size, unplanned.lets_go = None, None, False, ()
-
-
-Door.form = staticmethod(on_halves)
-if os.environ.get("FLAMEPY_ENGINE", "") != "core":
-    attach_planner()

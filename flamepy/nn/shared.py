@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import StateError
 from ..parameter import Parameter
 from ..tensors import tensor
 
-if TYPE_CHECKING:
-    from .module import Module
 
-
-def name_in_passing(owner: Module, attribute: str, value: Module | Parameter) -> None:
+def name_in_passing(owner: Any, attribute: str, value: Any) -> None:
     """Name what is put in by its path from its owner, so that maps of gradients and error texts know it before anyone asks for params.
     What has another name already may be shared: it goes by its first path from here; tied to a layer that knows no other path
     (head.weight = embedding.weight), it keeps its name."""

@@ -18,7 +18,7 @@ from ...backend.run import Spot
 from ...errors import CaptureError
 from .values import LEAF, leaf_settings
 
-PACKAGE = str(Path(__file__).parent.parent)
+PACKAGE = str(Path(__file__).parents[2])
 
 
 class Later:
