@@ -1,6 +1,6 @@
 """Chains of transforms in an optimizer: the same as the functions before a step, in order; in replay; saved with the optimizer.
 
-Oracles: the functions of gradient_transforms.py (tested by themselves), torch.nn.utils, NumPy.
+Oracles: the functions of gradients/edits.py (tested by themselves), torch.nn.utils, NumPy.
 """
 
 from __future__ import annotations

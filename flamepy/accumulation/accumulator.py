@@ -21,8 +21,8 @@ from ..backend.divert import before, told
 from ..dtypes import FLOATS, HALF, float32, is_count
 from ..errors import AccumulationError, AccumulatorFull, CaptureError, DTypeError, GradientError, NoGradients, ShapeMismatch, StateError
 from ..gradient import GradientMap
-from ..gradient_clip import clip_grad_norm
 from ..gradient_memory import EARLIER, check_device, kept_by, mark_of
+from ..gradients.clip import clip_grad_norm
 from ..parameter import named
 from ..tensors import Tensor, tensor
 from .config import AccumulationConfig, checked_weight

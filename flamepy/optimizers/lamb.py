@@ -10,7 +10,7 @@ from typing import Any
 from ..backend.formula.words import select, sqrt
 from ..dtypes import float64
 from ..gradient_memory import no_factor
-from ..gradient_norm import square_size
+from ..gradients.norm import square_size
 from .base import Optimizer
 from .block import Launch
 

@@ -19,8 +19,8 @@ from ..dtypes import FLOATS, float32, float64
 from ..errors import DTypeError, FlameError, GradientError, ShapeError
 from ..gradient import GradientMap
 from ..gradient_checkpointing import Rewind
-from ..gradient_norm import norm_of as norms_of
-from ..gradient_norm import places_of
+from ..gradients.norm import norm_of as norms_of
+from ..gradients.norm import places_of
 from ..tensors import Tensor
 from .paths import Trail, followed, gradient_of, leaves_behind, stand_in
 

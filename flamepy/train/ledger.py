@@ -27,7 +27,7 @@ from ..backend.formula.words import select
 from ..dtypes import computed, float64
 from ..errors import DTypeError, StateError
 from ..gradient_memory import checked_steps, no_factor
-from ..gradient_norm import ClipResult, places_of, result_of, square_size
+from ..gradients.norm import ClipResult, places_of, result_of, square_size
 from ..parameter import named
 from .ledger_file import LedgerFile, Sheet, draw
 

@@ -11,9 +11,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from .dtypes import checked_number
-from .errors import StateError
-from .gradient_memory import checked_steps
+from ..dtypes import checked_number
+from ..errors import StateError
+from ..gradient_memory import checked_steps
 
 
 def quantile(numbers: Sequence[float], share: float) -> float:

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .backend.base import Buffer, device
-from .backend.formula.words import abs, pow
-from .dtypes import checked_number, float64
-from .errors import DeviceError, DTypeError, GradientError, StateError, warn
-from .gradient import GradientMap
-from .gradient_memory import Segments, label_of, no_factor
-from .parameter import Parameter
-from .tensors import Tensor
+from ..backend.base import Buffer, device
+from ..backend.formula.words import abs, pow
+from ..dtypes import checked_number, float64
+from ..errors import DeviceError, DTypeError, GradientError, StateError, warn
+from ..gradient import GradientMap
+from ..gradient_memory import Segments, label_of, no_factor
+from ..parameter import Parameter
+from ..tensors import Tensor
 
 
 def square_size(x):

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from .backend.base import Buffer
-from .backend.formula.words import abs, maximum, select
-from .dtypes import checked_number, float64
-from .gradient import GradientMap
-from .gradient_clip import checked_limit
-from .gradient_memory import no_factor
-from .gradient_norm import Places, listed, norm_of, places_of, square_size
-from .ops.random import next_key
-from .parameter import Parameter
+from ..backend.base import Buffer
+from ..backend.formula.words import abs, maximum, select
+from ..dtypes import checked_number, float64
+from ..gradient import GradientMap
+from ..gradient_memory import no_factor
+from ..ops.random import next_key
+from ..parameter import Parameter
+from .clip import checked_limit
+from .norm import Places, listed, norm_of, places_of, square_size
 
 
 def layer_factor(norm, limit):

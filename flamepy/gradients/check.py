@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from .autograd import enable_grad, is_grad_enabled, no_grad
-from .dtypes import FLOATS, check_function, checked_int, checked_number, float64
-from .errors import DTypeError, GradientError
-from .rng import get_rng_state, set_rng_state
-from .tensors import Tensor, tensor
+from ..autograd import enable_grad, is_grad_enabled, no_grad
+from ..dtypes import FLOATS, check_function, checked_int, checked_number, float64
+from ..errors import DTypeError, GradientError
+from ..rng import get_rng_state, set_rng_state
+from ..tensors import Tensor, tensor
 
 MOST = 512  # elements measured one by one for a report
 
