@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from ..backend.base import FINITE, Buffer
+from ..backend.formula.clip import NORM, NORMS, USE
 from ..backend.formula.words import maximum, minimum, select
 from ..backend.numbers import number
 from ..dtypes import checked_dict, checked_number
@@ -19,21 +20,13 @@ from ..errors import NonFiniteError
 from ..gradient import GradientMap
 from ..gradient_memory import scale_by_factor
 from .norm import Places, labels_of, listed, norm_of, places_of, result_of, split
-from .norm import grad_norm as grad_norm
+from .transforms import ClipEdit, checked_limit
 
 POLICIES = {"raise": (1.0, 1.0), "skip": (1.0, 0.0), "zero": (0.0, 1.0)}  # what a norm that is not finite gives: factor, whether to use
 
 
 def limit_y(x, v):
     return minimum(maximum(x, -v), v)
-
-
-def checked_limit(name: str, what: str, value: Any) -> float:
-    """A limit as a float. Raises ValueError for what is negative or NaN."""
-    limit = 0.0 if value is None else checked_number(name, what, value)
-    if math.isnan(limit) or limit < 0:
-        raise ValueError(f"{name}: {what} must not be negative or NaN: {value}. Use a positive number, or None for off.")
-    return limit
 
 
 def clip_grad_norm(grads: Any, max_norm: float | None, norm_type: float = 2.0, nonfinite: str = "raise", params: Any = None) -> Any:
@@ -47,12 +40,18 @@ def clip_grad_norm(grads: Any, max_norm: float | None, norm_type: float = 2.0, n
     return result_of(*clip_norm(grads, max_norm, norm_type, nonfinite, params))
 
 
-def clip_norm(grads: Any, max_norm: float | None, norm_type: float, nonfinite: str, params: Any) -> tuple[Places, Buffer]:
+def clip_norm(
+    grads: Any, max_norm: float | None, norm_type: float = 2.0, nonfinite: str = "raise", params: Any = None
+) -> tuple[Places, Buffer]:  # fmt: skip
     """clip_grad_norm(): which gradients they were, and what was found."""
     places, found = measured(grads, max_norm, norm_type, nonfinite, params)
     if max_norm and places.buffers:
         apply_factor(grads, places, found)
     return places, found
+
+
+class ClipNorm(ClipEdit, of=clip_norm):
+    """Limit the joint norm: clip_grad_norm(). `nonfinite`: "raise", "skip" (no step) or "zero"."""
 
 
 def measured(grads: Any, max_norm: float | None, norm_type: float, nonfinite: str, params: Any) -> tuple[Places, Buffer]:
@@ -86,7 +85,7 @@ def require_finite(places: Places, found: Buffer, marked: bool) -> None:
     judged = [found]
     if marked:
         judged.insert(0, found.device.empty(1, found.dtype))
-        norm, use = (found.device.slot(found, i * found.dtype.itemsize, 1, found.dtype) for i in (0, 2))
+        norm, use = (found.device.slot(found, i * found.dtype.itemsize, 1, found.dtype) for i in (NORM, USE))
         found.device.launch("map", used_y, judged[:1], (norm, use), (), found.dtype)
     found.device.require(partial(check_finite, places.ids, places.names), *judged, within=(FINITE,))
 
@@ -97,14 +96,14 @@ def used_y(norm, use):
 
 def check_finite(ids: list[int], names: dict[int, str], judged: Buffer, *found: Buffer) -> None:
     """Raise NonFiniteError when the first number of `judged` is not finite; `found`: what the norms are, unless that is `judged`."""
-    if math.isfinite(judged.device.download(judged)[0]):
+    if math.isfinite(judged.device.download(judged)[NORM]):
         return
     numbers = judged.device.download(found[0] if found else judged)
     named = [label if label.startswith("tensor ") else f"'{label}'" for label in labels_of(ids, names)]
-    bad = [label for label, norm in zip(named, numbers[4:], strict=True) if not math.isfinite(norm)]
-    where = f"{', '.join(bad)}{' (or by overflow of a sum)' if math.isinf(numbers[0]) else ''}" if bad else "the sum (overflow)"
+    bad = [label for label, norm in zip(named, numbers[NORMS:], strict=True) if not math.isfinite(norm)]
+    where = f"{', '.join(bad)}{' (or by overflow of a sum)' if math.isinf(numbers[NORM]) else ''}" if bad else "the sum (overflow)"
     raise NonFiniteError(
-        f"clip_grad_norm: gradients are not finite: norm {numbers[0]}, in {where}. "
+        f"clip_grad_norm: gradients are not finite: norm {numbers[NORM]}, in {where}. "
         "Lower the learning rate, or pass nonfinite='skip' or 'zero'."
     )
 
@@ -117,19 +116,23 @@ def clip_grad_value(grads: Any, clip_value: float, params: Any = None) -> Any:
     return result_of(*clip_value_to(grads, clip_value, params))
 
 
-def clip_value_to(grads: Any, clip_value: float, params: Any) -> tuple[Places, Buffer]:
+def clip_value_to(grads: Any, value: float, params: Any = None) -> tuple[Places, Buffer]:
     """clip_grad_value(): which gradients they were, and what was found."""
-    v = checked_number("clip_grad_value", "the value", clip_value)
+    v = checked_number("clip_grad_value", "the value", value)
     if math.isnan(v) or v < 0:
-        raise ValueError(f"clip_grad_value: the value must not be negative or NaN: {clip_value}. Use a positive number.")
+        raise ValueError(f"clip_grad_value: the value must not be negative or NaN: {value}. Use a positive number.")
     places = places_of("clip_grad_value", grads, params)
     if isinstance(grads, GradientMap):
         grads.settle()
     found = norm_of(grads, places, math.inf)
     for b in {id(b): b for b in places.buffers}.values():
         b.device.launch("map", limit_y, (b,), (b,), (number(v, b.dtype),), b.dtype)
-        b.device.stream.after(lambda b, norm: None if b.device.download(norm)[0] <= v else b.wrote("clip_grad_value"), b, found)
+        b.device.stream.after(lambda b, norm: None if b.device.download(norm)[NORM] <= v else b.wrote("clip_grad_value"), b, found)
     return places, found
+
+
+class ClipValue(ClipEdit, of=clip_value_to):
+    """Limit every element to [-value, value]: clip_grad_value()."""
 
 
 def clip_grad_norm_by_group(

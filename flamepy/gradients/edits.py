@@ -1,7 +1,7 @@
-"""Transforms: what may be done to gradients between backward() and the step, beside clipping by the joint norm or by value.
+"""Edits of gradients between backward() and the step, beside clipping by the joint norm or by value; each with its transform.
 
 Each function edits the gradients of Parameters in a GradientMap (or the `.grad` of parameters) and returns what it was given. Packed
-parameters are one launch for each pass over the memory. As parts of an optimizer they are in transforms.py.
+parameters are one launch for each pass over the memory.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from ..backend.base import Buffer
+from ..backend.formula.clip import NORMS
 from ..backend.formula.words import abs, maximum, select
 from ..dtypes import checked_number, float64
 from ..gradient import GradientMap
-from ..gradient_memory import no_factor
 from ..ops.random import next_key
 from ..parameter import Parameter
-from .clip import checked_limit
-from .norm import Places, listed, norm_of, places_of, square_size
+from .norm import Places, listed, norm_of, norms_in, places_of
+from .transforms import Edit, checked_limit
 
 
 def layer_factor(norm, limit):
@@ -41,6 +41,11 @@ def decayed_y(g, w, l1, l2):
     return g + l2 * w + l1 * (select(w > 0.0, 1.0, 0.0) - select(w < 0.0, 1.0, 0.0))
 
 
+def those(optimizer: Any, params: set[int] | None) -> list[Any]:
+    """The optimizer's parameters with these ids."""
+    return [p for p in optimizer.params if params is None or p.id in params]
+
+
 def clip_grad_per_layer(grads: Any, max_norm: float, params: Any = None) -> Any:
     """Limit the L2 norm of each gradient alone to max_norm, by max_norm / (norm + 1e-6). One that is not finite is left alone.
 
@@ -52,6 +57,10 @@ def clip_grad_per_layer(grads: Any, max_norm: float, params: Any = None) -> Any:
         found = norm_of(grads, places, 2.0)
         scale_each(places, layer_factor, [found], (limit,), "clip_grad_per_layer")
     return grads
+
+
+class ClipPerLayer(Edit, of=clip_grad_per_layer):
+    """Limit the norm of each gradient: clip_grad_per_layer()."""
 
 
 def clip_grad_agc(grads: Any, params: Any, clip: float = 0.01, eps: float = 1e-3) -> Any:
@@ -66,6 +75,10 @@ def clip_grad_agc(grads: Any, params: Any, clip: float = 0.01, eps: float = 1e-3
     found = [norm_of(grads, places, 2.0), weight_norms(places, weights)]
     scale_each(places, agc_factor, found, (ratio, least), "clip_grad_agc")
     return grads
+
+
+class ClipAGC(Edit, of=clip_grad_agc, params=those):
+    """Limit the norm of each gradient to a share of its parameter's: clip_grad_agc()."""
 
 
 def centralize_gradients(grads: Any, params: Any = None) -> Any:
@@ -84,19 +97,28 @@ def centralize_gradients(grads: Any, params: Any = None) -> Any:
     return grads
 
 
+class Centralize(Edit, of=centralize_gradients):
+    """Take the mean out of the gradients of matrices: centralize_gradients()."""
+
+
 def add_gradient_noise(grads: Any, variance: float, step: int, params: Any = None) -> Any:
     """Add normal noise of variance `variance` / (1 + step)^0.55, which shrinks as training goes on (Neelakantan et al. 2015,
     arXiv:1511.06807). The numbers follow from the seed: see manual_seed()."""
-    width = noise_width(checked_limit("add_gradient_noise", "variance", variance), checked_number("add_gradient_noise", "step", step))
-    add_noise(edited("add_gradient_noise", grads, params), lambda: [width])
+    name = "add_gradient_noise"
+    variance, finished = checked_limit(name, "variance", variance), checked_number(name, "step", step)
+    if not finished >= 0:
+        raise ValueError(f"{name}: step is negative: {finished}. Count finished steps from 0.")
+    return noise(grads, variance, lambda: finished, params)
+
+
+def noise(grads: Any, variance: float, step: Callable[[], float], params: Any = None) -> Any:
+    """add_gradient_noise() after as many steps as the host says when the numbers are drawn."""
+    add_noise(edited("add_gradient_noise", grads, params), lambda: [math.sqrt(variance / (1.0 + step()) ** 0.55)])
     return grads
 
 
-def noise_width(variance: float, step: float) -> float:
-    """The standard deviation of the noise after so many steps."""
-    if not step >= 0:
-        raise ValueError(f"add_gradient_noise: step is negative: {step}. Count finished steps from 0.")
-    return math.sqrt(variance / (1.0 + step) ** 0.55)
+class Noise(Edit, of=noise, step=lambda optimizer, _: lambda: optimizer.rates.finished):
+    """Add normal noise that shrinks with the number of finished steps: add_gradient_noise()."""
 
 
 def add_noise(places: Places, width: Callable[[], list[float]]) -> None:
@@ -142,6 +164,10 @@ def repair_gradients(grads: Any, params: Any = None) -> Any:
     return grads
 
 
+class Repair(Edit, of=repair_gradients):
+    """Put 0 in the place of NaN and infinity: repair_gradients()."""
+
+
 def decay_gradients(grads: Any, params: Any, l1: float = 0.0, l2: float = 0.0) -> Any:
     """Add the gradient of l1 * sum |w| + l2 / 2 * sum w^2 to that of each parameter listed: lasso, ridge, or both (elastic net)."""
     one, two = checked_limit("decay_gradients", "l1", l1), checked_limit("decay_gradients", "l2", l2)
@@ -155,6 +181,10 @@ def decay_gradients(grads: Any, params: Any, l1: float = 0.0, l2: float = 0.0) -
             buffer.device.launch("map", decayed_y, (buffer,), (buffer, w), (number(one), number(two)), buffer.dtype)
             buffer.wrote("decay_gradients")
     return grads
+
+
+class Decay(Edit, of=decay_gradients, params=those):
+    """Add l1 * sign(w) + l2 * w to the gradients: decay_gradients()."""
 
 
 # ---- parts ----------------------------------------------------------------------------------------------------------------------------
@@ -202,11 +232,7 @@ def weights_of(grads: Any, places: Places, by_id: dict[int, Parameter]) -> list[
 def weight_norms(places: Places, weights: list[Buffer]) -> Buffer:
     """The L2 norm of each parameter, as norm_of() gives those of gradients."""
     on = places.buffers[0].device if places.buffers else None
-    if on is None:
-        return norm_of(None, places, 2.0)
-    found, one = on.empty(4 + len(places.ids), float64), no_factor(on)
-    on.launch("norm", square_size, (found,), (one, one, *weights), (places.segments, 2.0, 0.0, 1.0, 1.0), float64)
-    return found
+    return norm_of(None, places, 2.0) if on is None else norms_in(on, weights, places.segments)
 
 
 def scale_each(places: Places, formula: Callable, found: list[Buffer], numbers: tuple[float, ...], by: str) -> None:
@@ -215,7 +241,7 @@ def scale_each(places: Places, formula: Callable, found: list[Buffer], numbers: 
     if not n:
         return
     device = found[0].device
-    norms = [device.slot(b, 4 * float64.itemsize, n, float64) for b in found]
+    norms = [device.slot(b, NORMS * float64.itemsize, n, float64) for b in found]
     factors = device.empty(n, float64)
     device.launch("map", formula, (factors,), norms, tuple([np.float64(x) for x in numbers]), float64)
     at, done = 0, set()

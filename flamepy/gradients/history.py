@@ -1,4 +1,4 @@
-"""Norms of past steps: a window of numbers on the host, its statistics, and what they say of the newest.
+"""Norms of past steps: a window of numbers on the host, its statistics, what they say of the newest, and transforms that limit it.
 
 tracker = GradientNormTracker(window=100)
 tracker.record(fp.clip_grad_norm(grads, 1.0))
@@ -9,11 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from ..dtypes import checked_number
-from ..errors import StateError
+import numpy as np
+
+from ..backend.base import Buffer
+from ..dtypes import checked_number, float64
+from ..errors import NonFiniteError, StateError
+from ..gradient import GradientMap
 from ..gradient_memory import checked_steps
+from .clip import apply_factor, require_finite
+from .norm import factor_and_mark, norm_of, places_of
+from .transforms import Clip
 
 
 def quantile(numbers: Sequence[float], share: float) -> float:
@@ -127,3 +135,136 @@ class GradientNormTracker:
     def __repr__(self) -> str:
         average, count = f"{self.moving_average:.4g}", f"{len(self.norms)} of {self.window}"
         return f"GradientNormTracker(last={self.last:.4g}, mean={average}, std={self.std:.4g}, {count})"
+
+
+# ---- limits from past norms --------------------------------------------------------------------------------------------------------------
+class Remembering(Clip):
+    """Base of those whose limits come from the norms of past steps, the last `window`; there are none for the first `warmup` steps."""
+
+    strict = True  # a norm that is not finite raises
+
+    def __init__(self, window: int, warmup: int, params: Any):
+        super().__init__(params)
+        self.window, self.warmup = checked_steps(self.name, "window", window), checked_steps(self.name, "warmup", warmup)
+        if warmup > window:
+            raise ValueError(f"{self.name}: warmup is longer than the window: {warmup} > {window}. Make it shorter.")
+        self._past: tuple[float, ...] = ()
+
+    def limits(self) -> list[float]:
+        """(limit of the norm, 0 for none; norm above which no step is taken, NaN for never; 1.0) for the next step."""
+        raise NotImplementedError
+
+    def edit(self, grads: GradientMap, params: set[int] | None, optimizer: Any) -> None:
+        places = places_of(self.name, grads, params)
+        if not places.buffers:
+            return
+        found = norm_of(grads, places, 2.0)
+        device = found.device
+        limits = device.empty(3, float64)
+        device.stream.before(self.limits, limits)
+        device.launch("limits", None, (found,), (limits, *factor_and_mark(grads, device)), (), float64)
+        if self.strict:
+            require_finite(places, found, marked=True)
+        device.stream.after(partial(self.record, places.ids, places.names), found)
+        apply_factor(grads, places, found)
+        grads.mark = found
+
+    def record(self, ids: list[int], names: dict[int, str], found: Buffer) -> None:
+        """What the norm was."""
+        self.known(ids, names, found)
+        self.remember(float(self.result or 0.0))
+
+    def remember(self, norm: float) -> None:
+        self._past = (*self._past, norm)[-self.window :]
+
+    # ---- state, also of a replay that fails (backend/divert.py) -----------------------------------------------------------------
+    def saved(self) -> Any:
+        return self._past
+
+    def restore(self, saved: Any) -> None:
+        self._past = saved
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"class": self.name, "past": list(self._past)}
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        past = state.get("past")
+        if not isinstance(past, list) or not all([isinstance(x, int | float) for x in past]):
+            raise StateError(f"{self.name}: not the norms of past steps: {str(past)[:80]}. Restore what state_dict() returned.")
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._past = tuple([float(x) for x in state["past"]])[-self.window :]
+
+
+class ClipHistory(Remembering):
+    """Limit the joint norm to a quantile of the past norms (AutoClip: Seetharaman et al. 2020, arXiv:2007.14469), or with `z` to so many
+    standard deviations above their mean. A norm that is not finite raises NonFiniteError."""
+
+    def __init__(self, quantile: float = 0.9, z: float | None = None, window: int = 100, warmup: int = 10, params: Any = None):
+        super().__init__(window, warmup, params)
+        if not 0.0 <= checked_number("ClipHistory", "quantile", quantile) <= 1.0:
+            raise ValueError(f"ClipHistory: quantile outside [0, 1]: {quantile}. Use a share of the past norms.")
+        self.quantile, self.z = float(quantile), None if z is None else checked_number("ClipHistory", "z", z)
+
+    def limits(self) -> list[float]:
+        if len(self._past) < self.warmup:
+            return [0.0, math.nan, 1.0]
+        if self.z is None:
+            return [quantile(self._past, self.quantile), math.nan, 1.0]
+        mean, std = mean_and_std(self._past)
+        return [mean + self.z * std, math.nan, 1.0]
+
+
+class SkipSpikes(Remembering):
+    """Take no step when the joint norm lies more than `z` standard deviations above the mean of the past ones, or is not finite.
+
+    At most `most` steps in a row are skipped: then a spike is taken for the new level, and a norm that is not finite raises
+    NonFiniteError. `skipped` counts them in a row, `total` all of them.
+    """
+
+    strict = False
+
+    def __init__(self, z: float = 6.0, most: int = 5, window: int = 100, warmup: int = 10, params: Any = None):
+        super().__init__(window, warmup, params)
+        if not checked_number("SkipSpikes", "z", z) > 0:
+            raise ValueError(f"SkipSpikes: z must be positive: {z}. Use how many standard deviations are too many.")
+        self.z, self.most, self.skipped, self.total = z, checked_steps(self.name, "most", most), 0, 0
+
+    def limits(self) -> list[float]:
+        if len(self._past) < self.warmup or self.skipped >= self.most:
+            return [0.0, np.finfo(np.float64).max, 1.0]
+        mean, std = mean_and_std(self._past)
+        return [0.0, mean + self.z * std, 1.0]
+
+    def record(self, ids: list[int], names: dict[int, str], found: Buffer) -> None:
+        self.known(ids, names, found)
+        norm = float(self.result or 0.0)
+        if self.result is not None and self.result.skipped:
+            if self.skipped >= self.most:
+                raise NonFiniteError(
+                    f"SkipSpikes: {self.skipped + 1} steps in a row without finite gradients: norm {norm}. Lower the rate."
+                )
+            self.skipped += 1
+            self.total += 1
+        else:
+            self.skipped = 0
+            self.remember(norm)
+
+    def saved(self) -> Any:
+        return self._past, self.skipped, self.total
+
+    def restore(self, saved: Any) -> None:
+        self._past, self.skipped, self.total = saved
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "skipped": self.skipped, "total": self.total}
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        super().check_state(state)
+        counts = [state.get("skipped"), state.get("total")]
+        if not all([isinstance(x, int) and x >= 0 for x in counts]):
+            raise StateError(f"SkipSpikes: not counts of skipped steps: {counts}. Restore what state_dict() returned.")
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.skipped, self.total = state["skipped"], state["total"]

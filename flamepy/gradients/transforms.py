@@ -2,41 +2,34 @@
 
     optimizer = AdamW(model, lr=1e-3, transforms=[Centralize(), ClipNorm(1.0), Noise(0.01)])
 
-Each edits the gradients of the optimizer's own parameters. They work in a captured step: what changes from step to step (noise, limits
-made from past norms) is filled in by the host before it. A function of the map may stand in the list, too. What must survive a restart
-is saved with the optimizer's state.
+Each edits the gradients of the optimizer's own parameters. An Edit is the object of a function of clip.py or edits.py, and stands beside
+it. They work in a captured step: what changes from step to step (noise, limits made from past norms) is filled in by the host before it.
+What must survive a restart is saved with the optimizer's state.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
-
-import numpy as np
+from typing import Any, ClassVar
 
 from ..backend.base import Buffer
 from ..backend.divert import active, changed, guard
-from ..dtypes import checked_number, float64
-from ..errors import NonFiniteError, StateError
+from ..dtypes import checked_number
 from ..gradient import GradientMap
-from ..gradient_memory import checked_steps
-from .clip import apply_factor, checked_limit, clip_grad_norm, clip_grad_value, clip_norm, clip_value_to, require_finite
-from .edits import (
-    add_noise,
-    centralize_gradients,
-    clip_grad_agc,
-    clip_grad_per_layer,
-    decay_gradients,
-    edited,
-    noise_width,
-    repair_gradients,
-)  # fmt: skip
-from .history import mean_and_std, quantile
-from .norm import ClipResult, Places, chosen_keys, factor_and_mark, norm_of, places_of
+from .norm import ClipResult, Places, chosen_keys
 
 RESULTS = ("result", "skipped", "total")  # attributes that a step sets
+
+
+def checked_limit(name: str, what: str, value: Any) -> float:
+    """A limit as a float. Raises ValueError for what is negative or NaN."""
+    limit = 0.0 if value is None else checked_number(name, what, value)
+    if math.isnan(limit) or limit < 0:
+        raise ValueError(f"{name}: {what} must not be negative or NaN: {value}. Use a positive number, or None for off.")
+    return limit
 
 
 class Transform:
@@ -118,223 +111,54 @@ class Clip(Transform):
         self.result = ClipResult(found.device.download(found), ids, names)
 
 
-class ClipNorm(Clip):
-    """Limit the joint norm: clip_grad_norm(). `nonfinite`: "raise", "skip" (no step) or "zero"."""
+class Edit(Transform):
+    """A function that edits a map, as a transform: `class Repair(Edit, of=repair_gradients)`.
 
-    def __init__(self, max_norm: float | None, norm_type: float = 2.0, nonfinite: str = "raise", params: Any = None):
-        super().__init__(params)
-        clip_grad_norm(GradientMap(), max_norm, norm_type, nonfinite)  # checks them
-        self.max_norm, self.norm_type, self.nonfinite = max_norm, norm_type, nonfinite
-
-    def edit(self, grads: GradientMap, params: set[int] | None, optimizer: Any) -> None:
-        self.keep(*clip_norm(grads, self.max_norm, self.norm_type, self.nonfinite, params))
-
-
-class ClipValue(Clip):
-    """Limit every element to [-value, value]: clip_grad_value()."""
-
-    def __init__(self, value: float, params: Any = None):
-        super().__init__(params)
-        clip_grad_value(GradientMap(), value)  # checks it
-        self.value = value
-
-    def edit(self, grads: GradientMap, params: set[int] | None, optimizer: Any) -> None:
-        self.keep(*clip_value_to(grads, self.value, params))
-
-
-class ClipPerLayer(Transform):
-    """Limit the norm of each gradient: clip_grad_per_layer()."""
-
-    def __init__(self, max_norm: float, params: Any = None):
-        super().__init__(params)
-        self.max_norm = checked_limit(self.name, "max_norm", max_norm)
-
-    def edit(self, grads: GradientMap, params: set[int] | None, optimizer: Any) -> None:
-        clip_grad_per_layer(grads, self.max_norm, params)
-
-
-class ClipAGC(Transform):
-    """Limit the norm of each gradient to a share of its parameter's: clip_grad_agc()."""
-
-    def __init__(self, clip: float = 0.01, eps: float = 1e-3, params: Any = None):
-        super().__init__(params)
-        self.clip, self.eps = checked_limit(self.name, "clip", clip), checked_limit(self.name, "eps", eps)
-
-    def edit(self, grads: GradientMap, params: set[int] | None, optimizer: Any) -> None:
-        clip_grad_agc(grads, those(optimizer, params), self.clip, self.eps)
-
-
-class Centralize(Transform):
-    """Take the mean out of the gradients of matrices: centralize_gradients()."""
-
-    def edit(self, grads: GradientMap, params: set[int] | None, optimizer: Any) -> None:
-        centralize_gradients(grads, params)
-
-
-class Noise(Transform):
-    """Add normal noise that shrinks with the number of finished steps: add_gradient_noise()."""
-
-    def __init__(self, variance: float, params: Any = None):
-        super().__init__(params)
-        self.variance = checked_limit(self.name, "variance", variance)
-
-    def edit(self, grads: GradientMap, params: set[int] | None, optimizer: Any) -> None:
-        add_noise(edited(self.name, grads, params), lambda: [noise_width(self.variance, optimizer.rates.finished)])
-
-
-class Repair(Transform):
-    """Put 0 in the place of NaN and infinity: repair_gradients()."""
-
-    def edit(self, grads: GradientMap, params: set[int] | None, optimizer: Any) -> None:
-        repair_gradients(grads, params)
-
-
-class Decay(Transform):
-    """Add l1 * sign(w) + l2 * w to the gradients: decay_gradients()."""
-
-    def __init__(self, l1: float = 0.0, l2: float = 0.0, params: Any = None):
-        super().__init__(params)
-        self.l1, self.l2 = checked_limit(self.name, "l1", l1), checked_limit(self.name, "l2", l2)
-
-    def edit(self, grads: GradientMap, params: set[int] | None, optimizer: Any) -> None:
-        decay_gradients(grads, those(optimizer, params), self.l1, self.l2)
-
-
-class Remembering(Clip):
-    """Base of those whose limits come from the norms of past steps, the last `window`; there are none for the first `warmup` steps."""
-
-    strict = True  # a norm that is not finite raises
-
-    def __init__(self, window: int, warmup: int, params: Any):
-        super().__init__(params)
-        self.window, self.warmup = checked_steps(self.name, "window", window), checked_steps(self.name, "warmup", warmup)
-        if warmup > window:
-            raise ValueError(f"{self.name}: warmup is longer than the window: {warmup} > {window}. Make it shorter.")
-        self._past: tuple[float, ...] = ()
-
-    def limits(self) -> list[float]:
-        """(limit of the norm, 0 for none; norm above which no step is taken, NaN for never; 1.0) for the next step."""
-        raise NotImplementedError
-
-    def edit(self, grads: GradientMap, params: set[int] | None, optimizer: Any) -> None:
-        places = places_of(self.name, grads, params)
-        if not places.buffers:
-            return
-        found = norm_of(grads, places, 2.0)
-        device = found.device
-        limits = device.empty(3, float64)
-        device.stream.before(self.limits, limits)
-        device.launch("limits", None, (found,), (limits, *factor_and_mark(grads, device)), (), float64)
-        if self.strict:
-            require_finite(places, found, marked=True)
-        device.stream.after(partial(self.record, places.ids, places.names), found)
-        apply_factor(grads, places, found)
-        grads.mark = found
-
-    def record(self, ids: list[int], names: dict[int, str], found: Buffer) -> None:
-        """What the norm was."""
-        self.known(ids, names, found)
-        self.remember(float(self.result or 0.0))
-
-    def remember(self, norm: float) -> None:
-        self._past = (*self._past, norm)[-self.window :]
-
-    # ---- state, also of a replay that fails (backend/divert.py) -----------------------------------------------------------------
-    def saved(self) -> Any:
-        return self._past
-
-    def restore(self, saved: Any) -> None:
-        self._past = saved
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"class": self.name, "past": list(self._past)}
-
-    def check_state(self, state: dict[str, Any]) -> None:
-        past = state.get("past")
-        if not isinstance(past, list) or not all([isinstance(x, int | float) for x in past]):
-            raise StateError(f"{self.name}: not the norms of past steps: {str(past)[:80]}. Restore what state_dict() returned.")
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._past = tuple([float(x) for x in state["past"]])[-self.window :]
-
-
-class ClipHistory(Remembering):
-    """Limit the joint norm to a quantile of the past norms (AutoClip: Seetharaman et al. 2020, arXiv:2007.14469), or with `z` to so many
-    standard deviations above their mean. A norm that is not finite raises NonFiniteError."""
-
-    def __init__(self, quantile: float = 0.9, z: float | None = None, window: int = 100, warmup: int = 10, params: Any = None):
-        super().__init__(window, warmup, params)
-        if not 0.0 <= checked_number("ClipHistory", "quantile", quantile) <= 1.0:
-            raise ValueError(f"ClipHistory: quantile outside [0, 1]: {quantile}. Use a share of the past norms.")
-        self.quantile, self.z = float(quantile), None if z is None else checked_number("ClipHistory", "z", z)
-
-    def limits(self) -> list[float]:
-        if len(self._past) < self.warmup:
-            return [0.0, math.nan, 1.0]
-        if self.z is None:
-            return [quantile(self._past, self.quantile), math.nan, 1.0]
-        mean, std = mean_and_std(self._past)
-        return [mean + self.z * std, math.nan, 1.0]
-
-
-class SkipSpikes(Remembering):
-    """Take no step when the joint norm lies more than `z` standard deviations above the mean of the past ones, or is not finite.
-
-    At most `most` steps in a row are skipped: then a spike is taken for the new level, and a norm that is not finite raises
-    NonFiniteError. `skipped` counts them in a row, `total` all of them.
+    It is made with the function's options, which are limits and checked as such, and with `params`. `taken`: options that the optimizer
+    gives at each step instead, each a function of it and of the ids that were chosen.
     """
 
-    strict = False
+    function: ClassVar[Callable[..., Any]]
+    taken: ClassVar[dict[str, Callable[[Any, Any], Any]]]
+    __signature__: ClassVar[inspect.Signature]
 
-    def __init__(self, z: float = 6.0, most: int = 5, window: int = 100, warmup: int = 10, params: Any = None):
-        super().__init__(window, warmup, params)
-        if not checked_number("SkipSpikes", "z", z) > 0:
-            raise ValueError(f"SkipSpikes: z must be positive: {z}. Use how many standard deviations are too many.")
-        self.z, self.most, self.skipped, self.total = z, checked_steps(self.name, "most", most), 0, 0
+    def __init_subclass__(cls, of: Callable[..., Any] | None = None, **taken: Callable[[Any, Any], Any]):
+        if of is not None:
+            cls.function, cls.taken = staticmethod(of), taken
+            rows = [row for key, row in inspect.signature(of).parameters.items() if key not in ("grads", "params", *taken)]
+            params = inspect.Parameter("params", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation="Any")
+            cls.__signature__ = inspect.Signature([*rows, params])
 
-    def limits(self) -> list[float]:
-        if len(self._past) < self.warmup or self.skipped >= self.most:
-            return [0.0, np.finfo(np.float64).max, 1.0]
-        mean, std = mean_and_std(self._past)
-        return [0.0, mean + self.z * std, 1.0]
+    def __init__(self, *args: Any, **options: Any):
+        try:
+            given = self.__signature__.bind(*args, **options)
+        except TypeError as error:
+            raise TypeError(f"{self.name}: {error}. See help({self.name}).") from None
+        given.apply_defaults()
+        super().__init__(given.arguments.pop("params"))
+        for key, value in self.checked(given.arguments).items():
+            setattr(self, key, value)
 
-    def record(self, ids: list[int], names: dict[int, str], found: Buffer) -> None:
-        self.known(ids, names, found)
-        norm = float(self.result or 0.0)
-        if self.result is not None and self.result.skipped:
-            if self.skipped >= self.most:
-                raise NonFiniteError(
-                    f"SkipSpikes: {self.skipped + 1} steps in a row without finite gradients: norm {norm}. Lower the rate."
-                )
-            self.skipped += 1
-            self.total += 1
-        else:
-            self.skipped = 0
-            self.remember(norm)
+    def checked(self, options: dict[str, Any]) -> dict[str, Any]:
+        return {key: checked_limit(self.name, key, value) for key, value in options.items()}
 
-    def saved(self) -> Any:
-        return self._past, self.skipped, self.total
+    def call(self, grads: GradientMap, params: set[int] | None, optimizer: Any) -> Any:
+        """What the function returns."""
+        options = {key: getattr(self, key) for key in self.__signature__.parameters}
+        return self.function(grads, **{**options, "params": params, **{key: take(optimizer, params) for key, take in self.taken.items()}})
 
-    def restore(self, saved: Any) -> None:
-        self._past, self.skipped, self.total = saved
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "skipped": self.skipped, "total": self.total}
-
-    def check_state(self, state: dict[str, Any]) -> None:
-        super().check_state(state)
-        counts = [state.get("skipped"), state.get("total")]
-        if not all([isinstance(x, int) and x >= 0 for x in counts]):
-            raise StateError(f"SkipSpikes: not counts of skipped steps: {counts}. Restore what state_dict() returned.")
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.skipped, self.total = state["skipped"], state["total"]
+    edit = call
 
 
-def those(optimizer: Any, params: set[int] | None) -> list[Any]:
-    """The optimizer's parameters with these ids."""
-    return [p for p in optimizer.params if params is None or p.id in params]
+class ClipEdit(Edit, Clip):
+    """A function that gives what it found."""
+
+    def checked(self, options: dict[str, Any]) -> dict[str, Any]:
+        self.function(GradientMap(), **options)
+        return options
+
+    def edit(self, grads: GradientMap, params: set[int] | None, optimizer: Any) -> None:
+        self.keep(*self.call(grads, params, optimizer))
 
 
 def chain_of(name: str, transforms: Any) -> tuple[Transform, ...]:

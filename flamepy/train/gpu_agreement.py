@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import accumulation, creation, ops, optimizers, rng
+from .. import accumulation, creation, gradient_clip, ops, optimizers, rng
 from ..dtypes import FLOATS, float64
-from ..gradients import clip as gradient_clip
 from ..gradients import edits as gradient_transforms
 from ..nn import functional as F
 from ..optimizers import averages
