@@ -14,7 +14,7 @@ from typing import Any
 
 from ..dtypes import is_number
 from ..errors import DTypeError, StateError
-from .base import count, rate
+from .curves import count, rate
 
 
 class ReduceOnPlateau:
