@@ -25,10 +25,8 @@ from ..gradient_memory import EARLIER, check_device, kept_by, mark_of
 from ..gradients.clip import clip_grad_norm
 from ..parameter import named
 from ..tensors import Tensor, tensor
-from .config import AccumulationConfig, checked_weight
-from .state import checked_state
 from .sums import Arrived, add_map, arrived_in, copied, taken_in
-from .window import Bound, Counts, Known, Progress, Torn, Window
+from .window import AccumulationConfig, Bound, Counts, Known, Progress, Torn, Window, checked_state, checked_weight
 
 
 class GradientAccumulator(Progress):
