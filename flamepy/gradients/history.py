@@ -142,6 +142,7 @@ class Remembering(Clip):
     """Base of those whose limits come from the norms of past steps, the last `window`; there are none for the first `warmup` steps."""
 
     strict = True  # a norm that is not finite raises
+    counts: tuple[str, ...] = ()  # attributes that count steps
 
     def __init__(self, window: int, warmup: int, params: Any):
         super().__init__(params)
@@ -179,21 +180,25 @@ class Remembering(Clip):
 
     # ---- state, also of a replay that fails (backend/divert.py) -----------------------------------------------------------------
     def saved(self) -> Any:
-        return self._past
+        return self._past, [getattr(self, key) for key in self.counts]
 
     def restore(self, saved: Any) -> None:
-        self._past = saved
+        self._past = saved[0]
+        for key, n in zip(self.counts, saved[1], strict=True):
+            setattr(self, key, n)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"class": self.name, "past": list(self._past)}
+        return {"class": self.name, "past": list(self._past), **{key: getattr(self, key) for key in self.counts}}
 
     def check_state(self, state: dict[str, Any]) -> None:
-        past = state.get("past")
+        past, counts = state.get("past"), [state.get(key) for key in self.counts]
         if not isinstance(past, list) or not all([isinstance(x, int | float) for x in past]):
             raise StateError(f"{self.name}: not the norms of past steps: {str(past)[:80]}. Restore what state_dict() returned.")
+        if not all([isinstance(x, int) and x >= 0 for x in counts]):
+            raise StateError(f"{self.name}: not counts of skipped steps: {counts}. Restore what state_dict() returned.")
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._past = tuple([float(x) for x in state["past"]])[-self.window :]
+        self.restore((tuple([float(x) for x in state["past"]])[-self.window :], [state[key] for key in self.counts]))
 
 
 class ClipHistory(Remembering):
@@ -222,7 +227,7 @@ class SkipSpikes(Remembering):
     NonFiniteError. `skipped` counts them in a row, `total` all of them.
     """
 
-    strict = False
+    strict, counts = False, ("skipped", "total")
 
     def __init__(self, z: float = 6.0, most: int = 5, window: int = 100, warmup: int = 10, params: Any = None):
         super().__init__(window, warmup, params)
@@ -249,22 +254,3 @@ class SkipSpikes(Remembering):
         else:
             self.skipped = 0
             self.remember(norm)
-
-    def saved(self) -> Any:
-        return self._past, self.skipped, self.total
-
-    def restore(self, saved: Any) -> None:
-        self._past, self.skipped, self.total = saved
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "skipped": self.skipped, "total": self.total}
-
-    def check_state(self, state: dict[str, Any]) -> None:
-        super().check_state(state)
-        counts = [state.get("skipped"), state.get("total")]
-        if not all([isinstance(x, int) and x >= 0 for x in counts]):
-            raise StateError(f"SkipSpikes: not counts of skipped steps: {counts}. Restore what state_dict() returned.")
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.skipped, self.total = state["skipped"], state["total"]
