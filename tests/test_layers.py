@@ -67,7 +67,7 @@ def test_imports_go_left(path):
 @pytest.mark.parametrize("path", [*FILES, *BENCH, *TESTS], ids=lambda p: str(p.relative_to(ROOT.parent)))
 def test_files_and_functions_are_short(path):
     text = path.read_text()
-    assert len(text.splitlines()) <= 350
+    assert len(text.splitlines()) <= 500
     if path in TESTS:  # one test may need many lines in a row
         return
     for node in ast.walk(ast.parse(text)):

@@ -138,43 +138,6 @@ class Window(NamedTuple):
     recorders: tuple[Any, ...] = ()  # who recorded when it began
 
 
-class Progress:
-    """What an accumulator says of its counts."""
-
-    window: Window
-    config: Any
-    done: Counts
-    known: dict[str, Known]
-    sizes: dict[int, int]  # elements of every id seen in the last window
-    lock: Any
-
-    def should_update(self) -> bool:
-        """Whether the window is full."""
-        return self.window.arrived >= self.accum_steps
-
-    def stats(self) -> AccumulationStats:
-        """Counts since the beginning; parameters and elements are those registered, and those that came in the last window."""
-        with self.lock:
-            sizes = {**self.sizes, **{known.number: math.prod(known.shape) for known in self.known.values()}}
-            return AccumulationStats(*self.done.saved(), self.accum_steps, len(sizes), sum(sizes.values()))
-
-    @property
-    def current_step(self) -> int:
-        """Micro-batches in the open window."""
-        return self.window.arrived
-
-    @property
-    def accum_steps(self) -> int:
-        """Micro-batches of a full window."""
-        return self.config.accumulation_steps  # type: ignore[no-any-return]
-
-    total_micro_batches = property(lambda self: self.done.micro_batches)
-    total_updates = property(lambda self: self.done.updates)
-
-    def __repr__(self) -> str:
-        return f"GradientAccumulator({self.current_step} of {self.accum_steps} micro-batches, {self.total_updates} updates so far)"
-
-
 # ---- state: everything is checked before anything is restored ----------------------------------------------------------------------------
 def wrong(what: str, value: Any) -> StateError:
     return StateError(f"GradientAccumulator: {what}: {value!r}. Restore what state_dict() returned.")
