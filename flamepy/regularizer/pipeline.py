@@ -21,7 +21,7 @@ from ..dtypes import checked_dict
 from ..errors import StateError, warn
 from ..replay.reach import look
 from ..tensors import Tensor
-from .evaluation import Cut, Evaluation, Takes, added, evaluate, norm_of, reason_of, takes, wide
+from .paths import Cut, Evaluation, Takes, added, evaluate, norm_of, reason_of, takes, wide
 
 BASE = "base_loss"
 ENDINGS = ("", "_weighted", "_grad_norm", "_grad_norm_error")

@@ -24,7 +24,7 @@ from ..dtypes import checked_number, float64, is_count, is_number
 from ..errors import DTypeError, warn
 from ..gradient import GradientMap
 from ..tensors import Tensor
-from .evaluation import evaluate, norm_of, reason_of
+from .paths import evaluate, norm_of, reason_of
 from .pipeline import BASE, ENDINGS, Callback, Events, Pipeline
 from .terms import parameters_of
 

@@ -6,6 +6,7 @@ optimizer = AdamW(model, lr=warmup_cosine(1e-3, warmup=100, n=2000, end=1e-4))
 from typing import TYPE_CHECKING
 
 from ..advice import missing_in as _missing_in
+from .curves import ReduceOnPlateau as ReduceOnPlateau
 from .curves import Schedule as Schedule
 from .curves import constant as constant
 from .curves import cosine as cosine
@@ -23,7 +24,6 @@ from .curves import step as step
 from .curves import warmdown as warmdown
 from .curves import warmup as warmup
 from .curves import warmup_cosine as warmup_cosine
-from .plateau import ReduceOnPlateau as ReduceOnPlateau
 
 if not TYPE_CHECKING:  # type checkers tell misspelt names themselves
     __getattr__ = _missing_in("schedules", globals())
