@@ -75,9 +75,8 @@ def apply_factor(grads: Any, places: Places, found: Buffer) -> None:
     if places.whole and grads.private:
         grads.factor = found
     else:
-        for buffer, segments in {id(b): (b, s) for b, s in zip(places.buffers, places.segments, strict=True)}.values():
-            if buffer.size:
-                scale_by_factor(buffer, found, segments)
+        for buffer, segments in places.once(places.segments):
+            scale_by_factor(buffer, found, segments)
 
 
 def require_finite(places: Places, found: Buffer, marked: bool) -> None:
@@ -125,7 +124,7 @@ def clip_value_to(grads: Any, value: float, params: Any = None) -> tuple[Places,
     if isinstance(grads, GradientMap):
         grads.settle()
     found = norm_of(grads, places, math.inf)
-    for b in {id(b): b for b in places.buffers}.values():
+    for (b,) in places.once():
         b.device.launch("map", limit_y, (b,), (b,), (number(v, b.dtype),), b.dtype)
         b.device.stream.after(lambda b, norm: None if b.device.download(norm)[NORM] <= v else b.wrote("clip_grad_value"), b, found)
     return places, found

@@ -132,7 +132,7 @@ def add_noise(places: Places, width: Callable[[], list[float]]) -> None:
             device.stream.before(width, keys[buffer.dtype][1])
         part = buffer if size == buffer.size else device.slot(buffer, at * buffer.dtype.itemsize, size, buffer.dtype)
         device.launch("philox_add", None, (part,), keys[buffer.dtype], (start,), buffer.dtype)
-    for buffer in once(places):
+    for (buffer,) in places.once():
         buffer.wrote("add_gradient_noise")
 
 
@@ -158,7 +158,7 @@ def runs_by_age(places: Places) -> list[tuple[Buffer, int, int, int]]:
 
 def repair_gradients(grads: Any, params: Any = None) -> Any:
     """Put 0 in the place of every NaN and infinity."""
-    for buffer in once(edited("repair_gradients", grads, params)):
+    for (buffer,) in edited("repair_gradients", grads, params).once():
         buffer.device.launch("map", repaired_y, (buffer,), (buffer,), (), buffer.dtype)
         buffer.wrote("repair_gradients")
     return grads
@@ -173,13 +173,10 @@ def decay_gradients(grads: Any, params: Any, l1: float = 0.0, l2: float = 0.0) -
     one, two = checked_limit("decay_gradients", "l1", l1), checked_limit("decay_gradients", "l2", l2)
     by_id = {p.id: p for p in listed("decay_gradients", params)}
     places = edited("decay_gradients", grads, chosen(grads, by_id))
-    done: set[int] = set()
-    for buffer, w in zip(places.buffers, weights_of(grads, places, by_id), strict=True):
-        if buffer.size and id(buffer) not in done:
-            done.add(id(buffer))
-            number = buffer.dtype.type
-            buffer.device.launch("map", decayed_y, (buffer,), (buffer, w), (number(one), number(two)), buffer.dtype)
-            buffer.wrote("decay_gradients")
+    for buffer, w in places.once(weights_of(grads, places, by_id)):
+        number = buffer.dtype.type
+        buffer.device.launch("map", decayed_y, (buffer,), (buffer, w), (number(one), number(two)), buffer.dtype)
+        buffer.wrote("decay_gradients")
     return grads
 
 
@@ -201,11 +198,6 @@ def chosen(grads: Any, by_id: dict[int, Parameter]) -> Any:
     if isinstance(grads, GradientMap):
         return None if grads.counted().keys() <= by_id.keys() else list(by_id.values())
     return list(by_id.values())
-
-
-def once(places: Places) -> list[Buffer]:
-    """Each piece of memory once."""
-    return list({id(b): b for b in places.buffers if b.size}.values())
 
 
 def shapes_of(grads: Any, places: Places) -> list[tuple[int, ...]]:
@@ -244,11 +236,8 @@ def scale_each(places: Places, formula: Callable, found: list[Buffer], numbers: 
     norms = [device.slot(b, NORMS * float64.itemsize, n, float64) for b in found]
     factors = device.empty(n, float64)
     device.launch("map", formula, (factors,), norms, tuple([np.float64(x) for x in numbers]), float64)
-    at, done = 0, set()
-    for buffer, segments in zip(places.buffers, places.segments, strict=True):
+    starts = np.cumsum([0, *[len(segments) for segments in places.segments]]).tolist()
+    for buffer, segments, at in places.once(places.segments, starts[:-1]):
         part = device.slot(factors, at * float64.itemsize, len(segments), float64)
-        at += len(segments)
-        if buffer.size and id(buffer) not in done:
-            done.add(id(buffer))
-            device.launch("scale_each", None, (buffer,), (part,), (segments,), buffer.dtype)
-            device.stream.after(lambda b, f: b.wrote(by) if (b.device.download(f) != 1.0).any() else None, buffer, part)
+        device.launch("scale_each", None, (buffer,), (part,), (segments,), buffer.dtype)
+        device.stream.after(lambda b, f: b.wrote(by) if (b.device.download(f) != 1.0).any() else None, buffer, part)

@@ -100,6 +100,14 @@ class Places(NamedTuple):
     gradients: list[Any]
     whole: bool
 
+    def once(self, *beside: Iterable[Any]) -> list[Any]:
+        """(memory, what stands beside it) of each piece of memory that holds anything, once: one .grad may belong to two parameters."""
+        found: dict[int, Any] = {}
+        for row in zip(self.buffers, *beside, strict=True):
+            if row[0].size:
+                found.setdefault(id(row[0]), row)
+        return list(found.values())
+
 
 def labels_of(ids: list[int], names: dict[int, str]) -> list[str]:
     """What the gradients of these tensors are called: each name once."""
