@@ -11,5 +11,6 @@ from .gradients.edits import Repair as Repair
 from .gradients.history import ClipHistory as ClipHistory
 from .gradients.history import SkipSpikes as SkipSpikes
 from .gradients.transforms import Clip as Clip
+from .gradients.transforms import Edit as Edit
 from .gradients.transforms import Function as Function
 from .gradients.transforms import Transform as Transform

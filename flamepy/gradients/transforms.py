@@ -133,7 +133,7 @@ class Edit(Transform):
         try:
             given = self.__signature__.bind(*args, **options)
         except TypeError as error:
-            raise TypeError(f"{self.name}: {error}. See help({self.name}).") from None
+            raise TypeError(f"{self.name}: not its options: {error}. Use {', '.join(self.__signature__.parameters)}.") from None
         given.apply_defaults()
         super().__init__(given.arguments.pop("params"))
         for key, value in self.checked(given.arguments).items():
