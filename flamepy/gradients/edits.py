@@ -71,9 +71,9 @@ def clip_grad_agc(grads: Any, params: Any, clip: float = 0.01, eps: float = 1e-3
     ratio, least = checked_limit("clip_grad_agc", "clip", clip), checked_limit("clip_grad_agc", "eps", eps)
     by_id = {p.id: p for p in listed("clip_grad_agc", params)}
     places = edited("clip_grad_agc", grads, chosen(grads, by_id))
-    weights = weights_of(grads, places, by_id)
-    found = [norm_of(grads, places, 2.0), weight_norms(places, weights)]
-    scale_each(places, agc_factor, found, (ratio, least), "clip_grad_agc")
+    if places.buffers:
+        weights = norms_in(places.buffers[0].device, weights_of(grads, places, by_id), places.segments)
+        scale_each(places, agc_factor, [norm_of(grads, places, 2.0), weights], (ratio, least), "clip_grad_agc")
     return grads
 
 
@@ -219,12 +219,6 @@ def weights_of(grads: Any, places: Places, by_id: dict[int, Parameter]) -> list[
     for home, w in zip(homes, wide, strict=True):
         home.device.stream.copy(w, home)
     return wide
-
-
-def weight_norms(places: Places, weights: list[Buffer]) -> Buffer:
-    """The L2 norm of each parameter, as norm_of() gives those of gradients."""
-    on = places.buffers[0].device if places.buffers else None
-    return norm_of(None, places, 2.0) if on is None else norms_in(on, weights, places.segments)
 
 
 def scale_each(places: Places, formula: Callable, found: list[Buffer], numbers: tuple[float, ...], by: str) -> None:

@@ -66,7 +66,7 @@ class GradientNormTracker:
             raise ValueError(f"GradientNormTracker: a norm is negative: {value}. Pass what clip_grad_norm() returned.")
         self.norms = [*self.norms, value][-self.window :]
         self.steps += 1
-        return self.moving_average
+        return self.moving_average  # type: ignore[no-any-return]
 
     @property
     def last(self) -> float:
@@ -78,22 +78,11 @@ class GradientNormTracker:
         """The norms in the window that are numbers."""
         return [x for x in self.norms if math.isfinite(x)]
 
-    @property
-    def moving_average(self) -> float:
-        """The mean of the finite norms in the window; NaN when there are none."""
-        return mean_and_std(self.finite)[0]
-
-    @property
-    def std(self) -> float:
-        return mean_and_std(self.finite)[1]
-
-    @property
-    def min(self) -> float:
-        return min(self.finite, default=math.nan)
-
-    @property
-    def max(self) -> float:
-        return max(self.finite, default=math.nan)
+    # Of the finite norms in the window; NaN when there are none.
+    moving_average = property(lambda self: mean_and_std(self.finite)[0])
+    std = property(lambda self: mean_and_std(self.finite)[1])
+    min = property(lambda self: min(self.finite, default=math.nan))
+    max = property(lambda self: max(self.finite, default=math.nan))
 
     def quantile(self, share: float) -> float:
         if not 0.0 <= checked_number("quantile", "share", share) <= 1.0:
