@@ -54,21 +54,18 @@ def named(zero: tuple[str, ...] = (), positive: tuple[str, ...] = ()) -> Callabl
         return count(op, key, value, int(key not in zero)) if kind == "int" or (kind == "int | None" and value is not None) else value
 
     def decorated(make: Callable[P, Schedule]) -> Callable[P, Schedule]:
-        signature = inspect.signature(make)
-        kinds = {key: row.annotation for key, row in signature.parameters.items()}
-
         @wraps(make)
         def made(*args: P.args, **options: P.kwargs) -> Schedule:
             rows = tuple([list(a) if isinstance(a, list) else a for a in args])  # what the caller does to a list later changes nothing
-            named = {key: list(a) if isinstance(a, list) else a for key, a in options.items()}
+            kept = {key: list(a) if isinstance(a, list) else a for key, a in options.items()}
             try:
-                given = signature.bind(*rows, **named)
+                given = inspect.signature(make).bind(*rows, **kept)
             except TypeError:
                 make(*args, **options)  # says so with the function's name
                 raise
             for key, value in given.arguments.items():
-                given.arguments[key] = checked(make.__name__, key, kinds[key], value)
-            return Named(made, rows, named, make(*given.args, **given.kwargs))
+                given.arguments[key] = checked(make.__name__, key, make.__annotations__[key], value)
+            return Named(made, rows, kept, make(*given.args, **given.kwargs))
 
         return made
 
