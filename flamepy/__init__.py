@@ -19,6 +19,7 @@ from .engine import attach as _attach  # noqa: F401  (before any op is defined)
 
 # isort: split
 from . import cuda as cuda
+from . import gradient_clip as gradient_clip
 from . import nn as nn
 from . import ops as ops
 from . import regularizer as regularizer
@@ -35,9 +36,6 @@ from .autograd import is_grad_enabled as is_grad_enabled
 from .autograd import no_grad as no_grad
 from .autograd import strict_mode as strict_mode
 from .autograd import tape as tape
-from .averages import EMA as EMA
-from .averages import SWA as SWA
-from .averages import Lookahead as Lookahead
 from .backend.base import device as device
 from .backend.precision import get_float32_matmul_precision as get_float32_matmul_precision
 from .backend.precision import set_float32_matmul_precision as set_float32_matmul_precision
@@ -81,24 +79,23 @@ from .errors import ShapeMismatch as ShapeMismatch
 from .errors import StateError as StateError
 from .errors import VersionError as VersionError
 from .gradient import GradientMap as GradientMap
-from .gradient_check import gradcheck as gradcheck
 from .gradient_checkpointing import checkpoint as checkpoint
-from .gradient_clip import clip_grad_norm as clip_grad_norm
-from .gradient_clip import clip_grad_norm_ as clip_grad_norm_
-from .gradient_clip import clip_grad_norm_by_group as clip_grad_norm_by_group
-from .gradient_clip import clip_grad_value as clip_grad_value
-from .gradient_clip import clip_grad_value_ as clip_grad_value_
-from .gradient_history import GradientNormTracker as GradientNormTracker
-from .gradient_norm import ClipResult as ClipResult
-from .gradient_norm import grad_norm as grad_norm
-from .gradient_transforms import add_gradient_noise as add_gradient_noise
-from .gradient_transforms import centralize_gradients as centralize_gradients
-from .gradient_transforms import clip_grad_agc as clip_grad_agc
-from .gradient_transforms import clip_grad_per_layer as clip_grad_per_layer
-from .gradient_transforms import decay_gradients as decay_gradients
-from .gradient_transforms import repair_gradients as repair_gradients
-from .learning_rate import find_lr as find_lr
-from .loss_scaling import GradScaler as GradScaler
+from .gradients.check import gradcheck as gradcheck
+from .gradients.clip import clip_grad_norm as clip_grad_norm
+from .gradients.clip import clip_grad_norm_ as clip_grad_norm_
+from .gradients.clip import clip_grad_norm_by_group as clip_grad_norm_by_group
+from .gradients.clip import clip_grad_value as clip_grad_value
+from .gradients.clip import clip_grad_value_ as clip_grad_value_
+from .gradients.edits import add_gradient_noise as add_gradient_noise
+from .gradients.edits import centralize_gradients as centralize_gradients
+from .gradients.edits import clip_grad_agc as clip_grad_agc
+from .gradients.edits import clip_grad_per_layer as clip_grad_per_layer
+from .gradients.edits import decay_gradients as decay_gradients
+from .gradients.edits import repair_gradients as repair_gradients
+from .gradients.history import GradientNormTracker as GradientNormTracker
+from .gradients.norm import ClipResult as ClipResult
+from .gradients.norm import grad_norm as grad_norm
+from .gradients.scaling import GradScaler as GradScaler
 from .op.base import HOMES as _HOMES
 from .op.base import PUBLIC as _PUBLIC
 from .op.custom import custom as custom
@@ -121,6 +118,9 @@ from .optimizers import NAdam as NAdam
 from .optimizers import RAdam as RAdam
 from .optimizers import RMSprop as RMSprop
 from .optimizers import SGDConfig as SGDConfig
+from .optimizers.averages import EMA as EMA
+from .optimizers.averages import SWA as SWA
+from .optimizers.averages import Lookahead as Lookahead
 from .parameter import Parameter as Parameter
 from .parameter import ParameterDict as ParameterDict
 from .regularizer import GradientTracker as GradientTracker
@@ -130,6 +130,7 @@ from .rng import manual_seed as manual_seed
 from .rng import set_rng_state as set_rng_state
 from .saving import load as load
 from .saving import save as save
+from .schedules.search import find_lr as find_lr
 from .tensors import Tensor as Tensor
 from .tensors import full_like as full_like
 from .tensors import tensor as tensor

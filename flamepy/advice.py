@@ -12,6 +12,12 @@ from typing import Any
 
 from .errors import FlameError
 
+
+def spread(rows: dict[str, str]) -> dict[str, str]:
+    """A row for each name in the place of one for several."""
+    return {name: text for names, text in rows.items() for name in names.split()}
+
+
 MOVES = "Use .to(device), with a name that flamepy.device() knows"
 TYPES = {
     "float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "long": "int64", "int": "int32", "bool": "bool_",
@@ -21,7 +27,7 @@ LOSSES = {
     "SmoothL1Loss": "smooth_l1_loss", "BCELoss": "binary_cross_entropy", "BCEWithLogitsLoss": "binary_cross_entropy_with_logits",
 }  # fmt: skip
 # Functions of PyTorch's that are short in others, on tensors x and y (softplus and the like: methods too). tests/test_advice.py runs each.
-WRITTEN_OUT = {
+WRITTEN_OUT = spread({
     "normalize": "x / (x * x).sum(axis=1, keepdims=True).sqrt().clamp(min=1e-12)",
     "cosine_similarity": "(x * y).sum(axis=1) / ((x * x).sum(axis=1) * (y * y).sum(axis=1)).sqrt()",
     "pairwise_distance": "((x - y) ** 2).sum(axis=-1).sqrt()", "one_hot": "flamepy.eye(classes)[ids]",
@@ -30,26 +36,24 @@ WRITTEN_OUT = {
     "mish": "x * x.softplus().tanh()", "selu": "1.05070098 * x.elu(1.67326324)", "softsign": "x / (1 + x.abs())",
     "softmin": "(-x).softmax(axis=1)", "tanhshrink": "x - x.tanh()", "prelu": "flamepy.where(x > 0, x, weight * x)",
     "kl_div": "(y * (y.log() - x)).sum() / len(x)", "poisson_nll_loss": "(x.exp() - y * x).mean()",
-    "soft_margin_loss": "(-y * x).softplus().mean()",
-    "adaptive_avg_pool2d": "x.mean(axis=(2, 3), keepdims=True) (for size 1)",
-    **dict.fromkeys(("mm", "bmm", "mv", "inner"), "x @ y"), "dot": "(x * y).sum()", "outer": "x.reshape(-1, 1) * y", "addmm": "x + y @ z",
+    "soft_margin_loss": "(-y * x).softplus().mean()", "adaptive_avg_pool2d": "x.mean(axis=(2, 3), keepdims=True) (for size 1)",
+    "mm bmm mv inner": "x @ y", "dot": "(x * y).sum()", "outer": "x.reshape(-1, 1) * y", "addmm": "x + y @ z",
     "addcmul": "x + value * y * z", "addcdiv": "x + value * y / z", "lerp": "x + (y - x) * weight", "log1p": "(1 + x).log()",
     "expm1": "x.exp() - 1", "log2": "x.log() / math.log(2)", "log10": "x.log() / math.log(10)", "exp2": "(x * math.log(2)).exp()",
     "sinh": "(x.exp() - (-x).exp()) / 2", "cosh": "(x.exp() + (-x).exp()) / 2", "tan": "x.sin() / x.cos()", "erfc": "1 - x.erf()",
     "logit": "(x / (1 - x)).log()", "logaddexp": "flamepy.maximum(x, y) + (-(x - y).abs()).softplus()",
-    "cumsum": "x @ flamepy.ones(n, n).triu() (along the last axis, of n)",
-    "trace": "(x * flamepy.eye(*x.shape)).sum()", "diagonal": "(x * flamepy.eye(*x.shape)).sum(axis=0)", "clip": "x.clamp(low, high)",
-    "ravel": "x.reshape(-1)", "unbind": "list(x)", "fliplr": "x[:, ::-1]", "flipud": "x[::-1]", "absolute": "x.abs()", "negative": "-x",
-    "multiply": "x * y", "subtract": "x - y", "divide": "x / y", "true_divide": "x / y", "greater": "x > y", "greater_equal": "x >= y",
-    "less": "x < y", "less_equal": "x <= y", "not_equal": "x != y", "sgn": "x.sign()", "swapdims": "x.transpose(a, b)",
-    "argsort": "x.numpy().argsort()", "allclose": "numpy.allclose(x.numpy(), y.numpy())",
-    "equal": "numpy.array_equal(x.numpy(), y.numpy())",
+    "cumsum": "x @ flamepy.ones(n, n).triu() (along the last axis, of n)", "trace": "(x * flamepy.eye(*x.shape)).sum()",
+    "diagonal": "(x * flamepy.eye(*x.shape)).sum(axis=0)", "clip": "x.clamp(low, high)", "ravel": "x.reshape(-1)", "unbind": "list(x)",
+    "fliplr": "x[:, ::-1]", "flipud": "x[::-1]", "absolute": "x.abs()", "negative": "-x", "multiply": "x * y", "subtract": "x - y",
+    "divide true_divide": "x / y", "greater": "x > y", "greater_equal": "x >= y", "less": "x < y", "less_equal": "x <= y",
+    "not_equal": "x != y", "sgn": "x.sign()", "swapdims": "x.transpose(a, b)", "argsort": "x.numpy().argsort()",
+    "allclose": "numpy.allclose(x.numpy(), y.numpy())", "equal": "numpy.array_equal(x.numpy(), y.numpy())",
     "nonzero": "numpy.argwhere(x.numpy())", "unique": "numpy.unique(x.numpy())", "median": "numpy.median(x.numpy())",
     "cdist": "((x[:, None] - y) ** 2).sum(axis=2).sqrt()", "hstack": "flamepy.cat([x, y], 1)", "vstack": "flamepy.cat([x, y])",
     "flip": "x[::-1] (along axis 0)", "roll": "flamepy.cat([x[-n:], x[:-n]]) (along axis 0)", "tile": "flamepy.cat([x] * n) (along axis 0)",
     "repeat_interleave": "x[numpy.arange(len(x)).repeat(n)] (along axis 0)", "count_nonzero": "(x != 0).sum()",
     "index_add": "x + flamepy.eye(len(x))[ids].T @ y (along axis 0)",
-}  # fmt: skip
+})  # fmt: skip
 NORMS = "It would mix the rows of a batch; use nn.LayerNorm or nn.RMSNorm"
 LAYERS = {
     "GLU": "glu", "LogSigmoid": "logsigmoid", "ReLU6": "relu6", "Hardtanh": "hardtanh", "Hardsigmoid": "hardsigmoid", "Mish": "mish",
@@ -57,111 +61,99 @@ LAYERS = {
     "CosineSimilarity": "cosine_similarity", "PairwiseDistance": "pairwise_distance", "KLDivLoss": "kl_div",
     "PoissonNLLLoss": "poisson_nll_loss", "SoftMarginLoss": "soft_margin_loss", "AdaptiveAvgPool2d": "adaptive_avg_pool2d",
 }  # fmt: skip
+SHARED = {
+    "sort": "numpy.sort(x.numpy())", "bernoulli": "(flamepy.rand_like(x) < x).to(x.dtype)",
+    "multinomial": "numpy.random.default_rng().choice(n, p=x.numpy())",
+}  # fmt: skip
 SAME = {"LeakyReLU": "leaky_relu", "ELU": "elu", "Softplus": "softplus"}
+# A row is one or several names and what to do; "Use" goes before what begins with no capital letter.
 ADVICE = {
     "Tensor": {
-        "cuda": MOVES, "cpu": f"{MOVES}; .numpy() reads the numbers",
-        **{name: f"Use .to(flamepy.{dtype})" for name, dtype in TYPES.items()}, "type": "Use .dtype, or .to(dtype)",
-        "data": "Use .detach() to read without the tape, set_data() to write into a Parameter",
+        **WRITTEN_OUT, **SHARED,
+        "cuda": MOVES, "cpu": f"{MOVES}; .numpy() reads the numbers", **{name: f".to(flamepy.{dtype})" for name, dtype in TYPES.items()},
+        "type": ".dtype, or .to(dtype)", "data": ".detach() to read without the tape, set_data() to write into a Parameter",
         "set_data": "Parameters have it, and the buffers of modules (register_buffer), which hold detached tensors",
-        "norm": "Use (x * x).sum().sqrt(); flamepy.grad_norm() for gradients",
-        "all": "Use .numpy().all()", "any": "Use .numpy().any()",
-        "contiguous": "Every tensor is contiguous",
-        "view_as": "Use x.reshape(y.shape)", "reshape_as": "Use x.reshape(y.shape)", "expand_as": "Use x.expand(y.shape)",
-        "type_as": "Use x.to(y.dtype)", "nelement": "Use x.numel()", "itemsize": "Use x.dtype.itemsize",
-        "element_size": "Use x.dtype.itemsize",
-        "nbytes": "Use x.size * x.dtype.itemsize", "new_zeros": "Use flamepy.zeros(shape, dtype=x.dtype, device=x.device)",
-        "new_ones": "Use flamepy.ones(shape, dtype=x.dtype, device=x.device)", "is_contiguous": "Every tensor is contiguous",
-        "new_full": "Use flamepy.full(shape, value, dtype=x.dtype, device=x.device)", "ndimension": "Use x.ndim",
-        "new_tensor": "Use flamepy.tensor(data, dtype=x.dtype, device=x.device)", "masked_select": "Use x.numpy()[mask.numpy()]",
-        "repeat": "Use flamepy.cat([x] * n)", "sort": "Use numpy.sort(x.numpy())", "topk": "Use .numpy().argsort()",
-        "scatter_add": "The gradient of flamepy.gather does it", "t": "Use .T", "swapaxes": "Use .transpose(a, b)",
-        **dict.fromkeys(("values", "indices"), "Use argmax() and argmin() for indices; max() and min() give the values"),
-        "amax": "Use .max(axis=...)", "amin": "Use .min(axis=...)",
-        "is_cuda": "Use x.device", "stride": "Every tensor is contiguous", "quantile": "Use numpy.quantile(x.numpy(), q)",
-        "bernoulli": "Use (flamepy.rand_like(x) < x).to(x.dtype)", "multinomial": "Use numpy.random.default_rng().choice(n, p=x.numpy())",
-        **dict.fromkeys(("pin_memory", "share_memory_"), "Leave it out: arrays and tensors of this process are at hand"),
-        "unflatten": "Use .reshape(shape)", "detach_": "Use x = x.detach()",
-        "clamp_min": "Use .clamp(min=value)", "clamp_max": "Use .clamp(max=value)",
+        "norm": "(x * x).sum().sqrt(); flamepy.grad_norm() for gradients", "all": ".numpy().all()", "any": ".numpy().any()",
+        "contiguous is_contiguous stride": "Every tensor is contiguous", "view_as reshape_as": "x.reshape(y.shape)",
+        "expand_as": "x.expand(y.shape)", "type_as": "x.to(y.dtype)", "nelement": "x.numel()", "itemsize element_size": "x.dtype.itemsize",
+        "nbytes": "x.size * x.dtype.itemsize", "new_zeros": "flamepy.zeros(shape, dtype=x.dtype, device=x.device)",
+        "new_ones": "flamepy.ones(shape, dtype=x.dtype, device=x.device)",
+        "new_full": "flamepy.full(shape, value, dtype=x.dtype, device=x.device)", "ndimension": "x.ndim",
+        "new_tensor": "flamepy.tensor(data, dtype=x.dtype, device=x.device)", "masked_select": "x.numpy()[mask.numpy()]",
+        "repeat": "flamepy.cat([x] * n)", "topk": ".numpy().argsort()", "scatter_add": "The gradient of flamepy.gather does it", "t": ".T",
+        "swapaxes": ".transpose(a, b)", "values indices": "argmax() and argmin() for indices; max() and min() give the values",
+        "amax": ".max(axis=...)", "amin": ".min(axis=...)", "is_cuda": "x.device", "quantile": "numpy.quantile(x.numpy(), q)",
+        "pin_memory share_memory_": "Leave it out: arrays and tensors of this process are at hand", "unflatten": ".reshape(shape)",
+        "detach_": "x = x.detach()", "clamp_min": ".clamp(min=value)", "clamp_max": ".clamp(max=value)",
     },
     "flamepy": {
-        "optim": "Optimizers are flamepy.SGD, flamepy.AdamW and the others in flamepy.optimizers",
-        "compile": "Use flamepy.capture(step)", "jit": "Use flamepy.capture(step)", "as_tensor": "Use flamepy.tensor(data)",
-        "from_numpy": "Use flamepy.tensor(array)", "Module": "Use flamepy.nn.Module", "einsum": "Use matmul, permute and sum",
-        "set_grad_enabled": "Use flamepy.no_grad() or flamepy.enable_grad()", "randint": "Use flamepy.tensor(numpy's integers)",
-        "concat": "Use flamepy.cat", "concatenate": "Use flamepy.cat", "float": "Use flamepy.float32", "long": "Use flamepy.int64",
-        "int": "Use flamepy.int32", "bool": "Use flamepy.bool_", "double": "Use flamepy.float64", "half": "Use flamepy.float16",
-        "empty": "Use flamepy.zeros(shape)", "empty_like": "Use flamepy.zeros_like(x)", "is_tensor": "Use isinstance(x, flamepy.Tensor)",
-        "numel": "Use x.numel()", "randperm": "Use flamepy.tensor(numpy's permutation)", "asarray": "Use flamepy.tensor(data)",
-        "bernoulli": "Use (flamepy.rand_like(x) < x).to(x.dtype)", "meshgrid": "Use flamepy.tensor() of numpy.meshgrid's arrays",
-        "multinomial": "Use numpy.random.default_rng().choice(n, p=x.numpy())", "Generator": "Use flamepy.manual_seed(n)",
-        "set_default_dtype": "Pass dtype= to what makes tensors, or use model.to(dtype)", "finfo": "Use numpy.finfo(x.dtype)",
-        "set_num_threads": "Use numba.set_num_threads(n)", "set_printoptions": "Use numpy.set_printoptions()",
-        "use_deterministic_algorithms": "Leave it out: results have the same bits from run to run",
-        "backends": "Leave it out: results have the same bits from run to run", "distributed": "Leave it out: one process uses all threads",
-        "autocast": "Set model.compute_dtype = flamepy.bfloat16", "amp": "Set model.compute_dtype = flamepy.bfloat16",
-        "all": "Use x.numpy().all()", "any": "Use x.numpy().any()", "lr_scheduler": "Use flamepy.schedules: lr=schedule",
-        "sort": "Use numpy.sort(x.numpy())", "topk": "Use x.numpy().argsort()", "inf": "Use math.inf", "nan": "Use math.nan",
-        "pi": "Use math.pi",
-        "utils": "Batches are slices of an array; see docs/training.md", "inference_mode": "Use flamepy.no_grad()",
+        **WRITTEN_OUT, **SHARED,
+        "optim": "Optimizers are flamepy.SGD, flamepy.AdamW and the others in flamepy.optimizers", "compile jit": "flamepy.capture(step)",
+        "as_tensor asarray": "flamepy.tensor(data)", "from_numpy": "flamepy.tensor(array)", "Module": "flamepy.nn.Module",
+        "einsum": "matmul, permute and sum", "set_grad_enabled": "flamepy.no_grad() or flamepy.enable_grad()",
+        **{name: f"flamepy.{dtype}" for name, dtype in TYPES.items() if name != dtype},
+        "randint": "flamepy.tensor(numpy's integers)", "concat concatenate": "flamepy.cat",
+        "empty": "flamepy.zeros(shape)", "empty_like": "flamepy.zeros_like(x)", "is_tensor": "isinstance(x, flamepy.Tensor)",
+        "numel": "x.numel()", "randperm": "flamepy.tensor(numpy's permutation)", "meshgrid": "flamepy.tensor() of numpy.meshgrid's arrays",
+        "Generator": "flamepy.manual_seed(n)", "set_default_dtype": "Pass dtype= to what makes tensors, or use model.to(dtype)",
+        "finfo": "numpy.finfo(x.dtype)", "set_num_threads": "numba.set_num_threads(n)", "set_printoptions": "numpy.set_printoptions()",
+        "use_deterministic_algorithms backends": "Leave it out: results have the same bits from run to run",
+        "distributed": "Leave it out: one process uses all threads", "autocast amp": "Set model.compute_dtype = flamepy.bfloat16",
+        "all": "x.numpy().all()", "any": "x.numpy().any()", "lr_scheduler": "flamepy.schedules: lr=schedule", "topk": "x.numpy().argsort()",
+        "inf": "math.inf", "nan": "math.nan", "pi": "math.pi", "utils": "Batches are slices of an array; see docs/training.md",
+        "inference_mode": "flamepy.no_grad()",
     },
-    "autograd": {
-        "grad": "Use grads = y.backward(), then grads[x]", "Function": "Use flamepy.custom",
-        "Variable": "Use flamepy.tensor(data, requires_grad=True)", "gradcheck": "Use flamepy.gradcheck",
-    },
+    "autograd": {"grad": "grads = y.backward(), then grads[x]", "Function": "flamepy.custom", "gradcheck": "flamepy.gradcheck",
+                 "Variable": "flamepy.tensor(data, requires_grad=True)"},
     "init": {},
     "cuda": {
-        **dict.fromkeys(("is_available", "device_count", "current_device"),
-                        "Ask flamepy.device('cuda'), which raises where there is no GPU"),
-        **dict.fromkeys(("manual_seed", "manual_seed_all"), "Use flamepy.manual_seed(n), which is for every device"),
+        "is_available device_count current_device": "Ask flamepy.device('cuda'), which raises where there is no GPU",
+        "manual_seed manual_seed_all": "flamepy.manual_seed(n), which is for every device",
         "amp": "Set model.compute_dtype = flamepy.bfloat16; flamepy.GradScaler scales losses",
-        "synchronize": "Reading a result waits for it", "memory_allocated": "Use flamepy.device('cuda').memory()",
+        "synchronize": "Reading a result waits for it", "memory_allocated": "flamepy.device('cuda').memory()",
         "grid": "Kernels are written with numba.cuda: from numba import cuda", "jit": "Kernels are written with numba.cuda",
     },
     "Module": {
-        **dict.fromkeys(("cuda", "cpu"), MOVES),
-        **{name: f"Use .to(flamepy.{dtype})" for name, dtype in TYPES.items() if dtype.endswith(("16", "32", "64")) and dtype[0] != "i"},
-        "requires_grad_": "Use .freeze(pattern of names) and .unfreeze(pattern)",
+        "cuda cpu": MOVES,
+        **{name: f".to(flamepy.{dtype})" for name, dtype in TYPES.items() if dtype.endswith(("16", "32", "64")) and dtype[0] != "i"},
+        "requires_grad_": ".freeze(pattern of names) and .unfreeze(pattern)",
         "register_parameter": "Assign a Parameter: self.w = flamepy.Parameter(...)", "add_module": "Assign it: self.name = module",
-        "named_children": "Use .children()", "register_full_backward_hook": "Use register_hook() of a tensor in a forward hook",
+        "named_children": ".children()", "register_full_backward_hook": "register_hook() of a tensor in a forward hook",
     },
     "schedules": {
-        "StepLR": "Use step(lr, every, gamma)", "MultiStepLR": "Use multistep(lr, milestones, gamma)",
-        "ExponentialLR": "Use exponential(lr, gamma)", "LinearLR": "Use linear(start, end, n) or warmup(lr, n)",
-        "CosineAnnealingLR": "Use cosine(lr, n, end)", "CosineAnnealingWarmRestarts": "Use cosine_restarts(lr, n, factor, end)",
-        "CyclicLR": "Use cyclic(low, high, up, down, mode, gamma)", "OneCycleLR": "Use one_cycle(lr, n)",
-        "SequentialLR": "Use sequence(schedules, milestones)", "ReduceLROnPlateau": "Use ReduceOnPlateau(lr, factor, patience)",
+        "StepLR": "step(lr, every, gamma)", "MultiStepLR": "multistep(lr, milestones, gamma)", "ExponentialLR": "exponential(lr, gamma)",
+        "LinearLR": "linear(start, end, n) or warmup(lr, n)", "CosineAnnealingLR": "cosine(lr, n, end)",
+        "CosineAnnealingWarmRestarts": "cosine_restarts(lr, n, factor, end)", "CyclicLR": "cyclic(low, high, up, down, mode, gamma)",
+        "OneCycleLR": "one_cycle(lr, n)", "SequentialLR": "sequence(schedules, milestones)",
+        "ReduceLROnPlateau": "Use ReduceOnPlateau(lr, factor, patience)",
         "LambdaLR": "Any function of the step number is a schedule: lr=lambda n: ...",
-        **dict.fromkeys(("ChainedScheduler", "scaled"), "Use product(schedule, schedule or number)"),
-        **dict.fromkeys(("PolynomialLR", "polynomial"), "Use poly(lr, n, end, power)"),
+        "ChainedScheduler scaled": "product(schedule, schedule or number)", "PolynomialLR polynomial": "poly(lr, n, end, power)",
     },
     "functional": {
-        "pad": "Use flamepy.pad(x, widths), a pair for each axis",
+        **WRITTEN_OUT,
+        "pad": "flamepy.pad(x, widths), a pair for each axis",
         "batch_norm": "It would mix the rows of a batch; use nn.functional.layer_norm",
-        "multi_head_attention_forward": "Use nn.MultiHeadAttention(width, heads, causal=...)",
+        "multi_head_attention_forward": "nn.MultiHeadAttention(width, heads, causal=...)",
     },
     "nn": {
-        **{name: f"Use {WRITTEN_OUT[function]}" for name, function in LAYERS.items()},
-        **{name: f"Use nn.functional.{function}(x, ...)" for name, function in SAME.items()},
-        "ParameterDict": "Assign each: self.w = flamepy.Parameter(...)", "Buffer": "Use self.register_buffer(name, data)",
-        **dict.fromkeys(("ZeroPad2d", "ConstantPad2d"), "Use flamepy.pad(x, widths)"), "Unflatten": "Use x.reshape(shape)",
-        "TransformerEncoder": "Use nn.Sequential(nn.TransformerBlock(width, heads, causal=False), ...)",
-        **{name: f"Use nn.functional.{function}(...)" for name, function in LOSSES.items()},
-        "Parameter": "Use flamepy.Parameter", "Softmax": "Use x.softmax(axis=-1)", "LogSoftmax": "Use x.log_softmax(axis=-1)",
-        "MultiheadAttention": "Use nn.MultiHeadAttention(width, heads, causal=...)", "utils": "Use flamepy.clip_grad_norm(grads, max_norm)",
-        **dict.fromkeys(("BatchNorm1d", "BatchNorm2d"), NORMS),
-        "TransformerEncoderLayer": "Use nn.TransformerBlock(width, heads, causal=...)",
-        **dict.fromkeys(("RNN", "GRU", "LSTM"), "Write its cell with nn.Linear layers, and go through the time steps"),
-        "ParameterList": "Assign each: self.w = flamepy.Parameter(...)",
-        "Dropout2d": "Use x * nn.functional.dropout(flamepy.ones((*x.shape[:2], 1, 1)), p, self.training)",
-        **dict.fromkeys(("DataParallel", "DistributedDataParallel"), "Leave it out: one process uses all threads"),
-        "Identity": "Use nn.Sequential()", "AvgPool2d": "Use nn.functional.avg_pool2d(x, kernel_size)",
+        **{name: WRITTEN_OUT[function] for name, function in LAYERS.items()},
+        **{name: f"nn.functional.{function}(x, ...)" for name, function in SAME.items()},
+        "ParameterDict ParameterList": "Assign each: self.w = flamepy.Parameter(...)", "Buffer": "self.register_buffer(name, data)",
+        "ZeroPad2d ConstantPad2d": "flamepy.pad(x, widths)", "Unflatten": "x.reshape(shape)",
+        "TransformerEncoder": "nn.Sequential(nn.TransformerBlock(width, heads, causal=False), ...)",
+        **{name: f"nn.functional.{function}(...)" for name, function in LOSSES.items()}, "Parameter": "flamepy.Parameter",
+        "Softmax": "x.softmax(axis=-1)", "LogSoftmax": "x.log_softmax(axis=-1)",
+        "MultiheadAttention": "nn.MultiHeadAttention(width, heads, causal=...)", "utils": "flamepy.clip_grad_norm(grads, max_norm)",
+        "BatchNorm1d BatchNorm2d": NORMS, "TransformerEncoderLayer": "nn.TransformerBlock(width, heads, causal=...)",
+        "RNN GRU LSTM": "Write its cell with nn.Linear layers, and go through the time steps",
+        "Dropout2d": "x * nn.functional.dropout(flamepy.ones((*x.shape[:2], 1, 1)), p, self.training)",
+        "DataParallel DistributedDataParallel": "Leave it out: one process uses all threads", "Identity": "nn.Sequential()",
+        "AvgPool2d": "nn.functional.avg_pool2d(x, kernel_size)",
     },
 }  # fmt: skip
-
-
-for _owner in ("Tensor", "flamepy", "functional"):
-    ADVICE[_owner] = {**{name: f"Use {text}" for name, text in WRITTEN_OUT.items()}, **ADVICE[_owner]}
+ADVICE = {
+    owner: {name: text if text[0].isupper() else f"Use {text}" for name, text in spread(rows).items()} for owner, rows in ADVICE.items()
+}
 IN_PLACE = "add", "sub", "mul", "div", "pow", "neg", "abs", "exp", "log", "sqrt", "clamp", "relu"
 WRITTEN = "fill", "zero", "copy", "normal", "uniform"
 ADVICE["Tensor"].update({f"{name}_": f"Tensors are not changed in place: x = x.{name}(...)" for name in IN_PLACE})

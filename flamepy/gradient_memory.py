@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .backend.base import Buffer
+from .backend.formula.clip import FACTOR, NORMS, USE
 from .backend.numbers import number
 from .errors import DeviceError, ShapeError
 
@@ -48,7 +49,7 @@ def add_to_buffer(buffer: Any, other: Any, by: str) -> None:
 def scale_by_factor(buffer: Any, factor: Any, segments: Segments | None = None, by: str = "clip_grad_norm") -> None:
     """Multiply a buffer, or these segments of it, in place by the factor that a launch "norm" found."""
     buffer.device.launch("scale", None, (buffer,), (factor,), (segments or ((0, buffer.size),),), buffer.dtype)
-    buffer.device.stream.after(lambda b, found: b.wrote(by) if b.device.download(found)[1] != 1.0 else None, buffer, factor)
+    buffer.device.stream.after(lambda b, found: b.wrote(by) if b.device.download(found)[FACTOR] != 1.0 else None, buffer, factor)
 
 
 @cache
@@ -67,13 +68,13 @@ def mark_of(keep: float, device: Any) -> Buffer:
 
 def kept_by(mark: Buffer) -> float:
     """Whether a step may use the gradients that are so marked: 1 or 0."""
-    return float(mark.device.direct.download(mark)[2])
+    return float(mark.device.direct.download(mark)[USE])
 
 
 def both_marks(x: Buffer, y: Buffer) -> Buffer:
     """What says of gradients whether a step may use them, where two such buffers say it."""
-    parts = [b.device.slot(b, 0, 4, b.dtype) for b in (x, y)]
-    both = x.device.empty(4, x.dtype)
+    parts = [b.device.slot(b, 0, NORMS, b.dtype) for b in (x, y)]
+    both = x.device.empty(NORMS, x.dtype)
     x.device.launch("map", scale_y, (both,), parts, (), x.dtype)
     return both
 

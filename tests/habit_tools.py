@@ -1,4 +1,4 @@
-"""A small model and numbers for it, which tests of habits and of rates share."""
+"""A small model, numbers for it and what tests of habits, rates, accumulation and averages do with it."""
 
 from __future__ import annotations
 
@@ -19,3 +19,13 @@ class Net(nn.Module):
 
     def forward(self, x: Any) -> Any:
         return (x @ self.weight + self.bias).square().mean()
+
+
+def micro(net: Net, packed: bool = False) -> list[fp.GradientMap]:
+    if packed:
+        net.params.pack()
+    return [net(fp.tensor(x)).backward() for x in X[:4]]
+
+
+def bits(net: Net) -> list[bytes]:
+    return [p.numpy().tobytes() for p in net.parameters()]

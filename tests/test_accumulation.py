@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from error_text import raises
-from habit_tools import Net, X
+from habit_tools import Net, X, micro
 
 import flamepy as fp
 from flamepy import AccumulationConfig, GradientAccumulator
@@ -33,12 +33,6 @@ def like(params: dict[str, fp.Parameter], **arrays: Any) -> fp.GradientMap:
     for name, a in arrays.items():
         grads.insert(params[name], fp.tensor(np.float32(a)))
     return grads
-
-
-def micro(net: Net, packed: bool = False) -> list[fp.GradientMap]:
-    if packed:
-        net.params.pack()
-    return [net(fp.tensor(x)).backward() for x in X[:4]]
 
 
 # ---- the contract, sentence by sentence ---------------------------------------------------------------------------------------------

@@ -13,16 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 from error_text import raises
-from habit_tools import Net, X
+from habit_tools import Net, X, bits
 
 import flamepy as fp
 from flamepy import AccumulationConfig, GradientAccumulator
 
 WEIGHTS = [3.0, 1.0, 0.7, 4.0, 2.0, 5.0]
-
-
-def bits(net: Net) -> list[bytes]:
-    return [p.numpy().tobytes() for p in net.parameters()]
 
 
 def train(net: Net, accumulator: GradientAccumulator, optimizer: Any, some: range, weights: Any = WEIGHTS) -> None:

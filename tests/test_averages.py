@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from error_text import raises
-from habit_tools import B, Net, W, X
+from habit_tools import B, Net, W, X, bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,10 +44,6 @@ def path(net: Net, average: Any, n: int) -> list[list[np.ndarray]]:
             p.set_data(v)
         average.update()
     return seen
-
-
-def bits(net: Net) -> list[bytes]:
-    return [p.numpy().tobytes() for p in net.parameters()]
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -16,7 +16,7 @@ from habit_tools import Net, X
 
 import flamepy as fp
 from flamepy import find_lr, schedules
-from flamepy.learning_rate import FoundRates
+from flamepy.schedules.search import FoundRates
 
 pytestmark = pytest.mark.usefixtures("device")
 CURVES = np.array([1.0, 4.0])  # of the quadratic: plain descent diverges beyond 2 / 4

@@ -15,11 +15,12 @@ from numba.core import codegen
 from numba.core.caching import NullCache
 
 import flamepy as fp
-from flamepy import gradient_memory, gradient_transforms
+from flamepy import gradient_memory
 from flamepy.backend.cpu import compiler
 from flamepy.backend.cpu.device import COSTLY_SHARE, FAMILIES, GRAIN, CpuStream, loop_named
 from flamepy.backend.cpu.memory import APART
 from flamepy.backend.formula.bind import bind, digest, on_compile, typed
+from flamepy.gradients import edits as gradient_transforms
 from flamepy.op.base import REGISTRY
 from flamepy.op.pointwise import Pointwise
 from flamepy.ops import pointwise, rows

@@ -19,13 +19,13 @@ LAYERS = [
     "starting",
     "errors", "advice", "ids", "dtypes", "core", "disk", "backend", "words", "rng", "tensor_grad", "gradient_memory", "gradient",
     "autograd", "op", "engine", "pickling", "ops", "reading", "tensors", "creation", "stored", "parameter", "capture",
-    "schedules", "gradient_checkpointing", "gradient_check", "gradient_norm", "gradient_clip", "gradient_transforms", "gradient_history",
-    "transforms", "accumulation", "averages", "regularizer", "optimizers", "learning_rate", "loss_scaling", "nn", "saving", "cuda",
+    "schedules", "gradient_checkpointing", "gradients", "gradient_clip", "transforms", "accumulation", "regularizer", "optimizers",
+    "nn", "saving", "cuda",
     "train", "cli",
 ]  # fmt: skip
 SIDE_BY_SIDE = [
-    {"gradient_norm", "gradient_checkpointing", "gradient_check", "schedules", "nn"},
-    {"accumulation", "averages", "regularizer", "optimizers", "nn"},
+    {"gradients", "gradient_checkpointing", "schedules", "nn"},
+    {"accumulation", "regularizer", "optimizers", "nn"},
 ]
 TOP = {"__init__", "__main__"}
 

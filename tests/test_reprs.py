@@ -12,7 +12,7 @@ import pytest
 import flamepy as fp
 import flamepy.accumulation
 import flamepy.cuda
-import flamepy.gradient_history
+import flamepy.gradients.history
 import flamepy.train
 from flamepy import nn, optimizers, regularizer, schedules, transforms
 from flamepy.train.config import GptConfig
@@ -23,7 +23,7 @@ from flamepy.train.run_folder import RunFolder
 from flamepy.train.signals import StopRequest
 
 pytestmark = pytest.mark.usefixtures("plain")
-HOMES = [fp, nn, optimizers, regularizer, schedules, fp.autograd, fp.gradient, fp.cuda, fp.accumulation, fp.gradient_history, fp.train]
+HOMES = [fp, nn, optimizers, regularizer, schedules, fp.autograd, fp.gradient, fp.cuda, fp.accumulation, fp.gradients.history, fp.train]
 ADDRESS = re.compile(r"<[\w.]+ object at 0x|^<class")
 
 

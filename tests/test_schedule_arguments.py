@@ -53,6 +53,7 @@ WRONG: list = [  # (call, words of the error)
     (lambda: S.ReduceOnPlateau(-0.1), ["ReduceOnPlateau: lr"]),
     (lambda: S.ReduceOnPlateau(0.1, mode="best"), ["unknown mode: 'best'"]),
     (lambda: S.ReduceOnPlateau(0.1, patience=-1), ["patience"]),
+    (lambda: S.warmdown(1.0, 6, 5, 10), ["warmdown", "6 + 5 > 10"]),
 ]
 NO_NUMBERS: list = [
     lambda: S.constant("0.1"),
@@ -86,38 +87,14 @@ def test_arguments_that_are_no_numbers(i):
         NO_NUMBERS[i]()
 
 
-def test_a_warm_up_and_warm_down_longer_than_the_run():
-    with raises(ValueError, "warmdown", "6 + 5 > 10"):
-        schedules.warmdown(1.0, 6, 5, 10)
+def test_arguments_that_are_missing_or_too_many():
+    for wrong in (lambda: S.cosine(0.1), lambda: S.cosine(0.1, 5, steps=3)):
+        with pytest.raises(TypeError, match=r"^cosine\(\) "):
+            wrong()
 
 
 # ---- a rate with a memory ----------------------------------------------------------------------------------------------------------------
-METRICS = [
-    1.0,
-    0.9,
-    0.95,
-    0.9,
-    0.8999999,
-    0.91,
-    NAN,
-    0.5,
-    0.6,
-    0.6,
-    0.6,
-    0.6,
-    math.inf,
-    0.4,
-    0.4,
-    0.4,
-    0.4,
-    0.4,
-    0.4,
-    0.4,
-    0.1,
-    -1.0,
-    -1.0,
-    5.0,
-]
+METRICS = [1.0, 0.9, 0.95, 0.9, 0.8999999, 0.91, NAN, 0.5, *[0.6] * 4, math.inf, *[0.4] * 7, 0.1, -1.0, -1.0, 5.0]
 
 
 @pytest.mark.parametrize("mode", ["min", "max"])

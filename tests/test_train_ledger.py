@@ -11,7 +11,7 @@ from error_text import raises
 
 import flamepy as fp
 from flamepy import nn
-from flamepy.gradient_norm import ClipResult
+from flamepy.gradients.norm import ClipResult
 from flamepy.train import Ledger
 from flamepy.train.ledger_file import draw, picture
 

@@ -1,11 +1,12 @@
 """Chains of transforms in an optimizer: the same as the functions before a step, in order; in replay; saved with the optimizer.
 
-Oracles: the functions of gradient_transforms.py (tested by themselves), torch.nn.utils, NumPy.
+Oracles: the functions of gradients/edits.py (tested by themselves), torch.nn.utils, NumPy.
 """
 
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 import pickle
 
@@ -242,6 +243,34 @@ def test_what_may_stand_in_a_chain():
         optimizer.step(loss_of(params, data(0)).backward())
     with raises(fp.StateError, "ClipNorm", "no parameter matches: 'z'"):
         fp.SGD(params, lr=0.0, transforms=T.ClipNorm(1.0, params="z")).step(loss_of(params, data(0)).backward())
+
+
+class Times(T.Edit, of=lambda grads, by=2.0, params=None: grads.scale_(by)):
+    """A function of one's own."""
+
+
+@pytest.mark.parametrize("kind, options", [
+    (T.ClipNorm, "max_norm, norm_type=2.0, nonfinite='raise'"), (T.ClipValue, "value"), (T.ClipPerLayer, "max_norm"), (T.Noise, "variance"),
+    (T.ClipAGC, "clip=0.01, eps=0.001"), (T.Decay, "l1=0.0, l2=0.0"), (T.Centralize, ""), (T.Repair, ""), (Times, "by=2.0"),
+])  # fmt: skip
+def test_a_transform_is_made_with_its_functions_options(kind, options):
+    given = [row.replace(annotation=inspect.Parameter.empty) for row in inspect.signature(kind).parameters.values()]
+    assert ", ".join(map(str, given)) == f"{options}, params=None".removeprefix(", ")
+    made = kind(*[0.5 for row in given if row.default is row.empty], params="w")
+    assert repr(pickle.loads(pickle.dumps(made))) == repr(copy.deepcopy(made)) == repr(made) and "params='w'" in repr(made)
+    for wrong in (lambda: kind(nothing=1.0), lambda: kind(*[1.0] * 9)):
+        with pytest.raises(TypeError, match=rf"^{kind.__name__}: not its options: .*\. Use .*params\.$"):
+            wrong()
+
+
+def test_an_edit_of_ones_own():
+    params = model()
+    grads = loss_of(params, data(0)).backward()
+    before = grads[params["w"]].numpy().copy()
+    fp.SGD(params, lr=0.0, transforms=[Times(3), fp.repair_gradients]).step(grads)
+    np.testing.assert_allclose(grads[params["w"]].numpy(), 3 * before, rtol=1e-6)
+    with raises(ValueError, "Times", "by must not be negative"):
+        Times(-1.0)
 
 
 @pytest.mark.parametrize("make", [

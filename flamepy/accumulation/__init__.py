@@ -1,5 +1,5 @@
 """Gradient accumulation: GradientAccumulator and its AccumulationConfig."""
 
 from .accumulator import GradientAccumulator as GradientAccumulator
-from .config import AccumulationConfig as AccumulationConfig
-from .config import AccumulationStats as AccumulationStats
+from .window import AccumulationConfig as AccumulationConfig
+from .window import AccumulationStats as AccumulationStats

@@ -21,17 +21,15 @@ from ..backend.divert import before, told
 from ..dtypes import FLOATS, HALF, float32, is_count
 from ..errors import AccumulationError, AccumulatorFull, CaptureError, DTypeError, GradientError, NoGradients, ShapeMismatch, StateError
 from ..gradient import GradientMap
-from ..gradient_clip import clip_grad_norm
 from ..gradient_memory import EARLIER, check_device, kept_by, mark_of
+from ..gradients.clip import clip_grad_norm
 from ..parameter import named
 from ..tensors import Tensor, tensor
-from .config import AccumulationConfig, checked_weight
-from .state import checked_state
 from .sums import Arrived, add_map, arrived_in, copied, taken_in
-from .window import Bound, Counts, Known, Progress, Torn, Window
+from .window import AccumulationConfig, AccumulationStats, Bound, Counts, Known, Torn, Window, checked_state, checked_weight
 
 
-class GradientAccumulator(Progress):
+class GradientAccumulator:
     """Adds up gradients of micro-batches; after `accumulation_steps` of them hands out their mean (their sum: normalize=False).
 
     Two ways to use it. step(grads), or add(grads, weight), with the map of each backward. Or by name: register(name, shape), then
@@ -72,6 +70,23 @@ class GradientAccumulator(Progress):
     accumulation_steps = property(lambda self: self._config.accumulation_steps, set_option)
     normalize = property(lambda self: self._config.normalize, set_option)
     max_grad_norm = property(lambda self: self._config.max_grad_norm, set_option)
+    accum_steps = property(lambda self: self._config.accumulation_steps)  # micro-batches of a full window
+    current_step = property(lambda self: self.window.arrived)  # micro-batches in the open window
+    total_micro_batches = property(lambda self: self.done.micro_batches)
+    total_updates = property(lambda self: self.done.updates)
+
+    def should_update(self) -> bool:
+        """Whether the window is full."""
+        return self.window.arrived >= self._config.accumulation_steps
+
+    def stats(self) -> AccumulationStats:
+        """Counts since the beginning; parameters and elements are those registered, and those that came in the last window."""
+        with self.lock:
+            sizes = {**self.sizes, **{known.number: math.prod(known.shape) for known in self.known.values()}}
+            return AccumulationStats(*self.done.saved(), self._config.accumulation_steps, len(sizes), sum(sizes.values()))
+
+    def __repr__(self) -> str:
+        return f"GradientAccumulator({self.current_step} of {self.accum_steps} micro-batches, {self.total_updates} updates so far)"
 
     # ---- whole maps -----------------------------------------------------------------------------------------------------------------
     def step(self, grads: GradientMap | Mapping[str, Any]) -> GradientMap | None:

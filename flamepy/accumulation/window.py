@@ -1,18 +1,68 @@
-"""What a GradientAccumulator remembers: names it was told, counts since the beginning, the window that is open."""
+"""What a GradientAccumulator is set up with, what it remembers (names, counts, the open window), and what its saved state must be."""
 
 from __future__ import annotations
 
 import math
+import sys
 import weakref
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from .. import ids
-from ..errors import AccumulationError
+from ..dtypes import FLOATS, is_count, is_number
+from ..errors import AccumulationError, DTypeError, StateError
 from ..gradient import GradientMap
-from .config import AccumulationStats
 
 Shape = tuple[int, ...]
+COUNTS = "accumulation_steps", "micro_batches", "total_micro_batches", "total_updates"
+PARTS = {*COUNTS, "weight", "registered", "counts", "sums", "parameters", "keep", "scaled"}
+
+
+@dataclass(frozen=True)
+class AccumulationConfig:
+    """How many micro-batches make one update (below 1: 1), whether they are averaged or summed, and the norm to clip to (None, 0: off)."""
+
+    accumulation_steps: int = 4
+    normalize: bool = True
+    max_grad_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        n, limit = self.accumulation_steps, self.max_grad_norm
+        if not is_count(n, -sys.maxsize):
+            raise DTypeError(f"AccumulationConfig: accumulation_steps is no whole number: {n!r}. Use an int.")
+        if limit is not None and not (is_number(limit) and float(limit) >= 0):
+            raise ValueError(f"AccumulationConfig: max_grad_norm must not be negative or NaN: {limit!r}. Use a number, or None for off.")
+        object.__setattr__(self, "accumulation_steps", max(1, int(n)))
+
+    def effective_batch_size(self, micro_batch_size: int) -> int:
+        """How many examples one update sees."""
+        return micro_batch_size * self.accumulation_steps
+
+
+class AccumulationStats(NamedTuple):
+    """What stats() tells."""
+
+    total_micro_batches: int
+    total_updates: int
+    accumulation_steps: int
+    registered_params: int
+    total_param_elements: int
+
+    def effective_batch_multiplier(self) -> int:
+        return self.accumulation_steps
+
+
+def checked_weight(weight: Any) -> float:
+    """What a micro-batch weighs, as a float."""
+    if not is_number(weight):
+        raise DTypeError(f"accumulate: weight is no number: {weight!r}. Use the number of tokens or examples.")
+    share = float(weight)
+    if not 0 <= share < math.inf:
+        raise AccumulationError(f"accumulate: weight out of range: {share}. Use a number >= 0.")
+    return share
 
 
 class Known:
@@ -88,38 +138,43 @@ class Window(NamedTuple):
     recorders: tuple[Any, ...] = ()  # who recorded when it began
 
 
-class Progress:
-    """What an accumulator says of its counts."""
+# ---- state: everything is checked before anything is restored ----------------------------------------------------------------------------
+def wrong(what: str, value: Any) -> StateError:
+    return StateError(f"GradientAccumulator: {what}: {value!r}. Restore what state_dict() returned.")
 
-    window: Window
-    config: Any
-    done: Counts
-    known: dict[str, Known]
-    sizes: dict[int, int]  # elements of every id seen in the last window
-    lock: Any
 
-    def should_update(self) -> bool:
-        """Whether the window is full."""
-        return self.window.arrived >= self.accum_steps
-
-    def stats(self) -> AccumulationStats:
-        """Counts since the beginning; parameters and elements are those registered, and those that came in the last window."""
-        with self.lock:
-            sizes = {**self.sizes, **{known.number: math.prod(known.shape) for known in self.known.values()}}
-            return AccumulationStats(*self.done.saved(), self.accum_steps, len(sizes), sum(sizes.values()))
-
-    @property
-    def current_step(self) -> int:
-        """Micro-batches in the open window."""
-        return self.window.arrived
-
-    @property
-    def accum_steps(self) -> int:
-        """Micro-batches of a full window."""
-        return self.config.accumulation_steps  # type: ignore[no-any-return]
-
-    total_micro_batches = property(lambda self: self.done.micro_batches)
-    total_updates = property(lambda self: self.done.updates)
-
-    def __repr__(self) -> str:
-        return f"GradientAccumulator({self.current_step} of {self.accum_steps} micro-batches, {self.total_updates} updates so far)"
+def checked_state(state: Any, steps: int) -> dict[str, Any]:
+    """The state with arrays, tuples and ints in it. Raises StateError."""
+    if not isinstance(state, dict) or set(state) != PARTS:
+        raise wrong("not the state of an accumulator", sorted(state) if isinstance(state, dict) else type(state).__name__)
+    for key, kind in (("registered", dict), ("counts", dict), ("sums", dict), ("parameters", list)):
+        if not isinstance(state[key], kind):
+            raise wrong(f"no {kind.__name__}: '{key}'", state[key])
+    counts, sums, weight = state["counts"], state["sums"], state["weight"]
+    for name, count in [*[(key, state[key]) for key in COUNTS], *counts.items()]:
+        if not is_count(count):
+            raise wrong(f"not a count for '{name}'", count)
+    if not is_number(weight) or not 0 <= float(weight) < math.inf:
+        raise wrong("not a weight", weight)
+    if state["micro_batches"] and state["accumulation_steps"] != steps:
+        what = f"state {state['accumulation_steps']}, this one {steps}"
+        raise StateError(f"GradientAccumulator: the window has another number of steps: {what}. Use the same accumulation_steps.")
+    if max([state["micro_batches"], *counts.values()]) > state["accumulation_steps"]:
+        raise wrong("more micro-batches than the window holds", state["micro_batches"])
+    arrays = {name: np.asarray(array) for name, array in sums.items()}
+    for name, array in arrays.items():
+        if array.dtype not in FLOATS or name not in counts:
+            raise wrong(f"not a sum for '{name}'", array.dtype)
+    registered = {}
+    for name, shape in state["registered"].items():
+        if not isinstance(shape, list | tuple) or not all([is_count(n) for n in shape]):
+            raise wrong(f"not a shape for '{name}'", shape)
+        registered[name] = shape = tuple([int(n) for n in shape])
+        if name in arrays and arrays[name].shape != shape:
+            raise wrong(f"shape differs for '{name}'", (shape, arrays[name].shape))
+    if state["keep"] not in (None, 0.0, 1.0) or not isinstance(state["scaled"], bool) or (state["keep"] is not None and not arrays):
+        raise wrong("not what is said of the sums", (state["keep"], state["scaled"]))
+    whole = {key: int(state[key]) for key in COUNTS}
+    rest = {"counts": {name: int(n) for name, n in counts.items()}, "parameters": list(state["parameters"])}
+    said = {"keep": state["keep"], "scaled": state["scaled"]}
+    return {**whole, **rest, **said, "weight": float(weight), "registered": registered, "sums": arrays}

@@ -15,7 +15,7 @@ from .. import optimizers
 from ..backend.base import Device
 from ..dtypes import FLOATS, as_dtype
 from ..gradient import GradientMap
-from ..gradient_clip import clip_grad_norm, clip_grad_value
+from ..gradients.clip import clip_grad_norm, clip_grad_value
 from ..op.base import PUBLIC
 from ..op.pointwise import Pointwise
 from ..optimizers.base import Optimizer

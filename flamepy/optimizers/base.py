@@ -18,6 +18,7 @@ from ..autograd.entries import file_line, user_frame
 from ..backend.base import Buffer
 from ..backend.divert import Settings, active, before, changed, guard, note
 from ..engine.capture.values import LEAF, leaf_settings
+from ..backend.formula.clip import USE
 from ..errors import StateError, warn
 from ..gradient import GradientMap
 from ..parameter import Parameter
@@ -189,7 +190,7 @@ class Optimizer(Rule, Chained):
             warn(text)
             return False
         self.take(grads, found, mark, partial(writer, self.name, user_frame()))
-        return True if mark is None or not recording() else mark.device.stream.number(mark, 2)
+        return True if mark is None or not recording() else mark.device.stream.number(mark, USE)
 
     def take(self, grads: Any, found: dict[int, Tensor] | None, mark: Buffer | None, by: Any) -> None:
         """Update the parameters with these gradients (see collect()), and count the step."""
@@ -254,7 +255,7 @@ class Optimizer(Rule, Chained):
 
     def undo(self, stepped: list[tuple[Block, Any]], mark: Buffer) -> None:
         """Take back the counts of a recorded step whose gradients were not to be used."""
-        if not mark.device.download(mark)[2]:
+        if not mark.device.download(mark)[USE]:
             self.rates.finished -= 1
             for block, present in stepped:
                 for i in range(len(block.params)) if present is None else np.flatnonzero(present).tolist():

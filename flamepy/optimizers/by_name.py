@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from ..autograd.entries import user_frame
+from ..backend.formula.clip import USE
 from ..errors import DTypeError, StateError, warn
 from ..gradient import GradientMap
 from ..parameter import Parameter
@@ -157,7 +158,7 @@ class ByName(Chained):
         by = user_frame()
         for part, mine in zip(self.parts.values(), found, strict=True):
             part.take(grads, mine, mark, partial(writer, f"{self.name}, {part.name}", by))
-        return True if mark is None or not recording() else mark.device.stream.number(mark, 2)
+        return True if mark is None or not recording() else mark.device.stream.number(mark, USE)
 
     def as_map(self, grads: Any) -> GradientMap:
         """What else step() takes, as a map."""

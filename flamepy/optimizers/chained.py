@@ -6,7 +6,7 @@ from typing import Any
 
 from ..backend.divert import changed, guard
 from ..gradient import GradientMap
-from ..transforms import Transform, chain_of
+from ..gradients.transforms import Transform, chain_of
 
 
 class Chained:

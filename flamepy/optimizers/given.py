@@ -9,6 +9,7 @@ from typing import Any
 
 from ..backend.base import Buffer
 from ..backend.divert import active, aside, told
+from ..backend.formula.clip import USE
 from ..errors import DTypeError, GradientError, ShapeError, StateError, warn
 from ..gradient import GradientMap
 from ..gradient_memory import check_device
@@ -121,7 +122,7 @@ def not_replayed(params: Iterable[Parameter]) -> Iterator[None]:
 
 def refused(mark: Buffer | None) -> bool:
     """Whether gradients are known to be marked as not to be used."""
-    return mark is not None and not recording() and not mark.device.stream.number(mark, 2)
+    return mark is not None and not recording() and not mark.device.stream.number(mark, USE)
 
 
 def mark_of(grads: Any) -> Buffer | None:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..backend.formula.clip import NORMS
 from ..backend.formula.words import select, sqrt
 from ..dtypes import float64
 from ..gradient_memory import no_factor
-from ..gradient_norm import square_size
+from ..gradients.norm import square_size
 from .base import Optimizer
 from .block import Launch
 
@@ -66,10 +67,10 @@ def scale_by_norms(to: Launch, values: Any, formula: Any, more: Any = list) -> N
     """Multiply each segment of `values` by formula(norm of the parameter, norm of the values, ...): what more() gives, some numbers for
     each segment, filled in by the host."""
     n, one, device, width = len(to.segments), no_factor(to.device), to.device, float64.itemsize
-    found = device.empty(4 + 2 * n, float64)
+    found = device.empty(NORMS + 2 * n, float64)
     consts = ((to.segments, to.segments), 2.0, 0.0, 1.0, 1.0)
     device.launch("norm", square_size, (found,), (one, one, to.block.master, values), consts, float64)
-    ins = [device.slot(found, (4 + i * n) * width, n, float64) for i in (0, 1)]
+    ins = [device.slot(found, (NORMS + i * n) * width, n, float64) for i in (0, 1)]
     if count := len(more()):
         numbers = device.empty(count, float64)
         device.stream.before(more, numbers)

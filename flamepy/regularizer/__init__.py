@@ -6,27 +6,26 @@
 
 Every term is a plain function of a Tensor and returns a scalar Tensor: use it alone, in a sum of your own, or in a Pipeline.
 
-    distributions.py  entropy kl js consistency             matrices.py  norms of weights, max_norm
-    penalties.py      l1 l2 elastic_net gradient_penalty    paths.py     the gradient between two tensors, and where a path was cut
-    pipeline.py       Pipeline                              tracker.py   GradientTracker
-    tasks.py          pcgrad GradNorm: gradients of several tasks in one
+    terms.py     l1 l2 elastic_net, entropy kl js, norms of weights ...     pipeline.py  Pipeline: terms added up, and their gradients
+    tracker.py   GradientTracker: which term moves what                     tasks.py     pcgrad GradNorm: gradients of several tasks in one
+    paths.py     the gradient between two tensors, and where a path was cut
 """
 
-from .distributions import consistency as consistency
-from .distributions import entropy as entropy
-from .distributions import js as js
-from .distributions import kl as kl
-from .matrices import group_lasso as group_lasso
-from .matrices import max_norm as max_norm
-from .matrices import orthogonality as orthogonality
-from .matrices import spectral_norm as spectral_norm
-from .penalties import elastic_net as elastic_net
-from .penalties import gradient_penalty as gradient_penalty
-from .penalties import l1 as l1
-from .penalties import l2 as l2
 from .pipeline import Pipeline as Pipeline
-from .report import ParameterReport as ParameterReport
-from .report import Shares as Shares
 from .tasks import GradNorm as GradNorm
 from .tasks import pcgrad as pcgrad
+from .terms import consistency as consistency
+from .terms import elastic_net as elastic_net
+from .terms import entropy as entropy
+from .terms import gradient_penalty as gradient_penalty
+from .terms import group_lasso as group_lasso
+from .terms import js as js
+from .terms import kl as kl
+from .terms import l1 as l1
+from .terms import l2 as l2
+from .terms import max_norm as max_norm
+from .terms import orthogonality as orthogonality
+from .terms import spectral_norm as spectral_norm
 from .tracker import GradientTracker as GradientTracker
+from .tracker import ParameterReport as ParameterReport
+from .tracker import Shares as Shares

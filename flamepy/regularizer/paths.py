@@ -1,4 +1,7 @@
-"""Paths between two tensors: the gradient along the tape, and what became of numbers that left it.
+"""A function's value at a tensor, and its gradient there: what Pipeline and GradientTracker are made of.
+
+Three answers: a gradient; none, since the function never uses its input (its norm is 0); GradientError, since it does and the path
+was cut, or its backward fails. The first two are numbers, the last never is.
 
 gradient_of() walks only the entries that lead from x to y, so x may be anything: a leaf, or the output of a model, whose own tape
 is neither walked nor freed. Where no entry leads there, the tape alone cannot tell a function that never uses x from one that takes
@@ -10,21 +13,30 @@ another thread is not followed.
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from .. import ops
+from ..autograd import enable_grad
 from ..autograd.cotangents import Cotangents
 from ..autograd.entries import TapeEntry, thread
 from ..autograd.release import Release
 from ..autograd.walk import walk
 from ..backend.base import Buffer, Stream, opened
-from ..backend.divert import SHARED, divert
+from ..backend.divert import SHARED, before, divert
+from ..dtypes import FLOATS, float32, float64
+from ..errors import DTypeError, FlameError, GradientError, ShapeError
+from ..gradient import GradientMap
+from ..gradient_checkpointing import Rewind
+from ..gradients.norm import norm_of as norms_of
+from ..gradients.norm import places_of
 from ..tensors import Tensor
 
 
@@ -206,17 +218,10 @@ class Follower(Stream):
         if what == SHARED and not self.trail.quiet:
             self.trail.read = True
 
-    # What else recorders are told is no matter of numbers.
+    def ignored(self, *args: Any, **options: Any) -> None:
+        """What else recorders are told is no matter of numbers."""
 
-    def rounded(self, value: Any, scalar: np.generic) -> None: ...
-
-    def guard(self, owner: Any, what: str, read: Callable[[], Any], live: bool = False) -> None: ...
-
-    def read(self, owner: Any, attribute: str) -> None: ...
-
-    def assigned(self, owner: Any, attribute: str) -> None: ...
-
-    def acted(self, act: Callable[[], None]) -> None: ...
+    rounded = guard = read = assigned = acted = ignored
 
 
 @contextmanager
@@ -227,3 +232,119 @@ def followed(x: Any) -> Iterator[Trail]:
         for device in opened():
             stack.enter_context(divert(device, Follower(trail)))
         yield trail
+
+
+# ---- one function ------------------------------------------------------------------------------------------------------------------------
+class Evaluation:
+    """fn's value at x, a scalar Tensor, on the tape as if nobody tracked norms; and what its gradient is found from."""
+
+    def __init__(self, value: Tensor, y: Tensor, x: Tensor, trail: Trail | None, error: Exception | None = None):
+        self.value, self.y, self.x, self.trail, self.error = value, y, x, trail, error
+
+    def gradient(self) -> Tensor | None:
+        """d y / d x; None where fn never uses x. Raises GradientError where the path to x was cut, and what backward() raises."""
+        if self.error is not None:
+            raise self.error
+        found = gradient_of(self.y, self.x) if self.y.requires_grad else None
+        if found is not None:
+            return found  # type: ignore[no-any-return]
+        trail: Any = self.trail
+        reached = trail.reaches(self.y.buffer)
+        if not trail.read and not reached:
+            return None
+        if self.x.dtype not in FLOATS:
+            why = f"its input is {self.x.dtype}, and only floats have gradients"
+        elif not reached:
+            why = "its numbers were read on the host"
+        else:
+            why = "no op on the way gives a gradient to it" if self.y.broken is None else self.y.origin()
+        raise Cut(f"grad_norm: the path from the result to the input was cut: {why}. Use ops that record, or stop tracking this term.")
+
+
+class Cut(GradientError):
+    """A function uses its input, and no gradient comes back."""
+
+
+def evaluate(fn: Callable[..., Any], x: Tensor, options: Mapping[str, Any], track: bool, recording: bool) -> Evaluation:
+    """Call fn(x, **options). `track`: so that gradient() can be asked; `recording`: whether the value shall be on the tape.
+
+    One call, unless it fails only since its input is tracked now (an op without a derivative): then the value is that of a second one.
+    """
+    if not track:
+        y = scalar(fn(x, **options), x)
+        return Evaluation(y, y, x, None)
+    at, random = x, Rewind()
+    try:
+        with enable_grad():
+            at = x if x.requires_grad or x.dtype not in FLOATS else stand_in(x)
+            with followed(at) as trail:
+                y = scalar(fn(at, **options), x)
+    except Exception as error:
+        if at is x and recording:
+            raise
+        before(random.back)
+        y = scalar(fn(x, **options), x)
+        return Evaluation(y, y, x, None, error)
+    whole = recording and (at is x or leaves_behind(y))
+    return Evaluation(y if whole or not y.requires_grad else y.over(y.buffer), y, at, trail)
+
+
+def reason_of(error: Exception) -> str:
+    """What an event says of an error."""
+    return str(error) if isinstance(error, FlameError) else f"{type(error).__name__}: {error}"
+
+
+def scalar(y: Any, x: Tensor) -> Tensor:
+    """What a function returned as a Tensor of shape () on x's device. Raises DTypeError or ShapeError."""
+    if not isinstance(y, Tensor | bool | int | float | np.generic | np.ndarray):
+        raise DTypeError(f"Pipeline: a term returned no number: {type(y).__name__}. Return a Tensor of one element.")
+    y = Tensor.of("Pipeline", y, x.device)
+    if y.size != 1:
+        raise ShapeError(f"Pipeline: a term returned more than one number: shape {y.shape}. Reduce it with .sum() or .mean().")
+    return y if y.shape == () else ops.reshape(y, ())
+
+
+def norm_of(gradient: Tensor | None) -> float:
+    """The L2 norm, summed in float64; 0.0 for None."""
+    grads = GradientMap()
+    if gradient is not None:
+        grads.put(gradient.id, gradient)
+    found = norms_of(grads, places_of("grad_norm", grads), 2.0)
+    return found.device.stream.number(found)  # type: ignore[no-any-return]
+
+
+def added(values: list[tuple[Tensor, float]]) -> Tensor | None:
+    """The sum of weight * value; None for none."""
+    total: Any = None
+    for value, weight in values:
+        part = value if weight == 1.0 else value * weight
+        total = part if total is None else total + part
+    return total  # type: ignore[no-any-return]
+
+
+def wide(values: list[Tensor]) -> Any:
+    """The type to add these in: float64 if one of them is, else float32."""
+    return float64 if any([v.dtype == float64 for v in values]) else float32
+
+
+class Takes(NamedTuple):
+    """Which options a function takes by name; `first` is its input's name, `anything` whether it takes **options."""
+
+    names: frozenset[str]
+    first: str
+    anything: bool
+
+    def pick(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: v for name, v in options.items() if name in self.names or (self.anything and name != self.first)}
+
+
+def takes(fn: Callable[..., Any]) -> Takes:
+    """What fn takes; of a module, what its forward() takes."""
+    try:
+        parameters = list(inspect.signature(getattr(fn, "forward", fn)).parameters.values())
+    except (TypeError, ValueError):  # written in C
+        return Takes(frozenset(), "", False)
+    named = parameters and parameters[0].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    first = parameters[0].name if named else ""
+    names = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)} - {first}
+    return Takes(frozenset(names), first, any([p.kind is p.VAR_KEYWORD for p in parameters]))

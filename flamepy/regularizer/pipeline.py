@@ -1,7 +1,9 @@
 """Pipeline: a base loss and weighted terms, added up, with the norm of the gradient that each sends to the input.
 
 The input is whatever tensor compute() is given, most often the output of a model. Norms are of the unweighted terms; the total's is
-that of the weighted sum. They cost one backward for each term, from the term to the input and not further.
+that of the weighted sum. They cost one backward for each term, from the term to the input and not further. Who has subscribed is told:
+
+    gradient.computed {total_norm, pipeline_size}      gradient.failed {duration, reason}
 """
 
 from __future__ import annotations
@@ -17,13 +19,49 @@ from ..backend.divert import changed, guard, told
 from ..creation import full
 from ..dtypes import checked_dict
 from ..engine.capture.reach import look
-from ..errors import StateError
+from ..errors import StateError, warn
 from ..tensors import Tensor
-from .evaluation import Cut, Evaluation, Takes, added, evaluate, norm_of, reason_of, takes, wide
-from .events import Callback, Events
+from .paths import Cut, Evaluation, Takes, added, evaluate, norm_of, reason_of, takes, wide
 
 BASE = "base_loss"
 ENDINGS = ("", "_weighted", "_grad_norm", "_grad_norm_error")
+Callback = Callable[[str, dict[str, Any]], Any]
+
+
+class Events:
+    """The callbacks of one object. Telling must not stop a training step: what a callback raises becomes a FlameWarning."""
+
+    def __init__(self) -> None:
+        self.callbacks: list[list[Callback]] = []
+
+    def subscribe(self, callback: Callback) -> Callable[[], None]:
+        """Have `callback(event, details)` called; returns a function that ends it. Raises TypeError for what cannot be called."""
+        if not callable(callback):
+            raise TypeError(f"subscribe: not a function: {type(callback).__name__}. Pass callback(event, details).")
+        kept = [callback]  # an object of its own: one function may be subscribed twice
+        self.callbacks = [*self.callbacks, kept]  # a new list: somebody may be going through the old one
+
+        def end() -> None:
+            self.callbacks = [c for c in self.callbacks if c is not kept]
+
+        return end
+
+    def tell(self, event: str, **details: Any) -> None:
+        for (callback,) in self.callbacks:
+            try:
+                callback(event, dict(details))
+            except Exception as error:
+                what = f"subscribe: a callback failed: {event}: {type(error).__name__}: {error}. The step goes on without it."
+                warn(what)
+
+    def computed(self, total_norm: Any, size: int) -> None:
+        """Tell of a norm; not while a step is recorded, when it is not known."""
+        if isinstance(total_norm, float):
+            self.tell("gradient.computed", total_norm=total_norm, pipeline_size=size)
+
+    def failed(self, began: float, reason: str) -> None:
+        """Tell of a failure; `began`: what perf_counter() said then."""
+        self.tell("gradient.failed", duration=perf_counter() - began, reason=reason)
 
 
 class Term(NamedTuple):

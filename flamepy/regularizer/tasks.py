@@ -16,8 +16,8 @@ from ..autograd import no_grad
 from ..dtypes import checked_number, is_count
 from ..errors import NonFiniteError, StateError
 from ..gradient import GradientMap
-from .matrices import given
-from .report import products_of
+from .terms import parameters_of
+from .tracker import products_of
 
 
 def checked_maps(name: str, maps: Any) -> list[GradientMap]:
@@ -107,7 +107,7 @@ class GradNorm:
         values = [float(loss) for loss in losses]
         if len(values) != len(maps):
             raise ValueError(f"GradNorm.step: counts differ: {len(values)} losses, {len(maps)} maps. Pass one of each for a task.")
-        keys = given(shared)
+        keys = parameters_of("GradNorm.step", shared)
         for m in maps:
             for p in keys:
                 m[p]  # KeyError, with the name

@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from ..learning_rate import drawable, png
+from ..schedules.search import drawable, png
 from .files import replace_file
 
 Rows = list[dict[str, Any]]

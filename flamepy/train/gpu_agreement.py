@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import accumulation, averages, creation, gradient_clip, gradient_transforms, ops, optimizers, rng
+from .. import accumulation, creation, gradient_clip, ops, optimizers, rng
 from ..dtypes import FLOATS, float64
 from ..engine.capture import capture
+from ..gradients import edits as gradient_transforms
 from ..nn import functional as F
+from ..optimizers import averages
 from ..parameter import ParameterDict
 from ..tensors import Tensor
 from .gpu_cases import COLUMNS, OPS, ROWS, Call, Draw

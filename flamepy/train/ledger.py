@@ -23,11 +23,12 @@ from typing import Any
 import numpy as np
 
 from ..backend.base import Buffer, device
+from ..backend.formula.clip import NORMS
 from ..backend.formula.words import select
 from ..dtypes import computed, float64
 from ..errors import DTypeError, StateError
-from ..gradient_memory import checked_steps, no_factor
-from ..gradient_norm import ClipResult, places_of, result_of, square_size
+from ..gradient_memory import checked_steps
+from ..gradients.norm import ClipResult, norms_in, places_of, result_of
 from ..parameter import named
 from .ledger_file import LedgerFile, Sheet, draw
 
@@ -47,9 +48,7 @@ def zeros_in(grads: Any) -> Any:
     """See Ledger.zeros()."""
     places = places_of("Ledger.zeros", grads)
     on = places.buffers[0].device if places.buffers else device()
-    found, one = on.empty(4 + len(places.ids), float64), no_factor(on)
-    on.launch("norm", is_zero, (found,), (one, one, *places.buffers), (places.segments, 1.0, 0.0, 1.0, 1.0), float64)
-    return result_of(places, found)
+    return result_of(places, norms_in(on, places.buffers, places.segments, is_zero, 1.0))
 
 
 class Ledger:
@@ -122,7 +121,7 @@ class Ledger:
         if result.ids is not self.order[0]:  # a replayed step has the same list each time
             where = {number: i for i, number in enumerate(result.ids)}
             self.order = result.ids, np.array([where.get(p.id, -1) for p in self.params.values()], int)
-        numbers, order = np.append(result.numbers[4:], math.nan), self.order[1]
+        numbers, order = np.append(result.numbers[NORMS:], math.nan), self.order[1]
         return numbers[order]  # -1: the NaN at the end
 
     def ratios(self) -> np.ndarray | None:
@@ -192,9 +191,7 @@ class Update:
     def norms(self) -> np.ndarray:
         """Of what `then` holds for each parameter."""
         device, segments = self.then.device, tuple([(start, size) for _, start, size in self.places])
-        found, one = device.empty(4 + len(segments), float64), no_factor(device)
-        device.launch("norm", square_size, (found,), (one, one, self.then), ((segments,), 2.0, 0.0, 1.0, 1.0), float64)
-        return np.array(device.download(found)[4:])
+        return np.array(device.download(norms_in(device, [self.then], (segments,)))[NORMS:])
 
     def ratios(self) -> np.ndarray:
         self.then.device.launch("map", moved, (self.then,), (self.home, self.then), (), self.then.dtype)

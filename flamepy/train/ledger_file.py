@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..learning_rate import png
+from ..schedules.search import png
 from .files import replace_file
 from .json_lines import JsonLines, is_number
 from .problems import InputError

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..backend.formula import bind
-from ..learning_rate import find_lr
+from ..schedules.search import find_lr
 from .config import DigitsConfig, TrainConfig
 from .display import PlainDisplay
 from .files import writing

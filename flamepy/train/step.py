@@ -10,7 +10,7 @@ from ..accumulation import GradientAccumulator
 from ..autograd import no_grad
 from ..backend.base import FINITE
 from ..errors import DTypeError, NonFiniteError
-from ..gradient_clip import clip_grad_norm
+from ..gradients.clip import clip_grad_norm
 from ..tensors import Tensor
 from .job import Batch
 from .ledger import zeros_in

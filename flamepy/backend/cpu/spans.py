@@ -3,12 +3,12 @@
 `table` holds three numbers a task: first element, end, and which part (segment) it belongs to; tasks are pieces of segments of a
 fixed length, so the order of additions never depends on the number of threads. `hyper` holds some numbers for each segment, which are
 the only thing that changes from step to step. `factor` and `mark` are what clipping found (formula/clip.py): gradients are multiplied
-by factor[1] as they are read, where 1 leaves every bit as it is, and with mark[2] 0 an update does nothing.
+by factor[FACTOR] as they are read, where 1 leaves every bit as it is, and with mark[USE] 0 an update does nothing.
 """
 
 from __future__ import annotations
 
-from ..formula.clip import clip_factor, kept, next_scale, norm_of, scaled, within
+from ..formula.clip import FACTOR, NORM, NORMS, OWN, USE, clip_factor, kept, next_scale, norm_of, scaled, within
 from ..formula.words import maximum, real
 from .family import launcher, loop
 from .loops import F
@@ -42,24 +42,24 @@ def span_max(part, out, x, table):
 def norm_factor(part, out, parts, before, mark, owner, p, limit, other, keep):
     """What formula/clip.py says, from every task's part, added in order; owner[t] is the segment of part t. Order p = 0: the largest.
 
-    before[1] is a factor that the numbers still have to be multiplied with: the norms count it, and the new factor contains it.
+    before[FACTOR] is a factor that the numbers still have to be multiplied with: the norms count it, and the new factor contains it.
     """
     if part[0] == 0:
-        scale = before[1]
-        out[4:] = 0.0
+        scale = before[FACTOR]
+        out[NORMS:] = 0.0
         for t in range(parts.size):
-            s = 4 + owner[t]
+            s = NORMS + owner[t]
             out[s] = maximum(out[s], parts[t]) if p == 0.0 else out[s] + parts[t]
         norm = 0.0
-        for s in range(4, out.size):
+        for s in range(NORMS, out.size):
             norm = maximum(norm, out[s]) if p == 0.0 else norm + out[s]
             out[s] = scaled(norm_of(out[s], p), scale)
         norm = scaled(norm_of(norm, p), scale)
         factor = clip_factor(norm, limit, other)
-        out[0] = norm
-        out[1] = scale * factor
-        out[2] = mark[2] * kept(norm, limit, keep)
-        out[3] = factor
+        out[NORM] = norm
+        out[FACTOR] = scale * factor
+        out[USE] = mark[USE] * kept(norm, limit, keep)
+        out[OWN] = factor
 
 
 @loop
@@ -67,27 +67,27 @@ def norm_limits(part, found, limits, before, mark):
     """The factor of a norm that was measured, for limits that are known only then: (limit, norm above which no step is taken, what all
     gradients are multiplied with besides)."""
     if part[0] == 0:
-        norm = found[0]
+        norm = found[NORM]
         factor = limits[2] * clip_factor(norm, limits[0], 1.0)
-        found[1] = before[1] * factor
-        found[2] = mark[2] * within(norm, limits[1])
-        found[3] = factor
+        found[FACTOR] = before[FACTOR] * factor
+        found[USE] = mark[USE] * within(norm, limits[1])
+        found[OWN] = factor
 
 
 @loop
 def scaler_step(part, state, limits, scale, found, interval, moves):
     """What a GradScaler does after a step: the next scale and the counts, see formula/clip.py; limits are for norm_limits()."""
     if part[0] == 0:
-        state[2] += 1.0 - found[2]
-        state[0], state[1] = next_scale(state[0], state[1], found[2], interval, moves)
+        state[2] += 1.0 - found[USE]
+        state[0], state[1] = next_scale(state[0], state[1], found[USE], interval, moves)
         limits[2] = 1.0 / state[0]
         scale[0] = state[0]
 
 
 @loop
 def span_scale(part, x, factor, table):
-    """x *= factor[1], from norm_factor(); 1 reads nothing, 0 makes NaN and inf zero as well."""
-    scale = real(factor[1])
+    """x *= factor[FACTOR], from norm_factor(); 1 reads nothing, 0 makes NaN and inf zero as well."""
+    scale = real(factor[FACTOR])
     if scale != 1.0:
         for t in tasks(part, table.size // 3):
             line = x[table[3 * t] : table[3 * t + 1]]
@@ -121,14 +121,14 @@ def span_center(part, x, table):
                 line[i] -= mean
 
 
-# The updates differ in the number of moments. hyper: so many numbers for each segment. mark[2] == 0: nothing is written.
+# The updates differ in the number of moments. hyper: so many numbers for each segment. mark[USE] == 0: nothing is written.
 
 
 @loop
 def span_update0(part, p, g, factor, mark, hyper, table):
     """p = F(p, g, the numbers of the segment)."""
-    scale = real(factor[1])
-    for t in tasks(part, table.size // 3 if mark[2] != 0.0 else 0):
+    scale = real(factor[FACTOR])
+    for t in tasks(part, table.size // 3 if mark[USE] != 0.0 else 0):
         h = numbers_of(hyper, table[3 * t + 2])
         p_part, g_part = p[table[3 * t] : table[3 * t + 1]], g[table[3 * t] : table[3 * t + 1]]
         for i in range(p_part.size):
@@ -138,8 +138,8 @@ def span_update0(part, p, g, factor, mark, hyper, table):
 @loop
 def span_update1(part, p, m, g, factor, mark, hyper, table):
     """p, m = F(p, m, g, the numbers of the segment)."""
-    scale = real(factor[1])
-    for t in tasks(part, table.size // 3 if mark[2] != 0.0 else 0):
+    scale = real(factor[FACTOR])
+    for t in tasks(part, table.size // 3 if mark[USE] != 0.0 else 0):
         h = numbers_of(hyper, table[3 * t + 2])
         p_part, g_part = p[table[3 * t] : table[3 * t + 1]], g[table[3 * t] : table[3 * t + 1]]
         m_part = m[table[3 * t] : table[3 * t + 1]]
@@ -150,8 +150,8 @@ def span_update1(part, p, m, g, factor, mark, hyper, table):
 @loop
 def span_update2(part, p, m, v, g, factor, mark, hyper, table):
     """p, m, v = F(p, m, v, g, the numbers of the segment)."""
-    scale = real(factor[1])
-    for t in tasks(part, table.size // 3 if mark[2] != 0.0 else 0):
+    scale = real(factor[FACTOR])
+    for t in tasks(part, table.size // 3 if mark[USE] != 0.0 else 0):
         h = numbers_of(hyper, table[3 * t + 2])
         p_part, g_part = p[table[3 * t] : table[3 * t + 1]], g[table[3 * t] : table[3 * t + 1]]
         m_part, v_part = m[table[3 * t] : table[3 * t + 1]], v[table[3 * t] : table[3 * t + 1]]
@@ -162,8 +162,8 @@ def span_update2(part, p, m, v, g, factor, mark, hyper, table):
 @loop
 def span_update3(part, p, m, v, w, g, factor, mark, hyper, table):
     """p, m, v, w = F(p, m, v, w, g, the numbers of the segment)."""
-    scale = real(factor[1])
-    for t in tasks(part, table.size // 3 if mark[2] != 0.0 else 0):
+    scale = real(factor[FACTOR])
+    for t in tasks(part, table.size // 3 if mark[USE] != 0.0 else 0):
         h = numbers_of(hyper, table[3 * t + 2])
         p_part, g_part = p[table[3 * t] : table[3 * t + 1]], g[table[3 * t] : table[3 * t + 1]]
         m_part, v_part = m[table[3 * t] : table[3 * t + 1]], v[table[3 * t] : table[3 * t + 1]]

@@ -3,13 +3,13 @@
 A table in the GPU's memory holds three numbers a task: first element, end, and which part (segment) it belongs to; a block does a task.
 Tasks end at multiples of their length, so that what lies between is read 16 bytes at a time. `hyper` holds some numbers for each segment,
 which are the only thing that changes from step to step. `factor` and `mark` are what clipping found (formula/clip.py): gradients are
-multiplied by factor[1] as they are read, where 1 leaves every bit as it is, and with mark[2] 0 an update does nothing; nor after a
+multiplied by factor[FACTOR] as they are read, where 1 leaves every bit as it is, and with mark[USE] 0 an update does nothing; nor after a
 check that failed (late.py).
 """
 
 from __future__ import annotations
 
-from ..formula.clip import clip_factor, kept, next_scale, norm_of, scaled, within
+from ..formula.clip import FACTOR, NORM, NORMS, OWN, USE, clip_factor, kept, next_scale, norm_of, scaled, within
 from ..formula.row_words import all_max, all_sum, lane, lanes, wide
 from ..formula.words import maximum, real
 from .family import F, kernel, launcher, shaped
@@ -64,24 +64,24 @@ def over_parts(parts, first, end, largest):
 
 @kernel
 def segment_norms(out, parts, ends, before, p):
-    """out[4 + s], s the block: what formula/clip.py makes of the parts of segment s. `ends`: where each segment's end, after a 0."""
+    """out[NORMS + s], s the block: what formula/clip.py makes of the parts of segment s. `ends`: where each segment's end, after a 0."""
     total = over_parts(parts, ends[block()], ends[block() + 1], p == 0.0)
     if thread() == 0:
-        out[4 + block()] = scaled(norm_of(total, p), before[1])
+        out[NORMS + block()] = scaled(norm_of(total, p), before[FACTOR])
 
 
 @kernel(threads=1024)
 def norm_factor(out, parts, before, mark, p, limit, other, keep):
-    """What formula/clip.py says, from all parts. before[1] is a factor that the numbers still have to be multiplied with: the norms count
-    it, and the new factor contains it."""
+    """What formula/clip.py says, from all parts. before[FACTOR] is a factor that the numbers still have to be multiplied with: the norms
+    count it, and the new factor contains it."""
     total = over_parts(parts, 0, parts.size, p == 0.0)
     if thread() == 0:
-        norm = scaled(norm_of(total, p), before[1])
+        norm = scaled(norm_of(total, p), before[FACTOR])
         factor = clip_factor(norm, limit, other)
-        out[0] = norm
-        out[1] = before[1] * factor
-        out[2] = mark[2] * kept(norm, limit, keep)
-        out[3] = factor
+        out[NORM] = norm
+        out[FACTOR] = before[FACTOR] * factor
+        out[USE] = mark[USE] * kept(norm, limit, keep)
+        out[OWN] = factor
 
 
 @kernel(threads=32)
@@ -89,19 +89,19 @@ def norm_limits(found, limits, before, mark):
     """The factor of a norm that was measured, for limits that are known only then: (limit, norm above which no step is taken, what all
     gradients are multiplied with besides)."""
     if thread() == 0:
-        norm = found[0]
+        norm = found[NORM]
         factor = limits[2] * clip_factor(norm, limits[0], 1.0)
-        found[1] = before[1] * factor
-        found[2] = mark[2] * within(norm, limits[1])
-        found[3] = factor
+        found[FACTOR] = before[FACTOR] * factor
+        found[USE] = mark[USE] * within(norm, limits[1])
+        found[OWN] = factor
 
 
 @kernel(threads=32)
 def scaler_step(state, limits, scale, found, fault, interval, moves):
     """What a GradScaler does after a step: the next scale and the counts, see formula/clip.py; limits are for norm_limits()."""
     if thread() == 0 and fault[0] == 0:
-        state[2] += 1.0 - found[2]
-        state[0], state[1] = next_scale(state[0], state[1], found[2], interval, moves)
+        state[2] += 1.0 - found[USE]
+        state[0], state[1] = next_scale(state[0], state[1], found[USE], interval, moves)
         limits[2] = 1.0 / state[0]
         scale[0] = state[0]
 
@@ -109,8 +109,8 @@ def scaler_step(state, limits, scale, found, fault, interval, moves):
 # ---- scaling -----------------------------------------------------------------------------------------------------------------------------
 @kernel
 def span_scale(x, factors, table, each):
-    """x *= factors[1], or with `each` each segment of x times its own; 1 reads nothing, 0 makes NaN and inf zero as well."""
-    scale = real(factors[table[3 * block() + 2] if each else 1])
+    """x *= factors[FACTOR], or with `each` each segment of x times its own; 1 reads nothing, 0 makes NaN and inf zero as well."""
+    scale = real(factors[table[3 * block() + 2] if each else FACTOR])
     if scale != 1.0:
         first, middle, last, end = cut(table, aligned(x, 4))
         for i in range(middle + 4 * thread(), last, 4 * THREADS):
@@ -138,10 +138,10 @@ def span_center(x, table, rows):
 @kernel
 def span_update(*args):
     """(p, moments) = F(p, moments, g, the numbers of the segment). args: p, moments, g, factor, mark, hyper, table, fault; twelve numbers
-    for each segment lie in hyper. mark[2] == 0, or a fault: nothing is written."""
+    for each segment lie in hyper. mark[USE] == 0, or a fault: nothing is written."""
     outs, g, factor, mark, hyper, table, fault = args[:-6], args[-6], args[-5], args[-4], args[-3], args[-2], args[-1]
-    if mark[2] != 0.0 and fault[0] == 0:
-        scale, h = real(factor[1]), numbers_of(hyper, table[3 * block() + 2])
+    if mark[USE] != 0.0 and fault[0] == 0:
+        scale, h = real(factor[FACTOR]), numbers_of(hyper, table[3 * block() + 2])
         first, middle, last, end = cut(table, aligned_all(outs, 4) and aligned(g, 4))
         for i in range(middle + 4 * thread(), last, 4 * THREADS):
             p, v = load_all4(outs, i), load4(g, i)

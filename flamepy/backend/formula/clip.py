@@ -1,15 +1,18 @@
 """The rule of gradient clipping on single numbers: a norm from a sum, the factor from a norm, a gradient times that factor.
 
 A backend adds up the powers |x|**p of all gradients in float64 in its own way, asks these functions for what it leaves in a small
-buffer, and multiplies with the factor wherever gradients are read. In that buffer:
-
-    0 the norm   1 the factor by which gradients still have to be multiplied   2 whether a step may use them (1) or not (0)
-    3 the factor of this clipping alone   4... the norm of each segment (of each parameter's gradient)
+buffer, and multiplies with the factor wherever gradients are read. The fields of that buffer have names here.
 """
 
 from __future__ import annotations
 
 from .words import maximum, pow, select, sqrt
+
+NORM = 0  # of all gradients together
+FACTOR = 1  # by which they still have to be multiplied
+USE = 2  # whether a step may use them (1) or not (0)
+OWN = 3  # the factor of this clipping alone
+NORMS = 4  # and on: of each segment, each parameter's gradient
 
 
 def norm_of(total, p):

@@ -22,11 +22,11 @@ def norm(F, outs, ins, consts):
     parts = [x[at : at + n].astype(F64) for x, each in zip(buffers, segments, strict=True) for at, n in each]
     sums = [(F(x, *numbers).max() if order == 0 else F(x, *numbers).sum()) if x.size else 0.0 for x in parts]
     total = np.max([0.0, *sums]) if order == 0 else np.sum(sums)
-    scale = float(before[1])
+    scale = float(before[clip.FACTOR])
     value = clip.scaled(clip.norm_of(float(total), order), scale)
     factor = clip.clip_factor(value, limit, other)
     norms = [clip.scaled(clip.norm_of(float(part), order), scale) for part in sums]
-    found[...] = [value, scale * factor, float(mark[2]) * clip.kept(value, limit, keep), factor, *norms]
+    found[...] = [value, scale * factor, float(mark[clip.USE]) * clip.kept(value, limit, keep), factor, *norms]
 
 
 @kernel
@@ -34,27 +34,28 @@ def limits(F, outs, ins, consts):
     """The factor of a norm that was measured, for limits that are known only then: (limit, norm above which no step is taken, what all
     gradients are multiplied with besides)."""
     (found,), (limits, before, mark) = outs, ins
-    factor = float(limits[2]) * clip.clip_factor(float(found[0]), float(limits[0]), 1.0)
-    found[1:4] = before[1] * factor, mark[2] * clip.within(float(found[0]), float(limits[1])), factor
+    factor = float(limits[2]) * clip.clip_factor(float(found[clip.NORM]), float(limits[0]), 1.0)
+    found[clip.FACTOR], found[clip.OWN] = before[clip.FACTOR] * factor, factor
+    found[clip.USE] = mark[clip.USE] * clip.within(float(found[clip.NORM]), float(limits[1]))
 
 
 @kernel
 def scaler(F, outs, ins, consts):
     """What a GradScaler does after a step: the next scale and the counts, see formula/clip.py."""
     (state, limits, scale), (found,), (interval, moves) = outs, ins, consts
-    state[2] += 1.0 - found[2]
-    state[:2] = clip.next_scale(float(state[0]), float(state[1]), float(found[2]), interval, moves)
+    state[2] += 1.0 - found[clip.USE]
+    state[:2] = clip.next_scale(float(state[0]), float(state[1]), float(found[clip.USE]), interval, moves)
     limits[2] = 1.0 / state[0]
     scale[0] = state[0]
 
 
 @kernel
 def scale(F, outs, ins, consts):
-    """The segments of x times factor[1]; 0 gives zeros whatever was there."""
+    """The segments of x times factor[clip.FACTOR]; 0 gives zeros whatever was there."""
     (x,), (factor,), (segments,) = outs, ins, consts
     for start, size in segments:
         part = slice(start, start + size)
-        x[part] = times(x[part], factor[1])
+        x[part] = times(x[part], factor[clip.FACTOR])
 
 
 @kernel
@@ -79,9 +80,9 @@ def center(F, outs, ins, consts):
 def update(F, outs, ins, consts):
     """An optimizer's step: for segment s, (start, size), (p, moments) = F(p, moments, clipped g, the segment's numbers)."""
     (g, factor, mark, hyper), (segments,) = ins, consts
-    for s, (start, size) in enumerate(segments if mark[2] else ()):
+    for s, (start, size) in enumerate(segments if mark[clip.USE] else ()):
         part = slice(start, start + size)
-        found = F(*[out[part] for out in outs], times(g[part], factor[1]), *hyper[12 * s : 12 * s + 12])
+        found = F(*[out[part] for out in outs], times(g[part], factor[clip.FACTOR]), *hyper[12 * s : 12 * s + 12])
         for out, value in zip(outs, found if isinstance(found, tuple) else (found,), strict=True):
             out[part] = value
 

@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from .backend.base import Buffer
-from .backend.divert import before, changed, told
-from .backend.formula.words import select
-from .dtypes import FLOATS, computed, is_count, is_number
-from .errors import CaptureError, DTypeError, StateError, warn
-from .op.inputs import merged_dims
-from .parameter import Parameter, named
-from .tensors import Tensor
+from ..backend.base import Buffer
+from ..backend.divert import before, changed, told
+from ..backend.formula.words import select
+from ..dtypes import FLOATS, computed, is_count, is_number
+from ..errors import CaptureError, DTypeError, StateError, warn
+from ..op.inputs import merged_dims
+from ..parameter import Parameter, named
+from ..tensors import Tensor
 
 exchanged: dict[int, str] = {}  # parameters, by id, that are averages now, and whose
 

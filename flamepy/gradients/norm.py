@@ -14,14 +14,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .backend.base import Buffer, device
-from .backend.formula.words import abs, pow
-from .dtypes import checked_number, float64
-from .errors import DeviceError, DTypeError, GradientError, StateError, warn
-from .gradient import GradientMap
-from .gradient_memory import Segments, label_of, no_factor
-from .parameter import Parameter
-from .tensors import Tensor
+from ..backend.base import Buffer, device
+from ..backend.formula.clip import NORM, NORMS, OWN, USE
+from ..backend.formula.words import abs, pow
+from ..dtypes import checked_number, float64
+from ..errors import DeviceError, DTypeError, GradientError, StateError, warn
+from ..gradient import GradientMap
+from ..gradient_memory import Segments, label_of, no_factor
+from ..parameter import Parameter
+from ..tensors import Tensor
 
 
 def square_size(x):
@@ -58,11 +59,11 @@ class ClipResult(float):
 
     @property
     def norms(self) -> dict[str, float]:
-        return dict(zip(labels_of(self.ids, self.names), self.numbers[4:].tolist(), strict=True))
+        return dict(zip(labels_of(self.ids, self.names), self.numbers[NORMS:].tolist(), strict=True))
 
     @property
     def factor(self) -> float:
-        return float(self.numbers[3])
+        return float(self.numbers[OWN])
 
     @property
     def clipped(self) -> bool:
@@ -74,7 +75,7 @@ class ClipResult(float):
 
     @property
     def skipped(self) -> bool:
-        return bool(self.numbers[2] == 0.0)
+        return bool(self.numbers[USE] == 0.0)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ClipResult, (self.numbers, self.ids, {number: self.names.get(number, "") for number in self.ids})
@@ -82,7 +83,7 @@ class ClipResult(float):
 
 def clip_result(ids: list[int], names: dict[int, str], numbers: Any) -> ClipResult:
     """ClipResult() with the numbers last: made at each replay, of what is known before."""
-    found = float.__new__(ClipResult, numbers.item(0))
+    found = float.__new__(ClipResult, numbers.item(NORM))
     found.numbers, found.ids, found.names = numbers.copy(), ids, names
     return found
 
@@ -98,6 +99,14 @@ class Places(NamedTuple):
     names: dict[int, str]
     gradients: list[Any]
     whole: bool
+
+    def once(self, *beside: Iterable[Any]) -> list[Any]:
+        """(memory, what stands beside it) of each piece of memory that holds anything, once: one .grad may belong to two parameters."""
+        found: dict[int, Any] = {}
+        for row in zip(self.buffers, *beside, strict=True):
+            if row[0].size:
+                found.setdefault(id(row[0]), row)
+        return list(found.values())
 
 
 def labels_of(ids: list[int], names: dict[int, str]) -> list[str]:
@@ -208,7 +217,7 @@ def norm_of(
     if not p > 0:
         raise ValueError(f"grad_norm: norm_type must be positive: {norm_type}. Use 1, 2, any p > 0 or inf.")
     on = places.buffers[0].device if places.buffers else device()
-    found = on.empty(4 + len(places.ids), float64)
+    found = on.empty(NORMS + len(places.ids), float64)
     formula, numbers = (absolute_size, ()) if p == math.inf else SIZES.get(p, (power_size, (p,)))
     if isinstance(grads, GradientMap) and not places.whole:
         grads.settle()
@@ -216,6 +225,13 @@ def norm_of(
     order = 0.0 if p == math.inf else p
     on.launch("norm", formula, (found,), (before, mark, *places.buffers), (places.segments, order, limit, other, keep, *numbers), float64)
     return found
+
+
+def norms_in(on: Any, buffers: Iterable[Buffer], segments: tuple[Segments, ...], size: Callable = square_size, p: float = 2.0) -> Buffer:
+    """The norms of parts of memory, as norm_of() gives those of gradients: what a `size` of their numbers adds up to."""
+    found, one = on.empty(NORMS + sum([len(parts) for parts in segments]), float64), no_factor(on)
+    on.launch("norm", size, (found,), (one, one, *buffers), (segments, p, 0.0, 1.0, 1.0), float64)
+    return found  # type: ignore[no-any-return]
 
 
 def factor_and_mark(grads: Any, on: Any) -> tuple[Buffer, Buffer]:

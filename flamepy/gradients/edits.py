@@ -1,7 +1,7 @@
-"""Transforms: what may be done to gradients between backward() and the step, beside clipping by the joint norm or by value.
+"""Edits of gradients between backward() and the step, beside clipping by the joint norm or by value; each with its transform.
 
 Each function edits the gradients of Parameters in a GradientMap (or the `.grad` of parameters) and returns what it was given. Packed
-parameters are one launch for each pass over the memory. As parts of an optimizer they are in transforms.py.
+parameters are one launch for each pass over the memory.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from .backend.base import Buffer
-from .backend.formula.words import abs, maximum, select
-from .dtypes import checked_number, float64
-from .gradient import GradientMap
-from .gradient_clip import checked_limit
-from .gradient_memory import no_factor
-from .gradient_norm import Places, listed, norm_of, places_of, square_size
-from .ops.random import next_key
-from .parameter import Parameter
+from ..backend.base import Buffer
+from ..backend.formula.clip import NORMS
+from ..backend.formula.words import abs, maximum, select
+from ..dtypes import checked_number, float64
+from ..gradient import GradientMap
+from ..ops.random import next_key
+from ..parameter import Parameter
+from .norm import Places, listed, norm_of, norms_in, places_of
+from .transforms import Edit, checked_limit
 
 
 def layer_factor(norm, limit):
@@ -41,6 +41,11 @@ def decayed_y(g, w, l1, l2):
     return g + l2 * w + l1 * (select(w > 0.0, 1.0, 0.0) - select(w < 0.0, 1.0, 0.0))
 
 
+def those(optimizer: Any, params: set[int] | None) -> list[Any]:
+    """The optimizer's parameters with these ids."""
+    return [p for p in optimizer.params if params is None or p.id in params]
+
+
 def clip_grad_per_layer(grads: Any, max_norm: float, params: Any = None) -> Any:
     """Limit the L2 norm of each gradient alone to max_norm, by max_norm / (norm + 1e-6). One that is not finite is left alone.
 
@@ -54,6 +59,10 @@ def clip_grad_per_layer(grads: Any, max_norm: float, params: Any = None) -> Any:
     return grads
 
 
+class ClipPerLayer(Edit, of=clip_grad_per_layer):
+    """Limit the norm of each gradient: clip_grad_per_layer()."""
+
+
 def clip_grad_agc(grads: Any, params: Any, clip: float = 0.01, eps: float = 1e-3) -> Any:
     """Adaptive gradient clipping: limit the norm of each gradient to clip * max(norm of its parameter, eps).
 
@@ -62,10 +71,14 @@ def clip_grad_agc(grads: Any, params: Any, clip: float = 0.01, eps: float = 1e-3
     ratio, least = checked_limit("clip_grad_agc", "clip", clip), checked_limit("clip_grad_agc", "eps", eps)
     by_id = {p.id: p for p in listed("clip_grad_agc", params)}
     places = edited("clip_grad_agc", grads, chosen(grads, by_id))
-    weights = weights_of(grads, places, by_id)
-    found = [norm_of(grads, places, 2.0), weight_norms(places, weights)]
-    scale_each(places, agc_factor, found, (ratio, least), "clip_grad_agc")
+    if places.buffers:
+        weights = norms_in(places.buffers[0].device, weights_of(grads, places, by_id), places.segments)
+        scale_each(places, agc_factor, [norm_of(grads, places, 2.0), weights], (ratio, least), "clip_grad_agc")
     return grads
+
+
+class ClipAGC(Edit, of=clip_grad_agc, params=those):
+    """Limit the norm of each gradient to a share of its parameter's: clip_grad_agc()."""
 
 
 def centralize_gradients(grads: Any, params: Any = None) -> Any:
@@ -84,19 +97,28 @@ def centralize_gradients(grads: Any, params: Any = None) -> Any:
     return grads
 
 
+class Centralize(Edit, of=centralize_gradients):
+    """Take the mean out of the gradients of matrices: centralize_gradients()."""
+
+
 def add_gradient_noise(grads: Any, variance: float, step: int, params: Any = None) -> Any:
     """Add normal noise of variance `variance` / (1 + step)^0.55, which shrinks as training goes on (Neelakantan et al. 2015,
     arXiv:1511.06807). The numbers follow from the seed: see manual_seed()."""
-    width = noise_width(checked_limit("add_gradient_noise", "variance", variance), checked_number("add_gradient_noise", "step", step))
-    add_noise(edited("add_gradient_noise", grads, params), lambda: [width])
+    name = "add_gradient_noise"
+    variance, finished = checked_limit(name, "variance", variance), checked_number(name, "step", step)
+    if not finished >= 0:
+        raise ValueError(f"{name}: step is negative: {finished}. Count finished steps from 0.")
+    return noise(grads, variance, lambda: finished, params)
+
+
+def noise(grads: Any, variance: float, step: Callable[[], float], params: Any = None) -> Any:
+    """add_gradient_noise() after as many steps as the host says when the numbers are drawn."""
+    add_noise(edited("add_gradient_noise", grads, params), lambda: [math.sqrt(variance / (1.0 + step()) ** 0.55)])
     return grads
 
 
-def noise_width(variance: float, step: float) -> float:
-    """The standard deviation of the noise after so many steps."""
-    if not step >= 0:
-        raise ValueError(f"add_gradient_noise: step is negative: {step}. Count finished steps from 0.")
-    return math.sqrt(variance / (1.0 + step) ** 0.55)
+class Noise(Edit, of=noise, step=lambda optimizer, _: lambda: optimizer.rates.finished):
+    """Add normal noise that shrinks with the number of finished steps: add_gradient_noise()."""
 
 
 def add_noise(places: Places, width: Callable[[], list[float]]) -> None:
@@ -110,7 +132,7 @@ def add_noise(places: Places, width: Callable[[], list[float]]) -> None:
             device.stream.before(width, keys[buffer.dtype][1])
         part = buffer if size == buffer.size else device.slot(buffer, at * buffer.dtype.itemsize, size, buffer.dtype)
         device.launch("philox_add", None, (part,), keys[buffer.dtype], (start,), buffer.dtype)
-    for buffer in once(places):
+    for (buffer,) in places.once():
         buffer.wrote("add_gradient_noise")
 
 
@@ -136,10 +158,14 @@ def runs_by_age(places: Places) -> list[tuple[Buffer, int, int, int]]:
 
 def repair_gradients(grads: Any, params: Any = None) -> Any:
     """Put 0 in the place of every NaN and infinity."""
-    for buffer in once(edited("repair_gradients", grads, params)):
+    for (buffer,) in edited("repair_gradients", grads, params).once():
         buffer.device.launch("map", repaired_y, (buffer,), (buffer,), (), buffer.dtype)
         buffer.wrote("repair_gradients")
     return grads
+
+
+class Repair(Edit, of=repair_gradients):
+    """Put 0 in the place of NaN and infinity: repair_gradients()."""
 
 
 def decay_gradients(grads: Any, params: Any, l1: float = 0.0, l2: float = 0.0) -> Any:
@@ -147,14 +173,15 @@ def decay_gradients(grads: Any, params: Any, l1: float = 0.0, l2: float = 0.0) -
     one, two = checked_limit("decay_gradients", "l1", l1), checked_limit("decay_gradients", "l2", l2)
     by_id = {p.id: p for p in listed("decay_gradients", params)}
     places = edited("decay_gradients", grads, chosen(grads, by_id))
-    done: set[int] = set()
-    for buffer, w in zip(places.buffers, weights_of(grads, places, by_id), strict=True):
-        if buffer.size and id(buffer) not in done:
-            done.add(id(buffer))
-            number = buffer.dtype.type
-            buffer.device.launch("map", decayed_y, (buffer,), (buffer, w), (number(one), number(two)), buffer.dtype)
-            buffer.wrote("decay_gradients")
+    for buffer, w in places.once(weights_of(grads, places, by_id)):
+        number = buffer.dtype.type
+        buffer.device.launch("map", decayed_y, (buffer,), (buffer, w), (number(one), number(two)), buffer.dtype)
+        buffer.wrote("decay_gradients")
     return grads
+
+
+class Decay(Edit, of=decay_gradients, params=those):
+    """Add l1 * sign(w) + l2 * w to the gradients: decay_gradients()."""
 
 
 # ---- parts ----------------------------------------------------------------------------------------------------------------------------
@@ -171,11 +198,6 @@ def chosen(grads: Any, by_id: dict[int, Parameter]) -> Any:
     if isinstance(grads, GradientMap):
         return None if grads.counted().keys() <= by_id.keys() else list(by_id.values())
     return list(by_id.values())
-
-
-def once(places: Places) -> list[Buffer]:
-    """Each piece of memory once."""
-    return list({id(b): b for b in places.buffers if b.size}.values())
 
 
 def shapes_of(grads: Any, places: Places) -> list[tuple[int, ...]]:
@@ -199,30 +221,17 @@ def weights_of(grads: Any, places: Places, by_id: dict[int, Parameter]) -> list[
     return wide
 
 
-def weight_norms(places: Places, weights: list[Buffer]) -> Buffer:
-    """The L2 norm of each parameter, as norm_of() gives those of gradients."""
-    on = places.buffers[0].device if places.buffers else None
-    if on is None:
-        return norm_of(None, places, 2.0)
-    found, one = on.empty(4 + len(places.ids), float64), no_factor(on)
-    on.launch("norm", square_size, (found,), (one, one, *weights), (places.segments, 2.0, 0.0, 1.0, 1.0), float64)
-    return found
-
-
 def scale_each(places: Places, formula: Callable, found: list[Buffer], numbers: tuple[float, ...], by: str) -> None:
     """Multiply each gradient by formula(its norms, *numbers)."""
     n = len(places.ids)
     if not n:
         return
     device = found[0].device
-    norms = [device.slot(b, 4 * float64.itemsize, n, float64) for b in found]
+    norms = [device.slot(b, NORMS * float64.itemsize, n, float64) for b in found]
     factors = device.empty(n, float64)
     device.launch("map", formula, (factors,), norms, tuple([np.float64(x) for x in numbers]), float64)
-    at, done = 0, set()
-    for buffer, segments in zip(places.buffers, places.segments, strict=True):
+    starts = np.cumsum([0, *[len(segments) for segments in places.segments]]).tolist()
+    for buffer, segments, at in places.once(places.segments, starts[:-1]):
         part = device.slot(factors, at * float64.itemsize, len(segments), float64)
-        at += len(segments)
-        if buffer.size and id(buffer) not in done:
-            done.add(id(buffer))
-            device.launch("scale_each", None, (buffer,), (part,), (segments,), buffer.dtype)
-            device.stream.after(lambda b, f: b.wrote(by) if (b.device.download(f) != 1.0).any() else None, buffer, part)
+        device.launch("scale_each", None, (buffer,), (part,), (segments,), buffer.dtype)
+        device.stream.after(lambda b, f: b.wrote(by) if (b.device.download(f) != 1.0).any() else None, buffer, part)

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from .disk import TEMPORARY, put_file
-from .dtypes import is_count, is_number
-from .errors import DTypeError, NonFiniteError, StateError
-from .rng import get_rng_state, set_rng_state
+from ..disk import TEMPORARY, put_file
+from ..dtypes import is_count, is_number
+from ..errors import DTypeError, NonFiniteError, StateError
+from ..rng import get_rng_state, set_rng_state
 
 KEPT = 0.9  # how much of the smoothed loss the next one keeps
 DIVERGED = 4.0  # times the best smoothed loss

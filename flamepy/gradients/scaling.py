@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from .autograd.entries import scalings
-from .backend.base import Buffer
-from .backend.divert import aside, changed, guard
-from .dtypes import HALF, float32, float64
-from .errors import DeviceError, GradientError, StateError
-from .gradient import GradientMap
-from .gradient_clip import apply_factor
-from .gradient_memory import EARLIER, both_marks, checked_steps, kept_by, mark_of, scale_by_factor
-from .gradient_norm import factor_and_mark, norm_of, places_of
-from .tensors import Tensor, tensor
+from ..autograd.entries import scalings
+from ..backend.base import Buffer
+from ..backend.divert import aside, changed, guard
+from ..dtypes import HALF, float32, float64
+from ..errors import DeviceError, GradientError, StateError
+from ..gradient import GradientMap
+from ..gradient_memory import EARLIER, both_marks, checked_steps, kept_by, mark_of, scale_by_factor
+from ..tensors import Tensor, tensor
+from .clip import apply_factor
+from .norm import factor_and_mark, norm_of, places_of
 
 MODES = ("dynamic", "static", "off")
 LARGEST = float(np.finfo(np.float64).max)

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from .autograd import enable_grad, is_grad_enabled, no_grad
-from .dtypes import FLOATS, check_function, checked_int, checked_number, float64
-from .errors import DTypeError, GradientError
-from .rng import get_rng_state, set_rng_state
-from .tensors import Tensor, tensor
+from ..autograd import enable_grad, is_grad_enabled, no_grad
+from ..dtypes import FLOATS, check_function, checked_int, checked_number, float64
+from ..errors import DTypeError, GradientError
+from ..rng import get_rng_state, set_rng_state
+from ..tensors import Tensor, tensor
 
 MOST = 512  # elements measured one by one for a report
 
@@ -89,16 +89,21 @@ def outputs_of(found: Any) -> list[Tensor]:
     return [t for t in (found if isinstance(found, tuple | list) else (found,)) if t.dtype in FLOATS]
 
 
+def weighted_sum(rows: list[tuple[Tensor, np.ndarray]]) -> Any:
+    """The sum of <weight, tensor> over the rows; None for none."""
+    total: Any = None
+    for y, w in rows:
+        part = (y * tensor(w, device=y.device).to(y.dtype)).sum()
+        total = part if total is None else total + part.to(total.device)
+    return total
+
+
 def backward_of(fn: Callable, inputs: tuple, values: dict, cotangents: list, start: dict) -> dict[int, np.ndarray]:
     """Gradients of sum(<cotangent, output>) by backward; zeros where none arrived."""
     set_rng_state(start)
     leaves = {i: tensor(v, device=inputs[i].device, requires_grad=True) for i, v in values.items()}
     found = outputs_of(fn(*[leaves.get(i, x) for i, x in enumerate(inputs)]))
-    total: Any = None
-    for y, w in zip(found, cotangents, strict=True):
-        if y.requires_grad:
-            part = (y * tensor(w, device=y.device).to(y.dtype)).sum()
-            total = part if total is None else total + part.to(total.device)
+    total = weighted_sum([(y, w) for y, w in zip(found, cotangents, strict=True) if y.requires_grad])
     grads = total.backward() if total is not None else {}
     return {i: grads[leaf.id].numpy().astype(np.float64) if leaf.id in grads else np.zeros(leaf.shape) for i, leaf in leaves.items()}
 
@@ -142,11 +147,7 @@ def first_derivative(fn: Callable, inputs: tuple, checked: list[int], random: An
         found = outputs_of(fn(*xs))
         if not weights:
             weights.extend(random.standard_normal(y.shape) for y in found)
-        total: Any = None
-        for y, w in zip(found, weights, strict=True):
-            part = (y * y * tensor(w, device=y.device)).sum()
-            total = part if total is None else total + part.to(total.device)
-        grads = total.backward(create_graph=create_graph)
+        grads = weighted_sum([(y * y, w) for y, w in zip(found, weights, strict=True)]).backward(create_graph=create_graph)
         return tuple([grads.get(xs[i]) for i in checked if xs[i].id in grads])
 
     return gradients
