@@ -17,8 +17,8 @@ import numpy as np
 from ..autograd.entries import file_line, user_frame
 from ..backend.base import Buffer
 from ..backend.divert import Settings, active, before, changed, guard, note
-from ..engine.capture.values import LEAF, leaf_settings
 from ..backend.formula.clip import USE
+from ..engine.capture.values import LEAF, leaf_settings
 from ..errors import StateError, warn
 from ..gradient import GradientMap
 from ..parameter import Parameter
