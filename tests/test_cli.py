@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import flamepy
-from flamepy import cli
 from flamepy.backend.base import BACKENDS
+from flamepy.command import cli
 from flamepy.train.config import DigitsConfig, GptConfig, settings
 
 
@@ -160,7 +160,7 @@ def test_version_and_module(capsys):
 
 
 def test_help_is_quick_and_imports_no_numba():
-    code = "import sys, flamepy.cli; flamepy.cli.run(['train', '--help']); print('numba' in sys.modules)"
+    code = "import sys, flamepy.command.cli; flamepy.command.cli.run(['train', '--help']); print('numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.endswith("False\n"), done.stderr
 

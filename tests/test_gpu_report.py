@@ -17,9 +17,12 @@ import pytest
 from devices import cuda_device
 
 import flamepy as fp
-from flamepy import cli
+from flamepy.command import cli, doctor
+from flamepy.command.gpu import agreement as gpu_agreement
+from flamepy.command.gpu import report as gpu_report
+from flamepy.command.gpu import tasks as gpu_tasks
+from flamepy.command.gpu import worker as gpu_worker
 from flamepy.errors import FlameError
-from flamepy.train import doctor, gpu_agreement, gpu_report, gpu_tasks, gpu_worker
 
 
 def no_gpu() -> bool:

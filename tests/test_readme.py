@@ -44,7 +44,7 @@ def test_the_reading_order_exists():
 
 
 def test_commands_are_real():
-    from flamepy.cli import cli
+    from flamepy.command.cli import cli
 
     block = next(code for kind, code in BLOCKS if kind == "text" and "flamepy train " in code)
     for name in re.findall(r"^flamepy (\w+)", block, re.M):

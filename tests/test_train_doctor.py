@@ -12,9 +12,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from flamepy import cli
 from flamepy.backend.cpu import findings, peak, processor, tiles
-from flamepy.train import display, kernel_cache
+from flamepy.command import cache as kernel_cache
+from flamepy.command import cli
+from flamepy.train import display
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -15,19 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from .. import creation
-from ..autograd import no_grad
-from ..backend.base import device
-from ..backend.precision import set_float32_matmul_precision
-from ..nn import functional as F
-from ..parameter import Parameter
-from ..tensors import tensor
-from .config import GptConfig, resolve
-from .display import PlainDisplay
-from .gpt_job import GptJob
-from .loop import Loop
-from .run_folder import RunFolder
-from .signals import StopRequest
+from ... import creation
+from ...autograd import no_grad
+from ...backend.base import device
+from ...backend.precision import set_float32_matmul_precision
+from ...nn import functional as F
+from ...parameter import Parameter
+from ...tensors import tensor
+from ...train.config import GptConfig, resolve
+from ...train.display import PlainDisplay
+from ...train.gpt_job import GptJob
+from ...train.loop import Loop
+from ...train.run_folder import RunFolder
+from ...train.signals import StopRequest
 
 PACKAGES = (
     "numpy", "numba", "llvmlite", "numba-cuda", "cuda-core", "cuda-bindings", "cuda-pathfinder", "nvidia-nvvm", "nvidia-nvjitlink",
@@ -74,8 +74,8 @@ def packages() -> dict[str, str]:
 
 def facts() -> Found:
     """The device, and one kernel all the way: compiled anew, linked, loaded, launched."""
-    from ..backend.cuda import build, maps, words
-    from ..backend.formula.bind import typed
+    from ...backend.cuda import build, maps, words
+    from ...backend.formula.bind import typed
 
     found: Found = {"packages": packages()}
     here = gpu()
@@ -106,7 +106,7 @@ def memory_of(here: Any) -> tuple[int, int]:
     """Bytes that are free, and all; 0 where there is no GPU."""
     if emulated():
         return 0, 0
-    from ..backend.cuda.driver import checked
+    from ...backend.cuda.driver import checked
 
     free, total = checked(here.driver.cu.cuMemGetInfo(), "memory")
     return int(free), int(total)
@@ -169,7 +169,7 @@ def product(dtype: str, level: str, n: int) -> float:
 
 def tried(measure: Callable[[], float]) -> float | str:
     """A figure, or why there is none."""
-    from .gpu_worker import brief
+    from .worker import brief
 
     try:
         return measure()
@@ -200,7 +200,7 @@ def losses(on: str, captured: bool) -> Found:
 
 def wrong_ids() -> Found:
     """An id that does not exist must be told, no parameter be moved until then, and the device must live on."""
-    from ..errors import IndexOutOfRange
+    from ...errors import IndexOutOfRange
 
     table, weight = creation.ones((5, 8), device="cuda"), Parameter(creation.ones((8,), device="cuda"))
     try:

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import accumulation, averages, creation, gradient_clip, gradient_transforms, ops, optimizers, rng
-from ..dtypes import FLOATS, float64
-from ..nn import functional as F
-from ..parameter import ParameterDict
-from ..replay import capture
-from ..tensors import Tensor
-from .gpu_cases import COLUMNS, OPS, ROWS, Call, Draw
+from ... import accumulation, averages, creation, gradient_clip, gradient_transforms, ops, optimizers, rng
+from ...dtypes import FLOATS, float64
+from ...nn import functional as F
+from ...parameter import ParameterDict
+from ...replay import capture
+from ...tensors import Tensor
+from .cases import COLUMNS, OPS, ROWS, Call, Draw
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-11, "bfloat16": 3e-2, "float16": 4e-3}  # of the largest number: sums are a few thousand long
 FLOOR = 1e-2  # a result whose numbers are all smaller is compared with this

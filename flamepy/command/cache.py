@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from ..backend import base
 from ..disk import TEMPORARY, cuda_folder
-from .display import kernel_title
-from .lines import amount, say, whole
-from .problems import InputError
+from ..train.display import kernel_title
+from ..train.lines import amount, say, whole
+from ..train.problems import InputError
 
 # <file>.<kernel name>-<line>.py311.nbi or .py311.1.nbc; and .tmp.<something> behind it, which a killed process was writing
 OURS = {path.stem for path in Path(base.__file__).with_name("cpu").glob("*.py")}  # files whose functions Numba keeps there

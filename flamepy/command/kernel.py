@@ -19,9 +19,9 @@ from ..cuda.kernels import architecture, backend
 from ..cuda.recording import launches_of, refuse_converted
 from ..dtypes import as_dtype
 from ..errors import DTypeError
-from .config import spelled
-from .lines import fitted, width
-from .problems import InputError
+from ..train.config import spelled
+from ..train.lines import fitted, width
+from ..train.problems import InputError
 
 USUAL = 1 << 16  # elements of the example, where nothing is run
 REPEATS = 5

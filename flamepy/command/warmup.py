@@ -10,17 +10,17 @@ import time
 from typing import Any
 
 from ..backend.formula import bind
-from . import sample, tokens
-from .config import DigitsConfig, GptConfig, resolve
-from .digits import DigitsJob
-from .display import PlainDisplay
-from .gpt_job import GptJob
-from .kernel_cache import cache_folder
-from .lines import whole
-from .loop import Loop
-from .problems import InputError
-from .run_folder import RunFolder
-from .signals import StopRequest
+from ..train import sample, tokens
+from ..train.config import DigitsConfig, GptConfig, resolve
+from ..train.digits import DigitsJob
+from ..train.display import PlainDisplay
+from ..train.gpt_job import GptJob
+from ..train.lines import whole
+from ..train.loop import Loop
+from ..train.problems import InputError
+from ..train.run_folder import RunFolder
+from ..train.signals import StopRequest
+from .cache import cache_folder
 
 
 def command() -> int:

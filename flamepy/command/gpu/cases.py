@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
-from ..dtypes import as_dtype, float64
-from ..nn import functional as F
-from ..parameter import Parameter, ParameterDict
-from ..tensors import tensor
+from ... import ops
+from ...dtypes import as_dtype, float64
+from ...nn import functional as F
+from ...parameter import Parameter, ParameterDict
+from ...tensors import tensor
 
 ROWS, COLUMNS = 37, 261  # odd: blocks and 16-byte loads end within a row
 Call = Callable[["Draw"], Any]

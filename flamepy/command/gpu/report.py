@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..backend.cpu.settings import to_set
-from .files import replace_file
-from .gpu_worker import Answer, Crew, begin, finish
-from .lines import amount, say, whole
-from .problems import InputError, meant
+from ...backend.cpu.settings import to_set
+from ...train.files import replace_file
+from ...train.lines import amount, say, whole
+from ...train.problems import InputError, meant
+from .worker import Answer, Crew, begin, finish
 
-CHECKOUT = Path(__file__).parents[2]
-PLACES = (CHECKOUT / "bench" / "results", Path(__file__).parents[1] / "bench" / "results")  # in a checkout, installed
+PACKAGE = Path(__file__).parents[2]
+PLACES = (PACKAGE.parent / "bench" / "results", PACKAGE / "bench" / "results")  # in a checkout, installed
 MINUTES = 4.5
 PATIENCE, SLOW_PATIENCE = 60.0, 240.0
 WORKERS = 12
@@ -42,7 +42,7 @@ class Report:
     """What was found so far: `found` becomes the file, which is written anew after each part."""
 
     def __init__(self, file: Path | None):
-        from .. import __version__
+        from ... import __version__
 
         self.file, self.started = file, time.monotonic()
         self.emulated = os.environ.get("FLAMEPY_CUDA") == "emulator"
@@ -80,9 +80,9 @@ def row(label: str, value: str) -> None:
 
 def commit() -> str:
     """The checkout's commit, with -dirty when files differ from it; empty where there is none."""
-    if not (CHECKOUT / ".git").exists():
+    if not (PACKAGE.parent / ".git").exists():
         return ""
-    command = ["git", "-C", str(CHECKOUT), "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"]
+    command = ["git", "-C", str(PACKAGE.parent), "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
@@ -101,7 +101,7 @@ def nvidia_smi() -> str:
 # ---- the parts --------------------------------------------------------------------------------------------------------------------
 def command(file: Path | None = None, cases: str = "") -> int:
     """All parts; 1 if something is wrong. `cases`: only those whose names begin so."""
-    from .gpu_agreement import CASES
+    from .agreement import CASES
 
     if not any([name.lower().startswith(cases.lower()) for name in CASES]):
         raise InputError(f"no case has such a name: --cases {cases}. {meant(cases, CASES, 'an op or an optimizer, such as gelu')}")
@@ -156,7 +156,7 @@ def figures(report: Report) -> None:
 
 def agreement(report: Report, cases: str) -> None:
     """Every op, optimizer, norm and clip on the GPU and beside it."""
-    from .gpu_agreement import BRIEF, CASES
+    from .agreement import BRIEF, CASES
 
     chosen = [name for name in (BRIEF if report.emulated and not cases else CASES) if name.lower().startswith(cases.lower())]
     asked: list[Answer] = [

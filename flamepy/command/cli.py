@@ -1,6 +1,6 @@
 """The `flamepy` command: train, sample, kernel, doctor, warmup, cache, bench, version.
 
-This file reads the command line and turns every outcome into one line and an exit code; the work is in train/.
+This file reads the command line and turns every outcome into one line and an exit code; the work is beside it and in train/.
 
     exit codes   0 done   1 training failed, or doctor found a problem   2 unusable input   130, 143 Ctrl-C, SIGTERM
 """
@@ -19,14 +19,13 @@ from typing import Any
 
 import click
 
-from .errors import FlameError
-from .train.command_line import Commands, Jobs, wrong_usage
-from .train.config import DigitsConfig, GptConfig, TrainConfig, resolve
-from .train.files import GONE, silence
-from .train.lines import fitted, say, whole
-from .train.options import DIGITS_HELP, GPT_HELP, job_command
-from .train.problems import InputError, Interrupted
-from .train.signals import StopRequest
+from ..errors import FlameError
+from ..train.config import DigitsConfig, GptConfig, TrainConfig, resolve
+from ..train.files import GONE, silence
+from ..train.lines import fitted, say, whole
+from ..train.problems import InputError, Interrupted
+from ..train.signals import StopRequest
+from .options import DIGITS_HELP, GPT_HELP, Commands, Jobs, job_command, wrong_usage
 
 COMMAND = re.compile("(?<=: )(flamepy|echo) .*$")
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -62,7 +61,7 @@ def train_job(name: str, kind: type[TrainConfig]) -> Callable[..., int]:
         out: str | None, resume: str | None, stop_after: int | None, find_lr: str | None, config: str | None, preset: str | None,
         **options: Any,
     ) -> int:  # fmt: skip
-        from .train import jobs, rates
+        from ..train import jobs, rates
 
         given = {key: value for key, value in options.items() if value is not None}
         stop: StopRequest = click.get_current_context().obj
@@ -100,7 +99,7 @@ train.add_command(job_command("digits", DigitsConfig, DIGITS_HELP, "flamepy trai
 @click.option("--no-cache", is_flag=True, hidden=True, help="Compute every byte from the whole context again.")
 def sample(run: str, prompt: str, tokens: int, temperature: float, top_k: int, seed: int, no_cache: bool) -> int:
     """Let the model of the run folder RUN write text."""
-    from .train import sample as sampling
+    from ..train import sample as sampling
 
     sampling.command(Path(run), prompt, tokens, temperature, top_k, seed, cached=not no_cache)
     return 0
@@ -118,7 +117,7 @@ def kernel(name: str | None, listed: bool, device: str, elements: int | None, dt
 
     Capitals in NAME do not count: gelu, GELU, AdamW.
     """
-    from .train import kernel as kernels
+    from . import kernel as kernels
 
     if listed:
         return kernels.list_names()
@@ -133,8 +132,8 @@ def kernel(name: str | None, listed: bool, device: str, elements: int | None, dt
 @click.option("--cases", default="", metavar="NAME", help="With --gpu: only cases whose names begin with NAME.")
 def doctor(gpu: bool, file: Path | None, cases: str) -> int:
     """Check this machine: versions, threads, kernels, kernel cache, GPU. Each problem comes with its remedy."""
-    from .train import doctor as checks
-    from .train import gpu_report
+    from . import doctor as checks
+    from .gpu import report as gpu_report
 
     if not gpu and (file is not None or cases):
         raise InputError(f"{'--json' if file is not None else '--cases'} goes with --gpu: {file or cases}. Add --gpu.")
@@ -144,7 +143,7 @@ def doctor(gpu: bool, file: Path | None, cases: str) -> int:
 @cli.command(short_help="Compile the default runs' kernels now.")
 def warmup() -> int:
     """Compile the kernels of the default training runs now, so that the first run starts at once."""
-    from .train import warmup as compiling
+    from . import warmup as compiling
 
     return compiling.command()
 
@@ -157,7 +156,7 @@ def cache() -> None:
 @cache.command("ls", short_help="List what is in it.")
 def cache_ls() -> int:
     """List what is in it: which kernels, how large, in which folder."""
-    from .train import kernel_cache
+    from . import cache as kernel_cache
 
     return kernel_cache.list_kernels()
 
@@ -167,7 +166,7 @@ def cache_ls() -> int:
 @click.option("--gpu", is_flag=True, help="Only what is kept for GPUs and for the emulated one.")
 def cache_clear(cpu: bool, gpu: bool) -> int:
     """Say what is in it, and empty it; the next run compiles again."""
-    from .train import kernel_cache
+    from . import cache as kernel_cache
 
     return kernel_cache.clear(cpu or not gpu, gpu or not cpu)
 
@@ -175,11 +174,11 @@ def cache_clear(cpu: bool, gpu: bool) -> int:
 def benchmarks() -> Any:
     """The benchmarks' command: installed with flamepy, or in the checkout this flamepy was imported from."""
     try:
-        return importlib.import_module(f"{__package__}.bench.command")
+        return importlib.import_module("flamepy.bench.command")
     except ModuleNotFoundError as error:
-        if error.name != f"{__package__}.bench":
+        if error.name != "flamepy.bench":
             raise
-    checkout = Path(__file__).parent.parent
+    checkout = Path(__file__).parents[2]
     if not (checkout / "bench" / "command.py").exists():
         raise InputError('the benchmarks are not installed. pip install "flamepy[bench]"')
     if str(checkout) not in sys.path:
@@ -199,10 +198,10 @@ def bench(arguments: tuple[str, ...]) -> int:
 @cli.command(short_help="Print flamepy's version and where it is.")
 def version() -> int:
     """Print flamepy's version, what it runs on and where it is."""
-    from .train.state import versions
+    from ..train.state import versions
 
     flamepy, *others = (f"{name} {number}" for name, number in versions().items())
-    say(f"{flamepy} ({', '.join(others)}) in {whole(Path(__file__).parent)}")
+    say(f"{flamepy} ({', '.join(others)}) in {whole(Path(__file__).parents[1])}")
     return 0
 
 

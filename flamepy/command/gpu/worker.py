@@ -1,7 +1,7 @@
 """Processes that use the GPU for `flamepy doctor --gpu`: a kernel that crashes, hangs or ruins its context takes only its process along.
 
-    python -m flamepy.train.gpu_worker costs     does one task, tells its result as the last line, JSON
-    python -m flamepy.train.gpu_worker cases     does cases as they are asked for, one line of JSON each
+    python -m flamepy.command.gpu.worker costs     does one task, tells its result as the last line, JSON
+    python -m flamepy.command.gpu.worker cases     does cases as they are asked for, one line of JSON each
 
 The other half of this file is the side that asks.
 """
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..errors import DeviceError
+from ...errors import DeviceError
 
 Answer = dict[str, Any]
 LOST = "its process ended"
@@ -28,7 +28,7 @@ LOST = "its process ended"
 # ---- the process that works -------------------------------------------------------------------------------------------------------
 def serve() -> None:
     """Answer lines {"case", "dtype"} until there are no more."""
-    from . import gpu_agreement
+    from . import agreement as gpu_agreement
 
     for line in sys.stdin:
         asked = json.loads(line)
@@ -43,8 +43,8 @@ def serve() -> None:
 
 def coverage() -> Answer:
     """Which launches this process made, and how many kernels it has compiled."""
-    from ..backend.base import device
-    from ..backend.cuda.device import launchers
+    from ...backend.base import device
+    from ...backend.cuda.device import launchers
 
     gpu: Any = device("cuda")
     variants = sum(len(k.variants) for k in gpu.kernels.values())
@@ -60,7 +60,7 @@ def brief(error: BaseException) -> str:
     place, trace = "", error.__traceback__
     while trace is not None:
         file = Path(trace.tb_frame.f_code.co_filename)
-        if "flamepy" in file.parts and file.name != "gpu_worker.py":
+        if "flamepy" in file.parts and file != Path(__file__):
             place = f" ({file.parent.name}/{file.name}:{trace.tb_lineno})"
         trace = trace.tb_next
     return f"{type(error).__name__}: {' '.join(str(error).split())[:600]}{place}"
@@ -70,7 +70,7 @@ def main(task: str) -> None:
     if task == "cases":
         serve()
         return
-    from . import gpu_tasks
+    from . import tasks as gpu_tasks
 
     try:
         answer = {"ok": True, **gpu_tasks.TASKS[task]()}
@@ -82,9 +82,9 @@ def main(task: str) -> None:
 # ---- the process that asks --------------------------------------------------------------------------------------------------------
 def begin(task: str, **more: str) -> subprocess.Popen[str]:
     """A worker of this Python and this flamepy, wherever it was imported from."""
-    root = str(Path(__file__).parents[2])
+    root = str(Path(__file__).parents[3])
     env = {**os.environ, **more, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)}
-    command = [sys.executable, "-W", "ignore", "-m", "flamepy.train.gpu_worker", task]
+    command = [sys.executable, "-W", "ignore", "-m", "flamepy.command.gpu.worker", task]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
 

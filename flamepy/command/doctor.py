@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ..backend.base import device
 from ..backend.cpu.settings import to_set
 from ..errors import FlameError
-from .lines import amount, say, whole
+from ..train.lines import amount, say, whole
 
 HOME = os.path.expanduser(os.path.join("~", ".cache", "flamepy"))
 SCRATCH = os.path.join(os.environ.get("TEMP") or "/tmp", "flamepy")  # TEMP is Windows's
@@ -53,7 +53,7 @@ def cpu() -> Iterator[Finding]:
 
 def cache() -> Iterator[Finding]:
     """Where compiled kernels are kept, and whether they can be."""
-    from .kernel_cache import cache_folder, count, kernels
+    from .cache import cache_folder, count, kernels
 
     try:
         folder = cache_folder()
@@ -95,7 +95,7 @@ def gpu() -> Iterator[Finding]:
 
 def cuda() -> Iterator[Finding]:
     """What the CUDA backend says of itself, and where its kernels have been checked."""
-    from .gpu_report import hardware
+    from .gpu.report import hardware
 
     try:
         found = list(device("cuda").findings())
