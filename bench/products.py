@@ -145,7 +145,8 @@ def tiled(itemsize: int) -> Any:
     """Register tiles and nothing else, for m and n that tiles divide. Addresses and strides in bytes."""
     import numba
 
-    from flamepy.backend.cpu import inner, processor, products
+    from flamepy.backend.cpu.products import gemm as products
+    from flamepy.backend.cpu.runtime import inner, processor
 
     own = processor.tile(itemsize)
     family, number = products.Family(itemsize, own), np.float32 if itemsize == 4 else np.float64
@@ -164,7 +165,7 @@ def tiled(itemsize: int) -> Any:
 
 
 def by_blocks(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Stage:
-    from flamepy.backend.cpu import peak
+    from flamepy.backend.cpu.runtime import peak
 
     gemm, (m, n), k = peak.gemm(b.itemsize), c.shape, len(b)
     turned = a.strides[0] == a.itemsize

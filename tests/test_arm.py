@@ -17,8 +17,10 @@ from llvmlite import ir
 from numba import types
 from numba.core.ccallback import CFunc
 
-from flamepy.backend.cpu import blocks, halves, micro, pool, processor, rooms, walking
-from flamepy.backend.cpu.processor import Tile
+from flamepy.backend.cpu.bf16 import blocks
+from flamepy.backend.cpu.products import micro
+from flamepy.backend.cpu.runtime import halves, pool, processor, rooms, walking
+from flamepy.backend.cpu.runtime.processor import Tile
 
 TRIPLE = "aarch64-linux-gnu"
 PROCESSORS = pytest.mark.parametrize("cpu", ["generic", "cortex-a72", "neoverse-n1", "neoverse-v1", "neoverse-v2", "apple-m1"])

@@ -22,7 +22,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from flamepy.backend.cpu import bfloat, processor, tiles
+from flamepy.backend.cpu.bf16 import bfloat, tiles
+from flamepy.backend.cpu.runtime import processor
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 ROOT = Path(__file__).parent.parent

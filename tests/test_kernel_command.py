@@ -7,7 +7,7 @@ import re
 import pytest
 
 import flamepy as fp
-from flamepy.backend.cpu import looking
+from flamepy.backend.cpu.runtime import looking
 from flamepy.command import kernel
 from flamepy.command.cli import run
 

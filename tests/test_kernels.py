@@ -16,9 +16,9 @@ from numba.core.caching import NullCache
 
 import flamepy as fp
 from flamepy import gradient_memory, gradient_transforms
-from flamepy.backend.cpu import compiler
 from flamepy.backend.cpu.device import COSTLY_SHARE, FAMILIES, GRAIN, CpuStream, loop_named
-from flamepy.backend.cpu.memory import APART
+from flamepy.backend.cpu.runtime import compiler
+from flamepy.backend.cpu.runtime.memory import APART
 from flamepy.backend.formula.bind import bind, digest, on_compile, typed
 from flamepy.op.base import REGISTRY
 from flamepy.op.pointwise import Pointwise
@@ -111,7 +111,7 @@ def run(code: str, **env: str) -> str:
 def test_the_second_process_compiles_nothing():
     code = """
 import flamepy as fp, flamepy.backend.formula.bind as t
-from flamepy.backend.cpu import products
+from flamepy.backend.cpu.products import gemm as products
 made = []
 t.on_compile(lambda name, seconds: made.append(name))
 x = fp.randn(64, 512, requires_grad=True)

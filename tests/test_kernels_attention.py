@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from test_kernels_custom import F32, F64, PLAIN, WAYS, Array, blank, close, draw, kernel, run, table
 
-from flamepy.backend.cpu import attention, plans
-from flamepy.backend.cpu.threads import most_threads
+from flamepy.backend.cpu.attention import attention
+from flamepy.backend.cpu.loops import plans
+from flamepy.backend.cpu.runtime.threads import most_threads
 from flamepy.ops.attention import fused_layout, heads_layout
 
 

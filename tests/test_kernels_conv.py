@@ -13,8 +13,10 @@ from test_kernels_custom import F32, F64, PLAIN, WAYS, Array, blank, close, draw
 from test_products import Fenced
 
 import flamepy as fp
-from flamepy.backend.cpu import bfloat_conv, conv, depthwise, line_conv, listed_conv, plans, pooling
-from flamepy.backend.cpu.threads import most_threads
+from flamepy.backend.cpu.bf16 import conv as bfloat_conv
+from flamepy.backend.cpu.conv import conv, depthwise, line_conv, listed_conv, pooling
+from flamepy.backend.cpu.loops import plans
+from flamepy.backend.cpu.runtime.threads import most_threads
 from flamepy.ops.conv import geometry as conv_sizes
 from flamepy.ops.conv import pooled
 

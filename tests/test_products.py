@@ -19,7 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flamepy as fp
-from flamepy.backend.cpu import processor, products
+from flamepy.backend.cpu.products import gemm as products
+from flamepy.backend.cpu.runtime import processor
 
 PAGE = mmap.PAGESIZE
 F32, F64 = np.dtype("float32"), np.dtype("float64")
@@ -125,7 +126,7 @@ def test_a_row_does_not_depend_on_the_others() -> None:
 BOTH = """
 import sys
 import numpy as np
-from flamepy.backend.cpu import products
+from flamepy.backend.cpu.products import gemm as products
 for size in map(int, sys.argv[1:]):
     products.load(size)
 for size, made in zip(map(int, sys.argv[1:]), products.kept[::2]):

@@ -12,7 +12,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from flamepy.backend.cpu import findings, peak, processor, tiles
+from flamepy.backend.cpu.bf16 import tiles
+from flamepy.backend.cpu.runtime import findings, peak, processor
 from flamepy.command import cache as kernel_cache
 from flamepy.command import cli
 from flamepy.train import display

@@ -20,7 +20,7 @@ from ..train.lines import amount, say, whole
 from ..train.problems import InputError
 
 # <file>.<kernel name>-<line>.py311.nbi or .py311.1.nbc; and .tmp.<something> behind it, which a killed process was writing
-OURS = {path.stem for path in Path(base.__file__).with_name("cpu").glob("*.py")}  # files whose functions Numba keeps there
+OURS = {path.stem for path in Path(base.__file__).with_name("cpu").rglob("*.py")}  # files whose functions Numba keeps there
 ENTRY = re.compile(r"^(?P<file>\w+)\.(?P<kernel>.+)-\d+\.py\d+\w*\.(nbi|\d+\.nbc)(\.tmp\.\w+)?$")
 # what a file for GPUs is called (.tmp-...- before it, which a killed process was writing) -> what that is
 FOR_GPUS = {

@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 from ..backend.base import device
-from ..backend.cpu.settings import to_set
+from ..backend.cpu.runtime.settings import to_set
 from ..errors import FlameError
 from ..train.lines import amount, say, whole
 

@@ -142,7 +142,7 @@ def counting(arch: str) -> tuple[Any, dict[str, list[EmulationReport]]]:
 
 # ---- CPU -------------------------------------------------------------------------------------------------------------------------------
 def on_cpu(name: str, n: int | None, dtype: str, arch: str) -> Iterator[str]:
-    looking = import_module("flamepy.backend.cpu.looking")
+    looking = import_module("flamepy.backend.cpu.runtime.looking")
     device, launches = looking.watched()
     run = prepared(name, n or USUAL, dtype, device)
     launches.clear()

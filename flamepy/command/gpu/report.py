@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ...backend.cpu.settings import to_set
+from ...backend.cpu.runtime.settings import to_set
 from ...train.files import replace_file
 from ...train.lines import amount, say, whole
 from ...train.problems import InputError, meant
