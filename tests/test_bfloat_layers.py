@@ -18,7 +18,7 @@ from flamepy.backend.cpu.bf16 import bfloat
 from flamepy.backend.cpu.bf16 import conv as bfloat_conv
 from flamepy.backend.cpu.bf16 import matmul as bfloat_matmul
 from flamepy.backend.cpu.bf16.tiles import route
-from flamepy.backend.cpu.loops.plans import SUM
+from flamepy.backend.cpu.products.finish import SUM
 from flamepy.backend.cpu.runtime.memory import allocator
 from flamepy.ops.activations import gelu_tanh_y
 

@@ -142,7 +142,9 @@ SPEAKING = [p.relative_to(PACKAGE).as_posix() for folder in ("command", "train")
 @pytest.mark.parametrize("path", SPEAKING)
 def test_one_word_for_one_thing(path):
     tree = ast.parse((PACKAGE / path).read_text())
-    kinds = ast.Module | ast.ClassDef if path == "command/cli.py" else ast.Module | ast.ClassDef | ast.FunctionDef  # there they are help texts
+    kinds = (
+        ast.Module | ast.ClassDef if path == "command/cli.py" else ast.Module | ast.ClassDef | ast.FunctionDef
+    )  # there they are help texts
     heads = [node.body[0] for node in ast.walk(tree) if isinstance(node, kinds)]
     docstrings = {id(head.value) for head in heads if isinstance(head, ast.Expr)}
     for node in ast.walk(tree):

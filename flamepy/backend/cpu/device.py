@@ -25,9 +25,8 @@ from ..formula.words import COSTLY
 from ..host import FEW, HostStream
 from ..run import Action, Run, Spot, Step
 from .runtime import chain, family, memory, settings
-from .runtime.memory import ALIGN, APART, allocator
-from .runtime.storage import WHOLE, stored
-from .runtime.threads import threads
+from .runtime.memory import ALIGN, APART, WHOLE, allocator, stored
+from .runtime.settings import threads
 
 # Elements of work below which one thread is faster than waking the others. Measured: 21,000 for an addition, 2,600 for gelu, 4,000 for
 # a softmax; so a formula with a costly word takes COSTLY_SHARE times fewer.

@@ -8,7 +8,7 @@ has a transposed second operand, which would have to be packed.
 
 Operands stay where they are: `layout` holds four numbers for each, where it starts, then its strides along batch, head and row; the
 last axis is contiguous. Under a causal mask row i sees keys j <= i. A row that sees no key gives zeros, and a zero gradient, as in
-PyTorch 2.13 on the CPU. plans.attention_plan says how everything is cut.
+PyTorch 2.13 on the CPU. attention_plan() in rows.py says how everything is cut.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from ....dtypes import bfloat16, float16
 from ..bf16 import attention as bfloat_attention
 from ..bf16.bfloat import load
 from ..loops.maps import F
-from ..loops.plans import ROOM, STATE, attention_plan, attention_room, partial_layout
 from ..loops.runs import fill_run
 from ..products import half_products
 from ..products.gemm import N, T, gemm, turn_matrix
 from ..runtime.family import launcher, loop, table
 from ..runtime.parallel import tasks
 from .rows import (
+    ROOM,
+    STATE,
+    attention_plan,
+    attention_room,
     begin,
     clear_hidden,
     dots,
@@ -31,6 +34,7 @@ from .rows import (
     from_both_ends,
     mask_scores,
     online_softmax,
+    partial_layout,
     put_rows,
     scale_rows,
     softmax_dx,

@@ -1,15 +1,71 @@
-"""What attention does with a block of rows beside its products: where operands start, masks, softmax forward and backward.
+"""How attention is cut, and what it does with a block of rows beside its products: where operands start, masks, softmax both ways.
 
 Scores lie transposed, those of one key side by side.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import NamedTuple
+
 import numpy as np
 
 from ...formula.words import INF, exp_down, fmax, select
-from ..loops.plans import ROOM
 from ..loops.runs import add_run, copy_run, fill_run
+from ..runtime.settings import most_threads
+
+KEYS = 256  # keys attention looks at at once, at most
+ROOM = 128  # scratch is cut into multiples of it: where a vector ends just before another, LLVM's overlap check chooses scalar code
+STATE = 5 * ROOM  # what attention keeps of the rows it works on
+SMALL = 1_000_000  # multiplications of one product in attention, at most: scores stay in the nearest caches
+
+
+def attention_room(height: int, width: int, d: int, dv: int) -> int:
+    """Size of one worker's scratch: five vectors of rows, q and g transposed (forward: q, and sums of y), scores
+    (and their gradient)."""
+    return STATE + ((d + dv) * height + ROOM - 1) // ROOM * ROOM + width * height
+
+
+class AttentionPlan(NamedTuple):
+    """height: query rows at once; width: keys at once; groups of items, each for one worker; chunks of a pair's blocks of rows;
+    sizes of scratch and of the chunks' parts of dk and dv."""
+
+    height: int
+    width: int
+    groups: int
+    chunks: int
+    scratch: int
+    partial: int
+
+
+@lru_cache(4096)
+def attention_plan(sizes: tuple[int, ...], is_causal: bool, what: str, half: bool = False) -> AttentionPlan:
+    """The decomposition of one pass ("y" or "dx") for sizes batch, heads, rows, keys, width of q, width of v.
+
+    Under a causal mask half of a block on the diagonal is wasted: fewer rows at once where there are few rows. Backward, fewer than 8
+    (batch, head) pairs are cut into chunks: enough tasks for the cores, and parts of dk and dv that stay linear in keys. half: blocks
+    are those of bfloat16 products, 32 numbers wide.
+    """
+    batch, heads, rows, keys, d, dv = sizes
+    pairs = batch * heads
+    height = max(1, min(rows, 64 if rows >= 1024 or not is_causal else 32 if rows >= 256 else 16))
+    width = max(1, min(keys, KEYS, max(16, SMALL // (height * max(1, d, dv)) // 16 * 16)))
+    if half:
+        height, width = max(1, min(rows, 64 if rows >= 256 else 32)), max(1, min(keys, KEYS))
+    blocks = -(-rows // height)
+    if what == "y":
+        groups = min(pairs * blocks, most_threads())
+        return AttentionPlan(height, width, groups, 1, groups * attention_room(height, width, d, dv), 0)
+    chunks = max(1, min(blocks, -(-8 // max(1, pairs))))
+    groups = min(pairs * chunks, most_threads())
+    partial = chunks * pairs * keys * (d + dv) if chunks > 1 else 0
+    return AttentionPlan(height, width, groups, chunks, groups * attention_room(height, 2 * width, d, dv), partial)
+
+
+def partial_layout(heads: int, keys: int, d: int, dv: int) -> tuple[int, ...]:
+    """Layouts of dk and dv in the first chunk's parts, (B, heads, keys, d + dv)."""
+    strides = heads * keys * (d + dv), keys * (d + dv), d + dv
+    return (0, *strides, d, *strides)
 
 
 def start_of(layout, operand, b, h, row):

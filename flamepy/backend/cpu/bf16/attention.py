@@ -8,6 +8,9 @@ product. Gradients are float32, as everywhere.
 from __future__ import annotations
 
 from ..attention.rows import (
+    ROOM,
+    STATE,
+    attention_room,
     begin,
     clear_hidden,
     dots,
@@ -20,7 +23,6 @@ from ..attention.rows import (
     start_of,
     thirds,
 )
-from ..loops.plans import ROOM, STATE, attention_room
 from .bfloat import multiply, pack_panels, pack_strips, packed_size, tiles_off, tiles_on
 
 

@@ -10,23 +10,63 @@ The launchers of conv.py come here where such products pay.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from functools import lru_cache
+from math import gcd
+from typing import Any, NamedTuple
 
 from ....dtypes import bfloat16
+from ..conv.listed_conv import CONV_PARTIALS
 from ..conv.windows import add_planes, add_windows, put_columns, put_cotangents, put_results
 from ..loops.moves import as_stored
-from ..loops.plans import bfloat_conv_plan, room_size
 from ..loops.runs import fill_run
 from ..products.gemm import turn_matrix
 from ..runtime.family import loop, table
 from ..runtime.parallel import tasks
-from ..runtime.workspace import block_space
+from ..runtime.settings import most_threads
+from ..runtime.workspace import SIDE, WIDTH, block_space
 from .bfloat import multiply, pack_panels, packed_size, tiles_off, tiles_on
-from .matmul import SIDE, WIDTH, pack
+from .matmul import pack
 from .tiles import AMX, DOT, route
 
 LEAST = {AMX: 1 / 8, DOT: 1 / 2}  # how much of a product's blocks must be of use for them to be faster than float32 numbers
+CONV_COLUMNS = 1 << 16  # numbers in one worker's columns, about: 256 KB of float32, within a core's own cache
+CONV_TILE = 128  # positions of a bfloat16 convolution's tile: what a block of its products is wide
+CONV_ROWS = 256  # rows of its columns at once, about: as results of products they stay in a core's own cache
 ROWS = 64  # of the weight's gradient turned by one task
+
+
+def room_size(sizes: Sequence[int], positions: int) -> int:
+    """Numbers in a room (windows.py) for so many positions, wherever they begin: lines of one channel with their padding."""
+    count = (positions + max(1, sizes[15]) - 2) // max(1, sizes[15]) + 1
+    lines = min(count * sizes[6], (count - 1) * sizes[8] + (sizes[6] - 1) * sizes[12] + 1)
+    return lines * (sizes[3] + 2 * sizes[11])
+
+
+class BfloatConvPlan(NamedTuple):
+    """tile: output positions at once; images whose positions lie one after the other; input channels at once; chunks of images; workers."""
+
+    tile: int
+    images: int
+    channels: int
+    chunks: int
+    workers: int
+
+
+@lru_cache(4096)
+def bfloat_conv_plan(sizes: Sequence[int], what: str) -> BfloatConvPlan:
+    """The decomposition of one pass of bfloat16 numbers. Blocks of channels begin where strips of 32 rows do."""
+    images, groups, taps, area = sizes[0], sizes[5], sizes[6] * sizes[7], sizes[14] * sizes[15]
+    each, step = sizes[1] // groups, 32 // gcd(32, taps)
+    channels = max(1, min(each, max(1, CONV_ROWS // (step * taps)) * step))
+    if what == "dw":
+        chunks = min(images, 16, max(2, CONV_PARTIALS // max(1, sizes[4] * each * taps)))
+        positions = -(-images // max(1, chunks)) * area
+        tile = min(max(CONV_TILE, 2 * CONV_COLUMNS // (channels * taps) // 32 * 32), -(-positions // 32) * 32)
+        return BfloatConvPlan(tile, 1, channels, chunks, min(chunks * groups * -(-each // channels), most_threads()))
+    together = max(1, min(-(-4 * CONV_TILE // area), images // 8))  # few tiles with room left over, and enough tasks for the cores
+    pieces = -(-together * area // CONV_TILE) if what == "y" else -(-each // channels)
+    return BfloatConvPlan(CONV_TILE, together, channels, 0, min(-(-images // together) * groups * pieces, most_threads()))
 
 
 @loop

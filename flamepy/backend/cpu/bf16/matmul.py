@@ -14,15 +14,13 @@ from typing import Any
 
 from ....dtypes import bfloat16
 from ..loops.maps import F, same
-from ..loops.plans import ALONE, NOTHING, RESULT, SUM, flops
-from ..loops.runs import add_columns, add_run, copy_run, fill_run, put_run
+from ..loops.runs import add_columns, copy_run, fill_run, put_run
+from ..products.finish import finish_row, flops, stands
 from ..runtime.family import loop, table
 from ..runtime.parallel import strips_of, tasks
-from ..runtime.workspace import block_space, wide_space
+from ..runtime.workspace import SIDE, WIDTH, block_space, wide_space
 from .bfloat import load, multiply, pack_panels, pack_strips, packed_size, tiles_off, tiles_on
 
-SIDE = 32  # rows of a strip, columns of a packed panel
-WIDTH = 128  # columns of a block
 SPAN = 64  # rows or columns that one task packs
 
 
@@ -61,7 +59,7 @@ def matmul_bfloat(part, c, a, b, a_off, batch, m, n, k, packed):
 
 @loop
 def linear_bfloat(part, y, kept, x, w, bias, residual, rows, n, k, has_bias, has_residual, keep):
-    """y (rows, n) = F(x (rows, k) @ w.T + bias (n)) + residual (rows, n); kept: what F gets or gives, as `keep` says (plans.py).
+    """y (rows, n) = F(x (rows, k) @ w.T + bias (n)) + residual (rows, n); kept: what F gets or gives, as `keep` says (finish.py).
 
     w.T is in panels. What isn't there or isn't kept isn't read or written.
     """
@@ -78,22 +76,6 @@ def linear_bfloat(part, y, kept, x, w, bias, residual, rows, n, k, has_bias, has
                 at, line = (i + r) * n + j, z[r * WIDTH : r * WIDTH + cols]
                 finish_row(y, kept, line, bias[j : j + cols], residual, at, has_bias, has_residual, keep)
     tiles_off()
-
-
-def finish_row(y, kept, z, bias, residual, at, has_bias, has_residual, keep):
-    """Part of a row, rounded into y from number `at` on, with everything that follows the product; z is written over."""
-    if has_bias:
-        add_run(z, bias)
-    if keep == SUM:
-        copy_run(kept[at : at + z.size], z)
-    if keep != NOTHING:
-        for c in range(z.size):
-            z[c] = F(z[c])
-    if keep == RESULT:
-        copy_run(kept[at : at + z.size], z)
-    if has_residual:
-        add_run(z, residual[at : at + z.size])
-    copy_run(y[at : at + z.size], z)
 
 
 @loop
@@ -162,13 +144,9 @@ def matmul(go: Any, outs: Any, ins: Any, a_at: Any, b_at: Any, m: int, n: int, k
 
 
 def linear(go: Any, outs: Any, ins: Any, rows: int, n: int, k: int, flip: bool, keeps_result: bool) -> None:
-    y, kept = outs
-    x, w, bias, residual = ins
-    _, right = pack(go, x, w, (0,), (0,), 0, n, k, False, not flip)
-    keep = NOTHING if go.formula is None else ALONE if kept is None else RESULT if keeps_result else SUM
-    stands = (y, y if kept is None else kept), (x, right, x if bias is None else bias, x if residual is None else residual)
-    flags = (bias is not None, residual is not None, keep)
-    go(linear_bfloat, *stands, (rows, n, k, *flags), work=work_of(rows * n, k), formula=go.formula or same)
+    _, right = pack(go, ins[0], ins[1], (0,), (0,), 0, n, k, False, not flip)
+    outs, given, flags = stands(go, outs, ins, right, keeps_result)
+    go(linear_bfloat, outs, given, (rows, n, k, *flags), work=work_of(rows * n, k), formula=go.formula or same)
 
 
 def linear_dx(go: Any, outs: Any, ins: Any, rows: int, n_out: int, n_in: int) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from ....dtypes import HALF, float64
 from ..bf16 import conv as bfloat_conv
 from ..loops.maps import fill, map1, same
-from ..loops.plans import bfloat_conv_plan
 from ..loops.runs import add_run, add_value, fill_run
 from ..products.gemm import N, gemm
 from ..runtime.family import launcher, loop, table
@@ -116,7 +115,7 @@ def conv_dx_launcher(go, outs, ins, sizes):
 def conv_dw_launcher(go, outs, ins, sizes):
     dw, db = outs
     halves = bfloat_conv.pays(ins[1], sizes)
-    chunks = bfloat_conv_plan(sizes, "dw").chunks if halves else listed_conv.dw_plan(sizes).chunks
+    chunks = bfloat_conv.bfloat_conv_plan(sizes, "dw").chunks if halves else listed_conv.dw_plan(sizes).chunks
     partial, sums, total = go.empty(chunks * dw.size), go.empty(chunks * sizes[4], float64), go.empty(dw.size)
     if halves:
         bfloat_conv.conv_dw(go, (partial, sums), ins, sizes, multiplications(sizes) // 2)

@@ -19,7 +19,7 @@ from ..loops.runs import fill_run
 from ..runtime.family import loop, table
 from ..runtime.parallel import tasks
 from ..runtime.processor import tile
-from ..runtime.threads import most_threads
+from ..runtime.settings import most_threads
 from .windows import copy_line
 
 LANES = tile(4).lanes  # numbers of a vector

@@ -24,7 +24,7 @@ from ..loops.runs import add_value, fill_run
 from ..products.listed import VECTOR, gemm_listed
 from ..runtime.family import loop, table
 from ..runtime.parallel import tasks
-from ..runtime.threads import most_threads
+from ..runtime.settings import most_threads
 from . import depthwise
 from .windows import copy_line
 

@@ -20,19 +20,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..loops.plans import CONV_PARTIALS
 from ..loops.runs import add_value, copy_run, fill_run
 from ..products.gemm import turn_matrix
 from ..products.picked import dots_picked, gemm_picked, pack_turned
 from ..runtime.family import loop, table
 from ..runtime.parallel import tasks
-from ..runtime.threads import most_threads
+from ..runtime.settings import most_threads
 from .windows import add_planes, copy_line
 
 LONGEST = 16  # numbers of the longest vectors: panels are padded to that at most
 DEPTH = 576  # taps of all input channels at once, at most
 NUMBERS = 1 << 16  # of results or cotangents at once: 256 KB of float32, within a core's own cache
 BLOCK = 16  # input channels whose weights are written side by side
+CONV_PARTIALS = 1 << 22  # numbers in a convolution weight gradient's partial sums, at most (but two chunks always may)
 SHARES = 16  # for the cores, where there are few images
 
 

@@ -5,7 +5,7 @@ the last. Numbers are moved, or where the arrays' types differ converted. `sizes
 
 Between the image and the columns stands `room`: the lines of one channel that these positions see, with their padding. There every tap
 sees lines of one length, at one distance: short loops without a test. Its numbers are converted once, not once for each tap. Its size is
-plans.room_size().
+room_size() (bf16/conv.py).
 
 put_columns() and what follows it work on positions of neighbouring images, counted through them, from `first` of image `low` on.
 """

@@ -15,9 +15,8 @@ from ...formula.row_words import wide
 from ..products.gemm import turn_matrix
 from ..runtime.family import launcher, loop, table
 from ..runtime.parallel import tasks
-from ..runtime.workspace import wide_space
+from ..runtime.workspace import COLUMNS, wide_space
 from .broadcast import offset
-from .plans import COLUMNS
 from .runs import add_run, copy_run, fill_run, put_run
 
 LENGTH = 4096  # elements of a run that one task moves

@@ -15,10 +15,21 @@ from ...formula.row_words import RUN
 from ...formula.words import fmax, maximum
 from ..runtime.family import launcher, loop
 from ..runtime.parallel import tasks
-from ..runtime.workspace import wide_space
+from ..runtime.workspace import COLUMNS, wide_space
 from .maps import F, same
-from .plans import COLUMNS, fold_plan
 from .runs import add_columns, fill_run, long_sum_run, short_sum_run
+
+CHUNK = 8192  # elements folded by one task when a row is split
+
+
+def fold_plan(outer: int, n: int, inner: int) -> tuple[int, int]:
+    """(chunk length, number of chunks) along n for a fold of (outer, n, inner): enough tasks for many cores."""
+    if inner == 1:
+        chunk = n if outer >= 64 or n <= 2 * CHUNK else CHUNK
+    else:
+        tasks = outer * -(-inner // COLUMNS)
+        chunk = n if tasks >= 16 or n * inner <= 2 * CHUNK else max(64, -(-n // 16))
+    return chunk, max(1, -(-n // max(1, chunk)))
 
 
 @loop

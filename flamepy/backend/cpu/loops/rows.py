@@ -9,9 +9,8 @@ from __future__ import annotations
 from ...formula.row_words import wide
 from ..runtime.family import launcher, loop, table
 from ..runtime.parallel import tasks
-from ..runtime.workspace import wide_space
+from ..runtime.workspace import COLUMNS, wide_space
 from .maps import F, fill, same
-from .plans import COLUMNS
 from .runs import add_columns, fill_run, long_sum_run, put_run
 
 CHUNK = 8192  # elements of a chunk of rows, at least, unless it has MOST rows

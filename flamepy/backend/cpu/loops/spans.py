@@ -8,12 +8,49 @@ by factor[1] as they are read, where 1 leaves every bit as it is, and with mark[
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+import numpy as np
+
 from ...formula.clip import clip_factor, kept, next_scale, norm_of, scaled, within
 from ...formula.words import maximum, real
 from ..runtime.family import launcher, loop
 from ..runtime.parallel import tasks
 from .maps import F
-from .plans import norm_tables, row_table, span_table
+
+SPAN_TASK = 16384  # elements of a span handled by one task
+
+
+@lru_cache(4096)
+def span_table(segments: tuple[tuple[int, int], ...]) -> np.ndarray:
+    """The task table for (start, size) segments: first element, end, segment number of each task."""
+    rows = [
+        (at, min(at + SPAN_TASK, start + size), number)
+        for number, (start, size) in enumerate(segments)
+        for at in range(start, start + size, SPAN_TASK)
+    ]
+    return np.array(rows, np.int64).reshape(-1)
+
+
+@lru_cache(1024)
+def norm_tables(buffers: tuple[tuple[tuple[int, int], ...], ...]) -> tuple[list[np.ndarray], np.ndarray]:
+    """The task table of each buffer, and for every task of all of them its segment, counted through all buffers."""
+    tables = [span_table(segments) for segments in buffers]
+    firsts = np.cumsum([0, *[len(segments) for segments in buffers]])
+    owner = [table[2::3] + first for table, first in zip(tables, firsts, strict=False)]
+    return tables, np.concatenate([*owner, np.empty(0, np.int64)])
+
+
+@lru_cache(1024)
+def row_table(segments: tuple[tuple[int, int, int], ...]) -> np.ndarray:
+    """Tasks of whole rows for (start, size, length of a row) segments: first element, end, length of a row."""
+    rows = [
+        (at, min(at + step, start + size), cols)
+        for start, size, cols in segments
+        for step in [cols * max(1, SPAN_TASK // cols)]
+        for at in range(start, start + size, step)
+    ]
+    return np.array(rows, np.int64).reshape(-1)
 
 
 @loop

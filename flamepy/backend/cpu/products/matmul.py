@@ -9,18 +9,15 @@ threads.
 
 from __future__ import annotations
 
-from numba import types
-
 from ....dtypes import bfloat16, float16
 from ..bf16 import matmul as bfloat_matmul
-from ..bf16.matmul import SIDE, WIDTH, finish_row
 from ..loops.maps import F, same
-from ..loops.plans import ALONE, COLUMNS, NOTHING, RESULT, SUM, flops
 from ..loops.runs import add_columns, fill_run, put_run
 from ..runtime.family import launcher, loop, table
 from ..runtime.parallel import elements, many, strips_of, tasks
-from ..runtime.workspace import block_space, wide_space
+from ..runtime.workspace import COLUMNS, SIDE, WIDTH, block_space, wide_space
 from . import half_products
+from .finish import RESULT, SUM, finish, finish_row, flops, run, stands
 from .gemm import PANEL, N, T, gemm
 
 STRIP = 48  # rows of a strip, at most: enough that packing a block of B for one strip costs a tenth of multiplying with it
@@ -71,7 +68,7 @@ def matmul(part, c, a, b, a_off, b_off, batch, m, n, k, ta, tb):
 
 @loop
 def linear(part, y, kept, x, w, bias, residual, rows, n, k, flip, has_bias, has_residual, keep):
-    """y (rows, n) = F(x (rows, k) @ w.T + bias (n)) + residual (rows, n); kept: what F gets or gives, as `keep` says (plans.py).
+    """y (rows, n) = F(x (rows, k) @ w.T + bias (n)) + residual (rows, n); kept: what F gets or gives, as `keep` says (finish.py).
 
     w is (n, k), or with flip (k, n): then it is an input gradient. What isn't there or isn't kept isn't read or written.
     """
@@ -142,50 +139,6 @@ def linear_dw(part, dw, db, g, x, rows, n_out, n_in, has_bias, add_w, add_b):
         put_run(db[low:high], total, add_b)
 
 
-def finish(y, z, bias, residual, i, end, j, cols, n, has_bias, has_residual, keep):
-    """F(z + bias) + residual on rows i to end, columns j to j + cols; a strip at a time stays in the nearest cache.
-
-    Where two arrays may be one, the loops differ: what is written in place must be seen to be, or LLVM takes the scalar loop. There a
-    bias is added on the way: a pass less.
-    """
-    inside = keep == ALONE or keep == RESULT  # a tuple in a kernel is slower to compile
-    for top in range(i, end, 64):
-        bottom = min(end, top + 64)
-        if has_bias and inside:
-            for r in range(top, bottom):
-                for c in run(r * n + j, cols):
-                    z[c] = F(z[c] + bias[c - types.uint64(r * n)])
-        elif has_bias:
-            for r in range(top, bottom):
-                for c in run(r * n + j, cols):
-                    z[c] += bias[c - types.uint64(r * n)]
-        elif inside:
-            for r in range(top, bottom):
-                for c in run(r * n + j, cols):
-                    z[c] = F(z[c])
-        if keep == SUM:
-            for r in range(top, bottom):
-                for c in run(r * n + j, cols):
-                    y[c] = F(z[c])
-        if has_residual:
-            add_residual(y, z, residual, top, bottom, j, cols, n, keep == RESULT)
-
-
-def add_residual(y, z, residual, top, bottom, j, cols, n, apart):
-    for r in range(top, bottom):
-        if apart:
-            for c in run(r * n + j, cols):
-                y[c] = z[c] + residual[c]
-        else:
-            for c in run(r * n + j, cols):
-                y[c] += residual[c]
-
-
-def run(start, size):
-    """Element numbers from `start`, as unsigned numbers: no check for negative ones, so that the loop vectorises."""
-    return range(types.uint64(start), types.uint64(start + size))
-
-
 def derive(dz, g, kept, piece):
     for c in piece:
         dz[c] = F(g[c], kept[c])
@@ -211,18 +164,13 @@ def matmul_launcher(go, outs, ins, a_at, b_at, m, n, k, ta, tb):
 
 @launcher(name="linear")
 def linear_launcher(go, outs, ins, rows, n, k, flip, keeps_result, reads):
-    """One compiled loop for a layer with and without bias, residual, kept values: what is absent has a stand-in that isn't read."""
     if reads == bfloat16:
         return bfloat_matmul.linear(go, outs, ins, rows, n, k, flip, keeps_result)
     load_halves(ins[1])
-    y, kept = outs
-    x, w, bias, residual = ins
-    keep = NOTHING if go.formula is None else ALONE if kept is None else RESULT if keeps_result else SUM
-    stands = (y, y if kept is None else kept), (x, w, x if bias is None else bias, x if residual is None else residual)
-    flags = (flip, bias is not None, residual is not None, keep)
-    if x.dtype == float16:
-        return go(linear_half, *stands, (rows, n, k, *flags[1:]), work=flops(rows * n, k), formula=go.formula or same)
-    go(linear, *stands, (rows, n, k, *flags), work=flops(rows * n, k), formula=go.formula or same)
+    outs, given, flags = stands(go, outs, ins, ins[1], keeps_result)
+    if ins[0].dtype == float16:
+        return go(linear_half, outs, given, (rows, n, k, *flags), work=flops(rows * n, k), formula=go.formula or same)
+    go(linear, outs, given, (rows, n, k, flip, *flags), work=flops(rows * n, k), formula=go.formula or same)
 
 
 @launcher(name="linear_dx")

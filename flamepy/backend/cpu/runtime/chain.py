@@ -24,7 +24,7 @@ import numpy as np
 from ...base import Buffer, Stream
 from ...chains import written
 from ...run import Spot
-from .threads import threads
+from .settings import threads
 
 Run = Callable[[list[Any]], None]
 

@@ -23,13 +23,13 @@ from ....errors import DeviceError
 from ...formula import bind, row_words
 from ...formula.bind import Dialect, announce
 from ...formula.row_words import all_max, all_sum, barrier, lane, lanes
-from ..loops import broadcast, moves, plans, words
+from ..loops import broadcast, moves, words
 from ..products import gemm, listed, picked
-from . import disk_cache, halves, inner, instructions, parallel, pool, processor, storage, workspace
+from . import disk_cache, halves, inner, instructions, parallel, pool, processor, workspace
 from .disk_cache import REMEDY, DiskCache, cache_of
 from .inner import INNER, KERNEL, AloneCompiler, InnerCompiler, LoopCompiler
+from .memory import WHOLE
 from .patience import Patience
-from .storage import WHOLE
 
 MATH = {"contract", "nsz"}
 
@@ -112,7 +112,7 @@ TURN_HALVES = numba.njit(**{**INNER, "forceinline": False})(halves.turn_matrix)
 ROW_WORDS = {word.__name__: numba.njit(**INNER)(word) for word in (lane, lanes, run_at, element, all_sum, all_max, barrier)}
 
 SHARED = (
-    bind, row_words, halves, inner, instructions, parallel, processor, storage, workspace, disk_cache, broadcast, moves, words, plans,
+    bind, row_words, halves, inner, instructions, parallel, processor, workspace, disk_cache, broadcast, moves, words,
     gemm, listed, picked,
 )  # fmt: skip
 SOURCES = (__file__, *[str(module.__file__) for module in SHARED])

@@ -73,7 +73,7 @@ def launches(seconds: float = 0.2) -> Iterator[Finding]:
     """What a parallel launch costs, and whether the threads get the processors they could use."""
     from ..loops import maps
     from . import pool
-    from .threads import threads as count_threads
+    from .settings import threads as count_threads
 
     cpu: Any = device("cpu")
     count = count_threads()

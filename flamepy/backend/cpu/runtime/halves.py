@@ -25,7 +25,7 @@ from numba.core.datamodel.models import ArrayModel, StructModel
 from numba.core.imputils import lower_builtin, lower_getattr
 
 from . import processor
-from .storage import WHOLE
+from .memory import WHOLE
 
 STRIP = 16
 I16, I32, F32 = ir.IntType(16), ir.IntType(32), ir.FloatType()

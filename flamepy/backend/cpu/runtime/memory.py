@@ -22,8 +22,18 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from ....dtypes import bfloat16, float16
 from ...base import Buffer, Device
-from .storage import stored
+
+# How the numbers of a buffer lie in its NumPy array: 16-bit floats as integers, for which NumPy and Numba have fast ways.
+WHOLE = np.dtype("int16")  # what kernels are bound for that move 16-bit floats without looking at them
+STORED = {bfloat16: np.dtype("uint16"), float16: WHOLE}
+
+
+def stored(dtype: np.dtype) -> np.dtype:
+    """The type of the array of a buffer of this dtype."""
+    return STORED.get(dtype, dtype)
+
 
 ALIGN = 64  # one cache line, one AVX-512 register
 APART = 1024  # bytes between two blocks, at least

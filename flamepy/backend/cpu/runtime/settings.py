@@ -1,4 +1,6 @@
-"""Numba's environment variables that flamepy cannot compute with: asked before Numba is imported, which would fail in ways of its own.
+"""What the process is told from outside: Numba's environment variables, and how many threads a parallel launch uses.
+
+Variables that flamepy cannot compute with are found before Numba is imported, which would fail in ways of its own.
 
 NUMBA_THREADING_LAYER needs no check: it chooses among Numba's own threads, and flamepy has others (pool.py).
 """
@@ -8,6 +10,8 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Callable
+from functools import cache
 
 from ....errors import DeviceError
 
@@ -46,3 +50,29 @@ def to_set(name: str, value: object) -> str:
 def to_unset(name: str) -> str:
     """What to type so that the next program has no such variable."""
     return f"set {name}= (in PowerShell: $env:{name} = '')" if sys.platform == "win32" else f"unset {name}"
+
+
+def threads() -> int:
+    """How many threads a parallel launch uses: what numba.set_num_threads() was given, else NUMBA_NUM_THREADS."""
+    return counter()()
+
+
+@cache
+def counter() -> Callable[[], int]:
+    """What tells that number; starts the threads."""
+    check()
+    from numba.np.ufunc import parallel
+
+    from . import pool
+
+    pool.start()
+    most = most_threads()
+    # Asking numba.get_num_threads() would start Numba's own threads, which flamepy has no use for.
+    return lambda: parallel._get_num_threads() if parallel._is_initialized else most  # type: ignore[attr-defined]
+
+
+def most_threads() -> int:
+    """How many there can be: NUMBA_NUM_THREADS, or the processors. numba.set_num_threads() takes no more."""
+    from numba import config
+
+    return config.NUMBA_NUM_THREADS  # type: ignore[attr-defined,no-any-return]
