@@ -184,7 +184,8 @@ def test_every_file_of_words_is_part_of_each_digest():
     runtime = {"family", "memory", "chain", "findings", "settings", "looking", "pool", "walk", "patience"}
     plain_python = {"device", *(f"runtime.{name}" for name in runtime)}
     reached = {
-        *FAMILIES, "loops.runs", "products.finish", "attention.rows", "conv.depthwise", "conv.line_conv", "conv.listed_conv", "conv.windows",
+        *FAMILIES, "loops.runs", "products.finish", "attention.rows",
+        *(f"conv.{name}" for name in ("depthwise", "line_conv", "listed_conv", "windows")),
         *(f"bf16.{name}" for name in ("bfloat", "attention", "conv", "matmul")),
     }  # fmt: skip
     # Functions of C, with digests of their own.
