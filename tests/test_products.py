@@ -52,7 +52,7 @@ avx2 = pytest.mark.skipif("avx2" not in processor.features(), reason="needs a pr
 
 def call(itemsize: int) -> Any:
     products.load(itemsize)
-    return next(made.ctypes for made in products.kept if made.__name__.startswith(f"gemm{itemsize}_"))
+    return next(made.ctypes for made in products.kept if made.__name__.startswith(f"gemm_at{itemsize}_"))
 
 
 SIZES = st.one_of(st.integers(0, 20), st.sampled_from([31, 32, 33, 47, 48, 49, 63, 64, 65, 97, 127, 129, 193]))

@@ -3,7 +3,7 @@
 A convolution is a matrix product whose operand, what each tap of a window sees at each position, is an image many times over. Nothing lays
 it out (im2col): tiles of products read padded images. Where there are many output channels, these are the vectors (listed_conv.py); where
 there are few, positions are, and windows move one at a time (line_conv.py). A 1 x 1 window's operand is the image (here); windows for one
-channel each are sums, not products (depthwise.py). bfloat16 is rearranged for its own products (bfloat_conv.py).
+channel each are sums, not products (depthwise.py). bfloat16 is rearranged for its own products (bf16/conv.py).
 
 The gradient of the weight is summed over fixed chunks of images and then over the chunks. All of it follows from sizes alone: the same bits
 for any number of threads. `sizes` (a table) is the geometry. Numbers of 16 bits are widened on the way.

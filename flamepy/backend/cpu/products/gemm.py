@@ -16,8 +16,9 @@ The steps from the register tile to whole matrices, in the order of this file (`
 A number of the result is the same chain of sums whatever the sizes m and n, the tile it falls into or who computes it: over k in order,
 in blocks whose depth follows from k. So results have the same bits for any number of threads, and a row's do not depend on the others.
 
-These functions are compiled once, as functions of C that kernels find by symbol name: a kernel that multiplies compiles no faster or
-slower for it, and stays in the disk cache.
+A word has three forms: `gemm`, in plain Python; `gemm_at`, which computes, compiled once as a function of C that kernels find by symbol
+name (a kernel that multiplies compiles no slower for it, and stays in the disk cache); `gemm_word`, what a kernel has in its place: it
+calls the second with the addresses of its arrays.
 """
 
 from __future__ import annotations
@@ -157,7 +158,7 @@ class Family:
         return njit(**micro.ALONE)(blocks)
 
     def product(self) -> Any:
-        """The word `gemm`: gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, add, c, ldc)."""
+        """gemm_at(ta, tb, m, n, k, alpha, a, lda, b, ldb, add, c, ldc): the word `gemm` as a function of C, of addresses and bytes."""
         size, number, blocks, dot = (
             self.size,
             np.float32 if self.size == 4 else np.float64,
@@ -165,7 +166,7 @@ class Family:
             micro.dot_kernel(self.size, self.tile.lanes),
         )
 
-        def gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, add, c, ldc):
+        def gemm_at(ta, tb, m, n, k, alpha, a, lda, b, ldb, add, c, ldc):
             other = instead() if size == 4 and m >= ROWS and n >= SIDE and k >= SIDE else 0  # see lower.py
             if other != 0:
                 call_instead(other, (ta, tb, m, n, k, alpha, a, lda, b, ldb, add, c, ldc))
@@ -178,13 +179,13 @@ class Family:
                 down, along = (size, ldb) if tb else (ldb, size)
                 blocks(m, n, k, number(alpha), a, row, step, b, down, along, add != 0, c, ldc)
 
-        return gemm
+        return gemm_at
 
     def transposing(self) -> Any:
-        """The word `turn_matrix`: turn_matrix(rows, cols, a, lda, c, ldc)."""
+        """turn_matrix_at(rows, cols, a, lda, c, ldc): the word `turn_matrix` as a function of C."""
         size, lanes, turn, copy = self.size, self.tile.lanes, self.packing.turn, self.packing.copy
 
-        def turn_matrix(rows, cols, a, lda, c, ldc):
+        def turn_matrix_at(rows, cols, a, lda, c, ldc):
             high, wide = rows // lanes * lanes, cols // lanes * lanes
             for i in range(0, high, lanes):
                 for j in range(0, wide, lanes):
@@ -193,7 +194,7 @@ class Family:
                 for j in range(wide if i < high else 0, cols):
                     copy(c + j * ldc + i * size, a + i * lda + j * size)
 
-        return turn_matrix
+        return turn_matrix_at
 
 
 WHOLE = types.int64
@@ -261,7 +262,7 @@ def compiled_gemm(itemsize: int) -> Any:
     call = types.ExternalFunction(f"flamepy_gemm{itemsize}", types.void(*SIGNATURES["gemm"]))
     call_halves = types.ExternalFunction(f"flamepy_halves{itemsize}", types.void(*SIGNATURES["halves"]))
 
-    def gemm(ta, tb, m, n, k, alpha, a, a_off, lda, b, b_off, ldb, add, c, c_off, ldc):
+    def gemm_word(ta, tb, m, n, k, alpha, a, a_off, lda, b, b_off, ldb, add, c, c_off, ldc):
         if a.itemsize != itemsize or b.itemsize != itemsize or c.itemsize != itemsize:
             call_halves(
                 np.int64(ta), np.int64(tb), np.int64(m), np.int64(n), np.int64(k), np.float64(alpha),
@@ -276,15 +277,15 @@ def compiled_gemm(itemsize: int) -> Any:
             np.int64(add), np.int64(c.ctypes.data) + c_off * itemsize, ldc * itemsize,
         )  # fmt: skip
 
-    return njit(**INNER)(gemm)
+    return njit(**INNER)(gemm_word)
 
 
 def compiled_turn(itemsize: int) -> Any:
     """The word for one dtype."""
     call = types.ExternalFunction(f"flamepy_turn_matrix{itemsize}", types.void(*SIGNATURES["turn_matrix"]))
-    turn_halves = njit(**{**INNER, "forceinline": False})(halves.turn_matrix)
+    turn_halves = njit(**{**INNER, "forceinline": False})(halves.turn_halves)
 
-    def turn_matrix(rows, cols, a, a_off, lda, c, c_off, ldc):
+    def turn_matrix_word(rows, cols, a, a_off, lda, c, c_off, ldc):
         if a.itemsize != itemsize:
             turn_halves(rows, cols, a, a_off, lda, c, c_off, ldc)
             return
@@ -293,7 +294,7 @@ def compiled_turn(itemsize: int) -> Any:
             np.int64(c.ctypes.data) + c_off * itemsize, ldc * itemsize,
         )  # fmt: skip
 
-    return njit(**INNER)(turn_matrix)
+    return njit(**INNER)(turn_matrix_word)
 
 
 WORDS: dict[np.dtype, dict[str, Any]] = {

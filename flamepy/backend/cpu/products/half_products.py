@@ -1,7 +1,7 @@
 """Products of float16 matrices: blocks of the operands are widened to float32 while they are multiplied, and results rounded once.
 
     product_halves(ta, tb, m, n, k, alpha, a, lda, a_size, b, ldb, b_size, add, c, ldc, c_size)
-        gemm (products.py) on operands of which each has 2 or 4 bytes a number; what is added to has 4
+        gemm (gemm.py) on operands of which each has 2 or 4 bytes a number; what is added to has 4
 
 A block of op(A) (HIGH, DEEP), one of op(B) (DEEP, WIDE) and one of the result lie in one of the rooms for what products pack: no more
 than that is ever float32. Sums run over k in blocks that sizes decide. load() makes the function known; it has to come before a kernel

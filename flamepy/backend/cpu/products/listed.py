@@ -26,7 +26,7 @@ FLOAT = np.dtype("float32")
 
 
 class ListedFamily(Family):
-    """The tiles of products.py with a list in the place of a distance from row to row of b."""
+    """The tiles of gemm.py with a list in the place of a distance from row to row of b."""
 
     def by_place(self, tile: Tile) -> Any:
         kernel = micro.micro_kernel(self.size, tile, True, listed=True)
@@ -39,11 +39,11 @@ class ListedFamily(Family):
     def listing(self) -> Any:
         size, column, panel, one = self.size, self.tiles, self.tile.lanes * self.tile.across, np.float32(1)
 
-        def gemm_listed(m, n, k, a, lda, b, places, add, c, ldc):
+        def gemm_listed_at(m, n, k, a, lda, b, places, add, c, ldc):
             for j in range(0, n, panel):
                 column(c + j * size, ldc, a, lda, size, b + j * size, places, m, k, min(panel, n - j), one, add != 0)
 
-        return gemm_listed
+        return gemm_listed_at
 
 
 SIGNATURE = (types.int64,) * 10
@@ -70,13 +70,13 @@ def gemm_listed(m, n, k, a, a_off, lda, b, b_off, places, add, c, c_off, ldc):
 def compiled() -> Any:
     call = types.ExternalFunction("flamepy_gemm_listed4", types.void(*SIGNATURE))
 
-    def gemm_listed(m, n, k, a, a_off, lda, b, b_off, places, add, c, c_off, ldc):
+    def gemm_listed_word(m, n, k, a, a_off, lda, b, b_off, places, add, c, c_off, ldc):
         call(
             np.int64(m), np.int64(n), np.int64(k), np.int64(a.ctypes.data) + a_off * 4, lda * 4, np.int64(b.ctypes.data) + b_off * 4,
             np.int64(places.ctypes.data), np.int64(add), np.int64(c.ctypes.data) + c_off * 4, ldc * 4,
         )  # fmt: skip
 
-    return njit(**INNER)(gemm_listed)
+    return njit(**INNER)(gemm_listed_word)
 
 
 WORDS = {FLOAT: {"gemm_listed": compiled()}}

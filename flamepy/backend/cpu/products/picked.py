@@ -8,7 +8,7 @@
     rows first to first + count of the k rows of B's panels, from b (n, count), its rows ldb apart
 
 What taps of windows see at positions of an image is such an operand: one list says where a tap is, the other where a position, and their
-sum is a place in the padded image, whatever the window's steps and gaps. A tile of products.py reads six numbers of A for each p; here
+sum is a place in the padded image, whatever the window's steps and gaps. A tile of gemm.py reads six numbers of A for each p; here
 each comes from a pointer of its own, and all pointers move by the same distance. The panels have k rows of n numbers and what fills up a
 vector.
 """
@@ -87,7 +87,7 @@ def product(size: int, tile: Tile) -> Any:
     six, four, three, one = (by_width([picked_kernel(size, tile._replace(rows=rows, across=n)) for n in widths]) for rows in (6, 4, 3, 1))
     lanes, panel = tile.lanes, tile.lanes * tile.across
 
-    def gemm_picked(m, n, k, a, rows, inner, b, add, c, ldc):
+    def gemm_picked_at(m, n, k, a, rows, inner, b, add, c, ldc):
         fours, threes = (m % 6 % 3, m % 2) if m > 5 else (m // 4, m % 4 // 3)  # tiles of one row wait for their own sums
         sixes, more = max(0, m - 4 * fours - 3 * threes) // 6, add != 0
         second = 6 * sixes
@@ -103,20 +103,20 @@ def product(size: int, tile: Tile) -> Any:
             one(vectors, to + last * ldc, ldc, a, rows + last * 8, inner, b, deep, k, m - last, cols, more)
             b += k * deep
 
-    return gemm_picked
+    return gemm_picked_at
 
 
 def packer(size: int, tile: Tile) -> Any:
     pack, lanes, panel = Packing(size, tile).panel, tile.lanes, tile.lanes * tile.across
 
-    def pack_turned(to, k, first, count, b, ldb, n):
+    def pack_turned_at(to, k, first, count, b, ldb, n):
         for j in range(0, n, panel):
             cols = min(panel, n - j)
             deep = (cols + lanes - 1) // lanes * lanes * size
             pack(to + first * deep, b + j * ldb, ldb, True, count, cols)
             to += k * deep
 
-    return pack_turned
+    return pack_turned_at
 
 
 def emit_dots(v: Vectors, m: Any, runs: Any, long: Any, a: Any, rows: Any, starts: Any, b: Any) -> list[Any]:
@@ -163,11 +163,11 @@ def dots(size: int, tile: Tile) -> Any:
 
     emit = intrinsic(typed)
 
-    def dots_picked(m, runs, long, a, rows, starts, b, add, c):
+    def dots_picked_at(m, runs, long, a, rows, starts, b, add, c):
         for i in range(0, m, DOTS):
             emit(m - i, runs, long, a, rows + i * 8, starts, b, add != 0, c + i * size)
 
-    return dots_picked
+    return dots_picked_at
 
 
 MAKERS = {"gemm_picked": (product, 10), "dots_picked": (dots, 9), "pack_turned": (packer, 7)}
@@ -204,26 +204,27 @@ def compiled(size: int) -> dict[str, Any]:
     """The words for numbers of one size."""
     multiply, dot, pack = (types.ExternalFunction(f"flamepy_{name}{size}", types.void(*SIGNATURES[name])) for name in SIGNATURES)
 
-    def gemm_picked(m, n, k, a, a_off, rows, inner, b, b_off, add, c, c_off, ldc):
+    def gemm_picked_word(m, n, k, a, a_off, rows, inner, b, b_off, add, c, c_off, ldc):
         multiply(
             np.int64(m), np.int64(n), np.int64(k), np.int64(a.ctypes.data) + a_off * size, np.int64(rows.ctypes.data),
             np.int64(inner.ctypes.data), np.int64(b.ctypes.data) + b_off * size, np.int64(add),
             np.int64(c.ctypes.data) + c_off * size, ldc * size,
         )  # fmt: skip
 
-    def dots_picked(m, runs, long, a, rows, starts, b, add, c, c_off):
+    def dots_picked_word(m, runs, long, a, rows, starts, b, add, c, c_off):
         dot(
             np.int64(m), np.int64(runs), np.int64(long), np.int64(a.ctypes.data), np.int64(rows.ctypes.data),
             np.int64(starts.ctypes.data), np.int64(b.ctypes.data), np.int64(add), np.int64(c.ctypes.data) + c_off * size,
         )  # fmt: skip
 
-    def pack_turned(to, to_off, k, first, count, b, b_off, ldb, n):
+    def pack_turned_word(to, to_off, k, first, count, b, b_off, ldb, n):
         pack(
             np.int64(to.ctypes.data) + to_off * size, np.int64(k), np.int64(first), np.int64(count),
             np.int64(b.ctypes.data) + b_off * size, ldb * size, np.int64(n),
         )  # fmt: skip
 
-    return {function.__name__: njit(**INNER)(function) for function in (gemm_picked, dots_picked, pack_turned)}
+    words = zip(SIGNATURES, (gemm_picked_word, dots_picked_word, pack_turned_word), strict=True)
+    return {name: njit(**INNER)(function) for name, function in words}
 
 
 WORDS = {np.dtype(name): compiled(size) for name, size in (("float32", 4), ("float64", 8))}

@@ -107,7 +107,7 @@ def element(n):
 
 WIDE = {"f": numba.njit(**INNER)(wide_float), "i": numba.njit(**INNER)(wide_whole)}
 ROUNDED = numba.njit(**INNER)(lambda x: x)  # rounding an integer
-TURN_HALVES = numba.njit(**{**INNER, "forceinline": False})(halves.turn_matrix)
+TURN_HALVES = numba.njit(**{**INNER, "forceinline": False})(halves.turn_halves)
 # The other words of a row body. The CPU gives a row to one lane: they cost nothing.
 ROW_WORDS = {word.__name__: numba.njit(**INNER)(word) for word in (lane, lanes, run_at, element, all_sum, all_max, barrier)}
 

@@ -92,8 +92,8 @@ def get_ctypes(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     return found._getvalue()
 
 
-def turn_matrix(rows, cols, a, a_off, lda, c, c_off, ldc):
-    """The word of products.py for what is only moved: by strips of STRIP rows, whose lines stay in the nearest cache."""
+def turn_halves(rows, cols, a, a_off, lda, c, c_off, ldc):
+    """The word `turn_matrix` for what is only moved: by strips of STRIP rows, whose lines stay in the nearest cache."""
     for first in range(0, rows, STRIP):
         for j in range(np.uintp(cols)):
             for i in range(np.uintp(first), np.uintp(min(rows, first + STRIP))):

@@ -90,7 +90,7 @@ def chains(itemsize: int, rounds: int = ROUNDS) -> tuple[Callable[[], np.ndarray
     return run, 2.0 * rounds * z.size
 
 
-def gemm(itemsize: int) -> Any:
+def gemm_from_python(itemsize: int) -> Any:
     """The word `gemm` to be called from Python, with addresses and strides in bytes."""
     load(itemsize)
     kinds: list[Any] = [{types.int64: ctypes.c_int64, types.float64: ctypes.c_double}[kind] for kind in SIGNATURES["gemm"]]
@@ -99,7 +99,7 @@ def gemm(itemsize: int) -> Any:
 
 def product(itemsize: int, side: int) -> tuple[Callable[[], np.ndarray], float]:
     """A function that multiplies two square matrices on this thread, and its arithmetic."""
-    call = gemm(itemsize)
+    call = gemm_from_python(itemsize)
     a, b, c = (np.ones((side, side), f"f{itemsize}") for _ in range(3))
 
     def run() -> np.ndarray:
