@@ -102,7 +102,7 @@ def test_doctor_says_what_is_there(system: str, tmp_path: Path) -> None:
 TYPED = """
 from pathlib import PureWindowsPath
 import flamepy.command.doctor as doctor
-from flamepy.backend.cpu import settings
+from flamepy.backend.cpu.runtime import settings
 from flamepy.train.files import quoted
 
 doctor.CHECKS = {"cpu": lambda: [doctor.Finding("threads", "7", settings.to_set("NUMBA_NUM_THREADS", 2)),

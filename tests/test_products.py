@@ -148,7 +148,7 @@ SMALL_STACK = """
 import os, threading
 import numpy as np
 import flamepy as fp
-from flamepy.backend.cpu import rooms
+from flamepy.backend.cpu.runtime import rooms
 x = np.arange(205.0 * 300).reshape(205, 300) % 7
 def product():
     whole = (fp.tensor(x) @ fp.tensor(x.T.copy())).numpy()
@@ -182,7 +182,7 @@ ELSEWHERE = """
 import json, sys
 import numpy as np
 import flamepy as fp
-from flamepy.backend.cpu import processor
+from flamepy.backend.cpu.runtime import processor
 random = np.random.default_rng(0)
 worst = 0.0
 for dtype in ("float32", "float64"):
@@ -217,7 +217,8 @@ def test_narrower_vectors(name: str, tmp_path: Path) -> None:
 ASSEMBLY = """
 import json
 from numba import njit, types
-from flamepy.backend.cpu import inner, micro, peak, processor
+from flamepy.backend.cpu.products import micro
+from flamepy.backend.cpu.runtime import inner, peak, processor
 
 def text(kernel, numbers, *rest):
     call = eval("lambda " + (args := ", ".join("abcdefghijkl"[: numbers + len(rest)])) + f": kernel({args})", {"kernel": kernel})

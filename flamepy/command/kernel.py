@@ -120,7 +120,7 @@ def counting(arch: str) -> tuple[Any, dict[str, list[EmulationReport]]]:
     """(an emulated GPU, what launches on it counted). One for each kind: calls are planned for a device once, and known by its name."""
     found: dict[str, list[EmulationReport]] = {}
 
-    class Counting(backend("emulated").Driver):  # type: ignore[misc]
+    class Counting(backend("runtime.emulated").Driver):  # type: ignore[misc]
         """Keeps what each launch counts."""
 
         cc = architecture(arch)

@@ -74,7 +74,8 @@ def packages() -> dict[str, str]:
 
 def facts() -> Found:
     """The device, and one kernel all the way: compiled anew, linked, loaded, launched."""
-    from ...backend.cuda import build, maps, words
+    from ...backend.cuda.loops import maps, words
+    from ...backend.cuda.runtime import build
     from ...backend.formula.bind import typed
 
     found: Found = {"packages": packages()}
@@ -106,7 +107,7 @@ def memory_of(here: Any) -> tuple[int, int]:
     """Bytes that are free, and all; 0 where there is no GPU."""
     if emulated():
         return 0, 0
-    from ...backend.cuda.driver import checked
+    from ...backend.cuda.runtime.driver import checked
 
     free, total = checked(here.driver.cu.cuMemGetInfo(), "memory")
     return int(free), int(total)
