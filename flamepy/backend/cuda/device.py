@@ -31,7 +31,7 @@ from .runtime.stream import CudaStream, Launch
 MOVES = frozenset(("strided_get", "strided_put", "take_rows", "tri"))  # launches that move numbers without looking at them
 FAMILIES = (
     "loops.maps", "loops.moves", "loops.scatter", "loops.random", "rows.rows", "loops.reduce", "loops.spans", "products.matmul",
-    "attention.attention", "attention.attention_dx", "conv.conv", "conv.pooling",
+    "attention.attention", "conv.conv", "conv.pooling",
 )  # fmt: skip
 
 
@@ -100,7 +100,7 @@ class CudaDevice(Device):
         self.launches: dict[tuple[str, Callable | None, np.dtype, bool], tuple[Callable[..., None], family.Go]] = {}
         self.late = Late(self)
         self.launched = 0
-        self.tables: dict[Any, Buffer] = {}  # of spans: see span_tables.py
+        self.tables: dict[Any, Buffer] = {}  # of spans: see loops/spans.py
 
     def launch(
         self, name: str, formula: Callable | None, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any],

@@ -1,4 +1,4 @@
-"""Gradients of attention of 16-bit numbers on the tensor cores: see attention_dx.py for what is computed, tensor_cores.py for how.
+"""Gradients of attention of 16-bit numbers on the tensor cores: see attention.py for what is computed, tensor_cores.py for how.
 
 A warp of attention_mma_dkv has 16 TALL keys and goes over tiles of rows, PART at once: it makes scores and weights turned, keys by rows,
 so that they are left factors of the products that give dk and dv. A warp of attention_mma_dq has 16 TALL rows and goes over tiles of keys.

@@ -21,7 +21,6 @@ from ..products.tiles import filled, gather, outer, put_columns, put_tile, sized
 from ..runtime.compat import cuda, types
 from ..runtime.family import THREADS as BLOCK
 from ..runtime.family import blocks, kernel, launcher
-from . import conv_mma_dx
 from . import tensor_cores as conv_mma
 
 SIDE = 16  # a block's threads: 16 by 16
@@ -277,7 +276,7 @@ def conv_launcher(go, outs, ins, sizes):
 @launcher(name="conv2d_dx")
 def conv_dx_launcher(go, outs, ins, sizes):
     if conv_mma.suits(*ins, sizes):
-        conv_mma_dx.launch_dx(go, outs, ins, sizes)
+        conv_mma.launch_dx(go, outs, ins, sizes)
     else:
         in_tiles(go, conv2d_dx_tiles, outs, ins, sizes, sizes[1], sizes[0] * sizes[2] * sizes[3])
 

@@ -7,6 +7,7 @@ are folded again. A thread adds up some 64 numbers one after the other, then thr
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,15 +16,53 @@ from ....dtypes import computed
 from ...formula.row_words import lane, lanes
 from ...formula.words import maximum, minimum
 from ..products.tensor import divided
-from ..rows.row_words import ROOM, THREADS
+from ..rows.row_words import ROOM, THREADS, room_of
 from ..rows.rows import fetch
 from ..runtime.compat import cuda
 from ..runtime.family import F, blocks, kernel, launcher, shaped
 from ..runtime.near import address_of, arrived, moved, shared_span, widths
-from .fold_plans import MANY, fold_plan, near_plan
 from .maps import same
 from .vectors import load4
 from .words import block, thread
+
+LINE = 16384  # numbers of a long line that a block folds: 64 a thread
+DEEP = 128  # numbers that a thread folds in a column, at most
+BLOCKS = 1024  # enough of them for every GPU
+NEAR_BYTES = 4096  # bytes: what a result is folded from lies in shared memory up to this size
+MANY = 256  # results of a block there that warps find
+ALONE = 32  # numbers that a single thread folds there
+
+
+@lru_cache(4096)
+def near_plan(outer: int, n: int, inner: int, itemsize: int) -> tuple[int, int]:
+    """(how many of outer a block takes, lanes of a result) where they fit into shared memory, else (0, 0)."""
+    slab = n * inner * itemsize
+    if slab > NEAR_BYTES or not slab or (outer < 32 and n > ALONE):
+        return 0, 0
+    lanes = 1 if n <= ALONE else 32
+    most = (1024 * room_of(lanes) - 64) // slab
+    if lanes > 1:
+        most = min(most, MANY // inner)
+    return max(1, min(most, outer // BLOCKS)), lanes
+
+
+@lru_cache(4096)
+def fold_plan(outer: int, n: int, inner: int) -> tuple[int, int, int]:
+    """(length of a chunk, chunks, columns of a block). Columns 0: lines, by vectors."""
+    if inner == 1:
+        chunk = min(n, LINE)
+        return chunk, -(-n // chunk), 0
+    columns = 1
+    while columns < min(inner, 32):
+        columns *= 2
+    while columns < THREADS and columns < inner and n * columns <= 16 * THREADS and inner % (2 * columns) == 0:
+        columns *= 2
+    rows = THREADS // columns
+    found = outer * -(-inner // columns)
+    chunk = max(8 * rows, min(DEEP * rows, -(-n * found // BLOCKS)))
+    chunk = min(n, -(-chunk // (4 * rows)) * 4 * rows)
+    return chunk, -(-n // chunk), columns
+
 
 DEPTH = 8  # 2**8 threads
 

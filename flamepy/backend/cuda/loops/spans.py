@@ -4,20 +4,80 @@ A table in the GPU's memory holds three numbers a task: first element, end, and 
 Tasks end at multiples of their length, so that what lies between is read 16 bytes at a time. `hyper` holds some numbers for each segment,
 which are the only thing that changes from step to step. `factor` and `mark` are what clipping found (formula/clip.py): gradients are
 multiplied by factor[1] as they are read, where 1 leaves every bit as it is, and with mark[2] 0 an update does nothing; nor after a
-check that failed (late.py).
+check that failed (late.py). Tables are made once for each list of segments, (start, size).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...base import Buffer
 from ...formula.clip import clip_factor, kept, next_scale, norm_of, scaled, within
 from ...formula.row_words import all_max, all_sum, lane, lanes, wide
 from ...formula.words import maximum, real
 from ..runtime.family import F, kernel, launcher, shaped
-from .runs import at
-from .span_tables import norm_tables, row_table, span_table
-from .together import aligned_all, load_all4, store_all, store_all4
+from .runs import aligned_all, at, load_all4, store_all, store_all4
 from .vectors import aligned, load4, store4
 from .words import block, thread
+
+TASK = 4096  # elements of a span that a block updates
+NORM_TASK = 16384  # elements that it adds up
+MOST = 1024  # tables that are kept: parameters and what is chosen of them seldom change
+
+
+def kept_table(device: Any, key: tuple[Any, ...], make: Callable[[], np.ndarray]) -> Buffer:
+    """The table of this key. It is uploaded at once, also where a step is being recorded."""
+    found = device.tables.get(key)
+    if found is None:
+        if len(device.tables) > MOST:
+            device.tables.clear()
+        found = device.tables[key] = device.direct.upload(make())
+    return found  # type: ignore[no-any-return]
+
+
+def tasks_of(segments: Any, length: int) -> np.ndarray:
+    """First element, end and segment of each task, one task after the other."""
+    rows = [np.empty(0, np.int64)]
+    for number, (start, size) in enumerate(segments):
+        if size:
+            first = np.arange(start // length * length, start + size, length)
+            rows.append(
+                np.stack([np.maximum(first, start), np.minimum(first + length, start + size), np.full(first.size, number)], 1).reshape(-1)
+            )
+    return np.concatenate(rows).astype(np.int64)
+
+
+def span_table(device: Any, segments: Any) -> Buffer:
+    return kept_table(device, ("spans", segments), lambda: tasks_of(segments, TASK))
+
+
+def norm_tables(device: Any, buffers: Any) -> tuple[list[Buffer], Buffer]:
+    """The table of each buffer, and where the tasks of each segment, counted through all buffers, end: after a 0."""
+    tables = [kept_table(device, ("norms", segments), partial(tasks_of, segments, NORM_TASK)) for segments in buffers]
+    return tables, kept_table(device, ("ends", buffers), lambda: ends_of(buffers))
+
+
+def ends_of(buffers: Any) -> np.ndarray:
+    counts = [-(-(start + size) // NORM_TASK) - start // NORM_TASK if size else 0 for segments in buffers for start, size in segments]
+    return np.cumsum([0, *counts])
+
+
+def row_table(device: Any, segments: Any) -> Buffer:
+    """A task for each row of (start, size, length of a row) segments."""
+    return kept_table(device, ("rows", segments), lambda: rows_of(segments))
+
+
+def rows_of(segments: Any) -> np.ndarray:
+    rows = [np.empty(0, np.int64)]
+    for start, size, cols in segments:
+        first = np.arange(start, start + size, cols)
+        rows.append(np.stack([first, first + cols, 0 * first], 1).reshape(-1))
+    return np.concatenate(rows).astype(np.int64)
+
 
 THREADS = 256
 

@@ -16,8 +16,7 @@ import numpy as np
 from ...formula.bind import Dialect, typed
 from ..rows.row_words import row_words
 from ..runtime.compat import cuda, device_function, libdevice, types
-from . import counting, division  # noqa: F401  (how range() counts, what // and % give)
-from .trig import cos32, cos64, sin32, sin64
+from .arithmetic import cos32, cos64, sin32, sin64
 
 FILES = [path for path in Path(__file__).parents[1].rglob("*.py") if path.parent.name != "emulator"]
 SOURCES = tuple(sorted(map(str, FILES)))  # any of them may be in a kernel

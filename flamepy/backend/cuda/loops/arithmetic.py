@@ -1,4 +1,6 @@
-"""Sine and cosine for a GPU, right for any argument, without local memory and without a call.
+"""Arithmetic of kernels that Numba has otherwise: sine and cosine, // and %, how range() counts.
+
+Sine and cosine are right for any argument, without local memory and without a call:
 
 x = n * pi / 2 + r with |r| <= pi / 4: up to LARGE by products of n with parts of pi / 2. Beyond, as Payne and Hanek (1983): of 2 / pi only
 the bits matter that are multiplied to the last bits of n and to the fraction, and these products are made with integers. The polynomials
@@ -7,9 +9,12 @@ are minimax fits (float32) and fdlibm's (float64). Largest errors: 1.5 units in 
 
 from __future__ import annotations
 
+import operator
+from typing import Any
+
 import numpy as np
 
-from ..runtime.compat import cuda, libdevice, types
+from ..runtime.compat import RefType, cgutils, cuda, iternext_impl, libdevice, numbers, ranges, types
 
 
 def two_over_pi() -> np.ndarray:
@@ -132,3 +137,86 @@ def sin64(x):
 def cos64(x):
     n, r = reduced64(x)
     return wave64(n + 1, r)
+
+
+# ---- what // and % of floats give: Python's and NumPy's numbers, to the bit ----
+# Numba's own way takes LLVM's remainder, which on a GPU is x - trunc(x / y) * y with the errors of these three. libdevice's is exact; from
+# it comes the quotient as NumPy makes it. This takes its place for every kernel.
+def remainder32(x, y):
+    r = libdevice.fmodf(x, y)
+    if r == types.float32(0):
+        return libdevice.copysignf(r, y)
+    return r + y if (y < types.float32(0)) != (r < types.float32(0)) else r
+
+
+def quotient32(x, y):
+    zero, one = types.float32(0), types.float32(1)
+    if y == zero:
+        return x / y
+    r = libdevice.fmodf(x, y)
+    q = (x - r) / y
+    if r != zero and (y < zero) != (r < zero):
+        q -= one
+    if q == zero:
+        return libdevice.copysignf(q, x / y)
+    whole = libdevice.floorf(q)
+    return whole + one if q - whole > types.float32(0.5) else whole
+
+
+def remainder64(x, y):
+    r = libdevice.fmod(x, y)
+    if r == 0.0:
+        return libdevice.copysign(r, y)
+    return r + y if (y < 0.0) != (r < 0.0) else r
+
+
+def quotient64(x, y):
+    if y == 0.0:
+        return x / y
+    r = libdevice.fmod(x, y)
+    q = (x - r) / y
+    if r != 0.0 and (y < 0.0) != (r < 0.0):
+        q -= 1.0
+    if q == 0.0:
+        return libdevice.copysign(q, x / y)
+    whole = libdevice.floor(q)
+    return whole + 1.0 if q - whole > 0.5 else whole
+
+
+def lower(sign: Any, function: Any, kind: Any) -> None:
+    def build(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return context.compile_internal(builder, function, sig, args)
+
+    numbers.lower(sign, kind, kind)(build)
+
+
+for kind, remainder, quotient in ((types.float32, remainder32, quotient32), (types.float64, remainder64, quotient64)):
+    lower(operator.mod, remainder, kind)
+    lower(operator.floordiv, quotient, kind)
+
+
+# ---- how range() counts: an index that is compared with the end and added to ----
+# Numba's own way counts how many steps are left beside the index, which costs a division before each loop and four instructions more in
+# each turn, and leaves its loops as they are. This takes its place for every kernel; it means the same.
+def begin(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    given = cgutils.create_struct_proxy(sig.args[0])(context, builder, value=args[0])
+    found = cgutils.create_struct_proxy(sig.return_type)(context, builder)
+    found.iter = found.count = cgutils.alloca_once_value(builder, given.start)  # nobody asks for the count
+    found.stop, found.step = given.stop, given.step
+    return found._getvalue()
+
+
+@iternext_impl(RefType.BORROWED)
+def advance(context: Any, builder: Any, sig: Any, args: Any, result: Any) -> None:
+    """The index is told and moved in any case: a choice would stay in the loop."""
+    given = cgutils.create_struct_proxy(sig.args[0])(context, builder, value=args[0])
+    at = builder.load(given.iter)
+    up, down = builder.icmp_signed("<", at, given.stop), builder.icmp_signed(">", at, given.stop)
+    result.set_valid(builder.select(builder.icmp_signed(">", given.step, given.step.type(0)), up, down))
+    result.yield_(at)
+    builder.store(builder.add(at, given.step, flags=["nsw"]), given.iter)
+
+
+for state in (types.range_state32_type, types.range_state64_type):
+    ranges.lower("getiter", state)(begin)
+    ranges.lower("iternext", state.iterator_type)(advance)
