@@ -28,6 +28,7 @@ from .rows import (
     attention_plan,
     attention_room,
     begin,
+    block_of,
     clear_hidden,
     dots,
     finish,
@@ -36,9 +37,13 @@ from .rows import (
     online_softmax,
     partial_layout,
     put_rows,
+    rooms_dx,
+    rooms_y,
     scale_rows,
     softmax_dx,
     start_of,
+    starts_dx,
+    starts_y,
     sum_parts,
     thirds,
 )
@@ -71,14 +76,11 @@ def rows_y(
     y, kept, scratch, z, own, q, k, v, mask, layout, b, h, pair, first, rows, keys, d, dv, scale, height, width, is_causal, has_mask
 ):  # fmt: skip
     """y of one block of rows. float16 is widened by its products, block by block. z, where sums are made: y, or for float16 the scratch."""
-    size, high = attention_room(height, width, d, dv), min(height, rows - first)
-    seen = min(keys, first + high) if is_causal else keys
-    state, qt, scores = thirds(scratch[own * size : own * size + size], STATE, size - STATE - width * height)
-    k_at, v_at = start_of(layout, 4, b, h, 0), start_of(layout, 8, b, h, 0)
-    y_at, m_at = start_of(layout, 12, b, h, first), start_of(layout, 16, b, h, first)
+    (high, seen), (state, qt, scores) = block_of(first, rows, keys, height, is_causal), rooms_y(scratch, own, height, width, d, dv)
+    (q_at, y_at, m_at), k_at, v_at = starts_y(layout, b, h, first)
     apart = z.itemsize != y.itemsize
-    z_at, z_step = (own * size + STATE + height * d, dv) if apart else (y_at, layout[15])
-    turn_matrix(high, d, q, start_of(layout, 0, b, h, first), layout[3], qt, 0, high)
+    z_at, z_step = (own * attention_room(height, width, d, dv) + STATE + height * d, dv) if apart else (y_at, layout[15])
+    turn_matrix(high, d, q, q_at, layout[3], qt, 0, high)
     begin(state, high)
     for at in range(0, max(1, seen), width):
         wide = min(width, seen - at)
@@ -135,15 +137,11 @@ def rows_dx(
     height, width, done, is_causal, has_mask, keep
 ):  # fmt: skip
     """The gradients one block of rows gives; returns how many keys it sees. Where done > 0, dk and dv are added to."""
-    size, high = attention_room(height, 2 * width, d, e), min(height, rows - first)
-    seen = min(keys, first + high) if is_causal else keys
-    q_at, g_at = start_of(layout, 0, b, h, first), start_of(layout, 12, b, h, first)
-    dq_at, m_at = start_of(layout, 16, b, h, first), start_of(layout, 28, b, h, first)
-    k_at, v_at = start_of(layout, 4, b, h, 0), start_of(layout, 8, b, h, 0)
+    high, seen = block_of(first, rows, keys, height, is_causal)
+    q_at, g_at, dq_at, m_at, k_at, v_at = starts_dx(layout, b, h, first)
+    delta, turned, p, ds = rooms_dx(scratch, own, height, width, d, e)
     q_step, k_step, v_step, g_step = layout[3], layout[7], layout[11], layout[15]
-    delta, turned, scores = thirds(scratch[own * size : own * size + size], STATE, size - STATE - 2 * width * height)
     qt, gt, _ = thirds(turned, height * d, height * e)
-    p, ds, _ = thirds(scores, height * width, height * width)
     turn_matrix(high, d, q, q_at, q_step, qt, 0, high)
     turn_matrix(high, e, g, g_at, g_step, gt, 0, high)
     dots(delta[:high], g, y, g_at, g_step, e)

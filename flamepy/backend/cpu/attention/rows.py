@@ -73,6 +73,39 @@ def start_of(layout, operand, b, h, row):
     return layout[operand] + b * layout[operand + 1] + h * layout[operand + 2] + row * layout[operand + 3]
 
 
+def starts_y(layout, b, h, first):
+    """Where a block of rows of q, y and the mask starts, and k and v."""
+    rows = start_of(layout, 0, b, h, first), start_of(layout, 12, b, h, first), start_of(layout, 16, b, h, first)
+    return rows, start_of(layout, 4, b, h, 0), start_of(layout, 8, b, h, 0)
+
+
+def starts_dx(layout, b, h, first):
+    """Where a block of rows of q, g, dq and the mask starts, and k and v."""
+    q_at, g_at = start_of(layout, 0, b, h, first), start_of(layout, 12, b, h, first)
+    dq_at, m_at = start_of(layout, 16, b, h, first), start_of(layout, 28, b, h, first)
+    return q_at, g_at, dq_at, m_at, start_of(layout, 4, b, h, 0), start_of(layout, 8, b, h, 0)
+
+
+def block_of(first, rows, keys, height, is_causal):
+    """How many rows a block has, and how many keys they see."""
+    high = min(height, rows - first)
+    return high, min(keys, first + high) if is_causal else keys
+
+
+def rooms_y(scratch, own, height, width, d, dv):
+    """A worker's scratch: state, q turned (for bfloat16 sums of y), scores."""
+    size = attention_room(height, width, d, dv)
+    return thirds(scratch[own * size : own * size + size], STATE, size - STATE - width * height)
+
+
+def rooms_dx(scratch, own, height, width, d, e):
+    """A worker's scratch: delta, q and g turned, scores, and their gradient."""
+    size = attention_room(height, 2 * width, d, e)
+    delta, turned, scores = thirds(scratch[own * size : own * size + size], STATE, size - STATE - 2 * width * height)
+    p, ds, _ = thirds(scores, height * width, height * width)
+    return delta, turned, p, ds
+
+
 def from_both_ends(i, n):
     """0, n - 1, 1, n - 2, ...: under a causal mask two neighbours together cost what any other two do."""
     return n - 1 - i // 2 if i % 2 else i // 2

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 from ..attention.rows import (
     ROOM,
-    STATE,
-    attention_room,
     begin,
+    block_of,
     clear_hidden,
     dots,
     finish,
     mask_scores,
     online_softmax,
     put_rows,
+    rooms_dx,
+    rooms_y,
     scale_rows,
     softmax_dx,
-    start_of,
-    thirds,
+    starts_dx,
+    starts_y,
 )
 from .bfloat import multiply, pack_panels, pack_strips, packed_size, tiles_off, tiles_on
 
@@ -30,16 +31,13 @@ def rows_y_bfloat(
     y, kept, scratch, packed, own, q, k, v, mask, layout, b, h, pair, first, rows, keys, d, dv, scale, height, width, is_causal, has_mask
 ):  # fmt: skip
     """See attention(). packed: for each worker room for a block of rows, one of values, and the softmax between them."""
-    size, high = attention_room(height, width, d, dv), min(height, rows - first)
-    seen = min(keys, first + high) if is_causal else keys
-    state, sums, scores = thirds(scratch[own * size : own * size + size], STATE, size - STATE - width * height)
+    (high, seen), (state, sums, scores) = block_of(first, rows, keys, height, is_causal), rooms_y(scratch, own, height, width, d, dv)
+    (q_at, y_at, m_at), k_at, v_at = starts_y(layout, b, h, first)
     rows_at = own * packed_room(height, width, d, dv)
     v_panels = rows_at + packed_size(d, height)
     strips = v_panels + packed_size(width, dv)
-    k_at, v_at = start_of(layout, 4, b, h, 0), start_of(layout, 8, b, h, 0)
-    y_at, m_at = start_of(layout, 12, b, h, first), start_of(layout, 16, b, h, first)
     tiles_on()
-    pack_panels(True, d, high, q, start_of(layout, 0, b, h, first), layout[3], packed, rows_at)
+    pack_panels(True, d, high, q, q_at, layout[3], packed, rows_at)
     begin(state, high)
     for at in range(0, max(1, seen), width):
         wide = min(width, seen - at)
@@ -63,14 +61,10 @@ def rows_dx_bfloat(
     height, width, done, is_causal, has_mask, keep
 ):  # fmt: skip
     """See rows_dx()."""
-    size, high = attention_room(height, 2 * width, d, e), min(height, rows - first)
-    seen = min(keys, first + high) if is_causal else keys
-    q_at, g_at = start_of(layout, 0, b, h, first), start_of(layout, 12, b, h, first)
-    dq_at, m_at = start_of(layout, 16, b, h, first), start_of(layout, 28, b, h, first)
-    k_at, v_at = start_of(layout, 4, b, h, 0), start_of(layout, 8, b, h, 0)
+    high, seen = block_of(first, rows, keys, height, is_causal)
+    q_at, g_at, dq_at, m_at, k_at, v_at = starts_dx(layout, b, h, first)
+    delta, _, p, ds = rooms_dx(scratch, own, height, width, d, e)
     k_step, v_step, g_step, add = layout[7], layout[11], layout[15], done > 0
-    delta, _, scores = thirds(scratch[own * size : own * size + size], STATE, size - STATE - 2 * width * height)
-    p, ds, _ = thirds(scores, height * width, height * width)
     q_rows = own * packed_room_dx(height, width, d, e)
     g_rows, q_cols, g_cols, k_cols, strips = places_dx(q_rows, height, width, d, e)
     tiles_on()

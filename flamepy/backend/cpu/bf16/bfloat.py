@@ -102,50 +102,35 @@ def off():
     TILES_OFF()
 
 
+# As they lie, and turned; bfloat16 and float32 numbers.
 b_half, b_half_turned = tiles_by_pairs(False, 2, 1), tiles_by_rows(True, 2, 1)
 b_float, b_float_turned = tiles_by_pairs(False, 4, 1), tiles_by_rows(True, 4, 1)
 a_half, a_half_turned = tiles_by_rows(False, 2, 1), tiles_by_pairs(True, 2, 1)
 a_float, a_float_turned = tiles_by_rows(False, 4, 1), tiles_by_pairs(True, 4, 1)
 
 
-def right_half(turned, k, n, b, ldb, to):
+PACKERS: dict[str, dict[str, Any]] = {
+    "right_half": {"PLAIN": b_half, "TURNED": b_half_turned},
+    "right_float": {"PLAIN": b_float, "TURNED": b_float_turned},
+    "left_half": {"PLAIN": a_half, "TURNED": a_half_turned},
+    "left_float": {"PLAIN": a_float, "TURNED": a_float_turned},
+}
+PLAIN, TURNED = b_half, b_half_turned  # each of them has its own
+
+
+def pack(turned, rows, cols, x, ld, to):
     if turned:
-        b_half_turned(n, k, b, ldb, to)
+        TURNED(cols, rows, x, ld, to)
     else:
-        b_half(n, k, b, ldb, to)
-
-
-def right_float(turned, k, n, b, ldb, to):
-    if turned:
-        b_float_turned(n, k, b, ldb, to)
-    else:
-        b_float(n, k, b, ldb, to)
-
-
-def left_half(turned, m, k, a, lda, to):
-    if turned:
-        a_half_turned(m, k, a, lda, to)
-    else:
-        a_half(m, k, a, lda, to)
-
-
-def left_float(turned, m, k, a, lda, to):
-    if turned:
-        a_float_turned(m, k, a, lda, to)
-    else:
-        a_float(m, k, a, lda, to)
+        PLAIN(rows, cols, x, ld, to)
 
 
 i, f, v = types.int64, types.float32, types.void
-PACK = v(i, i, i, i, i, i)
 FUNCTIONS: dict[str, tuple[Any, Any]] = {
     "on": (on, v()),
     "off": (off, v()),
     "product": (product, v(i, i, i, f, i, i, i, i, i, i)),
-    "right_half": (right_half, PACK),
-    "right_float": (right_float, PACK),
-    "left_half": (left_half, PACK),
-    "left_float": (left_float, PACK),
+    **dict.fromkeys(PACKERS, (pack, v(i, i, i, i, i, i))),
 }
 SHARED = (blocks, panels, tiles, inner, processor, rooms)
 FILES = (__file__, str(Path(__file__).with_name("lower.py")), *[str(module.__file__) for module in SHARED])
@@ -168,7 +153,7 @@ def as_c(function: Any, signature: Any, form: str, names: dict[str, Any]) -> Any
 @cache
 def compiled(name: str, form: str) -> Any:
     """One of FUNCTIONS for a route."""
-    return as_c(*FUNCTIONS[name], form, ROUTES[form])
+    return as_c(*FUNCTIONS[name], f"{name}_{form}", {**ROUTES[form], **PACKERS.get(name, {})})
 
 
 @cache

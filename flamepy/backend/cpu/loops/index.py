@@ -27,18 +27,29 @@ SIDE, WIDTH = 64, 256  # rows and columns of the tile of a turned matrix that on
 @loop
 def strided_get(part, out, x, table, k, inner, step, base):
     """out[r, j] = x[base + offset(r) + j * step]."""
+    each_run(part, out, x, table, k, inner, step, base, get_run)
+
+
+@loop
+def strided_put(part, out, x, table, k, inner, step, base):
+    """out[base + offset(r) + j * step] = x[r, j]; the places written must be distinct."""
+    each_run(part, x, out, table, k, inner, step, base, put_apart)
+
+
+def each_run(part, lines, apart, table, k, inner, step, base, move):
+    """move(run of lines, apart, where it begins there, step) for each run, long ones piece by piece."""
     blocks = (inner + LENGTH - 1) // LENGTH
-    start, left, apart = 0, 0, table[2 * k - 1] if k else 0
-    for t in tasks(part, out.size // inner * blocks):
+    start, left, distance = 0, 0, table[2 * k - 1] if k else 0
+    for t in tasks(part, lines.size // inner * blocks):
         if blocks > 1:
             r, low = t // blocks, t % blocks * LENGTH
-            line = out[r * inner + low : r * inner + min(inner, low + LENGTH)]
-            get_run(line, x, base + offset(table, k, 0, r) + low * step, step)
+            line = lines[r * inner + low : r * inner + min(inner, low + LENGTH)]
+            move(line, apart, base + offset(table, k, 0, r) + low * step, step)
         else:
             if left == 0:
                 start, left = first_run(table, k, t, base)
-            get_run(out[t * inner : t * inner + inner], x, start, step)
-            start += apart
+            move(lines[t * inner : t * inner + inner], apart, start, step)
+            start += distance
             left -= 1
 
 
@@ -60,6 +71,14 @@ def get_run(line, x, start, step):
             line[j] = x[start + j * step]
 
 
+def put_apart(line, out, start, step):
+    if step == 1:
+        copy_run(out[start : start + line.size], line)
+    else:
+        for j in range(line.size):
+            out[start + j * step] = line[j]
+
+
 @loop
 def strided_turn(part, out, x, table, k, m, n, step, base):
     """out[r, i, j] = x[base + offset(r) + i + j * step] for i < m <= step and j < n: each r is a matrix turned."""
@@ -68,32 +87,6 @@ def strided_turn(part, out, x, table, k, m, n, step, base):
         r, i, j = t // (down * across), t % (down * across) // across * SIDE, t % across * WIDTH
         start = base + offset(table, k, 0, r) + i + j * step
         turn_matrix(min(WIDTH, n - j), min(SIDE, m - i), x, start, step, out, (r * m + i) * n + j, n)
-
-
-@loop
-def strided_put(part, out, x, table, k, inner, step, base):
-    """out[base + offset(r) + j * step] = x[r, j]; the places written must be distinct."""
-    blocks = (inner + LENGTH - 1) // LENGTH
-    start, left, apart = 0, 0, table[2 * k - 1] if k else 0
-    for t in tasks(part, x.size // inner * blocks):
-        if blocks > 1:
-            r, low = t // blocks, t % blocks * LENGTH
-            line = x[r * inner + low : r * inner + min(inner, low + LENGTH)]
-            put_line(out, line, base + offset(table, k, 0, r) + low * step, step)
-        else:
-            if left == 0:
-                start, left = first_run(table, k, t, base)
-            put_line(out, x[t * inner : t * inner + inner], start, step)
-            start += apart
-            left -= 1
-
-
-def put_line(out, line, start, step):
-    if step == 1:
-        copy_run(out[start : start + line.size], line)
-    else:
-        for j in range(line.size):
-            out[start + j * step] = line[j]
 
 
 @loop

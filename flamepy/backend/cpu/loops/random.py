@@ -38,47 +38,41 @@ def store_some(out, start, a, b, c):
         out[start + 2] = c
 
 
-@loop
-def philox_uniform(part, out, key, low, high):
-    """out = numbers in [low, high): 24 random bits each in float32, 53 in float64."""
+def fill_blocks(part, out, key, first, second, four):
+    """out = four(block, seed, stream, step, first, second) of each block: four numbers, in float64 two."""
     seed, stream, step = key[0], key[1], key[2]
-    bottom, top = real(low), real(high)
     lanes = 4 if EPS > SINGLE else 2
     full = out.size // lanes
     for t in tasks(part, (full + BLOCKS - 1) // BLOCKS):
-        first = max(0, t * BLOCKS)  # see BLOCKS
-        for j in range(min(BLOCKS, full - first)):
-            block = first + j
-            a, b, c, d = uniforms(block, seed, stream, step)
-            store(
-                out,
-                block,
-                between(a, bottom, top),
-                between(b, bottom, top),
-                between(c, bottom, top),
-                between(d, bottom, top),
-            )
+        start = max(0, t * BLOCKS)  # see BLOCKS
+        for j in range(min(BLOCKS, full - start)):
+            a, b, c, d = four(start + j, seed, stream, step, first, second)
+            store(out, start + j, a, b, c, d)
     if part[0] == 0:
-        a, b, c, d = uniforms(full, seed, stream, step)
-        store_some(out, full * lanes, between(a, bottom, top), between(b, bottom, top), between(c, bottom, top))
+        a, b, c, d = four(full, seed, stream, step, first, second)
+        store_some(out, full * lanes, a, b, c)
+
+
+def four_uniforms(block, seed, stream, step, low, high):
+    a, b, c, d = uniforms(block, seed, stream, step)
+    return between(a, low, high), between(b, low, high), between(c, low, high), between(d, low, high)
+
+
+def four_normals(block, seed, stream, step, mean, std):
+    a, b, c, d = normals(block, seed, stream, step)
+    return mean + std * a, mean + std * b, mean + std * c, mean + std * d
+
+
+@loop
+def philox_uniform(part, out, key, low, high):
+    """out = numbers in [low, high): 24 random bits each in float32, 53 in float64."""
+    fill_blocks(part, out, key, real(low), real(high), four_uniforms)
 
 
 @loop
 def philox_normal(part, out, key, mean, std):
     """out = normal numbers of that mean and standard deviation."""
-    seed, stream, step = key[0], key[1], key[2]
-    centre, width = real(mean), real(std)
-    lanes = 4 if EPS > SINGLE else 2
-    full = out.size // lanes
-    for t in tasks(part, (full + BLOCKS - 1) // BLOCKS):
-        first = max(0, t * BLOCKS)  # see BLOCKS
-        for j in range(min(BLOCKS, full - first)):
-            block = first + j
-            a, b, c, d = normals(block, seed, stream, step)
-            store(out, block, centre + width * a, centre + width * b, centre + width * c, centre + width * d)
-    if part[0] == 0:
-        a, b, c, d = normals(full, seed, stream, step)
-        store_some(out, full * lanes, centre + width * a, centre + width * b, centre + width * c)
+    fill_blocks(part, out, key, real(mean), real(std), four_normals)
 
 
 @loop
