@@ -73,14 +73,6 @@ def read_widened(builder: Any, at: Any) -> Any:
     return builder.bitcast(builder.shl(bits, ir.Constant(I32, 16)), F32)
 
 
-@word(types.void, types.int64, types.float32)
-def write_rounded(builder: Any, at: Any, value: Any) -> None:
-    """A float32 to this address as bf16."""
-    one = builder.insert_element(ir.Constant(FLOATS, ir.Undefined), value, ir.Constant(I32, 0))
-    found = builder.extract_element(rounded(builder, one), ir.Constant(I32, 0))
-    builder.store(found, pointer(builder, at, I16), align=2)
-
-
 # ---- reading: for each part, sixteen vectors of sixteen words -----
 def halves_at(builder: Any, at: Any, wide: bool, parts: int) -> list[Any]:
     """Sixteen numbers as bf16, once for each part."""
