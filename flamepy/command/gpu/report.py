@@ -21,7 +21,7 @@ from ...backend.cpu.runtime.settings import to_set
 from ...train.files import replace_file
 from ...train.lines import amount, say, whole
 from ...train.problems import InputError, meant
-from .worker import Answer, Crew, begin, finish
+from .crew import Answer, Crew, begin, finish
 
 PACKAGE = Path(__file__).parents[2]
 PLACES = (PACKAGE.parent / "bench" / "results", PACKAGE / "bench" / "results")  # in a checkout, installed

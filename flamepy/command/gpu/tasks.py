@@ -28,6 +28,7 @@ from ...train.gpt_job import GptJob
 from ...train.loop import Loop
 from ...train.run_folder import RunFolder
 from ...train.signals import StopRequest
+from .crew import brief
 
 PACKAGES = (
     "numpy", "numba", "llvmlite", "numba-cuda", "cuda-core", "cuda-bindings", "cuda-pathfinder", "nvidia-nvvm", "nvidia-nvjitlink",
@@ -170,8 +171,6 @@ def product(dtype: str, level: str, n: int) -> float:
 
 def tried(measure: Callable[[], float]) -> float | str:
     """A figure, or why there is none."""
-    from .worker import brief
-
     try:
         return measure()
     except Exception as error:
