@@ -118,11 +118,18 @@ PACKERS: dict[str, dict[str, Any]] = {
 PLAIN, TURNED = b_half, b_half_turned  # each of them has its own
 
 
-def pack(turned, rows, cols, x, ld, to):
+def pack_right(turned, k, n, b, ldb, to):
     if turned:
-        TURNED(cols, rows, x, ld, to)
+        TURNED(n, k, b, ldb, to)
     else:
-        PLAIN(rows, cols, x, ld, to)
+        PLAIN(n, k, b, ldb, to)
+
+
+def pack_left(turned, m, k, a, lda, to):
+    if turned:
+        TURNED(m, k, a, lda, to)
+    else:
+        PLAIN(m, k, a, lda, to)
 
 
 i, f, v = types.int64, types.float32, types.void
@@ -130,7 +137,7 @@ FUNCTIONS: dict[str, tuple[Any, Any]] = {
     "on": (on, v()),
     "off": (off, v()),
     "product": (product, v(i, i, i, f, i, i, i, i, i, i)),
-    **dict.fromkeys(PACKERS, (pack, v(i, i, i, i, i, i))),
+    **{name: (pack_right if name.startswith("right") else pack_left, v(i, i, i, i, i, i)) for name in PACKERS},
 }
 SHARED = (blocks, panels, tiles, inner, processor, rooms)
 FILES = (__file__, str(Path(__file__).with_name("lower.py")), *[str(module.__file__) for module in SHARED])
