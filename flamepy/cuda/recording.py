@@ -114,7 +114,7 @@ def recorder(cc: tuple[Any, ...]) -> Device:
     """The device that records for GPUs of this kind."""
     driver = Recorder(cc)
     device = backend("device").CudaDevice(driver, 0)
-    device.name = f"cuda ({backend('build').arch(cc)}, compiled only)"
+    device.name = f"cuda ({backend('runtime.build').arch(cc)}, compiled only)"
     driver.device = device
     device.look = device.late.waiting.clear  # what launches find out is not known
     return device  # type: ignore[no-any-return]
