@@ -8,8 +8,7 @@ and 6 numbers of a, each spread over a vector, for 24 multiply-adds that wait fo
 registers, so the tile is emitted as it must be: one phi for each vector.
 
 Rows that six do not divide go to tiles of 4 rows and of 1; columns beyond the last are read from a packed copy's padding and masked where
-they are stored. So nothing outside is touched, and a few loops serve all sizes. `flamepy bench products` measures each step. FLAME
-counterpart: the tiles of cuBLAS.
+they are stored. So nothing outside is touched, and a few loops serve all sizes. `flamepy bench products` measures each step.
 """
 
 from __future__ import annotations

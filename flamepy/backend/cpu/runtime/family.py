@@ -6,8 +6,7 @@
     def fill(go, outs, ins, value):            # called for launch("fill", None, (y,), (), (value,)): outs and ins as given,
         go(fill_run, outs, (), (value,))       # constants one by one
 
-`go` knows the device, the formula and the dtype; go.empty() gives scratch. How work is cut follows from sizes alone. FLAME
-counterpart: its launch configurations.
+`go` knows the device, the formula and the dtype; go.empty() gives scratch. How work is cut follows from sizes alone.
 """
 
 from __future__ import annotations
