@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from flamepy.cli import main
+from flamepy.command.cli import main
 
 if __name__ == "__main__":
     main(["bench", *sys.argv[1:]])

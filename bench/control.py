@@ -88,7 +88,7 @@ def copy_job(work: Work) -> Job:
 
 def fma_job(itemsize: int) -> Job:
     """Chains z = z / 2 + 1 on the registers of one core: they end at 2."""
-    from flamepy.backend.cpu import peak
+    from flamepy.backend.cpu.runtime import peak
 
     _, each = peak.chains(itemsize, rounds=1)
     run, _ = peak.chains(itemsize, rounds=round(ARITHMETIC / each))

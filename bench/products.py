@@ -1,10 +1,10 @@
-"""A matrix product on one core, stage by stage, in percent of what its multiply-add units can do: micro.py and products.py, measured.
+"""A matrix product on one core, stage by stage, in percent of what its multiply-add units can do: micro.py and gemm.py, measured.
 
     naive     loops over i, j, p: c[i, j] += a[i, p] * b[p, j], where each b[p, j] lies a row from the one before
     rows      loops over i, p, j: whole vectors of b and c, but each sum is loaded and stored for every p
     tile      a tile of c stays in registers (micro.py); b as it lies
     packed    each panel of b is copied before, so that tiles read it from front to end
-    blocks    the sum is cut too, and what is packed stays in a near cache (products.py): what every op calls
+    blocks    the sum is cut too, and what is packed stays in a near cache (gemm.py): what every op calls
 
     tile-float64@1024x384x1536      a (1024, 384) times b (384, 1536)
     tile-float32@1024x384x1536-ta   the same where a lies transposed
@@ -145,7 +145,8 @@ def tiled(itemsize: int) -> Any:
     """Register tiles and nothing else, for m and n that tiles divide. Addresses and strides in bytes."""
     import numba
 
-    from flamepy.backend.cpu import inner, processor, products
+    from flamepy.backend.cpu.products import gemm as products
+    from flamepy.backend.cpu.runtime import inner, processor
 
     own = processor.tile(itemsize)
     family, number = products.Family(itemsize, own), np.float32 if itemsize == 4 else np.float64
@@ -164,9 +165,9 @@ def tiled(itemsize: int) -> Any:
 
 
 def by_blocks(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Stage:
-    from flamepy.backend.cpu import peak
+    from flamepy.backend.cpu.runtime import peak
 
-    gemm, (m, n), k = peak.gemm(b.itemsize), c.shape, len(b)
+    gemm, (m, n), k = peak.gemm_from_python(b.itemsize), c.shape, len(b)
     turned = a.strides[0] == a.itemsize
     lines = a.strides[turned], b.strides[0], c.strides[0]
     return lambda: gemm(turned, 0, m, n, k, 1.0, a.ctypes.data, lines[0], b.ctypes.data, lines[1], 0, c.ctypes.data, lines[2])

@@ -11,8 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from flamepy.command.gpu.report import commit
 from flamepy.train.display import columns_that_fit
-from flamepy.train.gpu_report import commit
 
 from . import targets
 from .harness import Outcome, Timing, percent

@@ -13,11 +13,12 @@ import pytest
 from numba import njit
 from numba.core.caching import NullCache
 
-from flamepy.backend.cpu import bfloat, processor, tiles
-from flamepy.backend.cpu.blocks import OWN
-from flamepy.backend.cpu.inner import INNER
-from flamepy.backend.cpu.panels import read_widened
-from flamepy.backend.cpu.tiles import read_float, write_float
+from flamepy.backend.cpu.bf16 import bfloat, tiles
+from flamepy.backend.cpu.bf16.blocks import OWN
+from flamepy.backend.cpu.bf16.panels import read_widened
+from flamepy.backend.cpu.bf16.tiles import read_float, write_float
+from flamepy.backend.cpu.runtime import processor
+from flamepy.backend.cpu.runtime.inner import INNER
 
 HAS_DOT = {"avx512bf16", "avx512bw", "avx512vl"} <= processor.features()
 EMULATED = "emulated tiles"  # the tile route, its instructions as loops over memory

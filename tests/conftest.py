@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 from torch_tools import ORACLES, left_out, mark
 
 import flamepy as fp
-from flamepy.backend.cpu.compiler import patience
+from flamepy.backend.cpu.runtime.compiler import patience
 
 # Kernels that are compiled while a test looks at warnings are none of its; nor are those of the processes it starts.
 patience.said = True

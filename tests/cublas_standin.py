@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from flamepy.backend.cuda import blas
+from flamepy.backend.cuda.products import blas
 from flamepy.dtypes import bfloat16, float16, float32, float64
 from flamepy.errors import EmulationError
 

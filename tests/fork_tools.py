@@ -19,7 +19,7 @@ SERVER = """
 import json, os, sys, tempfile, traceback
 import numba, flamepy
 numba.njit("f8(f8)")(lambda x: x + 1.0)
-assert "flamepy.backend.cpu.compiler" not in sys.modules
+assert "flamepy.backend.cpu.runtime.compiler" not in sys.modules
 
 def run(code, folder, cache):
     os.chdir(folder)

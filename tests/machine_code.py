@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from flamepy.backend.cpu import processor
+from flamepy.backend.cpu.runtime import processor
 
 ARM = processor.arm()
 WIDE = r"\s.*%[yz]mm"

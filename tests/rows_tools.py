@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 import flamepy as fp
-from flamepy.backend.cpu.compiler import DIALECT
 from flamepy.backend.cpu.device import loop_named
+from flamepy.backend.cpu.runtime.compiler import DIALECT
 from flamepy.backend.divert import divert
 from flamepy.backend.formula.bind import bind
 from flamepy.backend.recorder import Recorder

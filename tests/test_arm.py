@@ -17,8 +17,10 @@ from llvmlite import ir
 from numba import types
 from numba.core.ccallback import CFunc
 
-from flamepy.backend.cpu import blocks, halves, micro, pool, processor, rooms, walking
-from flamepy.backend.cpu.processor import Tile
+from flamepy.backend.cpu.bf16 import blocks
+from flamepy.backend.cpu.products import micro
+from flamepy.backend.cpu.runtime import halves, pool, processor, rooms, walk
+from flamepy.backend.cpu.runtime.processor import Tile
 
 TRIPLE = "aarch64-linux-gnu"
 PROCESSORS = pytest.mark.parametrize("cpu", ["generic", "cortex-a72", "neoverse-n1", "neoverse-v1", "neoverse-v2", "apple-m1"])
@@ -156,7 +158,7 @@ def claim_and_give():
 @PROCESSORS
 @pytest.mark.parametrize(
     "code, arity",
-    [(pool.launch, 4), (pool.help_launches, 1), (walking.run_units, 2), (claim_and_give, 0)],
+    [(pool.launch, 4), (pool.help_launches, 1), (walk.run_units, 2), (claim_and_give, 0)],
     ids=lambda f: getattr(f, "__name__", ""),
 )
 def test_threads_meet_in_ordered_words_alone(code: Any, arity: int, cpu: str, target: Any) -> None:

@@ -17,7 +17,7 @@ from devices import CPU_ONLY
 
 import flamepy as fp
 import flamepy.nn.functional as F
-from flamepy.backend.cpu.memory import allocator
+from flamepy.backend.cpu.runtime.memory import allocator
 from flamepy.op.base import REGISTRY
 
 pytestmark = pytest.mark.usefixtures("device")

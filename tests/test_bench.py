@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flamepy.cli import benchmarks, run
+from flamepy.command.cli import benchmarks, run
 
 command = benchmarks()
 PACKAGE = command.__package__
@@ -295,7 +295,7 @@ WATCHED = """
 import sys
 from pathlib import Path
 from bench import command, harness
-from flamepy.cli import run
+from flamepy.command.cli import run
 
 def measure(plan, item):
     print(Path(sys.argv[1]).read_text().splitlines(), file=sys.stderr)

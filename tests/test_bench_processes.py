@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from flamepy.cli import benchmarks
+from flamepy.command.cli import benchmarks
 from flamepy.train import signals
 from flamepy.train.problems import Interrupted
 
@@ -86,7 +86,7 @@ import signal
 import sys
 sys.path.insert(0, {root!r})
 from {package} import worker
-from flamepy.cli import run
+from flamepy.command.cli import run
 assert not hasattr(signal, "SIGKILL")
 code = run(["bench", "control", "--work", "python-loop", "--threads", "1", "--rounds", "1", "--json", "lines.jsonl"])
 print("code", code)

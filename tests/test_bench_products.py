@@ -12,7 +12,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from flamepy.cli import benchmarks, run
+from flamepy.command.cli import benchmarks, run
 
 command = benchmarks()
 control, harness, products, work, worker = (

@@ -16,7 +16,7 @@ from importlib import import_module
 import pytest
 from rich.console import Console
 
-from flamepy.cli import benchmarks, run
+from flamepy.command.cli import benchmarks, run
 from flamepy.errors import FlameWarning
 
 command = benchmarks()

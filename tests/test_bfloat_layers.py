@@ -13,11 +13,13 @@ import pytest
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
-from flamepy.backend.cpu import bfloat, bfloat_conv, bfloat_matmul
 from flamepy.backend.cpu import device as cpu
-from flamepy.backend.cpu.memory import allocator
-from flamepy.backend.cpu.plans import SUM
-from flamepy.backend.cpu.tiles import route
+from flamepy.backend.cpu.bf16 import bfloat
+from flamepy.backend.cpu.bf16 import conv as bfloat_conv
+from flamepy.backend.cpu.bf16 import matmul as bfloat_matmul
+from flamepy.backend.cpu.bf16.tiles import route
+from flamepy.backend.cpu.products.finish import SUM
+from flamepy.backend.cpu.runtime.memory import allocator
 from flamepy.ops.activations import gelu_tanh_y
 
 torch = pytest.importorskip("torch")

@@ -22,7 +22,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from flamepy.backend.cpu import bfloat, processor, tiles
+from flamepy.backend.cpu.bf16 import bfloat, tiles
+from flamepy.backend.cpu.runtime import processor
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 ROOT = Path(__file__).parent.parent
@@ -216,7 +217,7 @@ print(before, len(texts), all(t.startswith("compute_dtype: bfloat16 saves memory
 def test_the_tile_route_compiles_to_tile_instructions() -> None:
     code = """
 from numba.core.caching import NullCache
-from flamepy.backend.cpu import bfloat, lower
+from flamepy.backend.cpu.bf16 import bfloat, lower
 bfloat.cache_of = lambda function: NullCache()  # what comes from the disk has no text
 print(bfloat.compiled("product", "amx")._library.get_asm_str())
 print(lower.compiled("amx", 2)._library.get_asm_str())

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import flamepy
-from flamepy import cli
 from flamepy.backend.base import BACKENDS
+from flamepy.command import cli
 from flamepy.train.config import DigitsConfig, GptConfig, settings
 
 
@@ -149,10 +149,16 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize("path", ["cli.py", *(f"train/{p.name}" for p in sorted((Path(flamepy.__file__).parent / "train").glob("*.py")))])
+PACKAGE = Path(flamepy.__file__).parent
+SPEAKING = [p.relative_to(PACKAGE).as_posix() for folder in ("command", "train") for p in sorted((PACKAGE / folder).rglob("*.py"))]
+
+
+@pytest.mark.parametrize("path", SPEAKING)
 def test_one_word_for_one_thing(path):
-    tree = ast.parse((Path(flamepy.__file__).parent / path).read_text())
-    kinds = ast.Module | ast.ClassDef if path == "cli.py" else ast.Module | ast.ClassDef | ast.FunctionDef  # there they are help texts
+    tree = ast.parse((PACKAGE / path).read_text())
+    kinds = (
+        ast.Module | ast.ClassDef if path == "command/cli.py" else ast.Module | ast.ClassDef | ast.FunctionDef
+    )  # there they are help texts
     heads = [node.body[0] for node in ast.walk(tree) if isinstance(node, kinds)]
     docstrings = {id(head.value) for head in heads if isinstance(head, ast.Expr)}
     for node in ast.walk(tree):
@@ -174,7 +180,7 @@ def test_version_and_module(capsys):
 
 
 def test_help_is_quick_and_imports_no_numba():
-    code = "import sys, flamepy.cli; flamepy.cli.run(['train', '--help']); print('numba' in sys.modules)"
+    code = "import sys, flamepy.command.cli; flamepy.command.cli.run(['train', '--help']); print('numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.endswith("False\n"), done.stderr
 

@@ -191,7 +191,7 @@ def test_fused_operands_stay_where_they_are_and_the_order_of_warps_does_not_matt
 @pytest.mark.parametrize(("width", "masked", "major"), [(128, False, 8), (128, True, 8), (96, True, 8), (128, False, 10)])
 def test_wide_rows_of_other_gpus(width: int, masked: bool, major: int) -> None:
     """Of the widest fewer rows a warp before sm_90, and smaller tiles from sm_100 on: what fits into registers there."""
-    driver: Any = import_module("flamepy.backend.cuda.emulated").Driver()
+    driver: Any = import_module("flamepy.backend.cuda.runtime.emulated").Driver()
     driver.cc = (major, 0)
     gpu = import_module("flamepy.backend.cuda.device").CudaDevice(driver, 0)
     arrays, mask, g = draw((1, 1, 70, 90, width, 88), bfloat16, (1, 1, 70, 90) if masked else None)
@@ -208,7 +208,7 @@ def test_wide_rows_of_other_gpus(width: int, masked: bool, major: int) -> None:
 @pytest.mark.parametrize("cc", [(9, 0), (10, 0)])
 def test_the_widest_rows_leave_registers_to_another_assembler(cc: tuple[int, int]) -> None:
     """One whose ptxas takes some more: 13.0 spilled 4 bytes where this one took 255 of 255."""
-    driver: Any = import_module("flamepy.backend.cuda.emulated").Driver()
+    driver: Any = import_module("flamepy.backend.cuda.runtime.emulated").Driver()
     driver.cc, binaries, load = cc, [], driver.load
     driver.load = lambda binary: binaries.append(binary) or load(binary)
     driver.run = lambda *_: None  # nothing but machine code is asked for

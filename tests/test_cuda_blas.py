@@ -14,14 +14,15 @@ from test_cuda_products import GELU, close, launch, normal, up, wide
 
 import flamepy as fp
 import flamepy.nn.functional as F
+from flamepy.backend.cuda.products import blas
 from flamepy.backend.run import Step
 from flamepy.dtypes import bfloat16, float32, float64
 from flamepy.errors import EmulationError
 from flamepy.ops.products import follower
 
-from flamepy.backend.cuda import blas, build  # isort: skip
+from flamepy.backend.cuda.runtime import build  # isort: skip
 from cublas_standin import Standin  # isort: skip
-from flamepy.backend.cuda.stream import CudaStream
+from flamepy.backend.cuda.runtime.stream import CudaStream
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from test_gpu_report import gpu
 from flamepy.errors import DeviceError
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
-DRIVER: Any = import_module("flamepy.backend.cuda.driver")
+DRIVER: Any = import_module("flamepy.backend.cuda.runtime.driver")
 
 
 class Code(int):
@@ -59,7 +59,7 @@ GIVES = """.version 8.0
 
 def binary(nbytes: int, cc: tuple[int, ...] = (8, 0)) -> Any:
     """A kernel that needs so many bytes of shared memory from its launch."""
-    build: Any = import_module("flamepy.backend.cuda.build")
+    build: Any = import_module("flamepy.backend.cuda.runtime.build")
     return build.Binary("much", GIVES.format(array=f"{build.GIVEN}{nbytes}"), cc, f"digest-of-much-{nbytes}")
 
 
@@ -85,7 +85,7 @@ def test_what_a_launch_gives_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_emulated_gpu_has_as_much_shared_memory_as_a_real_one() -> None:
-    emulated: Any = import_module("flamepy.backend.cuda.emulated")
+    emulated: Any = import_module("flamepy.backend.cuda.runtime.emulated")
     for cc, most in ((8, 0), 163 << 10), ((8, 9), 99 << 10), ((9, 0), 227 << 10), ((10, 0), 227 << 10):
         driver = emulated.Driver()
         driver.cc = cc

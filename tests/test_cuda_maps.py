@@ -17,7 +17,7 @@ from flamepy.dtypes import bfloat16, bool_, computed, float16, float32, float64,
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
 
-from flamepy.backend.cuda import maps, moves
+from flamepy.backend.cuda.loops import maps, moves
 
 rng = np.random.default_rng(5)
 

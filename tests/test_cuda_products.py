@@ -19,7 +19,7 @@ from flamepy.ops.products import follower
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
 
-from flamepy.backend.cuda import matmul
+from flamepy.backend.cuda.products import matmul
 
 rng = np.random.default_rng(11)
 ULP = {float64: 2.0**-52, float32: 2.0**-23, bfloat16: 2.0**-8, float16: 2.0**-10}

@@ -246,7 +246,7 @@ def deprecated(*given):
     return real(*given)
 np.timedelta64 = deprecated
 warnings.simplefilter("error")
-from flamepy.backend.cuda import compat
+from flamepy.backend.cuda.runtime import compat
 print(compat.cuda.implementation)
 """
 

@@ -16,8 +16,8 @@ from flamepy.dtypes import bfloat16, computed, float16, float32, float64, int64
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
 
-from flamepy.backend.cuda import fold_plans
-from flamepy.backend.cuda.maps import same
+from flamepy.backend.cuda.loops import reduce
+from flamepy.backend.cuda.loops.maps import same
 
 # (outer, n, inner): short lines by one thread and by warps, long lines in one and two stages, narrow and wide columns, few and many
 SHAPES = [(7, 5, 1), (3, 300, 1), (40, 100, 1), (1, 40001, 1), (1, 300, 3), (2, 1000, 33), (1, 4097, 70), (40, 3, 5), (1, 1, 9)]
@@ -73,7 +73,7 @@ def test_sums_of_nothing_are_zero(inner: int) -> None:
 def test_long_sums_keep_their_digits(dtype: Any) -> None:
     x = np.random.default_rng(3).random((1, 300_000, 1)).astype(dtype)
     exact, wide = x.astype(float64).mean(), computed(dtype)
-    assert fold_plans.fold_plan(1, 300_000, 1)[1] > 1
+    assert reduce.fold_plan(1, 300_000, 1)[1] > 1
     found = fold("fold_sum", x, wide, wide.type(1 / 300_000))[0, 0]
     assert abs(float(found) - exact) < 4 * np.finfo(wide).eps * exact
 

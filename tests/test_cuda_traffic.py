@@ -37,7 +37,7 @@ def counting() -> tuple[Any, list[tuple[str, Any]]]:
     """(an emulated GPU, what each of its launches counts: (kernel, counts))."""
     counted: list[tuple[str, Any]] = []
 
-    class Counting(backend("emulated").Driver):  # type: ignore[misc]
+    class Counting(backend("runtime.emulated").Driver):  # type: ignore[misc]
         cc = (9, 0)
 
         def load(self, binary: Any) -> Any:

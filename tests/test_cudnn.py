@@ -16,7 +16,7 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip insta
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy.backend import base
-from flamepy.backend.cuda import cudnn
+from flamepy.backend.cuda.attention import cudnn
 from flamepy.core import spec
 
 SHAPE = 2, 2, 16, 16  # batch, heads, rows, width

@@ -101,7 +101,7 @@ def test_a_forked_child_is_told(gpu):
 BESIDE = """
 import sys
 from pathlib import Path
-from flamepy.backend.cuda import build
+from flamepy.backend.cuda.runtime import build
 build.cache_folder = lambda: Path(sys.argv[1])
 from flamepy.backend.formula.bind import on_compile
 import numpy as np, flamepy as fp
@@ -130,7 +130,7 @@ def test_two_processes_share_a_cold_cache(tmp_path):
 
 def test_the_cache_waits_for_no_disk_and_what_is_torn_is_made_again(tmp_path, monkeypatch):
     """After a power cut a file that was renamed may be empty, cut off, or zeros."""
-    build = import_module("flamepy.backend.cuda.build")
+    build = import_module("flamepy.backend.cuda.runtime.build")
     monkeypatch.setattr(build, "cache_folder", lambda: tmp_path)
     monkeypatch.setattr(os, "fsync", lambda handle: pytest.fail("the disk was waited for"))
     made = []
@@ -154,7 +154,7 @@ def test_the_cache_waits_for_no_disk_and_what_is_torn_is_made_again(tmp_path, mo
 
 
 def test_what_is_remembered_of_operators_has_a_bound(monkeypatch):
-    compat = import_module("flamepy.backend.cuda.compat")
+    compat = import_module("flamepy.backend.cuda.runtime.compat")
     monkeypatch.setattr(compat, "known", dict.fromkeys(range(5)))
     monkeypatch.setattr(compat, "MOST", 5)
     monkeypatch.setattr(compat, "resolve", lambda *given: given)
@@ -165,7 +165,7 @@ def test_what_is_remembered_of_operators_has_a_bound(monkeypatch):
 
 def test_two_threads_compile_one_after_the_other():
     """What is put in Numba's place is the process's: where two were inside at once, the first to leave took it from the second."""
-    compat, order = import_module("flamepy.backend.cuda.compat"), []
+    compat, order = import_module("flamepy.backend.cuda.runtime.compat"), []
     before = compat.dispatcher.get_current_device
 
     def second():
@@ -192,7 +192,7 @@ if sys.argv[1] == "libcudart":
     import_module("cuda.bindings.runtime").getLocalRuntimeVersion = refuse
 elif sys.argv[1] == "libnvvm":
     import_module("cuda.bindings.nvvm").create_program = refuse
-    from flamepy.backend.cuda import build
+    from flamepy.backend.cuda.runtime import build
     build.cache_folder = lambda: __import__("pathlib").Path(sys.argv[2])
 else:
     sys.modules[sys.argv[1]] = None
@@ -233,8 +233,8 @@ mul.lo.u32 %r3, %r1, %r2; cvt.u64.u32 %rd3, %r3; add.u64 %rd4, %rd2, %rd3; st.gl
 
 def test_races_are_looked_for_in_the_first_launch_and_in_each_32nd_like_it() -> None:
     """All else is checked in each: what a launch that is not watched reads and writes is right, and out of bounds is told."""
-    from flamepy.backend.cuda.build import ENTRY, Binary
-    from flamepy.backend.cuda.emulated import Driver
+    from flamepy.backend.cuda.runtime.build import ENTRY, Binary
+    from flamepy.backend.cuda.runtime.emulated import Driver
 
     driver, out = Driver(), np.zeros(32, "i4")
     loaded = driver.load(Binary("spread", entry(ENTRY, "u64 y, u64 flag, f32 any", SPREAD), (9, 0), ""))

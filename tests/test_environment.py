@@ -12,7 +12,7 @@ import pytest
 from train_tools import TEXT, TINY
 
 import flamepy as fp
-from flamepy.backend.cpu import settings
+from flamepy.backend.cpu.runtime import settings
 from flamepy.train import display
 
 ROOT = Path(__file__).parent.parent

@@ -22,7 +22,7 @@ import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
 from flamepy.backend.cpu.device import loop_named
-from flamepy.backend.cpu.plans import SUM
+from flamepy.backend.cpu.products.finish import SUM
 from flamepy.op.base import REGISTRY
 
 erf = np.vectorize(math.erf, otypes=[float])

@@ -17,9 +17,12 @@ import pytest
 from devices import cuda_device
 
 import flamepy as fp
-from flamepy import cli
+from flamepy.command import cli, doctor
+from flamepy.command.gpu import agreement as gpu_agreement
+from flamepy.command.gpu import crew
+from flamepy.command.gpu import report as gpu_report
+from flamepy.command.gpu import tasks as gpu_tasks
 from flamepy.errors import FlameError
-from flamepy.train import doctor, gpu_agreement, gpu_report, gpu_tasks, gpu_worker
 
 
 def no_gpu() -> bool:
@@ -83,12 +86,12 @@ def test_a_worker_that_dies_costs_one_case(monkeypatch: pytest.MonkeyPatch) -> N
         pipe = subprocess.PIPE
         return subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
-    monkeypatch.setattr(gpu_worker, "begin", begin)
+    monkeypatch.setattr(crew, "begin", begin)
     asked = [{"case": name, "dtype": "float32"} for name in ("a", "dies", "b", "c")]
-    crew = gpu_worker.Crew(asked, 1, 30, time.monotonic() + 60, lambda answer: None)
-    assert {a["case"]: a["ok"] for a in crew.answers} == {"a": True, "dies": False, "b": True, "c": True}
-    assert "ended with code 7" in next(a["error"] for a in crew.answers if not a["ok"])
-    assert (crew.reached, crew.launchers) == ({"map"}, {"map", "fill"})
+    workers = crew.Crew(asked, 1, 30, time.monotonic() + 60, lambda answer: None)
+    assert {a["case"]: a["ok"] for a in workers.answers} == {"a": True, "dies": False, "b": True, "c": True}
+    assert "ended with code 7" in next(a["error"] for a in workers.answers if not a["ok"])
+    assert (workers.reached, workers.launchers) == ({"map"}, {"map", "fill"})
 
 
 def test_what_is_said_of_hardware_follows_from_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

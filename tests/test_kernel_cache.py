@@ -83,8 +83,8 @@ def check(process: Run, folder: Path) -> None:
 def test_a_cache_that_cannot_be_written_does_not_end_the_run(tmp_path, monkeypatch):
     import numpy as np
 
-    from flamepy.backend.cpu import compiler, disk_cache
     from flamepy.backend.cpu.device import loop_named
+    from flamepy.backend.cpu.runtime import compiler, disk_cache
     from flamepy.backend.formula.bind import bind
     from flamepy.errors import FlameWarning
 
@@ -107,7 +107,7 @@ def test_a_kernel_that_names_a_module_of_another_version_is_compiled_again(tmp_p
     from numba import types
     from numba.core.registry import cpu_target
 
-    from flamepy.backend.cpu import disk_cache
+    from flamepy.backend.cpu.runtime import disk_cache
     from flamepy.errors import warn
 
     cache = disk_cache.cache_of(warn)
@@ -124,7 +124,7 @@ def test_a_kernel_that_names_a_module_of_another_version_is_compiled_again(tmp_p
 
 def test_how_a_loop_skips_its_rest_does_not_change_what_is_inlined():
     """Python 3.12 compiles the first into the second."""
-    from flamepy.backend.cpu.compiler import nested_loops
+    from flamepy.backend.cpu.runtime.compiler import nested_loops
 
     def under_if(y, x):
         for r in range(2):

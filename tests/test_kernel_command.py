@@ -7,9 +7,9 @@ import re
 import pytest
 
 import flamepy as fp
-from flamepy.backend.cpu import looking
-from flamepy.cli import run
-from flamepy.train import kernel
+from flamepy.backend.cpu.runtime import looking
+from flamepy.command import kernel
+from flamepy.command.cli import run
 
 
 def shown(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:

@@ -16,9 +16,9 @@ from numba.core.caching import NullCache
 
 import flamepy as fp
 from flamepy import gradient_memory
-from flamepy.backend.cpu import compiler
 from flamepy.backend.cpu.device import COSTLY_SHARE, FAMILIES, GRAIN, CpuStream, loop_named
-from flamepy.backend.cpu.memory import APART
+from flamepy.backend.cpu.runtime import compiler
+from flamepy.backend.cpu.runtime.memory import APART
 from flamepy.backend.formula.bind import bind, digest, on_compile, typed
 from flamepy.gradients import edits as gradient_transforms
 from flamepy.op.base import REGISTRY
@@ -112,7 +112,7 @@ def run(code: str, **env: str) -> str:
 def test_the_second_process_compiles_nothing():
     code = """
 import flamepy as fp, flamepy.backend.formula.bind as t
-from flamepy.backend.cpu import products
+from flamepy.backend.cpu.products import gemm as products
 made = []
 t.on_compile(lambda name, seconds: made.append(name))
 x = fp.randn(64, 512, requires_grad=True)
@@ -180,26 +180,23 @@ def test_an_edited_helper_in_another_file_gets_another_name(tmp_path, monkeypatc
 
 def test_every_file_of_words_is_part_of_each_digest():
     """Files of loops and their helpers are found by what a loop reaches; words are jitted functions, so their files are listed."""
-    folder = Path(compiler.__file__).parent
-    plain_python = {"device", "family", "memory", "threads", "chain", "findings", "settings", "looking", "__init__"}
-    plain_python |= {"pool", "walk", "walking", "patience"}
+    folder = Path(compiler.__file__).parents[1]
+    files = {".".join(p.relative_to(folder).with_suffix("").parts): str(p) for p in folder.rglob("*.py") if p.name != "__init__.py"}
+    runtime = {"family", "memory", "chain", "findings", "settings", "looking", "pool", "walk", "patience"}
+    plain_python = {"device", *(f"runtime.{name}" for name in runtime)}
     reached = {
-        *FAMILIES,
-        "runs",
-        "attention_rows",
-        "bfloat",
-        "bfloat_attention",
-        "bfloat_conv",
-        "bfloat_matmul",
-        "depthwise",
-        "line_conv",
-        "listed_conv",
-        "windows",
-    }
+        *FAMILIES, "loops.runs", "products.finish", "attention.rows",
+        *(f"conv.{name}" for name in ("depthwise", "line_conv", "listed_conv", "windows")),
+        *(f"bf16.{name}" for name in ("bfloat", "attention", "conv", "matmul")),
+    }  # fmt: skip
     # Functions of C, with digests of their own.
-    by_name = {"blocks", "half_products", "lower", "micro", "packing", "panels", "peak", "processor", "rooms", "switch", "tiles"}
-    others = {file.stem for file in folder.glob("*.py")} - reached - by_name - plain_python
-    assert {str(folder / f"{name}.py") for name in others} <= set(compiler.SOURCES)
+    by_name = {
+        *(f"bf16.{name}" for name in ("blocks", "lower", "panels", "tiles")),
+        *(f"products.{name}" for name in ("half_products", "micro", "packing", "switch")),
+        *(f"runtime.{name}" for name in ("peak", "processor", "rooms")),
+    }
+    assert reached | by_name | plain_python <= files.keys()
+    assert {files[name] for name in files.keys() - reached - by_name - plain_python} <= set(compiler.SOURCES)
 
 
 def test_two_processes_fill_an_empty_cache_at_once(tmp_path):

@@ -1,4 +1,4 @@
-"""The loops of attention, compared as in test_kernels_custom.py: cut as plans.attention_plan says, and into odd little blocks."""
+"""The loops of attention, compared as in test_kernels_custom.py: cut as attention_plan() says, and into odd little blocks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from test_kernels_custom import F32, F64, PLAIN, WAYS, Array, blank, close, draw, kernel, run, table
 
-from flamepy.backend.cpu import attention, plans
-from flamepy.backend.cpu.threads import most_threads
+from flamepy.backend.cpu.attention import attention
+from flamepy.backend.cpu.attention import rows as plans
+from flamepy.backend.cpu.runtime.settings import most_threads
 from flamepy.ops.attention import fused_layout, heads_layout
 
 

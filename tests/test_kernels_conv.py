@@ -13,8 +13,9 @@ from test_kernels_custom import F32, F64, PLAIN, WAYS, Array, blank, close, draw
 from test_products import Fenced
 
 import flamepy as fp
-from flamepy.backend.cpu import bfloat_conv, conv, depthwise, line_conv, listed_conv, plans, pooling
-from flamepy.backend.cpu.threads import most_threads
+from flamepy.backend.cpu.bf16 import conv as bfloat_conv
+from flamepy.backend.cpu.conv import conv, depthwise, line_conv, listed_conv, pooling
+from flamepy.backend.cpu.runtime.settings import most_threads
 from flamepy.ops.conv import geometry as conv_sizes
 from flamepy.ops.conv import pooled
 
@@ -271,7 +272,7 @@ def test_conv2d_plan_keeps_scratch_small() -> None:
         size = conv_sizes(x, w, None, (1, 1), (1, 1), (1, 1), 1)
         for plan in (listed_conv.y_plan(size), listed_conv.dw_plan(size)):
             assert plan.space <= 1 << 19 and plan.workers >= min(8, most_threads())
-            assert plan.chunks * math.prod(w) <= plans.CONV_PARTIALS + 2 * (512 * 512 * 9 + 512)
+            assert plan.chunks * math.prod(w) <= listed_conv.CONV_PARTIALS + 2 * (512 * 512 * 9 + 512)
 
 
 def call_pools(way: Any, x: Array, kernel: Any, stride: Any, padding: Any) -> list[Array]:

@@ -20,8 +20,10 @@ import numba
 import numpy as np
 import pytest
 
-from flamepy.backend.cpu import matmul, parallel, products
-from flamepy.backend.cpu.compiler import DIALECT, words_of
+from flamepy.backend.cpu.products import gemm as products
+from flamepy.backend.cpu.products import matmul
+from flamepy.backend.cpu.runtime import parallel
+from flamepy.backend.cpu.runtime.compiler import DIALECT, words_of
 from flamepy.backend.formula.bind import bind
 
 F32, F64 = np.dtype("float32"), np.dtype("float64")

@@ -13,8 +13,8 @@ import click
 import pytest
 from train_tools import flamepy, prepare, train
 
-from flamepy import cli
-from flamepy.train import gpu_report
+from flamepy.command import cli
+from flamepy.command.gpu import report as gpu_report
 from flamepy.train.lines import amount, fitted, say, verbatim, whole
 
 

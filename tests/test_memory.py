@@ -17,8 +17,8 @@ import pytest
 from thread_tools import at_once
 
 import flamepy as fp
-from flamepy.backend.cpu import memory
-from flamepy.backend.cpu.memory import LEAST, Allocator, CpuBuffer, Pool
+from flamepy.backend.cpu.runtime import memory
+from flamepy.backend.cpu.runtime.memory import LEAST, Allocator, CpuBuffer, Pool
 
 ROOT = Path(__file__).resolve().parent.parent
 CPU = fp.device("cpu")

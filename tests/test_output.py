@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from train_tools import fresh, posix, prepare
 
-from flamepy import cli
+from flamepy.command import cli
 
 ROOT = Path(__file__).parent.parent
 ENV = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -76,7 +76,7 @@ def test_a_reader_that_has_gone_is_no_news(folder, command):
 
 
 def test_a_warmup_nobody_reads_says_so_by_its_exit_code(capsys, monkeypatch):
-    from flamepy.train import warmup
+    from flamepy.command import warmup
 
     class Gone:
         encoding = "utf-8"

@@ -21,8 +21,8 @@ import flamepy.nn.functional as F
 from flamepy.backend import numbers
 from flamepy.backend.base import Buffer
 from flamepy.backend.cpu import device as cpu_device
-from flamepy.backend.cpu import memory
-from flamepy.backend.cpu.memory import APART, allocator
+from flamepy.backend.cpu.runtime import memory
+from flamepy.backend.cpu.runtime.memory import APART, allocator
 from flamepy.backend.divert import divert
 from flamepy.backend.recorder import Recorder
 from flamepy.engine import plan

@@ -52,7 +52,7 @@ def test_what_is_in_the_files(built: tuple[Path, Path]) -> None:
         inside = set(archive.namelist())
         about = Parser().parsestr(archive.read(f"flamepy-{VERSION}.dist-info/METADATA").decode())
         assert "flamepy developers" in archive.read(f"flamepy-{VERSION}.dist-info/licenses/LICENSE").decode()
-    assert {"flamepy/py.typed", "flamepy/cli.py", "flamepy/train/loop.py", "flamepy/bench/command.py"} <= inside
+    assert {"flamepy/py.typed", "flamepy/command/cli.py", "flamepy/train/loop.py", "flamepy/bench/command.py"} <= inside
     assert {name.split("/")[0] for name in inside} == {"flamepy", f"flamepy-{VERSION}.dist-info"}
     assert not [name for name in inside if "test" in Path(name).name or name.endswith(".pyc")]
     assert (about["License-Expression"], about["License-File"], about["Version"]) == ("MIT", "LICENSE", VERSION)

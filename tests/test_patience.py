@@ -14,9 +14,9 @@ import pytest
 from numba.core.caching import NullCache
 
 import flamepy as fp
-from flamepy.backend.cpu import compiler
 from flamepy.backend.cpu.device import loop_named
-from flamepy.backend.cpu.patience import Patience
+from flamepy.backend.cpu.runtime import compiler
+from flamepy.backend.cpu.runtime.patience import Patience
 from flamepy.backend.formula import bind
 
 

@@ -19,9 +19,9 @@ from rows_tools import F32, F64, I64, close, draw, ids_of, leaf, same_for_any_wo
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
-from flamepy.backend.cpu import index as index_loops
-from flamepy.backend.cpu.compiler import DIALECT
 from flamepy.backend.cpu.device import CpuStream
+from flamepy.backend.cpu.loops import index as index_loops
+from flamepy.backend.cpu.runtime.compiler import DIALECT
 from flamepy.backend.formula.bind import bind
 from flamepy.ops import indexing
 

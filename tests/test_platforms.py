@@ -51,7 +51,7 @@ for model in (whole, parts, alone):
     print([p.numpy().tobytes().hex() for p in model.parameters()])
 """
 
-DOCTOR = "import sys; from flamepy.cli import main; sys.argv = ['flamepy', 'doctor']; sys.exit(main())"
+DOCTOR = "import sys; from flamepy.command.cli import main; sys.argv = ['flamepy', 'doctor']; sys.exit(main())"
 
 
 def script(tmp_path: Path, text: str) -> Path:
@@ -101,8 +101,8 @@ def test_doctor_says_what_is_there(system: str, tmp_path: Path) -> None:
 
 TYPED = """
 from pathlib import PureWindowsPath
-import flamepy.train.doctor as doctor
-from flamepy.backend.cpu import settings
+import flamepy.command.doctor as doctor
+from flamepy.backend.cpu.runtime import settings
 from flamepy.train.files import quoted
 
 doctor.CHECKS = {"cpu": lambda: [doctor.Finding("threads", "7", settings.to_set("NUMBA_NUM_THREADS", 2)),

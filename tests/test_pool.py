@@ -17,9 +17,9 @@ import pytest
 from numba import types
 
 from flamepy.backend.base import device
-from flamepy.backend.cpu import findings, pool
 from flamepy.backend.cpu.device import loop_named
-from flamepy.backend.cpu.threads import threads
+from flamepy.backend.cpu.runtime import findings, pool
+from flamepy.backend.cpu.runtime.settings import threads
 from flamepy.dtypes import float32
 from flamepy.ops import pointwise
 
@@ -114,7 +114,7 @@ def test_launches_from_several_threads_and_from_inside_shares(workers):
 
 def test_threads_follow_numba():
     code = """
-import numba, flamepy.backend.cpu.threads as cpu
+import numba, flamepy.backend.cpu.runtime.settings as cpu
 seen = [cpu.threads(), numba.np.ufunc.parallel._is_initialized]
 numba.set_num_threads(1)
 print(*seen, cpu.threads())

@@ -23,7 +23,9 @@ from hypothesis import strategies as st
 
 import flamepy as fp
 import flamepy.nn.functional as F
-from flamepy.backend.cpu import findings, lower, matmul, rooms, switch, tiles
+from flamepy.backend.cpu.bf16 import lower, tiles
+from flamepy.backend.cpu.products import matmul, switch
+from flamepy.backend.cpu.runtime import findings, rooms
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 HERE = lower.parts_here("medium")

@@ -19,7 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flamepy as fp
-from flamepy.backend.cpu import processor, products
+from flamepy.backend.cpu.products import gemm as products
+from flamepy.backend.cpu.runtime import processor
 
 PAGE = mmap.PAGESIZE
 F32, F64 = np.dtype("float32"), np.dtype("float64")
@@ -51,7 +52,7 @@ avx2 = pytest.mark.skipif("avx2" not in processor.features(), reason="needs a pr
 
 def call(itemsize: int) -> Any:
     products.load(itemsize)
-    return next(made.ctypes for made in products.kept if made.__name__.startswith(f"gemm{itemsize}_"))
+    return next(made.ctypes for made in products.kept if made.__name__.startswith(f"gemm_at{itemsize}_"))
 
 
 SIZES = st.one_of(st.integers(0, 20), st.sampled_from([31, 32, 33, 47, 48, 49, 63, 64, 65, 97, 127, 129, 193]))
@@ -125,7 +126,7 @@ def test_a_row_does_not_depend_on_the_others() -> None:
 BOTH = """
 import sys
 import numpy as np
-from flamepy.backend.cpu import products
+from flamepy.backend.cpu.products import gemm as products
 for size in map(int, sys.argv[1:]):
     products.load(size)
 for size, made in zip(map(int, sys.argv[1:]), products.kept[::2]):
@@ -147,7 +148,7 @@ SMALL_STACK = """
 import os, threading
 import numpy as np
 import flamepy as fp
-from flamepy.backend.cpu import rooms
+from flamepy.backend.cpu.runtime import rooms
 x = np.arange(205.0 * 300).reshape(205, 300) % 7
 def product():
     whole = (fp.tensor(x) @ fp.tensor(x.T.copy())).numpy()
@@ -181,7 +182,7 @@ ELSEWHERE = """
 import json, sys
 import numpy as np
 import flamepy as fp
-from flamepy.backend.cpu import processor
+from flamepy.backend.cpu.runtime import processor
 random = np.random.default_rng(0)
 worst = 0.0
 for dtype in ("float32", "float64"):
@@ -216,7 +217,8 @@ def test_narrower_vectors(name: str, tmp_path: Path) -> None:
 ASSEMBLY = """
 import json
 from numba import njit, types
-from flamepy.backend.cpu import inner, micro, peak, processor
+from flamepy.backend.cpu.products import micro
+from flamepy.backend.cpu.runtime import inner, peak, processor
 
 def text(kernel, numbers, *rest):
     call = eval("lambda " + (args := ", ".join("abcdefghijkl"[: numbers + len(rest)])) + f": kernel({args})", {"kernel": kernel})

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from reference import philox
 
-from flamepy.backend.cpu import random as loops
-from flamepy.backend.cpu.compiler import DIALECT
+from flamepy.backend.cpu.loops import random as loops
+from flamepy.backend.cpu.runtime.compiler import DIALECT
 from flamepy.backend.formula.bind import bind
 
 FLOATS = [np.dtype("float32"), np.dtype("float64")]

@@ -91,7 +91,7 @@ def test_paths_exist(page):
 
 @each_page(PAGES)
 def test_commands_are_real(page):
-    from flamepy.cli import cli
+    from flamepy.command.cli import cli
 
     shown = "".join(text for kind, text in blocks(page) if kind == "text")
     for name in re.findall(r"^flamepy (\w+)", shown, re.MULTILINE) + re.findall(r"`flamepy (\w+)[^`]*`", page.read_text()):

@@ -17,8 +17,8 @@ from rows_tools import F32, F64, Array, close, draw, ids_of, launches, leaf, sam
 
 import flamepy as fp
 import flamepy.nn.functional as F
-from flamepy.backend.cpu.compiler import DIALECT
 from flamepy.backend.cpu.device import loop_named
+from flamepy.backend.cpu.runtime.compiler import DIALECT
 from flamepy.backend.formula.bind import bind
 from flamepy.ops import losses
 

@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from flamepy import cli
+from flamepy.command import cli
 from flamepy.train.config import DigitsConfig, GptConfig, build, read_toml, resolve, settings, to_toml
 from flamepy.train.presets import PRESETS
 from flamepy.train.problems import InputError

@@ -24,7 +24,7 @@ def here(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A run of four steps, finished, and one stopped after two."""
-    from flamepy import cli
+    from flamepy.command import cli
 
     folder = tmp_path_factory.mktemp("runs")
     (folder / "text.txt").write_text(TEXT)

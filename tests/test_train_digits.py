@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flamepy import cli
+from flamepy.command import cli
 
 sklearn = pytest.importorskip("sklearn")
 

@@ -12,9 +12,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from flamepy import cli
-from flamepy.backend.cpu import findings, peak, processor, tiles
-from flamepy.train import display, kernel_cache
+from flamepy.backend.cpu.bf16 import tiles
+from flamepy.backend.cpu.runtime import findings, peak, processor
+from flamepy.command import cache as kernel_cache
+from flamepy.command import cli
+from flamepy.train import display
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -129,7 +131,7 @@ def test_cgroup_quota_version_1(tmp_path):
 def test_cache_ls_and_clear_touch_only_kernels(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(kernel_cache, "cache_folder", lambda: tmp_path)
     name = "parallel.map1_tanh_y_float32_0123456789-40.py311"
-    product = "products.turn_matrix4_0123456789-40.py311"
+    product = "gemm.turn_matrix4_0123456789-40.py311"
     for file in (f"{name}.nbi", f"{name}.1.nbc", f"{product}.nbi"):
         (tmp_path / file).write_bytes(bytes(1000))
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import flamepy as fp
-from flamepy import cli
+from flamepy.command import cli
 from flamepy.train import sample, tokens
 from flamepy.train.config import GptConfig, resolve
 from flamepy.train.gpt import GPT

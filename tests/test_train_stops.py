@@ -58,7 +58,7 @@ def test_a_signal_while_preparing_ends_at_once_and_leaves_nothing():
 @posix
 def test_the_second_signal_ends_at_once():
     slow = "import flamepy.train.gpt_job as j, time; j.GptJob.loss = lambda self, x, y: time.sleep(60)\n"
-    slow += f"import sys, flamepy.cli; sys.exit(flamepy.cli.run({['train', *fresh('--out', 'run')]!r}))"
+    slow += f"import sys, flamepy.command.cli; sys.exit(flamepy.command.cli.run({['train', *fresh('--out', 'run')]!r}))"
     process = subprocess.Popen([sys.executable, "-c", slow], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
     while not Path("run/checkpoints/last").exists() and time.monotonic() < deadline:
@@ -83,7 +83,7 @@ def test_the_second_signal_ends_at_once():
 COMPILING = """
 import ctypes, sys, time
 from pathlib import Path
-import flamepy.cli
+import flamepy.command.cli
 sleep = ctypes.CDLL(None).usleep
 
 from flamepy.backend.cpu import device
@@ -97,7 +97,7 @@ def slow(loop, formula, dtype, dialect):
     return real(loop, formula, dtype, dialect)
 
 device.bind = slow
-sys.exit(flamepy.cli.run(sys.argv[1:]))
+sys.exit(flamepy.command.cli.run(sys.argv[1:]))
 """
 
 
@@ -154,7 +154,7 @@ def test_how_to_go_on_is_said_before_the_curves_are_drawn(capsys, monkeypatch):
 @pytest.mark.parametrize("how", ["module", "script"])
 def test_ctrl_c_while_the_modules_are_imported_leaves_no_traceback(tmp_path, how):
     script = tmp_path / "flamepy"
-    script.write_text("import sys\nfrom flamepy.cli import main\nsys.exit(main())\n")
+    script.write_text("import sys\nfrom flamepy.command.cli import main\nsys.exit(main())\n")
     words = ["-m", "flamepy"] if how == "module" else [str(script)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen([sys.executable, "-X", "importtime", *words, "version"], stderr=subprocess.PIPE, text=True, env=environment)
@@ -203,7 +203,7 @@ def test_a_full_disk_ends_with_one_line_and_the_previous_checkpoint(capsys):
     size = Path("run/checkpoints/step-00000004/tensors.safetensors").stat().st_size
     # No file may grow beyond half a checkpoint: the kernel refuses the write as a full disk would.
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({size // 2}, {size // 2}))\n"
-    code = limit + "import sys, flamepy.cli; sys.exit(flamepy.cli.run(['train', '--resume', 'run']))"
+    code = limit + "import sys, flamepy.command.cli; sys.exit(flamepy.command.cli.run(['train', '--resume', 'run']))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 2, done.stderr
     assert re.fullmatch(
@@ -218,7 +218,7 @@ def test_a_full_disk_ends_with_one_line_and_the_previous_checkpoint(capsys):
 SHORT_OF_MEMORY = """
 import re, resource, sys
 from pathlib import Path
-import flamepy.cli
+import flamepy.command.cli
 from flamepy.optimizers import AdamW
 
 real = AdamW.state_dict
@@ -230,7 +230,7 @@ def state_dict(self):
     return real(self)
 
 AdamW.state_dict = state_dict
-sys.exit(flamepy.cli.run(sys.argv[1:]))
+sys.exit(flamepy.command.cli.run(sys.argv[1:]))
 """
 
 

@@ -22,8 +22,8 @@ import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
 from flamepy.backend.base import Buffer
-from flamepy.backend.cpu import walk
 from flamepy.backend.cpu.device import CpuStream
+from flamepy.backend.cpu.runtime import walk
 from flamepy.backend.run import Action, Required
 
 F4 = np.dtype("f4")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from walk_tools import CPU, add, buffers
 
 from flamepy.backend.base import Buffer
-from flamepy.backend.cpu import walk
+from flamepy.backend.cpu.runtime import walk
 from flamepy.backend.run import Action, Required
 
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from machine_code import known, packed
 
 import flamepy as fp
-from flamepy.backend.cpu.words import CONSTANTS, WORDS
+from flamepy.backend.cpu.loops.words import CONSTANTS, WORDS
 from flamepy.backend.formula import row_words
 from flamepy.backend.formula import words as plain
 from flamepy.backend.formula.bind import typed

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flamepy import cli
+from flamepy.command import cli
 
 TEXT = "".join(f"def f{i}(x):\n    return x + {i * i}\n\n" for i in range(120))
 TINY = ["--layers", "1", "--heads", "2", "--width", "16", "--context", "8", "--batch", "4"]

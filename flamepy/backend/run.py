@@ -1,6 +1,6 @@
 """Run: a recorded step as one call, which a replay makes. This one makes its calls one after the other. And a kind of check.
 
-A backend may do better: cpu/walk.py (compiled code walks a list of launches), cuda/stream.py (a CUDA graph).
+A backend may do better: cpu/runtime/walk.py (compiled code walks a list of launches), cuda/stream.py (a CUDA graph).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from .placing import leaves, machine, parameters, placed, type_of
 SECTOR = 32  # bytes that move together
 ARCH = 9, 0
 busy = threading.Lock()  # one launch at a time
-MARKED = re.compile(r"^\s*(own\.|within\.|negative;|trap;)", re.M)  # in PTX: what is watched there (../backend/cuda/watch.py)
+MARKED = re.compile(r"^\s*(own\.|within\.|negative;|trap;)", re.M)  # in PTX: what is watched there (../backend/cuda/runtime/watch.py)
 
 
 @dataclass

@@ -127,7 +127,7 @@ class CudaKernel:
 
     @cached_property
     def sass(self) -> str:
-        build = backend("build")
+        build = backend("runtime.build")
         file = build.cache_folder() / f"{self.binary.digest}.sass"
         return kept(file, lambda: disassembled(self.cubin).encode()).decode()
 
@@ -179,13 +179,13 @@ def compiled(function: Any, signature: Any, cc: tuple[Any, ...]) -> CudaKernel:
     """A user's function for arguments of these types."""
     if not hasattr(function, "__code__"):
         raise TypeError(f"compile: not a function: {function!r}. Give a Python function, @cuda.jit or not, or the name of an op.")
-    compat, build, name = backend("compat"), backend("build"), name_of(function)
+    compat, build, name = backend("runtime.compat"), backend("runtime.build"), name_of(function)
     if function.__code__.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
         raise DeviceError(f"{name}: a kernel with *args or **kwargs: numba-cuda launches none. Name the arguments, or give one tuple.")
     found: list[int] = []
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
     with installed():
-        types, watch = argument_types(signature), backend("watch").watching
+        types, watch = argument_types(signature), backend("runtime.watch").watching
         if len(types) != len(names):
             raise TypeError(f"{name}: wrong number of arguments: {len(types)}. It takes {len(names)}: {', '.join(names)}.")
         try:

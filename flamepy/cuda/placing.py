@@ -86,7 +86,7 @@ def machine() -> Any:
             self.rooms.clear()
             self.room.clear()
 
-    return emulator.Machine(Named(), backend("build").cache_folder())
+    return emulator.Machine(Named(), backend("runtime.build").cache_folder())
 
 
 def extent(array: np.ndarray) -> tuple[int, int]:
@@ -170,7 +170,7 @@ def overlapping(kernel: CudaKernel, together: dict[int, np.ndarray], args: Seque
 
 def type_of(kernel: Any, value: Any) -> Any:
     """Numba's type of a value."""
-    types = backend("compat").types
+    types = backend("runtime.compat").types
     if isinstance(value, int) and value.bit_length() > 63 + (value > 0):
         raise TypeError(f"{name_of(kernel)}: not an argument of a kernel: {value}: whole numbers have 64 bits there. Give a smaller one.")
     if isinstance(value, np.ndarray):
@@ -188,8 +188,8 @@ def type_of(kernel: Any, value: Any) -> Any:
 
 def number_type(kernel: Any, dtype: np.dtype) -> Any:
     if dtype.names or dtype.kind in "mM" or dtype == bfloat16:
-        return backend("compat").numpy_support.from_dtype(dtype)
-    found = getattr(backend("compat").types, "boolean" if dtype == np.bool_ else dtype.name, None)
+        return backend("runtime.compat").numpy_support.from_dtype(dtype)
+    found = getattr(backend("runtime.compat").types, "boolean" if dtype == np.bool_ else dtype.name, None)
     if found is None:
         raise DTypeError(f"{name_of(kernel)}: no kernel takes this type: {dtype}. Use NumPy's numbers, bools and records.")
     return found

@@ -47,12 +47,12 @@ class Launch:
         given = self.source.__code__.co_argcount
         rest = names[given] if given < len(self.kinds) else ""
         arguments = [argument(names[i] if i < given else f"{rest}[{i - given}]", kind) for i, kind in enumerate(self.kinds)]
-        arch = backend("build").arch(self.binary.cc)
+        arch = backend("runtime.build").arch(self.binary.cc)
         return CudaKernel(self.binary.name, arch, self.binary.ptx, tuple(arguments), self.binary, self.threads)
 
 
 def argument(name: str, kind: Any) -> Argument:
-    """What a kind (../backend/cuda/arguments.py) says of an argument."""
+    """What a kind (../backend/cuda/runtime/arguments.py) says of an argument."""
     if kind is None:
         return Argument(name, "none")
     if isinstance(kind, tuple):
@@ -63,7 +63,7 @@ def argument(name: str, kind: Any) -> Argument:
 
 
 class Recorder:
-    """A driver (../backend/cuda/driver.py) that only compiles, and writes down who is launched."""
+    """A driver (../backend/cuda/runtime/driver.py) that only compiles, and writes down who is launched."""
 
     watches = True  # each buffer has an address of its own
     blas = None
@@ -114,7 +114,7 @@ def recorder(cc: tuple[Any, ...]) -> Device:
     """The device that records for GPUs of this kind."""
     driver = Recorder(cc)
     device = backend("device").CudaDevice(driver, 0)
-    device.name = f"cuda ({backend('build').arch(cc)}, compiled only)"
+    device.name = f"cuda ({backend('runtime.build').arch(cc)}, compiled only)"
     driver.device = device
     device.look = device.late.waiting.clear  # what launches find out is not known
     return device  # type: ignore[no-any-return]

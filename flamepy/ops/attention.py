@@ -1,6 +1,6 @@
 """Scaled dot-product attention, on (..., rows, width) tensors and on one fused buffer of queries, keys and values.
 
-Loops in backend/cpu/attention.py. A layout says where each operand sits, so the fused form moves nothing about. Beside y only two
+Loops in backend/cpu/attention. A layout says where each operand sits, so the fused form moves nothing about. Beside y only two
 numbers a row are kept for the backward rule, the largest score and 1 / the sum; it computes the softmax again. Memory is linear in
 rows and keys. 16-bit operands are read as they are, a block at a time.
 """

@@ -1,4 +1,4 @@
-"""Convolution and pooling of images: (N, C, H, W), or (C, H, W) for one image. Loops in backend/cpu/conv.py.
+"""Convolution and pooling of images: (N, C, H, W), or (C, H, W) for one image. Loops in backend/cpu/conv.
 
 An op works out the geometry and hands it to its loops as a table. Arguments follow PyTorch.
 """

@@ -1,6 +1,6 @@
 """Matrix products: matmul, and linear with what may follow it in the same launch: bias, activation, residual.
 
-Loops in backend/cpu/matmul.py, those of bfloat16 in bfloat_matmul.py; float16 is widened block by block. The activation's formulas are
+Loops in backend/cpu/products, those of bfloat16 in bf16; float16 is widened block by block. The activation's formulas are
 those of its own op, found in the registry.
 """
 

@@ -24,17 +24,19 @@ from ..formula.bind import bind, globals_of, making_kernel, reached
 from ..formula.words import COSTLY
 from ..host import FEW, HostStream
 from ..run import Action, Run, Spot, Step
-from . import chain, family, memory, settings
-from .memory import ALIGN, APART, allocator
-from .storage import WHOLE, stored
-from .threads import threads
+from .runtime import chain, family, memory, settings
+from .runtime.memory import ALIGN, APART, WHOLE, allocator, stored
+from .runtime.settings import threads
 
 # Elements of work below which one thread is faster than waking the others. Measured: 21,000 for an addition, 2,600 for gelu, 4,000 for
 # a softmax; so a formula with a costly word takes COSTLY_SHARE times fewer.
 GRAIN = 16384
 COSTLY_SHARE = 4
 MOVES = frozenset(("strided_get", "strided_put", "take_rows", "tri"))  # launches that move numbers without looking at them
-FAMILIES = ("loops", "broadcast", "reduce", "rows", "index", "spans", "matmul", "attention", "conv", "pooling", "random")
+FAMILIES = (
+    "loops.maps", "loops.broadcast", "loops.reduce", "loops.rows", "loops.index", "loops.spans", "loops.random",
+    "products.matmul", "attention.attention", "conv.conv", "conv.pooling",
+)  # fmt: skip
 
 
 class CpuKernel:
@@ -124,7 +126,7 @@ class CpuStream(HostStream):
         return chain.any_size(self, super().prepare_any_size(fresh, steps, inputs), fresh, steps, inputs)
 
     def program(self, steps: Sequence[Step | Action]) -> Run:
-        return import_module(".walk", __package__).CpuRun(steps)  # type: ignore[no-any-return]
+        return import_module(".runtime.walk", __package__).CpuRun(steps)  # type: ignore[no-any-return]
 
 
 class CpuDevice(Device):
@@ -216,17 +218,17 @@ class CpuDevice(Device):
 
     def cache_folder(self) -> Path:
         settings.check()
-        return import_module(".compiler", __package__).cache_folder()  # type: ignore[no-any-return]
+        return import_module(".runtime.compiler", __package__).cache_folder()  # type: ignore[no-any-return]
 
     def why_widened(self, dtype: np.dtype) -> str:
         if dtype != bfloat16:
             return ""
         settings.check()
-        tiles = import_module(".tiles", __package__)
+        tiles = import_module(".bf16.tiles", __package__)
         return tiles.why_not_amx() if tiles.route() == tiles.FMA else ""
 
     def findings(self) -> Iterator[tuple[str, str, str]]:
-        return import_module(".findings", __package__).findings()  # type: ignore[no-any-return]
+        return import_module(".runtime.findings", __package__).findings()  # type: ignore[no-any-return]
 
 
 def open(rest: str) -> CpuDevice:
@@ -255,7 +257,7 @@ def loop_named(name: str) -> Any:
 def copying() -> Any:
     """The loops that copy. Every argument and result of a replay is copied, so the import is looked up once."""
     settings.check()
-    return import_module(".loops", __package__)
+    return import_module(".loops.maps", __package__)
 
 
 @cache
@@ -271,7 +273,7 @@ def binder(loop: Any, formula: Callable | None, dtype: np.dtype) -> Callable[[],
 
     @cache
     def bound() -> Any:
-        from .compiler import DIALECT
+        from .runtime.compiler import DIALECT
 
         return bind(loop, formula, dtype, DIALECT)  # type: ignore[arg-type]
 

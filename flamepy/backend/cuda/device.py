@@ -22,14 +22,17 @@ from ...errors import DeviceError, DTypeError
 from ..base import Buffer, Device, Kernel
 from ..formula.bind import digest, making_kernel, reached, typed
 from ..run import Required
-from . import family
-from .arguments import UNSIGNED
-from .late import Late
-from .memory import ALIGN, APART, Allocator
-from .stream import CudaStream, Launch
+from .runtime import family
+from .runtime.arguments import UNSIGNED
+from .runtime.late import Late
+from .runtime.memory import ALIGN, APART, Allocator
+from .runtime.stream import CudaStream, Launch
 
 MOVES = frozenset(("strided_get", "strided_put", "take_rows", "tri"))  # launches that move numbers without looking at them
-FAMILIES = ("maps", "moves", "scatter", "random", "rows", "reduce", "spans", "matmul", "attention", "attention_dx", "conv", "pool")
+FAMILIES = (
+    "loops.maps", "loops.moves", "loops.scatter", "loops.random", "rows.rows", "loops.reduce", "loops.spans", "products.matmul",
+    "attention.attention", "conv.conv", "conv.pooling",
+)  # fmt: skip
 
 
 class CudaKernel:
@@ -65,7 +68,7 @@ class CudaKernel:
         return found
 
     def binary(self, kinds: tuple[Any, ...]) -> Any:
-        build, words = import_module(".build", __package__), import_module(".words", __package__)
+        build, words = import_module(".runtime.build", __package__), import_module(".loops.words", __package__)
         functions = reached(self.function) + ([] if self.formula is None else reached(self.formula))
         files = sorted({f.__code__.co_filename for f in functions if str(f.__module__).startswith("flamepy.")})
         mark = digest((*files, *words.SOURCES), functions)
@@ -78,7 +81,7 @@ class CudaKernel:
         try:
             bounds = threads, self.function.together
             return build.compiled(make, f"{self.name}_{self.dtype.name}", mark, kinds, self.device.driver.cc, bounds)
-        except import_module(".compat", __package__).PROBLEMS as problem:
+        except import_module(".runtime.compat", __package__).PROBLEMS as problem:
             raise DeviceError(
                 f"{self.name}: cannot be compiled for CUDA: {str(problem).strip().splitlines()[0]}. Use numbers, the words of "
                 'flamepy.words and row[i] alone, no lists, dicts or texts; device="plain" runs any Python.'
@@ -97,7 +100,7 @@ class CudaDevice(Device):
         self.launches: dict[tuple[str, Callable | None, np.dtype, bool], tuple[Callable[..., None], family.Go]] = {}
         self.late = Late(self)
         self.launched = 0
-        self.tables: dict[Any, Buffer] = {}  # of spans: see span_tables.py
+        self.tables: dict[Any, Buffer] = {}  # of spans: see loops/spans.py
 
     def launch(
         self, name: str, formula: Callable | None, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any],
@@ -129,7 +132,7 @@ class CudaDevice(Device):
         return kernel.kernel.on(each(size) if callable(each) else family.blocks(size, each), each)
 
     def copier(self, out: Buffer, x: Buffer) -> Kernel:
-        return import_module(".maps", __package__).copier(self, out, x)
+        return import_module(".loops.maps", __package__).copier(self, out, x)
 
     def write(self, buffer: Buffer, values: Sequence[Any]) -> None:
         with np.errstate(all="ignore"):
@@ -178,7 +181,7 @@ class CudaDevice(Device):
         return {"current": found.current, "peak": found.peak, "cached": found.cached, "limit": -1, "returned": found.returned}
 
     def cache_folder(self) -> Path:
-        return import_module(".build", __package__).cache_folder()  # type: ignore[no-any-return]
+        return import_module(".runtime.build", __package__).cache_folder()  # type: ignore[no-any-return]
 
     def findings(self) -> Iterator[tuple[str, str, str]]:
         yield from self.driver.findings()
@@ -214,7 +217,7 @@ def open(rest: str) -> CudaDevice:
     if not (rest or "0").isdecimal():
         raise DeviceError(f"device: not an index of a GPU: 'cuda:{rest}'. Use cuda, cuda:0, cuda:1, ...")
     index = int(rest or 0)
-    module = import_module(".emulated" if chosen else ".driver", __package__)
+    module = import_module(".runtime.emulated" if chosen else ".runtime.driver", __package__)
     return CudaDevice(module.open(index), index)
 
 

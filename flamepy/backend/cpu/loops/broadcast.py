@@ -1,0 +1,119 @@
+"""Map loops for inputs of different shapes: broadcasting without copies.
+
+The common shape is k outer dimensions and one inner run. `table` holds the k outer sizes, then k outer strides for each input. For each
+input `once` is None, or True where it repeats along the inner run: the type alone tells `pick`, which is then compiled to one load
+outside the loop, and the loop vectorises.
+"""
+
+from __future__ import annotations
+
+import operator
+from functools import lru_cache
+from typing import Any
+
+from numba import types
+from numba.extending import intrinsic
+
+from ..runtime.family import launcher, loop, table
+from ..runtime.parallel import tasks
+from .maps import F
+
+BLOCK = 4096  # elements of a run that one task computes
+
+
+@intrinsic
+def pick(typing: Any, x: Any, start: Any, j: Any, once: Any) -> Any:
+    """x[start + j] for an array, x[start] where `once` is not None, x for a scalar."""
+    if not isinstance(x, types.Array):
+        return x(x, start, j, once), lambda context, builder, signature, args: args[0]
+    item = typing.resolve_function_type(operator.getitem, (x, types.uintp), {})  # unsigned: see at()
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array, first, offset, _ = args
+        at = first if once != types.none else builder.add(first, offset)
+        return context.get_function(operator.getitem, item)(builder, (array, at))
+
+    return item.return_type(x, types.int64, types.int64, once), code
+
+
+def offset(table, k, which, r):
+    """Where row r starts in input number `which`."""
+    total = 0
+    for d in range(k - 1, 0, -1):
+        total += (r % table[d]) * table[k * (which + 1) + d]
+        r //= table[d]
+    return total + r * table[k * (which + 1)] if k else 0
+
+
+@loop
+def broadcast1(part, out, x, table, k, inner, block, once_x, *c):
+    blocks = (inner + block - 1) // block
+    for t in tasks(part, out.size // inner * blocks):
+        r = t // blocks
+        ox = offset(table, k, 0, r)
+        lo = (t % blocks) * block
+        line = out[r * inner + lo : r * inner + min(inner, lo + block)]
+        for j in range(line.size):
+            line[j] = F(pick(x, ox, lo + j, once_x), *c)
+
+
+@loop
+def broadcast2(part, out, x, y, table, k, inner, block, once_x, once_y, *c):
+    blocks = (inner + block - 1) // block
+    for t in tasks(part, out.size // inner * blocks):
+        r = t // blocks
+        ox = offset(table, k, 0, r)
+        oy = offset(table, k, 1, r)
+        lo = (t % blocks) * block
+        line = out[r * inner + lo : r * inner + min(inner, lo + block)]
+        for j in range(line.size):
+            line[j] = F(pick(x, ox, lo + j, once_x), pick(y, oy, lo + j, once_y), *c)
+
+
+@loop
+def broadcast3(part, out, x, y, z, table, k, inner, block, once_x, once_y, once_z, *c):
+    blocks = (inner + block - 1) // block
+    for t in tasks(part, out.size // inner * blocks):
+        r = t // blocks
+        ox = offset(table, k, 0, r)
+        oy = offset(table, k, 1, r)
+        oz = offset(table, k, 2, r)
+        lo = (t % blocks) * block
+        line = out[r * inner + lo : r * inner + min(inner, lo + block)]
+        for j in range(line.size):
+            line[j] = F(pick(x, ox, lo + j, once_x), pick(y, oy, lo + j, once_y), pick(z, oz, lo + j, once_z), *c)
+
+
+@loop
+def broadcast4(part, out, x, y, z, w, table, k, inner, block, once_x, once_y, once_z, once_w, *c):
+    blocks = (inner + block - 1) // block
+    for t in tasks(part, out.size // inner * blocks):
+        r = t // blocks
+        ox = offset(table, k, 0, r)
+        oy = offset(table, k, 1, r)
+        oz = offset(table, k, 2, r)
+        ow = offset(table, k, 3, r)
+        lo = (t % blocks) * block
+        line = out[r * inner + lo : r * inner + min(inner, lo + block)]
+        for j in range(line.size):
+            line[j] = F(
+                pick(x, ox, lo + j, once_x), pick(y, oy, lo + j, once_y), pick(z, oz, lo + j, once_z), pick(w, ow, lo + j, once_w), *c
+            )
+
+
+# ---- launcher ----
+LOOPS = (broadcast1, broadcast2, broadcast3, broadcast4)
+
+
+@launcher
+def broadcast(go, outs, ins, dims, *numbers):
+    found, k, inner, once = plan(dims)
+    go(LOOPS[len(ins) - 1], outs, ins, (found, k, inner, BLOCK, *once, *numbers))
+
+
+@lru_cache(4096)
+def plan(dims):
+    """(table, k, size of the inner run, `once` of each input) for dimensions of (size, stride of each input)."""
+    *outer, (inner, *steps) = dims
+    columns = zip(*outer, strict=True) if outer else ()
+    return table(tuple([n for column in columns for n in column])), len(outer), inner, [None if step else True for step in steps]

@@ -1,0 +1,310 @@
+"""Moving elements: strided copies, and rows picked or added by index.
+
+Tensors are always contiguous, so a transpose, a slice or a broadcast is a strided read into new memory, and its backward a
+strided write. `table` holds k sizes then k strides of the strided side, for all dimensions but the last (inner, step).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from ....dtypes import FLOATS, float64, int64
+from ...formula.row_words import wide
+from ..products.gemm import turn_matrix
+from ..runtime.family import launcher, loop, table
+from ..runtime.parallel import tasks
+from ..runtime.workspace import COLUMNS, wide_space
+from .broadcast import offset
+from .runs import add_run, copy_run, fill_run, put_run
+
+LENGTH = 4096  # elements of a run that one task moves
+NEAR = 16  # rows added one after the other in their own type, at most
+SIDE, WIDTH = 64, 256  # rows and columns of the tile of a turned matrix that one task makes
+
+
+@loop
+def strided_get(part, out, x, table, k, inner, step, base):
+    """out[r, j] = x[base + offset(r) + j * step]."""
+    each_run(part, out, x, table, k, inner, step, base, get_run)
+
+
+@loop
+def strided_put(part, out, x, table, k, inner, step, base):
+    """out[base + offset(r) + j * step] = x[r, j]; the places written must be distinct."""
+    each_run(part, x, out, table, k, inner, step, base, put_apart)
+
+
+def each_run(part, lines, apart, table, k, inner, step, base, move):
+    """move(run of lines, apart, where it begins there, step) for each run, long ones piece by piece."""
+    blocks = (inner + LENGTH - 1) // LENGTH
+    start, left, distance = 0, 0, table[2 * k - 1] if k else 0
+    for t in tasks(part, lines.size // inner * blocks):
+        if blocks > 1:
+            r, low = t // blocks, t % blocks * LENGTH
+            line = lines[r * inner + low : r * inner + min(inner, low + LENGTH)]
+            move(line, apart, base + offset(table, k, 0, r) + low * step, step)
+        else:
+            if left == 0:
+                start, left = first_run(table, k, t, base)
+            move(lines[t * inner : t * inner + inner], apart, start, step)
+            start += distance
+            left -= 1
+
+
+def first_run(table, k, r, base):
+    """(where run r begins, how many from there on lie at one distance): a run may be too short for a division of its own."""
+    if k == 0:
+        return base, 1
+    last = table[k - 1]
+    return base + offset(table, k, 0, r), last - r % last
+
+
+def get_run(line, x, start, step):
+    if step == 1:
+        copy_run(line, x[start : start + line.size])
+    elif step == 0:
+        fill_run(line, x[start])
+    else:
+        for j in range(line.size):
+            line[j] = x[start + j * step]
+
+
+def put_apart(line, out, start, step):
+    if step == 1:
+        copy_run(out[start : start + line.size], line)
+    else:
+        for j in range(line.size):
+            out[start + j * step] = line[j]
+
+
+@loop
+def strided_turn(part, out, x, table, k, m, n, step, base):
+    """out[r, i, j] = x[base + offset(r) + i + j * step] for i < m <= step and j < n: each r is a matrix turned."""
+    down, across = (m + SIDE - 1) // SIDE, (n + WIDTH - 1) // WIDTH
+    for t in tasks(part, out.size // (m * n) * down * across):
+        r, i, j = t // (down * across), t % (down * across) // across * SIDE, t % across * WIDTH
+        start = base + offset(table, k, 0, r) + i + j * step
+        turn_matrix(min(WIDTH, n - j), min(SIDE, m - i), x, start, step, out, (r * m + i) * n + j, n)
+
+
+@loop
+def take_rows(part, out, x, index, inner):
+    """out[r, :] = x[index[r], :]."""
+    last = x.size // inner - 1
+    if inner == 1:
+        mine = tasks(part, index.size)
+        take_run(out[mine.start : mine.stop], x, index[mine.start : mine.stop])
+    else:
+        for r in tasks(part, index.size):
+            start = within(index[r], last) * inner
+            copy_run(out[r * inner : r * inner + inner], x[start : start + inner])
+
+
+def take_run(out, x, index):
+    last = x.size - 1
+    for i in range(out.size):
+        out[i] = x[np.uintp(within(index[i], last))]
+
+
+@loop(fixed=True)
+def add_rows(part, out, first, following, x, index, inner, block, group, deals, add):
+    """out[index[r], :] += x[r, :], rows in order, from zeros unless `add`.
+
+    Task t has a block of columns of every deals-th group of 2**group rows of out. The rows of x that go to one row of out form a chain:
+    it begins at first[row] and goes on at following[r]; -1: no more. chain_rows() has made it; a worker that is alone does it itself.
+    """
+    rows, blocks, space = out.size // inner, (inner + block - 1) // block, wide_space(x)
+    if part[1] == 1:
+        chain(first, following, index)
+    for t in tasks(part, deals * blocks):
+        lo = t % blocks * block
+        hi = min(inner, lo + block)
+        for start in range(t // blocks << group, rows, deals << group):
+            end = min(rows, start + (1 << group))
+            if not add and blocks == 1:
+                fill_run(out[start * inner : end * inner], 0)
+            for r in range(start, end):
+                line = out[r * inner + lo : r * inner + hi]
+                if not add and blocks > 1:
+                    fill_run(line, 0)
+                if first[r] >= 0:
+                    add_chain(line, space[: hi - lo], x, first[r], following, inner, lo)
+
+
+def add_chain(out, total, x, r, following, inner, lo):
+    """out += the rows of a chain: NEAR of them in their own type, the others four at a time in wide()."""
+    for _ in range(NEAR):
+        add_run(out, x[r * inner + lo : r * inner + lo + out.size])
+        r = following[r]
+        if r < 0:
+            return
+    fill_run(total, 0)
+    while r >= 0:
+        run, after = x[r * inner + lo : r * inner + lo + out.size], following[r]
+        third = following[after] if after >= 0 else -1
+        fourth = following[third] if third >= 0 else -1
+        if fourth < 0:
+            add_run(total, run)
+            r = after
+        else:
+            second = x[after * inner + lo : after * inner + lo + out.size]
+            third *= inner
+            add_four(total, run, second, x[third + lo :], x[fourth * inner + lo :])
+            r = following[fourth]
+    add_run(out, total)
+
+
+def add_four(total, a, b, c, d):
+    for j in range(total.size):
+        total[j] += wide((a[j] + b[j]) + (c[j] + d[j]))
+
+
+@loop
+def chain_rows(part, first, following, index):
+    if part[0] == 0:
+        chain(first, following, index)
+
+
+def chain(first, following, index):
+    fill_run(first, -1)
+    last = first.size - 1
+    for n in range(np.uintp(index.size)):
+        i = np.uintp(index.size) - np.uintp(1) - n
+        r = np.uintp(within(index[i], last))
+        following[i] = first[r]
+        first[r] = i
+
+
+@loop
+def add_short(part, out, far, x, index, inner, add):
+    """What add_rows() does, for short rows: all of it is added up in `far`, float64, by one worker."""
+    if part[0] == 0:
+        fill_run(far, 0)
+        for i in range(index.size):
+            r = within(index[i], far.size // inner - 1)
+            for j in range(inner):
+                far[r * inner + j] += x[i * inner + j]
+        put_run(out, far, add)
+
+
+# ---- integer indices: found out and computed without the host ----
+
+
+@loop
+def check_ids(part, found, ids, low, high, ignores, ignore):
+    """found = (position of the first id outside [low, high) or -1, that id, number of ids that are not `ignore`)."""
+    if part[0] == 0:
+        outside, ignored = 0, 0
+        for i in range(ids.size):
+            skip = ignores & (ids[i] == ignore)
+            ignored += skip
+            outside += ((ids[i] < low) | (ids[i] >= high)) & (not skip)
+        found[0] = -1
+        found[1] = 0
+        found[2] = ids.size - ignored
+        if outside:
+            i = 0
+            while (ignores and ids[i] == ignore) or low <= ids[i] < high:
+                i += 1
+            found[0] = i
+            found[1] = ids[i]
+
+
+@loop
+def place_ids(part, out, ids, table, k, inner, stride, n, step):
+    """out[p] = (where position p begins: the k sizes and strides in table, then inner positions `stride` apart) + step * id.
+
+    Negative ids count from the end. ids repeats, all of it or none in a run of `inner`.
+    """
+    blocks = (inner + LENGTH - 1) // LENGTH
+    for t in tasks(part, out.size // inner * blocks):
+        r, low = t // blocks, t % blocks * LENGTH
+        at, count = r * inner + low, min(inner - low, LENGTH)
+        first = at % ids.size
+        place_run(out[at : at + count], ids[first : first + count], offset(table, k, 0, r) + low * stride, stride, n, step)
+
+
+def place_run(out, ids, start, stride, n, step):
+    for j in range(out.size):
+        i = ids[j]
+        out[j] = start + j * stride + step * within(i + n if i < 0 else i, n - 1)
+
+
+def within(i, last):
+    """i, or the nearest of 0 to last: an id outside is refused when check_ids() is looked at, and must do no harm until then."""
+    return min(max(i, 0), last)
+
+
+# ---- launchers ----
+SHORT = 8  # below so many numbers a row, all are added up in float64
+ALONE = 1 << 14  # up to so many numbers to add, one launch does all of it
+DEALS = 64  # tasks that share rows, at most
+FEW = 64  # columns one task adds, where there are too few rows to share
+
+
+@lru_cache(4096)
+def walk(sizes, strides):
+    """(table, k, inner, step) of a strided walk; neighbouring dimensions are merged where strides allow."""
+    dims: list[tuple[int, int]] = []
+    for n, s in zip(sizes, strides, strict=True):
+        if n == 1:
+            continue
+        if dims and dims[-1][1] == n * s:
+            dims[-1] = (dims[-1][0] * n, s)
+        else:
+            dims.append((n, s))
+    *outer, (inner, step) = dims or [(1, 1)]
+    return tuple([n for n, _ in outer] + [s for _, s in outer]), len(outer), inner, step
+
+
+@launcher(name="strided_get")
+def get_launcher(go, outs, ins, sizes, strides, base):
+    """A walk through matrices (m, n) stored as (n, m) with rows `step` apart turns them by tiles."""
+    found, k, n, step = walk(sizes, strides)
+    if outs[0].dtype != ins[0].dtype or outs[0].dtype not in FLOATS or not k or found[2 * k - 1] != 1 or not 1 < found[k - 1] <= step:
+        go(strided_get, outs, ins, (table(found), k, n, step, base))
+    else:
+        outer = (*found[: k - 1], *found[k : 2 * k - 1])
+        go(strided_turn, outs, ins, (table(outer), k - 1, found[k - 1], n, step, base))
+
+
+@launcher(name="strided_put")
+def put_launcher(go, outs, ins, sizes, strides, base):
+    found, *rest = walk(sizes, strides)
+    go(strided_put, outs, ins, (table(found), *rest, base), work=ins[0].size)
+
+
+@launcher(name="take_rows")
+def take_launcher(go, outs, ins, inner):
+    go(take_rows, outs, ins, (inner,))
+
+
+@launcher(name="add_rows")
+def add_launcher(go, outs, ins, inner, add):
+    """A task has some rows of y, in groups of 8 dealt out in turn (ids near each other are often equally frequent), or some columns."""
+    (y,), (x, index) = outs, ins
+    if not y.size:
+        return
+    rows = y.size // inner
+    deals = 1 << max(0, min(DEALS, rows // 16).bit_length() - 1)
+    group, block = 3 if deals > 1 else 62, min(inner, COLUMNS) if deals > 2 else FEW
+    if inner < SHORT and index.size > NEAR:
+        go(add_short, (y, go.empty(y.size, float64)), ins, (inner, add), work=1)
+        return
+    work, chains = x.size + (0 if add else y.size), (go.empty(rows, int64), go.empty(index.size, int64))
+    if work >= ALONE:
+        go(chain_rows, chains, (index,), work=1, dtype=int64)
+    go(add_rows, (y, *chains), ins, (inner, block, group, deals, add), work=1 if work < ALONE else work)
+
+
+@launcher(name="check_ids")
+def check_launcher(go, outs, ins, *consts):
+    go(check_ids, outs, ins, consts)
+
+
+@launcher(name="place_ids")
+def place_launcher(go, outs, ins, sizes, strides, n, step):
+    *outer, inner = sizes
+    go(place_ids, outs, (*ins, table((*outer, *strides[:-1]))), (len(outer), inner, strides[-1], n, step))

@@ -1,0 +1,159 @@
+"""Map and row loops: a formula applied to every element, a body applied to every row.
+
+Outs first, flat contiguous arrays, then constants. `F` is the formula, put there by bind(). An input that is a
+scalar stands for the same number everywhere: `at(x, i)` reads either, decided when the kernel is compiled.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
+
+from ...formula.row_words import TOGETHER
+from ...formula.words import select
+from ..runtime.family import launcher, loop
+from ..runtime.parallel import elements, tasks
+
+
+@intrinsic
+def at(typing: Any, x: Any, i: Any) -> Any:
+    """x[i] for an array, x for a scalar."""
+    if not isinstance(x, types.Array):
+        return x(x, i), lambda context, builder, signature, args: args[0]
+    # An unsigned index: no check for negative ones, which would keep the loop from vectorising.
+    item = typing.resolve_function_type(operator.getitem, (x, types.uintp), {})
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return context.get_function(operator.getitem, item)(builder, args)
+
+    return item.return_type(x, types.intp), code
+
+
+def F(*args: Any) -> Any:
+    """Stands where bind() puts the formula."""
+    raise NotImplementedError
+
+
+@loop
+def map1(part, out, x, *c):
+    for i in elements(part, out.size):
+        out[i] = F(at(x, i), *c)
+
+
+@loop
+def map2(part, out, x, y, *c):
+    for i in elements(part, out.size):
+        out[i] = F(at(x, i), at(y, i), *c)
+
+
+@loop
+def map3(part, out, x, y, z, *c):
+    for i in elements(part, out.size):
+        out[i] = F(at(x, i), at(y, i), at(z, i), *c)
+
+
+@loop
+def map4(part, out, x, y, z, w, *c):
+    for i in elements(part, out.size):
+        out[i] = F(at(x, i), at(y, i), at(z, i), at(w, i), *c)
+
+
+# In place. Loops of their own: where an output is also an input, LLVM's overlap check of the maps above chooses scalar code.
+
+
+@loop
+def edit1(part, x, *c):
+    for i in elements(part, x.size):
+        x[i] = F(x[i], *c)
+
+
+@loop
+def edit2(part, x, y, *c):
+    for i in elements(part, x.size):
+        x[i] = F(x[i], at(y, i), *c)
+
+
+@loop
+def fill(part, out, value):
+    for i in elements(part, out.size):
+        out[i] = value
+
+
+@loop
+def tri(part, out, x, rows, cols, k, upper):
+    """Keep the triangle on or above (upper) or on or below diagonal k of each matrix; zeros elsewhere."""
+    for r in tasks(part, out.size // cols):
+        row = r % rows
+        for j in range(cols):
+            if (j - row >= k) if upper else (j - row <= k):
+                out[r * cols + j] = x[r * cols + j]
+            else:
+                out[r * cols + j] = 0
+
+
+@loop(reorders=True)  # a body sums over its row: let it use vector lanes
+def row(part, *args):
+    """F(r, *args) for each row r: the body of a softmax or a norm. The last two arguments are rows and cols."""
+    for r in tasks(part, args[-2]):
+        F(r, *args)
+
+
+@loop(reorders=True)
+def rows_together(part, *args):
+    """F(first, *args) for each TOGETHER rows: a body that takes so many at once."""
+    for t in tasks(part, (args[-2] + TOGETHER - 1) // TOGETHER):
+        F(t * TOGETHER, *args)
+
+
+# ---- formulas of copies ----
+def same(x):
+    return x
+
+
+def nonzero(x):
+    return x != 0
+
+
+def odd(x):
+    """A float64 as a float32 that a float16 can be rounded from: what was cut off shows in its last bit, or a tie could be made."""
+    y = np.float32(x)
+    down = y.view(np.int32) - np.int32(abs(np.float64(y)) > abs(x))  # towards zero
+    return select((np.float64(y) == x) | (x != x), y, np.int32(down | np.int32(1)).view(np.float32))
+
+
+# ---- launchers ----
+MAPS = (map1, map2, map3, map4)
+
+
+EDITS = (edit1, edit2)
+
+
+@launcher(name="map")
+def map_launcher(go, outs, ins, *numbers):
+    if outs[0] is ins[0] and len(ins) <= len(EDITS):
+        go(EDITS[len(ins) - 1], outs, ins[1:], numbers)
+    else:
+        go(MAPS[len(ins) - 1], outs, ins, numbers)
+
+
+@launcher(name="fill")
+def fill_launcher(go, outs, ins, value):
+    go(fill, outs, (), (value,))
+
+
+@launcher(name="tri")
+def tri_launcher(go, outs, ins, *sizes):
+    go(tri, outs, ins, sizes)
+
+
+@launcher(name="row")
+def row_launcher(go, outs, ins, *consts):
+    rows, cols = consts[-2:]
+    if cols <= TOGETHER and hasattr(go.formula, "together"):
+        go(rows_together, outs, ins, consts, work=rows * cols, formula=go.formula.together)
+    else:
+        go(row, outs, ins, consts, work=rows * cols)

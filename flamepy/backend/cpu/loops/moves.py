@@ -1,0 +1,123 @@
+"""Words that move short runs of numbers: a line of an image is shorter than what a vectorised loop does at once.
+
+    as_stored(x)                               x as kernels see it that move numbers without looking at them: 16-bit floats as integers
+    copy_vector(out, at, x, start, count)      out[at : at + count] = x[start : start + count]; numbers of one size
+    add_vector(out, at, x, start, count)       out[at : at + count] += x[start : start + count]; floats of one type
+    taps_vectors(out, at, x, start, offsets, w, own, value, count, vectors)
+        out[at : at + vectors * count] = value + the sum over t of w[own + t] * x[start + offsets[t]] and what follows; floats of one type
+
+`count` is written as a number, 4, 8 or 16: it is the length of a vector. So is `vectors`: as many sums are in registers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from ..runtime.halves import Halves
+
+
+def as_stored(x):
+    """The word in plain Python."""
+    return x
+
+
+def copy_vector(out, at, x, start, count):
+    """The word in plain Python."""
+    out[int(at) : int(at) + count] = x[int(start) : int(start) + count]
+
+
+def add_vector(out, at, x, start, count):
+    """The word in plain Python."""
+    out[int(at) : int(at) + count] += x[int(start) : int(start) + count]
+
+
+def taps_vectors(out, at, x, start, offsets, w, own, value, count, vectors):
+    """The word in plain Python."""
+    total = np.full(vectors * count, value, out.dtype)
+    for t in range(offsets.size):
+        total += w[int(own) + t] * x[int(start) + offsets[t] : int(start) + offsets[t] + vectors * count]
+    out[int(at) : int(at) + vectors * count] = total
+
+
+@intrinsic
+def raw_array(typing: Any, x: Any) -> Any:
+    return (x.raw if isinstance(x, Halves) else x)(x), lambda context, builder, signature, args: args[0]
+
+
+class Run:
+    """Vectors of `count` numbers of one array, by index."""
+
+    def __init__(self, context: Any, builder: Any, kind: Any, array: Any, count: int):
+        self.builder, self.data = builder, context.make_array(kind)(context, builder, array).data
+        self.kind, self.size = ir.VectorType(self.data.type.pointee, count), context.get_abi_sizeof(self.data.type.pointee)
+
+    def place(self, at: Any, kind: Any) -> Any:
+        return self.builder.bitcast(self.builder.gep(self.data, [at]), kind.as_pointer())
+
+    def load(self, at: Any, kind: Any = None) -> Any:
+        return self.builder.load(self.place(at, kind or self.kind), align=self.size)
+
+    def store(self, value: Any, at: Any) -> None:
+        self.builder.store(value, self.place(at, self.kind), align=self.size)
+
+    def spread(self, number: Any) -> Any:
+        builder, index = self.builder, ir.IntType(32)
+        one = builder.insert_element(ir.Constant(self.kind, ir.Undefined), number, ir.Constant(index, 0))
+        return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(index, self.kind.count), [0] * self.kind.count))
+
+    def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
+        name = f"llvm.fmuladd.v{self.kind.count}f{8 * self.size}"
+        function = cgutils.get_or_insert_function(self.builder.module, ir.FunctionType(self.kind, [self.kind] * 3), name)
+        return self.builder.call(function, [a, b, c])
+
+
+@intrinsic(prefer_literal=True)
+def copied_vector(typing: Any, out: Any, at: Any, x: Any, start: Any, count: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        to, source = (Run(context, builder, kind, args[i], count.literal_value) for i, kind in ((0, out), (2, x)))
+        to.store(source.load(args[3], to.kind), args[1])
+        return context.get_dummy_value()
+
+    return (types.void(out, types.uint64, x, types.uint64, count), code) if isinstance(count, types.IntegerLiteral) else None
+
+
+@intrinsic(prefer_literal=True)
+def added_vector(typing: Any, out: Any, at: Any, x: Any, start: Any, count: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        to, source = (Run(context, builder, kind, args[i], count.literal_value) for i, kind in ((0, out), (2, x)))
+        to.store(builder.fadd(to.load(args[1]), source.load(args[3])), args[1])
+        return context.get_dummy_value()
+
+    return (types.void(out, types.uint64, x, types.uint64, count), code) if isinstance(count, types.IntegerLiteral) else None
+
+
+@intrinsic(prefer_literal=True)
+def summed_taps(typing, out, at, x, start, offsets, w, own, value, count, vectors):  # type: ignore[no-untyped-def]
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        to, source, one, further = (
+            Run(context, builder, kind, args[i], n)
+            for i, kind, n in ((0, out, count.literal_value), (2, x, count.literal_value), (5, w, 1), (4, offsets, 1))
+        )
+        places = [ir.Constant(args[1].type, v * count.literal_value) for v in range(vectors.literal_value)]
+        totals = [cgutils.alloca_once_value(builder, to.spread(args[7])) for _ in places]
+        with cgutils.for_range(builder, context.make_array(offsets)(context, builder, args[4]).nitems) as loop:
+            weight = to.spread(builder.load(builder.gep(one.data, [builder.add(args[6], loop.index)])))
+            seen = builder.add(args[3], builder.load(builder.gep(further.data, [loop.index])))
+            for place, total in zip(places, totals, strict=True):
+                builder.store(to.multiply_add(weight, source.load(builder.add(seen, place)), builder.load(total)), total)
+        for place, total in zip(places, totals, strict=True):
+            to.store(builder.load(total), builder.add(args[1], place))
+        return context.get_dummy_value()
+
+    literal = isinstance(count, types.IntegerLiteral) and isinstance(vectors, types.IntegerLiteral)
+    signature = types.void(out, types.uint64, x, types.uint64, offsets, w, types.uint64, out.dtype, count, vectors)
+    return (signature, code) if literal else None
+
+
+WORDS = {"as_stored": raw_array, "copy_vector": copied_vector, "add_vector": added_vector, "taps_vectors": summed_taps}

@@ -1,0 +1,84 @@
+"""Planned calls on the CPU: a chain of launches as one function, which makes its buffers and calls its kernels, and nothing else.
+
+These lines run for every op of an eager program, so they are written out for each kind of chain, once. A sum of two buffers is
+
+    def run(memory):                       # the buffers and numbers given
+        if device.stream is not direct:    # somebody records: then each launch goes through the stream
+            return slow(memory)
+        a0 = memory[0].data
+        a1 = memory[1].data
+        b0 = m0()                          # a new buffer
+        d0 = b0.data
+        k0.call(1, d0, a0, a1)             # the kernel, on one thread
+        memory.append(b0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ...base import Buffer, Stream
+from ...chains import written
+from ...run import Spot
+from .settings import threads
+
+Run = Callable[[list[Any]], None]
+
+
+def launches(direct: Stream, slow: Run, makers: Sequence[Callable[[], Buffer]], steps: Sequence[Any], inputs: Sequence[bool]) -> Run:
+    """These steps as one function. `makers` make the new buffers; `inputs` says which of those given are buffers."""
+    places, constants = placed(steps, len(inputs) + len(makers))
+    calls = tuple([(s.kernel.wide, at) for s, at in zip(steps, places, strict=True)])
+    made = template(tuple(inputs), len(makers), calls, len(constants), False)
+    return made(direct, slow, threads, *makers, *[s.kernel for s in steps], *constants)  # type: ignore[no-any-return]
+
+
+def any_size(direct: Stream, slow: Run, fresh: Sequence[np.dtype], steps: Sequence[Any], inputs: Sequence[bool]) -> Run:
+    """launches() for new buffers of these types that are as long as the first one given."""
+    places, constants = placed(steps, len(inputs) + len(fresh))
+    made = template(tuple(inputs), len(fresh), tuple([(False, at) for at in places]), len(constants), True)
+    return made(direct, slow, threads, *fresh, *[s.kernel.ways for s in steps], *constants)  # type: ignore[no-any-return]
+
+
+def placed(steps: Sequence[Any], count: int) -> tuple[list[tuple[int, ...]], list[Any]]:
+    """(for each step the numbers of its arguments: below `count` those of spots, from there on of constants; the constants)."""
+    constants: list[Any] = []
+    places = []
+    for s in steps:
+        numbers = []
+        for a in [a for group in s[1:] for a in group]:
+            if type(a) is not Spot:
+                constants.append(a)
+            numbers.append(a.number if type(a) is Spot else count + len(constants) - 1)
+        places.append(tuple(numbers))
+    return places, constants
+
+
+@lru_cache(4096)
+def template(
+    inputs: tuple[bool, ...], fresh: int, calls: tuple[tuple[bool, tuple[int, ...]], ...], constants: int, sized: bool,
+) -> Any:  # fmt: skip
+    """What makes the functions of one kind. `calls`: for each kernel whether it runs on all threads, and the numbers of its arguments.
+    `sized`: the first buffer given says how long new ones are and which kernels run."""
+    given = len(inputs)
+    names = [f"a{i}" for i in range(given)] + [f"d{i}" for i in range(fresh)] + [f"c{i}" for i in range(constants)]
+    used = sorted({i for _, places in calls for i in places if i < given})
+    lines = [f"a{i} = memory[{i}]" + (".data" if inputs[i] else "") for i in used]
+    if sized:
+        lines.append(f"size = memory[{inputs.index(True)}].size")
+    for i in range(fresh):
+        lines += [f"b{i} = direct.empty(size, m{i})" if sized else f"b{i} = m{i}()", f"d{i} = b{i}.data"]
+    for i, (wide, places) in enumerate(calls):
+        arguments = ", ".join([names[place] for place in places])
+        if sized:
+            lines += [f"narrow, wide, grain = k{i}", "if size < grain:", f"    narrow.call(1, {arguments})"]
+            lines += ["else:", f"    wide.call(threads(), {arguments})"]
+        else:
+            lines.append(f"k{i}.call({'threads()' if wide else '1'}, {arguments})")
+    lines += [f"memory.append(b{i})" for i in range(fresh)]
+    values = [f"m{i}" for i in range(fresh)] + [f"k{i}" for i in range(len(calls))] + [f"c{i}" for i in range(constants)]
+    return written(lines, ["threads", *values])

@@ -1,0 +1,1 @@
+"""Row bodies on blocks of threads."""

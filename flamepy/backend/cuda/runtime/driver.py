@@ -1,0 +1,223 @@
+"""The driver on a GPU: memory, copies, launches and graphs through NVIDIA's cuda-bindings and cuda-core.
+
+One stream of our own, which does not wait for the legacy one. Small uploads go through pinned memory that is used in turn, so they do
+not wait either. Machine code is loaded, never PTX: a driver older than the compiler takes it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ....errors import DeviceError
+from ..attention import cudnn
+from ..products import blas
+from . import build
+from .compat import cuda  # noqa: F401  (raises where numba-cuda is missing)
+
+RING = 1 << 20  # bytes of pinned memory
+CUDA = 2  # what DLPack calls a GPU
+REMEDY = "FLAMEPY_CUDA=emulator runs without a GPU."
+
+
+def checked(result: Sequence[Any], what: str) -> Any:
+    """What a call of cuda-bindings gives, without its error code. Raises DeviceError for one."""
+    code, *rest = result
+    if int(code) != 0:
+        raise DeviceError(f"cuda: {what} failed: {code.name}. {REMEDY}")
+    return rest[0] if len(rest) == 1 else rest
+
+
+class Driver:
+    """One GPU."""
+
+    watches = False  # nobody asks which bytes are in use
+
+    def __init__(self, index: int):
+        from cuda.bindings import driver
+        from cuda.core import Device, LaunchConfig, launch
+
+        self.cu, self.start, self.config = driver, launch, LaunchConfig
+        self.gpu = Device(index)
+        self.gpu.set_current()
+        self.cc = tuple(self.gpu.compute_capability)
+        self.stream = self.gpu.create_stream()
+        self.handle = int(self.stream.handle)
+        self.name, self.capturing = str(self.gpu.name), False
+        self.thread, self.lock = threading.local(), threading.Lock()
+        self.ring = checked(driver.cuMemHostAlloc(RING, 0), "pinned memory")
+        self.at = 0
+
+    def enter(self) -> None:
+        """Let this thread speak to the GPU: CUDA asks for it once in each."""
+        try:
+            self.thread.entered  # noqa: B018
+        except AttributeError:
+            self.gpu.set_current()
+            self.thread.entered = True
+
+    # ---- memory ----
+    def allocate(self, nbytes: int, last: bool = False) -> int | None:
+        self.enter()
+        code, address = self.cu.cuMemAlloc(nbytes)
+        if int(code) == 0:
+            return int(address)
+        if code.name != "CUDA_ERROR_OUT_OF_MEMORY":
+            checked((code,), "asking for memory")
+        if last:
+            free, total = checked(self.cu.cuMemGetInfo(), "memory")
+            raise DeviceError(f"cuda: out of memory: {nbytes:,} bytes asked, {free:,} of {total:,} free. Use smaller batches, or bfloat16.")
+        return None
+
+    def free(self, address: int) -> None:
+        checked(self.cu.cuMemFree(address), "free")
+
+    def upload(self, address: int, array: np.ndarray) -> None:
+        """From host to device; the array may change as soon as this returns."""
+        self.enter()
+        nbytes = array.nbytes
+        if nbytes > RING // 4:
+            self.synchronize()
+            checked(self.cu.cuMemcpyHtoD(address, array.ctypes.data, nbytes), "upload")
+            return
+        room = -(-nbytes // 64) * 64
+        with self.lock:
+            if self.at + room > RING:
+                self.synchronize()  # everything in the ring has been copied
+                self.at = 0
+            ctypes.memmove(self.ring + self.at, array.ctypes.data, nbytes)
+            checked(self.cu.cuMemcpyHtoDAsync(address, self.ring + self.at, nbytes, self.handle), "upload")
+            self.at += room
+
+    def download(self, array: np.ndarray, address: int) -> None:
+        self.synchronize()
+        checked(self.cu.cuMemcpyDtoH(array.ctypes.data, address, array.nbytes), "download")
+
+    def copy(self, to: int, address: int, nbytes: int) -> None:
+        self.enter()
+        checked(self.cu.cuMemcpyDtoDAsync(to, address, nbytes, self.handle), "copy")
+
+    def synchronize(self) -> None:
+        self.enter()
+        checked(self.cu.cuStreamSynchronize(self.handle), "a launch before this")
+
+    # ---- launches ----
+    def load(self, binary: build.Binary) -> Any:
+        """(kernel, bytes of shared memory that a launch gives a block)."""
+        from cuda.core import ObjectCode
+
+        function, given = ObjectCode.from_cubin(binary.cubin()[0]).get_kernel(build.ENTRY), binary.given
+        if given:  # more than a block has unless it is asked for
+            most = self.cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            code = self.cu.cuKernelSetAttribute(most, given, function.handle, self.gpu.device_id)
+            checked(code, f"asking for {given:,} bytes of shared memory for {binary.name}")
+        return function, given
+
+    def starter(self, loaded: tuple[Any, int], grid: tuple[int, ...], threads: int) -> Callable[..., None]:
+        """What launches a kernel that load() gave on so many blocks, called with its parameters."""
+        function, given = loaded
+        start, stream, config, enter = self.start, self.stream, self.config(grid=grid, block=threads, shmem_size=given), self.enter
+
+        def enqueue(*values: Any) -> None:
+            enter()
+            start(stream, config, function, *values)
+
+        return enqueue
+
+    def capture(self, enqueue: Callable[[], None]) -> Callable[[], None]:
+        """What enqueue() enqueues, as one graph that is launched by a call."""
+        cu = self.cu
+        checked(cu.cuStreamBeginCapture(self.handle, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "capture")
+        self.capturing = True
+        try:
+            enqueue()
+        finally:
+            self.capturing = False
+            graph = checked(cu.cuStreamEndCapture(self.handle), "capture")
+        made = checked(cu.cuGraphInstantiate(graph, 0), "a graph")
+        return lambda: checked(cu.cuGraphLaunch(made, self.handle), "a graph's launch")
+
+    @cached_property
+    def blas(self) -> blas.Blas | None:
+        """NVIDIA's library of products, if it is there."""
+        return blas.opened(self)
+
+    @cached_property
+    def cudnn(self) -> cudnn.Library | None:
+        """NVIDIA's library of networks, if it is there."""
+        return cudnn.opened(self)
+
+    def timed(self, enqueue: Callable[[], Any]) -> float:
+        """Milliseconds that the GPU takes for what enqueue() enqueues: the least of three runs."""
+        marks = [checked(self.cu.cuEventCreate(0), "an event") for _ in range(4)]
+        for mark in marks:
+            checked(self.cu.cuEventRecord(mark, self.handle), "an event")
+            enqueue()
+        self.synchronize()
+        found = min([checked(self.cu.cuEventElapsedTime(a, b), "an event") for a, b in pairwise(marks)])
+        for mark in marks:
+            checked(self.cu.cuEventDestroy(mark), "an event")
+        return float(found)
+
+    def findings(self) -> Iterator[tuple[str, str, str]]:
+        version = checked(self.cu.cuDriverGetVersion(), "version")
+        yield "cuda", f"{self.gpu.name}, compute capability {'.'.join(map(str, self.cc))}, driver for CUDA {version // 1000}", ""
+        yield blas.finding(self.blas)
+        yield cudnn.finding(self.cudnn)
+
+    def dlpack(self, buffer: Any, shape: Sequence[int]) -> Any:
+        from cuda.core import Buffer
+        from cuda.core.utils import StridedMemoryView
+
+        memory = Buffer.from_handle(buffer.data, buffer.size * buffer.dtype.itemsize, owner=buffer)
+        return StridedMemoryView.from_buffer(memory, shape=tuple(shape), dtype=buffer.dtype)
+
+    def lent(self, address: int) -> int:
+        """The address for another library."""
+        return address
+
+    def addressed(self, data: Any) -> tuple[int, tuple[int, ...], np.dtype] | None:
+        """(address, shape, dtype) of another library's contiguous array in this GPU's memory; None for anything else."""
+        from cuda.core.utils import StridedMemoryView
+
+        if not hasattr(data, "__cuda_array_interface__") and getattr(data, "__dlpack_device__", lambda: (1, 0))()[0] != CUDA:
+            return None
+        view = StridedMemoryView.from_any_interface(data, stream_ptr=self.handle)
+        steps = [math.prod(view.shape[i + 1 :]) for i in range(len(view.shape))]  # of a contiguous array
+        if view.strides is not None and any([n > 1 and s != step for n, s, step in zip(view.shape, view.strides, steps, strict=True)]):
+            raise DeviceError(f"tensor: not contiguous: strides {view.strides} of shape {view.shape}. Make it contiguous first.")
+        return view.ptr, tuple(view.shape), np.dtype(view.dtype)
+
+
+def open(index: int) -> Driver:
+    """The GPU of this index. Raises DeviceError where there is none, or no library to speak to it."""
+    try:
+        from cuda.bindings import driver
+    except ImportError:
+        raise DeviceError("cuda: a package is not installed: cuda-bindings. Use pip install 'flamepy[cuda]'.") from None
+    try:
+        started = driver.cuInit(0)
+    except RuntimeError:  # libcuda.so.1 cannot be loaded
+        raise DeviceError(f"device: no NVIDIA driver for 'cuda': libcuda.so.1 cannot be loaded. Use 'cpu'; {REMEDY}") from None
+    checked(started, "starting the driver")
+    count = checked(driver.cuDeviceGetCount(), "counting GPUs")
+    if index >= count:
+        raise DeviceError(f"device: no such GPU: 'cuda:{index}'; there are {count}. Use a smaller index.")
+    check_version(checked(driver.cuDriverGetVersion(), "version") // 1000, build.installed("nvidia-nvjitlink"))
+    return Driver(index)
+
+
+def check_version(driver: int, linker: str) -> None:
+    """Raise DeviceError for a driver older than CUDA's release that machine code is made by: it does not load that."""
+    made = linker.partition(".")[0]
+    if made.isdecimal() and driver < int(made):
+        raise DeviceError(
+            f"cuda: the NVIDIA driver is too old: it is for CUDA {driver}, kernels are compiled by CUDA {made}. Update the driver. {REMEDY}"
+        )

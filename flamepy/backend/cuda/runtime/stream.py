@@ -1,0 +1,140 @@
+"""The stream of a GPU: each launch is enqueued at once; a recorded step is one CUDA graph.
+
+A graph's launches are those of the step, with its own memory, so a run costs the host one call. What its checks look at is copied, a few
+bytes each, so that the next run need not wait for the host; a step with another check, one that changes what the host knows, does wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ... import precision
+from ...base import Buffer, Stream
+from ...run import Action, Required, Run, Spot, Step
+from . import chain
+from .arguments import arguments
+from .chain import HostCall
+
+if TYPE_CHECKING:
+    from ..device import CudaDevice, CudaKernel
+
+
+class Launch:
+    """A kernel on so many blocks: what a stream runs."""
+
+    __slots__ = ("grid", "kernel", "per_block", "runs", "starters", "threads")
+
+    def __init__(self, kernel: CudaKernel, grid: int | tuple[int, ...], per_block: int | Callable[[int], int]):
+        self.kernel, self.per_block, self.threads = kernel, per_block, kernel.function.threads
+        self.grid = (grid, 1, 1) if isinstance(grid, int) else (*grid, 1, 1)[:3]
+        self.runs = all(self.grid)  # no blocks: there is nothing to do
+        self.starters: dict[tuple[Any, ...], Callable[..., None]] = {}
+
+    def starter(self, kinds: tuple[Any, ...]) -> Callable[..., None]:
+        """What enqueues it, called with its parameters: arguments() says what they are."""
+        found = self.starters.get(kinds)
+        if found is None:
+            found = self.starters[kinds] = self.kernel.device.driver.starter(self.kernel.variant(kinds), self.grid, self.threads)
+        return found
+
+    def __repr__(self) -> str:
+        return f"{self.kernel} on {self.grid} blocks of {self.threads}"
+
+
+class CudaStream(Stream):
+    """Enqueues each launch at once."""
+
+    device: CudaDevice
+
+    def empty(self, size: int, dtype: np.dtype) -> Buffer:
+        return self.device.allocator.maker(self.device, size, np.dtype(dtype))()
+
+    def upload(self, array: np.ndarray) -> Buffer:
+        buffer = self.empty(array.size, array.dtype)
+        if array.size:
+            self.device.driver.upload(buffer.data, np.ascontiguousarray(array))
+        return buffer
+
+    def download(self, buffer: Buffer) -> np.ndarray:
+        self.device.synchronize()
+        found = np.empty(buffer.size, buffer.dtype)
+        if buffer.size:
+            self.device.driver.download(found, buffer.data)
+        found.flags.writeable = False
+        return found
+
+    def run(self, kernel: Any, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
+        if type(kernel) is HostCall:
+            kernel.call(outs, ins, consts)
+            self.device.launched += 1
+        elif kernel.runs:
+            kinds, values = arguments((*outs, *ins, *consts), kernel.kernel.raw)
+            kernel.starter(kinds)(*values)
+            self.device.launched += 1
+
+    def prepare(
+        self, fresh: Sequence[tuple[int, np.dtype]], steps: Sequence[Any], inputs: Sequence[bool]
+    ) -> Callable[[list[Any]], None]:  # fmt: skip
+        slow = super().prepare(fresh, steps, inputs)
+        return chain.launches(self, slow, fresh, steps, inputs) if all(map(is_plain, steps)) else slow
+
+    def prepare_any_size(self, fresh: Sequence[np.dtype], steps: Sequence[Step], inputs: Sequence[bool]) -> Callable[[list[Any]], None]:
+        return chain.launches(self, super().prepare_any_size(fresh, steps, inputs), fresh, steps, inputs, sized=True)
+
+    def copy(self, out: Buffer, x: Buffer) -> None:
+        if x.device is out.device and x.dtype == out.dtype:
+            if out.size:
+                self.device.driver.copy(out.data, x.data, out.size * out.dtype.itemsize)
+        else:
+            super().copy(out, x)
+
+    def program(self, steps: Sequence[Step | Action]) -> Run:
+        return Graph(self, steps)
+
+    def before(self, values: Callable[[], Sequence[Any] | None], buffer: Buffer | None = None) -> None:
+        self.device.remember(values)
+        super().before(values, buffer)
+
+    def after(self, check: Callable[..., None], *buffers: Buffer) -> None:
+        self.device.late.add(check, buffers)
+
+
+def is_plain(s: Any) -> bool:
+    """Whether a planned call's step can be a line of code (chain.py): whole buffers, and no numbers that change for a library."""
+    if not isinstance(s, Step) or any([type(a) is Spot and a.size >= 0 for group in s[1:] for a in group]):
+        return False
+    return type(s.kernel) is Launch or not any([type(a) is Spot for a in s.consts])
+
+
+class Graph(Run):
+    """A recorded step: its launches as one CUDA graph, made at the first run; then the checks."""
+
+    def __init__(self, stream: CudaStream, steps: Sequence[Step | Action]):
+        super().__init__([])
+        self.stream, self.steps, self.launches = stream, steps, 0
+        self.graph: Any = None
+        self.precision = ""  # of float32 products, which a graph cannot change
+        self.checks = [(n, s) for n, s in enumerate(steps, 1) if isinstance(s, Action)]
+        self.waits = not all([type(s.act) is Required for _, s in self.checks])
+
+    def __call__(self, undo: Callable[[Any, int], Any] | None = None, states: Any = None) -> None:
+        device = self.stream.device
+        if self.precision != (wanted := precision.level()):
+            before = device.launched
+            self.graph, self.precision = device.driver.capture(self.launch), wanted
+            self.launches, device.launched = device.launched - before, before
+        self.graph()
+        device.launched += self.launches
+        for n, s in self.checks:
+            buffers = s.buffers if self.waits else [self.stream.copied(b) for b in s.buffers]
+            device.late.add(s.act, buffers, undo and partial(undo, states, n))
+        self.begun.value = len(self.steps)
+
+    def launch(self) -> None:
+        for s in self.steps:
+            if isinstance(s, Step):
+                self.stream.run(*s)

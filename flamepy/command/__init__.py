@@ -1,0 +1,1 @@
+"""The `flamepy` command: cli.py reads the command line; beside it what does not train: doctor, caches, kernels, GPUs."""
