@@ -5,17 +5,31 @@ A folder that needs more takes it from another, or says here what more it buys. 
 
 from __future__ import annotations
 
-TOTAL = 56900
+TOTAL = 56800
 BUDGETS = {
-    "flamepy": (3300, "Tensor, Parameter, GradientMap, clipping, transforms, errors, creation, checkpointing"),
+    "flamepy": (3000, "Tensor, Parameter, GradientMap, clipping, transforms, errors, creation, checkpointing"),
     "flamepy/accumulation": (700, "gradients summed over several backward passes"),
     "flamepy/autograd": (900, "the tape and its walk"),
     "flamepy/backend": (950, "the seam: Device, Stream, memory, recording"),
-    "flamepy/backend/cpu": (9500, "compiled loops, threads, pooled memory"),
-    "flamepy/backend/cuda": (9000, "kernels, libraries and streams of a GPU"),
+    "flamepy/backend/cpu": (300, "the device: its list of kernels"),
+    "flamepy/backend/cpu/attention": (500, "attention on the CPU, forward and backward"),
+    "flamepy/backend/cpu/bf16": (1600, "bfloat16 products, attention and convolution, AMX too"),
+    "flamepy/backend/cpu/conv": (1100, "convolution and pooling"),
+    "flamepy/backend/cpu/loops": (1850, "maps, broadcasts, moves, folds, rows, spans"),
+    "flamepy/backend/cpu/products": (1550, "matrix products from registers to panels"),
+    "flamepy/backend/cpu/runtime": (2700, "device memory, threads, compiler, disk cache, replay in compiled code"),
+    "flamepy/backend/cuda": (250, "the device: its list of kernels"),
+    "flamepy/backend/cuda/attention": (1150, "attention on tensor cores, cuDNN"),
+    "flamepy/backend/cuda/conv": (900, "convolution and pooling"),
     "flamepy/backend/cuda/emulator": (6450, "GPU kernels run and checked without a GPU"),
+    "flamepy/backend/cuda/loops": (2450, "maps, moves, folds, spans"),
+    "flamepy/backend/cuda/products": (1750, "products on tensor cores, cuBLASLt"),
+    "flamepy/backend/cuda/rows": (750, "one block for each row"),
+    "flamepy/backend/cuda/runtime": (1850, "driver, streams, graphs, memory, compiling"),
     "flamepy/backend/formula": (700, "one formula for all devices"),
     "flamepy/backend/plain": (750, "the engine in NumPy"),
+    "flamepy/command": (950, "the flamepy command: doctor, caches, kernel viewer"),
+    "flamepy/command/gpu": (1050, "agreement and reports on GPUs"),
     "flamepy/core": (250, "what flamepy is, without what makes it fast"),
     "flamepy/cuda": (1150, "emulation, placing, kernels shown"),
     "flamepy/engine": (1150, "calls planned once, 16-bit forms, results made again"),
@@ -28,5 +42,5 @@ BUDGETS = {
     "flamepy/regularizer": (1350, "penalties on parameters and gradients"),
     "flamepy/saving": (400, "files of tensors"),
     "flamepy/schedules": (600, "learning rates over time"),
-    "flamepy/train": (5950, "the command: runs, ledger, doctor, GPU reports"),
+    "flamepy/train": (4250, "runs: the loop, data, checkpoints, ledger, display"),
 }

@@ -38,14 +38,13 @@ CIRCLES = {
 # Those that imports inside functions and under TYPE_CHECKING close.
 LATE_CIRCLES = {
     frozenset({"flamepy", "train", "train.keeping", "train.loop", "train.runs", "train.state", "train.trainer"}),
-    frozenset({"backend.cuda.device", "backend.cuda.stream"}),
+    frozenset({"backend.cuda.device", "backend.cuda.runtime.stream"}),
     frozenset({EMULATOR + "calls", EMULATOR + "ptx"}),
     frozenset({EMULATOR + "count", EMULATOR + "machine", EMULATOR + "report"}),
     frozenset({"cuda.kernels", "cuda.recording"}),
     frozenset({"optimizers.arrivals", "optimizers.base", "optimizers.state"}),
-    frozenset({"train.gpu_tasks", "train.gpu_worker"}),
 }
-LATE = 51  # pairs of files joined by such an import
+LATE = 50  # pairs of files joined by such an import
 
 
 def layer(path: Path) -> str:
