@@ -1,5 +1,6 @@
 """Optimizers. Read base.py for the step, adam.py for the arithmetic of one of them; by_name.py uses several at once."""
 
+from . import spans as spans
 from .adafactor import Adafactor as Adafactor
 from .adagrad import Adadelta as Adadelta
 from .adagrad import Adagrad as Adagrad

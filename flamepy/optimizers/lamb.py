@@ -12,7 +12,7 @@ from ..dtypes import float64
 from ..gradient_memory import no_factor
 from ..gradient_norm import square_size
 from .base import Optimizer
-from .block import Launch
+from .plain import Launch
 
 
 def direction_update(d, m, v, p, g, l2, rise1, rise2, one, root, eps, sign, *_):

@@ -24,8 +24,8 @@ from ..dtypes import HALF, float64
 from ..errors import DTypeError, NonFiniteError, StateError, warn
 from ..gradient_memory import check_device
 from ..tensors import Tensor, tensor
-from .given import check_unscaled, list_of
-from .groups import check_options, check_range, name_of
+from .given import check_unscaled, list_of, name_of
+from .groups import check_options, check_range
 from .line_search import Point, strong_wolfe
 
 COUNTS = ("max_iter", "max_eval", "history_size")

@@ -15,8 +15,8 @@ from ..errors import ShapeError
 from ..parameter import Parameter
 from ..tensors import Tensor
 from .base import Optimizer
-from .block import Launch
 from .groups import check_range
+from .plain import Launch
 
 LENGTHS = {  # by what the rate of a matrix of (rows, cols) is multiplied
     None: lambda rows, cols: math.sqrt(max(1.0, rows / cols)),
