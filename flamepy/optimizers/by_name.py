@@ -54,7 +54,12 @@ class ByName(Steps):
         self.parts: dict[str, Optimizer] = {}
         self.model = Model(params)
         for pattern, spec in parts.items():
-            cls, options = checked_spec(pattern, spec)
+            cls, options = spec if isinstance(spec, tuple | list) and len(spec) == 2 else (spec, {})
+            if not (isinstance(cls, type) and issubclass(cls, Optimizer)) or not isinstance(options, dict):
+                what = f"not an optimizer's class and its options: '{pattern}': {spec!r}"
+                raise DTypeError(f'ByName: {what}. Write (fp.AdamW, {{"lr": 1e-3}}).')
+            if options.get("transforms") is not None:
+                raise DTypeError(f"ByName: transforms of one pattern: '{pattern}'. Give them to ByName, with params= for some parameters.")
             mine = [p for p, name in left.items() if fnmatch.fnmatchcase(name, pattern)]
             if not mine:
                 names = ", ".join(left.values()) or "none"
@@ -161,13 +166,3 @@ class JointRates:
         self.optimizer.shares, *saved = state
         for part, rates in zip(self.optimizer.members(), saved, strict=True):
             part.rates.restore(rates)
-
-
-def checked_spec(pattern: str, spec: Any) -> tuple[type[Optimizer], dict[str, Any]]:
-    """What a user gives for a pattern. Raises DTypeError for anything but an optimizer's class and its options."""
-    cls, options = spec if isinstance(spec, tuple | list) and len(spec) == 2 else (spec, {})
-    if not (isinstance(cls, type) and issubclass(cls, Optimizer)) or not isinstance(options, dict):
-        raise DTypeError(f"ByName: not an optimizer's class and its options: '{pattern}': {spec!r}. Write (fp.AdamW, {{\"lr\": 1e-3}}).")
-    if options.get("transforms") is not None:
-        raise DTypeError(f"ByName: transforms of one pattern: '{pattern}'. Give them to ByName, with params= for some parameters.")
-    return cls, options

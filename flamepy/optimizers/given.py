@@ -121,8 +121,8 @@ class Model:
 
     def __init__(self, params: Any):
         whole = not isinstance(params, Parameter) and hasattr(params, "params") and hasattr(params, "parameters")
-        of_module = Settings.modules.get(params, nobody) if isinstance(params, ParameterDict) else nobody
-        self.module: Callable[[], Any] = weakref.ref(params) if whole else of_module
+        of_module = Settings.modules.get(params) if isinstance(params, ParameterDict) else None
+        self.module: Callable[[], Any] = weakref.ref(params) if whole else of_module or (lambda: None)
         self.layers, self.told, self.told_of_gone = Settings.layers, False, False
         self.new: list[Parameter] = []  # put in later, and no optimizer's
 
@@ -151,10 +151,6 @@ class Model:
         return Model, (None,)
 
 
-def nobody() -> None:
-    return None
-
-
 # ---- a class of a user's --------------------------------------------------------------------------------------------------------------
 def check_class(cls: Any) -> None:
     """Give a class of optimizers its name, and check formula and slots as soon as Python has read it: a slot that was forgotten would
@@ -162,17 +158,13 @@ def check_class(cls: Any) -> None:
     new = {"formula", "slots"} & vars(cls).keys()
     if "name" not in vars(cls) and (new or cls.name == "optimizer"):
         cls.name = cls.__name__
-    if not isinstance(cls.slots, tuple) or not all([isinstance(s, str) and s not in ("step", "master") for s in cls.slots]):
-        raise TypeError(f"{cls.name}: slots are no names: {cls.slots!r}. Write slots = ('m',), one name for each moment.")
-    formula = inspect.getattr_static(cls, "formula", None)
-    formula = formula.__func__ if isinstance(formula, staticmethod) else formula
-    if new and formula is not None and not isinstance(formula, property):
-        cls.formula = staticmethod(compilable(cls.name, formula, rest=True))  # as it is now
-        check_formula(cls.name, cls.formula, cls.slots)
-
-
-def check_formula(name: str, formula: Any, slots: tuple[str, ...]) -> None:
-    """Raise TypeError for a formula that does not go with the slots."""
+    name, slots, formula = cls.name, cls.slots, inspect.getattr_static(cls, "formula", None)
+    if not isinstance(slots, tuple) or not all([isinstance(s, str) and s not in ("step", "master") for s in slots]):
+        raise TypeError(f"{name}: slots are no names: {slots!r}. Write slots = ('m',), one name for each moment.")
+    if not new or formula is None or isinstance(formula, property):
+        return
+    formula = compilable(name, formula.__func__ if isinstance(formula, staticmethod) else formula, rest=True)  # as it is now
+    cls.formula = staticmethod(formula)
     given = inspect.signature(formula)
     names = [key for key, p in given.parameters.items() if p.kind is not p.VAR_POSITIONAL]
     asked, form = asked_for(formula), form_of(slots)
