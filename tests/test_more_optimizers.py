@@ -245,6 +245,10 @@ def test_options_that_are_no_numbers(kind: str, options: dict[str, Any], word: s
 def test_muon_takes_matrices_alone(plain: None) -> None:
     with raises(fp.ShapeError, "Muon: not a matrix: b has shape (3,)", "ByName"):
         fp.Muon(model("adam"))
+    optimizer = fp.Muon(model("muon"))
+    with raises(fp.ShapeError, "Muon: not a matrix"):
+        optimizer.add_param_group({"params": [fp.Parameter(np.ones(2))]})
+    assert len(optimizer.groups) == 1
 
 
 def test_muon_is_close_to_pytorchs_own(plain: None) -> None:

@@ -71,13 +71,13 @@ class Muon(Optimizer):
         if not isinstance(length, str | None) or length not in LENGTHS:
             raise ValueError(f"Muon: adjust_lr_fn is unknown: {length!r}. Use None, 'original' or 'match_rms_adamw'.")
 
-    def adopt(self, params: Iterable[Parameter], group: int | None = None) -> None:
-        params = list(params)
-        for p in params:
+    def arriving(self, params: Iterable[Parameter]) -> dict[str, Parameter]:
+        new = super().arriving(params)
+        for p in new.values():
             if p.ndim != 2:
                 advice = 'Give it to another optimizer: ByName(model, {"hidden.*.weight": (Muon, {}), "*": (AdamW, {})})'
                 raise ShapeError(f"Muon: not a matrix: {p.label} has shape {p.shape}. {advice}.")
-        super().adopt(params, group)
+        return new
 
     def numbers(self, group: dict[str, Any], step: int) -> tuple[float, ...]:
         lr, momentum = group["lr"], group["momentum"]
