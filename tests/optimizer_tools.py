@@ -1,11 +1,17 @@
-"""What the tests of optimizers share: a small model for each case, gradients known in closed form, training, comparing bit for bit."""
+"""What the tests of optimizers share: cases of every kind, a small model for each, gradients known in closed form, training, oracles.
+
+The oracles: torch.optim in float64 with the same gradients; for Lion and LAMB their papers in NumPy.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
+import pytest
 
 import flamepy as fp
 
@@ -29,10 +35,10 @@ def model(case: str, dtype: str = "float64", pack: bool = False) -> fp.Parameter
 
 
 def gradient_of(arrays: Arrays, step: int) -> Arrays:
-    """Of a bumpy bowl, known in closed form; some parameters have none on some steps."""
+    """Of a bumpy bowl, known in closed form; some parameters, but never all, have none on some steps."""
     rng = np.random.default_rng(1000 + step)
     found = {n: 2 * a + np.sin(3 * a) + 0.3 * rng.normal(size=a.shape) for n, a in arrays.items()}
-    return {n: g for i, (n, g) in enumerate(found.items()) if step % (i + 3) != i + 1}
+    return {n: g for i, (n, g) in enumerate(found.items()) if step % (i + 3) != i + 1} or found
 
 
 def map_of(params: fp.ParameterDict, step: int) -> fp.GradientMap:
@@ -54,10 +60,15 @@ def bits(params: fp.ParameterDict) -> dict[str, bytes]:
     return {n: a.tobytes() for n, a in params.state_dict().items()}
 
 
-def state_bits(optimizer: Any) -> Any:
-    state = optimizer.state_dict()
-    rows = {n: {slot: np.asarray(a).tobytes() for slot, a in row.items()} for n, row in state.pop("state").items()}
-    return repr(state), rows
+def state_bits(optimizer: Any) -> str:
+    """Its state as a text that tells all bits apart."""
+
+    def plainly(x: Any) -> Any:
+        if isinstance(x, dict):
+            return {key: plainly(value) for key, value in x.items()}
+        return x.tobytes() if isinstance(x, np.ndarray) else x
+
+    return repr(plainly(optimizer.state_dict()))
 
 
 def stepping(optimizer: Any, params: fp.ParameterDict) -> Callable[[Any], Any]:
@@ -83,3 +94,118 @@ def lamb(p, s, g, t, lr, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01):
     v = s["v"] = betas[1] * s.get("v", 0.0) + (1 - betas[1]) * g**2
     r = m / (1 - betas[0] ** t) / (np.sqrt(v / (1 - betas[1] ** t)) + eps)
     return p - lr * np.linalg.norm(p) / np.linalg.norm(r + weight_decay * p) * (r + weight_decay * p)
+
+
+# ---- one case of each kind and option: (class, options, groups) ------------------------------------------------------------------------
+CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "sgd momentum": ("SGD", {"lr": 0.02, "momentum": 0.9}, {}),
+    "sgd": ("SGD", {"lr": 0.05}, {}),
+    "sgd dampening": ("SGD", {"lr": 0.02, "momentum": 0.9, "dampening": 0.3, "weight_decay": 0.1}, {}),
+    "sgd nesterov": ("SGD", {"lr": 0.02, "momentum": 0.8, "nesterov": True, "weight_decay": 0.01}, {}),
+    "sgd decay": ("SGD", {"lr": 0.05, "weight_decay": 0.2}, {}),
+    "sgd up": ("SGD", {"lr": 0.01, "maximize": True, "weight_decay": 0.1}, {}),
+    "sgd groups": ("SGD", {"lr": 0.02, "momentum": 0.9, "weight_decay": 0.1}, {"b": {"momentum": 0.0, "weight_decay": 0.0}}),
+    "adam": ("Adam", {"lr": 0.03}, {}),
+    "adam l2": ("Adam", {"lr": 0.03, "betas": (0.8, 0.99), "eps": 1e-3, "weight_decay": 0.1}, {}),
+    "adam no momentum": ("Adam", {"lr": 0.03, "betas": (0.0, 0.9)}, {}),
+    "adamw": ("AdamW", {"lr": 0.03}, {}),
+    "adamw decay": ("AdamW", {"lr": 0.03, "weight_decay": 0.5, "eps": 1e-2}, {}),
+    "adamw groups": ("AdamW", {"lr": 0.03, "weight_decay": 0.5}, {"b": {"weight_decay": 0.0, "lr": 0.1, "betas": (0.7, 0.9)}}),
+    **{
+        f"{kind.lower()} {' '.join(options)}": (kind, {"lr": 0.1, **options}, {})
+        for kind in ("Adam", "AdamW")
+        for options in ({"amsgrad": True}, {"maximize": True}, {"amsgrad": True, "maximize": True, "weight_decay": 0.1})
+    },
+    "rmsprop": ("RMSprop", {"lr": 0.02, "weight_decay": 0.1}, {}),
+    "rmsprop momentum": ("RMSprop", {"lr": 0.02, "momentum": 0.8, "alpha": 0.9}, {"b": {"momentum": 0.0, "lr": 0.1}}),
+    "rmsprop centered": ("RMSprop", {"lr": 0.01, "centered": True, "maximize": True}, {"b": {"centered": False}}),
+    "rmsprop both": ("RMSprop", {"lr": 0.01, "centered": True, "momentum": 0.5}, {"b": {"eps": 1e-3}}),
+    "adagrad": ("Adagrad", {"lr": 0.1, "lr_decay": 0.05, "weight_decay": 0.1}, {"b": {"lr_decay": 0.2, "eps": 1e-3}}),
+    "adagrad up": ("Adagrad", {"lr": 0.05, "maximize": True, "initial_accumulator_value": 0.1}, {}),
+    "adadelta": ("Adadelta", {"weight_decay": 0.1}, {"b": {"rho": 0.8, "lr": 0.5}}),
+    "adadelta up": ("Adadelta", {"eps": 1e-3, "maximize": True}, {}),
+    "radam": ("RAdam", {"lr": 0.05, "weight_decay": 0.1}, {"b": {"betas": (0.8, 0.9)}}),
+    "radam decoupled": ("RAdam", {"lr": 0.05, "weight_decay": 0.2, "decoupled_weight_decay": True, "betas": (0.9, 0.7)}, {}),
+    "radam up": ("RAdam", {"lr": 0.05, "maximize": True}, {}),
+    "nadam": ("NAdam", {"lr": 0.05, "weight_decay": 0.1}, {"b": {"momentum_decay": 0.1, "lr": 0.02}}),
+    "nadam decoupled": ("NAdam", {"lr": 0.05, "weight_decay": 0.2, "decoupled_weight_decay": True, "maximize": True}, {}),
+    "adamax": ("Adamax", {"lr": 0.05, "weight_decay": 0.1}, {"b": {"betas": (0.8, 0.9)}}),
+    "adamax up": ("Adamax", {"lr": 0.05, "maximize": True}, {}),
+    "lion": ("Lion", {"lr": 0.01, "weight_decay": 0.3}, {"b": {"betas": (0.8, 0.9), "lr": 0.02}}),
+    "lion up": ("Lion", {"lr": 0.01, "maximize": True}, {}),
+    "lamb": ("LAMB", {"lr": 0.05}, {"b": {"betas": (0.8, 0.9), "weight_decay": 0.5}}),
+    "lamb up": ("LAMB", {"lr": 0.02, "maximize": True, "weight_decay": 0.0}, {}),
+    "adafactor": ("Adafactor", {"lr": 0.05, "weight_decay": 0.1}, {"b": {"beta2_decay": -0.5, "d": 2.0, "lr": 0.2}}),
+    "adafactor up": ("Adafactor", {"lr": 0.1, "eps": (1e-2, 0.5), "maximize": True}, {}),
+    "muon": ("Muon", {"lr": 0.05}, {"b": {"nesterov": False, "weight_decay": 0.0}}),
+    "muon long": ("Muon", {"lr": 0.02, "adjust_lr_fn": "match_rms_adamw", "momentum": 0.8, "ns_steps": 3}, {}),
+}  # fmt: skip
+ONCE = {kind: case for case, (kind, *_) in reversed(CASES.items())}  # one case of each
+FIRST = [case for case, (kind, *_) in CASES.items() if kind in ("SGD", "Adam", "AdamW")]
+
+
+def made(case: str, params: fp.ParameterDict, **more: Any) -> fp.optimizers.Optimizer:
+    kind, options, groups = CASES[case]
+    hidden = {"lr"} if callable(more.get("lr")) else set()
+    groups = {n if n in params else "v": {k: x for k, x in o.items() if k not in hidden} for n, o in groups.items()}
+    return getattr(fp, kind)(params, groups=groups, **{**options, **more})
+
+
+# ---- the oracles -----------------------------------------------------------------------------------------------------------------
+PAPERS: dict[str, Callable[..., Any]] = {"Lion": lion, "LAMB": lamb}
+
+
+def by_paper(case: str) -> Callable[[Arrays, Arrays], None]:
+    kind, options, groups = CASES[case]
+    states: dict[str, dict] = {}
+
+    def step(arrays: Arrays, found: Arrays) -> None:
+        for n, g in found.items():
+            s, more = states.setdefault(n, {"t": 0}), {**options, **groups.get(n, {})}
+            s["t"] += 1
+            sign = -1.0 if more.pop("maximize", False) else 1.0
+            arrays[n] = np.asarray(PAPERS[kind](arrays[n], s, sign * g, s["t"], **more))
+
+    return step
+
+
+@contextmanager
+def wide_numbers(torch: Any) -> Iterator[None]:
+    """In float64 what PyTorch would compute with fewer bits whatever the parameters are: NAdam's products, Muon's iterations."""
+    torch.set_default_dtype(torch.float64)
+    with patch.object(torch.Tensor, "bfloat16", lambda t: t.clone()):
+        yield
+    torch.set_default_dtype(torch.float32)
+
+
+def by_torch(case: str) -> Callable[[Arrays, Arrays], None]:
+    torch = pytest.importorskip("torch")
+    kind, options, groups = CASES[case]
+    leaves = {n: torch.tensor(a) for n, a in start(case).items()}
+    apart = [{"params": [leaves[n if n in leaves else "v"]], **more} for n, more in groups.items()]
+    rest = [t for t in leaves.values() if not any(t is g["params"][0] for g in apart)]
+    optimizer = getattr(torch.optim, kind)([*apart, {"params": rest}], **options)
+
+    def step(arrays: Arrays, found: Arrays) -> None:
+        for n, leaf in leaves.items():
+            leaf.grad = torch.tensor(found[n]) if n in found else None
+        with wide_numbers(torch):
+            optimizer.step()
+        arrays.update({n: leaf.numpy().copy() for n, leaf in leaves.items()})
+
+    return step
+
+
+def expected(case: str, steps: int) -> list[Arrays]:
+    step, arrays, path = (by_paper if CASES[case][0] in PAPERS else by_torch)(case), start(case), []
+    for n in range(steps):
+        step(arrays, gradient_of(arrays, n))
+        path.append(dict(arrays))
+    return path
+
+
+def check(case: str, params: fp.ParameterDict, steps: int, atol: float = 1e-12) -> None:
+    """Train as the oracle does."""
+    for n, (mine, theirs) in enumerate(zip(train(params, made(case, params), 0, steps), expected(case, steps), strict=True)):
+        for name, a in mine.items():
+            np.testing.assert_allclose(a, theirs[name], rtol=1e-10, atol=atol, err_msg=f"step {n} {name}")

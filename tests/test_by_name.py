@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from devices import default_device
 from error_text import raises
-from optimizer_tools import bits, map_of, model, stepping, train
+from optimizer_tools import bits, map_of, model, state_bits, stepping, train
 
 import flamepy as fp
 from flamepy import nn
@@ -28,15 +28,6 @@ SPEC: dict[str, Any] = {"w": (fp.Muon, {"lr": 0.05}), "[bs]": (fp.Lion, {"lr": 0
 def plain() -> Iterator[None]:
     with default_device("plain"):
         yield
-
-
-def state_bits(optimizer: fp.ByName) -> str:
-    def plainly(x: Any) -> Any:
-        if isinstance(x, dict):
-            return {key: plainly(value) for key, value in x.items()}
-        return x.tobytes() if isinstance(x, np.ndarray) else x
-
-    return repr(plainly(optimizer.state_dict()))
 
 
 @pytest.mark.parametrize("pack", [False, True], ids=["plain", "packed"])

@@ -42,7 +42,6 @@ LATE_CIRCLES = {
     frozenset({EMULATOR + "calls", EMULATOR + "ptx"}),
     frozenset({EMULATOR + "count", EMULATOR + "machine", EMULATOR + "report"}),
     frozenset({"cuda.kernels", "cuda.recording"}),
-    frozenset({"optimizers.arrivals", "optimizers.base", "optimizers.state"}),
 }
 LATE = 50  # pairs of files joined by such an import
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from devices import default_device, has_gpu
 from error_text import raises
+from optimizer_tools import bits
 
 import flamepy as fp
 
@@ -45,10 +46,6 @@ def train(params: fp.ParameterDict, optimizer: fp.optimizers.Optimizer, first: i
         grads = (y.tanh() - 0.5).square().mean().backward()
         fp.clip_grad_norm(grads, 0.5)
         optimizer.step(grads)
-
-
-def bits(params: fp.ParameterDict) -> dict[str, bytes]:
-    return {n: a.tobytes() for n, a in params.state_dict().items()}
 
 
 # ---- the format -----------------------------------------------------------------------------------------------------------------

@@ -6,33 +6,36 @@ Without PyTorch they are left out, and the closing line counts them, unless the 
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from importlib.util import find_spec
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 
 import pytest
 
+HERE = os.path.dirname(__file__) + os.sep
 ORACLES = ("torch", "jax")
 # What imports a module by its name: only beside one of these is the string "torch" more than a word.
 BY_NAME = {"importorskip", "import_module", "__import__"}
 
 
 def names_oracle(function: Callable[..., Any]) -> bool:
-    """Whether a test, or a function of its module that it calls, imports an oracle or uses one that its module imported."""
+    """Whether a test, or a function of the tests' that it calls, imports an oracle or uses one that its module imported."""
     function = inspect.unwrap(getattr(getattr(function, "hypothesis", None), "inner_test", function))  # what @given was put on
-    todo, seen, scope = [function.__code__], set(), function.__globals__
+    todo: list[tuple[CodeType, dict[str, Any]]] = [(function.__code__, function.__globals__)]
+    seen = set()
     while todo:
-        code = todo.pop()
+        code, scope = todo.pop()
         if code in seen:
             continue
         seen.add(code)
         strings = code.co_consts if BY_NAME.intersection(code.co_names) else ()
         if any(oracle in (*code.co_names, *strings) for oracle in ORACLES):
             return True
-        todo += [const for const in code.co_consts if isinstance(const, CodeType)]
-        called = (getattr(scope.get(name), "__code__", None) for name in code.co_names)
-        todo += [other for other in called if isinstance(other, CodeType)]
+        todo += [(const, scope) for const in code.co_consts if isinstance(const, CodeType)]
+        called = [found for name in code.co_names if isinstance(found := scope.get(name), FunctionType)]
+        todo += [(f.__code__, f.__globals__) for f in called if f.__code__.co_filename.startswith(HERE)]
     return False
 
 

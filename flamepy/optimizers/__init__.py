@@ -1,5 +1,9 @@
-"""Optimizers. Read base.py for the step, adam.py for the arithmetic of one of them; by_name.py uses several at once."""
+"""Optimizers. Read sgd.py and adam.py for the arithmetic, base.py for options and the step, plain.py for an update.
 
+spans.py updates packed memory at once; by_name.py uses several optimizers together.
+"""
+
+from . import spans as spans
 from .adafactor import Adafactor as Adafactor
 from .adagrad import Adadelta as Adadelta
 from .adagrad import Adagrad as Adagrad

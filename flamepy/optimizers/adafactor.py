@@ -17,9 +17,10 @@ from ..gradient_memory import Segments, no_factor
 from ..parameter import Parameter
 from ..tensors import Tensor
 from .base import Optimizer
-from .block import NUMBERS, Launch
+from .given import NUMBERS
 from .groups import check_range
 from .lamb import scale_by_norms
+from .plain import Launch
 
 
 def signed_gradient(_, g, sign, *__):
@@ -97,7 +98,7 @@ class Adafactor(Optimizer):
         with no_grad():
             for k, i in enumerate(to.chosen):
                 if block.params[i].size:
-                    estimate = estimated(to, k, block.part(signed, i).detach(), block.apart[i])
+                    estimate = estimated(to, k, block.part(signed, i).detach(), block.kept[i])
                     estimate.copied_into(block.part(steps, i).buffer)
         to.by(signed).update(divided, (steps,))
         scale_by_norms(to, steps, relative_size, partial(self.sizes, [block.groups[i] for i in to.chosen], to.segments))

@@ -12,8 +12,8 @@ from ..backend.formula.words import select, sqrt
 from ..dtypes import float64
 from ..gradient_memory import no_factor
 from ..gradients.norm import square_size
-from .base import Optimizer
-from .block import Launch
+from .plain import Launch
+from .radam import Moments
 
 
 def direction_update(d, m, v, p, g, l2, rise1, rise2, one, root, eps, sign, *_):
@@ -33,7 +33,7 @@ def trust(p_norm, d_norm):
     return select(p_norm > 0.0, select(d_norm > 0.0, p_norm / d_norm, 1.0), 1.0)
 
 
-class LAMB(Optimizer):
+class LAMB(Moments):
     """LAMB(params, lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01, maximize=False, groups=None, transforms=None).
 
     For large batches. Each parameter moves by lr times its own L2 norm; weight decay is part of the direction. `lr` may be a schedule.
@@ -47,8 +47,7 @@ class LAMB(Optimizer):
         self, params: Any = None, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6, weight_decay: float = 0.01,
         maximize: bool = False, groups: dict[str, dict[str, Any]] | None = None, transforms: Any = None,
     ):  # fmt: skip
-        options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
-        super().__init__(params, options, groups, transforms)
+        super().__init__(params, lr, betas, eps, weight_decay, maximize, groups, transforms)
 
     def numbers(self, group: dict[str, Any], step: int) -> tuple[float, ...]:
         beta1, beta2 = group["betas"]

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,10 @@ from ..dtypes import HALF, float64
 from ..errors import DTypeError, NonFiniteError, StateError, warn
 from ..gradient_memory import check_device
 from ..tensors import Tensor, tensor
-from .given import check_unscaled, list_of
-from .groups import check_options, check_range, name_of
+from .given import check_unscaled, list_of, name_of
+from .groups import check_options, check_range
 from .line_search import Point, strong_wolfe
+from .state import Acts, Saved
 
 COUNTS = ("max_iter", "max_eval", "history_size")
 
@@ -49,7 +51,7 @@ class History:
 VECTORS, NUMBERS, LISTS = ("direction", "gradient"), ("iterations", "evaluations", "t", "scale"), ("changes", "moves")
 
 
-class LBFGS:
+class LBFGS(Saved):
     """LBFGS(params, lr=1, max_iter=20, max_eval=None, tolerance_grad=1e-7, tolerance_change=1e-9, history_size=100,
     line_search_fn=None).
 
@@ -226,22 +228,17 @@ class LBFGS:
         self.history = history
 
     # ---- state ----------------------------------------------------------------------------------------------------------------------
-    def state_dict(self) -> dict[str, Any]:
-        """Plain data: options, names and shapes, the history as arrays, one row for each change of the gradient."""
+    def contents(self) -> dict[str, Any]:
+        """Options, names and shapes, the history as arrays, one row for each change of the gradient."""
         h, n = self.history, sum([p.size for p in self.params])
         vectors = {key: None if getattr(h, key) is None else getattr(h, key).numpy().copy() for key in VECTORS}
         rows = {key: np.array([t.numpy() for t in getattr(h, key)]).reshape(len(h.inverses), n) for key in LISTS}
         state = {**{key: getattr(h, key) for key in NUMBERS}, **vectors, **rows, "inverses": list(h.inverses)}
         group = {"names": list(self.names), "shapes": [list(p.shape) for p in self.params], **self.options}
-        return {"class": self.name, "groups": [group], "state": state}
+        return {"groups": [group], "state": state}
 
-    def load_state_dict(self, found: dict[str, Any]) -> None:
-        """Restore state_dict(). Everything is checked first; a failure changes nothing (StateError)."""
-        kind = found.get("class") if isinstance(found, dict) else type(found).__name__
-        if kind != self.name:
-            raise StateError(f"LBFGS: the state of another optimizer: {kind}. Pass what an LBFGS's state_dict() returned.")
-        group, state = dict(found["groups"][0]), found["state"]
-        mine, n = self.state_dict()["groups"][0], sum([p.size for p in self.params])
+    def checked(self, found: dict[str, Any]) -> Acts:
+        group, mine = dict(found["groups"][0]), self.contents()["groups"][0]
         for key in ("names", "shapes"):
             if [*map(str, group.get(key, []))] != [*map(str, mine[key])]:
                 raise StateError(f"LBFGS: {key} of parameters differ: state {group.get(key)}, model {mine[key]}. Restore the same model.")
@@ -249,11 +246,9 @@ class LBFGS:
         if set(group) != set(self.options):
             raise StateError(f"LBFGS: options differ: {sorted(set(group) ^ set(self.options))}. Restore the same kind of optimizer.")
         self.check(group)
-        history = restored(state, n, lambda a: tensor(np.asarray(a), self.dtype, self.params[0].device))
-        self.options, self.history = group, history
-
-    get_state = state_dict
-    restore_state = load_state_dict
+        size, device = sum([p.size for p in self.params]), self.params[0].device
+        history = restored(found["state"], size, lambda a: tensor(np.asarray(a), self.dtype, device))
+        return [partial(vars(self).update, options=group, history=history)]
 
     def __repr__(self) -> str:
         shown = ", ".join([f"{key}={value!r}" for key, value in self.options.items()])

@@ -15,8 +15,8 @@ from ..errors import ShapeError
 from ..parameter import Parameter
 from ..tensors import Tensor
 from .base import Optimizer
-from .block import Launch
 from .groups import check_range
+from .plain import Launch
 
 LENGTHS = {  # by what the rate of a matrix of (rows, cols) is multiplied
     None: lambda rows, cols: math.sqrt(max(1.0, rows / cols)),
@@ -71,13 +71,13 @@ class Muon(Optimizer):
         if not isinstance(length, str | None) or length not in LENGTHS:
             raise ValueError(f"Muon: adjust_lr_fn is unknown: {length!r}. Use None, 'original' or 'match_rms_adamw'.")
 
-    def adopt(self, params: Iterable[Parameter], group: int | None = None) -> None:
-        params = list(params)
-        for p in params:
+    def arriving(self, params: Iterable[Parameter]) -> dict[str, Parameter]:
+        new = super().arriving(params)
+        for p in new.values():
             if p.ndim != 2:
                 advice = 'Give it to another optimizer: ByName(model, {"hidden.*.weight": (Muon, {}), "*": (AdamW, {})})'
                 raise ShapeError(f"Muon: not a matrix: {p.label} has shape {p.shape}. {advice}.")
-        super().adopt(params, group)
+        return new
 
     def numbers(self, group: dict[str, Any], step: int) -> tuple[float, ...]:
         lr, momentum = group["lr"], group["momentum"]

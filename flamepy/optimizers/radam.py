@@ -126,7 +126,18 @@ def product_at(step: int, beta1: float, decay: float) -> float:
     return found[step] if step < len(found) else 0.0
 
 
-class Adamax(Optimizer):
+class Moments(Optimizer):
+    """Base of those that have the options of Adam alone."""
+
+    def __init__(
+        self, params: Any = None, lr: Any = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0,
+        maximize: bool = False, groups: dict[str, dict[str, Any]] | None = None, transforms: Any = None,
+    ):  # fmt: skip
+        options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
+        super().__init__(params, options, groups, transforms)
+
+
+class Adamax(Moments):
     """Adamax(params, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, maximize=False, groups=None, transforms=None).
 
     betas[1]: how much of the largest gradient is kept at each step. Weight decay is L2. `lr` may be a schedule.
@@ -135,13 +146,6 @@ class Adamax(Optimizer):
     name = "Adamax"
     slots = ("m", "u")
     formula = staticmethod(adamax_update)
-
-    def __init__(
-        self, params: Any = None, lr: Any = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0,
-        maximize: bool = False, groups: dict[str, dict[str, Any]] | None = None, transforms: Any = None,
-    ):  # fmt: skip
-        options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
-        super().__init__(params, options, groups, transforms)
 
     def numbers(self, group: dict[str, Any], step: int) -> tuple[float, ...]:
         beta1, beta2 = group["betas"]
