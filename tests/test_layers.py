@@ -43,7 +43,7 @@ LATE_CIRCLES = {
     frozenset({EMULATOR + "count", EMULATOR + "machine", EMULATOR + "report"}),
     frozenset({"cuda.kernels", "cuda.recording"}),
 }
-LATE = 50  # pairs of files joined by such an import
+LATE = 48  # pairs of files joined by such an import
 
 
 def layer(path: Path) -> str:
