@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 Origin = tuple[str, int]  # (mark of the process that counted, the number there)
 
-next_id = itertools.count(1).__next__
+next_id = itertools.count(1).__next__  # another one after a tensor has come with a higher number: always call ids.next_id()
 mark = os.urandom(8).hex()  # of this process
 counted: list[tuple[int, str]] = [(1, mark)]  # who counted the numbers from this one on: "" for nobody, another mark before a fork
 origins: dict[int, Origin] = {}  # of numbers here that stand for tensors from elsewhere

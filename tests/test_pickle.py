@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import flamepy as fp
-from flamepy import errors, nn
+from flamepy import errors, ids, nn
 from flamepy.op.base import PUBLIC
 
 DTYPES = [fp.float32, fp.float64, fp.float16, fp.bfloat16, fp.int32, fp.int64, fp.bool_]
@@ -307,6 +307,18 @@ def test_ids_that_are_taken_are_not_shared_and_maps_still_go_home():
     for _ in range(2):
         grads = pickle.load(answers)
         assert (grads[a].item(), grads[b].item(), len(grads)) == (5.0, 6.0, 2)
+
+
+def test_ids_go_on_beyond_a_tensor_from_elsewhere_in_planned_calls_too():
+    x = fp.tensor([1.0], device="plain", requires_grad=True)
+    for _ in range(4):
+        (x * 2.0).backward()  # calls and rules are planned
+    taken = ids.new(("elsewhere", fp.ones(1, device="plain").id + 30))  # what an unpickled leaf of another process gets
+    made: list[int] = [taken]
+    for _ in range(40):
+        y = x * 2.0
+        made += [y.id, y.backward()[x].id, fp.ones(1, device="plain").id]
+    assert len(set(made)) == len(made) == 121
 
 
 FORKED = """

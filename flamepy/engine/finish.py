@@ -5,7 +5,7 @@ These lines run for every op of an eager program, so nothing in them was known b
     def finish(call, xs, memory, attributes):
         call.used = True
         y = new(Tensor)
-        y.buffer, y.spec, y.id = memory[2], call.outs[0], next_id()
+        y.buffer, y.spec, y.id = memory[2], call.outs[0], ids.next_id()
         if watchers:
             watch(call.op.title, y)
         entry = new(TapeEntry)
@@ -33,9 +33,9 @@ from functools import lru_cache
 from sys import _getframe
 from typing import Any, NamedTuple
 
+from .. import ids
 from ..autograd.entries import ENGINE_FILES, TapeEntry, next_serial, observing, tell, watchers
 from ..core.tensor import Tensor
-from ..ids import next_id
 from ..op.base import watch
 from ..op.call import mark_broken
 from .remade import let_go
@@ -77,7 +77,7 @@ def written(form: Form) -> Finish:
     lines += recorded(form) if form.records else unrecorded(form)
     text = "def finish(call, xs, memory, attributes):\n" + "".join([f"    {line}\n" for line in [*lines, "return y"]])
     known: dict[str, Any] = {
-        **{"Tensor": Tensor, "TapeEntry": TapeEntry, "new": object.__new__, "next_id": next_id, "next_serial": next_serial},
+        **{"Tensor": Tensor, "TapeEntry": TapeEntry, "new": object.__new__, "ids": ids, "next_serial": next_serial},
         **{"watchers": watchers, "watch": watch, "observing": observing, "tell": tell, "let_go": let_go, "slots_of": slots_of},
         **{"mark_broken": mark_broken, "getframe": _getframe, "ENGINE_FILES": ENGINE_FILES},
     }
@@ -90,7 +90,7 @@ def results(form: Form) -> list[str]:
     if not form.single:
         return ["y = tuple([Tensor(memory[i], spec) for i, spec in zip(call.places, call.outs, strict=True)])"]
     place = form.places[0] if form.places else "call.places[0]"
-    return ["y = new(Tensor)", f"y.buffer, y.spec, y.id = memory[{place}], call.outs[0], next_id()"]
+    return ["y = new(Tensor)", f"y.buffer, y.spec, y.id = memory[{place}], call.outs[0], ids.next_id()"]
 
 
 def recorded(form: Form) -> list[str]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from .. import ids
 from ..autograd.entries import TapeEntry, thread
 from ..backend.divert import divert
 from ..core.spec import Spec
 from ..core.tensor import Tensor
-from ..ids import next_id
 from ..op.base import saved_tensor, sum_to_shapes
 from ..op.call import saved_by_name, wanted_of
 from .half import widened
@@ -93,7 +93,7 @@ def cotangents_of(plan: Plan, g: Any, memory: list[Any]) -> list[Any]:
             found.append(g)
         else:
             dx = new(Tensor)  # not by its class: a call less for each gradient
-            dx.buffer, dx.spec, dx.id = memory[i], spec.of_shape(g.shape) if plan.any_size else spec, next_id()
+            dx.buffer, dx.spec, dx.id = memory[i], spec.of_shape(g.shape) if plan.any_size else spec, ids.next_id()
             found.append(dx)
     return found
 
