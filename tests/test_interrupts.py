@@ -36,7 +36,7 @@ def interrupted(call, place):
 
     def trace(frame, event, _):
         nonlocal at
-        if not frame.f_code.co_filename.endswith(("replay/program.py", "cpu/runtime/walk.py")) or frame.f_code.co_name not in PLACES:
+        if not frame.f_code.co_filename.endswith(("capture/program.py", "cpu/runtime/walk.py")) or frame.f_code.co_name not in PLACES:
             return None
         at += 1
         if at == place:

@@ -12,7 +12,8 @@ from error_text import raises
 
 import flamepy as fp
 import flamepy.nn.functional as F
-from flamepy import nn, replay
+from flamepy import nn
+from flamepy.engine import capture as replay
 from flamepy.engine.capture import verify
 
 

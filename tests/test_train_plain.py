@@ -25,7 +25,8 @@ def close(run, other, first=0):
 
 
 def test_it_trains_validates_and_writes_as_on_the_cpu_without_numba(tmp_path, capsys):
-    code = "import sys; from flamepy import cli; print(cli.run(sys.argv[1:]), [m for m in ('numba', 'llvmlite') if m in sys.modules])"
+    imported = "[m for m in ('numba', 'llvmlite') if m in sys.modules]"
+    code = f"import sys; from flamepy.command import cli; print(cli.run(sys.argv[1:]), {imported})"
     command = [sys.executable, "-c", code, "train", *fresh(*PLAIN, "plain")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.endswith("\n0 []\n") and "device plain" in done.stdout and not done.stderr
