@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .errors import FlameError
+from .core.errors import FlameError
 
 
 def spread(rows: dict[str, str]) -> dict[str, str]:

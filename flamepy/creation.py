@@ -10,8 +10,8 @@ import numpy as np
 from . import ops
 from .autograd.entries import tell
 from .backend.base import device as device_of
+from .core.errors import DTypeError, ShapeError
 from .dtypes import FLOATS, as_dtype, checked_number, float32, is_count
-from .errors import DTypeError, ShapeError
 from .ops.axes import as_shape
 from .ops.random import random_fill
 from .tensors import Tensor, full_like, tensor

@@ -11,26 +11,24 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .errors import DTypeError, ShapeError, StateError
+from .core.dtypes import DTYPES as DTYPES
+from .core.dtypes import FLOATS as FLOATS
+from .core.dtypes import FULL as FULL
+from .core.dtypes import INTEGERS as INTEGERS
+from .core.dtypes import bool_ as bool_
+from .core.dtypes import computed as computed
+from .core.dtypes import float32 as float32
+from .core.dtypes import float64 as float64
+from .core.dtypes import int32 as int32
+from .core.dtypes import int64 as int64
+from .core.dtypes import join
+from .core.errors import DTypeError, ShapeError, StateError
 
-float32 = np.dtype("float32")
-float64 = np.dtype("float64")
 float16 = np.dtype("float16")
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
-int32 = np.dtype("int32")
-int64 = np.dtype("int64")
-bool_ = np.dtype("bool")
-
-FULL = frozenset((float32, float64))  # computed as they are
 HALF = frozenset((float16, bfloat16))  # stored in 16 bits, computed in float32
-FLOATS = FULL | HALF
-INTEGERS = frozenset((int32, int64))
-DTYPES = FLOATS | INTEGERS | {bool_}
-
-
-def computed(dtype: np.dtype) -> np.dtype:
-    """The type that numbers of this one are computed in."""
-    return float32 if dtype in HALF else dtype
+for _stored in HALF:
+    join(_stored, float32)
 
 
 def as_dtype(dtype: Any, wrong: str = "", others: Sequence[str] = ()) -> np.dtype:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from . import ids
+from .core.errors import DTypeError, GradientError, ShapeError, StateError
 from .core.tensor import Tensor
 from .dtypes import FLOATS, HALF, checked_number, float32, float64
-from .errors import DTypeError, GradientError, ShapeError, StateError
 from .gradient_memory import add_to_buffer, both_marks, check_device, check_fits, label_of, scale_buffer, scale_by_factor
 from .tensor_grad import TensorGradExt as TensorGradExt
 

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import ids
 from .autograd import enable_grad, is_grad_enabled
 from .autograd.entries import TapeEntry, set_observers, thread
 from .backend.base import Buffer
 from .backend.divert import before
+from .core import ids
+from .core.errors import GradientError, VersionError
 from .dtypes import check_function
-from .errors import GradientError, VersionError
 from .op.base import SCALARS
 from .parameter import Parameter
 from .rng import generator

@@ -14,7 +14,7 @@ import numpy as np
 from .backend.base import Buffer
 from .backend.formula.clip import FACTOR, NORMS, USE
 from .backend.numbers import number
-from .errors import DeviceError, ShapeError
+from .core.errors import DeviceError, ShapeError
 
 Segments = tuple[tuple[int, int], ...]  # (start, size) of parts of a buffer, in elements
 

@@ -9,16 +9,16 @@ pickle, or one deep copy, tensors and the maps that name them belong together: t
 
 from __future__ import annotations
 
-import itertools
 import os
 from bisect import bisect
 from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary
 
+from .core import ids
+
 Origin = tuple[str, int]  # (mark of the process that counted, the number there)
 
-next_id = itertools.count(1).__next__  # another one after a tensor has come with a higher number: always call ids.next_id()
 mark = os.urandom(8).hex()  # of this process
 counted: list[tuple[int, str]] = [(1, mark)]  # who counted the numbers from this one on: "" for nobody, another mark before a fork
 origins: dict[int, Origin] = {}  # of numbers here that stand for tensors from elsewhere
@@ -90,7 +90,7 @@ def key_of(number: int) -> Key:
 def of_tensor(there: Origin, t: Any) -> int:
     """The id of an unpickled leaf."""
     if there[0] == mark:
-        return next_id()
+        return ids.next_id()
     with lock:
         number = next((n for n in known.get(there, ()) if n not in holders), None) or new(there)
         holders[number] = t
@@ -111,15 +111,13 @@ def of_key(by: str, number: int, there: Origin) -> int:
 
 def new(there: Origin) -> int:
     """A number for something from elsewhere: its own if that is free. Counting goes on beyond it."""
-    global next_id
-    number, now = there[1], next_id()
+    number, now = there[1], ids.next_id()
     if number > now:
-        before, next_id = next_id, itertools.count(number + 1).__next__
-        first = before()  # what other threads counted meanwhile is below
+        first = ids.go_on_beyond(number)  # what other threads counted meanwhile is below
         if number >= first:
             counted.extend([(first, ""), (number + 1, mark)])
         else:
-            number = next_id()
+            number = ids.next_id()
     elif number < now and (counted_by(number) or number in origins):
         number = now
     known.setdefault(there, []).append(number)
@@ -131,7 +129,7 @@ def after_fork() -> None:
     """A forked process counts on by itself: from now on one number means one tensor there and another here."""
     global mark, lock
     mark, lock = os.urandom(8).hex(), Lock()
-    counted.append((next_id(), mark))
+    counted.append((ids.next_id(), mark))
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no forks

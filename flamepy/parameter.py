@@ -19,8 +19,8 @@ from .autograd import no_grad
 from .autograd.entries import file_line, user_frame
 from .backend.base import Device
 from .backend.divert import assigned, own, read
+from .core.errors import DTypeError, GradientError, ShapeError, StateError
 from .dtypes import FLOATS, checked_dict
-from .errors import DTypeError, GradientError, ShapeError, StateError
 from .gradient import GradientMap
 from .reading import StateArray, hint_at_map, hinted
 from .stored import Stored

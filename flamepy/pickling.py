@@ -16,9 +16,10 @@ import numpy as np
 from . import ids
 from .backend.base import Device
 from .backend.divert import own
+from .core import ids as next_ids
+from .core.errors import GradientError
 from .core.spec import spec_of
 from .dtypes import DTYPES
-from .errors import GradientError
 
 OWN = frozenset(
     ("buffer", "spec", "id", "entry", "slot", "unit", "broken", "no_pair", "replaced", "held")
@@ -54,7 +55,7 @@ def made(cls: Any, array: np.ndarray, device: Device, requires_grad: bool, key: 
     array = array.view(DTYPE[array.dtype])
     t = cls.__new__(cls)
     t.buffer, t.spec = device.upload(array), spec_of(array.shape, array.dtype, device, requires_grad)
-    t.id = ids.next_id() if key is None else key.of_tensor(t)
+    t.id = next_ids.next_id() if key is None else key.of_tensor(t)
     own(t)
     return t
 
@@ -73,7 +74,7 @@ def copied(t: Any, memo: dict[int, Any]) -> Any:
     """What Tensor.__deepcopy__ returns."""
     state = attributes("deepcopy", t)
     twin = memo[id(t)] = t.__class__.__new__(t.__class__)
-    twin.buffer, twin.spec, twin.id = t.detach().clone().buffer, t.spec, ids.next_id()
+    twin.buffer, twin.spec, twin.id = t.detach().clone().buffer, t.spec, next_ids.next_id()
     if can_be_key(t):
         arrived: Any = copy.deepcopy(ids.key_of(t.id), memo)
         arrived.take(twin.id)

@@ -17,9 +17,9 @@ from .autograd.entries import TapeEntry, file_line, observing, tell, user_frame,
 from .backend.base import Buffer, Device
 from .backend.divert import SHARED, note
 from .backend.lending import lend
+from .core.errors import DTypeError, ShapeError, warn
 from .core.tensor import Tensor
 from .dtypes import HALF, float32
-from .errors import DTypeError, ShapeError, warn
 from .op.base import PUBLIC
 from .tensor_grad import TensorGradExt
 

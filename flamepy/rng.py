@@ -11,8 +11,8 @@ import itertools
 import threading
 
 from .backend.divert import before, note
+from .core.errors import DTypeError, StateError
 from .dtypes import is_count
-from .errors import DTypeError, StateError
 
 DEFAULT_SEED = 0x5EED
 _lane = itertools.count()

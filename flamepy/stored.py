@@ -13,7 +13,7 @@ import numpy as np
 
 from .autograd.entries import file_line, user_frame
 from .backend.divert import own
-from .errors import DTypeError, ShapeError
+from .core.errors import DTypeError, ShapeError
 from .reading import ALONE
 from .tensors import Tensor, tensor
 

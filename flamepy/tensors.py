@@ -16,10 +16,10 @@ from .backend.base import BACKENDS, Buffer, Device, is_device_name
 from .backend.base import device as device_of
 from .backend.divert import active
 from .backend.numbers import say_exact
+from .core.errors import DeviceError, DTypeError, FlameError, GradientError, ShapeError
 from .core.spec import spec_of
 from .core.tensor import Tensor, attach
 from .dtypes import DTYPES, INTEGERS, as_dtype, check_fits, float64, host_array, int64
-from .errors import DeviceError, DTypeError, FlameError, GradientError, ShapeError
 from .gradient import GradientMap
 from .op.base import METHODS, PUBLIC
 from .ops.indexing import taken_apart

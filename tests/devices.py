@@ -19,7 +19,7 @@ from unittest.mock import patch
 import pytest
 
 from flamepy.backend import base
-from flamepy.errors import DeviceError
+from flamepy.core.errors import DeviceError
 
 CPU_ONLY = pytest.mark.parametrize("device", ["cpu"], indirect=True)
 

@@ -13,7 +13,7 @@ import pytest
 from error_text import raises
 from test_gpu_report import gpu
 
-from flamepy.errors import DeviceError
+from flamepy.core.errors import DeviceError
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
 DRIVER: Any = import_module("flamepy.backend.cuda.runtime.driver")

@@ -22,7 +22,7 @@ from flamepy.command.gpu import agreement as gpu_agreement
 from flamepy.command.gpu import crew
 from flamepy.command.gpu import report as gpu_report
 from flamepy.command.gpu import tasks as gpu_tasks
-from flamepy.errors import FlameError
+from flamepy.core.errors import FlameError
 
 
 def no_gpu() -> bool:

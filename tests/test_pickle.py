@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 
 import flamepy as fp
-from flamepy import errors, ids, nn
+from flamepy import ids, nn
+from flamepy.core import errors
 from flamepy.op.base import PUBLIC
 
 DTYPES = [fp.float32, fp.float64, fp.float16, fp.bfloat16, fp.int32, fp.int64, fp.bool_]
@@ -281,7 +282,7 @@ def test_an_error_of_a_worker_arrives(worker):
 TAKEN = """
 import pickle, sys
 import flamepy as fp
-from flamepy.ids import next_id
+from flamepy.core.ids import next_id
 while next_id() < int(sys.argv[1]) - 30:
     pass
 own = [fp.tensor([1.0], requires_grad=True) for _ in range(40)]

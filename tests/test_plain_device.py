@@ -10,7 +10,7 @@ import pytest
 from launches import F4, Bench
 
 from flamepy.backend.base import device
-from flamepy.errors import DeviceError
+from flamepy.core.errors import DeviceError
 
 
 @pytest.fixture

@@ -158,7 +158,7 @@ def test_ctrl_c_while_the_modules_are_imported_leaves_no_traceback(tmp_path, how
     words = ["-m", "flamepy"] if how == "module" else [str(script)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen([sys.executable, "-X", "importtime", *words, "version"], stderr=subprocess.PIPE, text=True, env=environment)
-    while not process.stderr.readline().endswith("flamepy.errors\n"):  # the first of some hundred modules
+    while not process.stderr.readline().endswith("flamepy.core.errors\n"):  # the first of some hundred modules
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
     rest = process.stderr.read()

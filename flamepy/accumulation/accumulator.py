@@ -18,8 +18,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..backend.divert import before, told
+from ..core.errors import (
+    AccumulationError,
+    AccumulatorFull,
+    CaptureError,
+    DTypeError,
+    GradientError,
+    NoGradients,
+    ShapeMismatch,
+    StateError,
+)
 from ..dtypes import FLOATS, HALF, float32, is_count
-from ..errors import AccumulationError, AccumulatorFull, CaptureError, DTypeError, GradientError, NoGradients, ShapeMismatch, StateError
 from ..gradient import GradientMap
 from ..gradient_memory import EARLIER, check_device, kept_by, mark_of
 from ..gradients.clip import clip_grad_norm

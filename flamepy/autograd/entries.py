@@ -16,8 +16,8 @@ from sys import _getframe
 from types import SimpleNamespace
 from typing import Any
 
+from ..core.errors import CaptureError, GradientError, VersionError
 from ..dtypes import FLOATS
-from ..errors import CaptureError, GradientError, VersionError
 
 next_serial = itertools.count(1).__next__
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..backend.divert import changed
-from ..errors import DTypeError
+from ..core.errors import DTypeError
 
 
 class TensorHook:

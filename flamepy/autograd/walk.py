@@ -16,7 +16,7 @@ from typing import Any
 
 from ..backend.base import Buffer
 from ..core.door import Door
-from ..errors import DTypeError, GradientError
+from ..core.errors import DTypeError, GradientError
 from ..gradient import GradientMap
 from .cotangents import Cotangents
 from .entries import Tape, TapeEntry, reachable, scalings, set_observers, thread

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DeviceError
+from ..core.errors import DeviceError
 from .run import Action, Required, Run, Step, resolve
 
 

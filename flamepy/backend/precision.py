@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..errors import CaptureError, StateError
+from ..core.errors import CaptureError, StateError
 from .divert import guard, told
 
 LEVELS = ("highest", "high", "medium")

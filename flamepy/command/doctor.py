@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ..backend.base import device
 from ..backend.cpu.runtime.settings import to_set
-from ..errors import FlameError
+from ..core.errors import FlameError
 from ..train.lines import amount, say, whole
 
 HOME = os.path.expanduser(os.path.join("~", ".cache", "flamepy"))

@@ -13,12 +13,12 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
+from ..core.errors import DTypeError
 from ..cuda.emulation import EmulationReport, joined, reported
 from ..cuda.examples import CLIPS, OPTIMIZERS, names, prepared
 from ..cuda.kernels import architecture, backend
 from ..cuda.recording import launches_of, refuse_converted
 from ..dtypes import as_dtype
-from ..errors import DTypeError
 from ..train.config import spelled
 from ..train.lines import fitted, width
 from ..train.problems import InputError

@@ -6,15 +6,12 @@ There is one object for each combination, so that a plan is found by the identit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..dtypes import computed
-from ..errors import IndexOutOfRange
-
-if TYPE_CHECKING:
-    from ..backend.base import Device
+from .dtypes import computed
+from .errors import IndexOutOfRange
 
 MOST = 1 << 12  # specs kept: after so many shapes they are forgotten, and calls with them are planned anew
 
@@ -44,7 +41,7 @@ class Spec:
 
     __slots__ = ("computed", "count", "device", "dtype", "kind", "shape", "size", "tracked", "twin")
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype, device: Device, tracked: bool):
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype, device: Any, tracked: bool):
         self.shape, self.dtype, self.device, self.tracked = shape, dtype, device, tracked
         self.size, self.computed = size_of(shape), computed(dtype)
         self.count = Count(self.size)
@@ -71,7 +68,7 @@ _specs: dict[Any, Spec] = {}
 forgetting: list[Callable[[], None]] = []  # called when specs are forgotten: a new one may be where an old one was, and have its hash
 
 
-def spec_of(shape: tuple[int, ...], dtype: np.dtype, device: Device, tracked: bool = False) -> Spec:
+def spec_of(shape: tuple[int, ...], dtype: np.dtype, device: Any, tracked: bool = False) -> Spec:
     """The one spec of these."""
     key = (shape, dtype, device.name, tracked)
     found = _specs.get(key)

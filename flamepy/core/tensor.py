@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import ids
-from ..dtypes import FLOATS
-from ..errors import DTypeError, GradientError
+from . import ids
 from .changes import changed
+from .dtypes import FLOATS
+from .errors import DTypeError, GradientError
 from .spec import Count, Spec
 
 if TYPE_CHECKING:

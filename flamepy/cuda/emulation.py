@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import EmulationError
+from ..core.errors import EmulationError
 from .kernels import CudaKernel, backend, compiled
 from .placing import leaves, machine, parameters, placed, type_of
 

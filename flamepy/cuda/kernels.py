@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from ..core.errors import DeviceError
 from ..disk import kept
 from ..dtypes import bfloat16
-from ..errors import DeviceError
 
 EXTRA = "pip install 'flamepy[cuda-emulator]'"
 BACKEND = "flamepy.backend.cuda"

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.errors import DTypeError, ShapeError
 from ..dtypes import bfloat16
-from ..errors import DTypeError, ShapeError
 from .kernels import Argument, CudaKernel, backend, name_of
 
 STRIP, ALIGN = 1 << 20, 256  # bytes before and after an array; where a GPU's allocations begin

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from ..backend.base import Device
+from ..core.errors import DeviceError, DTypeError
 from ..dtypes import FLOATS, as_dtype
-from ..errors import DeviceError, DTypeError
 from .examples import names, prepared
 from .kernels import Argument, CudaKernel, backend
 

@@ -33,8 +33,8 @@ from functools import lru_cache
 from sys import _getframe
 from typing import Any, NamedTuple
 
-from .. import ids
 from ..autograd.entries import ENGINE_FILES, TapeEntry, next_serial, observing, tell, watchers
+from ..core import ids
 from ..core.tensor import Tensor
 from ..op.base import watch
 from ..op.call import mark_broken

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .. import ids
 from ..autograd.entries import TapeEntry, thread
 from ..backend.divert import divert
+from ..core import ids
 from ..core.spec import Spec
 from ..core.tensor import Tensor
 from ..op.base import saved_tensor, sum_to_shapes

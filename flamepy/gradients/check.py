@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..autograd import enable_grad, is_grad_enabled, no_grad
+from ..core.errors import DTypeError, GradientError
 from ..dtypes import FLOATS, check_function, checked_int, checked_number, float64
-from ..errors import DTypeError, GradientError
 from ..rng import get_rng_state, set_rng_state
 from ..tensors import Tensor, tensor
 

@@ -15,8 +15,8 @@ from ..backend.base import FINITE, Buffer
 from ..backend.formula.clip import NORM, NORMS, USE
 from ..backend.formula.words import maximum, minimum, select
 from ..backend.numbers import number
+from ..core.errors import NonFiniteError
 from ..dtypes import checked_dict, checked_number
-from ..errors import NonFiniteError
 from ..gradient import GradientMap
 from ..gradient_memory import scale_by_factor
 from .norm import Places, labels_of, listed, norm_of, places_of, result_of, split

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from ..backend.base import Buffer
+from ..core.errors import NonFiniteError, StateError
 from ..dtypes import checked_number, float64
-from ..errors import NonFiniteError, StateError
 from ..gradient import GradientMap
 from ..gradient_memory import checked_steps
 from .clip import apply_factor, require_finite

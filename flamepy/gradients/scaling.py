@@ -19,8 +19,8 @@ import numpy as np
 from ..autograd.entries import scalings
 from ..backend.base import Buffer
 from ..backend.divert import aside, changed, guard
+from ..core.errors import DeviceError, GradientError, StateError
 from ..dtypes import HALF, float32, float64
-from ..errors import DeviceError, GradientError, StateError
 from ..gradient import GradientMap
 from ..gradient_memory import EARLIER, both_marks, checked_steps, kept_by, mark_of, scale_by_factor
 from ..tensors import Tensor, tensor

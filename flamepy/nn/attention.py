@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import ops
-from ..errors import DTypeError, ShapeError
+from ..core.errors import DTypeError, ShapeError
 from ..op.base import size_of
 from ..ops.attention import fused_attention
 from . import functional as F

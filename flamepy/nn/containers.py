@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from ..core.errors import IndexOutOfRange, StateError
 from ..dtypes import checked_dict, checked_int
-from ..errors import IndexOutOfRange, StateError
 from .module import Module
 
 

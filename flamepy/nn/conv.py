@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import ShapeError
+from ..core.errors import ShapeError
 from ..parameter import Parameter
 from . import functional as F
 from .linear import size

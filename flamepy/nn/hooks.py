@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Any
 
 from ..backend.divert import changed
-from ..errors import DTypeError, StateError
+from ..core.errors import DTypeError, StateError
 
 changing = Lock()  # a module's hooks are read and replaced: one thread at a time
 

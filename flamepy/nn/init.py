@@ -13,8 +13,8 @@ import numpy as np
 
 from .. import creation
 from ..advice import missing_in as _missing_in
+from ..core.errors import DTypeError, ShapeError
 from ..dtypes import checked_number
-from ..errors import DTypeError, ShapeError
 from ..parameter import Parameter
 from ..tensors import Tensor, full_like, tensor
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import ops
+from ..core.errors import ShapeError
 from ..dtypes import checked_number, is_count
-from ..errors import ShapeError
 from ..parameter import Parameter
 from . import functional as F
 from .activation import GELU, ReLU, Sigmoid, SiLU, Tanh, check_not_in_place

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..autograd import no_grad
-from ..errors import DTypeError, StateError
+from ..core.errors import DTypeError, StateError
 from ..parameter import Parameter
 from ..reading import StateArray
 from .compute import linear_in

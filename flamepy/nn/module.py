@@ -18,9 +18,9 @@ import numpy as np
 from ..advice import advise
 from ..backend.base import device
 from ..backend.divert import Settings, active, changed, guard
+from ..core.errors import DTypeError, ShapeError, StateError
 from ..dtypes import check_function
 from ..engine.capture.values import settings_of
-from ..errors import DTypeError, ShapeError, StateError
 from ..parameter import Parameter, ParameterDict, check_names, checked_dict
 from ..reading import StateArray
 from ..stored import Stored, store

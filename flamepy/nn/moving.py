@@ -9,8 +9,8 @@ from typing import Any
 
 from ..backend.base import Device, is_device_name
 from ..backend.base import device as device_of
+from ..core.errors import DTypeError
 from ..dtypes import FLOATS, as_dtype
-from ..errors import DTypeError
 from ..parameter import move_parameters
 
 

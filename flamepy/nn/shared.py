@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import StateError
+from ..core.errors import StateError
 from ..parameter import Parameter
 from ..tensors import tensor
 

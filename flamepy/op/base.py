@@ -19,11 +19,11 @@ from ..autograd.entries import TapeEntry, thread
 from ..autograd.entries import watchers as watchers
 from ..backend.base import Buffer, Device
 from ..core.door import Door
+from ..core.errors import GradientError
 from ..core.spec import size_of as size_of
 from ..core.spec import spec_of
 from ..core.tensor import Tensor
 from ..dtypes import computed, float32
-from ..errors import GradientError
 
 REGISTRY: dict[str, Op] = {}  # flamepy's own ops
 USERS: dict[str, Op] = {}  # the last op that users defined under each name

@@ -17,7 +17,7 @@ its gradient belongs, whether to add to what is there); a rule that writes there
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,9 +25,9 @@ import numpy as np
 
 from ..autograd.entries import TapeEntry
 from ..core.door import Door
+from ..core.errors import DeviceError, DTypeError, GradientError, ShapeError
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, FULL, is_array, is_count
-from ..errors import DeviceError, DTypeError, GradientError, ShapeError
 from . import base
 from .base import ALIASES, Op, publish, signature_of
 from .help import TYPES, custom_help
@@ -290,7 +290,7 @@ def is_own_code(function: Any) -> bool:
 
 def custom(
     forward: Any = None, *, name: str = "", inputs: int | None = None, kind: str = "float", home: str = "", title: str = "",
-    internal: bool = False, takes: frozenset[Any] = FLOATS, mixes: int | None = None,
+    internal: bool = False, takes: Collection[Any] = FLOATS, mixes: int | None = None,
 ) -> Any:  # fmt: skip
     """Decorator: make an op of `forward`; what stands under its name afterwards is the op, which is called like a function. See the top
     of this file.

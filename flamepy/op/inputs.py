@@ -14,9 +14,9 @@ import numpy as np
 
 from ..backend.base import Device
 from ..backend.numbers import number
+from ..core.errors import DeviceError, DTypeError, ShapeError
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, HALF, INTEGERS, bool_, computed, float32, float64, int64
-from ..errors import DeviceError, DTypeError, ShapeError
 from . import base
 
 

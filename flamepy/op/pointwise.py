@@ -22,9 +22,9 @@ from ..backend.formula.bind import globals_of
 from ..backend.formula.words import VOCABULARY, select
 from ..backend.numbers import number
 from ..core.door import Door
+from ..core.errors import DTypeError
 from ..core.tensor import Tensor
 from ..dtypes import computed
-from ..errors import DTypeError
 from . import base
 from .base import REGISTRY, Op, arguments, launch, new, publish, signature_of, together
 from .checks import compilable, is_number, try_formula, try_rule

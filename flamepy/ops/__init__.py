@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..autograd import is_grad_enabled
-from ..errors import DTypeError, FlameError
+from ..core.errors import DTypeError, FlameError
 from ..op import base as _op
 from . import (  # noqa: F401
     activations,

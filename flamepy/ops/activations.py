@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..backend.formula.words import abs, bell, exp, expm1, log1p, normal_tail, select
+from ..core.errors import DTypeError
 from ..core.tensor import Tensor
 from ..dtypes import int64
-from ..errors import DTypeError
 from ..op import base as op
 from ..op.base import composed
 from ..op.pointwise import pointwise, zero

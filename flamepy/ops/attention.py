@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..backend.numbers import number
+from ..core.errors import DTypeError, ShapeError
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, bool_, checked_number
-from ..errors import DTypeError, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, new, size_of, together
 from ..op.custom import custom

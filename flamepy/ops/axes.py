@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core.errors import IndexOutOfRange, ShapeError
 from ..dtypes import is_count
-from ..errors import IndexOutOfRange, ShapeError
 
 Shape = tuple[int, ...]
 Axis = int | tuple[int, ...] | None

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core.errors import DTypeError, ShapeError
 from ..core.tensor import Tensor
 from ..dtypes import HALF, INTEGERS, float32, int64, is_number
-from ..errors import DTypeError, ShapeError
 from ..op.base import share, size_of
 from .comparisons import ne
 from .copy import cast

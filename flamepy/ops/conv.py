@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core.errors import ShapeError
 from ..dtypes import FLOATS, FULL, int64, is_count
-from ..errors import ShapeError
 from ..op.base import launch, like, size_of, together
 from ..op.custom import custom
 from .indexing import placed_ids, rows_added

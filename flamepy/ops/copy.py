@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ..backend.numbers import number
+from ..core.errors import ShapeError
 from ..core.tensor import Tensor
 from ..dtypes import HALF, as_dtype, checked_number, computed, float32
-from ..errors import ShapeError
 from ..op.base import SCALARS, launch, like, new
 from ..op.custom import custom
 from .axes import checked_shape

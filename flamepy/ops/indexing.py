@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from ..core.errors import DeviceError, DTypeError, FlameError, IndexOutOfRange, ShapeError
 from ..core.tensor import Tensor
 from ..dtypes import INTEGERS, int64
-from ..errors import DeviceError, DTypeError, FlameError, IndexOutOfRange, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, size_of
 from ..op.custom import custom

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ..core.errors import ShapeError
 from ..core.tensor import Tensor
 from ..dtypes import is_count
-from ..errors import ShapeError
 from ..op import base as op
 from ..op.base import composed, like
 from ..op.custom import custom

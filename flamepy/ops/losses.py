@@ -12,9 +12,9 @@ import numpy as np
 
 from ..backend.formula.words import abs, exp_down, log, log1p, maximum, select, sign
 from ..backend.numbers import number
+from ..core.errors import DTypeError, ShapeError
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, HALF, checked_number, float32
-from ..errors import DTypeError, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like
 from ..op.custom import custom

@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
+from ..core.errors import DTypeError, ShapeError
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, INTEGERS, bool_, int64
-from ..errors import DTypeError, ShapeError
 from ..op.base import composed, launch, like, publish, share, size_of
 from ..op.custom import custom
 from .axes import Axis, axes_of, kept_shape, one_axis, squeezed_shape

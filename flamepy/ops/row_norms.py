@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ..backend.numbers import number
+from ..core.errors import ShapeError
 from ..core.tensor import Tensor
 from ..dtypes import HALF, checked_number, computed, float32
-from ..errors import ShapeError
 from ..op.base import composed, launch, like, new, share, size_of, together
 from ..op.custom import custom
 from .axes import checked_shape

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..backend.numbers import number
+from ..core.errors import ShapeError
 from ..dtypes import FULL
-from ..errors import ShapeError
 from ..op.base import arguments, launch, like, share
 from ..op.checks import compilable, is_number, try_body
 from ..op.custom import Custom

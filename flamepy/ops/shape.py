@@ -9,9 +9,9 @@ from functools import lru_cache
 from typing import Any
 
 from ..core.door import Door
+from ..core.errors import IndexOutOfRange, ShapeError
 from ..core.tensor import Tensor
 from ..dtypes import checked_int, is_count
-from ..errors import IndexOutOfRange, ShapeError
 from ..op import base as op
 from ..op.base import composed, launch, like, share, size_of
 from ..op.custom import custom

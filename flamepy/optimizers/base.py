@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from ..autograd.entries import file_line, user_frame
 from ..backend.divert import Settings, active, before, changed, guard, note
-from ..errors import StateError, warn
+from ..core.errors import StateError, warn
 from ..gradient import GradientMap
 from ..gradients.transforms import Transform, chain_of
 from ..op.base import is_own

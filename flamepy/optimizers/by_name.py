@@ -13,7 +13,7 @@ import fnmatch
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..errors import DTypeError, StateError
+from ..core.errors import DTypeError, StateError
 from ..parameter import Parameter
 from .base import Optimizer, Steps
 from .given import Model, list_of, name_of

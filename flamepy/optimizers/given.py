@@ -15,8 +15,8 @@ import numpy as np
 from ..backend.divert import Settings
 from ..backend.formula.bind import typed
 from ..backend.plain.words import ON_ARRAYS
+from ..core.errors import DTypeError, GradientError, ShapeError, StateError, warn
 from ..dtypes import is_number
-from ..errors import DTypeError, GradientError, ShapeError, StateError, warn
 from ..gradient import GradientMap
 from ..gradient_memory import check_device
 from ..op.checks import FLOAT64, compilable, tried

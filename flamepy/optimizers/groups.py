@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ..backend.divert import changed
+from ..core.errors import DTypeError, StateError
 from ..dtypes import checked_number, is_number
-from ..errors import DTypeError, StateError
 
 POSITIVE = (0.0, math.inf)
 RANGES = {  # from the first number on, below the second

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..autograd import no_grad
 from ..backend.divert import guard
-from ..errors import ShapeError
+from ..core.errors import ShapeError
 from ..parameter import Parameter
 from ..tensors import Tensor
 from .base import Optimizer

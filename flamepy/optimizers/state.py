@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..backend.divert import changed
-from ..errors import StateError
+from ..core.errors import StateError
 from ..ids import origin
 from ..parameter import Parameter
 from ..tensors import Tensor

@@ -31,8 +31,8 @@ from ..autograd.release import Release
 from ..autograd.walk import walk
 from ..backend.base import Buffer, Stream, opened
 from ..backend.divert import SHARED, before, divert
+from ..core.errors import DTypeError, FlameError, GradientError, ShapeError
 from ..dtypes import FLOATS, float32, float64
-from ..errors import DTypeError, FlameError, GradientError, ShapeError
 from ..gradient import GradientMap
 from ..gradient_checkpointing import Rewind
 from ..gradients.norm import norm_of as norms_of

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..autograd import no_grad
+from ..core.errors import NonFiniteError, StateError
 from ..dtypes import checked_number, is_count
-from ..errors import NonFiniteError, StateError
 from ..gradient import GradientMap
 from .terms import parameters_of
 from .tracker import products_of

@@ -18,9 +18,9 @@ import numpy as np
 
 from .. import ops
 from ..autograd import enable_grad, is_grad_enabled, no_grad
+from ..core.errors import DTypeError, GradientError, ShapeError
 from ..creation import eye
 from ..dtypes import FLOATS, HALF, check_function, checked_number, float32, is_count
-from ..errors import DTypeError, GradientError, ShapeError
 from ..ops.copy import widened
 from ..parameter import Parameter
 from ..tensors import Tensor, tensor

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ..core.errors import StateError
 from ..disk import TEMPORARY, put_file, sweep_dead
-from ..errors import StateError
 from . import tensor_file
 from .plain import Listed, rebuilt, taken_apart
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ..core.errors import DTypeError, StateError
 from ..dtypes import of_torch, torch_array
-from ..errors import DTypeError, StateError
 from ..tensors import Tensor
 
 DEEPEST = 100  # levels; what lies deeper probably holds itself

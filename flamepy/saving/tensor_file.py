@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from ..errors import DTypeError
+from ..core.errors import DTypeError
 
 CHUNK = 1 << 20  # bytes that are hashed, then written while they are still in the processor's cache
 MOST_HEADER = 100_000_000  # bytes; the format's own limit

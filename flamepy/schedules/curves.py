@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import Any, ParamSpec
 
+from ..core.errors import DTypeError, StateError
 from ..dtypes import is_number
-from ..errors import DTypeError, StateError
 
 Schedule = Callable[[int], float]
 P = ParamSpec("P")

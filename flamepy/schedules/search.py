@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from ..core.errors import DTypeError, NonFiniteError, StateError
 from ..disk import TEMPORARY, put_file
 from ..dtypes import is_count, is_number
-from ..errors import DTypeError, NonFiniteError, StateError
 from ..rng import get_rng_state, set_rng_state
 
 KEPT = 0.9  # how much of the smoothed loss the next one keeps

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TextIO
 
 from ..backend.base import device
-from ..errors import DeviceError
+from ..core.errors import DeviceError
 from .files import GONE, silence
 from .lines import fitted, width
 from .problems import InputError

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import DTypeError
+from ..core.errors import DTypeError
 from .problems import InputError, meant
 
 INSIDE = ("backward", "clip", "optimizer")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..errors import DTypeError, StateError
+from ..core.errors import DTypeError, StateError
 from .job import Batch
 from .problems import InputError
 

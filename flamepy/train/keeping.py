@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import NonFiniteError, StateError
+from ..core.errors import NonFiniteError, StateError
 from ..saving.plain import Listed, rebuilt, taken_apart
 from . import checkpoint
 from .checkpoint import Checkpoint

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from ..errors import FlameError
+from ..core.errors import FlameError
 
 
 class InputError(FlameError, ValueError):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..backend.formula import bind
-from ..errors import DeviceError, NonFiniteError
+from ..core.errors import DeviceError, NonFiniteError
 from . import checkpoint, curves
 from .config import LoopConfig, TrainConfig, build, job_name, read_toml, settings
 from .display import PlainDisplay, duration, make_display

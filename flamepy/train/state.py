@@ -16,7 +16,7 @@ import platform
 from typing import Any
 
 from .. import rng
-from ..errors import DTypeError, StateError
+from ..core.errors import DTypeError, StateError
 from ..nn import Module
 from ..saving import load, save
 

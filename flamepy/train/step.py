@@ -9,7 +9,7 @@ from typing import Any
 from ..accumulation import GradientAccumulator
 from ..autograd import no_grad
 from ..backend.base import FINITE
-from ..errors import DTypeError, NonFiniteError
+from ..core.errors import DTypeError, NonFiniteError
 from ..gradients.clip import clip_grad_norm
 from ..tensors import Tensor
 from .job import Batch

@@ -22,7 +22,7 @@ from typing import Any
 from .. import optimizers, rng
 from ..autograd import no_grad
 from ..backend.base import device
-from ..errors import DTypeError, StateError
+from ..core.errors import DTypeError, StateError
 from ..nn import Module
 from ..saving.plain import rebuilt
 from . import checkpoint, runs

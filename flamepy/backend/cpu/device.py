@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from ...core.errors import DeviceError, DTypeError
 from ...dtypes import FULL, HALF, INTEGERS, bfloat16, bool_, computed, float16, float64
-from ...errors import DeviceError, DTypeError
 from ..base import Buffer, Device, Kernel
 from ..formula.bind import bind, globals_of, making_kernel, reached
 from ..formula.words import COSTLY

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from ...core.errors import DeviceError, DTypeError
 from ...dtypes import FLOATS, INTEGERS, computed
-from ...errors import DeviceError, DTypeError
 from ..base import Buffer, Device, Kernel
 from ..formula.bind import digest, making_kernel, reached, typed
 from ..run import Required

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ...core.errors import DeviceError
 from ...dtypes import computed
-from ...errors import DeviceError
 from ..base import Buffer, Device
 from ..formula.bind import jitted
 from ..host import HostStream

@@ -200,7 +200,7 @@ def losses(on: str, captured: bool) -> Found:
 
 def wrong_ids() -> Found:
     """An id that does not exist must be told, no parameter be moved until then, and the device must live on."""
-    from ...errors import IndexOutOfRange
+    from ...core.errors import IndexOutOfRange
 
     table, weight = creation.ones((5, 8), device="cuda"), Parameter(creation.ones((8,), device="cuda"))
     try:

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any
 
-from ...errors import DeviceError
+from ...core.errors import DeviceError
 from .crew import Answer, brief
 
 

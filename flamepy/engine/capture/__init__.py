@@ -21,13 +21,13 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from ... import ids
 from ...backend import base, divert
 from ...backend.divert import Settings
 from ...backend.numbers import NUMBERS
 from ...backend.run import Spot, Step
+from ...core import ids
+from ...core.errors import CaptureError, warn
 from ...dtypes import check_function, is_count
-from ...errors import CaptureError, warn
 from .arguments import Arguments, alike, check_same_results, copy_of, is_tensor, leaves, maker_of, mapped, outline, strip
 from .generators import Generators
 from .kinds import Kind

@@ -13,8 +13,8 @@ from typing import Any
 
 from ...autograd.entries import cut_entry, tape_modes
 from ...backend.base import Buffer, Device, device
+from ...core.errors import CaptureError
 from ...dtypes import is_array
-from ...errors import CaptureError
 from ...tensors import Tensor, tensor
 from .recorder import Later
 from .values import known

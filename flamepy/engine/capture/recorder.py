@@ -15,7 +15,7 @@ import numpy as np
 from ...backend.base import Buffer
 from ...backend.recorder import Recorder
 from ...backend.run import Spot
-from ...errors import CaptureError
+from ...core.errors import CaptureError
 from .values import LEAF, leaf_settings
 
 PACKAGE = str(Path(__file__).parents[2])

@@ -22,7 +22,7 @@ import numpy as np
 from ...backend import base, divert
 from ...backend.base import Buffer
 from ...backend.run import Action, Required, Spot, Step
-from ...errors import CaptureError
+from ...core.errors import CaptureError
 from .generators import Generators
 from .program import Program, check_nothing_left
 from .recorder import StepRecorder, user_call

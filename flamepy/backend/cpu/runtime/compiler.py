@@ -19,7 +19,7 @@ import numba
 import numpy as np
 from numba.core import event
 
-from ....errors import DeviceError
+from ....core.errors import DeviceError
 from ...formula import bind, row_words
 from ...formula.bind import Dialect, announce
 from ...formula.row_words import all_max, all_sum, barrier, lane, lanes

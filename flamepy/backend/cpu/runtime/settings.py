@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 
-from ....errors import DeviceError
+from ....core.errors import DeviceError
 
 
 def trouble() -> list[tuple[str, str, str]]:

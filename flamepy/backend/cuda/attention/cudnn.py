@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ....core.errors import FlameWarning
 from ....dtypes import float16, float32
-from ....errors import FlameWarning
 from ...base import Buffer
 from ...divert import aside
 from ...formula.words import log

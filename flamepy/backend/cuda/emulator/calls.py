@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from ....errors import EmulationError
+from ....core.errors import EmulationError
 from .ptx import SIZES, Entry, Instruction
 
 NAME = re.compile(r"[%A-Za-z_$][\w$.]*")

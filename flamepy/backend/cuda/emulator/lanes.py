@@ -11,7 +11,7 @@ import re
 import struct
 from collections.abc import Callable
 
-from ....errors import EmulationError
+from ....core.errors import EmulationError
 from .flow import Block, blocks_of, find_live, tried
 from .layout import LANE_PC, LAUNCH, R_INSTRUCTIONS, REGISTERS, VALUES, VARIABLES
 from .ptx import Entry, Instruction

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ....errors import EmulationError
+from ....core.errors import EmulationError
 from . import host, layout, ptx, report, runtime
 from .count import Counts
 from .flow import WATCHED, comes_by, head, meets, orders_some

@@ -10,7 +10,7 @@ import re
 import sys
 from dataclasses import dataclass, field
 
-from ....errors import EmulationError
+from ....core.errors import EmulationError
 from .halves import TYPES, operators
 
 SIZES = {"pred": 1, "b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "b32": 4, "u32": 4, "s32": 4, "f32": 4}

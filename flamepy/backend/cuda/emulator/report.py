@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....errors import EmulationError
+from ....core.errors import EmulationError
 from . import layout, waiting
 from .layout import DEVICE_BASE, GLOBAL, LOCAL, LOCAL_WINDOW, SHARED, SHARED_WINDOW
 

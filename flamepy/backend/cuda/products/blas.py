@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ....core.errors import DeviceError
 from ....dtypes import bfloat16, float16, float32, float64
-from ....errors import DeviceError
 from ... import precision
 from ..runtime import build
 from ..runtime.chain import HostCall

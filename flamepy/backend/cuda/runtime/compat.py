@@ -25,7 +25,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from ....errors import DeviceError
+from ....core.errors import DeviceError
 
 EXTRA = f"pip install 'flamepy[{'cuda-emulator' if os.environ.get('FLAMEPY_CUDA') == 'emulator' else 'cuda'}]'"
 

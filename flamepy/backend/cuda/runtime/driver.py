@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ....errors import DeviceError
+from ....core.errors import DeviceError
 from ..attention import cudnn
 from ..products import blas
 from . import build

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ....errors import DeviceError, EmulationError
+from ....core.errors import DeviceError, EmulationError
 from ..emulator import Machine, Memory
 from ..emulator.layout import DEVICE_BASE
 from . import build

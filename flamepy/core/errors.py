@@ -30,7 +30,7 @@ import warnings
 from types import FrameType
 
 Shape = tuple[int, ...]
-INSIDE = os.path.dirname(__file__) + os.sep, contextlib.__file__  # files that no warning points to
+INSIDE = os.path.dirname(os.path.dirname(__file__)) + os.sep, contextlib.__file__  # files that no warning points to
 
 
 class FlameError(Exception):

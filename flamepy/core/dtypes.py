@@ -1,0 +1,29 @@
+"""The element types that core computes in. Types that are stored in fewer bits join from above, with what they are computed in."""
+
+from __future__ import annotations
+
+import numpy as np
+
+float32 = np.dtype("float32")
+float64 = np.dtype("float64")
+int32 = np.dtype("int32")
+int64 = np.dtype("int64")
+bool_ = np.dtype("bool")
+
+FULL = frozenset((float32, float64))  # computed as they are
+FLOATS: set[np.dtype] = set(FULL)  # what can have a gradient
+INTEGERS = frozenset((int32, int64))
+DTYPES: set[np.dtype] = FLOATS | INTEGERS | {bool_}
+_computed: dict[np.dtype, np.dtype] = {}  # of stored types: what they are computed in
+
+
+def computed(dtype: np.dtype) -> np.dtype:
+    """The type that numbers of this one are computed in."""
+    return _computed.get(dtype, dtype)
+
+
+def join(stored: np.dtype, wide: np.dtype) -> None:
+    """Take a type of floats that is stored as it is and computed in a wider one."""
+    FLOATS.add(stored)
+    DTYPES.add(stored)
+    _computed[stored] = wide
