@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 float32 = np.dtype("float32")
@@ -11,9 +13,9 @@ int64 = np.dtype("int64")
 bool_ = np.dtype("bool")
 
 FULL = frozenset((float32, float64))  # computed as they are
-FLOATS: set[np.dtype] = set(FULL)  # what can have a gradient
+FLOATS: set[Any] = set(FULL)  # what can have a gradient
 INTEGERS = frozenset((int32, int64))
-DTYPES: set[np.dtype] = FLOATS | INTEGERS | {bool_}
+DTYPES: set[Any] = FLOATS | INTEGERS | {bool_}
 _computed: dict[np.dtype, np.dtype] = {}  # of stored types: what they are computed in
 
 
