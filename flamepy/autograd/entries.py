@@ -118,7 +118,7 @@ class Freed:
 class TapeEntry:
     """One recorded op.
 
-    `call` says what is the same for all calls like it: the op, the specs of inputs and outputs, the names of saved values (op/plan.py).
+    `call` says what is the same for all calls like it: the op, the specs of inputs and outputs, the names of saved values (op/call.py).
     `inputs` holds, for each input, the entry that made it, the leaf itself, or None where no gradient flows; `slots`, which output of
     its entry each was. `values` are the saved ones: buffers, numbers or None.
     """

@@ -5,7 +5,7 @@ block. What users write may not take them: such an op is its float32 self betwee
 results rounded, and a rule gets what was saved widened again.
 
 Either way the tape saves what users see, the 16-bit inputs and results (as in PyTorch), so activations take half the memory, or less:
-autograd/remade.py. Extras of one number a row stay float32, and so do cotangents, but for those that a bfloat16 layer rounds before it
+remade.py. Extras of one number a row stay float32, and so do cotangents, but for those that a bfloat16 layer rounds before it
 reads them (Cotangents.narrow).
 """
 

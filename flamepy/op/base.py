@@ -2,7 +2,7 @@
 
 Two builders make ops: `pointwise` (pointwise.py) from scalar formulas, `custom` (custom.py) from functions on Tensors. In both, the
 names in a backward rule's signature are the contract: `g` is the cotangent of the output, `y` the output, the others are inputs and
-attributes; what a rule names is what the tape saves, nothing else. A call goes through plan.py: check, allocate, launch, record.
+attributes; what a rule names is what the tape saves, nothing else. A call goes through call.py: check, allocate, launch, record.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Op:
         return False
 
     def remake(self, entry: TapeEntry) -> Buffer:
-        """A result of an entry, made again from what the entry saves: see autograd/remade.py."""
+        """A result of an entry, made again from what the entry saves: see engine/remade.py."""
         raise NotImplementedError
 
     def no_rule(self, tracked: Sequence[bool | None]) -> GradientError:
