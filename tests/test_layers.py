@@ -18,7 +18,7 @@ TESTS = sorted((ROOT.parent / "tests").glob("*.py"))
 # Left to right: a file may import what stands before it, its own folder, and nothing after it.
 LAYERS = [
     "starting",
-    "core", "advice", "ids", "dtypes", "disk", "backend", "words", "rng", "tensor_grad", "gradient_memory", "gradient",
+    "core", "errors", "advice", "ids", "dtypes", "disk", "backend", "words", "rng", "tensor_grad", "gradient_memory", "gradient",
     "autograd", "op", "engine", "pickling", "ops", "reading", "tensors", "creation", "stored", "parameter", "capture",
     "schedules", "gradient_checkpointing", "gradients", "gradient_clip", "transforms", "accumulation", "regularizer", "optimizers",
     "nn", "saving", "cuda",
