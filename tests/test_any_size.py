@@ -16,7 +16,7 @@ import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy.backend.base import Stream
 from flamepy.core import spec
-from flamepy.engine.plan import EVERY
+from flamepy.engine.plan import every
 from flamepy.op import base
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -90,7 +90,7 @@ def test_what_came_once_is_forgotten_with_the_specs(monkeypatch: pytest.MonkeyPa
     assert any(base.REGISTRY["tanh"].plans.seen)
     monkeypatch.setattr(spec, "MOST", 0)
     fp.ones(30_778)
-    assert not any(seen for plans in EVERY for seen in plans.seen)
+    assert not any(seen for plans in every() for seen in plans.seen)
 
 
 def test_new_shapes_record_nothing_and_keep_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_new_shapes_record_nothing_and_keep_nothing(monkeypatch: pytest.MonkeyPa
     recorded = []
     prepare = Stream.prepare
     monkeypatch.setattr(Stream, "prepare", lambda *given: recorded.append(given) or prepare(*given))
-    before = sum(len(calls) for plans in EVERY for calls in plans.calls)
+    before = sum(len(calls) for plans in every() for calls in plans.calls)
     for n in range(31_002, 31_030):
         run(n)
-    assert not recorded and sum(len(calls) for plans in EVERY for calls in plans.calls) == before
+    assert not recorded and sum(len(calls) for plans in every() for calls in plans.calls) == before

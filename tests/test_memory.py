@@ -105,6 +105,31 @@ def test_freed_blocks_of_any_thread_are_counted_and_limited() -> None:
     assert 0 <= after["cached"] <= after["limit"] and after["returned"] >= before["returned"]
 
 
+def test_memory_is_given_back_while_other_threads_make_pools() -> None:
+    """In a process: what a thread raises ends it. Four threads make pools of new sizes, and each gives everything back."""
+    done = subprocess.run([sys.executable, "-c", RACE], cwd=ROOT / "tests", capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+
+
+RACE = """
+import itertools, sys
+import numpy as np
+import flamepy as fp
+from flamepy.backend.cpu.runtime.memory import Allocator, Pool
+from thread_tools import at_once
+
+allocator, sizes = Allocator(), itertools.count(1)
+
+def work():
+    for _ in range(2000):
+        size = next(sizes)
+        allocator.pools[size] = pool = Pool(size, np.dtype("u1"), fp.device("cpu"), allocator)
+        allocator.release()
+
+at_once(work)
+"""
+
+
 def test_to_free_a_block_costs_no_more_than_with_a_fixed_limit() -> None:
     """Bytecodes, beside those of a limit that never moves. To take a block looks at no limit at all."""
     names: dict = {}

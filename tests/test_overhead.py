@@ -26,7 +26,7 @@ from flamepy.backend.cpu.runtime.memory import APART, allocator
 from flamepy.backend.divert import divert
 from flamepy.backend.recorder import Recorder
 from flamepy.engine import plan
-from flamepy.engine.plan import EVERY
+from flamepy.engine.plan import every
 from flamepy.op import base
 from flamepy.op.base import METHODS, PUBLIC
 
@@ -312,8 +312,8 @@ def test_plans_do_not_grow_forever(monkeypatch: pytest.MonkeyPatch) -> None:
             assert (fp.ones((2, n)) + fp.ones(n)).tolist() == [[2.0] * n] * 2
             x.tanh()
         assert (fp.ones(2) * (n + 0.25)).tolist() == [n + 0.25] * 2
-    assert sum(len(calls) for plans in EVERY for calls in plans.calls) <= 80
-    assert all(len(seen) <= 40 for plans in EVERY for seen in plans.seen)
+    assert sum(len(calls) for plans in every() for calls in plans.calls) <= 80
+    assert all(len(seen) <= 40 for plans in every() for seen in plans.seen)
     assert x.spec in base.REGISTRY["tanh"].plans.calls[1] and len(numbers.NUMBERS) <= 8
     assert len(CPU.pools) <= 30
 
@@ -328,7 +328,7 @@ def test_sizes_that_never_come_again_keep_no_memory(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_new_shape_at_every_call_makes_no_plan() -> None:
-    made = sum(len(calls) for plans in EVERY for calls in plans.calls)
+    made = sum(len(calls) for plans in every() for calls in plans.calls)
     for n in range(1000, 1040):
         fp.softmax(fp.ones(n, requires_grad=True) * fp.ones(n)).sum().backward()
-    assert sum(len(calls) for plans in EVERY for calls in plans.calls) <= made + 10
+    assert sum(len(calls) for plans in every() for calls in plans.calls) <= made + 10

@@ -44,15 +44,20 @@ class Plans:
         self.calls: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}  # planned calls by key, without tape and with it
         self.seen: tuple[set[int], set[int]] = set(), set()  # hashes of the keys of calls that came once
         self.forms: dict[Any, Any] = {}  # calls for tensors of any size
-        EVERY.add(self)
+        EVERY[id(self)] = self
 
 
-EVERY: weakref.WeakSet[Plans] = weakref.WeakSet()
+EVERY: weakref.WeakValueDictionary[int, Plans] = weakref.WeakValueDictionary()
+
+
+def every() -> list[Plans]:
+    """The plans of all ops, in a list of its own: another thread may define an op meanwhile."""
+    return [plans for ref in EVERY.valuerefs() if (plans := ref()) is not None]
 
 
 def forget_seen() -> None:
     """Forget which calls came once."""
-    for plans in list(EVERY):
+    for plans in every():
         for seen in plans.seen:
             seen.clear()
 
@@ -273,13 +278,13 @@ def keep(op: Any, recording: bool, key: Any, made: Planned) -> None:
     global _kept
     if _kept >= MOST:
         _kept = 0
-        for plans in list(EVERY):
+        for plans in every():
             for calls, seen in zip(plans.calls, plans.seen, strict=True):
-                stay = {k: c for k, c in calls.items() if c.used}
+                stay = {k: c for k, c in calls.copy().items() if c.used}  # a copy: other threads plan meanwhile
                 calls.clear()
                 seen.clear()
                 calls.update(list(stay.items())[-MOST // 2 :])
-                for c in calls.values():
+                for c in stay.values():
                     c.used = False
                 _kept += len(calls)
     op.plans.calls[recording][key] = made

@@ -157,13 +157,15 @@ class Allocator:
 
     def release(self, most: int = 0) -> None:
         """Give kept blocks back to the system until `most` bytes of them are left: first what belongs to no size, then the oldest sizes."""
-        for nbytes, raws in list(self.raws.items()):
+        for nbytes in list(self.raws):  # lists that are made in one step: other threads, and what dies meanwhile, add to both dictionaries
+            raws = self.raws[nbytes]
             with suppress(IndexError):  # another thread was faster
                 while raws and self.cached > most:
                     raws.pop()
                     self.spare -= nbytes
                     self.returned += nbytes
-        for pool in list(self.pools.values()):
+        for ref in self.pools.valuerefs():
+            pool = ref()
             with suppress(IndexError):
                 while pool and self.cached > most:
                     pool.pop()
