@@ -11,8 +11,8 @@ import pytest
 from cuda_tools import FLOAT64, LOCAL, instructions, launch, listings, up
 from devices import emulated_gpu
 
-from flamepy.backend.formula import philox
-from flamepy.backend.formula.words import cos, select, sin
+from flamepy.core import philox
+from flamepy.core.words import cos, select, sin
 from flamepy.dtypes import bfloat16, bool_, computed, float16, float32, float64, int32, int64
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import flamepy as fp
-from flamepy.backend.formula.words import exp, sin
+from flamepy.core.words import exp, sin
 from flamepy.op.base import REGISTRY
 from flamepy.op.custom import custom
 from flamepy.op.pointwise import pointwise

@@ -107,7 +107,7 @@ def test_freed_blocks_of_any_thread_are_counted_and_limited() -> None:
 
 def test_memory_is_given_back_while_other_threads_make_pools() -> None:
     """In a process: what a thread raises ends it. Four threads make pools of new sizes, and each gives everything back."""
-    done = subprocess.run([sys.executable, "-c", RACE], cwd=ROOT / "tests", capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", RACE], cwd=ROOT / "tests", capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0 and not done.stderr, done.stderr
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from launches import B1, F4, F8, FLOATS, I4, I8, ON, close, numbers
 
-from flamepy.backend.formula import words
-from flamepy.backend.formula.row_words import all_max, all_sum, lane, lanes
-from flamepy.backend.formula.words import INF, abs, erf, exp_down, fmax, log, normal_tail, pow, real, rint, select, sign, sqrt
+from flamepy.core import words
+from flamepy.core.row_words import all_max, all_sum, lane, lanes
+from flamepy.core.words import INF, abs, erf, exp_down, fmax, log, normal_tail, pow, real, rint, select, sign, sqrt
 
 pytestmark = ON
 

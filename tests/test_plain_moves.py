@@ -7,7 +7,7 @@ import pytest
 from launches import B1, F4, F8, FLOATS, I8, ON, close, numbers
 from reference import philox
 
-from flamepy.backend.formula.words import abs, pow
+from flamepy.core.words import abs, pow
 
 pytestmark = ON
 

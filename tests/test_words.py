@@ -21,10 +21,10 @@ from machine_code import known, packed
 
 import flamepy as fp
 from flamepy.backend.cpu.loops.words import CONSTANTS, WORDS
-from flamepy.backend.formula import row_words
-from flamepy.backend.formula import words as plain
 from flamepy.backend.formula.bind import typed
 from flamepy.backend.plain.words import ON_NUMBERS
+from flamepy.core import row_words
+from flamepy.core import words as plain
 
 FLOATS = [np.dtype("float32"), np.dtype("float64")]
 SMOOTH = ["exp", "exp_down", "log", "log1p", "expm1", "tanh", "erf"]

@@ -13,9 +13,9 @@ from typing import Any
 
 from ..backend.base import FINITE, Buffer
 from ..backend.formula.clip import NORM, NORMS, USE
-from ..backend.formula.words import maximum, minimum, select
 from ..backend.numbers import number
 from ..core.errors import NonFiniteError
+from ..core.words import maximum, minimum, select
 from ..dtypes import checked_dict, checked_number
 from ..gradient import GradientMap
 from ..gradient_memory import scale_by_factor

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..backend.base import Buffer
 from ..backend.formula.clip import NORMS
-from ..backend.formula.words import abs, maximum, select
+from ..core.words import abs, maximum, select
 from ..dtypes import checked_number, float64
 from ..gradient import GradientMap
 from ..ops.random import next_key

@@ -16,8 +16,8 @@ import numpy as np
 
 from ..backend.base import Buffer, device
 from ..backend.formula.clip import NORM, NORMS, OWN, USE
-from ..backend.formula.words import abs, pow
 from ..core.errors import DeviceError, DTypeError, GradientError, StateError, warn
+from ..core.words import abs, pow
 from ..dtypes import checked_number, float64
 from ..gradient import GradientMap
 from ..gradient_memory import Segments, label_of, no_factor

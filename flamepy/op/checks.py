@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from ..backend.base import device
-from ..backend.formula import row_words
 from ..backend.formula.bind import globals_of, typed
-from ..backend.formula.words import VOCABULARY
 from ..backend.plain.words import ON_ARRAYS, ON_NUMBERS
+from ..core import row_words
 from ..core.tensor import Tensor
+from ..core.words import VOCABULARY
 from . import base
 
 OTHER_NAMES = {

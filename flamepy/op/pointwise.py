@@ -19,11 +19,11 @@ import numpy as np
 
 from ..autograd.entries import TapeEntry
 from ..backend.formula.bind import globals_of
-from ..backend.formula.words import VOCABULARY, select
 from ..backend.numbers import number
 from ..core.door import Door
 from ..core.errors import DTypeError
 from ..core.tensor import Tensor
+from ..core.words import VOCABULARY, select
 from ..dtypes import computed
 from . import base
 from .base import REGISTRY, Op, arguments, launch, new, publish, signature_of, together

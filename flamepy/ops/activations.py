@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..backend.formula.words import abs, bell, exp, expm1, log1p, normal_tail, select
 from ..core.errors import DTypeError
 from ..core.tensor import Tensor
+from ..core.words import abs, bell, exp, expm1, log1p, normal_tail, select
 from ..dtypes import int64
 from ..op import base as op
 from ..op.base import composed

@@ -6,7 +6,7 @@ makes it: see half_cross_entropy in losses.py.
 
 from __future__ import annotations
 
-from ..backend.formula.row_words import (
+from ..core.row_words import (
     LINE,
     RUN,
     TOGETHER,
@@ -21,7 +21,7 @@ from ..backend.formula.row_words import (
     top_of,
     wide,
 )
-from ..backend.formula.words import INF, exp_down, fmax, log, real
+from ..core.words import INF, exp_down, fmax, log, real
 
 
 def kept_sum(e, x, top, cols):

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.formula.words import abs, exp_down, log, log1p, maximum, select, sign
 from ..backend.numbers import number
 from ..core.errors import DTypeError, ShapeError
 from ..core.tensor import Tensor
+from ..core.words import abs, exp_down, log, log1p, maximum, select, sign
 from ..dtypes import FLOATS, HALF, checked_number, float32
 from ..op import base as op
 from ..op.base import composed, launch, like

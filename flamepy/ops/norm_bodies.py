@@ -6,8 +6,8 @@ rounding cut off their mean; rows whose squares are too large or too small for t
 
 from __future__ import annotations
 
-from ..backend.formula.row_words import LINE, all_max, barrier, lane, lanes, long_sum, long_sums, put_row, run_at
-from ..backend.formula.words import EPS, INF, abs, fmax, maximum, real, sqrt
+from ..core.row_words import LINE, all_max, barrier, lane, lanes, long_sum, long_sums, put_row, run_at
+from ..core.words import EPS, INF, abs, fmax, maximum, real, sqrt
 
 
 def layer_norm_row(r, y, mean, rstd, x, w, b, eps, rows, cols):

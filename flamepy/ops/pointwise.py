@@ -1,13 +1,13 @@
 """Pointwise ops: a formula, its derivatives, one line that makes the op. Read one and you have read them all.
 
 `x_y` is the forward formula, `x_da`, `x_db` or `x_dx` the derivative for that input. Words (exp, select, ...) come from
-backend/formula/words.py; float literals take the dtype of the kernel. The ops are not assigned to names here, because many are called
+core/words.py; float literals take the dtype of the kernel. The ops are not assigned to names here, because many are called
 like the word they are made of: reach them as `ops.exp`.
 """
 
 from __future__ import annotations
 
-from ..backend.formula.words import (
+from ..core.words import (
     INF,
     ceil,
     cos,
@@ -26,7 +26,7 @@ from ..backend.formula.words import (
     sqrt,
     tanh,
 )
-from ..backend.formula.words import abs as abs_word
+from ..core.words import abs as abs_word
 from ..op.pointwise import pass_g, pointwise, zero
 
 

@@ -2,7 +2,7 @@
 
 A body gets the row number, outs, ins and constants, then the number of rows and their length; arrays are flat, and it reads and
 writes its row through slices. An operand that is not there is None: the compiler leaves out what asks for it. long_sum() adds up a row,
-put_row() writes one, run by run (backend/formula/row_words.py). Beside each fused backward stands the
+put_row() writes one, run by run (core/row_words.py). Beside each fused backward stands the
 same rule in differentiable ops, for create_graph.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..backend.formula.row_words import LINE, line_space, long_sum, put_row, run_at, top_and_sum
-from ..backend.formula.words import exp_down, log
+from ..core.row_words import LINE, line_space, long_sum, put_row, run_at, top_and_sum
+from ..core.words import exp_down, log
 from ..dtypes import HALF
 from ..op.base import launch, like
 from ..op.custom import custom

@@ -10,8 +10,8 @@ from typing import Any
 
 from ml_dtypes import finfo
 
-from ..backend.formula.row_words import wide
-from ..backend.formula.words import INF, select, sqrt
+from ..core.row_words import wide
+from ..core.words import INF, select, sqrt
 from ..dtypes import checked_number, float64
 from ..op.base import composed, size_of
 from ..op.custom import custom

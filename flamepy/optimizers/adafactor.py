@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ..autograd import no_grad
-from ..backend.formula.words import EPS, maximum, select, sqrt
+from ..core.words import EPS, maximum, select, sqrt
 from ..gradient_memory import Segments, no_factor
 from ..parameter import Parameter
 from ..tensors import Tensor

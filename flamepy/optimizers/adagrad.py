@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..backend.formula.words import sqrt
+from ..core.words import sqrt
 from .base import Optimizer
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..backend.formula.words import maximum, sqrt
+from ..core.words import maximum, sqrt
 from .base import Optimizer
 from .given import options_of
 from .groups import Group

@@ -19,8 +19,8 @@ import numpy as np
 
 from ..backend.base import Buffer
 from ..backend.divert import before, changed, told
-from ..backend.formula.words import select
 from ..core.errors import CaptureError, DTypeError, StateError, warn
+from ..core.words import select
 from ..dtypes import FLOATS, computed, is_count, is_number
 from ..op.inputs import merged_dims
 from ..parameter import Parameter, named

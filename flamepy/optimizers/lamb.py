@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..backend.formula.clip import NORMS
-from ..backend.formula.words import select, sqrt
+from ..core.words import select, sqrt
 from ..dtypes import float64
 from ..gradient_memory import no_factor
 from ..gradients.norm import square_size

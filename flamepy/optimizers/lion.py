@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..backend.formula.words import sign
+from ..core.words import sign
 from .base import Optimizer
 
 

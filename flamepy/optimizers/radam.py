@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from ..backend.formula.words import abs, maximum, select, sqrt
+from ..core.words import abs, maximum, select, sqrt
 from .base import Optimizer
 
 

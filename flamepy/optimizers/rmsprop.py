@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..backend.formula.words import maximum, sqrt
+from ..core.words import maximum, sqrt
 from .base import Optimizer
 
 

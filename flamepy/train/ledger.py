@@ -24,8 +24,8 @@ import numpy as np
 
 from ..backend.base import Buffer, device
 from ..backend.formula.clip import NORMS
-from ..backend.formula.words import select
 from ..core.errors import DTypeError, StateError
+from ..core.words import select
 from ..dtypes import computed, float64
 from ..gradient_memory import checked_steps
 from ..gradients.norm import ClipResult, norms_in, places_of, result_of

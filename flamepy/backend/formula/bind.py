@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import row_words
-from . import words as plain
+from ...core import row_words
+from ...core import words as plain
 
 
 class Dialect(NamedTuple):

@@ -6,7 +6,7 @@ buffer, and multiplies with the factor wherever gradients are read. The fields o
 
 from __future__ import annotations
 
-from .words import maximum, pow, select, sqrt
+from ...core.words import maximum, pow, select, sqrt
 
 NORM = 0  # of all gradients together
 FACTOR = 1  # by which they still have to be multiplied

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..formula import philox
+from ...core import philox
 from ..formula.bind import Dialect, jitted
 from .words import ON_ARRAYS, ON_NUMBERS
 
@@ -247,7 +247,7 @@ def place_ids(F, outs, ins, consts):
 
 # ---- random numbers --------------------------------------------------------------------------------------------------------------
 def drawn(function, out, per_block, dtype, key, start=0):
-    """The numbers `function` (of formula/philox.py) makes of each block, one block after the other; `per_block` of them; from number
+    """The numbers `function` (of core/philox.py) makes of each block, one block after the other; `per_block` of them; from number
     `start` on."""
     seed, stream, step = key.tolist()
     skip = start % per_block

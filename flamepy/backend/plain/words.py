@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ..formula import words as numbers
+from ...core import words as numbers
+from ...core.row_words import LINE, RUN
 from ..formula.bind import Dialect
-from ..formula.row_words import LINE, RUN
 
 
 def each(function: Callable[[float], float], x: Any, dtype: np.dtype) -> Any:

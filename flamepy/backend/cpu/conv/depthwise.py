@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...formula.words import real
+from ....core.words import real
 from ..loops.moves import taps_vectors
 from ..loops.runs import fill_run
 from ..runtime.family import loop, table

@@ -13,8 +13,8 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from ...formula.row_words import TOGETHER
-from ...formula.words import select
+from ....core.row_words import TOGETHER
+from ....core.words import select
 from ..runtime.family import launcher, loop
 from ..runtime.parallel import elements, tasks
 

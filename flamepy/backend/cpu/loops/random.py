@@ -1,4 +1,4 @@
-"""Loops that fill memory with random numbers: uniform, normal, dropout. The mathematics is in formula/philox.py.
+"""Loops that fill memory with random numbers: uniform, normal, dropout. The mathematics is in core/philox.py.
 
 Each block of four words is a function of the key and the block's number: a task computes the blocks of its part of the output, and
 the last elements, fewer than a block serves, are made on their own.
@@ -6,9 +6,9 @@ the last elements, fewer than a block serves, are made on their own.
 
 from __future__ import annotations
 
-from ...formula.philox import SINGLE, between, normals, uniforms, unit24, words_at
-from ...formula.philox import philox4x32 as philox4x32  # the tests hold it against the published vectors
-from ...formula.words import EPS, real, select
+from ....core.philox import SINGLE, between, normals, uniforms, unit24, words_at
+from ....core.philox import philox4x32 as philox4x32  # the tests hold it against the published vectors
+from ....core.words import EPS, real, select
 from ..runtime.family import launcher, loop
 from ..runtime.parallel import tasks
 

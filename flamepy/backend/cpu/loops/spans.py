@@ -12,8 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from ....core.words import maximum, real
 from ...formula.clip import FACTOR, NORM, NORMS, OWN, USE, clip_factor, kept, next_scale, norm_of, scaled, within
-from ...formula.words import maximum, real
 from ..runtime.family import launcher, loop
 from ..runtime.parallel import tasks
 from .maps import F

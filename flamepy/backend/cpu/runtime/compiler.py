@@ -19,10 +19,11 @@ import numba
 import numpy as np
 from numba.core import event
 
+from ....core import row_words
 from ....core.errors import DeviceError
-from ...formula import bind, row_words
+from ....core.row_words import all_max, all_sum, barrier, lane, lanes
+from ...formula import bind
 from ...formula.bind import Dialect, announce
-from ...formula.row_words import all_max, all_sum, barrier, lane, lanes
 from ..loops import broadcast, moves, words
 from ..products import gemm, listed, picked
 from . import disk_cache, halves, inner, instructions, parallel, pool, processor, workspace

@@ -11,8 +11,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from ....core.words import INF, exp, maximum, real
 from ....dtypes import HALF, bfloat16, float64
-from ...formula.words import INF, exp, maximum, real
 from ..loops.words import barrier, block, thread
 from ..products.tensor import divided
 from ..products.tiles import filled, gather, outer, put_shared, put_tile, sized, times_rows

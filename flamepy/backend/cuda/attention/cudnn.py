@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....core.errors import FlameWarning
+from ....core.words import log
 from ....dtypes import float16, float32
 from ...base import Buffer
 from ...divert import aside
-from ...formula.words import log
 from ..runtime import build
 from ..runtime.chain import HostCall
 

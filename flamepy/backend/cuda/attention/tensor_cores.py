@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...formula.words import INF, real
+from ....core.words import INF, real
 from ..loops.vectors import aligned
 from ..loops.words import barrier, block, thread
 from ..products.fragments import copy_one, each, exp2, folded, mapped, put_pairs, rounded, times

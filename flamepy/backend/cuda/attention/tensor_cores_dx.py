@@ -8,7 +8,7 @@ minus, is where the products g v^T begin. Gradients are summed and written in fl
 
 from __future__ import annotations
 
-from ...formula.words import log, real
+from ....core.words import log, real
 from ..loops.vectors import aligned, load4, store4
 from ..loops.words import barrier, block, thread
 from ..products.fragments import each, left_factor, mapped, rounded, times, times_stored, times_turned

@@ -7,7 +7,7 @@ Backward, a pixel looks at the windows that cover it, in order, and adds what th
 
 from __future__ import annotations
 
-from ...formula.words import INF, real
+from ....core.words import INF, real
 from ..loops.words import index
 from ..products.tensor import divided
 from ..runtime.family import blocks, kernel, launcher

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from ....core.words import select
 from ....dtypes import FLOATS, INTEGERS, computed, float16, float64
 from ...base import Buffer
-from ...formula.words import select
 from ..runtime.compat import libdevice
 from ..runtime.family import THREADS, F, blocks, kernel, launcher
 from .runs import aligned_run, aligned_spread, apply_run, at, lanes, load_run, place, run_length, spread_at, spread_run, store_run, table

@@ -1,4 +1,4 @@
-"""Random numbers from counters: uniform, normal, dropout. The mathematics is in formula/philox.py.
+"""Random numbers from counters: uniform, normal, dropout. The mathematics is in core/philox.py.
 
 A thread makes one block of four 32-bit words, which only (seed, stream, step, its number) decide, and the numbers of it: four, or two in
 float64. The ten rounds are written here with 32-bit integers and products of 64 bits; everything else is the CPU's.
@@ -6,8 +6,8 @@ float64. The ten rounds are written here with 32-bit integers and products of 64
 
 from __future__ import annotations
 
-from ...formula.philox import KEY_STEP_0, KEY_STEP_1, SINGLE, STEP_24, STEP_53, between, gauss, unit53
-from ...formula.words import EPS, real, select
+from ....core.philox import KEY_STEP_0, KEY_STEP_1, SINGLE, STEP_24, STEP_53, between, gauss, unit53
+from ....core.words import EPS, real, select
 from ..runtime.compat import types
 from ..runtime.family import THREADS, blocks, kernel, launcher
 from .vectors import aligned, put4, store2, take4

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from ....core.words import fmax
 from ...formula.bind import Dialect, typed
-from ...formula.words import fmax
 from ..products.fragments import exp2
 from ..runtime.compat import cuda, device_function, libdevice, types
 from ..runtime.near import shared_span
