@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from flamepy.backend.cuda.emulator import Machine, Memory
+from flamepy.emulator import Machine, Memory
 
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
 # PTX type -> register type, what a load is called, bytes

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
 from ptx_tools import Device, entry
 
-from flamepy.backend.cuda.emulator import EmulationError
+from flamepy.emulator import EmulationError
 
 # Each thread copies its number of the next tile while all add up what another thread has copied of this one.
 PIPELINE = """.shared .align 16 .b8 tile[512]; mov.u32 %r1, %tid.x; shl.b32 %r2, %r1, 2; mov.u32 %r3, tile; add.u32 %r4, %r3, %r2;

@@ -16,8 +16,8 @@ from numba.cuda.random import init_xoroshiro128p_states_cpu, xoroshiro128p_dtype
 from ptx_tools import Device, entry
 
 import flamepy as fp
-from flamepy.backend.cuda.emulator import EmulationError
 from flamepy.cuda.placing import machine
+from flamepy.emulator import EmulationError
 
 emulate = fp.cuda.emulate
 PARTICLE = np.dtype([("mass", "f4"), ("kind", "i2"), ("place", "f8", 3)], align=True)

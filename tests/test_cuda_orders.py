@@ -15,8 +15,8 @@ from numba import cuda, float32, int32
 from ptx_tools import Device, entry
 
 import flamepy as fp
-from flamepy.backend.cuda.emulator import EmulationError, Memory
 from flamepy.cuda.placing import machine
+from flamepy.emulator import EmulationError, Memory
 
 emulate = fp.cuda.emulate
 X = np.arange(64, dtype="f4")

@@ -14,7 +14,7 @@ from numba import cuda, float32, int8
 from test_cuda_orders import START, run
 
 import flamepy as fp
-from flamepy.backend.cuda.emulator import EmulationError
+from flamepy.emulator import EmulationError
 
 emulate = fp.cuda.emulate
 # All warps read one word; warps meet the last one, which writes it: `all of them` (a count), or without one (its number).

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 pytest.importorskip("llvmlite", reason="the emulator compiles with llvmlite")
 from ptx_tools import Device, entry
 
-from flamepy.backend.cuda.emulator import EmulationError
+from flamepy.emulator import EmulationError
 
 DEVICE = Device()
 rng = np.random.default_rng(3)

@@ -15,8 +15,8 @@ from error_text import raises
 pytest.importorskip("llvmlite", reason="the emulator compiles with llvmlite")
 from ptx_tools import Device, entry
 
-from flamepy.backend.cuda.emulator import EmulationError
 from flamepy.core.errors import DeviceError
+from flamepy.emulator import EmulationError
 
 MINE = "ld.param.u64 %rd1, [x]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 4; add.u64 %rd3, %rd1, %rd2;"  # x + 4 tid
 SHARED = ".shared .align 4 .b8 tile[256]; mov.u32 %r2, tile; shl.b32 %r3, %r1, 2; add.u32 %r4, %r2, %r3;"  # tile + 4 tid

@@ -12,8 +12,8 @@ from error_text import raises
 pytest.importorskip("llvmlite", reason="the emulator compiles with llvmlite")
 from ptx_tools import Device, entry
 
-from flamepy.backend.cuda.emulator import EmulationError, Machine
-from flamepy.backend.cuda.emulator.ptx import read
+from flamepy.emulator import EmulationError, Machine
+from flamepy.emulator.ptx import read
 
 rng = np.random.default_rng(11)
 floats = lambda *shape: rng.standard_normal(shape).astype(np.float32)
@@ -159,7 +159,7 @@ def test_copies_in_the_background() -> None:
 
 
 def test_compiled_kernels_are_kept_on_disk(tmp_path, monkeypatch) -> None:
-    from flamepy.backend.cuda.emulator import host
+    from flamepy.emulator import host
 
     text = entry("gelu", "u64 x, u64 y, u32 n", GELU)
     times = []

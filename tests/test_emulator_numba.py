@@ -18,9 +18,9 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip insta
 pytest.importorskip("cuda.bindings.nvvm", reason="NVVM is not installed: pip install 'flamepy[cuda]'")
 from ptx_tools import Device
 
-from flamepy.backend.cuda.emulator import EmulationError
-from flamepy.backend.cuda.emulator.machine import Kernel
 from flamepy.backend.cuda.runtime.compat import cuda, target, types
+from flamepy.emulator import EmulationError
+from flamepy.emulator.machine import Kernel
 
 float32, int32, uint32, uint64 = types.float32, types.int32, types.uint32, types.uint64
 P, N = types.CPointer(types.float32), types.int32

@@ -83,8 +83,9 @@ def check(process: Run, folder: Path) -> None:
 def test_a_cache_that_cannot_be_written_does_not_end_the_run(tmp_path, monkeypatch):
     import numpy as np
 
+    from flamepy import disk_cache
     from flamepy.backend.cpu.device import loop_named
-    from flamepy.backend.cpu.runtime import compiler, disk_cache
+    from flamepy.backend.cpu.runtime import compiler
     from flamepy.backend.formula.bind import bind
     from flamepy.core.errors import FlameWarning
 
@@ -107,7 +108,7 @@ def test_a_kernel_that_names_a_module_of_another_version_is_compiled_again(tmp_p
     from numba import types
     from numba.core.registry import cpu_target
 
-    from flamepy.backend.cpu.runtime import disk_cache
+    from flamepy import disk_cache
     from flamepy.core.errors import warn
 
     cache = disk_cache.cache_of(warn)

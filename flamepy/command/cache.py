@@ -64,7 +64,7 @@ def kernels() -> Place:
 
 def emulator_folder() -> Path:
     """Where Numba keeps the emulator's own functions."""
-    runtime = import_module("flamepy.backend.cuda.emulator.runtime")
+    runtime = import_module("flamepy.emulator.runtime")
     return Path(runtime.RuntimeCache(runtime.runtime_run.run.py_func).cache_path)
 
 

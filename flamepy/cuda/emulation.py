@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import EmulationError
-from .kernels import CudaKernel, backend, compiled
+from .kernels import CudaKernel, compiled, emulator
 from .placing import leaves, machine, parameters, placed, type_of
 
 SECTOR = 32  # bytes that move together
@@ -119,7 +119,7 @@ def emulate(kernel: Any, grid: Any, block: Any, *args: Any, shared: int = 0) -> 
     if len(args) != len(kernel.arguments):
         wanted = ", ".join(map(str, kernel.arguments))
         raise TypeError(f"{kernel.name}: wrong number of arguments: {len(args)}. It takes {len(kernel.arguments)}: {wanted}.")
-    size, values, negative = backend("emulator.machine").size_of(kernel.name, grid, block, shared), leaves(kernel, args), {}
+    size, values, negative = emulator("machine").size_of(kernel.name, grid, block, shared), leaves(kernel, args), {}
     with busy:
         if kernel.watched_ptx is not None and MARKED.search(watched(kernel).ptx):  # for what NVVM drops, before it has
             negative = checked(watched(kernel), size, copied(values), count=False).negative
@@ -160,7 +160,7 @@ def checked(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any], coun
 def meeting(kernel: CudaKernel, size: tuple[Any, ...], args: Sequence[Any], count: bool, missing: EmulationError) -> Any:
     """checked(), where lanes were `missing` that may come to another copy of the line. They are missing all the same if something else goes
     wrong behind that line while the others wait."""
-    place, device, code = backend("emulator.machine"), machine(), loaded(parted(kernel))
+    place, device, code = emulator("machine"), machine(), loaded(parted(kernel))
     code.launches[device, *size] = launch = place.Launch(device, code, *size)
     try:
         return checked(parted(kernel), size, args, count)
@@ -206,8 +206,8 @@ def again(
 ) -> tuple[EmulationError | None, bool]:
     """The error, if any, of the launch on copies, with shared memory that counts as written; races are no error where it is `forgiving`,
     and the second result tells whether the first of them was behind a barrier at which another thread waited."""
-    place, layout, device, code = backend("emulator.machine"), backend("emulator.layout"), machine(), loaded(kernel)
-    comes_by = backend("emulator.flow").comes_by
+    place, layout, device, code = emulator("machine"), emulator("layout"), machine(), loaded(kernel)
+    comes_by = emulator("flow").comes_by
     launch = place.Launch(device, code, *size)
     states = (ctypes.c_uint8 * launch.shared_size).from_address(int(launch.words[layout.SHARED_STATE]))
     np.ctypeslib.as_array(states)[:] |= layout.WRITTEN * (np.ctypeslib.as_array(states) & layout.ALLOCATED)

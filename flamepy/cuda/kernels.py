@@ -25,7 +25,6 @@ from ..disk import kept
 from ..dtypes import bfloat16
 
 EXTRA = "pip install 'flamepy[cuda-emulator]'"
-BACKEND = "flamepy.backend.cuda"
 LEAST = 7, 5  # the compute capability below which numba-cuda makes no code
 LINE = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/.*$|^\.L\w+:$")  # of machine code: an instruction, or where one jumps to
 OPCODE = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", re.M)
@@ -48,7 +47,13 @@ def installed() -> Iterator[None]:
 def backend(name: str) -> Any:
     """A file of the backend."""
     with installed():
-        return import_module(f"{BACKEND}.{name}")
+        return import_module(f"flamepy.backend.cuda.{name}")
+
+
+def emulator(name: str) -> Any:
+    """A file of the emulator."""
+    with installed():
+        return import_module(f"flamepy.emulator.{name}")
 
 
 @dataclass(frozen=True)

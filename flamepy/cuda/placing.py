@@ -15,7 +15,7 @@ import numpy as np
 
 from ..core.errors import DTypeError, ShapeError
 from ..dtypes import bfloat16
-from .kernels import Argument, CudaKernel, backend, name_of
+from .kernels import Argument, CudaKernel, backend, emulator, name_of
 
 STRIP, ALIGN = 1 << 20, 256  # bytes before and after an array; where a GPU's allocations begin
 
@@ -36,21 +36,21 @@ class Placed(NamedTuple):
         array = self.array
         raw, at = memory.states[self.span()], array.ctypes.data - extent(array)[0]
         states = np.ndarray((*array.shape, array.itemsize), np.uint8, raw, at, (*array.strides, 1))
-        return int(np.count_nonzero((states & backend("emulator.layout").WRITTEN_NOW).any(-1)))
+        return int(np.count_nonzero((states & emulator("layout").WRITTEN_NOW).any(-1)))
 
     def span(self) -> slice:
         """Its bytes in device memory."""
         start, end = extent(self.array)
-        first = self.address - backend("emulator.layout").DEVICE_BASE + start - self.array.ctypes.data
+        first = self.address - emulator("layout").DEVICE_BASE + start - self.array.ctypes.data
         return slice(first, first + end - start)
 
 
 @cache
 def machine() -> Any:
     """The device that emulate() runs on, with memory that knows its arrays by name."""
-    emulator = backend("emulator")
+    layout = emulator("layout")
 
-    class Named(emulator.Memory):  # type: ignore[misc,name-defined]
+    class Named(emulator("memory").Memory):  # type: ignore[misc,name-defined]
         """Device memory whose blocks are arrays with names."""
 
         arrays: list[tuple[int, str, np.ndarray]] = []  # noqa: RUF012  (one machine)
@@ -68,25 +68,25 @@ def machine() -> Any:
         def place(self, raw: np.ndarray, shift: int, constant: bool) -> int:
             """A copy of these bytes, alone in its memory, `shift` bytes behind a multiple of ALIGN; `constant`: not to be written."""
             room = self.allocate(raw.nbytes + shift + 2 * STRIP)
-            start = room - emulator.layout.DEVICE_BASE
+            start = room - layout.DEVICE_BASE
             at, end = start + STRIP + shift, start + STRIP + shift + raw.nbytes
             self.states[start:at] = self.states[end : end + STRIP] = 0
             self.rooms.append(room)
             self.write(room + at - start, raw)
             if constant:
-                self.states[at:end] |= emulator.layout.CONSTANT
+                self.states[at:end] |= layout.CONSTANT
             return room + at - start
 
         def remove(self) -> None:
             """Free all arrays, and forget that they were: the next ones lie where these did."""
             for room in self.rooms:
                 self.free(room)
-                self.top: int = min(self.top, room - emulator.layout.DEVICE_BASE)
+                self.top: int = min(self.top, room - layout.DEVICE_BASE)
             self.arrays.clear()
             self.rooms.clear()
             self.room.clear()
 
-    return emulator.Machine(Named(), backend("runtime.build").cache_folder())
+    return emulator("machine").Machine(Named(), backend("runtime.build").cache_folder())
 
 
 def extent(array: np.ndarray) -> tuple[int, int]:

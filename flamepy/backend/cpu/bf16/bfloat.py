@@ -26,9 +26,9 @@ import numpy as np
 from numba import njit, types
 from numba.core.ccallback import CFunc
 
+from ....disk_cache import cache_of
 from ...formula.bind import digest
 from ..runtime import inner, processor, rooms
-from ..runtime.disk_cache import cache_of
 from ..runtime.inner import ALWAYS, INNER, KernelCompiler
 from ..runtime.rooms import address_of, give_space, load_spaces, take_space
 from . import blocks, panels, tiles

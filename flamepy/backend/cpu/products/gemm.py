@@ -34,8 +34,8 @@ import numpy as np
 from numba import config, njit, types
 from numba.core.ccallback import CFunc
 
+from ....disk_cache import NamedCache, cache_of
 from ..runtime import halves, inner, rooms
-from ..runtime.disk_cache import NamedCache, cache_of
 from ..runtime.inner import ALWAYS, INNER, KernelCompiler
 from ..runtime.processor import Tile, tile
 from ..runtime.rooms import address_of, give_space, load_spaces, take_space

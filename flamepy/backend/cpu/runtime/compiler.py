@@ -19,15 +19,16 @@ import numba
 import numpy as np
 from numba.core import event
 
+from .... import disk_cache
 from ....core import row_words
 from ....core.errors import DeviceError
 from ....core.row_words import all_max, all_sum, barrier, lane, lanes
+from ....disk_cache import REMEDY, DiskCache, cache_of
 from ...formula import bind
 from ...formula.bind import Dialect, announce
 from ..loops import broadcast, moves, words
 from ..products import gemm, listed, picked
-from . import disk_cache, halves, inner, instructions, parallel, pool, processor, workspace
-from .disk_cache import REMEDY, DiskCache, cache_of
+from . import halves, inner, instructions, parallel, pool, processor, workspace
 from .inner import INNER, KERNEL, AloneCompiler, InnerCompiler, LoopCompiler
 from .memory import WHOLE
 from .patience import Patience

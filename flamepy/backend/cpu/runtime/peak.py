@@ -18,9 +18,9 @@ from numba import njit, types
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
+from ....disk_cache import NamedCache, cache_of
 from ..products.gemm import SIGNATURES, SOURCES, load, own_name
 from ..products.micro import ALONE, Vectors, word
-from .disk_cache import NamedCache, cache_of
 from .inner import ALWAYS
 from .processor import Tile, tile
 

@@ -26,7 +26,7 @@ from numba.core import cgutils
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
-from .disk_cache import cache_of
+from ....disk_cache import cache_of
 from .inner import ALWAYS, INNER
 
 SPIN = 200e-6  # seconds a thread watches before it sleeps: longer than the gap between two parallel launches of an eager step

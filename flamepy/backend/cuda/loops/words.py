@@ -18,8 +18,7 @@ from ..rows.row_words import row_words
 from ..runtime.compat import cuda, device_function, libdevice, types
 from .arithmetic import cos32, cos64, sin32, sin64
 
-FILES = [path for path in Path(__file__).parents[1].rglob("*.py") if path.parent.name != "emulator"]
-SOURCES = tuple(sorted(map(str, FILES)))  # any of them may be in a kernel
+SOURCES = tuple(sorted(map(str, Path(__file__).parents[1].rglob("*.py"))))  # any of them may be in a kernel
 
 # ---- words of a number -----------------------------------------------------------------------------------------------------------
 SAME = ("exp", "log", "log1p", "expm1", "tanh", "erf", "pow", "sqrt", "floor", "ceil", "rint")  # libdevice has them

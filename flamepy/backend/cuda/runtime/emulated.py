@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ....core.errors import DeviceError, EmulationError
-from ..emulator import Machine, Memory
-from ..emulator.layout import DEVICE_BASE
+from ....emulator import Machine, Memory
+from ....emulator.layout import DEVICE_BASE
 from . import build
 
 CC = (9, 0)  # an H100's

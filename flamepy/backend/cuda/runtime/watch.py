@@ -16,7 +16,7 @@ from typing import Any
 
 from llvmlite import binding, ir
 
-from ..emulator.layout import APART
+from ....emulator.layout import APART
 from .compat import NUMBA, arrayobj, cgutils, dispatcher, lowerers, nvvm_layout, nvvmutils, types
 from .inline import VOID, run
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from .entry import Instruction
 from .lanes import KIND, Lanes, handles, splat, vector
 from .layout import BARRIER, BARRIER_COUNT, BARRIER_KIND, RESULT, VOTES
-from .ptx import Instruction
 from .runtime_atomics import KINDS
 
 MODES = ("up", "down", "bfly", "idx")
@@ -54,7 +54,8 @@ def barrier(e: Lanes, i: Instruction, parts: list[str]) -> None:
         e.taken = e.do(f"and i32 %active, {e.bitmask(e.guard)}")
 
 
-def barrier_result(e: Lanes, i: Instruction) -> None:
+@handles("the result of a barrier")
+def barrier_result(e: Lanes, i: Instruction, parts: list[str]) -> None:
     """The block after bar.red begins with its result."""
     word = e.load_warp("i64", 8 * RESULT)
     if ".popc." in i.opcode:

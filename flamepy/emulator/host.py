@@ -13,7 +13,7 @@ from typing import Any
 
 from llvmlite import binding
 
-from ....disk import kept
+from ..disk import kept
 
 
 @functools.cache

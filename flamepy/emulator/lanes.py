@@ -11,10 +11,10 @@ import re
 import struct
 from collections.abc import Callable
 
-from ....core.errors import EmulationError
+from ..core.errors import EmulationError
+from .entry import Entry, Instruction
 from .flow import Block, blocks_of, find_live, tried
-from .layout import LANE_PC, LAUNCH, R_INSTRUCTIONS, REGISTERS, VALUES, VARIABLES
-from .ptx import Entry, Instruction
+from .layout import CTAID, GIVEN, INDEX, LANE_PC, LAUNCH, NCTAID, NTID, R_INSTRUCTIONS, REGISTERS, TID, VALUES, VARIABLES
 from .runtime import FUNCTIONS, PREFIX
 
 WIDTH = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "float": 32, "double": 64}
@@ -24,6 +24,16 @@ KIND = {
     "f64": "double",
 }  # fmt: skip
 WORD = {8: "i8", 16: "i16", 32: "i32", 64: "i64"}
+LANE = ", ".join(f"i32 {k}" for k in range(32))
+LANEMASKS = {
+    "%lanemask_eq": [1 << k for k in range(32)],
+    "%lanemask_lt": [(1 << k) - 1 for k in range(32)],
+    "%lanemask_le": [(2 << k) - 1 for k in range(32)],
+    "%lanemask_gt": [0xFFFFFFFF & ~((2 << k) - 1) for k in range(32)],
+    "%lanemask_ge": [0xFFFFFFFF & ~((1 << k) - 1) for k in range(32)],
+}
+WORDS = {"%warpid": INDEX, "%nwarpid": INDEX, "%dynamic_smem_size": GIVEN}
+GRID = {"%ntid": NTID, "%ctaid": CTAID, "%nctaid": NCTAID}
 Handler = Callable[["Lanes", Instruction, list[str]], None]
 HANDLERS: dict[str, Handler] = {}
 
@@ -166,7 +176,7 @@ class Lanes:
         if operand.startswith("-") and operand[1:] in self.entry.registers:
             return self.do(f"fneg {vector(kind)} {self.register(operand[1:], kind)}")
         if operand.startswith("%") or operand == "WARP_SZ":
-            found, have = lanes_move.special_register(self, operand)
+            found, have = special_register(self, operand)
             return self.cast(found, have, kind)
         if self.number(operand) is not None:
             return self.constant(operand, kind)
@@ -256,7 +266,7 @@ class Lanes:
         self.number_of_block, self.current = number, block
         self.line("%w = inttoptr i64 %warp to ptr")
         if block.first and self.entry.instructions[block.first - 1].opcode.startswith(("bar.red", "barrier.cta.red", "barrier.red")):
-            lanes_warp.barrier_result(self, self.entry.instructions[block.first - 1])
+            HANDLERS["the result of a barrier"](self, self.entry.instructions[block.first - 1], [])
         for self.at in range(block.first, block.last):
             self.emit(self.entry.instructions[self.at])
         self.leave(block)
@@ -309,4 +319,36 @@ class Lanes:
         self.store_warp("<32 x i32>", self.do(f"select <32 x i1> {lanes}, <32 x i32> {blocks}, <32 x i32> {old}"), LANE_PC)
 
 
-from . import lanes_arithmetic, lanes_convert, lanes_logic, lanes_memory, lanes_move, lanes_tensor, lanes_warp  # noqa: E402, F401  (they fill HANDLERS)
+def saturated(e: Lanes, value: str, kind: str, parts: list[str]) -> str:
+    """.sat: to 0..1, NaN to 0."""
+    if "sat" not in parts:
+        return value
+    zero, one = "zeroinitializer", splat(kind, "1.0")  # type: ignore[arg-type]
+    above = e.do(f"fcmp ogt {vector(kind)} {value}, zeroinitializer")
+    value = e.do(f"select <32 x i1> {above}, {vector(kind)} {value}, {vector(kind)} {zero}")
+    below = e.do(f"fcmp olt {vector(kind)} {value}, {one}")
+    return e.do(f"select <32 x i1> {below}, {vector(kind)} {value}, {vector(kind)} {one}")
+
+
+def special_register(e: Lanes, name: str) -> tuple[str, str]:
+    """A special register's vector, and its kind."""
+    head, _, axis = name.partition(".")
+    if head == "%tid":
+        return e.load_warp("<32 x i32>", TID + 128 * "xyz".index(axis)), "i32"
+    if head in GRID:
+        word = e.load_warp("i64", 8 * (GRID[head] + "xyz".index(axis)))
+        return e.spread("i32", e.do(f"trunc i64 {word} to i32")), "i32"
+    if name == "%laneid":
+        return f"<{LANE}>", "i32"
+    if name in LANEMASKS:
+        return f"<{', '.join(f'i32 {m}' for m in LANEMASKS[name])}>", "i32"
+    if name in WORDS:
+        return e.spread("i32", e.do(f"trunc i64 {e.load_warp('i64', 8 * WORDS[name])} to i32")), "i32"
+    if name == "WARP_SZ":
+        return splat("i32", 32), "i32"
+    if name in ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo"):
+        e.declared["llvm.readcyclecounter"] = "declare i64 @llvm.readcyclecounter()"
+        return e.spread("i64", e.do("call i64 @llvm.readcyclecounter()")), "i64"
+    if name in ("%smid", "%gridid"):
+        return "zeroinitializer", "i32"
+    raise e.error(e.entry.instructions[e.at])

@@ -5,8 +5,8 @@ Computed in float32 and rounded to 16 bits.
 
 from __future__ import annotations
 
-from .lanes import Lanes, splat
-from .ptx import Instruction
+from .entry import Instruction
+from .lanes import Lanes, saturated, splat
 from .runtime_numbers import SPECIAL
 
 HALVES = {"f16": "i16", "bf16": "i16", "f16x2": "i32", "bf16x2": "i32"}
@@ -81,7 +81,5 @@ def one_of(e: Lanes, parts: list[str], name: str, args: list[str]) -> str:
     if "relu" in parts:
         result = e.intrinsic("llvm.maximum.v32f32", v, (v, result), (v, "zeroinitializer"))
     if "sat" in parts:
-        from .lanes_arithmetic import saturated
-
         result = saturated(e, result, "float", parts)
     return narrowed(e, result, name)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ....core.errors import EmulationError
+from ..core.errors import EmulationError
 from . import layout, waiting
 from .layout import DEVICE_BASE, GLOBAL, LOCAL, LOCAL_WINDOW, SHARED, SHARED_WINDOW
-
-if TYPE_CHECKING:
-    from .machine import Launch
 
 SPACE = {GLOBAL: "global", SHARED: "shared", LOCAL: "local"}
 
@@ -20,7 +17,7 @@ SPACE = {GLOBAL: "global", SHARED: "shared", LOCAL: "local"}
 class Fault:
     """The words that the runtime left, read."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Any) -> None:
         words = [int(w) for w in launch.words[:8]]
         self.launch, self.entry = launch, launch.kernel.entry
         self.code, self.at, self.thread, self.address, self.detail, self.other_at, self.other_thread, _ = words
@@ -78,7 +75,7 @@ class Fault:
         return next((k for k, name in SPACE.items() if f".{name}" in opcode), GLOBAL)
 
 
-def near(variables: list[Any], offset: int, launch: Launch, space: int) -> str:
+def near(variables: list[Any], offset: int, launch: Any, space: int) -> str:
     for v in variables:
         if v.offset <= offset < v.offset + v.size:
             return f", {offset - v.offset} bytes into {v.name} ({v.size} bytes)"
@@ -247,7 +244,7 @@ KINDS = {
 }  # fmt: skip
 
 
-def error(launch: Launch) -> EmulationError:
+def error(launch: Any) -> EmulationError:
     fault = Fault(launch)
     found = EmulationError(f"{short(launch.kernel.name)}: {TEXTS[fault.code](fault)}")
     found.kind = KINDS.get(fault.code, "")

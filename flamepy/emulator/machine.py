@@ -18,14 +18,27 @@ from typing import Any
 
 import numpy as np
 
-from ....core.errors import EmulationError
-from . import host, layout, ptx, report, runtime
+from ..core.errors import EmulationError
+from . import (  # noqa: F401  (they fill HANDLERS)
+    host,
+    lanes_arithmetic,
+    lanes_convert,
+    lanes_logic,
+    lanes_memory,
+    lanes_move,
+    lanes_tensor,
+    lanes_warp,
+    layout,
+    ptx,
+    report,
+    runtime,
+)
 from .count import Counts
+from .entry import Entry, place_all
 from .flow import WATCHED, comes_by, head, meets, orders_some
 from .lanes import Lanes
 from .layout import ALLOCATED, GLOBAL, GROUP, LANES, LAST_PHASE, LOCAL, SHARED, SPACES
 from .memory import Memory
-from .ptx import Entry, place_all
 
 FORMATS = {"u8": "B", "s8": "b", "b8": "B", "u16": "H", "s16": "h", "b16": "H", "u32": "I", "s32": "i", "b32": "I"}
 FORMATS |= {"u64": "Q", "s64": "q", "b64": "Q", "f32": "f", "f64": "d"}

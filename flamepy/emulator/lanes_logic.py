@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from .entry import Instruction
 from .lanes import KIND, WIDTH, WORD, Lanes, handles, splat, vector
 from .lanes_half import is_half, widened
-from .ptx import Instruction
 
 ORDERS = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 JOIN = {"and": "and", "or": "or", "xor": "xor"}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from .entry import Instruction
 from .lanes import KIND, Lanes, handles, splat
 from .lanes_memory import address, count_access, keep_address, registers
-from .layout import GLOBAL, SHARED
-from .ptx import Instruction
+from .layout import ASYNC_GROUP, GLOBAL, SHARED
 from .runtime_tensor import BF16, F16, TF32
 
 SHAPES = {"m16n8k16": 16, "m16n8k8": 8}
@@ -70,7 +70,5 @@ def copy_async(e: Lanes, i: Instruction, parts: list[str]) -> None:
 
 def commit(e: Lanes) -> None:
     """A new group begins. Groups are counted for the warp: lanes that parted count apart on a device."""
-    from .layout import ASYNC_GROUP
-
     group = e.load_warp("i64", 8 * ASYNC_GROUP)
     e.store_warp("i64", e.do(f"add i64 {group}, 1"), 8 * ASYNC_GROUP)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from ....core.errors import EmulationError
-from .ptx import SIZES, Entry, Instruction
+from ..core.errors import EmulationError
+from .entry import SIZES, Entry, Instruction
 
 NAME = re.compile(r"[%A-Za-z_$][\w$.]*")
 PARAMETER = re.compile(r"\[\s*([\w$.]+)\s*(?:\+\s*(\d+))?\s*\]")

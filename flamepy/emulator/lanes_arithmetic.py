@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from .lanes import KIND, WIDTH, WORD, Lanes, handles, splat, vector
+from .entry import Instruction
+from .lanes import KIND, WIDTH, Lanes, handles, saturated, splat, vector
 from .lanes_half import half_arithmetic, is_half
 from .lanes_rounding import directed, rounding
-from .ptx import Instruction
 from .runtime_numbers import SPECIAL
 
 WHOLE = {"add": "add", "sub": "sub"}
@@ -47,17 +47,6 @@ def add_sub_mul(e: Lanes, i: Instruction, parts: list[str]) -> None:
         name = f"llvm.s{parts[0]}.sat.v32{kind}"
         return e.put(to, e.intrinsic(name, vector(kind), (vector(kind), a), (vector(kind), b)), kind)
     e.put(to, e.do(f"{WHOLE[parts[0]]} {vector(kind)} {a}, {b}"), kind)
-
-
-def saturated(e: Lanes, value: str, kind: str, parts: list[str]) -> str:
-    """.sat: to 0..1, NaN to 0."""
-    if "sat" not in parts:
-        return value
-    zero, one = "zeroinitializer", splat(kind, "1.0")  # type: ignore[arg-type]
-    above = e.do(f"fcmp ogt {vector(kind)} {value}, zeroinitializer")
-    value = e.do(f"select <32 x i1> {above}, {vector(kind)} {value}, {vector(kind)} {zero}")
-    below = e.do(f"fcmp olt {vector(kind)} {value}, {one}")
-    return e.do(f"select <32 x i1> {below}, {vector(kind)} {value}, {vector(kind)} {one}")
 
 
 CARRY = "carry"  # the flag of add.cc and sub.cc: a register of its own
@@ -275,6 +264,3 @@ def sum_of_differences(e: Lanes, i: Instruction, parts: list[str]) -> None:
     most = e.intrinsic(f"llvm.{how}max.v32{kind}", v, (v, a), (v, b))
     least = e.intrinsic(f"llvm.{how}min.v32{kind}", v, (v, a), (v, b))
     e.put(i.operands[0], e.do(f"add {v} {e.do(f'sub {v} {most}, {least}')}, {c}"), kind)
-
-
-__all__ = ["WORD", "saturated"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
+from .entry import SIZES, Instruction
 from .flow import STRONG
 from .lanes import KIND, WIDTH, WORD, Lanes, handles, splat, vector
 from .layout import ADDRESSES, GENERIC, GLOBAL, LOCAL, SHARED, W_PARAMETERS
-from .ptx import SIZES, Instruction
 from .runtime_atomics import BFLOAT, FLOAT, HALF, INTEGER, KINDS, UNSIGNED
 
 SPACE = {"global": GLOBAL, "const": GLOBAL, "shared": SHARED, "local": LOCAL}

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from .entry import Entry, Instruction
 from .layout import ARRIVE, BRANCH, EXIT, SPLIT, WAIT
-from .ptx import Entry, Instruction
 
 LONGEST = 160  # instructions of a block: longer ones compile slowly
 NAME = re.compile(r"[%A-Za-z_$][\w$.]*")

@@ -1,50 +1,12 @@
-"""mov with its packing and unpacking, addresses between spaces, and the special registers."""
+"""mov with its packing and unpacking, addresses between spaces."""
 
 from __future__ import annotations
 
+from .entry import Instruction
 from .lanes import KIND, WIDTH, WORD, Lanes, handles, splat, vector
-from .layout import CTAID, GIVEN, INDEX, LOCAL_WINDOW, NCTAID, NTID, SHARED_WINDOW, TID
-from .ptx import Instruction
+from .layout import LOCAL_WINDOW, SHARED_WINDOW
 
 WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "global": 0, "const": 0, "param": 0}
-LANE = ", ".join(f"i32 {k}" for k in range(32))
-LANEMASKS = {
-    "%lanemask_eq": [1 << k for k in range(32)],
-    "%lanemask_lt": [(1 << k) - 1 for k in range(32)],
-    "%lanemask_le": [(2 << k) - 1 for k in range(32)],
-    "%lanemask_gt": [0xFFFFFFFF & ~((2 << k) - 1) for k in range(32)],
-    "%lanemask_ge": [0xFFFFFFFF & ~((1 << k) - 1) for k in range(32)],
-}
-WORDS = {"%warpid": INDEX, "%nwarpid": INDEX, "%dynamic_smem_size": GIVEN}
-SIZES = {"%ntid": NTID, "%ctaid": CTAID, "%nctaid": NCTAID}
-
-
-def special_register(e: Lanes, name: str) -> tuple[str, str]:
-    """A special register's vector, and its kind."""
-    head, _, axis = name.partition(".")
-    if head == "%tid":
-        return e.load_warp("<32 x i32>", TID + 128 * "xyz".index(axis)), "i32"
-    if head in SIZES:
-        word = e.load_warp("i64", 8 * (SIZES[head] + "xyz".index(axis)))
-        return e.spread("i32", e.do(f"trunc i64 {word} to i32")), "i32"
-    if name == "%laneid":
-        return f"<{LANE}>", "i32"
-    if name in LANEMASKS:
-        return f"<{', '.join(f'i32 {m}' for m in LANEMASKS[name])}>", "i32"
-    if name in WORDS:
-        return e.spread("i32", e.do(f"trunc i64 {e.load_warp('i64', 8 * WORDS[name])} to i32")), "i32"
-    if name == "WARP_SZ":
-        return splat("i32", 32), "i32"
-    if name in ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo"):
-        e.declared["llvm.readcyclecounter"] = "declare i64 @llvm.readcyclecounter()"
-        return e.spread("i64", e.do("call i64 @llvm.readcyclecounter()")), "i64"
-    if name in ("%smid", "%gridid"):
-        return "zeroinitializer", "i32"
-    return missing(e)
-
-
-def missing(e: Lanes) -> tuple[str, str]:
-    raise e.error(e.entry.instructions[e.at])
 
 
 @handles("mov")

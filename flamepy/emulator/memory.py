@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ....core.errors import DeviceError
+from ..core.errors import DeviceError
 from .layout import ALLOCATED, DEVICE_BASE, WRITTEN
 
 ALIGN = 256

@@ -16,7 +16,7 @@ from numba import types
 from numba.core import sigutils
 from numba.core.ccallback import CFunc
 
-from ...cpu.runtime.disk_cache import DiskCache, cache_of
+from ..disk_cache import DiskCache, cache_of
 from . import (
     runtime_access,
     runtime_atomics,

@@ -5,11 +5,10 @@ To whole numbers the result is clamped; NaN gives 0, or the highest bit where 64
 
 from __future__ import annotations
 
-from .lanes import KIND, WIDTH, Lanes, handles, splat, vector
-from .lanes_arithmetic import saturated
+from .entry import Instruction
+from .lanes import KIND, WIDTH, Lanes, handles, saturated, splat, vector
 from .lanes_half import is_half, joined, narrowed, widened
 from .lanes_rounding import narrowed as narrowed_to_float
-from .ptx import Instruction
 
 TO_WHOLE = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 

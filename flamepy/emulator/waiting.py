@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from .entry import Entry
 from .flow import STRONG, Block, components, head, touched
-from .ptx import Entry
 
 
 def asks(entry: Entry, blocks: list[Block], at: int) -> tuple[int, bool]:

@@ -7,16 +7,13 @@ by access.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from . import layout
+from .entry import Instruction
 from .layout import READ_NOW, WRITTEN_NOW
-from .ptx import Instruction
-
-if TYPE_CHECKING:
-    from .machine import Launch
 
 SPECIAL = {"ex2", "lg2", "sin", "cos", "tanh", "rsqrt", "rcp", "sqrt"}
 CONTROL = {"bra", "brx", "ret", "exit", "call"}
@@ -114,7 +111,7 @@ class Counts:
         return self.flops / moved if moved else 0.0
 
     @classmethod
-    def of(cls, launch: Launch) -> Counts:
+    def of(cls, launch: Any) -> Counts:
         runs = launch.runs.reshape(-1, 2)
         counts = cls(launch.threads * launch.blocks, int(launch.words[layout.WARPS]) * launch.blocks)
         issued = lanes = 0
