@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 import itertools
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,8 @@ from . import creation
 from .autograd import no_grad
 from .autograd.entries import file_line, user_frame
 from .backend.base import Device
-from .backend.divert import assigned, own, read
+from .backend.divert import assigned, read
+from .core.changes import changed
 from .core.errors import DTypeError, GradientError, ShapeError, StateError
 from .dtypes import FLOATS, checked_dict
 from .gradient import GradientMap
@@ -34,6 +35,7 @@ class Parameter(Stored):
     """
 
     is_parameter = True
+    put_in = 0  # how often a parameter, or a layer, was put into a module
 
     def __init__(self, data: Any, requires_grad: bool = True):
         t = data.detach().clone() if isinstance(data, Tensor) else tensor(data)
@@ -41,7 +43,7 @@ class Parameter(Stored):
             raise DTypeError(f"Parameter: needs floats: {t.dtype}. Cast the data to float32.")
         super().__init__(t.buffer, t.spec.as_tracked(bool(requires_grad)))
         self._grad: Tensor | None = None
-        own(self)
+        changed(self)
 
     @staticmethod
     def randn(shape: Any, mean: float = 0.0, std: float = 0.02, device: Any = None, dtype: Any = None) -> Parameter:
@@ -119,7 +121,9 @@ class Parameter(Stored):
 
 
 class ParameterDict:
-    """Parameters by name, in the order of insertion."""
+    """Parameters by name, in the order of insertion. `_module()`: the Module whose `params` it is, or None."""
+
+    _module: Callable[[], Any] = staticmethod(lambda: None)
 
     def __init__(self, parameters: dict[str, Parameter] | None = None):
         self._parameters: dict[str, Parameter] = {}
@@ -232,7 +236,8 @@ class ParameterDict:
         """For pickle and copy: beside the parameters, those that are packed, in the order of their memory."""
         groups = alike(self._parameters.values())
         packed = [p for ps in groups if packed_together(ps) for p in sorted(ps, key=lambda p: p.buffer.offset)]
-        return {**self.__dict__, "_parameters": dict(self._parameters), "packed": packed}
+        mine = {key: value for key, value in self.__dict__.items() if key != "_module"}
+        return {**mine, "_parameters": dict(self._parameters), "packed": packed}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update({key: value for key, value in state.items() if key != "packed"})
@@ -310,7 +315,7 @@ def pack_in_order(parameters: list[Parameter]) -> None:
             where.stream.copy(slot, p.buffer)
             (p.buffer.root or p.buffer).retired = "pack()"
             p.buffer = slot
-            own(p)
+            changed(p)
 
 
 def move_parameters(parameters: list[Parameter], dtype: np.dtype | None, device: Device | None) -> None:
@@ -327,5 +332,5 @@ def move_parameters(parameters: list[Parameter], dtype: np.dtype | None, device:
         p.buffer, p.spec = t.buffer, t.spec.as_tracked(p.requires_grad)
         if grad is not None:
             p.set_grad(grad)
-        own(p)
+        changed(p)
     pack_in_order([p for p in packed if p.buffer.root is None])

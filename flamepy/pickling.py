@@ -15,8 +15,8 @@ import numpy as np
 
 from . import ids
 from .backend.base import Device
-from .backend.divert import own
 from .core import ids as next_ids
+from .core.changes import changed
 from .core.errors import GradientError
 from .core.spec import spec_of
 from .dtypes import DTYPES
@@ -56,7 +56,7 @@ def made(cls: Any, array: np.ndarray, device: Device, requires_grad: bool, key: 
     t = cls.__new__(cls)
     t.buffer, t.spec = device.upload(array), spec_of(array.shape, array.dtype, device, requires_grad)
     t.id = next_ids.next_id() if key is None else key.of_tensor(t)
-    own(t)
+    changed(t)
     return t
 
 
@@ -79,5 +79,5 @@ def copied(t: Any, memo: dict[int, Any]) -> Any:
         arrived: Any = copy.deepcopy(ids.key_of(t.id), memo)
         arrived.take(twin.id)
     vars(twin).update(copy.deepcopy(state, memo))
-    own(twin)
+    changed(twin)
     return twin

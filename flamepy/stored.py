@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .autograd.entries import file_line, user_frame
-from .backend.divert import own
+from .core.changes import changed
 from .core.errors import DTypeError, ShapeError
 from .reading import ALONE
 from .tensors import Tensor, tensor
@@ -57,4 +57,4 @@ def store(owner: str, name: str, t: Any) -> None:
         t.buffer = t.device.stream.copied(t.buffer)
     t.__class__ = Stored
     t.name = t.name or name
-    own(t)
+    changed(t)

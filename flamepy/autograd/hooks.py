@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..backend.divert import changed
+from ..core.changes import changed
 from ..core.errors import DTypeError
 
 
@@ -19,13 +19,13 @@ class TensorHook:
             raise DTypeError(f"register_hook: not a function: {type(hook).__name__}. Pass hook(gradient).")
         self.hooks, self.hook = hooks, hook
         hooks.append(hook)
-        changed()  # a step that was recorded without it is another one
+        changed(self)  # a step that was recorded without it is another one
 
     def remove(self) -> None:
         hooks, self.hooks = self.hooks, []
         if hooks:
             hooks.pop(max(i for i, hook in enumerate(hooks) if hook is self.hook))
-            changed()
+            changed(self)
 
     __call__ = remove
 

@@ -1,54 +1,24 @@
 """Recording: another stream in the place of a device's own, for one thread and for a while; nobody else notices.
 
 What Python decides in the meantime passes by the stream. So the places that hold such settings tell the recorders of their thread:
-note() a value, guard() a setting that is read, before() something done to host state, read() and assigned() an attribute. And changed()
-tells recorded steps that some setting is another now: they look at their guards only then.
+note() a value, guard() a setting that is read, before() something done to host state, read() and assigned() an attribute.
 """
 
 from __future__ import annotations
 
-import itertools
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from ..core.changes import listeners
 from .base import Buffer, Device, Stream, opened
 
 SHARED = "memory shared with another library"  # what note() calls it
 diverted = threading.local()  # stacks: device -> the recorders of this thread, the innermost last
 _diverting = threading.Lock()
 active: list[Any] = []  # every recorder there is, of any thread: where there is none, nobody needs to be told
-
-
-class Settings:
-    """`version`: another number after each change of a setting that recorded steps may depend on. `layers`: another one after a layer or
-    parameter was put into a module. `modules`: by the ParameterDict that is a module's `params`, a reference to that module."""
-
-    version = layers = 0
-    modules: ClassVar[weakref.WeakKeyDictionary[Any, Callable[[], Any]]] = weakref.WeakKeyDictionary()
-
-
-_next = itertools.count(1).__next__
-
-
-def changed() -> None:
-    """Some setting is another now: whether a parameter requires grad, a module's mode or attribute, where memory lies."""
-    Settings.version = _next()
-
-
-def own(leaf: Any) -> None:
-    """Note whose memory this is: a recorded step that uses it depends on whether the leaf requires grad."""
-    buffer = leaf.buffer
-    buffer.owners = (*[o for o in buffer.owners if o() is not None and o() is not leaf], weakref.ref(leaf))
-    changed()
-
-
-listeners.append(own)
 
 
 @contextmanager
@@ -106,8 +76,8 @@ def note(what: str, value: Any) -> None:
 
 
 def guard(owner: Any, what: str, read: Callable[[], Any], live: bool = False) -> None:
-    """The step depends on a setting that is not in a buffer: read() gives it. `owner`, `what`: which it is; `live`: that nobody calls
-    changed() when it changes."""
+    """The step depends on a setting that is not in a buffer: read() gives it. `owner`, `what`: which it is; `live`: that nobody says
+    when it changes (core/changes.py)."""
     for recorder in told():
         recorder.guard(owner, what, read, live)
 

@@ -18,7 +18,8 @@ import numpy as np
 
 from ..autograd.entries import scalings
 from ..backend.base import Buffer
-from ..backend.divert import aside, changed, guard
+from ..backend.divert import aside, guard
+from ..core.changes import changed
 from ..core.errors import DeviceError, GradientError, StateError
 from ..dtypes import HALF, float32, float64
 from ..gradient import GradientMap
@@ -62,7 +63,7 @@ class GradScaler:
     @growth_interval.setter
     def growth_interval(self, interval: int) -> None:
         self._interval = checked_steps("GradScaler", "growth_interval", interval)
-        changed()
+        changed(self)
 
     def numbers(self) -> Any:
         """Scale, good steps, overflows."""

@@ -16,7 +16,8 @@ from functools import partial
 from typing import Any, ClassVar
 
 from ..backend.base import Buffer
-from ..backend.divert import active, changed, guard
+from ..backend.divert import active, guard
+from ..core.changes import changed
 from ..dtypes import checked_number
 from ..gradient import GradientMap
 from .norm import ClipResult, Places, chosen_keys
@@ -50,7 +51,7 @@ class Transform:
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
         if name[0] != "_" and name not in RESULTS:
-            changed()
+            changed(self)
 
     def settings(self) -> tuple[Any, ...]:
         """What a recorded step depends on."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
-from ..backend.divert import changed
+from ..core.changes import changed
 from ..core.errors import DTypeError, StateError
 
 changing = Lock()  # a module's hooks are read and replaced: one thread at a time
@@ -37,7 +37,7 @@ class Handle:
                 self.module.__dict__["_hooks"] = hooks
             else:
                 self.module.__dict__.pop("_hooks", None)
-        changed()
+        changed(self.module)
 
     def __enter__(self) -> Handle:
         return self

@@ -17,7 +17,8 @@ import numpy as np
 
 from ..advice import advise
 from ..backend.base import device
-from ..backend.divert import Settings, active, changed, guard
+from ..backend.divert import active, guard
+from ..core.changes import changed
 from ..core.errors import DTypeError, ShapeError, StateError
 from ..dtypes import check_function
 from ..engine.capture.values import settings_of
@@ -94,7 +95,7 @@ class Module:
             return
         object.__setattr__(self, name, value)
         if isinstance(value, Module | Parameter):
-            Settings.layers += 1
+            Parameter.put_in += 1
             name_in_passing(self, name, value)
         if isinstance(before, Module | Parameter) and value is not None:  # an optimizer that was made before says so
             for replaced, part in ((True, before), (False, value)):
@@ -102,7 +103,7 @@ class Module:
                     p.replaced = replaced
         if self.compute_dtype is not None and isinstance(value, Module):
             value._compute_in(self.compute_dtype)
-        changed()
+        changed(self)
 
     def _compute_in(self, dtype: np.dtype | None) -> None:
         """Set the compute dtype here and inside. A module without one looks as if it never had one: steps recorded before can be
@@ -112,7 +113,7 @@ class Module:
                 m.__dict__.pop("compute_dtype", None)
             else:
                 m.__dict__["compute_dtype"] = dtype
-        changed()
+        changed(self)
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
@@ -120,7 +121,7 @@ class Module:
             self._compute_in(None)
         if name in self._buffers:
             object.__setattr__(self, "_buffers", {kept: flag for kept, flag in self._buffers.items() if kept != name})
-        changed()
+        changed(self)
 
     # ---- what is inside -----------------------------------------------------------------------------------------------
     def children(self) -> list[tuple[str, Module]]:
@@ -169,7 +170,7 @@ class Module:
         if self._params is None or [id(p) for p in self._params.parameters()] != [id(p) for _, p in named]:
             names = [p.name for _, p in named]
             object.__setattr__(self, "_params", ParameterDict(dict(named)))
-            Settings.modules[self._params] = weakref.ref(self)
+            self._params._module = weakref.ref(self)  # type: ignore[union-attr]
             for (_, p), name in zip(named, names, strict=True):  # insert() knows only the path from here
                 p.name = name
         return self._params  # type: ignore[return-value]

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from ..backend.base import Buffer
-from ..backend.divert import before, changed, told
+from ..backend.divert import before, told
+from ..core.changes import changed
 from ..core.errors import CaptureError, DTypeError, StateError, warn
 from ..core.words import select
 from ..dtypes import FLOATS, computed, is_count, is_number
@@ -141,7 +142,7 @@ class Averaged:
         rows = self.rows()
         for region in self.regions:
             region.average.retired = f"a change of where {self.name}'s parameters are"
-        changed()
+        changed(self)
         self.regions = regions_of(list(self.params.values()))
         self.put(rows)
 

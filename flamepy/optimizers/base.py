@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any, ClassVar
 
 from ..autograd.entries import file_line, user_frame
-from ..backend.divert import Settings, active, before, changed, guard, note
+from ..backend.divert import active, before, guard, note
+from ..core.changes import changed
 from ..core.errors import StateError, warn
 from ..gradient import GradientMap
 from ..gradients.transforms import Transform, chain_of
@@ -43,7 +44,7 @@ class Steps(state.Saved):
     @transforms.setter
     def transforms(self, transforms: Any) -> None:
         self.chain = chain_of(self.name, transforms)
-        changed()
+        changed(self)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget what set_grad() put into the parameters; backward() puts nothing there, so its loop needs no zero_grad()."""
@@ -137,7 +138,7 @@ class Optimizer(Steps):
         self.blocks: list[Any] = []  # what is kept for the parameters
         self.waiting: dict[str, tuple[int, dict[str, Any]]] = {}  # restored rows of parameters that have not come yet, with their group
         self.marks: dict[str, dict[str, str]] = {}  # and by what those without a name are known
-        self.still: tuple[int, frozenset[int]] = (-1, frozenset())  # (version of the settings, ids that do not require grad)
+        self.still: tuple[int, frozenset[int]] = (-1, frozenset())  # (version of all settings, ids that do not require grad)
         self.model = Model(params)
         self.adopt(found := list_of(self.name, params))
         self.open = not found  # parameters come with the steps
@@ -198,14 +199,14 @@ class Optimizer(Steps):
             self.group_of[p.id] = number if group is None else group
             self.groups[self.group_of[p.id]]["names"].append(name)
         if new:
-            changed()
+            changed(self)
         if rows := {name: self.waiting.pop(name)[1] for name in new if name in self.waiting}:
             self.way.arrange(self)
             state.put_rows(self, rows)
 
     def frozen(self) -> frozenset[int]:
-        if self.still[0] != Settings.version:
-            self.still = Settings.version, frozenset([p.id for p in self.params if not p.requires_grad])
+        if self.still[0] != changed.version:
+            self.still = changed.version, frozenset([p.id for p in self.params if not p.requires_grad])
         return self.still[1]
 
     # ---- its options -----------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.divert import Settings
 from ..backend.formula.bind import typed
 from ..backend.plain.words import ON_ARRAYS
 from ..core.errors import DTypeError, GradientError, ShapeError, StateError, warn
@@ -121,15 +120,16 @@ class Model:
 
     def __init__(self, params: Any):
         whole = not isinstance(params, Parameter) and hasattr(params, "params") and hasattr(params, "parameters")
-        of_module = Settings.modules.get(params) if isinstance(params, ParameterDict) else None
-        self.module: Callable[[], Any] = weakref.ref(params) if whole else of_module or (lambda: None)
-        self.layers, self.told, self.told_of_gone = Settings.layers, False, False
+        self.module: Callable[[], Any] = weakref.ref(params) if whole else lambda: None
+        if isinstance(params, ParameterDict):
+            self.module = params._module
+        self.put_in, self.told, self.told_of_gone = Parameter.put_in, False, False
         self.new: list[Parameter] = []  # put in later, and no optimizer's
 
     def look(self, optimizer: Any, grads: GradientMap | None) -> None:
         """Warn, once, of a parameter that was put in later and has a gradient, in the map or in its `.grad`."""
-        if self.layers != Settings.layers:
-            self.layers, module = Settings.layers, self.module()
+        if self.put_in != Parameter.put_in:
+            self.put_in, module = Parameter.put_in, self.module()
             replaced = any([p.replaced for p in optimizer.params])  # missed() tells of that
             self.new = [] if module is None or replaced else [p for p in module.parameters() if not p.held]
         for p in self.new:

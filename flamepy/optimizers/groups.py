@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.divert import changed
+from ..core.changes import changed
 from ..core.errors import DTypeError, StateError
 from ..dtypes import checked_number, is_number
 
@@ -70,7 +70,7 @@ class Group(dict):  # type: ignore[type-arg]
         super().update(fixed(found))
         self.kept = []
         if found.keys() != {"lr"}:  # which moments are kept may be another now
-            changed()
+            changed(optimizer)
 
     def put(self, key: str, value: Any) -> None:
         """Set an option that is known to be a good one."""
@@ -163,7 +163,7 @@ class Rates:
             self.put(self.now())
         self.finished += 1
 
-    # ---- state: of an optimizer, and of a replay that fails (backend/divert.py) ------------------------------------------------------
+    # ---- state: of an optimizer, and of a replay that fails (engine/capture) ------------------------------------------------------
     def rows(self) -> list[dict[str, Any]]:
         """The groups as state_dict() shows them; beside a schedule with the count that it depends on."""
         rates = self.of_groups(self.now())

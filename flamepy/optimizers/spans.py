@@ -15,8 +15,9 @@ from typing import Any
 
 from .. import ops
 from ..backend.base import Buffer
-from ..backend.divert import active, aside, before, changed, guard, told
+from ..backend.divert import active, aside, before, guard, told
 from ..backend.formula.clip import USE
+from ..core.changes import changed
 from ..creation import zeros
 from ..dtypes import HALF, computed, float32
 from ..engine.capture.values import LEAF, leaf_settings
@@ -74,7 +75,7 @@ class Block:
         """Say that this memory is not used any more: a recorded step that knows it must not be replayed."""
         for buffer in [t.buffer.root or t.buffer for kept in self.kept for t in kept.values()]:
             buffer.retired = by
-        changed()
+        changed(self)
 
     def alike(self) -> bool:
         """Whether one set of numbers is for all of the memory: every parameter is in one group and was updated as often."""
@@ -153,7 +154,7 @@ class Counting:
             for i in self.chosen:
                 steps[i] += 1
             if len(self.chosen) < len(steps):  # what block.alike() says may be another now
-                changed()
+                changed(self.block)
         self.block.steps = steps  # another list: whoever has saved() the one before keeps those counts
         groups = optimizer.rates.groups
         found: list[float] = []

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.divert import changed
+from ..core.changes import changed
 from ..core.errors import StateError
 from ..ids import origin
 from ..parameter import Parameter
@@ -140,7 +140,7 @@ def checked(optimizer: Any, state: dict[str, Any]) -> Acts:
         rates.put(lr)
         optimizer.way.arrange(optimizer)
         put_rows(optimizer, rows, anew=True)  # into the memory that is there: recorded steps know it
-        changed()
+        changed(optimizer)
 
     return [put]
 

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from ..autograd import is_grad_enabled, no_grad
-from ..backend.divert import changed, guard, told
+from ..backend.divert import guard, told
+from ..core.changes import changed
 from ..core.errors import StateError, warn
 from ..creation import full
 from ..dtypes import checked_dict
@@ -105,7 +106,7 @@ class Pipeline:
         """Take a term out. Raises KeyError for a name that is not there, as the two below do."""
         self._term("remove", name)
         self._terms = {key: term for key, term in self._terms.items() if key != name}
-        changed()
+        changed(self)
 
     def enable(self, name: str, flag: bool = True) -> None:
         """Have compute() use a term, or leave it out."""
@@ -127,7 +128,7 @@ class Pipeline:
 
     def _set(self, term: Term) -> None:
         self._terms = {**self._terms, term.name: term}  # a new one: another thread may be computing
-        changed()
+        changed(self)
 
     def __len__(self) -> int:
         return len(self._terms)

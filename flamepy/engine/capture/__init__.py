@@ -22,10 +22,10 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ...backend import base, divert
-from ...backend.divert import Settings
 from ...backend.numbers import NUMBERS
 from ...backend.run import Spot, Step
 from ...core import ids
+from ...core.changes import changed
 from ...core.errors import CaptureError, warn
 from ...dtypes import check_function, is_count
 from .arguments import Arguments, alike, check_same_results, copy_of, is_tensor, leaves, maker_of, mapped, outline, strip
@@ -97,7 +97,7 @@ class Captured(Generic[R]):
             kind = self.usual
             if kind is not None and not options and kind.checks.left > 1:
                 roots = alike(args, kind.form)
-                still = kind.settings == Settings.version and not kind.live  # as holds() would find
+                still = kind.settings == changed.version and not kind.live  # as holds() would find
                 if roots is not None and kind.names.as_before() and (still or kind.holds()):
                     kind.checks.left -= 1
                     self.program = program = kind.program

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ...backend.divert import Settings
+from ...core.changes import changed
 from .names import Names
 from .program import Program
 from .recorder import Guard, Trace
@@ -25,17 +25,17 @@ class Kind:
         self.make: Callable[[], Any] = lambda: None  # the result of a replay
         self.guards: list[tuple[Guard, Any, Any]] = []  # with the value each had, as it is compared and as it was
         self.live: list[tuple[Guard, Any, Any]] = []
-        self.settings = -1  # the version of the settings for which they held
+        self.settings = -1  # the version of all settings for which they held
         self.rounds = 0
         self.program: Program | None = None
 
     def holds(self) -> bool:
         """Whether the settings are as they were."""
-        for g, value, found in self.live if self.settings == Settings.version else self.guards:
+        for g, value, found in self.live if self.settings == changed.version else self.guards:
             now = g.read()
             if now is not found and compared(now) != value:
                 return False
-        self.settings = Settings.version
+        self.settings = changed.version
         return True
 
     def settings_changed(self) -> list[str]:
@@ -58,7 +58,7 @@ class Kind:
         found = [(g, g.read()) for g in guards]
         self.guards = [(g, compared(value), value) for g, value in found]
         self.live = [row for row in self.guards if row[0].live]
-        self.settings = Settings.version
+        self.settings = changed.version
 
 
 def differing(g: Guard, before: Any, now: Any) -> Iterator[tuple[Any, str]]:

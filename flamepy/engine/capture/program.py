@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from ...backend.base import Buffer
-from ...backend.divert import Settings
 from ...backend.run import Action, Spot, Step, resolve
+from ...core.changes import changed
 from ...core.errors import CaptureError
 from .arena import life_of, places
 from .arguments import copy_of
@@ -56,7 +56,7 @@ class Program:
         self.execute = self.device.direct.program([s for _, s in self.rest])
         self.start = self.execute.__call__  # an object is called in twice the time of its method
         self.begun = self.execute.begun
-        self.settings = -1  # the version of the settings under which nothing was moved
+        self.settings = -1  # the version of all settings for which nothing was moved
 
     def arena_for(self, uses: dict[int, list[Use]], sizes: list[tuple[int, np.dtype]]) -> dict[int, Buffer]:
         """A place for each numbered buffer."""
@@ -75,7 +75,7 @@ class Program:
 
     def check(self) -> None:
         """Raise CaptureError when memory the program knows has been moved."""
-        version = Settings.version
+        version = changed.version
         for b in self.held:
             if b.retired:
                 raise CaptureError(f"capture: memory was moved since {self.name} was recorded: by {b.retired}. Capture it again.")
@@ -84,7 +84,7 @@ class Program:
     def run(self, tensors: Sequence[Any], memory: Collection[int]) -> None:
         """Copy the arguments in (`memory`: ids of their roots), and run every step once. A failure leaves behind what the step itself would
         have left. One function: in a small step calls of Python's are a part of the time."""
-        if self.settings != Settings.version:
+        if self.settings != changed.version:
             self.check()
         if not self.known.isdisjoint(memory):
             check_apart(self.name, self.known, tensors, memory)

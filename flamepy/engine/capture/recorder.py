@@ -15,10 +15,22 @@ import numpy as np
 from ...backend.base import Buffer
 from ...backend.recorder import Recorder
 from ...backend.run import Spot
+from ...core.changes import changed
 from ...core.errors import CaptureError
+from ...core.tensor import Tensor
 from .values import LEAF, leaf_settings
 
 PACKAGE = str(Path(__file__).parents[2])
+
+
+def own(owner: Any) -> None:
+    """Note whose memory this is: a recorded step that uses it depends on whether the leaf requires grad."""
+    if isinstance(owner, Tensor):
+        buffer = owner.buffer
+        buffer.owners = (*[o for o in buffer.owners if o() is not None and o() is not owner], weakref.ref(owner))
+
+
+changed.append(own)
 
 
 class Later:
@@ -63,7 +75,7 @@ def user_call() -> tuple[str, str]:
 
 class Guard(NamedTuple):
     """A setting outside of buffers that a step depends on: read() gives it. The owner is kept, so that its id stays its own. `live`: it
-    may change without a call of divert.changed()."""
+    may change without a call of changed()."""
 
     owner: Any
     what: str
