@@ -19,7 +19,8 @@ from flamepy import gradient_memory
 from flamepy.backend.cpu.device import COSTLY_SHARE, FAMILIES, GRAIN, CpuStream, loop_named
 from flamepy.backend.cpu.runtime import compiler
 from flamepy.backend.cpu.runtime.memory import APART
-from flamepy.backend.formula.bind import bind, digest, on_compile, typed
+from flamepy.backend.formula.bind import bind, digest, on_compile
+from flamepy.core.formula import typed
 from flamepy.gradients import edits as gradient_transforms
 from flamepy.op.base import REGISTRY
 from flamepy.op.pointwise import Pointwise

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from functools import cache
 from types import FunctionType
 from typing import Any
@@ -21,10 +22,9 @@ from machine_code import known, packed
 
 import flamepy as fp
 from flamepy.backend.cpu.loops.words import CONSTANTS, WORDS
-from flamepy.backend.formula.bind import typed
-from flamepy.backend.plain.words import ON_NUMBERS
 from flamepy.core import row_words
 from flamepy.core import words as plain
+from flamepy.core.formula import ON_NUMBERS, typed
 
 FLOATS = [np.dtype("float32"), np.dtype("float64")]
 SMOOTH = ["exp", "exp_down", "log", "log1p", "expm1", "tanh", "erf"]
@@ -264,7 +264,7 @@ def named_like_words(module: str, **names: Any) -> Any:
     """A function of that module with these globals, typed for float32."""
     function = FunctionType((lambda x: (EPS, LINE, lane, x)).__code__, {"__name__": module, "LINE": 3, **names}, "named")  # noqa: F821
     words = {"EPS": np.finfo("f4").eps, "LINE": 0, "lane": "the word"}
-    return typed(function, FLOATS[0], ON_NUMBERS._replace(words=lambda dtype: words), False)
+    return typed(function, FLOATS[0], replace(ON_NUMBERS, words=lambda dtype: words), False)
 
 
 def test_a_word_is_told_by_what_it_is():

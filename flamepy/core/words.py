@@ -1,9 +1,9 @@
 """The vocabulary of formulas: exp, tanh, select, ... as plain functions on Python numbers.
 
 A formula (`tanh_y(x): return tanh(x)`) imports its words from here (users: from `flamepy.words`), so it runs anywhere, a notebook
-without Numba included. When a backend compiles the formula, bind() puts that backend's version of each word in the place of these.
-They follow IEEE arithmetic where Python would raise: exp(1000.0) is inf, log(0.0) is -inf, sqrt(-1.0) is nan. VOCABULARY, at the
-end, lists them all.
+without Numba included. For a device the formula is copied, and the copy gets that device's version of each word in the place of these:
+see formula.py. They follow IEEE arithmetic where Python would raise: exp(1000.0) is inf, log(0.0) is -inf, sqrt(-1.0) is nan.
+VOCABULARY, at the end, lists them all, with what they are on NumPy arrays.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from builtins import abs as _abs
 from builtins import round as _round
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import numpy as np
 
 INF = math.inf
 NAN = math.nan
@@ -148,39 +150,60 @@ def _whole(function: Callable[[float], int], x: float) -> float:
     return math.copysign(float(function(x)), x) if math.isfinite(x) else x
 
 
+# ---- on whole arrays, where NumPy has no such function ------------------------------------------------------------------------
+def each(function: Callable[[float], float], x: Any, dtype: np.dtype) -> Any:
+    """A function of Python's math module for every number of x, computed in float64."""
+    return np.vectorize(function, otypes=[np.float64])(x).astype(dtype)
+
+
+def erfs(x: Any) -> Any:
+    return each(math.erf, x, x.dtype)
+
+
+def bells(x: Any) -> Any:
+    return np.exp(-0.5 * x * x)
+
+
+def normal_tails(a: Any, e: Any) -> Any:
+    """That e = exp(-a * a / 2) is known is of no use here."""
+    return 0.5 * each(math.erfc, np.float64(a) * math.sqrt(0.5), a.dtype)
+
+
 class Word(NamedTuple):
-    """A word: the function above; the op it is on Tensors ("": none, then no derivative may use it); whether it takes several times
-    as long as an addition (a loop with one goes to all threads earlier)."""
+    """A word: the function above; what it is on NumPy arrays (None: that depends on their type, see formula.py); the op it is on
+    Tensors ("": none, then no derivative may use it); whether it takes several times as long as an addition (a loop with one goes to
+    all threads earlier)."""
 
     scalar: Callable[..., Any]
+    on_arrays: Callable[..., Any] | None
     on_tensors: str = ""
     costly: bool = False
 
 
 VOCABULARY: dict[str, Word] = {
-    "abs": Word(abs, "abs"),
-    "bell": Word(bell, "bell", True),
-    "ceil": Word(ceil, "ceil"),
-    "cos": Word(cos, "cos", True),
-    "erf": Word(erf, "erf", True),
-    "exp": Word(exp, "exp", True),
-    "exp_down": Word(exp_down, "exp", True),
-    "expm1": Word(expm1, "", True),
-    "floor": Word(floor, "floor"),
-    "fmax": Word(fmax),
-    "log": Word(log, "log", True),
-    "log1p": Word(log1p, "", True),
-    "maximum": Word(maximum, "maximum"),
-    "minimum": Word(minimum, "minimum"),
-    "normal_tail": Word(normal_tail, "normal_tail", True),
-    "pow": Word(pow, "power", True),
-    "real": Word(real),
-    "rint": Word(rint, "round"),
-    "select": Word(select, "where"),
-    "sign": Word(sign, "sign"),
-    "sin": Word(sin, "sin", True),
-    "sqrt": Word(sqrt, "sqrt"),
-    "tanh": Word(tanh, "tanh", True),
+    "abs": Word(abs, np.abs, "abs"),
+    "bell": Word(bell, bells, "bell", True),
+    "ceil": Word(ceil, np.ceil, "ceil"),
+    "cos": Word(cos, np.cos, "cos", True),
+    "erf": Word(erf, erfs, "erf", True),
+    "exp": Word(exp, np.exp, "exp", True),
+    "exp_down": Word(exp_down, np.exp, "exp", True),
+    "expm1": Word(expm1, np.expm1, "", True),
+    "floor": Word(floor, np.floor, "floor"),
+    "fmax": Word(fmax, np.maximum),
+    "log": Word(log, np.log, "log", True),
+    "log1p": Word(log1p, np.log1p, "", True),
+    "maximum": Word(maximum, np.maximum, "maximum"),
+    "minimum": Word(minimum, np.minimum, "minimum"),
+    "normal_tail": Word(normal_tail, normal_tails, "normal_tail", True),
+    "pow": Word(pow, np.power, "power", True),
+    "real": Word(real, None),
+    "rint": Word(rint, np.rint, "round"),
+    "select": Word(select, np.where, "where"),
+    "sign": Word(sign, np.sign, "sign"),
+    "sin": Word(sin, np.sin, "sin", True),
+    "sqrt": Word(sqrt, np.sqrt, "sqrt"),
+    "tanh": Word(tanh, np.tanh, "tanh", True),
 }
 COSTLY = frozenset(name for name, word in VOCABULARY.items() if word.costly)
 __all__ = [  # written out for type checkers: EPS, INF and the words of VOCABULARY

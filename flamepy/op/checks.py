@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 
 from ..backend.base import device
-from ..backend.formula.bind import globals_of, typed
-from ..backend.plain.words import ON_ARRAYS, ON_NUMBERS
 from ..core import row_words
+from ..core.formula import ON_ARRAYS, ON_NUMBERS, globals_of, typed
 from ..core.tensor import Tensor
 from ..core.words import VOCABULARY
 from . import base

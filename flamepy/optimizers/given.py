@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.formula.bind import typed
-from ..backend.plain.words import ON_ARRAYS
 from ..core.errors import DTypeError, GradientError, ShapeError, StateError, warn
+from ..core.formula import ON_ARRAYS, typed
 from ..dtypes import is_number
 from ..gradient import GradientMap
 from ..gradient_memory import check_device

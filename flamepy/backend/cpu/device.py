@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import DeviceError, DTypeError
+from ...core.formula import globals_of, reached
 from ...core.words import COSTLY
 from ...dtypes import FULL, HALF, INTEGERS, bfloat16, bool_, computed, float16, float64
 from ..base import Buffer, Device, Kernel
-from ..formula.bind import bind, globals_of, making_kernel, reached
+from ..formula.bind import bind, making_kernel
 from ..host import FEW, HostStream
 from ..run import Action, Run, Spot, Step
 from .runtime import chain, family, memory, settings

@@ -1,1 +1,1 @@
-"""What all backends share: formulas, the words they are written in, and how they are bound to a loop. Read words.py, then bind.py."""
+"""What backends that compile share: how a formula is bound to a loop, and the rule of clipping."""

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import DeviceError
+from ...core.formula import jitted
 from ...dtypes import computed
 from ..base import Buffer, Device
-from ..formula.bind import jitted
 from ..host import HostStream
 from . import networks, spans  # noqa: F401  (their kernels enter the list)
 from .kernels import KERNELS

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...core import philox
-from ..formula.bind import Dialect, jitted
-from .words import ON_ARRAYS, ON_NUMBERS
+from ...core.formula import ON_ARRAYS, ON_NUMBERS, Dialect, jitted
 
 KERNELS: dict[str, tuple[Callable, Dialect]] = {}  # by name: the function, and the words its F gets
 

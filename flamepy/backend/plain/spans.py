@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...core.formula import ON_ARRAYS, jitted
 from ..formula import clip
-from ..formula.bind import jitted
 from .kernels import kernel
-from .words import ON_ARRAYS
 
 F64 = np.dtype("float64")
 

@@ -3,7 +3,7 @@
 Numba calls the C library for exp or tanh, one number at a time. These are straight lines of arithmetic
 without a branch or a call, so LLVM makes packed instructions of a loop (10 times faster). Each algorithm is
 written once; what differs with the precision (constants, polynomials) stands in tables and is swapped in by
-bind.typed(). The polynomials are minimax fits of our own; the rational forms are Cephes' (tanh) and
+core/formula.py. The polynomials are minimax fits of our own; the rational forms are Cephes' (tanh) and
 fdlibm's (log). Largest relative errors measured: 1.4e-7 in float32, 2.7e-16 in float64.
 
 Compiled without reassociation, which would undo the split constants, and without reciprocal estimates,
@@ -19,7 +19,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from ...formula.bind import Dialect, jitted
+from ....core.formula import Dialect, jitted
 from ..runtime.inner import INNER
 from ..runtime.instructions import absolute, fmax, instruction, select
 
@@ -294,7 +294,7 @@ def jit(function: Callable, reorder: bool = False) -> Any:
     return numba.njit(fastmath={"contract", "nsz"}, **INNER)(function)
 
 
-BUILDER = Dialect(jit, SWAPS.__getitem__, (), homes=(__name__,))
+BUILDER = Dialect(SWAPS.__getitem__, jit, (__name__,))
 
 SWAPS[F32].update({
     "MANTISSA": 23, "BIAS": 127, "MAGIC_BITS": 0x4B400000, "ROOT_HALF_BITS": 0x3F3504F3, "whole": np.int32,

@@ -20,12 +20,12 @@ import numpy as np
 from numba.core import event
 
 from .... import disk_cache
-from ....core import row_words
+from ....core import formula, row_words
 from ....core.errors import DeviceError
 from ....core.row_words import all_max, all_sum, barrier, lane, lanes
 from ....disk_cache import REMEDY, DiskCache, cache_of
 from ...formula import bind
-from ...formula.bind import Dialect, announce
+from ...formula.bind import Compiler, announce
 from ..loops import broadcast, moves, words
 from ..products import gemm, listed, picked
 from . import halves, inner, instructions, parallel, pool, processor, workspace
@@ -114,12 +114,12 @@ TURN_HALVES = numba.njit(**{**INNER, "forceinline": False})(halves.turn_halves)
 ROW_WORDS = {word.__name__: numba.njit(**INNER)(word) for word in (lane, lanes, run_at, element, all_sum, all_max, barrier)}
 
 SHARED = (
-    bind, row_words, halves, inner, instructions, parallel, processor, workspace, disk_cache, broadcast, moves, words,
+    bind, formula, row_words, halves, inner, instructions, parallel, processor, workspace, disk_cache, broadcast, moves, words,
     gemm, listed, picked,
 )  # fmt: skip
 SOURCES = (__file__, *[str(module.__file__) for module in SHARED])
 HOMES = tuple([module.__name__ for module in (words, workspace, moves, gemm, listed, picked)])
-DIALECT = Dialect(jit_function, words_of, SOURCES, jit_loop, jit_kernel, parallel.run, HOMES)
+DIALECT = Compiler(words_of, jit_function, HOMES, SOURCES, jit_loop, jit_kernel, parallel.run)
 
 
 class _CompileListener(event.Listener):

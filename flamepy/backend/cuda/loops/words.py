@@ -1,7 +1,7 @@
 """The vocabulary as device functions: what formulas, row bodies and kernels call on a GPU.
 
 Words of a number are functions of NVIDIA's libdevice, by dtype; words of a thread (index, lane, barrier, ...) are the same for all.
-typed() in formula/bind.py puts them in the place of the plain ones: a kernel imports the plain ones, whose names are the contract.
+typed() in core/formula.py puts them in the place of the plain ones: a kernel imports the plain ones, whose names are the contract.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...formula.bind import Dialect, typed
+from ....core.formula import Dialect, typed
 from ..rows.row_words import row_words
 from ..runtime.compat import cuda, device_function, libdevice, types
 from .arithmetic import cos32, cos64, sin32, sin64
@@ -160,7 +160,7 @@ def made(function: Callable, dtype: np.dtype) -> Any:
 
 
 HOMES = __name__, row_words.__module__
-PLAIN = Dialect(lambda function, reorder: device_function(function), lambda dtype: {}, ())
+PLAIN = Dialect(lambda dtype: {}, lambda function, reorder: device_function(function))
 
 
 @cache
@@ -173,6 +173,4 @@ def words_of(dtype: np.dtype, threads: int, lanes: int, wide: bool) -> dict[str,
 
 @cache
 def dialect(threads: int, lanes: int, wide: bool) -> Dialect:
-    return Dialect(
-        lambda function, reorder: device_function(function), lambda dtype: words_of(dtype, threads, lanes, wide), (), homes=HOMES
-    )
+    return Dialect(lambda dtype: words_of(dtype, threads, lanes, wide), lambda function, reorder: device_function(function), HOMES)

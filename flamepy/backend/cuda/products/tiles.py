@@ -10,7 +10,7 @@ from functools import cache
 from types import FunctionType
 from typing import Any
 
-from ...formula.bind import PACKAGE, globals_of
+from ....core.formula import PACKAGE, globals_of
 from ..runtime.compat import cgutils, intrinsic, literal, types, word
 from ..runtime.span import I32, I64, encoded
 
