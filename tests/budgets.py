@@ -5,7 +5,7 @@ A folder that needs more takes it from another, or says here what more it buys. 
 
 from __future__ import annotations
 
-TOTAL = 56700
+TOTAL = 56750
 BUDGETS = {
     "flamepy": (3000, "Tensor, Parameter, GradientMap, clipping, transforms, errors, creation, checkpointing"),
     "flamepy/accumulation": (700, "gradients summed over several backward passes"),
@@ -32,12 +32,12 @@ BUDGETS = {
     "flamepy/command/gpu": (1050, "agreement and reports on GPUs"),
     "flamepy/core": (1000, "what flamepy is, without what makes it fast"),
     "flamepy/cuda": (1150, "emulation, placing, kernels shown"),
-    "flamepy/engine": (1150, "calls planned once, 16-bit forms, results made again"),
+    "flamepy/engine": (1250, "calls planned once, 16-bit forms, results made again"),
     "flamepy/engine/capture": (2200, "capture and replay of whole steps"),
     "flamepy/gradients": (1450, "norms, clipping, edits, history, loss scaling, gradcheck"),
     "flamepy/nn": (1550, "modules and functional"),
-    "flamepy/op": (1450, "what an op is: calls, plans, rules"),
-    "flamepy/ops": (4400, "every op"),
+    "flamepy/op": (1400, "what an op is: calls, plans, rules"),
+    "flamepy/ops": (4450, "every op"),
     "flamepy/optimizers": (3100, "all optimizers and their state"),
     "flamepy/regularizer": (1350, "penalties on parameters and gradients"),
     "flamepy/saving": (400, "files of tensors"),

@@ -71,7 +71,8 @@ class Cotangents:
         """Whether the cotangent of the first input may be bfloat16: who made this input rounds what arrives before a product reads it, and
         nothing else arrives there, or looks at it. What comes later all the same is added in float32."""
         node = entry.inputs[0]
-        if type(node) is not TapeEntry or not node.call.op.rounds(node) or self.tracked:
+        forms = getattr(node.call.op, "forms", None) if type(node) is TapeEntry else None  # engine/forms.py
+        if forms is None or not forms.rounds(node) or self.tracked:
             return False
         return not (node.hooks or node.retained or node.serial in self.values)
 

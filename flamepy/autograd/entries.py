@@ -247,7 +247,7 @@ def shape_text(spec: Any) -> str:
 
 
 # Stands for the op that made a tensor, where a replay made it.
-REPLAYED = SimpleNamespace(title="capture", inputs=(), remakes=lambda entry, slot: False)
+REPLAYED = SimpleNamespace(title="capture", inputs=())
 
 
 def cut_entry(spec: Any) -> TapeEntry:

@@ -8,9 +8,10 @@ from typing import Any
 
 from ..core.door import Door
 from ..op.call import Call
+from .forms import saves
 from .half import on_halves
 
-Door.form = staticmethod(on_halves)
+Door.form, Door.saves = staticmethod(on_halves), staticmethod(saves)
 if os.environ.get("FLAMEPY_ENGINE", "") != "core":  # calls are planned once, and so are backward rules
     from . import callers, plan, rules
 
@@ -18,3 +19,4 @@ if os.environ.get("FLAMEPY_ENGINE", "") != "core":  # calls are planned once, an
     Door.call, Door.rule = staticmethod(plan.call), staticmethod(rules.vjp)
     unplanned: Any = Call
     unplanned.run, unplanned.backwards, unplanned.any_size, unplanned.lets_go = None, None, False, ()
+    unplanned.writes_into = unplanned.asks_narrow = False

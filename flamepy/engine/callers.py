@@ -13,7 +13,6 @@ from ..backend.numbers import number
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS
 from ..op.base import REGISTRY
-from .half import FORMS
 from .plan import NONE, Plans, again, hashable
 
 EXACT = 1 << 53  # integers below this are floats without rounding
@@ -25,8 +24,6 @@ MOST_FORMS = 1024  # of an op's attributes that are kept
 def caller(op: Any) -> Callable[..., Any]:
     """The function that calls this op, and its plans, of which there are none yet."""
     op.plans = Plans()
-    for form in FORMS:
-        vars(op).pop(form, None)
     if op.takes_numbers:
         return general(op) if op.attributes or op.masks or len(op.inputs) > 2 else unary(op) if len(op.inputs) == 1 else binary(op)
     if op.variadic:
@@ -125,7 +122,7 @@ def general(op: Any) -> Callable[..., Any]:
 
 # ---- custom ops ------------------------------------------------------------------------------------------------------------------
 def one_input(op: Any) -> Callable[..., Any]:
-    calls, general, of_tensors = op.plans.calls, op.general, op.of_tensors
+    calls, general, of = op.plans.calls, op.general, op.of
     forms: dict[Any, tuple] = {}  # of attributes as users gave them: how plans know them
 
     def function(*args: Any, **options: Any) -> Any:
@@ -142,7 +139,7 @@ def one_input(op: Any) -> Callable[..., Any]:
             known = None
         if known is None:
             if specs is not None:
-                return of_tensors(args, op.attributes)
+                return of(args, op.attributes)
             y = general(args, options)
             if form is not None:
                 remember(op, forms, form, args, options)
@@ -163,7 +160,7 @@ def remember(op: Any, forms: dict[Any, Any], form: tuple, args: tuple, options: 
 
 
 def several_inputs(op: Any) -> Callable[..., Any]:
-    calls, general, of_tensors, least, most = op.plans.calls, op.general, op.of_tensors, op.required, len(op.inputs)
+    calls, general, of, least, most = op.plans.calls, op.general, op.of, op.required, len(op.inputs)
     forms: dict[Any, tuple] = {}  # see one_input()
 
     def function(*args: Any, **options: Any) -> Any:
@@ -184,7 +181,7 @@ def several_inputs(op: Any) -> Callable[..., Any]:
             known = None
         if known is None:
             if form is None and key is not None:
-                return of_tensors(xs, op.attributes)
+                return of(xs, op.attributes)
             y = general(args, options)
             if form is not None:
                 remember(op, forms, form, args, options)
@@ -198,7 +195,7 @@ def several_inputs(op: Any) -> Callable[..., Any]:
 
 def checked(op: Any, one: bool) -> Callable[..., Any]:
     """For flamepy's own functions, which give every argument by position, attributes in a fixed form."""
-    calls, general, of_tensors, count, most = op.plans.calls, op.general, op.of_tensors, len(op.inputs), len(op.positional)
+    calls, general, of, count, most = op.plans.calls, op.general, op.of, len(op.inputs), len(op.positional)
 
     def function(*args: Any, **options: Any) -> Any:
         try:
@@ -215,7 +212,7 @@ def checked(op: Any, one: bool) -> Callable[..., Any]:
         if known is None or options:
             if options or len(args) != most:
                 return general(args, options)
-            return of_tensors(xs, dict(zip(op.attributes, args[count:], strict=True)))
+            return of(xs, dict(zip(op.attributes, args[count:], strict=True)))
         given = [x.buffer] if one else [None if x is None else x.buffer for x in xs]
         known.run(given)
         return known.finish(known, xs, given, known.attributes)

@@ -18,12 +18,11 @@ import numpy as np
 
 from ..autograd.entries import TapeEntry
 from ..core.tensor import Tensor
-from ..dtypes import HALF, float32
-from ..op import base
+from ..dtypes import FULL, HALF, float32
 from ..op.base import Op, like, share
+from .forms import forms_of
 from .plan import Plans
 
-FORMS = ("half", "mixed")  # what an op keeps for 16-bit inputs
 WIDE = {"source": float32}  # what a rule is told of the first input's dtype
 
 
@@ -33,11 +32,8 @@ class Half(Op):
     def __init__(self, wide: Any):
         self.wide, self.name, self.title, self.own = wide, wide.name, wide.title, wide.own
         self.inputs, self.attributes, self.numbers = wide.inputs, wide.attributes, wide.numbers
+        self.names = [n for n in wide.names if n != "narrow_dx"]
         self.trusted, self.internal, self.plans = wide.trusted, wide.internal, Plans()
-
-    @property
-    def writes_into(self) -> bool:
-        return bool(self.wide.writes_into)
 
     def forward(self, xs: Sequence[Any], attributes: dict[str, Any], tracked: Sequence[bool | None]) -> tuple[Any, dict[str, Any]]:
         dtype = next(x.dtype for x in xs if is_half(x))
@@ -48,17 +44,17 @@ class Half(Op):
             y = tuple([rounded(t, dtype, known) for t in y])
         else:
             y = rounded(y, dtype, known)
-        return y, {n: rounded(t, dtype, known) if n == self.wide.large else t for n, t in extras.items()}
+        return y, {n: rounded(t, dtype, known) if n == forms_of(self.wide).large else t for n, t in extras.items()}
 
     def needs(self, tracked: Sequence[bool | None], attributes: dict[str, Any]) -> tuple[str, ...] | None:
         return self.wide.needs(tracked, attributes)  # type: ignore[no-any-return]
 
-    def rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any], wanted: Sequence[bool], into: Any) -> Sequence[Any]:
+    def rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any]) -> Sequence[Any]:
         values = {n: copied(v, float32) if is_half(v) else v for n, v in values.items()} | WIDE
-        return self.wide.rules(entry, gs, values, wanted, into)  # type: ignore[no-any-return]
+        return self.wide.rules(entry, gs, values)  # type: ignore[no-any-return]
 
-    def graph_rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any], wanted: Sequence[bool]) -> Sequence[Any]:
-        return self.wide.graph_rules(entry, gs, values | WIDE, wanted)  # type: ignore[no-any-return]
+    def graph_rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any]) -> Sequence[Any]:
+        return self.wide.graph_rules(entry, gs, values | WIDE)  # type: ignore[no-any-return]
 
 
 class Mixed(Half):
@@ -70,18 +66,8 @@ class Mixed(Half):
         return self.wide.forward(wide, attributes, tracked)  # type: ignore[no-any-return]
 
 
-def in_half(op: Any) -> Op:
-    """The op on 16-bit floats."""
-    return vars(op).get("half") or vars(op).setdefault("half", Half(op))  # type: ignore[no-any-return]
-
-
 def is_half(x: Any) -> bool:
     return isinstance(x, Tensor) and x.dtype in HALF
-
-
-def widened(v: Any) -> Any:
-    """In float32, by an op of its own, if it is a Tensor of 16 bits."""
-    return base.REGISTRY["cast"](v, float32) if is_half(v) else v
 
 
 def copied(x: Any, dtype: np.dtype) -> Any:
@@ -104,12 +90,22 @@ def rounded(t: Any, dtype: np.dtype, known: dict[int, Any]) -> Any:
 
 def on_halves(op: Any, xs: Sequence[Any], dtype: Any) -> Any:
     """The form of a custom op that takes these inputs, whose type coerce() found to be `dtype`."""
+    forms = forms_of(op)
+    takes = forms.takes if op.trusted else FULL
     if dtype in HALF:
-        return op if dtype in op.takes else in_half(op)
+        return op if dtype in takes else form_of(op, Half)
     if dtype != float32 or not any([is_half(x) for x in xs]):
         return op
-    if op.mixes is not None:
-        operands = {x.dtype for x in xs[: op.mixes]}
-        if len(operands) < 2 and operands <= op.takes:
+    if forms.mixes is not None:
+        operands = {x.dtype for x in xs[: forms.mixes]}
+        if len(operands) < 2 and operands <= set(takes):
             return op
-    return vars(op).get("mixed") or vars(op).setdefault("mixed", Mixed(op))
+    return form_of(op, Mixed)
+
+
+def form_of(op: Any, kind: type[Half]) -> Op:
+    """The one form of this kind of an op, which is made when it is first asked for."""
+    found = vars(op).get(kind.__name__)
+    if found is None or found.wide is not op:  # an op of another title began as a copy
+        found = vars(op)[kind.__name__] = kind(op)
+    return found  # type: ignore[no-any-return]

@@ -22,8 +22,8 @@ from ..backend.recorder import Recorder
 from ..backend.run import Spot, Step
 from ..core.spec import Spec, forgetting
 from ..core.tensor import Tensor
-from ..dtypes import FLOATS, computed
-from ..op.base import Op, together, unrecorded
+from ..dtypes import FLOATS
+from ..op.base import Op, unrecorded
 from ..op.call import Call, Kinds, prepared, run, saved_values, specs_of
 from .finish import finisher
 from .remade import let_go, may_go
@@ -82,12 +82,14 @@ class Planned(Call):
     attributes: dict[str, Any]
     backwards: Any  # the plans of its rule by what arrives: rules.py
     lets_go: tuple[tuple[int, int], ...]  # (saved value, input) of those that may be made again: remade.py
+    writes_into = asks_narrow = False  # whether its rule names `into`, and `narrow_dx`: forms.py
 
     def __init__(self, op: Op, kinds: Kinds, names: tuple[str, ...] | None, *rest: Any):
         super().__init__(op, kinds, names, *rest)
         self.records, self.breaks, self.inputs = names is not None, True in kinds and names is None, len(kinds)
         self.run, self.places, self.keeps, self.constants, self.used = None, [], [], [], True
         self.lets_go = may_go(op, self.names, self.ins) if self.records else ()
+        self.writes_into, self.asks_narrow = "into" in op.names, "narrow_dx" in op.names
 
     def of(self, ins: tuple[Spec | None, ...], outs: Sequence[Spec], saved: Sequence[Spec | None]) -> Planned:
         """A call like this one with these inputs, results and saved values."""
@@ -103,11 +105,10 @@ class Planned(Call):
 
 
 # ---- a call ----------------------------------------------------------------------------------------------------------------------
-def call(op: Any, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+def call(op: Any, xs: Sequence[Any], attributes: dict[str, Any], numbers: Sequence[Any] = ()) -> Any:
     """A call that was not found at once: run as planned if it was, planned if it came before, else run as it is."""
     recording = thread.modes.recording
     seen = op.plans.seen[recording]
-    numbers = op.number_values(attributes, computed(together(xs[op.masks :] or xs))) if op.takes_numbers and attributes else ()
     key = key_of(op, xs, attributes)
     if key is not None:
         try:
@@ -159,10 +160,12 @@ def unplanned(
     op: Any, xs: Sequence[Any], attributes: dict[str, Any], numbers: Any, specs: Any, kinds: Kinds, names: tuple[str, ...] | None,
 ) -> Any:  # fmt: skip
     """The call as it is; saved values of 16 bits that can be made again are let go of."""
-    y = run(op, xs, attributes, specs, kinds, names)
+    y = run(op, xs, attributes, numbers, specs, kinds, names)
     entry = None if names is None else (y[0] if type(y) is tuple else y).entry
     if entry is not None:
-        entry.call.lets_go = found = may_go(op, entry.call.names, specs)
+        made = entry.call
+        made.writes_into, made.asks_narrow = "into" in op.names, "narrow_dx" in op.names
+        made.lets_go = found = may_go(op, made.names, specs)
         if found:
             let_go(found, xs, entry.values)
     return y

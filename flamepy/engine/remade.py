@@ -3,7 +3,7 @@
     h = linear(x, w, b, None, "gelu_tanh")      # saves what the derivative reads: its product, rounded to 16 bits
     y = linear(h, v, c)                         # saves no h: gelu of that product gives it again, when this layer's gradients are made
 
-An op that can do it says so (Op.remade); it is cheap there: an activation, a norm's last line. Only results of 16 bits are let go of:
+An op that can do it says so (forms.remade); it is cheap there: an activation, a norm's last line. Only results of 16 bits are let go of:
 where memory matters. What comes again was made of rounded numbers, so it is as exact as a kept activation of 16 bits, and not always
 to the bit what forward read.
 """
@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..core.tensor import Tensor
 from ..dtypes import HALF
 from ..op.custom import Custom
+from .forms import forms_of
 
 LEAST = 1 << 16  # bytes: what is smaller is kept
 
@@ -44,14 +46,23 @@ def let_go(places: Sequence[tuple[int, int]], xs: Sequence[Any], values: list[An
         x = xs[n]
         entry = x.entry
         # A checkpointed block drops what it saved; and what was overwritten since it was made comes not again.
-        if entry is not None and entry.segment is None and not x.buffer.version and entry.op.remakes(entry, x.slot):
-            values[i] = Remade(entry)
+        if entry is not None and entry.segment is None and not x.buffer.version:
+            forms = forms_of(entry.call.op)
+            if x.slot == forms.slot and forms.when(entry):
+                values[i] = Remade(entry)
+
+
+def made_again(entry: Any) -> Any:
+    """The result of an entry that its op makes again."""
+    forms, saved = forms_of(entry.op), zip(entry.call.saved, entry.values, strict=True)
+    given = entry.attributes | {n: v if s is None else Tensor(v, s.as_tracked(False)) for (n, s), v in saved if n in forms.names}
+    return forms.again(*[given[n] for n in forms.names]).buffer
 
 
 def with_remade(rule: Any, entry: Any, gs: Any, cotangents: Any) -> Sequence[Any]:
     """The backward rule of an entry that let go of values: they are there while it runs."""
     kept = entry.values
-    entry.values = [v.entry.op.remake(v.entry) if type(v) is Remade else v for v in kept]
+    entry.values = [made_again(v.entry) if type(v) is Remade else v for v in kept]
     try:
         return rule(entry, gs, cotangents)  # type: ignore[no-any-return]
     finally:

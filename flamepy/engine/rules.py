@@ -14,9 +14,8 @@ from ..backend.divert import divert
 from ..core import ids
 from ..core.spec import Spec
 from ..core.tensor import Tensor
-from ..op.base import saved_tensor, sum_to_shapes
-from ..op.call import saved_by_name, wanted_of
-from .half import widened
+from ..op.base import sum_to_shapes
+from ..op.call import rule
 from .plan import CallRecorder, stand_in
 from .remade import Remade, with_remade
 
@@ -39,13 +38,12 @@ def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
     call, op = entry.call, entry.call.op
     if call.lets_go and any([type(v) is Remade for v in entry.values]):
         return with_remade(vjp, entry, gs, cotangents)
-    into = cotangents.into(entry) if op.writes_into else None
-    narrow = op.asks_narrow and cotangents.narrow(entry)
     if thread.modes.creating_graph:
-        values = {name: widened(saved_tensor(entry, name, v, spec)) for (name, spec), v in zip(call.saved, entry.values, strict=True)}
-        return sum_to_shapes(op, entry, op.graph_rules(entry, gs, values | entry.attributes, wanted_of(entry)))
+        return rule(entry, gs, cotangents)
+    into = cotangents.into(entry) if call.writes_into else None
+    narrow = call.asks_narrow and cotangents.narrow(entry)
     if call.run is None and not came_before(call):
-        return vjp_once(entry, gs, into, narrow)
+        return rule(entry, gs, cotangents, {"into": into, "narrow_dx": narrow})
     if len(gs) == 1:
         (g,) = gs
         key: Any = (g.spec.kind if call.any_size else g.spec, g.unit)
@@ -65,7 +63,7 @@ def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
             if len(call.backwards) > 16:
                 call.backwards.clear()
             call.backwards[key] = "seen once"
-        return vjp_once(entry, gs, into, narrow)
+        return rule(entry, gs, cotangents, {"into": into, "narrow_dx": narrow})
     if into is not None:
         given += [None if p is None else p[0].buffer for p in into]
     if op.numbers:
@@ -98,14 +96,6 @@ def cotangents_of(plan: Plan, g: Any, memory: list[Any]) -> list[Any]:
     return found
 
 
-def vjp_once(entry: TapeEntry, gs: Sequence[Any], into: Any, narrow: bool) -> Sequence[Any]:
-    """The backward rule as it is, without a plan."""
-    op = entry.call.op
-    return sum_to_shapes(
-        op, entry, op.rules(entry, gs, {"narrow_dx": narrow, **saved_by_name(entry), **entry.attributes}, wanted_of(entry), into)
-    )
-
-
 def plan_vjp(entry: TapeEntry, gs: Sequence[Any], into: Any, narrow: bool, key: Any) -> Sequence[Any]:
     """The rule, run under a recorder; what was recorded is kept as the plan for cotangents like these, where that can be."""
     call, op = entry.call, entry.call.op
@@ -120,7 +110,7 @@ def plan_vjp(entry: TapeEntry, gs: Sequence[Any], into: Any, narrow: bool, key: 
     attributes = dict(zip(op.numbers, rest, strict=True)) if numbers else entry.attributes
     device = next(g.device for g in gs if g is not None)
     with divert(device, CallRecorder(values)) as recorder:
-        found = sum_to_shapes(op, entry, op.rules(entry, own, {"narrow_dx": narrow, **saved, **attributes}, wanted_of(entry), own_places))
+        found = sum_to_shapes(op, entry, op.rules(entry, own, {"into": own_places, "narrow_dx": narrow, **saved, **attributes}))
     found = [dx if node is not None else None for dx, node in zip(found, entry.inputs, strict=True)]
     plan = Plan()
     planned = recorder.plan(plan, found)

@@ -88,9 +88,8 @@ class Op:
 
     function: Callable[..., Any]
     takes_numbers = False  # whether an input may be a number (of the others, one that is no tensor is absent)
+    names: Sequence[Any] = ()  # what its rules take
     trusted = True  # whether flamepy's own code runs: what it returns is as it should be
-    asks_narrow = False  # whether its rule may give a first cotangent of bfloat16: Cotangents.narrow()
-    large = ""  # the extra that is as large as the result: see half.py
 
     def __init__(self, name: str, inputs: tuple[str, ...], attributes: dict[str, Any], source: Any, title: str = ""):
         """`source`: the function the user of a builder wrote, for its module and documentation."""
@@ -139,20 +138,13 @@ class Op:
         """The names saved when these inputs are tracked; None when there is no rule for one of them."""
         raise NotImplementedError
 
-    def rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any], wanted: Sequence[bool], into: Any) -> Sequence[Any]:
-        """Cotangents of the inputs from those of the outputs, where shapes may still be broadcast; None for those nobody wants."""
+    def rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any]) -> Sequence[Any]:
+        """Cotangents of the inputs from those of the outputs, where shapes may still be broadcast; None for those nobody wants. `values`:
+        what was saved, and attributes."""
         raise NotImplementedError
 
-    def rounds(self, entry: TapeEntry) -> bool:
-        """Whether a cotangent that arrives at an entry's result, and goes nowhere else, may be bfloat16: its rule rounds it anyway."""
-        return False
-
-    def remakes(self, entry: TapeEntry, slot: int) -> bool:
-        """Whether remake() gives this result of an entry again."""
-        return False
-
-    def remake(self, entry: TapeEntry) -> Buffer:
-        """A result of an entry, made again from what the entry saves: see engine/remade.py."""
+    def graph_rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any]) -> Sequence[Any]:
+        """The same in differentiable ops."""
         raise NotImplementedError
 
     def no_rule(self, tracked: Sequence[bool | None]) -> GradientError:
@@ -219,8 +211,6 @@ def composed(function: Any = None, *, home: str = "flamepy") -> Any:
 # ---- after the call --------------------------------------------------------------------------------------------------------------
 def saved_tensor(entry: TapeEntry, name: str, value: Any, spec: Any) -> Any:
     """A saved value as a Tensor that is tracked as the original was: for rules that run while a graph of the backward is made."""
-    if spec is None:
-        return value
     names = entry.op.inputs
     i = -1 if name == "y" else names.index(name) if name in names else None
     node: Any = None if i is None else entry if i < 0 else entry.inputs[i]

@@ -11,9 +11,10 @@ from ..core.door import Door
 from ..core.spec import Spec
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS
-from .base import Op, saved_tensor, sum_to_shapes, watch, watchers
+from .base import REGISTRY, Op, saved_tensor, sum_to_shapes, watch, watchers
 from .inputs import check_one_device
 
+NOTHING: dict[str, Any] = {}
 Kinds = tuple[bool | None, ...]  # of inputs: whether each is tracked, None for what is no tensor
 
 
@@ -57,17 +58,21 @@ def prepared(op: Op, xs: Sequence[Any], attributes: dict[str, Any]) -> tuple[tup
     return specs, kinds, names
 
 
-def call(op: Op, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Run the op's forward on Tensors of fitting types, numbers or None, and record one entry if an input is tracked."""
-    return run(op, xs, attributes, *prepared(op, xs, attributes))
+def call(op: Op, xs: Sequence[Any], attributes: dict[str, Any], numbers: Sequence[Any] = ()) -> Any:
+    """Run the op's forward on Tensors of fitting types, numbers or None, and record one entry if an input is tracked. `numbers`: the
+    attributes as kernels take them, where they are numbers."""
+    return run(op, xs, attributes, numbers, *prepared(op, xs, attributes))
 
 
-def run(op: Op, xs: Sequence[Any], attributes: dict[str, Any], specs: tuple[Any, ...], kinds: Kinds, names: tuple[str, ...] | None) -> Any:
+def run(
+    op: Op, xs: Sequence[Any], attributes: dict[str, Any], numbers: Sequence[Any], specs: Any, kinds: Kinds, names: tuple[str, ...] | None,
+) -> Any:  # fmt: skip
     """call() with what prepared() gave. Raises GradientError for a tracked input without a rule, in strict mode."""
     modes = thread.modes
     before, modes.recording = modes.recording, False
     try:
-        y, extras = op.forward(xs, attributes, kinds if names is not None else (False,) * len(xs))
+        given = dict(zip(attributes, numbers, strict=True)) if numbers else attributes
+        y, extras = op.forward(xs, given, kinds if names is not None else (False,) * len(xs))
     finally:
         modes.recording = before
     ys = y if type(y) is tuple else (y,)
@@ -138,13 +143,15 @@ def mark_broken(op: Op, xs: Sequence[Any], y: Any) -> None:
 
 
 # ---- backward --------------------------------------------------------------------------------------------------------------------
-def rule(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
-    """Cotangents of an entry's inputs from those of its outputs (None where nothing arrived), each of its input's shape."""
-    op, wanted = entry.op, wanted_of(entry)
+def rule(entry: TapeEntry, gs: Sequence[Any], cotangents: Any, more: dict[str, Any] = NOTHING) -> Sequence[Any]:
+    """Cotangents of an entry's inputs from those of its outputs (None where nothing arrived), each of its input's shape. `more`: what a
+    rule is told beside what was saved."""
+    op = entry.op
     if thread.modes.creating_graph:
-        values = {name: saved_tensor(entry, name, v, spec) for (name, spec), v in zip(entry.call.saved, entry.values, strict=True)}
-        return sum_to_shapes(op, entry, op.graph_rules(entry, gs, values | entry.attributes, wanted))
-    return sum_to_shapes(op, entry, op.rules(entry, gs, saved_by_name(entry) | entry.attributes, wanted, None))
+        pairs = zip(entry.call.saved, entry.values, strict=True)
+        values = {name: v if spec is None else widened(saved_tensor(entry, name, v, spec)) for (name, spec), v in pairs}
+        return sum_to_shapes(op, entry, op.graph_rules(entry, gs, values | entry.attributes))
+    return sum_to_shapes(op, entry, op.rules(entry, gs, {**more, **saved_by_name(entry), **entry.attributes}))
 
 
 def saved_by_name(entry: TapeEntry) -> dict[str, Any]:
@@ -153,8 +160,9 @@ def saved_by_name(entry: TapeEntry) -> dict[str, Any]:
     return {name: v if spec is None else Tensor(v, spec.as_tracked(False)) for (name, spec), v in pairs}
 
 
-def wanted_of(entry: TapeEntry) -> list[bool]:
-    return [node is not None for node in entry.inputs]
+def widened(t: Any) -> Any:
+    """A Tensor in the type that its numbers are computed in."""
+    return t if t.dtype == t.spec.computed else REGISTRY["cast"](t, t.spec.computed)
 
 
 Door.call, Door.rule = staticmethod(call), staticmethod(rule)

@@ -8,16 +8,13 @@
     def softmax_ddx(g, y, axis): ...       # the same in differentiable ops, for create_graph (not needed if the rule is ops already)
 
 Arguments without default are inputs, the others attributes; `custom(inputs=n)` makes the first n inputs (None allowed). `*xs` takes any
-number of inputs. Forward may also name `tracked` (which inputs a backward will want gradients of). A rule may name `wanted` (which
-inputs need a gradient), `shapes` (of the inputs), `source` and `origin` (dtype and device of the first input), `gs` (cotangents of all
-outputs), `narrow_dx` (whether dx of the first input may be bfloat16: Cotangents.narrow) and `into`: for each input None, or (tensor where
-its gradient belongs, whether to add to what is there); a rule that writes there returns that tensor.
+number of inputs. Forward may also name `tracked` (which inputs a backward will want gradients of). A rule may name the WORDS below, too.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,16 +24,30 @@ from ..autograd.entries import TapeEntry
 from ..core.door import Door
 from ..core.errors import DeviceError, DTypeError, GradientError, ShapeError
 from ..core.tensor import Tensor
-from ..dtypes import FLOATS, FULL, is_array, is_count
+from ..dtypes import FULL, is_array, is_count
 from . import base
 from .base import ALIASES, Op, publish, signature_of
 from .help import TYPES, custom_help
 from .inputs import coerce
 
-MOST_KEPT = 1024  # kinds of calls of which it is kept what they save
 VARIADIC = inspect.Parameter.VAR_POSITIONAL
-# What a rule may name beside inputs, y, attributes and extras.
-SPECIAL = ("g", "gs", "wanted", "into", "narrow_dx", "shapes", "source", "origin", "as_x", "as_y")
+# What a rule may name beside inputs, y, attributes and extras: the cotangent of the output, or of all; which inputs need a gradient; shapes
+# of the inputs, dtype and device of the first; what makes a tensor one with the tape of the first input or output (call.py). More words
+# may join from above.
+WORDS: dict[str, Callable[[TapeEntry, Sequence[Any], dict[str, Any]], Any]] = {
+    "g": lambda entry, gs, values: gs[0],
+    "gs": lambda entry, gs, values: tuple(gs),
+    "wanted": lambda entry, gs, values: [node is not None for node in entry.inputs],
+    "shapes": lambda entry, gs, values: [None if spec is None else spec.shape for spec in entry.call.ins],
+    "source": lambda entry, gs, values: values.get("source", getattr(first_of(entry), "dtype", None)),
+    "origin": lambda entry, gs, values: getattr(first_of(entry), "device", None),
+    "as_x": lambda entry, gs, values: partial(base.as_input, entry),
+    "as_y": lambda entry, gs, values: partial(base.as_result, entry),
+}
+
+
+def first_of(entry: TapeEntry) -> Any:
+    return entry.call.ins[0] if entry.call.ins else None
 
 
 class Custom(Op):
@@ -44,9 +55,7 @@ class Custom(Op):
 
     numbers = ()
 
-    def __init__(
-        self, forward: Any, name: str, inputs: int | None, kind: str, title: str, internal: bool, takes: Any, mixes: int | None = None
-    ):  # fmt: skip
+    def __init__(self, forward: Any, name: str, inputs: int | None, kind: str, title: str, internal: bool):
         if not inspect.isfunction(forward) or not inspect.signature(forward).parameters:
             raise TypeError(f"custom: not a function of Tensors: {forward!r}. Write it with def, inputs first.")
         parameters = [p for p in inspect.signature(forward).parameters.values() if p.name != "tracked"]
@@ -63,21 +72,12 @@ class Custom(Op):
         self.positional = [p.name for p in parameters]
         self.body, self.kind, self.internal = forward, kind, internal
         self.trusted = is_own_code(forward)
-        self.takes, self.mixes = takes if self.trusted else FULL, mixes
         self.asks_tracked = "tracked" in inspect.signature(forward).parameters
         self.rule: Callable | None = None
-        self.kept: dict[Any, tuple[str, ...] | None] = {}  # what is saved, by which inputs are tracked
         self.graph_rule: Callable | None = None
-        self.names: tuple[str, ...] = ()
+        self.names: tuple[str, ...] = ()  # what the rules take
         self.graph_names: tuple[str, ...] = ()
-        self.only_for: dict[str, str] = {}
-        self.unless = ""
-        self.writes_into = False
-        self.rounding: Callable[[TapeEntry], bool] | None = None  # what rounds() says
-        self.asks_narrow = False
-        self.again: Callable | None = None
-        self.again_names: tuple[str, ...] = ()
-        self.again_slot = -1
+        self.saved: tuple[str, ...] = ()  # what of it an entry saves
         self.function = Door.caller(self)
         signature_of(self, parameters)
 
@@ -85,34 +85,19 @@ class Custom(Op):
         return self.body.__name__  # pickle and copy: the op that has this name in its module
 
     # ---- the rules -------------------------------------------------------------------------------------------------------------------
-    def backward(self, rule: Any = None, *, unless: str = "", large: str = "", **only_for: str) -> Any:
-        """Decorator: the backward rule. backward(x="weight") says that x is saved only where weight needs a gradient, `unless` the
-        attribute of that name is set. `large`: the extra that is as large as the result, and like it kept in 16 bits (half.py)."""
-        if rule is None:
-            return lambda function: self.backward(function, unless=unless, large=large, **only_for)
-        self.rule, self.only_for, self.unless, self.large, self.kept = rule, only_for, unless, large, {}
-        self.names = rule.__code__.co_varnames[: rule.__code__.co_argcount]
-        self.writes_into, self.asks_narrow = "into" in self.names, "narrow_dx" in self.names
+    def backward(self, rule: Any, names: tuple[str, ...] = ()) -> Any:
+        """Decorator: the backward rule. `names`: what it takes, if it does not say so itself."""
+        self.rule, self.names = rule, names or rule.__code__.co_varnames[: rule.__code__.co_argcount]
+        self.saved = tuple([n for n in self.names if n not in WORDS and n not in self.attributes])
         return rule
 
     def graph(self, rule: Any) -> Any:
         """Decorator: the rule in differentiable ops, used while a graph of the backward is recorded."""
         self.graph_rule, self.graph_names = rule, rule.__code__.co_varnames[: rule.__code__.co_argcount]
-        extra = set(self.graph_names) - set(self.names) - set(self.attributes) - set(SPECIAL)
+        extra = set(self.graph_names) - set(self.names) - set(self.attributes) - set(WORDS)
         if extra:
             raise ValueError(f"{self.name}: its graph rule names values that are not saved: {extra}. Name them in the backward rule.")
         return rule
-
-    def remade(self, slot: int, when: Callable[[TapeEntry], bool]) -> Any:
-        """Decorator: makes output number `slot` again, where when(entry) says so, from saved values and attributes that it names."""
-
-        def decorate(rule: Any) -> Any:
-            self.again, self.again_when, self.again_slot = rule, when, slot
-            self.again_names = rule.__code__.co_varnames[: rule.__code__.co_argcount]
-            self.kept = {}
-            return rule
-
-        return decorate
 
     def differentiable(self) -> Custom:
         """Say that the backward rule is made of differentiable ops, and so serves create_graph too."""
@@ -128,88 +113,38 @@ class Custom(Op):
         return found
 
     def needs(self, tracked: Sequence[bool | None], attributes: dict[str, Any]) -> tuple[str, ...] | None:
-        everything = bool(self.unless and attributes[self.unless])
-        try:
-            return self.kept[tracked, everything]
-        except KeyError:
-            wanted = {name for name, want in zip(self.inputs, tracked, strict=False) if want}
-            named = dict.fromkeys(self.names + self.again_names)
-            names = [n for n in named if n not in SPECIAL and n not in self.attributes]
-            kept = tuple([n for n in names if everything or n not in self.only_for or self.only_for[n] in wanted])
-            if len(self.kept) >= MOST_KEPT:  # an op of any number of inputs
-                self.kept.clear()
-            return self.kept.setdefault((tracked, everything), kept if self.rule is not None else None)
+        return None if self.rule is None else Door.saves(self, self.saved, tracked, attributes)
 
-    def rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any], wanted: Sequence[bool], into: Any) -> Sequence[Any]:
-        values["into"], values["wanted"] = into or (None,) * len(wanted), wanted
+    def rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any]) -> Sequence[Any]:
         return self.cotangents(self.rule, self.names, entry, gs, values)
 
-    def rounds(self, entry: TapeEntry) -> bool:
-        return self.rounding is not None and self.rounding(entry)
-
-    def remakes(self, entry: TapeEntry, slot: int) -> bool:
-        return slot == self.again_slot and self.again_when(entry)
-
-    def remake(self, entry: TapeEntry) -> Any:
-        saved = zip(entry.call.saved, entry.values, strict=True)
-        tensors = {n: v if s is None else Tensor(v, s.as_tracked(False)) for (n, s), v in saved if n in self.again_names}
-        return self.again(*[(tensors | entry.attributes)[n] for n in self.again_names]).buffer  # type: ignore[misc]
-
-    def graph_rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any], wanted: Sequence[bool]) -> Sequence[Any]:
+    def graph_rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any]) -> Sequence[Any]:
         if self.graph_rule is None:
             raise GradientError(
                 f"{self.title}: no second derivative: create_graph=True was asked for at {entry.where}. Use create_graph=False."
             )
-        nowhere = (None,) * len(entry.inputs)
-        more = {"wanted": wanted, "into": nowhere, "as_x": partial(base.as_input, entry), "as_y": partial(base.as_result, entry)}
-        return self.cotangents(self.graph_rule, self.graph_names, entry, gs, values | more)
+        return self.cotangents(self.graph_rule, self.graph_names, entry, gs, values)
 
     def cotangents(self, rule: Any, names: Sequence[str], entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any]) -> Sequence[Any]:
         """What a rule returns, called with the values it names; one that was not saved is None."""
-        ins, values["g"] = entry.call.ins, gs[0]
-        if "gs" in names:
-            values["gs"] = tuple(gs)
-        if "shapes" in names:
-            values["shapes"] = [None if s is None else s.shape for s in ins]
-        if ins and ins[0] is not None:
-            values.setdefault("source", ins[0].dtype)
-            values["origin"] = ins[0].device
-        found = rule(*[values.get(name) for name in names])
+        found = rule(*[WORDS[name](entry, gs, values) if name in WORDS else values.get(name) for name in names])
         found = found if type(found) is tuple else (found,)
         return found if self.trusted else checked_cotangents(self, entry, found, {g.shape for g in gs if g is not None})
 
     # ---- the call in general ---------------------------------------------------------------------------------------------------------
     def general(self, args: tuple, options: dict[str, Any]) -> Any:
-        """The op called in any way, on anything that can be made a Tensor."""
-        xs, attributes = self.bound(args, options)
-        if all([x is None or isinstance(x, Tensor) for x in xs]):
-            return self.of_tensors(xs, attributes)
-        return self.of_other_types(xs, attributes)
+        return self.of(*self.bound(args, options))
 
-    def of_tensors(self, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-        """The call with inputs that are Tensors or None."""
-        self.check_given(xs)
-        dtype: Any = None
-        for x in xs:
-            if x is not None and x.spec.dtype is not dtype:
-                if dtype is not None and x.spec.dtype != dtype:
-                    return self.of_other_types(xs, attributes)
-                dtype = x.spec.dtype
-        if dtype not in self.takes:
-            return self.of_other_types(xs, attributes)
-        return Door.call(self, xs, attributes)
-
-    def check_given(self, xs: Sequence[Any]) -> None:
-        """Raise DTypeError for a user's None where an input has to be."""
+    def of(self, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+        """The call with these inputs. Raises DTypeError for a user's None where one has to be."""
         for name, x in zip(self.inputs[: self.required], xs, strict=False):
             if x is None and not self.internal:
                 raise DTypeError(f"{self.name}: no tensor, array or number: {name}=None. Takes {', '.join(self.positional)}.")
-
-    def of_other_types(self, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-        """The call with inputs that are not all Tensors of one full-width float type."""
-        self.check_given(xs)
         op: Op = self
-        if self.kind == "as is":
+        kinds = {x.dtype if isinstance(x, Tensor) else None for x in xs if x is not None}
+        if len(kinds) == 1 and kinds <= FULL:
+            pass
+        elif self.kind == "as is":
             device = next((x.device for x in xs if isinstance(x, Tensor)), None)
             xs = [x if x is None or isinstance(x, Tensor) else Tensor.of(self.title, x, device) for x in xs]
         else:
@@ -290,19 +225,18 @@ def is_own_code(function: Any) -> bool:
 
 def custom(
     forward: Any = None, *, name: str = "", inputs: int | None = None, kind: str = "float", home: str = "", title: str = "",
-    internal: bool = False, takes: Collection[Any] = FLOATS, mixes: int | None = None,
+    internal: bool = False,
 ) -> Any:  # fmt: skip
     """Decorator: make an op of `forward`; what stands under its name afterwards is the op, which is called like a function. See the top
     of this file.
 
     kind: "float", "number" or "any" bring inputs to one dtype (inputs.coerce); "as is" leaves each as it came. title: what a tape shows.
     home: see base.publish(). internal: only flamepy's own functions call it, with every argument by position and attributes in a fixed
-    form. takes: the floats that its kernels take; other ones go through half.py, as users' ops do. mixes: they take several of these
-    types at once, but the first so many inputs, which are multiplied, have to have one.
+    form.
     """
     if forward is None:
-        return partial(custom, name=name, inputs=inputs, kind=kind, home=home, title=title, internal=internal, takes=takes, mixes=mixes)
-    op = Custom(forward, name or forward.__name__, inputs, kind, title, internal, takes, mixes)
+        return partial(custom, name=name, inputs=inputs, kind=kind, home=home, title=title, internal=internal)
+    op = Custom(forward, name or forward.__name__, inputs, kind, title, internal)
     op.function.__doc__ = custom_help(op)
     publish(op.name, op.function, home)
     return op

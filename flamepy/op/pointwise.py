@@ -47,7 +47,6 @@ def zero(g):
 class Pointwise(Op):
     """An op from scalar formulas. See pointwise()."""
 
-    writes_into = False
     takes_numbers = True
 
     def __init__(self, name: str, formula: Any, rules: tuple, kind: str, out: np.dtype | None, masks: int, title: str):
@@ -61,20 +60,21 @@ class Pointwise(Op):
         self.formula, self.rule, self.kind, self.out, self.masks = formula, rules, kind, out, masks
         self.numbers = tuple(attributes)
         self.names = [arguments(r)[0] if r is not None else () for r in rules]
-        self.kept: dict[Any, tuple[str, ...] | None] = {}  # by which inputs are tracked
+        self.saved = [{n: True for n in names if n != "g" and n not in attributes} for names in self.names]
         self.function = Door.caller(self)
         taken = inspect.signature(formula).parameters.values()
         signature_of(self, [p.replace(kind=p.POSITIONAL_ONLY) if p.default is p.empty else p for p in taken])
 
     # ---- forward and rules -------------------------------------------------------------------------------------------------------
     def needs(self, tracked: Sequence[bool | None], attributes: dict[str, Any]) -> tuple[str, ...] | None:
-        try:
-            return self.kept[tracked]
-        except KeyError:
-            wanted = [i for i, flag in enumerate(tracked) if flag]
-            names = [n for i in wanted if self.rule for n in self.names[i] if n != "g" and n not in self.attributes]
-            ruled = self.out is None and bool(self.rule) and not any([self.rule[i] is None for i in wanted])
-            return self.kept.setdefault(tracked, tuple(dict.fromkeys(names)) if ruled else None)
+        if self.out is not None or not self.rule:
+            return None
+        found: dict[str, Any] = {}
+        for flag, rule, names in zip(tracked, self.rule, self.saved, strict=True):
+            if flag and rule is None:
+                return None
+            found |= names if flag else {}
+        return tuple(found)
 
     def number_values(self, attributes: dict[str, Any], dtype: np.dtype) -> list[Any]:
         for name in self.numbers:
@@ -85,13 +85,10 @@ class Pointwise(Op):
     def forward(self, xs: Sequence[Any], attributes: dict[str, Any], tracked: Sequence[bool | None]) -> tuple[Any, dict[str, Any]]:
         operands = xs[self.masks :] or xs
         dtype = together(operands)
-        wide = computed(dtype)
-        numbers = [v if type(v) is wide.type else number(v, wide) for v in attributes.values()]
-        return apply(self.name, self.formula, xs, numbers, self.out or dtype, wide), {}
+        return apply(self.name, self.formula, xs, tuple(attributes.values()), self.out or dtype, computed(dtype)), {}
 
-    def rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any], wanted: Sequence[bool], into: Any) -> Sequence[Any]:
-        g = gs[0]
-        return [self.derivative(i, g, values) if want else None for i, want in enumerate(wanted)]
+    def rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any]) -> Sequence[Any]:
+        return [None if node is None else self.derivative(i, gs[0], values) for i, node in enumerate(entry.inputs)]
 
     def derivative(self, i: int, g: Any, values: dict[str, Any]) -> Any:
         """Rule i in one launch."""
@@ -102,13 +99,13 @@ class Pointwise(Op):
         numbers = [x if type(x) is g.dtype.type else number(x, g.dtype) for n, x in found.items() if n in self.attributes]
         return apply(self.name, self.rule[i], operands, numbers, g.dtype, g.dtype)
 
-    def graph_rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any], wanted: Sequence[bool]) -> Sequence[Any]:
+    def graph_rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any]) -> Sequence[Any]:
         """The rules themselves, run on tracked Tensors."""
         g = gs[0]
         found: list[Any] = []
-        for rule, names, want in zip(self.rule, self.names, wanted, strict=True):
-            dx = on_tensors(rule, g.dtype)(*[g if n == "g" else values[n] for n in names]) if want else None
-            if want and not isinstance(dx, Tensor):  # a rule may come to a number
+        for rule, names, node in zip(self.rule, self.names, entry.inputs, strict=True):
+            dx = on_tensors(rule, g.dtype)(*[g if n == "g" else values[n] for n in names]) if node is not None else None
+            if node is not None and not isinstance(dx, Tensor):  # a rule may come to a number
                 dx = Tensor.of(self.name, np.full(g.shape, dx, g.dtype), g.device)
             found.append(dx)
         return found
@@ -133,9 +130,7 @@ class Pointwise(Op):
         xs, dtype, device = coerce(self.name, args[self.masks :] if self.masks else args, self.kind, place)
         if self.masks:
             xs = [as_mask(self.name, args[0], device), *xs]
-        if attributes:
-            self.number_values(attributes, computed(dtype))  # refuses what is no number
-        return Door.call(self, xs, attributes)
+        return Door.call(self, xs, attributes, self.number_values(attributes, computed(dtype)) if attributes else ())
 
 
 def check_rules(name: str, rules: tuple, inputs: tuple[str, ...], attributes: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from ..backend.numbers import number
 from ..core.errors import DTypeError, ShapeError
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, bool_, checked_number
+from ..engine.forms import form
 from ..op import base as op
 from ..op.base import composed, launch, like, new, size_of, together
 from ..op.custom import custom
@@ -53,7 +54,8 @@ def fused(qkv: Shape, heads: int) -> tuple[Shape, Shape]:
     return tuple([n for layout in each for n in layout]), (batch, heads, rows, rows, d, d)
 
 
-@custom(inputs=4, title="scaled_dot_product_attention", internal=True, takes=FLOATS, mixes=3)
+@form(mixes=3)
+@custom(inputs=4, title="scaled_dot_product_attention", internal=True)
 def attention(q, k, v, mask=None, is_causal=False, scale=1.0):
     """softmax(scale q k^T + mask) v for q (B, H, L, D), k (B, H, S, D), v (B, H, S, Dv)."""
     layout, sizes = apart(q.shape, v.shape, None if mask is None else mask.shape)
@@ -71,7 +73,7 @@ def attention_dx(g, y, kept, q, k, v, mask, wanted, is_causal, scale):
     return outs
 
 
-@custom(inputs=1, title="scaled_dot_product_attention", internal=True, takes=FLOATS)
+@custom(inputs=1, title="scaled_dot_product_attention", internal=True)
 def fused_attention(qkv, heads=1, is_causal=False):
     """Self-attention of qkv (B, T, 3 * heads * D), the output of one linear layer: (B, T, heads * D)."""
     layout, sizes = fused(qkv.shape, heads)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.errors import ShapeError
-from ..dtypes import FLOATS, FULL, int64, is_count
+from ..dtypes import FULL, int64, is_count
+from ..engine.forms import form
 from ..op.base import launch, like, size_of, together
 from ..op.custom import custom
 from .indexing import placed_ids, rows_added
@@ -66,7 +67,8 @@ def around_image(padding: Any, window: Sizes, stride: Pair, dilation: Pair) -> P
     return total[0] // 2, total[1] // 2
 
 
-@custom(inputs=3, home="functional", takes=FLOATS, mixes=2)
+@form(mixes=2, only_for={"x": "weight", "weight": "x"})
+@custom(inputs=3, home="functional")
 def conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """Cross-correlation of images with weight (O, C / groups, rows, columns), plus bias (O,).
 
@@ -81,7 +83,7 @@ def conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     return y
 
 
-@conv2d.backward(x="weight", weight="x")
+@conv2d.backward
 def conv2d_dx(g, x, weight, wanted, shapes, stride, padding, dilation, groups):
     sizes = geometry(shapes[0], shapes[1], None, stride, padding, dilation, groups)
     dx = like(g, shapes[0]) if wanted[0] else None
@@ -106,7 +108,8 @@ def conv2d_ddx(g, x, weight, wanted, shapes, stride, padding, dilation, groups):
 
 # A convolution is linear in x and in weight: each of these two is what it is in one of them, turned round, and linear as well. So
 # the three are each other's derivatives.
-@custom(inputs=2, internal=True, title="conv2d", takes=FULL)
+@form(takes=FULL, only_for={"dy": "weight", "weight": "dy"})
+@custom(inputs=2, internal=True, title="conv2d")
 def conv2d_at_x(dy, weight, shape=(), sizes=()):
     """The gradient at images of `shape` where dy arrived at the result."""
     dx = like(dy, shape)
@@ -114,12 +117,13 @@ def conv2d_at_x(dy, weight, shape=(), sizes=()):
     return dx
 
 
-@conv2d_at_x.backward(dy="weight", weight="dy")
+@conv2d_at_x.backward
 def conv2d_at_x_dx(g, dy, weight, wanted, shapes, sizes):
     return again(g, weight, sizes) if wanted[0] else None, conv2d_at_weight(dy, g, shapes[1], sizes) if wanted[1] else None
 
 
-@custom(inputs=2, internal=True, title="conv2d", takes=FULL)
+@form(takes=FULL, only_for={"dy": "x", "x": "dy"})
+@custom(inputs=2, internal=True, title="conv2d")
 def conv2d_at_weight(dy, x, shape=(), sizes=()):
     """The gradient at a weight of `shape`."""
     dw = like(dy, shape)
@@ -127,7 +131,7 @@ def conv2d_at_weight(dy, x, shape=(), sizes=()):
     return dw
 
 
-@conv2d_at_weight.backward(dy="x", x="dy")
+@conv2d_at_weight.backward
 def conv2d_at_weight_dx(g, dy, x, wanted, shapes, sizes):
     return again(x, g, sizes) if wanted[0] else None, conv2d_at_x(dy, g, shapes[1], sizes) if wanted[1] else None
 

@@ -13,6 +13,7 @@ import numpy as np
 from ..core.errors import DTypeError, ShapeError
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, bfloat16, float16, float32
+from ..engine.forms import form, remade, rounds
 from ..op import base as op
 from ..op.base import composed, launch, like, share, size_of, together
 from ..op.custom import custom
@@ -22,7 +23,8 @@ from .reduce import sum as sum_op
 from .shape import reshape
 
 
-@custom(inputs=2, title="matmul", internal=True, takes=FLOATS)
+@form(only_for={"a": "b", "b": "a"})
+@custom(inputs=2, title="matmul", internal=True)
 def product(a, b, ta=False, tb=False, wide=False):
     """op(a) @ op(b) over the last two axes, other axes broadcasting; ta, tb: use the matrix transposed. wide: a float32 result of
     16-bit operands."""
@@ -43,7 +45,7 @@ def starts(shape: tuple[int, ...], batch: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(np.broadcast_to(own, batch).ravel().tolist())
 
 
-@product.backward(a="b", b="a")
+@product.backward
 def product_dx(g, a, b, wanted, ta, tb):
     if (a if b is None else b).dtype == float16:  # its products take g as it is: float16 has no room for small gradients
         return cotangents(product.body, g, a, b, wanted, ta, tb)
@@ -131,7 +133,13 @@ def check_linear(x: Any, weight: Any, bias: Any, residual: Any) -> None:
         raise ShapeError(f"linear: residual has another shape than the result: {residual.shape}, expected {shape}. Add it afterwards.")
 
 
-@custom(inputs=4, home="functional", takes=FLOATS, mixes=2)
+# Of both forms of a layer: x is saved for dw and the weight for dx, both for a second derivative that makes the product again; `kept` is as
+# large as the result.
+KEPT: dict[str, Any] = {"only_for": {"x": "weight", "weight": "x"}, "unless": "activation", "large": "kept"}
+
+
+@form(mixes=2, **KEPT)
+@custom(inputs=4, home="functional")
 def linear(x, weight, bias=None, residual=None, activation="", *, tracked=()):
     """activation(x @ weight.T + bias) + residual: x (..., n_in), weight (n_out, n_in), bias (n_out), residual as the result, or None.
 
@@ -143,6 +151,7 @@ def linear(x, weight, bias=None, residual=None, activation="", *, tracked=()):
     return layer(together((x, weight, bias, residual)), x, weight, bias, residual, activation, tracked)
 
 
+@form(**KEPT)
 @custom(inputs=4, title="linear", internal=True, kind="as is")
 def rounding_linear(x, weight, bias=None, residual=None, activation="", *, tracked=()):
     """linear() of a bfloat16 x where nothing else decides about the type: the weight may be float32 and is rounded as it is packed, the
@@ -166,7 +175,7 @@ def layer(dtype: np.dtype, x: Any, weight: Any, bias: Any, residual: Any, activa
     return y, {"kept": kept}
 
 
-@linear.backward(x="weight", weight="x", unless="activation", large="kept")
+@linear.backward
 def linear_dx(g, x, weight, bias, kept, wanted, into, narrow_dx, shapes, source, activation):
     n_out, n_in = shapes[1]
     rows, wide = size_of(shapes[0][:-1]), g.spec.computed
@@ -234,16 +243,14 @@ def linear_ddx(g, x, weight, bias, kept, wanted, shapes, activation, as_y):
     return dx, dw, sum_op(g2, axis=0) if wanted[2] else None, g
 
 
-rounding_linear.backward(linear_dx, x="weight", weight="x", unless="activation", large="kept")
+rounding_linear.backward(linear_dx)
 
 
+@rounds(rounding_linear)
 def reads_rounded(entry: Any) -> bool:
     """Whether its rule rounds the cotangent of its result, and does not hand it on: there is no residual. For a layer that gives no dx a
     cotangent is rounded while it is packed, and the bias gets sums of float32."""
     return entry.call.ins[3] is None and entry.inputs[0] is not None
-
-
-rounding_linear.rounding = reads_rounded
 
 
 def keeps_product(entry: Any) -> bool:
@@ -252,7 +259,7 @@ def keeps_product(entry: Any) -> bool:
     return bool(name) and entry.call.ins[3] is None and not follower(name).keeps_result
 
 
-@rounding_linear.remade(0, keeps_product)
+@remade(rounding_linear, 0, keeps_product)
 def activated(kept, activation):
     y = like(kept)
     launch("map", follower(activation).formula, (y,), (kept,))

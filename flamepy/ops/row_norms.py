@@ -15,6 +15,7 @@ from ..backend.numbers import number
 from ..core.errors import ShapeError
 from ..core.tensor import Tensor
 from ..dtypes import HALF, checked_number, computed, float32
+from ..engine.forms import form, remade
 from ..op.base import composed, launch, like, new, share, size_of, together
 from ..op.custom import custom
 from .axes import checked_shape
@@ -102,7 +103,8 @@ def beside_rows(numbers: Any, x: Any, depth: int) -> Any:
 
 
 # ---- the ops -----------------------------------------------------------------------------------------------------------------
-@custom(inputs=3, name="row_layer_norm", title="layer_norm", internal=True, mixes=0)
+@form(mixes=0)
+@custom(inputs=3, name="row_layer_norm", title="layer_norm", internal=True)
 def layer_norm_op(x, weight=None, bias=None, eps=1e-5, normalized_shape=None, dtype=None):
     """(x - mean) / sqrt(var + eps) * weight + bias over the last axes (Ba et al. 2016, arXiv:1607.06450).
 
@@ -126,7 +128,8 @@ def layer_norm_ddx(g, x, weight, depth, eps):
     return *norm_graph(g, x, weight, depth, eps, True), g
 
 
-@custom(inputs=4, internal=True, mixes=0)
+@form(mixes=0)
+@custom(inputs=4, internal=True)
 def residual_layer_norm(x, residual=None, weight=None, bias=None, eps=1e-5, normalized_shape=None, dtype=None):
     """(s, layer_norm(s)) with s = x + residual, or s = x without a residual: a residual stream and what the next layer reads.
 
@@ -166,7 +169,8 @@ def residual_layer_norm_ddx(gs, y, weight, depth, eps):
     return ds, ds, dw, g_y
 
 
-@custom(inputs=4, title="residual_layer_norm", internal=True, mixes=0)
+@form(mixes=0)
+@custom(inputs=4, title="residual_layer_norm", internal=True)
 def rounding_layer_norm(x, residual=None, weight=None, bias=None, eps=1e-5, normalized_shape=None, dtype=None):
     """residual_layer_norm() of a float32 stream whose norm is rounded to `dtype`, which has 16 bits. So is what backward reads of the
     stream: the normalised rows, in place of s."""
@@ -199,7 +203,7 @@ def rounding_layer_norm_ddx(gs, xn, weight, mean, rstd, depth, eps, as_y):
     return residual_layer_norm_ddx(gs, as_y(s), weight, depth, eps)
 
 
-@rounding_layer_norm.remade(1, lambda entry: True)
+@remade(rounding_layer_norm, 1)
 def rounding_layer_norm_y(xn, weight, bias, depth):
     y = like(xn)
     over_rows(remade_norm_row, (y,), (xn, weight, bias), size_of(xn.shape[len(xn.shape) - depth :]), (), computed(xn.dtype))
@@ -212,7 +216,8 @@ def residual_norm_in(dtype: Any, x: Any, residual: Any, weight: Any, bias: Any, 
     return run(x, residual, weight, bias, eps, shape, dtype)
 
 
-@custom(inputs=2, name="row_rms_norm", title="rms_norm", internal=True, mixes=0)
+@form(mixes=0)
+@custom(inputs=2, name="row_rms_norm", title="rms_norm", internal=True)
 def rms_norm_op(x, weight=None, eps=1e-5, normalized_shape=None, dtype=None):
     """x / sqrt(mean(x^2) + eps) * weight over the last axes (Zhang & Sennrich 2019, arXiv:1910.07467)."""
     shape = norm_shape(x, weight, None, normalized_shape)
@@ -233,7 +238,8 @@ def rms_norm_ddx(g, x, weight, depth, eps):
     return norm_graph(g, x, weight, depth, eps, False)
 
 
-@custom(inputs=2, title="rms_norm", internal=True, mixes=0)
+@form(mixes=0)
+@custom(inputs=2, title="rms_norm", internal=True)
 def rounding_rms_norm(x, weight=None, eps=1e-5, normalized_shape=None, dtype=None):
     """(x, rms_norm(x)) of a float32 x, the norm rounded to `dtype`, which has 16 bits. So is what backward reads: the normalised rows, in
     place of x."""
@@ -264,7 +270,7 @@ def rounding_rms_norm_ddx(gs, xn, weight, rstd, depth, eps, as_y):
     return dx if g_x is None else dx + g_x, dw
 
 
-@rounding_rms_norm.remade(1, lambda entry: True)
+@remade(rounding_rms_norm, 1)
 def rounding_rms_norm_y(xn, weight, depth):
     return rounding_layer_norm_y(xn, weight, None, depth)
 

@@ -26,6 +26,7 @@ import numpy as np
 from ..backend.numbers import number
 from ..core.errors import ShapeError
 from ..dtypes import FULL
+from ..engine.forms import form
 from ..op.base import arguments, launch, like, share
 from ..op.checks import compilable, is_number, try_body
 from ..op.custom import Custom
@@ -83,9 +84,9 @@ def rowwise(name: str, body: Any, dx_body: Any = None, *, axis: int = -1, reduce
     options = [inspect.Parameter(n, POSITIONAL, default=value) for n, value in (("axis", axis), *attributes.items())]
     signature = [inspect.Parameter("x", POSITIONAL), *options]
     forward.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
-    op = Custom(forward, name, 1, "float", "", False, takes=FULL)
+    op = form(takes=FULL)(Custom(forward, name, 1, "float", "", False))
     if behind is not None:
-        op.rule, op.names = rule_of(name, behind, attributes, reduces)
+        op.backward(*rule_of(name, behind, attributes, reduces))
     return op.function
 
 
