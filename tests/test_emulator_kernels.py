@@ -12,7 +12,7 @@ from error_text import raises
 pytest.importorskip("llvmlite", reason="the emulator compiles with llvmlite")
 from ptx_tools import Device, entry
 
-from flamepy.emulator import EmulationError, Machine
+from flamepy.emulator import EmulationError, Machine, Memory
 from flamepy.emulator.ptx import read
 
 rng = np.random.default_rng(11)
@@ -267,3 +267,21 @@ def test_functions_of_the_module_are_called() -> None:
     np.testing.assert_array_equal(device.memory.read(x, 64, np.uint32), triple(triple(np.arange(1, 65))) + 1000 * np.arange(64))
     with raises(EmulationError, "k: a call of a function that is not in the module: nobody"):
         device.run(entry("k", "u64 x", "call.uni nobody;"), 1, 1, x)
+
+
+def test_arguments_are_packed_alike_at_once_and_one_by_one(tmp_path) -> None:
+    """Numbers of Python's and NumPy's of all sizes; what does not fit a letter is masked, what has another size refused."""
+    text = entry("k", "u8 a, s16 b, u32 c, b64 d, f32 e, f64 f", "ret;")
+    kernel = Machine(Memory(), tmp_path).load(text)["k"]
+    for values in (
+        (1, 2, 3, 4, 5.0, 6.0), (True, -2, -3, 1 << 63, 5, 6),
+        (np.uint8(1), np.int16(-2), np.float32(0.1), np.int64(-4), np.float32(0.2), 7),
+        (b"x", 2, np.uint32(7), np.float64(0.3), 5.0, np.float64(6)), (np.bool_(True), 40000, 1 << 32, -1, float("inf"), float("nan")),
+    ):  # fmt: skip
+        one_by_one = bytearray(kernel.parameter_bytes)
+        for k, (value, (offset, size, letter)) in enumerate(zip(values, kernel.format, strict=True)):
+            one_by_one[offset : offset + size] = kernel.packed(k, value, size, letter)
+        assert kernel.pack(values).tobytes() == bytes(one_by_one) == kernel.pack(values).tobytes()
+    for wrong in ((np.int16(1), 2, 3, 4, 5.0, 6.0), (1, 2, np.float64(3), 4, 5.0, 6.0)):
+        with raises(EmulationError, "k: argument", "Convert it."):
+            kernel.pack(wrong)

@@ -1,6 +1,6 @@
 """LLVM text to machine code of this processor, kept on disk.
 
-The file's name says what the code was made of: the text, LLVM's version, the processor. A file is written whole or not at all, and
+The file's name says what the code was made of: the PTX, LLVM's version, the processor. A file is written whole or not at all, and
 one that is damaged is compiled again.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +36,21 @@ def features() -> str:
     return f"{binding.get_host_cpu_features().flatten()},-prefer-256-bit"
 
 
-def key_of(text: str) -> str:
-    whole = "\n".join((text, str(binding.llvm_version_info), cpu(), features()))
+def key_of(*texts: str) -> str:
+    whole = "\n".join((*texts, str(binding.llvm_version_info), cpu(), features()))
     return hashlib.sha256(whole.encode()).hexdigest()[:32]
 
 
-def object_code(text: str, folder: Path | None, key: str) -> bytes:
-    """The text as an object file, from the folder if it is there."""
-    return kept(folder / f"{key}.emulated", lambda: compiled(text)) if folder else compiled(text)
+def object_code(key: str, folder: Path | None, write: Callable[[], tuple[str, Collection[str]]]) -> tuple[bytes, list[str]]:
+    """(the object file of the text that write() gives, the runtime's functions that it calls, which write() gives as well). What is in
+    the folder is not written again."""
+
+    def made() -> bytes:
+        text, called = write()
+        return " ".join(sorted(called)).encode() + b"\n" + compiled(text)
+
+    called, _, code = (kept(folder / f"{key}.emulated", made) if folder else made()).partition(b"\n")
+    return code, called.decode().split()
 
 
 def compiled(text: str) -> bytes:

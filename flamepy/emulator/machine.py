@@ -54,17 +54,19 @@ BUDGET = 100_000  # basic blocks until Python looks for Ctrl-C
 class Kernel:
     """A compiled kernel: its entry, its blocks' machine code, and the tables that the runtime walks through."""
 
-    def __init__(self, entry: Entry, variables: dict[str, int], addresses: np.ndarray, folder: Path | None, apart: bool = False) -> None:
+    def __init__(
+        self, entry: Entry, variables: dict[str, int], addresses: np.ndarray, key: str, folder: Path | None, apart: bool = False
+    ) -> None:  # fmt: skip
+        """`variables`: numbers of those of the module, `addresses`: where each is; `key`: what stands for the machine code in `folder`."""
         self.entry, self.name, self.apart = entry, entry.name, apart
         self.shared_bytes = place_all(entry.shared, RED_ZONE)
         self.local_bytes = -(-place_all(entry.local) // 16) * 16
         lanes = Lanes(entry, variables, apart)
         self.blocks = lanes.blocks
         self.variables = addresses
-        text = lanes.write()
-        for name in lanes.called:
+        code, called = host.object_code(key, folder, lambda: (lanes.write(), lanes.called))
+        for name in called:
             runtime.symbol(name)
-        code = host.object_code(text, folder, host.key_of(text))
         self.loaded = host.Loaded(code, [f"b{k}" for k in range(len(self.blocks))])
         self.table = np.array(self.loaded.addresses, np.int64)
         self.kinds = np.array([b.kind | layout.COLLECTIVE * b.collective for b in self.blocks], np.int32)
@@ -79,6 +81,7 @@ class Kernel:
         self.format = self.parameters()
         self.parameter_bytes = max((offset + size for offset, size, _ in self.format), default=0)
         self.launches: dict[tuple, Launch] = {}
+        self.packers: dict[tuple[type, ...], struct.Struct | None] = {}
 
     def meetings(self) -> list[int]:
         """For each block a number of what lanes do together in its first instruction, and of the line of that; 0 if they do not meet."""
@@ -102,10 +105,36 @@ class Kernel:
             raise EmulationError(
                 f"{self.name}: wrong number of arguments: {len(arguments)}, not {len(self.format)}. Pass one for each parameter."
             )
+        types = tuple(map(type, arguments))
+        try:
+            packer = self.packers[types]
+        except KeyError:
+            packer = self.packers[types] = self.packer(types)
         block = bytearray(self.parameter_bytes)
-        for k, (value, (offset, size, letter)) in enumerate(zip(arguments, self.format, strict=True)):
-            block[offset : offset + size] = self.packed(k, value, size, letter)
+        try:
+            packer.pack_into(block, 0, *arguments)  # type: ignore[union-attr]
+        except (AttributeError, struct.error):  # no packer, or a number that does not fit its letter
+            for k, (value, (offset, size, letter)) in enumerate(zip(arguments, self.format, strict=True)):
+                block[offset : offset + size] = self.packed(k, value, size, letter)
         return np.frombuffer(block, np.uint8)
+
+    def packer(self, types: Sequence[type]) -> struct.Struct | None:
+        """What packs arguments of these types at once; None where one of them is no number of a size that its parameter has."""
+        text, end = "<", 0
+        for kind, (offset, size, letter) in zip(types, self.format, strict=True):
+            if issubclass(kind, np.generic):
+                found = np.dtype(kind).str[1:]
+                code = {"f4": "f", "f8": "d", "i4": "i", "i8": "q", "u4": "I", "u8": "Q", "i1": "b", "u1": "B", "b1": "?"}.get(found, "")
+            elif kind is float:
+                code = "f" if size == 4 else "d"
+            else:
+                code = (
+                    "" if not issubclass(kind, int) else letter if letter in ("f", "d") else {1: "B", 2: "H", 4: "I", 8: "Q"}.get(size, "")
+                )
+            if not code or struct.calcsize(code) != size:
+                return None
+            text, end = f"{text}{offset - end}x{code}", offset + size
+        return struct.Struct(text)
 
     def packed(self, k: int, value: Any, size: int, letter: str) -> bytes:
         if isinstance(value, np.generic):
@@ -126,6 +155,8 @@ class Kernel:
 
 def three(size: Any) -> tuple[int, int, int]:
     """A size in three dimensions; zeros where it is none."""
+    if type(size) is tuple and len(size) == 3 and type(size[0]) is type(size[1]) is type(size[2]) is int:
+        return size
     sizes = tuple(size) if isinstance(size, (tuple, list)) else (size,)
     if not 1 <= len(sizes) <= 3 or not all(isinstance(s, (int, np.integer)) and not isinstance(s, bool) for s in sizes):
         return 0, 0, 0
@@ -166,7 +197,8 @@ class Machine:
             addresses.append(address)
         numbers = {v.name: k for k, v in enumerate(module.variables)}
         table = np.array([*addresses, 0], np.int64)
-        return {name: Kernel(entry, numbers, table, self.folder, apart) for name, entry in module.entries.items()}
+        keys = {name: host.key_of(text, name, str(apart)) for name in module.entries}
+        return {name: Kernel(entry, numbers, table, keys[name], self.folder, apart) for name, entry in module.entries.items()}
 
     def launch(
         self,
