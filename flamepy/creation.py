@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from . import ops
-from .autograd.entries import tell
 from .backend.base import device as device_of
 from .core.errors import DTypeError, ShapeError
+from .core.modes import tell
 from .dtypes import FLOATS, as_dtype, checked_number, float32, is_count
 from .ops.axes import as_shape
 from .ops.random import random_fill

@@ -16,11 +16,13 @@ from .core.dtypes import FLOATS as FLOATS
 from .core.dtypes import FULL as FULL
 from .core.dtypes import INTEGERS as INTEGERS
 from .core.dtypes import bool_ as bool_
+from .core.dtypes import checked_number as checked_number
 from .core.dtypes import computed as computed
 from .core.dtypes import float32 as float32
 from .core.dtypes import float64 as float64
 from .core.dtypes import int32 as int32
 from .core.dtypes import int64 as int64
+from .core.dtypes import is_number as is_number
 from .core.dtypes import join
 from .core.errors import DTypeError, ShapeError, StateError
 
@@ -109,11 +111,6 @@ def check_fits(array: np.ndarray, wanted: np.dtype) -> None:
                 raise DTypeError(f"tensor: a number does not fit {wanted}: {number}. Use {'' if wanted == int64 else 'int64 or '}floats.")
 
 
-def is_number(value: Any) -> bool:
-    """Whether it is one number: Python's, NumPy's, a tensor without axes; no bool, no text."""
-    return hasattr(value, "__float__") and not isinstance(value, bool | str | type) and getattr(value, "shape", ()) == ()
-
-
 def is_count(value: Any, least: int = 0) -> bool:
     """Whether it is an integer that is at least so large."""
     return is_number(value) and hasattr(value, "__index__") and value >= least
@@ -132,15 +129,6 @@ def checked_dict(name: str, given: Any) -> Any:
     return given
 
 
-def checked_number(name: str, what: str, value: Any) -> float:
-    """One number as a float. Raises DTypeError for what is none."""
-    if type(value) is not float:
-        if not is_number(value):
-            raise DTypeError(f"{name}: {what} is no number: {value!r}. Use a float.")
-        value = float(value)
-    return value  # type: ignore[no-any-return]
-
-
 def checked_int(name: str, what: str, value: Any) -> int:
     """One whole number as an int. Raises DTypeError for what is none, a float or bool too."""
     if type(value) is not int:
@@ -148,3 +136,10 @@ def checked_int(name: str, what: str, value: Any) -> int:
             raise DTypeError(f"{name}: {what} is no whole number: {value!r}. Use an int.")
         value = value.__index__()
     return value  # type: ignore[no-any-return]
+
+
+def checked_steps(name: str, what: str, n: Any) -> int:
+    """A number of steps. Raises ValueError for what is no int, or below 1."""
+    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+        raise ValueError(f"{name}: {what} must be a number of steps: {n!r}. Use 1 or more.")
+    return n

@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .autograd import enable_grad, is_grad_enabled
-from .autograd.entries import TapeEntry, set_observers, thread
 from .backend.base import Buffer
 from .backend.divert import before
 from .core import ids
 from .core.errors import GradientError, VersionError
+from .core.tape import TapeEntry
 from .dtypes import check_function
+from .engine.entries import observers, set_observers
 from .op.base import SCALARS
 from .parameter import Parameter
 from .rng import generator
@@ -107,7 +108,7 @@ class Segment:
         if not self.keep:
             leaves = {id(node.buffer) for node in entry.inputs if isinstance(node, Tensor)}
             entry.values = [v if id(v) in leaves else None for v in entry.values]
-            entry.segment = self
+            entry.segment = self  # type: ignore[attr-defined]
 
     def check(self) -> None:
         """Raise unless everything the block read is as it was."""
@@ -132,8 +133,7 @@ class Segment:
         self.check()
         again = Segment(self.run)
         again.keep = True
-        modes = thread.modes
-        before_it = modes.observers, modes.reader
+        before_it = observers.entries, observers.reader
         set_observers((again.add,), again.read)
         before(self.random.back)
         try:
@@ -182,7 +182,7 @@ class Segment:
         with self.lock:
             if all([entry.freed is not None or entry.serial in self.lent for entry in self.entries]):
                 for entry in self.entries:
-                    entry.segment = None
+                    entry.segment = None  # type: ignore[attr-defined]
                 self.entries, self.reads, self.lent, self.given = [], {}, {}, []
                 self.run = _done
 
@@ -276,16 +276,15 @@ def checkpoint(fn: Callable, *args: Any, **kwargs: Any) -> Any:
         def run() -> Any:
             return fn(*args, **kwargs)
 
-    modes = thread.modes
-    if not is_grad_enabled() or any([isinstance(getattr(o, "__self__", None), Segment) for o in modes.observers]):
+    if not is_grad_enabled() or any([isinstance(getattr(o, "__self__", None), Segment) for o in observers.entries]):
         return run()
-    segment, observers, reader = Segment(run), modes.observers, modes.reader
-    set_observers((segment.add, *observers), segment.read)
+    segment, before_it = Segment(run), (observers.entries, observers.reader)
+    set_observers((segment.add, *observers.entries), segment.read)
     try:
         return run()
     finally:
         segment.running = False
-        set_observers(observers, reader)
+        set_observers(*before_it)
 
 
 def takes(fn: Callable, name: str) -> bool:

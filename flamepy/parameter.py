@@ -16,11 +16,11 @@ import numpy as np
 
 from . import creation
 from .autograd import no_grad
-from .autograd.entries import file_line, user_frame
 from .backend.base import Device
 from .backend.divert import assigned, read
 from .core.changes import changed
 from .core.errors import DTypeError, GradientError, ShapeError, StateError
+from .core.tape import file_line, user_frame
 from .dtypes import FLOATS, checked_dict
 from .gradient import GradientMap
 from .reading import StateArray, hint_at_map, hinted

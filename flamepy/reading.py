@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .advice import ADVICE
-from .autograd.entries import TapeEntry, file_line, observing, tell, user_frame, was_reached
 from .backend.base import Buffer, Device
 from .backend.divert import SHARED, note
 from .backend.lending import lend
 from .core.errors import DTypeError, ShapeError, warn
+from .core.modes import observing, tell
+from .core.tape import TapeEntry, file_line, user_frame
 from .core.tensor import Tensor
 from .dtypes import HALF, float32
+from .engine.backward import was_reached
 from .op.base import PUBLIC
 from .tensor_grad import TensorGradExt
 

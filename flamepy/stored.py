@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .autograd.entries import file_line, user_frame
 from .core.changes import changed
 from .core.errors import DTypeError, ShapeError
+from .core.tape import file_line, user_frame
 from .reading import ALONE
 from .tensors import Tensor, tensor
 

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import autograd, ops, pickling
+from . import ops, pickling
 from .advice import advise
-from .autograd.entries import file_line, observing, tell, user_frame
-from .autograd.hooks import TensorHook
 from .backend.base import BACKENDS, Buffer, Device, is_device_name
 from .backend.base import device as device_of
 from .backend.divert import active
 from .backend.numbers import say_exact
+from .core.door import Door
 from .core.errors import DeviceError, DTypeError, FlameError, GradientError, ShapeError
+from .core.hooks import TensorHook
+from .core.modes import observing, tell
 from .core.spec import spec_of
+from .core.tape import file_line, user_frame
 from .core.tensor import Tensor, attach
 from .dtypes import DTYPES, INTEGERS, as_dtype, check_fits, float64, host_array, int64
 from .gradient import GradientMap
@@ -70,7 +72,7 @@ class TensorMethods(Readable):
     # ---- the tape -----------------------------------------------------------------------------------------------------
     def backward(self, gradient: Any = None, retain_graph: bool = False, create_graph: bool = False) -> GradientMap:
         """Gradients of this tensor with respect to every leaf that reaches it; see flamepy.autograd.backward."""
-        return autograd.backward(self, gradient, retain_graph, create_graph)
+        return Door.backward(self, gradient, retain_graph, create_graph)  # type: ignore[no-any-return]
 
     def requires_grad_(self: Any, flag: bool = True) -> Tensor:
         """Make this leaf require grad (or not), in place."""

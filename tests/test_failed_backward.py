@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from thread_tools import at_once
 
 import flamepy as fp
-from flamepy.autograd.entries import observing, thread
 from flamepy.core.door import Door
+from flamepy.core.modes import observing, thread
+from flamepy.engine.entries import observers
 from flamepy.op.base import on_result
 
 DEVICE = "plain"
@@ -95,7 +96,7 @@ def graph(pieces, leaf_hook, device=DEVICE):
 
 def state(engine):
     modes = thread.modes
-    told = modes.observers, modes.reader, observing[:], len(engine.tape)
+    told = observers.entries, observers.reader, observing[:], len(engine.tape)
     return modes.recording, modes.creating_graph, modes.strict, fp.get_rng_state(), told
 
 

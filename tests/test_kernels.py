@@ -15,12 +15,12 @@ from numba.core import codegen
 from numba.core.caching import NullCache
 
 import flamepy as fp
-from flamepy import gradient_memory
 from flamepy.backend.cpu.device import COSTLY_SHARE, FAMILIES, GRAIN, CpuStream, loop_named
 from flamepy.backend.cpu.runtime import compiler
 from flamepy.backend.cpu.runtime.memory import APART
 from flamepy.backend.formula.bind import bind, digest, on_compile
 from flamepy.core.formula import typed
+from flamepy.core.gradients import add_y
 from flamepy.gradients import edits as gradient_transforms
 from flamepy.op.base import REGISTRY
 from flamepy.op.pointwise import Pointwise
@@ -93,7 +93,7 @@ def test_maxima_along_rows_and_down_columns_vectorise():
 
 def test_in_place_loops_vectorise_and_are_used(monkeypatch):
     """Where an output is also an input, the overlap check of map1 and map2 would choose scalar code."""
-    for n, formula in ((1, gradient_transforms.repaired_y), (2, gradient_memory.add_y)):
+    for n, formula in ((1, gradient_transforms.repaired_y), (2, add_y)):
         llvm, assembly = compiled(f"edit{n}", formula, np.ones(4096, F4), *inputs(n - 1))
         assert not in_float64(llvm) and packed("arithmetic", assembly)
     p = fp.Parameter(np.ones(8, "f4"))

@@ -28,9 +28,10 @@ from ..core.errors import (
     ShapeMismatch,
     StateError,
 )
+from ..core.gradients import check_device
 from ..dtypes import FLOATS, HALF, float32, is_count
+from ..engine.marks import EARLIER, kept_by, mark_of
 from ..gradient import GradientMap
-from ..gradient_memory import EARLIER, check_device, kept_by, mark_of
 from ..gradients.clip import clip_grad_norm
 from ..parameter import named
 from ..tensors import Tensor, tensor

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from ..backend import numbers
 from ..backend.base import Buffer
+from ..core.gradients import add_to_buffer, label_of, scale_y
 from ..gradient import GradientMap
-from ..gradient_memory import add_to_buffer, label_of, scale_y
 from ..tensors import Tensor
 
 

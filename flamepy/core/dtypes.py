@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from .errors import DTypeError
+
 float32 = np.dtype("float32")
 float64 = np.dtype("float64")
 int32 = np.dtype("int32")
@@ -29,3 +31,17 @@ def join(stored: np.dtype, wide: np.dtype) -> None:
     FLOATS.add(stored)
     DTYPES.add(stored)
     _computed[stored] = wide
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is one number: Python's, NumPy's, a tensor without axes; no bool, no text."""
+    return hasattr(value, "__float__") and not isinstance(value, bool | str | type) and getattr(value, "shape", ()) == ()
+
+
+def checked_number(name: str, what: str, value: Any) -> float:
+    """One number as a float. Raises DTypeError for what is none."""
+    if type(value) is not float:
+        if not is_number(value):
+            raise DTypeError(f"{name}: {what} is no number: {value!r}. Use a float.")
+        value = float(value)
+    return value  # type: ignore[no-any-return]

@@ -1,6 +1,7 @@
 """Attaching the engine: all that it puts into the door. FLAMEPY_ENGINE=core leaves the planner out: ops then run as core has them.
 
-16-bit forms stay: without them there are no 16-bit ops.
+16-bit forms stay, without which there are no 16-bit ops, and so does the engine's backward, which checkpointing, packing and loss scaling
+are made with.
 """
 
 import os
@@ -8,10 +9,11 @@ from typing import Any
 
 from ..core.door import Door
 from ..op.call import Call
+from .backward import backward
 from .forms import saves
 from .half import on_halves
 
-Door.form, Door.saves = staticmethod(on_halves), staticmethod(saves)
+Door.form, Door.saves, Door.backward = staticmethod(on_halves), staticmethod(saves), staticmethod(backward)
 if os.environ.get("FLAMEPY_ENGINE", "") != "core":  # calls are planned once, and so are backward rules
     from . import callers, plan, rules
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd.entries import thread
 from ..backend.numbers import number
+from ..core.modes import thread
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS
 from ..op.base import REGISTRY

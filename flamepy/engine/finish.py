@@ -33,8 +33,9 @@ from functools import lru_cache
 from sys import _getframe
 from typing import Any, NamedTuple
 
-from ..autograd.entries import ENGINE_FILES, TapeEntry, next_serial, observing, tell, watchers
 from ..core import ids
+from ..core.modes import observing, tell
+from ..core.tape import ENGINE_FILES, TapeEntry, next_serial, watchers
 from ..core.tensor import Tensor
 from ..op.base import watch
 from ..op.call import mark_broken

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd.entries import TapeEntry
+from ..core.tape import TapeEntry
 from ..core.tensor import Tensor
 from ..dtypes import FULL, HALF, float32
 from ..op.base import Op, like, share

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd.entries import thread
 from ..backend.base import Buffer
 from ..backend.divert import divert
 from ..backend.numbers import number_kind
 from ..backend.recorder import Recorder
 from ..backend.run import Spot, Step
+from ..core.modes import thread
 from ..core.spec import Spec, forgetting
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..autograd.entries import TapeEntry, thread
 from ..backend.divert import divert
 from ..core import ids
+from ..core.modes import thread
 from ..core.spec import Spec
+from ..core.tape import TapeEntry
 from ..core.tensor import Tensor
 from ..op.base import sum_to_shapes
 from ..op.call import rule
@@ -43,7 +44,8 @@ def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
     into = cotangents.into(entry) if call.writes_into else None
     narrow = call.asks_narrow and cotangents.narrow(entry)
     if call.run is None and not came_before(call):
-        return rule(entry, gs, cotangents, {"into": into, "narrow_dx": narrow})
+        found = rule(entry, gs, cotangents, {"into": into, "narrow_dx": narrow})
+        return found if into is None else arriving(found, into)
     if len(gs) == 1:
         (g,) = gs
         key: Any = (g.spec.kind if call.any_size else g.spec, g.unit)
@@ -63,7 +65,8 @@ def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
             if len(call.backwards) > 16:
                 call.backwards.clear()
             call.backwards[key] = "seen once"
-        return rule(entry, gs, cotangents, {"into": into, "narrow_dx": narrow})
+        found = rule(entry, gs, cotangents, {"into": into, "narrow_dx": narrow})
+        return found if into is None else arriving(found, into)
     if into is not None:
         given += [None if p is None else p[0].buffer for p in into]
     if op.numbers:
@@ -96,6 +99,11 @@ def cotangents_of(plan: Plan, g: Any, memory: list[Any]) -> list[Any]:
     return found
 
 
+def arriving(found: Sequence[Any], into: Any) -> list[Any]:
+    """What a rule gave, but for what it has added to a gradient that was there: that has arrived."""
+    return [None if p is not None and p[1] else dx for dx, p in zip(found, into, strict=True)]
+
+
 def plan_vjp(entry: TapeEntry, gs: Sequence[Any], into: Any, narrow: bool, key: Any) -> Sequence[Any]:
     """The rule, run under a recorder; what was recorded is kept as the plan for cotangents like these, where that can be."""
     call, op = entry.call, entry.call.op
@@ -112,6 +120,7 @@ def plan_vjp(entry: TapeEntry, gs: Sequence[Any], into: Any, narrow: bool, key: 
     with divert(device, CallRecorder(values)) as recorder:
         found = sum_to_shapes(op, entry, op.rules(entry, own, {"into": own_places, "narrow_dx": narrow, **saved, **attributes}))
     found = [dx if node is not None else None for dx, node in zip(found, entry.inputs, strict=True)]
+    found = found if into is None else arriving(found, into)
     plan = Plan()
     planned = recorder.plan(plan, found)
     plan.gives = [(i, None if dx is None else dx.spec) for i, dx in zip(plan.places, found, strict=True)]

@@ -17,8 +17,8 @@ from ..backend.numbers import number
 from ..core.errors import NonFiniteError
 from ..core.words import maximum, minimum, select
 from ..dtypes import checked_dict, checked_number
+from ..engine.marks import scale_by_factor
 from ..gradient import GradientMap
-from ..gradient_memory import scale_by_factor
 from .norm import Places, labels_of, listed, norm_of, places_of, result_of, split
 from .transforms import ClipEdit, checked_limit
 

@@ -16,9 +16,8 @@ import numpy as np
 
 from ..backend.base import Buffer
 from ..core.errors import NonFiniteError, StateError
-from ..dtypes import checked_number, float64
+from ..dtypes import checked_number, checked_steps, float64
 from ..gradient import GradientMap
-from ..gradient_memory import checked_steps
 from .clip import apply_factor, require_finite
 from .norm import factor_and_mark, norm_of, places_of
 from .transforms import Clip

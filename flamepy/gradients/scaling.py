@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd.entries import scalings
 from ..backend.base import Buffer
 from ..backend.divert import aside, guard
 from ..core.changes import changed
 from ..core.errors import DeviceError, GradientError, StateError
-from ..dtypes import HALF, float32, float64
+from ..dtypes import HALF, checked_steps, float32, float64
+from ..engine.entries import scalings
+from ..engine.marks import EARLIER, both_marks, kept_by, mark_of, scale_by_factor
 from ..gradient import GradientMap
-from ..gradient_memory import EARLIER, both_marks, checked_steps, kept_by, mark_of, scale_by_factor
 from ..tensors import Tensor, tensor
 from .clip import apply_factor
 from .norm import factor_and_mark, norm_of, places_of

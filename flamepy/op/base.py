@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import autograd
-from ..autograd.entries import TapeEntry, thread
-from ..autograd.entries import watchers as watchers
 from ..backend.base import Buffer, Device
 from ..core.door import Door
 from ..core.errors import GradientError
+from ..core.modes import thread
 from ..core.spec import size_of as size_of
 from ..core.spec import spec_of
+from ..core.tape import TapeEntry
+from ..core.tape import watchers as watchers
 from ..core.tensor import Tensor
 from ..dtypes import computed, float32
 
@@ -155,9 +155,6 @@ class Op:
             f"{self.title}: no derivative for an input that requires grad: '{', '.join(found)}'. Use detach(), no_grad(), or "
             "strict_mode(False) if the gradient may stop here."
         )
-
-
-autograd.Op = Op  # FLAME's place for it
 
 
 def is_own(function: Any) -> bool:

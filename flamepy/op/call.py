@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from ..autograd.entries import TapeEntry, observing, tell, thread, user_frame
 from ..core.door import Door
+from ..core.modes import observing, tell, thread
 from ..core.spec import Spec
+from ..core.tape import TapeEntry, user_frame
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS
 from .base import REGISTRY, Op, saved_tensor, sum_to_shapes, watch, watchers

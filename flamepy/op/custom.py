@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd.entries import TapeEntry
 from ..core.door import Door
 from ..core.errors import DeviceError, DTypeError, GradientError, ShapeError
+from ..core.tape import TapeEntry
 from ..core.tensor import Tensor
 from ..dtypes import FULL, is_array, is_count
 from . import base

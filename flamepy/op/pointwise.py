@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd.entries import TapeEntry
 from ..backend.numbers import number
 from ..core.door import Door
 from ..core.errors import DTypeError
 from ..core.formula import globals_of
+from ..core.tape import TapeEntry
 from ..core.tensor import Tensor
 from ..core.words import VOCABULARY, select
 from ..dtypes import computed

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..autograd import no_grad
 from ..core.words import EPS, maximum, select, sqrt
-from ..gradient_memory import Segments, no_factor
+from ..engine.marks import Segments, no_factor
 from ..parameter import Parameter
 from ..tensors import Tensor
 from .base import Optimizer

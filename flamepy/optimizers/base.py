@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-from ..autograd.entries import file_line, user_frame
 from ..backend.divert import active, before, guard, note
 from ..core.changes import changed
 from ..core.errors import StateError, warn
+from ..core.tape import file_line, user_frame
 from ..gradient import GradientMap
 from ..gradients.transforms import Transform, chain_of
 from ..op.base import is_own

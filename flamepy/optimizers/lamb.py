@@ -10,7 +10,7 @@ from typing import Any
 from ..backend.formula.clip import NORMS
 from ..core.words import select, sqrt
 from ..dtypes import float64
-from ..gradient_memory import no_factor
+from ..engine.marks import no_factor
 from ..gradients.norm import square_size
 from .plain import Launch
 from .radam import Moments

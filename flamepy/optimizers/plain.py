@@ -9,8 +9,8 @@ import numpy as np
 
 from ..backend.base import Buffer
 from ..creation import zeros
+from ..engine.marks import no_factor
 from ..gradient import GradientMap
-from ..gradient_memory import no_factor
 from ..parameter import Parameter
 from ..tensors import Tensor
 from .given import NUMBERS, as_gradient

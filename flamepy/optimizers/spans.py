@@ -21,8 +21,8 @@ from ..core.changes import changed
 from ..creation import zeros
 from ..dtypes import HALF, computed, float32
 from ..engine.capture.values import LEAF, leaf_settings
+from ..engine.marks import no_factor
 from ..gradient import GradientMap
-from ..gradient_memory import no_factor
 from ..parameter import Parameter
 from ..tensors import Tensor
 from .base import Optimizer, Steps

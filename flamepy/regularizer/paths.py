@@ -25,14 +25,14 @@ import numpy as np
 
 from .. import ops
 from ..autograd import enable_grad
-from ..autograd.cotangents import Cotangents
-from ..autograd.entries import TapeEntry, thread
-from ..autograd.release import Release
-from ..autograd.walk import walk
 from ..backend.base import Buffer, Stream, opened
 from ..backend.divert import SHARED, before, divert
 from ..core.errors import DTypeError, FlameError, GradientError, ShapeError
+from ..core.modes import thread
+from ..core.tape import TapeEntry
 from ..dtypes import FLOATS, float32, float64
+from ..engine.backward import Cotangents
+from ..engine.release import Release
 from ..gradient import GradientMap
 from ..gradient_checkpointing import Rewind
 from ..gradients.norm import norm_of as norms_of
@@ -89,7 +89,7 @@ def gradient_of(y: Any, x: Any, create_graph: bool = False) -> Any | None:
     modes.recording = modes.creating_graph = create_graph
     try:
         cotangents.add(y.entry, y.slot, y.ones_cotangent())
-        walk(entries, cotangents, [], release)
+        release.walk(cotangents, [])
         if release.until < sys.maxsize:
             release.settle()
     except BaseException as error:

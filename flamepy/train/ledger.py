@@ -26,8 +26,7 @@ from ..backend.base import Buffer, device
 from ..backend.formula.clip import NORMS
 from ..core.errors import DTypeError, StateError
 from ..core.words import select
-from ..dtypes import computed, float64
-from ..gradient_memory import checked_steps
+from ..dtypes import checked_steps, computed, float64
 from ..gradients.norm import ClipResult, norms_in, places_of, result_of
 from ..parameter import named
 from .ledger_file import LedgerFile, Sheet, draw

@@ -9,17 +9,45 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from operator import call
+from types import SimpleNamespace
 from typing import Any
 
-from ...autograd.entries import cut_entry, tape_modes
 from ...backend.base import Buffer, Device, device
 from ...core.errors import CaptureError
+from ...core.modes import thread
+from ...core.tape import Freed, TapeEntry
 from ...dtypes import is_array
 from ...tensors import Tensor, tensor
 from .recorder import Later
 from .values import known
 
 TAPE = "with a tape"
+# Stands for the op that made a tensor, where a replay made it.
+REPLAYED = SimpleNamespace(title="capture", inputs=())
+
+
+class Replayed(Freed):
+    """Says why there is no way back through what a replay made."""
+
+    def refusal(self, entry: TapeEntry) -> Exception:
+        return CaptureError(
+            "capture: backward() through the result of a captured step: a replay has no tape. Run backward() inside the step, or detach() "
+            "the result."
+        )
+
+
+def cut_entry(spec: Any) -> TapeEntry:
+    """An entry for results of a replay, which are like tracked tensors of this spec but have no tape: backward() raises."""
+    call = SimpleNamespace(op=REPLAYED, single=True, ins=(), outs=(spec,), saved=(), tracked=(), others=(), guarded=())
+    entry = TapeEntry(call)
+    entry.freed = Replayed(entry.code)
+    return entry
+
+
+def tape_modes() -> tuple[bool, bool]:
+    """What this thread decides for itself and a recorded step depends on: whether it records, whether it is strict."""
+    modes = thread.modes
+    return modes.recording, modes.strict
 
 
 def is_tensor(value: Any) -> bool:

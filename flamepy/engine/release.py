@@ -10,10 +10,15 @@ What is left is an interrupt, or memory that runs out, between flamepy's own rul
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
+from ..core.backward import Cotangents, walk
+from ..core.door import Door
+from ..core.modes import thread
+from ..core.tape import Tape, TapeEntry, user_frame, watchers
 from ..rng import generator
-from .entries import Freed, Tape, TapeEntry, set_observers, thread, user_frame, watchers
+from .entries import Taken, observers, set_observers
 
 NOTHING: Any = (), ()
 
@@ -29,7 +34,7 @@ class Release:
         until, segments = sys.maxsize, None
         for entry in entries:
             entry.check()
-            segment = entry.segment  # read once: another thread may be filling the block
+            segment = entry.segment  # type: ignore[attr-defined] # read once: another thread may be filling the block
             if entry.hooks is not None or segment is not None or not entry.call.op.own:
                 until = entry.serial
                 if segment is not None:
@@ -38,35 +43,42 @@ class Release:
         self.until = until = 0 if hooked or watchers else until  # the oldest entry at which code of the user's may run
         for segment in segments or ():
             segment.check()
-        self.freed = None if retain else Freed(user_frame())
+        self.freed = None if retain else Taken(user_frame())
         self.before: Any = None  # what code of the user's may change
         if until == sys.maxsize:
             self.kept, self.segments = NOTHING
             return
         self.kept, self.segments = [], set()  # the entries that still have their values, the checkpointed blocks that ran again
-        modes = thread.modes
-        tapes = [(t, len(t)) for o in modes.observers if type(t := getattr(o, "__self__", None)) is Tape]
-        self.before = modes.strict, (modes.observers, modes.reader), generator.saved(), tapes
+        tapes = [(t, len(t)) for o in observers.entries if type(t := getattr(o, "__self__", None)) is Tape]
+        self.before = thread.modes.strict, (observers.entries, observers.reader), generator.saved(), tapes
 
-    def enter(self, entry: TapeEntry) -> None:
-        """Before an entry's rule runs while values are kept: get its own, if they were dropped; a hook may have written into them."""
-        segment = entry.segment
+    def walk(self, cotangents: Cotangents, kept: list[tuple[Any, Any]]) -> None:
+        """core's walk: up to the last place where code of the user's may run with saved values kept, then as always."""
+        entries, until = self.entries, self.until
+        if until == sys.maxsize:
+            return walk(entries, cotangents, kept, self.freed, Door.rule)
+        count = len([entry for entry in entries if entry.serial >= until])
+        walk(entries[:count], cotangents, kept, None, self.rule)
+        if until:  # nothing of the user's will run any more
+            for entry in entries[count:]:
+                entry.check()
+            self.settle()
+            walk(entries[count:], cotangents, kept, self.freed, Door.rule)
+
+    def rule(self, entry: TapeEntry, gs: Sequence[Any], cotangents: Cotangents) -> Sequence[Any]:
+        """An entry's rule while values are kept: it gets its own first, if they were dropped; a hook may have written into them. Of a
+        checkpointed block's values only what it takes to run again is kept."""
+        segment = entry.segment  # type: ignore[attr-defined]
         if segment is not None and entry.serial not in segment.lent:
             self.segments.add(segment)
             segment.fill(entry)
         entry.check()
-
-    def leave(self, entry: TapeEntry) -> None:
-        """After it. Of a checkpointed block's values only what it takes to run again is kept."""
+        found = Door.rule(entry, gs, cotangents)
         if self.freed is not None:
             self.kept.append(entry)
-            if (segment := entry.segment) is not None:
+            if segment is not None:
                 segment.drop(entry)
-        if entry.serial == self.until:  # nothing of the user's will run any more
-            for other in self.entries:
-                if other.serial < self.until:
-                    other.check()
-            self.settle()
+        return found
 
     def settle(self) -> None:
         """Let go of what was kept."""
@@ -82,10 +94,10 @@ class Release:
         for segment in self.segments:
             segment.undo()
         if self.freed is not None:
-            self.freed.error = type(error).__name__
+            self.freed.failed = type(error).__name__
         if self.before is not None:
-            thread.modes.strict, observers, random, tapes = self.before
-            set_observers(*observers)
+            thread.modes.strict, observing, random, tapes = self.before
+            set_observers(*observing)
             for tape, length in tapes:
                 del tape[length:]
             generator.restore(random)

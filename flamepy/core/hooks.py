@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..core.changes import changed
-from ..core.errors import DTypeError
+from .changes import changed
+from .errors import DTypeError
 
 
 class TensorHook:

@@ -1,4 +1,4 @@
-"""Tape entries: what one recorded op keeps, how it prints, and this thread's recording state.
+"""Tape entries: what one recorded op keeps, and how it prints.
 
 The output tensor owns its entry; the entry owns the entries (or leaves) of its inputs and those values its backward rules
 name. There is no global list: drop the loss and everything behind it is freed.
@@ -8,72 +8,16 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
-import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from sys import _getframe
-from types import SimpleNamespace
 from typing import Any
 
-from ..core.errors import CaptureError, GradientError, VersionError
-from ..dtypes import FLOATS
+from .dtypes import FLOATS
+from .errors import GradientError, VersionError
 
 next_serial = itertools.count(1).__next__
-
-
-class Modes:
-    """What one thread decides for itself."""
-
-    __slots__ = ("blocks", "creating_graph", "observers", "reached", "reader", "recording", "strict")
-
-    def __init__(self) -> None:
-        self.recording = True
-        self.strict = True
-        self.blocks: dict[str, list[list[Any]]] = {"recording": [], "strict": []}  # of each switch: [who set it, what was before]
-        self.creating_graph = False
-        self.observers: tuple[Callable[[TapeEntry], None], ...] = ()  # who is told of each new entry
-        self.reached: tuple[Any, dict[int, str]] = (None, {})  # (reference to the last backward's map, names of what is in it by id)
-        self.reader: Callable[[Sequence[Any]], None] | None = None  # who is told of what ops read, recorded or not
-
-
-class _Thread(threading.local):
-    def __init__(self) -> None:  # runs in each thread
-        self.modes = Modes()
-
-
-thread = _Thread()
-observing: list[int] = []  # for each thread that has observers or a reader: where nobody has, an op needs not look
-
-
-def set_observers(observers: tuple[Callable[[TapeEntry], None], ...], reader: Callable[[Sequence[Any]], None] | None) -> None:
-    """Who is told of each new entry in this thread, and who of what ops read."""
-    modes = thread.modes
-    modes.observers, modes.reader = observers, reader
-    while (me := threading.get_ident()) in observing:
-        observing.remove(me)
-    if observers or reader:
-        observing.append(me)
-
-
-def tell(xs: Sequence[Any], entry: TapeEntry | None = None) -> None:
-    """An op, or the host, has read these (Tensors, numbers, None); this is its entry, if it was recorded."""
-    modes = thread.modes
-    if modes.reader is not None:
-        modes.reader(xs)
-    if entry is not None:
-        for observer in modes.observers:
-            observer(entry)
-
-
-def was_reached(t: Any) -> bool:
-    """Whether a backward has passed through a tensor's entry or, if it was this thread's last, put its gradient into a map; and nobody is
-    known to have looked into that map."""
-    last, names = thread.modes.reached
-    grads = last and last()
-    if grads is not None and not grads.private:
-        return False
-    return t.id in names or (t.entry is not None and t.entry.freed is not None and t.entry.op is not REPLAYED)
+watchers: list[Callable[[str, Any], None]] = []  # who watches results: op/base.py, on_result()
 
 
 def engine_files() -> frozenset[str]:
@@ -103,16 +47,18 @@ def file_line(where: tuple[Any, int]) -> str:
     return f"{code.co_filename}:{line}"
 
 
-watchers: list[Callable[[str, Any], None]] = []  # who watches results: op/base.py, on_result()
-
-
 class Freed:
-    """The backward that let go of saved values: where it was called, and what it failed with, if it did."""
-
-    error = ""
+    """The backward that let go of saved values: where it was called."""
 
     def __init__(self, code: tuple[Any, int]):
         self.code = code
+
+    def refusal(self, entry: TapeEntry) -> Exception:
+        """What is raised where another backward needs them."""
+        return GradientError(
+            f"backward: the saved values of '{entry.op.title}' ({entry.where}) are already freed: first backward at "
+            f"{file_line(self.code)}. Pass retain_graph=True to the first backward to run a second one."
+        )
 
 
 class TapeEntry:
@@ -127,8 +73,6 @@ class TapeEntry:
     hooks: dict[int, list[Callable]] | None = None
     retained: dict[int, Any] | None = None
     freed: Freed | None = None
-    scaled: Any = None  # the GradScaler whose scaled loss this is
-    segment: Any = None  # who recomputes the saved values, if they were dropped
     slots: Sequence[int] | None = None  # None: 0 for each
     attributes: dict[str, Any] = {}  # noqa: RUF012
     inputs: Sequence[Any] = ()
@@ -137,7 +81,7 @@ class TapeEntry:
     versions: Sequence[int] = ()  # how often the guarded values were written when they were saved
 
     def __init__(self, call: Any, output_id: Any = 0):
-        """An entry that nothing leads to. Those of calls that were recorded are made by op/finish.py."""
+        """An entry that nothing leads to. Those of calls that were recorded are made where the call is."""
         self.serial = next_serial()
         self.call = call
         self.output_id: Any = output_id  # or a list, if the call has several results
@@ -162,7 +106,7 @@ class TapeEntry:
     @property
     def saved(self) -> dict[str, Any]:
         """The saved values by name; none after a backward that freed them."""
-        return {} if self.segment else {name: value for (name, _), value in zip(self.call.saved, self.values, strict=False)}
+        return {name: value for (name, _), value in zip(self.call.saved, self.values, strict=False)}
 
     @property
     def where(self) -> str:
@@ -172,20 +116,7 @@ class TapeEntry:
     def check(self) -> None:
         """Raise unless every saved value is as it was when it was saved."""
         if self.freed is not None:
-            if self.op is REPLAYED:
-                raise CaptureError(
-                    "capture: backward() through the result of a captured step: a replay has no tape. Run backward() inside the step, or "
-                    "detach() the result."
-                )
-            what, place = f"backward: the saved values of '{self.op.title}' ({self.where})", file_line(self.freed.code)
-            if self.freed.error:
-                raise GradientError(
-                    f"{what} are gone: the backward at {place} had let go of them when {self.freed.error} broke it off. "
-                    "Run the forward pass again; retain_graph=True keeps saved values until the end."
-                )
-            raise GradientError(
-                f"{what} are already freed: first backward at {place}. Pass retain_graph=True to the first backward to run a second one."
-            )
+            raise self.freed.refusal(self)
         values = self.values
         if not values:
             return
@@ -221,9 +152,6 @@ class TapeEntry:
         attributes = {k: repr(v) for k, v in self.attributes.items()}
         return found | {"attributes": attributes, "saved": list(self.saved), "where": self.where}
 
-    def __reduce__(self) -> Any:
-        raise GradientError(f"pickle: a tape cannot be copied: '{self.op.title}' at {self.where}. Use record(), a plain description.")
-
     def shown(self, i: int, id: int) -> str:
         """Input i as a tape prints it: a number by its value, a leaf by its name, if it has one."""
         spec, node = self.call.ins[i], self.inputs[i]
@@ -246,24 +174,6 @@ def shape_text(spec: Any) -> str:
     return "x".join(map(str, spec.shape)) or "scalar"
 
 
-# Stands for the op that made a tensor, where a replay made it.
-REPLAYED = SimpleNamespace(title="capture", inputs=())
-
-
-def cut_entry(spec: Any) -> TapeEntry:
-    """An entry for results of a replay, which are like tracked tensors of this spec but have no tape: backward() raises."""
-    call = SimpleNamespace(op=REPLAYED, single=True, ins=(), outs=(spec,), saved=(), tracked=(), others=(), guarded=())
-    entry = TapeEntry(call)
-    entry.freed = Freed(entry.code)
-    return entry
-
-
-def tape_modes() -> tuple[bool, bool]:
-    """What this thread decides for itself and a recorded step depends on: whether it records, whether it is strict."""
-    modes = thread.modes
-    return modes.recording, modes.strict
-
-
 class Tape(list):
     """Entries in the order they were recorded; prints one line an entry."""
 
@@ -276,9 +186,6 @@ def tape(loss: Any) -> Tape:
     if not hasattr(loss, "entry"):
         raise GradientError(f"tape: not a tensor: {type(loss).__name__}. Pass the result of an op.")
     return Tape(reversed(reachable(loss.entry)))
-
-
-scalings: weakref.WeakSet[TapeEntry] = weakref.WeakSet()  # the entries of scaled losses: where there are none, nobody looks for them
 
 
 def reachable(root: TapeEntry | None, hooked: list[Any] | None = None) -> list[TapeEntry]:
