@@ -14,6 +14,7 @@ from devices import CPU_ONLY
 from error_text import raises
 
 import flamepy as fp
+import flamepy.nn.functional as F
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -281,3 +282,25 @@ def test_an_edited_map_of_packed_parameters_is_what_the_step_sees(edit):
     fp.SGD(params, lr=1.0).step(grads)
     moved = [1.0, 2.0] if expected is None else [1.0 - expected[0], 2.0 - expected[1]]
     assert a.tolist() == moved and b.tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("uses", ["copy and weight", "two copies"])
+def test_a_packed_weight_that_is_used_in_two_ways_in_16_bits_gets_both_gradients(uses):
+    rng = np.random.default_rng(0)
+    numbers, x = rng.standard_normal((8, 8), np.float32), fp.tensor(rng.standard_normal((4, 8), np.float32)).to(fp.bfloat16)
+
+    def gradient(pack: bool) -> np.ndarray:
+        params = fp.ParameterDict({"w": fp.Parameter(numbers), "b": fp.Parameter(np.ones(3, np.float32))})
+        if pack:
+            params.pack()
+        w = params["w"]
+        copy = w.to(fp.bfloat16)
+        if uses == "copy and weight":
+            loss = (w * w).sum() + F.linear(x, copy).to(fp.float32).sum()
+        else:
+            loss = F.linear(x, copy).to(fp.float32).sum() + F.linear(x * 2.0, copy).to(fp.float32).sum()
+            loss = loss + F.linear(x, w.to(fp.bfloat16)).to(fp.float32).sum()
+        return (loss + params["b"].sum()).backward()[w].numpy()
+
+    for _ in range(3):  # as it is, recorded, as planned
+        np.testing.assert_array_equal(gradient(True), gradient(False))
