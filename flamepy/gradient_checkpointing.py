@@ -18,8 +18,8 @@ import numpy as np
 
 from .autograd import enable_grad, is_grad_enabled
 from .backend.base import Buffer
-from .backend.divert import before
 from .core import ids
+from .core.changes import before
 from .core.errors import GradientError, VersionError
 from .core.tape import TapeEntry
 from .dtypes import check_function

@@ -17,8 +17,7 @@ import numpy as np
 from . import creation
 from .autograd import no_grad
 from .backend.base import Device
-from .backend.divert import assigned, read
-from .core.changes import changed
+from .core.changes import assigned, changed, seen
 from .core.errors import DTypeError, GradientError, ShapeError, StateError
 from .core.tape import file_line, user_frame
 from .dtypes import FLOATS, checked_dict
@@ -83,7 +82,7 @@ class Parameter(Stored):
 
     def kept_grad(self) -> Tensor | None:
         """The same without a hint, for what reads many."""
-        read(self, "_grad")
+        seen(self, "_grad", lambda: self._grad, True)
         return self._grad
 
     def set_grad(self, gradient: Any) -> None:

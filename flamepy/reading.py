@@ -14,7 +14,6 @@ import numpy as np
 
 from .advice import ADVICE
 from .backend.base import Buffer, Device
-from .backend.divert import SHARED, note
 from .backend.lending import lend
 from .core.errors import DTypeError, ShapeError, warn
 from .core.modes import observing, tell
@@ -115,7 +114,7 @@ class Readable(TensorGradExt):
         """The numbers for another library: the memory itself where no tape, Parameter or other tensor holds it, else a copy, marked as
         read-only, since what others write into it is nothing to anyone here. `copy=False` raises BufferError in place of a copy."""
         tell((self,))
-        note(SHARED, self.shape)
+        self.device.stream.shared(self.buffer)
         shared = self.requires_grad or hasattr(self, "set_grad") or sys.getrefcount(self.buffer) > ALONE
         if not shared and not weakref.getweakrefcount(self.buffer):
             memory = self.device.dlpack(self.buffer, self.shape)  # which may refuse
@@ -136,7 +135,7 @@ class Readable(TensorGradExt):
     def __cuda_array_interface__(self) -> Any:
         """What Numba, CuPy and PyTorch read of memory on a GPU. Writes of theirs are not noticed: use DLPack where they write."""
         tell((self,))
-        note(SHARED, self.shape)
+        self.device.stream.shared(self.buffer)
         return self.device.array_interface(self.buffer, self.shape)
 
     def item(self) -> Any:

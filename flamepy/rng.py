@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 
-from .backend.divert import before, note
+from .core.changes import before, seen
 from .core.errors import DTypeError, StateError
 from .dtypes import is_count
 
@@ -50,7 +50,7 @@ class Jump:
 
     def __init__(self, what: str, position: tuple[int, int, int]):
         self.position = position
-        note(what, position)
+        seen(None, what, lambda: position)
         before(self.go)
 
     def go(self) -> None:
@@ -72,7 +72,7 @@ def manual_seed(seed: int) -> None:
 def get_rng_state() -> dict[str, int]:
     """This thread's position, to be saved with a checkpoint."""
     seed, stream, step = position = generator.saved()
-    note("get_rng_state", position)
+    seen(None, "get_rng_state", lambda: position)
     return {"seed": seed, "stream": stream, "step": step}
 
 

@@ -12,8 +12,8 @@ from . import ops, pickling
 from .advice import advise
 from .backend.base import BACKENDS, Buffer, Device, is_device_name
 from .backend.base import device as device_of
-from .backend.divert import active
 from .backend.numbers import say_exact
+from .core.changes import seen
 from .core.door import Door
 from .core.errors import DeviceError, DTypeError, FlameError, GradientError, ShapeError
 from .core.hooks import TensorHook
@@ -257,7 +257,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
         t = t if wanted is None else t.to(wanted)
         return t.requires_grad_() if requires_grad else t
     array = data.numpy() if isinstance(data, Tensor) else host_array(data, wanted)
-    if active and not isinstance(data, Tensor):
+    if seen and not isinstance(data, Tensor):
         say_exact(host_array(data, wanted or float64))
     if wanted is None and array.dtype not in DTYPES:
         if array.dtype.kind not in "iu":

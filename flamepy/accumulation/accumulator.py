@@ -17,7 +17,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from ..backend.divert import before, told
+from ..core.changes import before, here
 from ..core.errors import (
     AccumulationError,
     AccumulatorFull,
@@ -135,7 +135,7 @@ class GradientAccumulator:
             self.saw(rows, was)
             if last:
                 self.close()
-                self.finished = None if self.window.recorders or any(told()) else result
+                self.finished = None if here.step else result
             return result
 
     # ---- by name --------------------------------------------------------------------------------------------------------------------
@@ -230,8 +230,7 @@ class GradientAccumulator:
             raise GradientError(
                 "accumulate: gradients of a scaled loss and others: they differ in scale. Call unscale() on each map first."
             )
-        recorders = tuple(told())
-        if window.arrived and recorders != window.recorders:
+        if window.arrived and here.step != window.step:
             at = f"{window.arrived} of {n} micro-batches are in"
             what = "a window does not begin and end in one call of a captured step"
             raise CaptureError(f"accumulate: {what}: {at}. Capture a step that does a whole window, or accumulate outside of it.")
@@ -250,7 +249,7 @@ class GradientAccumulator:
         bound = self.bind(rows)
         self.finished = None
         if not window.arrived:
-            self.window = window._replace(recorders=recorders)
+            self.window = window._replace(step=here.step)
         return bound
 
     def saw(self, rows: list[Arrived], was: Window) -> None:
@@ -361,7 +360,7 @@ class GradientAccumulator:
             self.sizes = {k.number: math.prod(k.shape) for k in known.values()}
             self.known = {name: known[name] for name in state["registered"]}
             self.restored = {name: k for name, k in known.items() if name not in self.known}
-            self.window = Window(total, state["micro_batches"], state["weight"], counts, tuple(told()))
+            self.window = Window(total, state["micro_batches"], state["weight"], counts, here.step)
             self.done.restore((state["total_micro_batches"], state["total_updates"]))
 
     def __getstate__(self) -> dict[str, Any]:

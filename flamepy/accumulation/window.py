@@ -135,7 +135,7 @@ class Window(NamedTuple):
     arrived: int = 0
     weight: float = 0.0
     counts: Mapping[int, int] = {}
-    recorders: tuple[Any, ...] = ()  # who recorded when it began
+    step: int = 0  # the recorded step in which it began
 
 
 # ---- state: everything is checked before anything is restored ----------------------------------------------------------------------------

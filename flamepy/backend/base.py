@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.changes import before
 from ..core.errors import DeviceError
 from .run import Action, Required, Run, Step, resolve
 
@@ -191,6 +193,25 @@ class Stream:
     def number(self, buffer: Buffer, i: int = 0) -> Any:
         return self.report(lambda numbers: numbers[i].item(), buffer)
 
+    # ---- what is otherwise where a step is recorded --------------------------------------------------------------------------
+    def flag(self, buffer: Buffer, i: int = 0) -> Any:
+        """number() as yes or no; in a recorded step the number itself, by which each replay decides anew."""
+        return bool(self.number(buffer, i))
+
+    def kept(self, rooms: dict[int, Buffer], size: int, dtype: np.dtype) -> Buffer:
+        """A small buffer for before(), from `rooms` or put there; in a recorded step a new one each time: a replay fills all at once."""
+        found = rooms.get(size)
+        if found is None:
+            found = rooms[size] = self.device.direct.empty(size, dtype)
+        return found
+
+    def shared(self, buffer: Buffer) -> None:
+        """Another library is about to get this memory."""
+
+    def aside(self) -> AbstractContextManager[None]:
+        """A block in which nobody records what this thread does on the device: it is done once, not in every replay."""
+        return nullcontext()
+
 
 class Device:
     """Where buffers live and kernels run. `direct` is its own stream; everybody uses `stream`, which is another while a thread records."""
@@ -342,6 +363,14 @@ def opened() -> list[Device]:
     """The devices in use, the default one first."""
     device()
     return list({id(found): found for found in _devices.values()}.values())  # one may have two names: cuda, cuda:0
+
+
+def remembered(act: Callable[[], Any]) -> None:
+    for found in opened():
+        found.remember(act)
+
+
+before.append(remembered)
 
 
 def is_device_name(text: Any) -> bool:

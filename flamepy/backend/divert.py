@@ -1,8 +1,4 @@
-"""Recording: another stream in the place of a device's own, for one thread and for a while; nobody else notices.
-
-What Python decides in the meantime passes by the stream. So the places that hold such settings tell the recorders of their thread:
-note() a value, guard() a setting that is read, before() something done to host state, read() and assigned() an attribute.
-"""
+"""Diverting: another stream in the place of a device's own, for one thread and for a while; nobody else notices."""
 
 from __future__ import annotations
 
@@ -13,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from .base import Buffer, Device, Stream, opened
+from .base import Buffer, Device, Stream
 
-SHARED = "memory shared with another library"  # what note() calls it
 diverted = threading.local()  # stacks: device -> the recorders of this thread, the innermost last
 _diverting = threading.Lock()
-active: list[Any] = []  # every recorder there is, of any thread: where there is none, nobody needs to be told
 
 
 @contextmanager
@@ -29,7 +23,6 @@ def divert(device: Device, recorder: Any) -> Iterator[Any]:
     stack.append(recorder)
     with _diverting:
         device.recorders += 1
-        active.append(recorder)
         device.stream = Switch(device)
     try:
         yield recorder
@@ -37,7 +30,6 @@ def divert(device: Device, recorder: Any) -> Iterator[Any]:
         stack.pop()
         with _diverting:
             device.recorders -= 1
-            active.remove(recorder)
             if not device.recorders:
                 device.stream = device.direct
 
@@ -46,61 +38,6 @@ def recorder_of(device: Device) -> Any | None:
     """The innermost recorder of this thread on that device."""
     stack = diverted.__dict__.get("stacks", {}).get(device)
     return stack[-1] if stack else None
-
-
-@contextmanager
-def aside(device: Device) -> Iterator[None]:
-    """Let nobody record what this thread does on the device in the block: it is done once, not in every replay."""
-    stack = diverted.__dict__.get("stacks", {}).get(device)
-    if stack:
-        stack.append(device.direct)
-    try:
-        yield
-    finally:
-        if stack:
-            stack.pop()
-
-
-def told() -> Iterator[Any]:
-    """The recorders of this thread."""
-    if not active:
-        return
-    for device, stack in diverted.__dict__.get("stacks", {}).items():
-        yield from [recorder for recorder in stack if recorder is not device.direct]
-
-
-def note(what: str, value: Any) -> None:
-    """A setting made while a step runs: whoever records in this thread must know of it."""
-    for recorder in told():
-        recorder.note(what, value)
-
-
-def guard(owner: Any, what: str, read: Callable[[], Any], live: bool = False) -> None:
-    """The step depends on a setting that is not in a buffer: read() gives it. `owner`, `what`: which it is; `live`: that nobody says
-    when it changes (core/changes.py)."""
-    for recorder in told():
-        recorder.guard(owner, what, read, live)
-
-
-def read(owner: Any, attribute: str) -> None:
-    """An attribute that holds a tensor or None is read: if the step has not set it, the step depends on which one it is."""
-    for recorder in told():
-        recorder.read(owner, attribute)
-
-
-def assigned(owner: Any, attribute: str) -> None:
-    """An attribute that holds a tensor or None is about to be set: a replay must set it too."""
-    for recorder in told():
-        recorder.assigned(owner, attribute)
-
-
-def before(act: Callable[[], None]) -> None:
-    """Do something with host state alone, now and before each replay of what this thread is recording, on whichever device."""
-    for device in opened():
-        device.remember(act)
-    for recorder in told():
-        recorder.acted(act)
-    act()
 
 
 class Switch(Stream):
@@ -138,3 +75,23 @@ class Switch(Stream):
 
     def report(self, make: Callable[[np.ndarray], Any], buffer: Buffer) -> Any:
         return self.chosen().report(make, buffer)
+
+    def flag(self, buffer: Buffer, i: int = 0) -> Any:
+        return self.chosen().flag(buffer, i)
+
+    def kept(self, rooms: dict[int, Buffer], size: int, dtype: np.dtype) -> Buffer:
+        return self.chosen().kept(rooms, size, dtype)  # type: ignore[no-any-return]
+
+    def shared(self, buffer: Buffer) -> None:
+        self.chosen().shared(buffer)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        stack = diverted.__dict__.get("stacks", {}).get(self.device)
+        if stack:
+            stack.append(self.device.direct)
+        try:
+            yield
+        finally:
+            if stack:
+                stack.pop()

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from .divert import active, note, told
+from ..core.changes import Topic, seen
 
 MOST = 8192  # numbers that are kept
 NUMBERS: dict[tuple[np.dtype, Any], Any] = {}
+rounded = Topic()  # (value, scalar): a number was rounded
 
 
 def number(value: Any, dtype: np.dtype) -> Any:
@@ -25,9 +26,8 @@ def number(value: Any, dtype: np.dtype) -> Any:
     scalar = NUMBERS.get((dtype, value))
     if scalar is None:
         scalar = dtype.type(value)
-        if active:  # nothing is kept meanwhile, so that recorders hear of every number
-            for recorder in told():
-                recorder.rounded(value, scalar)
+        if rounded:  # nothing is kept meanwhile, so that who listens hears of every number
+            rounded(value, scalar)
         else:
             if len(NUMBERS) >= MOST:
                 NUMBERS.clear()
@@ -37,8 +37,7 @@ def number(value: Any, dtype: np.dtype) -> Any:
 
 def say_exact(data: np.ndarray) -> None:
     """The same for data that Python made: what it is before it takes its tensor's type."""
-    if any(True for _ in told()):
-        note(f"data of shape {data.shape}", hashlib.sha1(np.ascontiguousarray(data).tobytes()).hexdigest())
+    seen(None, f"data of shape {data.shape}", lambda: hashlib.sha1(np.ascontiguousarray(data).tobytes()).hexdigest())
 
 
 def number_kind(x: Any) -> type:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..core.errors import CaptureError, StateError
-from .divert import guard, told
+from ..core.changes import outside, seen
+from ..core.errors import StateError
 
 LEVELS = ("highest", "high", "medium")
 _level = LEVELS[0]
@@ -26,7 +26,7 @@ def level() -> str:
 
 def get_float32_matmul_precision() -> str:
     """The level set: "highest", "high" or "medium"."""
-    guard(LEVELS, "float32_matmul_precision", level, live=True)
+    seen(LEVELS, "float32_matmul_precision", level, True)
     return _level
 
 
@@ -42,10 +42,7 @@ def set_float32_matmul_precision(precision: str) -> None:
     global _level
     if not isinstance(precision, str) or precision not in LEVELS:
         raise StateError(f'set_float32_matmul_precision: no such precision: {precision!r}. Use "highest", "high" or "medium".')
-    if any(told()):
-        raise CaptureError(
-            f"set_float32_matmul_precision: inside a captured step: '{precision}'. Set it before the call: replays follow it."
-        )
+    outside(f"set_float32_matmul_precision: inside a captured step: '{precision}'. Set it before the call: replays follow it.")
     before, _level = _level, LEVELS[LEVELS.index(precision)]
     try:
         for tell in listeners:

@@ -69,27 +69,11 @@ class Recorder(Stream):
             self.checking -= 1
         self.steps.append(Action(check, [self.place(b) for b in buffers], False))
 
-    def acted(self, act: Callable[[], None]) -> None:
-        """Something is about to be done to host state; see divert.before()."""
-        self.steps.append(Action(act, (), True))
-
     def report(self, make: Callable[[np.ndarray], Any], buffer: Buffer) -> Any:
         return self.inner.report(make, buffer)
 
-    def note(self, what: str, value: Any) -> None:
-        """A setting made meanwhile; see divert.note()."""
-
-    def rounded(self, value: Any, scalar: np.generic) -> None:
-        """A number of Python's on its way to kernels; see numbers.py."""
-
-    def guard(self, owner: Any, what: str, read: Callable[[], Any], live: bool = False) -> None:
-        """A setting read meanwhile; see divert.guard()."""
-
-    def read(self, owner: Any, attribute: str) -> None:
-        """An attribute read meanwhile; see divert.read()."""
-
-    def assigned(self, owner: Any, attribute: str) -> None:
-        """An attribute about to be set; see divert.assigned()."""
+    def kept(self, rooms: dict[int, Buffer], size: int, dtype: np.dtype) -> Buffer:
+        return self.empty(size, dtype)
 
     def number_of(self, buffer: Buffer) -> int | None:
         """The number of a buffer made meanwhile; None for one that is held."""

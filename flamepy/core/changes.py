@@ -1,11 +1,13 @@
-"""The bus: what others may depend on says here that it is another now. Nobody here knows who listens.
+"""The bus: what a recorded step depends on, and does to the host's own state, says so here. Nobody asks who listens.
 
-Listeners put their functions in from above. Where there are none, telling costs a look at an empty list.
+Listeners put their functions in from above: capture while a step is recorded, devices whose checks come late. Where there are none,
+telling costs a look at an empty list (and `if seen:`, where much is called, that look alone).
 """
 
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +23,8 @@ class Topic(list[Callable[..., Any]]):
 
 
 class Changed(Topic):
-    """`version`: another number after each change."""
+    """(owner): it is another now: whether a leaf requires grad, where memory lies, a mode, an attribute, an option. `version`: another
+    number after each change."""
 
     version = 0
 
@@ -31,4 +34,26 @@ class Changed(Topic):
             hear(owner)
 
 
-changed = Changed()  # (owner): it is another now: whether a leaf requires grad, where memory lies, a mode, an attribute, an option
+class Before(Topic):
+    """(act): do something with host state alone, now and before each replay of the step that this thread records."""
+
+    def __call__(self, act: Callable[[], Any]) -> None:
+        for hear in self:
+            hear(act)
+        act()
+
+
+class Here(threading.local):
+    """`step`: the number of the recorded step that this thread is in, another one for each call; 0 outside of any."""
+
+    step = 0
+
+
+changed = Changed()
+before = Before()
+# (owner, what, read, live): a setting is read that is not in a buffer: read() gives it, `what` says which of the owner's it is; `live`: it
+# may change without changed(). (owner) alone: whatever matters in a module or a leaf. Owner None: a value of Python's, as it is now.
+seen = Topic()
+assigned = Topic()  # (owner, attribute): an attribute that holds a tensor or None is about to be set: a replay must set it, too
+outside = Topic()  # (text): what no recorded step can do: who records one raises CaptureError with this text
+here = Here()

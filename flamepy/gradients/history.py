@@ -166,7 +166,7 @@ class Remembering(Clip):
     def remember(self, norm: float) -> None:
         self._past = (*self._past, norm)[-self.window :]
 
-    # ---- state, also of a replay that fails (backend/divert.py) -----------------------------------------------------------------
+    # ---- state, also of a replay that fails (engine/capture) -----------------------------------------------------------------
     def saved(self) -> Any:
         return self._past, [getattr(self, key) for key in self.counts]
 

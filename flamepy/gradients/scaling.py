@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..backend.base import Buffer
-from ..backend.divert import aside, guard
-from ..core.changes import changed
+from ..core.changes import changed, seen
 from ..core.errors import DeviceError, GradientError, StateError
 from ..dtypes import HALF, checked_steps, float32, float64
 from ..engine.entries import scalings
@@ -57,7 +56,7 @@ class GradScaler:
     @property
     def growth_interval(self) -> int:
         """After how many good steps the scale is doubled. May be set."""
-        guard(self, "growth_interval", lambda: self._interval)
+        seen(self, "growth_interval", lambda: self._interval)
         return self._interval
 
     @growth_interval.setter
@@ -88,7 +87,7 @@ class GradScaler:
     def prepare(self, device: Any) -> None:
         """Put the numbers on the device. They are the scaler's own: no recorded step makes them anew."""
         if self.state is None:
-            with aside(device):
+            with device.stream.aside():
                 self.state = device.direct.upload(np.array(self.start))
                 self.limits = device.direct.upload(np.array([0.0, LARGEST, 1.0 / self.start[0]]))
                 self.factor = tensor(np.float32(self.start[0]), device=device)

@@ -16,8 +16,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from ..backend.base import Buffer
-from ..backend.divert import active, guard
-from ..core.changes import changed
+from ..core.changes import changed, seen
 from ..dtypes import checked_number
 from ..gradient import GradientMap
 from .norm import ClipResult, Places, chosen_keys
@@ -44,8 +43,7 @@ class Transform:
         return type(self).__name__
 
     def __call__(self, grads: GradientMap, optimizer: Any) -> None:
-        if active:
-            guard(self, "its settings", self.settings)
+        seen(self, "its settings", self.settings)
         self.edit(grads, self.chosen(grads, optimizer), optimizer)
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..advice import advise
 from ..backend.base import device
-from ..backend.divert import active, guard
-from ..core.changes import changed
+from ..core.changes import changed, seen
 from ..core.errors import DTypeError, ShapeError, StateError
 from ..dtypes import check_function
-from ..engine.capture.values import settings_of
 from ..parameter import Parameter, ParameterDict, check_names, checked_dict
 from ..reading import StateArray
 from ..stored import Stored, store
@@ -46,8 +43,8 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__}: no forward(): the class does not define it. Write forward(self, x).")
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        if active:
-            guard(self, "a module", partial(settings_of, self))
+        if seen:
+            seen(self)
         if self._hooks:
             return hooked(self, args, options)
         return self.forward(*args, **options)

@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from ..backend.base import Buffer
-from ..backend.divert import before, told
-from ..core.changes import changed
-from ..core.errors import CaptureError, DTypeError, StateError, warn
+from ..core.changes import before, changed, outside
+from ..core.errors import DTypeError, StateError, warn
 from ..core.words import select
 from ..dtypes import FLOATS, computed, is_count, is_number
 from ..op.inputs import merged_dims
@@ -124,7 +123,7 @@ class Averaged:
         return [self.share()]
 
     def saved(self) -> int:
-        """For a replay that fails; see backend/divert.py."""
+        """For a replay that fails; see engine/capture."""
         return self.updates
 
     def restore(self, updates: int) -> None:
@@ -302,10 +301,7 @@ class Lookahead:
 
     def step(self, grads: Any = None) -> Any:
         """A step of the optimizer, and every k-th time one of the slow weights. Returns what the optimizer's step does."""
-        if any(told()):
-            raise CaptureError(
-                f"Lookahead: every k-th step does more: k is {self.k}. Capture what comes before the step, or don't capture."
-            )
+        outside(f"Lookahead: every k-th step does more: k is {self.k}. Capture what comes before the step, or don't capture.")
         versions = [p.buffer.version for p in self.params]
         done = self.optimizer.step(grads)
         if versions != [p.buffer.version for p in self.params]:

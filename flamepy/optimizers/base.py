@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-from ..backend.divert import active, before, guard, note
-from ..core.changes import changed
+from ..core.changes import before, changed, seen
 from ..core.errors import StateError, warn
 from ..core.tape import file_line, user_frame
 from ..gradient import GradientMap
@@ -64,8 +63,7 @@ class Steps(state.Saved):
         """
         grads = grads if isinstance(grads, GradientMap) else self.as_map(grads)
         check_unscaled(self.name, grads)
-        if active:
-            guard(self, "transforms", lambda: tuple([id(t) for t in self.chain]))
+        seen(self, "transforms", lambda: tuple([id(t) for t in self.chain]))
         if self.chain and any([p.id in grads for p in self.params if p.id not in self.frozen()]):
             for transform in self.chain:
                 transform(grads, self)
@@ -79,7 +77,8 @@ class Steps(state.Saved):
             return False
         place = user_frame()
         for one, mine in zip(members, found, strict=True):
-            way.take(one, grads, mine, partial(writer, one.name if one is self else f"{self.name}, {one.name}", place))
+            by = partial(writer, one.name if one is self else f"{self.name}, {one.name}", place)
+            way.take(one, grads, mine, by, done)
         return done
 
     def as_map(self, grads: Any) -> GradientMap:
@@ -247,7 +246,7 @@ class Optimizer(Steps):
     @property
     def lr(self) -> float:
         """The learning rate of the next step (in groups: times their share). A number or a schedule may be set."""
-        guard(self, f"{self.name}.lr", self.rates.now, live=True)
+        seen(self, f"{self.name}.lr", self.rates.now, True)
         return self.rates.now()
 
     @lr.setter
@@ -255,7 +254,7 @@ class Optimizer(Steps):
         number = checked_rate(self.name, value, self.rates.finished) if callable(value) else value
         for group, lr in zip(self.groups, self.rates.of_groups(number), strict=True):
             self.check({**group, "lr": lr})
-        note(f"{self.name}.lr", value)
+        seen(None, f"{self.name}.lr", lambda: value)
         before(partial(self.rates.set, value))
 
     def __repr__(self) -> str:

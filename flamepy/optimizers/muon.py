@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..autograd import no_grad
-from ..backend.divert import guard
+from ..core.changes import seen
 from ..core.errors import ShapeError
 from ..parameter import Parameter
 from ..tensors import Tensor
@@ -85,7 +85,7 @@ class Muon(Optimizer):
 
     def write(self, to: Launch) -> None:
         block, u = to.block, to.scratch()
-        guard(self, "what its iterations depend on", self.iterations, live=True)
+        seen(self, "what its iterations depend on", self.iterations, True)
         to.update(momentum_update, (u, *block.state.values()))
         with no_grad():
             for i in to.chosen:

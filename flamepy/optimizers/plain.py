@@ -74,11 +74,14 @@ class Each:
         """Have a place for what is kept of each parameter; another one, with the same numbers, when it was moved since."""
         slots, blocks = optimizer.used_slots(optimizer.groups), optimizer.blocks
         if sum([len(b.params) for b in blocks]) != len(optimizer.params) or not all([b.fits(slots) for b in blocks]):
-            rows = optimizer.rows()
-            for block in blocks:
-                block.retire(f"a change of {optimizer.name}'s parameters or state")
-            optimizer.blocks = self.homes(optimizer, slots)
-            put_rows(optimizer, rows)
+            self.rearrange(optimizer, slots)
+
+    def rearrange(self, optimizer: Any, slots: tuple[str, ...]) -> None:
+        rows = optimizer.rows()
+        for block in optimizer.blocks:
+            block.retire(f"a change of {optimizer.name}'s parameters or state")
+        optimizer.blocks = self.homes(optimizer, slots)
+        put_rows(optimizer, rows)
 
     def found(self, optimizer: Any, grads: GradientMap) -> Any:
         """The gradients of its parameters, by id."""
@@ -93,8 +96,8 @@ class Each:
         """Whether a step may use the gradients; in a captured step a number that says so."""
         return True
 
-    def take(self, optimizer: Any, grads: GradientMap, found: Any, by: Any) -> None:
-        """Update the parameters with the gradients found, and count the step."""
+    def take(self, optimizer: Any, grads: GradientMap, found: Any, by: Any, done: Any) -> None:
+        """Update the parameters with the gradients found, and count the step. `done`: what usable() said."""
         optimizer.rates.begin()
         for home in optimizer.blocks:
             p, device = home.params[0], home.buffer.device

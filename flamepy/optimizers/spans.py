@@ -15,12 +15,10 @@ from typing import Any
 
 from .. import ops
 from ..backend.base import Buffer
-from ..backend.divert import active, aside, before, guard, told
 from ..backend.formula.clip import USE
-from ..core.changes import changed
+from ..core.changes import before, changed, seen
 from ..creation import zeros
 from ..dtypes import HALF, computed, float32
-from ..engine.capture.values import LEAF, leaf_settings
 from ..engine.marks import no_factor
 from ..gradient import GradientMap
 from ..parameter import Parameter
@@ -45,18 +43,17 @@ class Block:
         size, device, self.dtype = self.buffer.size, self.buffer.device, computed(first.dtype)
         self.whole = sum([p.size for p in params]) == size
         self.one = no_factor(device)
-        self.numbers: dict[int, Buffer] = {}  # where those of so many segments are put before an update
-        with aside(device):  # made once, also where a step is recorded
-            self.state = {slot: zeros((size,), dtype=self.dtype, device=device).buffer for slot in slots}
-            if first.dtype in HALF:
-                self.master = device.empty(size, float32)
-                device.stream.copy(self.master, self.buffer)
-            laid = self.state if self.master is self.buffer else {**self.state, "master": self.master}
-            self.kept: list[dict[str, Tensor]] = []
-            for i, p in enumerate(params):
-                apart = {slot: shape for slot, shape in optimizer.shapes_of(p, slots).items() if slot not in slots}
-                alone = {slot: zeros(shape, dtype=self.dtype, device=device) for slot, shape in apart.items()}
-                self.kept.append({**{slot: self.part(buffer, i) for slot, buffer in laid.items()}, **alone})
+        self.numbers: dict[int, Buffer] = {}  # where so many are put before an update
+        self.state = {slot: zeros((size,), dtype=self.dtype, device=device).buffer for slot in slots}
+        if first.dtype in HALF:
+            self.master = device.empty(size, float32)
+            device.stream.copy(self.master, self.buffer)
+        laid = self.state if self.master is self.buffer else {**self.state, "master": self.master}
+        self.kept: list[dict[str, Tensor]] = []
+        for i, p in enumerate(params):
+            apart = {slot: shape for slot, shape in optimizer.shapes_of(p, slots).items() if slot not in slots}
+            alone = {slot: zeros(shape, dtype=self.dtype, device=device) for slot, shape in apart.items()}
+            self.kept.append({**{slot: self.part(buffer, i) for slot, buffer in laid.items()}, **alone})
 
     def place(self, buffer: Buffer, i: int) -> Buffer:
         """What `buffer` (laid out like the parameters) holds for parameter i."""
@@ -113,12 +110,7 @@ class Block:
         everything, device = len(chosen) == len(self.params), self.buffer.device
         alike = not optimizer.apart and everything and self.alike()
         segments = ((0, self.buffer.size),) if alike else tuple([self.segments[i] for i in chosen])
-        if active:  # a step is recorded, where each update has its own numbers: a replay fills all of them at once
-            guard(optimizer, "which moments it keeps", lambda: optimizer.used_slots(optimizer.groups))
-            guard(self, "whether all parameters were updated as often", self.alike)
-            hyper = device.empty(NUMBERS * len(segments), self.dtype)
-        elif (hyper := self.numbers.get(len(segments))) is None:  # type: ignore[assignment]
-            hyper = self.numbers[len(segments)] = device.direct.empty(NUMBERS * len(segments), self.dtype)
+        hyper = device.stream.kept(self.numbers, NUMBERS * len(segments), self.dtype)
         device.stream.before(Counting(optimizer, self, chosen, [0] if alike else chosen).numbers, hyper)
         optimizer.write(Launch(self, chosen, segments, gradients, factor, mark, hyper))
         if self.master is not self.buffer:  # round the master copies into the parameters
@@ -194,13 +186,11 @@ class Spans(Each):
             memory.setdefault(id(p.buffer.root or p.buffer), []).append(p)
         return [Block(ps, optimizer, slots) for ps in memory.values()]
 
-    def arrange(self, optimizer: Optimizer) -> None:
-        if not active:
-            return super().arrange(optimizer)
-        with ExitStack() as stack:  # whoever records a step does not see it: it is done once
+    def rearrange(self, optimizer: Optimizer, slots: tuple[str, ...]) -> None:
+        with ExitStack() as stack:  # done once, also where a step is recorded
             for device in {p.device for p in optimizer.params}:
-                stack.enter_context(aside(device))
-            super().arrange(optimizer)
+                stack.enter_context(device.stream.aside())
+            super().rearrange(optimizer, slots)
 
     def found(self, optimizer: Optimizer, grads: GradientMap) -> Any:
         """True where spans hold a gradient for each parameter: then nothing has to be looked at one by one."""
@@ -211,17 +201,13 @@ class Spans(Each):
         return super().found(optimizer, grads)
 
     def usable(self, grads: GradientMap) -> Any:
-        if grads.mark is None:
-            return True
-        number = grads.mark.device.stream.number(grads.mark, USE)
-        return number if recording() else bool(number)
+        return True if grads.mark is None else grads.mark.device.stream.flag(grads.mark, USE)
 
-    def take(self, optimizer: Optimizer, grads: GradientMap, found: Any, by: Any) -> None:
+    def take(self, optimizer: Optimizer, grads: GradientMap, found: Any, by: Any, done: Any) -> None:
         """The launches look at the mark: a recorded step can be skipped as well, and its counts are taken back then."""
-        if recording():  # it depends on which parameters there are and require grad
-            guard(optimizer, "how many parameters it has", lambda: len(optimizer.params))
-            for p in optimizer.params:
-                guard(p, LEAF, partial(leaf_settings, p))
+        seen(optimizer, "which parameters it moves", lambda: (len(optimizer.params), optimizer.frozen()))
+        seen(optimizer, "which moments it keeps", lambda: optimizer.used_slots(optimizer.groups))
+        seen(optimizer, "whether parameters were updated as often", lambda: tuple([b.alike() for b in optimizer.blocks]))
         before(optimizer.rates.begin)
         mark, stepped = grads.mark, []
         for block in optimizer.blocks:
@@ -229,7 +215,7 @@ class Spans(Each):
             if len(chosen):
                 block.update(optimizer, gradients, chosen, factor, block.one if mark is None else mark, by)
                 stepped.append((block, chosen))
-        if mark is not None and recording():
+        if mark is not None and done is not True:
             mark.device.stream.after(partial(undo, optimizer.rates, stepped), mark)
 
 
@@ -240,11 +226,6 @@ def undo(rates: Any, stepped: list[tuple[Block, Sequence[int]]], mark: Buffer) -
         for block, chosen in stepped:
             for i in chosen:
                 block.steps[i] -= 1
-
-
-def recording() -> bool:
-    """Whether this thread records a step."""
-    return bool(active) and any(True for _ in told())
 
 
 Steps.way = Spans()

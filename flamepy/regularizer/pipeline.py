@@ -12,11 +12,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
 from typing import Any, NamedTuple
-from weakref import WeakSet
 
 from ..autograd import is_grad_enabled, no_grad
-from ..backend.divert import guard, told
-from ..core.changes import changed
+from ..core.changes import changed, here, seen
 from ..core.errors import StateError, warn
 from ..creation import full
 from ..dtypes import checked_dict
@@ -84,10 +82,10 @@ class Pipeline:
         self._base = None if base_loss is None else Term(BASE, base_loss, 1.0, True, takes(base_loss))
         self._terms: dict[str, Term] = {}
         self._events = Events()
-        self._made_in: WeakSet[Any] = WeakSet(told())  # recorded steps that make it anew each time
+        self._made_in = here.step  # a recorded step that makes it anew each time
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_made_in": ()}
+        return {**self.__dict__, "_made_in": 0}
 
     # ---- the terms -----------------------------------------------------------------------------------------------------------------
     def add(self, name: str, fn: Callable[..., Any], weight: float = 1.0) -> Pipeline:
@@ -170,10 +168,9 @@ class Pipeline:
         x = Tensor.of("compute", x)
         terms = [t for t in (self._base, *self._terms.values()) if t is not None and t.enabled]
         given = checked_args([t for t in (self._base, *self._terms.values()) if t is not None], extra_args)
-        recorders = list(told())
-        if recorders and not any([recorder in self._made_in for recorder in recorders]):
-            guard(self, "terms", self._settings)
-            guard(self, "what terms see", Seen([t.fn for t in terms]), live=True)
+        if here.step != self._made_in:
+            seen(self, "terms", self._settings)
+            seen(self, "what terms see", Seen([t.fn for t in terms]), True)
         recording = is_grad_enabled()
         found = {t.name: called(t, x, given, track_grad_norms, recording) for t in terms}
         values = [e.value for e in found.values()]

@@ -178,8 +178,9 @@ class CpuDevice(Device):
         if found is None:
             bound = binder(loop, formula, dtype)
             grain = GRAIN // COSTLY_SHARE if is_costly(formula) else GRAIN
-            found = self.kernels[key] = CpuKernel(bound, False, loop, formula), CpuKernel(bound, True, loop, formula), grain
+            found = CpuKernel(bound, False, loop, formula), CpuKernel(bound, True, loop, formula), grain
             found[0].ways = found[1].ways = found
+            found = self.kernels.setdefault(key, found)  # the same for all threads: captured steps tell kernels apart
         return found
 
     def suited(self, kernel: Any, size: int) -> Any:

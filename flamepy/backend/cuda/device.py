@@ -125,7 +125,7 @@ class CudaDevice(Device):
         if found is None:
             if dtype not in FLOATS and dtype not in INTEGERS and dtype.kind not in "bu":
                 raise DTypeError(f"{function.__name__}: no kernel for this type: {dtype}. Cast to float32 or float64.")
-            found = self.kernels[key] = CudaKernel(self, *key)
+            found = self.kernels.setdefault(key, CudaKernel(self, *key))  # the same for all threads
         return found
 
     def suited(self, kernel: Any, size: int) -> Any:

@@ -66,7 +66,7 @@ class PlainDevice(Device):
         key = name, formula, dtype
         kernel = self.kernels.get(key)
         if kernel is None:
-            kernel = self.kernels[key] = bound(*key)
+            kernel = self.kernels.setdefault(key, bound(*key))  # the same for all threads: captured steps tell kernels apart
         self.stream.run(kernel, outs, ins, consts)
 
     def copier(self, out: Buffer, x: Buffer) -> Any:

@@ -18,14 +18,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import Any, Generic, TypeVar
 
-from ...backend import base, divert
+from ...backend import base
+from ...backend.divert import divert
 from ...backend.numbers import NUMBERS
 from ...backend.run import Spot, Step
 from ...core import ids
-from ...core.changes import changed
+from ...core.changes import changed, here
 from ...core.errors import CaptureError, warn
 from ...dtypes import check_function, is_count
 from .arguments import Arguments, alike, check_same_results, copy_of, is_tensor, leaves, maker_of, mapped, outline, strip
@@ -34,8 +34,7 @@ from .kinds import Kind
 from .names import Names
 from .program import Program, check_apart, check_nothing_left, roots
 from .reach import look
-from .recorder import Later, StepRecorder
-from .values import LEAF, leaf_settings, settings_of
+from .recorder import RECORDED, Later, StepRecorder, hearing
 from .verify import Checks, Record, verifying
 
 R = TypeVar("R")  # what the step returns, for type checkers
@@ -91,7 +90,7 @@ class Captured(Generic[R]):
         self.lock = threading.Lock()
 
     def __call__(self, *args: Any, **options: Any) -> R:
-        if divert.active and any([isinstance(r, StepRecorder) for r in divert.told()]):
+        if RECORDED and here.step:
             raise CaptureError("capture: a step is being recorded: captured steps do not nest. Call the plain function inside.")
         with self.lock:
             kind = self.usual
@@ -274,11 +273,12 @@ def recording(planned: bool, began: int, given: list[base.Buffer]) -> Iterator[l
     with ExitStack() as stack:
         for strange in {b.device.name for b in given if b.device not in base.opened()}:
             raise CaptureError(f"capture: nobody knows this device: {strange}. Give it to flamepy.backend.base.register() first.")
-        found = [stack.enter_context(divert.divert(d, StepRecorder(planned, began))) for d in base.opened()]
+        found = [stack.enter_context(divert(d, StepRecorder(planned, began))) for d in base.opened()]
         for recorder in found:
             for buffer in given:
                 if buffer.device is recorder.device:
                     recorder.adopt(buffer)
+        stack.enter_context(hearing(found, began))
         NUMBERS.clear()  # so that recorders hear of each
         yield found
 
@@ -291,10 +291,8 @@ def used(recorders: list[StepRecorder], seen: Names) -> StepRecorder:
     if len(busy) > 1 or any([r.inputs and r is not busy[0] for r in recorders]):
         names = ", ".join([r.device.name for r in recorders if r in busy or r.inputs])
         raise CaptureError(f"capture: the step runs on two devices: {names}. Put the model and its inputs on one of them.")
-    for module in seen.modules:
-        busy[0].guard(module, "a module", partial(settings_of, module))
-    for t in seen.tensors:
-        busy[0].guard(t, LEAF, partial(leaf_settings, t))
+    for owner in (*seen.modules, *seen.tensors):
+        busy[0].seen(owner)
     return busy[0]
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,12 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...backend.base import Buffer
+from ...backend.numbers import rounded
 from ...backend.recorder import Recorder
-from ...backend.run import Spot
-from ...core.changes import changed
+from ...backend.run import Action, Spot
+from ...core.changes import assigned, before, changed, here, outside, seen
 from ...core.errors import CaptureError
 from ...core.tensor import Tensor
-from .values import LEAF, leaf_settings
+from .values import LEAF, MODULE, leaf_settings, settings_of
 
 PACKAGE = str(Path(__file__).parents[2])
 
@@ -136,30 +139,43 @@ class StepRecorder(Recorder):
         super().after(check, *buffers)
         self.step_taken("after", [], buffers)
 
-    def acted(self, act: Callable[[], None]) -> None:
-        super().acted(act)
-        self.step_taken("before", [], ())
-
     def report(self, make: Callable[[np.ndarray], Any], buffer: Buffer) -> Any:
         return Later(buffer, make) if self.planned and not self.checking else super().report(make, buffer)
 
+    def flag(self, buffer: Buffer, i: int = 0) -> Any:
+        return self.number(buffer, i)
+
+    def shared(self, buffer: Buffer) -> None:
+        self.note("memory shared with another library", buffer.size)
+
     def note(self, what: str, value: Any) -> None:
+        """A value of Python's, to be compared with the next call's."""
         if not self.checking:
             self.take_down(what, [value], ())
+
+    # ---- what it hears: see core/changes.py ------------------------------------------------------------------------------------
+    def acted(self, act: Callable[[], None]) -> None:
+        self.steps.append(Action(act, (), True))
+        self.step_taken("before", [], ())
 
     def rounded(self, value: Any, scalar: np.generic) -> None:
         if not self.checking and value == value:
             self.trace.rounded.setdefault((user_call()[1], scalar.tobytes()), set()).add(value)
 
-    def guard(self, owner: Any, what: str, read: Callable[[], Any], live: bool = False) -> None:
-        self.guards.setdefault((id(owner), what), Guard(owner, what, read, live))
-
-    def read(self, owner: Any, attribute: str) -> None:
-        if (id(owner), attribute) not in self.sets:
-            self.guard(owner, attribute, lambda: getattr(owner, attribute), live=True)
+    def seen(self, owner: Any, what: str = "", read: Callable[[], Any] | None = None, live: bool = False) -> None:
+        if read is None:
+            what, find = (MODULE, settings_of) if hasattr(owner, "named_modules") else (LEAF, leaf_settings)
+            read = partial(find, owner)
+        if owner is None:
+            self.note(what, read())
+        elif (id(owner), what) not in self.sets:
+            self.guards.setdefault((id(owner), what), Guard(owner, what, read, live))
 
     def assigned(self, owner: Any, attribute: str) -> None:
         self.sets[id(owner), attribute] = len(self.steps), owner, attribute
+
+    def outside(self, text: str) -> None:
+        raise CaptureError(text)
 
     def step_taken(self, what: Any, numbers: list[Any], arguments: Sequence[Any]) -> None:
         self.take_down(what, numbers, arguments)
@@ -170,7 +186,7 @@ class StepRecorder(Recorder):
         for b in buffers:
             for reference in b.owners:
                 if (t := reference()) is not None and t.id < self.began:  # nobody outside sets what the step makes itself
-                    self.guard(t, LEAF, partial(leaf_settings, t))
+                    self.seen(t)
         sizes = [a.size if isinstance(a, Buffer | np.ndarray) else -1 for a in arguments]
         self.trace.add((what, *sizes), numbers, [self.from_outside(b) for b in buffers], user_call()[1])
 
@@ -178,6 +194,40 @@ class StepRecorder(Recorder):
         """Which memory it is, if it was there before the step and is no argument."""
         root = buffer.root or buffer
         return None if id(root) in self.constants or type(self.place(buffer)) is Spot else (weakref.ref(root), buffer.offset, buffer.size)
+
+
+RECORDED: dict[int, Sequence[StepRecorder]] = {}  # by here.step: the recorders of each step that some thread records
+_recording = threading.Lock()
+
+
+def tell(name: str, *what: Any) -> None:
+    """Tell this thread's recorders."""
+    for recorder in RECORDED.get(here.step, ()):
+        getattr(recorder, name)(*what)
+
+
+TOPICS = (seen, "seen"), (assigned, "assigned"), (before, "acted"), (outside, "outside"), (rounded, "rounded")
+HEARD = [(topic, partial(tell, name)) for topic, name in TOPICS]
+
+
+@contextmanager
+def hearing(recorders: Sequence[StepRecorder], step: int) -> Iterator[None]:
+    """Have the recorders hear what this thread says in the block, which is recorded step number `step`."""
+    with _recording:
+        if not RECORDED:
+            for topic, hear in HEARD:
+                topic.append(hear)
+        RECORDED[step] = recorders
+    here.step = step
+    try:
+        yield
+    finally:
+        here.step = 0
+        with _recording:
+            del RECORDED[step]
+            if not RECORDED:
+                for topic, hear in HEARD:
+                    topic.remove(hear)
 
 
 class Trace:

@@ -11,7 +11,7 @@ import numpy as np
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic, np.dtype, Enum, range, slice, type(...))
 MISSING = object()
-LEAF = "requires_grad or hooks"  # what a guard of a leaf is called
+LEAF, MODULE = "requires_grad or hooks", "a module"  # what guards of these are called
 PACKAGE = __name__.partition(".")[0]
 
 

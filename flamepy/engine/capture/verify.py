@@ -19,13 +19,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...backend import base, divert
+from ...backend import base
 from ...backend.base import Buffer
+from ...backend.divert import divert
 from ...backend.run import Action, Required, Spot, Step
 from ...core.errors import CaptureError
 from .generators import Generators
 from .program import Program, check_nothing_left
-from .recorder import StepRecorder, user_call
+from .recorder import StepRecorder, hearing, user_call
 
 FIRST = 4  # the call that is checked first; then 8, 16, about 32 ...
 UNEVEN = 16  # from this call on checks come up to an eighth sooner, each time another part of it: a step that does something else
@@ -125,14 +126,12 @@ class Verifier(StepRecorder):
         if self.number_of(buffer.root or buffer) is None:
             self.undo.append(partial(unwrite, buffer))
 
-    # What else recorders are told is for what is recorded anew.
+    # What else they hear is for what is recorded anew.
     def note(self, what: str, value: Any) -> None: ...
 
     def rounded(self, value: Any, scalar: np.generic) -> None: ...
 
-    def guard(self, owner: Any, what: str, read: Callable[[], Any], live: bool = False) -> None: ...
-
-    def read(self, owner: Any, attribute: str) -> None: ...
+    def seen(self, owner: Any, what: str = "", read: Callable[[], Any] | None = None, live: bool = False) -> None: ...
 
     # ---- comparing -----------------------------------------------------------------------------------------------------------------
     def compare(self, now: Step | Action) -> None:
@@ -222,7 +221,8 @@ def verifying(name: str, record: Record, began: int, generators: list[Any]) -> I
     try:
         with ExitStack() as stack:
             for device, verifier in found.items():
-                stack.enter_context(divert.divert(device, verifier))
+                stack.enter_context(divert(device, verifier))
+            stack.enter_context(hearing(list(found.values()), began))
             yield found[program.device]
         drawn.check(name)
     except BaseException:

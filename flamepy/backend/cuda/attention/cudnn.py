@@ -21,7 +21,6 @@ from ....core.errors import FlameWarning
 from ....core.words import log
 from ....dtypes import float16, float32
 from ...base import Buffer
-from ...divert import aside
 from ..runtime import build
 from ..runtime.chain import HostCall
 
@@ -103,7 +102,7 @@ class Library(build.Chooser):
         if key not in self.calls:
             if self.driver.capturing:
                 return None
-            with aside(go.device):
+            with go.device.stream.aside():
                 try:
                     self.calls[key] = self.compared(go, problem, outs, ins, starts, own)
                 except Undecided:

@@ -1,0 +1,95 @@
+"""The bus of core/changes.py: few names, no listeners where nothing is recorded, and nobody above the engine who switches streams."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+from thread_tools import at_once
+
+import flamepy as fp
+import flamepy.nn as nn
+from flamepy.backend.numbers import rounded
+from flamepy.core import changes
+
+ROOT = Path(__file__).parent.parent / "flamepy"
+NAMES = {"Topic", "Changed", "Before", "Here", "changed", "before", "seen", "assigned", "outside", "here"}
+QUIET = (changes.seen, changes.assigned, changes.outside, rounded)
+
+
+def importers(module: str, *names: str) -> set[str]:
+    """Files that import a module of flamepy's, or these names of it."""
+    found = set()
+    for path in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                taken = {a.name for a in node.names}
+                whole = not names and module in taken
+                if whole or ((node.module or "").split(".")[-1] == module and (not names or taken & {*names})):
+                    found.add(path.relative_to(ROOT).as_posix())
+    return found
+
+
+def test_the_bus_has_few_names() -> None:
+    own = {name for name, x in vars(changes).items() if getattr(x, "__module__", "") == changes.__name__ and name[0] != "_"}
+    assert own == NAMES  # one more is one more thing to know for everybody who writes a setting
+
+
+def test_only_the_engine_and_backends_switch_streams() -> None:
+    assert {path.partition("/")[0] for path in importers("divert")} <= {"engine", "backend"}
+
+
+def test_hardly_anybody_asks_which_step_is_recorded() -> None:
+    asking = {path for path in importers("changes", "here") if not path.startswith("engine/")}
+    assert asking == {"accumulation/accumulator.py", "regularizer/pipeline.py"}  # what begins in one step must not go on in another
+
+
+def test_nobody_listens_but_while_a_step_is_recorded() -> None:
+    assert not any(QUIET)
+    heard: list[Any] = []
+
+    def step(x: fp.Tensor) -> fp.Tensor:
+        heard.append([len(topic) for topic in QUIET])
+        if len(heard) > 1:
+            raise KeyError("as a step may")
+        return x * 2.0
+
+    run = fp.capture(step)
+    run(fp.ones(3))
+    with pytest.raises(KeyError):
+        run(fp.ones(3))
+    assert heard == [[1] * len(QUIET)] * 2 and not any(QUIET) and changes.here.step == 0
+
+
+def test_threads_hear_of_their_own_steps_alone() -> None:
+    def work() -> None:
+        layer = nn.Linear(3, 2)
+        other = nn.Linear(3, 2)
+
+        def step(x: fp.Tensor) -> fp.Tensor:
+            return layer(x).sum()
+
+        run, x = fp.capture(step), fp.ones(4, 3)
+        for _ in range(6):
+            other(x)
+            run(x)
+        (kind,) = next(iter(run.kinds.values()))
+        owners = [guard.owner for guard, _, _ in kind.guards]
+        assert any(owner is layer for owner in owners) and not any(owner is other for owner in owners)
+
+    at_once(work)
+    assert not any(QUIET)
+
+
+def test_a_change_has_another_version_and_knows_whose_it_is() -> None:
+    heard: list[Any] = []
+    changes.changed.append(heard.append)
+    try:
+        before = changes.changed.version
+        p = fp.Parameter([1.0])
+        p.requires_grad_(False)
+        assert heard == [p, p] and heard[0] is p and changes.changed.version not in (before, 0)
+    finally:
+        changes.changed.remove(heard.append)
