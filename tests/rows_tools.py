@@ -11,9 +11,8 @@ import numpy as np
 import flamepy as fp
 from flamepy.backend.cpu.device import loop_named
 from flamepy.backend.cpu.runtime.compiler import DIALECT
-from flamepy.backend.divert import divert
 from flamepy.backend.formula.bind import bind
-from flamepy.backend.recorder import Recorder
+from flamepy.backend.recorder import Recorder, divert
 
 F32, F64, I64 = np.dtype("float32"), np.dtype("float64"), np.dtype("int64")
 Array = np.ndarray

@@ -38,7 +38,7 @@ def test_the_bus_has_few_names() -> None:
 
 
 def test_only_the_engine_and_backends_switch_streams() -> None:
-    assert {path.partition("/")[0] for path in importers("divert")} <= {"engine", "backend"}
+    assert {path.partition("/")[0] for path in importers("recorder", "divert")} <= {"engine", "backend"}
 
 
 def test_hardly_anybody_asks_which_step_is_recorded() -> None:

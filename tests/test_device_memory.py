@@ -10,7 +10,7 @@ import pytest
 from launches import B1, F4, F8, I4, I8, ON
 
 from flamepy.backend.base import Stream
-from flamepy.backend.divert import divert
+from flamepy.backend.recorder import divert
 from flamepy.backend.run import Step
 
 pytestmark = ON

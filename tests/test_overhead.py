@@ -23,8 +23,7 @@ from flamepy.backend.base import Buffer
 from flamepy.backend.cpu import device as cpu_device
 from flamepy.backend.cpu.runtime import memory
 from flamepy.backend.cpu.runtime.memory import APART, allocator
-from flamepy.backend.divert import divert
-from flamepy.backend.recorder import Recorder
+from flamepy.backend.recorder import Recorder, divert
 from flamepy.engine import plan
 from flamepy.engine.plan import every
 from flamepy.op import base

@@ -225,7 +225,7 @@ class Device:
         self.name = name
         stream.device = self
         self.direct = self.stream = stream
-        self.recorders = 0  # how many threads' recorders stand in the stream's place; see divert.py
+        self.recorders = 0  # how many threads' recorders stand in the stream's place; see recorder.py
 
     def empty(self, size: int, dtype: np.dtype) -> Buffer:
         return self.stream.empty(size, dtype)

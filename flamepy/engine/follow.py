@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ..backend.base import Buffer, Stream, opened
-from ..backend.divert import divert
+from ..backend.recorder import divert
 
 
 class Trail:

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from ..backend.base import Buffer
-from ..backend.divert import divert
 from ..backend.numbers import number_kind
-from ..backend.recorder import Recorder
+from ..backend.recorder import Recorder, divert
 from ..backend.run import Spot, Step
 from ..core.modes import thread
 from ..core.spec import Spec, forgetting

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..backend.divert import divert
+from ..backend.recorder import divert
 from ..core import ids
 from ..core.modes import thread
 from ..core.spec import Spec

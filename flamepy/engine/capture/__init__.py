@@ -21,8 +21,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Generic, TypeVar
 
 from ...backend import base
-from ...backend.divert import divert
 from ...backend.numbers import NUMBERS
+from ...backend.recorder import divert
 from ...backend.run import Spot, Step
 from ...core import ids
 from ...core.changes import changed, here

@@ -21,7 +21,7 @@ import numpy as np
 
 from ...backend import base
 from ...backend.base import Buffer
-from ...backend.divert import divert
+from ...backend.recorder import divert
 from ...backend.run import Action, Required, Spot, Step
 from ...core.errors import CaptureError
 from .generators import Generators
