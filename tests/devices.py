@@ -18,18 +18,18 @@ from unittest.mock import patch
 
 import pytest
 
-from flamepy.backend import base
+from flamepy.core import device as seam
 from flamepy.core.errors import DeviceError
 
 CPU_ONLY = pytest.mark.parametrize("device", ["cpu"], indirect=True)
 
 
 @functools.cache
-def emulated_gpu() -> base.Device:
+def emulated_gpu() -> seam.Device:
     """The emulated GPU of this process: one, so that its kernels are compiled once, and two devices of one name are never mixed."""
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
     if os.environ.get("FLAMEPY_CUDA") == "emulator":
-        return base.device("cuda")
+        return seam.device("cuda")
     with patch.dict(os.environ, {"FLAMEPY_CUDA": "emulator"}):
         return import_module("flamepy.backend.cuda.device").open("")  # type: ignore[no-any-return]
 
@@ -44,32 +44,32 @@ def has_gpu() -> bool:
 
 
 @functools.cache
-def gpu() -> base.Device:
+def gpu() -> seam.Device:
     """The GPU of this machine, else the emulated one."""
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
     try:
-        return base.device("cuda")
+        return seam.device("cuda")
     except DeviceError:
         return emulated_gpu()
 
 
 @contextmanager
-def cuda_device() -> Iterator[base.Device]:
+def cuda_device() -> Iterator[seam.Device]:
     """In the block, "cuda" is the GPU of these tests; outside, the one that is there, or none."""
     device = gpu()
     for name in ("cpu", "plain"):  # opened in the block, they would be forgotten at its end
-        base.device(name)
-    with patch.dict(base._devices, {"cuda": device}):
+        seam.device(name)
+    with patch.dict(seam._devices, {"cuda": device}):
         yield device
 
 
 @contextmanager
 def default_device(name: str) -> Iterator[None]:
     """In the block, what names no device goes to the device `name`; an explicit "cpu" stays the CPU."""
-    find = base.device
+    find = seam.device
 
     @functools.wraps(find)
-    def device(given: Any = None) -> base.Device:
+    def device(given: Any = None) -> seam.Device:
         return find(name if given is None else given)
 
     modules = [m for key, m in sys.modules.items() if key.startswith("flamepy")]

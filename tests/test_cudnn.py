@@ -15,8 +15,8 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip insta
 
 import flamepy as fp
 import flamepy.nn.functional as F
-from flamepy.backend import base
 from flamepy.backend.cuda.attention import cudnn
+from flamepy.core import device as seam
 from flamepy.core import spec
 
 SHAPE = 2, 2, 16, 16  # batch, heads, rows, width
@@ -26,7 +26,7 @@ SHAPE = 2, 2, 16, 16  # batch, heads, rows, width
 def library(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[Callable[..., Cudnn]]:
     """Gives the emulated GPU a stand-in; what is chosen is kept in a file of the test's own."""
     device: Any = emulated_gpu()
-    monkeypatch.setitem(base._devices, "cuda", device)
+    monkeypatch.setitem(seam._devices, "cuda", device)
 
     def forget() -> None:
         """Plans of calls hold on to the kernels that were chosen."""

@@ -16,8 +16,8 @@ from error_text import raises
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
-from flamepy.backend import base
 from flamepy.backend.plain.device import PlainDevice
+from flamepy.core import device as seam
 from flamepy.nn import init
 
 rng = np.random.default_rng(0)
@@ -302,7 +302,7 @@ def test_arrays_alone_do_not_say_where_the_model_is():
 @pytest.fixture
 def own(monkeypatch):
     """A device that its user made, which nobody knows yet."""
-    monkeypatch.setattr(base, "_devices", dict(base._devices))
+    monkeypatch.setattr(seam, "_devices", dict(seam._devices))
     made = PlainDevice()
     made.name = "own"
     return made
@@ -311,13 +311,13 @@ def own(monkeypatch):
 def test_a_registered_device_is_known_by_its_name(own):
     with raises(fp.DeviceError, "no backend", "own"):
         fp.device("own")
-    assert base.register(own) is own is fp.device("own") and base.register(own) is own
+    assert seam.register(own) is own is fp.device("own") and seam.register(own) is own
     assert (on("cpu", ROW).to("own") * 2.0).device == "own"
     for name in ("own", "cpu", "cuda:7"):
         taken = PlainDevice()
         taken.name = name
         with raises(fp.DeviceError, "taken", name):
-            base.register(taken)
+            seam.register(taken)
 
 
 def test_a_captured_step_needs_a_registered_device(own):
@@ -325,5 +325,5 @@ def test_a_captured_step_needs_a_registered_device(own):
     x = fp.tensor([[1.0, 2.0]], device=own)
     with raises(fp.errors.CaptureError, "own", "register"):
         captured(x)
-    base.register(own)
+    seam.register(own)
     assert all(np.array_equal(captured(x).numpy(), (x * 2.0).tanh().numpy()) for _ in range(3)) and captured.program is not None

@@ -28,16 +28,16 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip insta
 from cuda import pathfinder
 
 import flamepy as fp
-from flamepy.backend import base
 from flamepy.backend.lending import Lent
+from flamepy.core import device as seam
 
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
     device = emulated_gpu()
     monkeypatch.setenv("FLAMEPY_CUDA", "emulator")
-    base.device("cpu")  # opened in the block, it would be forgotten at its end: the next tests would have another one
-    with patch.dict(base._devices, {"cuda": device}), default_device("cuda"):
+    seam.device("cpu")  # opened in the block, it would be forgotten at its end: the next tests would have another one
+    with patch.dict(seam._devices, {"cuda": device}), default_device("cuda"):
         yield device
 
 
@@ -69,7 +69,7 @@ def test_there_is_one(gpu):
 def test_two_names_of_one_device_are_one(gpu):
     """A captured step asks all devices in use, and may run on one."""
     x = fp.tensor([1.0, 2.0], device="cuda:0")
-    assert fp.device("cuda:0") is fp.device("cuda") is gpu and base.opened().count(gpu) == 1
+    assert fp.device("cuda:0") is fp.device("cuda") is gpu and seam.opened().count(gpu) == 1
     twice = fp.capture(lambda: x + x)
     assert [twice().tolist() for _ in range(3)] == [[2, 4]] * 3
 

@@ -1,10 +1,7 @@
-"""The seam between numbers and mathematics: Buffer, Kernel, Stream, Device.
+"""What Buffer, Stream and Device (core/device.py) have more for recording, packing, late checks and the habits of other libraries.
 
-Everything above this folder speaks only of these. A Buffer is contiguous memory on one device. A Device turns what an op says,
-`launch("softmax", ...)`, into launches of its kernels: how many passes, tasks and scratch is its own business. A Stream runs these
-launches in order; running them now is one way, recording them is another, and nobody above can tell. A backend is a folder that
-implements the three: plain/ (NumPy, to be read), cpu/ (Numba), cuda/ (Numba, for NVIDIA GPUs). Constants are NumPy scalars (of that
-type), Python ints (int64), bools, tuples of ints (small tables), None for what is absent.
+A stream that records stands in a device's own stream's place, and nobody above can tell. A backend is a folder that implements the
+three: plain/ (NumPy, to be read), cpu/ (Numba), cuda/ (Numba, for NVIDIA GPUs).
 """
 
 from __future__ import annotations
@@ -19,54 +16,29 @@ from typing import Any
 
 import numpy as np
 
+from ..core import device as core
 from ..core.changes import before
+from ..core.device import Kernel as Kernel
+from ..core.device import device as device
+from ..core.device import is_device_name as is_device_name
+from ..core.device import opened as opened
+from ..core.device import register as register
 from ..core.errors import DeviceError
 from .run import Action, Required, Run, Step, resolve
 
 
-class Buffer:
-    """Contiguous memory: `size` elements of `dtype`, `offset` bytes into `root` (None: the memory is its own). `data` is the backend's.
+class Buffer(core.Buffer):
+    """`retired` says who moved what lived here to another place: a recorded step that knows this memory must not be replayed."""
 
-    `version` counts writes into existing memory, so that backward can tell a saved value from an overwritten one. A part of a root
-    adds the root's count: one write to the root moves all its parts. `last_write` says who wrote last. `retired` says who moved what
-    lived here to another place: a recorded step that knows this memory must not be replayed.
-    """
-
-    written: str | Callable[[], str] = ""
+    device: Device
+    root: Buffer | None = None
     retired = ""
-    writes = 0
     owners: tuple[Callable[[], Any], ...] = ()  # weak references to the leaves that were told whether to require grad
     packed: Sequence[Any] = ()  # weak references to the parameters whose numbers were put here; layout: their ids, (start, size) of each
     layout: Any = None
-    root: Buffer | None = None
-    offset = 0
     stands_for: Buffer | None = None  # while a call is planned: the buffer that was really given
 
-    def __init__(self, data: Any, size: int, dtype: np.dtype, device: Device, root: Buffer | None = None, offset: int = 0):
-        self.data = data
-        self.size = size
-        self.dtype = dtype
-        self.device = device
-        if root is not None:
-            self.root = root
-            self.offset = offset
-
-    @property
-    def version(self) -> int:
-        return self.writes if self.root is None else self.writes + self.root.writes
-
-    @property
-    def last_write(self) -> str:
-        found = self.written or ("" if self.root is None else self.root.written)
-        return found if isinstance(found, str) else found()
-
-    @property
-    def start(self) -> int:
-        """Which element of the root is its first."""
-        return self.offset // self.dtype.itemsize
-
     def wrote(self, by: str | Callable[[], str]) -> None:
-        """Count one write into this memory, made by the operation named (or told by a function, where that takes a while)."""
         self.writes += 1
         self.written = by
         if self.device.recorders:
@@ -78,42 +50,12 @@ class Buffer:
 
 
 FINITE = (-sys.float_info.max, sys.float_info.max)  # for require()
-Kernel = Any  # what a stream can launch: only the streams of its device look inside
 
 
-class Stream:
-    """An ordered queue of launches. This one, given run() by a backend, does each at once."""
+class Stream(core.Stream):
+    """An ordered queue of launches; what it is asked for that a stream which records must know of."""
 
     device: Device
-
-    # ---- memory: a stream that records must know of it ---------------------------------------------------------------------
-    def empty(self, size: int, dtype: np.dtype) -> Buffer:
-        """Memory that nobody has written to."""
-        raise NotImplementedError
-
-    def upload(self, array: np.ndarray) -> Buffer:
-        """A new buffer with the numbers of a host array."""
-        raise NotImplementedError
-
-    def download(self, buffer: Buffer) -> np.ndarray:
-        """The numbers as a read-only, flat host array."""
-        raise NotImplementedError
-
-    def item(self, buffer: Buffer) -> Any:
-        """The number of a buffer that has one."""
-        return self.download(buffer).item()
-
-    # ---- launches --------------------------------------------------------------------------------------------------------
-    def run(self, kernel: Any, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
-        """Launch `kernel`: outs first, then ins (buffers, numbers, None), then constants."""
-        raise NotImplementedError
-
-    def copy(self, out: Buffer, x: Buffer) -> None:
-        """Overwrite `out` with the numbers of `x`, of the same size; also converts to another dtype and crosses devices."""
-        if x.device is not out.device:
-            x = self.upload(x.device.download(x))
-        if out.size:
-            self.run(self.device.copier(out, x), (out,), (x,), ())
 
     def filler(self, out: Buffer) -> Callable[[Buffer], None]:
         """copy() into one buffer, always from its like: of its device, size and dtype."""
@@ -131,12 +73,6 @@ class Stream:
     def reporter(self, make: Callable[[np.ndarray], Any], x: Buffer) -> Callable[[], Any]:
         """A function that gives what make() makes of one small buffer's numbers by then."""
         return lambda: make(self.download(x))
-
-    def copied(self, x: Buffer) -> Buffer:
-        """What it holds now, in a new buffer."""
-        copy = self.empty(x.size, x.dtype)
-        self.copy(copy, x)
-        return copy
 
     def prepare(
         self, fresh: Sequence[tuple[int, np.dtype]], steps: Sequence[Step | Action], inputs: Sequence[bool]
@@ -177,22 +113,6 @@ class Stream:
     def wrote(self, buffer: Buffer) -> None:
         """A write into existing memory was counted: a stream that records counts it again in each replay."""
 
-    # ---- what the host has to do -------------------------------------------------------------------------------------------
-    def before(self, values: Callable[[], Sequence[Any] | None], buffer: Buffer | None = None) -> None:
-        """Fill a small buffer with what values() returns, from host state alone: in a recorded step this happens before any launch."""
-        Action(values, (buffer,) if buffer is not None else (), True).call()
-
-    def after(self, check: Callable[..., None], *buffers: Buffer) -> None:
-        """Call check(*buffers) when these results are known, at the latest before a host read; it may raise."""
-        check(*buffers)
-
-    def report(self, make: Callable[[np.ndarray], Any], buffer: Buffer) -> Any:
-        """What make() makes of a small buffer's numbers."""
-        return make(self.download(buffer))
-
-    def number(self, buffer: Buffer, i: int = 0) -> Any:
-        return self.report(lambda numbers: numbers[i].item(), buffer)
-
     # ---- what is otherwise where a step is recorded --------------------------------------------------------------------------
     def flag(self, buffer: Buffer, i: int = 0) -> Any:
         """number() as yes or no; in a recorded step the number itself, by which each replay decides anew."""
@@ -213,56 +133,26 @@ class Stream:
         return nullcontext()
 
 
-class Device:
-    """Where buffers live and kernels run. `direct` is its own stream; everybody uses `stream`, which is another while a thread records."""
+class Device(core.Device):
+    """`direct` is its own stream; everybody uses `stream`, which is another while a thread records. In launch(), `dtype` is float32 beside
+    16-bit buffers, which are read as float32 and rounded as they are written."""
 
-    name: str
+    stream: Stream
     align = 64  # bytes: where a buffer may begin in a root
     gap = 0  # bytes between buffers that share a root, at least
     checks_late = False  # whether a program's checks look at their buffers after all its launches
 
     def __init__(self, name: str, stream: Stream):
-        self.name = name
-        stream.device = self
-        self.direct = self.stream = stream
+        super().__init__(name, stream)
+        self.direct = stream
         self.recorders = 0  # how many threads' recorders stand in the stream's place; see recorder.py
-
-    def empty(self, size: int, dtype: np.dtype) -> Buffer:
-        return self.stream.empty(size, dtype)
-
-    def upload(self, array: np.ndarray) -> Buffer:
-        return self.stream.upload(array)
-
-    def download(self, buffer: Buffer) -> np.ndarray:
-        return self.stream.download(buffer)
-
-    def launch(
-        self, name: str, formula: Callable | None, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any],
-        dtype: np.dtype,
-    ) -> None:  # fmt: skip
-        """Do what `name` says, with a formula or row body where it takes one. `dtype` types the formula's constants: it is float32 beside
-        16-bit buffers, which are read as float32 and rounded as they are written."""
-        raise NotImplementedError
 
     def suited(self, kernel: Any, size: int) -> Any:
         """The kernel that does the same as this one for so many elements."""
         return kernel
 
-    def copier(self, out: Buffer, x: Buffer) -> Kernel:
-        """The kernel that copies x to out, both on this device, and converts as NumPy's astype does."""
-        raise NotImplementedError
-
-    def write(self, buffer: Buffer, values: Sequence[Any]) -> None:
-        """Overwrite a small buffer with numbers of the host."""
-        raise NotImplementedError
-
-    def slot(self, root: Buffer, offset: int, size: int, dtype: np.dtype) -> Buffer:
-        """`size` elements of `dtype`, `offset` bytes into `root`, as a buffer that shares the memory and keeps it alive."""
-        raise NotImplementedError
-
     def require(self, check: Callable[..., None], *buffers: Buffer, within: Sequence[tuple[float, float]]) -> None:
-        """stream.after() for a check that does nothing but raise: unless the first numbers of the buffers are within their (low, high).
-        Where it raises late, no parameter is updated from here on until it has raised."""
+        """Where it raises late, no parameter is updated from here on until it has raised."""
         self.stream.after(Required(check, within), *buffers)
 
     def remember(self, act: Callable[..., Any]) -> None:
@@ -312,18 +202,6 @@ class Device:
         """What __cuda_array_interface__ says of the memory. Raises AttributeError where it is not a GPU's."""
         raise AttributeError(f"__cuda_array_interface__: the tensor is on {self.name}. Use .numpy() or DLPack.")
 
-    def __repr__(self) -> str:
-        return f"device({self.name})"
-
-    def __str__(self) -> str:
-        return self.name
-
-    def __eq__(self, other: object) -> bool:
-        return other is self or (isinstance(other, str) and other == self.name)
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
     def __reduce__(self) -> tuple:
         return device, (self.name,)
 
@@ -332,37 +210,15 @@ def uploaded(device: Device, array: np.ndarray) -> Buffer:
     return device.upload(array)
 
 
-# ---- devices by name ----------------------------------------------------------------------------------------------------------
 BACKENDS = ("cpu", "plain", "cuda")  # each a folder here whose device.py has open(rest of the name) -> Device
-_devices: dict[str, Device] = {}
 
 
-def device(name: str | Device | None = None) -> Device:
-    """The device of that name: "cpu" (also the default), "plain", "cuda", "cuda:1". Raises DeviceError for one that is not there."""
-    if isinstance(name, Device):
-        return name
-    key = "cpu" if name is None else str(name)
-    found = _devices.get(key)
-    if found is None:
-        kind, _, rest = key.partition(":")
-        if kind not in BACKENDS:
-            raise DeviceError(f"device: no backend for this device: '{key}'. Use one of {', '.join(BACKENDS)}; this build has no other.")
-        found = import_module(f".{kind}.device", __package__).open(rest)
-        found = _devices[key] = _devices.setdefault(found.name, found)
-    return found
+def opened_by(kind: str, rest: str) -> Device:
+    return import_module(f".{kind}.device", __package__).open(rest)  # type: ignore[no-any-return]
 
 
-def register(made: Device) -> Device:
-    """Make a device of your own known by its name, also to captured steps. Raises DeviceError for a name that is taken."""
-    if made.name.partition(":")[0] in BACKENDS or _devices.setdefault(made.name, made) is not made:
-        raise DeviceError(f"device: this name is taken: '{made.name}'. Choose another.")
-    return made
-
-
-def opened() -> list[Device]:
-    """The devices in use, the default one first."""
-    device()
-    return list({id(found): found for found in _devices.values()}.values())  # one may have two names: cuda, cuda:0
+core.openers.clear()  # what core has is opened as one of these
+core.openers.update({kind: partial(opened_by, kind) for kind in BACKENDS})
 
 
 def remembered(act: Callable[[], Any]) -> None:
@@ -371,9 +227,3 @@ def remembered(act: Callable[[], Any]) -> None:
 
 
 before.append(remembered)
-
-
-def is_device_name(text: Any) -> bool:
-    """Whether a string (or PyTorch's device, by its name) names a device, there or not, rather than a dtype."""
-    named = isinstance(text, str) or type(text).__name__ == "device"
-    return named and (str(text).partition(":")[0] in BACKENDS or str(text) in _devices)

@@ -8,18 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from ..core.plain import PlainStream
 from .base import Buffer, Stream
 
 FEW = 16384  # elements NumPy copies as fast as any kernel
 
 
-class HostStream(Stream):
-    """A stream whose buffers' data are NumPy arrays, for kernels that run on the host."""
+class HostStream(PlainStream, Stream):
+    """The plain device's stream, as one that may be recorded. What lies in an array may be the bits of 16-bit floats."""
 
-    def upload(self, array: np.ndarray) -> Buffer:
-        buffer = self.empty(array.size, array.dtype)
-        np.copyto(buffer.data.view(array.dtype).reshape(array.shape), array)
-        return buffer
+    device: Any
 
     def copy(self, out: Buffer, x: Buffer) -> None:
         if out.size <= FEW and x.device is out.device and x.dtype == out.dtype:  # such as arguments and results of a small captured step
@@ -43,8 +41,3 @@ class HostStream(Stream):
     def item(self, buffer: Buffer) -> Any:
         data, dtype = buffer.data, buffer.dtype
         return data.item() if data.dtype is dtype else data.view(dtype).item()
-
-    def download(self, buffer: Buffer) -> np.ndarray:
-        view: np.ndarray = buffer.data.view(buffer.dtype)  # what lies there may be its bits
-        view.flags.writeable = False
-        return view

@@ -1,1 +1,1 @@
-"""Every kernel in plain Python and NumPy: slow, short, made to be read and stepped through. Read device.py, words.py, kernels.py."""
+"""Every kernel in plain Python and NumPy, to be read and stepped through: core/plain.py, core/kernels.py, then what is more here."""

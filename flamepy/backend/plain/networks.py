@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .kernels import kernel, places, put, total_of
+from ...core.kernels import kernel, places, put, total_of
 
 # ---- attention -----------------------------------------------------------------------------------------------------------------
 # Operands stay where they are: the layout holds (start, stride along batch, head, row) of q, k, v and y, then of a mask also the

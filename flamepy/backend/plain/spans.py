@@ -1,4 +1,4 @@
-"""Norms of gradients, clipping and the updates of optimizers, as functions of whole NumPy arrays. See kernels.py.
+"""Norms of gradients, clipping and the updates of optimizers, as functions of whole NumPy arrays. See core/kernels.py.
 
 A segment is (start, size): where one parameter lies in a buffer.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...core import philox
 from ...core.formula import ON_ARRAYS, jitted
+from ...core.kernels import drawn, kernel
 from ..formula import clip
-from .kernels import kernel
 
 F64 = np.dtype("float64")
 
@@ -64,6 +65,13 @@ def scale_each(F, outs, ins, consts):
     for (start, size), factor in zip(segments, factors, strict=True):
         part = slice(start, start + size)
         x[part] = times(x[part], factor)
+
+
+@kernel
+def philox_add(F, outs, ins, consts):
+    """x += width * normal numbers, those from number `start` of the stream on; the width is there in float64."""
+    (x,), (key, width), (start,) = outs, ins, consts
+    x += x.dtype.type(width[0]) * drawn(philox.normals, x, 16 // x.itemsize, x.dtype, key, start)
 
 
 @kernel

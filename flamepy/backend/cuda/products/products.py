@@ -35,7 +35,7 @@ TOGETHER = 16  # parts that are added up by themselves
 STRIP = 8  # tiles of rows that are made together, so that blocks which run together read the same columns
 
 
-# ---- kernels: y, kept: see linear() in plain/kernels.py. sizes: (m, n, k, of k a part). starts: (a's, steps between items, b's, ...)
+# ---- kernels: y, kept: see linear() in core/kernels.py. sizes: (m, n, k, of k a part). starts: (a's, steps between items, b's, ...)
 @kernel(threads=128, together=2)
 def tensor_large(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps):
     tensor_tile(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps, filled(128, 0.0), shared(49152), 128)

@@ -1,11 +1,10 @@
-"""Every launch an op may ask for, as one short function of whole NumPy arrays.
+"""What the basic ops may launch, each as one short function of whole NumPy arrays.
 
 A kernel gets F (the formula or row body, or None) and three lists: outs, ins, constants, and overwrites its outs. Its first line names
 what is in the lists. All arrays are flat; sizes and strides are among the constants. Rows and folds are summed in float64 and rounded
 once, so that other backends can be held against them.
 
-The order: formulas, rows, folds, products, moving elements, random numbers. What is done to gradients and parameters is in spans.py;
-attention, convolution and pooling are in networks.py.
+The order: formulas, rows, folds, products, moving elements, random numbers. Other files may put more into the list.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ...core import philox
-from ...core.formula import ON_ARRAYS, ON_NUMBERS, Dialect, jitted
+from . import philox
+from .formula import ON_ARRAYS, ON_NUMBERS, Dialect, jitted
 
 KERNELS: dict[str, tuple[Callable, Dialect]] = {}  # by name: the function, and the words its F gets
 
@@ -246,7 +245,7 @@ def place_ids(F, outs, ins, consts):
 
 # ---- random numbers --------------------------------------------------------------------------------------------------------------
 def drawn(function, out, per_block, dtype, key, start=0):
-    """The numbers `function` (of core/philox.py) makes of each block, one block after the other; `per_block` of them; from number
+    """The numbers `function` (of philox.py) makes of each block, one block after the other; `per_block` of them; from number
     `start` on."""
     seed, stream, step = key.tolist()
     skip = start % per_block
@@ -268,13 +267,6 @@ def philox_normal(F, outs, ins, consts):
     """Normal numbers of that mean and standard deviation."""
     (out,), (key,), (mean, std) = outs, ins, consts
     out[...] = mean + std * drawn(philox.normals, out, 16 // out.itemsize, out.dtype, key)
-
-
-@kernel
-def philox_add(F, outs, ins, consts):
-    """x += width * normal numbers, those from number `start` of the stream on; the width is there in float64."""
-    (x,), (key, width), (start,) = outs, ins, consts
-    x += x.dtype.type(width[0]) * drawn(philox.normals, x, 16 // x.itemsize, x.dtype, key, start)
 
 
 @kernel

@@ -1,0 +1,49 @@
+"""core/ alone: its folder, copied to where nothing else of flamepy is, has a device that takes formulas and row bodies."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import flamepy
+
+CODE = """
+import sys
+import numpy as np
+from core import plain
+from core.device import device
+from core.row_words import lane, lanes, top_and_sum
+from core.words import exp, tanh
+
+F4 = np.dtype("f4")
+
+def swish_y(x, beta):
+    return x / (1.0 + exp(-beta * x))
+
+def softmax_row(r, y, x, rows, cols):
+    top, total = top_and_sum(None, x[r * cols : (r + 1) * cols], cols)
+    for j in range(lane(), cols, lanes()):
+        y[r * cols + j] = exp(x[r * cols + j] - top) / total
+
+numbers = np.linspace(-2, 2, 6, dtype=F4)
+here = device()
+x, y = here.upload(numbers), here.empty(6, F4)
+here.launch("map", swish_y, (y,), (x,), (F4.type(0.5),), F4)
+assert here.download(y).dtype == F4 and np.allclose(here.download(y), numbers / (1 + np.exp(-0.5 * numbers)))
+here.launch("row", softmax_row, (y,), (x,), (2, 3), F4)
+assert np.allclose(here.download(y).reshape(2, 3).sum(1), 1)
+
+half = here.slot(x, 12, 3, F4)
+here.stream.copy(half, here.upload(np.array([7.0, 8.0, 9.0])))
+half.wrote("copy")
+assert here.download(x).tolist()[3:] == [7.0, 8.0, 9.0] and half.root is x and x.version == 0 and half.version == 1
+print(here, type(here).__module__, sorted(m for m in sys.modules if m.partition(".")[0] in ("flamepy", "numba", "ml_dtypes")))
+"""
+
+
+def test_core_computes_where_nothing_else_of_flamepy_is(tmp_path: Path) -> None:
+    shutil.copytree(Path(flamepy.__file__).parent / "core", tmp_path / "core", ignore=shutil.ignore_patterns("__pycache__"))
+    done = subprocess.run([sys.executable, "-c", CODE], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "plain core.plain []\n"), done.stderr
