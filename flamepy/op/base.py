@@ -7,9 +7,9 @@ attributes; what a rule names is what the tape saves, nothing else. A call goes 
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -31,8 +31,8 @@ PUBLIC: dict[str, Callable] = {}  # what users call: functions of ops, and funct
 HOMES: dict[str, str] = {}  # where: "flamepy", "functional" (flamepy.nn.functional) or "both"
 METHODS: dict[str, bool] = {}  # whether it is a Tensor method as well
 SCALARS = (int, float, bool, np.number, np.bool_)
-NUMPYS = ("out", "dtype")  # what numpy.sum(x) passes to x.sum(), None where its caller gave none
-ALIASES = {"dim": "axis", "keepdim": "keepdims"}
+ALIASES: dict[str, str] = {}  # by other names of attributes: those they have here
+IGNORED: set[str] = set()  # options that say nothing where they are None
 
 
 # ---- what forward functions and rules are written with -------------------------------------------------------------------------
@@ -63,12 +63,6 @@ def over(buffer: Buffer, shape: Sequence[int]) -> Any:
     return Tensor(buffer, spec_of(tuple(shape), buffer.dtype, buffer.device))
 
 
-def tensors_of(name: str, *xs: Any) -> list[Any]:
-    """These as Tensors, arrays and numbers on the device of the tensor beside them."""
-    device = next((x.device for x in xs if isinstance(x, Tensor)), None)
-    return [Tensor.of(name, x, device) for x in xs]
-
-
 def launch(
     name: str, formula: Callable | None, outs: Sequence[Any], ins: Sequence[Any] = (), consts: Sequence[Any] = (),
     dtype: np.dtype | None = None,
@@ -80,7 +74,7 @@ def launch(
     first = outs[0]
     buffers = [None if t is None else t.buffer for t in outs]
     taken = [t.buffer if isinstance(t, Tensor) else t for t in ins]
-    first.device.launch(name, formula, buffers, taken, consts, computed(first.dtype if dtype is None else dtype))
+    first.device.launch(name, formula, buffers, taken, consts, first.spec.computed if dtype is None else computed(dtype))
 
 
 class Op:
@@ -186,25 +180,6 @@ def publish(name: str, function: Callable, home: str) -> None:
             function.__module__ = "flamepy.nn.functional" if home == "functional" else "flamepy"
 
 
-def composed(function: Any = None, *, home: str = "flamepy") -> Any:
-    """Decorator: a public function made of ops, with nothing of its own on the tape."""
-    if function is None:
-        return lambda f: composed(f, home=home)
-    names = function.__code__.co_varnames[: function.__code__.co_argcount]
-    if "axis" in names:  # `dim` and `keepdim` are accepted too
-        plain = function
-
-        @functools.wraps(plain)
-        def function(*args: Any, **options: Any) -> Any:
-            if not options:
-                return plain(*args)
-            return plain(*args, **{ALIASES.get(k, k): v for k, v in options.items() if v is not None or k not in NUMPYS})
-
-    function = Door.composed(function.__name__, function)
-    publish(function.__name__, function, home)
-    return function
-
-
 # ---- after the call --------------------------------------------------------------------------------------------------------------
 def saved_tensor(entry: TapeEntry, name: str, value: Any, spec: Any) -> Any:
     """A saved value as a Tensor that is tracked as the original was: for rules that run while a graph of the backward is made."""
@@ -238,20 +213,14 @@ def as_input(entry: TapeEntry, t: Any) -> Any:
     return t
 
 
-class _Watch:
-    def __init__(self, callback: Callable[[str, Any], None]):
-        self.callback = callback
-
-    def __enter__(self) -> None:
-        watchers.append(self.callback)
-
-    def __exit__(self, *exc: object) -> None:
-        watchers.remove(self.callback)
-
-
-def on_result(callback: Callable[[str, Any], None]) -> _Watch:
+@contextmanager
+def on_result(callback: Callable[[str, Any], None]) -> Iterator[None]:
     """Context manager: call `callback(op name, result)` for every op that runs in the block (finding the first NaN)."""
-    return _Watch(callback)
+    watchers.append(callback)
+    try:
+        yield
+    finally:
+        watchers.remove(callback)
 
 
 def watch(name: str, y: Any) -> None:
@@ -276,13 +245,13 @@ def signature_of(op: Op, parameters: Sequence[inspect.Parameter]) -> None:
     function.__signature__ = inspect.Signature(parameters)
 
 
-class unrecorded:
+@contextmanager
+def unrecorded() -> Iterator[None]:
     """The block records nothing, in this thread."""
-
-    def __enter__(self) -> None:
-        modes = thread.modes
-        self.before = modes.recording, modes.creating_graph
-        modes.recording = modes.creating_graph = False
-
-    def __exit__(self, *exc: object) -> None:
-        thread.modes.recording, thread.modes.creating_graph = self.before
+    modes = thread.modes
+    before = modes.recording, modes.creating_graph
+    modes.recording = modes.creating_graph = False
+    try:
+        yield
+    finally:
+        modes.recording, modes.creating_graph = before

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from ..core.door import Door
+from ..core.dtypes import FULL
 from ..core.errors import DeviceError, DTypeError, GradientError, ShapeError
 from ..core.tape import TapeEntry
 from ..core.tensor import Tensor
-from ..dtypes import FULL, is_array, is_count
 from . import base
 from .base import ALIASES, Op, publish, signature_of
 from .help import TYPES, custom_help
@@ -62,7 +62,7 @@ class Custom(Op):
         self.variadic = parameters[0].kind is VARIADIC
         if not isinstance(kind, str) or kind not in TYPES:
             raise ValueError(f"custom: unknown kind: {kind!r}. Use one of {', '.join(TYPES)}.")
-        if inputs is not None and not is_count(inputs):
+        if inputs is not None and (isinstance(inputs, bool) or not hasattr(inputs, "__index__") or inputs < 0):
             raise DTypeError(f"custom: inputs is no count: {inputs!r}. Say how many of the arguments are Tensors.")
         if inputs is None:
             inputs = sum(p.default is p.empty for p in parameters)
@@ -171,7 +171,7 @@ class Custom(Op):
             name = ALIASES.get(key, key)
             if name in attributes:
                 attributes[name] = value
-            elif name not in self.inputs[len(xs) :] and (value is not None or name not in base.NUMPYS):
+            elif name not in self.inputs[len(xs) :] and (value is not None or name not in base.IGNORED):
                 raise TypeError(f"{self.name}: unknown option: {key}={value!r}. Known: {', '.join(self.positional)}.")
         for name in self.inputs[len(xs) :]:
             if name not in options and len(xs) < self.required:
@@ -200,7 +200,7 @@ def checked_cotangents(op: Op, entry: TapeEntry, found: Sequence[Any], results: 
             continue
         what = f"the gradient for {op.inputs[i] if i < len(op.inputs) else f'input {i}'}"
         if not isinstance(dx, Tensor):
-            if not is_array(dx) and (not isinstance(dx, int | float | np.generic) or isinstance(dx, bool | np.bool_)):
+            if isinstance(dx, bool | np.bool_) or not (isinstance(dx, int | float) or hasattr(dx, "__array__")):
                 raise TypeError(f"{op.title}: {what} is no Tensor: {type(dx).__name__}. Return one Tensor for each input, or None.")
             dx = Tensor.of(op.title, dx, spec.device)
         if dx.device is not spec.device:

@@ -16,8 +16,10 @@ from ..backend.base import Device
 from ..backend.numbers import number
 from ..core.errors import DeviceError, DTypeError, ShapeError
 from ..core.tensor import Tensor
-from ..dtypes import FLOATS, HALF, INTEGERS, bool_, computed, float32, float64, int64
+from ..dtypes import FLOATS, INTEGERS, bool_, computed, float32, int64
 from . import base
+
+Shape = tuple[int, ...]
 
 
 # ---- one dtype, one device ---------------------------------------------------------------------------------------------
@@ -33,73 +35,53 @@ def check_one_device(op: base.Op, specs: Sequence[Any]) -> None:
 
 
 def coerce(name: str, args: Sequence[Any], kind: str, place: Any = None) -> tuple[Sequence[Any], np.dtype, Device]:
-    """Inputs as Tensors of one dtype (Python scalars stay scalars of that dtype, or of float32 beside 16 bits), that dtype, the device.
+    """Inputs as Tensors of one dtype (Python scalars stay scalars of the type it is computed in), that dtype, the device.
 
-    Beside other floats, 16-bit ones stay as they are: the dtype is float32 then (mixed.py). kind: "float" turns integers into float32,
-    "number" also computes integers as they are, "any" takes bools as well. place: the device where there is no Tensor among them.
+    Beside other floats, those that are stored in fewer bits stay as they are: the dtype is then what they are computed in. kind: "float"
+    turns integers into float32, "number" also computes integers as they are, "any" takes bools as well. place: the device where there is
+    no Tensor among them.
     """
-    dtype: Any = None
-    device: Any = None
-    for x in args:
-        if isinstance(x, Tensor):
-            if dtype is not None and x.dtype != dtype:
-                return mixed(name, args, kind, place)
-            dtype, device = x.dtype, x.device
-        elif not isinstance(x, base.SCALARS):
-            return mixed(name, args, kind, place)
-    if dtype not in FLOATS:
-        return mixed(name, args, kind, place)
-    wide = computed(dtype)
+    found: list[Any] = list(args)
+    device = next((x.device for x in args if isinstance(x, Tensor)), None)
+    if device is None:
+        found[0] = Tensor.of(name, args[0], place)
+        device = found[0].device
+    for i, x in enumerate(found):
+        if not isinstance(x, (Tensor, *base.SCALARS)):
+            found[i] = Tensor.of(name, x, device)
+    dtype = common_dtype(name, found, kind)
     try:
-        return [x if isinstance(x, Tensor) else number(x, wide) for x in args], dtype, device
+        for i, x in enumerate(found):
+            if not isinstance(x, Tensor):
+                found[i] = number(x, computed(dtype))
+            elif dtype not in (x.dtype, x.spec.computed):
+                found[i] = base.REGISTRY["cast"](x, dtype)
     except OverflowError:
-        raise too_large(name, args, dtype) from None
-
-
-Shape = tuple[int, ...]
-
-
-def mixed(name: str, args: Sequence[Any], kind: str, place: Any) -> tuple[list[Any], np.dtype, Device]:
-    """coerce() for everything but tensors of one float type and scalars."""
-    if not any(isinstance(x, Tensor) for x in args):
-        args = [Tensor.of(name, args[0], place), *args[1:]]
-    device = next(x.device for x in args if isinstance(x, Tensor))
-    xs = [x if isinstance(x, (Tensor, *base.SCALARS)) else Tensor.of(name, x, device) for x in args]
-    dtype = common_dtype(name, xs, kind)
-    cast = base.REGISTRY["cast"]
-    wide = computed(dtype)
-    fits = {dtype, *HALF} if dtype == float32 else {dtype}
-    try:
-        return [number(x, wide) if not isinstance(x, Tensor) else x if x.dtype in fits else cast(x, dtype) for x in xs], dtype, device
-    except OverflowError:
-        raise too_large(name, args, dtype) from None
-
-
-def too_large(name: str, args: Sequence[Any], dtype: Any) -> DTypeError:
-    numbers = [x for x in args if isinstance(x, base.SCALARS)]
-    return DTypeError(f"{name}: a number does not fit {dtype}: one of {len(numbers)} given. Use smaller numbers or a wider dtype.")
+        numbers = [x for x in args if isinstance(x, base.SCALARS)]
+        advice = "Use smaller numbers or a wider dtype"
+        raise DTypeError(f"{name}: a number does not fit {dtype}: one of {len(numbers)} given. {advice}.") from None
+    return found, dtype, device
 
 
 def common_dtype(name: str, xs: Sequence[Any], kind: str) -> np.dtype:
-    """The type of the result: the one float type if any, float32 for 16 bits beside float32 or other 16 bits. float64 beside another
-    float type is an error, never a silent promotion."""
-    tensors = [x.dtype for x in xs if isinstance(x, Tensor)]
-    floats = {d for d in tensors if d in FLOATS}
+    """The type of the result: the one float type if any, what they are computed in if several. float64 beside another float type is an
+    error, never a silent promotion."""
+    tensors = {x.dtype for x in xs if isinstance(x, Tensor)}
+    floats = tensors & FLOATS
     if len(floats) > 1:
-        if float64 not in floats:
-            return float32
-        raise DTypeError(f"{name}: two different float types: {', '.join(sorted(map(str, floats)))}. Cast one, e.g. x.to(flamepy.float32).")
+        wide = {computed(d) for d in floats}
+        if len(wide) > 1:
+            named = ", ".join(sorted(map(str, floats)))
+            raise DTypeError(f"{name}: two different float types: {named}. Cast one, e.g. x.to(flamepy.float32).")
+        floats = wide
     if floats:
         return floats.pop()
     scalars = [x for x in xs if not isinstance(x, Tensor)]
     if kind == "float" or any(isinstance(s, float | np.floating) for s in scalars):
         return float32
-    integers = [d for d in tensors if d in INTEGERS]
-    if integers:
+    if integers := tensors & INTEGERS:
         return max(integers, key=lambda d: d.itemsize)
-    if kind == "any" and all(isinstance(s, bool | np.bool_) for s in scalars):
-        return bool_
-    return int64
+    return bool_ if kind == "any" and all(isinstance(s, bool | np.bool_) for s in scalars) else int64
 
 
 # ---- shapes that broadcast ---------------------------------------------------------------------------------------------

@@ -189,7 +189,7 @@ def apply(name: str, formula: Any, operands: Sequence[Any], numbers: Sequence[An
     shape = common_shape(name, shapes)
     y = new(shape, out, next(x.device for x in operands if isinstance(x, Tensor)))
     if y.size:
-        if any([s is not None and s != shape for s in shapes]):
+        if {*shapes} - {shape, None}:
             launch("broadcast", formula, (y,), operands, (merged_dims(shape, shapes), *numbers), dtype=dtype)
         else:
             launch("map", formula, (y,), operands, numbers, dtype=dtype)

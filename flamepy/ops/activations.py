@@ -9,8 +9,8 @@ from ..core.tensor import Tensor
 from ..core.words import abs, bell, exp, expm1, log1p, normal_tail, select
 from ..dtypes import int64
 from ..op import base as op
-from ..op.base import composed
 from ..op.pointwise import pointwise, zero
+from .axes import composed
 from .copy import clone
 from .indexing import check_ids
 from .pointwise import maximum_op, minimum_op, square, where

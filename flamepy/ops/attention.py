@@ -17,11 +17,10 @@ from ..core.errors import DTypeError, ShapeError
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, bool_, checked_number
 from ..engine.forms import form
-from ..op import base as op
-from ..op.base import composed, launch, like, new, size_of, together
+from ..op.base import launch, like, new, size_of, together
 from ..op.custom import custom
 from .activations import masked_fill
-from .axes import Shape
+from .axes import Shape, composed, tensors_of
 from .comparisons import logical_not
 from .copy import filled
 from .shape import broadcast_to, contiguous_strides, reshape
@@ -108,7 +107,7 @@ def scaled_dot_product_attention(
     [[2.0]]
     """
     name = "scaled_dot_product_attention"
-    q, k, v = op.tensors_of(name, q, k, v)
+    q, k, v = tensors_of(name, q, k, v)
     lead = leading(name, q, k, v)
     if is_causal and attn_mask is not None:
         raise ValueError(f"{name}: both attn_mask and is_causal=True given: mask {np.shape(attn_mask)}. Pass one of them.")

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
+from ..core.door import Door
 from ..core.errors import IndexOutOfRange, ShapeError
+from ..core.tensor import Tensor
 from ..dtypes import is_count
+from ..op.base import ALIASES, IGNORED, publish
 
 Shape = tuple[int, ...]
 Axis = int | tuple[int, ...] | None
+ALIASES |= {"dim": "axis", "keepdim": "keepdims"}  # as PyTorch calls them
+IGNORED |= {"out", "dtype"}  # numpy.sum(x) passes them to x.sum(), None where its caller gave none
 
 
 def checked_shape(name: str, shape: Any) -> Shape:
@@ -66,3 +72,28 @@ def kept_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]
 
 def squeezed_shape(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
     return kept_shape(shape, axes) if keepdims else tuple([n for d, n in enumerate(shape) if d not in axes])
+
+
+def tensors_of(name: str, *xs: Any) -> list[Any]:
+    """These as Tensors, arrays and numbers on the device of the tensor beside them."""
+    device = next((x.device for x in xs if isinstance(x, Tensor)), None)
+    return [Tensor.of(name, x, device) for x in xs]
+
+
+def composed(function: Any = None, *, home: str = "flamepy") -> Any:
+    """Decorator: a public function made of ops, with nothing of its own on the tape."""
+    if function is None:
+        return lambda f: composed(f, home=home)
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    if "axis" in names:  # `dim` and `keepdim` are accepted too
+        plain = function
+
+        @functools.wraps(plain)
+        def function(*args: Any, **options: Any) -> Any:
+            if not options:
+                return plain(*args)
+            return plain(*args, **{ALIASES.get(k, k): v for k, v in options.items() if v is not None or k not in IGNORED})
+
+    function = Door.composed(function.__name__, function)
+    publish(function.__name__, function, home)
+    return function

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from ..dtypes import bool_
-from ..op.base import composed, tensors_of
 from ..op.pointwise import pointwise
+from .axes import composed, tensors_of
 from .pointwise import abs_op
 
 

@@ -15,10 +15,9 @@ import numpy as np
 from ..core.errors import DeviceError, DTypeError, FlameError, IndexOutOfRange, ShapeError
 from ..core.tensor import Tensor
 from ..dtypes import INTEGERS, int64
-from ..op import base as op
-from ..op.base import composed, launch, like, size_of
+from ..op.base import launch, like, size_of
 from ..op.custom import custom
-from .axes import one_axis
+from .axes import composed, one_axis, tensors_of
 from .copy import cast
 from .shape import contiguous_strides, reshape, sliced, view
 
@@ -302,7 +301,7 @@ def embedding(ids: Any, weight: Any) -> Any:
     Shapes: ids any, weight (n, width); the result (*ids.shape, width).
     >>> F.embedding([1, 0], fp.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [[3.0, 4.0], [1.0, 2.0]]"""
-    weight, ids = op.tensors_of("embedding", weight, ids)
+    weight, ids = tensors_of("embedding", weight, ids)
     if ids.dtype not in INTEGERS:
         raise DTypeError(f"embedding: ids are not integer: {ids.dtype}. Cast them to int64.")
     if weight.ndim != 2:

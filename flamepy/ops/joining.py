@@ -9,10 +9,9 @@ import numpy as np
 from ..core.errors import ShapeError
 from ..core.tensor import Tensor
 from ..dtypes import is_count
-from ..op import base as op
-from ..op.base import composed, like
+from ..op.base import like
 from ..op.custom import custom
-from .axes import one_axis
+from .axes import composed, one_axis, tensors_of
 from .shape import contiguous_strides, narrow, reshape, unsqueeze, write_strided
 
 
@@ -53,7 +52,7 @@ def cat(tensors: Any, axis: int = 0) -> Any:
     [1.0, 2.0, 3.0]"""
     if type(tensors) is not list:
         tensors = listed("cat", tensors)
-    xs = op.tensors_of("cat", *tensors)
+    xs = tensors_of("cat", *tensors)
     if not xs:
         raise ShapeError("cat: nothing to join: no tensors. Pass at least one.")
     a = one_axis("cat", axis, xs[0].ndim)
@@ -68,7 +67,7 @@ def stack(tensors: Any, axis: int = 0) -> Any:
     """The tensors along a new axis; all shapes must be equal. Shapes: n of (m,) give (n, m). Raises ShapeError.
     >>> fp.stack([fp.tensor([1.0]), fp.tensor([2.0])]).tolist()
     [[1.0], [2.0]]"""
-    xs = op.tensors_of("stack", *listed("stack", tensors))
+    xs = tensors_of("stack", *listed("stack", tensors))
     if not xs or any([x.shape != xs[0].shape for x in xs]):
         raise ShapeError(f"stack: shapes differ or nothing to stack: {[x.shape for x in xs]}. Pass tensors of one shape.")
     return cat([unsqueeze(x, axis) for x in xs], one_axis("stack", axis, xs[0].ndim + 1))

@@ -16,11 +16,12 @@ from ..core.tensor import Tensor
 from ..core.words import abs, exp_down, log, log1p, maximum, select, sign
 from ..dtypes import FLOATS, HALF, checked_number, float32
 from ..op import base as op
-from ..op.base import composed, launch, like
+from ..op.base import launch, like
 from ..op.custom import custom
 from ..op.inputs import common_dtype
 from ..op.pointwise import pointwise
 from .activations import clamp, sigmoid
+from .axes import composed, tensors_of
 from .class_ids import REDUCTIONS, class_ids, class_weights, classes_last, unknown_reduction, weighted, weighted_cross_entropy
 from .comparisons import eq, ne
 from .copy import cast, narrowed, widened
@@ -141,7 +142,7 @@ def cross_entropy(
     >>> round(fp.cross_entropy(fp.tensor([[0.0, 0.0]]), [1]).item(), 4)
     0.6931
     """
-    x, ids = op.tensors_of("cross_entropy", x, ids)
+    x, ids = tensors_of("cross_entropy", x, ids)
     label_smoothing = checked_number("cross_entropy", "label_smoothing", label_smoothing)
     if not 0.0 <= label_smoothing <= 1.0:
         raise ValueError(f"cross_entropy: label_smoothing outside [0, 1]: {label_smoothing}. Use a small number such as 0.1.")
@@ -167,7 +168,7 @@ def nll_loss(x: Any, ids: Any, *, weight: Any = None, ignore_index: int = -100, 
     >>> fp.nll_loss(fp.tensor([[-0.5, -1.5]]), [1]).item()
     1.5
     """
-    x, ids = op.tensors_of("nll_loss", x, ids)
+    x, ids = tensors_of("nll_loss", x, ids)
     rows, shape = classes_last("nll_loss", x, ids)
     ids, _ = class_ids("nll_loss", ids, x.device, shape, rows.shape[-1], ignore_index, reduction)
     keep = ne(ids, int(ignore_index))
@@ -186,7 +187,7 @@ def nll_loss(x: Any, ids: Any, *, weight: Any = None, ignore_index: int = -100, 
 # ---- distances: both sides may be tracked ----------------------------------------------------------------------------------------
 def pair(name: str, x: Any, target: Any) -> tuple[Any, Any, Any]:
     """Both, to be computed with, and the type that the loss gets."""
-    x, target = op.tensors_of(name, x, target)
+    x, target = tensors_of(name, x, target)
     if x.shape != target.shape:
         raise ShapeError(f"{name}: shapes differ: {x.shape} and {target.shape}. Losses do not broadcast; reshape one of them.")
     return widened(x), widened(target), common_dtype(name, (x, target), "any")

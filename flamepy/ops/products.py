@@ -15,9 +15,10 @@ from ..core.tensor import Tensor
 from ..dtypes import FLOATS, bfloat16, float16, float32
 from ..engine.forms import form, remade, rounds
 from ..op import base as op
-from ..op.base import composed, launch, like, share, size_of, together
+from ..op.base import launch, like, share, size_of, together
 from ..op.custom import custom
 from ..op.pointwise import Pointwise, on_tensors
+from .axes import composed, tensors_of
 from .copy import cast
 from .reduce import sum as sum_op
 from .shape import reshape
@@ -73,7 +74,7 @@ def matmul(a: Any, b: Any) -> Any:
     [3.0, 7.0]
     """
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
-        a, b = op.tensors_of("matmul", a, b)
+        a, b = tensors_of("matmul", a, b)
     for x in (a, b):
         if x.dtype not in FLOATS:
             raise DTypeError(f"matmul: needs floats: {x.dtype}. Cast with .to(flamepy.float32).")

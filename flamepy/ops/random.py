@@ -7,10 +7,10 @@ from typing import Any
 from ..backend.base import Buffer, Device
 from ..backend.numbers import number
 from ..dtypes import bool_, checked_number, computed, int64
-from ..op.base import composed, launch, like, new, over
+from ..op.base import launch, like, new, over
 from ..op.custom import custom
 from ..rng import generator
-from .axes import checked_shape
+from .axes import checked_shape, composed
 from .pointwise import mul, where
 
 

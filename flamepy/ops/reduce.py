@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from ..core.errors import DTypeError, ShapeError
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, INTEGERS, bool_, int64
-from ..op.base import composed, launch, like, publish, share, size_of
+from ..op.base import launch, like, publish, share, size_of
 from ..op.custom import custom
-from .axes import Axis, axes_of, kept_shape, one_axis, squeezed_shape
+from .axes import Axis, axes_of, composed, kept_shape, one_axis, squeezed_shape
 from .comparisons import eq
 from .copy import cast, filled, narrowed, widened
 from .joining import cat

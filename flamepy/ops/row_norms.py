@@ -16,9 +16,9 @@ from ..core.errors import ShapeError
 from ..core.tensor import Tensor
 from ..dtypes import HALF, checked_number, computed, float32
 from ..engine.forms import form, remade
-from ..op.base import composed, launch, like, new, share, size_of, together
+from ..op.base import launch, like, new, share, size_of, together
 from ..op.custom import custom
-from .axes import checked_shape
+from .axes import checked_shape, composed
 from .norm_bodies import (
     half_residual_norm_row,
     kept_norm_dx_row,

@@ -13,9 +13,9 @@ from ..core.errors import IndexOutOfRange, ShapeError
 from ..core.tensor import Tensor
 from ..dtypes import checked_int, is_count
 from ..op import base as op
-from ..op.base import composed, launch, like, share, size_of
+from ..op.base import launch, like, share, size_of
 from ..op.custom import custom
-from .axes import Shape, as_shape, axes_of, one_axis
+from .axes import Shape, as_shape, axes_of, composed, one_axis
 from .copy import filled
 
 

@@ -13,10 +13,10 @@ from ml_dtypes import finfo
 from ..core.row_words import wide
 from ..core.words import INF, select, sqrt
 from ..dtypes import checked_number, float64
-from ..op.base import composed, size_of
+from ..op.base import size_of
 from ..op.custom import custom
 from ..op.pointwise import pointwise
-from .axes import Axis, axes_of
+from .axes import Axis, axes_of, composed
 from .copy import cast, filled, widened
 from .pointwise import div, mul, sub
 from .reduce import floats_only, fold, gathered, mean, reduction, spread
