@@ -14,23 +14,25 @@ from ..core.tape import Freed, TapeEntry, file_line
 scalings: weakref.WeakSet[TapeEntry] = weakref.WeakSet()  # the entries of scaled losses: where there are none, nobody looks for them
 
 
+_saved: Any = vars(TapeEntry)["saved"]
+
+
 class More:
     """`scaled`: the GradScaler whose scaled loss an entry is; `segment`: who recomputes the saved values, if they were dropped."""
 
     scaled: Any = None
     segment: Any = None
-    named = TapeEntry.saved.fget  # type: ignore[attr-defined]
 
     @property
     def saved(self: Any) -> dict[str, Any]:
         """The saved values by name; none after a backward that freed them, or where they were dropped."""
-        return {} if self.segment else self.named()  # type: ignore[no-any-return]
+        return {} if self.segment else _saved.fget(self)  # type: ignore[no-any-return]
 
     def __reduce__(self: Any) -> Any:
         raise GradientError(f"pickle: a tape cannot be copied: '{self.op.title}' at {self.where}. Use record(), a plain description.")
 
 
-for _name in ("scaled", "segment", "named", "saved", "__reduce__"):
+for _name in ("scaled", "segment", "saved", "__reduce__"):
     setattr(TapeEntry, _name, vars(More)[_name])
 
 
