@@ -56,7 +56,6 @@ class GradientMap(gradients.GradientMap):
             for _, span in self.spans:
                 scale_by_factor(span, factor)
 
-    # ---- what holds for these gradients ------------------------------------------------------------------------------------------------
     @property
     def mark(self) -> Any:
         return self._mark
@@ -89,7 +88,6 @@ class GradientMap(gradients.GradientMap):
         if other._gradients:
             self.scaled = other.scaled
 
-    # ---- spans -----------------------------------------------------------------------------------------------------------------------
     @property
     def packed(self) -> bool:
         """Whether the spans hold the gradients of every Parameter."""
@@ -109,7 +107,6 @@ class GradientMap(gradients.GradientMap):
         found = [*[span for _, span in self.spans], *[self._gradients[key].buffer for key in self.others if key in self._gradients]]
         return list({id(b): b for b in found}.values())
 
-    # ---- changing --------------------------------------------------------------------------------------------------------------------
     def put(self, key: Any, gradient: Any) -> None:
         """Store a gradient that is known to fit, in a map that has no spans yet; 16-bit ones become float32."""
         super().put(key, gradient.to(float32) if gradient.dtype in HALF else gradient)
@@ -163,7 +160,6 @@ class GradientMap(gradients.GradientMap):
         self.take_marks(other)
         return self
 
-    # ---- on the way to other processes -----------------------------------------------------------------------------------------------
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: gradients and names by what each id is on its way (ids.py)."""
         if self.scaled is not None or self.mark is not None:
