@@ -18,13 +18,13 @@ class Methods(TensorMethods):
     # flamepy/ops/pointwise.py: add_y
     def add(self, b: TensorLike, /) -> Tensor:
         """a + b. See flamepy.add."""
-    # flamepy/ops/reduce.py: argmax
+    # flamepy/ops/reduce_more.py: argmax
     @overload
     def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor: ...
     @overload
     def argmax(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
         """Index of the first largest element (int64) along an axis, or in the flattened tensor. Records nothing. See flamepy.argmax."""
-    # flamepy/ops/reduce.py: argmin
+    # flamepy/ops/reduce_more.py: argmin
     @overload
     def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tensor: ...
     @overload
@@ -170,7 +170,7 @@ class Methods(TensorMethods):
     # flamepy/ops/comparisons.py: logical_or_y
     def logical_or(self, b: TensorLike, /) -> Tensor:
         """At least one holds. See flamepy.logical_or."""
-    # flamepy/ops/reduce.py: logsumexp
+    # flamepy/ops/reduce_more.py: logsumexp
     @overload
     def logsumexp(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
     @overload
@@ -182,7 +182,7 @@ class Methods(TensorMethods):
     # flamepy/ops/activations.py: masked_fill
     def masked_fill(self, mask: TensorLike, value: float) -> Tensor:
         """x with `value` (a number) where the bool mask holds; mask broadcasts. See flamepy.masked_fill."""
-    # flamepy/ops/products.py: matmul
+    # flamepy/ops/matrices.py: matmul
     def matmul(self, b: TensorLike) -> Tensor:
         """a @ b: vectors, matrices, and stacks of matrices that broadcast. Raises ShapeError, DTypeError for integers. See flamepy.matmul."""
     # flamepy/ops/reduce.py: max
@@ -246,7 +246,7 @@ class Methods(TensorMethods):
     # flamepy/ops/activations.py: pow
     def pow(self, b: TensorLike) -> Tensor:
         """a to the power b, broadcasting. Integers to the power of integers are integers, exact where they fit; else float32 is computed. See flamepy.pow."""
-    # flamepy/ops/reduce.py: prod
+    # flamepy/ops/reduce_more.py: prod
     @overload
     def prod(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
     @overload

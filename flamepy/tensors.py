@@ -24,7 +24,7 @@ from .core.tensor import Tensor, attach
 from .dtypes import DTYPES, INTEGERS, as_dtype, check_fits, float64, host_array, int64
 from .gradient import GradientMap
 from .op.base import METHODS, PUBLIC
-from .ops.indexing import taken_apart
+from .ops.reduce_more import taken_apart
 from .reading import Readable
 
 eq, ne = ops.operator(ops.eq), ops.operator(ops.ne)
@@ -191,7 +191,11 @@ class TensorMethods(Readable):
         __le__ = ops.operator(ops.le)
         __gt__ = ops.operator(ops.gt)
         __ge__ = ops.operator(ops.ge)
-        __getitem__ = ops.getitem
+
+        def __getitem__(self, key: Any) -> Tensor:
+            if self.no_pair and isinstance(key, int) and -2 <= key <= 1:
+                raise taken_apart(self)
+            return ops.getitem(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise FlameError(

@@ -4,7 +4,7 @@ Importing this package registers them all; `ops.NAME` then finds any public one 
 writes).
 
     pointwise.py comparisons.py activations.py   one number at a time     shape.py joining.py indexing.py copy.py   moving numbers about
-    reduce.py variance.py                        many numbers to one      products.py conv.py attention.py          products
+    reduce.py reduce_more.py variance.py         many numbers to one      matrices.py products.py conv.py attention.py  products
     rows.py row_norms.py losses.py               one row at a time        random.py                                 random numbers
 """
 
@@ -27,10 +27,12 @@ from . import (  # noqa: F401
     indexing,
     joining,
     losses,
+    matrices,
     pointwise,
     products,
     random,
     reduce,
+    reduce_more,
     row_norms,
     rows,
     shape,

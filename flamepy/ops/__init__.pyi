@@ -46,7 +46,7 @@ def add(a: TensorLike, b: TensorLike, /) -> Tensor:
     [-1.0, 2.0]
     """
 
-# flamepy/ops/reduce.py: argmax
+# flamepy/ops/reduce_more.py: argmax
 @overload
 def argmax(x: TensorLike, axis: int | None = None, keepdims: bool = False) -> Tensor: ...
 @overload
@@ -59,7 +59,7 @@ def argmax(x: TensorLike, dim: int | None = None, keepdim: bool = False) -> Tens
     [1, 0]
     """
 
-# flamepy/ops/reduce.py: argmin
+# flamepy/ops/reduce_more.py: argmin
 @overload
 def argmin(x: TensorLike, axis: int | None = None, keepdims: bool = False) -> Tensor: ...
 @overload
@@ -574,7 +574,7 @@ def logical_or(a: TensorLike, b: TensorLike, /) -> Tensor:
     [True, True]
     """
 
-# flamepy/ops/reduce.py: logsumexp
+# flamepy/ops/reduce_more.py: logsumexp
 @overload
 def logsumexp(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
 @overload
@@ -608,7 +608,7 @@ def masked_fill(x: TensorLike, mask: TensorLike, value: float) -> Tensor:
     [1.0, 0.0]
     """
 
-# flamepy/ops/products.py: matmul
+# flamepy/ops/matrices.py: matmul
 def matmul(a: TensorLike, b: TensorLike) -> Tensor:
     """a @ b: vectors, matrices, and stacks of matrices that broadcast. Raises ShapeError, DTypeError for integers.
 
@@ -798,7 +798,7 @@ def pow(a: TensorLike, b: TensorLike) -> Tensor:
     [4.0, 9.0]
     """
 
-# flamepy/ops/reduce.py: prod
+# flamepy/ops/reduce_more.py: prod
 @overload
 def prod(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
 @overload

@@ -14,8 +14,8 @@ from ..op.base import share, size_of
 from .comparisons import ne
 from .copy import cast
 from .indexing import check_ids, index_select
+from .matrices import matmul
 from .pointwise import add, div, mul, neg, where
-from .products import matmul
 from .reduce import sum as sum_op
 from .rows import log_softmax
 from .shape import permute, reshape

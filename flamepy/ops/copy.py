@@ -8,8 +8,7 @@ import numpy as np
 
 from ..backend.numbers import number
 from ..core.errors import ShapeError
-from ..core.tensor import Tensor
-from ..dtypes import HALF, as_dtype, checked_number, computed, float32
+from ..dtypes import as_dtype, checked_number, computed, float32
 from ..op.base import SCALARS, launch, like, new
 from ..op.custom import custom
 from .axes import checked_shape
@@ -95,14 +94,3 @@ def cast_dx(g, shapes, source):
 
 
 cast.differentiable()
-
-
-# ---- for what is made of several ops ------------------------------------------------------------------------------------------------
-def widened(x: Any) -> Any:
-    """In float32 if it is a Tensor of 16 bits: several ops compute there, and their result is rounded once."""
-    return cast(x, float32) if isinstance(x, Tensor) and x.dtype in HALF else x
-
-
-def narrowed(y: Any, dtype: np.dtype) -> Any:
-    """What several ops made of widened() inputs, rounded once if it should have 16 bits."""
-    return cast(y, dtype) if dtype in HALF else y

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import DeviceError, DTypeError, FlameError, IndexOutOfRange, ShapeError
+from ..core.errors import DeviceError, DTypeError, IndexOutOfRange, ShapeError
 from ..core.tensor import Tensor
 from ..dtypes import INTEGERS, int64
 from ..op.base import launch, like, size_of
@@ -79,8 +79,6 @@ def is_basic(key: tuple) -> bool:
 @composed(home="")
 def getitem(x: Any, key: Any) -> Any:
     """x[key]: ints, slices (any step), None, ..., integer arrays or tensors, bool masks, as NumPy."""
-    if x.no_pair and isinstance(key, int) and -2 <= key <= 1:
-        raise taken_apart(x)
     keys = key if isinstance(key, tuple) else (key,)
     if is_basic(keys):
         return basic(x, keys)
@@ -124,15 +122,6 @@ def leading_rows(shape: tuple[int, ...], keys: tuple) -> tuple[np.ndarray, tuple
     for k, n in zip(keys, shape, strict=False):
         rows = rows * n + np.where(k < 0, k + n, k)
     return rows.ravel(), picked
-
-
-def taken_apart(x: Any) -> FlameError:
-    """The error for who takes what max() or min() gave for a pair, as in `values, ids = x.max(1)` or x.max(1)[0]."""
-    name = x.no_pair
-    return FlameError(
-        f"{name}: taken apart as a pair of values and indices: shape {x.shape}, the values alone. Use arg{name}() for the indices; "
-        f"{name}(axis=...) gives values that can be gone through one by one."
-    )
 
 
 def index_array(key: Any) -> Any:

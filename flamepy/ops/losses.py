@@ -24,7 +24,7 @@ from .activations import clamp, sigmoid
 from .axes import composed, tensors_of
 from .class_ids import REDUCTIONS, class_ids, class_weights, classes_last, unknown_reduction, weighted, weighted_cross_entropy
 from .comparisons import eq, ne
-from .copy import cast, narrowed, widened
+from .copy import cast
 from .indexing import picked_from_rows
 from .loss_bodies import cross_entropy_row, half_cross_entropy_dx_row, half_cross_entropy_row
 from .pointwise import abs_op, div, log_op, maximum_op, mul, neg, square, sub, where
@@ -34,6 +34,7 @@ from .reduce import min as min_op
 from .reduce import sum as sum_op
 from .rows import softmax
 from .shape import reshape
+from .widening import narrowed, widened
 
 
 def reduced(name: str, losses: Any, reduction: str, dtype: Any) -> Any:

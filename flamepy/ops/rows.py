@@ -12,7 +12,6 @@ from typing import Any
 
 from ..core.row_words import LINE, line_space, long_sum, put_row, run_at, top_and_sum
 from ..core.words import exp_down, log
-from ..dtypes import HALF
 from ..op.base import launch, like
 from ..op.custom import custom
 from .axes import one_axis
@@ -111,7 +110,7 @@ def softmax(x, axis=-1):
     """
     x, a = along("softmax", x, axis)
     y = like(x)
-    over_rows(half_softmax_row if x.dtype in HALF else softmax_row, (y,), (x,), x.shape[-1] if x.ndim else 1)
+    over_rows(softmax_row if x.dtype == x.spec.computed else half_softmax_row, (y,), (x,), x.shape[-1] if x.ndim else 1)
     return back(y, a)
 
 

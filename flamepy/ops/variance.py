@@ -17,9 +17,11 @@ from ..op.base import size_of
 from ..op.custom import custom
 from ..op.pointwise import pointwise
 from .axes import Axis, axes_of, composed
-from .copy import cast, filled, widened
+from .copy import cast, filled
 from .pointwise import div, mul, sub
-from .reduce import floats_only, fold, gathered, mean, reduction, spread
+from .reduce import fold, gathered, mean, reduction, spread
+from .reduce_more import floats_only
+from .widening import widened
 
 
 def squared(x):

@@ -21,7 +21,7 @@ from ..autograd import enable_grad, is_grad_enabled, no_grad
 from ..core.errors import DTypeError, GradientError, ShapeError
 from ..creation import eye
 from ..dtypes import FLOATS, HALF, check_function, checked_number, float32, is_count
-from ..ops.copy import widened
+from ..ops.widening import widened
 from ..parameter import Parameter
 from ..tensors import Tensor, tensor
 from .paths import gradient_of, stand_in

@@ -1,0 +1,91 @@
+"""Matrix products: one of matrices or of stacks of them, and matmul made of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import DTypeError, ShapeError
+from ..core.tensor import Tensor
+from ..dtypes import FLOATS
+from ..op.base import launch, like, size_of
+from ..op.custom import custom
+from .axes import composed, tensors_of
+from .shape import reshape
+
+
+@custom(inputs=2, title="matmul", internal=True)
+def product(a, b, ta=False, tb=False, wide=False):
+    """op(a) @ op(b) over the last two axes, other axes broadcasting; ta, tb: use the matrix transposed. wide: a float32 result of
+    16-bit operands."""
+    m, k = a.shape[-2:] if not ta else a.shape[:-3:-1]
+    n = b.shape[-2] if tb else b.shape[-1]
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2]) if len(a.shape) + len(b.shape) > 4 else ()
+    y = like(a, (*batch, m, n), a.spec.computed if wide else None)
+    if y.size:
+        launch("matmul", None, (y,), (a, b), (starts(a.shape, batch), starts(b.shape, batch), m, n, k, bool(ta), bool(tb)))
+    return y
+
+
+def starts(shape: tuple[int, ...], batch: tuple[int, ...]) -> tuple[int, ...]:
+    """Where each matrix of the broadcast stack begins."""
+    if not batch:
+        return (0,)
+    own = np.arange(size_of(shape[:-2])).reshape(shape[:-2]) * size_of(shape[-2:])
+    return tuple(np.broadcast_to(own, batch).ravel().tolist())
+
+
+@product.backward
+def product_dx(g, a, b, wanted, ta, tb):
+    return cotangents(product, g, a, b, wanted, ta, tb)
+
+
+product.differentiable()
+
+
+def cotangents(times: Any, g: Any, a: Any, b: Any, wanted: Any, ta: bool, tb: bool) -> tuple[Any, Any]:
+    """Those of a and b, by products of which times() is one."""
+    da = None if not wanted[0] else times(b, g, tb, True, True) if ta else times(g, b, False, not tb, True)
+    db = None if not wanted[1] else times(g, a, True, ta, True) if tb else times(a, g, not ta, False, True)
+    return da, db
+
+
+@composed
+def matmul(a: Any, b: Any) -> Any:
+    """a @ b: vectors, matrices, and stacks of matrices that broadcast. Raises ShapeError, DTypeError for integers.
+
+    Shapes: (..., n, k) and (..., k, m) give (..., n, m); a vector (k,) stands for a row or a column and goes.
+    >>> fp.matmul(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), [1.0, 1.0]).tolist()
+    [3.0, 7.0]
+    """
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+        a, b = tensors_of("matmul", a, b)
+    for x in (a, b):
+        if x.dtype not in FLOATS:
+            raise DTypeError(f"matmul: needs floats: {x.dtype}. Cast with .to(flamepy.float32).")
+        if not x.ndim:
+            raise ShapeError(f"matmul: needs at least one axis: {a.shape} and {b.shape}. Use * for scalars.")
+    inner = b.shape[0] if b.ndim == 1 else b.shape[-2]
+    if a.shape[-1] != inner:
+        hint = "Multiply by w.T." if b.ndim > 1 and b.shape[-1] == a.shape[-1] else "Make x's last size equal to w's next to last."
+        raise ShapeError(f"matmul: inner sizes differ: x is {a.shape}, w is {b.shape}. {hint}")
+    try:
+        np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except ValueError:
+        raise ShapeError(f"matmul: stacks do not broadcast: {a.shape} and {b.shape}. Make the leading sizes equal or 1.") from None
+    return stacked(a, b)
+
+
+def stacked(a: Any, b: Any) -> Any:
+    """The product of any operands that fit together, as one of matrices."""
+    rows = a.shape[:-1] if b.ndim <= 2 else a.shape[:-2] if a.ndim == 1 else None
+    x = reshape(a, (1, a.shape[0])) if a.ndim == 1 else a
+    w = reshape(b, (b.shape[0], 1)) if b.ndim == 1 else b
+    if w.ndim == 2 and x.ndim > 2:  # one weight for all: a single product of many rows
+        x = reshape(x, (size_of(x.shape[:-1]), x.shape[-1]))
+    y = product(x, w, False, False, False)
+    columns = () if b.ndim == 1 else (b.shape[-1],)
+    if b.ndim <= 2:
+        return reshape(y, (*(rows or ()), *columns)) if y.shape != (*(rows or ()), *columns) else y
+    return reshape(y, (*y.shape[:-2], y.shape[-1])) if a.ndim == 1 else y

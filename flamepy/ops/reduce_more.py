@@ -1,0 +1,141 @@
+"""Reductions made of others: argmax, argmin, logsumexp, prod; and what PyTorch's max and min give beside the values."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from ..core.errors import DTypeError, FlameError, ShapeError
+from ..core.tensor import Tensor
+from ..dtypes import FLOATS, bool_, int64
+from ..op.base import launch, like, publish, size_of
+from ..op.custom import custom
+from .axes import Axis, axes_of, composed, one_axis, squeezed_shape
+from .comparisons import eq
+from .copy import cast
+from .joining import cat
+from .pointwise import abs_op, add, exp_op, log_op, mul, sub, where
+from .reduce import countable, gathered, max, min, reduction, sum
+from .shape import narrow, permute, reshape
+from .widening import narrowed, widened
+
+
+def no_pair(op: Any) -> None:
+    """Publish max or min: what it gives where PyTorch's would give (values, indices) is marked, so that `_, ids = x.max(1)` of two rows and
+    x.max(1)[0] do not silently take rows of the values."""
+    function = op.function
+
+    @functools.wraps(function)
+    def marking(*args: Any, **options: Any) -> Any:
+        y = function(*args, **options)
+        if hasattr(options.get("dim", args[1] if len(args) > 1 else None), "__index__"):
+            y.no_pair = op.name
+        return y
+
+    publish(op.name, marking, "flamepy")
+
+
+def taken_apart(x: Any) -> FlameError:
+    """The error for who takes what max() or min() gave for a pair, as in `values, ids = x.max(1)` or x.max(1)[0]."""
+    name = x.no_pair
+    return FlameError(
+        f"{name}: taken apart as a pair of values and indices: shape {x.shape}, the values alone. Use arg{name}() for the indices; "
+        f"{name}(axis=...) gives values that can be gone through one by one."
+    )
+
+
+no_pair(max)
+no_pair(min)
+
+
+def arg_extreme(name: str, x: Any, axis: int | None, keepdims: bool, scale: int) -> Any:
+    axes = None if axis is None else (one_axis(name, axis, x.ndim),) if x.ndim else ()
+    plan = reduction(name, x.shape, axes, keepdims)
+    if plan.n == 0 and size_of(plan.shape):
+        raise ShapeError(f"{name}: no elements to choose from: shape {x.shape}, axis {axis}. Give the axis at least one element.")
+    y = like(x, plan.shape, int64)
+    if y.size:
+        if x.dtype == bool_:
+            x = cast(x, int64)
+        consts = (plan.outer, plan.n, plan.inner, x.spec.computed.type(scale))
+        launch("argmax", None, (y,), (gathered(x, plan),), consts, dtype=x.dtype)
+    return y
+
+
+@custom(kind="any", home="flamepy")
+def argmax(x, axis=None, keepdims=False):
+    """Index of the first largest element (int64) along an axis, or in the flattened tensor. Records nothing.
+
+    Shapes: as sum. Raises ShapeError where there are no elements.
+    >>> fp.argmax(fp.tensor([[1.0, 2.0], [4.0, 3.0]]), axis=1).tolist()
+    [1, 0]
+    """
+    return arg_extreme("argmax", x, axis, keepdims, 1)
+
+
+@custom(kind="any", home="flamepy")
+def argmin(x, axis=None, keepdims=False):
+    """Index of the first smallest element (int64) along an axis, or in the flattened tensor. Records nothing.
+
+    Shapes: as sum. Raises ShapeError where there are no elements.
+    >>> fp.argmin(fp.tensor([[1.0, 2.0], [4.0, 3.0]]), axis=1).tolist()
+    [0, 1]
+    """
+    return arg_extreme("argmin", x, axis, keepdims, -1)
+
+
+# ---- composed ---------------------------------------------------------------------------------------------------------------
+def floats_only(name: str, x: Any) -> Any:
+    x = Tensor.of(name, x)
+    if x.dtype not in FLOATS:
+        raise DTypeError(f"{name}: needs floats: {x.dtype}. Cast with .to(flamepy.float32).")
+    return x
+
+
+@composed
+def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
+    """log(sum(exp(x))) over the axes, without overflow.
+
+    Shapes: as sum. Raises DTypeError unless x is of floats.
+    >>> round(fp.logsumexp(fp.tensor([0.0, 0.0])).item(), 4)
+    0.6931
+    """
+    given = floats_only("logsumexp", x)
+    x = widened(given)
+    axes = axes_of("logsumexp", axis, x.ndim)
+    if size_of([x.shape[a] for a in axes if x.ndim]) == 0:
+        return narrowed(log_op(sum(x, axis=axes, keepdims=keepdims)), given.dtype)
+    top = max(x.detach(), axis=axes, keepdims=True)
+    top = where(eq(abs_op(top), float("inf")), 0.0, top)
+    total = log_op(sum(exp_op(sub(x, top)), axis=axes, keepdims=keepdims))
+    return narrowed(add(total, reshape(top, total.shape)), given.dtype)
+
+
+@composed
+def prod(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
+    """Product over the axes: halves are multiplied until one is left, so zeros and higher derivatives are right.
+
+    The gradient of an element is the product of the others, also of one that is NaN.
+    Shapes and types: as sum.
+    >>> fp.prod(fp.tensor([2.0, 3.0, 4.0])).item()
+    24.0
+    """
+    x = Tensor.of("prod", x)
+    if not x.ndim:
+        axes_of("prod", axis, 0)
+        return reshape(countable(x), ())
+    axes = axes_of("prod", axis, x.ndim)
+    shape = squeezed_shape(x.shape, axes, keepdims)
+    rest = [d for d in range(x.ndim) if d not in axes]
+    given = permute(countable(x), (*rest, *axes))
+    n = size_of(given.shape[len(rest) :])
+    rows = size_of(given.shape[: len(rest)])
+    x = widened(reshape(given, (rows, n)))
+    if n == 0:
+        return reshape(narrowed(add(sum(x, axis=1), 1), given.dtype), shape)
+    while n > 1:
+        half = n // 2
+        product = mul(narrow(x, 1, 0, half), narrow(x, 1, half, half))
+        x = cat([product, narrow(x, 1, n - 1, 1)], axis=1) if n % 2 else product
+        n = half + n % 2
+    return reshape(narrowed(x, given.dtype), shape)
