@@ -9,7 +9,7 @@ TOTAL = 57200
 BUDGETS = {
     "flamepy": (2650, "Tensor, Parameter, clipping, transforms, errors, creation, checkpointing"),
     "flamepy/accumulation": (700, "gradients summed over several backward passes"),
-    "flamepy/backend": (750, "what Device, Stream and Buffer have for recording, packing, late checks"),
+    "flamepy/backend": (700, "what Device, Stream and Buffer have for recording, packing, late checks"),
     "flamepy/backend/cpu": (300, "the device: its list of kernels"),
     "flamepy/backend/cpu/attention": (500, "attention on the CPU, forward and backward"),
     "flamepy/backend/cpu/bf16": (1600, "bfloat16 products, attention and convolution, AMX too"),
@@ -31,7 +31,7 @@ BUDGETS = {
     "flamepy/command/gpu": (1050, "agreement and reports on GPUs"),
     "flamepy/core": (2500, "what flamepy is, without what makes it fast"),
     "flamepy/cuda": (1150, "emulation, placing, kernels shown"),
-    "flamepy/engine": (1950, "calls planned once, 16-bit forms, results made again, gradients in spans"),
+    "flamepy/engine": (2000, "calls planned once, 16-bit forms, results made again, gradients in spans"),
     "flamepy/engine/capture": (2300, "capture and replay of whole steps"),
     "flamepy/gradients": (1450, "norms, clipping, edits, history, loss scaling, gradcheck"),
     "flamepy/nn": (1550, "modules and functional"),

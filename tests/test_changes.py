@@ -11,8 +11,8 @@ from thread_tools import at_once
 
 import flamepy as fp
 import flamepy.nn as nn
-from flamepy.backend.numbers import rounded
 from flamepy.core import changes
+from flamepy.core.numbers import rounded
 
 ROOT = Path(__file__).parent.parent / "flamepy"
 NAMES = {"Topic", "Changed", "Before", "Here", "changed", "before", "seen", "assigned", "outside", "here"}

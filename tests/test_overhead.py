@@ -18,12 +18,12 @@ from thread_tools import at_once
 
 import flamepy as fp
 import flamepy.nn.functional as F
-from flamepy.backend import numbers
 from flamepy.backend.base import Buffer
 from flamepy.backend.cpu import device as cpu_device
 from flamepy.backend.cpu.runtime import memory
 from flamepy.backend.cpu.runtime.memory import APART, allocator
 from flamepy.backend.recorder import Recorder, divert
+from flamepy.core import numbers
 from flamepy.engine import plan
 from flamepy.engine.plan import every
 from flamepy.op import base

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ..backend import numbers
 from ..backend.base import Buffer
+from ..core import numbers
 from ..core.gradients import add_to_buffer, label_of, scale_y
 from ..gradient import GradientMap
 from ..tensors import Tensor

@@ -1,3 +1,3 @@
 """What flamepy is, without what makes it fast: tensors, the tape, the walk back, gradients as values. Read in this order: words,
-row_words, philox (what formulas are written in), formula (how a device takes one), device, plain, kernels (a device in NumPy), spec,
-tensor, modes, tape, hooks, gradients, backward."""
+row_words, philox (what formulas are written in), formula (how a device takes one), numbers, device, plain, kernels (a device in NumPy),
+spec, tensor, modes, tape, hooks, gradients, backward."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.numbers import number
 from ..core.modes import thread
+from ..core.numbers import number
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS
 from ..op.base import REGISTRY

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from .. import ids
-from ..backend.numbers import number
 from ..core import gradients
 from ..core.errors import GradientError
 from ..core.gradients import add_to_buffer
+from ..core.numbers import number
 from ..dtypes import HALF, float32
 from .marks import both_marks, scale_by_factor
 

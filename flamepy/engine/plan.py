@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from ..backend.base import Buffer
-from ..backend.numbers import number_kind
 from ..backend.recorder import Recorder, divert
 from ..backend.run import Spot, Step
 from ..core.modes import thread
@@ -139,6 +138,11 @@ def key_of(op: Any, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     if op.internal and op.attributes:
         return *specs, *attributes.values()
     return specs if attributes is op.attributes else (specs, *[hashable(v) for v in attributes.values()])
+
+
+def number_kind(x: Any) -> type:
+    """How a number takes part in a plan's key: its value does not."""
+    return bool if isinstance(x, bool | np.bool_) else int if isinstance(x, int | np.integer) else float
 
 
 def hashable(value: Any) -> Any:

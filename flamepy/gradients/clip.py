@@ -13,8 +13,8 @@ from typing import Any
 
 from ..backend.base import FINITE, Buffer
 from ..backend.formula.clip import NORM, NORMS, USE
-from ..backend.numbers import number
 from ..core.errors import NonFiniteError
+from ..core.numbers import number
 from ..core.words import maximum, minimum, select
 from ..dtypes import checked_dict, checked_number
 from ..engine.marks import scale_by_factor

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..backend.base import Device
-from ..backend.numbers import number
 from ..core.errors import DeviceError, DTypeError, ShapeError
+from ..core.numbers import number
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, INTEGERS, bool_, computed, float32, int64
 from . import base

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.numbers import number
 from ..core.door import Door
 from ..core.errors import DTypeError
 from ..core.formula import globals_of
+from ..core.numbers import number
 from ..core.tape import TapeEntry
 from ..core.tensor import Tensor
 from ..core.words import VOCABULARY, select

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.numbers import number
 from ..core.errors import DTypeError, ShapeError
+from ..core.numbers import number
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, bool_, checked_number
 from ..engine.forms import form

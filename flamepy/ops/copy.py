@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.numbers import number
 from ..core.errors import ShapeError
 from ..dtypes import as_dtype, checked_number, computed, float32
 from ..op.base import SCALARS, launch, like, new

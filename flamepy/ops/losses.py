@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.numbers import number
 from ..core.errors import DTypeError, ShapeError
+from ..core.numbers import number
 from ..core.tensor import Tensor
 from ..core.words import abs, exp_down, log, log1p, maximum, select, sign
 from ..dtypes import FLOATS, HALF, checked_number, float32

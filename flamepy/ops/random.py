@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..backend.base import Buffer, Device
-from ..backend.numbers import number
+from ..core.numbers import number
 from ..dtypes import bool_, checked_number, computed, int64
 from ..op.base import launch, like, new, over
 from ..op.custom import custom

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.numbers import number
 from ..core.errors import ShapeError
+from ..core.numbers import number
 from ..core.tensor import Tensor
 from ..dtypes import HALF, checked_number, computed, float32
 from ..engine.forms import form, remade

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..backend.numbers import number
 from ..core.errors import ShapeError
+from ..core.numbers import number
 from ..dtypes import FULL
 from ..engine.forms import form
 from ..op.base import arguments, launch, like, share

@@ -21,12 +21,12 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Generic, TypeVar
 
 from ...backend import base
-from ...backend.numbers import NUMBERS
 from ...backend.recorder import divert
 from ...backend.run import Spot, Step
 from ...core import ids
 from ...core.changes import changed, here
 from ...core.errors import CaptureError, warn
+from ...core.numbers import NUMBERS
 from ...dtypes import check_function, is_count
 from .arguments import Arguments, alike, check_same_results, copy_of, is_tensor, leaves, maker_of, mapped, outline, strip
 from .generators import Generators

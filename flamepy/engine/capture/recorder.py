@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...backend.base import Buffer
-from ...backend.numbers import rounded
 from ...backend.recorder import Recorder
 from ...backend.run import Action, Spot
 from ...core.changes import assigned, before, changed, here, outside, seen
 from ...core.errors import CaptureError
+from ...core.numbers import rounded
 from ...core.tensor import Tensor
 from .values import LEAF, MODULE, leaf_settings, settings_of
 

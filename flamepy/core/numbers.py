@@ -1,18 +1,17 @@
 """Python's numbers as kernels take them: scalars of a type, made once and kept.
 
-A kernel sees a number rounded to its type, so two numbers that a captured step was called with may look like one (`time.time()` in
-float32 is the same for two minutes). Who records a step is therefore told of each number before it is rounded.
+A kernel sees a number rounded to its type, so two numbers may look like one to it (`time.time()` in float32 is the same for two
+minutes). Who has to tell them apart hears of each that is rounded.
 """
 
 from __future__ import annotations
 
-import hashlib
 from math import copysign
 from typing import Any
 
 import numpy as np
 
-from ..core.changes import Topic, seen
+from .changes import Topic
 
 MOST = 8192  # numbers that are kept
 NUMBERS: dict[tuple[np.dtype, Any], Any] = {}
@@ -33,13 +32,3 @@ def number(value: Any, dtype: np.dtype) -> Any:
                 NUMBERS.clear()
             NUMBERS[dtype, value] = scalar
     return scalar
-
-
-def say_exact(data: np.ndarray) -> None:
-    """The same for data that Python made: what it is before it takes its tensor's type."""
-    seen(None, f"data of shape {data.shape}", lambda: hashlib.sha1(np.ascontiguousarray(data).tobytes()).hexdigest())
-
-
-def number_kind(x: Any) -> type:
-    """How a number takes part in a plan's key: its value does not."""
-    return bool if isinstance(x, bool | np.bool_) else int if isinstance(x, int | np.integer) else float
