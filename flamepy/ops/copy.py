@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import ShapeError
+from ..core.numbers import number
 from ..dtypes import as_dtype, checked_number, computed, float32
 from ..op.base import SCALARS, launch, like, new
 from ..op.custom import custom
