@@ -15,7 +15,8 @@ from __future__ import annotations
 from . import starting as _starting  # noqa: F401  (before all others: see there)
 
 # isort: split
-from .engine import attach as _attach  # noqa: F401  (before any op is defined)
+from . import docstrings as _docstrings  # noqa: F401  (before any op is defined)
+from .engine import attach as _attach  # noqa: F401
 
 # isort: split
 from . import cuda as cuda
@@ -39,6 +40,10 @@ from .autograd import tape as tape
 from .backend.base import device as device
 from .backend.precision import get_float32_matmul_precision as get_float32_matmul_precision
 from .backend.precision import set_float32_matmul_precision as set_float32_matmul_precision
+from .core.custom import custom as custom
+from .core.op import HOMES as _HOMES
+from .core.op import PUBLIC as _PUBLIC
+from .core.pointwise import pointwise as pointwise
 from .creation import arange as arange
 from .creation import eye as eye
 from .creation import from_dlpack as from_dlpack
@@ -96,10 +101,6 @@ from .gradients.history import GradientNormTracker as GradientNormTracker
 from .gradients.norm import ClipResult as ClipResult
 from .gradients.norm import grad_norm as grad_norm
 from .gradients.scaling import GradScaler as GradScaler
-from .op.base import HOMES as _HOMES
-from .op.base import PUBLIC as _PUBLIC
-from .op.custom import custom as custom
-from .op.pointwise import pointwise as pointwise
 from .ops.rowwise import rowwise as rowwise
 from .optimizers import LAMB as LAMB
 from .optimizers import LBFGS as LBFGS

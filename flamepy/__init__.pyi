@@ -20,6 +20,8 @@ from .autograd import tape as tape
 from .backend.base import device as device
 from .backend.precision import get_float32_matmul_precision as get_float32_matmul_precision
 from .backend.precision import set_float32_matmul_precision as set_float32_matmul_precision
+from .core.custom import custom as custom
+from .core.pointwise import pointwise as pointwise
 from .creation import arange as arange
 from .creation import eye as eye
 from .creation import from_dlpack as from_dlpack
@@ -77,8 +79,6 @@ from .gradients.history import GradientNormTracker as GradientNormTracker
 from .gradients.norm import ClipResult as ClipResult
 from .gradients.norm import grad_norm as grad_norm
 from .gradients.scaling import GradScaler as GradScaler
-from .op.custom import custom as custom
-from .op.pointwise import pointwise as pointwise
 from .ops import abs as abs
 from .ops import add as add
 from .ops import argmax as argmax

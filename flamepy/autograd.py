@@ -11,13 +11,13 @@ from .core.modes import enable_grad as enable_grad
 from .core.modes import is_grad_enabled as is_grad_enabled
 from .core.modes import no_grad as no_grad
 from .core.modes import strict_mode as strict_mode
+from .core.op import Op as Op
 from .core.tape import Tape as Tape
 from .core.tape import TapeEntry as TapeEntry
 from .core.tape import tape as tape
 from .engine.backward import backward as backward
 from .engine.entries import observers, set_observers
 from .gradient import GradientMap
-from .op.base import Op as Op
 
 
 class AutogradContext(Mode):

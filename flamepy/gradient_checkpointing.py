@@ -21,10 +21,10 @@ from .backend.base import Buffer
 from .core import ids
 from .core.changes import before
 from .core.errors import GradientError, VersionError
+from .core.op import SCALARS
 from .core.tape import TapeEntry
 from .dtypes import check_function
 from .engine.entries import observers, set_observers
-from .op.base import SCALARS
 from .parameter import Parameter
 from .rng import generator
 from .tensors import Tensor

@@ -17,11 +17,11 @@ from .backend.base import Buffer, Device
 from .backend.lending import lend
 from .core.errors import DTypeError, ShapeError, warn
 from .core.modes import observing, tell
+from .core.op import PUBLIC
 from .core.tape import TapeEntry, file_line, user_frame
 from .core.tensor import Tensor
 from .dtypes import HALF, float32
 from .engine.backward import was_reached
-from .op.base import PUBLIC
 from .tensor_grad import TensorGradExt
 
 # NumPy's functions that stand for an operator, with the method that does it; those that have another name here.

@@ -18,12 +18,12 @@ from .core.door import Door
 from .core.errors import DeviceError, DTypeError, FlameError, GradientError, ShapeError
 from .core.hooks import TensorHook
 from .core.modes import observing, tell
+from .core.op import METHODS, PUBLIC
 from .core.spec import spec_of
 from .core.tape import file_line, user_frame
 from .core.tensor import Tensor, attach
 from .dtypes import DTYPES, INTEGERS, as_dtype, check_fits, float64, host_array, int64
 from .gradient import GradientMap
-from .op.base import METHODS, PUBLIC
 from .ops.reduce_more import taken_apart
 from .reading import Readable
 

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy.backend.base import Stream
+from flamepy.core import op as base
 from flamepy.core import spec
 from flamepy.engine.plan import every
-from flamepy.op import base
 
 pytestmark = pytest.mark.usefixtures("device")
 

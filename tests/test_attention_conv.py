@@ -18,7 +18,7 @@ from devices import CPU_ONLY
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy.backend.cpu.runtime.memory import allocator
-from flamepy.op.base import REGISTRY
+from flamepy.core.op import REGISTRY
 
 pytestmark = pytest.mark.usefixtures("device")
 

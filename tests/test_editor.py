@@ -22,9 +22,9 @@ import pytest
 
 import flamepy as fp
 import flamepy.nn.functional as F
-from flamepy.op.base import HOMES, METHODS, PUBLIC, REGISTRY
-from flamepy.op.custom import custom
-from flamepy.op.pointwise import Pointwise, pointwise
+from flamepy.core.custom import custom
+from flamepy.core.op import HOMES, METHODS, PUBLIC, REGISTRY
+from flamepy.core.pointwise import Pointwise, pointwise
 from flamepy.words import exp
 
 ROOT = Path(__file__).parent.parent

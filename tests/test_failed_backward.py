@@ -17,8 +17,8 @@ from thread_tools import at_once
 import flamepy as fp
 from flamepy.core.door import Door
 from flamepy.core.modes import observing, thread
+from flamepy.core.op import on_result
 from flamepy.engine.entries import observers
-from flamepy.op.base import on_result
 
 DEVICE = "plain"
 X = np.linspace(-1.0, 1.0, 6, dtype=np.float32).reshape(2, 3)

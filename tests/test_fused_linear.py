@@ -23,7 +23,7 @@ import flamepy.nn.functional as F
 from flamepy import nn
 from flamepy.backend.cpu.device import loop_named
 from flamepy.backend.cpu.products.finish import SUM
-from flamepy.op.base import REGISTRY
+from flamepy.core.op import REGISTRY
 
 erf = np.vectorize(math.erf, otypes=[float])
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {

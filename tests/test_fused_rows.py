@@ -20,7 +20,7 @@ from test_kernels import compiled, only_sums
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
-from flamepy.op.base import REGISTRY
+from flamepy.core.op import REGISTRY
 from flamepy.ops import losses, row_norms, rows
 
 RESIDUAL_NORM = REGISTRY["residual_layer_norm"]

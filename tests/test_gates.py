@@ -13,7 +13,7 @@ import pytest
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
-from flamepy.op.base import PUBLIC, REGISTRY
+from flamepy.core.op import PUBLIC, REGISTRY
 
 pytestmark = pytest.mark.usefixtures("device")
 

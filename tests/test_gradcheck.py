@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import flamepy as fp
+from flamepy.core.custom import custom
+from flamepy.core.op import REGISTRY
+from flamepy.core.pointwise import pointwise
 from flamepy.core.words import exp, sin
-from flamepy.op.base import REGISTRY
-from flamepy.op.custom import custom
-from flamepy.op.pointwise import pointwise
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -21,9 +21,9 @@ from flamepy.backend.cpu.runtime.memory import APART
 from flamepy.backend.formula.bind import bind, digest, on_compile
 from flamepy.core.formula import typed
 from flamepy.core.gradients import add_y
+from flamepy.core.op import REGISTRY
+from flamepy.core.pointwise import Pointwise
 from flamepy.gradients import edits as gradient_transforms
-from flamepy.op.base import REGISTRY
-from flamepy.op.pointwise import Pointwise
 from flamepy.ops import pointwise, rows
 
 F4 = np.dtype("float32")

@@ -16,7 +16,7 @@ import pytest
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
-from flamepy.op.base import HOMES
+from flamepy.core.op import HOMES
 
 pytestmark = pytest.mark.usefixtures("device")
 

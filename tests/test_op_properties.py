@@ -18,8 +18,8 @@ from reference import REFERENCE
 from test_ops import SMOOTH, floats_of, function, leaves, on_floats, pieces, run
 
 import flamepy as fp
-from flamepy.op.base import REGISTRY
-from flamepy.op.pointwise import Pointwise
+from flamepy.core.op import REGISTRY
+from flamepy.core.pointwise import Pointwise
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -18,7 +18,7 @@ from reference import FAMILIES, INTERNAL, REFERENCE
 
 import flamepy as fp
 import flamepy.nn.functional as F
-from flamepy.op.base import REGISTRY
+from flamepy.core.op import REGISTRY
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -24,10 +24,10 @@ from flamepy.backend.cpu.runtime import memory
 from flamepy.backend.cpu.runtime.memory import APART, allocator
 from flamepy.backend.recorder import Recorder, divert
 from flamepy.core import numbers
+from flamepy.core import op as base
+from flamepy.core.op import METHODS, PUBLIC
 from flamepy.engine import plan
 from flamepy.engine.plan import every
-from flamepy.op import base
-from flamepy.op.base import METHODS, PUBLIC
 
 CPU = fp.device("cpu")
 MASK = fp.ones(4, 4) > 0.0

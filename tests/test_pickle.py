@@ -21,7 +21,7 @@ import pytest
 import flamepy as fp
 from flamepy import ids, nn
 from flamepy.core import errors
-from flamepy.op.base import PUBLIC
+from flamepy.core.op import PUBLIC
 
 DTYPES = [fp.float32, fp.float64, fp.float16, fp.bfloat16, fp.int32, fp.int64, fp.bool_]
 WAYS = [*(lambda x, p=p: pickle.loads(pickle.dumps(x, p)) for p in range(2, 6)), copy.deepcopy]

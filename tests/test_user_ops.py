@@ -16,7 +16,7 @@ import pytest
 from fork_tools import forks
 
 import flamepy as fp
-from flamepy.op.pointwise import Pointwise
+from flamepy.core.pointwise import Pointwise
 from flamepy.words import all_sum, cos, exp, lane, lanes, real, select, sin, sqrt
 
 SCALE = 1.5

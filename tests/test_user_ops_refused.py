@@ -13,7 +13,7 @@ import pytest
 from error_text import FORM
 
 import flamepy as fp
-from flamepy.op.base import REGISTRY, USERS
+from flamepy.core.op import REGISTRY, USERS
 from flamepy.words import all_sum, log1p, real, select, tanh
 
 

@@ -31,7 +31,7 @@ from reference import REFERENCE  # noqa: E402
 import flamepy as fp  # noqa: E402
 import flamepy.nn.functional as F  # noqa: E402
 from flamepy import nn  # noqa: E402
-from flamepy.op.base import PUBLIC  # noqa: E402
+from flamepy.core.op import PUBLIC  # noqa: E402
 
 Found = Iterator[tuple[str, str]]
 DEVICES = ("cpu", "plain")

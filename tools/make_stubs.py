@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import flamepy  # noqa: E402
-from flamepy.op.base import ALIASES, HOMES, METHODS, PUBLIC  # noqa: E402
+from flamepy.core.op import ALIASES, HOMES, METHODS, PUBLIC  # noqa: E402
 from flamepy.tensors import Tensor, TensorMethods  # noqa: E402
 
 FIRST = "# Written by tools/make_stubs.py, not by hand.\n# fmt: off\n"

@@ -19,11 +19,13 @@ class Door:
     attributes, numbers)`: a call whose inputs are Tensors of fitting types, numbers or None; `numbers`: the attributes as kernels take
     them, where they are numbers. `rule(entry, gs, cotangents)`: cotangents of an entry's inputs. `form(op, inputs, dtype)`: the form of a
     custom op that takes these inputs, of this type together. `saves(op, names, tracked, attributes)`: of the values that its rule names,
-    those that are saved. `backward(loss, gradient, retain_graph, create_graph)`: the gradients, a GradientMap."""
+    those that are saved. `backward(loss, gradient, retain_graph, create_graph)`: the gradients, a GradientMap. `explain(op,
+    published)`: what help() says of an op."""
 
     caller: Callable[[Any], Callable[..., Any]] = staticmethod(general)
     composed: Callable[[str, Any], Any] = staticmethod(lambda name, function: function)
     call: Callable[..., Any]
+    explain: Callable[[Any, bool], str] = staticmethod(lambda op, published: op.__doc__ or op.name)
     saves: Callable[..., tuple[str, ...]] = staticmethod(lambda op, names, tracked, attributes: names)
     rule: Callable[[Any, Sequence[Any], Any], Sequence[Any]]
     backward: Callable[..., Any]

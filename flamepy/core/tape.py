@@ -17,7 +17,7 @@ from .dtypes import FLOATS
 from .errors import GradientError, VersionError
 
 next_serial = itertools.count(1).__next__
-watchers: list[Callable[[str, Any], None]] = []  # who watches results: op/base.py, on_result()
+watchers: list[Callable[[str, Any], None]] = []  # who watches results: op.py, on_result()
 
 
 def engine_files() -> frozenset[str]:
@@ -64,7 +64,7 @@ class Freed:
 class TapeEntry:
     """One recorded op.
 
-    `call` says what is the same for all calls like it: the op, the specs of inputs and outputs, the names of saved values (op/call.py).
+    `call` says what is the same for all calls like it: the op, the specs of inputs and outputs, the names of saved values (call.py).
     `inputs` holds, for each input, the entry that made it, the leaf itself, or None where no gradient flows; `slots`, which output of
     its entry each was. `values` are the saved ones: buffers, numbers or None.
     """

@@ -13,11 +13,11 @@ import numpy as np
 
 from .. import optimizers
 from ..backend.base import Device
+from ..core.op import PUBLIC
+from ..core.pointwise import Pointwise
 from ..dtypes import FLOATS, as_dtype
 from ..gradient import GradientMap
 from ..gradients.clip import clip_grad_norm, clip_grad_value
-from ..op.base import PUBLIC
-from ..op.pointwise import Pointwise
 from ..optimizers.base import Optimizer
 from ..parameter import Parameter
 from ..tensors import Tensor, tensor

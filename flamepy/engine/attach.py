@@ -7,8 +7,8 @@ are made with.
 import os
 from typing import Any
 
+from ..core.call import Call
 from ..core.door import Door
-from ..op.call import Call
 from .backward import backward
 from .forms import saves
 from .half import on_halves

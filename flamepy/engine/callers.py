@@ -10,9 +10,9 @@ import numpy as np
 
 from ..core.modes import thread
 from ..core.numbers import number
+from ..core.op import REGISTRY
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS
-from ..op.base import REGISTRY
 from .plan import NONE, Plans, again, hashable
 
 EXACT = 1 << 53  # integers below this are floats without rounding

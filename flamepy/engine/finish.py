@@ -34,11 +34,11 @@ from sys import _getframe
 from typing import Any, NamedTuple
 
 from ..core import ids
+from ..core.call import mark_broken
 from ..core.modes import observing, tell
+from ..core.op import watch
 from ..core.tape import ENGINE_FILES, TapeEntry, next_serial, watchers
 from ..core.tensor import Tensor
-from ..op.base import watch
-from ..op.call import mark_broken
 from .remade import let_go
 
 Finish = Callable[[Any, Sequence[Any], list[Any], dict[str, Any]], Any]

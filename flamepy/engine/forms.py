@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from ..core.custom import WORDS
 from ..dtypes import FLOATS
-from ..op.custom import WORDS
 
 
 def never(entry: Any) -> bool:

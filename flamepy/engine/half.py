@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from ..core.op import Op, like, share
 from ..core.tape import TapeEntry
 from ..core.tensor import Tensor
 from ..dtypes import FULL, HALF, float32
-from ..op.base import Op, like, share
 from .forms import forms_of
 from .plan import Plans
 

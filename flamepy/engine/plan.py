@@ -17,12 +17,12 @@ import numpy as np
 from ..backend.base import Buffer
 from ..backend.recorder import Recorder, divert
 from ..backend.run import Spot, Step
+from ..core.call import Call, Kinds, prepared, run, saved_values, specs_of
 from ..core.modes import thread
+from ..core.op import Op, unrecorded
 from ..core.spec import Spec, forgetting
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS
-from ..op.base import Op, unrecorded
-from ..op.call import Call, Kinds, prepared, run, saved_values, specs_of
 from .finish import finisher
 from .remade import let_go, may_go
 

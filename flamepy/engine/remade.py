@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..core.custom import Custom
 from ..core.tensor import Tensor
 from ..dtypes import HALF
-from ..op.custom import Custom
 from .forms import forms_of
 
 LEAST = 1 << 16  # bytes: what is smaller is kept

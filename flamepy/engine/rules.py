@@ -11,12 +11,11 @@ from typing import Any
 
 from ..backend.recorder import divert
 from ..core import ids
+from ..core.call import rule, sum_to_shapes
 from ..core.modes import thread
 from ..core.spec import Spec
 from ..core.tape import TapeEntry
 from ..core.tensor import Tensor
-from ..op.base import sum_to_shapes
-from ..op.call import rule
 from .plan import CallRecorder, stand_in
 from .remade import Remade, with_remade
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import ops
 from ..core.errors import DTypeError, ShapeError
-from ..op.base import size_of
+from ..core.spec import size_of
 from ..ops.attention import fused_attention
 from . import functional as F
 from . import init

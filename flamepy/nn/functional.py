@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from .. import ops as ops  # importing them registers them
 from ..advice import missing_in as _missing_in
-from ..op.base import HOMES, PUBLIC
+from ..core.op import HOMES, PUBLIC
 
 globals().update({name: function for name, function in PUBLIC.items() if HOMES[name] in ("functional", "both")})
 __getattr__ = _missing_in("functional", globals())

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from ..autograd import is_grad_enabled
+from ..core import op as _op
 from ..core.errors import DTypeError, FlameError
-from ..op import base as _op
 from . import (  # noqa: F401
     activations,
     attention,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core import op
 from ..core.errors import DTypeError
+from ..core.pointwise import pointwise, zero
 from ..core.tensor import Tensor
 from ..core.words import abs, bell, exp, expm1, log1p, normal_tail, select
 from ..dtypes import int64
-from ..op import base as op
-from ..op.pointwise import pointwise, zero
 from .axes import composed
 from .copy import clone
 from .indexing import check_ids

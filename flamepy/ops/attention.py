@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from ..core.custom import custom
 from ..core.errors import DTypeError, ShapeError
 from ..core.numbers import number
+from ..core.op import launch, like, new, together
+from ..core.spec import size_of
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, bool_, checked_number
 from ..engine.forms import form
-from ..op.base import launch, like, new, size_of, together
-from ..op.custom import custom
 from .activations import masked_fill
 from .axes import Shape, composed, tensors_of
 from .comparisons import logical_not

@@ -7,9 +7,9 @@ from typing import Any
 
 from ..core.door import Door
 from ..core.errors import IndexOutOfRange, ShapeError
+from ..core.op import ALIASES, IGNORED, publish
 from ..core.tensor import Tensor
 from ..dtypes import is_count
-from ..op.base import ALIASES, IGNORED, publish
 
 Shape = tuple[int, ...]
 Axis = int | tuple[int, ...] | None

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.errors import DTypeError, ShapeError
+from ..core.op import share
+from ..core.spec import size_of
 from ..core.tensor import Tensor
 from ..dtypes import HALF, INTEGERS, float32, int64, is_number
-from ..op.base import share, size_of
 from .comparisons import ne
 from .copy import cast
 from .indexing import check_ids, index_select

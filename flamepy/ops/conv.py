@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core.custom import custom
 from ..core.errors import ShapeError
+from ..core.op import launch, like, together
+from ..core.spec import size_of
 from ..dtypes import FULL, int64, is_count
 from ..engine.forms import form
-from ..op.base import launch, like, size_of, together
-from ..op.custom import custom
 from .indexing import placed_ids, rows_added
 from .reduce import sum as sum_op
 

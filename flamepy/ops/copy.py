@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from ..core.custom import custom
 from ..core.errors import ShapeError
 from ..core.numbers import number
+from ..core.op import SCALARS, launch, like, new
 from ..dtypes import as_dtype, checked_number, computed, float32
-from ..op.base import SCALARS, launch, like, new
-from ..op.custom import custom
 from .axes import checked_shape
 
 

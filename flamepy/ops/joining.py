@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from ..core.custom import custom
 from ..core.errors import ShapeError
+from ..core.op import like
 from ..core.tensor import Tensor
 from ..dtypes import is_count
-from ..op.base import like
-from ..op.custom import custom
 from .axes import composed, one_axis, tensors_of
 from .shape import contiguous_strides, narrow, reshape, unsqueeze, write_strided
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from ..core import op
+from ..core.custom import custom
 from ..core.errors import DTypeError, ShapeError
+from ..core.inputs import common_dtype
 from ..core.numbers import number
+from ..core.op import launch, like
+from ..core.pointwise import pointwise
 from ..core.tensor import Tensor
 from ..core.words import abs, exp_down, log, log1p, maximum, select, sign
 from ..dtypes import FLOATS, HALF, checked_number, float32
-from ..op import base as op
-from ..op.base import launch, like
-from ..op.custom import custom
-from ..op.inputs import common_dtype
-from ..op.pointwise import pointwise
 from .activations import clamp, sigmoid
 from .axes import composed, tensors_of
 from .class_ids import REDUCTIONS, class_ids, class_weights, classes_last, unknown_reduction, weighted, weighted_cross_entropy

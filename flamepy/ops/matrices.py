@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from ..core.custom import custom
 from ..core.errors import DTypeError, ShapeError
+from ..core.op import launch, like
+from ..core.spec import size_of
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS
-from ..op.base import launch, like, size_of
-from ..op.custom import custom
 from .axes import composed, tensors_of
 from .shape import reshape
 

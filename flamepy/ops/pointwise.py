@@ -7,6 +7,7 @@ like the word they are made of: reach them as `ops.exp`.
 
 from __future__ import annotations
 
+from ..core.pointwise import pass_g, pointwise, zero
 from ..core.words import (
     INF,
     ceil,
@@ -27,7 +28,6 @@ from ..core.words import (
     tanh,
 )
 from ..core.words import abs as abs_word
-from ..op.pointwise import pass_g, pointwise, zero
 
 
 # ---- arithmetic ----------------------------------------------------------------------------------------------------------

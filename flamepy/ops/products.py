@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core import op
+from ..core.custom import custom
 from ..core.errors import ShapeError
+from ..core.op import launch, like, share, together
+from ..core.pointwise import Pointwise, on_tensors
+from ..core.spec import size_of
 from ..dtypes import bfloat16, float16, float32
 from ..engine.forms import form, remade, rounds
-from ..op import base as op
-from ..op.base import launch, like, share, size_of, together
-from ..op.custom import custom
-from ..op.pointwise import Pointwise, on_tensors
 from .copy import cast
 from .matrices import cotangents, matmul, product
 from .reduce import sum as sum_op

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..backend.base import Buffer, Device
+from ..core.custom import custom
 from ..core.numbers import number
+from ..core.op import launch, like, new, over
 from ..dtypes import bool_, checked_number, computed, int64
-from ..op.base import launch, like, new, over
-from ..op.custom import custom
 from ..rng import generator
 from .axes import checked_shape, composed
 from .pointwise import mul, where

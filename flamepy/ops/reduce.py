@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ..core.custom import custom
 from ..core.errors import ShapeError
+from ..core.op import launch, like, share
+from ..core.spec import size_of
 from ..dtypes import FLOATS, INTEGERS, bool_, int64
-from ..op.base import launch, like, share, size_of
-from ..op.custom import custom
 from .axes import axes_of, kept_shape, squeezed_shape
 from .comparisons import eq
 from .copy import cast, filled

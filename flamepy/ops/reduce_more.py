@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from ..core.custom import custom
 from ..core.errors import DTypeError, FlameError, ShapeError
+from ..core.op import launch, like, publish
+from ..core.spec import size_of
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, bool_, int64
-from ..op.base import launch, like, publish, size_of
-from ..op.custom import custom
 from .axes import Axis, axes_of, composed, one_axis, squeezed_shape
 from .comparisons import eq
 from .copy import cast

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from ..core.custom import custom
 from ..core.errors import ShapeError
 from ..core.numbers import number
+from ..core.op import launch, like, new, share, together
+from ..core.spec import size_of
 from ..core.tensor import Tensor
 from ..dtypes import HALF, checked_number, computed, float32
 from ..engine.forms import form, remade
-from ..op.base import launch, like, new, share, size_of, together
-from ..op.custom import custom
 from .axes import checked_shape, composed
 from .norm_bodies import (
     half_residual_norm_row,

@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.checks import compilable, is_number, try_body
+from ..core.custom import Custom
 from ..core.errors import ShapeError
 from ..core.numbers import number
+from ..core.op import arguments, launch, like, share
 from ..dtypes import FULL
 from ..engine.forms import form
-from ..op.base import arguments, launch, like, share
-from ..op.checks import compilable, is_number, try_body
-from ..op.custom import Custom
 from .axes import one_axis
 from .rows import along, back
 

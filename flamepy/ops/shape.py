@@ -8,13 +8,14 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from ..core import op
+from ..core.custom import custom
 from ..core.door import Door
 from ..core.errors import IndexOutOfRange, ShapeError
+from ..core.op import launch, like, share
+from ..core.spec import size_of
 from ..core.tensor import Tensor
 from ..dtypes import checked_int, is_count
-from ..op import base as op
-from ..op.base import launch, like, share, size_of
-from ..op.custom import custom
 from .axes import Shape, as_shape, axes_of, composed, one_axis
 from .copy import filled
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from ml_dtypes import finfo
 
+from ..core.custom import custom
+from ..core.pointwise import pointwise
 from ..core.row_words import wide
+from ..core.spec import size_of
 from ..core.words import INF, select, sqrt
 from ..dtypes import checked_number, float64
-from ..op.base import size_of
-from ..op.custom import custom
-from ..op.pointwise import pointwise
 from .axes import Axis, axes_of, composed
 from .copy import cast, filled
 from .pointwise import div, mul, sub

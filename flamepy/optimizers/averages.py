@@ -20,9 +20,9 @@ import numpy as np
 from ..backend.base import Buffer
 from ..core.changes import before, changed, outside
 from ..core.errors import DTypeError, StateError, warn
+from ..core.inputs import merged_dims
 from ..core.words import select
 from ..dtypes import FLOATS, computed, is_count, is_number
-from ..op.inputs import merged_dims
 from ..parameter import Parameter, named
 from ..tensors import Tensor
 

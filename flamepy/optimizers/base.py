@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 
 from ..core.changes import before, changed, seen
 from ..core.errors import StateError, warn
+from ..core.op import is_own
 from ..core.tape import file_line, user_frame
 from ..gradient import GradientMap
 from ..gradients.transforms import Transform, chain_of
-from ..op.base import is_own
 from ..parameter import Parameter
 from . import state
 from .given import Model, as_gradient, check_class, check_numbers, check_unscaled, list_of, name_of, triples

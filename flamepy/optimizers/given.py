@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from ..core.checks import FLOAT64, compilable, tried
 from ..core.errors import DTypeError, GradientError, ShapeError, StateError, warn
 from ..core.formula import ON_ARRAYS, typed
 from ..core.gradients import check_device
 from ..dtypes import is_number
 from ..gradient import GradientMap
-from ..op.checks import FLOAT64, compilable, tried
 from ..parameter import Parameter, ParameterDict
 from ..tensors import Tensor
 

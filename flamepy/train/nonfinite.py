@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..autograd import TapeEntry, tape
-from ..op.base import on_result
+from ..core.op import on_result
 
 Parameters = list[tuple[str, Any]]  # (name, parameter)
 

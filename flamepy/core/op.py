@@ -14,16 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.base import Buffer, Device
-from ..core.door import Door
-from ..core.errors import GradientError
-from ..core.modes import thread
-from ..core.spec import size_of as size_of
-from ..core.spec import spec_of
-from ..core.tape import TapeEntry
-from ..core.tape import watchers as watchers
-from ..core.tensor import Tensor
-from ..dtypes import computed, float32
+from .device import Buffer, Device
+from .door import Door
+from .dtypes import computed, float32
+from .errors import GradientError
+from .modes import thread
+from .spec import spec_of
+from .tape import TapeEntry, watchers
+from .tensor import Tensor
 
 REGISTRY: dict[str, Op] = {}  # flamepy's own ops
 USERS: dict[str, Op] = {}  # the last op that users defined under each name
@@ -156,21 +154,6 @@ def is_own(function: Any) -> bool:
     return str(function.__module__).split(".")[0] == __name__.split(".")[0]
 
 
-def sum_to_shapes(op: Op, entry: TapeEntry, found: Sequence[Any]) -> list[Any]:
-    """Cotangents brought to the shapes of the inputs that want one: broadcasting undone."""
-    if len(found) != len(entry.inputs):
-        raise ValueError(
-            f"{op.name}: its backward rule returned too many or too few: {len(found)} for {len(entry.inputs)} inputs. Return one for each."
-        )
-    fitting: list[Any] = []
-    for node, spec, dx in zip(entry.inputs, entry.call.ins, found, strict=True):
-        if node is None or dx is None or dx.spec.shape == spec.shape:  # type: ignore[union-attr]
-            fitting.append(None if node is None else dx)
-        else:
-            fitting.append(REGISTRY["sum_to"](dx, spec.shape))
-    return fitting
-
-
 # ---- publishing ----------------------------------------------------------------------------------------------------------------
 def publish(name: str, function: Callable, home: str) -> None:
     """Make a function part of flamepy (and a Tensor method), of flamepy.nn.functional, of both, or of neither (home "")."""
@@ -180,39 +163,7 @@ def publish(name: str, function: Callable, home: str) -> None:
             function.__module__ = "flamepy.nn.functional" if home == "functional" else "flamepy"
 
 
-# ---- after the call --------------------------------------------------------------------------------------------------------------
-def saved_tensor(entry: TapeEntry, name: str, value: Any, spec: Any) -> Any:
-    """A saved value as a Tensor that is tracked as the original was: for rules that run while a graph of the backward is made."""
-    names = entry.op.inputs
-    i = -1 if name == "y" else names.index(name) if name in names else None
-    node: Any = None if i is None else entry if i < 0 else entry.inputs[i]
-    if node is not None and type(node) is not TapeEntry:
-        if node.buffer is not value:
-            raise GradientError(
-                f"{entry.op.title}: a leaf got new memory since it was recorded: {entry.describe(name)}. Pack before the forward pass."
-            )
-        return node
-    t = Tensor(value, spec.as_tracked(node is not None))
-    if node is not None:
-        t.entry, t.slot = node, 0 if i is None or i < 0 or entry.slots is None else entry.slots[i]
-    return t
-
-
-def as_result(entry: TapeEntry, t: Any) -> Any:
-    """A tensor with the numbers of an entry's first result, tracked as that is: where the result itself was not saved."""
-    t.spec, t.entry, t.slot = t.spec.as_tracked(True), entry, 0
-    return t
-
-
-def as_input(entry: TapeEntry, t: Any) -> Any:
-    """A tensor with numbers that do as those of an entry's first input, tracked as that is: where the input itself was not saved."""
-    node, slot = entry.inputs[0], 0 if entry.slots is None else entry.slots[0]
-    if type(node) is not TapeEntry:  # a leaf has its own numbers
-        node = REGISTRY["clone"](node).entry
-    t.spec, t.entry, t.slot = t.spec.as_tracked(True), node, slot
-    return t
-
-
+# ---- looking at results -----------------------------------------------------------------------------------------------------------
 @contextmanager
 def on_result(callback: Callable[[str, Any], None]) -> Iterator[None]:
     """Context manager: call `callback(op name, result)` for every op that runs in the block (finding the first NaN)."""

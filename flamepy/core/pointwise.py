@@ -17,19 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from ..core.door import Door
-from ..core.errors import DTypeError
-from ..core.formula import globals_of
-from ..core.numbers import number
-from ..core.tape import TapeEntry
-from ..core.tensor import Tensor
-from ..core.words import VOCABULARY, select
-from ..dtypes import computed
-from . import base
-from .base import REGISTRY, Op, arguments, launch, new, publish, signature_of, together
 from .checks import compilable, is_number, try_formula, try_rule
-from .help import TYPES, pointwise_help
-from .inputs import coerce, common_shape, merged_dims
+from .door import Door
+from .dtypes import computed
+from .errors import DTypeError
+from .formula import globals_of
+from .inputs import KINDS, coerce, common_shape, merged_dims
+from .numbers import number
+from .op import REGISTRY, Op, arguments, is_own, launch, new, publish, signature_of, together
+from .tape import TapeEntry
+from .tensor import Tensor
+from .words import VOCABULARY, select
 
 MOST_INPUTS = 4  # arrays that a kernel of a formula reads
 
@@ -51,10 +49,10 @@ class Pointwise(Op):
 
     def __init__(self, name: str, formula: Any, rules: tuple, kind: str, out: np.dtype | None, masks: int, title: str):
         inputs, attributes = arguments(formula)
-        if not isinstance(kind, str) or kind not in TYPES:
-            raise ValueError(f"{name}: unknown kind: {kind!r}. Use one of {', '.join(TYPES)}.")
+        if not isinstance(kind, str) or kind not in KINDS:
+            raise ValueError(f"{name}: unknown kind: {kind!r}. Use one of {', '.join(KINDS)}.")
         check_rules(name, rules, inputs, attributes)
-        if not base.is_own(formula):
+        if not is_own(formula):
             try_out(name, formula, rules, inputs, attributes)
         super().__init__(name, inputs, attributes, formula, title)
         self.formula, self.rule, self.kind, self.out, self.masks = formula, rules, kind, out, masks
@@ -77,10 +75,10 @@ class Pointwise(Op):
         return tuple(found)
 
     def number_values(self, attributes: dict[str, Any], dtype: np.dtype) -> list[Any]:
-        for name in self.numbers:
-            if type(attributes[name]) not in (float, int) and not is_number(attributes[name]):
-                raise DTypeError(f"{self.name}: {name} is no number: {attributes[name]!r}. Use a float.")
-        return [number(attributes[name], dtype) for name in self.numbers]
+        for name, value in attributes.items():
+            if type(value) not in (float, int) and not is_number(value):
+                raise DTypeError(f"{self.name}: {name} is no number: {value!r}. Use a float.")
+        return [number(value, dtype) for value in attributes.values()]
 
     def forward(self, xs: Sequence[Any], attributes: dict[str, Any], tracked: Sequence[bool | None]) -> tuple[Any, dict[str, Any]]:
         operands = xs[self.masks :] or xs
@@ -225,7 +223,7 @@ def pointwise(
             f"{name}: wrong number of rules: {len(rules)} for inputs {arguments(formula)[0]}. Give one for each input, or none."
         )
     op = Pointwise(name, formula, rules, kind, out, masks, title)
-    op.function.__doc__ = pointwise_help(op, bool(home), zero)
+    op.function.__doc__ = Door.explain(op, bool(home))
     publish(name, op.function, home)
     return op.function
 

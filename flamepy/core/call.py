@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from ..core.door import Door
-from ..core.modes import observing, tell, thread
-from ..core.spec import Spec
-from ..core.tape import TapeEntry, user_frame
-from ..core.tensor import Tensor
-from ..dtypes import FLOATS
-from .base import REGISTRY, Op, saved_tensor, sum_to_shapes, watch, watchers
+from .door import Door
+from .dtypes import FLOATS
+from .errors import GradientError
 from .inputs import check_one_device
+from .modes import observing, tell, thread
+from .op import REGISTRY, Op, watch
+from .spec import Spec
+from .tape import TapeEntry, user_frame, watchers
+from .tensor import Tensor
 
 NOTHING: dict[str, Any] = {}
 Kinds = tuple[bool | None, ...]  # of inputs: whether each is tracked, None for what is no tensor
@@ -164,6 +165,53 @@ def saved_by_name(entry: TapeEntry) -> dict[str, Any]:
 def widened(t: Any) -> Any:
     """A Tensor in the type that its numbers are computed in."""
     return t if t.dtype == t.spec.computed else REGISTRY["cast"](t, t.spec.computed)
+
+
+def sum_to_shapes(op: Op, entry: TapeEntry, found: Sequence[Any]) -> list[Any]:
+    """Cotangents brought to the shapes of the inputs that want one: broadcasting undone."""
+    if len(found) != len(entry.inputs):
+        raise ValueError(
+            f"{op.name}: its backward rule returned too many or too few: {len(found)} for {len(entry.inputs)} inputs. Return one for each."
+        )
+    fitting: list[Any] = []
+    for node, spec, dx in zip(entry.inputs, entry.call.ins, found, strict=True):
+        if node is None or dx is None or dx.spec.shape == spec.shape:  # type: ignore[union-attr]
+            fitting.append(None if node is None else dx)
+        else:
+            fitting.append(REGISTRY["sum_to"](dx, spec.shape))
+    return fitting
+
+
+def saved_tensor(entry: TapeEntry, name: str, value: Any, spec: Any) -> Any:
+    """A saved value as a Tensor that is tracked as the original was: for rules that run while a graph of the backward is made."""
+    names = entry.op.inputs
+    i = -1 if name == "y" else names.index(name) if name in names else None
+    node: Any = None if i is None else entry if i < 0 else entry.inputs[i]
+    if node is not None and type(node) is not TapeEntry:
+        if node.buffer is not value:
+            raise GradientError(
+                f"{entry.op.title}: a leaf got new memory since it was recorded: {entry.describe(name)}. Pack before the forward pass."
+            )
+        return node
+    t = Tensor(value, spec.as_tracked(node is not None))
+    if node is not None:
+        t.entry, t.slot = node, 0 if i is None or i < 0 or entry.slots is None else entry.slots[i]
+    return t
+
+
+def as_result(entry: TapeEntry, t: Any) -> Any:
+    """A tensor with the numbers of an entry's first result, tracked as that is: where the result itself was not saved."""
+    t.spec, t.entry, t.slot = t.spec.as_tracked(True), entry, 0
+    return t
+
+
+def as_input(entry: TapeEntry, t: Any) -> Any:
+    """A tensor with numbers that do as those of an entry's first input, tracked as that is: where the input itself was not saved."""
+    node, slot = entry.inputs[0], 0 if entry.slots is None else entry.slots[0]
+    if type(node) is not TapeEntry:  # a leaf has its own numbers
+        node = REGISTRY["clone"](node).entry
+    t.spec, t.entry, t.slot = t.spec.as_tracked(True), node, slot
+    return t
 
 
 Door.call, Door.rule = staticmethod(call), staticmethod(rule)

@@ -11,12 +11,10 @@ import inspect
 import linecache
 from typing import Any
 
-TYPES = {
-    "float": "floats; integers and bools are computed in float32",
-    "number": "floats and integers; bools are computed in int64",
-    "any": "floats, integers and bools",
-    "as is": "any",
-}
+from .core.door import Door
+from .core.inputs import KINDS
+from .core.pointwise import Pointwise, zero
+
 SAMPLES = ("[-1.5, 1.5]", "0.5", "2.0")  # of the inputs, in order
 
 
@@ -24,23 +22,23 @@ def custom_help(op: Any) -> str:
     """The docstring of a custom op with a line on types before its example."""
     head, mark, example = inspect.cleandoc(op.__doc__ or op.name).partition(">>>")
     blank = "" if "\n" in head else "\n"
-    return f"{head.rstrip()}\n{blank}Types: {TYPES[op.kind]}.\n{mark}{example}".rstrip()
+    return f"{head.rstrip()}\n{blank}Types: {KINDS[op.kind]}.\n{mark}{example}".rstrip()
 
 
-def pointwise_help(op: Any, published: bool, steps: Any) -> str:
-    """All there is to say of a pointwise op; `steps` is the rule of those whose derivative is zero."""
+def pointwise_help(op: Any, published: bool) -> str:
+    """All there is to say of a pointwise op."""
     many, outcome = len(op.inputs) > 1, "" if op.out is None else f" The result is {op.out}."
     masks = f"{', '.join(op.inputs[: op.masks])} bool, the others " if op.masks else ""
     lines = [
         inspect.cleandoc(op.__doc__ or op.name),
         "",
         "Shapes: " + ("those of the inputs broadcast." if many else f"any; the result has that of {op.inputs[0]}."),
-        f"Types: {masks}{TYPES[op.kind]}.{outcome}",
+        f"Types: {masks}{KINDS[op.kind]}.{outcome}",
         *labelled("Formula", "y", written(op.formula)),
     ]
     for name, rule in zip(op.inputs, op.rule, strict=False):
         if rule is not None:
-            lines += labelled("Derivative from g, the cotangent of y", f"d{name}", ["0"] if rule is steps else written(rule))
+            lines += labelled("Derivative from g, the cotangent of y", f"d{name}", ["0"] if rule is zero else written(rule))
     if not op.rule:
         lines.append("Derivative: none; nothing is recorded.")
     alone = "no tensor, array or number"
@@ -86,3 +84,10 @@ def example(op: Any) -> list[str]:
     if op.out is not None:
         return [f">>> {call}", repr(found)]
     return [f">>> [round(v, 4) for v in {call}]", repr([round(v, 4) for v in found])]
+
+
+def explain(op: Any, published: bool) -> str:
+    return pointwise_help(op, published) if isinstance(op, Pointwise) else custom_help(op)
+
+
+Door.explain = staticmethod(explain)

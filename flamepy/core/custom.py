@@ -20,15 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from ..core.door import Door
-from ..core.dtypes import FULL
-from ..core.errors import DeviceError, DTypeError, GradientError, ShapeError
-from ..core.tape import TapeEntry
-from ..core.tensor import Tensor
-from . import base
-from .base import ALIASES, Op, publish, signature_of
-from .help import TYPES, custom_help
-from .inputs import coerce
+from .call import as_input, as_result
+from .door import Door
+from .dtypes import FULL
+from .errors import DeviceError, DTypeError, GradientError, ShapeError
+from .inputs import KINDS, coerce
+from .op import ALIASES, IGNORED, Op, publish, signature_of
+from .tape import TapeEntry
+from .tensor import Tensor
 
 VARIADIC = inspect.Parameter.VAR_POSITIONAL
 # What a rule may name beside inputs, y, attributes and extras: the cotangent of the output, or of all; which inputs need a gradient; shapes
@@ -41,8 +40,8 @@ WORDS: dict[str, Callable[[TapeEntry, Sequence[Any], dict[str, Any]], Any]] = {
     "shapes": lambda entry, gs, values: [None if spec is None else spec.shape for spec in entry.call.ins],
     "source": lambda entry, gs, values: values.get("source", getattr(first_of(entry), "dtype", None)),
     "origin": lambda entry, gs, values: getattr(first_of(entry), "device", None),
-    "as_x": lambda entry, gs, values: partial(base.as_input, entry),
-    "as_y": lambda entry, gs, values: partial(base.as_result, entry),
+    "as_x": lambda entry, gs, values: partial(as_input, entry),
+    "as_y": lambda entry, gs, values: partial(as_result, entry),
 }
 
 
@@ -60,8 +59,8 @@ class Custom(Op):
             raise TypeError(f"custom: not a function of Tensors: {forward!r}. Write it with def, inputs first.")
         parameters = [p for p in inspect.signature(forward).parameters.values() if p.name != "tracked"]
         self.variadic = parameters[0].kind is VARIADIC
-        if not isinstance(kind, str) or kind not in TYPES:
-            raise ValueError(f"custom: unknown kind: {kind!r}. Use one of {', '.join(TYPES)}.")
+        if not isinstance(kind, str) or kind not in KINDS:
+            raise ValueError(f"custom: unknown kind: {kind!r}. Use one of {', '.join(KINDS)}.")
         if inputs is not None and (isinstance(inputs, bool) or not hasattr(inputs, "__index__") or inputs < 0):
             raise DTypeError(f"custom: inputs is no count: {inputs!r}. Say how many of the arguments are Tensors.")
         if inputs is None:
@@ -171,7 +170,7 @@ class Custom(Op):
             name = ALIASES.get(key, key)
             if name in attributes:
                 attributes[name] = value
-            elif name not in self.inputs[len(xs) :] and (value is not None or name not in base.IGNORED):
+            elif name not in self.inputs[len(xs) :] and (value is not None or name not in IGNORED):
                 raise TypeError(f"{self.name}: unknown option: {key}={value!r}. Known: {', '.join(self.positional)}.")
         for name in self.inputs[len(xs) :]:
             if name not in options and len(xs) < self.required:
@@ -192,7 +191,7 @@ def checked_cotangents(op: Op, entry: TapeEntry, found: Sequence[Any], results: 
     """What a user's rule returned, as Tensors of the inputs' types. The shape of a result (`results`) that the input was broadcast to is
     summed later; another one raises ShapeError, another device DeviceError, what is no Tensor, array or number TypeError."""
     if len(found) != len(entry.inputs):
-        return found  # base.sum_to_shapes() says so
+        return found  # sum_to_shapes() says so
     result: list[Any] = []
     for i, (node, spec, dx) in enumerate(zip(entry.inputs, entry.call.ins, found, strict=True)):
         if node is None or dx is None or spec is None:
@@ -231,12 +230,12 @@ def custom(
     of this file.
 
     kind: "float", "number" or "any" bring inputs to one dtype (inputs.coerce); "as is" leaves each as it came. title: what a tape shows.
-    home: see base.publish(). internal: only flamepy's own functions call it, with every argument by position and attributes in a fixed
+    home: see op.publish(). internal: only flamepy's own functions call it, with every argument by position and attributes in a fixed
     form.
     """
     if forward is None:
         return partial(custom, name=name, inputs=inputs, kind=kind, home=home, title=title, internal=internal)
     op = Custom(forward, name or forward.__name__, inputs, kind, title, internal)
-    op.function.__doc__ = custom_help(op)
+    op.function.__doc__ = Door.explain(op, bool(home))
     publish(op.name, op.function, home)
     return op

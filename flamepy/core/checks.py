@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.base import device
-from ..core import row_words
-from ..core.formula import ON_ARRAYS, ON_NUMBERS, globals_of, typed
-from ..core.tensor import Tensor
-from ..core.words import VOCABULARY
-from . import base
+from . import row_words
+from .device import device
+from .formula import ON_ARRAYS, ON_NUMBERS, globals_of, typed
+from .op import PUBLIC, is_own, unrecorded
+from .tensor import Tensor
+from .words import VOCABULARY
 
 OTHER_NAMES = {
     "fabs": "abs", "absolute": "abs", "min": "minimum", "max": "maximum", "fmin": "minimum", "power": "pow", "round": "rint",
@@ -38,7 +38,7 @@ FLOAT64 = np.dtype("float64")
 def compilable(name: str, function: Any, in_rows: bool = False, rest: bool = False) -> Any:
     """`function`, a part of op `name`, checked and made independent of its module. `rest`: it may end in *_, for numbers it does not need.
     Raises TypeError or ValueError."""
-    if isinstance(function, FunctionType) and base.is_own(function):
+    if isinstance(function, FunctionType) and is_own(function):
         return function
     return independent(name, function, in_rows, (), rest)
 
@@ -56,7 +56,7 @@ def independent(name: str, function: Any, in_rows: bool, callers: tuple, rest: b
             check_builtin(name, function, key, in_rows)
         elif is_number(value):
             scope[key] = value.item() if isinstance(value, np.generic) else value
-        elif isinstance(value, FunctionType) and not base.is_own(value):
+        elif isinstance(value, FunctionType) and not is_own(value):
             scope[key] = independent(name, value, in_rows, (*callers, function))
         else:
             check_value(name, function, key, value, in_rows)
@@ -119,7 +119,7 @@ def check_value(name: str, function: Any, key: str, value: Any, in_rows: bool) -
         if callable(value):
             raise ValueError(f"{name}: {label} uses what is no word: {key} = {value!r}. {advice(getattr(value, '__name__', key))}")
         raise ValueError(f"{name}: {label} reads what is no number: {key}, a {type(value).__name__}. Use numbers, words and functions.")
-    if hasattr(value, "op") or value in base.PUBLIC.values():
+    if hasattr(value, "op") or value in PUBLIC.values():
         raise ValueError(f"{name}: {label} uses what is no word: flamepy.{value.__name__}, an op on Tensors. {advice(value.__name__)}")
     if value.__module__ == row_words.__name__ and not in_rows:
         raise ValueError(f"{name}: {label} uses a word for rows: {key}. Use flamepy.rowwise for what a whole row decides.")
@@ -145,7 +145,7 @@ def try_formula(name: str, function: Any, values: Sequence[Any]) -> None:
 def try_rule(name: str, function: Any, on_tensors: Any, values: Sequence[Any]) -> None:
     """Apply a rule to Tensors, as create_graph does."""
     given = [Tensor.of(name, np.full(2, 0.5), device("plain")) if v is None else v for v in values]
-    with base.unrecorded():
+    with unrecorded():
         y = tried(name, function, on_tensors, given, "Tensors, as for create_graph")
     if not isinstance(y, Tensor):
         raise ValueError(f"{name}: {function.__name__} does not depend on its inputs: it returned {y!r}. Return g times a derivative.")

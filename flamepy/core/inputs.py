@@ -12,18 +12,25 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.base import Device
-from ..core.errors import DeviceError, DTypeError, ShapeError
-from ..core.numbers import number
-from ..core.tensor import Tensor
-from ..dtypes import FLOATS, INTEGERS, bool_, computed, float32, int64
-from . import base
+from .device import Device
+from .dtypes import FLOATS, INTEGERS, bool_, computed, float32, int64
+from .errors import DeviceError, DTypeError, ShapeError
+from .numbers import number
+from .op import REGISTRY, SCALARS, Op
+from .tensor import Tensor
 
 Shape = tuple[int, ...]
 
+KINDS = {  # what an op takes, and makes of it
+    "float": "floats; integers and bools are computed in float32",
+    "number": "floats and integers; bools are computed in int64",
+    "any": "floats, integers and bools",
+    "as is": "any",
+}
+
 
 # ---- one dtype, one device ---------------------------------------------------------------------------------------------
-def check_one_device(op: base.Op, specs: Sequence[Any]) -> None:
+def check_one_device(op: Op, specs: Sequence[Any]) -> None:
     """Raise DeviceError for inputs on two devices."""
     first: Any = None
     for spec in specs:
@@ -47,7 +54,7 @@ def coerce(name: str, args: Sequence[Any], kind: str, place: Any = None) -> tupl
         found[0] = Tensor.of(name, args[0], place)
         device = found[0].device
     for i, x in enumerate(found):
-        if not isinstance(x, (Tensor, *base.SCALARS)):
+        if not isinstance(x, (Tensor, *SCALARS)):
             found[i] = Tensor.of(name, x, device)
     dtype = common_dtype(name, found, kind)
     try:
@@ -55,9 +62,9 @@ def coerce(name: str, args: Sequence[Any], kind: str, place: Any = None) -> tupl
             if not isinstance(x, Tensor):
                 found[i] = number(x, computed(dtype))
             elif dtype not in (x.dtype, x.spec.computed):
-                found[i] = base.REGISTRY["cast"](x, dtype)
+                found[i] = REGISTRY["cast"](x, dtype)
     except OverflowError:
-        numbers = [x for x in args if isinstance(x, base.SCALARS)]
+        numbers = [x for x in args if isinstance(x, SCALARS)]
         advice = "Use smaller numbers or a wider dtype"
         raise DTypeError(f"{name}: a number does not fit {dtype}: one of {len(numbers)} given. {advice}.") from None
     return found, dtype, device
