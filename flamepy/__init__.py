@@ -15,7 +15,8 @@ from __future__ import annotations
 from . import starting as _starting  # noqa: F401  (before all others: see there)
 
 # isort: split
-from . import docstrings as _docstrings  # noqa: F401  (before any op is defined)
+from . import definitions as _definitions  # noqa: F401  (before any op is defined)
+from . import docstrings as _docstrings  # noqa: F401
 from .engine import attach as _attach  # noqa: F401
 
 # isort: split

@@ -9,6 +9,7 @@ pickling, e.g. to send a model to another process; flamepy's own files hold no p
 from __future__ import annotations
 
 import copy
+import copyreg
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from . import ids
 from .backend.base import Device
 from .core import ids as next_ids
 from .core.changes import changed
+from .core.custom import Custom
 from .core.errors import GradientError
 from .core.spec import spec_of
 from .dtypes import DTYPES
@@ -25,6 +27,9 @@ OWN = frozenset(
     ("buffer", "spec", "id", "entry", "slot", "unit", "broken", "no_pair", "replaced", "held")
 )  # made anew, or of no use elsewhere
 DTYPE: dict[Any, Any] = {dtype: dtype for dtype in DTYPES}  # an unpickled dtype is equal to ours, but another object
+
+
+copyreg.pickle(Custom, lambda op: op.body.__name__)  # type: ignore[arg-type]  # the op that has this name in its module
 
 
 def attributes(name: str, t: Any) -> dict[str, Any]:

@@ -80,9 +80,6 @@ class Custom(Op):
         self.function = Door.caller(self)
         signature_of(self, parameters)
 
-    def __reduce__(self) -> str:
-        return self.body.__name__  # pickle and copy: the op that has this name in its module
-
     # ---- the rules -------------------------------------------------------------------------------------------------------------------
     def backward(self, rule: Any, names: tuple[str, ...] = ()) -> Any:
         """Decorator: the backward rule. `names`: what it takes, if it does not say so itself."""

@@ -1,4 +1,5 @@
-"""The door: the places where the engine puts its own way of doing things in front of core's. Nobody else writes here.
+"""The door: the places where what stands above puts its own way of doing things in front of core's. The engine comes in here alone;
+definitions.py and docstrings.py see to what users define.
 
 Left as they are, ops are complete: each call runs its forward and records one entry, and each backward runs the entry's rule.
 """
@@ -19,12 +20,15 @@ class Door:
     attributes, numbers)`: a call whose inputs are Tensors of fitting types, numbers or None; `numbers`: the attributes as kernels take
     them, where they are numbers. `rule(entry, gs, cotangents)`: cotangents of an entry's inputs. `form(op, inputs, dtype)`: the form of a
     custom op that takes these inputs, of this type together. `saves(op, names, tracked, attributes)`: of the values that its rule names,
-    those that are saved. `backward(loss, gradient, retain_graph, create_graph)`: the gradients, a GradientMap. `explain(op,
-    published)`: what help() says of an op."""
+    those that are saved. `backward(loss, gradient, retain_graph, create_graph)`: the gradients, a GradientMap. `checked(name,
+    function)`: a part of a user's op, made independent of its module; `tried(name, formula, rules, inputs, attributes)` runs them all.
+    `explain(op, published)`: what help() says of an op."""
 
     caller: Callable[[Any], Callable[..., Any]] = staticmethod(general)
     composed: Callable[[str, Any], Any] = staticmethod(lambda name, function: function)
     call: Callable[..., Any]
+    checked: Callable[[str, Any], Any] = staticmethod(lambda name, function: function)
+    tried: Callable[..., None] = staticmethod(lambda *parts: None)
     explain: Callable[[Any, bool], str] = staticmethod(lambda op, published: op.__doc__ or op.name)
     saves: Callable[..., tuple[str, ...]] = staticmethod(lambda op, names, tracked, attributes: names)
     rule: Callable[[Any, Sequence[Any], Any], Sequence[Any]]

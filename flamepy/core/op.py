@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from .device import Buffer, Device
-from .door import Door
 from .dtypes import computed, float32
 from .errors import GradientError
 from .modes import thread
@@ -94,14 +93,6 @@ class Op:
         self.inputs, self.attributes = inputs, attributes
         self.__doc__, self.__name__, self.__module__ = source.__doc__, name, source.__module__
         (REGISTRY if own else USERS)[name] = self
-
-    def titled(self, title: str) -> Callable[..., Any]:
-        """The same op under another title, as the tape shows it: `rows_at` is an embedding or a gather, as its caller says."""
-        twin = object.__new__(type(self))
-        vars(twin).update(vars(self))
-        twin.title = title
-        twin.function = Door.caller(twin)
-        return twin.function
 
     def general(self, args: tuple, options: dict[str, Any]) -> Any:
         """The op called in any way, on anything that can be made a Tensor."""

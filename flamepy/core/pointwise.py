@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from .checks import compilable, is_number, try_formula, try_rule
 from .door import Door
 from .dtypes import computed
 from .errors import DTypeError
@@ -42,6 +41,10 @@ def zero(g):
     return select(g > 0.0, 0.0, 0.0)
 
 
+def is_number(value: Any) -> bool:
+    return isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating)
+
+
 class Pointwise(Op):
     """An op from scalar formulas. See pointwise()."""
 
@@ -53,7 +56,7 @@ class Pointwise(Op):
             raise ValueError(f"{name}: unknown kind: {kind!r}. Use one of {', '.join(KINDS)}.")
         check_rules(name, rules, inputs, attributes)
         if not is_own(formula):
-            try_out(name, formula, rules, inputs, attributes)
+            Door.tried(name, formula, rules, inputs, attributes)
         super().__init__(name, inputs, attributes, formula, title)
         self.formula, self.rule, self.kind, self.out, self.masks = formula, rules, kind, out, masks
         self.numbers = tuple(attributes)
@@ -152,21 +155,6 @@ def check_rules(name: str, rules: tuple, inputs: tuple[str, ...], attributes: di
                 raise ValueError(f"{name}: the rule {rule.__name__} uses a word without a form on tensors: '{word}'. Use {usable}.")
 
 
-def try_out(name: str, formula: Any, rules: tuple, inputs: tuple[str, ...], attributes: dict[str, Any]) -> None:
-    """Refuse a user's formula or rule that cannot run, and attributes that are no numbers."""
-    if not 1 <= len(inputs) <= MOST_INPUTS:
-        raise ValueError(f"{name}: a formula has 1 to {MOST_INPUTS} inputs: {formula.__name__} has {len(inputs)}. Use custom() for more.")
-    for key, value in attributes.items():
-        if not is_number(value):
-            raise TypeError(f"{name}: an attribute is a number: {key}={value!r}. Use custom() for others.")
-    try_formula(name, formula, [*[None] * len(inputs), *attributes.values()])
-    for rule in rules:
-        if rule is not None:
-            values = [attributes.get(n) for n in arguments(rule)[0]]
-            try_formula(name, rule, values)
-            try_rule(name, rule, on_tensors(rule, np.dtype("float64")), values)
-
-
 def words_of(formula: Any) -> list[str]:
     """The words of the vocabulary a formula and its helpers use."""
     found, todo = [], [formula]
@@ -214,10 +202,10 @@ def pointwise(
 
     The numbers and functions that formula and rules read from their module are taken as they are now. A user's op may be defined again
     under its name; then the new one counts. Raises ValueError (TypeError for what is no function) for one of flamepy's names, for a rule
-    that names something unknown or uses a word that Tensors do not have, and for what cannot be compiled: see checks.py.
+    that names something unknown or uses a word that Tensors do not have, and for what cannot be compiled: see definitions.py.
     """
-    formula = compilable(name, formula)
-    rules = tuple([None if rule is None else compilable(name, rule) for rule in rules])
+    formula = Door.checked(name, formula)
+    rules = tuple([None if rule is None else Door.checked(name, rule) for rule in rules])
     if rules and len(rules) != len(arguments(formula)[0]):
         raise ValueError(
             f"{name}: wrong number of rules: {len(rules)} for inputs {arguments(formula)[0]}. Give one for each input, or none."

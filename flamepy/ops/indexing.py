@@ -18,7 +18,7 @@ from ..core.op import launch, like
 from ..core.spec import size_of
 from ..core.tensor import Tensor
 from ..dtypes import INTEGERS, int64
-from .axes import composed, one_axis, tensors_of
+from .axes import composed, one_axis, tensors_of, titled
 from .copy import cast
 from .shape import contiguous_strides, reshape, sliced, view
 
@@ -59,7 +59,7 @@ def rows_added_dx(g, shapes, index, inner):
 
 rows_added.differentiable()
 
-embedded, gathered, selected = rows_at.titled("embedding"), rows_at.titled("gather"), rows_at.titled("index_select")
+embedded, gathered, selected = [titled(rows_at, title) for title in ("embedding", "gather", "index_select")]
 
 
 def add_rows(y: Any, x: Any, index: Any, inner: int, add: bool) -> None:

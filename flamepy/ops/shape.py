@@ -16,7 +16,7 @@ from ..core.op import launch, like, share
 from ..core.spec import size_of
 from ..core.tensor import Tensor
 from ..dtypes import checked_int, is_count
-from .axes import Shape, as_shape, axes_of, composed, one_axis
+from .axes import Shape, as_shape, axes_of, composed, one_axis, titled
 from .copy import filled
 
 
@@ -160,7 +160,7 @@ def permutation(given: tuple, ndim: int) -> Shape | None:
     return None if order == tuple(range(ndim)) else order
 
 
-swapping = permuted.titled("transpose")
+swapping = titled(permuted, "transpose")
 
 
 @composed
@@ -270,7 +270,7 @@ def unsliced_dx(g, shapes, starts, steps):
 unsliced.differentiable()
 
 
-narrowing = sliced.titled("narrow")
+narrowing = titled(sliced, "narrow")
 
 
 @composed

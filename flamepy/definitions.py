@@ -18,12 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from . import row_words
-from .device import device
-from .formula import ON_ARRAYS, ON_NUMBERS, globals_of, typed
-from .op import PUBLIC, is_own, unrecorded
-from .tensor import Tensor
-from .words import VOCABULARY
+from .core import row_words
+from .core.device import device
+from .core.door import Door
+from .core.formula import ON_ARRAYS, ON_NUMBERS, globals_of, typed
+from .core.op import PUBLIC, arguments, is_own, unrecorded
+from .core.pointwise import MOST_INPUTS, is_number, on_tensors
+from .core.tensor import Tensor
+from .core.words import VOCABULARY
 
 OTHER_NAMES = {
     "fabs": "abs", "absolute": "abs", "min": "minimum", "max": "maximum", "fmin": "minimum", "power": "pow", "round": "rint",
@@ -64,10 +66,6 @@ def independent(name: str, function: Any, in_rows: bool, callers: tuple, rest: b
     twin = FunctionType(function.__code__, scope, function.__name__, function.__defaults__)
     twin.__doc__ = function.__doc__
     return twin
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating)
 
 
 # ---- what a function may be and read ---------------------------------------------------------------------------------------------
@@ -134,6 +132,21 @@ def advice(name: str) -> str:
 
 
 # ---- trying it -------------------------------------------------------------------------------------------------------------------
+def try_out(name: str, formula: Any, rules: tuple, inputs: tuple[str, ...], attributes: dict[str, Any]) -> None:
+    """Refuse a user's formula or rule that cannot run, and attributes that are no numbers."""
+    if not 1 <= len(inputs) <= MOST_INPUTS:
+        raise ValueError(f"{name}: a formula has 1 to {MOST_INPUTS} inputs: {formula.__name__} has {len(inputs)}. Use custom() for more.")
+    for key, value in attributes.items():
+        if not is_number(value):
+            raise TypeError(f"{name}: an attribute is a number: {key}={value!r}. Use custom() for others.")
+    try_formula(name, formula, [*[None] * len(inputs), *attributes.values()])
+    for rule in rules:
+        if rule is not None:
+            values = [attributes.get(n) for n in arguments(rule)[0]]
+            try_formula(name, rule, values)
+            try_rule(name, rule, values)
+
+
 def try_formula(name: str, function: Any, values: Sequence[Any]) -> None:
     """Apply a formula to arrays of two numbers, as the plain backend does; None among the values stands for an input."""
     given = [np.full(2, 0.5) if v is None else v for v in values]
@@ -142,11 +155,11 @@ def try_formula(name: str, function: Any, values: Sequence[Any]) -> None:
         raise ValueError(f"{name}: {function.__name__} returns no number: a {type(y).__name__}. Return one number for each element.")
 
 
-def try_rule(name: str, function: Any, on_tensors: Any, values: Sequence[Any]) -> None:
+def try_rule(name: str, function: Any, values: Sequence[Any]) -> None:
     """Apply a rule to Tensors, as create_graph does."""
     given = [Tensor.of(name, np.full(2, 0.5), device("plain")) if v is None else v for v in values]
     with unrecorded():
-        y = tried(name, function, on_tensors, given, "Tensors, as for create_graph")
+        y = tried(name, function, on_tensors(function, FLOAT64), given, "Tensors, as for create_graph")
     if not isinstance(y, Tensor):
         raise ValueError(f"{name}: {function.__name__} does not depend on its inputs: it returned {y!r}. Return g times a derivative.")
 
@@ -166,3 +179,6 @@ def tried(name: str, function: Any, form: Any, given: Sequence[Any], what: str) 
     except Exception as problem:
         text = f"{type(problem).__name__}: {problem}"
         raise ValueError(f"{name}: {function.__name__} fails on {what}: {text}. Write it so that it runs there.") from problem
+
+
+Door.checked, Door.tried = staticmethod(compilable), staticmethod(try_out)
