@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from error_text import raises
-from flamepy.op import call
 
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy.core import backward as core
+from flamepy.core import call
 from flamepy.core.door import Door
 from flamepy.core.gradients import GradientMap
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from . import numbers
 from .dtypes import FLOATS, checked_number, float32, float64
 from .errors import DeviceError, DTypeError, ShapeError, StateError
 from .tensor import Tensor
@@ -19,6 +20,12 @@ def scale_y(x, s):
 
 def add_y(x, y):
     return x + y
+
+
+def scale_buffer(buffer: Any, factor: float, by: str) -> None:
+    """Multiply a buffer in place."""
+    buffer.device.launch("map", scale_y, (buffer,), (buffer,), (numbers.number(factor, buffer.dtype),), buffer.dtype)
+    buffer.wrote(by)
 
 
 def add_to_buffer(buffer: Any, other: Any, by: str) -> None:
@@ -33,8 +40,6 @@ class GradientMap:
     `names` maps ids to names for error texts. `others` holds the ids of tensors that are no Parameters, and whether they are leaves:
     clipping leaves them alone where there are Parameters.
     """
-
-    number = staticmethod(lambda value, dtype: dtype.type(value))  # a factor as kernels take it
 
     def __init__(self) -> None:
         self._gradients: dict[int, Any] = {}
@@ -207,19 +212,15 @@ class GradientMap:
         times = checked_number("scale_grad", "the factor", factor)
         stored = self.get(key)
         if stored is not None:
-            self.scale_buffer(stored.buffer, times, "GradientMap.scale_grad")
+            scale_buffer(stored.buffer, times, "GradientMap.scale_grad")
         return stored is not None
 
     def scale_(self, factor: float) -> GradientMap:
         """Multiply every gradient in place."""
         times = checked_number("scale_", "the factor", factor)
         for buffer in self.buffers():  # a gradient inserted twice: once
-            self.scale_buffer(buffer, times, "GradientMap.scale_")
+            scale_buffer(buffer, times, "GradientMap.scale_")
         return self
-
-    def scale_buffer(self, buffer: Any, times: float, by: str) -> None:
-        buffer.device.launch("map", scale_y, (buffer,), (buffer,), (self.number(times, buffer.dtype),), buffer.dtype)
-        buffer.wrote(by)
 
     def merge(self, other: GradientMap) -> GradientMap:
         """Add every gradient of `other` to this map."""

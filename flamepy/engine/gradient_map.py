@@ -11,7 +11,6 @@ from .. import ids
 from ..core import gradients
 from ..core.errors import GradientError
 from ..core.gradients import add_to_buffer
-from ..core.numbers import number
 from ..dtypes import HALF, float32
 from .marks import both_marks, scale_by_factor
 
@@ -27,8 +26,6 @@ class GradientMap(gradients.GradientMap):
     Pickled and copied together with its parameters, in whatever they are, a map names their copies. Alone, it names the tensors it
     named before, also when it comes back from another process.
     """
-
-    number = staticmethod(number)  # which tells who records
 
     def __init__(self) -> None:
         self._gradients, self.names, self.others = {}, {}, {}  # without a call of super(): for each backward
