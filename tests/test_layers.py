@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from circle_tools import circles, edges
 
 ROOT = Path(__file__).parent.parent / "flamepy"
@@ -80,9 +79,13 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_go_left(path):
-    own = layer(path)
+def test_imports_go_left():
+    for path in FILES:
+        assert not imports(path) & right_of(layer(path)), path
+
+
+def right_of(own: str) -> set[str]:
+    """The layers that one may not import."""
     if own in TOP or own in ("train", "command"):
         forbidden = {"command"} if own == "train" else set()
     else:
@@ -91,30 +94,29 @@ def test_imports_go_left(path):
         for group in SIDE_BY_SIDE:
             if own in group:
                 forbidden |= group - {own}
-    assert not imports(path) & forbidden
+    return forbidden
 
 
-@pytest.mark.parametrize("path", [*FILES, *BENCH, *TESTS], ids=lambda p: str(p.relative_to(ROOT.parent)))
-def test_files_and_functions_are_short(path):
-    text = path.read_text()
-    assert len(text.splitlines()) <= 500
-    if path in TESTS:  # one test may need many lines in a row
-        return
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef):
-            body = node.end_lineno - node.body[0].lineno + 1
-            assert body <= 40, f"{node.name}: {body} lines"
-            given = len(node.args.posonlyargs) + len(node.args.args) + len(node.args.kwonlyargs)
-            # Kernels and formulas are not annotated; launchers are told by their decorator.
-            compiled = node.returns is None and not any(["launcher" in ast.unparse(d) for d in node.decorator_list])
-            assert given <= 12 or compiled, f"{node.name}: {given} parameters"
+def test_files_and_functions_are_short():
+    for path in (*FILES, *BENCH, *TESTS):
+        text = path.read_text()
+        assert len(text.splitlines()) <= 500, path
+        for node in ast.walk(ast.parse(text)) if path not in TESTS else ():  # one test may need many lines in a row
+            if isinstance(node, ast.FunctionDef):
+                body = node.end_lineno - node.body[0].lineno + 1
+                assert body <= 40, f"{path}: {node.name}: {body} lines"
+                given = len(node.args.posonlyargs) + len(node.args.args) + len(node.args.kwonlyargs)
+                # Kernels and formulas are not annotated; launchers are told by their decorator.
+                compiled = node.returns is None and not any(["launcher" in ast.unparse(d) for d in node.decorator_list])
+                assert given <= 12 or compiled, f"{path}: {node.name}: {given} parameters"
 
 
-@pytest.mark.parametrize("path", [p for p in (*FILES, *BENCH) if p.read_text().strip()], ids=lambda p: str(p.relative_to(ROOT.parent)))
-def test_each_file_says_what_it_is(path):
-    doc = ast.get_docstring(ast.parse(path.read_text()))
-    assert doc and len(doc.splitlines()[0]) > 20
-    assert "May import" not in doc and "counterpart: none" not in doc  # the first is said here, the second says nothing
+def test_each_file_says_what_it_is():
+    for path in (*FILES, *BENCH):
+        if text := path.read_text().strip():
+            doc = ast.get_docstring(ast.parse(text))
+            assert doc and len(doc.splitlines()[0]) > 20, path
+            assert "May import" not in doc and "counterpart: none" not in doc  # the first is said here, the second says nothing
 
 
 def test_core_imports_numpy_and_itself_alone():

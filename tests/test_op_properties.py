@@ -43,9 +43,21 @@ def test_broadcasting_is_that_of_numpy(shapes: Any) -> None:
         assert not y.size or grads[t].shape == t.shape
 
 
+@pytest.mark.parametrize("device", ["cuda"], indirect=True)
+@settings(max_examples=8, deadline=None, derandomize=True)  # emulated: each new way to broadcast is a kernel
+@given(mutually_broadcastable_shapes(num_shapes=2, max_dims=4, max_side=4), st.integers(0, 9))
+def test_gradient_of_a_broadcast_input_on_a_gpu(shapes: Any, seed: int) -> None:
+    broadcast_and_summed(shapes, seed)
+
+
+@pytest.mark.parametrize("device", ["cpu", "plain"], indirect=True)
 @quick
 @given(mutually_broadcastable_shapes(num_shapes=2, max_dims=4, max_side=4), st.integers(0, 9))
 def test_gradient_of_a_broadcast_input_is_the_sum(shapes: Any, seed: int) -> None:
+    broadcast_and_summed(shapes, seed)
+
+
+def broadcast_and_summed(shapes: Any, seed: int) -> None:
     """Broadcasting inside the op and broadcasting first give the same gradient, which is the cotangent summed."""
     a, b = (numbers(s, seed + i) for i, s in enumerate(shapes.input_shapes))
     g = numbers(shapes.result_shape, seed + 2)
