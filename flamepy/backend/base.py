@@ -222,8 +222,10 @@ core.openers.update({kind: partial(opened_by, kind) for kind in BACKENDS})
 
 
 def remembered(act: Callable[[], Any]) -> None:
-    for found in opened():
-        found.remember(act)
+    """Tell those whose checks may fail later what is done to host state now."""
+    for found in list(core._devices.values()):
+        if isinstance(found, Device) and found.checks_late:
+            found.remember(act)
 
 
 before.append(remembered)

@@ -205,9 +205,7 @@ class Spans(Each):
 
     def take(self, optimizer: Optimizer, grads: GradientMap, found: Any, by: Any, done: Any) -> None:
         """The launches look at the mark: a recorded step can be skipped as well, and its counts are taken back then."""
-        seen(optimizer, "which parameters it moves", lambda: (len(optimizer.params), optimizer.frozen()))
-        seen(optimizer, "which moments it keeps", lambda: optimizer.used_slots(optimizer.groups))
-        seen(optimizer, "whether parameters were updated as often", lambda: tuple([b.alike() for b in optimizer.blocks]))
+        seen(optimizer, "parameters and moments to update", partial(depends_on, optimizer))
         before(optimizer.rates.begin)
         mark, stepped = grads.mark, []
         for block in optimizer.blocks:
@@ -217,6 +215,12 @@ class Spans(Each):
                 stepped.append((block, chosen))
         if mark is not None and done is not True:
             mark.device.stream.after(partial(undo, optimizer.rates, stepped), mark)
+
+
+def depends_on(optimizer: Optimizer) -> tuple[Any, ...]:
+    """For a recorded step: which parameters move, what is kept for them, and whether all were updated as often."""
+    alike = [block.alike() for block in optimizer.blocks]
+    return len(optimizer.params), optimizer.frozen(), optimizer.used_slots(optimizer.groups), *alike
 
 
 def undo(rates: Any, stepped: list[tuple[Block, Sequence[int]]], mark: Buffer) -> None:
