@@ -23,7 +23,7 @@ from .core.device import device
 from .core.door import Door
 from .core.formula import ON_ARRAYS, ON_NUMBERS, globals_of, typed
 from .core.op import PUBLIC, arguments, is_own, unrecorded
-from .core.pointwise import MOST_INPUTS, is_number, on_tensors
+from .core.pointwise import is_number, on_tensors
 from .core.tensor import Tensor
 from .core.words import VOCABULARY
 
@@ -34,6 +34,7 @@ OTHER_NAMES = {
 BUILTINS = ("range",)
 ROW_BUILTINS = ("range", "min", "max", "abs", "int", "len", "bool")
 NOT_THERE = object()
+MOST_INPUTS = 4  # arrays that a kernel of a formula reads
 FLOAT64 = np.dtype("float64")
 
 
@@ -132,8 +133,46 @@ def advice(name: str) -> str:
 
 
 # ---- trying it -------------------------------------------------------------------------------------------------------------------
+def check_rules(name: str, rules: tuple, inputs: tuple[str, ...], attributes: dict[str, Any]) -> None:
+    """Refuse a rule that names something unknown, or uses a word that cannot be applied to Tensors."""
+    known = {"g", "y", *inputs, *attributes}
+    for rule in rules:
+        if rule is None:
+            continue
+        names, defaults = arguments(rule)
+        for unknown in {*names, *defaults} - known:
+            raise ValueError(f"{name}: the rule {rule.__name__} names something unknown: '{unknown}'. Known: {sorted(known)}.")
+        places = [n in attributes for n in names]
+        if defaults or "g" not in names or places != sorted(places):
+            form = f"g, then inputs or y, then attributes, without defaults: {inspect.signature(rule)}"
+            raise ValueError(f"{name}: the rule {rule.__name__} needs the arguments in order: {form}. Reorder them.")
+        if places.count(False) > MOST_INPUTS:
+            raise ValueError(f"{name}: the rule {rule.__name__} names too many arrays: {len(names)}. At most {MOST_INPUTS}; use custom().")
+        for word in words_of(rule):
+            if not VOCABULARY[word].on_tensors:
+                usable = ", ".join(sorted([w for w, entry in VOCABULARY.items() if entry.on_tensors]))
+                raise ValueError(f"{name}: the rule {rule.__name__} uses a word without a form on tensors: '{word}'. Use {usable}.")
+
+
+def words_of(formula: Any) -> list[str]:
+    """The words of the vocabulary a formula and its helpers use."""
+    found, todo = [], [formula]
+    for f in todo:
+        for name in sorted(globals_of(f.__code__)):
+            value = f.__globals__.get(name)
+            word = getattr(value, "__name__", "")
+            if word in VOCABULARY and VOCABULARY[word].scalar is value:
+                found.append(word)
+            elif isinstance(value, FunctionType) and value not in todo:
+                todo.append(value)
+    return found
+
+
 def try_out(name: str, formula: Any, rules: tuple, inputs: tuple[str, ...], attributes: dict[str, Any]) -> None:
-    """Refuse a user's formula or rule that cannot run, and attributes that are no numbers."""
+    """Refuse rules that do not fit, a user's formula or rule that cannot run, and attributes that are no numbers."""
+    check_rules(name, rules, inputs, attributes)
+    if is_own(formula):
+        return
     if not 1 <= len(inputs) <= MOST_INPUTS:
         raise ValueError(f"{name}: a formula has 1 to {MOST_INPUTS} inputs: {formula.__name__} has {len(inputs)}. Use custom() for more.")
     for key, value in attributes.items():

@@ -138,12 +138,11 @@ class Custom(Op):
                 raise DTypeError(f"{self.name}: no tensor, array or number: {name}=None. Takes {', '.join(self.positional)}.")
         op: Op = self
         kinds = {x.dtype if isinstance(x, Tensor) else None for x in xs if x is not None}
-        if len(kinds) == 1 and kinds <= FULL:
-            pass
-        elif self.kind == "as is":
+        fit = len(kinds) == 1 and kinds <= FULL
+        if not fit and self.kind == "as is":
             device = next((x.device for x in xs if isinstance(x, Tensor)), None)
             xs = [x if x is None or isinstance(x, Tensor) else Tensor.of(self.title, x, device) for x in xs]
-        else:
+        elif not fit:
             present, dtype, device = coerce(self.title, [x for x in xs if x is not None], self.kind)
             rest = iter([x if isinstance(x, Tensor) else Tensor.of(self.title, x, device) for x in present])
             xs = [None if x is None else next(rest) for x in xs]

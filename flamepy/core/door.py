@@ -20,9 +20,9 @@ class Door:
     attributes, numbers)`: a call whose inputs are Tensors of fitting types, numbers or None; `numbers`: the attributes as kernels take
     them, where they are numbers. `rule(entry, gs, cotangents)`: cotangents of an entry's inputs. `form(op, inputs, dtype)`: the form of a
     custom op that takes these inputs, of this type together. `saves(op, names, tracked, attributes)`: of the values that its rule names,
-    those that are saved. `backward(loss, gradient, retain_graph, create_graph)`: the gradients, a GradientMap. `checked(name,
-    function)`: a part of a user's op, made independent of its module; `tried(name, formula, rules, inputs, attributes)` runs them all.
-    `explain(op, published)`: what help() says of an op."""
+    those that are saved. `backward(loss, gradient, retain_graph, create_graph)`: the gradients, a GradientMap.
+    `checked(name, function)`: a part of a user's op, made independent of its module; `tried(name, formula, rules, inputs, attributes)`
+    refuses what does not fit. `explain(op, published)`: what help() says of an op."""
 
     caller: Callable[[Any], Callable[..., Any]] = staticmethod(general)
     composed: Callable[[str, Any], Any] = staticmethod(lambda name, function: function)

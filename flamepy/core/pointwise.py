@@ -23,12 +23,10 @@ from .errors import DTypeError
 from .formula import globals_of
 from .inputs import KINDS, coerce, common_shape, merged_dims
 from .numbers import number
-from .op import REGISTRY, Op, arguments, is_own, launch, new, publish, signature_of, together
+from .op import REGISTRY, Op, arguments, launch, new, publish, signature_of, together
 from .tape import TapeEntry
 from .tensor import Tensor
 from .words import VOCABULARY, select
-
-MOST_INPUTS = 4  # arrays that a kernel of a formula reads
 
 
 def pass_g(g):
@@ -54,9 +52,7 @@ class Pointwise(Op):
         inputs, attributes = arguments(formula)
         if not isinstance(kind, str) or kind not in KINDS:
             raise ValueError(f"{name}: unknown kind: {kind!r}. Use one of {', '.join(KINDS)}.")
-        check_rules(name, rules, inputs, attributes)
-        if not is_own(formula):
-            Door.tried(name, formula, rules, inputs, attributes)
+        Door.tried(name, formula, rules, inputs, attributes)
         super().__init__(name, inputs, attributes, formula, title)
         self.formula, self.rule, self.kind, self.out, self.masks = formula, rules, kind, out, masks
         self.numbers = tuple(attributes)
@@ -132,41 +128,6 @@ class Pointwise(Op):
         if self.masks:
             xs = [as_mask(self.name, args[0], device), *xs]
         return Door.call(self, xs, attributes, self.number_values(attributes, computed(dtype)) if attributes else ())
-
-
-def check_rules(name: str, rules: tuple, inputs: tuple[str, ...], attributes: dict[str, Any]) -> None:
-    """Refuse a rule that names something unknown, or uses a word that cannot be applied to Tensors."""
-    known = {"g", "y", *inputs, *attributes}
-    for rule in rules:
-        if rule is None:
-            continue
-        names, defaults = arguments(rule)
-        for unknown in {*names, *defaults} - known:
-            raise ValueError(f"{name}: the rule {rule.__name__} names something unknown: '{unknown}'. Known: {sorted(known)}.")
-        places = [n in attributes for n in names]
-        if defaults or "g" not in names or places != sorted(places):
-            form = f"g, then inputs or y, then attributes, without defaults: {inspect.signature(rule)}"
-            raise ValueError(f"{name}: the rule {rule.__name__} needs the arguments in order: {form}. Reorder them.")
-        if places.count(False) > MOST_INPUTS:
-            raise ValueError(f"{name}: the rule {rule.__name__} names too many arrays: {len(names)}. At most {MOST_INPUTS}; use custom().")
-        for word in words_of(rule):
-            if not VOCABULARY[word].on_tensors:
-                usable = ", ".join(sorted([w for w, entry in VOCABULARY.items() if entry.on_tensors]))
-                raise ValueError(f"{name}: the rule {rule.__name__} uses a word without a form on tensors: '{word}'. Use {usable}.")
-
-
-def words_of(formula: Any) -> list[str]:
-    """The words of the vocabulary a formula and its helpers use."""
-    found, todo = [], [formula]
-    for f in todo:
-        for name in sorted(globals_of(f.__code__)):
-            value = f.__globals__.get(name)
-            word = getattr(value, "__name__", "")
-            if word in VOCABULARY and VOCABULARY[word].scalar is value:
-                found.append(word)
-            elif isinstance(value, FunctionType) and value not in todo:
-                todo.append(value)
-    return found
 
 
 def apply(name: str, formula: Any, operands: Sequence[Any], numbers: Sequence[Any], out: np.dtype, dtype: np.dtype) -> Any:
