@@ -11,8 +11,8 @@ from . import ops
 from .backend.base import device as device_of
 from .core.errors import DTypeError, ShapeError
 from .core.modes import tell
+from .core.ops.axes import as_shape
 from .dtypes import FLOATS, as_dtype, checked_number, float32, is_count
-from .ops.axes import as_shape
 from .ops.random import random_fill
 from .tensors import Tensor, full_like, tensor
 

@@ -5,7 +5,6 @@ float32 and float64 are computed as they are, 16-bit floats are stored in 16 bit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -15,13 +14,16 @@ from .core.dtypes import DTYPES as DTYPES
 from .core.dtypes import FLOATS as FLOATS
 from .core.dtypes import FULL as FULL
 from .core.dtypes import INTEGERS as INTEGERS
+from .core.dtypes import as_dtype as as_dtype
 from .core.dtypes import bool_ as bool_
+from .core.dtypes import checked_int as checked_int
 from .core.dtypes import checked_number as checked_number
 from .core.dtypes import computed as computed
 from .core.dtypes import float32 as float32
 from .core.dtypes import float64 as float64
 from .core.dtypes import int32 as int32
 from .core.dtypes import int64 as int64
+from .core.dtypes import is_count as is_count
 from .core.dtypes import is_number as is_number
 from .core.dtypes import join
 from .core.errors import DTypeError, ShapeError, StateError
@@ -31,21 +33,6 @@ bfloat16 = np.dtype(ml_dtypes.bfloat16)
 HALF = frozenset((float16, bfloat16))  # stored in 16 bits, computed in float32
 for _stored in HALF:
     join(_stored, float32)
-
-
-def as_dtype(dtype: Any, wrong: str = "", others: Sequence[str] = ()) -> np.dtype:
-    """A supported dtype from whatever NumPy takes for one, or PyTorch's of that name. Raises DTypeError, which says what is `wrong` and
-    what `others` there are."""
-    try:
-        found = np.dtype(dtype)
-    except (TypeError, ValueError):
-        if of_torch(dtype):
-            return as_dtype(str(dtype).removeprefix("torch."), wrong, others)
-        found = None
-    if found not in DTYPES:
-        known = ", ".join([*sorted(map(str, DTYPES)), *others])
-        raise DTypeError(f"{wrong or f'dtype: not supported: {dtype}'}. Use one of {known}.")
-    return found
 
 
 def of_torch(value: Any) -> bool:
@@ -111,11 +98,6 @@ def check_fits(array: np.ndarray, wanted: np.dtype) -> None:
                 raise DTypeError(f"tensor: a number does not fit {wanted}: {number}. Use {'' if wanted == int64 else 'int64 or '}floats.")
 
 
-def is_count(value: Any, least: int = 0) -> bool:
-    """Whether it is an integer that is at least so large."""
-    return is_number(value) and hasattr(value, "__index__") and value >= least
-
-
 def check_function(name: str, what: str, fn: Any) -> None:
     """Raise DTypeError for what cannot be called."""
     if not callable(fn):
@@ -127,15 +109,6 @@ def checked_dict(name: str, given: Any) -> Any:
     if not hasattr(given, "items"):
         raise StateError(f"{name}: not a dict: {type(given).__name__}. Pass one by names, such as state_dict() gives.")
     return given
-
-
-def checked_int(name: str, what: str, value: Any) -> int:
-    """One whole number as an int. Raises DTypeError for what is none, a float or bool too."""
-    if type(value) is not int:
-        if not is_number(value) or not hasattr(value, "__index__"):
-            raise DTypeError(f"{name}: {what} is no whole number: {value!r}. Use an int.")
-        value = value.__index__()
-    return value  # type: ignore[no-any-return]
 
 
 def checked_steps(name: str, what: str, n: Any) -> int:

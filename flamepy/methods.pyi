@@ -12,10 +12,10 @@ from .ops import Axis, Pair, TensorLike
 from .tensors import TensorMethods
 
 class Methods(TensorMethods):
-    # flamepy/ops/pointwise.py: abs_y
+    # flamepy/core/ops/pointwise.py: abs_y
     def abs(self) -> Tensor:
         """|x|; the derivative at 0 is 0. See flamepy.abs."""
-    # flamepy/ops/pointwise.py: add_y
+    # flamepy/core/ops/pointwise.py: add_y
     def add(self, b: TensorLike, /) -> Tensor:
         """a + b. See flamepy.add."""
     # flamepy/ops/reduce_more.py: argmax
@@ -42,22 +42,22 @@ class Methods(TensorMethods):
         reduction: str = 'mean',
     ) -> Tensor:
         """Binary cross-entropy of sigmoid(x); pos_weight (number or tensor that broadcasts) weighs the positives. See flamepy.binary_cross_entropy_with_logits."""
-    # flamepy/ops/shape.py: broadcast_to
+    # flamepy/core/ops/shape.py: broadcast_to
     def broadcast_to(self, shape: int | Sequence[int], *rest: int) -> Tensor:
         """x repeated to `shape` by the broadcasting rule; -1 keeps a size. Also called expand. See flamepy.broadcast_to."""
-    # flamepy/ops/copy.py: cast
+    # flamepy/core/ops/copy.py: cast
     def cast(self, dtype: DTypeLike = ...) -> Tensor:
         """The same numbers as another dtype; x itself if it has that dtype. Towards integers the fraction is cut off. See flamepy.cast."""
-    # flamepy/ops/joining.py: cat
+    # flamepy/core/ops/joining.py: cat
     @overload
     def cat(self, axis: int = 0) -> Tensor: ...
     @overload
     def cat(self, dim: int = 0) -> Tensor:
         """The tensors one after the other along `axis`; all other sizes must be equal. See flamepy.cat."""
-    # flamepy/ops/pointwise.py: ceil_y
+    # flamepy/core/ops/pointwise.py: ceil_y
     def ceil(self) -> Tensor:
         """Smallest integer not below x. Records a zero gradient. See flamepy.ceil."""
-    # flamepy/ops/joining.py: chunk
+    # flamepy/core/ops/joining.py: chunk
     @overload
     def chunk(self, pieces: int, axis: int = 0) -> list[Tensor]: ...
     @overload
@@ -66,7 +66,7 @@ class Methods(TensorMethods):
     # flamepy/ops/activations.py: clamp
     def clamp(self, min: float | None = None, max: float | None = None) -> Tensor:
         """x limited to [min, max] (numbers; None is no limit). The gradient passes at the bounds; NaN stays NaN. See flamepy.clamp."""
-    # flamepy/ops/pointwise.py: cos_y
+    # flamepy/core/ops/pointwise.py: cos_y
     def cos(self) -> Tensor:
         """Cosine of x in radians. See flamepy.cos."""
     # flamepy/ops/losses.py: cross_entropy
@@ -80,7 +80,7 @@ class Methods(TensorMethods):
         reduction: str = 'mean',
     ) -> Tensor:
         """-log softmax(x)[id], averaged over the ids that are not ignored; float32 for 16-bit logits too. See flamepy.cross_entropy."""
-    # flamepy/ops/pointwise.py: div_y
+    # flamepy/core/ops/pointwise.py: div_y
     def div(self, b: TensorLike, /) -> Tensor:
         """a / b; integers give float32. See flamepy.div."""
     # flamepy/ops/random.py: dropout
@@ -89,85 +89,85 @@ class Methods(TensorMethods):
     # flamepy/ops/activations.py: elu_y
     def elu(self, alpha: float = 1.0) -> Tensor:
         """x above zero, alpha * (exp(x) - 1) below (Clevert et al. 2015, arXiv:1511.07289). See flamepy.elu."""
-    # flamepy/ops/comparisons.py: eq_y
+    # flamepy/core/ops/comparisons.py: eq_y
     def eq(self, b: TensorLike, /) -> Tensor:
         """a == b. See flamepy.eq."""
-    # flamepy/ops/pointwise.py: erf_y
+    # flamepy/core/ops/pointwise.py: erf_y
     def erf(self) -> Tensor:
         """Error function 2/sqrt(pi) * integral of exp(-t^2) from 0 to x. See flamepy.erf."""
-    # flamepy/ops/pointwise.py: exp_y
+    # flamepy/core/ops/pointwise.py: exp_y
     def exp(self) -> Tensor:
         """e to the power x. See flamepy.exp."""
-    # flamepy/ops/shape.py: expand
+    # flamepy/core/ops/shape.py: expand
     def expand(self, shape: int | Sequence[int], *rest: int) -> Tensor:
         """broadcast_to(). See flamepy.expand."""
-    # flamepy/ops/shape.py: flatten
+    # flamepy/core/ops/shape.py: flatten
     def flatten(self, start_axis: int = 0, end_axis: int = -1) -> Tensor:
         """Merge the axes from start_axis to end_axis into one. See flamepy.flatten."""
-    # flamepy/ops/pointwise.py: floor_y
+    # flamepy/core/ops/pointwise.py: floor_y
     def floor(self) -> Tensor:
         """Largest integer not above x. Records a zero gradient. See flamepy.floor."""
-    # flamepy/ops/pointwise.py: floor_divide_y
+    # flamepy/core/ops/pointwise.py: floor_divide_y
     def floor_divide(self, b: TensorLike, /) -> Tensor:
         """The largest whole number not above a / b, as Python's and NumPy's a // b. It jumps and has no derivative: a tracked input raises. See flamepy.floor_divide."""
-    # flamepy/ops/indexing.py: gather
+    # flamepy/core/ops/indexing.py: gather
     @overload
     def gather(self, axis: int, index: TensorLike) -> Tensor: ...
     @overload
     def gather(self, dim: int, index: TensorLike) -> Tensor:
         """y[i, j] = x[index[i, j], j] for axis 0, and so on. See flamepy.gather."""
-    # flamepy/ops/comparisons.py: ge_y
+    # flamepy/core/ops/comparisons.py: ge_y
     def ge(self, b: TensorLike, /) -> Tensor:
         """a >= b. See flamepy.ge."""
     # flamepy/ops/activations.py: gelu
     def gelu(self, approximate: str = 'none') -> Tensor:
         """Gaussian error linear unit, exact ("none") or by tanh ("tanh"). See flamepy.gelu."""
-    # flamepy/ops/comparisons.py: gt_y
+    # flamepy/core/ops/comparisons.py: gt_y
     def gt(self, b: TensorLike, /) -> Tensor:
         """a > b. See flamepy.gt."""
     # flamepy/ops/losses.py: huber_loss
     def huber_loss(self, target: TensorLike, *, delta: float = 1.0, reduction: str = 'mean') -> Tensor:
         """Quadratic up to |x - target| = delta, linear beyond, slope delta. See flamepy.huber_loss."""
-    # flamepy/ops/indexing.py: index_select
+    # flamepy/core/ops/indexing.py: index_select
     @overload
     def index_select(self, axis: int, index: TensorLike) -> Tensor: ...
     @overload
     def index_select(self, dim: int, index: TensorLike) -> Tensor:
         """The slices of x along `axis` at the integers in the 1-D `index`. See flamepy.index_select."""
-    # flamepy/ops/comparisons.py: isfinite
+    # flamepy/core/ops/comparisons.py: isfinite
     def isfinite(self) -> Tensor:
         """Whether each number is neither NaN nor infinite. See flamepy.isfinite."""
-    # flamepy/ops/comparisons.py: isinf
+    # flamepy/core/ops/comparisons.py: isinf
     def isinf(self) -> Tensor:
         """Whether each number is infinite, of either sign. See flamepy.isinf."""
-    # flamepy/ops/comparisons.py: isnan
+    # flamepy/core/ops/comparisons.py: isnan
     def isnan(self) -> Tensor:
         """Whether each number is NaN. See flamepy.isnan."""
     # flamepy/ops/losses.py: l1_loss
     def l1_loss(self, target: TensorLike, *, reduction: str = 'mean') -> Tensor:
         """|x - target|. See flamepy.l1_loss."""
-    # flamepy/ops/comparisons.py: le_y
+    # flamepy/core/ops/comparisons.py: le_y
     def le(self, b: TensorLike, /) -> Tensor:
         """a <= b. See flamepy.le."""
     # flamepy/ops/activations.py: leaky_relu_y
     def leaky_relu(self, negative_slope: float = 0.01) -> Tensor:
         """x above zero, negative_slope * x below (Maas et al. 2013). See flamepy.leaky_relu."""
-    # flamepy/ops/pointwise.py: log_y
+    # flamepy/core/ops/pointwise.py: log_y
     def log(self) -> Tensor:
         """Natural logarithm; -inf at zero, NaN below. See flamepy.log."""
-    # flamepy/ops/rows.py: log_softmax
+    # flamepy/core/ops/rows.py: log_softmax
     @overload
     def log_softmax(self, axis: int = -1) -> Tensor: ...
     @overload
     def log_softmax(self, dim: int = -1) -> Tensor:
         """log(softmax(x)) along one axis, accurate where softmax is tiny. See flamepy.log_softmax."""
-    # flamepy/ops/comparisons.py: logical_and_y
+    # flamepy/core/ops/comparisons.py: logical_and_y
     def logical_and(self, b: TensorLike, /) -> Tensor:
         """Both hold. See flamepy.logical_and."""
-    # flamepy/ops/comparisons.py: logical_not_y
+    # flamepy/core/ops/comparisons.py: logical_not_y
     def logical_not(self) -> Tensor:
         """x does not hold. See flamepy.logical_not."""
-    # flamepy/ops/comparisons.py: logical_or_y
+    # flamepy/core/ops/comparisons.py: logical_or_y
     def logical_or(self, b: TensorLike, /) -> Tensor:
         """At least one holds. See flamepy.logical_or."""
     # flamepy/ops/reduce_more.py: logsumexp
@@ -176,55 +176,55 @@ class Methods(TensorMethods):
     @overload
     def logsumexp(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
         """log(sum(exp(x))) over the axes, without overflow. See flamepy.logsumexp."""
-    # flamepy/ops/comparisons.py: lt_y
+    # flamepy/core/ops/comparisons.py: lt_y
     def lt(self, b: TensorLike, /) -> Tensor:
         """a < b. See flamepy.lt."""
     # flamepy/ops/activations.py: masked_fill
     def masked_fill(self, mask: TensorLike, value: float) -> Tensor:
         """x with `value` (a number) where the bool mask holds; mask broadcasts. See flamepy.masked_fill."""
-    # flamepy/ops/matrices.py: matmul
+    # flamepy/core/ops/matrices.py: matmul
     def matmul(self, b: TensorLike) -> Tensor:
         """a @ b: vectors, matrices, and stacks of matrices that broadcast. Raises ShapeError, DTypeError for integers. See flamepy.matmul."""
-    # flamepy/ops/reduce.py: max
+    # flamepy/core/ops/reduce.py: max
     @overload
     def max(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
     @overload
     def max(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
         """Largest element over the axes; NaN wins. Ties share the gradient equally; where NaN wins all gradients are NaN. See flamepy.max."""
-    # flamepy/ops/pointwise.py: maximum_y
+    # flamepy/core/ops/pointwise.py: maximum_y
     def maximum(self, b: TensorLike, /) -> Tensor:
         """The larger of a and b; NaN if either is. Ties share the gradient equally; NaN passes it on to both, as in PyTorch. See flamepy.maximum."""
-    # flamepy/ops/reduce.py: mean
+    # flamepy/core/ops/reduce.py: mean
     @overload
     def mean(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
     @overload
     def mean(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
         """Mean over the axes (integers give float32); NaN for no elements. See flamepy.mean."""
-    # flamepy/ops/reduce.py: min
+    # flamepy/core/ops/reduce.py: min
     @overload
     def min(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
     @overload
     def min(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
         """Smallest element over the axes; NaN wins. Ties share the gradient equally; where NaN wins all gradients are NaN. See flamepy.min."""
-    # flamepy/ops/pointwise.py: minimum_y
+    # flamepy/core/ops/pointwise.py: minimum_y
     def minimum(self, b: TensorLike, /) -> Tensor:
         """The smaller of a and b; NaN if either is. Ties share the gradient equally; NaN passes it on to both, as in PyTorch. See flamepy.minimum."""
     # flamepy/ops/losses.py: mse_loss
     def mse_loss(self, target: TensorLike, *, reduction: str = 'mean') -> Tensor:
         """(x - target)^2. See flamepy.mse_loss."""
-    # flamepy/ops/pointwise.py: mul_y
+    # flamepy/core/ops/pointwise.py: mul_y
     def mul(self, b: TensorLike, /) -> Tensor:
         """a * b. See flamepy.mul."""
-    # flamepy/ops/shape.py: narrow
+    # flamepy/core/ops/shape.py: narrow
     @overload
     def narrow(self, axis: int, start: int, length: int) -> Tensor: ...
     @overload
     def narrow(self, dim: int, start: int, length: int) -> Tensor:
         """`length` elements of one axis, from `start`. See flamepy.narrow."""
-    # flamepy/ops/comparisons.py: ne_y
+    # flamepy/core/ops/comparisons.py: ne_y
     def ne(self, b: TensorLike, /) -> Tensor:
         """a != b. See flamepy.ne."""
-    # flamepy/ops/pointwise.py: neg_y
+    # flamepy/core/ops/pointwise.py: neg_y
     def neg(self) -> Tensor:
         """-x. See flamepy.neg."""
     # flamepy/ops/losses.py: nll_loss
@@ -237,10 +237,10 @@ class Methods(TensorMethods):
         reduction: str = 'mean',
     ) -> Tensor:
         """-x[id] for log-probabilities x; shapes and `weight` as in cross_entropy. See flamepy.nll_loss."""
-    # flamepy/ops/shape.py: pad
+    # flamepy/core/ops/shape.py: pad
     def pad(self, widths: Iterable[Sequence[int]], value: float = 0) -> Tensor:
         """x with `value` around it; widths is ((before, after), ...), one pair for each axis. See flamepy.pad."""
-    # flamepy/ops/shape.py: permute
+    # flamepy/core/ops/shape.py: permute
     def permute(self, axes: int | Sequence[int], *rest: int) -> Tensor:
         """The axes in another order; permute(x, (1, 0)) or permute(x, 1, 0). See flamepy.permute."""
     # flamepy/ops/activations.py: pow
@@ -252,22 +252,22 @@ class Methods(TensorMethods):
     @overload
     def prod(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
         """Product over the axes: halves are multiplied until one is left, so zeros and higher derivatives are right. See flamepy.prod."""
-    # flamepy/ops/pointwise.py: reciprocal_y
+    # flamepy/core/ops/pointwise.py: reciprocal_y
     def reciprocal(self) -> Tensor:
         """1 / x. See flamepy.reciprocal."""
     # flamepy/ops/activations.py: relu_y
     def relu(self) -> Tensor:
         """max(x, 0); NaN passes; the derivative at 0 is 0 (Nair & Hinton 2010). See flamepy.relu."""
-    # flamepy/ops/pointwise.py: remainder_y
+    # flamepy/core/ops/pointwise.py: remainder_y
     def remainder(self, b: TensorLike, /) -> Tensor:
         """a - (a // b) * b, with the sign of b, as Python's and NumPy's a % b; the gradient takes a // b for constant, as in PyTorch. See flamepy.remainder."""
-    # flamepy/ops/shape.py: reshape
+    # flamepy/core/ops/shape.py: reshape
     def reshape(self, shape: int | Sequence[int], *rest: int) -> Tensor:
         """Another shape on the same memory; one size may be -1. reshape(x, (2, 3)) or reshape(x, 2, 3). See flamepy.reshape."""
-    # flamepy/ops/pointwise.py: round_y
+    # flamepy/core/ops/pointwise.py: round_y
     def round(self) -> Tensor:
         """Nearest integer, halves to even. Records a zero gradient. See flamepy.round."""
-    # flamepy/ops/pointwise.py: rsqrt_y
+    # flamepy/core/ops/pointwise.py: rsqrt_y
     def rsqrt(self) -> Tensor:
         """1 / sqrt(x). See flamepy.rsqrt."""
     # flamepy/ops/attention.py: scaled_dot_product_attention
@@ -284,19 +284,19 @@ class Methods(TensorMethods):
     # flamepy/ops/activations.py: sigmoid_y
     def sigmoid(self) -> Tensor:
         """1 / (1 + exp(-x)). See flamepy.sigmoid."""
-    # flamepy/ops/pointwise.py: sign_y
+    # flamepy/core/ops/pointwise.py: sign_y
     def sign(self) -> Tensor:
         """-1, 0 or 1; NaN for NaN. Records a zero gradient. See flamepy.sign."""
     # flamepy/ops/activations.py: silu_y
     def silu(self) -> Tensor:
         """x * sigmoid(x) (Elfwing et al. 2017, arXiv:1702.03118). See flamepy.silu."""
-    # flamepy/ops/pointwise.py: sin_y
+    # flamepy/core/ops/pointwise.py: sin_y
     def sin(self) -> Tensor:
         """Sine of x in radians. See flamepy.sin."""
     # flamepy/ops/losses.py: smooth_l1_loss
     def smooth_l1_loss(self, target: TensorLike, *, beta: float = 1.0, reduction: str = 'mean') -> Tensor:
         """huber_loss(delta=beta) / beta; beta 0 is l1_loss. See flamepy.smooth_l1_loss."""
-    # flamepy/ops/rows.py: softmax
+    # flamepy/core/ops/rows.py: softmax
     @overload
     def softmax(self, axis: int = -1) -> Tensor: ...
     @overload
@@ -305,25 +305,25 @@ class Methods(TensorMethods):
     # flamepy/ops/activations.py: softplus_y
     def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
         """log(1 + exp(beta x)) / beta, and x itself where beta x > threshold. See flamepy.softplus."""
-    # flamepy/ops/joining.py: split
+    # flamepy/core/ops/joining.py: split
     @overload
     def split(self, sizes: int | Sequence[int], axis: int = 0) -> list[Tensor]: ...
     @overload
     def split(self, sizes: int | Sequence[int], dim: int = 0) -> list[Tensor]:
         """Pieces of `sizes` (an int: equal pieces, the last may be smaller; a list: these sizes) along `axis`. See flamepy.split."""
-    # flamepy/ops/pointwise.py: sqrt_y
+    # flamepy/core/ops/pointwise.py: sqrt_y
     def sqrt(self) -> Tensor:
         """Square root; NaN below zero. See flamepy.sqrt."""
-    # flamepy/ops/pointwise.py: square_y
+    # flamepy/core/ops/pointwise.py: square_y
     def square(self) -> Tensor:
         """x * x. See flamepy.square."""
-    # flamepy/ops/shape.py: squeeze
+    # flamepy/core/ops/shape.py: squeeze
     @overload
     def squeeze(self, axis: Axis = None) -> Tensor: ...
     @overload
     def squeeze(self, dim: Axis = None) -> Tensor:
         """Without axes of size 1: all of them, or the ones named (which must have size 1). See flamepy.squeeze."""
-    # flamepy/ops/joining.py: stack
+    # flamepy/core/ops/joining.py: stack
     @overload
     def stack(self, axis: int = 0) -> Tensor: ...
     @overload
@@ -335,28 +335,28 @@ class Methods(TensorMethods):
     @overload
     def std(self, dim: Axis = None, correction: float = 0, keepdim: bool = False) -> Tensor:
         """Square root of var(); its gradient where the variance is zero is zero. See flamepy.std."""
-    # flamepy/ops/pointwise.py: sub_y
+    # flamepy/core/ops/pointwise.py: sub_y
     def sub(self, b: TensorLike, /) -> Tensor:
         """a - b. See flamepy.sub."""
-    # flamepy/ops/reduce.py: sum
+    # flamepy/core/ops/reduce.py: sum
     @overload
     def sum(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
     @overload
     def sum(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
         """Sum over the axes. See flamepy.sum."""
-    # flamepy/ops/pointwise.py: tanh_y
+    # flamepy/core/ops/pointwise.py: tanh_y
     def tanh(self) -> Tensor:
         """Hyperbolic tangent. See flamepy.tanh."""
-    # flamepy/ops/shape.py: transpose
+    # flamepy/core/ops/shape.py: transpose
     def transpose(self, axis0: int = -2, axis1: int = -1) -> Tensor:
         """Two axes swapped. See flamepy.transpose."""
-    # flamepy/ops/shape.py: tril
+    # flamepy/core/ops/shape.py: tril
     def tril(self, diagonal: int = 0) -> Tensor:
         """The matrix on and below the diagonal, zeros above. See flamepy.tril."""
-    # flamepy/ops/shape.py: triu
+    # flamepy/core/ops/shape.py: triu
     def triu(self, diagonal: int = 0) -> Tensor:
         """The matrix on and above the diagonal, zeros below. See flamepy.triu."""
-    # flamepy/ops/shape.py: unsqueeze
+    # flamepy/core/ops/shape.py: unsqueeze
     @overload
     def unsqueeze(self, axis: int) -> Tensor: ...
     @overload
@@ -368,7 +368,7 @@ class Methods(TensorMethods):
     @overload
     def var(self, dim: Axis = None, correction: float = 0, keepdim: bool = False) -> Tensor:
         """Variance over the axes: sum of squared deviations / (n - correction). Accurate far from zero too. See flamepy.var."""
-    # flamepy/ops/pointwise.py: where_y
+    # flamepy/core/ops/pointwise.py: where_y
     def where(self, a: TensorLike, b: TensorLike, /) -> Tensor:
         """a where the condition holds, b elsewhere. See flamepy.where."""
     @staticmethod

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -44,4 +46,32 @@ def checked_number(name: str, what: str, value: Any) -> float:
         if not is_number(value):
             raise DTypeError(f"{name}: {what} is no number: {value!r}. Use a float.")
         value = float(value)
+    return value  # type: ignore[no-any-return]
+
+
+def as_dtype(dtype: Any, wrong: str = "", others: Sequence[str] = ()) -> np.dtype:
+    """A supported dtype from whatever NumPy takes for one, or another library's of that name. Raises DTypeError, which says what is
+    `wrong` and what `others` there are."""
+    found: Any = None
+    for name in (dtype, str(dtype).rpartition(".")[2]):
+        with suppress(TypeError, ValueError):
+            found = np.dtype(name)
+            break
+    if found not in DTYPES:
+        known = ", ".join([*sorted(map(str, DTYPES)), *others])
+        raise DTypeError(f"{wrong or f'dtype: not supported: {dtype}'}. Use one of {known}.")
+    return found  # type: ignore[no-any-return]
+
+
+def is_count(value: Any, least: int = 0) -> bool:
+    """Whether it is an integer that is at least so large."""
+    return is_number(value) and hasattr(value, "__index__") and value >= least
+
+
+def checked_int(name: str, what: str, value: Any) -> int:
+    """One whole number as an int. Raises DTypeError for what is none, a float or bool too."""
+    if type(value) is not int:
+        if not is_number(value) or not hasattr(value, "__index__"):
+            raise DTypeError(f"{name}: {what} is no whole number: {value!r}. Use an int.")
+        value = value.__index__()
     return value  # type: ignore[no-any-return]

@@ -1,11 +1,11 @@
-"""The ops. Each is written in one block of one file here: formula or forward function, derivative, name.
+"""All ops that core/ops/ does not have. Each is written in one block of one file: formula or forward function, derivative, name.
 
 Importing this package registers them all; `ops.NAME` then finds any public one (editors read __init__.pyi, which tools/make_stubs.py
 writes).
 
-    pointwise.py comparisons.py activations.py   one number at a time     shape.py joining.py indexing.py copy.py   moving numbers about
-    reduce.py reduce_more.py variance.py         many numbers to one      matrices.py products.py conv.py attention.py  products
-    rows.py row_norms.py losses.py               one row at a time        random.py                                 random numbers
+    activations.py                  one number at a time        products.py conv.py attention.py    products
+    reduce_more.py variance.py      many numbers to one         row_norms.py losses.py rowwise.py   one row at a time
+    class_ids.py widening.py        what several of them share  random.py                           random numbers
 """
 
 from __future__ import annotations
@@ -17,25 +17,16 @@ import numpy as np
 from ..autograd import is_grad_enabled
 from ..core import op as _op
 from ..core.errors import DTypeError, FlameError
+from ..core.ops import axes, comparisons, copy, indexing, joining, matrices, pointwise, reduce, rows, shape  # noqa: F401
 from . import (  # noqa: F401
     activations,
     attention,
-    axes,
-    comparisons,
     conv,
-    copy,
-    indexing,
-    joining,
     losses,
-    matrices,
-    pointwise,
     products,
     random,
-    reduce,
     reduce_more,
     row_norms,
-    rows,
-    shape,
     variance,
 )
 

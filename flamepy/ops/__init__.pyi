@@ -19,7 +19,7 @@ Pair: TypeAlias = int | Sequence[int]
 def operator(function: Any, swap: bool = False) -> Any: ...
 def of_bools(sign: str, function: Any) -> Any: ...
 
-# flamepy/ops/pointwise.py: abs_y
+# flamepy/core/ops/pointwise.py: abs_y
 def abs(x: TensorLike, /) -> Tensor:
     """|x|; the derivative at 0 is 0.
 
@@ -32,7 +32,7 @@ def abs(x: TensorLike, /) -> Tensor:
     [1.5, 1.5]
     """
 
-# flamepy/ops/pointwise.py: add_y
+# flamepy/core/ops/pointwise.py: add_y
 def add(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a + b.
 
@@ -106,7 +106,7 @@ def binary_cross_entropy_with_logits(
     0.6931
     """
 
-# flamepy/ops/shape.py: broadcast_to
+# flamepy/core/ops/shape.py: broadcast_to
 def broadcast_to(x: TensorLike, shape: int | Sequence[int], *rest: int) -> Tensor:
     """x repeated to `shape` by the broadcasting rule; -1 keeps a size. Also called expand.
     Shapes: to one that x's broadcasts to, else ShapeError.
@@ -114,7 +114,7 @@ def broadcast_to(x: TensorLike, shape: int | Sequence[int], *rest: int) -> Tenso
     [[1, 2], [1, 2]]
     """
 
-# flamepy/ops/copy.py: cast
+# flamepy/core/ops/copy.py: cast
 def cast(x: TensorLike, dtype: DTypeLike = ...) -> Tensor:
     """The same numbers as another dtype; x itself if it has that dtype. Towards integers the fraction is cut off.
 
@@ -124,7 +124,7 @@ def cast(x: TensorLike, dtype: DTypeLike = ...) -> Tensor:
     [1, -1]
     """
 
-# flamepy/ops/joining.py: cat
+# flamepy/core/ops/joining.py: cat
 @overload
 def cat(tensors: Iterable[TensorLike], axis: int = 0) -> Tensor: ...
 @overload
@@ -134,7 +134,7 @@ def cat(tensors: Iterable[TensorLike], dim: int = 0) -> Tensor:
     [1.0, 2.0, 3.0]
     """
 
-# flamepy/ops/pointwise.py: ceil_y
+# flamepy/core/ops/pointwise.py: ceil_y
 def ceil(x: TensorLike, /) -> Tensor:
     """Smallest integer not below x. Records a zero gradient.
 
@@ -147,7 +147,7 @@ def ceil(x: TensorLike, /) -> Tensor:
     [-1.0, 2.0]
     """
 
-# flamepy/ops/joining.py: chunk
+# flamepy/core/ops/joining.py: chunk
 @overload
 def chunk(x: TensorLike, pieces: int, axis: int = 0) -> list[Tensor]: ...
 @overload
@@ -167,7 +167,7 @@ def clamp(x: TensorLike, min: float | None = None, max: float | None = None) -> 
     [0.0, 0.5, 1.0]
     """
 
-# flamepy/ops/copy.py: clone
+# flamepy/core/ops/copy.py: clone
 def clone(x: TensorLike) -> Tensor:
     """A copy.
 
@@ -196,7 +196,7 @@ def conv2d(
     [[[4.0, 4.0], [4.0, 4.0]]]
     """
 
-# flamepy/ops/pointwise.py: cos_y
+# flamepy/core/ops/pointwise.py: cos_y
 def cos(x: TensorLike, /) -> Tensor:
     """Cosine of x in radians.
 
@@ -231,7 +231,7 @@ def cross_entropy(
     0.6931
     """
 
-# flamepy/ops/pointwise.py: div_y
+# flamepy/core/ops/pointwise.py: div_y
 def div(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a / b; integers give float32.
 
@@ -268,7 +268,7 @@ def elu(x: TensorLike, /, alpha: float = 1.0) -> Tensor:
     [-0.7769, 1.5]
     """
 
-# flamepy/ops/indexing.py: embedding
+# flamepy/core/ops/indexing.py: embedding
 def embedding(ids: TensorLike, weight: TensorLike) -> Tensor:
     """Rows of weight at the integer ids; its gradient adds up over repeated ids. Raises DTypeError, IndexOutOfRange for an id of no row.
 
@@ -277,7 +277,7 @@ def embedding(ids: TensorLike, weight: TensorLike) -> Tensor:
     [[3.0, 4.0], [1.0, 2.0]]
     """
 
-# flamepy/ops/comparisons.py: eq_y
+# flamepy/core/ops/comparisons.py: eq_y
 def eq(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a == b.
 
@@ -290,7 +290,7 @@ def eq(a: TensorLike, b: TensorLike, /) -> Tensor:
     [False, False]
     """
 
-# flamepy/ops/pointwise.py: erf_y
+# flamepy/core/ops/pointwise.py: erf_y
 def erf(x: TensorLike, /) -> Tensor:
     """Error function 2/sqrt(pi) * integral of exp(-t^2) from 0 to x.
 
@@ -303,7 +303,7 @@ def erf(x: TensorLike, /) -> Tensor:
     [-0.9661, 0.9661]
     """
 
-# flamepy/ops/pointwise.py: exp_y
+# flamepy/core/ops/pointwise.py: exp_y
 def exp(x: TensorLike, /) -> Tensor:
     """e to the power x.
 
@@ -316,21 +316,21 @@ def exp(x: TensorLike, /) -> Tensor:
     [0.2231, 4.4817]
     """
 
-# flamepy/ops/shape.py: expand
+# flamepy/core/ops/shape.py: expand
 def expand(x: TensorLike, shape: int | Sequence[int], *rest: int) -> Tensor:
     """broadcast_to(). Shapes: as there.
     >>> fp.expand(fp.tensor([[1], [2]]), -1, 2).tolist()
     [[1, 1], [2, 2]]
     """
 
-# flamepy/ops/shape.py: flatten
+# flamepy/core/ops/shape.py: flatten
 def flatten(x: TensorLike, start_axis: int = 0, end_axis: int = -1) -> Tensor:
     """Merge the axes from start_axis to end_axis into one. Shapes: (a, b, c) gives (a * b * c,). Raises ShapeError.
     >>> fp.flatten(fp.ones(2, 3, 4), start_axis=1).shape
     (2, 12)
     """
 
-# flamepy/ops/pointwise.py: floor_y
+# flamepy/core/ops/pointwise.py: floor_y
 def floor(x: TensorLike, /) -> Tensor:
     """Largest integer not above x. Records a zero gradient.
 
@@ -343,7 +343,7 @@ def floor(x: TensorLike, /) -> Tensor:
     [-2.0, 1.0]
     """
 
-# flamepy/ops/pointwise.py: floor_divide_y
+# flamepy/core/ops/pointwise.py: floor_divide_y
 def floor_divide(a: TensorLike, b: TensorLike, /) -> Tensor:
     """The largest whole number not above a / b, as Python's and NumPy's a // b. It jumps and has no derivative: a tracked input raises.
 
@@ -356,7 +356,7 @@ def floor_divide(a: TensorLike, b: TensorLike, /) -> Tensor:
     [-3.0, 3.0]
     """
 
-# flamepy/ops/indexing.py: gather
+# flamepy/core/ops/indexing.py: gather
 @overload
 def gather(x: TensorLike, axis: int, index: TensorLike) -> Tensor: ...
 @overload
@@ -366,7 +366,7 @@ def gather(x: TensorLike, dim: int, index: TensorLike) -> Tensor:
     [[2], [3]]
     """
 
-# flamepy/ops/comparisons.py: ge_y
+# flamepy/core/ops/comparisons.py: ge_y
 def ge(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a >= b.
 
@@ -388,7 +388,7 @@ def gelu(x: TensorLike, approximate: str = 'none') -> Tensor:
     [-0.1002, 1.3998]
     """
 
-# flamepy/ops/comparisons.py: gt_y
+# flamepy/core/ops/comparisons.py: gt_y
 def gt(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a > b.
 
@@ -410,7 +410,7 @@ def huber_loss(x: TensorLike, target: TensorLike, *, delta: float = 1.0, reducti
     0.75
     """
 
-# flamepy/ops/indexing.py: index_select
+# flamepy/core/ops/indexing.py: index_select
 @overload
 def index_select(x: TensorLike, axis: int, index: TensorLike) -> Tensor: ...
 @overload
@@ -420,21 +420,21 @@ def index_select(x: TensorLike, dim: int, index: TensorLike) -> Tensor:
     [3.0, 1.0]
     """
 
-# flamepy/ops/comparisons.py: isfinite
+# flamepy/core/ops/comparisons.py: isfinite
 def isfinite(x: TensorLike) -> Tensor:
     """Whether each number is neither NaN nor infinite. Shapes: any to the same.
     >>> fp.isfinite(fp.tensor([1.0, float("nan"), float("inf")])).tolist()
     [True, False, False]
     """
 
-# flamepy/ops/comparisons.py: isinf
+# flamepy/core/ops/comparisons.py: isinf
 def isinf(x: TensorLike) -> Tensor:
     """Whether each number is infinite, of either sign. Shapes: any to the same.
     >>> fp.isinf(fp.tensor([1.0, -float("inf")])).tolist()
     [False, True]
     """
 
-# flamepy/ops/comparisons.py: isnan
+# flamepy/core/ops/comparisons.py: isnan
 def isnan(x: TensorLike) -> Tensor:
     """Whether each number is NaN. Shapes: any to the same.
     >>> fp.isnan(fp.tensor([1.0, float("nan")])).tolist()
@@ -466,7 +466,7 @@ def layer_norm(
     [-1.0, 1.0]
     """
 
-# flamepy/ops/comparisons.py: le_y
+# flamepy/core/ops/comparisons.py: le_y
 def le(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a <= b.
 
@@ -509,7 +509,7 @@ def linear(
     [0.0, 2.0]
     """
 
-# flamepy/ops/pointwise.py: log_y
+# flamepy/core/ops/pointwise.py: log_y
 def log(x: TensorLike, /) -> Tensor:
     """Natural logarithm; -inf at zero, NaN below.
 
@@ -522,7 +522,7 @@ def log(x: TensorLike, /) -> Tensor:
     [nan, 0.4055]
     """
 
-# flamepy/ops/rows.py: log_softmax
+# flamepy/core/ops/rows.py: log_softmax
 @overload
 def log_softmax(x: TensorLike, axis: int = -1) -> Tensor: ...
 @overload
@@ -535,7 +535,7 @@ def log_softmax(x: TensorLike, dim: int = -1) -> Tensor:
     [-0.6931, -0.6931]
     """
 
-# flamepy/ops/comparisons.py: logical_and_y
+# flamepy/core/ops/comparisons.py: logical_and_y
 def logical_and(a: TensorLike, b: TensorLike, /) -> Tensor:
     """Both hold.
 
@@ -548,7 +548,7 @@ def logical_and(a: TensorLike, b: TensorLike, /) -> Tensor:
     [True, True]
     """
 
-# flamepy/ops/comparisons.py: logical_not_y
+# flamepy/core/ops/comparisons.py: logical_not_y
 def logical_not(x: TensorLike, /) -> Tensor:
     """x does not hold.
 
@@ -561,7 +561,7 @@ def logical_not(x: TensorLike, /) -> Tensor:
     [False, False]
     """
 
-# flamepy/ops/comparisons.py: logical_or_y
+# flamepy/core/ops/comparisons.py: logical_or_y
 def logical_or(a: TensorLike, b: TensorLike, /) -> Tensor:
     """At least one holds.
 
@@ -586,7 +586,7 @@ def logsumexp(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     0.6931
     """
 
-# flamepy/ops/comparisons.py: lt_y
+# flamepy/core/ops/comparisons.py: lt_y
 def lt(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a < b.
 
@@ -608,7 +608,7 @@ def masked_fill(x: TensorLike, mask: TensorLike, value: float) -> Tensor:
     [1.0, 0.0]
     """
 
-# flamepy/ops/matrices.py: matmul
+# flamepy/core/ops/matrices.py: matmul
 def matmul(a: TensorLike, b: TensorLike) -> Tensor:
     """a @ b: vectors, matrices, and stacks of matrices that broadcast. Raises ShapeError, DTypeError for integers.
 
@@ -617,7 +617,7 @@ def matmul(a: TensorLike, b: TensorLike) -> Tensor:
     [3.0, 7.0]
     """
 
-# flamepy/ops/reduce.py: max
+# flamepy/core/ops/reduce.py: max
 @overload
 def max(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
 @overload
@@ -643,7 +643,7 @@ def max_pool2d(x: TensorLike, kernel_size: Pair, stride: Pair | None = None, pad
     [[[4.0]]]
     """
 
-# flamepy/ops/pointwise.py: maximum_y
+# flamepy/core/ops/pointwise.py: maximum_y
 def maximum(a: TensorLike, b: TensorLike, /) -> Tensor:
     """The larger of a and b; NaN if either is. Ties share the gradient equally; NaN passes it on to both, as in PyTorch.
 
@@ -657,7 +657,7 @@ def maximum(a: TensorLike, b: TensorLike, /) -> Tensor:
     [0.5, 1.5]
     """
 
-# flamepy/ops/reduce.py: mean
+# flamepy/core/ops/reduce.py: mean
 @overload
 def mean(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
 @overload
@@ -670,7 +670,7 @@ def mean(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     [1.5, 3.5]
     """
 
-# flamepy/ops/reduce.py: min
+# flamepy/core/ops/reduce.py: min
 @overload
 def min(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
 @overload
@@ -685,7 +685,7 @@ def min(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     [1.0, 3.0]
     """
 
-# flamepy/ops/pointwise.py: minimum_y
+# flamepy/core/ops/pointwise.py: minimum_y
 def minimum(a: TensorLike, b: TensorLike, /) -> Tensor:
     """The smaller of a and b; NaN if either is. Ties share the gradient equally; NaN passes it on to both, as in PyTorch.
 
@@ -708,7 +708,7 @@ def mse_loss(x: TensorLike, target: TensorLike, *, reduction: str = 'mean') -> T
     2.0
     """
 
-# flamepy/ops/pointwise.py: mul_y
+# flamepy/core/ops/pointwise.py: mul_y
 def mul(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a * b.
 
@@ -722,7 +722,7 @@ def mul(a: TensorLike, b: TensorLike, /) -> Tensor:
     [-0.75, 0.75]
     """
 
-# flamepy/ops/shape.py: narrow
+# flamepy/core/ops/shape.py: narrow
 @overload
 def narrow(x: TensorLike, axis: int, start: int, length: int) -> Tensor: ...
 @overload
@@ -732,7 +732,7 @@ def narrow(x: TensorLike, dim: int, start: int, length: int) -> Tensor:
     [2, 3]
     """
 
-# flamepy/ops/comparisons.py: ne_y
+# flamepy/core/ops/comparisons.py: ne_y
 def ne(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a != b.
 
@@ -745,7 +745,7 @@ def ne(a: TensorLike, b: TensorLike, /) -> Tensor:
     [True, True]
     """
 
-# flamepy/ops/pointwise.py: neg_y
+# flamepy/core/ops/pointwise.py: neg_y
 def neg(x: TensorLike, /) -> Tensor:
     """-x.
 
@@ -774,14 +774,14 @@ def nll_loss(
     1.5
     """
 
-# flamepy/ops/shape.py: pad
+# flamepy/core/ops/shape.py: pad
 def pad(x: TensorLike, widths: Iterable[Sequence[int]], value: float = 0) -> Tensor:
     """x with `value` around it; widths is ((before, after), ...), one pair for each axis. Shapes: before + n + after.
     >>> fp.pad(fp.tensor([1.0, 2.0]), ((1, 2),)).tolist()
     [0.0, 1.0, 2.0, 0.0, 0.0]
     """
 
-# flamepy/ops/shape.py: permute
+# flamepy/core/ops/shape.py: permute
 def permute(x: TensorLike, axes: int | Sequence[int], *rest: int) -> Tensor:
     """The axes in another order; permute(x, (1, 0)) or permute(x, 1, 0). Shapes: sizes in that order. Raises ShapeError.
     >>> fp.permute(fp.ones(2, 3, 4), (2, 0, 1)).shape
@@ -811,7 +811,7 @@ def prod(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     24.0
     """
 
-# flamepy/ops/pointwise.py: reciprocal_y
+# flamepy/core/ops/pointwise.py: reciprocal_y
 def reciprocal(x: TensorLike, /) -> Tensor:
     """1 / x.
 
@@ -837,7 +837,7 @@ def relu(x: TensorLike, /) -> Tensor:
     [0.0, 1.5]
     """
 
-# flamepy/ops/pointwise.py: remainder_y
+# flamepy/core/ops/pointwise.py: remainder_y
 def remainder(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a - (a // b) * b, with the sign of b, as Python's and NumPy's a % b; the gradient takes a // b for constant, as in PyTorch.
 
@@ -851,7 +851,7 @@ def remainder(a: TensorLike, b: TensorLike, /) -> Tensor:
     [0.0, 0.0]
     """
 
-# flamepy/ops/shape.py: reshape
+# flamepy/core/ops/shape.py: reshape
 def reshape(x: TensorLike, shape: int | Sequence[int], *rest: int) -> Tensor:
     """Another shape on the same memory; one size may be -1. reshape(x, (2, 3)) or reshape(x, 2, 3).
     Shapes: any to any of as many elements, else ShapeError.
@@ -874,7 +874,7 @@ def rms_norm(
     [0.2, 1.4]
     """
 
-# flamepy/ops/pointwise.py: round_y
+# flamepy/core/ops/pointwise.py: round_y
 def round(x: TensorLike, /) -> Tensor:
     """Nearest integer, halves to even. Records a zero gradient.
 
@@ -887,7 +887,7 @@ def round(x: TensorLike, /) -> Tensor:
     [-2.0, 2.0]
     """
 
-# flamepy/ops/pointwise.py: rsqrt_y
+# flamepy/core/ops/pointwise.py: rsqrt_y
 def rsqrt(x: TensorLike, /) -> Tensor:
     """1 / sqrt(x).
 
@@ -933,7 +933,7 @@ def sigmoid(x: TensorLike, /) -> Tensor:
     [0.1824, 0.8176]
     """
 
-# flamepy/ops/pointwise.py: sign_y
+# flamepy/core/ops/pointwise.py: sign_y
 def sign(x: TensorLike, /) -> Tensor:
     """-1, 0 or 1; NaN for NaN. Records a zero gradient.
 
@@ -959,7 +959,7 @@ def silu(x: TensorLike, /) -> Tensor:
     [-0.2736, 1.2264]
     """
 
-# flamepy/ops/pointwise.py: sin_y
+# flamepy/core/ops/pointwise.py: sin_y
 def sin(x: TensorLike, /) -> Tensor:
     """Sine of x in radians.
 
@@ -981,7 +981,7 @@ def smooth_l1_loss(x: TensorLike, target: TensorLike, *, beta: float = 1.0, redu
     0.75
     """
 
-# flamepy/ops/rows.py: softmax
+# flamepy/core/ops/rows.py: softmax
 @overload
 def softmax(x: TensorLike, axis: int = -1) -> Tensor: ...
 @overload
@@ -1007,7 +1007,7 @@ def softplus(x: TensorLike, /, beta: float = 1.0, threshold: float = 20.0) -> Te
     [0.2014, 1.7014]
     """
 
-# flamepy/ops/joining.py: split
+# flamepy/core/ops/joining.py: split
 @overload
 def split(x: TensorLike, sizes: int | Sequence[int], axis: int = 0) -> list[Tensor]: ...
 @overload
@@ -1017,7 +1017,7 @@ def split(x: TensorLike, sizes: int | Sequence[int], dim: int = 0) -> list[Tenso
     [[1, 2], [3]]
     """
 
-# flamepy/ops/pointwise.py: sqrt_y
+# flamepy/core/ops/pointwise.py: sqrt_y
 def sqrt(x: TensorLike, /) -> Tensor:
     """Square root; NaN below zero.
 
@@ -1030,7 +1030,7 @@ def sqrt(x: TensorLike, /) -> Tensor:
     [nan, 1.2247]
     """
 
-# flamepy/ops/pointwise.py: square_y
+# flamepy/core/ops/pointwise.py: square_y
 def square(x: TensorLike, /) -> Tensor:
     """x * x.
 
@@ -1043,7 +1043,7 @@ def square(x: TensorLike, /) -> Tensor:
     [2.25, 2.25]
     """
 
-# flamepy/ops/shape.py: squeeze
+# flamepy/core/ops/shape.py: squeeze
 @overload
 def squeeze(x: TensorLike, axis: Axis = None) -> Tensor: ...
 @overload
@@ -1053,7 +1053,7 @@ def squeeze(x: TensorLike, dim: Axis = None) -> Tensor:
     (2, 3)
     """
 
-# flamepy/ops/joining.py: stack
+# flamepy/core/ops/joining.py: stack
 @overload
 def stack(tensors: Iterable[TensorLike], axis: int = 0) -> Tensor: ...
 @overload
@@ -1078,7 +1078,7 @@ def std(x: TensorLike, dim: Axis = None, correction: float = 0, keepdim: bool = 
     1.0
     """
 
-# flamepy/ops/pointwise.py: sub_y
+# flamepy/core/ops/pointwise.py: sub_y
 def sub(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a - b.
 
@@ -1092,7 +1092,7 @@ def sub(a: TensorLike, b: TensorLike, /) -> Tensor:
     [-2.0, 1.0]
     """
 
-# flamepy/ops/reduce.py: sum
+# flamepy/core/ops/reduce.py: sum
 @overload
 def sum(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
 @overload
@@ -1105,7 +1105,7 @@ def sum(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     [4.0, 6.0]
     """
 
-# flamepy/ops/pointwise.py: tanh_y
+# flamepy/core/ops/pointwise.py: tanh_y
 def tanh(x: TensorLike, /) -> Tensor:
     """Hyperbolic tangent.
 
@@ -1118,14 +1118,14 @@ def tanh(x: TensorLike, /) -> Tensor:
     [-0.9051, 0.9051]
     """
 
-# flamepy/ops/shape.py: transpose
+# flamepy/core/ops/shape.py: transpose
 def transpose(x: TensorLike, axis0: int = -2, axis1: int = -1) -> Tensor:
     """Two axes swapped. Shapes: (..., n, m) gives (..., m, n).
     >>> fp.transpose(fp.tensor([[1, 2], [3, 4]])).tolist()
     [[1, 3], [2, 4]]
     """
 
-# flamepy/ops/shape.py: tril
+# flamepy/core/ops/shape.py: tril
 def tril(x: TensorLike, diagonal: int = 0) -> Tensor:
     """The matrix on and below the diagonal, zeros above. Shapes: (..., n, m), else ShapeError; the result has x's.
     Types: any.
@@ -1133,7 +1133,7 @@ def tril(x: TensorLike, diagonal: int = 0) -> Tensor:
     [[1, 0], [3, 4]]
     """
 
-# flamepy/ops/shape.py: triu
+# flamepy/core/ops/shape.py: triu
 def triu(x: TensorLike, diagonal: int = 0) -> Tensor:
     """The matrix on and above the diagonal, zeros below. Shapes: (..., n, m), else ShapeError; the result has x's.
     Types: any.
@@ -1141,7 +1141,7 @@ def triu(x: TensorLike, diagonal: int = 0) -> Tensor:
     [[1, 2], [0, 4]]
     """
 
-# flamepy/ops/shape.py: unsqueeze
+# flamepy/core/ops/shape.py: unsqueeze
 @overload
 def unsqueeze(x: TensorLike, axis: int) -> Tensor: ...
 @overload
@@ -1164,7 +1164,7 @@ def var(x: TensorLike, dim: Axis = None, correction: float = 0, keepdim: bool = 
     1.0
     """
 
-# flamepy/ops/pointwise.py: where_y
+# flamepy/core/ops/pointwise.py: where_y
 def where(condition: TensorLike, a: TensorLike, b: TensorLike, /) -> Tensor:
     """a where the condition holds, b elsewhere.
 

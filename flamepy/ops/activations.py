@@ -6,14 +6,14 @@ from typing import Any
 
 from ..core import op
 from ..core.errors import DTypeError
+from ..core.ops.axes import composed
+from ..core.ops.copy import clone
+from ..core.ops.indexing import check_ids
+from ..core.ops.pointwise import maximum_op, minimum_op, square, where
 from ..core.pointwise import pointwise, zero
 from ..core.tensor import Tensor
 from ..core.words import abs, bell, exp, expm1, log1p, normal_tail, select
 from ..dtypes import int64
-from .axes import composed
-from .copy import clone
-from .indexing import check_ids
-from .pointwise import maximum_op, minimum_op, square, where
 
 
 def relu_y(x):

@@ -16,15 +16,15 @@ from ..core.custom import custom
 from ..core.errors import DTypeError, ShapeError
 from ..core.numbers import number
 from ..core.op import launch, like, new, together
+from ..core.ops.axes import Shape, composed, tensors_of
+from ..core.ops.comparisons import logical_not
+from ..core.ops.copy import filled
+from ..core.ops.shape import broadcast_to, contiguous_strides, reshape
 from ..core.spec import size_of
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, bool_, checked_number
 from ..engine.forms import form
 from .activations import masked_fill
-from .axes import Shape, composed, tensors_of
-from .comparisons import logical_not
-from .copy import filled
-from .shape import broadcast_to, contiguous_strides, reshape
 
 
 def heads_layout(heads: int, rows: int, width: int) -> Shape:

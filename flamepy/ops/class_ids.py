@@ -9,17 +9,17 @@ from typing import Any
 
 from ..core.errors import DTypeError, ShapeError
 from ..core.op import share
+from ..core.ops.comparisons import ne
+from ..core.ops.copy import cast
+from ..core.ops.indexing import check_ids, index_select
+from ..core.ops.matrices import matmul
+from ..core.ops.pointwise import add, div, mul, neg, where
+from ..core.ops.reduce import sum as sum_op
+from ..core.ops.rows import log_softmax
+from ..core.ops.shape import permute, reshape
 from ..core.spec import size_of
 from ..core.tensor import Tensor
 from ..dtypes import HALF, INTEGERS, float32, int64, is_number
-from .comparisons import ne
-from .copy import cast
-from .indexing import check_ids, index_select
-from .matrices import matmul
-from .pointwise import add, div, mul, neg, where
-from .reduce import sum as sum_op
-from .rows import log_softmax
-from .shape import permute, reshape
 
 REDUCTIONS = ("none", "mean", "sum")
 

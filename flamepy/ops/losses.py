@@ -16,24 +16,24 @@ from ..core.errors import DTypeError, ShapeError
 from ..core.inputs import common_dtype
 from ..core.numbers import number
 from ..core.op import launch, like
+from ..core.ops.axes import composed, tensors_of
+from ..core.ops.comparisons import eq, ne
+from ..core.ops.copy import cast
+from ..core.ops.indexing import picked_from_rows
+from ..core.ops.pointwise import abs_op, div, log_op, maximum_op, mul, neg, square, sub, where
+from ..core.ops.reduce import max as max_op
+from ..core.ops.reduce import mean
+from ..core.ops.reduce import min as min_op
+from ..core.ops.reduce import sum as sum_op
+from ..core.ops.rows import softmax
+from ..core.ops.shape import reshape
 from ..core.pointwise import pointwise
 from ..core.tensor import Tensor
 from ..core.words import abs, exp_down, log, log1p, maximum, select, sign
 from ..dtypes import FLOATS, HALF, checked_number, float32
 from .activations import clamp, sigmoid
-from .axes import composed, tensors_of
 from .class_ids import REDUCTIONS, class_ids, class_weights, classes_last, unknown_reduction, weighted, weighted_cross_entropy
-from .comparisons import eq, ne
-from .copy import cast
-from .indexing import picked_from_rows
 from .loss_bodies import cross_entropy_row, half_cross_entropy_dx_row, half_cross_entropy_row
-from .pointwise import abs_op, div, log_op, maximum_op, mul, neg, square, sub, where
-from .reduce import max as max_op
-from .reduce import mean
-from .reduce import min as min_op
-from .reduce import sum as sum_op
-from .rows import softmax
-from .shape import reshape
 from .widening import narrowed, widened
 
 

@@ -8,10 +8,10 @@ from ..backend.base import Buffer, Device
 from ..core.custom import custom
 from ..core.numbers import number
 from ..core.op import launch, like, new, over
+from ..core.ops.axes import checked_shape, composed
+from ..core.ops.pointwise import mul, where
 from ..dtypes import bool_, checked_number, computed, int64
 from ..rng import generator
-from .axes import checked_shape, composed
-from .pointwise import mul, where
 
 
 def next_key(device: Device) -> Buffer:

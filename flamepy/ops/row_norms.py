@@ -15,11 +15,16 @@ from ..core.custom import custom
 from ..core.errors import ShapeError
 from ..core.numbers import number
 from ..core.op import launch, like, new, share, together
+from ..core.ops.axes import checked_shape, composed
+from ..core.ops.pointwise import rsqrt
+from ..core.ops.reduce import mean as mean_op
+from ..core.ops.reduce import sum as sum_op
+from ..core.ops.rows import over_rows
+from ..core.ops.shape import reshape
 from ..core.spec import size_of
 from ..core.tensor import Tensor
 from ..dtypes import HALF, checked_number, computed, float32
 from ..engine.forms import form, remade
-from .axes import checked_shape, composed
 from .norm_bodies import (
     half_residual_norm_row,
     kept_norm_dx_row,
@@ -31,11 +36,6 @@ from .norm_bodies import (
     rounding_norm_row,
     rounding_rms_row,
 )
-from .pointwise import rsqrt
-from .reduce import mean as mean_op
-from .reduce import sum as sum_op
-from .rows import over_rows
-from .shape import reshape
 
 
 def norm_shape(x: Any, weight: Any, bias: Any, shape: Any) -> tuple[int, ...]:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ..core.ops.copy import cast
 from ..core.tensor import Tensor
 from ..dtypes import HALF, float32
-from .copy import cast
 
 
 def widened(x: Any) -> Any:

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ..core.custom import custom
-from ..core.errors import ShapeError
-from ..core.op import like
-from ..core.tensor import Tensor
+from ..custom import custom
 from ..dtypes import is_count
+from ..errors import ShapeError
+from ..op import like
+from ..tensor import Tensor
 from .axes import composed, one_axis, tensors_of
 from .shape import contiguous_strides, narrow, reshape, unsqueeze, write_strided
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.custom import custom
-from ..core.op import launch, like
-from ..core.row_words import LINE, line_space, long_sum, put_row, run_at, top_and_sum
-from ..core.words import exp_down, log
+from ..custom import custom
+from ..op import launch, like
+from ..row_words import LINE, line_space, long_sum, put_row, run_at, top_and_sum
+from ..words import exp_down, log
 from .axes import one_axis
 from .pointwise import exp_op
 from .reduce import sum as sum_op

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ..core.custom import custom
-from ..core.errors import DTypeError, ShapeError
-from ..core.op import launch, like
-from ..core.spec import size_of
-from ..core.tensor import Tensor
+from ..custom import custom
 from ..dtypes import FLOATS
+from ..errors import DTypeError, ShapeError
+from ..op import launch, like
+from ..spec import size_of
+from ..tensor import Tensor
 from .axes import composed, tensors_of
 from .shape import reshape
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..core.custom import custom
-from ..core.errors import ShapeError
-from ..core.op import launch, like, share
-from ..core.spec import size_of
+from ..custom import custom
 from ..dtypes import FLOATS, INTEGERS, bool_, int64
+from ..errors import ShapeError
+from ..op import launch, like, share
+from ..spec import size_of
 from .axes import axes_of, kept_shape, squeezed_shape
 from .comparisons import eq
 from .copy import cast, filled

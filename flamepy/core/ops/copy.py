@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ..core.custom import custom
-from ..core.errors import ShapeError
-from ..core.numbers import number
-from ..core.op import SCALARS, launch, like, new
+from ..custom import custom
 from ..dtypes import as_dtype, checked_number, computed, float32
+from ..errors import ShapeError
+from ..numbers import number
+from ..op import SCALARS, launch, like, new
 from .axes import checked_shape
 
 

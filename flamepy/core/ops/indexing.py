@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ..core.custom import custom
-from ..core.errors import DeviceError, DTypeError, IndexOutOfRange, ShapeError
-from ..core.op import launch, like
-from ..core.spec import size_of
-from ..core.tensor import Tensor
+from ..custom import custom
 from ..dtypes import INTEGERS, int64
+from ..errors import DeviceError, DTypeError, IndexOutOfRange, ShapeError
+from ..op import launch, like
+from ..spec import size_of
+from ..tensor import Tensor
 from .axes import composed, one_axis, tensors_of, titled
 from .copy import cast
 from .shape import contiguous_strides, reshape, sliced, view

@@ -7,8 +7,8 @@ like the word they are made of: reach them as `ops.exp`.
 
 from __future__ import annotations
 
-from ..core.pointwise import pass_g, pointwise, zero
-from ..core.words import (
+from ..pointwise import pass_g, pointwise, zero
+from ..words import (
     INF,
     ceil,
     cos,
@@ -27,7 +27,7 @@ from ..core.words import (
     sqrt,
     tanh,
 )
-from ..core.words import abs as abs_word
+from ..words import abs as abs_word
 
 
 # ---- arithmetic ----------------------------------------------------------------------------------------------------------

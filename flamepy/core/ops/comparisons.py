@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..core.pointwise import pointwise
 from ..dtypes import bool_
+from ..pointwise import pointwise
 from .axes import composed, tensors_of
 from .pointwise import abs_op
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from ..core import op
-from ..core.custom import custom
-from ..core.door import Door
-from ..core.errors import IndexOutOfRange, ShapeError
-from ..core.op import launch, like, share
-from ..core.spec import size_of
-from ..core.tensor import Tensor
+from .. import op
+from ..custom import custom
+from ..door import Door
 from ..dtypes import checked_int, is_count
+from ..errors import IndexOutOfRange, ShapeError
+from ..op import launch, like, share
+from ..spec import size_of
+from ..tensor import Tensor
 from .axes import Shape, as_shape, axes_of, composed, one_axis, titled
 from .copy import filled
 

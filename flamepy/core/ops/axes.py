@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ..core.door import Door
-from ..core.errors import IndexOutOfRange, ShapeError
-from ..core.op import ALIASES, IGNORED, publish
-from ..core.tensor import Tensor
+from ..door import Door
 from ..dtypes import is_count
+from ..errors import IndexOutOfRange, ShapeError
+from ..op import ALIASES, IGNORED, publish
+from ..tensor import Tensor
 
 Shape = tuple[int, ...]
 Axis = int | tuple[int, ...] | None
