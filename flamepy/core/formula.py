@@ -66,9 +66,6 @@ def typed(function: Any, dtype: np.dtype, dialect: Dialect, reorder: bool, formu
             scope[name] = jitted(value, dtype, dialect, reorder, formula if uses_formula(value) else None)
     copy: Any = FunctionType(code, scope, function.__name__, function.__defaults__)
     copy.dtype = dtype
-    if not str(function.__module__).startswith(PACKAGE):
-        # A kernel that comes from the disk cache imports the modules of its functions: a user's may be gone by then, or be a script.
-        copy.__qualname__, copy.__module__ = f"{function.__module__}.{function.__qualname__}", __name__
     return copy
 
 

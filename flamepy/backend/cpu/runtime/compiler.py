@@ -40,6 +40,9 @@ def jit_function(function: Callable, reorder: bool) -> Any:
     """A formula or helper. A nest of loops stays a function: it runs for longer than a call takes, and inside another loop LLVM gives up
     its vectors."""
     compiler = LoopCompiler if reorder else InnerCompiler
+    if not str(function.__module__).startswith(formula.PACKAGE):
+        # A kernel that comes from the disk cache imports the modules of its functions: a user's may be gone by then, or be a script.
+        function.__qualname__, function.__module__ = f"{function.__module__}.{function.__qualname__}", formula.__name__
     return numba.njit(fastmath=MATH, **{**INNER, "forceinline": not nested_loops(function), "pipeline_class": compiler})(function)
 
 
