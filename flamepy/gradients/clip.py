@@ -13,9 +13,10 @@ from typing import Any
 
 from ..backend.base import FINITE, Buffer
 from ..backend.formula.clip import NORM, NORMS, USE
+from ..core.clip import limit_y
 from ..core.errors import NonFiniteError
 from ..core.numbers import number
-from ..core.words import maximum, minimum, select
+from ..core.words import select
 from ..dtypes import checked_dict, checked_number
 from ..engine.marks import scale_by_factor
 from ..gradient import GradientMap
@@ -23,10 +24,6 @@ from .norm import Places, labels_of, listed, norm_of, places_of, result_of, spli
 from .transforms import ClipEdit, checked_limit
 
 POLICIES = {"raise": (1.0, 1.0), "skip": (1.0, 0.0), "zero": (0.0, 1.0)}  # what a norm that is not finite gives: factor, whether to use
-
-
-def limit_y(x, v):
-    return minimum(maximum(x, -v), v)
 
 
 def clip_grad_norm(grads: Any, max_norm: float | None, norm_type: float = 2.0, nonfinite: str = "raise", params: Any = None) -> Any:

@@ -6,14 +6,15 @@ added outside the square root, after the bias correction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..core import optimizers as core
+from ..core.optimizers import adam_update
 from ..core.words import maximum, sqrt
 from .base import Optimizer
 from .given import options_of
-from .groups import Group
 
 
 @dataclass
@@ -24,16 +25,6 @@ class AdamConfig:
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float | None = None
-
-
-def adam_update(p, m, v, g, before, l2, after, rise1, rise2, step_size, root, eps, sign, *_):
-    """p times `before` (decay first), gradient plus l2 * p, moments, the step, p times `after` (decay last)."""
-    p = p * before
-    g = sign * g + l2 * p
-    m = m + (g - m) * rise1
-    v = v + (g * g - v) * rise2
-    p = p - step_size * (m / (sqrt(v) / root + eps))
-    return p * after, m, v
 
 
 def amsgrad_update(p, m, v, top, g, before, l2, after, rise1, rise2, step_size, root, eps, sign, largest, *_):
@@ -47,7 +38,7 @@ def amsgrad_update(p, m, v, top, g, before, l2, after, rise1, rise2, step_size, 
     return p * after, m, v, top
 
 
-class Adam(Optimizer):
+class Adam(core.Adam, Optimizer):
     """Adam; its weight decay is L2: added to the gradient.
 
     Adam(params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, groups=None, order="torch", amsgrad=False, maximize=False,
@@ -56,9 +47,6 @@ class Adam(Optimizer):
     """
 
     name = "Adam"
-    slots = ("m", "v")
-    decoupled = False
-    default_decay = 0.0
 
     def __init__(
         self, params: Any = None, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
@@ -72,7 +60,7 @@ class Adam(Optimizer):
         options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": decay, "amsgrad": amsgrad, "maximize": maximize}
         defaults = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": self.default_decay}
         options = options_of(self.name, lr, params, options, defaults)
-        super().__init__(params, options, groups, transforms)
+        Optimizer.__init__(self, params, options, groups, transforms)
 
     def used_slots(self, groups: Sequence[Any]) -> tuple[str, ...]:
         for group in groups:
@@ -90,27 +78,11 @@ class Adam(Optimizer):
             kept.append(self.rule(group))
         return kept[0](step)
 
-    def rule(self, group: Group) -> Callable[[int], tuple[float, ...]]:
-        """numbers() as a function of the step alone: in a small replayed step the rest would take longer than the update."""
-        lr, (beta1, beta2), decay = group["lr"], group["betas"], group["weight_decay"]
-        keep, l2 = (1.0 - lr * decay, 0.0) if self.decoupled else (1.0, decay)
-        before, after = (keep, 1.0) if self.order == "torch" else (1.0, keep)
-        rise1, rise2, eps = 1.0 - beta1, 1.0 - beta2, group["eps"]
-        sign, largest = -1.0 if group["maximize"] else 1.0, float(group["amsgrad"])
 
-        def numbers(step: int) -> tuple[float, ...]:
-            step_size, root = lr / (1.0 - beta1**step), (1.0 - beta2**step) ** 0.5
-            return before, l2, after, rise1, rise2, step_size, root, eps, sign, largest, 0.0, 0.0  # NUMBERS: nothing is left to fill up
-
-        return numbers
-
-
-class AdamW(Adam):
+class AdamW(Adam, core.AdamW):
     """Adam with decoupled weight decay: p *= 1 - lr * weight_decay before the step (after it with order="flame").
 
     Same arguments as Adam; weight_decay is 0.01 by default.
     """
 
     name = "AdamW"
-    decoupled = True
-    default_decay = 0.01

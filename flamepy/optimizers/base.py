@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
+from ..core import optimizers as core
 from ..core.changes import before, changed, seen
 from ..core.errors import StateError, warn
 from ..core.op import is_own
@@ -96,7 +97,7 @@ class Steps(state.Saved):
         return found
 
 
-class Optimizer(Steps):
+class Optimizer(Steps, core.Optimizer):
     """Base of all optimizers. See their docstrings; `step` and the state methods are the same for all.
 
     `params`: a ParameterDict, a Module, a list of Parameters, or a config object alone (then parameters come with step()).

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..core import optimizers as core
+from ..core.optimizers import momentum_update, sgd_update
 from .base import Optimizer
 from .given import options_of
 
@@ -21,18 +23,7 @@ class SGDConfig:
     nesterov: bool = False
 
 
-def sgd_update(p, g, lr, l2, momentum, share, nesterov, sign, *_):
-    return p - lr * (sign * g + l2 * p)
-
-
-def momentum_update(p, m, g, lr, l2, momentum, share, nesterov, sign, *_):
-    """m is the velocity; `share` is how much of the gradient enters it; `nesterov` is 1 for the look-ahead, else 0."""
-    g = sign * g + l2 * p
-    m = momentum * m + share * g
-    return p - lr * (nesterov * (g + momentum * m) + (1.0 - nesterov) * m), m
-
-
-class SGD(Optimizer):
+class SGD(core.SGD, Optimizer):
     """p -= lr * velocity. SGD(params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, groups=None,
     maximize=False, transforms=None).
 
@@ -49,7 +40,7 @@ class SGD(Optimizer):
     ):  # fmt: skip
         options = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov}
         options = options_of(self.name, lr, params, {**options, "maximize": maximize}, asdict(SGDConfig()))
-        super().__init__(params, options, groups, transforms)
+        Optimizer.__init__(self, params, options, groups, transforms)
 
     def check(self, options: dict[str, Any]) -> None:
         super().check(options)
@@ -63,9 +54,3 @@ class SGD(Optimizer):
     @property
     def formula(self) -> Any:  # type: ignore[override]
         return momentum_update if self.used_slots(self.groups) else sgd_update
-
-    def numbers(self, group: dict[str, Any], step: int) -> tuple[float, ...]:
-        momentum = group["momentum"]
-        share = 1.0 if step == 1 or not momentum else 1.0 - group["dampening"]
-        sign = -1.0 if group["maximize"] else 1.0
-        return group["lr"], group["weight_decay"], momentum, share, float(bool(group["nesterov"])), sign

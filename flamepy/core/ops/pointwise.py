@@ -237,7 +237,7 @@ log_op = pointwise("log", log_y, log_dx, home="flamepy")
 pointwise("sin", sin_y, sin_dx, home="flamepy")
 pointwise("cos", cos_y, cos_dx, home="flamepy")
 pointwise("tanh", tanh_y, tanh_dx, home="both")
-pointwise("erf", erf_y, erf_dx, home="flamepy")
+erf_op = pointwise("erf", erf_y, erf_dx, home="flamepy")
 
 
 # ---- signs, steps, choices -------------------------------------------------------------------------------------------------
