@@ -1,4 +1,5 @@
-"""core/ alone: its folder, copied to where nothing else of flamepy is, has a device that takes formulas and row bodies."""
+"""core/ alone: its folder, copied to where nothing else of flamepy is, has a device that takes formulas and row bodies, ops, a tape
+and a way back."""
 
 from __future__ import annotations
 
@@ -13,9 +14,14 @@ CODE = """
 import sys
 import numpy as np
 from core import plain
+from core.backward import backward
 from core.device import device
+from core.op import PUBLIC
+from core.ops import matrices, pointwise
 from core.row_words import lane, lanes, top_and_sum
-from core.words import exp, tanh
+from core.spec import spec_of
+from core.tensor import Tensor
+from core.words import exp
 
 F4 = np.dtype("f4")
 
@@ -39,6 +45,16 @@ half = here.slot(x, 12, 3, F4)
 here.stream.copy(half, here.upload(np.array([7.0, 8.0, 9.0])))
 half.wrote("copy")
 assert here.download(x).tolist()[3:] == [7.0, 8.0, 9.0] and half.root is x and x.version == 0 and half.version == 1
+
+def tensor(numbers, tracked=False):
+    return Tensor(here.upload(numbers), spec_of(numbers.shape, numbers.dtype, here, tracked))
+
+a, b = np.linspace(-1, 1, 3, dtype=F4).reshape(1, 3), np.linspace(0, 1, 3, dtype=F4).reshape(3, 1)
+x, w = tensor(a, True), tensor(b, True)
+grads = backward(PUBLIC["tanh"](PUBLIC["matmul"](x, w)))
+slope = 1 - np.tanh(a @ b) ** 2
+for leaf, expected in ((x, slope @ b.T), (w, a.T @ slope)):
+    assert np.allclose(here.download(grads[leaf].buffer).reshape(leaf.shape), expected, atol=1e-6)
 print(here, type(here).__module__, sorted(m for m in sys.modules if m.partition(".")[0] in ("flamepy", "numba", "ml_dtypes")))
 """
 

@@ -13,6 +13,7 @@ from .door import Door
 from .errors import GradientError
 from .gradients import GradientMap, add_to_buffer
 from .modes import thread
+from .op import launch, like
 from .tape import Freed, TapeEntry, reachable, user_frame
 
 
@@ -61,7 +62,8 @@ def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False,
     """
     seed = seed_of(loss, gradient)
     if seed is None:
-        seed = loss.ones_cotangent()
+        seed = like(loss, dtype=loss.spec.computed)
+        launch("fill", None, (seed,), (), (seed.dtype.type(1.0),))
     entries = reachable(loss.entry)
     for entry in entries:
         entry.check()
