@@ -48,7 +48,7 @@ class Methods(TensorMethods):
     # flamepy/core/ops/copy.py: cast
     def cast(self, dtype: DTypeLike = ...) -> Tensor:
         """The same numbers as another dtype; x itself if it has that dtype. Towards integers the fraction is cut off. See flamepy.cast."""
-    # flamepy/core/ops/joining.py: cat
+    # flamepy/ops/joining.py: cat
     @overload
     def cat(self, axis: int = 0) -> Tensor: ...
     @overload
@@ -57,7 +57,7 @@ class Methods(TensorMethods):
     # flamepy/core/ops/pointwise.py: ceil_y
     def ceil(self) -> Tensor:
         """Smallest integer not below x. Records a zero gradient. See flamepy.ceil."""
-    # flamepy/core/ops/joining.py: chunk
+    # flamepy/ops/joining.py: chunk
     @overload
     def chunk(self, pieces: int, axis: int = 0) -> list[Tensor]: ...
     @overload
@@ -98,10 +98,10 @@ class Methods(TensorMethods):
     # flamepy/core/ops/pointwise.py: exp_y
     def exp(self) -> Tensor:
         """e to the power x. See flamepy.exp."""
-    # flamepy/core/ops/shape.py: expand
+    # flamepy/ops/shape_more.py: expand
     def expand(self, shape: int | Sequence[int], *rest: int) -> Tensor:
         """broadcast_to(). See flamepy.expand."""
-    # flamepy/core/ops/shape.py: flatten
+    # flamepy/ops/shape_more.py: flatten
     def flatten(self, start_axis: int = 0, end_axis: int = -1) -> Tensor:
         """Merge the axes from start_axis to end_axis into one. See flamepy.flatten."""
     # flamepy/core/ops/pointwise.py: floor_y
@@ -110,7 +110,7 @@ class Methods(TensorMethods):
     # flamepy/core/ops/pointwise.py: floor_divide_y
     def floor_divide(self, b: TensorLike, /) -> Tensor:
         """The largest whole number not above a / b, as Python's and NumPy's a // b. It jumps and has no derivative: a tracked input raises. See flamepy.floor_divide."""
-    # flamepy/core/ops/indexing.py: gather
+    # flamepy/ops/picking.py: gather
     @overload
     def gather(self, axis: int, index: TensorLike) -> Tensor: ...
     @overload
@@ -128,7 +128,7 @@ class Methods(TensorMethods):
     # flamepy/ops/losses.py: huber_loss
     def huber_loss(self, target: TensorLike, *, delta: float = 1.0, reduction: str = 'mean') -> Tensor:
         """Quadratic up to |x - target| = delta, linear beyond, slope delta. See flamepy.huber_loss."""
-    # flamepy/core/ops/indexing.py: index_select
+    # flamepy/ops/picking.py: index_select
     @overload
     def index_select(self, axis: int, index: TensorLike) -> Tensor: ...
     @overload
@@ -215,7 +215,7 @@ class Methods(TensorMethods):
     # flamepy/core/ops/pointwise.py: mul_y
     def mul(self, b: TensorLike, /) -> Tensor:
         """a * b. See flamepy.mul."""
-    # flamepy/core/ops/shape.py: narrow
+    # flamepy/ops/shape_more.py: narrow
     @overload
     def narrow(self, axis: int, start: int, length: int) -> Tensor: ...
     @overload
@@ -237,7 +237,7 @@ class Methods(TensorMethods):
         reduction: str = 'mean',
     ) -> Tensor:
         """-x[id] for log-probabilities x; shapes and `weight` as in cross_entropy. See flamepy.nll_loss."""
-    # flamepy/core/ops/shape.py: pad
+    # flamepy/ops/shape_more.py: pad
     def pad(self, widths: Iterable[Sequence[int]], value: float = 0) -> Tensor:
         """x with `value` around it; widths is ((before, after), ...), one pair for each axis. See flamepy.pad."""
     # flamepy/core/ops/shape.py: permute
@@ -305,7 +305,7 @@ class Methods(TensorMethods):
     # flamepy/ops/activations.py: softplus_y
     def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
         """log(1 + exp(beta x)) / beta, and x itself where beta x > threshold. See flamepy.softplus."""
-    # flamepy/core/ops/joining.py: split
+    # flamepy/ops/joining.py: split
     @overload
     def split(self, sizes: int | Sequence[int], axis: int = 0) -> list[Tensor]: ...
     @overload
@@ -317,13 +317,13 @@ class Methods(TensorMethods):
     # flamepy/core/ops/pointwise.py: square_y
     def square(self) -> Tensor:
         """x * x. See flamepy.square."""
-    # flamepy/core/ops/shape.py: squeeze
+    # flamepy/ops/shape_more.py: squeeze
     @overload
     def squeeze(self, axis: Axis = None) -> Tensor: ...
     @overload
     def squeeze(self, dim: Axis = None) -> Tensor:
         """Without axes of size 1: all of them, or the ones named (which must have size 1). See flamepy.squeeze."""
-    # flamepy/core/ops/joining.py: stack
+    # flamepy/ops/joining.py: stack
     @overload
     def stack(self, axis: int = 0) -> Tensor: ...
     @overload
@@ -350,13 +350,13 @@ class Methods(TensorMethods):
     # flamepy/core/ops/shape.py: transpose
     def transpose(self, axis0: int = -2, axis1: int = -1) -> Tensor:
         """Two axes swapped. See flamepy.transpose."""
-    # flamepy/core/ops/shape.py: tril
+    # flamepy/ops/shape_more.py: tril
     def tril(self, diagonal: int = 0) -> Tensor:
         """The matrix on and below the diagonal, zeros above. See flamepy.tril."""
-    # flamepy/core/ops/shape.py: triu
+    # flamepy/ops/shape_more.py: triu
     def triu(self, diagonal: int = 0) -> Tensor:
         """The matrix on and above the diagonal, zeros below. See flamepy.triu."""
-    # flamepy/core/ops/shape.py: unsqueeze
+    # flamepy/ops/shape_more.py: unsqueeze
     @overload
     def unsqueeze(self, axis: int) -> Tensor: ...
     @overload

@@ -5,7 +5,7 @@ writes).
 
     activations.py                  one number at a time        products.py conv.py attention.py    products
     reduce_more.py variance.py      many numbers to one         row_norms.py losses.py rowwise.py   one row at a time
-    class_ids.py widening.py        what several of them share  random.py                           random numbers
+    shape_more.py joining.py picking.py   moving numbers about  random.py                           random numbers
 """
 
 from __future__ import annotations
@@ -17,16 +17,19 @@ import numpy as np
 from ..autograd import is_grad_enabled
 from ..core import op as _op
 from ..core.errors import DTypeError, FlameError
-from ..core.ops import axes, comparisons, copy, indexing, joining, matrices, pointwise, reduce, rows, shape  # noqa: F401
+from ..core.ops import axes, comparisons, copy, indexing, matrices, pointwise, reduce, rows, shape  # noqa: F401
 from . import (  # noqa: F401
     activations,
     attention,
     conv,
+    joining,
     losses,
+    picking,
     products,
     random,
     reduce_more,
     row_norms,
+    shape_more,
     variance,
 )
 

@@ -124,7 +124,7 @@ def cast(x: TensorLike, dtype: DTypeLike = ...) -> Tensor:
     [1, -1]
     """
 
-# flamepy/core/ops/joining.py: cat
+# flamepy/ops/joining.py: cat
 @overload
 def cat(tensors: Iterable[TensorLike], axis: int = 0) -> Tensor: ...
 @overload
@@ -147,7 +147,7 @@ def ceil(x: TensorLike, /) -> Tensor:
     [-1.0, 2.0]
     """
 
-# flamepy/core/ops/joining.py: chunk
+# flamepy/ops/joining.py: chunk
 @overload
 def chunk(x: TensorLike, pieces: int, axis: int = 0) -> list[Tensor]: ...
 @overload
@@ -316,14 +316,14 @@ def exp(x: TensorLike, /) -> Tensor:
     [0.2231, 4.4817]
     """
 
-# flamepy/core/ops/shape.py: expand
+# flamepy/ops/shape_more.py: expand
 def expand(x: TensorLike, shape: int | Sequence[int], *rest: int) -> Tensor:
     """broadcast_to(). Shapes: as there.
     >>> fp.expand(fp.tensor([[1], [2]]), -1, 2).tolist()
     [[1, 1], [2, 2]]
     """
 
-# flamepy/core/ops/shape.py: flatten
+# flamepy/ops/shape_more.py: flatten
 def flatten(x: TensorLike, start_axis: int = 0, end_axis: int = -1) -> Tensor:
     """Merge the axes from start_axis to end_axis into one. Shapes: (a, b, c) gives (a * b * c,). Raises ShapeError.
     >>> fp.flatten(fp.ones(2, 3, 4), start_axis=1).shape
@@ -356,7 +356,7 @@ def floor_divide(a: TensorLike, b: TensorLike, /) -> Tensor:
     [-3.0, 3.0]
     """
 
-# flamepy/core/ops/indexing.py: gather
+# flamepy/ops/picking.py: gather
 @overload
 def gather(x: TensorLike, axis: int, index: TensorLike) -> Tensor: ...
 @overload
@@ -410,7 +410,7 @@ def huber_loss(x: TensorLike, target: TensorLike, *, delta: float = 1.0, reducti
     0.75
     """
 
-# flamepy/core/ops/indexing.py: index_select
+# flamepy/ops/picking.py: index_select
 @overload
 def index_select(x: TensorLike, axis: int, index: TensorLike) -> Tensor: ...
 @overload
@@ -722,7 +722,7 @@ def mul(a: TensorLike, b: TensorLike, /) -> Tensor:
     [-0.75, 0.75]
     """
 
-# flamepy/core/ops/shape.py: narrow
+# flamepy/ops/shape_more.py: narrow
 @overload
 def narrow(x: TensorLike, axis: int, start: int, length: int) -> Tensor: ...
 @overload
@@ -774,7 +774,7 @@ def nll_loss(
     1.5
     """
 
-# flamepy/core/ops/shape.py: pad
+# flamepy/ops/shape_more.py: pad
 def pad(x: TensorLike, widths: Iterable[Sequence[int]], value: float = 0) -> Tensor:
     """x with `value` around it; widths is ((before, after), ...), one pair for each axis. Shapes: before + n + after.
     >>> fp.pad(fp.tensor([1.0, 2.0]), ((1, 2),)).tolist()
@@ -1007,7 +1007,7 @@ def softplus(x: TensorLike, /, beta: float = 1.0, threshold: float = 20.0) -> Te
     [0.2014, 1.7014]
     """
 
-# flamepy/core/ops/joining.py: split
+# flamepy/ops/joining.py: split
 @overload
 def split(x: TensorLike, sizes: int | Sequence[int], axis: int = 0) -> list[Tensor]: ...
 @overload
@@ -1043,7 +1043,7 @@ def square(x: TensorLike, /) -> Tensor:
     [2.25, 2.25]
     """
 
-# flamepy/core/ops/shape.py: squeeze
+# flamepy/ops/shape_more.py: squeeze
 @overload
 def squeeze(x: TensorLike, axis: Axis = None) -> Tensor: ...
 @overload
@@ -1053,7 +1053,7 @@ def squeeze(x: TensorLike, dim: Axis = None) -> Tensor:
     (2, 3)
     """
 
-# flamepy/core/ops/joining.py: stack
+# flamepy/ops/joining.py: stack
 @overload
 def stack(tensors: Iterable[TensorLike], axis: int = 0) -> Tensor: ...
 @overload
@@ -1125,7 +1125,7 @@ def transpose(x: TensorLike, axis0: int = -2, axis1: int = -1) -> Tensor:
     [[1, 3], [2, 4]]
     """
 
-# flamepy/core/ops/shape.py: tril
+# flamepy/ops/shape_more.py: tril
 def tril(x: TensorLike, diagonal: int = 0) -> Tensor:
     """The matrix on and below the diagonal, zeros above. Shapes: (..., n, m), else ShapeError; the result has x's.
     Types: any.
@@ -1133,7 +1133,7 @@ def tril(x: TensorLike, diagonal: int = 0) -> Tensor:
     [[1, 0], [3, 4]]
     """
 
-# flamepy/core/ops/shape.py: triu
+# flamepy/ops/shape_more.py: triu
 def triu(x: TensorLike, diagonal: int = 0) -> Tensor:
     """The matrix on and above the diagonal, zeros below. Shapes: (..., n, m), else ShapeError; the result has x's.
     Types: any.
@@ -1141,7 +1141,7 @@ def triu(x: TensorLike, diagonal: int = 0) -> Tensor:
     [[1, 2], [0, 4]]
     """
 
-# flamepy/core/ops/shape.py: unsqueeze
+# flamepy/ops/shape_more.py: unsqueeze
 @overload
 def unsqueeze(x: TensorLike, axis: int) -> Tensor: ...
 @overload

@@ -11,7 +11,7 @@ from ..core.errors import DTypeError, ShapeError
 from ..core.op import share
 from ..core.ops.comparisons import ne
 from ..core.ops.copy import cast
-from ..core.ops.indexing import check_ids, index_select
+from ..core.ops.indexing import check_ids
 from ..core.ops.matrices import matmul
 from ..core.ops.pointwise import add, div, mul, neg, where
 from ..core.ops.reduce import sum as sum_op
@@ -20,6 +20,7 @@ from ..core.ops.shape import permute, reshape
 from ..core.spec import size_of
 from ..core.tensor import Tensor
 from ..dtypes import HALF, INTEGERS, float32, int64, is_number
+from .picking import index_select
 
 REDUCTIONS = ("none", "mean", "sum")
 

@@ -11,13 +11,14 @@ from ..core.op import launch, like, publish
 from ..core.ops.axes import Axis, axes_of, composed, one_axis, squeezed_shape
 from ..core.ops.comparisons import eq
 from ..core.ops.copy import cast
-from ..core.ops.joining import cat
 from ..core.ops.pointwise import abs_op, add, exp_op, log_op, mul, sub, where
 from ..core.ops.reduce import countable, gathered, max, min, reduction, sum
-from ..core.ops.shape import narrow, permute, reshape
+from ..core.ops.shape import permute, reshape
 from ..core.spec import size_of
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, bool_, int64
+from .joining import cat
+from .shape_more import narrow
 from .widening import narrowed, widened
 
 

@@ -1,4 +1,4 @@
-"""Indexing: x[...], gather, index_select, embedding.
+"""Indexing: x[...] and embedding.
 
 Basic indices (ints, slices, None, ...) are strided reads. Anything else becomes a list of row numbers and a row copy; its backward
 adds rows, so a repeated index adds up. One integer index is checked and turned into row numbers by kernels, without a look at it
@@ -18,9 +18,9 @@ from ..errors import DeviceError, DTypeError, IndexOutOfRange, ShapeError
 from ..op import launch, like
 from ..spec import size_of
 from ..tensor import Tensor
-from .axes import composed, one_axis, tensors_of, titled
+from .axes import composed, tensors_of, titled
 from .copy import cast
-from .shape import contiguous_strides, reshape, sliced, view
+from .shape import reshape, sliced, view
 
 
 @custom(inputs=2, kind="as is", title="index", internal=True)
@@ -59,7 +59,7 @@ def rows_added_dx(g, shapes, index, inner):
 
 rows_added.differentiable()
 
-embedded, gathered, selected = [titled(rows_at, title) for title in ("embedding", "gather", "index_select")]
+embedded = titled(rows_at, "embedding")
 
 
 def add_rows(y: Any, x: Any, index: Any, inner: int, add: bool) -> None:
@@ -235,12 +235,11 @@ def placed_ids(ids, n=0, sizes=(), strides=(), step=1):
     return out
 
 
-def select_rows(name: str, x: Any, axis: int, index: Any) -> Any:
-    """x with one axis replaced by the axes of `index`."""
+def select_rows(name: str, x: Any, axis: int, index: Any, take: Any = rows_at) -> Any:
+    """x with one axis replaced by the axes of `index`, by the op that takes rows."""
     n, before, after = x.shape[axis], x.shape[:axis], x.shape[axis + 1 :]
     ids = checked_index(name, index, n, x.device)
     flat = placed_ids(ids, n, (size_of(before), ids.size), (n, 0), 1)
-    take = selected if name == "index_select" else rows_at
     return take(x, flat, size_of(after), (*before, *ids.shape, *after))
 
 
@@ -248,39 +247,6 @@ def picked_from_rows(x: Any, ids: Any) -> Any:
     """x[i, ids[i]] for each row i of a matrix; the ids have been checked."""
     rows, cols = x.shape
     return rows_at(x, placed_ids(ids, cols, (rows,), (cols,), 1), 1, (rows,))
-
-
-@composed
-def index_select(x: Any, axis: int, index: Any) -> Any:
-    """The slices of x along `axis` at the integers in the 1-D `index`. Shapes: x's with index's size at the axis.
-    >>> fp.index_select(fp.tensor([1.0, 2.0, 3.0]), 0, [2, 0]).tolist()
-    [3.0, 1.0]"""
-    x = Tensor.of("index_select", x, getattr(index, "device", None))
-    index = index if isinstance(index, Tensor) else np.asarray(index)
-    if index.ndim > 1:
-        raise ShapeError(f"index_select: index has {index.ndim} axes: {index.shape}. Pass a 1-D index.")
-    index = index if index.ndim else index.reshape((1,))
-    if not x.ndim:
-        return reshape(select_rows("index_select", reshape(x, (1,)), 0, index), ())
-    return select_rows("index_select", x, one_axis("index_select", axis, x.ndim), index)
-
-
-@composed
-def gather(x: Any, axis: int, index: Any) -> Any:
-    """y[i, j] = x[index[i, j], j] for axis 0, and so on. Shapes: that of index, as many axes as x, sizes at most x's elsewhere.
-    >>> fp.gather(fp.tensor([[1, 2], [3, 4]]), 1, [[1], [0]]).tolist()
-    [[2], [3]]"""
-    x = Tensor.of("gather", x, getattr(index, "device", None))
-    shape = index.shape if isinstance(index, Tensor) else np.shape(index)
-    a = one_axis("gather", axis, x.ndim)
-    if len(shape) != x.ndim or any([d != a and m > n for d, (m, n) in enumerate(zip(shape, x.shape, strict=True))]):
-        raise ShapeError(f"gather: index {shape} does not fit x {x.shape}, axis {axis}. Use the same axes, sizes at most x's.")
-    ids = checked_index("gather", index, x.shape[a] if x.ndim else 1, x.device)
-    if not x.ndim:
-        return reshape(x, ())
-    strides = contiguous_strides(x.shape)
-    flat = placed_ids(ids, x.shape[a], shape, (*strides[:a], 0, *strides[a + 1 :]), strides[a])
-    return gathered(x, flat, 1, shape)
 
 
 # ---- embedding ----------------------------------------------------------------------------------------------------------------------

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from ..custom import custom
+from ..core.custom import custom
+from ..core.errors import ShapeError
+from ..core.op import like
+from ..core.ops.axes import composed, one_axis, tensors_of
+from ..core.ops.shape import contiguous_strides, reshape, write_strided
+from ..core.tensor import Tensor
 from ..dtypes import is_count
-from ..errors import ShapeError
-from ..op import like
-from ..tensor import Tensor
-from .axes import composed, one_axis, tensors_of
-from .shape import contiguous_strides, narrow, reshape, unsqueeze, write_strided
+from .shape_more import narrow, unsqueeze
 
 
 @custom(kind="any", title="cat", internal=True)
