@@ -341,3 +341,20 @@ def test_grads_set_inside_are_there_outside():
             log(p.grad)
 
     refused(accumulated, "capture: ", 6)
+
+
+def test_a_step_whose_ops_are_new_is_recorded_at_its_second_call() -> None:
+    """Its first call plans what comes twice: a recorder then sees stand-ins for the parameters' memory."""
+    model = nn.Sequential(*[m for _ in range(4) for m in (nn.Linear(37, 37), nn.Tanh())])
+    model.params.pack()
+    optimizer = fp.SGD(model, lr=0.1)
+
+    def step(x: fp.Tensor) -> fp.Tensor:
+        loss = model(x).square().mean()
+        optimizer.step(loss.backward())
+        return loss
+
+    run = fp.capture(step)
+    for _ in range(2):
+        run(fp.ones(5, 37))
+    assert run.program is not None

@@ -184,6 +184,8 @@ class StepRecorder(Recorder):
     def take_down(self, what: Any, numbers: list[Any], arguments: Sequence[Any]) -> None:
         buffers = [a for a in arguments if isinstance(a, Buffer)]
         for b in buffers:
+            while b.stands_for is not None:  # a call is being planned
+                b = b.stands_for
             for reference in b.owners:
                 if (t := reference()) is not None and t.id < self.began:  # nobody outside sets what the step makes itself
                     self.seen(t)
