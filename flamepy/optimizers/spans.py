@@ -110,6 +110,8 @@ class Block:
         everything, device = len(chosen) == len(self.params), self.buffer.device
         alike = not optimizer.apart and everything and self.alike()
         segments = ((0, self.buffer.size),) if alike else tuple([self.segments[i] for i in chosen])
+        if seen:
+            seen(self, "whether all parameters were updated as often", self.alike)
         hyper = device.stream.kept(self.numbers, NUMBERS * len(segments), self.dtype)
         device.stream.before(Counting(optimizer, self, chosen, [0] if alike else chosen).numbers, hyper)
         optimizer.write(Launch(self, chosen, segments, gradients, factor, mark, hyper))
@@ -218,9 +220,8 @@ class Spans(Each):
 
 
 def depends_on(optimizer: Optimizer) -> tuple[Any, ...]:
-    """For a recorded step: which parameters move, what is kept for them, and whether all were updated as often."""
-    alike = [block.alike() for block in optimizer.blocks]
-    return len(optimizer.params), optimizer.frozen(), optimizer.used_slots(optimizer.groups), *alike
+    """For a recorded step: which parameters move, and what is kept for them."""
+    return len(optimizer.params), optimizer.frozen(), optimizer.used_slots(optimizer.groups)
 
 
 def undo(rates: Any, stepped: list[tuple[Block, Sequence[int]]], mark: Buffer) -> None:
