@@ -26,7 +26,7 @@ from .core.dtypes import int64 as int64
 from .core.dtypes import is_count as is_count
 from .core.dtypes import is_number as is_number
 from .core.dtypes import join
-from .core.errors import DTypeError, ShapeError, StateError
+from .core.errors import DTypeError, StateError
 
 float16 = np.dtype("float16")
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
@@ -58,44 +58,6 @@ def torch_array(t: Any) -> np.ndarray:
     except (TypeError, RuntimeError) as problem:
         convert = ".to(torch.float32)" if str(t.layout) == "torch.strided" else ".to_dense()"
         raise DTypeError(f"tensor: PyTorch gives no array: {t.dtype}, {t.layout}. Convert it with {convert}.") from problem
-
-
-def host_array(data: Any, wanted: np.dtype | None = None) -> np.ndarray:
-    """Data as a NumPy array; Python floats become float32 unless another dtype is wanted."""
-    if isinstance(data, np.ndarray | np.generic):
-        return np.asarray(data)
-    if is_torch_tensor(data):
-        return torch_array(data)
-    if hasattr(data, "__dlpack__"):
-        return np.from_dlpack(data)
-    if isinstance(data, list | tuple) and data and is_torch_tensor(data[0]):
-        data = [torch_array(x) if of_torch(x) else x for x in data]
-    try:
-        array = np.array(data)
-    except ValueError as problem:
-        raise ShapeError(f"tensor: lists of uneven length: {problem}. Make every row the same length.") from None
-    if array.dtype == np.float64 and wanted is None and not hasattr(data, "__array__") and not holds_arrays(data):
-        with np.errstate(over="ignore"):
-            return array.astype(np.float32)
-    if array.dtype.kind not in "fiubV":
-        raise DTypeError(f"tensor: not numbers: {type(data).__name__} of {array.dtype}. Pass numbers, lists of numbers or an array.")
-    return array
-
-
-def holds_arrays(data: Any) -> bool:
-    """Whether nested lists end in NumPy values, whose type is kept."""
-    while isinstance(data, list | tuple) and data:
-        data = data[0]
-    return isinstance(data, np.ndarray | np.generic)
-
-
-def check_fits(array: np.ndarray, wanted: np.dtype) -> None:
-    """Raise DTypeError for a number that an integer type cannot hold: NumPy's cast would wrap it round, or make something of NaN."""
-    if array.size and array.dtype.kind != "b":
-        kind, ends = int if array.dtype.kind in "iu" else float, np.iinfo(wanted)
-        for number in (kind(array.min()), kind(array.max())):  # NaN is both
-            if not ends.min - 1 < number < ends.max + 1:
-                raise DTypeError(f"tensor: a number does not fit {wanted}: {number}. Use {'' if wanted == int64 else 'int64 or '}floats.")
 
 
 def check_function(name: str, what: str, fn: Any) -> None:

@@ -243,7 +243,7 @@ class Methods(TensorMethods):
     # flamepy/core/ops/shape.py: permute
     def permute(self, axes: int | Sequence[int], *rest: int) -> Tensor:
         """The axes in another order; permute(x, (1, 0)) or permute(x, 1, 0). See flamepy.permute."""
-    # flamepy/ops/activations.py: pow
+    # flamepy/core/ops/powers.py: pow
     def pow(self, b: TensorLike) -> Tensor:
         """a to the power b, broadcasting. Integers to the power of integers are integers, exact where they fit; else float32 is computed. See flamepy.pow."""
     # flamepy/ops/reduce_more.py: prod

@@ -1,7 +1,4 @@
-"""What Python reads of a Tensor: its numbers as an array, as Python numbers, as text, for other libraries.
-
-Each of these waits for the numbers and tells a step being recorded (entries.tell) that they were looked at.
-"""
+"""What other libraries read of a Tensor beside what core/methods.py has: NumPy's functions, DLPack; the habits of PyTorch's users."""
 
 from __future__ import annotations
 
@@ -16,12 +13,13 @@ from .advice import ADVICE
 from .backend.base import Buffer, Device
 from .backend.lending import lend
 from .core.errors import DTypeError, ShapeError, warn
-from .core.modes import observing, tell
+from .core.methods import CoreMethods
+from .core.modes import tell
 from .core.op import PUBLIC
-from .core.tape import TapeEntry, file_line, user_frame
+from .core.tape import file_line, user_frame
 from .core.tensor import Tensor
-from .dtypes import HALF, float32
 from .engine.backward import was_reached
+from .gradient import GradientMap
 from .tensor_grad import TensorGradExt
 
 # NumPy's functions that stand for an operator, with the method that does it; those that have another name here.
@@ -76,29 +74,14 @@ class StateArray(np.ndarray):
         return array[()] if return_scalar else array.view(np.ndarray)
 
 
-class Readable(TensorGradExt):
-    """The methods of Tensor that hand its numbers to Python."""
+class Readable(TensorGradExt, CoreMethods):
+    """The methods of Tensor that hand its numbers to other libraries, and those that PyTorch has beside core's."""
 
     if TYPE_CHECKING:
         buffer: Buffer
         device: Device
-        dtype: np.dtype
-        entry: TapeEntry | None
-        id: int
-        requires_grad: bool
-        shape: tuple[int, ...]
-        spec: Any
 
-        @property
-        def size(self) -> int: ...
-
-    def numpy(self) -> np.ndarray:
-        """A read-only view of the numbers, tracked or not."""
-        tell((self,))
-        return self.device.download(self.buffer).reshape(self.shape)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.array(self.numpy(), dtype=dtype, copy=copy) if copy or dtype is not None else self.numpy()
+        def backward(self, gradient: Any = None, retain_graph: bool = False, create_graph: bool = False) -> GradientMap: ...
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """NumPy arrays leave operators with a Tensor to the Tensor; NumPy's own functions are refused."""
@@ -138,16 +121,7 @@ class Readable(TensorGradExt):
         self.device.stream.shared(self.buffer)
         return self.device.array_interface(self.buffer, self.shape)
 
-    def item(self) -> Any:
-        """The one element as a Python number."""
-        spec = self.spec
-        if spec.size != 1:
-            raise ShapeError(f"item: needs one element: shape {self.shape}. Use .tolist() or .numpy().")
-        if observing:
-            tell((self,))
-        return spec.device.stream.item(self.buffer)
-
-    to_scalar = item
+    to_scalar = CoreMethods.item
 
     def __format__(self, form: str) -> str:
         if form and self.size != 1:
@@ -173,46 +147,7 @@ class Readable(TensorGradExt):
         hint_at_map(self)
         return None
 
-    def tolist(self) -> Any:
-        return self.numpy().tolist()
-
-    def __float__(self) -> float:
-        return float(self.item())
-
-    def __int__(self) -> int:
-        return int(self.item())
-
-    def __index__(self) -> int:
-        if self.dtype.kind != "i":
-            raise DTypeError(f"index: not an integer tensor: {self.dtype}. Cast it with .to(flamepy.int64).")
-        return int(self.item())
-
-    def __bool__(self) -> bool:
-        if self.size != 1:
-            advice = "Use x.numpy().any() or .all(); for `x in tensors` any(x is t for t in tensors)"
-            raise ShapeError(f"bool: the truth of a tensor needs one element: shape {self.shape}. {advice}.")
-        return bool(self.item())
-
-    def __contains__(self, value: Any) -> bool:
-        """Whether an element equals the value, as in NumPy."""
-        found = self == value
-        return found if isinstance(found, bool) else bool(found.numpy().any())  # type: ignore[attr-defined]
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len: a tensor without axes has no length: shape (). Use .size.")
-        return self.shape[0]
-
     def __dir__(self) -> list[str]:
         """The names that are public, for completion."""
         known = [n for n in object.__dir__(self) if n not in INTERNAL and (n[0] != "_" or n.startswith("__"))]
         return [n for n in known if n not in ADVICE["Tensor"] or hasattr(type(self), n)]
-
-    def shown(self, before: str) -> str:
-        """The numbers, as repr() shows them behind `before`, and the dtype."""
-        body = np.array2string(self.numpy().astype(np.float32) if self.dtype in HALF else self.numpy(), separator=", ", prefix=before)
-        return body if self.dtype == float32 else f"{body}, dtype={self.dtype}"
-
-    def __repr__(self) -> str:
-        source = f", op={self.entry.op.title}" if self.entry is not None else ", requires_grad=True" if self.requires_grad else ""
-        return f"tensor({self.shown('tensor(')}{source})"

@@ -56,7 +56,6 @@ TensorLike: TypeAlias = Tensor | NDArray[Any] | np.generic | float | list[Any]
 Axis: TypeAlias = int | Sequence[int] | None
 Pair: TypeAlias = int | Sequence[int]
 
-def operator(function: Any, swap: bool = False) -> Any: ...
 def of_bools(sign: str, function: Any) -> Any: ...
 """
 
@@ -145,7 +144,7 @@ def methods_stub() -> str:
             text = f"{meaning} See flamepy.{name}."
             lines += [f"    {source_of(function)}", *with_body(declared(name, function, True, "    "), text, "    ")]
     for name, value in vars(Tensor).items():
-        if isinstance(value, staticmethod) and name not in vars(TensorMethods):
+        if isinstance(value, staticmethod) and not hasattr(TensorMethods, name):
             lines += ["    @staticmethod", f"    def {name}{str(inspect.signature(value.__func__)).replace(chr(39), '')}: ..."]
     for name in BINARY:
         lines.append(f"    def __{name}__(self, other: TensorLike, /) -> Tensor: ...")

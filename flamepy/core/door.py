@@ -33,4 +33,5 @@ class Door:
     saves: Callable[..., tuple[str, ...]] = staticmethod(lambda op, names, tracked, attributes: names)
     rule: Callable[[Any, Sequence[Any], Any], Sequence[Any]]
     backward: Callable[..., Any]
+    array: Callable[[Any, Any, Any], Any]
     form: Callable[[Any, Sequence[Any], Any], Any] = staticmethod(lambda op, xs, dtype: op)

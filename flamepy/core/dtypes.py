@@ -59,7 +59,7 @@ def as_dtype(dtype: Any, wrong: str = "", others: Sequence[str] = ()) -> np.dtyp
             break
     if found not in DTYPES:
         known = ", ".join([*sorted(map(str, DTYPES)), *others])
-        raise DTypeError(f"{wrong or f'dtype: not supported: {dtype}'}. Use one of {known}.")
+        raise DTypeError(f"{wrong or f'dtype: not supported: {name}'}. Use one of {known}.")
     return found  # type: ignore[no-any-return]
 
 

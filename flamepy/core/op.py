@@ -150,6 +150,8 @@ def publish(name: str, function: Callable, home: str) -> None:
     """Make a function part of flamepy (and a Tensor method), of flamepy.nn.functional, of both, or of neither (home "")."""
     if home:
         PUBLIC[name], HOMES[name], METHODS[name] = function, home, home != "functional"
+        if METHODS[name] and is_own(function):
+            setattr(Tensor, name, function)
         if hasattr(function, "op"):  # where pickle finds it again
             function.__module__ = "flamepy.nn.functional" if home == "functional" else "flamepy"
 

@@ -17,7 +17,7 @@ import numpy as np
 from ..autograd import is_grad_enabled
 from ..core import op as _op
 from ..core.errors import DTypeError, FlameError
-from ..core.ops import axes, comparisons, copy, indexing, matrices, pointwise, reduce, rows, shape  # noqa: F401
+from ..core.ops import axes, comparisons, copy, indexing, matrices, pointwise, powers, reduce, rows, shape  # noqa: F401
 from . import (  # noqa: F401
     activations,
     attention,
@@ -32,11 +32,6 @@ from . import (  # noqa: F401
     shape_more,
     variance,
 )
-
-
-def operator(function: Any, swap: bool = False) -> Any:
-    """The method for an operator: `x - 2` calls x.__sub__(2), `2 - x` calls x.__rsub__(2), where the sides are swapped."""
-    return (lambda self, other: function(other, self)) if swap else function
 
 
 def in_place(sign: str, function: Any) -> Any:

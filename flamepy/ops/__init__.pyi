@@ -16,7 +16,6 @@ TensorLike: TypeAlias = Tensor | NDArray[Any] | np.generic | float | list[Any]
 Axis: TypeAlias = int | Sequence[int] | None
 Pair: TypeAlias = int | Sequence[int]
 
-def operator(function: Any, swap: bool = False) -> Any: ...
 def of_bools(sign: str, function: Any) -> Any: ...
 
 # flamepy/core/ops/pointwise.py: abs_y
@@ -788,7 +787,7 @@ def permute(x: TensorLike, axes: int | Sequence[int], *rest: int) -> Tensor:
     (4, 2, 3)
     """
 
-# flamepy/ops/activations.py: pow
+# flamepy/core/ops/powers.py: pow
 def pow(a: TensorLike, b: TensorLike) -> Tensor:
     """a to the power b, broadcasting. Integers to the power of integers are integers, exact where they fit; else float32 is computed.
 
