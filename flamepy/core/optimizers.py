@@ -5,7 +5,7 @@ The same formulas are compiled where an engine is there: flamepy.optimizers adds
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,7 @@ class Optimizer:
         self.options = options
         self.state: dict[int, tuple[int, list[Any]]] = {}  # by id: steps done, moments
 
-    def numbers(self, group: dict[str, Any], step: int) -> tuple[float, ...]:
+    def numbers(self, group: dict[str, Any], step: int) -> Sequence[float]:
         raise NotImplementedError
 
     def step(self, grads: GradientMap) -> bool:
@@ -107,7 +107,7 @@ class Adam(Optimizer):
     after the bias correction."""
 
     name = "Adam"
-    slots = ("m", "v")
+    slots: tuple[str, ...] = ("m", "v")
     formula = staticmethod(adam_update)
     decoupled = False
     order = "torch"
