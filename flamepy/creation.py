@@ -1,37 +1,22 @@
-"""Making tensors: zeros, ones, full, arange, eye, randn, rand, uniform and their `_like` forms."""
+"""Making tensors beside core/creation.py: linspace, rand, what DLPack gives, and the `_like` forms."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
-from . import ops
-from .backend.base import device as device_of
-from .core.errors import DTypeError, ShapeError
-from .core.modes import tell
-from .core.ops.axes import as_shape
-from .dtypes import FLOATS, as_dtype, checked_number, float32, is_count
-from .ops.random import random_fill
+from .core.creation import arange as arange
+from .core.creation import eye as eye
+from .core.creation import full as full
+from .core.creation import ones as ones
+from .core.creation import randn as randn
+from .core.creation import random_tensor, shape_of
+from .core.creation import uniform as uniform
+from .core.creation import zeros as zeros
+from .core.errors import DTypeError
+from .dtypes import FLOATS, checked_number, float32, is_count
 from .tensors import Tensor, full_like, tensor
-
-
-def full(shape: Any, value: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """A tensor of `shape` filled with `value` (float32 unless said otherwise)."""
-    tell((value,))
-    t = ops.filled(shape, value, float32 if dtype is None else as_dtype(dtype), device_of(device))
-    return t.requires_grad_() if requires_grad else t
-
-
-def zeros(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """Zeros; zeros((2, 3)) or zeros(2, 3)."""
-    return full(shape_of("zeros", shape), 0, dtype, device, requires_grad)
-
-
-def ones(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """Ones; ones((2, 3)) or ones(2, 3)."""
-    return full(shape_of("ones", shape), 1, dtype, device, requires_grad)
 
 
 def zeros_like(x: Tensor, dtype: Any = None) -> Tensor:
@@ -42,18 +27,6 @@ def zeros_like(x: Tensor, dtype: Any = None) -> Tensor:
 def ones_like(x: Tensor, dtype: Any = None) -> Tensor:
     """Ones of x's shape, device and dtype, or of another dtype."""
     return full_like(x, 1, dtype)
-
-
-def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any = None, device: Any = None) -> Tensor:
-    """Numbers from start (0 if only one bound is given) up to, not including, stop. Ints give int64, floats float32."""
-    first, last = (0, start) if stop is None else (start, stop)
-    for what, value in (("start", start), ("stop", last), ("step", step)):
-        if not math.isfinite(checked_number("arange", what, value)):
-            raise ValueError(f"arange: {what} is not finite: {value}. Use finite numbers.")
-    if step == 0:
-        raise ValueError(f"arange: step is zero: {start}, {stop}, {step}. Use a step that is not 0.")
-    floats = any(isinstance(v, float) for v in (first, last, step))
-    return tensor(np.arange(first, last, step), float32 if floats and dtype is None else dtype, device)
 
 
 def linspace(start: float, stop: float, num: int, dtype: Any = None, device: Any = None) -> Tensor:
@@ -71,27 +44,9 @@ def from_dlpack(x: Any, device: Any = None) -> Tensor:
     return tensor(x, device=device)
 
 
-def eye(n: int, m: int | None = None, dtype: Any = None, device: Any = None) -> Tensor:
-    """Ones on the diagonal of an n by m matrix (m defaults to n)."""
-    for size in (n, n if m is None else m):
-        if not is_count(size):
-            raise ShapeError(f"eye: not a size: {size!r}. Use a whole number, 0 or more.")
-    return tensor(np.eye(n, m), float32 if dtype is None else dtype, device)
-
-
-def randn(*shape: Any, mean: float = 0.0, std: float = 1.0, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """Normally distributed numbers."""
-    return random_tensor("randn", "philox_normal", shape_of("randn", shape), mean, std, dtype, device, requires_grad)
-
-
 def rand(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """Uniform numbers in [0, 1)."""
     return random_tensor("rand", "philox_uniform", shape_of("rand", shape), 0.0, 1.0, dtype, device, requires_grad)
-
-
-def uniform(shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """Uniform numbers in [low, high)."""
-    return random_tensor("uniform", "philox_uniform", shape_of("uniform", (shape,)), low, high, dtype, device, requires_grad)
 
 
 def randn_like(x: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
@@ -115,27 +70,6 @@ def floats(name: str, x: Any) -> Tensor:
         what = x.dtype if isinstance(x, Tensor) else type(x).__name__
         raise DTypeError(f"{name}: not a tensor of floats: {what}. Pass one, such as x.to(flamepy.float32).")
     return x
-
-
-def shape_of(name: str, given: tuple) -> tuple[int, ...]:
-    shape = as_shape(name, given[0], given[1:]) if given else ()
-    if min(shape, default=0) < 0:
-        raise ShapeError(f"{name}: negative size: {shape}. Pass sizes as non-negative ints.")
-    return shape
-
-
-def random_tensor(name: str, loop: str, shape: Any, a: float, b: float, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
-    kind = float32 if dtype is None else as_dtype(dtype)
-    if kind not in FLOATS:
-        raise DTypeError(f"{name}: makes floats: asked for {kind}. Cast the result.")
-    names = ("mean", "std") if name == "randn" else ("low", "high")
-    a, b = checked_number(name, names[0], a), checked_number(name, names[1], b)
-    if not 0.0 <= (b if name == "randn" else b - a) < math.inf or not math.isfinite(a):
-        given = f"mean {a}, std {b}. Use a finite mean and std >= 0" if name == "randn" else f"low {a}, high {b}. Use finite low <= high"
-        raise ValueError(f"{name}: no such distribution: {given}.")
-    tell((a, b))
-    t: Tensor = random_fill(loop, shape, a, b, kind, device_of(device))
-    return t.requires_grad_() if requires_grad else t
 
 
 def tensor_randn(shape: Any, mean: float = 0.0, std: float = 1.0, device: Any = None, dtype: Any = None) -> Tensor:

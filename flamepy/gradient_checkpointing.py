@@ -22,11 +22,11 @@ from .core import ids
 from .core.changes import before
 from .core.errors import GradientError, VersionError
 from .core.op import SCALARS
+from .core.rng import generator
 from .core.tape import TapeEntry
 from .dtypes import check_function
 from .engine.entries import observers, set_observers
 from .parameter import Parameter
-from .rng import generator
 from .tensors import Tensor
 
 

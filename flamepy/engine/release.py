@@ -16,8 +16,8 @@ from typing import Any
 from ..core.backward import Cotangents, walk
 from ..core.door import Door
 from ..core.modes import thread
+from ..core.rng import generator
 from ..core.tape import Tape, TapeEntry, user_frame, watchers
-from ..rng import generator
 from .entries import Taken, observers, set_observers
 
 NOTHING: Any = (), ()

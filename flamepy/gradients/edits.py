@@ -14,10 +14,10 @@ import numpy as np
 
 from ..backend.base import Buffer
 from ..backend.formula.clip import NORMS
+from ..core.rng import next_key
 from ..core.words import abs, maximum, select
 from ..dtypes import checked_number, float64
 from ..gradient import GradientMap
-from ..ops.random import next_key
 from ..parameter import Parameter
 from .norm import Places, listed, norm_of, norms_in, places_of
 from .transforms import Edit, checked_limit

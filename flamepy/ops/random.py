@@ -1,24 +1,16 @@
-"""Random ops: dropout, and the fillers behind randn, rand and uniform."""
+"""Dropout, the one random op that takes a tensor."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..backend.base import Buffer, Device
 from ..core.custom import custom
 from ..core.numbers import number
-from ..core.op import launch, like, new, over
-from ..core.ops.axes import checked_shape, composed
+from ..core.op import launch, like, over
+from ..core.ops.axes import composed
 from ..core.ops.pointwise import mul, where
-from ..dtypes import bool_, checked_number, computed, int64
-from ..rng import generator
-
-
-def next_key(device: Device) -> Buffer:
-    """The place in the random numbers of the op that asks: (seed, stream, step), taken anew in every step."""
-    key = device.empty(3, int64)
-    device.stream.before(generator.take, key)
-    return key
+from ..core.rng import next_key
+from ..dtypes import bool_, checked_number
 
 
 @custom(inputs=1, title="dropout", internal=True)
@@ -52,11 +44,3 @@ def dropout(x: Any, p: float = 0.5, training: bool = True) -> Any:
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"dropout: p outside [0, 1]: {p}. Use a probability.")
     return dropped(x, p) if training and p > 0 else x
-
-
-def random_fill(loop: str, shape: Any, a: float, b: float, dtype: Any, device: Device) -> Any:
-    """A new tensor of random numbers: "philox_normal" (mean a, std b) or "philox_uniform" (in [a, b))."""
-    y, wide = new(checked_shape(loop, shape), dtype, device), computed(dtype)
-    if y.size:
-        launch(loop, None, (y,), (over(next_key(device), (3,)),), (number(float(a), wide), number(float(b), wide)))
-    return y

@@ -1,0 +1,91 @@
+"""Making tensors: zeros, ones, full, arange, eye, randn, uniform."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .device import device as device_of
+from .dtypes import FLOATS, as_dtype, checked_number, float32, is_count
+from .errors import DTypeError, ShapeError
+from .methods import tensor
+from .modes import tell
+from .numbers import number
+from .op import launch, new, over
+from .ops.axes import as_shape
+from .ops.copy import filled
+from .rng import next_key
+from .tensor import Tensor
+
+
+def full(shape: Any, value: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A tensor of `shape` filled with `value` (float32 unless said otherwise)."""
+    tell((value,))
+    t = filled(shape, value, float32 if dtype is None else as_dtype(dtype), device_of(device))
+    return t.requires_grad_() if requires_grad else t
+
+
+def zeros(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Zeros; zeros((2, 3)) or zeros(2, 3)."""
+    return full(shape_of("zeros", shape), 0, dtype, device, requires_grad)
+
+
+def ones(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Ones; ones((2, 3)) or ones(2, 3)."""
+    return full(shape_of("ones", shape), 1, dtype, device, requires_grad)
+
+
+def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any = None, device: Any = None) -> Tensor:
+    """Numbers from start (0 if only one bound is given) up to, not including, stop. Ints give int64, floats float32."""
+    first, last = (0, start) if stop is None else (start, stop)
+    for what, value in (("start", start), ("stop", last), ("step", step)):
+        if not math.isfinite(checked_number("arange", what, value)):
+            raise ValueError(f"arange: {what} is not finite: {value}. Use finite numbers.")
+    if step == 0:
+        raise ValueError(f"arange: step is zero: {start}, {stop}, {step}. Use a step that is not 0.")
+    floats = any(isinstance(v, float) for v in (first, last, step))
+    return tensor(np.arange(first, last, step), float32 if floats and dtype is None else dtype, device)
+
+
+def eye(n: int, m: int | None = None, dtype: Any = None, device: Any = None) -> Tensor:
+    """Ones on the diagonal of an n by m matrix (m defaults to n)."""
+    for size in (n, n if m is None else m):
+        if not is_count(size):
+            raise ShapeError(f"eye: not a size: {size!r}. Use a whole number, 0 or more.")
+    return tensor(np.eye(n, m), float32 if dtype is None else dtype, device)
+
+
+def randn(*shape: Any, mean: float = 0.0, std: float = 1.0, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Normally distributed numbers."""
+    return random_tensor("randn", "philox_normal", shape_of("randn", shape), mean, std, dtype, device, requires_grad)
+
+
+def uniform(shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Uniform numbers in [low, high)."""
+    return random_tensor("uniform", "philox_uniform", shape_of("uniform", (shape,)), low, high, dtype, device, requires_grad)
+
+
+def shape_of(name: str, given: tuple) -> tuple[int, ...]:
+    shape = as_shape(name, given[0], given[1:]) if given else ()
+    if min(shape, default=0) < 0:
+        raise ShapeError(f"{name}: negative size: {shape}. Pass sizes as non-negative ints.")
+    return shape
+
+
+def random_tensor(name: str, loop: str, shape: Any, a: float, b: float, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
+    kind = float32 if dtype is None else as_dtype(dtype)
+    if kind not in FLOATS:
+        raise DTypeError(f"{name}: makes floats: asked for {kind}. Cast the result.")
+    names = ("mean", "std") if name == "randn" else ("low", "high")
+    a, b = checked_number(name, names[0], a), checked_number(name, names[1], b)
+    if not 0.0 <= (b if name == "randn" else b - a) < math.inf or not math.isfinite(a):
+        given = f"mean {a}, std {b}. Use a finite mean and std >= 0" if name == "randn" else f"low {a}, high {b}. Use finite low <= high"
+        raise ValueError(f"{name}: no such distribution: {given}.")
+    tell((a, b))
+    t: Tensor = new(shape, kind, device_of(device))
+    if t.size:
+        consts = number(a, t.spec.computed), number(b, t.spec.computed)
+        launch(loop, None, (t,), (over(next_key(t.device), (3,)),), consts)
+    return t.requires_grad_() if requires_grad else t
