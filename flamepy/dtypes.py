@@ -16,6 +16,7 @@ from .core.dtypes import FULL as FULL
 from .core.dtypes import INTEGERS as INTEGERS
 from .core.dtypes import as_dtype as as_dtype
 from .core.dtypes import bool_ as bool_
+from .core.dtypes import checked_dict as checked_dict
 from .core.dtypes import checked_int as checked_int
 from .core.dtypes import checked_number as checked_number
 from .core.dtypes import computed as computed
@@ -26,7 +27,7 @@ from .core.dtypes import int64 as int64
 from .core.dtypes import is_count as is_count
 from .core.dtypes import is_number as is_number
 from .core.dtypes import join
-from .core.errors import DTypeError, StateError
+from .core.errors import DTypeError
 
 float16 = np.dtype("float16")
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
@@ -64,13 +65,6 @@ def check_function(name: str, what: str, fn: Any) -> None:
     """Raise DTypeError for what cannot be called."""
     if not callable(fn):
         raise DTypeError(f"{name}: {what} is no function: {fn!r}. Pass a function.")
-
-
-def checked_dict(name: str, given: Any) -> Any:
-    """`given` itself. Raises StateError where it is no dict."""
-    if not hasattr(given, "items"):
-        raise StateError(f"{name}: not a dict: {type(given).__name__}. Pass one by names, such as state_dict() gives.")
-    return given
 
 
 def checked_steps(name: str, what: str, n: Any) -> int:

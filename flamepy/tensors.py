@@ -30,6 +30,7 @@ class TensorMethods(Readable):
 
     # Class values are what almost every tensor has.
     replaced: bool = False  # whether another parameter took its place in its module
+    put_in: int = 0  # how often a parameter, or a layer, was put into a module
     passing: bool = False  # whether its name was given in passing, by a module it was put into, and nobody has asked for names since
     held: bool = False  # whether an optimizer has it
     scaled: Any = None  # by whose scale it is multiplied, if it is a gradient of a scaled loss

@@ -159,10 +159,6 @@ class Device(core.Device):
         """act() is about to change the state of its object: restore() it to what saved() is now if something required before turns out
         wrong after. Here: nothing does."""
 
-    def overwrite(self, out: Buffer, x: Buffer) -> None:
-        """stream.copy() into a parameter's memory: an update, see require()."""
-        self.stream.copy(out, x)
-
     def withheld(self, number: Buffer) -> Buffer:
         """The number, or 0 where something required has failed and will raise: for what takes in a share. Here it has raised."""
         return number

@@ -149,6 +149,10 @@ class Device:
         """Overwrite a small buffer with numbers of the host."""
         raise NotImplementedError
 
+    def overwrite(self, out: Memory, x: Memory) -> None:
+        """stream.copy() into a parameter's memory: an update."""
+        self.stream.copy(out, x)
+
     def slot(self, root: Memory, offset: int, size: int, dtype: np.dtype) -> Memory:
         """`size` elements of `dtype`, `offset` bytes into `root`, as a buffer that shares the memory and keeps it alive."""
         raise NotImplementedError

@@ -69,9 +69,10 @@ class Tensor(Methods):
             raise GradientError(f"requires_grad_: not a leaf: made by '{self.entry.op.title}'. Use detach().")
 
 
-def attach(methods: type) -> None:
-    """Give Tensor what stands in this class and its bases: they are written above, where there are ops to write them with."""
+def attach(methods: type, to: type = Tensor) -> None:
+    """Give Tensor, or a class of Tensors, what stands in this class and its bases: they are written where there are ops to write them
+    with."""
     for cls in reversed(methods.__mro__[:-1]):
         for name, value in vars(cls).items():
             if name not in ("__dict__", "__weakref__", "__module__", "__doc__", "__qualname__", "__annotations__"):
-                setattr(Tensor, name, value)
+                setattr(to, name, value)

@@ -18,8 +18,8 @@ from ..advice import advise
 from ..backend.base import device
 from ..core.changes import changed, seen
 from ..core.errors import DTypeError, ShapeError, StateError
-from ..dtypes import check_function
-from ..parameter import Parameter, ParameterDict, check_names, checked_dict
+from ..dtypes import check_function, checked_dict
+from ..parameter import Parameter, ParameterDict
 from ..reading import StateArray
 from ..stored import Stored, store
 from ..tensors import Tensor, tensor
@@ -287,7 +287,7 @@ class Module:
         params, places = self.params, self.buffer_places(persistent=True)
         if any([name not in params and name not in places for name in checked_dict("load_state_dict", state)]):
             state = one_name_each(state, self.other_names())
-        check_names([*params, *places], state, strict)
+        params.check_names([*params, *places], state, strict)
         found: dict[str, Tensor] = {}
         for name, (owner, attribute) in places.items():
             if name in state:
