@@ -1,4 +1,4 @@
-"""Elements picked by integers along one axis: index_select, gather."""
+"""Elements picked by integers along one axis: index_select, gather; gradients of rows that were picked, written where they belong."""
 
 from __future__ import annotations
 
@@ -7,11 +7,21 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import ShapeError
+from ..core.op import like
 from ..core.ops.axes import composed, one_axis, titled
-from ..core.ops.indexing import checked_index, placed_ids, rows_at, select_rows
+from ..core.ops.indexing import add_rows, checked_index, embedded, placed_ids, rows_at, select_rows
 from ..core.ops.shape import contiguous_strides, reshape
 from ..core.tensor import Tensor
 
+
+def rows_at_dx(g, shapes, index, inner, into):
+    y, add = into[0] or (like(g, shapes[0]), False)
+    add_rows(y, g, index, inner, add)
+    return y, None
+
+
+for _op in (rows_at, embedded.op):
+    _op.backward(rows_at_dx)
 gathered, selected = titled(rows_at, "gather"), titled(rows_at, "index_select")
 
 

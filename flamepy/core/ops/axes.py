@@ -105,4 +105,5 @@ def titled(op: Any, title: str) -> Any:
     vars(twin).update(vars(op))
     twin.title = title
     twin.function = Door.caller(twin)
+    twin.function.op = twin
     return twin.function
