@@ -64,10 +64,10 @@ class Optimizer:
         by = f"{self.name}.step() at {file_line(user_frame())}"
         with no_grad():
             for p, g in found:
-                self.update(p, g.detach(), by)
+                self._update(p, g.detach(), by)
         return bool(found)
 
-    def update(self, p: Any, g: Any, by: str) -> None:
+    def _update(self, p: Any, g: Any, by: str) -> None:
         step, moments = self.state.get(p.id) or (0, [zeros_like(p) for _ in self.slots])
         made = on_tensors(self.formula, p.dtype)(p.detach(), *moments, g, *self.numbers(self.options, step + 1))
         p_new, *moments = made if self.slots else (made,)
