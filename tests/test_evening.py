@@ -114,6 +114,10 @@ try:
     z.backward()
 except fp.FlameError as error:
     wrong.append(type(error).__name__)
+both, g = fp.GradientMap(), fp.tensor([3.0, 4.0])
+both[1] = both[2] = g
+fp.clip_grad_norm(both, 1.0)
+assert np.allclose(g.numpy(), np.array([3.0, 4.0]) / 50**0.5, rtol=1e-5), g  # one gradient under two keys is scaled once
 print(others(), wrong, seen, fp.tape((x * 2.0).sum()).__class__.__name__)
 """
 

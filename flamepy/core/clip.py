@@ -25,8 +25,8 @@ def clip_grad_norm(grads: GradientMap, max_norm: float) -> float:
     if not math.isfinite(norm):
         raise NonFiniteError(f"clip_grad_norm: the norm is not finite: {norm}. Lower the learning rate, or look for the first NaN.")
     if norm > max_norm:
-        for g in counted:
-            scale_buffer(g.buffer, max_norm / (norm + 1e-6), "clip_grad_norm")
+        for buffer in {id(g.buffer): g.buffer for g in counted}.values():  # a gradient inserted twice: once
+            scale_buffer(buffer, max_norm / (norm + 1e-6), "clip_grad_norm")
     return norm
 
 
