@@ -8,14 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from .errors import DTypeError
 from .gradients import GradientMap
 from .modes import no_grad
-from .op import new
 from .pointwise import on_tensors
-from .tape import file_line, user_frame
 from .words import sqrt
 
 
@@ -61,25 +57,17 @@ class Optimizer:
         if not isinstance(grads, GradientMap):
             raise DTypeError(f"{self.name}: not a GradientMap: {type(grads).__name__}. Pass what backward() returned.")
         found = [(p, g) for p in self.params if p.requires_grad and (g := grads.get(p)) is not None]
-        by = f"{self.name}.step() at {file_line(user_frame())}"
         with no_grad():
             for p, g in found:
-                self._update(p, g.detach(), by)
+                self._update(p, g.detach(), f"{self.name}.step")
         return bool(found)
 
     def _update(self, p: Any, g: Any, by: str) -> None:
-        step, moments = self.state.get(p.id) or (0, [zeros_like(p) for _ in self.slots])
+        step, moments = self.state.get(p.id) or (0, [p.zero_gradient() for _ in self.slots])
         made = on_tensors(self.formula, p.dtype)(p.detach(), *moments, g, *self.numbers(self.options, step + 1))
         p_new, *moments = made if self.slots else (made,)
-        p.device.stream.copy(p.buffer, p_new.buffer)
-        p.buffer.wrote(by)
+        p._write(p_new, by)
         self.state[p.id] = step + 1, moments
-
-
-def zeros_like(p: Any) -> Any:
-    y = new(p.shape, p.dtype, p.device)
-    p.device.write(y.buffer, np.zeros(p.size, p.dtype))
-    return y
 
 
 class SGD(Optimizer):
