@@ -59,8 +59,8 @@ def capture(step: Callable[..., R], programs: int = 8, verify: bool | int = True
     with the recorded one. A difference raises CaptureError and nothing of that call is done. True: at calls 4, 8, 16 ... of a kind, later
     so often that checks cost less than 1 % of the time; at uneven distances, so that what comes at every tenth call is met, too. So what
     changes unseen (long containers, large arrays, files, clocks, attributes of objects nobody named) is replayed as it was for at most as
-    many calls as came before, and at most for as many as take 125 times as long as a check does: some 10 for a small GPT, some thousands
-    for a tiny MLP; print(captured) shows the number. A number: after so many calls each time. False: never.
+    many calls as came before, and at most for as many as take 250 times as long as a check does: some 20 for a small GPT, some ten
+    thousand for a tiny MLP; print(captured) shows the number. A number: after so many calls each time. False: never.
 
     CaptureError: when the step reads numbers on the host, or what cannot be watched (an iterator, a weak reference, open(), globals(),
     another library's tensor); when it draws from Python's or NumPy's random generators; when tensors it made are kept elsewhere, or a

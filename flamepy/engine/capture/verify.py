@@ -54,7 +54,8 @@ class Checks:
     def __init__(self, verify: bool | int):
         self.verify, self.calls = verify, 1
         self.left = self.gap = NEVER if verify is False else FIRST - 1 if verify is True else verify
-        self.since = time.perf_counter()
+        self.since = self.start = time.perf_counter()
+        self.spent = 0.0  # seconds in checks since then
 
     def again(self, began: float) -> None:
         """A check that began then went well: say when the next one comes."""
@@ -62,7 +63,10 @@ class Checks:
         if self.verify is True:
             self.calls += self.gap
             each = (began - self.since) / self.gap  # what a call costs, with what the user does in between
-            self.gap = min(self.calls, max(1, math.ceil((now - began) / SHARE / max(each, 1e-9))))
+            self.spent += now - began
+            # The first checks take more than their share: those after them take half of it until that is made up for.
+            share = SHARE if self.spent <= SHARE * (now - self.start) else SHARE / 2
+            self.gap = min(self.calls, max(1, math.ceil((now - began) / share / max(each, 1e-9))))
             if self.calls >= UNEVEN:
                 self.gap -= (self.calls * SCATTER >> 16) % (1 + self.gap // 8)
         self.left, self.since = self.gap, now
