@@ -14,7 +14,7 @@ from typing import Any
 
 from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 
-from .core.errors import FlameWarning
+from .errors import FlameWarning
 
 DIGEST = 32  # bytes
 _warned = False

@@ -12,13 +12,13 @@ import numpy as np
 from .advice import ADVICE
 from .backend.base import Buffer, Device
 from .backend.lending import lend
-from .core.errors import DTypeError, ShapeError, warn
 from .core.methods import CoreMethods
 from .core.modes import tell
 from .core.op import PUBLIC
 from .core.tape import file_line, user_frame
 from .core.tensor import Tensor
 from .engine.backward import was_reached
+from .errors import DTypeError, ShapeError, warn
 from .gradient import GradientMap
 from .tensor_grad import TensorGradExt
 

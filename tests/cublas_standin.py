@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from flamepy.backend.cuda.products import blas
-from flamepy.core.errors import EmulationError
 from flamepy.dtypes import bfloat16, float16, float32, float64
+from flamepy.errors import EmulationError
 
 DTYPES = {0: float32, 1: float64, 2: float16, 14: bfloat16}
 KNOWN = {number: end for end, number in blas.ENDS.items()}

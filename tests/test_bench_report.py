@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from flamepy.command.cli import benchmarks, run
-from flamepy.core.errors import FlameWarning
+from flamepy.errors import FlameWarning
 
 command = benchmarks()
 busy, harness, pictures, products, report, roofline, worker = (

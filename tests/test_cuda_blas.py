@@ -16,8 +16,8 @@ import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy.backend.cuda.products import blas
 from flamepy.backend.run import Step
-from flamepy.core.errors import EmulationError
 from flamepy.dtypes import bfloat16, float32, float64
+from flamepy.errors import EmulationError
 from flamepy.ops.products import follower
 
 from flamepy.backend.cuda.runtime import build  # isort: skip

@@ -87,7 +87,7 @@ def test_a_cache_that_cannot_be_written_does_not_end_the_run(tmp_path, monkeypat
     from flamepy.backend.cpu.device import loop_named
     from flamepy.backend.cpu.runtime import compiler
     from flamepy.backend.formula.bind import bind
-    from flamepy.core.errors import FlameWarning
+    from flamepy.errors import FlameWarning
 
     def no_room(self, path, data):
         Path("/dev/full").write_bytes(data)
@@ -109,7 +109,7 @@ def test_a_kernel_that_names_a_module_of_another_version_is_compiled_again(tmp_p
     from numba.core.registry import cpu_target
 
     from flamepy import disk_cache
-    from flamepy.core.errors import warn
+    from flamepy.errors import warn
 
     cache = disk_cache.cache_of(warn)
     cache._cache_file = disk_cache.CheckedFile(str(tmp_path), "kernel", "stamp")

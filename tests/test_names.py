@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import flamepy as fp
-from flamepy.core import errors
+from flamepy import errors
 
 NAMES = """
     tensor zeros ones full arange eye randn rand uniform zeros_like ones_like full_like randn_like rand_like uniform_like manual_seed

@@ -19,8 +19,7 @@ import numpy as np
 import pytest
 
 import flamepy as fp
-from flamepy import ids, nn
-from flamepy.core import errors
+from flamepy import errors, ids, nn
 from flamepy.core.op import PUBLIC
 
 DTYPES = [fp.float32, fp.float64, fp.float16, fp.bfloat16, fp.int32, fp.int64, fp.bool_]

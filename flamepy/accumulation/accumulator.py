@@ -18,7 +18,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.changes import before, here
-from ..core.errors import (
+from ..core.gradients import check_device
+from ..dtypes import FLOATS, HALF, float32, is_count
+from ..engine.marks import EARLIER, kept_by, mark_of
+from ..errors import (
     AccumulationError,
     AccumulatorFull,
     CaptureError,
@@ -28,9 +31,6 @@ from ..core.errors import (
     ShapeMismatch,
     StateError,
 )
-from ..core.gradients import check_device
-from ..dtypes import FLOATS, HALF, float32, is_count
-from ..engine.marks import EARLIER, kept_by, mark_of
 from ..gradient import GradientMap
 from ..gradients.clip import clip_grad_norm
 from ..parameter import named

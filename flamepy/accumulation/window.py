@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core import ids
-from ..core.errors import AccumulationError, DTypeError, StateError
 from ..dtypes import FLOATS, is_count, is_number
+from ..errors import AccumulationError, DTypeError, StateError
 from ..gradient import GradientMap
 
 Shape = tuple[int, ...]

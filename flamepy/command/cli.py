@@ -21,7 +21,7 @@ from typing import Any
 
 import click
 
-from ..core.errors import FlameError, FlameWarning
+from ..errors import FlameError, FlameWarning
 from ..train.config import DigitsConfig, GptConfig, TrainConfig, resolve
 from ..train.files import GONE, silence
 from ..train.lines import fitted, say, whole

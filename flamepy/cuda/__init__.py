@@ -14,7 +14,7 @@ first call.
 """
 
 from ..advice import missing_in as _missing_in
-from ..core.errors import EmulationError as EmulationError
+from ..errors import EmulationError as EmulationError
 from .emulation import EmulationReport as EmulationReport
 from .emulation import emulate as emulate
 from .kernels import CudaKernel as CudaKernel

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import EmulationError
+from ..errors import EmulationError
 from .kernels import CudaKernel, compiled, emulator
 from .placing import leaves, machine, parameters, placed, type_of
 

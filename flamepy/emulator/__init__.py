@@ -6,7 +6,7 @@
 Every access is checked (bounds, alignment, memory never written, races), and barriers, shuffles and masks too.
 """
 
-from ..core.errors import EmulationError
+from ..errors import EmulationError
 from .count import Counts
 from .machine import Kernel, Machine
 from .memory import Memory

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from ..core.errors import EmulationError
+from ..errors import EmulationError
 from .entry import SIZES, Entry, Instruction
 
 NAME = re.compile(r"[%A-Za-z_$][\w$.]*")

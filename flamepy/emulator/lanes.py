@@ -11,7 +11,7 @@ import re
 import struct
 from collections.abc import Callable
 
-from ..core.errors import EmulationError
+from ..errors import EmulationError
 from .entry import Entry, Instruction
 from .flow import Block, blocks_of, find_live, tried
 from .layout import CTAID, GIVEN, INDEX, LANE_PC, LAUNCH, NCTAID, NTID, R_INSTRUCTIONS, REGISTERS, TID, VALUES, VARIABLES

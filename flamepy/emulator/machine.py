@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import EmulationError
+from ..errors import EmulationError
 from . import (  # noqa: F401  (they fill HANDLERS)
     host,
     lanes_arithmetic,

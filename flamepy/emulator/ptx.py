@@ -10,7 +10,7 @@ import re
 import sys
 from dataclasses import dataclass
 
-from ..core.errors import EmulationError
+from ..errors import EmulationError
 from .calls import inline
 from .entry import SIZES, Entry, Instruction, Variable, place_all
 from .halves import TYPES, operators

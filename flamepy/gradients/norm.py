@@ -16,11 +16,11 @@ import numpy as np
 
 from ..backend.base import Buffer, device
 from ..backend.formula.clip import NORM, NORMS, OWN, USE
-from ..core.errors import DeviceError, DTypeError, GradientError, StateError, warn
 from ..core.gradients import label_of
 from ..core.words import abs, pow
 from ..dtypes import checked_number, float64
 from ..engine.marks import Segments, no_factor
+from ..errors import DeviceError, DTypeError, GradientError, StateError, warn
 from ..gradient import GradientMap
 from ..parameter import Parameter
 from ..tensors import Tensor

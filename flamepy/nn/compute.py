@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..core.errors import DTypeError, warn
 from ..dtypes import FLOATS, HALF, as_dtype, bfloat16, float32
+from ..errors import DTypeError, warn
 from ..ops.products import rounding_linear
 from ..tensors import Tensor
 from . import functional as F

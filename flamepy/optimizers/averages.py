@@ -19,10 +19,10 @@ import numpy as np
 
 from ..backend.base import Buffer
 from ..core.changes import before, changed, outside
-from ..core.errors import DTypeError, StateError, warn
 from ..core.inputs import merged_dims
 from ..core.words import select
 from ..dtypes import FLOATS, computed, is_count, is_number
+from ..errors import DTypeError, StateError, warn
 from ..parameter import Parameter, named
 from ..tensors import Tensor
 

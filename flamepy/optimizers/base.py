@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 
 from ..core import optimizers as core
 from ..core.changes import before, changed, seen
-from ..core.errors import StateError, warn
 from ..core.op import is_own
 from ..core.tape import file_line, user_frame
+from ..errors import StateError, warn
 from ..gradient import GradientMap
 from ..gradients.transforms import Transform, chain_of
 from ..parameter import Parameter

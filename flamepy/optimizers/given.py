@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import DTypeError, GradientError, ShapeError, StateError, warn
 from ..core.formula import ON_ARRAYS, typed
 from ..core.gradients import check_device
 from ..definitions import FLOAT64, compilable, tried
 from ..dtypes import is_number
+from ..errors import DTypeError, GradientError, ShapeError, StateError, warn
 from ..gradient import GradientMap
 from ..parameter import Parameter, ParameterDict
 from ..tensors import Tensor

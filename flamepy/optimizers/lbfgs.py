@@ -20,10 +20,10 @@ import numpy as np
 
 from .. import ops
 from ..autograd import enable_grad, no_grad
-from ..core.errors import DTypeError, NonFiniteError, StateError, warn
 from ..core.gradients import check_device
 from ..creation import ones_like, zeros_like
 from ..dtypes import HALF, float64
+from ..errors import DTypeError, NonFiniteError, StateError, warn
 from ..tensors import Tensor, tensor
 from .given import check_unscaled, list_of, name_of
 from .groups import check_options, check_range

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 from ..autograd import is_grad_enabled, no_grad
 from ..core.changes import changed, here, seen
-from ..core.errors import StateError, warn
 from ..creation import full
 from ..dtypes import checked_dict
 from ..engine.capture.reach import look
+from ..errors import StateError, warn
 from ..tensors import Tensor
 from .paths import Cut, Evaluation, Takes, added, evaluate, norm_of, reason_of, takes, wide
 

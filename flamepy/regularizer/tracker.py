@@ -20,8 +20,8 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from ..autograd import is_grad_enabled, no_grad
-from ..core.errors import DTypeError, warn
 from ..dtypes import checked_number, float64, is_count, is_number
+from ..errors import DTypeError, warn
 from ..gradient import GradientMap
 from ..tensors import Tensor
 from .paths import evaluate, norm_of, reason_of

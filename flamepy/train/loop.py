@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .. import rng, tensors
-from ..core.errors import CaptureError, NonFiniteError
 from ..dtypes import is_array
 from ..engine.capture import capture
+from ..errors import CaptureError, NonFiniteError
 from .config import TrainConfig
 from .display import PlainDisplay, Row, short
 from .events import CallbackError, Events

@@ -13,10 +13,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from ...backend.base import Buffer, Device, device
-from ...core.errors import CaptureError
 from ...core.modes import thread
 from ...core.tape import Freed, TapeEntry
 from ...dtypes import is_array
+from ...errors import CaptureError
 from ...tensors import Tensor, tensor
 from .recorder import Later
 from .values import known

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.errors import CaptureError
+from ...errors import CaptureError
 
 Row = tuple[str, Any, str]  # (what an error text calls it, the generator, the line that names it)
 GENERATORS = (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator)

@@ -17,7 +17,7 @@ import numpy as np
 from ...backend.base import Buffer
 from ...backend.run import Action, Spot, Step, resolve
 from ...core.changes import changed
-from ...core.errors import CaptureError
+from ...errors import CaptureError
 from .arena import life_of, places
 from .arguments import copy_of
 from .recorder import StepRecorder

@@ -23,7 +23,7 @@ from ...backend import base
 from ...backend.base import Buffer
 from ...backend.recorder import divert
 from ...backend.run import Action, Required, Spot, Step
-from ...core.errors import CaptureError
+from ...errors import CaptureError
 from .generators import Generators
 from .program import Program, check_nothing_left
 from .recorder import StepRecorder, hearing, user_call

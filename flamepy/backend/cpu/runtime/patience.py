@@ -16,7 +16,7 @@ from threading import Timer
 
 import numba
 
-from ....core.errors import INSIDE, FlameWarning, users_frame
+from ....errors import INSIDE, FlameWarning, users_frame
 from ...formula import bind
 
 AFTER = 1.0  # seconds of compiling

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....core.errors import FlameWarning
 from ....core.words import log
 from ....dtypes import float16, float32
+from ....errors import FlameWarning
 from ...base import Buffer
 from ..runtime import build
 from ..runtime.chain import HostCall

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ....core.errors import DeviceError, EmulationError
 from ....emulator import Machine, Memory
 from ....emulator.layout import DEVICE_BASE
+from ....errors import DeviceError, EmulationError
 from . import build
 
 CC = (9, 0)  # an H100's
