@@ -5,17 +5,19 @@ While nobody has looked at them, clipping only leaves its factor here, and the o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from .. import ids
-from ..core import gradients
 from ..core.errors import GradientError
 from ..core.gradients import add_to_buffer
+from ..core.tensor import Tensor
 from ..dtypes import HALF, float32
 from .marks import both_marks, scale_by_factor
+from .named_map import NamedMap
 
 
-class GradientMap(gradients.GradientMap):
+class GradientMap(NamedMap):
     """Gradients by tensor id, in the order they were inserted.
 
     `names` and `others`: as in core/gradients.py. `spans` lists (span of parameters, span of their gradients) for packed
@@ -45,6 +47,13 @@ class GradientMap(gradients.GradientMap):
             if self.scaled is not None:
                 self.say_scaled(self.scaled)
         return self._gradients
+
+    def get(self, key: Any) -> Tensor | None:
+        """The stored gradient, or None."""
+        return self.stored().get(self.id_of(key))
+
+    def items(self) -> Iterable[tuple[int, Tensor]]:
+        return self.stored().items()
 
     def settle(self) -> None:
         """Apply the clip factor that is waiting."""
@@ -125,13 +134,15 @@ class GradientMap(gradients.GradientMap):
             self.scaled = gradient.scaled
         return gradient
 
-    def take(self, key: Any) -> Any:
-        found = super().take(key)
+    def take(self, key: Any) -> Tensor | None:
+        """Remove and return a gradient, or None."""
+        found = self.stored().pop(self.id_of(key), None)
         self.spans = []
         return found
 
     def clear(self) -> None:
-        super().clear()
+        self._gradients.clear()
+        self.others.clear()
         self.spans, self.factor, self.mark, self.scaled = [], None, None, None
 
     def scale_(self, factor: float) -> GradientMap:
@@ -139,7 +150,8 @@ class GradientMap(gradients.GradientMap):
         super().scale_(factor)
         return self
 
-    def merge(self, other: GradientMap) -> GradientMap:  # type: ignore[override]
+    def merge(self, other: GradientMap) -> GradientMap:
+        """Add every gradient of `other` to this map."""
         self.check_merge(other)
         self.check_scaled("merge", other)
         self.settle()  # before new keys empty the spans that its factor is for
