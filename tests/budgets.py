@@ -35,7 +35,7 @@ BUDGETS = {
     "flamepy/engine": (2100, "calls planned once, 16-bit forms, results made again, gradients in spans and by name"),
     "flamepy/engine/capture": (2300, "capture and replay of whole steps"),
     "flamepy/gradients": (1450, "norms, clipping, edits, history, loss scaling, gradcheck"),
-    "flamepy/nn": (1550, "modules and functional"),
+    "flamepy/nn": (1500, "modules and functional"),
     "flamepy/ops": (2900, "every op"),
     "flamepy/optimizers": (3050, "all optimizers and their state"),
     "flamepy/regularizer": (1250, "penalties on parameters and gradients"),

@@ -37,9 +37,9 @@ from .low_rank import lora_parameters as lora_parameters
 from .low_rank import lora_state as lora_state
 from .low_rank import merge_lora as merge_lora
 from .module import Module as Module
+from .names import from_torch_names as from_torch_names
 from .norm import LayerNorm as LayerNorm
 from .norm import RMSNorm as RMSNorm
-from .torch_names import from_torch_names as from_torch_names
 
 if not TYPE_CHECKING:
     __getattr__ = _missing_in("nn", globals())

@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 
 from ..advice import advise
-from ..backend.base import device
+from ..backend.base import Device, is_device_name
+from ..backend.base import device as device_of
 from ..core.changes import changed, seen
 from ..core.errors import DTypeError, ShapeError, StateError
-from ..dtypes import check_function, checked_dict
-from ..parameter import Parameter, ParameterDict
+from ..dtypes import FLOATS, as_dtype, check_function, checked_dict
+from ..parameter import Parameter, ParameterDict, move_parameters
 from ..reading import StateArray
 from ..stored import Stored, store
 from ..tensors import Tensor, tensor
 from .compute import checked, rounded, say_if_widened
 from .hooks import Handle, hooked
-from .moving import move
-from .shared import name_in_passing, one_name_each
+from .names import name_in_passing, one_name_each
 
 
 class Module:
@@ -87,7 +87,7 @@ class Module:
             store(type(self).__name__, name, value)
         if name == "compute_dtype":
             dtype = checked(self, value)
-            say_if_widened(dtype, next((p.device for p in self.parameters()), device()))
+            say_if_widened(dtype, next((p.device for p in self.parameters()), device_of()))
             self._compute_in(dtype)
             return
         object.__setattr__(self, name, value)
@@ -247,7 +247,24 @@ class Module:
         Parameters stay the same objects with the same ids, packed ones are packed again; optimizers follow with their state, a
         captured step has to be captured again. Buffers of integers keep their type.
         """
-        move(self, target, dtype, device)
+        if isinstance(target, Device) or is_device_name(target):
+            device = target
+        elif target is not None:
+            dtype = target
+        if hasattr(dtype, "dtype") and not isinstance(dtype, type):  # NumPy would take its dtype
+            raise DTypeError(f"to: neither a dtype nor a device: a {type(dtype).__name__}. Use to(dtype=x.dtype, device=x.device).")
+        if dtype is not None:
+            dtype = as_dtype(dtype, f"to: neither a dtype nor a device: {dtype!r}")
+            if dtype not in FLOATS:
+                raise DTypeError(f"to: parameters are floats: {dtype}. Use float32, float64, float16 or bfloat16.")
+        device = None if device is None else device_of(device)
+        # Everything is converted first and put in place at the end: a failure changes nothing.
+        places = self.buffer_places(persistent=False)
+        moved = {name: t.to(dtype if t.dtype in FLOATS else None, device=device) for name, t in self.named_buffers()}
+        move_parameters(self.parameters(), dtype, device)
+        for name, t in moved.items():
+            if getattr(*places[name]) is not t:
+                setattr(*places[name], t)
         return self
 
     def freeze(self, pattern: str = "*") -> list[str]:
