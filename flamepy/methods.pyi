@@ -54,7 +54,7 @@ class Methods(TensorMethods):
     @overload
     def cat(self, dim: int = 0) -> Tensor:
         """The tensors one after the other along `axis`; all other sizes must be equal. See flamepy.cat."""
-    # flamepy/core/ops/pointwise.py: ceil_y
+    # flamepy/ops/rounding.py: ceil_y
     def ceil(self) -> Tensor:
         """Smallest integer not below x. Records a zero gradient. See flamepy.ceil."""
     # flamepy/ops/joining.py: chunk
@@ -63,7 +63,7 @@ class Methods(TensorMethods):
     @overload
     def chunk(self, pieces: int, dim: int = 0) -> list[Tensor]:
         """`pieces` pieces of equal size along `axis` (the last may be smaller, and there may be fewer). See flamepy.chunk."""
-    # flamepy/ops/activations.py: clamp
+    # flamepy/ops/rounding.py: clamp
     def clamp(self, min: float | None = None, max: float | None = None) -> Tensor:
         """x limited to [min, max] (numbers; None is no limit). The gradient passes at the bounds; NaN stays NaN. See flamepy.clamp."""
     # flamepy/core/ops/pointwise.py: cos_y
@@ -89,7 +89,7 @@ class Methods(TensorMethods):
     # flamepy/ops/activations.py: elu_y
     def elu(self, alpha: float = 1.0) -> Tensor:
         """x above zero, alpha * (exp(x) - 1) below (Clevert et al. 2015, arXiv:1511.07289). See flamepy.elu."""
-    # flamepy/core/ops/comparisons.py: eq_y
+    # flamepy/core/ops/pointwise.py: eq_y
     def eq(self, b: TensorLike, /) -> Tensor:
         """a == b. See flamepy.eq."""
     # flamepy/core/ops/pointwise.py: erf_y
@@ -104,10 +104,10 @@ class Methods(TensorMethods):
     # flamepy/ops/shape_more.py: flatten
     def flatten(self, start_axis: int = 0, end_axis: int = -1) -> Tensor:
         """Merge the axes from start_axis to end_axis into one. See flamepy.flatten."""
-    # flamepy/core/ops/pointwise.py: floor_y
+    # flamepy/ops/rounding.py: floor_y
     def floor(self) -> Tensor:
         """Largest integer not above x. Records a zero gradient. See flamepy.floor."""
-    # flamepy/core/ops/pointwise.py: floor_divide_y
+    # flamepy/ops/rounding.py: floor_divide_y
     def floor_divide(self, b: TensorLike, /) -> Tensor:
         """The largest whole number not above a / b, as Python's and NumPy's a // b. It jumps and has no derivative: a tracked input raises. See flamepy.floor_divide."""
     # flamepy/ops/picking.py: gather
@@ -116,13 +116,13 @@ class Methods(TensorMethods):
     @overload
     def gather(self, dim: int, index: TensorLike) -> Tensor:
         """y[i, j] = x[index[i, j], j] for axis 0, and so on. See flamepy.gather."""
-    # flamepy/core/ops/comparisons.py: ge_y
+    # flamepy/core/ops/pointwise.py: ge_y
     def ge(self, b: TensorLike, /) -> Tensor:
         """a >= b. See flamepy.ge."""
     # flamepy/ops/activations.py: gelu
     def gelu(self, approximate: str = 'none') -> Tensor:
         """Gaussian error linear unit, exact ("none") or by tanh ("tanh"). See flamepy.gelu."""
-    # flamepy/core/ops/comparisons.py: gt_y
+    # flamepy/core/ops/pointwise.py: gt_y
     def gt(self, b: TensorLike, /) -> Tensor:
         """a > b. See flamepy.gt."""
     # flamepy/ops/losses.py: huber_loss
@@ -134,19 +134,19 @@ class Methods(TensorMethods):
     @overload
     def index_select(self, dim: int, index: TensorLike) -> Tensor:
         """The slices of x along `axis` at the integers in the 1-D `index`. See flamepy.index_select."""
-    # flamepy/core/ops/comparisons.py: isfinite
+    # flamepy/ops/logic.py: isfinite
     def isfinite(self) -> Tensor:
         """Whether each number is neither NaN nor infinite. See flamepy.isfinite."""
-    # flamepy/core/ops/comparisons.py: isinf
+    # flamepy/ops/logic.py: isinf
     def isinf(self) -> Tensor:
         """Whether each number is infinite, of either sign. See flamepy.isinf."""
-    # flamepy/core/ops/comparisons.py: isnan
+    # flamepy/ops/logic.py: isnan
     def isnan(self) -> Tensor:
         """Whether each number is NaN. See flamepy.isnan."""
     # flamepy/ops/losses.py: l1_loss
     def l1_loss(self, target: TensorLike, *, reduction: str = 'mean') -> Tensor:
         """|x - target|. See flamepy.l1_loss."""
-    # flamepy/core/ops/comparisons.py: le_y
+    # flamepy/core/ops/pointwise.py: le_y
     def le(self, b: TensorLike, /) -> Tensor:
         """a <= b. See flamepy.le."""
     # flamepy/ops/activations.py: leaky_relu_y
@@ -161,13 +161,13 @@ class Methods(TensorMethods):
     @overload
     def log_softmax(self, dim: int = -1) -> Tensor:
         """log(softmax(x)) along one axis, accurate where softmax is tiny. See flamepy.log_softmax."""
-    # flamepy/core/ops/comparisons.py: logical_and_y
+    # flamepy/ops/logic.py: logical_and_y
     def logical_and(self, b: TensorLike, /) -> Tensor:
         """Both hold. See flamepy.logical_and."""
-    # flamepy/core/ops/comparisons.py: logical_not_y
+    # flamepy/ops/logic.py: logical_not_y
     def logical_not(self) -> Tensor:
         """x does not hold. See flamepy.logical_not."""
-    # flamepy/core/ops/comparisons.py: logical_or_y
+    # flamepy/ops/logic.py: logical_or_y
     def logical_or(self, b: TensorLike, /) -> Tensor:
         """At least one holds. See flamepy.logical_or."""
     # flamepy/ops/reduce_more.py: logsumexp
@@ -176,7 +176,7 @@ class Methods(TensorMethods):
     @overload
     def logsumexp(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
         """log(sum(exp(x))) over the axes, without overflow. See flamepy.logsumexp."""
-    # flamepy/core/ops/comparisons.py: lt_y
+    # flamepy/core/ops/pointwise.py: lt_y
     def lt(self, b: TensorLike, /) -> Tensor:
         """a < b. See flamepy.lt."""
     # flamepy/ops/activations.py: masked_fill
@@ -221,7 +221,7 @@ class Methods(TensorMethods):
     @overload
     def narrow(self, dim: int, start: int, length: int) -> Tensor:
         """`length` elements of one axis, from `start`. See flamepy.narrow."""
-    # flamepy/core/ops/comparisons.py: ne_y
+    # flamepy/core/ops/pointwise.py: ne_y
     def ne(self, b: TensorLike, /) -> Tensor:
         """a != b. See flamepy.ne."""
     # flamepy/core/ops/pointwise.py: neg_y
@@ -243,7 +243,7 @@ class Methods(TensorMethods):
     # flamepy/core/ops/shape.py: permute
     def permute(self, axes: int | Sequence[int], *rest: int) -> Tensor:
         """The axes in another order; permute(x, (1, 0)) or permute(x, 1, 0). See flamepy.permute."""
-    # flamepy/core/ops/powers.py: pow
+    # flamepy/ops/powers.py: pow
     def pow(self, b: TensorLike) -> Tensor:
         """a to the power b, broadcasting. Integers to the power of integers are integers, exact where they fit; else float32 is computed. See flamepy.pow."""
     # flamepy/ops/reduce_more.py: prod
@@ -252,19 +252,19 @@ class Methods(TensorMethods):
     @overload
     def prod(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
         """Product over the axes: halves are multiplied until one is left, so zeros and higher derivatives are right. See flamepy.prod."""
-    # flamepy/core/ops/pointwise.py: reciprocal_y
+    # flamepy/ops/powers.py: reciprocal_y
     def reciprocal(self) -> Tensor:
         """1 / x. See flamepy.reciprocal."""
     # flamepy/ops/activations.py: relu_y
     def relu(self) -> Tensor:
         """max(x, 0); NaN passes; the derivative at 0 is 0 (Nair & Hinton 2010). See flamepy.relu."""
-    # flamepy/core/ops/pointwise.py: remainder_y
+    # flamepy/ops/rounding.py: remainder_y
     def remainder(self, b: TensorLike, /) -> Tensor:
         """a - (a // b) * b, with the sign of b, as Python's and NumPy's a % b; the gradient takes a // b for constant, as in PyTorch. See flamepy.remainder."""
     # flamepy/core/ops/shape.py: reshape
     def reshape(self, shape: int | Sequence[int], *rest: int) -> Tensor:
         """Another shape on the same memory; one size may be -1. reshape(x, (2, 3)) or reshape(x, 2, 3). See flamepy.reshape."""
-    # flamepy/core/ops/pointwise.py: round_y
+    # flamepy/ops/rounding.py: round_y
     def round(self) -> Tensor:
         """Nearest integer, halves to even. Records a zero gradient. See flamepy.round."""
     # flamepy/core/ops/pointwise.py: rsqrt_y

@@ -15,7 +15,7 @@ from .backend.base import Buffer, Device
 from .core.changes import seen
 from .core.door import Door
 from .core.errors import DTypeError
-from .core.methods import CoreMethods, host_array
+from .core.methods import CoreMethods, host_array, swapped
 from .core.methods import full_like as full_like
 from .core.methods import tensor as tensor
 from .core.spec import spec_of
@@ -67,6 +67,9 @@ class TensorMethods(Readable):
 
     # ---- operators --------------------------------------------------------------------------------------------------------
     if not TYPE_CHECKING:
+        __floordiv__, __rfloordiv__ = ops.floor_divide, swapped(ops.floor_divide)
+        __mod__, __rmod__ = ops.remainder, swapped(ops.remainder)
+        __pow__, __rpow__ = ops.pow, swapped(ops.pow)
         __iadd__ = ops.in_place("+", ops.add)
         __isub__ = ops.in_place("-", ops.sub)
         __imul__ = ops.in_place("*", ops.mul)

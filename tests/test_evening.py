@@ -89,13 +89,15 @@ softplus = fp.pointwise("softplus", softplus_y, softplus_dx)
 g = softplus(x).sum().backward(create_graph=True)[x]
 s = 1 / (1 + np.exp(-x.numpy()))
 assert np.allclose(g.numpy(), s) and np.allclose(g.sum().backward()[x].numpy(), s * (1 - s))
+def twice_y(x): return x + x
+twice = fp.pointwise("twice", twice_y)  # without a derivative
 
 loss = (x * x).sum()
 loss.backward(retain_graph=True)
 loss.backward()
 wrong = []
 g = fp.tensor([1.0, 2.0])
-for act in (loss.backward, (x > 0).backward, lambda: x.floor_divide(2.0), lambda: (x @ w).backward(gradient=g)):
+for act in (loss.backward, (x > 0).backward, lambda: twice(x), lambda: (x @ w).backward(gradient=g)):
     try:
         act()
     except (fp.FlameError, AttributeError) as error:
@@ -114,6 +116,14 @@ try:
     z.backward()
 except fp.FlameError as error:
     wrong.append(type(error).__name__)
+absent, n = [], fp.tensor([1, 2])  # what flamepy adds: nothing here gives other numbers than there
+for act in (lambda: x // 2, lambda: 5 % x, lambda: x**3, lambda: n**2, lambda: 2**n, lambda: x.floor(), lambda: fp.isnan(x)):
+    try:
+        act()
+    except (TypeError, fp.FlameError, AttributeError) as error:
+        absent.append(type(error).__name__)
+assert absent == ["TypeError", "TypeError", "DTypeError", "DTypeError", "DTypeError", "AttributeError", "AttributeError"], absent
+assert np.array_equal((x.detach() ** 0.5).numpy(), x.detach().sqrt().numpy(), equal_nan=True)
 both, g = fp.GradientMap(), fp.tensor([3.0, 4.0])
 both[1] = both[2] = g
 fp.clip_grad_norm(both, 1.0)

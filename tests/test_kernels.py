@@ -24,7 +24,7 @@ from flamepy.core.gradients import add_y
 from flamepy.core.op import REGISTRY
 from flamepy.core.pointwise import Pointwise
 from flamepy.gradients import edits as gradient_transforms
-from flamepy.ops import pointwise, rows
+from flamepy.ops import pointwise, rounding, rows
 
 F4 = np.dtype("float32")
 SCALAR_LIBM = {"sin", "cos", "pow", "power"}  # correct for any argument; not vectorised
@@ -254,7 +254,7 @@ print(max(abs(got[0] / (3000 * float(x[0, 0])) - 1)), max(abs(got[1] - 1)))
 
 def test_formulas_run_without_numba():
     assert pointwise.tanh_dx(1.0, 0.5) == 0.75
-    assert pointwise.clip_y(3.0, 0.0, 1.0) == 1.0
+    assert rounding.clip_y(3.0, 0.0, 1.0) == 1.0
 
 
 STEP = """

@@ -18,8 +18,7 @@ from .errors import DeviceError, DTypeError, FlameError, GradientError, ShapeErr
 from .gradients import GradientMap
 from .hooks import TensorHook
 from .modes import observing, tell
-from .op import PUBLIC
-from .ops import comparisons, copy, indexing, matrices, pointwise, powers, reduce, rows, shape  # noqa: F401
+from .ops import copy, indexing, matrices, pointwise, reduce, rows, shape  # noqa: F401
 from .spec import spec_of
 from .tape import TapeEntry, file_line, user_frame
 from .tensor import Tensor, attach
@@ -134,19 +133,17 @@ class CoreMethods:
         __sub__, __rsub__ = pointwise.sub, swapped(pointwise.sub)
         __mul__, __rmul__ = pointwise.mul, swapped(pointwise.mul)
         __truediv__, __rtruediv__ = pointwise.div, swapped(pointwise.div)
-        __floordiv__, __rfloordiv__ = PUBLIC["floor_divide"], swapped(PUBLIC["floor_divide"])
-        __mod__, __rmod__ = PUBLIC["remainder"], swapped(PUBLIC["remainder"])
-        __pow__, __rpow__ = powers.pow, swapped(powers.pow)
+        __pow__, __rpow__ = pointwise.raised, swapped(pointwise.raised)
         __matmul__, __rmatmul__ = matrices.matmul, swapped(matrices.matmul)
         __neg__, __abs__ = pointwise.neg, pointwise.abs_op
-        __lt__, __le__, __gt__, __ge__ = comparisons.lt, comparisons.le, comparisons.gt, comparisons.ge
+        __lt__, __le__, __gt__, __ge__ = pointwise.lt, pointwise.le, pointwise.gt, pointwise.ge
         __getitem__ = indexing.getitem
 
         def __eq__(self, other: Any) -> Any:
-            return NotImplemented if other is None else comparisons.eq(self, other)
+            return NotImplemented if other is None else pointwise.eq(self, other)
 
         def __ne__(self, other: Any) -> Any:
-            return NotImplemented if other is None else comparisons.ne(self, other)
+            return NotImplemented if other is None else pointwise.ne(self, other)
 
     def __iter__(self: Any) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))

@@ -3,9 +3,12 @@
 Importing this package registers them all; `ops.NAME` then finds any public one (editors read __init__.pyi, which tools/make_stubs.py
 writes).
 
-    activations.py                  one number at a time        products.py conv.py attention.py    products
-    reduce_more.py variance.py      many numbers to one         row_norms.py losses.py rowwise.py   one row at a time
-    shape_more.py joining.py picking.py   moving numbers about  random.py                           random numbers
+    activations.py powers.py rounding.py logic.py   one number at a time
+    products.py conv.py attention.py                products
+    reduce_more.py variance.py                      many numbers to one
+    row_norms.py losses.py rowwise.py               one row at a time
+    shape_more.py joining.py picking.py             moving numbers about
+    random.py                                       random numbers
 """
 
 from __future__ import annotations
@@ -17,17 +20,20 @@ import numpy as np
 from ..autograd import is_grad_enabled
 from ..core import op as _op
 from ..core.errors import DTypeError, FlameError
-from ..core.ops import axes, comparisons, copy, indexing, matrices, pointwise, powers, reduce, rows, shape  # noqa: F401
+from ..core.ops import axes, copy, indexing, matrices, pointwise, reduce, rows, shape  # noqa: F401
 from . import (  # noqa: F401
     activations,
     attention,
     conv,
     joining,
+    logic,
     losses,
     picking,
+    powers,
     products,
     random,
     reduce_more,
+    rounding,
     row_norms,
     shape_more,
     variance,

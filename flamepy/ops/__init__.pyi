@@ -133,7 +133,7 @@ def cat(tensors: Iterable[TensorLike], dim: int = 0) -> Tensor:
     [1.0, 2.0, 3.0]
     """
 
-# flamepy/core/ops/pointwise.py: ceil_y
+# flamepy/ops/rounding.py: ceil_y
 def ceil(x: TensorLike, /) -> Tensor:
     """Smallest integer not below x. Records a zero gradient.
 
@@ -156,7 +156,7 @@ def chunk(x: TensorLike, pieces: int, dim: int = 0) -> list[Tensor]:
     [[1, 2], [3]]
     """
 
-# flamepy/ops/activations.py: clamp
+# flamepy/ops/rounding.py: clamp
 def clamp(x: TensorLike, min: float | None = None, max: float | None = None) -> Tensor:
     """x limited to [min, max] (numbers; None is no limit). The gradient passes at the bounds; NaN stays NaN.
 
@@ -276,7 +276,7 @@ def embedding(ids: TensorLike, weight: TensorLike) -> Tensor:
     [[3.0, 4.0], [1.0, 2.0]]
     """
 
-# flamepy/core/ops/comparisons.py: eq_y
+# flamepy/core/ops/pointwise.py: eq_y
 def eq(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a == b.
 
@@ -329,7 +329,7 @@ def flatten(x: TensorLike, start_axis: int = 0, end_axis: int = -1) -> Tensor:
     (2, 12)
     """
 
-# flamepy/core/ops/pointwise.py: floor_y
+# flamepy/ops/rounding.py: floor_y
 def floor(x: TensorLike, /) -> Tensor:
     """Largest integer not above x. Records a zero gradient.
 
@@ -342,7 +342,7 @@ def floor(x: TensorLike, /) -> Tensor:
     [-2.0, 1.0]
     """
 
-# flamepy/core/ops/pointwise.py: floor_divide_y
+# flamepy/ops/rounding.py: floor_divide_y
 def floor_divide(a: TensorLike, b: TensorLike, /) -> Tensor:
     """The largest whole number not above a / b, as Python's and NumPy's a // b. It jumps and has no derivative: a tracked input raises.
 
@@ -365,7 +365,7 @@ def gather(x: TensorLike, dim: int, index: TensorLike) -> Tensor:
     [[2], [3]]
     """
 
-# flamepy/core/ops/comparisons.py: ge_y
+# flamepy/core/ops/pointwise.py: ge_y
 def ge(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a >= b.
 
@@ -387,7 +387,7 @@ def gelu(x: TensorLike, approximate: str = 'none') -> Tensor:
     [-0.1002, 1.3998]
     """
 
-# flamepy/core/ops/comparisons.py: gt_y
+# flamepy/core/ops/pointwise.py: gt_y
 def gt(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a > b.
 
@@ -419,21 +419,21 @@ def index_select(x: TensorLike, dim: int, index: TensorLike) -> Tensor:
     [3.0, 1.0]
     """
 
-# flamepy/core/ops/comparisons.py: isfinite
+# flamepy/ops/logic.py: isfinite
 def isfinite(x: TensorLike) -> Tensor:
     """Whether each number is neither NaN nor infinite. Shapes: any to the same.
     >>> fp.isfinite(fp.tensor([1.0, float("nan"), float("inf")])).tolist()
     [True, False, False]
     """
 
-# flamepy/core/ops/comparisons.py: isinf
+# flamepy/ops/logic.py: isinf
 def isinf(x: TensorLike) -> Tensor:
     """Whether each number is infinite, of either sign. Shapes: any to the same.
     >>> fp.isinf(fp.tensor([1.0, -float("inf")])).tolist()
     [False, True]
     """
 
-# flamepy/core/ops/comparisons.py: isnan
+# flamepy/ops/logic.py: isnan
 def isnan(x: TensorLike) -> Tensor:
     """Whether each number is NaN. Shapes: any to the same.
     >>> fp.isnan(fp.tensor([1.0, float("nan")])).tolist()
@@ -465,7 +465,7 @@ def layer_norm(
     [-1.0, 1.0]
     """
 
-# flamepy/core/ops/comparisons.py: le_y
+# flamepy/core/ops/pointwise.py: le_y
 def le(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a <= b.
 
@@ -534,7 +534,7 @@ def log_softmax(x: TensorLike, dim: int = -1) -> Tensor:
     [-0.6931, -0.6931]
     """
 
-# flamepy/core/ops/comparisons.py: logical_and_y
+# flamepy/ops/logic.py: logical_and_y
 def logical_and(a: TensorLike, b: TensorLike, /) -> Tensor:
     """Both hold.
 
@@ -547,7 +547,7 @@ def logical_and(a: TensorLike, b: TensorLike, /) -> Tensor:
     [True, True]
     """
 
-# flamepy/core/ops/comparisons.py: logical_not_y
+# flamepy/ops/logic.py: logical_not_y
 def logical_not(x: TensorLike, /) -> Tensor:
     """x does not hold.
 
@@ -560,7 +560,7 @@ def logical_not(x: TensorLike, /) -> Tensor:
     [False, False]
     """
 
-# flamepy/core/ops/comparisons.py: logical_or_y
+# flamepy/ops/logic.py: logical_or_y
 def logical_or(a: TensorLike, b: TensorLike, /) -> Tensor:
     """At least one holds.
 
@@ -585,7 +585,7 @@ def logsumexp(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     0.6931
     """
 
-# flamepy/core/ops/comparisons.py: lt_y
+# flamepy/core/ops/pointwise.py: lt_y
 def lt(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a < b.
 
@@ -731,7 +731,7 @@ def narrow(x: TensorLike, dim: int, start: int, length: int) -> Tensor:
     [2, 3]
     """
 
-# flamepy/core/ops/comparisons.py: ne_y
+# flamepy/core/ops/pointwise.py: ne_y
 def ne(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a != b.
 
@@ -787,7 +787,7 @@ def permute(x: TensorLike, axes: int | Sequence[int], *rest: int) -> Tensor:
     (4, 2, 3)
     """
 
-# flamepy/core/ops/powers.py: pow
+# flamepy/ops/powers.py: pow
 def pow(a: TensorLike, b: TensorLike) -> Tensor:
     """a to the power b, broadcasting. Integers to the power of integers are integers, exact where they fit; else float32 is computed.
 
@@ -810,7 +810,7 @@ def prod(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     24.0
     """
 
-# flamepy/core/ops/pointwise.py: reciprocal_y
+# flamepy/ops/powers.py: reciprocal_y
 def reciprocal(x: TensorLike, /) -> Tensor:
     """1 / x.
 
@@ -836,7 +836,7 @@ def relu(x: TensorLike, /) -> Tensor:
     [0.0, 1.5]
     """
 
-# flamepy/core/ops/pointwise.py: remainder_y
+# flamepy/ops/rounding.py: remainder_y
 def remainder(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a - (a // b) * b, with the sign of b, as Python's and NumPy's a % b; the gradient takes a // b for constant, as in PyTorch.
 
@@ -873,7 +873,7 @@ def rms_norm(
     [0.2, 1.4]
     """
 
-# flamepy/core/ops/pointwise.py: round_y
+# flamepy/ops/rounding.py: round_y
 def round(x: TensorLike, /) -> Tensor:
     """Nearest integer, halves to even. Records a zero gradient.
 

@@ -7,9 +7,8 @@ from typing import Any
 from ..core import op
 from ..core.errors import DTypeError
 from ..core.ops.axes import composed
-from ..core.ops.pointwise import maximum_op, minimum_op, where
+from ..core.ops.pointwise import where
 from ..core.pointwise import pointwise, zero
-from ..core.tensor import Tensor
 from ..core.words import abs, bell, exp, expm1, log1p, normal_tail, select
 
 
@@ -146,24 +145,6 @@ def gelu(x: Any, approximate: str = "none") -> Any:
     if approximate not in ("none", "tanh"):
         raise ValueError(f"gelu: unknown approximation: {approximate!r}. Use 'none' or 'tanh'.")
     return gelu_erf(x) if approximate == "none" else gelu_tanh(x)
-
-
-@composed
-def clamp(x: Any, min: Any = None, max: Any = None) -> Any:
-    """x limited to [min, max] (numbers; None is no limit). The gradient passes at the bounds; NaN stays NaN.
-
-    The gradient at NaN is 0, as in PyTorch.
-    Shapes: any; the result has that of x. Types: floats and integers. Raises DTypeError for bounds that are no numbers.
-    >>> fp.clamp(fp.tensor([-2.0, 0.5, 9.0]), 0, 1).tolist()
-    [0.0, 0.5, 1.0]
-    """
-    for bound in (min, max):
-        if bound is not None and not isinstance(bound, op.SCALARS):
-            raise DTypeError(f"clamp: bounds must be numbers: {type(bound).__name__}. Use maximum() and minimum() for tensors.")
-    if isinstance(x, Tensor) and x.dtype.kind in "iub":
-        x = x if min is None else maximum_op(x, min)
-        return x if max is None else minimum_op(x, max)
-    return op.REGISTRY["clip"](x, low=float("-inf") if min is None else min, high=float("inf") if max is None else max)
 
 
 @composed

@@ -17,7 +17,6 @@ from ..core.errors import DTypeError, ShapeError
 from ..core.numbers import number
 from ..core.op import launch, like, new, together
 from ..core.ops.axes import Shape, composed, tensors_of
-from ..core.ops.comparisons import logical_not
 from ..core.ops.copy import filled
 from ..core.ops.shape import broadcast_to, contiguous_strides, reshape
 from ..core.spec import size_of
@@ -25,6 +24,7 @@ from ..core.tensor import Tensor
 from ..dtypes import FLOATS, bool_, checked_number
 from ..engine.forms import form
 from .activations import masked_fill
+from .logic import logical_not
 
 
 def heads_layout(heads: int, rows: int, width: int) -> Shape:

@@ -9,11 +9,10 @@ from typing import Any
 
 from ..core.errors import DTypeError, ShapeError
 from ..core.op import share
-from ..core.ops.comparisons import ne
 from ..core.ops.copy import cast
 from ..core.ops.indexing import check_ids
 from ..core.ops.matrices import matmul
-from ..core.ops.pointwise import add, div, mul, neg, where
+from ..core.ops.pointwise import add, div, mul, ne, neg, where
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.rows import log_softmax
 from ..core.ops.shape import permute, reshape

@@ -17,10 +17,9 @@ from ..core.inputs import common_dtype
 from ..core.numbers import number
 from ..core.op import launch, like
 from ..core.ops.axes import composed, tensors_of
-from ..core.ops.comparisons import eq, ne
 from ..core.ops.copy import cast
 from ..core.ops.indexing import picked_from_rows
-from ..core.ops.pointwise import abs_op, div, log_op, maximum_op, mul, neg, square, sub, where
+from ..core.ops.pointwise import abs_op, div, eq, log_op, maximum_op, mul, ne, neg, square, sub, where
 from ..core.ops.reduce import max as max_op
 from ..core.ops.reduce import mean
 from ..core.ops.reduce import min as min_op
@@ -31,9 +30,10 @@ from ..core.pointwise import pointwise
 from ..core.tensor import Tensor
 from ..core.words import abs, exp_down, log, log1p, maximum, select, sign
 from ..dtypes import FLOATS, HALF, checked_number, float32
-from .activations import clamp, sigmoid
+from .activations import sigmoid
 from .class_ids import REDUCTIONS, class_ids, class_weights, classes_last, unknown_reduction, weighted, weighted_cross_entropy
 from .loss_bodies import cross_entropy_row, half_cross_entropy_dx_row, half_cross_entropy_row
+from .rounding import clamp
 from .widening import narrowed, widened
 
 

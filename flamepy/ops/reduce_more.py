@@ -9,9 +9,8 @@ from ..core.custom import custom
 from ..core.errors import DTypeError, FlameError, ShapeError
 from ..core.op import launch, like, publish
 from ..core.ops.axes import Axis, axes_of, composed, one_axis, squeezed_shape
-from ..core.ops.comparisons import eq
 from ..core.ops.copy import cast
-from ..core.ops.pointwise import abs_op, add, exp_op, log_op, mul, sub, where
+from ..core.ops.pointwise import abs_op, add, eq, exp_op, log_op, mul, sub, where
 from ..core.ops.reduce import countable, gathered, max, min, reduction, sum
 from ..core.ops.shape import permute, reshape
 from ..core.spec import size_of

@@ -7,27 +7,15 @@ like the word they are made of: reach them as `ops.exp`.
 
 from __future__ import annotations
 
+from typing import Any
+
+from ..dtypes import FLOATS, bool_
+from ..errors import DTypeError
+from ..op import SCALARS
 from ..pointwise import pass_g, pointwise, zero
-from ..words import (
-    INF,
-    ceil,
-    cos,
-    erf,
-    exp,
-    exp_down,
-    floor,
-    log,
-    maximum,
-    minimum,
-    pow,
-    rint,
-    select,
-    sign,
-    sin,
-    sqrt,
-    tanh,
-)
+from ..tensor import Tensor
 from ..words import abs as abs_word
+from ..words import cos, erf, exp, exp_down, log, maximum, minimum, pow, select, sign, sin, sqrt, tanh
 
 
 # ---- arithmetic ----------------------------------------------------------------------------------------------------------
@@ -76,27 +64,11 @@ def neg_y(x):
     return -x
 
 
-def floor_divide_y(a, b):
-    """The largest whole number not above a / b, as Python's and NumPy's a // b. It jumps and has no derivative: a tracked input raises."""
-    return a // b
-
-
-def remainder_y(a, b):
-    """a - (a // b) * b, with the sign of b, as Python's and NumPy's a % b; the gradient takes a // b for constant, as in PyTorch."""
-    return a % b
-
-
-def remainder_db(g, a, b, y):
-    return -g * rint((a - y) / b)
-
-
 add = pointwise("add", add_y, pass_g, pass_g, kind="number", home="flamepy")
 sub = pointwise("sub", sub_y, pass_g, neg_g, kind="number", home="flamepy")
 mul = pointwise("mul", mul_y, mul_da, mul_db, kind="number", home="flamepy")
 div = pointwise("div", div_y, div_da, div_db, home="flamepy")
 neg = pointwise("neg", neg_y, neg_g, kind="number", home="flamepy")
-pointwise("floor_divide", floor_divide_y, kind="number", home="flamepy")
-pointwise("remainder", remainder_y, pass_g, remainder_db, kind="number", home="flamepy")
 
 
 def power_da(g, a, b):
@@ -112,17 +84,6 @@ def power_y(a, b):
     return pow(a, b)
 
 
-def whole_power_y(a, b):
-    """a to the power b >= 0 for integers: by its bits, what does not fit is cut off as in products."""
-    a = a + b * 0
-    y = a * 0 + 1
-    for _ in range(64):
-        y = select((b & 1) == 1, y * a, y)
-        a = a * a
-        b = b >> 1
-    return y
-
-
 def square_y(x):
     """x * x."""
     return x * x
@@ -130,24 +91,6 @@ def square_y(x):
 
 def square_dx(g, x):
     return 2.0 * g * x
-
-
-def third_power_y(x):
-    """x * x * x."""
-    return x * x * x
-
-
-def third_power_dx(g, x):
-    return 3.0 * g * (x * x)
-
-
-def reciprocal_y(x):
-    """1 / x."""
-    return 1.0 / x
-
-
-def reciprocal_dx(g, y):
-    return -g * y * y
 
 
 def sqrt_y(x):
@@ -168,12 +111,9 @@ def rsqrt_dx(g, y):
     return -0.5 * g * y * y * y
 
 
-pointwise("power", power_y, power_da, power_db, title="pow")
-pointwise("whole_power", whole_power_y, kind="number", title="pow")
+power = pointwise("power", power_y, power_da, power_db, title="pow")
 square = pointwise("square", square_y, square_dx, kind="number", home="flamepy")
-pointwise("third_power", third_power_y, third_power_dx, title="pow")
-pointwise("reciprocal", reciprocal_y, reciprocal_dx, home="flamepy")
-pointwise("sqrt", sqrt_y, sqrt_dx, home="flamepy")
+sqrt_op = pointwise("sqrt", sqrt_y, sqrt_dx, home="flamepy")
 rsqrt = pointwise("rsqrt", rsqrt_y, rsqrt_dx, home="flamepy")
 
 
@@ -255,21 +195,6 @@ def sign_y(x):
     return sign(x)
 
 
-def floor_y(x):
-    """Largest integer not above x. Records a zero gradient."""
-    return floor(x)
-
-
-def ceil_y(x):
-    """Smallest integer not below x. Records a zero gradient."""
-    return ceil(x)
-
-
-def round_y(x):
-    """Nearest integer, halves to even. Records a zero gradient."""
-    return rint(x)
-
-
 def maximum_y(a, b):
     """The larger of a and b; NaN if either is. Ties share the gradient equally; NaN passes it on to both, as in PyTorch."""
     return maximum(a, b)
@@ -288,15 +213,6 @@ def minimum_y(a, b):
     return minimum(a, b)
 
 
-def clip_y(x, low=-INF, high=INF):
-    """x limited to [low, high]; the gradient passes at the bounds. NaN stays NaN and gets the gradient 0, as in PyTorch."""
-    return minimum(maximum(x, low), high)
-
-
-def clip_dx(g, x, low, high):
-    return select((x >= low) & (x <= high), g, 0.0)
-
-
 def where_y(condition, a, b):
     """a where the condition holds, b elsewhere."""
     return select(condition, a, b)
@@ -312,10 +228,54 @@ def where_db(g, condition):
 
 abs_op = pointwise("abs", abs_y, abs_dx, kind="number", home="flamepy")
 pointwise("sign", sign_y, zero, kind="number", home="flamepy")
-pointwise("floor", floor_y, zero, kind="number", home="flamepy")
-pointwise("ceil", ceil_y, zero, kind="number", home="flamepy")
-pointwise("round", round_y, zero, kind="number", home="flamepy")
 maximum_op = pointwise("maximum", maximum_y, maximum_da, maximum_db, kind="number", home="flamepy")
 minimum_op = pointwise("minimum", minimum_y, maximum_db, maximum_da, kind="number", home="flamepy")
-pointwise("clip", clip_y, clip_dx, title="clamp")
 where = pointwise("where", where_y, None, where_da, where_db, kind="any", masks=1, home="flamepy")
+
+
+# ---- comparisons: nothing of them is recorded --------------------------------------------------------------------------------
+def eq_y(a, b):
+    """a == b."""
+    return a == b
+
+
+def ne_y(a, b):
+    """a != b."""
+    return a != b
+
+
+def lt_y(a, b):
+    """a < b."""
+    return a < b
+
+
+def le_y(a, b):
+    """a <= b."""
+    return a <= b
+
+
+def gt_y(a, b):
+    """a > b."""
+    return a > b
+
+
+def ge_y(a, b):
+    """a >= b."""
+    return a >= b
+
+
+eq, ne, lt, le, gt, ge = [
+    pointwise(formula.__name__[:-2], formula, kind="any", out=bool_, home="flamepy") for formula in (eq_y, ne_y, lt_y, le_y, gt_y, ge_y)
+]
+
+
+# ---- x ** n ---------------------------------------------------------------------------------------------------------------------
+POWERS: dict[Any, Any] = {2: square, 0.5: sqrt_op, -0.5: rsqrt}
+
+
+def raised(a: Any, b: Any) -> Any:
+    """a ** b of floats. Raises DTypeError where flamepy has an op that core has not: `power` would give other bits than ops/powers.py."""
+    n, dtype = b if isinstance(b, SCALARS) else None, (a if isinstance(a, Tensor) else b).dtype
+    if n in (3, -1) or dtype not in FLOATS:
+        raise DTypeError(f"pow: not in core: {dtype} to the power {b!r}. Write products and quotients.")
+    return POWERS[n](a) if n in POWERS else power(a, b)

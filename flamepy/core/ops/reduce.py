@@ -15,9 +15,8 @@ from ..errors import ShapeError
 from ..op import launch, like, share
 from ..spec import size_of
 from .axes import axes_of, kept_shape, squeezed_shape
-from .comparisons import eq
 from .copy import cast, filled
-from .pointwise import div, mul
+from .pointwise import div, eq, mul
 from .shape import broadcast_to, permute, reshape
 
 

@@ -1,44 +1,14 @@
-"""Comparisons: pointwise ops with bool results, of which nothing is recorded, and questions about numbers that are composed of them."""
+"""Yes or no, one number at a time: logical_and, _or and _not, isnan, isinf and isfinite. Of bools nothing is recorded."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from ..dtypes import bool_
-from ..pointwise import pointwise
-from .axes import composed, tensors_of
-from .pointwise import abs_op
-
-
-def eq_y(a, b):
-    """a == b."""
-    return a == b
-
-
-def ne_y(a, b):
-    """a != b."""
-    return a != b
-
-
-def lt_y(a, b):
-    """a < b."""
-    return a < b
-
-
-def le_y(a, b):
-    """a <= b."""
-    return a <= b
-
-
-def gt_y(a, b):
-    """a > b."""
-    return a > b
-
-
-def ge_y(a, b):
-    """a >= b."""
-    return a >= b
+from ..core.dtypes import bool_
+from ..core.ops.axes import composed, tensors_of
+from ..core.ops.pointwise import abs_op, eq, lt, ne
+from ..core.pointwise import pointwise
 
 
 def logical_and_y(a, b):
@@ -56,9 +26,9 @@ def logical_not_y(x):
     return x == 0
 
 
-eq, ne, lt, le, gt, ge, logical_and, logical_or, logical_not = [
+logical_and, logical_or, logical_not = [
     pointwise(formula.__name__[:-2], formula, kind="any", out=bool_, home="flamepy")
-    for formula in (eq_y, ne_y, lt_y, le_y, gt_y, ge_y, logical_and_y, logical_or_y, logical_not_y)
+    for formula in (logical_and_y, logical_or_y, logical_not_y)
 ]
 
 
