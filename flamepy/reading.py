@@ -12,8 +12,8 @@ import numpy as np
 from .advice import ADVICE
 from .backend.base import Buffer, Device
 from .backend.lending import lend
+from .core.changes import heard
 from .core.methods import CoreMethods
-from .core.modes import tell
 from .core.op import PUBLIC
 from .core.tape import file_line, user_frame
 from .core.tensor import Tensor
@@ -96,7 +96,7 @@ class Readable(TensorGradExt, CoreMethods):
     def __dlpack__(self, **options: Any) -> Any:
         """The numbers for another library: the memory itself where no tape, Parameter or other tensor holds it, else a copy, marked as
         read-only, since what others write into it is nothing to anyone here. `copy=False` raises BufferError in place of a copy."""
-        tell((self,))
+        heard(None, (self,), None)
         self.device.stream.shared(self.buffer)
         shared = self.requires_grad or hasattr(self, "set_grad") or sys.getrefcount(self.buffer) > ALONE
         if not shared and not weakref.getweakrefcount(self.buffer):
@@ -117,7 +117,7 @@ class Readable(TensorGradExt, CoreMethods):
     @property
     def __cuda_array_interface__(self) -> Any:
         """What Numba, CuPy and PyTorch read of memory on a GPU. Writes of theirs are not noticed: use DLPack where they write."""
-        tell((self,))
+        heard(None, (self,), None)
         self.device.stream.shared(self.buffer)
         return self.device.array_interface(self.buffer, self.shape)
 

@@ -32,7 +32,7 @@ BUDGETS = {
     "flamepy/core": (4300, "what flamepy is, without what makes it fast"),
     "flamepy/core/ops": (1500, "the basic ops"),
     "flamepy/cuda": (1150, "emulation, placing, kernels shown"),
-    "flamepy/engine": (2100, "calls planned once, 16-bit forms, results made again, gradients in spans and by name"),
+    "flamepy/engine": (2150, "calls planned once, 16-bit forms, results made again, gradients in spans and by name"),
     "flamepy/engine/capture": (2300, "capture and replay of whole steps"),
     "flamepy/gradients": (1450, "norms, clipping, edits, history, loss scaling, gradcheck"),
     "flamepy/nn": (1500, "modules and functional"),

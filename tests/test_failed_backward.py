@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from thread_tools import at_once
 
 import flamepy as fp
+from flamepy.core.changes import heard
 from flamepy.core.door import Door
-from flamepy.core.modes import observing, thread
+from flamepy.core.modes import thread
 from flamepy.core.op import on_result
 from flamepy.engine.entries import observers
 
@@ -96,7 +97,7 @@ def graph(pieces, leaf_hook, device=DEVICE):
 
 def state(engine):
     modes = thread.modes
-    told = observers.entries, observers.reader, observing[:], len(engine.tape)
+    told = observers.entries, observers.reader, heard[:], len(engine.tape)
     return modes.recording, modes.creating_graph, modes.strict, fp.get_rng_state(), told
 
 

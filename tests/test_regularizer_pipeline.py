@@ -15,7 +15,7 @@ from error_text import raises
 
 import flamepy as fp
 from flamepy import regularizer as reg
-from flamepy.core.modes import observing
+from flamepy.core.changes import heard
 
 X = np.array([1.0, -2.0, 3.0])
 
@@ -250,7 +250,7 @@ def test_what_a_term_raises_names_it(track):
     with pytest.raises(fp.ShapeError, match="matmul") as caught:
         pipeline.compute(fp.tensor(X.astype("f4")), track)
     assert "'no good'" in caught.value.__notes__[0] and events == []
-    assert not observing and fp.tensor(X).device.stream is fp.tensor(X).device.direct  # nobody follows any more
+    assert not heard and fp.tensor(X).device.stream is fp.tensor(X).device.direct  # nobody follows any more
     for wrong, kind in ((lambda x: x, fp.ShapeError), (lambda x: None, fp.DTypeError), (lambda x: [x.sum()], fp.DTypeError)):
         with raises(kind, "Pipeline: a term returned") as caught:
             fp.Pipeline().add("t", wrong).compute(fp.tensor(X), track)

@@ -1,130 +1,107 @@
-"""A call of an op, and the rule of its entry, as they are: forward, one entry on the tape; saved values in, cotangents out."""
+"""A call of an op, and the rule of its entry: forward, one entry on the tape; saved values in, cotangents out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
+from .changes import heard
 from .door import Door
 from .dtypes import FLOATS
 from .errors import GradientError
 from .inputs import check_one_device
-from .modes import observing, tell, thread
-from .op import REGISTRY, Op, watch
+from .modes import thread
+from .op import REGISTRY, Op
 from .spec import Spec
-from .tape import TapeEntry, user_frame, watchers
+from .tape import TapeEntry, user_frame
 from .tensor import Tensor
 
 NOTHING: dict[str, Any] = {}
-Kinds = tuple[bool | None, ...]  # of inputs: whether each is tracked, None for what is no tensor
-
-
-@lru_cache(4096)
-def places(inputs: tuple[str, ...], numbers: bool, kinds: Kinds, names: tuple[str, ...] | None) -> tuple[tuple[int, ...], ...]:
-    """Which inputs are tensors, which of these gradients flow to, which others a printed tape tells about (`numbers`: those as well);
-    which of the saved values under `names` somebody else may overwrite: inputs and the result."""
-    tensors = tuple([i for i, kind in enumerate(kinds) if kind is not None])
-    tracked = tuple([i for i in tensors if kinds[i] and names is not None])
-    told = range(len(kinds)) if numbers else tensors
-    present = ["y", *[n for i, n in enumerate(inputs) if i in tensors]]
-    guarded = tuple([i for i, name in enumerate(names or ()) if name in present])
-    return tensors, tracked, tuple([i for i in told if i not in tracked]), guarded
 
 
 class Call:
-    """What is known of a call beside its numbers. `ins`: specs, None for a number or an absent input; `outs`: specs of the results, of
-    one that is `single` or of a tuple; `saved`: (name, spec or None) of each value kept for the rule. The rest as places() gives it."""
+    """What is known of a recorded call beside its numbers. `ins`: specs, None for a number or an absent input; `outs`: specs of the
+    results, of one that is `single` or of a tuple; `saved`: (name, spec or None) of each value kept for the rule.
+
+    `tracked`: the inputs that gradients flow to (none without `names`); `others`: further inputs that a printed tape tells of; `guarded`:
+    which saved values somebody else may overwrite: inputs and the result."""
 
     def __init__(
-        self, op: Op, kinds: Kinds, names: tuple[str, ...] | None, single: bool, ins: tuple[Spec | None, ...], outs: Sequence[Spec],
+        self, op: Op, ins: Sequence[Spec | None], names: Sequence[str] | None, single: bool, outs: Sequence[Spec],
         saved: Sequence[Spec | None],
     ):  # fmt: skip
-        self.op, self.single, self.ins, self.names = op, single, ins, names or ()
-        self.tensors, self.tracked, self.others, self.guarded = places(op.inputs, op.takes_numbers, kinds, names)
-        self.outs = tuple([spec.as_tracked(names is not None) for spec in outs])
+        self.op, self.single, self.ins, self.outs, self.names = op, single, tuple(ins), tuple(outs), names or ()
         self.saved = tuple(zip(self.names, saved, strict=True))
-
-
-def specs_of(xs: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple([x.spec if isinstance(x, Tensor) else None for x in xs])
-
-
-def prepared(op: Op, xs: Sequence[Any], attributes: dict[str, Any]) -> tuple[tuple[Any, ...], Kinds, tuple[str, ...] | None]:
-    """(specs, kinds of the inputs, names of what is to be saved or None where nothing is recorded). Raises DeviceError."""
-    specs = specs_of(xs)
-    if len(specs) > 1:
-        check_one_device(op, specs)
-    kinds = tuple([None if spec is None else spec.tracked for spec in specs])
-    names = op.needs(kinds, attributes) if thread.modes.recording and True in kinds else None
-    return specs, kinds, names
+        self.tensors: tuple[int, ...] = ()
+        self.tracked: tuple[int, ...] = ()
+        self.others: tuple[int, ...] = ()
+        present = {"y"}
+        for i, spec in enumerate(ins):
+            if spec is not None:
+                self.tensors += (i,)
+                present.update(op.inputs[i : i + 1])
+            if spec is not None and spec.tracked and names is not None:
+                self.tracked += (i,)
+            elif spec is not None or op.takes_numbers:
+                self.others += (i,)
+        self.guarded: tuple[int, ...] = ()
+        for i, name in enumerate(self.names):
+            if name in present:
+                self.guarded += (i,)
 
 
 def call(op: Op, xs: Sequence[Any], attributes: dict[str, Any], numbers: Sequence[Any] = ()) -> Any:
     """Run the op's forward on Tensors of fitting types, numbers or None, and record one entry if an input is tracked. `numbers`: the
-    attributes as kernels take them, where they are numbers."""
-    return run(op, xs, attributes, numbers, *prepared(op, xs, attributes))
-
-
-def run(
-    op: Op, xs: Sequence[Any], attributes: dict[str, Any], numbers: Sequence[Any], specs: Any, kinds: Kinds, names: tuple[str, ...] | None,
-) -> Any:  # fmt: skip
-    """call() with what prepared() gave. Raises GradientError for a tracked input without a rule, in strict mode."""
-    modes = thread.modes
-    before, modes.recording = modes.recording, False
+    attributes as kernels take them, where they are numbers. Raises GradientError for a tracked input without a rule, in strict mode."""
+    modes, specs, kinds = thread.modes, [], []
+    for x in xs:
+        spec = x.spec if isinstance(x, Tensor) else None
+        specs.append(spec)
+        kinds.append(None if spec is None else spec.tracked)
+    if len(xs) > 1:
+        check_one_device(op, specs)
+    recording = modes.recording
+    names = op.needs(kinds, attributes) if recording and True in kinds else None
+    given = dict(zip(attributes, numbers, strict=True)) if numbers else attributes
+    modes.recording = False
     try:
-        given = dict(zip(attributes, numbers, strict=True)) if numbers else attributes
-        y, extras = op.forward(xs, given, kinds if names is not None else (False,) * len(xs))
+        y, extras = op.forward(xs, given, kinds if names is not None else [False] * len(xs))
     finally:
-        modes.recording = before
+        modes.recording = recording
     ys = y if type(y) is tuple else (y,)
-    floats = ys[0].dtype in FLOATS
-    if names is None and floats and before and modes.strict and True in kinds:
+    if names is not None and ys[0].dtype in FLOATS:
+        kept, values = saved_values(op, xs, ys[0], extras, names)
+        results, outs = [], []
+        for t in ys:
+            outs.append(t.spec.as_tracked(True))
+            results.append(Tensor(t.buffer, outs[-1]))
+        entry = TapeEntry(Call(op, specs, names, type(y) is not tuple, outs, kept), results, xs, attributes, values)
+        for slot, t in enumerate(results):
+            t.entry, t.slot = entry, slot
+        y = tuple(results) if type(y) is tuple else results[0]
+    elif names is None and recording and modes.strict and True in kinds and ys[0].dtype in FLOATS:
         raise op.no_rule(kinds)
-    if names is None or not floats:
-        if watchers:
-            watch(op.title, y)
-        if observing:
-            tell(xs)
+    else:
         mark_broken(op, xs, y)
-        return y
-    found = saved_values(op, xs, ys[0], extras, names)
-    made = Call(op, kinds, names, type(y) is not tuple, specs, [t.spec for t in ys], specs_of(found))
-    return record(made, xs, ys, found, attributes)
-
-
-def record(made: Call, xs: Sequence[Any], ys: Sequence[Any], found: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """The results as tracked Tensors, with the entry that made them."""
-    results = tuple([Tensor(t.buffer, spec) for t, spec in zip(ys, made.outs, strict=True)])
-    y = results[0] if made.single else results
-    if watchers:
-        watch(made.op.title, y)
-    entry = TapeEntry(made, results[0].id if made.single else [t.id for t in results])
-    entry.attributes = attributes
-    entry.inputs = [xs[i].entry or xs[i] if i in made.tracked else None for i in range(len(xs))]
-    if any([xs[i].slot for i in made.tracked]):
-        entry.slots = [getattr(x, "slot", 0) for x in xs]
-    entry.others = [xs[i].id if i in made.tensors else xs[i] for i in made.others]
-    entry.values = [t.buffer if isinstance(t, Tensor) else t for t in found]
-    entry.versions = [entry.values[i].version for i in made.guarded]
-    for slot, t in enumerate(results):
-        t.entry, t.slot = entry, slot
-    if observing:
-        tell(xs, entry)
+    if heard:
+        heard(op, xs, y)
     return y
 
 
-def saved_values(op: Op, xs: Sequence[Any], y: Any, extras: dict[str, Any], names: Sequence[str]) -> list[Any]:
-    """What is saved under each name: a Tensor or number or None."""
-    found = []
+def saved_values(op: Op, xs: Sequence[Any], y: Any, extras: dict[str, Any], names: Sequence[str]) -> tuple[list[Any], list[Any]]:
+    """(specs or None, buffers or numbers or None) of what is saved under each name."""
+    specs, values = [], []
     for name in names:
         if name in op.inputs:
-            found.append(xs[op.inputs.index(name)])
+            x = xs[op.inputs.index(name)]
         elif name == "y" or name in extras:
-            found.append(y if name == "y" else extras[name])
+            x = y if name == "y" else extras[name]
         else:
             raise ValueError(f"{op.name}: its rule names something unknown: {name}. Known: {', '.join((*op.inputs, 'y', *extras))}.")
-    return found
+        tensor = isinstance(x, Tensor)
+        specs.append(x.spec if tensor else None)
+        values.append(x.buffer if tensor else x)
+    return specs, values
 
 
 def mark_broken(op: Op, xs: Sequence[Any], y: Any) -> None:

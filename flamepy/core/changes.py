@@ -55,5 +55,7 @@ before = Before()
 # may change without changed(). (owner) alone: whatever matters in a module or a leaf. Owner None: a value of Python's, as it is now.
 seen = Topic()
 assigned = Topic()  # (owner, attribute): an attribute that holds a tensor or None is about to be set: a replay must set it, too
+# (op, its inputs, its results): an op has run, and is recorded; (None, what it was, None): the host has read tensors, numbers or data.
+heard = Topic()
 outside = Topic()  # (text): what no recorded step can do: who records one raises CaptureError with this text
 here = Here()

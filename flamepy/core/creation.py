@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from .changes import heard
 from .device import device as device_of
 from .dtypes import FLOATS, as_dtype, checked_number, float32, is_count
 from .errors import DTypeError, ShapeError
 from .methods import tensor
-from .modes import tell
 from .numbers import number
 from .op import launch, new, over
 from .ops.axes import as_shape
@@ -22,7 +22,7 @@ from .tensor import Tensor
 
 def full(shape: Any, value: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A tensor of `shape` filled with `value` (float32 unless said otherwise)."""
-    tell((value,))
+    heard(None, (value,), None)
     t = filled(shape, value, float32 if dtype is None else as_dtype(dtype), device_of(device))
     return t.requires_grad_() if requires_grad else t
 
@@ -83,7 +83,7 @@ def random_tensor(name: str, loop: str, shape: Any, a: float, b: float, dtype: A
     if not 0.0 <= (b if name == "randn" else b - a) < math.inf or not math.isfinite(a):
         given = f"mean {a}, std {b}. Use a finite mean and std >= 0" if name == "randn" else f"low {a}, high {b}. Use finite low <= high"
         raise ValueError(f"{name}: no such distribution: {given}.")
-    tell((a, b))
+    heard(None, (a, b), None)
     t: Tensor = new(shape, kind, device_of(device))
     if t.size:
         consts = number(a, t.spec.computed), number(b, t.spec.computed)

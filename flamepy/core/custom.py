@@ -128,8 +128,11 @@ class Custom(Op):
         return found if self.trusted else checked_cotangents(self, entry, found, {g.shape for g in gs if g is not None})
 
     # ---- the call in general ---------------------------------------------------------------------------------------------------------
-    def general(self, args: tuple, options: dict[str, Any]) -> Any:
-        return self.of(*self.bound(args, options))
+    def general(self) -> Callable[..., Any]:
+        def function(*args: Any, **options: Any) -> Any:
+            return self.of(*self.bound(args, options))
+
+        return function
 
     def of(self, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
         """The call with these inputs. Raises DTypeError for a user's None where one has to be."""

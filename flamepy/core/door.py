@@ -10,11 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 
-def general(op: Any) -> Callable[..., Any]:
-    """A new function that calls an op in any way."""
-    return lambda *args, **options: op.general(args, options)
-
-
 class Door:
     """`caller(op)`: the function by which users call an op. `composed(name, function)`: the same for one made of ops. `call(op, inputs,
     attributes, numbers)`: a call whose inputs are Tensors of fitting types, numbers or None; `numbers`: the attributes as kernels take
@@ -24,7 +19,7 @@ class Door:
     `checked(name, function)`: a part of a user's op, made independent of its module; `tried(name, formula, rules, inputs, attributes)`
     refuses what does not fit. `explain(op, published)`: what help() says of an op."""
 
-    caller: Callable[[Any], Callable[..., Any]] = staticmethod(general)
+    caller: Callable[[Any], Callable[..., Any]] = staticmethod(lambda op: op.general())
     composed: Callable[[str, Any], Any] = staticmethod(lambda name, function: function)
     call: Callable[..., Any]
     checked: Callable[[str, Any], Any] = staticmethod(lambda name, function: function)

@@ -20,19 +20,19 @@ FULL = frozenset((float32, float64))  # computed as they are
 FLOATS: set[Any] = set(FULL)  # what can have a gradient
 INTEGERS = frozenset((int32, int64))
 DTYPES: set[Any] = FLOATS | INTEGERS | {bool_}
-_computed: dict[np.dtype, np.dtype] = {}  # of stored types: what they are computed in
+STORED: dict[np.dtype, np.dtype] = {}  # of stored types: what they are computed in
 
 
 def computed(dtype: np.dtype) -> np.dtype:
     """The type that numbers of this one are computed in."""
-    return _computed.get(dtype, dtype)
+    return STORED.get(dtype, dtype)
 
 
 def join(stored: np.dtype, wide: np.dtype) -> None:
     """Take a type of floats that is stored as it is and computed in a wider one."""
     FLOATS.add(stored)
     DTYPES.add(stored)
-    _computed[stored] = wide
+    STORED[stored] = wide
 
 
 def is_number(value: Any) -> bool:

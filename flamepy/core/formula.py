@@ -12,7 +12,7 @@ import dis
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from types import FunctionType
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy as np
 
 from . import row_words
 from . import words as plain
+from .dtypes import float32, float64
 
 PACKAGE = __name__.split(".")[0] + "."
 
@@ -51,7 +52,11 @@ def typed(function: Any, dtype: np.dtype, dialect: Dialect, reorder: bool, formu
     number = dtype.type if dtype.kind == "f" else (lambda value: dtype.type(value) if whole and value.is_integer() else value)
     code = function.__code__
     # Literals sit in co_consts: typing them here is what lets a formula say `0.5 * x` and stay in float32.
-    code = code.replace(co_consts=tuple(typed_literal(c, number) for c in code.co_consts))
+    consts = list(code.co_consts)
+    for i, value in enumerate(consts):
+        if type(value) in (float, tuple):
+            consts[i] = typed_literal(value, number)
+    code = code.replace(co_consts=tuple(consts))
     scope = dict(function.__globals__)
     for name in globals_of(code):
         value = scope.get(name)
@@ -117,7 +122,11 @@ def reached(function: Any) -> list[Any]:
 
 def globals_of(code: Any) -> set[str]:
     """Names a code object reads from its globals. Not co_names: that holds attribute names too, and `np.sqrt` is no word."""
-    return {i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}
+    found = set()
+    for step in dis.get_instructions(code):
+        if step.opname == "LOAD_GLOBAL":
+            found.add(step.argval)
+    return found
 
 
 # ---- NumPy's --------------------------------------------------------------------------------------------------------------------
@@ -140,5 +149,7 @@ def unchanged(x: Any) -> Any:
     return x
 
 
-ON_ARRAYS = Dialect(lambda dtype: typed_words(ARRAY_WORDS, dtype))
-ON_NUMBERS = Dialect(lambda dtype: typed_words(NUMBER_WORDS, dtype))
+ON_ARRAYS = Dialect(cache(partial(typed_words, ARRAY_WORDS)))
+ON_NUMBERS = Dialect(cache(partial(typed_words, NUMBER_WORDS)))
+for _dtype in (float32, float64):  # most formulas are typed so
+    ON_ARRAYS.words(_dtype)

@@ -10,6 +10,7 @@ import numpy as np
 from . import backward as _backward  # noqa: F401  (stands behind the door)
 from . import call as _call  # noqa: F401
 from . import plain as _plain  # noqa: F401  (a device that is always there)
+from .changes import heard
 from .device import Device, is_device_name, openers
 from .device import device as device_of
 from .door import Door
@@ -17,7 +18,6 @@ from .dtypes import DTYPES, INTEGERS, as_dtype, int64
 from .errors import DeviceError, DTypeError, FlameError, GradientError, ShapeError
 from .gradients import GradientMap
 from .hooks import TensorHook
-from .modes import observing, tell
 from .ops import copy, indexing, matrices, pointwise, reduce, rows, shape  # noqa: F401
 from .spec import spec_of
 from .tape import TapeEntry, file_line, user_frame
@@ -179,7 +179,7 @@ class CoreMethods:
     # ---- what Python reads: each waits for the numbers, and tells who observes that they were looked at ------------------------
     def numpy(self) -> np.ndarray:
         """A read-only view of the numbers, tracked or not."""
-        tell((self,))
+        heard(None, (self,), None)
         return self.device.download(self.buffer).reshape(self.shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -190,8 +190,8 @@ class CoreMethods:
         spec = self.spec
         if spec.size != 1:
             raise ShapeError(f"item: needs one element: shape {self.shape}. Use .tolist() or .numpy().")
-        if observing:
-            tell((self,))
+        if heard:
+            heard(None, (self,), None)
         return spec.device.stream.item(self.buffer)
 
     def tolist(self) -> Any:
@@ -259,8 +259,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
             check_fits(array, wanted)
         with np.errstate(over="ignore", invalid="ignore"):
             array = array.astype(wanted)
-    if observing:
-        tell((array,))
+    heard(None, (array,), None)
     t = Tensor(device.upload(array), spec_of(array.shape, array.dtype, device))
     return t.requires_grad_() if requires_grad else t
 
@@ -269,7 +268,7 @@ def full_like(x: Tensor, value: Any, dtype: Any = None) -> Tensor:
     """A tensor of x's shape, dtype and device filled with `value`."""
     if not isinstance(x, Tensor):
         raise DTypeError(f"full_like: not a tensor: {type(x).__name__}. Use full(shape, value), or flamepy.tensor(data) first.")
-    tell((value,))
+    heard(None, (value,), None)
     return copy.filled(x.shape, value, x.dtype if dtype is None else as_dtype(dtype), x.device)  # type: ignore[no-any-return]
 
 

@@ -1,10 +1,9 @@
-"""What one thread decides for itself: whether ops record, whether they are strict, who observes them."""
+"""What one thread decides for itself: whether ops record, whether they are strict."""
 
 from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable, Sequence
 from contextlib import ContextDecorator
 from functools import wraps
 from typing import Any
@@ -14,16 +13,14 @@ from .errors import GradientError
 
 class Modes:
     """`recording`: whether ops on tracked tensors make entries; `strict`: whether an op without a derivative refuses a tracked input;
-    `blocks`: of each of these switches, [who set it, what was before]; `creating_graph`: whether a backward that is recorded runs;
-    `observer`: who is told of what ops read, and of each new entry."""
+    `blocks`: of each of these switches, [who set it, what was before]; `creating_graph`: whether a backward that is recorded runs."""
 
-    __slots__ = ("blocks", "creating_graph", "observer", "recording", "strict")
+    __slots__ = ("blocks", "creating_graph", "recording", "strict")
 
     def __init__(self) -> None:
         self.recording = self.strict = True
         self.creating_graph = False
         self.blocks: dict[str, list[list[Any]]] = {"recording": [], "strict": []}
-        self.observer: Callable[[Sequence[Any], Any], None] | None = None
 
 
 class _Thread(threading.local):
@@ -32,14 +29,6 @@ class _Thread(threading.local):
 
 
 thread = _Thread()
-observing: list[int] = []  # for each thread that has an observer: where nobody has, an op needs not look
-
-
-def tell(xs: Sequence[Any], entry: Any = None) -> None:
-    """An op, or the host, has read these (Tensors, numbers, None); this is its entry, if it was recorded."""
-    observer = thread.modes.observer
-    if observer is not None:
-        observer(xs, entry)
 
 
 class Mode(ContextDecorator):

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from .changes import heard
 from .device import Buffer, Device
-from .dtypes import computed, float32
+from .dtypes import computed
 from .errors import GradientError
 from .modes import thread
 from .spec import spec_of
-from .tape import TapeEntry, watchers
+from .tape import TapeEntry
 from .tensor import Tensor
 
 REGISTRY: dict[str, Op] = {}  # flamepy's own ops
@@ -42,12 +43,6 @@ def new(shape: Sequence[int], dtype: np.dtype, device: Device) -> Any:
 def like(x: Any, shape: Sequence[int] | None = None, dtype: np.dtype | None = None) -> Any:
     """An uninitialised Tensor on x's device, of x's dtype and shape unless others are given."""
     return new(x.shape if shape is None else shape, dtype or x.dtype, x.device)
-
-
-def together(xs: Sequence[Any]) -> np.dtype:
-    """The type that these Tensors, numbers and Nones have together: float32 where 16-bit floats meet others."""
-    found = {x.dtype for x in xs if isinstance(x, Tensor)} or {x.dtype for x in xs if x is not None}
-    return found.pop() if len(found) == 1 else float32
 
 
 def share(x: Any, shape: Sequence[int]) -> Any:
@@ -94,8 +89,8 @@ class Op:
         self.__doc__, self.__name__, self.__module__ = source.__doc__, name, source.__module__
         (REGISTRY if own else USERS)[name] = self
 
-    def general(self, args: tuple, options: dict[str, Any]) -> Any:
-        """The op called in any way, on anything that can be made a Tensor."""
+    def general(self) -> Callable[..., Any]:
+        """A new function that calls the op in any way, on anything that can be made a Tensor."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -160,17 +155,17 @@ def publish(name: str, function: Callable, home: str) -> None:
 @contextmanager
 def on_result(callback: Callable[[str, Any], None]) -> Iterator[None]:
     """Context manager: call `callback(op name, result)` for every op that runs in the block (finding the first NaN)."""
-    watchers.append(callback)
+
+    def watch(op: Any, xs: Sequence[Any], y: Any) -> None:
+        for t in y if type(y) is tuple else (y,):
+            if op is not None:
+                callback(op.title, t)
+
+    heard.append(watch)
     try:
         yield
     finally:
-        watchers.remove(callback)
-
-
-def watch(name: str, y: Any) -> None:
-    for callback in watchers:
-        for t in y if type(y) is tuple else (y,):
-            callback(name, t)
+        heard.remove(watch)
 
 
 def arguments(function: Any) -> tuple[tuple[str, ...], dict[str, Any]]:

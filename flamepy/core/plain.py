@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .device import Buffer, Device, Memory, Stream, openers
-from .dtypes import computed
+from .dtypes import STORED, computed
 from .errors import DeviceError
-from .formula import jitted
+from .formula import typed
 from .kernels import KERNELS
 
 
@@ -34,13 +34,13 @@ def bound(name: str, formula: Callable | None, dtype: np.dtype) -> Callable[[lis
     if name not in KERNELS:
         raise DeviceError(f"plain: no such kernel: '{name}'. Use one of {', '.join(sorted(KERNELS))}.")
     kernel, dialect = KERNELS[name]
-    return partial(widely, kernel, None if formula is None else jitted(formula, np.dtype(dtype), dialect))
+    return partial(kernel, None if formula is None else typed(formula, np.dtype(dtype), dialect, False))
 
 
-def widely(kernel: Callable, formula: Any, outs: list, ins: list, consts: Sequence[Any]) -> None:
+def widely(kernel: Callable, outs: list, ins: list, consts: Sequence[Any]) -> None:
     """The kernel on arrays of which those that are computed in a wider type have it meanwhile; what it writes there is rounded once."""
     results = [widened(x) for x in outs]
-    kernel(formula, results, [widened(x) for x in ins], consts)
+    kernel(results, [widened(x) for x in ins], consts)
     for out, result in zip(outs, results, strict=True):
         if result is not out:
             out[...] = result
@@ -79,8 +79,12 @@ class PlainStream(Stream):
         return view
 
     def run(self, kernel: Any, outs: Sequence[Memory | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
+        arrays, narrow = [*outs, *ins], False
+        for i, x in enumerate(arrays):
+            if isinstance(x, Buffer):
+                arrays[i], narrow = x.data, narrow or x.dtype in STORED
         with np.errstate(all="ignore"):  # NaN and infinity are results like others
-            kernel([memory_of(b) for b in outs], [memory_of(x) for x in ins], consts)
+            (partial(widely, kernel) if narrow else kernel)(arrays[: len(outs)], arrays[len(outs) :], consts)
 
 
 class PlainDevice(Device):

@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 
 from .door import Door
-from .dtypes import computed
+from .dtypes import FLOATS, computed
 from .errors import DTypeError
 from .formula import globals_of
 from .inputs import KINDS, coerce, common_shape, merged_dims
 from .numbers import number
-from .op import REGISTRY, Op, arguments, launch, new, publish, signature_of, together
+from .op import REGISTRY, Op, arguments, publish, signature_of
+from .spec import spec_of
 from .tape import TapeEntry
 from .tensor import Tensor
 from .words import VOCABULARY, select
@@ -62,6 +63,45 @@ class Pointwise(Op):
         taken = inspect.signature(formula).parameters.values()
         signature_of(self, [p.replace(kind=p.POSITIONAL_ONLY) if p.default is p.empty else p for p in taken])
 
+    # ---- the call in general ---------------------------------------------------------------------------------------------------------
+    def general(self) -> Callable[..., Any]:
+        """The op as a function of any inputs: Tensors, numbers, arrays, other types, shapes that broadcast."""
+
+        def function(*args: Any, **options: Any) -> Any:
+            xs: Sequence[Any] = args
+            attributes = self.attributes
+            if options or len(args) != len(self.inputs):
+                xs, attributes = self.bound(args, options)
+            fit = not self.masks  # Tensors of one float type: nothing to bring together
+            for x in xs:
+                fit = fit and isinstance(x, Tensor) and x.dtype is xs[0].dtype
+            xs, dtype = (xs, x.spec.computed) if fit and x.dtype in FLOATS else self.coerced(xs)
+            return Door.call(self, xs, attributes, self.number_values(attributes, dtype) if attributes else ())
+
+        return function
+
+    def bound(self, args: Sequence[Any], options: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+        """(inputs, attributes) of a call; refuses what is no input and no attribute."""
+        n = len(self.inputs)
+        if len(args) < n:
+            raise TypeError(f"{self.name}: wrong number of inputs: {len(args)}. Expected {', '.join(self.inputs)}.")
+        if len(args) > n + len(self.attributes):
+            raise TypeError(f"{self.name}: too many arguments: {len(args)}. Takes {', '.join((*self.inputs, *self.attributes))}.")
+        given = dict(zip(self.attributes, args[n:], strict=False))
+        return args[:n], self.attributes | given | (self.known(options) if options else {})
+
+    def coerced(self, args: Sequence[Any]) -> tuple[Sequence[Any], np.dtype]:
+        """(the inputs as Tensors of one type and numbers, the mask as one of bools; what they are computed in)."""
+        place = args[0].device if self.masks and isinstance(args[0], Tensor) else None
+        xs, dtype, device = coerce(self.name, args[self.masks :], self.kind, place)
+        return [as_mask(self.name, args[0], device), *xs] if self.masks else xs, computed(dtype)
+
+    def number_values(self, attributes: dict[str, Any], dtype: np.dtype) -> list[Any]:
+        for name, value in attributes.items():
+            if type(value) not in (float, int) and not is_number(value):
+                raise DTypeError(f"{self.name}: {name} is no number: {value!r}. Use a float.")
+        return [number(value, dtype) for value in attributes.values()]
+
     # ---- forward and rules -------------------------------------------------------------------------------------------------------
     def needs(self, tracked: Sequence[bool | None], attributes: dict[str, Any]) -> tuple[str, ...] | None:
         if self.out is not None or not self.rule:
@@ -73,16 +113,15 @@ class Pointwise(Op):
             found |= names if flag else {}
         return tuple(found)
 
-    def number_values(self, attributes: dict[str, Any], dtype: np.dtype) -> list[Any]:
-        for name, value in attributes.items():
-            if type(value) not in (float, int) and not is_number(value):
-                raise DTypeError(f"{self.name}: {name} is no number: {value!r}. Use a float.")
-        return [number(value, dtype) for value in attributes.values()]
-
     def forward(self, xs: Sequence[Any], attributes: dict[str, Any], tracked: Sequence[bool | None]) -> tuple[Any, dict[str, Any]]:
-        operands = xs[self.masks :] or xs
-        dtype = together(operands)
-        return apply(self.name, self.formula, xs, tuple(attributes.values()), self.out or dtype, computed(dtype)), {}
+        dtype: Any = None
+        for x in xs[self.masks :]:
+            if isinstance(x, Tensor):
+                wide = x.spec.computed
+                dtype = x.dtype if dtype is None or dtype == x.dtype else wide
+        if dtype is None:  # numbers alone, beside a mask
+            dtype = wide = xs[-1].dtype
+        return apply(self.name, self.formula, xs, tuple(attributes.values()), self.out or dtype, wide), {}
 
     def rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any]) -> Sequence[Any]:
         return [None if node is None else self.derivative(i, gs[0], values) for i, node in enumerate(entry.inputs)]
@@ -94,7 +133,7 @@ class Pointwise(Op):
         found = {n: g if n == "g" else values[n] for n in self.names[i]}
         operands = [x for n, x in found.items() if n not in self.attributes]
         numbers = [x if type(x) is g.dtype.type else number(x, g.dtype) for n, x in found.items() if n in self.attributes]
-        return apply(self.name, self.rule[i], operands, numbers, g.dtype, g.dtype)
+        return apply(self.name, self.rule[i], operands, numbers, g.dtype, g.spec.computed)
 
     def graph_rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any]) -> Sequence[Any]:
         """The rules themselves, run on tracked Tensors."""
@@ -107,39 +146,23 @@ class Pointwise(Op):
             found.append(dx)
         return found
 
-    # ---- the call in general -------------------------------------------------------------------------------------------------------
-    def bound(self, args: Sequence[Any], options: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-        """(inputs, attributes) of a call; refuses what is no input and no attribute."""
-        n = len(self.inputs)
-        if len(args) < n:
-            raise TypeError(f"{self.name}: wrong number of inputs: {len(args)}. Expected {', '.join(self.inputs)}.")
-        if len(args) > n + len(self.attributes):
-            raise TypeError(f"{self.name}: too many arguments: {len(args)}. Takes {', '.join((*self.inputs, *self.attributes))}.")
-        if len(args) == n and not options:
-            return args, self.attributes
-        given = dict(zip(self.attributes, args[n:], strict=False))
-        return args[:n], self.attributes | given | (self.known(options) if options else {})
-
-    def general(self, args: Sequence[Any], options: dict[str, Any]) -> Any:
-        """The op on any inputs: numbers, arrays, other types, shapes that broadcast."""
-        args, attributes = self.bound(args, options)
-        place = args[0].device if self.masks and isinstance(args[0], Tensor) else None
-        xs, dtype, device = coerce(self.name, args[self.masks :] if self.masks else args, self.kind, place)
-        if self.masks:
-            xs = [as_mask(self.name, args[0], device), *xs]
-        return Door.call(self, xs, attributes, self.number_values(attributes, computed(dtype)) if attributes else ())
-
 
 def apply(name: str, formula: Any, operands: Sequence[Any], numbers: Sequence[Any], out: np.dtype, dtype: np.dtype) -> Any:
     """One launch of a formula, computed in `dtype`, over Tensors and numbers that broadcast: a new Tensor of type `out`."""
-    shapes = tuple([x.shape if isinstance(x, Tensor) else None for x in operands])
-    shape = common_shape(name, shapes)
-    y = new(shape, out, next(x.device for x in operands if isinstance(x, Tensor)))
-    if y.size:
-        if {*shapes} - {shape, None}:
-            launch("broadcast", formula, (y,), operands, (merged_dims(shape, shapes), *numbers), dtype=dtype)
-        else:
-            launch("map", formula, (y,), operands, numbers, dtype=dtype)
+    shapes: tuple[Any, ...] = ()
+    given: list[Any] = []
+    for x in operands:
+        if isinstance(x, Tensor):
+            device = x.device
+        shapes += (x.shape if isinstance(x, Tensor) else None,)
+        given.append(x.buffer if isinstance(x, Tensor) else x)
+    shape = shapes[0] if len(shapes) == 1 else common_shape(name, shapes)
+    spec = spec_of(shape, out, device)
+    y = Tensor(device.empty(spec.size, out), spec)
+    if spec.size and {*shapes} <= {shape, None}:
+        device.launch("map", formula, (y.buffer,), given, numbers, dtype)
+    elif spec.size:
+        device.launch("broadcast", formula, (y.buffer,), given, (merged_dims(shape, shapes), *numbers), dtype)
     return y
 
 

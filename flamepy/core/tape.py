@@ -17,7 +17,7 @@ from .dtypes import FLOATS
 from .errors import GradientError, VersionError
 
 next_serial = itertools.count(1).__next__
-watchers: list[Callable[[str, Any], None]] = []  # who watches results: op.py, on_result()
+NOTHING: dict[str, Any] = {}
 
 
 def engine_files() -> frozenset[str]:
@@ -70,21 +70,35 @@ class TapeEntry:
     """
 
     # Class values are what almost every entry has.
+    output_id: Any = 0  # or a list, if the call has several results
     hooks: dict[int, list[Callable]] | None = None
     retained: dict[int, Any] | None = None
     freed: Freed | None = None
     slots: Sequence[int] | None = None  # None: 0 for each
-    attributes: dict[str, Any] = {}  # noqa: RUF012
-    inputs: Sequence[Any] = ()
-    others: Sequence[Any] = ()  # of the inputs in call.others: the id of a tensor, or the number
+    attributes: dict[str, Any] = NOTHING
+    inputs: Any = ()
+    others: Any = ()  # of the inputs in call.others: the id of a tensor, or the number
     values: Sequence[Any] = ()
-    versions: Sequence[int] = ()  # how often the guarded values were written when they were saved
+    versions: Any = ()  # how often the guarded values were written when they were saved
 
-    def __init__(self, call: Any, output_id: Any = 0):
-        """An entry that nothing leads to. Those of calls that were recorded are made where the call is."""
+    def __init__(
+        self, call: Any, results: Sequence[Any] = (), xs: Sequence[Any] = (), attributes: dict[str, Any] = NOTHING,
+        values: Sequence[Any] = (),
+    ):  # fmt: skip
+        """The entry of a call with these results and inputs, and these values saved (buffers, numbers, None)."""
         self.serial = next_serial()
-        self.call = call
-        self.output_id: Any = output_id  # or a list, if the call has several results
+        self.call, self.attributes, self.values = call, attributes, values
+        if results:
+            self.output_id = results[0].id if call.single else [t.id for t in results]
+        self.inputs, self.others, self.versions = [], [], []
+        for i, x in enumerate(xs):
+            self.inputs.append((x.entry or x) if i in call.tracked else None)
+            if i in call.tracked and x.slot:
+                self.slots = slots_of(xs)
+            if i in call.others:
+                self.others.append(getattr(x, "id", x))
+        for i in call.guarded:
+            self.versions.append(values[i].version)
         self.code = user_frame()
 
     @property
@@ -142,16 +156,6 @@ class TapeEntry:
         """Let go of saved values. What led here stays readable: tape(loss) prints the same after backward."""
         self.values, self.freed = (), freed
 
-    def record(self) -> dict[str, Any]:
-        """A plain, serialisable description: what a viewer, a profiler or a NaN hunt reads."""
-        found: dict[str, Any] = {"serial": self.serial, "op": self.op.title}
-        for side, ids, specs in (("input", self.input_ids, self.call.ins), ("output", self.output_ids, self.call.outs)):
-            found[side + "s"] = list(ids)
-            found[side + "_shapes"] = [[] if s is None else list(s.shape) for s in specs]
-            found[side + "_dtypes"] = ["float32" if s is None else str(s.dtype) for s in specs]
-        attributes = {k: repr(v) for k, v in self.attributes.items()}
-        return found | {"attributes": attributes, "saved": list(self.saved), "where": self.where}
-
     def shown(self, i: int, id: int) -> str:
         """Input i as a tape prints it: a number by its value, a leaf by its name, if it has one."""
         spec, node = self.call.ins[i], self.inputs[i]
@@ -168,6 +172,11 @@ class TapeEntry:
         extra = "".join(f" {k}={v!r}" for k, v in self.attributes.items() if isinstance(v, int | float | tuple | str | bool))
         saved = f"  saves {', '.join(self.saved)}" if self.saved else ""
         return f"{self.serial:>6}  {outs} = {self.op.title}({ins}){extra}{saved}  {os.path.basename(self.where)}"
+
+
+def slots_of(xs: Sequence[Any]) -> list[int]:
+    """Which output of its entry each is."""
+    return [getattr(x, "slot", 0) for x in xs]
 
 
 def shape_text(spec: Any) -> str:

@@ -25,26 +25,26 @@ def caller(op: Any) -> Callable[..., Any]:
     """The function that calls this op, and its plans, of which there are none yet."""
     op.plans = Plans()
     if op.takes_numbers:
-        return general(op) if op.attributes or op.masks or len(op.inputs) > 2 else unary(op) if len(op.inputs) == 1 else binary(op)
+        return numbered(op) if op.attributes or op.masks or len(op.inputs) > 2 else unary(op) if len(op.inputs) == 1 else binary(op)
     if op.variadic:
-        return lambda *args, **options: op.general(args, options)
+        return op.general()
     one = len(op.inputs) == 1
     return checked(op, one) if op.internal and op.attributes else one_input(op) if one else several_inputs(op)
 
 
 # ---- pointwise ops ---------------------------------------------------------------------------------------------------------------
 def unary(op: Any) -> Callable[..., Any]:
-    calls, general = op.plans.calls, op.general
+    calls, general = op.plans.calls, op.general()
 
     def function(*args: Any, **options: Any) -> Any:
         try:
             (x,) = args
             known = calls[thread.modes.recording].get(x.spec)
         except (ValueError, AttributeError):  # not one argument, or no Tensor
-            return general(args, options)
+            return general(*args, **options)
         if known is None or options:
             y = None if options else again(op, args, (x.spec,), x.spec, [x.buffer])
-            return general(args, options) if y is None else y
+            return general(*args, **options) if y is None else y
         given = [x.buffer]
         known.run(given)
         return known.finish(known, args, given, NONE)
@@ -53,7 +53,7 @@ def unary(op: Any) -> Callable[..., Any]:
 
 
 def binary(op: Any) -> Callable[..., Any]:
-    calls, general = op.plans.calls, op.general
+    calls, general = op.plans.calls, op.general()
 
     def function(*args: Any, **options: Any) -> Any:
         try:
@@ -62,10 +62,10 @@ def binary(op: Any) -> Callable[..., Any]:
             key: Any = (a.spec, kind if kind is float or (kind is int and -EXACT < b < EXACT) else b.spec)
             known = calls[thread.modes.recording].get(key)
         except (ValueError, AttributeError):  # not two arguments, or not both Tensors
-            return number_first(op, args) if len(args) == 2 and not options else general(args, options)
+            return number_first(op, general, args) if len(args) == 2 and not options else general(*args, **options)
         if known is None or options:
             y = None if options else like_others(op, a, b, key)
-            return general(args, options) if y is None else y
+            return general(*args, **options) if y is None else y
         given = [a.buffer, number(b, a.spec.computed) if known.ins[1] is None else b.buffer]
         known.run(given)
         return known.finish(known, args, given, NONE)
@@ -81,22 +81,22 @@ def like_others(op: Any, a: Any, b: Any, key: tuple[Any, Any]) -> Any:
     return again(op, (a, b), key, key, [a.buffer, b.buffer]) if spec.shape == other.shape else None
 
 
-def number_first(op: Any, args: tuple[Any, Any]) -> Any:
+def number_first(op: Any, general: Any, args: tuple[Any, Any]) -> Any:
     """binary() for a number before a Tensor, as in 1 - x; anything else goes to general()."""
     a, b = args
     kind = type(a)
     if not isinstance(b, Tensor) or not (kind is float or (kind is int and -EXACT < a < EXACT)):
-        return op.general(args, NONE)
+        return general(*args)
     known = op.plans.calls[thread.modes.recording].get((kind, b.spec))
     if known is None:
-        return op.general(args, NONE)
+        return general(*args)
     given = [number(a, b.spec.computed), b.buffer]
     known.run(given)
     return known.finish(known, args, given, NONE)
 
 
-def general(op: Any) -> Callable[..., Any]:
-    run, count, attributes = op.general, len(op.inputs), op.attributes
+def numbered(op: Any) -> Callable[..., Any]:
+    run, count, attributes = op.general(), len(op.inputs), op.attributes
 
     def function(*args: Any, **options: Any) -> Any:
         found = attributes
@@ -104,7 +104,7 @@ def general(op: Any) -> Callable[..., Any]:
             if options or len(args) > count:
                 found = attributes | dict(zip(attributes, args[count:], strict=False)) | options
                 if len(found) > len(attributes) or len(args) > count + len(attributes):
-                    return run(args, options)
+                    return run(*args, **options)
             xs = args[:count]
             wide = next(x.spec.computed for x in xs[op.masks :] if type(x) is not float)
             key = tuple([float if type(x) is float else x.spec for x in xs]) if count > 1 else xs[0].spec
@@ -113,7 +113,7 @@ def general(op: Any) -> Callable[..., Any]:
             if found:
                 given += op.number_values(found, wide)
         except (AttributeError, KeyError, IndexError, TypeError, OverflowError, StopIteration):  # no such plan, or no such call
-            return run(args, options)
+            return run(*args, **options)
         known.run(given)
         return known.finish(known, xs, given, found)
 
@@ -122,7 +122,7 @@ def general(op: Any) -> Callable[..., Any]:
 
 # ---- custom ops ------------------------------------------------------------------------------------------------------------------
 def one_input(op: Any) -> Callable[..., Any]:
-    calls, general, of = op.plans.calls, op.general, op.of
+    calls, general, of = op.plans.calls, op.general(), op.of
     forms: dict[Any, tuple] = {}  # of attributes as users gave them: how plans know them
 
     def function(*args: Any, **options: Any) -> Any:
@@ -140,7 +140,7 @@ def one_input(op: Any) -> Callable[..., Any]:
         if known is None:
             if specs is not None:
                 return of(args, op.attributes)
-            y = general(args, options)
+            y = general(*args, **options)
             if form is not None:
                 remember(op, forms, form, args, options)
             return y
@@ -160,13 +160,13 @@ def remember(op: Any, forms: dict[Any, Any], form: tuple, args: tuple, options: 
 
 
 def several_inputs(op: Any) -> Callable[..., Any]:
-    calls, general, of, least, most = op.plans.calls, op.general, op.of, op.required, len(op.inputs)
+    calls, general, of, least, most = op.plans.calls, op.general(), op.of, op.required, len(op.inputs)
     forms: dict[Any, tuple] = {}  # see one_input()
 
     def function(*args: Any, **options: Any) -> Any:
         count = len(args)
         if options or count < least:
-            return general(args, options)
+            return general(*args, **options)
         form = key = None
         try:
             if count > most:  # attributes as well
@@ -182,7 +182,7 @@ def several_inputs(op: Any) -> Callable[..., Any]:
         if known is None:
             if form is None and key is not None:
                 return of(xs, op.attributes)
-            y = general(args, options)
+            y = general(*args, **options)
             if form is not None:
                 remember(op, forms, form, args, options)
             return y
@@ -195,7 +195,7 @@ def several_inputs(op: Any) -> Callable[..., Any]:
 
 def checked(op: Any, one: bool) -> Callable[..., Any]:
     """For flamepy's own functions, which give every argument by position, attributes in a fixed form."""
-    calls, general, of, count, most = op.plans.calls, op.general, op.of, len(op.inputs), len(op.positional)
+    calls, general, of, count, most = op.plans.calls, op.general(), op.of, len(op.inputs), len(op.positional)
 
     def function(*args: Any, **options: Any) -> Any:
         try:
@@ -207,11 +207,11 @@ def checked(op: Any, one: bool) -> Callable[..., Any]:
                 specs = tuple([None if x is None else x.spec for x in args[:count]])
                 known = calls[thread.modes.recording].get((*specs, *args[count:]))
         except (AttributeError, TypeError):  # no Tensor, or an attribute without a hash
-            return general(args, options)
+            return general(*args, **options)
         xs = args[:count]
         if known is None or options:
             if options or len(args) != most:
-                return general(args, options)
+                return general(*args, **options)
             return of(xs, dict(zip(op.attributes, args[count:], strict=True)))
         given = [x.buffer] if one else [None if x is None else x.buffer for x in xs]
         known.run(given)

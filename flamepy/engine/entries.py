@@ -7,8 +7,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..core.changes import heard
 from ..core.errors import GradientError
-from ..core.modes import observing, thread
 from ..core.tape import Freed, TapeEntry, file_line
 
 scalings: weakref.WeakSet[TapeEntry] = weakref.WeakSet()  # the entries of scaled losses: where there are none, nobody looks for them
@@ -28,11 +28,21 @@ class More:
         """The saved values by name; none after a backward that freed them, or where they were dropped."""
         return {} if self.segment else _saved.fget(self)  # type: ignore[no-any-return]
 
+    def record(self: Any) -> dict[str, Any]:
+        """A plain, serialisable description: what a viewer, a profiler or a NaN hunt reads."""
+        found: dict[str, Any] = {"serial": self.serial, "op": self.op.title}
+        for side, ids, specs in (("input", self.input_ids, self.call.ins), ("output", self.output_ids, self.call.outs)):
+            found[side + "s"] = list(ids)
+            found[side + "_shapes"] = [[] if s is None else list(s.shape) for s in specs]
+            found[side + "_dtypes"] = ["float32" if s is None else str(s.dtype) for s in specs]
+        attributes = {k: repr(v) for k, v in self.attributes.items()}
+        return found | {"attributes": attributes, "saved": list(self.saved), "where": self.where}
+
     def __reduce__(self: Any) -> Any:
         raise GradientError(f"pickle: a tape cannot be copied: '{self.op.title}' at {self.where}. Use record(), a plain description.")
 
 
-for _name in ("scaled", "segment", "saved", "__reduce__"):
+for _name in ("scaled", "segment", "saved", "record", "__reduce__"):
     setattr(TapeEntry, _name, vars(More)[_name])
 
 
@@ -56,23 +66,30 @@ class Observers(threading.local):
     entries: tuple[Callable[[TapeEntry], None], ...] = ()
     reader: Callable[[Sequence[Any]], None] | None = None
 
-    def told(self, xs: Sequence[Any], entry: TapeEntry | None) -> None:
+    def told(self, op: Any, xs: Sequence[Any], y: Any) -> None:
+        """See heard, in core/changes.py."""
         if self.reader is not None:
             self.reader(xs)
-        if entry is not None:
+        entry = None if op is None else (y[0] if type(y) is tuple else y).entry
+        if entry is not None and entry.call.op is op:
             for observer in self.entries:
                 observer(entry)
 
 
 observers = Observers()
+observing: set[int] = set()  # the threads that have some
 
 
 def set_observers(entries: tuple[Callable[[TapeEntry], None], ...], reader: Callable[[Sequence[Any]], None] | None) -> None:
     """Who is told of each new entry in this thread, and who of what ops read."""
     observers.entries, observers.reader = entries, reader
-    while (me := threading.get_ident()) in observing:
-        observing.remove(me)
-    wanted = bool(entries or reader)
-    thread.modes.observer = observers.told if wanted else None
-    if wanted:
-        observing.append(me)
+    (observing.add if entries or reader else observing.discard)(threading.get_ident())
+    if observing and observers.told not in heard:
+        heard.append(observers.told)
+    elif not observing and observers.told in heard:
+        heard.remove(observers.told)
+
+
+def watched() -> bool:
+    """Whether on_result() calls somebody after each op."""
+    return len(heard) > (observers.told in heard)

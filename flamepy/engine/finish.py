@@ -6,8 +6,6 @@ These lines run for every op of an eager program, so nothing in them was known b
         call.used = True
         y = new(Tensor)
         y.buffer, y.spec, y.id = memory[2], call.outs[0], ids.next_id()
-        if watchers:
-            watch(call.op.title, y)
         entry = new(TapeEntry)
         entry.serial = next_serial()
         entry.call, entry.attributes, entry.output_id = call, attributes, y.id
@@ -21,8 +19,8 @@ These lines run for every op of an eager program, so nothing in them was known b
             frame = frame.f_back
         entry.code = frame.f_code, frame.f_lasti
         y.entry = entry
-        if observing:
-            tell(xs, entry)
+        if heard:
+            heard(call.op, xs, y)
         return y
 """
 
@@ -35,9 +33,8 @@ from typing import Any, NamedTuple
 
 from ..core import ids
 from ..core.call import mark_broken
-from ..core.modes import observing, tell
-from ..core.op import watch
-from ..core.tape import ENGINE_FILES, TapeEntry, next_serial, watchers
+from ..core.changes import heard
+from ..core.tape import ENGINE_FILES, TapeEntry, next_serial, slots_of
 from ..core.tensor import Tensor
 from .remade import let_go
 
@@ -74,12 +71,12 @@ def finisher(call: Any) -> Finish:
 @lru_cache(4096)
 def written(form: Form) -> Finish:
     lines = ["call.used = True", *(["memory += call.constants"] if form.constants else []), *results(form)]
-    lines += ["if watchers:", "    watch(call.op.title, y)"]
     lines += recorded(form) if form.records else unrecorded(form)
+    lines += ["if heard:", "    heard(call.op, xs, y)"]
     text = "def finish(call, xs, memory, attributes):\n" + "".join([f"    {line}\n" for line in [*lines, "return y"]])
     known: dict[str, Any] = {
         **{"Tensor": Tensor, "TapeEntry": TapeEntry, "new": object.__new__, "ids": ids, "next_serial": next_serial},
-        **{"watchers": watchers, "watch": watch, "observing": observing, "tell": tell, "let_go": let_go, "slots_of": slots_of},
+        **{"heard": heard, "let_go": let_go, "slots_of": slots_of},
         **{"mark_broken": mark_broken, "getframe": _getframe, "ENGINE_FILES": ENGINE_FILES},
     }
     exec(compile(text, __file__, "exec"), known)  # under this name, so that a search for the user's line skips it
@@ -102,7 +99,7 @@ def recorded(form: Form) -> list[str]:
     lines += ["frame = getframe(2)", "while frame.f_code.co_filename in ENGINE_FILES and frame.f_back is not None:"]
     lines += ["    frame = frame.f_back", "entry.code = frame.f_code, frame.f_lasti"]
     lines += ["y.entry = entry"] if form.single else ["for slot, t in enumerate(y):", "    t.entry, t.slot = entry, slot"]
-    return [*lines, "if observing:", "    tell(xs, entry)"]
+    return lines
 
 
 def kept(form: Form) -> list[str]:
@@ -131,17 +128,12 @@ def inputs(form: Form) -> list[str]:
     return [*lines, f"entry.others = ({others})"] if others else lines
 
 
-def slots_of(xs: Sequence[Any]) -> list[int]:
-    return [getattr(x, "slot", 0) for x in xs]
-
-
 def unrecorded(form: Form) -> list[str]:
     """Remember in y where the chain from a tracked tensor broke."""
-    lines = ["if observing:", "    tell(xs)"]
     if form.breaks:
-        return [*lines, "mark_broken(call.op, xs, y)"]
+        return ["mark_broken(call.op, xs, y)"]
     if form.tensors is None:
         broken = "any([xs[i].broken is not None for i in call.tensors])"
     else:
         broken = " or ".join([f"xs[{i}].broken is not None" for i in form.tensors])
-    return [*lines, f"if {broken}:", "    mark_broken(call.op, xs, y)"] if broken else lines
+    return [f"if {broken}:", "    mark_broken(call.op, xs, y)"] if broken else []

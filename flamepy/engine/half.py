@@ -66,6 +66,12 @@ class Mixed(Half):
         return self.wide.forward(wide, attributes, tracked)  # type: ignore[no-any-return]
 
 
+def together(xs: Sequence[Any]) -> np.dtype:
+    """The type that these Tensors, numbers and Nones have together: float32 where 16-bit floats meet others."""
+    found = {x.dtype for x in xs if isinstance(x, Tensor)} or {x.dtype for x in xs if x is not None}
+    return found.pop() if len(found) == 1 else float32
+
+
 def is_half(x: Any) -> bool:
     return isinstance(x, Tensor) and x.dtype in HALF
 

@@ -17,7 +17,9 @@ import numpy as np
 from ..backend.base import Buffer
 from ..backend.recorder import Recorder, divert
 from ..backend.run import Spot, Step
-from ..core.call import Call, Kinds, prepared, run, saved_values, specs_of
+from ..core.call import Call, saved_values
+from ..core.call import call as as_it_is
+from ..core.inputs import check_one_device
 from ..core.modes import thread
 from ..core.op import Op, unrecorded
 from ..core.spec import Spec, forgetting
@@ -82,9 +84,10 @@ class Planned(Call):
     lets_go: tuple[tuple[int, int], ...]  # (saved value, input) of those that may be made again: remade.py
     writes_into = asks_narrow = False  # whether its rule names `into`, and `narrow_dx`: forms.py
 
-    def __init__(self, op: Op, kinds: Kinds, names: tuple[str, ...] | None, *rest: Any):
-        super().__init__(op, kinds, names, *rest)
-        self.records, self.breaks, self.inputs = names is not None, True in kinds and names is None, len(kinds)
+    def __init__(self, op: Op, ins: Sequence[Spec | None], names: Sequence[str] | None, *rest: Any):
+        super().__init__(op, ins, names, *rest)
+        self.records, self.inputs = names is not None, len(ins)
+        self.breaks = names is None and any([spec is not None and spec.tracked for spec in ins])
         self.run, self.places, self.keeps, self.constants, self.used = None, [], [], [], True
         self.lets_go = may_go(op, self.names, self.ins) if self.records else ()
         self.writes_into, self.asks_narrow = "into" in op.names, "narrow_dx" in op.names
@@ -117,13 +120,15 @@ def call(op: Any, xs: Sequence[Any], attributes: dict[str, Any], numbers: Sequen
             given = [x.buffer if isinstance(x, Tensor) else x for x in (*xs, *numbers)]
             known.run(given)
             return known.finish(known, xs, given, attributes)
-    specs, kinds, names = prepared(op, xs, attributes)
     if key is not None and hash(key) in seen:
-        return plan_call(op, xs, attributes, numbers, specs, kinds, names, lambda made, _: keep(op, recording, key, made))
+        return plan_call(op, xs, attributes, numbers, lambda made, _: keep(op, recording, key, made))
     if key is not None:
         remember_key(seen, key)
-    first = first_of_shape if op.takes_numbers else unplanned
-    return first(op, xs, attributes, numbers, specs, kinds, names)
+    return (first_of_shape if op.takes_numbers else unplanned)(op, xs, attributes, numbers)
+
+
+def specs_of(xs: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple([x.spec if isinstance(x, Tensor) else None for x in xs])
 
 
 def key_of(op: Any, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -159,16 +164,14 @@ def remember_key(seen: set[int], key: Any) -> None:
     seen.add(hash(key))
 
 
-def unplanned(
-    op: Any, xs: Sequence[Any], attributes: dict[str, Any], numbers: Any, specs: Any, kinds: Kinds, names: tuple[str, ...] | None,
-) -> Any:  # fmt: skip
+def unplanned(op: Any, xs: Sequence[Any], attributes: dict[str, Any], numbers: Any) -> Any:
     """The call as it is; saved values of 16 bits that can be made again are let go of."""
-    y = run(op, xs, attributes, numbers, specs, kinds, names)
-    entry = None if names is None else (y[0] if type(y) is tuple else y).entry
+    y = as_it_is(op, xs, attributes, numbers)
+    entry = (y[0] if type(y) is tuple else y).entry
     if entry is not None:
         made = entry.call
         made.writes_into, made.asks_narrow = "into" in op.names, "narrow_dx" in op.names
-        made.lets_go = found = may_go(op, made.names, specs)
+        made.lets_go = found = may_go(op, made.names, made.ins)
         if found:
             let_go(found, xs, entry.values)
     return y
@@ -209,11 +212,11 @@ class CallRecorder(Recorder):
         return found._replace(number=found.number + self.count) if type(found) is Spot else found
 
     def plan(self, made: Any, results: Sequence[Any]) -> bool:
-        """Put the recorded launches into `made`, whose results these Tensors (or values) are; False if they cannot be run again."""
-        places = [self.place(t.buffer) if isinstance(t, Tensor) else None for t in results]
+        """Put the recorded launches into `made`, whose results these buffers (or values) are; False if they cannot be run again."""
+        places = [self.place(b) if isinstance(b, Buffer) else None for b in results]
         whole = not any([type(p) is not Spot or p.size >= 0 for p in places if p is not None])
         fresh = [(size, dtype) for _, size, dtype in self.made]
-        made.constants = [t for t, p in zip(results, places, strict=True) if p is None] if whole else [buffer_or_value(t) for t in results]
+        made.constants = [b for b, p in zip(results, places, strict=True) if p is None or not whole]
         rest = iter(range(self.count + len(fresh), self.count + len(fresh) + len(made.constants)))
         made.places = [next(rest) if p is None or not whole else p.number for p in places]
         held = [a for s in self.steps if isinstance(s, Step) for group in s[1:] for a in group if isinstance(a, Buffer)]
@@ -232,10 +235,6 @@ class CallRecorder(Recorder):
         return self.device.direct.prepare_any_size([dtype for _, _, dtype in self.made], steps, inputs)
 
 
-def buffer_or_value(t: Any) -> Any:
-    return t.buffer if isinstance(t, Tensor) else t
-
-
 def stand_in(x: Any) -> Any:
     """Something with the identity of its own for an input: one buffer given twice must be told apart."""
     if isinstance(x, Buffer):
@@ -245,10 +244,12 @@ def stand_in(x: Any) -> Any:
     return type(x)(x) if isinstance(x, np.generic) else x
 
 
-def plan_call(
-    op: Any, xs: Sequence[Any], attributes: dict[str, Any], numbers: Sequence[Any], specs: Any, kinds: Kinds, names: Any, store: Any,
-) -> Any:  # fmt: skip
+def plan_call(op: Any, xs: Sequence[Any], attributes: dict[str, Any], numbers: Sequence[Any], store: Any) -> Any:
     """The call, run under a recorder; what was recorded goes to store() as a planned Call, with the recorder, where that can be."""
+    specs = specs_of(xs)
+    check_one_device(op, specs)
+    kinds = [None if spec is None else spec.tracked for spec in specs]
+    names = op.needs(kinds, attributes) if thread.modes.recording and True in kinds else None
     inputs = [x.buffer if isinstance(x, Tensor) else x for x in (*xs, *numbers)]
     values = [stand_in(x) for x in inputs]
     given = [Tensor(v, x.spec.as_tracked(False)) if isinstance(x, Tensor) else v for v, x in zip(values, xs, strict=False)]
@@ -262,12 +263,12 @@ def plan_call(
     if refused and thread.modes.strict:
         raise op.no_rule(kinds)
     names = names if floats else None
-    found = [] if names is None else saved_values(op, given, ys[0], extras, names)
-    made = Planned(op, kinds, names, type(y) is not tuple, specs, [t.spec for t in ys], specs_of(found))
+    kept, saved = saved_values(op, given, ys[0], extras, names or ())
+    made = Planned(op, specs, names, type(y) is not tuple, [t.spec.as_tracked(names is not None) for t in ys], kept)
     made.attributes, made.backwards = attributes, {}
-    planned = recorder.plan(made, [*ys, *found])
-    for n, (name, t) in enumerate(zip(made.names, found, strict=True), len(ys)):  # a saved number is one of the inputs, not a constant
-        if isinstance(t, np.generic):
+    planned = recorder.plan(made, [*[t.buffer for t in ys], *saved])
+    for n, (name, value) in enumerate(zip(made.names, saved, strict=True), len(ys)):  # a saved number is one of the inputs
+        if isinstance(value, np.generic):
             made.places[n] = op.inputs.index(name)
     made.places, made.keeps = made.places[: len(ys)], made.places[len(ys) :]
     memory = [*inputs, *recorder.alive]
@@ -316,24 +317,21 @@ def again(op: Any, xs: Sequence[Any], specs: tuple[Any, ...], key: Any, given: l
     return of_size(form, xs, specs, given, NONE)
 
 
-def first_of_shape(
-    op: Any, xs: Sequence[Any], attributes: dict[str, Any], numbers: Any, specs: Any, kinds: Kinds, names: tuple[str, ...] | None,
-) -> Any:  # fmt: skip
+def first_of_shape(op: Any, xs: Sequence[Any], attributes: dict[str, Any], numbers: Any) -> Any:
     """A pointwise call whose shape has not come before."""
+    specs = specs_of(xs)
     one = common(specs)
     if one is None:  # they broadcast, or are empty
-        return unplanned(op, xs, attributes, numbers, specs, kinds, names)
+        return unplanned(op, xs, attributes, numbers)
     key = thread.modes.recording, *[spec and spec.kind for spec in specs]
     form = op.plans.forms.get(key)
     if form is None:
         if len(op.plans.forms) >= ONCE:  # specs are forgotten now and then
             op.plans.forms.clear()
         op.plans.forms[key] = False  # until it is known to be possible
-        return plan_call(
-            op, xs, attributes, numbers, specs, kinds, names, lambda made, recorder: keep_for_any(op, key, made, recorder, one.size)
-        )
+        return plan_call(op, xs, attributes, numbers, lambda made, recorder: keep_for_any(op, key, made, recorder, one.size))
     if not form:
-        return unplanned(op, xs, attributes, numbers, specs, kinds, names)
+        return unplanned(op, xs, attributes, numbers)
     given = [x if spec is None else x.buffer for x, spec in zip(xs, specs, strict=True)]
     return of_size(form, xs, specs, [*given, *numbers], attributes)
 

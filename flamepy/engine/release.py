@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core.backward import Cotangents, walk
+from ..core.changes import heard
 from ..core.door import Door
 from ..core.modes import thread
 from ..core.rng import generator
-from ..core.tape import Tape, TapeEntry, user_frame, watchers
-from .entries import Taken, observers, set_observers
+from ..core.tape import Tape, TapeEntry, user_frame
+from .entries import Taken, observers, set_observers, watched
 
 NOTHING: Any = (), ()
 
@@ -40,7 +41,7 @@ class Release:
                 if segment is not None:
                     segments = segments or set()
                     segments.add(segment)
-        self.until = until = 0 if hooked or watchers else until  # the oldest entry at which code of the user's may run
+        self.until = until = 0 if hooked or (heard and watched()) else until  # the oldest entry at which code of the user's may run
         for segment in segments or ():
             segment.check()
         self.freed = None if retain else Taken(user_frame())
@@ -96,8 +97,8 @@ class Release:
         if self.freed is not None:
             self.freed.failed = type(error).__name__
         if self.before is not None:
-            thread.modes.strict, observing, random, tapes = self.before
-            set_observers(*observing)
+            thread.modes.strict, told, random, tapes = self.before
+            set_observers(*told)
             for tape, length in tapes:
                 del tape[length:]
             generator.restore(random)

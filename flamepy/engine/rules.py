@@ -121,7 +121,7 @@ def plan_vjp(entry: TapeEntry, gs: Sequence[Any], into: Any, narrow: bool, key: 
     found = [dx if node is not None else None for dx, node in zip(found, entry.inputs, strict=True)]
     found = found if into is None else arriving(found, into)
     plan = Plan()
-    planned = recorder.plan(plan, found)
+    planned = recorder.plan(plan, list(map(buffer_of, found)))
     plan.gives = [(i, None if dx is None else dx.spec) for i, dx in zip(plan.places, found, strict=True)]
     memory = [*inputs, *recorder.alive, *plan.constants]
     if planned and call.any_size:

@@ -15,7 +15,7 @@ import numpy as np
 from ..core.custom import custom
 from ..core.errors import DTypeError, ShapeError
 from ..core.numbers import number
-from ..core.op import launch, like, new, together
+from ..core.op import launch, like, new
 from ..core.ops.axes import Shape, composed, tensors_of
 from ..core.ops.copy import filled
 from ..core.ops.shape import broadcast_to, contiguous_strides, reshape
@@ -23,6 +23,7 @@ from ..core.spec import size_of
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, bool_, checked_number
 from ..engine.forms import form
+from ..engine.half import together
 from .activations import masked_fill
 from .logic import logical_not
 

@@ -9,12 +9,13 @@ from typing import Any
 
 from ..core.custom import custom
 from ..core.errors import ShapeError
-from ..core.op import launch, like, together
+from ..core.op import launch, like
 from ..core.ops.indexing import placed_ids, rows_added
 from ..core.ops.reduce import sum as sum_op
 from ..core.spec import size_of
 from ..dtypes import FULL, int64, is_count
 from ..engine.forms import form
+from ..engine.half import together
 
 Sizes = tuple[int, ...]
 Pair = tuple[int, int]

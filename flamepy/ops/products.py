@@ -13,7 +13,7 @@ import numpy as np
 from ..core import op
 from ..core.custom import custom
 from ..core.errors import ShapeError
-from ..core.op import launch, like, share, together
+from ..core.op import launch, like, share
 from ..core.ops.copy import cast
 from ..core.ops.matrices import cotangents, matmul, product
 from ..core.ops.reduce import sum as sum_op
@@ -22,6 +22,7 @@ from ..core.pointwise import Pointwise, on_tensors
 from ..core.spec import size_of
 from ..dtypes import bfloat16, float16, float32
 from ..engine.forms import form, remade, rounds
+from ..engine.half import together
 
 # ---- matmul of 16-bit floats ------------------------------------------------------------------------------------------------------
 form(only_for={"a": "b", "b": "a"})(product)

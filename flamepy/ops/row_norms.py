@@ -14,7 +14,7 @@ import numpy as np
 from ..core.custom import custom
 from ..core.errors import ShapeError
 from ..core.numbers import number
-from ..core.op import launch, like, new, share, together
+from ..core.op import launch, like, new, share
 from ..core.ops.axes import checked_shape, composed
 from ..core.ops.pointwise import rsqrt
 from ..core.ops.reduce import mean as mean_op
@@ -25,6 +25,7 @@ from ..core.spec import size_of
 from ..core.tensor import Tensor
 from ..dtypes import HALF, checked_number, computed, float32
 from ..engine.forms import form, remade
+from ..engine.half import together
 from .norm_bodies import (
     half_residual_norm_row,
     kept_norm_dx_row,

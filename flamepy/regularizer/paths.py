@@ -123,7 +123,7 @@ def stand_in(x: Any) -> Tensor:
     t = Tensor(x.buffer, x.spec.as_tracked(True))
     nothing = dict.fromkeys(("ins", "saved", "tracked", "others", "guarded"), ())
     call = SimpleNamespace(op=STAND_IN, single=True, outs=(t.spec,), **nothing)
-    t.entry = TapeEntry(call, t.id)
+    t.entry = TapeEntry(call, (t,))
     return t
 
 
