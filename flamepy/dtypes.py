@@ -16,7 +16,6 @@ from .core.dtypes import FULL as FULL
 from .core.dtypes import INTEGERS as INTEGERS
 from .core.dtypes import as_dtype as as_dtype
 from .core.dtypes import bool_ as bool_
-from .core.dtypes import checked_dict as checked_dict
 from .core.dtypes import checked_int as checked_int
 from .core.dtypes import checked_number as checked_number
 from .core.dtypes import computed as computed
@@ -27,7 +26,7 @@ from .core.dtypes import int64 as int64
 from .core.dtypes import is_count as is_count
 from .core.dtypes import is_number as is_number
 from .core.dtypes import join
-from .core.errors import DTypeError
+from .core.errors import DTypeError, StateError
 
 float16 = np.dtype("float16")
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
@@ -72,3 +71,10 @@ def checked_steps(name: str, what: str, n: Any) -> int:
     if not isinstance(n, int) or isinstance(n, bool) or n < 1:
         raise ValueError(f"{name}: {what} must be a number of steps: {n!r}. Use 1 or more.")
     return n
+
+
+def checked_dict(name: str, given: Any) -> Any:
+    """`given` itself. Raises StateError where it is no dict."""
+    if not hasattr(given, "items"):
+        raise StateError(f"{name}: not a dict: {type(given).__name__}. Pass one by names, such as state_dict() gives.")
+    return given

@@ -7,9 +7,13 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from .core.parameter import Stored
 from .core.tensor import Tensor as Tensor
 from .ops import Axis, Pair, TensorLike
+from .parameter import ParameterMethods
 from .tensors import TensorMethods
+
+class Trained(ParameterMethods, Stored): ...  # type: ignore[misc]
 
 class Methods(TensorMethods):
     # flamepy/core/ops/pointwise.py: abs_y

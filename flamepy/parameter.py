@@ -6,47 +6,92 @@ and clipping and the optimizer step are one launch each instead of one for each 
 
 from __future__ import annotations
 
+import fnmatch
 import itertools
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .backend.base import Device
 from .core import parameter as core
-from .core.changes import changed
-from .core.errors import GradientError, StateError
+from .core.changes import assigned, changed, seen
+from .core.errors import DTypeError, GradientError, ShapeError, StateError
+from .core.methods import tensor
 from .core.modes import no_grad
 from .core.parameter import Parameter as Parameter
-from .core.parameter import named as named
 from .core.tape import file_line, user_frame
-from .core.tensor import attach
+from .core.tensor import Tensor, attach
+from .dtypes import FLOATS, checked_dict
 from .gradient import GradientMap
 from .reading import StateArray, hint_at_map, hinted
 
-keep = Parameter.set_grad
 
+class ParameterMethods:
+    """What a Parameter has beside core's: FLAME's updates, and a gradient that is kept in it where somebody puts one there."""
 
-def hinting(p: Any) -> Any:
-    """The gradient set with set_grad(), or None. backward() does not touch it."""
-    if (kept := p.kept_grad()) is None:
-        hint_at_map(p)
-    return kept
+    if TYPE_CHECKING:
+        label: str
+        spec: Any
+        detach: Callable[[], Any]
+        _fitting: Callable[..., Any]
+        _write: Callable[..., None]
 
+    _grad: Tensor | None = None
 
-class Hinting:
-    """What a Parameter says of gradients beside core's: a hint at the map that backward() returns, unless set_grad() was called."""
+    def tensor(self: Any) -> Tensor:
+        """The tracked value: the parameter itself, usable in any op."""
+        return self
 
-    grad = vars(Parameter)["grad"].getter(hinting)
+    # ---- gradient: set by hand, never by backward() ---------------------------------------------------------------------
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient set with set_grad(), or None. backward() does not touch it."""
+        if (kept := self.kept_grad()) is None:
+            hint_at_map(self)
+        return kept
 
-    def set_grad(self: Any, gradient: Any) -> None:
+    @grad.setter
+    def grad(self, gradient: Any) -> None:
+        raise AttributeError("grad: cannot be assigned: p.grad = g. Use p.set_grad(g), or p.zero_grad() for None.")
+
+    def kept_grad(self) -> Tensor | None:
+        """The same, for what reads many."""
+        seen(self, "_grad", lambda: self._grad, True)
+        return self._grad
+
+    def set_grad(self, gradient: Any) -> None:
         """Keep a gradient (None clears it). Cast to float32 or wider. Raises ShapeError unless the shape is the parameter's."""
-        keep(self, gradient)
+        kept = None if gradient is None else self._fitting("set_grad", gradient, self._wide)
+        assigned(self, "_grad")
+        self._grad = kept
         hinted.add("grad")
 
+    def zero_grad(self) -> None:
+        """Forget the gradient."""
+        assigned(self, "_grad")
+        self._grad = None
 
-attach(Hinting, Parameter)
+    # ---- writing into the memory ------------------------------------------------------------------------------------------
+    def update(self, lr: float) -> None:
+        """p -= lr * grad; nothing without a gradient."""
+        if (grad := self.kept_grad()) is not None:
+            with no_grad():
+                self._write(self.detach().to(self._wide) - grad * lr, "update")
+
+    def apply_update(self, change: Any) -> None:
+        """p -= change."""
+        with no_grad():
+            self._write(self.detach().to(self._wide) - self._fitting("apply_update", change, self._wide), "apply_update")
+
+    @property
+    def _wide(self) -> np.dtype:
+        """What changes are computed in: 16 bits would round them away."""
+        return self.spec.computed
+
+
+attach(ParameterMethods, Parameter)
 
 
 class ParameterDict(core.ParameterDict):
@@ -54,27 +99,75 @@ class ParameterDict(core.ParameterDict):
 
     _module: Callable[[], Any] = staticmethod(lambda: None)
 
+    def __init__(self, parameters: dict[str, Parameter] | None = None):
+        super().__init__(checked_dict("ParameterDict", {} if parameters is None else parameters))
+
+    def zero_grad(self) -> None:
+        for p in self._parameters.values():
+            p.zero_grad()
+
     def set_grads(self, grads: Any) -> None:
         """Give each parameter its gradient from the map, or None; nothing is set where one does not fit. A step that would do nothing
         with the map does nothing with these either. Raises GradientError for gradients of a scaled loss."""
-        if isinstance(grads, GradientMap) and grads.scaled is not None:
+        if not isinstance(grads, GradientMap):
+            raise DTypeError(f"set_grads: not a GradientMap: {type(grads).__name__}. Pass what backward() returned.")
+        if grads.scaled is not None:
             raise GradientError(f"set_grads: gradients of a scaled loss: {grads.scaled}. Call scaler.unscale(grads) first.")
-        super().set_grads(grads)
-        if grads.mark is not None:
-            for p in self._parameters.values():
-                if p._grad is not None:
-                    p._grad.mark = grads.mark
+        for p, g in [(p, p._fitting("set_grad", grads[p], p._wide) if p in grads else None) for p in self._parameters.values()]:
+            p.set_grad(g)
+            if p._grad is not None and grads.mark is not None:
+                p._grad.mark = grads.mark
+
+    def freeze(self, pattern: str = "*") -> list[str]:
+        """Stop the parameters whose name matches the glob from requiring grad; returns their names. None matching is an error."""
+        names = self.matching("freeze", pattern)
+        for name in names:
+            self._parameters[name].requires_grad = False
+        return names
+
+    def unfreeze(self, pattern: str = "*") -> list[str]:
+        """Have the parameters whose name matches the glob require grad again, from the next forward pass on; returns their names. None
+        matching is an error. An optimizer that was given them before goes on with them."""
+        names = self.matching("unfreeze", pattern)
+        for name in names:
+            self._parameters[name].requires_grad = True
+        return names
+
+    def matching(self, by: str, pattern: str) -> list[str]:
+        """Names that match a glob, at least one."""
+        names = fnmatch.filter(self._parameters, str(pattern))
+        if not names:
+            raise StateError(f"{by}: no parameter matches: '{pattern}'. Use a glob of: {', '.join(self._parameters)}.")
+        return names
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copies of the numbers by name: NumPy arrays that also answer to .numpy(), .clone(), .detach(), .cpu() and .numel()."""
-        return {name: array.view(StateArray) for name, array in super().state_dict().items()}
+        return {name: p.numpy().copy().view(StateArray) for name, p in self._parameters.items()}
+
+    def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
+        """Overwrite parameters from arrays by name. Everything is checked first: a failure changes nothing.
+
+        Raises StateError for missing or unknown names (unless strict is False), ShapeError for other shapes.
+        """
+        self.check_names(list(self._parameters), checked_dict("load_state_dict", state), strict)
+        found = {n: tensor(state[n]) for n in self._parameters if n in state}
+        for name, t in found.items():
+            if t.shape != self._parameters[name].shape:
+                shapes = f"model {self._parameters[name].shape}, state {t.shape}"
+                raise ShapeError(f"load_state_dict: shape differs for '{name}': {shapes}. Load into the same model.")
+            if t.dtype not in FLOATS:
+                raise DTypeError(f"load_state_dict: not floats: '{name}' is {t.dtype}. Save the state with state_dict().")
+        for name, t in found.items():
+            self._parameters[name].set_data(t)
 
     @staticmethod
-    def check_names(mine: list[str], state: dict[str, Any], strict: bool, *advice: str) -> None:
-        """Core's, with other advice where the names are PyTorch's."""
-        if any([n.endswith("in_proj_weight") for n in state if n not in mine]):
-            advice = ("Pass nn.from_torch_names(state): these are PyTorch's",)
-        core.ParameterDict.check_names(mine, state, strict, *advice)
+    def check_names(mine: list[str], state: dict[str, Any], strict: bool) -> None:
+        """Raise StateError unless a state has these names and no others."""
+        missing, unknown = [n for n in mine if n not in state], [n for n in state if n not in mine]
+        if strict and (missing or unknown):
+            torch = any([n.endswith("in_proj_weight") for n in unknown])
+            advice = "Pass nn.from_torch_names(state): these are PyTorch's" if torch else "Load into the same model, or pass strict=False"
+            raise StateError(f"load_state_dict: names differ: missing {missing}, unknown {unknown}. {advice}.")
 
     def pack(self) -> ParameterDict:
         """Move parameters into one span of memory for each dtype and device; ids, names and numbers stay. Returns self.
@@ -158,3 +251,19 @@ def move_parameters(parameters: list[Parameter], dtype: np.dtype | None, device:
             p.set_grad(grad)
         changed(p)
     pack_in_order([p for p in packed if p.buffer.root is None])
+
+
+def named(op: str, params: Any) -> dict[str, Parameter]:
+    """Parameters by name, of a Module, a ParameterDict, one Parameter or an iterable of them; those without a name get "0", "1", ..."""
+    if hasattr(params, "params") and not isinstance(params, Parameter):  # a Module: its dictionary gives names
+        params = params.params
+    given = params.parameters() if hasattr(params, "parameters") else [params] if isinstance(params, Parameter) else params
+    given = list(given) if hasattr(given, "__iter__") and not isinstance(given, Tensor) else [None]
+    if not all([isinstance(p, Parameter) for p in given]):
+        kind = type(params).__name__
+        raise DTypeError(f"{op}: not parameters: {kind}. Pass a model, a ParameterDict or a list of Parameters.")
+    found: dict[str, Parameter] = {}
+    for i, p in enumerate(dict.fromkeys(given)):
+        if found.setdefault(p.name or str(i), p) is not p:
+            raise StateError(f"{op}: two parameters have one name: '{p.name}'. Put them into one ParameterDict, which names them.")
+    return found

@@ -132,9 +132,13 @@ def ops_stub() -> str:
 
 def methods_stub() -> str:
     lines = [
-        FIRST + "# ruff: noqa: E501, F401\n" + IMPORTS + "from .core.tensor import Tensor as Tensor",
+        FIRST + "# ruff: noqa: E501, F401\n" + IMPORTS + "from .core.parameter import Stored",
+        "from .core.tensor import Tensor as Tensor",
         "from .ops import Axis, Pair, TensorLike",
+        "from .parameter import ParameterMethods",
         "from .tensors import TensorMethods",
+        "",
+        "class Trained(ParameterMethods, Stored): ...  # type: ignore[misc]",
         "",
         "class Methods(TensorMethods):",
     ]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import DTypeError, StateError
+from .errors import DTypeError
 
 float32 = np.dtype("float32")
 float64 = np.dtype("float64")
@@ -75,10 +75,3 @@ def checked_int(name: str, what: str, value: Any) -> int:
             raise DTypeError(f"{name}: {what} is no whole number: {value!r}. Use an int.")
         value = value.__index__()
     return value  # type: ignore[no-any-return]
-
-
-def checked_dict(name: str, given: Any) -> Any:
-    """`given` itself. Raises StateError where it is no dict."""
-    if not hasattr(given, "items"):
-        raise StateError(f"{name}: not a dict: {type(given).__name__}. Pass one by names, such as state_dict() gives.")
-    return given

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import creation
-from .changes import assigned, changed, seen
-from .dtypes import FLOATS, checked_dict
+from .changes import changed
+from .dtypes import FLOATS
 from .errors import DTypeError, ShapeError, StateError
-from .gradients import GradientMap
 from .methods import tensor
-from .modes import no_grad
 from .tape import file_line, user_frame
 from .tensor import Tensor
 
@@ -46,7 +43,13 @@ class Stored(Tensor):
         self.buffer.wrote(f"{by} of {self.label} at {file_line(user_frame())}")
 
 
-class Parameter(Stored):
+if TYPE_CHECKING:
+    from ..methods import Trained  # a stub: what attaches from above, with types
+else:
+    Trained = Stored
+
+
+class Parameter(Trained):
     """A trainable tensor. Its `id` never changes; `set_data`, `update`, `apply_update` and optimizers write into its memory.
 
     Made from a Tensor, an array or nested lists (copied). Raises DTypeError for integers.
@@ -59,7 +62,6 @@ class Parameter(Stored):
         if t.dtype not in FLOATS:
             raise DTypeError(f"Parameter: needs floats: {t.dtype}. Cast the data to float32.")
         super().__init__(t.buffer, t.spec.as_tracked(bool(requires_grad)))
-        self._grad: Tensor | None = None
         changed(self)
 
     @staticmethod
@@ -82,53 +84,6 @@ class Parameter(Stored):
         """Uniform numbers in [low, high)."""
         return Parameter(creation.uniform(shape, low, high, dtype=dtype, device=device))
 
-    def tensor(self) -> Tensor:
-        """The tracked value: the parameter itself, usable in any op."""
-        return self
-
-    # ---- gradient: set by hand, never by backward() ---------------------------------------------------------------------
-    @property
-    def grad(self) -> Tensor | None:
-        """The gradient set with set_grad(), or None. backward() does not touch it."""
-        return self.kept_grad()
-
-    @grad.setter
-    def grad(self, gradient: Any) -> None:
-        raise AttributeError("grad: cannot be assigned: p.grad = g. Use p.set_grad(g), or p.zero_grad() for None.")
-
-    def kept_grad(self) -> Tensor | None:
-        """The same, for what reads many."""
-        seen(self, "_grad", lambda: self._grad, True)
-        return self._grad
-
-    def set_grad(self, gradient: Any) -> None:
-        """Keep a gradient (None clears it). Cast to float32 or wider. Raises ShapeError unless the shape is the parameter's."""
-        kept = None if gradient is None else self._fitting("set_grad", gradient, self._wide)
-        assigned(self, "_grad")
-        self._grad = kept
-
-    def zero_grad(self) -> None:
-        """Forget the gradient."""
-        assigned(self, "_grad")
-        self._grad = None
-
-    # ---- writing into the memory ------------------------------------------------------------------------------------------
-    def update(self, lr: float) -> None:
-        """p -= lr * grad; nothing without a gradient."""
-        if (grad := self.kept_grad()) is not None:
-            with no_grad():
-                self._write(self.detach().to(self._wide) - grad * lr, "update")
-
-    def apply_update(self, change: Any) -> None:
-        """p -= change."""
-        with no_grad():
-            self._write(self.detach().to(self._wide) - self._fitting("apply_update", change, self._wide), "apply_update")
-
-    @property
-    def _wide(self) -> np.dtype:
-        """What changes are computed in: 16 bits would round them away."""
-        return self.spec.computed
-
     def __repr__(self) -> str:
         name = f"'{self.name}', " if self.name else ""
         return f"Parameter({name}{self.shown(f'Parameter({name}')}{'' if self.requires_grad else ', requires_grad=False'})"
@@ -139,7 +94,7 @@ class ParameterDict:
 
     def __init__(self, parameters: dict[str, Parameter] | None = None):
         self._parameters: dict[str, Parameter] = {}
-        for name, p in checked_dict("ParameterDict", {} if parameters is None else parameters).items():
+        for name, p in (parameters or {}).items():
             self.insert(name, p)
 
     def insert(self, name: str, p: Parameter) -> None:
@@ -177,83 +132,5 @@ class ParameterDict:
     def named_parameters(self) -> list[tuple[str, Parameter]]:
         return list(self._parameters.items())
 
-    def zero_grad(self) -> None:
-        for p in self._parameters.values():
-            p.zero_grad()
-
-    def set_grads(self, grads: GradientMap) -> None:
-        """Give each parameter its gradient from the map, or None; nothing is set where one does not fit."""
-        if not isinstance(grads, GradientMap):
-            raise DTypeError(f"set_grads: not a GradientMap: {type(grads).__name__}. Pass what backward() returned.")
-        for p, g in [(p, p._fitting("set_grad", grads[p], p._wide) if p in grads else None) for p in self._parameters.values()]:
-            p.set_grad(g)
-
-    def freeze(self, pattern: str = "*") -> list[str]:
-        """Stop the parameters whose name matches the glob from requiring grad; returns their names. None matching is an error."""
-        names = self.matching("freeze", pattern)
-        for name in names:
-            self._parameters[name].requires_grad = False
-        return names
-
-    def unfreeze(self, pattern: str = "*") -> list[str]:
-        """Have the parameters whose name matches the glob require grad again, from the next forward pass on; returns their names. None
-        matching is an error. An optimizer that was given them before goes on with them."""
-        names = self.matching("unfreeze", pattern)
-        for name in names:
-            self._parameters[name].requires_grad = True
-        return names
-
-    def matching(self, by: str, pattern: str) -> list[str]:
-        """Names that match a glob, at least one."""
-        names = fnmatch.filter(self._parameters, str(pattern))
-        if not names:
-            raise StateError(f"{by}: no parameter matches: '{pattern}'. Use a glob of: {', '.join(self._parameters)}.")
-        return names
-
-    def state_dict(self) -> dict[str, np.ndarray]:
-        """Copies of the numbers by name."""
-        return {name: p.numpy().copy() for name, p in self._parameters.items()}
-
-    def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
-        """Overwrite parameters from arrays by name. Everything is checked first: a failure changes nothing.
-
-        Raises StateError for missing or unknown names (unless strict is False), ShapeError for other shapes.
-        """
-        self.check_names(list(self._parameters), checked_dict("load_state_dict", state), strict)
-        found = {n: tensor(state[n]) for n in self._parameters if n in state}
-        for name, t in found.items():
-            if t.shape != self._parameters[name].shape:
-                shapes = f"model {self._parameters[name].shape}, state {t.shape}"
-                raise ShapeError(f"load_state_dict: shape differs for '{name}': {shapes}. Load into the same model.")
-            if t.dtype not in FLOATS:
-                raise DTypeError(f"load_state_dict: not floats: '{name}' is {t.dtype}. Save the state with state_dict().")
-        for name, t in found.items():
-            self._parameters[name].set_data(t)
-
-    @staticmethod
-    def check_names(
-        mine: list[str], state: dict[str, Any], strict: bool, advice: str = "Load into the same model, or pass strict=False"
-    ) -> None:
-        """Raise StateError unless a state has these names and no others."""
-        missing, unknown = [n for n in mine if n not in state], [n for n in state if n not in mine]
-        if strict and (missing or unknown):
-            raise StateError(f"load_state_dict: names differ: missing {missing}, unknown {unknown}. {advice}.")
-
     def __repr__(self) -> str:
         return "\n".join(f"{name:40} {p.dtype!s:9} {p.shape}" for name, p in self._parameters.items()) or "ParameterDict()"
-
-
-def named(op: str, params: Any) -> dict[str, Parameter]:
-    """Parameters by name, of a Module, a ParameterDict, one Parameter or an iterable of them; those without a name get "0", "1", ..."""
-    if hasattr(params, "params") and not isinstance(params, Parameter):  # a Module: its dictionary gives names
-        params = params.params
-    given = params.parameters() if hasattr(params, "parameters") else [params] if isinstance(params, Parameter) else params
-    given = list(given) if hasattr(given, "__iter__") and not isinstance(given, Tensor) else [None]
-    if not all([isinstance(p, Parameter) for p in given]):
-        kind = type(params).__name__
-        raise DTypeError(f"{op}: not parameters: {kind}. Pass a model, a ParameterDict or a list of Parameters.")
-    found: dict[str, Parameter] = {}
-    for i, p in enumerate(dict.fromkeys(given)):
-        if found.setdefault(p.name or str(i), p) is not p:
-            raise StateError(f"{op}: two parameters have one name: '{p.name}'. Put them into one ParameterDict, which names them.")
-    return found
