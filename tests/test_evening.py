@@ -110,7 +110,7 @@ y.register_hook(lambda g: seen.append(g.tolist()))
 (y * 3.0).sum().backward()
 p = fp.Parameter([1.0, 2.0])
 z = (p * p).sum()
-p.device.stream.copy(p.buffer, fp.tensor([5.0, 6.0]).buffer)
+p.device.copy(p.buffer, fp.tensor([5.0, 6.0]).buffer)
 p.buffer.wrote("a test")
 try:
     z.backward()

@@ -11,34 +11,56 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..core import device as core
 from ..core.changes import before
-from ..core.device import Kernel as Kernel
 from ..core.device import device as device
 from ..core.device import is_device_name as is_device_name
-from ..core.device import opened as opened
-from ..core.device import register as register
 from ..core.errors import DeviceError
 from .run import Action, Required, Run, Step, resolve
 
+Kernel = Any  # what a stream can launch: only the streams of its device look inside
+
 
 class Buffer(core.Buffer):
-    """`retired` says who moved what lived here to another place: a recorded step that knows this memory must not be replayed."""
+    """Memory of its own, or `offset` bytes into `root`. `retired` says who moved what lived here to another place: a recorded step that
+    knows this memory must not be replayed."""
 
     device: Device
+    written: str | Callable[[], str] = ""
+    writes = 0
     root: Buffer | None = None
+    offset = 0
     retired = ""
     owners: tuple[Callable[[], Any], ...] = ()  # weak references to the leaves that were told whether to require grad
     packed: Sequence[Any] = ()  # weak references to the parameters whose numbers were put here; layout: their ids, (start, size) of each
     layout: Any = None
     stands_for: Buffer | None = None  # while a call is planned: the buffer that was really given
 
+    def __init__(self, data: Any, size: int, dtype: np.dtype, device: Device, root: Buffer | None = None, offset: int = 0):
+        self.data, self.size, self.dtype, self.device = data, size, dtype, device
+        if root is not None:
+            self.root, self.offset, self.__class__ = root, offset, Part
+
+    version = property(attrgetter("writes"))
+
+    @property
+    def last_write(self) -> str:
+        found = self.written or ("" if self.root is None else self.root.written)
+        return found if isinstance(found, str) else found()
+
+    @property
+    def start(self) -> int:
+        """Which element of the root is its first."""
+        return self.offset // self.dtype.itemsize
+
     def wrote(self, by: str | Callable[[], str]) -> None:
+        """Core's; who wrote may be told by a function, where that takes a while."""
         self.writes += 1
         self.written = by
         if self.device.recorders:
@@ -49,13 +71,71 @@ class Buffer(core.Buffer):
         return uploaded, (self.device, self.device.direct.download(self))
 
 
+class Part(Buffer):
+    """A part of other memory: one write to the root moves all its parts."""
+
+    root: Buffer
+    version = property(lambda self: self.writes + self.root.writes)
+
+
 FINITE = (-sys.float_info.max, sys.float_info.max)  # for require()
 
 
-class Stream(core.Stream):
-    """An ordered queue of launches; what it is asked for that a stream which records must know of."""
+class Stream:
+    """An ordered queue of launches. This one, given run() by a device, does each at once."""
 
     device: Device
+
+    def empty(self, size: int, dtype: np.dtype) -> Any:
+        """Memory that nobody has written to."""
+        raise NotImplementedError
+
+    def upload(self, array: np.ndarray) -> Any:
+        """A new buffer with the numbers of a host array."""
+        raise NotImplementedError
+
+    def download(self, buffer: Buffer) -> np.ndarray:
+        """The numbers as a read-only, flat host array."""
+        raise NotImplementedError
+
+    def item(self, buffer: Buffer) -> Any:
+        """The number of a buffer that has one."""
+        return self.download(buffer).item()
+
+    def run(self, kernel: Kernel, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
+        """Launch `kernel`: outs first, then ins (buffers, numbers, None), then constants."""
+        raise NotImplementedError
+
+    def copy(self, out: Buffer, x: Buffer) -> None:
+        """Overwrite `out` with the numbers of `x`, of the same size; also converts to another dtype and crosses devices."""
+        if x.device is not out.device:
+            x = self.upload(x.device.download(x))
+        if out.size:
+            self.run(self.device.copier(out, x), (out,), (x,), ())
+
+    def copied(self, x: Buffer) -> Buffer:
+        """What it holds now, in a new buffer."""
+        copy = self.empty(x.size, x.dtype)
+        self.copy(copy, x)
+        return copy
+
+    # ---- what the host has to do -------------------------------------------------------------------------------------------
+    def before(self, values: Callable[[], Sequence[Any] | None], buffer: Buffer | None = None) -> None:
+        """Fill a small buffer with what values() returns, from host state alone."""
+        found = values()
+        if buffer is not None:
+            buffer.device.write(buffer, found)  # type: ignore[arg-type]
+
+    def after(self, check: Callable[..., None], *buffers: Buffer) -> None:
+        """Call check(*buffers) when these results are known, at the latest before a host read; it may raise."""
+        check(*buffers)
+
+    def report(self, make: Callable[[np.ndarray], Any], buffer: Buffer) -> Any:
+        """What make() makes of a small buffer's numbers."""
+        return make(self.download(buffer))
+
+    def number(self, buffer: Buffer, i: int = 0) -> Any:
+        return self.report(lambda numbers: numbers[i].item(), buffer)
 
     def filler(self, out: Buffer) -> Callable[[Buffer], None]:
         """copy() into one buffer, always from its like: of its device, size and dtype."""
@@ -137,15 +217,34 @@ class Device(core.Device):
     """`direct` is its own stream; everybody uses `stream`, which is another while a thread records. In launch(), `dtype` is float32 beside
     16-bit buffers, which are read as float32 and rounded as they are written."""
 
-    stream: Stream
     align = 64  # bytes: where a buffer may begin in a root
     gap = 0  # bytes between buffers that share a root, at least
     checks_late = False  # whether a program's checks look at their buffers after all its launches
 
     def __init__(self, name: str, stream: Stream):
-        super().__init__(name, stream)
-        self.direct = stream
+        super().__init__(name)
+        self.stream = self.direct = stream
+        stream.device = self
         self.recorders = 0  # how many threads' recorders stand in the stream's place; see recorder.py
+
+    if not TYPE_CHECKING:  # the stream's, whichever stands there
+        empty, upload, download = (property(attrgetter(f"stream.{name}")) for name in ("empty", "upload", "download"))
+        item, copy = property(attrgetter("stream.item")), property(attrgetter("stream.copy"))
+
+    def fill(self, buffer: Buffer, values: Callable[[], Sequence[Any]]) -> None:
+        self.stream.before(values, buffer)
+
+    def copier(self, out: Buffer, x: Buffer) -> Kernel:
+        """The kernel that copies x to out, both on this device, and converts as NumPy's astype does."""
+        raise NotImplementedError
+
+    def write(self, buffer: Buffer, values: Sequence[Any]) -> None:
+        """Overwrite a small buffer with numbers of the host."""
+        raise NotImplementedError
+
+    def slot(self, root: Buffer, offset: int, size: int, dtype: np.dtype) -> Buffer:
+        """`size` elements of `dtype`, `offset` bytes into `root`, as a buffer that shares the memory and keeps it alive."""
+        raise NotImplementedError
 
     def suited(self, kernel: Any, size: int) -> Any:
         """The kernel that does the same as this one for so many elements."""
@@ -204,6 +303,19 @@ class Device(core.Device):
 
 def uploaded(device: Device, array: np.ndarray) -> Buffer:
     return device.upload(array)
+
+
+def register(made: Any) -> Any:
+    """Make a device of your own known by its name, also to captured steps. Raises DeviceError for a name that is taken."""
+    if made.name.partition(":")[0] in core.openers or core._devices.setdefault(made.name, made) is not made:
+        raise DeviceError(f"device: this name is taken: '{made.name}'. Choose another.")
+    return made
+
+
+def opened() -> list[Any]:
+    """The devices in use, the default one first."""
+    device()
+    return list({id(found): found for found in core._devices.values()}.values())  # one may have two names: cuda, cuda:0
 
 
 BACKENDS = ("cpu", "plain", "cuda")  # each a folder here whose device.py has open(rest of the name) -> Device

@@ -154,7 +154,7 @@ def in_map(kept: list[tuple[Any, Any]], taken: list[Any]) -> GradientMap:
     """Gradients in a map in which none shares memory with another or with `taken`: editing one must edit nothing else."""
     grads, seen = GradientMap(), {id(buffer) for buffer in taken}
     for tensor, g in kept:
-        if id(g.buffer) in seen or g.buffer.root is not None:
+        if id(g.buffer) in seen:
             g = g.clone()
         seen.add(id(g.buffer))
         grads.put(tensor, g)

@@ -192,7 +192,7 @@ class CoreMethods:
             raise ShapeError(f"item: needs one element: shape {self.shape}. Use .tolist() or .numpy().")
         if heard:
             heard(None, (self,), None)
-        return spec.device.stream.item(self.buffer)
+        return spec.device.item(self.buffer)
 
     def tolist(self) -> Any:
         return self.numpy().tolist()

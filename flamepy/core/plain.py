@@ -1,32 +1,23 @@
 """The device "plain": buffers are NumPy arrays, a kernel is a Python function, a launch is a call. Nothing is compiled.
 
-It is what other devices have to agree with, and what to step through with a debugger. It also shows how little a device is: memory
-(empty, upload, download, slot), launches (run, copy) and a list of kernels (kernels.py).
+It is what other devices have to agree with, and what to step through with a debugger. It also shows how little a device is: memory,
+copying, and a list of kernels (kernels.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from .device import Buffer, Device, Memory, Stream, openers
-from .dtypes import STORED, computed
+from .device import Buffer, Device, Memory, openers
 from .errors import DeviceError
 from .formula import typed
 from .kernels import KERNELS
 
-
-def memory_of(x: Any) -> Any:
-    """The array of a buffer; a number or None as it is."""
-    return x.data if isinstance(x, Buffer) else x
-
-
-def convert(outs: list, ins: list, consts: Sequence[Any]) -> None:
-    """out = x in out's dtype."""
-    outs[0][...] = ins[0]
+Formula = Callable[..., Any] | None
 
 
 def bound(name: str, formula: Callable | None, dtype: np.dtype) -> Callable[[list, list, Sequence[Any]], None]:
@@ -37,91 +28,43 @@ def bound(name: str, formula: Callable | None, dtype: np.dtype) -> Callable[[lis
     return partial(kernel, None if formula is None else typed(formula, np.dtype(dtype), dialect, False))
 
 
-def widely(kernel: Callable, outs: list, ins: list, consts: Sequence[Any]) -> None:
-    """The kernel on arrays of which those that are computed in a wider type have it meanwhile; what it writes there is rounded once."""
-    results = [widened(x) for x in outs]
-    kernel(results, [widened(x) for x in ins], consts)
-    for out, result in zip(outs, results, strict=True):
-        if result is not out:
-            out[...] = result
+class PlainDevice(Device):
+    """`device("plain")`."""
 
-
-def widened(x: Any) -> Any:
-    return x.astype(computed(x.dtype), copy=False) if isinstance(x, np.ndarray) else x
-
-
-class PlainBuffer(Buffer):
-    """Memory of its own, counted as long as somebody holds it."""
-
-    def __del__(self) -> None:
-        self.device.current -= self.size * self.dtype.itemsize  # type: ignore[attr-defined]
-
-
-class PlainStream(Stream):
-    """Does each launch at once."""
-
-    device: Any  # a PlainDevice, or another of memory that is NumPy arrays
+    def __init__(self) -> None:
+        super().__init__("plain")
+        self.kernels: dict[tuple[str, Formula, np.dtype], Callable[..., None]] = {}
 
     def empty(self, size: int, dtype: np.dtype) -> Memory:
-        buffer = self.device.owned(np.empty(size, dtype), size, np.dtype(dtype), self.device)
-        self.device.current += buffer.data.nbytes
-        self.device.peak = max(self.device.peak, self.device.current)
-        return buffer
+        return Buffer(np.empty(size, dtype), size, np.dtype(dtype), self)
 
     def upload(self, array: np.ndarray) -> Memory:
-        buffer = self.empty(array.size, array.dtype)
-        np.copyto(buffer.data.view(array.dtype).reshape(array.shape), array)
-        return buffer
+        return Buffer(array.flatten(), array.size, array.dtype, self)
 
     def download(self, buffer: Memory) -> np.ndarray:
-        view: np.ndarray = buffer.data.view(buffer.dtype)
+        view: np.ndarray = buffer.data.view()
         view.flags.writeable = False
         return view
 
-    def run(self, kernel: Any, outs: Sequence[Memory | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
-        arrays, narrow = [*outs, *ins], False
-        for i, x in enumerate(arrays):
-            if isinstance(x, Buffer):
-                arrays[i], narrow = x.data, narrow or x.dtype in STORED
-        with np.errstate(all="ignore"):  # NaN and infinity are results like others
-            (partial(widely, kernel) if narrow else kernel)(arrays[: len(outs)], arrays[len(outs) :], consts)
+    def copy(self, out: Memory, x: Memory) -> None:
+        self.fill(out, lambda: x.device.download(x))  # type: ignore[arg-type]
 
-
-class PlainDevice(Device):
-    """`device("plain")`. `current` and `peak` count the bytes of its buffers. `owned`, `part`: the classes of buffers with memory of their
-    own, and of parts."""
-
-    owned: ClassVar[type[Buffer]] = PlainBuffer
-    part: ClassVar[type[Buffer]] = Buffer
-
-    def __init__(self, name: str = "plain", stream: Stream | None = None):
-        super().__init__(name, PlainStream() if stream is None else stream)
-        self.kernels: dict[tuple[str, Callable | None, np.dtype], Callable] = {}
-        self.current = self.peak = 0
+    def fill(self, buffer: Memory, values: Callable[[], Sequence[Any]]) -> None:
+        with np.errstate(all="ignore"):
+            buffer.data[...] = values()
 
     def launch(
-        self, name: str, formula: Callable | None, outs: Sequence[Memory | None], ins: Sequence[Any], consts: Sequence[Any],
-        dtype: np.dtype,
+        self, name: str, formula: Formula, outs: Sequence[Memory | None], ins: Sequence[Any], consts: Sequence[Any], dtype: np.dtype
     ) -> None:  # fmt: skip
         key = name, formula, dtype
-        kernel = self.kernels.get(key)
-        if kernel is None:
-            kernel = self.kernels.setdefault(key, bound(*key))  # the same for all threads
-        self.stream.run(kernel, outs, ins, consts)
-
-    def copier(self, out: Memory, x: Memory) -> Any:
-        return convert
-
-    def write(self, buffer: Memory, values: Sequence[Any]) -> None:
-        with np.errstate(all="ignore"):
-            buffer.data[...] = values
-
-    def slot(self, root: Memory, offset: int, size: int, dtype: np.dtype) -> Memory:
-        if root.root is not None:
-            root, offset = root.root, root.offset + offset
-        dtype = np.dtype(dtype)
-        data = root.data.view(np.uint8)[offset : offset + size * dtype.itemsize].view(dtype)
-        return self.part(data, size, dtype, self, root, offset)
+        if key not in self.kernels:
+            self.kernels[key] = bound(*key)
+        arrays = [*outs, *ins]
+        for i, x in enumerate(arrays):
+            if isinstance(x, Buffer):
+                arrays[i] = x.data
+        with np.errstate(all="ignore"):  # NaN and infinity are results like others
+            self.kernels[key](arrays[: len(outs)], arrays[len(outs) :], consts)
 
 
 def open(rest: str, kind: type[Any] = PlainDevice) -> Any:

@@ -74,5 +74,5 @@ def manual_seed(seed: int) -> None:
 def next_key(device: Device) -> Any:
     """The place in the random numbers of the op that asks: (seed, stream, step), taken anew in every step."""
     key = device.empty(3, int64)
-    device.stream.before(generator.take, key)
+    device.fill(key, generator.take)
     return key

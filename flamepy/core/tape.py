@@ -136,7 +136,7 @@ class TapeEntry:
             return
         for n, i in enumerate(self.call.guarded):
             buffer, version = values[i], self.versions[n]
-            if buffer is not None and version != (buffer.writes if buffer.root is None else buffer.version):
+            if buffer is not None and version != buffer.version:
                 name = self.call.saved[i][0]
                 raise VersionError(
                     f"backward: a saved value was overwritten: '{name}' ({self.describe(name)}) saved by '{self.op.title}' "

@@ -5,35 +5,84 @@ The kernels beside core's are in spans.py and networks.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from ...core import plain
 from ...core.kernels import KERNELS
-from ...core.plain import bound as bound
-from ...core.plain import convert as convert
-from ...core.plain import memory_of as memory_of
 from ..base import Buffer, Device
-from ..host import HostStream
+from ..host import HostStream, widely
 from . import networks, spans  # noqa: F401  (their kernels enter the list)
 
 
-class PlainBuffer(plain.PlainBuffer, Buffer):
-    """Memory of its own."""
+def memory_of(x: Any) -> Any:
+    """The array of a buffer; a number or None as it is."""
+    return x.data if isinstance(x, Buffer) else x
 
 
-class PlainDevice(plain.PlainDevice, Device):
-    """`device("plain")`."""
+def convert(outs: list, ins: list, consts: Sequence[Any]) -> None:
+    """out = x in out's dtype."""
+    outs[0][...] = ins[0]
 
-    owned: ClassVar[type[Any]] = PlainBuffer
-    part: ClassVar[type[Any]] = Buffer
-    stream: HostStream
+
+def bound(name: str, formula: Callable | None, dtype: np.dtype) -> Callable[..., None]:
+    """The kernel of that name with `formula`, for arrays of 16-bit floats as well. Raises DeviceError for a name that is not there."""
+    return partial(widely, plain.bound(name, formula, dtype))
+
+
+class PlainBuffer(Buffer):
+    """Memory of its own, counted as long as somebody holds it."""
+
+    device: Any
+
+    def __del__(self) -> None:
+        self.device.current -= self.size * self.dtype.itemsize
+
+
+class PlainStream(HostStream):
+    """Does each launch at once."""
+
+    def empty(self, size: int, dtype: np.dtype) -> Buffer:
+        buffer = PlainBuffer(np.empty(size, dtype), size, np.dtype(dtype), self.device)
+        self.device.current += buffer.data.nbytes
+        self.device.peak = max(self.device.peak, self.device.current)
+        return buffer
+
+
+class PlainDevice(Device):
+    """`device("plain")`. `current` and `peak` count the bytes of its buffers."""
 
     def __init__(self) -> None:
-        super().__init__("plain", HostStream())
+        super().__init__("plain", PlainStream())
+        self.kernels: dict[tuple[str, Callable | None, np.dtype], Callable] = {}
+        self.current = self.peak = 0
+
+    def launch(
+        self, name: str, formula: Callable | None, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any],
+        dtype: np.dtype,
+    ) -> None:  # fmt: skip
+        key = name, formula, dtype
+        kernel = self.kernels.get(key)
+        if kernel is None:
+            kernel = self.kernels.setdefault(key, plain.bound(*key))  # the same for all threads
+        self.stream.run(kernel, outs, ins, consts)
+
+    def copier(self, out: Buffer, x: Buffer) -> Any:
+        return convert
+
+    def write(self, buffer: Buffer, values: Sequence[Any]) -> None:
+        with np.errstate(all="ignore"):
+            buffer.data[...] = values
+
+    def slot(self, root: Buffer, offset: int, size: int, dtype: np.dtype) -> Buffer:
+        if root.root is not None:
+            root, offset = root.root, root.offset + offset
+        dtype = np.dtype(dtype)
+        data = root.data.view(np.uint8)[offset : offset + size * dtype.itemsize].view(dtype)
+        return Buffer(data, size, dtype, self, root, offset)
 
     def memory(self) -> dict[str, int]:
         return {**super().memory(), "current": self.current, "peak": self.peak}

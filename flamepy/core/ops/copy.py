@@ -50,7 +50,7 @@ def filled(shape: Any, value: Any, dtype: np.dtype, device: Any) -> Any:
 def copy_into(y: Any, x: Any) -> None:
     """Overwrite y's buffer with x's numbers (same size), without counting a write; converts, and crosses devices."""
     if x.size:
-        y.device.stream.copy(y.buffer, x.buffer)
+        y.device.copy(y.buffer, x.buffer)
 
 
 @custom(kind="as is", home="flamepy")
