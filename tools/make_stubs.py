@@ -50,7 +50,7 @@ OWN = """from ..tensors import Tensor
 from .copy import copy_into as copy_into
 from .copy import filled as filled
 from .copy import move as move
-from .indexing import getitem as getitem
+from .picking import getitem as getitem
 
 TensorLike: TypeAlias = Tensor | NDArray[Any] | np.generic | float | list[Any]
 Axis: TypeAlias = int | Sequence[int] | None

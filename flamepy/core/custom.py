@@ -95,10 +95,13 @@ class Custom(Op):
             raise ValueError(f"{self.name}: its graph rule names values that are not saved: {extra}. Name them in the backward rule.")
         return rule
 
-    def differentiable(self) -> Custom:
-        """Say that the backward rule is made of differentiable ops, and so serves create_graph too."""
+    def differentiable(self, rule: Any = None) -> Any:
+        """Decorator: the backward rule, made of differentiable ops, so that it serves create_graph too. Called without a rule, it says so
+        of the one that is there."""
+        if rule is not None:
+            self.backward(rule)
         self.graph_rule, self.graph_names = self.rule, self.names
-        return self
+        return rule or self
 
     # ---- what a call asks -----------------------------------------------------------------------------------------------------------
     def forward(self, xs: Sequence[Any], attributes: dict[str, Any], tracked: Sequence[bool | None]) -> tuple[Any, dict[str, Any]]:

@@ -70,5 +70,5 @@ def of_bools(sign: str, function: Any) -> Any:
 
 
 filled, copy_into, move = copy.filled, copy.copy_into, copy.move
-getitem = indexing.getitem
+getitem = picking.getitem
 globals().update(_op.PUBLIC)

@@ -1,4 +1,9 @@
-"""Elements picked by integers along one axis: index_select, gather; gradients of rows that were picked, written where they belong."""
+"""Elements picked by integers and masks: x[...] in general, index_select, gather; gradients of rows that were picked, written where they
+belong.
+
+An index that is not basic becomes a list of row numbers and a row copy. One integer index is checked and turned into row numbers by
+kernels, without a look at it from the host; bool masks and several index arrays are worked out by NumPy.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import ShapeError
+from ..core.errors import DeviceError, DTypeError, IndexOutOfRange, ShapeError
 from ..core.op import like
 from ..core.ops.axes import composed, one_axis, titled
-from ..core.ops.indexing import add_rows, checked_index, embedded, placed_ids, rows_at, select_rows
+from ..core.ops.copy import cast
+from ..core.ops.indexing import add_rows, basic, check_ids, embedded, is_basic, placed_ids, rows_at
 from ..core.ops.shape import contiguous_strides, reshape
+from ..core.spec import size_of
 from ..core.tensor import Tensor
+from ..dtypes import INTEGERS, int64
 
 
 def rows_at_dx(g, shapes, index, inner, into):
@@ -23,6 +31,92 @@ def rows_at_dx(g, shapes, index, inner, into):
 for _op in (rows_at, embedded.op):
     _op.backward(rows_at_dx)
 gathered, selected = titled(rows_at, "gather"), titled(rows_at, "index_select")
+
+
+@composed(home="")
+def getitem(x: Any, key: Any) -> Any:
+    """x[key]: ints, slices (any step), None, ..., integer arrays or tensors, bool masks, as NumPy."""
+    keys = key if isinstance(key, tuple) else (key,)
+    if is_basic(keys):
+        return basic(x, keys)
+    for k in keys:
+        if isinstance(k, Tensor) and k.device is not x.device:
+            names = ", ".join(sorted([x.device.name, k.device.name]))
+            raise DeviceError(f"index: operands are on two devices: {names}. Move one of them with .to(device).")
+    if len(keys) == 1 and x.ndim and isinstance(keys[0], Tensor) and keys[0].dtype in INTEGERS:
+        return select_rows("index", x, 0, keys[0])
+    numpy_keys = tuple([index_array(k) for k in keys])
+    first = numpy_keys[0]
+    if len(keys) == 1 and isinstance(first, np.ndarray) and first.dtype.kind in "iu" and x.ndim:
+        return select_rows("index", x, 0, first)
+    if found := leading_rows(x.shape, numpy_keys):
+        rows, shape = found
+        rest = x.shape[len(keys) if first.dtype.kind != "b" else first.ndim :]
+        return rows_at(x, integers("index", rows, x.device), size_of(rest), (*shape, *rest))
+    try:
+        flat = np.arange(x.size).reshape(x.shape)[numpy_keys]
+    except IndexError as problem:
+        raise IndexOutOfRange(f"index: {problem}: shape {x.shape}. Use indices inside the shape.") from None
+    return rows_at(x, integers("index", flat.ravel(), x.device), 1, flat.shape)
+
+
+def leading_rows(shape: tuple[int, ...], keys: tuple) -> tuple[np.ndarray, tuple[int, ...]] | None:
+    """(row numbers, shape of what they pick) of one bool mask, or of integer arrays, that index the first axes; None for others, and
+    where one is out of range."""
+    if any([not isinstance(k, np.ndarray) for k in keys]) or len(keys) > len(shape):
+        return None
+    kinds = {k.dtype.kind for k in keys}
+    if kinds == {"b"} and len(keys) == 1 and keys[0].ndim and keys[0].shape == shape[: keys[0].ndim]:
+        rows = np.flatnonzero(keys[0])
+        return rows, rows.shape
+    try:
+        picked = np.broadcast_shapes(*[k.shape for k in keys])
+    except ValueError:
+        return None
+    if not kinds <= {"i", "u"} or any([k.size and not (-n <= k.min() and k.max() < n) for k, n in zip(keys, shape, strict=False)]):
+        return None
+    rows = np.zeros(picked, np.int64)
+    for k, n in zip(keys, shape, strict=False):
+        rows = rows * n + np.where(k < 0, k + n, k)
+    return rows.ravel(), picked
+
+
+def index_array(key: Any) -> Any:
+    if isinstance(key, Tensor):
+        key = key.numpy()
+    if isinstance(key, list | np.ndarray):
+        key = np.asarray(key)
+        if key.size == 0 and key.dtype.kind == "f":
+            key = key.astype(np.int64)
+        if key.dtype.kind not in "iub":
+            raise DTypeError(f"index: not integers or bools: {key.dtype}. Cast the index to int64.")
+    return key
+
+
+# ---- integers along one axis ----------------------------------------------------------------------------------------------------
+def integers(name: str, index: Any, device: Any) -> Any:
+    """An integer index as an int64 Tensor. Raises DTypeError."""
+    array = index if isinstance(index, Tensor) else np.asarray(index)
+    if array.dtype.kind not in "iu":
+        raise DTypeError(f"{name}: the index is not integer: {array.dtype}. Cast it to int64.")
+    if isinstance(array, Tensor):
+        return array if array.dtype == int64 else cast(array, int64)
+    return Tensor.of(name, array.astype(np.int64), device)
+
+
+def checked_index(name: str, index: Any, n: int, device: Any) -> Any:
+    """An integer index into n elements, as an int64 Tensor. Raises DTypeError or IndexOutOfRange with the position."""
+    ids = integers(name, index, device)
+    check_ids(ids, -n, n, f"{name}: index out of range: {{}} at position {{}}, axis has {n}. Use 0 to {n - 1}.")
+    return ids
+
+
+def select_rows(name: str, x: Any, axis: int, index: Any, take: Any = rows_at) -> Any:
+    """x with one axis replaced by the axes of `index`, by the op that takes rows."""
+    n, before, after = x.shape[axis], x.shape[:axis], x.shape[axis + 1 :]
+    ids = checked_index(name, index, n, x.device)
+    flat = placed_ids(ids, n, (size_of(before), ids.size), (n, 0), 1)
+    return take(x, flat, size_of(after), (*before, *ids.shape, *after))
 
 
 @composed

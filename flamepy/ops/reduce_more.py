@@ -20,6 +20,10 @@ from .joining import cat
 from .shape_more import narrow
 from .widening import narrowed, widened
 
+PAIRS = """\
+The values alone: argmax() gives the indices. PyTorch's max(1) and max(dim=1) give pairs, so what these give here cannot be taken apart
+like one (FlameError); what max(axis=1) gives can."""
+
 
 def no_pair(op: Any) -> None:
     """Publish max or min: what it gives where PyTorch's would give (values, indices) is marked, so that `_, ids = x.max(1)` of two rows and
@@ -33,6 +37,7 @@ def no_pair(op: Any) -> None:
             y.no_pair = op.name
         return y
 
+    marking.__doc__ = function.__doc__.replace("\nShapes:", f"\n{PAIRS.replace('max', op.name)}\nShapes:")
     publish(op.name, marking, "flamepy")
 
 

@@ -15,7 +15,7 @@ from ..core.custom import custom
 from ..core.errors import ShapeError
 from ..core.numbers import number
 from ..core.op import launch, like, new, share
-from ..core.ops.axes import checked_shape, composed
+from ..core.ops.axes import as_shape, composed
 from ..core.ops.pointwise import rsqrt
 from ..core.ops.reduce import mean as mean_op
 from ..core.ops.reduce import sum as sum_op
@@ -45,7 +45,7 @@ def norm_shape(x: Any, weight: Any, bias: Any, shape: Any) -> tuple[int, ...]:
         return shape
     if shape is None:
         return weight.shape if weight is not None else bias.shape if bias is not None else x.shape[-1:]
-    return checked_shape("normalized_shape", shape)
+    return as_shape("normalized_shape", shape)
 
 
 def rows_of(name: str, x: Any, shape: tuple[int, ...], weight: Any, bias: Any = None) -> tuple[int, int]:

@@ -17,9 +17,11 @@ ALIASES |= {"dim": "axis", "keepdim": "keepdims"}  # as PyTorch calls them
 IGNORED |= {"out", "dtype"}  # numpy.sum(x) passes them to x.sum(), None where its caller gave none
 
 
-def checked_shape(name: str, shape: Any) -> Shape:
-    """A shape as a tuple of ints >= -1."""
-    given = tuple(shape) if hasattr(shape, "__iter__") and not hasattr(shape, "__index__") else (shape,)
+def as_shape(name: str, first: Any, rest: tuple = ()) -> Shape:
+    """A shape as a tuple of ints >= -1: reshape((2, 3)) and reshape(2, 3) alike. Raises ShapeError."""
+    given = (first, *rest) if rest else first
+    if type(given) is not tuple:
+        given = tuple(given) if hasattr(given, "__iter__") and not hasattr(given, "__index__") else (given,)
     for n in given:
         if type(n) is not int or n < -1:
             break
@@ -28,18 +30,6 @@ def checked_shape(name: str, shape: Any) -> Shape:
     if not all([is_count(n, -1) for n in given]):
         raise ShapeError(f"{name}: not a shape: {given}. Pass sizes as non-negative ints.")
     return tuple([int(n) for n in given])
-
-
-def as_shape(name: str, first: Any, rest: tuple) -> Shape:
-    """reshape((2, 3)) and reshape(2, 3) alike."""
-    given = (first, *rest) if rest else first
-    if type(given) is tuple:
-        for n in given:
-            if type(n) is not int or n < -1:
-                break
-        else:
-            return given
-    return checked_shape(name, given)
 
 
 def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:

@@ -11,7 +11,8 @@ from ..dtypes import as_dtype, checked_number, computed, float32
 from ..errors import ShapeError
 from ..numbers import number
 from ..op import SCALARS, launch, like, new
-from .axes import checked_shape
+from ..pointwise import pass_g
+from .axes import as_shape
 
 
 @custom(inputs=1, kind="as is", title="to", internal=True)
@@ -22,12 +23,9 @@ def moved(x, device=None):
     return y
 
 
-@moved.backward
+@moved.differentiable
 def moved_dx(g, origin):
     return moved(g, origin)
-
-
-moved.differentiable()
 
 
 def move(x: Any, device: Any) -> Any:
@@ -37,7 +35,7 @@ def move(x: Any, device: Any) -> Any:
 
 def filled(shape: Any, value: Any, dtype: np.dtype, device: Any) -> Any:
     """A new Tensor full of one value."""
-    shape = checked_shape("full", shape)
+    shape = as_shape("full", shape)
     if min(shape, default=0) < 0:
         raise ShapeError(f"full: negative size: {shape}. Pass sizes as non-negative ints.")
     y = new(shape, dtype, device)
@@ -66,12 +64,7 @@ def clone(x):
     return y
 
 
-@clone.backward
-def clone_dx(g):
-    return g
-
-
-clone.differentiable()
+clone.differentiable(pass_g)
 
 
 @custom(inputs=1, kind="as is", home="flamepy")
@@ -87,10 +80,7 @@ def cast(x, dtype=float32):
     return y
 
 
-@cast.backward
+@cast.differentiable
 def cast_dx(g, shapes, source):
     # Cotangents of 16-bit tensors are float32: rounding them would lose small gradients.
     return cast(g, computed(source)) if g.dtype != source else g
-
-
-cast.differentiable()

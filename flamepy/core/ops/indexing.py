@@ -1,8 +1,7 @@
 """Indexing: x[...] and embedding.
 
-Basic indices (ints, slices, None, ...) are strided reads. Anything else becomes a list of row numbers and a row copy; its backward
-adds rows, so a repeated index adds up. One integer index is checked and turned into row numbers by kernels, without a look at it
-from the host (a recorded step may be replayed with others); bool masks and several index arrays are worked out by NumPy.
+Ints, slices, None and ... are strided reads. Rows by their ids are a row copy; its backward adds rows, so a repeated id adds up. Ids are
+checked and turned into row numbers by kernels, without a look at them from the host (a recorded step may be replayed with others).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import numpy as np
 
 from ..custom import custom
 from ..dtypes import INTEGERS, int64
-from ..errors import DeviceError, DTypeError, IndexOutOfRange, ShapeError
+from ..errors import DTypeError, IndexOutOfRange, ShapeError
 from ..op import launch, like
 from ..spec import size_of
 from ..tensor import Tensor
@@ -32,15 +31,8 @@ def rows_at(x, index, inner=1, shape=()):
     return y
 
 
-@rows_at.backward
+@rows_at.differentiable
 def rows_at_dx(g, shapes, index, inner):
-    y = like(g, shapes[0])
-    add_rows(y, g, index, inner, False)
-    return y, None
-
-
-@rows_at.graph
-def rows_at_ddx(g, shapes, index, inner):
     return rows_added(g, index, inner, shapes[0]), None
 
 
@@ -52,12 +44,10 @@ def rows_added(x, index, inner=1, shape=()):
     return y if y.dtype == x.dtype else cast(y, x.dtype)
 
 
-@rows_added.backward
+@rows_added.differentiable
 def rows_added_dx(g, shapes, index, inner):
     return rows_at(g, index, inner, shapes[0]), None
 
-
-rows_added.differentiable()
 
 embedded = titled(rows_at, "embedding")
 
@@ -77,64 +67,12 @@ def is_basic(key: tuple) -> bool:
     return True
 
 
-@composed(home="")
 def getitem(x: Any, key: Any) -> Any:
-    """x[key]: ints, slices (any step), None, ..., integer arrays or tensors, bool masks, as NumPy."""
+    """x[key] for ints, slices (any step), None and ...; arrays and masks as index are in flamepy/ops/picking.py."""
     keys = key if isinstance(key, tuple) else (key,)
-    if is_basic(keys):
-        return basic(x, keys)
-    for k in keys:
-        if isinstance(k, Tensor) and k.device is not x.device:
-            names = ", ".join(sorted([x.device.name, k.device.name]))
-            raise DeviceError(f"index: operands are on two devices: {names}. Move one of them with .to(device).")
-    if len(keys) == 1 and x.ndim and isinstance(keys[0], Tensor) and keys[0].dtype in INTEGERS:
-        return select_rows("index", x, 0, keys[0])
-    numpy_keys = tuple([index_array(k) for k in keys])
-    first = numpy_keys[0]
-    if len(keys) == 1 and isinstance(first, np.ndarray) and first.dtype.kind in "iu" and x.ndim:
-        return select_rows("index", x, 0, first)
-    if found := leading_rows(x.shape, numpy_keys):
-        rows, shape = found
-        rest = x.shape[len(keys) if first.dtype.kind != "b" else first.ndim :]
-        return rows_at(x, integers("index", rows, x.device), size_of(rest), (*shape, *rest))
-    try:
-        flat = np.arange(x.size).reshape(x.shape)[numpy_keys]
-    except IndexError as problem:
-        raise IndexOutOfRange(f"index: {problem}: shape {x.shape}. Use indices inside the shape.") from None
-    return rows_at(x, integers("index", flat.ravel(), x.device), 1, flat.shape)
-
-
-def leading_rows(shape: tuple[int, ...], keys: tuple) -> tuple[np.ndarray, tuple[int, ...]] | None:
-    """(row numbers, shape of what they pick) of one bool mask, or of integer arrays, that index the first axes; None for others, and
-    where one is out of range."""
-    if any([not isinstance(k, np.ndarray) for k in keys]) or len(keys) > len(shape):
-        return None
-    kinds = {k.dtype.kind for k in keys}
-    if kinds == {"b"} and len(keys) == 1 and keys[0].ndim and keys[0].shape == shape[: keys[0].ndim]:
-        rows = np.flatnonzero(keys[0])
-        return rows, rows.shape
-    try:
-        picked = np.broadcast_shapes(*[k.shape for k in keys])
-    except ValueError:
-        return None
-    if not kinds <= {"i", "u"} or any([k.size and not (-n <= k.min() and k.max() < n) for k, n in zip(keys, shape, strict=False)]):
-        return None
-    rows = np.zeros(picked, np.int64)
-    for k, n in zip(keys, shape, strict=False):
-        rows = rows * n + np.where(k < 0, k + n, k)
-    return rows.ravel(), picked
-
-
-def index_array(key: Any) -> Any:
-    if isinstance(key, Tensor):
-        key = key.numpy()
-    if isinstance(key, list | np.ndarray):
-        key = np.asarray(key)
-        if key.size == 0 and key.dtype.kind == "f":
-            key = key.astype(np.int64)
-        if key.dtype.kind not in "iub":
-            raise DTypeError(f"index: not integers or bools: {key.dtype}. Cast the index to int64.")
-    return key
+    if not is_basic(keys):
+        raise DTypeError(f"index: not in core: {key!r}. Use ints, slices, None and ...; embedding() for rows by their ids.")
+    return basic(x, keys)
 
 
 def basic(x: Any, keys: tuple) -> Any:
@@ -179,17 +117,7 @@ def in_axis(i: int, axis: int, shape: tuple[int, ...]) -> int:
     return i % n
 
 
-# ---- integer indices ----------------------------------------------------------------------------------------------------------------
-def integers(name: str, index: Any, device: Any) -> Any:
-    """An integer index as an int64 Tensor. Raises DTypeError."""
-    array = index if isinstance(index, Tensor) else np.asarray(index)
-    if array.dtype.kind not in "iu":
-        raise DTypeError(f"{name}: the index is not integer: {array.dtype}. Cast it to int64.")
-    if isinstance(array, Tensor):
-        return array if array.dtype == int64 else cast(array, int64)
-    return Tensor.of(name, array.astype(np.int64), device)
-
-
+# ---- ids ------------------------------------------------------------------------------------------------------------------------
 @custom(inputs=1, kind="as is", internal=True)
 def id_counts(ids, low=0, high=0, ignores=False, ignore=0):
     """(position of the first id outside [low, high) or -1, that id, number of ids that are not ignored)."""
@@ -216,13 +144,6 @@ def check_ids(ids: Any, low: int, high: int, text: str, ignore: int | None = Non
     return found
 
 
-def checked_index(name: str, index: Any, n: int, device: Any) -> Any:
-    """An integer index into n elements, as an int64 Tensor. Raises DTypeError or IndexOutOfRange with the position."""
-    ids = integers(name, index, device)
-    check_ids(ids, -n, n, f"{name}: index out of range: {{}} at position {{}}, axis has {n}. Use 0 to {n - 1}.")
-    return ids
-
-
 @custom(inputs=1, kind="as is", internal=True)
 def placed_ids(ids, n=0, sizes=(), strides=(), step=1):
     """For each position in `sizes`, where it begins by `strides`, plus `step` times its id (of n, negative ones from the end).
@@ -233,14 +154,6 @@ def placed_ids(ids, n=0, sizes=(), strides=(), step=1):
     if out.size:
         launch("place_ids", None, (out,), (ids,), (sizes, strides, n, step))
     return out
-
-
-def select_rows(name: str, x: Any, axis: int, index: Any, take: Any = rows_at) -> Any:
-    """x with one axis replaced by the axes of `index`, by the op that takes rows."""
-    n, before, after = x.shape[axis], x.shape[:axis], x.shape[axis + 1 :]
-    ids = checked_index(name, index, n, x.device)
-    flat = placed_ids(ids, n, (size_of(before), ids.size), (n, 0), 1)
-    return take(x, flat, size_of(after), (*before, *ids.shape, *after))
 
 
 def picked_from_rows(x: Any, ids: Any) -> Any:

@@ -81,9 +81,7 @@ def sum_of(x: Any, plan: Reduction, scale: float = 1) -> Any:
     return fold("fold_sum", same, gathered(x, plan), plan, scale)
 
 
-@sum.backward
-def sum_dx(g, shapes, axis, keepdims):
-    return spread(g, shapes[0], axis, keepdims)
+sum.differentiable(lambda g, shapes, axis, keepdims: spread(g, shapes[0], axis, keepdims))
 
 
 def spread(g: Any, shape: tuple[int, ...], axis: Any, keepdims: bool) -> Any:
@@ -92,9 +90,6 @@ def spread(g: Any, shape: tuple[int, ...], axis: Any, keepdims: bool) -> Any:
     if g.shape != kept:
         g = reshape(g, kept)
     return g if kept == shape else broadcast_to(g, shape)
-
-
-sum.differentiable()
 
 
 @custom(home="flamepy")
@@ -111,13 +106,10 @@ def mean(x, axis=None, keepdims=False):
     return sum_of(x, plan, 1 / plan.n)
 
 
-@mean.backward
+@mean.differentiable
 def mean_dx(g, shapes, axis, keepdims):
     count = reduction("mean", shapes[0], axis, keepdims).n
     return spread(mul(g, 1 / (count or 1)), shapes[0], axis, keepdims)
-
-
-mean.differentiable()
 
 
 @custom(inputs=1, kind="any", title="sum", internal=True)
@@ -128,12 +120,7 @@ def sum_to(x, shape=()):
     return share(sum_of(x, reduction("sum", x.shape, axes, True)), shape)
 
 
-@sum_to.backward
-def sum_to_dx(g, shapes):
-    return broadcast_to(g, shapes[0])
-
-
-sum_to.differentiable()
+sum_to.differentiable(lambda g, shapes: broadcast_to(g, shapes[0]))
 
 
 def extreme(name: str, x: Any, axis: Any, keepdims: bool, scale: int) -> Any:
@@ -147,7 +134,7 @@ def extreme(name: str, x: Any, axis: Any, keepdims: bool, scale: int) -> Any:
     return fold("fold_max", None, gathered(x, plan), plan, scale)
 
 
-def extreme_dx(g: Any, x: Any, y: Any, axis: Any, keepdims: bool) -> Any:
+def extreme_dx(g, x, y, axis, keepdims):
     """The cotangent shared equally by all elements that reach the extreme. None equals NaN: then it is 0 times g / 0 for each, NaN."""
     axes = axes_of("max", axis, x.ndim)
     kept = kept_shape(x.shape, axes)
@@ -160,8 +147,6 @@ def extreme_dx(g: Any, x: Any, y: Any, axis: Any, keepdims: bool) -> Any:
 def max(x, axis=None, keepdims=False):
     """Largest element over the axes; NaN wins. Ties share the gradient equally; where NaN wins all gradients are NaN.
 
-    The values alone: argmax() gives the indices. PyTorch's max(1) and max(dim=1) give pairs, so what these give here cannot be taken apart
-    like one (FlameError); what max(axis=1) gives can.
     Shapes: as sum. Raises ShapeError where there are no elements.
     >>> fp.max(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1).tolist()
     [2.0, 4.0]
@@ -169,20 +154,10 @@ def max(x, axis=None, keepdims=False):
     return extreme("max", x, axis, keepdims, 1)
 
 
-@max.backward
-def max_dx(g, x, y, axis, keepdims):
-    return extreme_dx(g, x, y, axis, keepdims)
-
-
-max.differentiable()
-
-
 @custom(kind="any", home="flamepy")
 def min(x, axis=None, keepdims=False):
     """Smallest element over the axes; NaN wins. Ties share the gradient equally; where NaN wins all gradients are NaN.
 
-    The values alone: argmin() gives the indices. PyTorch's min(1) and min(dim=1) give pairs, so what these give here cannot be taken apart
-    like one (FlameError); what min(axis=1) gives can.
     Shapes: as sum. Raises ShapeError where there are no elements.
     >>> fp.min(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1).tolist()
     [1.0, 3.0]
@@ -190,9 +165,5 @@ def min(x, axis=None, keepdims=False):
     return extreme("min", x, axis, keepdims, -1)
 
 
-@min.backward
-def min_dx(g, x, y, axis, keepdims):
-    return extreme_dx(g, x, y, axis, keepdims)
-
-
-min.differentiable()
+for _op in (max, min):
+    _op.differentiable(extreme_dx)

@@ -47,12 +47,7 @@ def view(x, shape=()):
     return share(x, shape)
 
 
-@view.backward
-def view_dx(g, shapes):
-    return reshape(g, shapes[0])
-
-
-view.differentiable()
+view.differentiable(lambda g, shapes: reshape(g, shapes[0]))
 
 
 @composed
@@ -88,17 +83,12 @@ def permuted(x, axes=()):
     return read_strided(x, tuple([x.shape[a] for a in axes]), tuple([strides[a] for a in axes]), 0)
 
 
-@permuted.backward
-def permuted_dx(g, axes):
-    return permuted(g, inverse(axes))
+permuted.differentiable(lambda g, axes: permuted(g, inverse(axes)))
 
 
 def inverse(axes: Shape) -> Shape:
     """The order that undoes this one."""
     return tuple([axes.index(d) for d in range(len(axes))])
-
-
-permuted.differentiable()
 
 
 @composed
@@ -156,12 +146,7 @@ def expanded_strides(shape: Shape, ndim: int) -> Shape:
     return (0,) * (ndim - len(shape)) + tuple([0 if n == 1 else s for n, s in own])
 
 
-@expanded.backward
-def expanded_dx(g, shapes):
-    return op.REGISTRY["sum_to"](g, shapes[0])
-
-
-expanded.differentiable()
+expanded.differentiable(lambda g, shapes: op.REGISTRY["sum_to"](g, shapes[0]))
 
 
 @composed
@@ -199,12 +184,7 @@ def sliced_places(shape: Shape, starts: Shape, steps: Shape) -> tuple[Shape, int
     return tuple([s * t for s, t in zip(strides, steps, strict=True)]), base
 
 
-@sliced.backward
-def sliced_dx(g, shapes, starts, steps):
-    return unsliced(g, shapes[0], starts, steps)
-
-
-sliced.differentiable()
+sliced.differentiable(lambda g, shapes, starts, steps: unsliced(g, shapes[0], starts, steps))
 
 
 @custom(inputs=1, kind="as is", title="pad")
@@ -215,9 +195,4 @@ def unsliced(x, shape=(), starts=(), steps=(), value=0):
     return y
 
 
-@unsliced.backward
-def unsliced_dx(g, shapes, starts, steps):
-    return sliced(g, starts, steps, shapes[0])
-
-
-unsliced.differentiable()
+unsliced.differentiable(lambda g, shapes, starts, steps: sliced(g, starts, steps, shapes[0]))
