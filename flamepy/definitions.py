@@ -21,9 +21,11 @@ import numpy as np
 from .core import row_words
 from .core.device import device
 from .core.door import Door
+from .core.errors import DeviceError, ShapeError
 from .core.formula import ON_ARRAYS, ON_NUMBERS, globals_of, typed
-from .core.op import PUBLIC, arguments, is_own, unrecorded
+from .core.op import PUBLIC, Op, arguments, is_own, unrecorded
 from .core.pointwise import is_number, on_tensors
+from .core.tape import TapeEntry
 from .core.tensor import Tensor
 from .core.words import VOCABULARY
 
@@ -220,4 +222,44 @@ def tried(name: str, function: Any, form: Any, given: Sequence[Any], what: str) 
         raise ValueError(f"{name}: {function.__name__} fails on {what}: {text}. Write it so that it runs there.") from problem
 
 
+# ---- what a custom op's functions return -----------------------------------------------------------------------------------------
+def check_result(op: Op, found: Any) -> None:
+    """Raise TypeError unless a user's forward gave a Tensor or a tuple of them, with or without extras."""
+    y = found[0] if len(found) == 2 else None
+    ys = y if type(y) is tuple else (y,)
+    if wrong := [t for t in ys if not isinstance(t, Tensor)] or ([y] if not ys else []):
+        raise TypeError(f"{op.title}: its forward gave no Tensor: {type(wrong[0]).__name__}. Return a Tensor or a tuple of them.")
+
+
+def checked_cotangents(op: Op, entry: TapeEntry, found: Sequence[Any], results: set[tuple[int, ...]]) -> Sequence[Any]:
+    """What a user's rule returned, as Tensors of the inputs' types. The shape of a result (`results`) that the input was broadcast to is
+    summed later; another one raises ShapeError, another device DeviceError, what is no Tensor, array or number TypeError."""
+    if len(found) != len(entry.inputs):
+        return found  # sum_to_shapes() says so
+    result: list[Any] = []
+    for i, (node, spec, dx) in enumerate(zip(entry.inputs, entry.call.ins, found, strict=True)):
+        if node is None or dx is None or spec is None:
+            result.append(None)
+            continue
+        what = f"the gradient for {op.inputs[i] if i < len(op.inputs) else f'input {i}'}"
+        if not isinstance(dx, Tensor):
+            if isinstance(dx, bool | np.bool_) or not (isinstance(dx, int | float) or hasattr(dx, "__array__")):
+                raise TypeError(f"{op.title}: {what} is no Tensor: {type(dx).__name__}. Return one Tensor for each input, or None.")
+            dx = Tensor.of(op.title, dx, spec.device)
+        if dx.device is not spec.device:
+            advice = f"Move it with .to('{spec.device}')"
+            raise DeviceError(f"{op.title}: {what} is on another device: {dx.device}, the input on {spec.device}. {advice}.")
+        if dx.shape != spec.shape and not (dx.shape in results and broadcasts(spec.shape, dx.shape)):
+            raise ShapeError(f"{op.title}: {what} has another shape: {dx.shape}, the input {spec.shape}. Return one of its shape.")
+        result.append(dx if dx.dtype == spec.computed else dx.to(spec.computed))
+    return result
+
+
+def broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    """Whether `shape` can be broadcast to the other."""
+    aligned = zip(reversed(shape), reversed(to), strict=False)
+    return len(shape) <= len(to) and all([n in (1, m) for n, m in aligned])
+
+
 Door.checked, Door.tried = staticmethod(compilable), staticmethod(try_out)
+Door.resulted, Door.derived = staticmethod(check_result), staticmethod(checked_cotangents)

@@ -18,12 +18,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from .call import as_input, as_result
 from .door import Door
 from .dtypes import FULL
-from .errors import DeviceError, DTypeError, GradientError, ShapeError
+from .errors import DTypeError, GradientError
 from .inputs import KINDS, coerce
 from .op import ALIASES, IGNORED, Op, publish, signature_of
 from .tape import TapeEntry
@@ -108,7 +106,7 @@ class Custom(Op):
         y = self.body(*xs, **attributes, tracked=tracked) if self.asks_tracked else self.body(*xs, **attributes)
         found = y if type(y) is tuple and y and type(y[-1]) is dict else (y, {})
         if not self.trusted:
-            check_result(self.title, found)
+            Door.resulted(self, found)
         return found
 
     def needs(self, tracked: Sequence[bool | None], attributes: dict[str, Any]) -> tuple[str, ...] | None:
@@ -128,7 +126,7 @@ class Custom(Op):
         """What a rule returns, called with the values it names; one that was not saved is None."""
         found = rule(*[WORDS[name](entry, gs, values) if name in WORDS else values.get(name) for name in names])
         found = found if type(found) is tuple else (found,)
-        return found if self.trusted else checked_cotangents(self, entry, found, {g.shape for g in gs if g is not None})
+        return found if self.trusted else Door.derived(self, entry, found, {g.shape for g in gs if g is not None})
 
     # ---- the call in general ---------------------------------------------------------------------------------------------------------
     def general(self) -> Callable[..., Any]:
@@ -179,44 +177,6 @@ class Custom(Op):
                 raise TypeError(f"{self.name}: missing input: '{name}'. Takes {', '.join(self.positional)}.")
             xs.append(options.get(name))
         return xs, attributes
-
-
-def check_result(title: str, found: Any) -> None:
-    """Raise TypeError unless a user's forward gave a Tensor or a tuple of them, with or without extras."""
-    y = found[0] if len(found) == 2 else None
-    ys = y if type(y) is tuple else (y,)
-    if wrong := [t for t in ys if not isinstance(t, Tensor)] or ([y] if not ys else []):
-        raise TypeError(f"{title}: its forward gave no Tensor: {type(wrong[0]).__name__}. Return a Tensor or a tuple of them.")
-
-
-def checked_cotangents(op: Op, entry: TapeEntry, found: Sequence[Any], results: set[tuple[int, ...]]) -> Sequence[Any]:
-    """What a user's rule returned, as Tensors of the inputs' types. The shape of a result (`results`) that the input was broadcast to is
-    summed later; another one raises ShapeError, another device DeviceError, what is no Tensor, array or number TypeError."""
-    if len(found) != len(entry.inputs):
-        return found  # sum_to_shapes() says so
-    result: list[Any] = []
-    for i, (node, spec, dx) in enumerate(zip(entry.inputs, entry.call.ins, found, strict=True)):
-        if node is None or dx is None or spec is None:
-            result.append(None)
-            continue
-        what = f"the gradient for {op.inputs[i] if i < len(op.inputs) else f'input {i}'}"
-        if not isinstance(dx, Tensor):
-            if isinstance(dx, bool | np.bool_) or not (isinstance(dx, int | float) or hasattr(dx, "__array__")):
-                raise TypeError(f"{op.title}: {what} is no Tensor: {type(dx).__name__}. Return one Tensor for each input, or None.")
-            dx = Tensor.of(op.title, dx, spec.device)
-        if dx.device is not spec.device:
-            advice = f"Move it with .to('{spec.device}')"
-            raise DeviceError(f"{op.title}: {what} is on another device: {dx.device}, the input on {spec.device}. {advice}.")
-        if dx.shape != spec.shape and not (dx.shape in results and broadcasts(spec.shape, dx.shape)):
-            raise ShapeError(f"{op.title}: {what} has another shape: {dx.shape}, the input {spec.shape}. Return one of its shape.")
-        result.append(dx if dx.dtype == spec.computed else dx.to(spec.computed))
-    return result
-
-
-def broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
-    """Whether `shape` can be broadcast to the other."""
-    aligned = zip(reversed(shape), reversed(to), strict=False)
-    return len(shape) <= len(to) and all([n in (1, m) for n, m in aligned])
 
 
 def is_own_code(function: Any) -> bool:

@@ -17,13 +17,16 @@ class Door:
     custom op that takes these inputs, of this type together. `saves(op, names, tracked, attributes)`: of the values that its rule names,
     those that are saved. `backward(loss, gradient, retain_graph, create_graph)`: the gradients, a GradientMap.
     `checked(name, function)`: a part of a user's op, made independent of its module; `tried(name, formula, rules, inputs, attributes)`
-    refuses what does not fit. `explain(op, published)`: what help() says of an op."""
+    refuses what does not fit; `resulted(op, found)` and `derived(op, entry, found, shapes)` what a user's forward and rule returned.
+    `explain(op, published)`: what help() says of an op."""
 
     caller: Callable[[Any], Callable[..., Any]] = staticmethod(lambda op: op.general())
     composed: Callable[[str, Any], Any] = staticmethod(lambda name, function: function)
     call: Callable[..., Any]
     checked: Callable[[str, Any], Any] = staticmethod(lambda name, function: function)
     tried: Callable[..., None] = staticmethod(lambda *parts: None)
+    resulted: Callable[[Any, Any], None] = staticmethod(lambda op, found: None)
+    derived: Callable[..., Sequence[Any]] = staticmethod(lambda op, entry, found, shapes: found)
     explain: Callable[[Any, bool], str] = staticmethod(lambda op, published: op.__doc__ or op.name)
     saves: Callable[..., tuple[str, ...]] = staticmethod(lambda op, names, tracked, attributes: names)
     rule: Callable[[Any, Sequence[Any], Any], Sequence[Any]]

@@ -94,18 +94,14 @@ def common_dtype(name: str, xs: Sequence[Any], kind: str) -> np.dtype:
 # ---- shapes that broadcast ---------------------------------------------------------------------------------------------
 def common_shape(name: str, shapes: Sequence[tuple[int, ...] | None]) -> tuple[int, ...]:
     """The shape these broadcast to, by NumPy's rule (None: a number). Raises ShapeError."""
-    found: tuple[int, ...] | None = None
+    found: Any = None
     for shape in shapes:
-        if shape is not None and shape != found:
-            found = shape if found is None else combine(name, found, shape)
+        try:
+            found = found if shape is None or shape == found else shape if found is None else np.broadcast_shapes(found, shape)
+        except ValueError:
+            advice = "Sizes must be equal or 1, counted from the right"
+            raise ShapeError(f"{name}: shapes do not broadcast: {found} and {shape}. {advice}.") from None
     return found or ()
-
-
-def combine(name: str, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    try:
-        return np.broadcast_shapes(a, b)
-    except ValueError:
-        raise ShapeError(f"{name}: shapes do not broadcast: {a} and {b}. Sizes must be equal or 1, counted from the right.") from None
 
 
 @lru_cache(4096)
