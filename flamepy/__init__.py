@@ -17,6 +17,7 @@ from . import starting as _starting  # noqa: F401  (before all others: see there
 # isort: split
 from . import definitions as _definitions  # noqa: F401  (before any op is defined)
 from . import docstrings as _docstrings  # noqa: F401
+from . import habits as _habits  # noqa: F401
 from .engine import attach as _attach  # noqa: F401
 
 # isort: split

@@ -1,20 +1,19 @@
-"""Making tensors beside core/creation.py: linspace, rand, what DLPack gives, and the `_like` forms."""
+"""Making tensors beside core/creation.py: arange, linspace, eye, rand, what DLPack gives, and the `_like` forms."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from .core.creation import arange as arange
-from .core.creation import eye as eye
 from .core.creation import full as full
 from .core.creation import ones as ones
 from .core.creation import randn as randn
 from .core.creation import random_tensor, shape_of
 from .core.creation import uniform as uniform
 from .core.creation import zeros as zeros
-from .core.errors import DTypeError
+from .core.errors import DTypeError, ShapeError
 from .dtypes import FLOATS, checked_number, float32, is_count
 from .tensors import Tensor, full_like, tensor
 
@@ -27,6 +26,26 @@ def zeros_like(x: Tensor, dtype: Any = None) -> Tensor:
 def ones_like(x: Tensor, dtype: Any = None) -> Tensor:
     """Ones of x's shape, device and dtype, or of another dtype."""
     return full_like(x, 1, dtype)
+
+
+def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any = None, device: Any = None) -> Tensor:
+    """Numbers from start (0 if only one bound is given) up to, not including, stop. Ints give int64, floats float32."""
+    first, last = (0, start) if stop is None else (start, stop)
+    for what, value in (("start", start), ("stop", last), ("step", step)):
+        if not math.isfinite(checked_number("arange", what, value)):
+            raise ValueError(f"arange: {what} is not finite: {value}. Use finite numbers.")
+    if step == 0:
+        raise ValueError(f"arange: step is zero: {start}, {stop}, {step}. Use a step that is not 0.")
+    floats = any(isinstance(v, float) for v in (first, last, step))
+    return tensor(np.arange(first, last, step), float32 if floats and dtype is None else dtype, device)
+
+
+def eye(n: int, m: int | None = None, dtype: Any = None, device: Any = None) -> Tensor:
+    """Ones on the diagonal of an n by m matrix (m defaults to n)."""
+    for size in (n, n if m is None else m):
+        if not is_count(size):
+            raise ShapeError(f"eye: not a size: {size!r}. Use a whole number, 0 or more.")
+    return tensor(np.eye(n, m), float32 if dtype is None else dtype, device)
 
 
 def linspace(start: float, stop: float, num: int, dtype: Any = None, device: Any = None) -> Tensor:

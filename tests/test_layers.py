@@ -18,7 +18,7 @@ TESTS = sorted((ROOT.parent / "tests").glob("*.py"))
 LAYERS = [
     "starting",
     "core", "errors", "advice", "ids", "dtypes", "disk", "disk_cache", "emulator", "backend",
-    "words", "rng", "tensor_grad", "definitions", "docstrings", "engine", "gradient", "autograd", "pickling",
+    "words", "rng", "tensor_grad", "definitions", "docstrings", "habits", "engine", "gradient", "autograd", "pickling",
     "ops", "reading", "tensors", "creation", "stored", "parameter", "capture",
     "schedules", "gradient_checkpointing", "gradients", "gradient_clip", "transforms", "accumulation", "regularizer", "optimizers",
     "nn", "saving", "cuda",

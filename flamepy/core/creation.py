@@ -1,17 +1,14 @@
-"""Making tensors: zeros, ones, full, arange, eye, randn, uniform."""
+"""Making tensors: zeros, ones, full, randn, uniform."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-import numpy as np
-
 from .changes import heard
 from .device import device as device_of
-from .dtypes import FLOATS, as_dtype, checked_number, float32, is_count
+from .dtypes import FLOATS, as_dtype, checked_number, float32
 from .errors import DTypeError, ShapeError
-from .methods import tensor
 from .numbers import number
 from .op import launch, new, over
 from .ops.axes import as_shape
@@ -35,26 +32,6 @@ def zeros(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: boo
 def ones(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """Ones; ones((2, 3)) or ones(2, 3)."""
     return full(shape_of("ones", shape), 1, dtype, device, requires_grad)
-
-
-def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any = None, device: Any = None) -> Tensor:
-    """Numbers from start (0 if only one bound is given) up to, not including, stop. Ints give int64, floats float32."""
-    first, last = (0, start) if stop is None else (start, stop)
-    for what, value in (("start", start), ("stop", last), ("step", step)):
-        if not math.isfinite(checked_number("arange", what, value)):
-            raise ValueError(f"arange: {what} is not finite: {value}. Use finite numbers.")
-    if step == 0:
-        raise ValueError(f"arange: step is zero: {start}, {stop}, {step}. Use a step that is not 0.")
-    floats = any(isinstance(v, float) for v in (first, last, step))
-    return tensor(np.arange(first, last, step), float32 if floats and dtype is None else dtype, device)
-
-
-def eye(n: int, m: int | None = None, dtype: Any = None, device: Any = None) -> Tensor:
-    """Ones on the diagonal of an n by m matrix (m defaults to n)."""
-    for size in (n, n if m is None else m):
-        if not is_count(size):
-            raise ShapeError(f"eye: not a size: {size!r}. Use a whole number, 0 or more.")
-    return tensor(np.eye(n, m), float32 if dtype is None else dtype, device)
 
 
 def randn(*shape: Any, mean: float = 0.0, std: float = 1.0, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:

@@ -6,8 +6,6 @@ from . import op
 from .backward import backward as backward
 from .clip import clip_grad_norm as clip_grad_norm
 from .clip import clip_grad_value as clip_grad_value
-from .creation import arange as arange
-from .creation import eye as eye
 from .creation import full as full
 from .creation import ones as ones
 from .creation import randn as randn

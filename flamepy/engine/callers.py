@@ -13,6 +13,7 @@ from ..core.numbers import number
 from ..core.op import REGISTRY
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS
+from ..habits import composed as spoken
 from .plan import NONE, Plans, again, hashable
 
 EXACT = 1 << 53  # integers below this are floats without rounding
@@ -279,4 +280,5 @@ QUICK = {"reshape": quick_reshape, "matmul": quick_matmul, "cat": quick_cat}
 
 
 def composed(name: str, function: Any) -> Any:
+    function = spoken(name, function)
     return QUICK[name](function) if name in QUICK else function

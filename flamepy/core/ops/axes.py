@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from ..door import Door
 from ..dtypes import is_count
 from ..errors import IndexOutOfRange, ShapeError
-from ..op import ALIASES, IGNORED, publish
+from ..op import publish
 from ..tensor import Tensor
 
 Shape = tuple[int, ...]
 Axis = int | tuple[int, ...] | None
-ALIASES |= {"dim": "axis", "keepdim": "keepdims"}  # as PyTorch calls them
-IGNORED |= {"out", "dtype"}  # numpy.sum(x) passes them to x.sum(), None where its caller gave none
 
 
 def as_shape(name: str, first: Any, rest: tuple = ()) -> Shape:
@@ -74,16 +71,6 @@ def composed(function: Any = None, *, home: str = "flamepy") -> Any:
     """Decorator: a public function made of ops, with nothing of its own on the tape."""
     if function is None:
         return lambda f: composed(f, home=home)
-    names = function.__code__.co_varnames[: function.__code__.co_argcount]
-    if "axis" in names:  # `dim` and `keepdim` are accepted too
-        plain = function
-
-        @functools.wraps(plain)
-        def function(*args: Any, **options: Any) -> Any:
-            if not options:
-                return plain(*args)
-            return plain(*args, **{ALIASES.get(k, k): v for k, v in options.items() if v is not None or k not in IGNORED})
-
     function = Door.composed(function.__name__, function)
     publish(function.__name__, function, home)
     return function
