@@ -6,12 +6,14 @@ one that is damaged is compiled again.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from llvmlite import binding
 
 from ..disk import kept
@@ -36,21 +38,12 @@ def features() -> str:
     return f"{binding.get_host_cpu_features().flatten()},-prefer-256-bit"
 
 
-def key_of(*texts: str) -> str:
-    whole = "\n".join((*texts, str(binding.llvm_version_info), cpu(), features()))
-    return hashlib.sha256(whole.encode()).hexdigest()[:32]
-
-
-def object_code(key: str, folder: Path | None, write: Callable[[], tuple[str, Collection[str]]]) -> tuple[bytes, list[str]]:
-    """(the object file of the text that write() gives, the runtime's functions that it calls, which write() gives as well). What is in
-    the folder is not written again."""
-
-    def made() -> bytes:
-        text, called = write()
-        return " ".join(sorted(called)).encode() + b"\n" + compiled(text)
-
-    called, _, code = (kept(folder / f"{key}.emulated", made) if folder else made()).partition(b"\n")
-    return code, called.decode().split()
+def made_once(folder: Path | None, source: tuple[str, ...], make: Callable[[], bytes]) -> bytes:
+    """What make() makes of the source, which is kept in the folder."""
+    if not folder:
+        return make()
+    whole = "\n".join((*source, str(binding.llvm_version_info), cpu(), features()))
+    return kept(folder / f"{hashlib.sha256(whole.encode()).hexdigest()[:32]}.emulated", make)
 
 
 def compiled(text: str) -> bytes:
@@ -62,12 +55,12 @@ def compiled(text: str) -> bytes:
 
 
 class Loaded:
-    """Machine code in memory; it stays as long as this object."""
+    """Machine code in memory, and a table of where each of its `count` blocks is; it stays as long as this object."""
 
-    def __init__(self, code: bytes, names: list[str]) -> None:
+    def __init__(self, code: bytes, count: int) -> None:
         empty = binding.parse_assembly("")
         empty.triple = binding.get_process_triple()
         self.engine = binding.create_mcjit_compiler(empty, binding.Target.from_default_triple().create_target_machine(jit=True))
         self.engine.add_object_file(binding.ObjectFileRef.from_data(code))
         self.engine.finalize_object()
-        self.addresses = [self.engine.get_function_address(name) for name in names]
+        self.table = np.ctypeslib.as_array((ctypes.c_int64 * count).from_address(self.engine.get_global_value_address("blocks")))

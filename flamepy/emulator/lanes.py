@@ -249,13 +249,14 @@ class Lanes:
 
     # ---- blocks ----------------------------------------------------------------------------------------------------------------------
     def write(self) -> str:
-        """The whole kernel as LLVM text: a function for each block, b0, b1 ..."""
+        """The whole kernel as LLVM text: a function for each block, and a table of them."""
         for number, block in enumerate(self.blocks):
             self.functions.append(self.block(number, block))
         for name in sorted(self.called):
             _, count, returns = FUNCTIONS[name]
             self.declared[name] = f"declare {'i64' if returns else 'void'} @{PREFIX}{name}({', '.join(['i64'] * count)})"
-        return "\n".join([*self.declared.values(), *self.functions])
+        table = ", ".join(f"ptr @b{number}" for number in range(len(self.blocks)))
+        return "\n".join([*self.declared.values(), *self.functions, f"@blocks = constant [{len(self.blocks)} x ptr] [{table}]"])
 
     def block(self, number: int, block: Block) -> str:
         self.lines, self.count = [], 0
@@ -271,7 +272,7 @@ class Lanes:
             self.emit(self.entry.instructions[self.at])
         self.leave(block)
         body = "\n".join(self.lines)
-        return f"define i32 @b{number}(i64 %warp, i32 %active) {{\n{body}\n  ret i32 {self.taken}\n}}"
+        return f"define internal i32 @b{number}(i64 %warp, i32 %active) {{\n{body}\n  ret i32 {self.taken}\n}}"
 
     def emit(self, instruction: Instruction) -> None:
         parts = instruction.opcode.replace("::", ".").split(".")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .entry import Instruction
-from .lanes import KIND, WIDTH, WORD, Lanes, handles, splat, vector
+from .lanes import KIND, WIDTH, Lanes, handles, splat, vector
 from .lanes_half import is_half, widened
 
 ORDERS = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
@@ -251,6 +251,3 @@ def permute(e: Lanes, i: Instruction, parts: list[str]) -> None:
         byte = e.do(f"select <32 x i1> {copies}, <32 x i64> {sign}, <32 x i64> {byte}")
         result = op("or", result, op("shl", byte, splat("i64", 8 * k)))
     e.put(i.operands[0], e.cast(result, "i64", "i32"), "i32")
-
-
-__all__ = ["WORD"]

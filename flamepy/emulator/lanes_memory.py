@@ -6,7 +6,7 @@ import re
 
 from .entry import SIZES, Instruction
 from .flow import STRONG
-from .lanes import KIND, WIDTH, WORD, Lanes, handles, splat, vector
+from .lanes import WORD, Lanes, handles, splat, vector
 from .layout import ADDRESSES, GENERIC, GLOBAL, LOCAL, SHARED, W_PARAMETERS
 from .runtime_atomics import BFLOAT, FLOAT, HALF, INTEGER, KINDS, UNSIGNED
 
@@ -145,6 +145,3 @@ def within(e: Lanes, i: Instruction, parts: list[str]) -> None:
 @handles("membar", "fence")
 def fence_alone(e: Lanes, i: Instruction, parts: list[str]) -> None:
     fence(e, parts)
-
-
-__all__ = ["KIND", "WIDTH"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import pickle
 import struct
 import threading
 from collections.abc import Sequence
@@ -34,8 +35,8 @@ from . import (  # noqa: F401  (they fill HANDLERS)
     runtime,
 )
 from .count import Counts
-from .entry import Entry, place_all
-from .flow import WATCHED, comes_by, head, meets, orders_some
+from .entry import Entry, Instruction, place_all
+from .flow import WATCHED, Block, blocks_of, comes_by, head, meets, orders_some
 from .lanes import Lanes
 from .layout import ALLOCATED, GLOBAL, GROUP, LANES, LAST_PHASE, LOCAL, SHARED, SPACES
 from .memory import Memory
@@ -52,52 +53,53 @@ BUDGET = 100_000  # basic blocks until Python looks for Ctrl-C
 
 
 class Kernel:
-    """A compiled kernel: its entry, its blocks' machine code, and the tables that the runtime walks through."""
+    """A compiled kernel: machine code of its blocks, and the tables that the runtime walks through. That is kept on disk; loaded() does the
+    rest. The PTX is read again only where something in it is wrong, or counted."""
 
-    def __init__(
-        self, entry: Entry, variables: dict[str, int], addresses: np.ndarray, key: str, folder: Path | None, apart: bool = False
-    ) -> None:  # fmt: skip
-        """`variables`: numbers of those of the module, `addresses`: where each is; `key`: what stands for the machine code in `folder`."""
-        self.entry, self.name, self.apart = entry, entry.name, apart
-        self.shared_bytes = place_all(entry.shared, RED_ZONE)
-        self.local_bytes = -(-place_all(entry.local) // 16) * 16
-        lanes = Lanes(entry, variables, apart)
-        self.blocks = lanes.blocks
-        self.variables = addresses
-        code, called = host.object_code(key, folder, lambda: (lanes.write(), lanes.called))
-        for name in called:
-            runtime.symbol(name)
-        self.loaded = host.Loaded(code, [f"b{k}" for k in range(len(self.blocks))])
-        self.table = np.array(self.loaded.addresses, np.int64)
-        self.kinds = np.array([b.kind | layout.COLLECTIVE * b.collective for b in self.blocks], np.int32)
-        self.targets, self.falls = (np.array([getattr(b, name) for b in self.blocks], np.int32) for name in ("target", "fall"))
-        places = [self.entry.instructions[b.last - 1] for b in self.blocks]
+    def __init__(self, entry: Entry, variables: dict[str, int], apart: bool) -> None:
+        """`variables`: numbers of those of the module."""
+        self.name, self.entry_name, self.apart = entry.name, entry.name, apart
+        self.shared_bytes, self.local_bytes = placed(entry)
+        self.arrays, self.dynamic = [(v.offset, v.size) for v in entry.shared], bool(entry.dynamic)
+        blocks = (lanes := Lanes(entry, variables, apart)).blocks
+        self.code, self.called = host.compiled(lanes.write()), sorted(lanes.called)
+        self.kinds = np.array([b.kind | layout.COLLECTIVE * b.collective for b in blocks], np.int32)
+        self.targets, self.falls = (np.array([getattr(b, name) for b in blocks], np.int32) for name in ("target", "fall"))
+        places = [entry.instructions[b.last - 1] for b in blocks]
         numbers: dict[Any, int] = {}  # of lines of Python; 0 if one is not known
         self.lines = np.array([i.line and numbers.setdefault((i.file, i.line, i.called), len(numbers) + 1) for i in places], np.int32)
-        self.meets = np.array(self.meetings(), np.int32)
+        self.meets = np.array(meetings([entry.instructions[b.first] for b in blocks]), np.int32)
         self.warp_bytes = -(-lanes.bytes // 64) * 64
         self.loose = any(orders_some(i) for i in entry.instructions)
         self.watched = any(head(i) in WATCHED for i in entry.instructions)
-        self.format = self.parameters()
+        self.format = [(p.offset, p.size, FORMATS.get(p.type, "") if p.size == ptx.SIZES[p.type] else "") for p in entry.parameters]
         self.parameter_bytes = max((offset + size for offset, size, _ in self.format), default=0)
+
+    def loaded(self, text: str, variables: np.ndarray) -> Kernel:
+        """Ready to run. `text`: the PTX of the module, `variables`: where its variables are."""
+        self.text, self.variables = text, variables
+        for name in self.called:
+            runtime.symbol(name)
+        self.native = host.Loaded(self.code, len(self.kinds))
         self.launches: dict[tuple, Launch] = {}
         self.packers: dict[tuple[type, ...], struct.Struct | None] = {}
+        return self
 
-    def meetings(self) -> list[int]:
-        """For each block a number of what lanes do together in its first instruction, and of the line of that; 0 if they do not meet."""
-        first = [self.entry.instructions[b.first] for b in self.blocks]
-        keys = [(i.opcode, i.file, i.line, i.called) if i.line and meets(i) else None for i in first]
-        numbers = {key: k for k, key in enumerate(dict.fromkeys([None, *keys]))}
-        return [numbers[key] for key in keys]
+    @cached_property
+    def entry(self) -> Entry:
+        entry = ptx.read(self.text).entries[self.entry_name]
+        placed(entry)
+        return entry
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        return blocks_of(self.entry, self.apart)
 
     @cached_property
     def copied(self) -> bool:
         """Whether a line where lanes meet stands at several places: they may come from two branches."""
         keys = [(i.opcode, i.file, i.line, i.called) for i in self.entry.instructions if i.line and meets(i)]
         return len(set(keys)) < len(keys)
-
-    def parameters(self) -> list[tuple[int, int, str]]:
-        return [(p.offset, p.size, FORMATS.get(p.type, "") if p.size == ptx.SIZES[p.type] else "") for p in self.entry.parameters]
 
     def pack(self, arguments: Sequence[Any]) -> np.ndarray:
         """Arguments as the kernel's parameter block: numbers by their declared types, or bytes."""
@@ -153,6 +155,19 @@ class Kernel:
         return raw
 
 
+def placed(entry: Entry) -> tuple[int, int]:
+    """Give the arrays of a kernel their places. Returns the bytes of shared memory, and of each thread's local memory."""
+    return place_all(entry.shared, RED_ZONE), -(-place_all(entry.local) // 16) * 16
+
+
+def meetings(first: list[Instruction]) -> list[int]:
+    """For each block, of which this is the `first` instruction, a number of what lanes do together in it, and of the line of that; 0 if
+    they do not meet."""
+    keys = [(i.opcode, i.file, i.line, i.called) if i.line and meets(i) else None for i in first]
+    numbers = {key: k for k, key in enumerate(dict.fromkeys([None, *keys]))}
+    return [numbers[key] for key in keys]
+
+
 def three(size: Any) -> tuple[int, int, int]:
     """A size in three dimensions; zeros where it is none."""
     if type(size) is tuple and len(size) == 3 and type(size[0]) is type(size[1]) is type(size[2]) is int:
@@ -188,17 +203,21 @@ class Machine:
 
     def load(self, text: str, apart: bool = False) -> dict[str, Kernel]:
         """Compile every entry of a PTX text; `apart`: so that lanes that meet in two copies of a line do so (runtime_meetings.py)."""
-        module = ptx.read(text)
+
+        def made() -> bytes:
+            module = ptx.read(text)
+            numbers = {v.name: k for k, v in enumerate(module.variables)}
+            return pickle.dumps((module.variables, [Kernel(entry, numbers, apart) for entry in module.entries.values()]))
+
+        variables, kernels = pickle.loads(host.made_once(self.folder, (text, str(apart)), made))
         addresses = []
-        for variable in module.variables:
+        for variable in variables:
             address = self.memory.allocate(variable.size) if not variable.name.startswith("_ZN08NumbaEnv") else 0
             if address:
                 self.memory.write(address, variable.data.ljust(variable.size, b"\0"))
             addresses.append(address)
-        numbers = {v.name: k for k, v in enumerate(module.variables)}
         table = np.array([*addresses, 0], np.int64)
-        keys = {name: host.key_of(text, name, str(apart)) for name in module.entries}
-        return {name: Kernel(entry, numbers, table, keys[name], self.folder, apart) for name, entry in module.entries.items()}
+        return {kernel.name: kernel.loaded(text, table) for kernel in kernels}
 
     def launch(
         self,
@@ -239,10 +258,10 @@ class Launch:
         self.turns, self.threads = machine.turns, block[0] * block[1] * block[2]
         self.blocks = grid[0] * grid[1] * grid[2]
         self.dynamic_at = kernel.shared_bytes
-        if kernel.entry.dynamic and kernel.shared_bytes:
+        if kernel.dynamic and kernel.shared_bytes:
             self.dynamic_at = -(-(kernel.shared_bytes + RED_ZONE) // 128) * 128
         self.shared_size = self.dynamic_at + shared
-        declared = sum(v.size for v in kernel.entry.shared)
+        declared = sum(length for _, length in kernel.arrays)
         if declared > STATIC_LIMIT:
             raise EmulationError(
                 f"{kernel.name}: too much shared memory: it declares {declared:,} bytes. A kernel may declare {STATIC_LIMIT:,}; "
@@ -269,7 +288,7 @@ class Launch:
     def fill(self) -> None:
         words, kernel = self.words, self.kernel
         self.parameters = self.array(kernel.parameter_bytes)
-        self.runs = self.array(2 * len(kernel.blocks), np.int64)
+        self.runs = self.array(2 * len(kernel.kinds), np.int64)
         self.counted = self.array(layout.COUNTERS, np.int64)
         self.starts = self.array(self.blocks + 1, np.int32)
         self.published = self.array(self.blocks * (self.threads + 1), np.int64)  # phases only grow: it is never emptied
@@ -277,7 +296,7 @@ class Launch:
         if kernel.loose and many <= layout.ROW_MOST:
             words[layout.ROWS] = self.array(layout.ROW_COUNT * (many + 1), np.int64).ctypes.data  # takes memory where it is used
         tables = {
-            "PARAMETERS": self.parameters, "RUNS": self.runs, "COUNTED": self.counted, "STARTS": self.starts, "TABLE": kernel.table,
+            "PARAMETERS": self.parameters, "RUNS": self.runs, "COUNTED": self.counted, "STARTS": self.starts, "TABLE": kernel.native.table,
             "KINDS": kernel.kinds, "TARGETS": kernel.targets, "FALLS": kernel.falls, "LINES": kernel.lines, "VARIABLES": kernel.variables,
             "MEETS": kernel.meets, "PUBLISHED": self.published,
         }  # fmt: skip
@@ -313,8 +332,8 @@ class Launch:
         group(GLOBAL)[:] = memory.addresses[0], memory.top, memory.addresses[1], 0, *memory.addresses[2:]
         size = -(-self.shared_size // 128) * 128
         state = self.array(size + 64)
-        for variable in kernel.entry.shared:
-            state[variable.offset : variable.offset + variable.size] = ALLOCATED
+        for offset, length in kernel.arrays:
+            state[offset : offset + length] = ALLOCATED
         state[self.dynamic_at : self.dynamic_at + self.dynamic] = ALLOCATED
         words[layout.SHARED_STATE] = state.ctypes.data
         data, states = self.array(size + 64), self.array(size + 64)

@@ -1,19 +1,20 @@
 """Loads and stores of a warp: every lane's address is checked, and who touched what is recorded to find races.
 
-A whole warp that touches a run of memory takes the fast path: the checks are loops that vectorise. Everything else goes lane by lane.
+What a warp touches is looked at as a whole, lanes together; only where that finds something, or races are watched for and the lanes' words
+are no run, it goes lane by lane.
 An access that is wrong is not done: the launch stops at the end of the basic block.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from .layout import (
     ADDRESSES,
     CHANGED,
-    DEVICE_BASE,
     FIRST_THREAD,
     FULL,
     GENERIC,
-    GLOBAL,
     HOST,
     LAUNCH,
     LOCAL,
@@ -25,7 +26,7 @@ from .layout import (
     WRITTEN,
 )
 from .runtime_bytes import record_read, record_write
-from .runtime_check import ALL_ALLOCATED, ALL_WRITTEN, ANY_COPYING, NOT_TO_WRITE, check, copy_number, group_of, offset_of, quick, space_at
+from .runtime_check import ALL_ALLOCATED, ALL_WRITTEN, ANY_COPYING, NOT_TO_WRITE, check, copy_number, group_of, offset_of, space_at
 from .runtime_races import acquire, release_word
 from .runtime_runs import read_run, write_run
 from .runtime_words import inlined, peek8, peek32, peek64, plain, poke8, poke32, poke64, set_word, word
@@ -42,114 +43,91 @@ def is_run(warp, step):
 
 
 @inlined
-def states_are(states, count, wanted, unwanted):
-    """Whether all bytes have these bits, and none of those."""
-    both, either = -1, 0
-    for k in range(0, count, 8):
+def run_is_right(states, span, wanted, unwanted):
+    """Whether all bytes from here on have these bits, and none of those. `span`: a multiple of 4."""
+    last = np.int64(peek32(states + span - 4)) & FULL
+    both, either = last | last << 32, last
+    for k in range(0, span - 4, 8):
         state = peek64(states + k)
         both &= state
         either |= state
     return both & wanted == wanted and either & unwanted == 0
 
 
-@plain
-def load_run(launch, warp, group, offset, size, count, instruction):
-    """The whole warp reads a run. False where something needs a closer look."""
-    step = size * count
+@inlined
+def lanes_are_right(warp, states, step, wanted, unwanted):
+    """The same of the bytes that lanes touch, and not of those between. `states`: what to add to an address."""
+    both, either = -1, 0
+    for lane in range(32):
+        at = states + peek64(warp + ADDRESSES + 8 * lane)
+        for k in range(0, step, 4):
+            state = np.int64(peek32(at + k)) & FULL
+            both &= state
+            either |= state
+    return both & wanted & FULL == wanted & FULL and either & unwanted == 0
+
+
+@inlined
+def reach(launch, warp, mask, step, space, wanted, unwanted):
+    """(whether these lanes may touch what they do, all in one space, in bytes with these bits and none of those; the space's words; the
+    place of the lowest address; what to add to an address to get its place). Lanes that take no part get the address of one that does."""
+    first = 0
+    while not mask >> first & 1:
+        first += 1
+    first = peek64(warp + ADDRESSES + 8 * first)
+    low, high, bits = first, first, 0
+    for lane in range(32):
+        address = peek64(warp + ADDRESSES + 8 * lane) if mask >> lane & 1 else first
+        poke64(warp + ADDRESSES + 8 * lane, address)
+        low, high, bits = min(low, address), max(high, address), bits | address
+    where = space_at(space, low)
+    group, offset, span = group_of(launch, where), offset_of(where, low, space == GENERIC), high - low + step
+    right = where != LOCAL and space_at(space, high) == where and 0 <= offset <= word(group, TOP) - step - (high - low)
+    right = right and bits & (step - 1) == 0
     states = word(group, STATE) + offset
-    if not states_are(states, 32 * step, ALL_WRITTEN, ANY_COPYING):
+    if right and (span > 64 * step or not run_is_right(states, span, wanted, unwanted)):
+        right = lanes_are_right(warp, states - low, step, wanted, unwanted)
+    return right, group, offset, offset - low
+
+
+@plain
+def load_quick(launch, warp, mask, size, count, instruction, space):
+    """All lanes at once. False where something needs a closer look: an address, or who else touches the same when races are watched for."""
+    step = size * count
+    right, group, offset, place = reach(launch, warp, mask, step, space, ALL_WRITTEN, ANY_COPYING)
+    if right and word(launch, WATCHING):
+        right = mask == FULL and is_run(warp, step) and read_run(launch, warp, group, offset, step, instruction)
+    if not right:
         return False
-    if word(launch, WATCHING) and not read_run(launch, warp, group, offset, step, instruction):
-        return False
-    source = word(group, HOST) + offset
+    source = word(group, HOST) + place
     for k in range(count):
         to = warp + VALUES + 256 * k
         if size == 4:
             for lane in range(32):
-                poke32(to + 4 * lane, peek32(source + step * lane + 4 * k))
+                poke32(to + 4 * lane, peek32(source + peek64(warp + ADDRESSES + 8 * lane) + 4 * k))
         else:
             for lane in range(32):
-                poke64(to + 8 * lane, peek64(source + step * lane + 8 * k))
+                poke64(to + 8 * lane, peek64(source + peek64(warp + ADDRESSES + 8 * lane) + 8 * k))
     return True
 
 
 @plain
-def store_run(launch, warp, group, offset, size, count, instruction):
-    """The whole warp writes a run. False where something needs a closer look."""
+def store_quick(launch, warp, mask, size, count, instruction, space):
+    """The same the other way."""
     step = size * count
-    states = word(group, STATE) + offset
-    if not states_are(states, 32 * step, ALL_ALLOCATED, NOT_TO_WRITE):
+    right, group, offset, place = reach(launch, warp, mask, step, space, ALL_ALLOCATED, NOT_TO_WRITE)
+    if right and word(launch, WATCHING):
+        right = mask == FULL and is_run(warp, step) and write_run(launch, warp, group, offset, step, instruction)
+    if not right:
         return False
-    if word(launch, WATCHING) and not write_run(launch, warp, group, offset, step, instruction):
-        return False
-    to = word(group, HOST) + offset
-    for k in range(count):
-        source = warp + VALUES + 256 * k
-        if size == 4:
-            for lane in range(32):
-                poke32(to + step * lane + 4 * k, peek32(source + 4 * lane))
-        else:
-            for lane in range(32):
-                poke64(to + step * lane + 8 * k, peek64(source + 8 * lane))
-    mark_run(states, 32 * step)
-    return True
-
-
-@inlined
-def place_of(launch, group, space, address, size, wanted, unwanted):
-    """The offset of one lane's access, or -1 where something needs a closer look."""
-    offset = address - DEVICE_BASE if space == GLOBAL else address
-    if offset < 0 or offset + size > word(group, TOP) or address & (size - 1):
-        return -1
-    return offset if quick(word(group, STATE) + offset, size, wanted, unwanted) else -1
-
-
-@plain
-def load_unwatched(launch, warp, mask, size, count, space):
-    """Nobody records who reads. False where something needs a closer look."""
-    if size < 4 or space >= LOCAL or word(launch, WATCHING):
-        return False
-    group = group_of(launch, space)
     for lane in range(32):
         if mask >> lane & 1:
-            offset = place_of(launch, group, space, peek64(warp + ADDRESSES + 8 * lane), size * count, ALL_WRITTEN, ANY_COPYING)
-            if offset < 0:
-                return False
-            source = word(group, HOST) + offset
+            to = place + peek64(warp + ADDRESSES + 8 * lane)
             for k in range(count):
-                copy_number(warp + VALUES + 256 * k + size * lane, source + k * size, size)
-    return True
-
-
-@plain
-def store_unwatched(launch, warp, mask, size, count, space):
-    """Nobody records who writes. False where something needs a closer look: lanes before that have written what they write again."""
-    if size < 4 or space >= LOCAL or word(launch, WATCHING):
-        return False
-    group = group_of(launch, space)
-    for lane in range(32):
-        if mask >> lane & 1:
-            offset = place_of(launch, group, space, peek64(warp + ADDRESSES + 8 * lane), size * count, ALL_ALLOCATED, NOT_TO_WRITE)
-            if offset < 0:
-                return False
-            for k in range(count):
-                copy_number(word(group, HOST) + offset + k * size, warp + VALUES + 256 * k + size * lane, size)
-            for at in range(word(group, STATE) + offset, word(group, STATE) + offset + size * count, 4):
+                copy_number(word(group, HOST) + to + size * k, warp + VALUES + 256 * k + size * lane, size)
+            for at in range(word(group, STATE) + to, word(group, STATE) + to + step, 4):
                 poke32(at, peek32(at) | WRITTEN * 0x01010101)
     return True
-
-
-@inlined
-def run_offset(launch, warp, mask, size, count, space):
-    """The offset of a run that the whole warp touches, or -1."""
-    step = size * count
-    if mask != FULL or size < 4 or space >= LOCAL or not is_run(warp, step):
-        return -1
-    address = peek64(warp + ADDRESSES)
-    offset = address - DEVICE_BASE if space == GLOBAL else address
-    if offset < 0 or offset + 32 * step > word(group_of(launch, space), TOP) or address & (step - 1):
-        return -1
-    return offset
 
 
 @plain
@@ -157,12 +135,9 @@ def load(warp, mask, size, count, instruction, space, strong):
     """ld: `count` numbers of `size` bytes for each lane of the mask, from ADDRESSES to VALUES. strong: 1 for a read that sees what others
     do meanwhile, 2 for one that an atomic compares afterwards, which is no race with atomics."""
     launch = word(warp, LAUNCH)
-    offset = -1 if strong else run_offset(launch, warp, mask, size, count, space)
-    if offset >= 0 and load_run(launch, warp, group_of(launch, space), offset, size, count, instruction):
-        return
-    if strong != 1 and load_unwatched(launch, warp, mask, size, count, space):
-        return
-    load_lanes(launch, warp, mask, size, count, instruction, space, strong)
+    closer = strong == 1 or (strong and word(launch, WATCHING)) or size < 4
+    if mask and (closer or not load_quick(launch, warp, mask, size, count, instruction, space)):
+        load_lanes(launch, warp, mask, size, count, instruction, space, strong)
 
 
 @inlined
@@ -186,7 +161,7 @@ def load_place(launch, warp, first, lanes, size, count, instruction, space, stro
     where = space_at(space, address)
     group = group_of(launch, where)
     thread = word(warp, FIRST_THREAD) + first
-    offset = offset_of(group, where, address, thread, space == GENERIC)
+    offset = offset_of(where, address, space == GENERIC)
     offset = check(launch, group, where, offset, size * count, thread, instruction, 0, address)
     if offset < 0:
         return
@@ -209,10 +184,7 @@ def store(warp, mask, size, count, instruction, space, strong):
     """st: the same the other way."""
     launch = word(warp, LAUNCH)
     set_word(launch, CHANGED, 1)
-    offset = -1 if strong else run_offset(launch, warp, mask, size, count, space)
-    if offset >= 0 and store_run(launch, warp, group_of(launch, space), offset, size, count, instruction):
-        return
-    if not strong and store_unwatched(launch, warp, mask, size, count, space):
+    if mask and not strong and size >= 4 and store_quick(launch, warp, mask, size, count, instruction, space):
         return
     for lane in range(32):
         if mask >> lane & 1:
@@ -225,7 +197,7 @@ def store_lane(launch, warp, lane, size, count, instruction, space, strong):
     where = space_at(space, address)
     group = group_of(launch, where)
     thread = word(warp, FIRST_THREAD) + lane
-    offset = offset_of(group, where, address, thread, space == GENERIC)
+    offset = offset_of(where, address, space == GENERIC)
     offset = check(launch, group, where, offset, size * count, thread, instruction, 1, address)
     if offset < 0:
         return
@@ -248,9 +220,3 @@ def store_lane(launch, warp, lane, size, count, instruction, space, strong):
 def mark_written(states, size):
     for k in range(size):
         poke8(states + k, peek8(states + k) | WRITTEN)
-
-
-@inlined
-def mark_run(states, count):
-    for k in range(0, count, 8):
-        poke64(states + k, peek64(states + k) | ALL_WRITTEN)

@@ -118,7 +118,7 @@ def atomic(warp, mask, size, operation, kind, instruction, space):
             where = space_at(space, address)
             group = group_of(launch, where)
             thread = word(warp, FIRST_THREAD) + lane
-            offset = offset_of(group, where, address, thread, space == GENERIC)
+            offset = offset_of(where, address, space == GENERIC)
             offset = check(launch, group, where, offset, size, thread, instruction, 2, address)
             if offset < 0:
                 return

@@ -57,7 +57,7 @@ def space_at(space, address):
 
 
 @inlined
-def offset_of(group, space, address, thread, generic):
+def offset_of(space, address, generic):
     """The place of an address in its space, counted from the space's beginning."""
     if space == GLOBAL:
         return address - DEVICE_BASE

@@ -24,6 +24,7 @@ from .layout import (
     TILE,
     TOO_MANY,
     VALUES,
+    WATCHING,
     WRITTEN,
 )
 from .runtime_bytes import record_read, record_write
@@ -43,7 +44,6 @@ from .runtime_words import (
     poke32,
     poke_double,
     poke_float,
-    set_bytes,
     set_word,
     word,
 )
@@ -136,7 +136,7 @@ def row_of(warp, matrix, row):
 def copy_later(warp, mask, size, instruction):
     """cp.async: to ADDRESSES, from slot 0, as many bytes as slot 1 says (the rest is zero). Done by copy_now."""
     launch = word(warp, LAUNCH)
-    shared, device = group_of(launch, SHARED), group_of(launch, GLOBAL)
+    shared, device, watching = group_of(launch, SHARED), group_of(launch, GLOBAL), word(launch, WATCHING)
     for lane in range(32):
         if mask >> lane & 1:
             to, source = peek64(warp + ADDRESSES + 8 * lane), peek64(warp + VALUES + 8 * lane)
@@ -148,8 +148,10 @@ def copy_later(warp, mask, size, instruction):
                 offset = check(launch, device, GLOBAL, source - (1 << 52), wanted, thread, instruction, 0, source)
                 if offset < 0:
                     return
-                record_read(launch, warp, device, offset, wanted, thread, 1 << lane, instruction, 0, source)
-            record_write(launch, warp, shared, to, size, thread, instruction, 0, 0, to)  # from now on, not only when it is waited for
+                if watching:
+                    record_read(launch, warp, device, offset, wanted, thread, 1 << lane, instruction, 0, source)
+            if watching:  # from now on, not only when it is waited for
+                record_write(launch, warp, shared, to, size, thread, instruction, 0, 0, to)
             count = word(warp, ASYNC_COUNT)
             if count == ASYNC_ENTRIES:
                 fail(launch, TOO_MANY, instruction, thread, to, count, 0, 0)
@@ -179,13 +181,16 @@ def copy_now(warp, mask, pending):
         if mask >> lane & 1 and (done or pending < 0):
             to, size, wanted = word(entry, 0), word(entry, 2), word(entry, 3)
             instruction, thread = word(entry, 5) & 0xFFFFFFFF, word(warp, FIRST_THREAD) + lane
-            record_write(launch, warp, shared, to, size, thread, instruction, 0, 0, to)
-            host = word(shared, HOST) + to
-            set_bytes(host, 0, size)
-            if wanted > 0:
-                copy_bytes(host, word(device, HOST) + word(entry, 1) - (1 << 52), wanted)
-            set_bytes(word(shared, STATE) + to, ALLOCATED | WRITTEN, size)
+            if word(launch, WATCHING):
+                record_write(launch, warp, shared, to, size, thread, instruction, 0, 0, to)
+            host, source = word(shared, HOST) + to, word(device, HOST) + word(entry, 1) - (1 << 52)
+            for k in range(0, size, 4):
+                poke32(host + k, peek32(source + k) if k + 4 <= wanted else 0)
+                poke32(word(shared, STATE) + to + k, (ALLOCATED | WRITTEN) * 0x01010101)
+            if wanted & 3:
+                copy_bytes(host, source, wanted)
         else:
-            copy_bytes(warp + ASYNC + kept * ASYNC_BYTES, entry, ASYNC_BYTES)
+            if kept != index:
+                copy_bytes(warp + ASYNC + kept * ASYNC_BYTES, entry, ASYNC_BYTES)
             kept += 1
     set_word(warp, ASYNC_COUNT, kept)

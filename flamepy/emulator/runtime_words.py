@@ -12,18 +12,26 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-INLINE: dict[str, Any] = {
-    "inline": "never",
-    "forceinline": True,
-    "error_model": "numpy",
-    "no_cpython_wrapper": True,
-    "no_cfunc_wrapper": True,
-}
-# Runtime functions that are called often and are long stay functions of their own.
-PLAIN: dict[str, Any] = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+from ..inner_code import InnerCompiler
 
-inlined = numba.njit(**INLINE)
-plain = numba.njit(**PLAIN)
+INNER: dict[str, Any] = {
+    "error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": InnerCompiler,
+}  # fmt: skip
+
+
+def compiled_once(inline: bool) -> Any:
+    """Decorator of a function of the runtime. Numba would compile it again for each constant that it is called with."""
+
+    def decorate(function: Any) -> Any:
+        dispatcher = numba.njit(forceinline=inline, **INNER)(function)
+        template = dispatcher.get_call_template
+        dispatcher.get_call_template = lambda args, kws: template(tuple(map(types.unliteral, args)), kws)
+        return dispatcher
+
+    return decorate
+
+
+inlined, plain = compiled_once(True), compiled_once(False)  # plain: what is called often and is long stays a function of its own
 
 
 def _peek(number: Any) -> Any:

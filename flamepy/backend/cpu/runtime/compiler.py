@@ -19,17 +19,18 @@ import numba
 import numpy as np
 from numba.core import event
 
-from .... import disk_cache
+from .... import disk_cache, inner_code
 from ....core import formula, row_words
 from ....core.errors import DeviceError
 from ....core.row_words import all_max, all_sum, barrier, lane, lanes
 from ....disk_cache import REMEDY, DiskCache, cache_of
+from ....inner_code import InnerCompiler
 from ...formula import bind
 from ...formula.bind import Compiler, announce
 from ..loops import broadcast, moves, words
 from ..products import gemm, listed, picked
 from . import halves, inner, instructions, parallel, pool, processor, workspace
-from .inner import INNER, KERNEL, AloneCompiler, InnerCompiler, LoopCompiler
+from .inner import INNER, KERNEL, AloneCompiler, LoopCompiler
 from .memory import WHOLE
 from .patience import Patience
 
@@ -117,7 +118,7 @@ TURN_HALVES = numba.njit(**{**INNER, "forceinline": False})(halves.turn_halves)
 ROW_WORDS = {word.__name__: numba.njit(**INNER)(word) for word in (lane, lanes, run_at, element, all_sum, all_max, barrier)}
 
 SHARED = (
-    bind, formula, row_words, halves, inner, instructions, parallel, processor, workspace, disk_cache, broadcast, moves, words,
+    bind, formula, row_words, halves, inner, instructions, parallel, processor, workspace, disk_cache, inner_code, broadcast, moves, words,
     gemm, listed, picked,
 )  # fmt: skip
 SOURCES = (__file__, *[str(module.__file__) for module in SHARED])

@@ -1,9 +1,4 @@
-"""How the functions inside a kernel are compiled: loops, formulas, words and helpers, which nothing but kernels call.
-
-Numba optimises each function it compiles and makes machine code of it, then does both again for whatever calls it. A kernel is made
-of some ten functions, so all but the kernel itself are only typed and lowered to LLVM's language here: LLVM works once, on the
-whole kernel. That takes a third off the time to compile the kernels of a GPT step.
-"""
+"""How a kernel and the functions inside it are compiled: which sums may be reordered, whose the code is, how wide its vectors are."""
 
 from __future__ import annotations
 
@@ -14,16 +9,15 @@ from functools import wraps
 from typing import Any
 
 from llvmlite.binding import Linkage, Target, get_process_triple
-from numba import _dynfunc, types  # type: ignore[attr-defined]
 from numba.core import ir
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.ir_utils import build_definitions
 from numba.core.typed_passes import NativeLowering
 from numba.core.untyped_passes import IRProcessing
 from numba.extending import intrinsic
 
+from ....inner_code import InnerCompiler
 from . import processor
 from .instructions import plus
 
@@ -53,17 +47,6 @@ class FreeSums(FunctionPass):  # type: ignore[misc]
         return True
 
 
-class InnerLibrary(JITCodeLibrary):  # type: ignore[misc]
-    """Code that is linked into a kernel's, and neither optimised nor loaded by itself."""
-
-    def _optimize_final_module(self) -> None: ...
-
-    def _finalize_final_module(self) -> None:
-        self._finalize_dynamic_globals()
-        self._verify_declare_only_symbols()
-        self._finalized = True
-
-
 class KernelLibrary(JITCodeLibrary):  # type: ignore[misc]
     """A kernel's code. What was linked into it is its own: kernels that come from the disk cache were compiled in different processes,
     and of two functions with one name the linker would keep the first."""
@@ -91,27 +74,6 @@ def whole_vectors(codegen: Any) -> Iterator[None]:
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
-class InnerLowering(NativeLowering):  # type: ignore[misc]
-    """Lowers a function into an InnerLibrary, to be inlined always or never; Numba's dispatcher gets an entry that is there to be looked
-    up by, not called. Functions that take functions are inlined: a call would hold an address, and the kernel could not be cached."""
-
-    _name = "inner_lowering"
-
-    def run_pass(self, state: Any) -> bool:
-        state.library = InnerLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
-        state.flags.no_compile = True
-        state.flags.forceinline = state.flags.forceinline or any(isinstance(kind, types.Dispatcher) for kind in state.args)
-        super().run_pass(state)
-        done = state["cr"]
-        if not state.flags.forceinline:
-            state.library.get_function(done.fndesc.llvm_func_name).add_function_attribute("noinline")
-        entry = _dynfunc.make_function(done.fndesc.lookup_module(), done.fndesc.qualname, "", 0, done.env, (state.library,))
-        state.targetctx.insert_user_function(entry, done.fndesc, [state.library])
-        state["cr"] = done._replace(cfunc=entry)
-        return True
-
-
-@register_pass(mutates_CFG=True, analysis_only=False)
 class KernelLowering(NativeLowering):  # type: ignore[misc]
     _name = "kernel_lowering"
 
@@ -121,33 +83,21 @@ class KernelLowering(NativeLowering):  # type: ignore[misc]
         return bool(super().run_pass(state))
 
 
-class KernelCompiler(CompilerBase):  # type: ignore[misc]
-    lowering: Any = KernelLowering
-    free_sums = False
-
-    def define_pipelines(self) -> list[Any]:
-        builder = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        builder.passes = [(self.lowering if step is NativeLowering else step, why) for step, why in builder.passes]
-        if self.free_sums:
-            builder.add_pass_after(FreeSums, IRProcessing)
-        builder.finalize()
-        return [builder]
-
-
-class AloneCompiler(KernelCompiler):
-    """For a loop that somebody looks at without its kernel."""
-
-    free_sums = True
-
-
-class InnerCompiler(KernelCompiler):
-    lowering = InnerLowering
+class KernelCompiler(InnerCompiler):
+    lowering = KernelLowering
 
 
 class LoopCompiler(InnerCompiler):
     """For loops and row bodies: what they add up may be reordered."""
 
-    free_sums = True
+    def add_passes(self, builder: Any) -> None:
+        builder.add_pass_after(FreeSums, IRProcessing)
+
+
+class AloneCompiler(LoopCompiler):
+    """For a loop that somebody looks at without its kernel."""
+
+    lowering = KernelLowering
 
 
 # How every function of a kernel is compiled. _nrt=False: no reference counting. Kernels allocate nothing, and counting every slice of
