@@ -17,13 +17,8 @@ TESTS = sorted((ROOT.parent / "tests").glob("*.py"))
 # Left to right: a file may import what stands before it, its own folder, and nothing after it.
 LAYERS = [
     "starting",
-<<<<<<< HEAD
-    "core", "errors", "advice", "ids", "dtypes", "disk", "disk_cache", "emulator", "backend",
-    "words", "rng", "tensor_grad", "definitions", "docstrings", "habits", "engine", "gradient", "autograd", "pickling",
-=======
     "core", "errors", "advice", "ids", "dtypes", "disk", "disk_cache", "inner_code", "emulator", "backend",
-    "words", "rng", "tensor_grad", "definitions", "docstrings", "engine", "gradient", "autograd", "pickling",
->>>>>>> d75243e8 (The emulator looks at a warp's loads and stores as a whole, and reads a kernel's PTX again only to report; its runtime compiles in half the time)
+    "words", "rng", "tensor_grad", "definitions", "docstrings", "habits", "engine", "gradient", "autograd", "pickling",
     "ops", "reading", "tensors", "creation", "stored", "parameter", "capture",
     "schedules", "gradient_checkpointing", "gradients", "gradient_clip", "transforms", "accumulation", "regularizer", "optimizers",
     "nn", "saving", "cuda",
