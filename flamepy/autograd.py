@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import threading
+from contextlib import ContextDecorator
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from .advice import missing_in as _missing_in
 from .core.errors import DTypeError, GradientError
-from .core.modes import Mode
+from .core.modes import Mode, thread
 from .core.modes import enable_grad as enable_grad
 from .core.modes import is_grad_enabled as is_grad_enabled
 from .core.modes import no_grad as no_grad
@@ -15,9 +19,77 @@ from .core.op import Op as Op
 from .core.tape import Tape as Tape
 from .core.tape import TapeEntry as TapeEntry
 from .core.tape import tape as tape
+from .core.tensor import attach
 from .engine.backward import backward as backward
 from .engine.entries import observers, set_observers
 from .gradient import GradientMap
+
+
+class Opened(threading.local):
+    """This thread's open blocks: `blocks` lists, for each switch of core/modes.py, [who set it, what was before]."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[str, list[list[Any]]] = {"recording": [], "strict": []}
+
+
+opened = Opened()
+
+
+class Suspended:
+    """What no_grad() and the like do beside core's, for generators and coroutines, which stop in the middle of a block."""
+
+    def __enter__(self: Any) -> None:
+        modes = thread.modes
+        opened.blocks[self.switch].append([self, getattr(modes, self.switch)])
+        setattr(modes, self.switch, self.value)
+
+    def __exit__(self: Any, *exc: object) -> None:
+        """Back to what was before. Where a generator or a coroutine stopped in this block, one that began later may still be open: then
+        that one goes back to it. A block that began in another thread is no business of this one."""
+        modes = thread.modes
+        blocks = opened.blocks[self.switch]
+        for i in reversed(range(len(blocks))):
+            if blocks[i][0] is self:
+                _, before = blocks.pop(i)
+                if i < len(blocks):
+                    blocks[i][1] = before
+                else:
+                    setattr(modes, self.switch, before)
+                return
+
+    def __call__(self: Any, function: Any) -> Any:
+        """As a decorator. The body of a generator has the mode while it runs, and the caller in between its own. GradientError for a
+        coroutine: others run in its thread while it waits."""
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            what = f"a coroutine cannot be decorated: {function.__name__}"
+            raise GradientError(f"no_grad: {what}. Use the context inside, around what awaits nothing.")
+        if not inspect.isgeneratorfunction(function):
+            return ContextDecorator.__call__(self, function)
+
+        @wraps(function)
+        def generator(*args: Any, **options: Any) -> Any:
+            running = function(*args, **options)
+            resume, given = running.send, None
+            try:
+                while True:
+                    with self._recreate_cm():
+                        found, given = resume(given), None
+                    try:
+                        resume, given = running.send, (yield found)
+                    except GeneratorExit:
+                        raise
+                    except BaseException as error:
+                        resume, given = running.throw, error
+            except StopIteration as end:
+                return end.value
+            finally:
+                with self._recreate_cm():
+                    running.close()
+
+        return generator
+
+
+attach(Suspended, Mode)
 
 
 class AutogradContext(Mode):

@@ -40,9 +40,9 @@ class ParameterMethods:
 
     _grad: Tensor | None = None
 
-    def tensor(self: Any) -> Tensor:
+    def tensor(self) -> Tensor:
         """The tracked value: the parameter itself, usable in any op."""
-        return self
+        return self  # type: ignore[return-value]
 
     # ---- gradient: set by hand, never by backward() ---------------------------------------------------------------------
     @property

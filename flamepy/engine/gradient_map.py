@@ -134,7 +134,7 @@ class GradientMap(NamedMap):
             self.scaled = gradient.scaled
         return gradient
 
-    def take(self, key: Any) -> Tensor | None:
+    def take(self, key: Any) -> Any:
         """Remove and return a gradient, or None."""
         found = self.stored().pop(self.id_of(key), None)
         self.spans = []
